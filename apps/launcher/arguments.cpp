@@ -1,0 +1,81 @@
+#include "arguments.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/nearest_name.hpp"
+
+namespace dslaunch::launcher {
+namespace {
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::string with_underscores(std::string word) {
+  if (!word.starts_with("--")) return word;
+  size_t end = std::min(word.find('='), word.size());
+  std::replace(word.begin() + 2, word.begin() + static_cast<std::ptrdiff_t>(end), '-', '_');
+  return word;
+}
+
+// A first word that is no option, no path and no file was meant as a command when it looks like one.
+void refuse_mistyped_command(const std::string& word) {
+  static const std::vector<std::string> planned{"doctor", "plan", "jobs", "logs", "stop", "attach", "bench", "import"};
+  std::error_code ignored;
+  if (word.starts_with("-") || word.find_first_of("./") != std::string::npos) return;
+  if (std::filesystem::exists(word, ignored)) return;
+  if (contains(planned, word)) {
+    throw UserError(ExitCode::kUsage, fmt::format("the command '{}' is not supported yet", word));
+  }
+  std::string hint = did_you_mean(word, command_names());
+  if (hint.empty()) return;
+  throw UserError(ExitCode::kUsage, fmt::format("unknown command '{}'{}; see 'dslaunch --help'", word, hint));
+}
+
+}  // namespace
+
+const std::vector<std::string>& command_names() {
+  static const std::vector<std::string> names{"run", "exec", "infer", "hosts", "config", "consolidate"};
+  return names;
+}
+
+Arguments split_arguments(const std::vector<std::string>& words) {
+  Arguments split{.command = "run", .words = {}, .has_separator = false, .program = {}};
+  auto word = words.begin();
+  if (word != words.end() && (contains(command_names(), *word) || *word == "agent")) {
+    split.command = *word++;
+  } else if (word != words.end()) {
+    refuse_mistyped_command(*word);
+  }
+  for (; word != words.end() && *word != "--"; ++word) split.words.push_back(with_underscores(*word));
+  if (word != words.end()) {
+    split.has_separator = true;
+    split.program.assign(word + 1, words.end());
+  }
+  return split;
+}
+
+std::string unsupported_answer(const std::string& option) {
+  static const std::map<std::string, std::string> answers{
+      {"--verify", "comparing a run with one process"},
+      {"--timings", "timings of a step's phases"},
+      {"--trace", "tracing a step"},
+      {"--detach", "jobs in the background"},
+      {"--no_ssh", "several hosts"},
+      {"--node_rank", "several hosts"},
+      {"--remote_path", "remote hosts"},
+      {"--push", "remote hosts"},
+      {"--ssh_program", "remote hosts"},
+      {"--ssh_port", "remote hosts"},
+      {"--slurm", "Slurm"},
+  };
+  auto found = answers.find(option.substr(0, option.find('=')));
+  return found == answers.end() ? std::string()
+                                : fmt::format("{} is not supported yet ({})", found->first, found->second);
+}
+
+}  // namespace dslaunch::launcher

@@ -1,0 +1,93 @@
+#include "command_line.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/nearest_name.hpp"
+#include "launch/duration.hpp"
+#include "launch/migrating.hpp"
+
+namespace dslaunch::launcher {
+namespace {
+
+// Our own usage line and examples stand in front.
+class WithoutUsage : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App*, std::string) const override { return {}; }
+};
+
+}  // namespace
+
+CommandLine::CommandLine(const std::string& command, const std::string& usage, const std::string& examples)
+    : app_("", command), command_(command), usage_(usage), examples_(examples) {
+  app_.set_help_flag();
+  app_.formatter(std::make_shared<WithoutUsage>());
+  app_.allow_extras();
+  app_.add_flag("-h,--help", help_, "this text");
+  app_.add_flag("-V,--version", version_, "the version");
+}
+
+void CommandLine::duration(const std::string& name, std::optional<std::chrono::milliseconds>& target,
+                           const std::string& what) {
+  auto read = [name, &target](const std::string& text) {
+    target = launch::parse_duration(text);
+    if (!target) {
+      throw UserError(ExitCode::kUsage,
+                      fmt::format("{}: '{}' is no length of time; write 90, 90s, 10m, 2h or 500ms", name, text));
+    }
+  };
+  app_.add_option_function<std::string>(name, read, what)->type_name("TIME");
+}
+
+std::vector<std::string> CommandLine::option_names() const {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app_.get_options()) {
+    for (const auto& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+void CommandLine::refuse_unknown(const std::vector<std::string>& words) const {
+  for (const auto& word : words) {
+    if (!word.starts_with("-") || word == "-") continue;
+    std::string answer = unsupported_answer(word);
+    if (answer.empty()) answer = launch::migration_answer(word).value_or("");
+    std::string name = word.substr(0, word.find('='));
+    if (answer.empty()) {
+      answer = fmt::format("unknown option {}{}", name, did_you_mean(name, option_names()));
+    }
+    throw UserError(ExitCode::kUsage, fmt::format("{}; see '{} --help'", answer, command_));
+  }
+  if (words.empty()) return;
+  throw UserError(ExitCode::kUsage, fmt::format("'{}' is one argument too many; see '{} --help'", words[0], command_));
+}
+
+bool CommandLine::parse(const Arguments& arguments) {
+  const auto& words = arguments.words;
+  auto asked_for = [&](const char* name, const char* letter) {
+    return std::any_of(words.begin(), words.end(), [&](const auto& word) { return word == name || word == letter; });
+  };
+  if (asked_for("--version", "-V")) {
+    std::puts("dslaunch " DSL_VERSION);
+    return false;
+  }
+  if (asked_for("--help", "-h")) {
+    std::string text = usage_ + "\n\nExamples:\n" + examples_ + app_.help();
+    std::fputs(text.c_str(), stdout);
+    return false;
+  }
+  try {
+    app_.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+  } catch (const CLI::ParseError& error) {
+    // An option that is not known explains the misfit best.
+    refuse_unknown(app_.remaining());
+    throw UserError(ExitCode::kUsage, fmt::format("{}; see '{} --help'", error.what(), command_));
+  }
+  refuse_unknown(app_.remaining());
+  return true;
+}
+
+}  // namespace dslaunch::launcher

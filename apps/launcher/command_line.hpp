@@ -1,0 +1,48 @@
+// CLI11 with our manners: every mistake is a UserError(64) with a suggestion, a known option of another launcher gets
+// its own answer, --help shows examples first.
+#pragma once
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "arguments.hpp"
+
+namespace dslaunch::launcher {
+
+class CommandLine {
+ public:
+  // `usage`: one line; `examples`: shown before the options.
+  CommandLine(const std::string& command, const std::string& usage, const std::string& examples);
+
+  CLI::App& app() { return app_; }
+
+  // An option with a value. `name` may hold a short form: "-H,--hostfile".
+  template <class T>
+  CLI::Option* value(const std::string& name, T& target, const std::string& what, const std::string& value_name) {
+    return app_.add_option(name, target, what)->type_name(value_name);
+  }
+  CLI::Option* flag(const std::string& name, bool& target, const std::string& what) {
+    return app_.add_flag(name, target, what);
+  }
+  // Lengths of time: "90", "10m".
+  void duration(const std::string& name, std::optional<std::chrono::milliseconds>& target, const std::string& what);
+  // The heading under which the following options are listed.
+  void group(const std::string& title) { app_.option_defaults()->group(title); }
+
+  // False: help or the version was printed.
+  bool parse(const Arguments& arguments);
+
+ private:
+  void refuse_unknown(const std::vector<std::string>& words) const;
+  std::vector<std::string> option_names() const;
+
+  CLI::App app_;
+  std::string command_, usage_, examples_;
+  bool help_ = false, version_ = false;
+};
+
+}  // namespace dslaunch::launcher

@@ -1,0 +1,18 @@
+// One function a command: reads its options, does it, returns the exit code.
+#pragma once
+#include "arguments.hpp"
+
+namespace dslaunch::launcher {
+
+int run_command(const Arguments& arguments);
+int exec_command(const Arguments& arguments);
+int hosts_command(const Arguments& arguments);
+int config_command(const Arguments& arguments);
+int infer_command(const Arguments& arguments);
+int consolidate_command(const Arguments& arguments);
+int agent_command();
+
+// `dslaunch` without arguments.
+int short_help();
+
+}  // namespace dslaunch::launcher

@@ -1,0 +1,28 @@
+// `dslaunch config check` and `dslaunch config explain`.
+#include <cstdio>
+
+#include "commands.hpp"
+#include "config/load.hpp"
+#include "config/report.hpp"
+#include "options.hpp"
+
+namespace dslaunch::launcher {
+
+int config_command(const Arguments& arguments) {
+  auto options = read_config_options(arguments);
+  if (!options) return 0;
+  std::vector<config::Override> overrides;
+  for (const auto& text : options->sets) overrides.push_back(config::parse_set_option(text));
+  auto loaded = config::load_file(options->file, overrides, {.world_size = options->world_size, .steps = {}});
+  std::string text;
+  if (options->json) {
+    text = (options->explain ? config::explain_json(loaded) : config::check_json(loaded)) + "\n";
+  } else {
+    text = options->explain && loaded.ok() ? config::explain_text(loaded) : config::check_text(loaded);
+  }
+  // A document is what was asked for, good news or bad; for people bad news goes to standard error.
+  std::fputs(text.c_str(), options->json || loaded.ok() ? stdout : stderr);
+  return to_int(loaded.exit_code());
+}
+
+}  // namespace dslaunch::launcher

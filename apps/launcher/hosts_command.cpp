@@ -1,0 +1,40 @@
+// `dslaunch hosts`: what hostfile, filters and this machine resolve to.
+#include <cstdio>
+
+#include "base/format.hpp"
+#include "commands.hpp"
+#include "hostfile/resolve.hpp"
+#include "launch/hosts.hpp"
+#include "options.hpp"
+
+namespace dslaunch::launcher {
+
+static void print_table(const hostfile::Allocation& allocation) {
+  std::string text = fmt::format("{} rank(s) on {} host(s) from {}\n", allocation.world_size(), allocation.hosts.size(),
+                                 allocation.source);
+  int rank = 0;
+  for (const auto& host : allocation.hosts) {
+    int last = rank + static_cast<int>(host.slots.size()) - 1;
+    text += fmt::format("  {:<24} slots {:<20} ranks {}\n", host.name, fmt::format("{}", fmt::join(host.slots, ",")),
+                        rank == last ? std::to_string(rank) : fmt::format("{}-{}", rank, last));
+    rank = last + 1;
+  }
+  std::fputs(text.c_str(), stdout);
+}
+
+int hosts_command(const Arguments& arguments) {
+  auto options = read_hosts_options(arguments);
+  if (!options) return 0;
+  launch::DeviceSituation devices;
+  if (options->device != launch::DeviceChoice::kCpu) devices = launch::look_for_devices();
+  std::string device = launch::choose_device(options->device, devices, false);
+  auto allocation = launch::resolve_allocation(*options, devices, device);
+  if (options->json) {
+    std::fputs((hostfile::hosts_json(allocation) + "\n").c_str(), stdout);
+  } else {
+    print_table(allocation);
+  }
+  return 0;
+}
+
+}  // namespace dslaunch::launcher

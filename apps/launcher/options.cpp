@@ -1,0 +1,252 @@
+#include "options.hpp"
+
+#include <map>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "command_line.hpp"
+
+namespace dslaunch::launcher {
+namespace {
+
+using launch::LaunchOptions;
+
+// What cannot be bound to its place directly.
+struct RawLaunch {
+  std::string device = "auto", hostfile;
+  std::vector<std::string> env;
+  std::optional<std::chrono::milliseconds> grace;
+  int stages = 1, tensor_parallel = 1;
+};
+
+[[noreturn]] void misuse(const std::string& message) {
+  throw UserError(ExitCode::kUsage, message);
+}
+
+CLI::Option* repeatable(CLI::Option* option) {
+  return option->allow_extra_args(false);
+}
+
+void add_host_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
+  line.group("Devices and hosts");
+  line.value("--device", raw.device, "auto: GPUs if any are visible, else CPU", "auto|cpu|cuda");
+  line.value("--num_gpus", to.num_gpus, "GPUs of each host; on CPU the number of ranks", "N");
+  line.value("--num_nodes", to.num_nodes, "the first N hosts of the hostfile", "N");
+  line.value("-H,--hostfile", raw.hostfile, "lines 'HOST slots=N'", "FILE");
+  line.value("-i,--include", to.include, "only these: HOST[:SLOT,...][@HOST...]", "HOSTS");
+  line.value("-e,--exclude", to.exclude, "all but these", "HOSTS");
+}
+
+void add_launch_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
+  add_host_options(line, to, raw);
+  line.group("Launch");
+  line.value("--master_addr", to.master_addr, "address where the ranks meet", "ADDR");
+  line.value("--master_port", to.master_port, "its port; without it the kernel chooses a free one", "PORT");
+  line.duration("--timeout", to.timeout, "end the job after this time (exit code 124)");
+  line.duration("--grace", raw.grace, "time between SIGTERM and SIGKILL when ranks are stopped (15 s)");
+  repeatable(line.value("--env", raw.env, "set in every rank's environment; repeatable", "NAME=VALUE"));
+  line.value("--chdir", to.chdir, "folder that the ranks start in", "DIR");
+  line.value("--run_dir", to.run_dir, "folder for logs and results", "DIR");
+  line.flag("--dry_run", to.dry_run, "print what would be started, start nothing");
+  line.flag("--json", to.json, "one document on standard output; all else goes to standard error");
+  line.flag("--quiet", to.quiet, "no output of ours but errors; the ranks' goes to the logs");
+  line.flag("--verbose", to.verbose, "say more");
+  line.group("");  // known, so that asking for them gets an answer
+  line.value("--stages", raw.stages, "", "P");
+  line.value("--tp", raw.tensor_parallel, "", "T");
+}
+
+launch::DeviceChoice device_choice(const std::string& word) {
+  static const std::map<std::string, launch::DeviceChoice> choices{{"auto", launch::DeviceChoice::kAuto},
+                                                                   {"cpu", launch::DeviceChoice::kCpu},
+                                                                   {"cuda", launch::DeviceChoice::kCuda},
+                                                                   {"gpu", launch::DeviceChoice::kCuda}};
+  auto found = choices.find(word);
+  if (found == choices.end()) misuse(fmt::format("--device {}: it is auto, cpu or cuda", word));
+  return found->second;
+}
+
+std::pair<std::string, std::string> assignment(const std::string& option, const std::string& text) {
+  size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) misuse(fmt::format("{} {}: write NAME=VALUE", option, text));
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+void finish_launch_options(LaunchOptions& to, const RawLaunch& raw) {
+  to.device = device_choice(raw.device);
+  if (!raw.hostfile.empty()) to.hostfile = raw.hostfile;
+  if (raw.grace) to.grace = *raw.grace;
+  for (const auto& text : raw.env) to.env.push_back(assignment("--env", text));
+  if (to.num_gpus && *to.num_gpus < 1) misuse(fmt::format("--num_gpus {}: at least 1", *to.num_gpus));
+  if (to.num_nodes && *to.num_nodes < 1) misuse(fmt::format("--num_nodes {}: at least 1", *to.num_nodes));
+  if (raw.stages != 1) misuse(fmt::format("--stages {} is not supported yet (pipeline parallelism)", raw.stages));
+  if (raw.tensor_parallel != 1) {
+    misuse(fmt::format("--tp {} is not supported yet (tensor parallelism)", raw.tensor_parallel));
+  }
+}
+
+void check_run_options(const launch::RunOptions& run) {
+  if (run.steps && *run.steps < 1) misuse(fmt::format("--steps {}: at least 1", *run.steps));
+  if (run.epochs && *run.epochs < 1) misuse(fmt::format("--epochs {}: at least 1", *run.epochs));
+  if (run.overwrite && !run.resume.empty()) misuse("--resume and --overwrite exclude each other");
+  for (const auto& text : run.sets) assignment("--set", text);
+}
+
+void refuse_program_words(const Arguments& arguments) {
+  if (arguments.has_separator && !arguments.program.empty()) {
+    misuse(fmt::format("nothing is passed on to a model: '-- {}' belongs to 'dslaunch exec'", arguments.program[0]));
+  }
+}
+
+}  // namespace
+
+std::optional<launch::RunOptions> read_run_options(const Arguments& arguments) {
+  launch::RunOptions run;
+  RawLaunch raw;
+  CommandLine line("dslaunch", "usage: dslaunch [run] [options] MODEL.pt [--config FILE]",
+                   "  dslaunch model.pt --config ds.json                      train as the config says\n"
+                   "  dslaunch model.pt --data train.safetensors --num_gpus 2 two ranks, default settings\n"
+                   "  dslaunch model.pt --config ds.json --resume auto --run_dir runs/a   go on where it stopped\n"
+                   "  dslaunch exec --num_gpus 8 -- python train.py           any program, torchrun's environment\n"
+                   "  dslaunch infer --checkpoint runs/a/checkpoints --prompt 'Once'   continue a text\n"
+                   "  dslaunch consolidate runs/a/checkpoints/latest model.safetensors\n"
+                   "  dslaunch config explain ds.json                         value, origin and effect of every key\n"
+                   "  dslaunch hosts --hostfile hosts --include a:0,1         what a hostfile resolves to\n"
+                   "Each command has its own --help.\n");
+  line.app().add_option("MODEL", run.model, "what torch.jit.save wrote");
+  line.group("Job");
+  line.value("--config", run.config, "JSON (DeepSpeed's keys and comments) or YAML", "FILE");
+  repeatable(
+      line.value("--set", run.sets, "wins over the config, e.g. optimizer.params.lr=1e-4; repeatable", "KEY=VALUE"));
+  line.value("--steps", run.steps, "optimizer steps, counted from the start of training", "N");
+  line.value("--epochs", run.epochs, "passes over the data", "N");
+  line.value("--seed", run.seed, "of initial weights and dropout", "N");
+  line.value("--resume", run.resume, "from the newest checkpoint of the run folder, or from PATH", "auto|PATH");
+  line.flag("--overwrite", run.overwrite, "discard the run that the folder holds");
+  line.flag("--eval_only", run.eval_only, "no training: the loss over the evaluation data");
+  line.group("Data");
+  line.value("--data", run.data, "file, glob, or 'synthetic'", "PATH");
+  line.value("--inputs", run.inputs, "arrays in the order of forward", "a,b");
+  line.value("--labels", run.labels, "arrays after them", "c");
+  line.value("--loss", run.loss, "cross_entropy, mse or a TorchScript file, where forward returns no loss",
+             "NAME|FILE");
+  add_launch_options(line, run.launch, raw);
+  if (!line.parse(arguments)) return std::nullopt;
+  refuse_program_words(arguments);
+  finish_launch_options(run.launch, raw);
+  check_run_options(run);
+  if (run.model.empty())
+    misuse("MODEL.pt is missing: dslaunch [options] MODEL.pt [--config FILE]; see 'dslaunch --help'");
+  return run;
+}
+
+std::optional<launch::ExecOptions> read_exec_options(const Arguments& arguments) {
+  launch::ExecOptions exec;
+  RawLaunch raw;
+  std::vector<std::string> stray;
+  CommandLine line(
+      "dslaunch exec", "usage: dslaunch exec [options] -- PROGRAM [ARGUMENTS...]",
+      "  dslaunch exec --num_gpus 8 -- python train.py --lr 1e-4\n"
+      "  dslaunch exec --device cpu --num_gpus 2 -- sh -c 'echo rank $RANK of $WORLD_SIZE'\n"
+      "  dslaunch exec --num_gpus 4 --run_dir out -- ./program   a log for every rank in out/logs\n"
+      "Every rank gets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR, MASTER_PORT\n"
+      "and the rest of torchrun's variables. Exit code: that of the first rank that failed.\n");
+  line.app().add_option("WORDS", stray)->group("");
+  add_launch_options(line, exec.launch, raw);
+  if (!line.parse(arguments)) return std::nullopt;
+  finish_launch_options(exec.launch, raw);
+  if (!arguments.has_separator && !stray.empty()) {
+    misuse(fmt::format("put '--' in front of the program: dslaunch exec [options] -- {}", fmt::join(stray, " ")));
+  }
+  if (!stray.empty()) misuse(fmt::format("'{}' stands before the '--'; see 'dslaunch exec --help'", stray[0]));
+  if (arguments.program.empty()) misuse("no program: dslaunch exec [options] -- PROGRAM [ARGUMENTS...]");
+  exec.command = arguments.program;
+  return exec;
+}
+
+std::optional<LaunchOptions> read_hosts_options(const Arguments& arguments) {
+  LaunchOptions options;
+  RawLaunch raw;
+  CommandLine line("dslaunch hosts", "usage: dslaunch hosts [options]",
+                   "  dslaunch hosts --hostfile hosts\n"
+                   "  dslaunch hosts --hostfile hosts --exclude node3@node4:0 --json\n");
+  add_host_options(line, options, raw);
+  line.flag("--json", options.json, "one document on standard output");
+  if (!line.parse(arguments)) return std::nullopt;
+  refuse_program_words(arguments);
+  finish_launch_options(options, raw);
+  return options;
+}
+
+std::optional<ConfigOptions> read_config_options(const Arguments& arguments) {
+  ConfigOptions options;
+  std::string what;
+  CommandLine line("dslaunch config", "usage: dslaunch config check|explain FILE [options]",
+                   "  dslaunch config check ds.json --world_size 8\n"
+                   "  dslaunch config explain ds.yaml --json\n");
+  line.app().add_option("ACTION", what, "check or explain");
+  line.app().add_option("FILE", options.file, "the config");
+  line.value("--world_size", options.world_size, "data-parallel ranks that the batch sizes are solved for", "N");
+  repeatable(line.value("--set", options.sets, "wins over the file; repeatable", "KEY=VALUE"));
+  line.flag("--json", options.json, "one document on standard output");
+  if (!line.parse(arguments)) return std::nullopt;
+  refuse_program_words(arguments);
+  if (what != "check" && what != "explain") misuse("dslaunch config check FILE, or dslaunch config explain FILE");
+  if (options.file.empty()) misuse(fmt::format("which file? dslaunch config {} FILE", what));
+  if (line.app().count("--world_size") > 0 && options.world_size < 1)
+    misuse(fmt::format("--world_size {}: at least 1", options.world_size));
+  for (const auto& text : options.sets) assignment("--set", text);
+  options.explain = what == "explain";
+  return options;
+}
+
+std::optional<std::vector<std::string>> read_infer_options(const Arguments& arguments) {
+  std::string checkpoint, prompt;
+  std::optional<int64_t> num_tokens, context;
+  std::optional<double> temperature;
+  std::optional<uint64_t> seed;
+  CommandLine line(
+      "dslaunch infer", "usage: dslaunch infer --checkpoint CKPT --prompt TEXT [options]",
+      "  dslaunch infer --checkpoint runs/a/checkpoints --prompt 'Once upon a time'\n"
+      "  dslaunch infer --checkpoint runs/a/checkpoints --prompt 'To be' --num_tokens 200 --temperature 0.8\n"
+      "The prompt is read as bytes: for models that were trained on bytes.\n");
+  line.value("--checkpoint", checkpoint, "a checkpoint, or the folder that holds them", "CKPT");
+  line.value("--prompt", prompt, "text to continue", "TEXT");
+  line.value("--num_tokens", num_tokens, "how many to add", "N");
+  line.value("--temperature", temperature, "0: always the likeliest", "T");
+  line.value("--seed", seed, "of the sampling", "N");
+  line.value("--context", context, "how many of the last bytes the model sees", "N");
+  if (!line.parse(arguments)) return std::nullopt;
+  refuse_program_words(arguments);
+  if (checkpoint.empty()) misuse("which checkpoint? dslaunch infer --checkpoint CKPT --prompt TEXT");
+  std::vector<std::string> words{"infer"};
+  auto pass = [&](const char* name, const std::string& text) { words.insert(words.end(), {name, text}); };
+  pass("--checkpoint", checkpoint);
+  pass("--prompt", prompt);
+  if (num_tokens) pass("--num_tokens", std::to_string(*num_tokens));
+  if (temperature) pass("--temperature", fmt::format("{}", *temperature));
+  if (seed) pass("--seed", std::to_string(*seed));
+  if (context) pass("--context", std::to_string(*context));
+  return words;
+}
+
+std::optional<std::vector<std::string>> read_consolidate_options(const Arguments& arguments) {
+  std::string checkpoint, output;
+  bool state_dict = false;
+  CommandLine line(
+      "dslaunch consolidate", "usage: dslaunch consolidate CKPT OUT [--state_dict]",
+      "  dslaunch consolidate runs/a/checkpoints model.safetensors\n"
+      "  dslaunch consolidate runs/a/checkpoints model.pt              TorchScript with the trained weights\n"
+      "  dslaunch consolidate runs/a/checkpoints weights.pt --state_dict   name -> tensor, for torch.load\n");
+  line.app().add_option("CKPT", checkpoint, "a checkpoint, or the folder that holds them");
+  line.app().add_option("OUT", output, "OUT.safetensors or OUT.pt");
+  line.flag("--state_dict", state_dict, "a .pt with names and tensors only");
+  if (!line.parse(arguments)) return std::nullopt;
+  refuse_program_words(arguments);
+  if (checkpoint.empty() || output.empty()) misuse("dslaunch consolidate CKPT OUT: both are needed");
+  std::vector<std::string> words{"consolidate", checkpoint, output};
+  if (state_dict) words.emplace_back("--state_dict");
+  return words;
+}
+
+}  // namespace dslaunch::launcher

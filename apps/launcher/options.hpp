@@ -1,0 +1,31 @@
+// The options of each command, declared with CLI11, and the plain structs of lib/launch that they fill.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "arguments.hpp"
+#include "launch/launch_options.hpp"
+
+namespace dslaunch::launcher {
+
+// Each reads the words of one command. UserError(64) for what is not understood. Empty: help was asked for and printed.
+std::optional<launch::RunOptions> read_run_options(const Arguments& arguments);
+std::optional<launch::ExecOptions> read_exec_options(const Arguments& arguments);
+std::optional<launch::LaunchOptions> read_hosts_options(const Arguments& arguments);
+
+struct ConfigOptions {
+  bool explain = false;  // else check
+  std::string file;
+  int world_size = 0;  // 0: not given
+  std::vector<std::string> sets;
+  bool json = false;
+};
+std::optional<ConfigOptions> read_config_options(const Arguments& arguments);
+
+// The worker's arguments for its tool modes.
+std::optional<std::vector<std::string>> read_infer_options(const Arguments& arguments);
+std::optional<std::vector<std::string>> read_consolidate_options(const Arguments& arguments);
+
+}  // namespace dslaunch::launcher

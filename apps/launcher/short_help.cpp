@@ -1,0 +1,25 @@
+// What `dslaunch` alone says.
+#include <cstdio>
+
+#include "base/exit_code.hpp"
+#include "commands.hpp"
+
+namespace dslaunch::launcher {
+
+int short_help() {
+  std::fputs(
+      "dslaunch trains a model that torch.jit.save wrote, on one or many devices, and launches any other program.\n"
+      "\n"
+      "  dslaunch [run] [options] MODEL.pt --config FILE   train MODEL.pt\n"
+      "  dslaunch exec [options] -- PROGRAM ARGUMENTS      launch a program with torchrun's environment\n"
+      "  dslaunch infer --checkpoint CKPT --prompt TEXT    continue a text\n"
+      "  dslaunch consolidate CKPT OUT                     whole weights from a checkpoint\n"
+      "  dslaunch config check|explain FILE                validate or explain a config\n"
+      "  dslaunch hosts [options]                          what a hostfile resolves to\n"
+      "\n"
+      "dslaunch --help shows all options; each command has its own --help.\n",
+      stderr);
+  return to_int(ExitCode::kUsage);
+}
+
+}  // namespace dslaunch::launcher

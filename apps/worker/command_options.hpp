@@ -1,0 +1,40 @@
+// dsworker's command line: a command, one or two operands, options as "--name value" or "--name=value". The launcher
+// writes it, and people who start ranks by hand or with torchrun do; names are those of dslaunch.
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dslaunch::worker {
+
+struct OptionSpec {
+  std::string name;  // without dashes, with '_'
+  bool takes_value = true;
+};
+
+class CommandOptions {
+ public:
+  // `arguments` without program and command. Throws UserError(64) for an unknown option (with the nearest known one), a
+  // missing value, or a number of operands other than `operand_names`.
+  CommandOptions(const std::vector<std::string>& arguments, const std::vector<OptionSpec>& known,
+                 const std::vector<std::string>& operand_names);
+
+  const std::string& operand(size_t index) const { return operands_.at(index); }
+  bool has(const std::string& name) const { return values_.count(name) > 0; }
+  // The last one given.
+  std::optional<std::string> value(const std::string& name) const;
+  std::string value_or(const std::string& name, const std::string& fallback) const;
+  // All given, in order (repeatable options).
+  std::vector<std::string> values(const std::string& name) const;
+  // Throws UserError(64) when the value is no integer of at least `least`.
+  std::optional<int64_t> integer(const std::string& name, int64_t least) const;
+  std::optional<double> number(const std::string& name, double least) const;
+
+ private:
+  std::vector<std::string> operands_;
+  std::map<std::string, std::vector<std::string>> values_;
+};
+
+}  // namespace dslaunch::worker

@@ -1,0 +1,15 @@
+// Which device a rank computes on.
+#pragma once
+#include <c10/core/Device.h>
+
+#include <string>
+
+#include "rendezvous/launch_env.hpp"
+
+namespace dslaunch::worker {
+
+// `wish`: "auto" | "cpu" | "cuda". With CUDA: opens the CUDA module and takes device local_rank, or device 0 when the
+// launcher made only one visible. Throws UserError(69) when there is no CUDA module, driver or device.
+at::Device open_device(const std::string& wish, const rendezvous::LaunchEnv& env);
+
+}  // namespace dslaunch::worker

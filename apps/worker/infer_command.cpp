@@ -1,0 +1,45 @@
+// Continues a text with the model and the weights of a checkpoint.
+#include <cstdio>
+#include <memory>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "command_options.hpp"
+#include "commands.hpp"
+#include "runtime/engine/checkpoint_model.hpp"
+#include "runtime/engine/generate.hpp"
+
+namespace dslaunch::worker {
+namespace {
+
+const std::vector<OptionSpec>& infer_options() {
+  static const std::vector<OptionSpec> options{{"checkpoint"},  {"prompt"}, {"num_tokens"},
+                                               {"temperature"}, {"seed"},   {"context"}};
+  return options;
+}
+
+}  // namespace
+
+int infer_command(const std::vector<std::string>& arguments) {
+  const CommandOptions options(arguments, infer_options(), {});
+  if (!options.has("checkpoint") || !options.has("prompt")) {
+    throw UserError(ExitCode::kUsage, "infer needs --checkpoint C and --prompt TEXT");
+  }
+  runtime::GenerateOptions generate;
+  generate.prompt = *options.value("prompt");
+  generate.num_tokens = options.integer("num_tokens", 1).value_or(generate.num_tokens);
+  generate.temperature = options.number("temperature", 0).value_or(generate.temperature);
+  generate.seed = static_cast<uint64_t>(options.integer("seed", 0).value_or(0));
+  generate.context = options.integer("context", 1).value_or(0);
+
+  auto checkpoint = runtime::load_checkpoint_model(*options.value("checkpoint"));
+  std::fputs(generate.prompt.c_str(), stdout);
+  runtime::generate(checkpoint->model(), generate, [](char byte) {
+    std::fputc(byte, stdout);
+    std::fflush(stdout);
+  });
+  std::fputc('\n', stdout);
+  return 0;
+}
+
+}  // namespace dslaunch::worker

@@ -1,0 +1,69 @@
+// dsworker: what runs on every rank, and dslaunch's local tool for commands that need tensors.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "base/nearest_name.hpp"
+#include "commands.hpp"
+
+namespace {
+
+using namespace dslaunch;
+
+const char kHelp[] =
+    "dsworker is started by dslaunch on every rank; see dslaunch --help.\n"
+    "\n"
+    "  dsworker train MODEL.pt [--config F] [--data PATH] [--run_dir D] [--steps N] [--set KEY=VALUE]\n"
+    "                 a rank of a job: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment, or a world of "
+    "one\n"
+    "  dsworker infer --checkpoint C --prompt TEXT [--num_tokens N] [--temperature T] [--seed S]\n"
+    "  dsworker consolidate CHECKPOINT OUT.safetensors|OUT.pt [--state_dict]\n";
+
+int run(const std::vector<std::string>& words) {
+  const std::string command = words.empty() ? "" : words[0];
+  const std::vector<std::string> rest(words.begin() + (words.empty() ? 0 : 1), words.end());
+  if (command == "train") return worker::train_command(rest);
+  if (command == "infer") return worker::infer_command(rest);
+  if (command == "consolidate") return worker::consolidate_command(rest);
+  if (command == "--help" || command == "-h") {
+    std::fputs(kHelp, stdout);
+    return 0;
+  }
+  if (command == "--version") {
+    std::puts("dsworker " DSL_VERSION);
+    return 0;
+  }
+  std::fputs(kHelp, stderr);
+  if (!command.empty())
+    log::error("unknown command '{}'{}", command, did_you_mean(command, {"train", "infer", "consolidate"}));
+  return to_int(ExitCode::kUsage);
+}
+
+// Leaves without running destructors of LibTorch's globals, which take longer than some steps.
+[[noreturn]] void leave(int code) {
+  std::fflush(nullptr);
+  std::_Exit(code);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    leave(run(std::vector<std::string>(argv + 1, argv + argc)));
+  } catch (const Error& error) {
+    log::error("{}", error.what());
+    leave(to_int(error.code()));
+  } catch (const std::bad_alloc&) {
+    log::error("out of memory: the system refused an allocation. Use a smaller micro batch or a higher ZeRO stage");
+    leave(to_int(ExitCode::kUnavailable));
+  } catch (const std::exception& error) {
+    log::error("unexpected: {}. Please report this", error.what());
+    leave(to_int(ExitCode::kInternal));
+  }
+}

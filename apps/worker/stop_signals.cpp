@@ -1,0 +1,33 @@
+#include "stop_signals.hpp"
+
+#include <csignal>
+
+namespace dslaunch::worker {
+namespace {
+
+volatile std::sig_atomic_t g_signal = 0;
+
+void note_signal(int number) {
+  g_signal = number;
+  std::signal(number, SIG_DFL);
+}
+
+}  // namespace
+
+void install_stop_signals() {
+  for (int number : {SIGTERM, SIGINT, SIGUSR1}) {
+    struct sigaction action {};
+    action.sa_handler = note_signal;
+    action.sa_flags = SA_RESTART;
+    sigaction(number, &action, nullptr);
+  }
+}
+
+bool stop_requested() {
+  return g_signal != 0;
+}
+int stop_signal() {
+  return g_signal;
+}
+
+}  // namespace dslaunch::worker

@@ -1,0 +1,122 @@
+// A rank of a training job: options, environment, device, store, communicator, run.
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/log.hpp"
+#include "comm/communicator.hpp"
+#include "comm/own_address.hpp"
+#include "command_options.hpp"
+#include "commands.hpp"
+#include "config/load.hpp"
+#include "config/report.hpp"
+#include "device.hpp"
+#include "rendezvous/launch_env.hpp"
+#include "rendezvous/store.hpp"
+#include "runtime/engine/trainer.hpp"
+#include "stop_signals.hpp"
+
+namespace dslaunch::worker {
+namespace {
+
+constexpr std::chrono::minutes kJoinDeadline{5};
+
+const std::vector<OptionSpec>& train_options() {
+  static const std::vector<OptionSpec> options{{"config"},           {"set"},          {"run_dir"},       {"steps"},
+                                               {"epochs"},           {"seed"},         {"resume"},        {"data"},
+                                               {"inputs"},           {"labels"},       {"loss"},          {"device"},
+                                               {"eval_only", false}, {"quiet", false}, {"verbose", false}};
+  return options;
+}
+
+// "a,b" of the command line as the list that the config's key takes.
+std::string as_list(const std::string& text) {
+  return "[" + text + "]";
+}
+
+std::vector<config::Override> overrides_of(const CommandOptions& options) {
+  std::vector<config::Override> out;
+  auto add = [&](const char* option, const char* key, bool is_list = false) {
+    if (auto value = options.value(option))
+      out.push_back({key, is_list ? as_list(*value) : *value, fmt::format("--{}", option)});
+  };
+  add("data", "data.train");
+  add("inputs", "data.inputs", true);
+  add("labels", "data.labels", true);
+  add("loss", "loss");
+  add("steps", "train.steps");
+  add("epochs", "train.epochs");
+  add("seed", "train.seed");
+  for (const auto& text : options.values("set")) out.push_back(config::parse_set_option(text));
+  return out;
+}
+
+config::LoadResult load_config(const CommandOptions& options, const rendezvous::LaunchEnv& env) {
+  auto result = config::load_file(options.value_or("config", ""), overrides_of(options),
+                                  {env.world_size, options.integer("steps", 1)});
+  config::throw_if_bad(result);
+  const bool has_data =
+      !result.config.data.train.empty() || result.config.data.synthetic_train || options.has("eval_only");
+  if (!has_data) {
+    throw UserError(ExitCode::kBadInput,
+                    "no training data: pass --data PATH, or set \"data\": {\"train\": PATH} in the config");
+  }
+  return result;
+}
+
+runtime::TrainRequest request_of(const CommandOptions& options, const config::LoadResult& config, at::Device device) {
+  runtime::TrainRequest request;
+  request.model_path = options.operand(0);
+  request.run_dir = options.value_or("run_dir", "runs/dsworker");
+  request.config = config.config;
+  request.resolved_config = config::resolved_json(config);
+  request.device = device.str();
+  request.resume = options.value_or("resume", "");
+  request.eval_only = options.has("eval_only");
+  request.quiet = options.has("quiet");
+  request.stop_requested = stop_requested;
+  return request;
+}
+
+int exit_code_of(runtime::TrainOutcome outcome) {
+  if (outcome == runtime::TrainOutcome::kFinished) return to_int(ExitCode::kSuccess);
+  return to_int(stop_signal() == SIGINT ? ExitCode::kInterrupted : ExitCode::kRunAgain);
+}
+
+}  // namespace
+
+int train_command(const std::vector<std::string>& arguments) {
+  const CommandOptions options(arguments, train_options(), {"MODEL.pt"});
+  if (options.has("verbose")) log::set_level(log::Level::kDebug);
+  install_stop_signals();
+  const auto env = rendezvous::launch_env_from_environment();
+  if (env.world_size > 1) log::set_speaker(fmt::format("rank {}", env.rank));
+  const auto config = load_config(options, env);
+  log::debug("config read");
+  // cuBLAS reads it when its handle is made; without it deterministic matrix products are refused.
+  if (config.config.deterministic) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  const at::Device device = open_device(options.value_or("device", "auto"), env);
+
+  log::debug("device {} open", device.str());
+  auto store = rendezvous::connect_store(env, Deadline::after(kJoinDeadline));
+  try {
+    comm::CommunicatorOptions group;
+    group.rank = env.rank;
+    group.size = env.world_size;
+    if (env.world_size > 1) group.host = comm::own_address_towards(env.master_addr, env.num_nodes);
+    group.device = device.is_cuda() ? device.index() : -1;
+    auto world = comm::make_communicator(group, *store);
+    log::debug("{} ranks have met", env.world_size);
+    const auto outcome = runtime::train(request_of(options, config, device), *world, *store);
+    world->barrier();
+    store->leave();
+    return exit_code_of(outcome);
+  } catch (const std::exception& error) {
+    store->report_failure(error.what());
+    throw;
+  }
+}
+
+}  // namespace dslaunch::worker

@@ -1,0 +1,107 @@
+"""Runs of dslaunch and of the peers on this host's GPUs, for the scripts of this folder."""
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+import bench_report as report
+
+MICRO = {"gpt-32m": 4, "gpt-163m": 16, "gpt-1.4b": 8, "gpt-6.9b": 4}  # samples a GPU
+SEQUENCE = {"gpt-32m": 256, "gpt-163m": 1024, "gpt-1.4b": 1024, "gpt-6.9b": 2048}
+DRIVER_FLOOR = "import ctypes; c = ctypes.CDLL('libcuda.so.1'); c.cuInit(0); p = ctypes.c_void_p(); " \
+               "c.cuDevicePrimaryCtxRetain(ctypes.byref(p), 0)"
+
+
+def gpu_count():
+    try:
+        out = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return 0
+    return len(out.strip().splitlines())
+
+
+def require_gpus():
+    if not gpu_count():
+        report.fail(69, "no GPU here (nvidia-smi --list-gpus names none)")
+
+
+class Runner:
+    """args: bin, host_torch. Models and configs are made once, below `folder`."""
+
+    def __init__(self, args, folder):
+        self.folder, self.python = folder, report.torch_python()
+        self.dslaunch = report.program(args.bin, "dslaunch")
+        self.env = report.environment(OMP_NUM_THREADS="8")
+        if args.host_torch:
+            self.env["LD_LIBRARY_PATH"] = ":".join(report.torch_libraries(self.python)
+                                                   + [self.env.get("LD_LIBRARY_PATH", "")]).rstrip(":")
+        self.models = {}
+
+    def model(self, preset):
+        if preset not in self.models:
+            path = os.path.join(self.folder, preset + ".pt")
+            report.checked([self.python, os.path.join(report.ROOT, "tools/export"), preset, path, "--empty"])
+            self.models[preset] = path
+        return self.models[preset]
+
+    def config(self, preset, stage, steps):
+        path = os.path.join(self.folder, f"{preset}-{stage}.json")
+        tokens = {"shape": [SEQUENCE[preset]], "dtype": "int64", "low": 0, "high": 50304}
+        with open(path, "w") as file:
+            json.dump({"train_micro_batch_size_per_gpu": MICRO[preset], "gradient_accumulation_steps": 1,
+                       "bf16": {"enabled": True}, "zero_optimization": {"stage": stage},
+                       "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}, "init": {"seed": 0, "std": 0.02},
+                       "train": {"steps": steps}, "checkpoint": {"at_end": False},
+                       "data": {"train": "synthetic", "synthetic": {"input_ids": tokens, "labels": {"like": "input_ids"}}}},
+                      file)
+        return path
+
+    def command(self, preset, world, stage, steps, run_dir):
+        return [self.dslaunch, "--device", "cuda", "--num_gpus", str(world), "--config", self.config(preset, stage, steps),
+                "--run_dir", run_dir, "--steps", str(steps), self.model(preset)]
+
+    def ours(self, preset, world, stage, steps, warm):
+        """The rows of metrics.jsonl after the warm-up."""
+        run_dir = os.path.join(self.folder, f"{preset}-{world}-{stage}-{time.monotonic_ns()}")
+        report.checked(self.command(preset, world, stage, steps, run_dir), env=self.env, timeout=300)
+        with open(os.path.join(run_dir, "metrics.jsonl")) as file:
+            rows = [json.loads(line) for line in file]
+        return {"step_ms": [row["step_ms"] for row in rows[warm:]], "loss": [row["loss"] for row in rows],
+                "gpu_mem_bytes": max((row.get("gpu_mem_bytes") or 0) for row in rows)}
+
+    def peer(self, preset, world, kind, steps, warm, *options):
+        out = os.path.join(self.folder, f"peer-{time.monotonic_ns()}.json")
+        report.checked([self.python, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(world),
+                        os.path.join(report.ROOT, "bench/peers/train_gpt.py"), "--kind", kind, "--preset", preset,
+                        "--micro", str(MICRO[preset]), "--steps", str(steps), "--out", out, *options],
+                       env=self.env, timeout=300)
+        with open(out) as file:
+            result = json.load(file)
+        return {**result, "step_ms": result["step_ms"][warm:]}
+
+    def first_step(self, preset, run_dir):
+        """Seconds from launch until metrics.jsonl holds the first step."""
+        metrics = os.path.join(run_dir, "metrics.jsonl")
+        command = self.command(preset, 1, 0, 1, run_dir)
+        log = open(run_dir + ".log", "wb+")
+        began = time.monotonic()
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=self.env, stdin=subprocess.DEVNULL)
+        while not (os.path.exists(metrics) and os.path.getsize(metrics)) and process.poll() is None:
+            time.sleep(0.001)
+        seconds = time.monotonic() - began
+        if process.wait(timeout=120):
+            log.seek(0)
+            raise RuntimeError(f"{' '.join(command)}:\n{log.read().decode(errors='replace')[-3000:]}")
+        return seconds
+
+
+def figures(preset, world, result):
+    """(ms a step, tokens a second, loss after the steps) as cells of a table."""
+    if isinstance(result, Exception):
+        print(result, file=sys.stderr)
+        return ["failed", "", ""]
+    milliseconds = statistics.median(result["step_ms"])
+    tokens = MICRO[preset] * SEQUENCE[preset] * world / milliseconds * 1000
+    return [report.spread(result["step_ms"]), f"{tokens:,.0f}", f"{result['loss'][-1]:.3f}"]

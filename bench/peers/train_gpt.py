@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""The peers: the same GPT and the same step as a PyTorch user writes it, started by torchrun.
+
+    torchrun --nproc_per_node 8 train_gpt.py --kind ddp --preset gpt-163m --micro 16 --steps 40 --out steps.json
+    torchrun --nproc_per_node 2 train_gpt.py --kind ddp --device cpu --data text.safetensors --micro 8 --steps 1 ...
+
+--kind ddp: DistributedDataParallel, fused AdamW; on GPUs bf16 autocast. --kind fsdp2: fully_shard on each block and the
+root with bf16 parameters and reductions. Rank 0 writes {"step_ms": [...], "loss": [...]}; step times are by CUDA events.
+The file appears when the last step is done."""
+import argparse
+import json
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools"))
+from recipes import gpt  # noqa: E402
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kind", choices=["ddp", "fsdp2"], default="ddp")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
+    parser.add_argument("--preset", choices=list(gpt.PRESETS))
+    parser.add_argument("--vocab", type=int, default=256)
+    parser.add_argument("--seq", type=int, default=128)
+    parser.add_argument("--blocks", type=int, default=4)
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--heads", type=int, default=4)
+    parser.add_argument("--data", help="a safetensors file with input_ids and labels; default: random tokens")
+    parser.add_argument("--micro", type=int, default=1)
+    parser.add_argument("--lr", type=float, default=1e-4)
+    parser.add_argument("--steps", type=int, default=1)
+    parser.add_argument("--no-reshard", action="store_true", help="fsdp2: keep parameters gathered after forward")
+    parser.add_argument("--mean-loss", action="store_true", help="report losses as means over the ranks")
+    parser.add_argument("--out", required=True)
+    return parser.parse_args()
+
+
+def make_model(args, device):
+    sizes = gpt.PRESETS[args.preset] if args.preset else (args.vocab, args.seq, args.blocks, args.width, args.heads)
+    torch.manual_seed(0)
+    with torch.device(device):
+        model = gpt.GPT(*sizes)
+    model.init_weights()
+    return model
+
+
+def shard(args, model, device):
+    if args.kind == "ddp":
+        return torch.nn.parallel.DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
+    for block in model.blocks:
+        fully_shard(block, mp_policy=policy, reshard_after_forward=not args.no_reshard)
+    fully_shard(model, mp_policy=policy, reshard_after_forward=not args.no_reshard)
+    return model
+
+
+def batches(args, model_sizes, rank, world, device):
+    """Yields (input_ids, labels) of this rank, as the run of dslaunch deals them."""
+    vocab, seq = model_sizes
+    if not args.data:
+        generator = torch.Generator().manual_seed(rank)
+        fixed = torch.randint(0, vocab, (args.micro, seq), generator=generator).to(device)
+        while True:
+            yield fixed, fixed
+    with open(args.data, "rb") as file:
+        content = bytearray(file.read())
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:8 + size])
+    arrays = [torch.frombuffer(content, dtype=torch.int64, offset=8 + size + header[name]["data_offsets"][0],
+                               count=header[name]["shape"][0] * header[name]["shape"][1]).view(header[name]["shape"])
+              for name in ("input_ids", "labels")]
+    step = 0
+    while True:
+        begin = step * args.micro * world + rank * args.micro
+        yield tuple(array[begin:begin + args.micro].to(device) for array in arrays)
+        step += 1
+
+
+def main():
+    args = parse()
+    local_rank = int(os.environ["LOCAL_RANK"])
+    device = torch.device("cuda", local_rank) if args.device == "cuda" else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo",
+                            device_id=device if device.type == "cuda" else None)
+    plain = make_model(args, device)
+    sizes = (plain.vocab, plain.seq)
+    model = shard(args, plain, device)
+    optimizer = torch.optim.AdamW(model.parameters(), args.lr, weight_decay=0.0, fused=True)
+    source = batches(args, sizes, dist.get_rank(), dist.get_world_size(), device)
+    autocast = torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda" and args.kind == "ddp")
+    marks, losses = [], []
+
+    def mark():
+        if device.type == "cuda":
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            marks.append(event)
+
+    mark()
+    for _ in range(args.steps):
+        inputs, labels = next(source)
+        with autocast:
+            loss = model(inputs, labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        losses.append(loss.detach())
+        mark()
+    if args.mean_loss:
+        for loss in losses:
+            dist.all_reduce(loss)
+            loss /= dist.get_world_size()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    if dist.get_rank() == 0:
+        result = {"step_ms": [a.elapsed_time(b) for a, b in zip(marks, marks[1:])], "loss": [loss.item() for loss in losses],
+                  "gpu_mem_bytes": torch.cuda.max_memory_allocated() if device.type == "cuda" else None}
+        with open(args.out + ".part", "w") as file:
+            json.dump(result, file)
+        os.replace(args.out + ".part", args.out)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+# Language level, warnings and sanitizers for our own code, as interface targets.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+# An installed program keeps finding LibTorch in the cache where the build found it.
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+# Modules that dsworker opens on demand lie beside it in lib/dslaunch, in the build tree as after an install.
+set(DSL_MODULE_DIRECTORY ${CMAKE_BINARY_DIR}/lib/dslaunch)
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+set(DSL_SANITIZE "" CACHE STRING "address, thread or empty")
+
+add_library(dsl_warnings INTERFACE)
+target_compile_options(dsl_warnings INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wno-missing-field-initializers -Werror>
+  # g++ 12 sees overlapping copies in "literal" + std::string (its bug 105651).
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-restrict>)
+
+add_library(dsl_sanitizers INTERFACE)
+if(DSL_SANITIZE STREQUAL "address")
+  target_compile_options(dsl_sanitizers INTERFACE -fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
+  target_link_options(dsl_sanitizers INTERFACE -fsanitize=address,undefined)
+elseif(DSL_SANITIZE STREQUAL "thread")
+  target_compile_options(dsl_sanitizers INTERFACE -fsanitize=thread -fno-omit-frame-pointer)
+  target_link_options(dsl_sanitizers INTERFACE -fsanitize=thread)
+endif()
+
+find_program(DSL_CCACHE ccache)
+if(DSL_CCACHE)
+  # The sloppiness is what makes ccache work together with precompiled headers.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${DSL_CCACHE})
+endif()
+find_program(DSL_MOLD mold)
+if(DSL_MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()

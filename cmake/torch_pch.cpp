@@ -1,0 +1,1 @@
+// Gives the precompiled header of LibTorch a target to belong to.

@@ -1,0 +1,68 @@
+#include "kernels/adamw.h"
+
+#include "kernels/launch_shape.cuh"
+#include "kernels/low_precision.cuh"
+
+namespace dslaunch::kernels {
+namespace {
+
+__device__ void update_element(float& p, float gradient, float& m, float& v, float factor, const AdamArguments& a) {
+  const float g = gradient * factor + a.coupled_decay * p;
+  m = m + (g - m) * a.one_minus_beta1;
+  v = v * a.beta2 + g * g * a.one_minus_beta2;
+  const float denominator = sqrtf(v) * a.inverse_root_correction + a.eps;
+  p = p - (a.step_size * (m / denominator) + a.decoupled_decay * p);
+}
+
+template <ElementType kLow>
+__global__ void __launch_bounds__(kThreads) adamw_kernel(const AdamArguments a, const VectorSpan span) {
+  const float factor = a.gradient_factor == nullptr ? 1.0F : *a.gradient_factor;
+  const bool wide = reinterpret_cast<uintptr_t>(static_cast<const uint16_t*>(a.low_precision) + span.head) % 8 == 0;
+  auto* master4 = reinterpret_cast<float4*>(a.master + span.head);
+  const auto* gradient4 = reinterpret_cast<const float4*>(a.gradient + span.head);
+  auto* exp_avg4 = reinterpret_cast<float4*>(a.exp_avg + span.head);
+  auto* exp_avg_sq4 = reinterpret_cast<float4*>(a.exp_avg_sq + span.head);
+  for (size_t i = grid_thread(); i < span.num_vectors; i += grid_stride()) {
+    float4 p = master4[i], m = exp_avg4[i], v = exp_avg_sq4[i];
+    const float4 g = __ldcs(gradient4 + i);  // read once: leave the cache to others
+    update_element(p.x, g.x, m.x, v.x, factor, a);
+    update_element(p.y, g.y, m.y, v.y, factor, a);
+    update_element(p.z, g.z, m.z, v.z, factor, a);
+    update_element(p.w, g.w, m.w, v.w, factor, a);
+    master4[i] = p;
+    exp_avg4[i] = m;
+    exp_avg_sq4[i] = v;
+    store_low_precision4<kLow>(a.low_precision, span.head + 4 * i, p, wide);
+  }
+  const size_t num_outside = a.count - 4 * span.num_vectors;
+  for (size_t k = grid_thread(); k < num_outside; k += grid_stride()) {
+    const size_t i = outside(span, k);
+    float p = a.master[i], m = a.exp_avg[i], v = a.exp_avg_sq[i];
+    update_element(p, a.gradient[i], m, v, factor, a);
+    a.master[i] = p;
+    a.exp_avg[i] = m;
+    a.exp_avg_sq[i] = v;
+    store_low_precision<kLow>(a.low_precision, i, p);
+  }
+}
+
+}  // namespace
+
+cudaError_t launch_adamw(const AdamArguments& a, cudaStream_t stream) {
+  if (a.count == 0) return cudaSuccess;
+  const void* const pointers[] = {a.master, a.gradient, a.exp_avg, a.exp_avg_sq};
+  const VectorSpan span = vector_span(a.count, pointers, 4);
+  const unsigned blocks = num_blocks(a.count, span.num_vectors > 0 ? 4 : 1);
+  if (a.low_precision == nullptr) {
+    adamw_kernel<ElementType::kFloat32><<<blocks, kThreads, 0, stream>>>(a, span);
+  } else if (a.low_precision_type == ElementType::kBFloat16) {
+    adamw_kernel<ElementType::kBFloat16><<<blocks, kThreads, 0, stream>>>(a, span);
+  } else if (a.low_precision_type == ElementType::kFloat16) {
+    adamw_kernel<ElementType::kFloat16><<<blocks, kThreads, 0, stream>>>(a, span);
+  } else {
+    return cudaErrorInvalidValue;
+  }
+  return cudaGetLastError();
+}
+
+}  // namespace dslaunch::kernels

@@ -1,0 +1,25 @@
+// A point in time until which a call may block. Every call of ours that can block takes one.
+#pragma once
+#include <chrono>
+
+namespace dslaunch {
+
+class Deadline {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  static Deadline after(std::chrono::milliseconds duration) { return Deadline(Clock::now() + duration); }
+  static Deadline never() { return Deadline(Clock::time_point::max()); }
+
+  bool is_never() const { return when_ == Clock::time_point::max(); }
+  bool passed() const { return !is_never() && Clock::now() >= when_; }
+  // Time left, never negative; capped to what poll(2) can take. For never(): the cap.
+  std::chrono::milliseconds left() const;
+  Clock::time_point when() const { return when_; }
+
+ private:
+  explicit Deadline(Clock::time_point when) : when_(when) {}
+  Clock::time_point when_;
+};
+
+}  // namespace dslaunch

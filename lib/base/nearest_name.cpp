@@ -1,0 +1,55 @@
+#include "base/nearest_name.hpp"
+
+#include <algorithm>
+#include <cctype>
+
+namespace dslaunch {
+namespace {
+
+std::string folded(std::string_view name) {
+  std::string out(name);
+  for (char& c : out) c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+// Optimal string alignment distance: insertions, deletions, substitutions and swaps of neighbours each cost one.
+size_t typo_distance(const std::string& a, const std::string& b) {
+  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
+  for (size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    for (size_t j = 1; j <= b.size(); ++j) {
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return d[a.size()][b.size()];
+}
+
+}  // namespace
+
+std::vector<std::string> nearest_names(std::string_view name, const std::vector<std::string>& known, size_t most) {
+  const std::string wanted = folded(name);
+  const size_t limit = std::max<size_t>(2, wanted.size() / 3);
+  std::vector<std::pair<size_t, std::string>> near;
+  for (const auto& candidate : known) {
+    size_t distance = typo_distance(wanted, folded(candidate));
+    if (distance <= limit && distance < candidate.size()) near.emplace_back(distance, candidate);
+  }
+  std::stable_sort(near.begin(), near.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::string> out;
+  for (size_t i = 0; i < near.size() && i < most; ++i) out.push_back(near[i].second);
+  return out;
+}
+
+std::string did_you_mean(std::string_view name, const std::vector<std::string>& known, size_t most) {
+  auto near = nearest_names(name, known, most);
+  if (near.empty()) return {};
+  std::string out = " (did you mean ";
+  for (size_t i = 0; i < near.size(); ++i) out += (i ? " or '" : "'") + near[i] + "'";
+  return out + "?)";
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,16 @@
+// "did you mean": the known names nearest to a mistyped one, for options, config keys and hosts alike.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dslaunch {
+
+// Up to `most` names within a distance that a typo explains (a third of the length, at least 2; transpositions count
+// one), nearest first. Case and '-' against '_' do not count as differences.
+std::vector<std::string> nearest_names(std::string_view name, const std::vector<std::string>& known, size_t most = 1);
+
+// " (did you mean 'x'?)" or " (did you mean 'x' or 'y'?)"; empty when nothing is near.
+std::string did_you_mean(std::string_view name, const std::vector<std::string>& known, size_t most = 1);
+
+}  // namespace dslaunch

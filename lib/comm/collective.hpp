@@ -1,0 +1,24 @@
+// What all backends share: element sizes, the checks of a call's arguments, and a call's name in messages.
+#pragma once
+#include <string>
+
+#include "comm/communicator.hpp"
+
+namespace dslaunch::comm {
+
+const char* name_of(DType dtype);
+inline size_t bytes_of(const ConstBuffer& buffer) {
+  return buffer.count * size_of(buffer.dtype);
+}
+
+// InternalError when counts, types or ranks do not fit each other.
+void check_buffer(const ConstBuffer& buffer);
+void check_reduce_scatter(const ConstBuffer& in, const Buffer& out, int size);
+void check_all_gather(const ConstBuffer& in, const Buffer& out, int size);
+void check_member(int rank, int size);
+void check_peer(int peer, int own_rank, int size);
+
+// "all_reduce of 1024 float32 in group 'world'"
+std::string describe_call(const char* verb, const ConstBuffer& buffer, const std::string& group);
+
+}  // namespace dslaunch::comm

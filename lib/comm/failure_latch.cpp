@@ -1,0 +1,53 @@
+#include "comm/failure_latch.hpp"
+
+#include "base/error.hpp"
+
+namespace dslaunch::comm {
+
+void FailureLatch::trip(const std::string& reason, int rank, const std::string& host) {
+  // The action runs under the lock: disarm() must not return while it does.
+  std::lock_guard lock(mutex_);
+  if (tripped_) return;
+  tripped_ = true;
+  rank_ = rank;
+  host_ = host;
+  reason_ = reason;
+  if (action_) action_();
+  changed_.notify_all();
+}
+
+void FailureLatch::break_with(std::function<void()> action) {
+  std::lock_guard lock(mutex_);
+  action_ = std::move(action);
+  if (tripped_) action_();
+}
+
+void FailureLatch::disarm() {
+  std::lock_guard lock(mutex_);
+  action_ = nullptr;
+}
+
+bool FailureLatch::tripped() const {
+  std::lock_guard lock(mutex_);
+  return tripped_;
+}
+
+bool FailureLatch::wait_until_tripped(std::chrono::milliseconds at_most) const {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, at_most, [&] { return tripped_; });
+}
+
+void FailureLatch::check(std::string_view phase) const {
+  std::lock_guard lock(mutex_);
+  if (tripped_) throw PeerError(rank_, host_, phase, reason_);
+}
+
+std::shared_ptr<FailureLatch> watch_peers(rendezvous::Store& store) {
+  auto latch = std::make_shared<FailureLatch>();
+  store.on_peer_lost([weak = std::weak_ptr(latch)](const rendezvous::LostRank& lost) {
+    if (auto held = weak.lock()) held->trip(lost.reason, lost.rank, lost.host);
+  });
+  return latch;
+}
+
+}  // namespace dslaunch::comm

@@ -1,0 +1,177 @@
+#include "comm/gloo/communicator.hpp"
+
+#include <gloo/common/error.h>
+
+#include <cstring>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "comm/collective.hpp"
+#include "comm/gloo/call.hpp"
+#include "comm/gloo/ordered_sum.hpp"
+#include "comm/gloo/slice_exchange.hpp"
+
+namespace dslaunch::comm {
+
+namespace {
+
+// Up to here everybody sends everything to everybody: one round of messages instead of two.
+constexpr size_t kSmallBytes = 32 << 10;
+// The store's news names the rank that died; Gloo may only know a neighbour that gave up because of it.
+constexpr std::chrono::milliseconds kNewsMayCome{300};
+constexpr uint64_t kPointToPoint = uint64_t{1} << 63;
+
+size_t count_of(int size) {
+  return static_cast<size_t>(size);
+}
+
+}  // namespace
+
+GlooCommunicator::GlooCommunicator(const CommunicatorOptions& options, rendezvous::Store& store)
+    : options_(options),
+      latch_(watch_peers(store)),
+      mesh_(std::make_unique<FullMesh>(options, store, *latch_, Deadline::after(options.timeout))),
+      sent_to_(count_of(options.size)),
+      received_from_(count_of(options.size)) {}
+
+template <class Body>
+void GlooCommunicator::run(const char* verb, const ConstBuffer& buffer, Body&& body) {
+  check_buffer(buffer);
+  Call call{describe_call(verb, buffer, options_.name), next_call_++, options_.timeout,
+            Deadline::after(options_.timeout)};
+  latch_->check(call.what);
+  try {
+    body(call);
+  } catch (const gloo::Exception& error) {
+    if (!latch_->wait_until_tripped(kNewsMayCome)) latch_->trip(std::string("a connection is lost: ") + error.what());
+    latch_->check(call.what);
+  } catch (const TimeoutError& error) {
+    latch_->trip(error.what());
+    throw;
+  }
+}
+
+void GlooCommunicator::all_reduce(Buffer buffer, ReduceOp op) {
+  run("all_reduce", buffer, [&](const Call& call) {
+    if (buffer.count == 0) return;
+    if (bytes_of(buffer) <= kSmallBytes) return all_reduce_small(call, buffer, op);
+    SliceExchange::Plan plan{options_.rank, options_.size, buffer.dtype, op, even_slices(buffer.count, options_.size),
+                             buffer.data,   nullptr,       buffer.data};
+    plan.out = static_cast<char*>(buffer.data) + plan.begins[count_of(options_.rank)] * size_of(buffer.dtype);
+    SliceExchange(*mesh_, call, std::move(plan), scratch_).run();
+  });
+}
+
+void GlooCommunicator::all_reduce_small(const Call& call, const Buffer& buffer, ReduceOp op) {
+  size_t bytes = bytes_of(buffer);
+  scratch_.resize(std::max(scratch_.size(), bytes * count_of(options_.size)));
+  std::vector<FullMesh::Region> theirs(count_of(options_.size));
+  std::vector<const void*> inputs(count_of(options_.size), buffer.data);
+  FullMesh::Region own(*mesh_, buffer.data, bytes);
+  for (int peer = 0; peer < options_.size; ++peer) {
+    if (peer == options_.rank) continue;
+    char* place = scratch_.data() + count_of(peer) * bytes;
+    inputs[count_of(peer)] = place;
+    theirs[count_of(peer)] = FullMesh::Region(*mesh_, place, bytes);
+    theirs[count_of(peer)].receive(peer, call.tag(Call::kContribute), 0, bytes);
+  }
+  for (int peer = 0; peer < options_.size; ++peer) {
+    if (peer != options_.rank) own.send(peer, call.tag(Call::kContribute), 0, bytes);
+  }
+  for (int peer = 0; peer < options_.size; ++peer) {
+    if (peer != options_.rank) call.wait_received(theirs[count_of(peer)], peer);
+  }
+  // The result replaces what is being sent.
+  for (int peer = 0; peer < options_.size; ++peer) {
+    if (peer != options_.rank) call.wait_sent(own, peer);
+  }
+  reduce_in_order(inputs.data(), inputs.size(), buffer.data, buffer.count, buffer.dtype, op);
+}
+
+void GlooCommunicator::reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op) {
+  check_reduce_scatter(in, out, options_.size);
+  run("reduce_scatter", in, [&](const Call& call) {
+    SliceExchange::Plan plan{options_.rank, options_.size, in.dtype, op, even_slices(in.count, options_.size),
+                             in.data,       out.data,      nullptr};
+    SliceExchange(*mesh_, call, std::move(plan), scratch_).run();
+  });
+}
+
+void GlooCommunicator::all_gather(ConstBuffer in, Buffer out) {
+  check_all_gather(in, out, options_.size);
+  run("all_gather", in, [&](const Call& call) {
+    size_t bytes = bytes_of(in);
+    if (bytes == 0) return;
+    std::vector<FullMesh::Region> theirs(count_of(options_.size));
+    for (int peer = 0; peer < options_.size; ++peer) {
+      char* place = static_cast<char*>(out.data) + count_of(peer) * bytes;
+      if (peer == options_.rank) {
+        if (place != in.data) std::memcpy(place, in.data, bytes);
+        continue;
+      }
+      theirs[count_of(peer)] = FullMesh::Region(*mesh_, place, bytes);
+      theirs[count_of(peer)].receive(peer, call.tag(Call::kSpread), 0, bytes);
+    }
+    FullMesh::Region own(*mesh_, in.data, bytes);
+    for (int peer = 0; peer < options_.size; ++peer) {
+      if (peer != options_.rank) own.send(peer, call.tag(Call::kSpread), 0, bytes);
+    }
+    for (int peer = 0; peer < options_.size; ++peer) {
+      if (peer != options_.rank) call.wait_received(theirs[count_of(peer)], peer);
+    }
+    for (int peer = 0; peer < options_.size; ++peer) {
+      if (peer != options_.rank) call.wait_sent(own, peer);
+    }
+  });
+}
+
+void GlooCommunicator::broadcast(Buffer buffer, int root) {
+  check_member(root, options_.size);
+  run("broadcast", buffer, [&](const Call& call) {
+    size_t bytes = bytes_of(buffer);
+    if (bytes == 0) return;
+    FullMesh::Region region(*mesh_, buffer.data, bytes);
+    if (root != options_.rank) {
+      region.receive(root, call.tag(Call::kSpread), 0, bytes);
+      return call.wait_received(region, root);
+    }
+    for (int peer = 0; peer < options_.size; ++peer) {
+      if (peer != root) region.send(peer, call.tag(Call::kSpread), 0, bytes);
+    }
+    for (int peer = 0; peer < options_.size; ++peer) {
+      if (peer != root) call.wait_sent(region, peer);
+    }
+  });
+}
+
+// Point-to-point calls do not number the sequence of collectives: only two members take part.
+void GlooCommunicator::send(ConstBuffer buffer, int destination) {
+  check_peer(destination, options_.rank, options_.size);
+  run("send", buffer, [&](const Call& call) {
+    --next_call_;
+    if (buffer.count == 0) return;
+    FullMesh::Region region(*mesh_, buffer.data, bytes_of(buffer));
+    region.send(destination, kPointToPoint | sent_to_[count_of(destination)]++, 0, bytes_of(buffer));
+    call.wait_sent(region, destination);
+  });
+}
+
+void GlooCommunicator::receive(Buffer buffer, int source) {
+  check_peer(source, options_.rank, options_.size);
+  run("receive", buffer, [&](const Call& call) {
+    --next_call_;
+    if (buffer.count == 0) return;
+    FullMesh::Region region(*mesh_, buffer.data, bytes_of(buffer));
+    region.receive(source, kPointToPoint | received_from_[count_of(source)]++, 0, bytes_of(buffer));
+    call.wait_received(region, source);
+  });
+}
+
+void GlooCommunicator::barrier() {
+  uint8_t token = 1;
+  run("barrier", Buffer{&token, 1, DType::kUInt8}, [&](const Call& call) {
+    all_reduce_small(call, {&token, 1, DType::kUInt8}, ReduceOp::kMax);
+  });
+}
+
+}  // namespace dslaunch::comm

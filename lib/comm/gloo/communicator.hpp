@@ -1,0 +1,52 @@
+// Collectives over host memory. Gloo carries the messages (a full mesh of TCP connections, one thread of its own); the
+// order of additions is ours: every element is summed over the ranks 0, 1, 2, ... in float32 (int64 and uint8 in their
+// own type) and rounded once. So a result has the same bits on all ranks, in every run, and whether it came from
+// all_reduce or from reduce_scatter and all_gather, however the buffers were cut.
+#pragma once
+#include <gloo/transport/tcp/device.h>
+
+#include <memory>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "comm/failure_latch.hpp"
+#include "comm/gloo/full_mesh.hpp"
+
+namespace dslaunch::comm {
+
+struct Call;
+
+class GlooCommunicator final : public Communicator {
+ public:
+  GlooCommunicator(const CommunicatorOptions& options, rendezvous::Store& store);
+
+  int rank() const override { return options_.rank; }
+  int size() const override { return options_.size; }
+  const char* backend() const override { return "gloo"; }
+
+  void all_reduce(Buffer buffer, ReduceOp op) override;
+  void reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op) override;
+  void all_gather(ConstBuffer in, Buffer out) override;
+  void broadcast(Buffer buffer, int root) override;
+  void send(ConstBuffer buffer, int destination) override;
+  void receive(Buffer buffer, int source) override;
+  void barrier() override;
+  void wait_for_completion() override {}
+  void abort(const std::string& reason) override { latch_->trip(reason); }
+
+ private:
+  template <class Body>
+  void run(const char* verb, const ConstBuffer& buffer, Body&& body);
+  void all_reduce_small(const Call& call, const Buffer& buffer, ReduceOp op);
+
+  const CommunicatorOptions options_;
+  const std::shared_ptr<FailureLatch> latch_;
+  std::unique_ptr<FullMesh> mesh_;
+
+  // Owned by the thread that issues collectives.
+  uint64_t next_call_ = 1;
+  std::vector<uint64_t> sent_to_, received_from_;  // point-to-point messages so far, by peer
+  std::vector<char> scratch_;                      // kept from call to call
+};
+
+}  // namespace dslaunch::comm

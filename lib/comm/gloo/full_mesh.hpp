@@ -1,0 +1,56 @@
+// One connection to every other rank, made through the store, and messages on them. Gloo's errors leave here as plain
+// outcomes, so that nothing else needs to know them.
+#pragma once
+#include <gloo/transport/context.h>
+#include <gloo/transport/device.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/deadline.hpp"
+#include "comm/communicator.hpp"
+#include "comm/failure_latch.hpp"
+
+namespace dslaunch::comm {
+
+class FullMesh {
+ public:
+  // Throws PeerError or TimeoutError that name who is missing.
+  // A tripped latch breaks the mesh, already while it is being made.
+  FullMesh(const CommunicatorOptions& options, rendezvous::Store& store, FailureLatch& latch, Deadline deadline);
+
+  // Memory that messages come from or go to; may stand for many messages at once.
+  class Region {
+   public:
+    Region() = default;
+    Region(FullMesh& mesh, const void* data, size_t bytes);
+    // Begin; completions are then waited for, one by one in any order among themselves. Sizes of 0 are not sent.
+    void send(int peer, uint64_t tag, size_t offset, size_t bytes);
+    void receive(int peer, uint64_t tag, size_t offset, size_t bytes);
+    // False at the deadline. Throws gloo's IoException when the connection is gone.
+    bool wait_sent(Deadline deadline);
+    bool wait_received(Deadline deadline);
+
+   private:
+    std::shared_ptr<gloo::transport::UnboundBuffer> buffer_;
+  };
+
+ private:
+  void break_all();
+  void watch(const std::shared_ptr<gloo::transport::UnboundBuffer>& buffer);
+
+  std::shared_ptr<gloo::transport::Device> device_;
+  std::shared_ptr<gloo::transport::Context> context_;
+  std::mutex buffers_mutex_;
+  bool broken_ = false;                                                 // guarded by buffers_mutex_
+  std::vector<std::weak_ptr<gloo::transport::UnboundBuffer>> buffers_;  // guarded by buffers_mutex_
+  struct Armed {
+    FailureLatch& latch;
+    ~Armed() { latch.disarm(); }
+  } armed_;  // last: goes first
+};
+
+}  // namespace dslaunch::comm

@@ -1,0 +1,25 @@
+#include <csignal>
+
+#include "comm/backends.hpp"
+#include "comm/module.hpp"
+
+namespace dslaunch::comm {
+namespace {
+
+// Gloo writes to its sockets without MSG_NOSIGNAL: with the default action a rank whose peer has died would die of
+// SIGPIPE without a word, instead of naming the peer. A program that handles the signal itself keeps its handler.
+void outlive_closed_sockets() {
+  struct sigaction current {};
+  ::sigaction(SIGPIPE, nullptr, &current);
+  if (current.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_gloo(const CommunicatorOptions& options, rendezvous::Store& store) {
+  outlive_closed_sockets();
+  auto make = reinterpret_cast<ModuleFactory>(Module::gloo().symbol("dslaunch_make_gloo"));
+  return std::unique_ptr<Communicator>(make(options, store));
+}
+
+}  // namespace dslaunch::comm

@@ -1,0 +1,107 @@
+#include "comm/module.hpp"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+
+namespace dslaunch::comm {
+
+namespace {
+
+// LibTorch exports symbols of its own copy of gloo; with deep binding the module finds Debian's first. The address
+// sanitizer refuses that flag; a build with it links no LibTorch beside this room.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kOwnSymbolsFirst = 0;
+#else
+constexpr int kOwnSymbolsFirst = RTLD_DEEPBIND;
+#endif
+
+std::string folder_of_program() {
+  std::string path(4096, '\0');
+  ssize_t length = ::readlink("/proc/self/exe", path.data(), path.size());
+  if (length <= 0) throw SystemError("readlink", "/proc/self/exe");
+  path.resize(static_cast<size_t>(length));
+  return path.substr(0, path.rfind('/'));
+}
+
+// The folder of a library that is loaded already; empty when it is not.
+std::string folder_of_loaded(const char* file_name) {
+  struct Search {
+    const char* file_name;
+    std::string folder;
+  } search{file_name, {}};
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* data) {
+        auto* wanted = static_cast<Search*>(data);
+        const char* slash = info->dlpi_name ? std::strrchr(info->dlpi_name, '/') : nullptr;
+        if (!slash || std::strcmp(slash + 1, wanted->file_name) != 0) return 0;
+        wanted->folder.assign(info->dlpi_name, slash);
+        return 1;
+      },
+      &search);
+  return search.folder;
+}
+
+constexpr const char* kCudaAdvice =
+    "This program was built with CUDA, but its CUDA module or LibTorch's CUDA libraries cannot be loaded: reinstall "
+    "dslaunch and torch 2.11.0, or run with --device cpu";
+
+// The module needs LibTorch's CUDA half with its NCCL and CUDA runtime; loaded first and from the same folder as the
+// CPU half, so that the module's own needs resolve to those and not to some other installation's.
+void load_torch_cuda() {
+  std::string folder = folder_of_loaded("libtorch_cpu.so");
+  if (folder.empty()) return;  // a program without LibTorch: the module brings it by its own search path
+  std::string path = folder + "/libtorch_cuda.so";
+  if (::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL)) return;
+  throw UserError(ExitCode::kUnavailable, fmt::format("cannot open {}: {}. {}", path, ::dlerror(), kCudaAdvice));
+}
+
+}  // namespace
+
+std::string module_directory() {
+  if (const char* given = std::getenv("DSLAUNCH_MODULE_DIR"); given && *given) return given;
+  return folder_of_program() + "/../lib/dslaunch";
+}
+
+Module::Module(const char* file_name, int dlopen_flags, const char* advice)
+    : path_(module_directory() + "/" + file_name),
+      handle_(::dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL | dlopen_flags)) {
+  if (!handle_) {
+    throw UserError(ExitCode::kUnavailable,
+                    fmt::format("cannot open the module {}: {}. {}", path_, ::dlerror(), advice));
+  }
+  auto version = reinterpret_cast<const char* (*)()>(symbol("dslaunch_module_version"));
+  if (std::strcmp(version(), DSL_VERSION) != 0) {
+    throw UserError(ExitCode::kUnavailable, fmt::format("{} is of version {}, this program of {}: reinstall dslaunch",
+                                                        path_, version(), DSL_VERSION));
+  }
+}
+
+const Module& Module::gloo() {
+  static const Module module("libdslaunch_gloo.so", kOwnSymbolsFirst,
+                             "Ranks on CPUs need it and Gloo: install Debian's package libgloo0, or set "
+                             "DSLAUNCH_MODULE_DIR to the folder of dslaunch's modules");
+  return module;
+}
+
+const Module& Module::cuda() {
+  static const Module module = [] {
+    load_torch_cuda();
+    return Module("libdslaunch_cuda.so", 0, kCudaAdvice);
+  }();
+  return module;
+}
+
+void* Module::symbol(const char* name) const {
+  void* found = ::dlsym(handle_, name);
+  DSL_CHECK(found, fmt::format("{} has no symbol {}", path_, name));
+  return found;
+}
+
+}  // namespace dslaunch::comm

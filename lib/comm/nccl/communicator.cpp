@@ -1,0 +1,257 @@
+#include "comm/nccl/communicator.hpp"
+
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <cstring>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "comm/backends.hpp"
+#include "comm/collective.hpp"
+#include "comm/nccl/device_errors.hpp"
+
+namespace dslaunch::comm {
+
+namespace {
+
+// An issuing thread that holds the handle longer than this is stuck in a launch behind a kernel that never ends.
+constexpr std::chrono::milliseconds kLongestCall{200};
+constexpr std::chrono::milliseconds kNewsMayCome{300};
+constexpr std::chrono::milliseconds kLongestFlush{5000};
+constexpr std::chrono::microseconds kShortSleep{20};
+constexpr int kSpins = 2000;  // event queries before we start to sleep between them
+
+ncclDataType_t nccl_type(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return ncclFloat32;
+    case DType::kBFloat16:
+      return ncclBfloat16;
+    case DType::kFloat16:
+      return ncclFloat16;
+    case DType::kInt64:
+      return ncclInt64;
+    case DType::kUInt8:
+      return ncclUint8;
+  }
+  DSL_CHECK(false, "unknown DType");
+}
+
+ncclRedOp_t nccl_op(ReduceOp op) {
+  return op == ReduceOp::kSum ? ncclSum : ncclMax;
+}
+
+bool under_way(ncclResult_t result) {
+  return result == ncclInProgress;
+}
+
+}  // namespace
+
+NcclCommunicator::NcclCommunicator(const CommunicatorOptions& options, rendezvous::Store& store)
+    : options_(options), latch_(watch_peers(store)) {
+  c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(options_.device));
+  try {
+    check_cuda(::cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "create an event");
+    check_cuda(::cudaMalloc(&barrier_token_, 1), "allocate one byte");
+    check_cuda(::cudaMemset(barrier_token_, 0, 1), "clear one byte");
+    set_up(store, Deadline::after(options_.timeout));
+  } catch (...) {
+    release();
+    throw;
+  }
+}
+
+NcclCommunicator::~NcclCommunicator() {
+  c10::cuda::OptionalCUDAGuard guard(
+      c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(options_.device)));
+  release();
+}
+
+// A clean end flushes what peers have not read yet; after a failure, or when the flush does not end, abort frees at
+// once.
+void NcclCommunicator::release() {
+  latch_->disarm();
+  if (aborting_.joinable()) aborting_.join();
+  if (handle_) {
+    bool flushed = !latch_->tripped() && flush();
+    flushed ? ::ncclCommDestroy(handle_) : ::ncclCommAbort(handle_);
+    handle_ = nullptr;
+  }
+  if (barrier_token_) ::cudaFree(barrier_token_);
+  if (event_) ::cudaEventDestroy(event_);
+}
+
+bool NcclCommunicator::flush() {
+  auto deadline = Deadline::after(kLongestFlush);
+  ncclResult_t result = ::ncclCommFinalize(handle_);
+  while (under_way(result) && !deadline.passed()) {
+    std::this_thread::sleep_for(kShortSleep);
+    result = asynchronous_state();
+  }
+  return result == ncclSuccess;
+}
+
+void NcclCommunicator::set_up(rendezvous::Store& store, Deadline deadline) {
+  std::string what = fmt::format("setting up NCCL for group '{}'", options_.name);
+  std::string key = fresh_key_prefix(options_, store, deadline) + "/nccl_id";
+  ncclUniqueId id;
+  if (options_.rank == 0) {
+    if (auto result = ::ncclGetUniqueId(&id); result != ncclSuccess) settle(result, what, deadline);
+    store.set(key, std::string(id.internal, sizeof id.internal), deadline);
+  } else {
+    std::string value = store.get(key, deadline);
+    DSL_CHECK(value.size() == sizeof id.internal, "NCCL's id in the store has another size than ours");
+    std::memcpy(id.internal, value.data(), value.size());
+  }
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclResult_t result = ncclSuccess;
+  {
+    std::lock_guard lock(handle_mutex_);
+    result = ::ncclCommInitRankConfig(&handle_, options_.size, id, options_.rank, &config);
+  }
+  latch_->break_with([this] { abort_in_background(); });
+  settle(result, what, deadline);
+}
+
+cudaStream_t NcclCommunicator::stream() const {
+  return c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(options_.device)).stream();
+}
+
+// Runs under the latch's lock and must not block: NCCL's abort does, for as long as its kernels need to leave.
+void NcclCommunicator::abort_in_background() {
+  aborting_ = std::thread([this] {
+    ::cudaSetDevice(options_.device);
+    // When the issuing thread does not let go, it is stuck in a launch that only the abort can end.
+    bool held = handle_mutex_.try_lock_for(kLongestCall);
+    if (handle_) ::ncclCommAbort(handle_);
+    handle_ = nullptr;
+    if (held) handle_mutex_.unlock();
+  });
+}
+
+ncclResult_t NcclCommunicator::asynchronous_state() {
+  std::lock_guard lock(handle_mutex_);
+  ncclResult_t state = ncclSuccess;
+  if (!handle_) return ncclInvalidUsage;
+  ncclResult_t asked = ::ncclCommGetAsyncError(handle_, &state);
+  return asked == ncclSuccess ? state : asked;
+}
+
+// Waits until the host's part of a call is done; NCCL allows nothing else on the communicator before that.
+void NcclCommunicator::settle(ncclResult_t result, const std::string& what, Deadline deadline) {
+  while (under_way(result)) {
+    latch_->check(what);
+    if (deadline.passed()) {
+      auto message = fmt::format("{} was not done within {:.1f} s: not all members have come", what,
+                                 static_cast<double>(options_.timeout.count()) / 1000);
+      latch_->trip(message);
+      throw TimeoutError(message);
+    }
+    result = asynchronous_state();
+    if (under_way(result)) std::this_thread::sleep_for(kShortSleep);
+  }
+  if (result == ncclSuccess) return;
+  // A member that died is named by the store's news, which may need a moment.
+  std::string text = fmt::format("NCCL: {} ({})", ::ncclGetErrorString(result), ::ncclGetLastError(nullptr));
+  if (!latch_->wait_until_tripped(kNewsMayCome)) latch_->trip(text);
+  latch_->check(what);
+}
+
+template <class Enqueue>
+void NcclCommunicator::enqueue(const char* verb, const ConstBuffer& buffer, Enqueue&& call) {
+  check_buffer(buffer);
+  std::string what = describe_call(verb, buffer, options_.name);
+  latch_->check(what);
+  if (buffer.count == 0) return;
+  c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(options_.device));
+  ncclResult_t result = ncclInvalidUsage;
+  {
+    std::lock_guard lock(handle_mutex_);
+    if (handle_) result = call(handle_, stream());
+  }
+  if (result != ncclSuccess) settle(result, what, Deadline::after(options_.timeout));
+}
+
+void NcclCommunicator::all_reduce(Buffer buffer, ReduceOp op) {
+  enqueue("all_reduce", buffer, [&](ncclComm_t comm, cudaStream_t on) {
+    return ::ncclAllReduce(buffer.data, buffer.data, buffer.count, nccl_type(buffer.dtype), nccl_op(op), comm, on);
+  });
+}
+
+void NcclCommunicator::reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op) {
+  check_reduce_scatter(in, out, options_.size);
+  enqueue("reduce_scatter", in, [&](ncclComm_t comm, cudaStream_t on) {
+    return ::ncclReduceScatter(in.data, out.data, out.count, nccl_type(in.dtype), nccl_op(op), comm, on);
+  });
+}
+
+void NcclCommunicator::all_gather(ConstBuffer in, Buffer out) {
+  check_all_gather(in, out, options_.size);
+  enqueue("all_gather", in, [&](ncclComm_t comm, cudaStream_t on) {
+    return ::ncclAllGather(in.data, out.data, in.count, nccl_type(in.dtype), comm, on);
+  });
+}
+
+void NcclCommunicator::broadcast(Buffer buffer, int root) {
+  check_member(root, options_.size);
+  enqueue("broadcast", buffer, [&](ncclComm_t comm, cudaStream_t on) {
+    return ::ncclBroadcast(buffer.data, buffer.data, buffer.count, nccl_type(buffer.dtype), root, comm, on);
+  });
+}
+
+void NcclCommunicator::send(ConstBuffer buffer, int destination) {
+  check_peer(destination, options_.rank, options_.size);
+  enqueue("send", buffer, [&](ncclComm_t comm, cudaStream_t on) {
+    return ::ncclSend(buffer.data, buffer.count, nccl_type(buffer.dtype), destination, comm, on);
+  });
+}
+
+void NcclCommunicator::receive(Buffer buffer, int source) {
+  check_peer(source, options_.rank, options_.size);
+  enqueue("receive", buffer, [&](ncclComm_t comm, cudaStream_t on) {
+    return ::ncclRecv(buffer.data, buffer.count, nccl_type(buffer.dtype), source, comm, on);
+  });
+}
+
+void NcclCommunicator::barrier() {
+  all_reduce({barrier_token_, 1, DType::kUInt8}, ReduceOp::kMax);
+  wait_for_stream(fmt::format("barrier in group '{}'", options_.name));
+}
+
+void NcclCommunicator::wait_for_completion() {
+  wait_for_stream(fmt::format("wait for the collectives of group '{}'", options_.name));
+}
+
+// The watchdog: polls instead of waiting, since a kernel whose peer is dead never ends by itself.
+void NcclCommunicator::wait_for_stream(const std::string& what) {
+  c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(options_.device));
+  latch_->check(what);
+  if (auto outcome = ::cudaEventRecord(event_, stream()); outcome != cudaSuccess) {
+    latch_->check(what);
+    check_cuda(outcome, what);
+  }
+  auto deadline = Deadline::after(options_.timeout);
+  for (int round = 0;; ++round) {
+    cudaError_t state = ::cudaEventQuery(event_);
+    if (state == cudaSuccess) break;
+    if (state != cudaErrorNotReady) {
+      latch_->check(what);  // an abort may show as an error of the device
+      check_cuda(state, what);
+    }
+    if (round < kSpins) continue;
+    latch_->check(what);
+    if (auto result = asynchronous_state(); result != ncclSuccess && !under_way(result)) settle(result, what, deadline);
+    if (deadline.passed()) {
+      auto message = fmt::format("{} did not end within {:.1f} s: a member hangs, or is in another collective", what,
+                                 static_cast<double>(options_.timeout.count()) / 1000);
+      latch_->trip(message);
+      throw TimeoutError(message);
+    }
+    std::this_thread::sleep_for(kShortSleep);
+  }
+  latch_->check(what);
+}
+
+}  // namespace dslaunch::comm

@@ -1,0 +1,64 @@
+// Collectives over device memory, by NCCL, enqueued on the calling thread's current stream of the device.
+//
+// The communicator is non-blocking: no call of NCCL's holds a thread for long, so set-up obeys its deadline and abort()
+// ends it. What NCCL does is left to NCCL and its environment variables.
+#pragma once
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "base/deadline.hpp"
+#include "comm/communicator.hpp"
+#include "comm/failure_latch.hpp"
+
+namespace dslaunch::comm {
+
+class NcclCommunicator final : public Communicator {
+ public:
+  NcclCommunicator(const CommunicatorOptions& options, rendezvous::Store& store);
+  ~NcclCommunicator() override;
+
+  int rank() const override { return options_.rank; }
+  int size() const override { return options_.size; }
+  const char* backend() const override { return "nccl"; }
+
+  void all_reduce(Buffer buffer, ReduceOp op) override;
+  void reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op) override;
+  void all_gather(ConstBuffer in, Buffer out) override;
+  void broadcast(Buffer buffer, int root) override;
+  void send(ConstBuffer buffer, int destination) override;
+  void receive(Buffer buffer, int source) override;
+  void barrier() override;
+  void wait_for_completion() override;
+  void abort(const std::string& reason) override { latch_->trip(reason); }
+
+ private:
+  void set_up(rendezvous::Store& store, Deadline deadline);
+  template <class Enqueue>
+  void enqueue(const char* verb, const ConstBuffer& buffer, Enqueue&& call);
+  void settle(ncclResult_t result, const std::string& what, Deadline deadline);
+  ncclResult_t asynchronous_state();
+  void wait_for_stream(const std::string& what);
+  void abort_in_background();
+  void release();
+  bool flush();
+  cudaStream_t stream() const;
+
+  const CommunicatorOptions options_;
+  const std::shared_ptr<FailureLatch> latch_;
+
+  // Guards handle_, which an abort takes away. Held for the length of one call of NCCL's.
+  std::timed_mutex handle_mutex_;
+  ncclComm_t handle_ = nullptr;
+  std::thread aborting_;  // started under the latch's lock, joined after disarm()
+
+  // Owned by the thread that issues collectives.
+  cudaEvent_t event_ = nullptr;
+  void* barrier_token_ = nullptr;  // one byte on the device
+};
+
+}  // namespace dslaunch::comm

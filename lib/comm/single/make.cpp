@@ -1,0 +1,77 @@
+// A group of one: every collective is a copy, and mostly not even that. On a device a copy goes through the CUDA
+// module, in order with the current stream.
+#include <cstring>
+
+#include "base/error.hpp"
+#include "comm/backends.hpp"
+#include "comm/collective.hpp"
+#include "comm/failure_latch.hpp"
+#include "comm/module.hpp"
+
+namespace dslaunch::comm {
+
+namespace {
+
+class SingleCommunicator final : public Communicator {
+ public:
+  SingleCommunicator(const CommunicatorOptions& options, rendezvous::Store& store)
+      : options_(options), latch_(watch_peers(store)) {}
+
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  const char* backend() const override { return options_.device >= 0 ? "nccl" : "gloo"; }
+
+  void all_reduce(Buffer buffer, ReduceOp) override {
+    latch_->check("all_reduce");
+    check_buffer(buffer);
+  }
+  void reduce_scatter(ConstBuffer in, Buffer out, ReduceOp) override {
+    latch_->check("reduce_scatter");
+    check_reduce_scatter(in, out, 1);
+    copy(in, out);
+  }
+  void all_gather(ConstBuffer in, Buffer out) override {
+    latch_->check("all_gather");
+    check_all_gather(in, out, 1);
+    copy(in, out);
+  }
+  void broadcast(Buffer buffer, int root) override {
+    latch_->check("broadcast");
+    check_buffer(buffer);
+    check_member(root, 1);
+  }
+  void send(ConstBuffer, int destination) override { check_peer(destination, 0, 1); }
+  void receive(Buffer, int source) override { check_peer(source, 0, 1); }
+  void barrier() override { wait_for_completion(); }
+
+  void wait_for_completion() override {
+    latch_->check("wait for the device");
+    if (options_.device < 0) return;
+    using Wait = void (*)(int device);
+    reinterpret_cast<Wait>(Module::cuda().symbol("dslaunch_wait_for_device"))(options_.device);
+  }
+  void abort(const std::string& reason) override { latch_->trip(reason); }
+
+ private:
+  void copy(const ConstBuffer& in, const Buffer& out) const {
+    if (in.data == out.data || in.count == 0) return;
+    if (options_.device < 0) {
+      std::memcpy(out.data, in.data, bytes_of(in));
+      return;
+    }
+    using Copy = void (*)(void* to, const void* from, size_t bytes, int device);
+    reinterpret_cast<Copy>(Module::cuda().symbol("dslaunch_copy_on_device"))(out.data, in.data, bytes_of(in),
+                                                                             options_.device);
+  }
+
+  const CommunicatorOptions options_;
+  const std::shared_ptr<FailureLatch> latch_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_single(const CommunicatorOptions& options, rendezvous::Store& store) {
+  return std::make_unique<SingleCommunicator>(options, store);
+}
+
+}  // namespace dslaunch::comm

@@ -1,0 +1,25 @@
+// train_batch_size = micro batch × accumulation × ranks: solves what is missing, explains it in numbers. Pure.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "config/job_config.hpp"
+
+namespace dslaunch::config {
+
+struct BatchRequest {
+  std::optional<int64_t> train_batch, micro_batch, accumulation;  // as given; all above 0
+  bool auto_batch = false;                                        // train_batch or micro_batch is "auto"
+  int64_t world = 1;                                              // data-parallel ranks
+};
+
+struct BatchSolution {
+  Batch batch;
+  std::string explanation;  // "train_batch_size 32 = micro batch 4 × accumulation 2 × 4 ranks (…)"
+  std::string problem;      // not empty: there is no solution; the three numbers and a proposal
+};
+
+BatchSolution solve_batch(const BatchRequest& request);
+
+}  // namespace dslaunch::config

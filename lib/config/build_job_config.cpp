@@ -1,0 +1,150 @@
+// From the checked table to the typed sections.
+#include "config/job_config.hpp"
+#include "config/rules.hpp"
+#include "config/synthetic.hpp"
+
+namespace dslaunch::config {
+namespace {
+
+std::optional<int64_t> integer_if_any(const Settings& settings, const std::string& path) {
+  const Value& value = settings.at(path).value;
+  return value.is_int() ? std::optional(value.integer) : std::nullopt;
+}
+
+std::optional<ScalarType> scalar_type_if_any(const Settings& settings, const std::string& path) {
+  const std::string& name = settings.text(path);
+  if (name == "fp32") return ScalarType::kFp32;
+  if (name == "bf16") return ScalarType::kBf16;
+  if (name == "fp16") return ScalarType::kFp16;
+  return std::nullopt;
+}
+
+Optimizer build_optimizer(const Settings& settings) {
+  Optimizer out;
+  const std::string& type = settings.text("optimizer.type");
+  out.type = type == "SGD" ? OptimizerType::kSgd : type == "Adam" ? OptimizerType::kAdam : OptimizerType::kAdamW;
+  out.given = !settings.at("optimizer").value.is_null();
+  out.lr = settings.number("optimizer.params.lr");
+  const auto& betas = settings.at("optimizer.params.betas").value.items;
+  out.beta1 = betas.at(0).number;
+  out.beta2 = betas.at(1).number;
+  out.eps = settings.number("optimizer.params.eps");
+  out.weight_decay = settings.number("optimizer.params.weight_decay");
+  out.bias_correction = settings.boolean("optimizer.params.bias_correction");
+  out.decoupled_weight_decay = out.type == OptimizerType::kAdamW || settings.boolean("optimizer.params.adam_w_mode");
+  out.momentum = settings.number("optimizer.params.momentum");
+  out.dampening = settings.number("optimizer.params.dampening");
+  out.nesterov = settings.boolean("optimizer.params.nesterov");
+  return out;
+}
+
+SchedulerType scheduler_type(const std::string& name) {
+  if (name == "WarmupLR") return SchedulerType::kWarmupLR;
+  if (name == "WarmupDecayLR") return SchedulerType::kWarmupDecayLR;
+  if (name == "WarmupCosineLR") return SchedulerType::kWarmupCosineLR;
+  return SchedulerType::kNone;
+}
+
+Scheduler build_scheduler(const Settings& settings) {
+  Scheduler out;
+  out.type = scheduler_type(settings.text("scheduler.type"));
+  out.warmup_min_lr = settings.number("scheduler.params.warmup_min_lr");
+  const Value& max_lr = settings.at("scheduler.params.warmup_max_lr").value;
+  if (max_lr.is_float()) out.warmup_max_lr = max_lr.number;
+  out.warmup_num_steps = settings.integer("scheduler.params.warmup_num_steps");
+  out.warmup_type = settings.text("scheduler.params.warmup_type") == "linear" ? WarmupType::kLinear : WarmupType::kLog;
+  out.total_num_steps = integer_if_any(settings, "scheduler.params.total_num_steps");
+  out.warmup_min_ratio = settings.number("scheduler.params.warmup_min_ratio");
+  out.cos_min_ratio = settings.number("scheduler.params.cos_min_ratio");
+  return out;
+}
+
+Zero build_zero(const Settings& settings) {
+  Zero out;
+  out.stage = static_cast<int>(settings.integer("zero_optimization.stage"));
+  out.reduce_bucket_size = integer_if_any(settings, "zero_optimization.reduce_bucket_size");
+  out.allgather_bucket_size = settings.integer("zero_optimization.allgather_bucket_size");
+  out.overlap_comm = settings.boolean("zero_optimization.overlap_comm");
+  out.reduce_scatter = settings.boolean("zero_optimization.reduce_scatter");
+  out.allgather_partitions = settings.boolean("zero_optimization.allgather_partitions");
+  return out;
+}
+
+Data build_data(const Settings& settings) {
+  Data out;
+  out.train = settings.texts("data.train");
+  if (out.train.size() == 1 && out.train.front() == "synthetic") {
+    out.train.clear();
+    out.synthetic_train = true;
+  }
+  out.eval = settings.texts("data.eval");
+  out.format = settings.text("data.format");
+  out.inputs = settings.texts("data.inputs");
+  out.labels = settings.texts("data.labels");
+  out.dtype = settings.text("data.dtype");
+  out.seq_len = settings.integer("data.seq_len");
+  out.shuffle = settings.boolean("data.shuffle");
+  out.seed = static_cast<uint64_t>(settings.integer("data.seed"));
+  out.drop_last = settings.boolean("data.drop_last");
+  out.num_workers = settings.integer("data.num_workers");
+  out.prefetch = settings.integer("data.prefetch");
+  out.synthetic = synthetic_arrays(settings);
+  return out;
+}
+
+Train build_train(const Settings& settings) {
+  Train out;
+  out.steps = integer_if_any(settings, "train.steps");
+  out.epochs = integer_if_any(settings, "train.epochs");
+  out.eval_interval = settings.integer("train.eval_interval");
+  out.seed = static_cast<uint64_t>(settings.integer("train.seed"));
+  return out;
+}
+
+Checkpoint build_checkpoint(const Settings& settings) {
+  Checkpoint out;
+  out.dir = settings.text("checkpoint.dir");
+  out.interval = settings.integer("checkpoint.interval");
+  out.keep_last = settings.integer("checkpoint.keep_last");
+  out.at_end = settings.boolean("checkpoint.at_end");
+  out.on_interrupt = settings.boolean("checkpoint.on_interrupt");
+  out.async = settings.boolean("checkpoint.async");
+  return out;
+}
+
+void build_model_sections(const Settings& settings, JobConfig& out) {
+  out.loss = settings.text("loss");
+  out.units_auto = !settings.at("units").value.is_array();
+  out.units = settings.texts("units");
+  if (!settings.at("init").value.is_null()) {
+    out.init = Init{static_cast<uint64_t>(settings.integer("init.seed")), settings.number("init.std")};
+  }
+  out.deterministic = settings.boolean("deterministic");
+}
+
+}  // namespace
+
+JobConfig build_job_config(const Settings& settings) {
+  JobConfig out;
+  out.batch = {settings.integer("train_batch_size"), settings.integer("train_micro_batch_size_per_gpu"),
+               settings.integer("gradient_accumulation_steps")};
+  out.optimizer = build_optimizer(settings);
+  out.scheduler = build_scheduler(settings);
+  out.zero = build_zero(settings);
+  out.precision = precision_of(settings);
+  out.communication_data_type = scalar_type_if_any(settings, "communication_data_type");
+  out.grad_accum_dtype = scalar_type_if_any(settings, "data_types.grad_accum_dtype");
+  out.gradient_clipping = settings.number("gradient_clipping");
+  out.prescale_gradients = settings.boolean("prescale_gradients");
+  out.gradient_predivide_factor = settings.number("gradient_predivide_factor");
+  out.steps_per_print = settings.integer("steps_per_print");
+  out.wall_clock_breakdown = settings.boolean("wall_clock_breakdown");
+  out.dump_state = settings.boolean("dump_state");
+  out.data = build_data(settings);
+  out.train = build_train(settings);
+  out.checkpoint = build_checkpoint(settings);
+  build_model_sections(settings, out);
+  return out;
+}
+
+}  // namespace dslaunch::config

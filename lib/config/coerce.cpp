@@ -1,0 +1,209 @@
+#include "config/coerce.hpp"
+
+#include <cmath>
+#include <cstdlib>
+#include <optional>
+#include <utility>
+
+#include "base/format.hpp"
+#include "base/nearest_name.hpp"
+#include "config/document.hpp"
+#include "config/hjson_reader.hpp"
+#include "config/key_table.hpp"
+
+namespace dslaunch::config {
+namespace {
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return out;
+}
+
+std::string bound_text(double bound) {
+  if (bound == std::floor(bound) && std::abs(bound) < 1e15) return std::to_string(static_cast<int64_t>(bound));
+  return fmt::format("{}", bound);
+}
+
+std::string range_text(const KeySpec& spec) {
+  std::string low = std::isinf(spec.low) ? "" : bound_text(spec.low);
+  std::string high = std::isinf(spec.high) ? "" : bound_text(spec.high);
+  if (!low.empty() && !high.empty() && !spec.low_excluded && !spec.high_excluded) return low + " to " + high;
+  std::string out;
+  if (!low.empty()) out = (spec.low_excluded ? "above " : "at least ") + low;
+  if (!high.empty())
+    out += (out.empty() ? "" : " and ") + std::string(spec.high_excluded ? "below " : "at most ") + high;
+  return out;
+}
+
+bool in_range(const KeySpec& spec, double number) {
+  bool low = spec.low_excluded ? number > spec.low : number >= spec.low;
+  bool high = spec.high_excluded ? number < spec.high : number <= spec.high;
+  return low && high;
+}
+
+Coerced wrong(std::string_view wanted, const Value& value) {
+  return {{}, fmt::format("must be {}, not {}", wanted, describe(value)), false};
+}
+
+Coerced check_range(const KeySpec& spec, Value value) {
+  double number = value.is_int() ? static_cast<double>(value.integer) : value.number;
+  if (in_range(spec, number)) return {std::move(value), "", false};
+  return {{}, fmt::format("must be {}, not {}", range_text(spec), describe(value)), true};
+}
+
+// A number, also one that is written as text; empty: neither.
+std::optional<Value> number_of(const Value& value) {
+  if (value.is_int() || value.is_float()) return value;
+  Value parsed;
+  if (value.is_string() && parse_number(value.text, parsed)) return parsed;
+  return std::nullopt;
+}
+
+Coerced coerce_int(const KeySpec& spec, const Value& value) {
+  auto number = number_of(value);
+  if (!number) return wrong("an integer", value);
+  if (number->is_int()) return check_range(spec, Value::of_int(number->integer));
+  double real = number->number;
+  if (std::abs(real) >= 9223372036854775808.0) return wrong("an integer of 64 bits", value);
+  if (real != std::floor(real)) return wrong("an integer", value);
+  return check_range(spec, Value::of_int(static_cast<int64_t>(real)));
+}
+
+Coerced coerce_float(const KeySpec& spec, const Value& value) {
+  if (value.is_array() && spec.per_group) {
+    if (value.items.size() == 1) return coerce_float(spec, value.items.front());
+    return {
+        {}, fmt::format("has {} values, but a job has one parameter group: give one number", value.items.size()), true};
+  }
+  auto number = number_of(value);
+  if (!number) return wrong("a number", value);
+  double real = number->is_int() ? static_cast<double>(number->integer) : number->number;
+  if (!std::isfinite(real)) return wrong("a finite number", value);
+  return check_range(spec, Value::of_float(real));
+}
+
+Coerced coerce_bool(const Value& value) {
+  if (value.is_bool()) return {Value::of_bool(value.boolean), "", false};
+  Coerced out = wrong("true or false", value);
+  if (value.is_string() && (lower(value.text) == "true" || lower(value.text) == "false")) {
+    out.error += fmt::format(": write {} in small letters and without quotes", lower(value.text));
+  }
+  return out;
+}
+
+Coerced coerce_enum(const KeySpec& spec, const Value& value) {
+  auto known = split(spec.values, '|');
+  if (value.is_string()) {
+    for (const auto& name : known) {
+      if (name == value.text || (spec.any_case && lower(name) == lower(value.text))) {
+        return {Value::of_string(name), "", false};
+      }
+    }
+    Coerced out = wrong(spoken_list(spec.values), value);
+    out.error += did_you_mean(value.text, known);
+    out.out_of_range = true;
+    return out;
+  }
+  return wrong(spoken_list(spec.values), value);
+}
+
+Coerced coerce_list(const KeySpec& spec, const Value& value, Kind item_kind) {
+  std::vector<Value> items = value.is_array() ? value.items : std::vector<Value>{value};
+  KeySpec item_spec = spec;
+  item_spec.kind = item_kind;
+  std::vector<Value> out;
+  for (size_t i = 0; i < items.size(); ++i) {
+    Coerced item = coerce(item_spec, items[i]);
+    if (!item.error.empty()) {
+      if (value.is_array()) item.error = fmt::format("item {} {}", i + 1, item.error);
+      return item;
+    }
+    out.push_back(std::move(item.value));
+  }
+  return {Value::of_array(std::move(out)), "", false};
+}
+
+}  // namespace
+
+bool auto_is_a_value(const KeySpec& spec) {
+  if (spec.kind == Kind::kAny || spec.fallback == "\"auto\"") return true;
+  if (spec.kind != Kind::kEnum) return false;
+  for (const auto& name : split(spec.values, '|')) {
+    if (name == "auto") return true;
+  }
+  return false;
+}
+
+Coerced coerce(const KeySpec& spec, const Value& value) {
+  if (spec.kind == Kind::kAny) return {value, "", false};
+  if (value.is_text("auto") && auto_is_a_value(spec)) return {Value::of_string("auto"), "", false};
+  if (value.is_null()) {
+    if (spec.nullable || spec.fallback == "null") return {};
+    return {{}, fmt::format("must not be null; leave it out for the default, {}", spec.fallback), false};
+  }
+  switch (spec.kind) {
+    case Kind::kBool:
+      return coerce_bool(value);
+    case Kind::kInt:
+      return coerce_int(spec, value);
+    case Kind::kFloat:
+      return coerce_float(spec, value);
+    case Kind::kEnum:
+      return coerce_enum(spec, value);
+    case Kind::kString:
+      return value.is_string() ? Coerced{Value::of_string(value.text), "", false} : wrong("a text", value);
+    case Kind::kIntList:
+      return coerce_list(spec, value, Kind::kInt);
+    case Kind::kFloatList:
+      return coerce_list(spec, value, Kind::kFloat);
+    case Kind::kStringList:
+      return coerce_list(spec, value, Kind::kString);
+    case Kind::kSection:
+    case Kind::kNamed:
+      return value.is_object() ? Coerced{value, "", false} : wrong("an object", value);
+    case Kind::kAny:
+      break;
+  }
+  return {value, "", false};
+}
+
+bool is_for_later(const KeySpec& spec, const Value& value) {
+  bool off = value.is_null() || (value.is_bool() && !value.boolean);
+  if (!spec.later_values.empty()) {
+    if (spec.later_values == "*") return !off;
+    if (spec.later_values[0] == '>') {
+      return value.is_int() && value.integer > std::atoll(std::string(spec.later_values.substr(1)).c_str());
+    }
+    std::string written = value.is_string() ? value.text : describe(value);
+    for (const auto& later : split(spec.later_values, '|')) {
+      if (later == written) return true;
+    }
+    return false;
+  }
+  if (spec.status != Status::kNotYet || off) return false;
+  if (spec.kind == Kind::kAny && value.is_object() && value.members.empty()) return false;
+  return !same_content(value, default_of(spec));
+}
+
+Value default_of(const KeySpec& spec) {
+  ReadResult read = read_hjson(fmt::format("{{\"v\": {}}}", spec.fallback));
+  const Value* value = read.root ? read.root->find("v") : nullptr;
+  if (!value) return {};
+  Value out = *value;
+  if (spec.kind == Kind::kFloat && out.is_int()) out = Value::of_float(static_cast<double>(out.integer));
+  out.place = {};
+  for (auto& item : out.items) item.place = {};
+  return out;
+}
+
+std::string spoken_list(std::string_view values) {
+  auto names = split(values, '|');
+  std::string out = names.front();
+  for (size_t i = 1; i < names.size(); ++i) out += (i + 1 == names.size() ? " or " : ", ") + names[i];
+  return out;
+}
+
+}  // namespace dslaunch::config

@@ -1,0 +1,31 @@
+// One value against one row of the key table: its type, its bounds, its enum. Pure.
+#pragma once
+#include <string>
+
+#include "config/key_spec.hpp"
+#include "config/value.hpp"
+
+namespace dslaunch::config {
+
+struct Coerced {
+  Value value;        // of the row's kind: integral floats and numeric texts have become integers
+  std::string error;  // "must be …"; empty: fine
+  bool out_of_range = false;
+};
+
+// `value` is not "auto" unless the row knows that word as a value of its own.
+Coerced coerce(const KeySpec& spec, const Value& value);
+
+// Whether "auto" is an ordinary value of this key.
+bool auto_is_a_value(const KeySpec& spec);
+
+// Whether this value switches on something that is not built yet.
+bool is_for_later(const KeySpec& spec, const Value& value);
+
+// The default of a row as a value.
+Value default_of(const KeySpec& spec);
+
+// "1, 2 or 3" of "1|2|3".
+std::string spoken_list(std::string_view values);
+
+}  // namespace dslaunch::config

@@ -1,0 +1,91 @@
+#include "config/document.hpp"
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/format.hpp"
+#include "config/hjson_reader.hpp"
+#include "config/yaml_reader.hpp"
+
+namespace dslaunch::config {
+namespace {
+
+// Length of the UTF-8 character at `at`; 0: not one (too short, overlong, a surrogate, out of range, a zero byte).
+size_t utf8_length(std::string_view text, size_t at) {
+  auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  unsigned lead = byte(at);
+  if (lead < 0x80) return lead == 0 ? 0 : 1;
+  size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+  if (lead < 0xC2 || lead > 0xF4) return 0;
+  uint32_t code = lead & (0xFFu >> (length + 1));
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(at + i) & 0xC0) != 0x80) return 0;
+    code = code << 6 | (byte(at + i) & 0x3F);
+  }
+  constexpr uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
+  bool wrong = code < kSmallest[length] || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF);
+  return wrong ? 0 : length;
+}
+
+// The first place that is not text; line 0: all of it is.
+Place first_non_text(std::string_view text) {
+  Place place{1, 1};
+  for (size_t at = 0; at < text.size();) {
+    size_t length = utf8_length(text, at);
+    if (length == 0) return place;
+    if (text[at] == '\n') {
+      place = {place.line + 1, 1};
+    } else {
+      ++place.column;
+    }
+    at += length;
+  }
+  return {};
+}
+
+ReadResult only(Place place, std::string message) {
+  return {std::nullopt, {{place, std::move(message)}}};
+}
+
+std::string_view kind_of_binary(std::string_view text) {
+  if (text.substr(0, 4) == "PK\x03\x04") return ": it is a zip archive, as models and checkpoints are";
+  if (text.substr(0, 2) == "\xFF\xFE" || text.substr(0, 2) == "\xFE\xFF") return ": it is UTF-16; save it as UTF-8";
+  if (text.substr(0, 2) == "\x1F\x8B") return ": it is compressed by gzip";
+  return "";
+}
+
+}  // namespace
+
+Format format_of(std::string_view file_name) {
+  std::string lower(file_name);
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  auto ends_with = [&](std::string_view end) { return lower.size() >= end.size() && lower.ends_with(end); };
+  return ends_with(".yaml") || ends_with(".yml") ? Format::kYaml : Format::kHjson;
+}
+
+ReadResult read_document(std::string_view text, Format format) {
+  constexpr std::string_view kEmpty =
+      "the file holds no object; write {} for a job that takes every default, or see docs/config.md";
+  if (text.size() > kMostBytes) {
+    return only({1, 1}, fmt::format("{} bytes are too many for a job file (at most {})", text.size(), kMostBytes));
+  }
+  if (text.substr(0, 3) == "\xEF\xBB\xBF") text.remove_prefix(3);
+  if (Place bad = first_non_text(text); bad.line > 0) {
+    return only(bad, fmt::format("not a text file (UTF-8){}", kind_of_binary(text)));
+  }
+  auto blank = [](unsigned char c) { return std::isspace(c) != 0; };
+  if (std::all_of(text.begin(), text.end(), blank)) return only({1, 1}, fmt::format("empty: {}", kEmpty));
+
+  ReadResult result = format == Format::kYaml ? read_yaml(text) : read_hjson(text);
+  if (result.root && !result.root->is_object()) {
+    Place place = result.root->place.line > 0 ? result.root->place : Place{1, 1};
+    result.problems.push_back({place, result.root->is_null() ? fmt::format("empty: {}", kEmpty)
+                                                             : fmt::format("an object with keys is expected, not {}",
+                                                                           describe(*result.root))});
+    result.root.reset();
+  }
+  if (!result.root && result.problems.empty()) return only({1, 1}, fmt::format("empty: {}", kEmpty));
+  return result;
+}
+
+}  // namespace dslaunch::config

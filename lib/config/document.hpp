@@ -1,0 +1,34 @@
+// From bytes to a value tree: is it text, is it an object, which reader. Any thread; never throws on bad input.
+#pragma once
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/value.hpp"
+
+namespace dslaunch::config {
+
+enum class Format { kHjson, kYaml };
+
+// .yaml and .yml (any case) are YAML, everything else is HJSON, which JSON is a part of.
+Format format_of(std::string_view file_name);
+
+struct Problem {
+  Place place;
+  std::string message;
+};
+
+// The tree is absent after a syntax error; repeated keys leave a tree (the first one counts) and a problem each.
+struct ReadResult {
+  std::optional<Value> root;
+  std::vector<Problem> problems;
+};
+
+inline constexpr int kMostLevels = 128;          // of nesting, in both formats
+inline constexpr size_t kMostBytes = 16u << 20;  // of a job file
+
+// Checks that the text is UTF-8 and not empty, reads it, checks that it is an object.
+ReadResult read_document(std::string_view text, Format format);
+
+}  // namespace dslaunch::config

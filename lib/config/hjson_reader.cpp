@@ -1,0 +1,373 @@
+// A recursive descent over the text. It is long because the grammar is: one function a kind of value.
+// An unquoted string runs to the end of its line, commas and braces included; null, true, false and numbers end at
+// a comma, a closing bracket or a comment. A forgotten quote therefore swallows the rest of a line, and what fails is
+// found much later: `swallowed_` remembers the suspect so that the message can name it.
+#include "config/hjson_reader.hpp"
+
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+#include "base/format.hpp"
+
+namespace dslaunch::config {
+namespace {
+
+struct SyntaxError {
+  Place place;
+  std::string message;
+};
+
+bool is_blank(char c) {
+  return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == '\v' || c == '\f';
+}
+bool is_punctuator(char c) {
+  return c == '{' || c == '}' || c == '[' || c == ']' || c == ',' || c == ':';
+}
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+void append_utf8(std::string& out, uint32_t code) {
+  if (code < 0x80) {
+    out += static_cast<char>(code);
+  } else if (code < 0x800) {
+    out += static_cast<char>(0xC0 | code >> 6);
+    out += static_cast<char>(0x80 | (code & 0x3F));
+  } else if (code < 0x10000) {
+    out += static_cast<char>(0xE0 | code >> 12);
+    out += static_cast<char>(0x80 | (code >> 6 & 0x3F));
+    out += static_cast<char>(0x80 | (code & 0x3F));
+  } else {
+    out += static_cast<char>(0xF0 | code >> 18);
+    out += static_cast<char>(0x80 | (code >> 12 & 0x3F));
+    out += static_cast<char>(0x80 | (code >> 6 & 0x3F));
+    out += static_cast<char>(0x80 | (code & 0x3F));
+  }
+}
+
+class HjsonReader {
+ public:
+  explicit HjsonReader(std::string_view text) : text_(text) {}
+
+  ReadResult read() {
+    ReadResult result;
+    try {
+      result.root = read_root();
+    } catch (SyntaxError& error) {
+      problems_.push_back({error.place, std::move(error.message)});
+    }
+    result.problems = std::move(problems_);
+    return result;
+  }
+
+ private:
+  Value read_root() {
+    skip_blanks();
+    if (at_end()) return {};  // blanks and comments only
+    Place start = place();
+    Value root;
+    if (peek() == '{' || peek() == '[' || !starts_with_key()) {
+      root = read_value(0);
+    } else {
+      root = read_members(start, /*braced=*/false, 0);
+    }
+    skip_blanks();
+    if (!at_end()) fail(place(), fmt::format("nothing may follow the end of the file's object, but {} does", here()));
+    return root;
+  }
+
+  // Without braces around the whole, the first thing is a key and a colon.
+  bool starts_with_key() {
+    auto saved = std::pair(at_, place_);
+    bool found = false;
+    try {
+      read_key();
+      skip_blanks();
+      found = peek() == ':';
+    } catch (SyntaxError&) {
+    }
+    std::tie(at_, place_) = saved;
+    return found;
+  }
+
+  Value read_value(int level) {
+    skip_blanks();
+    Place start = place();
+    if (at_end()) fail_at_end(start, "a value is missing at the end of the file");
+    char c = peek();
+    Value value;
+    if (c == '{' || c == '[') {
+      if (level >= kMostLevels) fail(start, fmt::format("nested deeper than {} levels", kMostLevels));
+      step();
+      value = c == '{' ? read_members(start, /*braced=*/true, level + 1) : read_items(start, level + 1);
+    } else if (text_.substr(at_, 3) == "'''") {
+      value = Value::of_string(read_multiline());
+    } else if (c == '"' || c == '\'') {
+      value = Value::of_string(read_quoted());
+    } else {
+      value = read_unquoted();
+    }
+    value.place = start;
+    return value;
+  }
+
+  Value read_members(Place start, bool braced, int level) {
+    Value object;
+    object.type = Value::Type::kObject;
+    object.place = start;
+    std::unordered_map<std::string, Place> seen;
+    while (true) {
+      skip_blanks();
+      if (at_end()) {
+        if (!braced) return object;
+        fail_at_end(start, "the object that opens here is never closed: a '}' is missing");
+      }
+      if (braced && peek() == '}') {
+        step();
+        return object;
+      }
+      Member member;
+      member.place = place();
+      member.key = read_key();
+      skip_blanks();
+      if (peek() != ':')
+        fail(place(), fmt::format("a ':' is missing after the key '{}'; found {}", member.key, here()));
+      step();
+      member.value = read_value(level);
+      skip_blanks();
+      if (peek() == ',') step();
+      keep_first(seen, object, std::move(member));
+    }
+  }
+
+  void keep_first(std::unordered_map<std::string, Place>& seen, Value& object, Member member) {
+    auto [first, fresh] = seen.emplace(member.key, member.place);
+    if (fresh) {
+      object.members.push_back(std::move(member));
+    } else {
+      problems_.push_back({member.place, fmt::format("the key '{}' is given twice in one object (first in line {}, "
+                                                     "column {}); remove one",
+                                                     member.key, first->second.line, first->second.column)});
+    }
+  }
+
+  Value read_items(Place start, int level) {
+    Value array;
+    array.type = Value::Type::kArray;
+    while (true) {
+      skip_blanks();
+      if (at_end()) fail_at_end(start, "the list that opens here is never closed: a ']' is missing");
+      if (peek() == ']') {
+        step();
+        return array;
+      }
+      array.items.push_back(read_value(level));
+      skip_blanks();
+      if (peek() == ',') step();
+    }
+  }
+
+  std::string read_key() {
+    if (peek() == '"' || peek() == '\'') return read_quoted();
+    if (is_punctuator(peek())) fail(place(), fmt::format("a key is expected, but {} was found", here()));
+    size_t start = at_;
+    while (!at_end() && !is_blank(peek()) && !is_punctuator(peek())) step();
+    return std::string(text_.substr(start, at_ - start));
+  }
+
+  std::string read_quoted() {
+    Place start = place();
+    char quote = peek();
+    step();
+    std::string out;
+    while (true) {
+      if (at_end() || peek() == '\n') fail(start, "the string that opens here is not closed on its line");
+      char c = peek();
+      if (c == quote) {
+        step();
+        return out;
+      }
+      if (c == '\\') {
+        read_escape(out);
+      } else {
+        out += c;
+        step();
+      }
+    }
+  }
+
+  void read_escape(std::string& out) {
+    Place start = place();
+    step();
+    char c = peek();
+    constexpr std::string_view kNames = "bfnrt\"'\\/";
+    constexpr std::string_view kMeanings = "\b\f\n\r\t\"'\\/";
+    if (size_t index = kNames.find(c); !at_end() && index != kNames.npos) {
+      out += kMeanings[index];
+      step();
+    } else if (!at_end() && c == 'u') {
+      step();
+      append_utf8(out, read_code_point(start));
+    } else {
+      fail(start, "unknown escape in a string; known are \\\" \\' \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX");
+    }
+  }
+
+  // Surrogate pairs make one character; a lone half becomes the replacement character.
+  uint32_t read_code_point(Place start) {
+    constexpr uint32_t kReplacement = 0xFFFD;
+    uint32_t high = read_hex4(start);
+    if (high < 0xD800 || high > 0xDFFF) return high == 0 ? kReplacement : high;
+    if (high > 0xDBFF || text_.substr(at_, 2) != "\\u") return kReplacement;
+    step();
+    step();
+    uint32_t low = read_hex4(start);
+    return low < 0xDC00 || low > 0xDFFF ? kReplacement : 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
+  }
+
+  uint32_t read_hex4(Place start) {
+    uint32_t code = 0;
+    for (int i = 0; i < 4; ++i) {
+      char c = peek();
+      uint32_t digit = c >= '0' && c <= '9'   ? static_cast<uint32_t>(c - '0')
+                       : c >= 'a' && c <= 'f' ? static_cast<uint32_t>(c - 'a' + 10)
+                       : c >= 'A' && c <= 'F' ? static_cast<uint32_t>(c - 'A' + 10)
+                                              : 16u;
+      if (at_end() || digit == 16) fail(start, "\\u needs four hexadecimal digits");
+      code = code * 16 + digit;
+      step();
+    }
+    return code;
+  }
+
+  // '''...''': lines lose as much indentation as the opening quotes have; the line break before the closing quotes
+  // does not count, nor does an empty first line.
+  std::string read_multiline() {
+    Place start = place();
+    for (int i = 0; i < 3; ++i) step();
+    size_t first = at_;
+    while (first < text_.size() && (text_[first] == ' ' || text_[first] == '\t' || text_[first] == '\r')) ++first;
+    if (first < text_.size() && text_[first] == '\n') {
+      while (at_ <= first) step();
+      skip_indent(start.column - 1);
+    }
+    std::string out;
+    while (text_.substr(at_, 3) != "'''") {
+      if (at_end()) fail(start, "the ''' string that opens here is never closed");
+      char c = peek();
+      step();
+      if (c != '\r') out += c;
+      if (c == '\n') skip_indent(start.column - 1);
+    }
+    for (int i = 0; i < 3; ++i) step();
+    if (!out.empty() && out.back() == '\n') out.pop_back();
+    return out;
+  }
+
+  void skip_indent(int columns) {
+    for (; columns > 0 && (peek() == ' ' || peek() == '\t') && !at_end(); --columns) step();
+  }
+
+  Value read_unquoted() {
+    if (is_punctuator(peek())) fail(place(), fmt::format("a value is expected, but {} was found", here()));
+    Place start_place = place();
+    size_t start = at_;
+    while (true) {
+      bool line_end = at_end() || peek() == '\n';
+      if (line_end || ends_word()) {
+        auto word = trimmed(text_.substr(start, at_ - start));
+        Value value = value_of_word(word);
+        if (!value.is_string()) return value;
+        if (line_end) {
+          if (word.find_first_of("{}[],") != word.npos) swallowed_ = {start_place, std::string(word)};
+          return value;
+        }
+      }
+      step();
+    }
+  }
+
+  bool ends_word() const {
+    char c = peek();
+    return c == ',' || c == '}' || c == ']' || c == '#' || (c == '/' && (next() == '/' || next() == '*'));
+  }
+
+  void skip_blanks() {
+    while (!at_end()) {
+      if (is_blank(peek())) {
+        step();
+      } else if (peek() == '#' || (peek() == '/' && next() == '/')) {
+        while (!at_end() && peek() != '\n') step();
+      } else if (peek() == '/' && next() == '*') {
+        skip_block_comment();
+      } else {
+        return;
+      }
+    }
+  }
+
+  void skip_block_comment() {
+    Place start = place();
+    step();
+    step();
+    while (!(peek() == '*' && next() == '/')) {
+      if (at_end()) fail(start, "the comment that opens here is never closed: a */ is missing");
+      step();
+    }
+    step();
+    step();
+  }
+
+  [[noreturn]] void fail(Place where, std::string message) const { throw SyntaxError{where, std::move(message)}; }
+
+  [[noreturn]] void fail_at_end(Place where, std::string message) const {
+    if (swallowed_.place.line > 0) {
+      message +=
+          fmt::format("; {} in line {}, column {} runs to the end of its line because it has no quotes",
+                      describe(Value::of_string(swallowed_.message)), swallowed_.place.line, swallowed_.place.column);
+    }
+    fail(where, std::move(message));
+  }
+
+  // The character at hand, for messages.
+  std::string here() const {
+    if (at_end()) return "the end of the file";
+    size_t length = 1;
+    while (at_ + length < text_.size() && (static_cast<unsigned char>(text_[at_ + length]) & 0xC0) == 0x80) ++length;
+    return fmt::format("'{}'", text_.substr(at_, length));
+  }
+
+  bool at_end() const { return at_ >= text_.size(); }
+  char peek() const { return at_end() ? '\0' : text_[at_]; }
+  char next() const { return at_ + 1 < text_.size() ? text_[at_ + 1] : '\0'; }
+  Place place() const { return place_; }
+
+  void step() {
+    if (at_end()) return;
+    if (text_[at_] == '\n') {
+      ++place_.line;
+      place_.column = 1;
+    } else if (at_ + 1 >= text_.size() || (static_cast<unsigned char>(text_[at_ + 1]) & 0xC0) != 0x80) {
+      ++place_.column;  // counted with the last byte of a character
+    }
+    ++at_;
+  }
+
+  std::string_view text_;
+  size_t at_ = 0;
+  Place place_{1, 1};
+  Problem swallowed_;
+  std::vector<Problem> problems_;
+};
+
+}  // namespace
+
+ReadResult read_hjson(std::string_view text) {
+  return HjsonReader(text).read();
+}
+
+}  // namespace dslaunch::config

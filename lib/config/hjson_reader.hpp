@@ -1,0 +1,13 @@
+// HJSON as DeepSpeed reads it: comments (#, //, /* */), commas optional at line ends, unquoted keys and strings,
+// '...' and '''...''' strings, braces around the whole optional. Our addition: a repeated key is a problem.
+// Expects valid UTF-8. Any thread; never throws on bad input.
+#pragma once
+#include <string_view>
+
+#include "config/document.hpp"
+
+namespace dslaunch::config {
+
+ReadResult read_hjson(std::string_view text);
+
+}  // namespace dslaunch::config

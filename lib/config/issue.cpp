@@ -1,0 +1,35 @@
+#include "config/issue.hpp"
+
+#include "base/format.hpp"
+
+namespace dslaunch::config {
+
+std::string to_line(const Issue& issue) {
+  if (issue.source.empty()) return issue.message;
+  if (issue.place.line == 0) return fmt::format("{}: {}", issue.source, issue.message);
+  return fmt::format("{}:{}:{}: {}", issue.source, issue.place.line, issue.place.column, issue.message);
+}
+
+std::string_view name_of(Issue::Kind kind) {
+  switch (kind) {
+    case Issue::Kind::kFile:
+      return "file";
+    case Issue::Kind::kSyntax:
+      return "syntax";
+    case Issue::Kind::kUnknownKey:
+      return "unknown_key";
+    case Issue::Kind::kType:
+      return "type";
+    case Issue::Kind::kRange:
+      return "range";
+    case Issue::Kind::kNotYet:
+      return "not_supported_yet";
+    case Issue::Kind::kConflict:
+      return "conflict";
+    case Issue::Kind::kBatch:
+      return "batch";
+  }
+  return "unknown";
+}
+
+}  // namespace dslaunch::config

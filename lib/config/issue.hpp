@@ -1,0 +1,33 @@
+// What is wrong with a job file: one line each, with its place. Plain data.
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "config/value.hpp"
+
+namespace dslaunch::config {
+
+struct Issue {
+  enum class Kind {
+    kFile,    // the file is not there or cannot be read
+    kSyntax,  // includes text that is no object, and repeated keys
+    kUnknownKey,
+    kType,
+    kRange,
+    kNotYet,    // "not supported yet"
+    kConflict,  // keys that contradict each other, or that need one another
+    kBatch,     // the batch triple cannot be solved
+  };
+  Kind kind;
+  std::string source;  // the file's name, or "command line"; empty: about the job as a whole
+  Place place;         // line 0: none
+  std::string key;     // dotted; empty for syntax
+  std::string message;
+};
+
+// "ds.json:3:5: unknown key …"
+std::string to_line(const Issue& issue);
+// "syntax", "unknown_key", …: as in the JSON reports.
+std::string_view name_of(Issue::Kind kind);
+
+}  // namespace dslaunch::config

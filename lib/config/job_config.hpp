@@ -1,0 +1,122 @@
+// The typed sections of a job file, after all checks: plain data, no reader in sight. A room takes its own section.
+// An optional that is empty means: not given, or "auto" that only the worker can solve (it depends on the model or
+// device).
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dslaunch::config {
+
+enum class Precision { kFp32, kBf16, kFp16, kAuto };  // kAuto: bf16 on GPUs that have it, else fp32
+enum class ScalarType { kFp32, kBf16, kFp16 };
+
+// train_batch = micro_batch * accumulation * data-parallel world; all three solved.
+struct Batch {
+  int64_t train_batch = 1;
+  int64_t micro_batch = 1;
+  int64_t accumulation = 1;
+};
+
+enum class OptimizerType { kAdamW, kAdam, kSgd };
+struct Optimizer {
+  OptimizerType type = OptimizerType::kAdamW;
+  bool given = false;  // false: no section in the file; the run says which default it takes
+  double lr = 1e-3;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.0;
+  bool bias_correction = true;
+  bool decoupled_weight_decay = true;      // AdamW's; Adam unless adam_w_mode is false
+  double momentum = 0.0, dampening = 0.0;  // SGD
+  bool nesterov = false;                   // SGD
+};
+
+enum class SchedulerType { kNone, kWarmupLR, kWarmupDecayLR, kWarmupCosineLR };
+enum class WarmupType { kLog, kLinear };
+// DeepSpeed's formulas (docs/config.md). Rates are absolute except the ratios of WarmupCosineLR.
+struct Scheduler {
+  SchedulerType type = SchedulerType::kNone;
+  double warmup_min_lr = 0.0;
+  std::optional<double> warmup_max_lr;  // empty: the optimizer's lr
+  int64_t warmup_num_steps = 1000;
+  WarmupType warmup_type = WarmupType::kLog;
+  std::optional<int64_t> total_num_steps;               // empty ("auto"): the steps of the run
+  double warmup_min_ratio = 0.0, cos_min_ratio = 1e-4;  // WarmupCosineLR
+};
+
+struct Zero {
+  int stage = 0;
+  std::optional<int64_t> reduce_bucket_size = 500'000'000;  // elements; empty: "auto", h*h of the model
+  int64_t allgather_bucket_size = 500'000'000;              // elements
+  bool overlap_comm = false;
+  bool reduce_scatter = true;
+  bool allgather_partitions = true;
+};
+
+struct ArraySpec {  // one entry of data.synthetic
+  std::string name;
+  std::vector<int64_t> shape;  // of one sample
+  std::string dtype = "float32";
+  double low = 0, high = 1;  // integers: low <= x < high; floats: uniform in [low, high)
+  std::string like;          // take shape, dtype and values of this array instead
+};
+struct Data {
+  std::vector<std::string> train;  // paths or globs; empty: none named. "synthetic" sets synthetic_train.
+  std::vector<std::string> eval;
+  bool synthetic_train = false;
+  std::string format = "auto";              // auto | safetensors | npy | npz | tokens
+  std::vector<std::string> inputs, labels;  // array names in the order of forward; empty: contracts' default
+  std::string dtype = "uint16";             // token streams only
+  int64_t seq_len = 0;                      // token streams only; 0: not given
+  bool shuffle = true;
+  uint64_t seed = 0;
+  bool drop_last = true;
+  int64_t num_workers = 2, prefetch = 4;
+  std::vector<ArraySpec> synthetic;
+};
+
+struct Train {
+  std::optional<int64_t> steps;
+  std::optional<int64_t> epochs;  // both empty: one epoch
+  int64_t eval_interval = 0;      // steps; 0: never
+  uint64_t seed = 42;
+};
+
+struct Checkpoint {
+  std::string dir;       // empty: RUN_DIR/checkpoints
+  int64_t interval = 0;  // steps; 0: only at the end
+  int64_t keep_last = 2;
+  bool at_end = true, on_interrupt = true, async = true;
+};
+
+struct Init {  // "init": fills a model that was exported empty
+  uint64_t seed = 0;
+  double std = 0.02;
+};
+
+struct JobConfig {
+  Batch batch;
+  Optimizer optimizer;
+  Scheduler scheduler;
+  Zero zero;
+  Precision precision = Precision::kFp32;
+  std::optional<ScalarType> communication_data_type;  // empty: the compute type
+  std::optional<ScalarType> grad_accum_dtype;         // empty: fp32
+  double gradient_clipping = 0.0;                     // 0: off
+  bool prescale_gradients = false;
+  double gradient_predivide_factor = 1.0;
+  int64_t steps_per_print = 10;
+  bool wall_clock_breakdown = false;
+  bool dump_state = false;
+  Data data;
+  std::string loss;  // "", "cross_entropy", "mse" or a TorchScript file
+  Train train;
+  Checkpoint checkpoint;
+  bool units_auto = true;
+  std::vector<std::string> units;  // class names or module paths when not auto
+  std::optional<Init> init;
+  bool deterministic = false;
+};
+
+}  // namespace dslaunch::config

@@ -1,0 +1,144 @@
+#include "config/key_table.hpp"
+
+#include <unordered_map>
+
+namespace dslaunch::config {
+namespace {
+
+constexpr KeyAlias kAliases[] = {
+    {"zero_optimization.prefetch_bucket_size", "zero_optimization.stage3_prefetch_bucket_size"},
+    {"zero_optimization.param_persistence_threshold", "zero_optimization.stage3_param_persistence_threshold"},
+    {"zero_optimization.model_persistence_threshold", "zero_optimization.stage3_model_persistence_threshold"},
+    {"zero_optimization.max_live_parameters", "zero_optimization.stage3_max_live_parameters"},
+    {"zero_optimization.max_reuse_distance", "zero_optimization.stage3_max_reuse_distance"},
+    {"zero_optimization.gather_16bit_weights_on_model_save",
+     "zero_optimization.stage3_gather_16bit_weights_on_model_save"},
+    {"zero_optimization.module_granularity_threshold", "zero_optimization.stage3_module_granularity_threshold"},
+    {"zero_optimization.use_all_reduce_for_fetch_params", "zero_optimization.stage3_use_all_reduce_for_fetch_params"},
+    {"zero_optimization.allgather_sequential", "zero_optimization.stage3_allgather_sequential"},
+    {"zero_optimization.stage3_gather_fp16_weights_on_model_save",
+     "zero_optimization.stage3_gather_16bit_weights_on_model_save", true},
+    {"zero_optimization.cpu_offload", "zero_optimization.offload_optimizer.device", true},
+    {"zero_optimization.cpu_offload_param", "zero_optimization.offload_param.device", true},
+    {"bfloat16", "bf16", true, true},
+    {"elasticity.prefer_large_batch", "elasticity.prefer_larger_batch"},
+    {"kernel_inject", "replace_with_kernel_inject"},
+    {"tp", "tensor_parallel"},
+    {"tm", "triangular_masking"},
+    {"max_tokens", "max_out_tokens"},
+    {"min_tokens", "min_out_tokens"},
+    {"ckpt_config", "checkpoint_config"},
+    {"injection_dict", "injection_policy"},
+    {"args", "config"},
+    {"moe.num_experts", "moe.moe_experts"},
+};
+
+struct Index {
+  std::vector<const KeySpec*> rows;
+  std::unordered_map<std::string_view, const KeySpec*> by_path;
+  std::unordered_map<std::string_view, const KeyAlias*> alias_by_path;
+  std::unordered_map<std::string_view, std::vector<std::string>> names_by_section;
+
+  Index() {
+    for (auto table : {top_level_keys(), optimizer_keys(), precision_keys(), zero_keys(), own_keys(), storage_keys(),
+                       monitoring_keys(), elasticity_keys(), data_efficiency_keys(), compression_keys(),
+                       remaining_keys(), inference_keys()}) {
+      for (const auto& row : table) add(row);
+    }
+    for (const auto& alias : kAliases) {
+      alias_by_path.emplace(alias.old_path, &alias);
+      names_by_section[section_of(alias.old_path)].emplace_back(last_name(alias.old_path));
+    }
+  }
+
+  void add(const KeySpec& row) {
+    rows.push_back(&row);
+    by_path.emplace(row.path, &row);
+    if (auto name = last_name(row.path); name != "*") names_by_section[section_of(row.path)].emplace_back(name);
+  }
+};
+
+const Index& index() {
+  static const Index once;
+  return once;
+}
+
+// Sections whose keys are found in the wrong place in published files. Ours are not among them: nobody published those.
+bool may_be_misplaced(const KeySpec& row) {
+  auto within = [&](std::span<const KeySpec> table) {
+    return &row >= table.data() && &row < table.data() + table.size();
+  };
+  if (within(own_keys()) || within(inference_keys())) return false;
+  if (row.kind == Kind::kSection && section_of(row.path).empty()) return true;
+  return within(top_level_keys()) || within(optimizer_keys()) || within(precision_keys()) || within(zero_keys()) ||
+         within(storage_keys());
+}
+
+}  // namespace
+
+const std::vector<const KeySpec*>& all_keys() {
+  return index().rows;
+}
+std::span<const KeyAlias> all_aliases() {
+  return kAliases;
+}
+
+const KeySpec* find_key(std::string_view path) {
+  auto found = index().by_path.find(path);
+  return found == index().by_path.end() ? nullptr : found->second;
+}
+
+const KeyAlias* find_alias(std::string_view path) {
+  auto found = index().alias_by_path.find(path);
+  return found == index().alias_by_path.end() ? nullptr : found->second;
+}
+
+std::vector<std::string> names_in(std::string_view section) {
+  auto found = index().names_by_section.find(section);
+  return found == index().names_by_section.end() ? std::vector<std::string>{} : found->second;
+}
+
+std::vector<std::string> places_of(std::string_view name) {
+  std::vector<std::string> out;
+  for (const auto* row : all_keys()) {
+    if (last_name(row->path) == name && row->path.find('*') == row->path.npos) out.emplace_back(row->path);
+  }
+  return out;
+}
+
+const KeySpec* right_place_of(std::string_view name) {
+  const KeySpec* only = nullptr;
+  for (const auto* row : all_keys()) {
+    if (last_name(row->path) != name || row->path.find('*') != row->path.npos) continue;
+    if (only) return nullptr;
+    only = row;
+  }
+  return only && may_be_misplaced(*only) ? only : nullptr;
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> out;
+  while (true) {
+    size_t end = text.find(separator);
+    out.emplace_back(text.substr(0, end));
+    if (end == text.npos) return out;
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::string join_path(std::string_view section, std::string_view name) {
+  if (section.empty()) return std::string(name);
+  return std::string(section) + "." + std::string(name);
+}
+
+std::string_view section_of(std::string_view path) {
+  size_t dot = path.rfind('.');
+  return dot == path.npos ? std::string_view{} : path.substr(0, dot);
+}
+
+std::string_view last_name(std::string_view path) {
+  size_t dot = path.rfind('.');
+  return dot == path.npos ? path : path.substr(dot + 1);
+}
+
+}  // namespace dslaunch::config

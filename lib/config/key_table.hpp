@@ -1,0 +1,48 @@
+// All keys that a job file may hold: DeepSpeed's and ours. The rows are constants; the index over them is made at the
+// first look-up. Any thread.
+#pragma once
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/key_spec.hpp"
+
+namespace dslaunch::config {
+
+// Every row, in the order of the documentation.
+const std::vector<const KeySpec*>& all_keys();
+std::span<const KeyAlias> all_aliases();
+
+// The row with that path as the table writes it (with * for names of the user's choice); null when there is none.
+const KeySpec* find_key(std::string_view path);
+const KeyAlias* find_alias(std::string_view path);
+
+// Last components of the keys that stand directly in a section ("" is the top level), aliases included.
+std::vector<std::string> names_in(std::string_view section);
+// Paths of keys whose last component is `name`, in any section without * in its path.
+std::vector<std::string> places_of(std::string_view name);
+// Where a key of DeepSpeed that stands in the wrong section belongs; null unless there is just one such place.
+const KeySpec* right_place_of(std::string_view name);
+
+std::vector<std::string> split(std::string_view text, char separator);
+std::string join_path(std::string_view section, std::string_view name);
+// "a.b.c" -> "a.b"; "" for a top-level key.
+std::string_view section_of(std::string_view path);
+std::string_view last_name(std::string_view path);
+
+// The tables, one file a group of sections.
+std::span<const KeySpec> own_keys();
+std::span<const KeySpec> top_level_keys();
+std::span<const KeySpec> optimizer_keys();
+std::span<const KeySpec> precision_keys();
+std::span<const KeySpec> zero_keys();
+std::span<const KeySpec> storage_keys();
+std::span<const KeySpec> monitoring_keys();
+std::span<const KeySpec> elasticity_keys();
+std::span<const KeySpec> data_efficiency_keys();
+std::span<const KeySpec> compression_keys();
+std::span<const KeySpec> remaining_keys();
+std::span<const KeySpec> inference_keys();
+
+}  // namespace dslaunch::config

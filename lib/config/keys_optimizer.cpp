@@ -1,0 +1,101 @@
+// optimizer and scheduler. Which parameter belongs to which type stands in optimizer_rules.cpp.
+#include "config/key_rows.hpp"
+
+namespace dslaunch::config {
+namespace {
+
+constexpr KeySpec kRows[] = {
+    section("optimizer"),
+    supported("optimizer.type", kEnum, "\"AdamW\"", "the optimizer")
+        .one_of("AdamW|Adam|SGD|Adagrad|Lamb|Lion|Muon|OneBitAdam|ZeroOneAdam|OneBitLamb|MuAdam|MuAdamW|MuSGD|"
+                "Adadelta|Adafactor|Adamax|ASGD|LBFGS|NAdam|RAdam|RMSprop|Rprop|SparseAdam")
+        .later("Adagrad|Lamb|Lion|Muon|OneBitAdam|ZeroOneAdam|OneBitLamb|MuAdam|MuAdamW|MuSGD|"
+               "Adadelta|Adafactor|Adamax|ASGD|LBFGS|NAdam|RAdam|RMSprop|Rprop|SparseAdam")
+        .in_any_case(),
+    no_counterpart("optimizer.legacy_fusion", kBool, "false", "chooses between two of DeepSpeed's fp16 wrappers"),
+    section("optimizer.params"),
+    supported("optimizer.params.lr", kFloat, "0.001", "learning rate").min(0).when_auto("5e-5"),
+    supported("optimizer.params.betas", kFloatList, "[0.9, 0.999]", "decay of the two moments (Adam, AdamW)")
+        .min(0)
+        .below(1),
+    supported("optimizer.params.eps", kFloat, "1e-8", "added to the denominator (Adam, AdamW)").min(0),
+    supported("optimizer.params.weight_decay", kFloat, "0.0", "weight decay").min(0),
+    supported("optimizer.params.bias_correction", kBool, "true", "correct the moments' start at zero (Adam, AdamW)"),
+    supported("optimizer.params.adam_w_mode", kBool, "true", "Adam: weight decay apart from the gradient, as in AdamW"),
+    supported("optimizer.params.torch_adam", kBool, "false",
+              "takes PyTorch's defaults (AdamW: weight_decay 0.01; Adam: decay in the gradient)"),
+    not_yet("optimizer.params.amsgrad", kBool, "false", "AMSGrad"),
+    no_counterpart("optimizer.params.set_grad_none", kBool, "true", "gradients have no tensors of their own here"),
+    no_counterpart("optimizer.params.fp32_optimizer_states", kBool, "true", "optimizer states are fp32 here"),
+    supported("optimizer.params.momentum", kFloat, "0.0", "momentum (SGD)").min(0),
+    supported("optimizer.params.dampening", kFloat, "0.0", "damping of the momentum (SGD)"),
+    supported("optimizer.params.nesterov", kBool, "false", "Nesterov momentum (SGD)"),
+    not_yet("optimizer.params.maximize", kBool, "false", "climb instead of descend (SGD)"),
+    no_counterpart("optimizer.params.foreach", kBool, "null", "chooses one of PyTorch's implementations"),
+    no_counterpart("optimizer.params.fused", kBool, "null", "chooses one of PyTorch's implementations"),
+    no_counterpart("optimizer.params.capturable", kBool, "false", "chooses one of PyTorch's implementations"),
+    no_counterpart("optimizer.params.differentiable", kBool, "false", "chooses one of PyTorch's implementations"),
+    tuning("optimizer.params.eps_inside_sqrt", kBool, "false", "Lamb, OneBitAdam"),
+    tuning("optimizer.params.max_grad_norm", kFloat, "0.0", "refused: gradient_clipping does this").min(0),
+    tuning("optimizer.params.max_coeff", kFloat, "10.0", "Lamb: largest trust ratio"),
+    tuning("optimizer.params.min_coeff", kFloat, "0.01", "Lamb: smallest trust ratio"),
+    tuning("optimizer.params.freeze_step", kInt, "100000", "OneBitAdam, OneBitLamb: first compressed step").min(0),
+    tuning("optimizer.params.cuda_aware", kBool, "false", "1-bit optimizers with MPI"),
+    tuning("optimizer.params.comm_backend_name", kString, "\"nccl\"", "1-bit optimizers"),
+    tuning("optimizer.params.var_freeze_step", kInt, "100000", "ZeroOneAdam").min(0),
+    tuning("optimizer.params.var_update_scaler", kInt, "16", "ZeroOneAdam").min(0),
+    tuning("optimizer.params.local_step_scaler", kInt, "32678", "ZeroOneAdam").min(0),
+    tuning("optimizer.params.local_step_clipper", kInt, "16", "ZeroOneAdam").min(0),
+    tuning("optimizer.params.coeff_beta", kFloat, "0.9", "OneBitLamb"),
+    tuning("optimizer.params.factor_max", kFloat, "4.0", "OneBitLamb"),
+    tuning("optimizer.params.factor_min", kFloat, "0.5", "OneBitLamb"),
+    tuning("optimizer.params.factor_threshold", kFloat, "0.1", "OneBitLamb"),
+
+    section("scheduler"),
+    supported("scheduler.type", kEnum, "null", "how the learning rate changes over the steps; null: it does not")
+        .one_of("WarmupLR|WarmupDecayLR|WarmupCosineLR|LRRangeTest|OneCycle")
+        .later("LRRangeTest|OneCycle"),
+    section("scheduler.params"),
+    supported("scheduler.params.warmup_min_lr", kFloat, "0.0", "learning rate at the start of the warm-up")
+        .min(0)
+        .each_group(),
+    supported("scheduler.params.warmup_max_lr", kFloat, "null",
+              "learning rate after it; null: the optimizer's (the default of WarmupDecayLR is 0.001)")
+        .min(0)
+        .each_group(),
+    supported("scheduler.params.warmup_num_steps", kInt, "1000", "steps of the warm-up").min(0).when_auto("0"),
+    supported("scheduler.params.warmup_type", kEnum, "\"log\"", "shape of the warm-up").one_of("log|linear"),
+    supported("scheduler.params.total_num_steps", kInt, "null", "where the decay ends").min(1).when_auto("late"),
+    supported("scheduler.params.warmup_min_ratio", kFloat, "0.0",
+              "WarmupCosineLR: start, as a part of the optimizer's rate")
+        .min(0)
+        .each_group(),
+    supported("scheduler.params.cos_min_ratio", kFloat, "0.0001",
+              "WarmupCosineLR: end, as a part of the optimizer's rate")
+        .min(0)
+        .each_group(),
+    tuning("scheduler.params.lr_range_test_min_lr", kFloat, "0.001", "LRRangeTest").min(0),
+    tuning("scheduler.params.lr_range_test_step_size", kInt, "2000", "LRRangeTest").min(1),
+    tuning("scheduler.params.lr_range_test_step_rate", kFloat, "1.0", "LRRangeTest"),
+    tuning("scheduler.params.lr_range_test_staircase", kBool, "false", "LRRangeTest"),
+    tuning("scheduler.params.cycle_min_lr", kFloat, "null", "OneCycle").min(0),
+    tuning("scheduler.params.cycle_max_lr", kFloat, "null", "OneCycle").min(0),
+    tuning("scheduler.params.decay_lr_rate", kFloat, "0.0", "OneCycle"),
+    tuning("scheduler.params.cycle_first_step_size", kInt, "2000", "OneCycle").min(1),
+    tuning("scheduler.params.cycle_second_step_size", kInt, "null", "OneCycle").min(1),
+    tuning("scheduler.params.cycle_first_stair_count", kInt, "0", "OneCycle").min(0),
+    tuning("scheduler.params.cycle_second_stair_count", kInt, "null", "OneCycle").min(0),
+    tuning("scheduler.params.decay_step_size", kInt, "0", "OneCycle").min(0),
+    tuning("scheduler.params.cycle_momentum", kBool, "true", "OneCycle"),
+    tuning("scheduler.params.cycle_min_mom", kFloat, "0.8", "OneCycle"),
+    tuning("scheduler.params.cycle_max_mom", kFloat, "0.9", "OneCycle"),
+    tuning("scheduler.params.decay_mom_rate", kFloat, "0.0", "OneCycle"),
+};
+
+}  // namespace
+
+std::span<const KeySpec> optimizer_keys() {
+  return kRows;
+}
+
+}  // namespace dslaunch::config

@@ -1,0 +1,54 @@
+// The batch triple and DeepSpeed's other top-level scalars.
+#include "config/key_rows.hpp"
+
+namespace dslaunch::config {
+namespace {
+
+constexpr KeySpec kRows[] = {
+    supported("train_batch_size", kInt, "null",
+              "samples of one optimizer step over all ranks: micro batch × accumulation × ranks")
+        .min(1),
+    supported("train_micro_batch_size_per_gpu", kInt, "null", "samples of one forward on one rank").min(1),
+    supported("gradient_accumulation_steps", kInt, "null", "micro steps of one optimizer step").min(1),
+
+    supported("steps_per_print", kInt, "10", "steps between two progress lines").min(1),
+    supported("dump_state", kBool, "false", "print the resolved job file at start"),
+    supported("wall_clock_breakdown", kBool, "false", "time forward, backward, reduction and step"),
+    not_yet("memory_breakdown", kBool, "false", "log memory use at the phases of a step"),
+    supported("gradient_clipping", kFloat, "0.0", "limit of the global L2 norm of the gradients; 0: none")
+        .min(0)
+        .when_auto("1.0"),
+    supported("communication_data_type", kEnum, "null",
+              "type in which gradients are reduced; null: the type that the model computes in")
+        .one_of("fp32|bf16|fp16")
+        .later("fp16")
+        .in_any_case(),
+    tuning("seq_parallel_communication_data_type", kEnum, "\"fp32\"", "the same for sequence-parallel gradients")
+        .one_of("fp32|bf16|fp16")
+        .in_any_case(),
+    supported("prescale_gradients", kBool, "false", "divide gradients by the number of ranks before the reduction"),
+    supported("gradient_predivide_factor", kFloat, "1.0", "how much of that division happens before the reduction")
+        .above(0),
+    not_yet("sparse_gradients", kBool, "false", "sparse reduction of embedding gradients"),
+    no_counterpart("disable_allgather", kBool, "false",
+                   "a switch of an older ZeRO that DeepSpeed itself leaves unused"),
+    no_counterpart("graph_harvesting", kBool, "false", "captures short kernel sequences of DeepSpeed's own optimizers"),
+    supported("dataloader_drop_last", kBool, "null",
+              "DeepSpeed's name for data.drop_last, which wins when both are given"),
+    supported("vocabulary_size", kInt, "null", "only checked: a multiple of 8 is faster").min(1),
+    no_counterpart("zero_allow_untested_optimizer", kBool, "false",
+                   "every optimizer here is our own and works with every supported stage"),
+    no_counterpart("zero_force_ds_cpu_optimizer", kBool, "true", "there is one CPU optimizer here"),
+    tuning("use_data_before_expert_parallelism", kBool, "false", "order of ranks for mixtures of experts"),
+    not_yet("sequence_parallel_size", kInt, "null", "ranks that share a sequence").min(1).later(">1"),
+    tuning("data_parallel_size", kInt, "null", "data-parallel ranks of a mesh with sequence parallelism").min(1),
+    tuning("allgather_size", kInt, "500000000", "bucket of the deprecated \"zero_optimization\": true").min(0),
+};
+
+}  // namespace
+
+std::span<const KeySpec> top_level_keys() {
+  return kRows;
+}
+
+}  // namespace dslaunch::config

@@ -1,0 +1,126 @@
+#include "config/load.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/unique_fd.hpp"
+#include "config/rules.hpp"
+
+namespace dslaunch::config {
+namespace {
+
+// The file's bytes; false with a message when they cannot be had. Reads at most one byte more than a job file may have.
+bool read_whole(const std::string& path, std::string& bytes, std::string& message) {
+  auto fail = [&](std::string_view why) {
+    message = fmt::format("cannot read the job file '{}': {}", path, why);
+    return false;
+  };
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return fail(describe_errno(errno));
+  struct stat info {};
+  if (::fstat(fd.get(), &info) == 0 && S_ISDIR(info.st_mode)) return fail("it is a directory");
+  char buffer[65536];
+  while (bytes.size() <= kMostBytes) {
+    ssize_t got = ::read(fd.get(), buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return fail(describe_errno(errno));
+    if (got == 0) return true;
+    bytes.append(buffer, static_cast<size_t>(got));
+  }
+  return true;
+}
+
+void sort_issues(std::vector<Issue>& issues, const std::string& source) {
+  auto order = [&](const Issue& issue) {
+    return std::tuple(issue.source != source || issue.place.line == 0, issue.place.line, issue.place.column);
+  };
+  std::stable_sort(issues.begin(), issues.end(), [&](const Issue& a, const Issue& b) { return order(a) < order(b); });
+}
+
+// Everything after reading: `root` is null when there is no file.
+void resolve(LoadResult& result, const Value* root, const std::vector<Override>& overrides,
+             const LoadContext& context) {
+  Settings& settings = result.settings;
+  if (root) settings.take_document(*root);
+  for (const auto& option : overrides) settings.take_override(option);
+  settings.complete();
+  apply_rules(settings, context.steps);
+  bool batch_keys_fine = std::none_of(settings.issues().begin(), settings.issues().end(), [](const Issue& issue) {
+    return issue.key == "train_batch_size" || issue.key == "train_micro_batch_size_per_gpu" ||
+           issue.key == "gradient_accumulation_steps";
+  });
+  if (batch_keys_fine) result.batch_explanation = apply_batch(settings, result.world_size);
+  if (result.world_size_assumed) settings.note("the number of ranks is not given: 1 is assumed");
+  result.issues.insert(result.issues.end(), settings.issues().begin(), settings.issues().end());
+  result.notes.insert(result.notes.end(), settings.notes().begin(), settings.notes().end());
+  sort_issues(result.issues, result.source);
+  if (result.ok()) result.config = build_job_config(settings);
+}
+
+LoadResult start(const std::string& source, const LoadContext& context) {
+  LoadResult result;
+  result.source = source;
+  result.settings = Settings(source);
+  result.world_size_assumed = context.world_size <= 0;
+  result.world_size = std::max(1, context.world_size);
+  return result;
+}
+
+}  // namespace
+
+ExitCode LoadResult::exit_code() const {
+  if (ok()) return ExitCode::kSuccess;
+  return issues.front().kind == Issue::Kind::kFile ? ExitCode::kNoInput : ExitCode::kBadInput;
+}
+
+LoadResult load_text(std::string_view text, const std::string& name, Format format,
+                     const std::vector<Override>& overrides, const LoadContext& context) {
+  LoadResult result = start(name, context);
+  ReadResult read = read_document(text, format);
+  for (auto& problem : read.problems) {
+    result.issues.push_back({Issue::Kind::kSyntax, name, problem.place, "", std::move(problem.message)});
+  }
+  if (read.root) resolve(result, &*read.root, overrides, context);
+  return result;
+}
+
+LoadResult load_file(const std::string& path, const std::vector<Override>& overrides, const LoadContext& context) {
+  if (path.empty()) {
+    LoadResult result = start("", context);
+    result.notes.push_back("no --config: every key has its default");
+    resolve(result, nullptr, overrides, context);
+    return result;
+  }
+  std::string bytes, message;
+  if (!read_whole(path, bytes, message)) {
+    LoadResult result = start(path, context);
+    result.issues.push_back({Issue::Kind::kFile, "", {}, "", message});
+    return result;
+  }
+  return load_text(bytes, path, format_of(path), overrides, context);
+}
+
+void throw_if_bad(const LoadResult& result) {
+  if (result.ok()) return;
+  std::string message;
+  for (const auto& issue : result.issues) message += (message.empty() ? "" : "\n") + to_line(issue);
+  throw UserError(result.exit_code(), message);
+}
+
+Override parse_set_option(std::string_view text) {
+  size_t equals = text.find('=');
+  if (equals == text.npos || equals == 0) {
+    throw UserError(ExitCode::kUsage,
+                    fmt::format("--set '{}' is not KEY=VALUE; for example --set zero_optimization.stage=1", text));
+  }
+  return {std::string(text.substr(0, equals)), std::string(text.substr(equals + 1)), "command line"};
+}
+
+}  // namespace dslaunch::config

@@ -1,0 +1,224 @@
+#include "config/report.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "config/key_table.hpp"
+#include "config/optimizer_rules.hpp"
+
+namespace dslaunch::config {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json to_json(const Value& value) {
+  switch (value.type) {
+    case Value::Type::kNull:
+      return nullptr;
+    case Value::Type::kBool:
+      return value.boolean;
+    case Value::Type::kInt:
+      return value.integer;
+    case Value::Type::kFloat:
+      return value.number;
+    case Value::Type::kString:
+      return value.text;
+    case Value::Type::kArray: {
+      Json out = Json::array();
+      for (const auto& item : value.items) out.push_back(to_json(item));
+      return out;
+    }
+    case Value::Type::kObject: {
+      Json out = Json::object();
+      for (const auto& member : value.members) out[member.key] = to_json(member.value);
+      return out;
+    }
+  }
+  return nullptr;
+}
+
+std::string_view name_of(Status status) {
+  switch (status) {
+    case Status::kSupported:
+      return "supported";
+    case Status::kNotYet:
+      return "not supported yet";
+    case Status::kTuning:
+      return "of a feature that is not supported yet";
+    case Status::kNoCounterpart:
+      return "no counterpart";
+  }
+  return "";
+}
+
+bool is_section(const Setting& setting) {
+  return setting.spec->kind == Kind::kSection || setting.spec->kind == Kind::kNamed;
+}
+
+// Settings in the order of the table; those with names of the user's choice follow, as they were given.
+std::vector<std::pair<std::string, const Setting*>> in_order(const Settings& settings) {
+  std::vector<std::pair<std::string, const Setting*>> out, rest;
+  for (const auto* row : all_keys()) {
+    std::string path(row->path);
+    if (const Setting* setting = settings.find(path)) out.emplace_back(path, setting);
+  }
+  for (const auto& [path, setting] : settings.all()) {
+    if (setting.spec->path.find('*') != std::string_view::npos) rest.emplace_back(path, &setting);
+  }
+  std::sort(rest.begin(), rest.end(), [](const auto& a, const auto& b) { return a.second->order < b.second->order; });
+  out.insert(out.end(), rest.begin(), rest.end());
+  return out;
+}
+
+// A setting's value; for a section that is there, what was given in it and its defaults.
+Json value_json(const Settings& settings, const std::string& path, const Setting& setting) {
+  if (!is_section(setting) || setting.value.is_null()) return to_json(setting.value);
+  Json out = Json::object();
+  for (const auto& [inner_path, inner] : in_order(settings)) {
+    if (inner_path.rfind(path + ".", 0) != 0 || is_section(*inner)) continue;
+    Json* at = &out;
+    for (size_t i = setting.parts.size(); i < inner->parts.size(); ++i) at = &(*at)[inner->parts[i]];
+    *at = to_json(inner->value);
+  }
+  return out;
+}
+
+Json batch_json(const LoadResult& result) {
+  if (result.batch_explanation.empty()) return nullptr;
+  const Settings& s = result.settings;
+  return {{"train_batch_size", s.integer("train_batch_size")},
+          {"train_micro_batch_size_per_gpu", s.integer("train_micro_batch_size_per_gpu")},
+          {"gradient_accumulation_steps", s.integer("gradient_accumulation_steps")},
+          {"world_size", result.world_size},
+          {"explanation", result.batch_explanation}};
+}
+
+Json errors_json(const LoadResult& result) {
+  Json out = Json::array();
+  for (const auto& issue : result.issues) {
+    Json error = {{"file", issue.source}};
+    error["line"] = issue.place.line ? Json(issue.place.line) : Json(nullptr);
+    error["column"] = issue.place.line ? Json(issue.place.column) : Json(nullptr);
+    error["key"] = issue.key.empty() ? Json(nullptr) : Json(issue.key);
+    error["kind"] = name_of(issue.kind);
+    error["message"] = issue.message;
+    out.push_back(std::move(error));
+  }
+  return out;
+}
+
+Json common_json(const LoadResult& result) {
+  return {{"file", result.source.empty() ? Json(nullptr) : Json(result.source)},
+          {"world_size", result.world_size},
+          {"world_size_assumed", result.world_size_assumed},
+          {"batch", batch_json(result)},
+          {"errors", errors_json(result)},
+          {"notes", result.notes}};
+}
+
+std::string dump(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+// A section that may be absent as a whole is worth a line of its own: init, data.synthetic.
+bool worth_explaining(const Setting& setting) {
+  return !is_section(setting) || !setting.spec->effect.empty();
+}
+
+// The parameters of the optimizer and the schedule that were chosen, not those of the others.
+bool belongs_to_choice(const Settings& settings, const std::string& path) {
+  auto section = section_of(path);
+  if (section == "optimizer.params") return optimizer_takes(settings.text("optimizer.type"), last_name(path));
+  if (section_of(section) == "scheduler" || section == "scheduler.params" || path == "scheduler.type") {
+    const std::string& type = settings.text("scheduler.type");
+    return !type.empty() && (path == "scheduler.type" || scheduler_takes(type, last_name(path)));
+  }
+  return true;
+}
+
+std::string place_text(const Setting& setting) {
+  return setting.place.line ? fmt::format("{} {}:{}", setting.origin, setting.place.line, setting.place.column)
+                            : setting.origin;
+}
+
+}  // namespace
+
+std::string check_json(const LoadResult& result) {
+  Json json = {{"ok", result.ok()}};
+  json.update(common_json(result));
+  return dump(json, 2);
+}
+
+std::string check_text(const LoadResult& result) {
+  std::string out;
+  for (const auto& issue : result.issues) out += to_line(issue) + "\n";
+  for (const auto& note : result.notes) out += "note: " + note + "\n";
+  if (!result.batch_explanation.empty()) out += "batch: " + result.batch_explanation + "\n";
+  std::string name = result.source.empty() ? "the job" : result.source;
+  size_t count = result.issues.size();
+  out += count ? fmt::format("{}: {} error{}\n", name, count, count == 1 ? "" : "s") : name + ": fine\n";
+  return out;
+}
+
+std::string explain_json(const LoadResult& result) {
+  Json keys = Json::object();
+  for (const auto& [path, setting] : in_order(result.settings)) {
+    if (!worth_explaining(*setting)) continue;
+    Json& key = keys[path];
+    key["value"] = value_json(result.settings, path, *setting);
+    key["origin"] = setting->origin;
+    key["effect"] = setting->spec->effect;
+    key["status"] = name_of(setting->spec->status);
+    if (setting->place.line) {
+      key["line"] = setting->place.line;
+      key["column"] = setting->place.column;
+    }
+  }
+  Json json = {{"keys", std::move(keys)}};
+  json.update(common_json(result));
+  return dump(json, 2);
+}
+
+std::string explain_text(const LoadResult& result) {
+  std::string out;
+  std::string section = "?";
+  for (const auto& [path, setting] : in_order(result.settings)) {
+    if (!worth_explaining(*setting)) continue;
+    std::string top = setting->parts.size() > 1 ? setting->parts.front() : "";
+    if (top != section) {
+      section = top;
+      out += fmt::format("\n{}\n", section.empty() ? "(top level)" : section);
+    }
+    out += fmt::format("  {} = {}  [{}]", path, dump(value_json(result.settings, path, *setting), -1),
+                       place_text(*setting));
+    if (!setting->spec->effect.empty()) out += fmt::format("  {}", setting->spec->effect);
+    if (setting->spec->status != Status::kSupported) out += fmt::format(" ({})", name_of(setting->spec->status));
+    out += "\n";
+  }
+  if (!out.empty()) out.erase(0, 1);
+  return out + (out.empty() ? "" : "\n") + check_text(result);
+}
+
+std::string resolved_json(const LoadResult& result) {
+  DSL_CHECK(result.ok(), "a job file with issues has no resolved form");
+  Json root = Json::object();
+  for (const auto& [path, setting] : in_order(result.settings)) {
+    const KeySpec& spec = *setting->spec;
+    bool wanted = setting->given() || spec.status == Status::kSupported;
+    if (!wanted || !belongs_to_choice(result.settings, path)) continue;
+    if (is_section(*setting) && !setting->value.is_null()) continue;  // its members make it
+    bool inside_null = path.rfind("init.", 0) == 0 && result.settings.at("init").value.is_null();
+    bool implied_section = is_section(*setting) && path != "init";
+    if (inside_null || implied_section) continue;
+    Json* at = &root;
+    for (const auto& part : setting->parts) at = &(*at)[part];
+    *at = to_json(setting->value);
+  }
+  return dump(root, 2);
+}
+
+}  // namespace dslaunch::config

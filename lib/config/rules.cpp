@@ -1,0 +1,177 @@
+#include "config/rules.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "base/format.hpp"
+#include "base/nearest_name.hpp"
+#include "config/batch_triple.hpp"
+#include "config/key_table.hpp"
+#include "config/optimizer_rules.hpp"
+#include "config/synthetic.hpp"
+
+namespace dslaunch::config {
+namespace {
+
+bool is_on(const Settings& settings, const std::string& path) {
+  const Value& value = settings.at(path).value;
+  return value.is_bool() && value.boolean;
+}
+
+void apply_precision_rules(Settings& settings) {
+  if (is_on(settings, "fp16.enabled") && is_on(settings, "bf16.enabled")) {
+    settings.complain(Issue::Kind::kConflict, "fp16.enabled", "fp16 and bf16 are both enabled; enable one of them");
+  }
+}
+
+void apply_zero_rules(Settings& settings) {
+  if (is_on(settings, "zero_optimization.legacy_stage1")) {
+    settings.complain(
+        Issue::Kind::kConflict, "zero_optimization.legacy_stage1",
+        "'zero_optimization.legacy_stage1' names an implementation that was removed; leave it out, stage 1 "
+        "is the one that remains");
+  }
+  if (settings.at("zero_optimization.overlap_comm").value.is_null()) {
+    bool overlap = settings.integer("zero_optimization.stage") == 3;
+    settings.solve("zero_optimization.overlap_comm", Value::of_bool(overlap), "default");
+  }
+  if (!settings.given("allgather_size")) return;
+  bool bare = settings.written_as("zero_optimization.stage") == "zero_optimization";
+  if (bare && settings.integer("zero_optimization.stage") == 1) {
+    settings.solve("zero_optimization.allgather_bucket_size", settings.at("allgather_size").value);
+  } else {
+    settings.note("allgather_size",
+                  "'allgather_size' is read only beside \"zero_optimization\": true; write "
+                  "zero_optimization.allgather_bucket_size");
+  }
+}
+
+// "cross_entropyy" is a typo, "losses/mine.pt" a file.
+void check_loss_name(Settings& settings) {
+  const Value& loss = settings.at("loss").value;
+  if (loss.is_null()) return;
+  if (loss.text.empty()) {
+    settings.complain(Issue::Kind::kRange, "loss", "'loss' is empty; write cross_entropy, mse or a TorchScript file");
+    return;
+  }
+  bool known = loss.text == "cross_entropy" || loss.text == "mse";
+  if (known || loss.text.find_first_of("./") != loss.text.npos) return;
+  settings.complain(Issue::Kind::kRange, "loss",
+                    fmt::format("'loss' must be cross_entropy, mse or a TorchScript file (with a '.' or '/' in its "
+                                "name), not {}{}",
+                                describe(loss), did_you_mean(loss.text, {"cross_entropy", "mse"})));
+}
+
+void apply_data_rules(Settings& settings) {
+  auto train = settings.texts("data.train");
+  if (std::find(train.begin(), train.end(), "synthetic") != train.end()) {
+    if (train.size() > 1) {
+      settings.complain(Issue::Kind::kConflict, "data.train",
+                        "'data.train' mixes \"synthetic\" with files; name one kind");
+    } else if (synthetic_arrays(settings).empty()) {
+      settings.complain(Issue::Kind::kConflict, "data.train",
+                        "'data.train' is synthetic, so 'data.synthetic' must describe at least one array, for example "
+                        "{input_ids: {shape: [128], dtype: int64, low: 0, high: 256}}");
+    }
+  }
+  check_synthetic(settings);
+  auto eval = settings.texts("data.eval");
+  if (std::find(eval.begin(), eval.end(), "synthetic") != eval.end()) {
+    settings.complain(Issue::Kind::kNotYet, "data.eval", "not supported yet: 'data.eval' = synthetic; name files");
+  }
+  if (settings.integer("train.eval_interval") > 0 && eval.empty()) {
+    settings.note("train.eval_interval", "'train.eval_interval' has nothing to evaluate on: 'data.eval' is not given");
+  }
+  for (const char* path : {"data.train", "data.eval", "data.inputs", "data.labels"}) {
+    auto names = settings.texts(path);
+    if (std::find(names.begin(), names.end(), "") != names.end()) {
+      settings.complain(Issue::Kind::kRange, path, fmt::format("'{}' holds an empty name", path));
+    }
+  }
+  if (settings.text("data.format") == "tokens" && settings.at("data.seq_len").value.is_null()) {
+    settings.complain(Issue::Kind::kConflict, "data.format",
+                      "'data.format' tokens needs 'data.seq_len', the tokens of one sample");
+  }
+  if (settings.given("dataloader_drop_last") && !settings.given("data.drop_last") &&
+      !settings.at("dataloader_drop_last").value.is_null()) {
+    const Setting& theirs = settings.at("dataloader_drop_last");
+    settings.solve("data.drop_last", theirs.value, theirs.origin);
+  }
+  check_loss_name(settings);
+}
+
+// Which data-parallel end of training: steps win over the default of one epoch.
+void apply_train_rules(Settings& settings) {
+  if (settings.at("train.epochs").value.is_null() && settings.at("train.steps").value.is_null()) {
+    settings.solve("train.epochs", Value::of_int(1), "default");
+  }
+  if (settings.at("vocabulary_size").value.integer % 8 != 0) {
+    settings.note("vocabulary_size", fmt::format("'vocabulary_size' {} is no multiple of 8, which costs speed on GPUs",
+                                                 settings.integer("vocabulary_size")));
+  }
+  if (settings.at("units").value.is_array() && settings.at("units").value.items.empty()) {
+    settings.complain(Issue::Kind::kRange, "units",
+                      "'units' is an empty list; write \"auto\", or name classes or modules");
+  }
+}
+
+std::optional<int64_t> number_if_given(const Settings& settings, const std::string& path, bool& is_auto) {
+  const Setting& setting = settings.at(path);
+  is_auto = setting.origin == "auto";
+  if (!setting.given() || is_auto || setting.value.is_null()) return std::nullopt;
+  return setting.value.integer;
+}
+
+}  // namespace
+
+void apply_rules(Settings& settings, std::optional<int64_t> steps) {
+  apply_precision_rules(settings);
+  apply_zero_rules(settings);
+  apply_data_rules(settings);
+  apply_train_rules(settings);
+  apply_optimizer_rules(settings);
+  if (!steps && !settings.at("train.steps").value.is_null()) steps = settings.integer("train.steps");
+  apply_scheduler_rules(settings, steps);
+}
+
+std::string apply_batch(Settings& settings, int64_t world) {
+  const std::string kPaths[] = {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"};
+  bool autos[3];
+  BatchRequest request;
+  request.train_batch = number_if_given(settings, kPaths[0], autos[0]);
+  request.micro_batch = number_if_given(settings, kPaths[1], autos[1]);
+  request.accumulation = number_if_given(settings, kPaths[2], autos[2]);
+  request.auto_batch = autos[0] || autos[1];
+  request.world = world;
+
+  BatchSolution solution = solve_batch(request);
+  if (!solution.problem.empty()) {
+    auto blamed = std::find_if(std::begin(kPaths), std::end(kPaths), [&](const auto& p) { return settings.given(p); });
+    settings.complain(Issue::Kind::kBatch, blamed == std::end(kPaths) ? kPaths[0] : *blamed, solution.problem);
+    return {};
+  }
+  if (!request.train_batch && !request.micro_batch && !request.auto_batch) {
+    settings.note("no batch size given: micro batch 1");
+  }
+  const int64_t values[] = {solution.batch.train_batch, solution.batch.micro_batch, solution.batch.accumulation};
+  const bool fixed[] = {request.train_batch.has_value(), request.micro_batch.has_value(),
+                        request.accumulation.has_value()};
+  bool nothing_given = !fixed[0] && !fixed[1];
+  for (int i = 0; i < 3; ++i) {
+    if (fixed[i]) continue;
+    bool by_default = nothing_given && !request.auto_batch && i == 1;
+    bool accumulation_default = i == 2 && !request.train_batch && !autos[2];
+    std::string origin = autos[i] ? "auto" : by_default || accumulation_default ? "default" : "solved";
+    settings.solve(kPaths[i], Value::of_int(values[i]), origin);
+  }
+  return solution.explanation;
+}
+
+Precision precision_of(const Settings& settings) {
+  if (is_on(settings, "bf16.enabled")) return Precision::kBf16;
+  if (is_on(settings, "fp16.enabled")) return Precision::kFp16;
+  bool undecided = settings.at("bf16.enabled").deferred || settings.at("fp16.enabled").deferred;
+  return undecided ? Precision::kAuto : Precision::kFp32;
+}
+
+}  // namespace dslaunch::config

@@ -1,0 +1,25 @@
+// The rules that look at several keys at once: what an optimizer or schedule takes, which precision, what data needs.
+#pragma once
+#include <cstdint>
+#include <optional>
+
+#include "config/job_config.hpp"
+#include "config/settings.hpp"
+
+namespace dslaunch::config {
+
+// Needs a complete() table. Solves what depends on other keys, complains about contradictions.
+// `steps`: the steps of the run where the caller knows them better than train.steps.
+void apply_rules(Settings& settings, std::optional<int64_t> steps);
+
+// Solves the batch triple for that many data-parallel ranks; complains where it has no solution. Returns the
+// explanation in numbers, empty without a solution.
+std::string apply_batch(Settings& settings, int64_t world);
+
+// bf16.enabled and fp16.enabled together.
+Precision precision_of(const Settings& settings);
+
+// The typed sections of a table to which the rules were applied and which has no issues.
+JobConfig build_job_config(const Settings& settings);
+
+}  // namespace dslaunch::config

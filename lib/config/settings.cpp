@@ -1,0 +1,403 @@
+#include "config/settings.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/nearest_name.hpp"
+#include "config/coerce.hpp"
+#include "config/hjson_reader.hpp"
+#include "config/key_table.hpp"
+
+namespace dslaunch::config {
+namespace {
+
+// One slip of the fingers: what remains without the common start and the common end is at most two characters.
+bool looks_like_typo(std::string_view a, std::string_view b) {
+  size_t start = 0;
+  while (start < std::min(a.size(), b.size()) && a[start] == b[start]) ++start;
+  size_t end = 0;
+  while (end < std::min(a.size(), b.size()) - start && a[a.size() - 1 - end] == b[b.size() - 1 - end]) ++end;
+  return std::max(a.size(), b.size()) - start - end <= 2;
+}
+
+std::string in_section(std::string_view section) {
+  return section.empty() ? std::string() : fmt::format(" in '{}'", section);
+}
+
+Value section_marker() {
+  Value value;
+  value.type = Value::Type::kObject;
+  return value;
+}
+
+// cpu_offload: true means device: cpu.
+bool stands_for_device(const KeyAlias& alias) {
+  return last_name(alias.path) == "device";
+}
+
+void forget_places(Value& value) {
+  value.place = {};
+  for (auto& item : value.items) forget_places(item);
+  for (auto& member : value.members) {
+    member.place = {};
+    forget_places(member.value);
+  }
+}
+
+// "0 or 1" for a key some of whose values are not built yet; empty when that is not a short list.
+std::string values_for_now(const KeySpec& spec) {
+  std::vector<std::string> candidates;
+  if (spec.kind == Kind::kEnum) candidates = split(spec.values, '|');
+  if (spec.kind == Kind::kInt && spec.high - spec.low < 8) {
+    for (double v = spec.low; v <= spec.high; ++v) candidates.push_back(std::to_string(static_cast<int64_t>(v)));
+  }
+  std::string listed;
+  for (const auto& name : candidates) {
+    Value value = spec.kind == Kind::kEnum ? Value::of_string(name) : value_of_word(name);
+    if (!is_for_later(spec, value)) listed += (listed.empty() ? "" : "|") + name;
+  }
+  return listed.empty() ? "" : spoken_list(listed);
+}
+
+// The text of an option as a value of that key: texts as they stand, the rest as HJSON.
+Value value_of_option(const KeySpec& spec, const std::string& text) {
+  bool textual = spec.kind == Kind::kString || spec.kind == Kind::kEnum || spec.kind == Kind::kStringList;
+  bool quoted = !text.empty() && (text[0] == '"' || text[0] == '[');
+  if (textual && text == "null") return {};
+  if (textual && !quoted) {
+    if (!spec.comma_list || text.find(',') == text.npos) return Value::of_string(text);
+    std::vector<Value> items;
+    for (const auto& item : split(text, ',')) {
+      size_t start = std::min(item.find_first_not_of(' '), item.size());
+      items.push_back(Value::of_string(item.substr(start, item.find_last_not_of(' ') + 1 - start)));
+    }
+    return Value::of_array(std::move(items));
+  }
+  ReadResult read = read_hjson("{v: " + text + "\n}");
+  const Value* value = read.root && read.root->members.size() == 1 ? read.root->find("v") : nullptr;
+  if (!value || !read.problems.empty()) return Value::of_string(text);
+  Value out = *value;
+  forget_places(out);
+  return out;
+}
+
+}  // namespace
+
+void Settings::take_document(const Value& root) {
+  origin_ = "file";
+  speaker_ = source_;
+  first_of_source_ = counter_;
+  take_members({}, root);
+}
+
+void Settings::take_override(const Override& option) {
+  origin_ = option.origin;
+  speaker_ = option.origin;
+  first_of_source_ = counter_;
+  auto parts = split(option.key, '.');
+  At section;
+  for (size_t i = 0; i + 1 < parts.size(); ++i) {
+    At inner = child(section, parts[i]);
+    if (const auto* alias = find_alias(inner.table_path))
+      inner = {std::string(alias->path), std::string(alias->path), {}};
+    const KeySpec* spec = spec_at(inner, section);
+    if (!spec) return unknown_key(section, parts[i], {});
+    if (spec->kind != Kind::kSection && spec->kind != Kind::kNamed) {
+      return add_issue(Issue::Kind::kUnknownKey, {}, option.key,
+                       fmt::format("'{}' has no keys inside, so there is no '{}'", inner.path, option.key));
+    }
+    if (!settings_.count(inner.path)) assign_section(inner, *spec, {{}, inner.path, false}, section_marker());
+    section = inner;
+  }
+  At at = child(section, parts.back());
+  const KeyAlias* alias = find_alias(at.table_path);
+  const KeySpec* spec = alias ? find_key(alias->path) : spec_at(at, section);
+  if (!spec) return unknown_key(section, parts.back(), {});
+  bool is_switch = alias && stands_for_device(*alias);
+  Value value = is_switch ? value_of_word(option.value) : value_of_option(*spec, option.value);
+  if (value.is_object()) forget_below(at.path);
+  take_member(section, parts.back(), {}, value);
+}
+
+Settings::At Settings::child(const At& section, const std::string& name) const {
+  At at{join_path(section.path, name), join_path(section.table_path, name), section.parts};
+  at.parts.push_back(name);
+  return at;
+}
+
+// The row for a place of the walk; a name of the user's choice turns its table path into the one with *.
+const KeySpec* Settings::spec_at(At& at, const At& section) const {
+  if (at.parts.empty()) at.parts = split(at.path, '.');
+  bool dotted = at.parts.back().find('.') != std::string::npos;  // one name, not a path: only * can stand for it
+  if (const auto* spec = dotted ? nullptr : find_key(at.table_path)) return spec;
+  std::string any = join_path(section.table_path, "*");
+  const auto* spec = find_key(any);
+  if (spec) at.table_path = any;
+  return spec;
+}
+
+void Settings::take_members(const At& section, const Value& object) {
+  for (const auto& member : object.members) take_member(section, member.key, member.place, member.value);
+}
+
+void Settings::take_member(const At& section, const std::string& name, Place place, const Value& value) {
+  At at = child(section, name);
+  const auto* alias = name.find('.') == name.npos ? find_alias(at.table_path) : nullptr;
+  if (alias) return take_alias(at, *alias, place, value);
+  if (const auto* spec = spec_at(at, section)) return assign(at, *spec, {place, at.path, false}, value);
+  take_misplaced_or_unknown(section, name, place, value);
+}
+
+void Settings::take_alias(const At& written, const KeyAlias& alias, Place place, const Value& value) {
+  At at{std::string(alias.path), std::string(alias.path), split(alias.path, '.')};
+  Value meant = value;
+  if (alias.deprecated) {
+    notes_.push_back(to_line({Issue::Kind::kConflict, speaker_, place, written.path,
+                              fmt::format("'{}' is deprecated: write '{}'", written.path, at.path)}));
+  }
+  if (stands_for_device(alias)) {
+    if (value.is_text("auto") || value.is_null()) return;
+    if (!value.is_bool()) {
+      return add_issue(Issue::Kind::kType, place, written.path,
+                       fmt::format("'{}' must be true or false, not {}", written.path, describe(value)));
+    }
+    meant = Value::of_string(value.boolean ? "cpu" : "none");
+  }
+  assign(at, *find_key(alias.path), {place, written.path, alias.yields}, meant);
+}
+
+void Settings::take_misplaced_or_unknown(const At& section, const std::string& name, Place place, const Value& value) {
+  bool own_names = section.table_path.find('*') != std::string::npos;
+  const KeySpec* right = own_names ? nullptr : right_place_of(name);
+  if (right) {
+    auto near = nearest_names(name, names_in(section.table_path));
+    if (!near.empty() && looks_like_typo(name, near.front())) right = nullptr;
+  }
+  if (!right) return unknown_key(section, name, place);
+  At at{std::string(right->path), std::string(right->path), split(right->path, '.')};
+  std::string home(section_of(right->path));
+  std::string written = join_path(section.path, name);
+  notes_.push_back(to_line({Issue::Kind::kConflict, speaker_, place, written,
+                            fmt::format("'{}' stands{} but belongs {}; taken as '{}'", name,
+                                        section.path.empty() ? " at the top level" : in_section(section.path),
+                                        home.empty() ? "at the top level" : "in '" + home + "'", at.path)}));
+  assign(at, *right, {place, written, true}, value);
+}
+
+void Settings::unknown_key(const At& section, const std::string& name, Place place) {
+  std::string hint = did_you_mean(name, names_in(section.table_path), 2);
+  if (find_key(name) && name.find('.') != name.npos && section.path.empty()) {
+    hint = fmt::format(" (a dot does not open a section in a file: write {}: {{{}: …}})", section_of(name),
+                       last_name(name));
+  } else if (auto homes = places_of(name); hint.empty() && !homes.empty() && homes.size() <= 3) {
+    hint = fmt::format(" (there is '{}')", fmt::join(homes, "', '"));
+  } else if (hint.empty()) {
+    std::vector<std::string> names;
+    for (const auto* row : all_keys()) {
+      if (row->path.find('*') == row->path.npos) names.emplace_back(last_name(row->path));
+    }
+    auto near = nearest_names(name, names);
+    auto near_homes = near.empty() ? std::vector<std::string>{} : places_of(near.front());
+    if (near_homes.size() == 1) hint = fmt::format(" (did you mean '{}'?)", near_homes.front());
+  }
+  add_issue(Issue::Kind::kUnknownKey, place, join_path(section.path, name),
+            fmt::format("unknown key '{}'{}{}", name, in_section(section.path), hint));
+}
+
+void Settings::assign(const At& at, const KeySpec& spec, const Given& given, const Value& value) {
+  bool section = spec.kind == Kind::kSection || spec.kind == Kind::kNamed;
+  if (section) {
+    assign_section(at, spec, given, value);
+  } else {
+    assign_leaf(at, spec, given, value);
+  }
+}
+
+void Settings::assign_section(const At& at, const KeySpec& spec, const Given& given, const Value& value) {
+  if (at.path == "zero_optimization" && value.is_bool()) {  // the deprecated form
+    note(fmt::format("\"zero_optimization\": {} is deprecated: write {{stage: {}}}", value.boolean,
+                     value.boolean ? 1 : 0));
+    At stage{"zero_optimization.stage", "zero_optimization.stage", {"zero_optimization", "stage"}};
+    return assign_leaf(stage, *find_key(stage.path), given, Value::of_int(value.boolean ? 1 : 0));
+  }
+  if (!value.is_object() && !value.is_null()) {
+    return add_issue(Issue::Kind::kType, value.place.line ? value.place : given.place, at.path,
+                     fmt::format("'{}' must be an object, not {}", at.path, describe(value)));
+  }
+  if (given.yields && settings_.count(at.path) && settings_[at.path].order > first_of_source_ &&
+      !settings_[at.path].yields) {
+    notes_.push_back(fmt::format("'{}' is not used, since '{}' is given as well", given.name, at.path));
+    return;
+  }
+  if (!given.yields && settings_.count(at.path) && settings_[at.path].yields) {
+    notes_.push_back(fmt::format("'{}' is not used, since '{}' is given as well", written_as_[at.path], at.path));
+    forget_below(at.path);
+  }
+  Setting setting{&spec, at.parts, value.is_null() ? Value{} : section_marker(), origin_, given.place};
+  setting.yields = given.yields;
+  setting.order = ++counter_;
+  settings_[at.path] = std::move(setting);
+  written_as_[at.path] = given.name;
+  if (value.is_null()) forget_below(at.path);
+  take_members(at, value);
+}
+
+void Settings::assign_leaf(const At& at, const KeySpec& spec, const Given& given, const Value& value) {
+  Setting setting{&spec, at.parts, {}, origin_, given.place};
+  setting.yields = given.yields;
+  if (value.is_text("auto") && !auto_is_a_value(spec)) {
+    setting.origin = "auto";
+    setting.deferred = spec.auto_value == "late";
+    KeySpec stands_for = spec;
+    if (!spec.auto_value.empty()) stands_for.fallback = spec.auto_value;
+    setting.value = setting.deferred ? Value::of_string("auto") : default_of(stands_for);
+    return put(at, given, std::move(setting));
+  }
+  Coerced coerced = coerce(spec, value);
+  if (!coerced.error.empty()) {
+    return add_issue(coerced.out_of_range ? Issue::Kind::kRange : Issue::Kind::kType,
+                     value.place.line ? value.place : given.place, at.path,
+                     fmt::format("'{}' {}", at.path, coerced.error));
+  }
+  setting.value = std::move(coerced.value);
+  put(at, given, std::move(setting));
+}
+
+void Settings::put(const At& at, const Given& given, Setting setting) {
+  auto before = settings_.find(at.path);
+  if (before != settings_.end() && before->second.order > first_of_source_) {
+    if (given.yields == before->second.yields) {
+      return add_issue(
+          Issue::Kind::kConflict, given.place, at.path,
+          fmt::format("'{}' and '{}' are the same key; give one of them", written_as_[at.path], given.name));
+    }
+    const std::string& loser = given.yields ? given.name : written_as_[at.path];
+    notes_.push_back(fmt::format("'{}' is not used, since '{}' is given as well", loser, at.path));
+    if (given.yields) return;
+  }
+  setting.order = ++counter_;
+  written_as_[at.path] = given.name;
+  settings_[at.path] = std::move(setting);
+}
+
+void Settings::forget_below(const std::string& path) {
+  for (auto it = settings_.lower_bound(path + "."); it != settings_.end() && it->first.rfind(path + ".", 0) == 0;) {
+    it = settings_.erase(it);
+  }
+}
+
+void Settings::complete() {
+  for (const auto* row : all_keys()) {
+    if (row->path.find('*') != row->path.npos) continue;
+    std::string path(row->path);
+    if (settings_.count(path)) continue;
+    settings_[path] = {row, split(path, '.'), default_of(*row)};
+  }
+  for (const auto& [path, setting] : settings_) {
+    bool section = setting.spec->kind == Kind::kSection || setting.spec->kind == Kind::kNamed;
+    if (setting.spec->status == Status::kNoCounterpart && setting.given() && !section) {
+      note(path, fmt::format("'{}' has no counterpart here: {}", path, setting.spec->effect));
+    }
+  }
+  refuse_what_is_for_later();
+  miss_required();
+}
+
+// Whether a section around this key has a switch of its own that is off.
+bool Settings::switched_off(const std::string& path) const {
+  for (std::string section(section_of(path)); !section.empty(); section = section_of(section)) {
+    const std::string enabled = section + ".enabled";
+    const Setting* setting = enabled == path ? nullptr : find(enabled);
+    if (setting && setting->value.is_bool() && !setting->value.boolean) return true;
+  }
+  return false;
+}
+
+void Settings::refuse_what_is_for_later() {
+  for (const auto& [path, setting] : settings_) {
+    if (!setting.given() || setting.deferred || !is_for_later(*setting.spec, setting.value)) continue;
+    if (switched_off(path)) continue;
+    bool section = setting.spec->kind == Kind::kSection;
+    if (section && settings_.count(path + ".enabled") && !settings_.at(path + ".enabled").value.boolean) continue;
+    std::string what =
+        section || setting.value.is_array() || setting.value.is_object()
+            ? fmt::format("'{}'", path)
+            : fmt::format("'{}' = {}", path, setting.value.is_string() ? setting.value.text : describe(setting.value));
+    std::string now = values_for_now(*setting.spec);
+    complain(Issue::Kind::kNotYet, path,
+             fmt::format("not supported yet: {} ({}); {}", what, setting.spec->effect,
+                         now.empty()     ? "leave it out or switch it off"
+                         : now == "none" ? "leave it out or set it to none"
+                                         : "supported now: " + now));
+  }
+}
+
+void Settings::miss_required() {
+  for (const auto* row : all_keys()) {
+    std::string path(row->path), section(section_of(row->path));
+    if (!row->needed || !given(section) || given(path) || at(section).value.is_null()) continue;
+    complain(Issue::Kind::kConflict, section, fmt::format("'{}' needs 'enabled': true or false", section));
+  }
+}
+
+const Setting* Settings::find(const std::string& path) const {
+  auto found = settings_.find(path);
+  return found == settings_.end() ? nullptr : &found->second;
+}
+
+const Setting& Settings::at(const std::string& path) const {
+  const Setting* setting = find(path);
+  DSL_CHECK(setting, "no such key of the job file: " + path);
+  return *setting;
+}
+
+bool Settings::given(const std::string& path) const {
+  const Setting* setting = find(path);
+  return setting && setting->given();
+}
+
+std::vector<std::string> Settings::texts(const std::string& path) const {
+  std::vector<std::string> out;
+  for (const auto& item : at(path).value.items) out.push_back(item.text);
+  return out;
+}
+
+std::string Settings::written_as(const std::string& path) const {
+  auto found = written_as_.find(path);
+  return found == written_as_.end() ? path : found->second;
+}
+
+void Settings::solve(const std::string& path, Value value, std::string origin) {
+  Setting& setting = settings_.at(path);
+  setting.value = std::move(value);
+  setting.origin = std::move(origin);
+  setting.deferred = false;
+}
+
+void Settings::complain(Issue::Kind kind, const std::string& path, std::string message) {
+  std::string at = path;
+  while (!at.empty() && !given(at)) at = section_of(at);
+  const Setting* setting = at.empty() ? nullptr : find(at);
+  bool from_file = setting && setting->place.line > 0;
+  std::string speaker = !setting || from_file ? source_ : setting->origin;
+  issues_.push_back({kind, speaker, setting ? setting->place : Place{}, path, std::move(message)});
+}
+
+bool Settings::complained_about(const std::string& path) const {
+  return std::any_of(issues_.begin(), issues_.end(), [&](const Issue& issue) { return issue.key == path; });
+}
+
+void Settings::note(const std::string& path, std::string message) {
+  const Setting* setting = find(path);
+  bool from_file = setting && setting->place.line > 0;
+  notes_.push_back(to_line({Issue::Kind::kConflict, !setting || from_file ? source_ : setting->origin,
+                            setting ? setting->place : Place{}, path, std::move(message)}));
+}
+
+void Settings::add_issue(Issue::Kind kind, Place place, std::string key, std::string message) {
+  issues_.push_back({kind, speaker_.empty() ? source_ : speaker_, place, std::move(key), std::move(message)});
+}
+
+}  // namespace dslaunch::config

@@ -1,0 +1,117 @@
+#include "config/synthetic.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "base/format.hpp"
+#include "base/nearest_name.hpp"
+
+namespace dslaunch::config {
+namespace {
+
+const std::string kSection = "data.synthetic";
+
+bool is_integer_type(const std::string& dtype) {
+  return dtype.rfind("int", 0) == 0 || dtype.rfind("uint", 0) == 0 || dtype == "bool";
+}
+
+const Setting* member(const Settings& settings, const std::string& array, const char* name) {
+  return settings.find(kSection + "." + array + "." + name);
+}
+
+std::string path_of(const std::string& array, const char* name) {
+  return kSection + "." + array + "." + name;
+}
+
+ArraySpec array_of(const Settings& settings, const std::string& name) {
+  ArraySpec array;
+  array.name = name;
+  if (const auto* like = member(settings, name, "like")) array.like = like->value.text;
+  if (const auto* dtype = member(settings, name, "dtype")) array.dtype = dtype->value.text;
+  if (const auto* shape = member(settings, name, "shape")) {
+    for (const auto& dim : shape->value.items) array.shape.push_back(dim.integer);
+  }
+  if (array.dtype == "bool") array.high = 2;
+  if (const auto* low = member(settings, name, "low")) array.low = low->value.number;
+  if (const auto* high = member(settings, name, "high")) array.high = high->value.number;
+  return array;
+}
+
+const ArraySpec* find_array(const std::vector<ArraySpec>& arrays, const std::string& name) {
+  auto found = std::find_if(arrays.begin(), arrays.end(), [&](const ArraySpec& array) { return array.name == name; });
+  return found == arrays.end() ? nullptr : &*found;
+}
+
+void check_like(Settings& settings, const std::vector<ArraySpec>& arrays, const ArraySpec& array) {
+  std::string path = path_of(array.name, "like");
+  std::vector<std::string> names;
+  for (const auto& other : arrays) names.push_back(other.name);
+  const ArraySpec* at = &array;
+  for (size_t hops = 0; !at->like.empty(); ++hops) {
+    const ArraySpec* next = find_array(arrays, at->like);
+    if (!next) {
+      if (at != &array) return;  // that array's own complaint
+      settings.complain(Issue::Kind::kConflict, path,
+                        fmt::format("'{}' names no array of data.synthetic: '{}'{}", path, array.like,
+                                    did_you_mean(array.like, names)));
+      return;
+    }
+    if (next == &array || hops > arrays.size()) {
+      settings.complain(Issue::Kind::kConflict, path, fmt::format("'{}' leads back to '{}'", path, array.name));
+      return;
+    }
+    at = next;
+  }
+}
+
+void check_range(Settings& settings, const ArraySpec& array) {
+  std::string where =
+      settings.given(path_of(array.name, "high")) ? path_of(array.name, "high") : kSection + "." + array.name;
+  bool integers = is_integer_type(array.dtype);
+  if (integers && array.dtype != "bool" && !member(settings, array.name, "high")) {
+    settings.complain(
+        Issue::Kind::kConflict, kSection + "." + array.name,
+        fmt::format("'{}.{}' holds integers and needs 'high', below which they stay", kSection, array.name));
+  } else if (!(array.low < array.high)) {
+    settings.complain(
+        Issue::Kind::kRange, where,
+        fmt::format("'{}.{}': low {} must be below high {}", kSection, array.name, array.low, array.high));
+  } else if (integers && (array.low != std::floor(array.low) || array.high != std::floor(array.high))) {
+    settings.complain(
+        Issue::Kind::kRange, where,
+        fmt::format("'{}.{}': low and high of {} must be whole numbers", kSection, array.name, array.dtype));
+  }
+}
+
+}  // namespace
+
+std::vector<ArraySpec> synthetic_arrays(const Settings& settings) {
+  std::vector<std::pair<int, std::string>> order;
+  for (const auto& [path, setting] : settings.all()) {
+    bool array = setting.parts.size() == 3 && setting.parts[0] == "data" && setting.parts[1] == "synthetic";
+    if (array) order.emplace_back(setting.order, setting.parts[2]);
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<ArraySpec> out;
+  for (const auto& [position, name] : order) out.push_back(array_of(settings, name));
+  return out;
+}
+
+void check_synthetic(Settings& settings) {
+  auto arrays = synthetic_arrays(settings);
+  for (const auto& array : arrays) {
+    if (!array.like.empty()) {
+      check_like(settings, arrays, array);
+      continue;
+    }
+    const Setting* shape = member(settings, array.name, "shape");
+    if ((!shape || shape->value.is_null()) && !settings.complained_about(path_of(array.name, "shape"))) {
+      settings.complain(Issue::Kind::kConflict, kSection + "." + array.name,
+                        fmt::format("'{}.{}' needs 'shape' (of one sample) or 'like'", kSection, array.name));
+    }
+    check_range(settings, array);
+  }
+}
+
+}  // namespace dslaunch::config

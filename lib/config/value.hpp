@@ -1,0 +1,67 @@
+// The tree that both readers (HJSON, YAML) make of a job file: every value and every key knows its line and column.
+// Plain data, any thread.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dslaunch::config {
+
+// From 1; columns count characters, not bytes. Line 0: not from a file (a default, the command line).
+struct Place {
+  int line = 0;
+  int column = 0;
+};
+
+struct Member;
+
+struct Value {
+  enum class Type { kNull, kBool, kInt, kFloat, kString, kArray, kObject };
+
+  Type type = Type::kNull;
+  Place place;
+  bool boolean = false;
+  int64_t integer = 0;
+  double number = 0;            // kFloat; an integer that 64 bits cannot hold is a kFloat too
+  std::string text;             // kString
+  std::vector<Value> items;     // kArray
+  std::vector<Member> members;  // kObject, in the order of the file; keys are distinct
+
+  bool is_null() const { return type == Type::kNull; }
+  bool is_bool() const { return type == Type::kBool; }
+  bool is_int() const { return type == Type::kInt; }
+  bool is_float() const { return type == Type::kFloat; }
+  bool is_string() const { return type == Type::kString; }
+  bool is_array() const { return type == Type::kArray; }
+  bool is_object() const { return type == Type::kObject; }
+  bool is_text(std::string_view wanted) const { return is_string() && text == wanted; }
+
+  // The member of that name; null when there is none or this is no object.
+  const Value* find(std::string_view key) const;
+
+  static Value of_bool(bool value);
+  static Value of_int(int64_t value);
+  static Value of_float(double value);
+  static Value of_string(std::string value);
+  static Value of_array(std::vector<Value> items);
+};
+
+struct Member {
+  std::string key;
+  Place place;
+  Value value;
+};
+
+// Same type and content; places do not count.
+bool same_content(const Value& a, const Value& b);
+
+// For messages: `2`, `1.5`, `true`, `null`, `the text "abc"`, `a list`, `an object`. Long texts are cut.
+std::string describe(const Value& value);
+
+// What a bare word means: null, true, false or a number as JSON writes them; everything else is text.
+Value value_of_word(std::string_view word);
+// A number in JSON's notation, whole text; false leaves `out` alone.
+bool parse_number(std::string_view text, Value& out);
+
+}  // namespace dslaunch::config

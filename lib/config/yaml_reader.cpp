@@ -1,0 +1,199 @@
+// Built on yaml-cpp's event interface: it keeps marks, tells quoted from plain scalars, and leaves repeated keys,
+// depth and the growth by aliases to us.
+#include "config/yaml_reader.hpp"
+
+#include <yaml-cpp/anchor.h>
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/parser.h>
+
+#include <charconv>
+#include <map>
+#include <sstream>
+#include <unordered_map>
+#include <utility>
+
+#include "base/format.hpp"
+
+namespace dslaunch::config {
+namespace {
+
+struct SyntaxError {
+  Place place;
+  std::string message;
+};
+
+constexpr size_t kMostNodes = 200'000;  // after aliases are copied out
+
+Place place_of(const YAML::Mark& mark) {
+  return {mark.line + 1, mark.column + 1};
+}
+
+size_t count_nodes(const Value& value) {
+  size_t count = 1;
+  for (const auto& item : value.items) count += count_nodes(item);
+  for (const auto& member : value.members) count += count_nodes(member.value);
+  return count;
+}
+
+// YAML's core schema on top of JSON's words: ~, capitalised words, a leading +, a bare point, hex.
+Value plain_scalar(const std::string& text) {
+  if (text.empty() || text == "~" || text == "Null" || text == "NULL") return {};
+  if (text == "True" || text == "TRUE") return Value::of_bool(true);
+  if (text == "False" || text == "FALSE") return Value::of_bool(false);
+  if (text.rfind("0x", 0) == 0) {
+    int64_t integer = 0;
+    auto [end, error] = std::from_chars(text.data() + 2, text.data() + text.size(), integer, 16);
+    if (error == std::errc{} && end == text.data() + text.size()) return Value::of_int(integer);
+  }
+  std::string number = text;
+  if (number[0] == '+') number.erase(0, 1);
+  if (auto point = number.find('.'); point != number.npos) {
+    bool digit_before = point > 0 && number[point - 1] >= '0' && number[point - 1] <= '9';
+    bool digit_after = point + 1 < number.size() && number[point + 1] >= '0' && number[point + 1] <= '9';
+    if (digit_before && !digit_after) number.insert(point + 1, "0");
+    if (!digit_before && digit_after) number.insert(point, "0");
+  }
+  Value out;
+  if (parse_number(number, out)) return out;
+  return value_of_word(text);
+}
+
+class TreeBuilder : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { add(Value{}, mark, anchor); }
+
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& text) override {
+    bool plain = tag.empty() || tag == "?";
+    add(plain ? plain_scalar(text) : Value::of_string(text), mark, anchor);
+  }
+
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    auto found = anchors_.find(anchor);
+    if (found == anchors_.end()) throw SyntaxError{place_of(mark), "an alias (*name) stands inside its own anchor"};
+    nodes_ += count_nodes(found->second);
+    add(found->second, mark, 0);
+  }
+
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    open(Value::Type::kArray, mark, anchor);
+  }
+  void OnSequenceEnd() override { close(); }
+
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    open(Value::Type::kObject, mark, anchor);
+  }
+  void OnMapEnd() override { close(); }
+
+  std::optional<Value> root;
+  std::vector<Problem> problems;
+
+ private:
+  struct Frame {
+    Value value;
+    YAML::anchor_t anchor = 0;
+    bool has_key = false;
+    std::string key;
+    Place key_place;
+    std::unordered_map<std::string, Place> seen;
+  };
+
+  void open(Value::Type type, const YAML::Mark& mark, YAML::anchor_t anchor) {
+    if (frames_.size() >= static_cast<size_t>(kMostLevels)) {
+      throw SyntaxError{place_of(mark), fmt::format("nested deeper than {} levels", kMostLevels)};
+    }
+    if (!frames_.empty() && frames_.back().value.is_object() && !frames_.back().has_key) {
+      throw SyntaxError{place_of(mark), "a key must be a word or a text, not a list or a map"};
+    }
+    Frame frame;
+    frame.value.type = type;
+    frame.value.place = place_of(mark);
+    frame.anchor = anchor;
+    frames_.push_back(std::move(frame));
+  }
+
+  void close() {
+    Frame frame = std::move(frames_.back());
+    frames_.pop_back();
+    finish(std::move(frame.value), frame.anchor);
+  }
+
+  void add(Value value, const YAML::Mark& mark, YAML::anchor_t anchor) {
+    if (++nodes_ > kMostNodes) throw SyntaxError{place_of(mark), "too many values, counting those behind aliases"};
+    value.place = place_of(mark);
+    if (!frames_.empty() && frames_.back().value.is_object() && !frames_.back().has_key) {
+      take_key(value);
+    } else {
+      finish(std::move(value), anchor);
+    }
+  }
+
+  void take_key(const Value& value) {
+    if (value.is_array() || value.is_object()) {
+      throw SyntaxError{value.place, "a key must be a word or a text, not a list or a map"};
+    }
+    Frame& frame = frames_.back();
+    frame.key = value.is_string() ? value.text : describe(value);
+    frame.key_place = value.place;
+    frame.has_key = true;
+    if (frame.key == "<<") throw SyntaxError{value.place, "merge keys (<<) are not read; write the keys out"};
+  }
+
+  void finish(Value value, YAML::anchor_t anchor) {
+    if (anchor != 0) anchors_[anchor] = value;
+    if (frames_.empty()) {
+      root = std::move(value);
+      return;
+    }
+    Frame& frame = frames_.back();
+    if (frame.value.is_array()) {
+      frame.value.items.push_back(std::move(value));
+      return;
+    }
+    frame.has_key = false;
+    auto [first, fresh] = frame.seen.emplace(frame.key, frame.key_place);
+    if (fresh) {
+      frame.value.members.push_back({frame.key, frame.key_place, std::move(value)});
+    } else {
+      problems.push_back({frame.key_place, fmt::format("the key '{}' is given twice in one map (first in line {}, "
+                                                       "column {}); remove one",
+                                                       frame.key, first->second.line, first->second.column)});
+    }
+  }
+
+  std::vector<Frame> frames_;
+  std::map<YAML::anchor_t, Value> anchors_;
+  size_t nodes_ = 0;
+};
+
+}  // namespace
+
+ReadResult read_yaml(std::string_view text) {
+  TreeBuilder builder;
+  ReadResult result;
+  try {
+    std::istringstream stream{std::string(text)};
+    YAML::Parser parser(stream);
+    parser.HandleNextDocument(builder);
+    std::optional<Value> first = std::move(builder.root);
+    builder.root.reset();
+    if (parser.HandleNextDocument(builder)) {
+      throw SyntaxError{builder.root ? builder.root->place : Place{},
+                        "a second document starts here; a job file is one"};
+    }
+    result.root = std::move(first);
+  } catch (const SyntaxError& error) {
+    builder.problems.push_back({error.place, error.message});
+  } catch (const YAML::Exception& error) {
+    builder.problems.push_back({place_of(error.mark), "not YAML: " + error.msg});
+  }
+  result.problems = std::move(builder.problems);
+  return result;
+}
+
+}  // namespace dslaunch::config

@@ -1,0 +1,170 @@
+#include "hostfile/filter.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <set>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/nearest_name.hpp"
+
+namespace dslaunch::hostfile {
+namespace {
+
+struct FilterNode {
+  std::string name;
+  std::set<int> slots;  // empty: all of them
+  size_t column = 0;    // from 1
+};
+
+struct ParsedFilter {
+  std::vector<FilterNode> nodes;  // one a name, in the order of first mention
+  std::vector<std::string> problems;
+};
+
+std::string at_column(size_t column, std::string_view what) {
+  return fmt::format("column {}: {}", column, what);
+}
+
+std::optional<int> parse_slot(std::string_view text) {
+  int slot = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), slot);
+  if (text.empty() || end != text.data() + text.size() || error != std::errc{} || slot < 0) return std::nullopt;
+  return slot;
+}
+
+void parse_slots(std::string_view list, size_t column, FilterNode& node, std::vector<std::string>& problems) {
+  for (size_t begin = 0; begin <= list.size();) {
+    size_t comma = std::min(list.find(',', begin), list.size());
+    std::string_view text = list.substr(begin, comma - begin);
+    if (auto slot = parse_slot(text)) {
+      node.slots.insert(*slot);
+    } else {
+      problems.push_back(at_column(column + begin, fmt::format("'{}' is not a slot number", text)));
+    }
+    begin = comma + 1;
+  }
+}
+
+// name[:slots] or [address][:slots]
+FilterNode parse_node(std::string_view text, size_t column, std::vector<std::string>& problems) {
+  FilterNode node;
+  node.column = column;
+  size_t close = text.starts_with('[') ? text.find(']') : std::string_view::npos;
+  size_t colon = close == std::string_view::npos ? text.find(':') : close + 1;
+  if (close != std::string_view::npos) {
+    node.name = text.substr(1, close - 1);
+    if (colon < text.size() && text[colon] != ':') {
+      problems.push_back(at_column(column + colon, fmt::format("'{}' after the address", text.substr(colon))));
+      return node;
+    }
+  } else {
+    node.name = text.substr(0, colon);
+  }
+  if (node.name.empty()) problems.push_back(at_column(column, "a host name is missing"));
+  if (node.name.find_first_of(" \t") != std::string::npos) {
+    problems.push_back(
+        at_column(column, fmt::format("'{}': no blanks in a filter; hosts are joined by '@'", node.name)));
+  }
+  if (colon >= text.size()) return node;
+  std::string_view slots = text.substr(colon + 1);
+  if (slots.find(':') != std::string_view::npos) {
+    problems.push_back(
+        at_column(column, fmt::format("'{}': more than one ':' (an IPv6 address stands in brackets)", text)));
+    return node;
+  }
+  parse_slots(slots, column + colon + 1, node, problems);
+  return node;
+}
+
+ParsedFilter parse_filter(std::string_view filter) {
+  ParsedFilter parsed;
+  for (size_t begin = 0; begin <= filter.size();) {
+    size_t end = std::min(filter.find('@', begin), filter.size());
+    FilterNode node = parse_node(filter.substr(begin, end - begin), begin + 1, parsed.problems);
+    auto known = std::find_if(parsed.nodes.begin(), parsed.nodes.end(),
+                              [&](const FilterNode& other) { return other.name == node.name; });
+    if (known == parsed.nodes.end()) {
+      parsed.nodes.push_back(std::move(node));
+    } else {
+      known->slots.insert(node.slots.begin(), node.slots.end());
+    }
+    begin = end + 1;
+  }
+  return parsed;
+}
+
+// "0-3", or "1,3" where there are gaps.
+std::string describe_slots(const std::vector<int>& slots) {
+  if (slots.size() > 2 && slots.back() - slots.front() + 1 == static_cast<int>(slots.size())) {
+    return fmt::format("slots {}-{}", slots.front(), slots.back());
+  }
+  return fmt::format("{} {}", slots.size() == 1 ? "only slot" : "slots", fmt::join(slots, ","));
+}
+
+void check_against(const std::vector<Host>& hosts, ParsedFilter& parsed) {
+  std::vector<std::string> names;
+  names.reserve(hosts.size());
+  for (const auto& host : hosts) names.push_back(host.name);
+  for (const auto& node : parsed.nodes) {
+    if (node.name.empty()) continue;
+    auto host = std::find_if(hosts.begin(), hosts.end(), [&](const Host& h) { return h.name == node.name; });
+    if (host == hosts.end()) {
+      std::string hint = did_you_mean(node.name, names, 2);
+      if (hint.empty() && names.size() <= 8) hint = fmt::format(" (there is {})", fmt::join(names, ", "));
+      parsed.problems.push_back(at_column(node.column, fmt::format("no host '{}'{}", node.name, hint)));
+      continue;
+    }
+    for (int slot : node.slots) {
+      if (std::binary_search(host->slots.begin(), host->slots.end(), slot)) continue;
+      parsed.problems.push_back(at_column(node.column, fmt::format("host '{}' has no slot {} (it has {})", host->name,
+                                                                   slot, describe_slots(host->slots))));
+    }
+  }
+}
+
+std::vector<int> kept_slots(FilterKind kind, const FilterNode* node, const std::vector<int>& slots) {
+  bool include = kind == FilterKind::kInclude;
+  if (!node) return include ? std::vector<int>{} : slots;
+  if (node->slots.empty()) return include ? slots : std::vector<int>{};
+  std::vector<int> kept;
+  for (int slot : slots) {
+    if (node->slots.contains(slot) == include) kept.push_back(slot);
+  }
+  return kept;
+}
+
+}  // namespace
+
+std::vector<Host> apply_filter(FilterKind kind, std::string_view filter, const std::vector<Host>& hosts) {
+  std::string_view option = kind == FilterKind::kInclude ? "--include" : "--exclude";
+  ParsedFilter parsed = parse_filter(filter);
+  check_against(hosts, parsed);
+  if (!parsed.problems.empty()) {
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("{} '{}' is not usable:\n  {}", option, filter, fmt::join(parsed.problems, "\n  ")));
+  }
+  std::vector<Host> left;
+  for (const auto& host : hosts) {
+    auto node = std::find_if(parsed.nodes.begin(), parsed.nodes.end(),
+                             [&](const FilterNode& n) { return n.name == host.name; });
+    Host kept = host;
+    kept.slots = kept_slots(kind, node == parsed.nodes.end() ? nullptr : &*node, host.slots);
+    if (!kept.slots.empty()) left.push_back(std::move(kept));
+  }
+  if (left.empty()) {
+    throw UserError(ExitCode::kBadInput, fmt::format("{} '{}' leaves no host and no slot to run on", option, filter));
+  }
+  return left;
+}
+
+int highest_slot_named(std::string_view filter) {
+  int highest = -1;
+  for (const auto& node : parse_filter(filter).nodes) {
+    if (!node.slots.empty()) highest = std::max(highest, *node.slots.rbegin());
+  }
+  return highest;
+}
+
+}  // namespace dslaunch::hostfile

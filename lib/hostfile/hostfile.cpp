@@ -1,0 +1,341 @@
+#include "hostfile/hostfile.hpp"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <map>
+#include <optional>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/nearest_name.hpp"
+#include "base/unique_fd.hpp"
+#include "hostfile/host_range.hpp"
+
+namespace dslaunch::hostfile {
+namespace {
+
+constexpr size_t kMostProblemsShown = 20;
+
+struct Problem {
+  int line;
+  size_t column;  // from 1
+  std::string message;
+};
+
+struct Word {
+  std::string_view text;
+  size_t column;
+};
+
+// What one line says, before ranges are expanded into hosts.
+struct Line {
+  std::vector<std::string> names;
+  std::string user;
+  std::optional<uint16_t> port;
+  std::optional<int> slots;
+};
+
+std::optional<long> parse_number(std::string_view text) {
+  long value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || end != text.data() + text.size() || error != std::errc{}) return std::nullopt;
+  return value;
+}
+
+bool is_blank(char c) {
+  return c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f';
+}
+
+// A '#' starts a comment wherever it stands.
+std::vector<Word> split_words(std::string_view line) {
+  line = line.substr(0, line.find('#'));
+  std::vector<Word> words;
+  for (size_t at = 0; at < line.size();) {
+    if (is_blank(line[at])) {
+      ++at;
+      continue;
+    }
+    size_t end = at;
+    while (end < line.size() && !is_blank(line[end])) ++end;
+    words.push_back({line.substr(at, end - at), at + 1});
+    at = end;
+  }
+  return words;
+}
+
+std::string shown(std::string_view text) {
+  std::string out;
+  for (char c : text) {
+    unsigned char byte = static_cast<unsigned char>(c);
+    out += byte < 0x20 || byte == 0x7f ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
+  }
+  return out;
+}
+
+class LineParser {
+ public:
+  LineParser(int number, std::vector<Problem>& problems) : number_(number), problems_(problems) {}
+
+  // Nothing when the line holds a mistake (which has been noted) or no host.
+  std::optional<Line> parse(const std::vector<Word>& words) {
+    if (words.empty()) return std::nullopt;
+    size_t before = problems_.size();
+    Line line;
+    parse_host_word(words[0], line);
+    for (size_t i = 1; i < words.size(); ++i) parse_setting(words, i, line);
+    if (line.slots && max_slots_ && *line.slots > *max_slots_) {
+      note(words[0].column, fmt::format("slots={} is more than max_slots={}", *line.slots, *max_slots_));
+    }
+    if (problems_.size() != before) return std::nullopt;
+    return line;
+  }
+
+ private:
+  void note(size_t column, std::string message) { problems_.push_back({number_, column, std::move(message)}); }
+
+  // [user@]name[:port], name possibly with ranges, or an IPv6 address in brackets.
+  void parse_host_word(Word word, Line& line) {
+    if (word.text.find('=') != std::string_view::npos) {
+      note(word.column, fmt::format("'{}' stands where a host name should: write 'NAME slots=N'", shown(word.text)));
+      return;
+    }
+    size_t at_sign = word.text.find('@');
+    if (at_sign != std::string_view::npos) {
+      line.user = word.text.substr(0, at_sign);
+      check_user(line.user, word.column);
+      word = {word.text.substr(at_sign + 1), word.column + at_sign + 1};
+    }
+    if (is_bracketed_address(word.text)) {
+      parse_bracketed_address(word, line);
+    } else {
+      parse_name(word, line);
+    }
+  }
+
+  void check_user(std::string_view user, size_t column) {
+    bool fine = !user.empty() && user[0] != '-' && std::all_of(user.begin(), user.end(), [](unsigned char c) {
+      return std::isalnum(c) || std::string_view("._-+$\\").find(static_cast<char>(c)) != std::string_view::npos;
+    });
+    if (!fine) note(column, fmt::format("'{}' is not a user name", shown(user)));
+  }
+
+  static bool is_bracketed_address(std::string_view text) {
+    return text.starts_with('[') && text.substr(0, text.find(']')).find(':') != std::string_view::npos;
+  }
+
+  void parse_bracketed_address(Word word, Line& line) {
+    size_t close = word.text.find(']');
+    if (close == std::string_view::npos) return note(word.column, "'[' is never closed");
+    std::string address(word.text.substr(1, close - 1));
+    in6_addr ignored;
+    if (inet_pton(AF_INET6, address.substr(0, address.find('%')).c_str(), &ignored) != 1) {
+      return note(word.column + 1, fmt::format("'{}' is not an IPv6 address", shown(address)));
+    }
+    line.names = {address};
+    std::string_view rest = word.text.substr(close + 1);
+    if (rest.empty()) return;
+    if (rest[0] != ':') return note(word.column + close + 1, fmt::format("'{}' after the address", shown(rest)));
+    set_port(rest.substr(1), word.column + close + 2, line);
+  }
+
+  void parse_name(Word word, Line& line) {
+    size_t colon = word.text.find(':');
+    if (colon != std::string_view::npos && word.text.find(':', colon + 1) != std::string_view::npos) {
+      return note(word.column,
+                  fmt::format("'{}': write an IPv6 address in brackets, as in [fe80::1]", shown(word.text)));
+    }
+    if (colon != std::string_view::npos) set_port(word.text.substr(colon + 1), word.column + colon + 1, line);
+    RangeExpansion expansion = expand_host_range(word.text.substr(0, colon));
+    if (!expansion.error.empty()) return note(word.column + expansion.error_offset, expansion.error);
+    // The names of one range differ in digits only, so the first one speaks for all.
+    if (check_name(expansion.names.front(), word.column)) line.names = std::move(expansion.names);
+  }
+
+  bool check_name(std::string_view name, size_t column) {
+    if (name.empty()) {
+      note(column, "the host has no name");
+      return false;
+    }
+    if (name[0] == '-') {
+      note(column, fmt::format("host name '{}' begins with '-'", shown(name)));
+      return false;
+    }
+    for (unsigned char c : name) {
+      if (!std::isalnum(c) && c != '.' && c != '-' && c != '_') {
+        note(column, fmt::format("'{}' is not a host name: letters, digits, '.', '-' and '_' only", shown(name)));
+        return false;
+      }
+    }
+    return true;
+  }
+
+  void set_port(std::string_view text, size_t column, Line& line) {
+    auto port = parse_number(text);
+    if (!port || *port < 1 || *port > 65535) {
+      return note(column, fmt::format("port '{}' is not a number from 1 to 65535", shown(text)));
+    }
+    if (line.port) return note(column, "the port is given twice");
+    line.port = static_cast<uint16_t>(*port);
+  }
+
+  void parse_setting(const std::vector<Word>& words, size_t index, Line& line) {
+    const Word& word = words[index];
+    size_t equals = word.text.find('=');
+    if (equals == std::string_view::npos || equals == 0) return unexpected_word(words, index);
+    std::string key(word.text.substr(0, equals));
+    std::replace(key.begin(), key.end(), '-', '_');
+    Word value{word.text.substr(equals + 1), word.column + equals + 1};
+    if (key == "slots") {
+      set_count("slots", value, line.slots);
+    } else if (key == "max_slots") {
+      set_count("max_slots", value, max_slots_);
+    } else if (key == "port") {
+      set_port(value.text, value.column, line);
+    } else {
+      note(word.column, fmt::format("unknown setting '{}'{}", shown(word.text.substr(0, equals)),
+                                    did_you_mean(key, {"slots", "max_slots", "port"})));
+    }
+  }
+
+  static bool is_setting_name(std::string_view text) {
+    return text == "slots" || text == "max_slots" || text == "max-slots" || text == "port";
+  }
+
+  void unexpected_word(const std::vector<Word>& words, size_t index) {
+    const Word& word = words[index];
+    bool before_equals = index + 1 < words.size() && words[index + 1].text.starts_with('=');
+    if (is_setting_name(word.text) && before_equals) {
+      return note(word.column, fmt::format("no blanks around '=': write '{}=N'", word.text));
+    }
+    // The rest of 'slots = 2' or 'slots =2' belongs to that mistake.
+    if (word.text.starts_with('=') && is_setting_name(words[index - 1].text)) return;
+    if (words[index - 1].text.ends_with('=')) return;
+    note(word.column, fmt::format("unexpected '{}': a line is 'HOST slots=N', one host a line", shown(word.text)));
+  }
+
+  void set_count(std::string_view key, Word value, std::optional<int>& out) {
+    auto number = parse_number(value.text);
+    if (!number) {
+      return note(value.column, fmt::format("{}='{}' is not a whole number", key, shown(value.text)));
+    }
+    if (*number == 0) {
+      return note(value.column, fmt::format("{}=0: a host without slots does nothing; remove the line", key));
+    }
+    if (*number < 0 || *number > kMostSlots) {
+      return note(value.column, fmt::format("{}={} is not between 1 and {}", key, value.text, kMostSlots));
+    }
+    if (out) return note(value.column, fmt::format("{} is given twice", key));
+    out = static_cast<int>(*number);
+  }
+
+  int number_;
+  std::vector<Problem>& problems_;
+  std::optional<int> max_slots_;
+};
+
+// Collects the hosts of all lines and joins repeated bare names.
+class EntryList {
+ public:
+  explicit EntryList(std::vector<Problem>& problems) : problems_(problems) {}
+
+  void add(const Line& line, int number, size_t column) {
+    for (const auto& name : line.names) {
+      auto [known, is_new] = index_.try_emplace(name, entries_.size());
+      if (is_new) {
+        entries_.push_back({{name, line.user, line.port, numbered(line.slots.value_or(1))}, number, bool(line.slots)});
+        bare_.push_back(!line.slots);
+      } else {
+        repeat(entries_[known->second], bare_[known->second], line, number, column);
+      }
+    }
+  }
+
+  std::vector<Entry> take() { return std::move(entries_); }
+
+ private:
+  static std::vector<int> numbered(int count) {
+    std::vector<int> slots(static_cast<size_t>(count));
+    for (int i = 0; i < count; ++i) slots[static_cast<size_t>(i)] = i;
+    return slots;
+  }
+
+  void repeat(Entry& first, bool first_is_bare, const Line& line, int number, size_t column) {
+    if (line.slots || !first_is_bare) {
+      problems_.push_back({number, column,
+                           fmt::format("host '{}' stands on line {} already: give its slots once, on one line",
+                                       first.host.name, first.line)});
+    } else if (line.user != first.host.user || line.port != first.host.port) {
+      problems_.push_back(
+          {number, column,
+           fmt::format("host '{}' stands on line {} already, with another user or port", first.host.name, first.line)});
+    } else if (first.host.slots.size() >= static_cast<size_t>(kMostSlots)) {
+      problems_.push_back({number, column, fmt::format("host '{}' is listed too often", first.host.name)});
+    } else {
+      first.host.slots.push_back(static_cast<int>(first.host.slots.size()));
+      first.slots_stated = true;
+    }
+  }
+
+  std::vector<Problem>& problems_;
+  std::vector<Entry> entries_;
+  std::vector<bool> bare_;
+  std::map<std::string, size_t> index_;
+};
+
+[[noreturn]] void throw_problems(const std::vector<Problem>& problems, const std::string& path) {
+  std::string message = fmt::format("hostfile {} is not usable:", path);
+  for (size_t i = 0; i < problems.size() && i < kMostProblemsShown; ++i) {
+    message += fmt::format("\n  {}:{}:{}: {}", path, problems[i].line, problems[i].column, problems[i].message);
+  }
+  if (problems.size() > kMostProblemsShown) {
+    message += fmt::format("\n  and {} more", problems.size() - kMostProblemsShown);
+  }
+  throw UserError(ExitCode::kBadInput, message);
+}
+
+}  // namespace
+
+std::vector<Entry> parse_hostfile(std::string_view text, const std::string& path) {
+  std::vector<Problem> problems;
+  EntryList entries(problems);
+  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
+  int number = 0;
+  while (!text.empty()) {
+    ++number;
+    size_t end = std::min(text.find('\n'), text.size());
+    std::vector<Word> words = split_words(text.substr(0, end));
+    if (auto line = LineParser(number, problems).parse(words)) entries.add(*line, number, words[0].column);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  if (!problems.empty()) throw_problems(problems, path);
+  std::vector<Entry> list = entries.take();
+  if (list.empty()) {
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("hostfile {} names no host: write lines like 'node1 slots=8'", path));
+  }
+  return list;
+}
+
+std::vector<Entry> read_hostfile(const std::string& path) {
+  auto cannot = [&]() -> UserError {
+    return {ExitCode::kNoInput, fmt::format("cannot read the hostfile {}: {}", path, describe_errno(errno))};
+  };
+  UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) throw cannot();
+  std::string text;
+  std::vector<char> chunk(1 << 16);
+  while (true) {
+    ssize_t count = read(file.get(), chunk.data(), chunk.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw cannot();
+    if (count == 0) return parse_hostfile(text, path);
+    text.append(chunk.data(), static_cast<size_t>(count));
+  }
+}
+
+}  // namespace dslaunch::hostfile

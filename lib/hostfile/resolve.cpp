@@ -1,0 +1,128 @@
+#include "hostfile/resolve.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "hostfile/filter.hpp"
+#include "hostfile/hostfile.hpp"
+
+namespace dslaunch::hostfile {
+namespace {
+
+constexpr const char* kLocalHost = "localhost";
+
+std::vector<int> first_slots(int count) {
+  std::vector<int> slots(static_cast<size_t>(count));
+  std::iota(slots.begin(), slots.end(), 0);
+  return slots;
+}
+
+void check_count(const char* option, const std::optional<int>& count) {
+  if (count && *count < 1) {
+    throw UserError(ExitCode::kUsage, fmt::format("{} {}: must be at least 1", option, *count));
+  }
+}
+
+void check_combination(const Request& request) {
+  check_count("--num_nodes", request.num_nodes);
+  check_count("--num_gpus", request.num_gpus);
+  bool filtered = !request.include.empty() || !request.exclude.empty();
+  if (!request.include.empty() && !request.exclude.empty()) {
+    throw UserError(ExitCode::kBadInput, "--include and --exclude exclude each other: give one of them");
+  }
+  if (filtered && (request.num_nodes || request.num_gpus)) {
+    throw UserError(ExitCode::kBadInput, fmt::format("{} already says which slots to use: leave out {}",
+                                                     request.include.empty() ? "--exclude" : "--include",
+                                                     request.num_nodes ? "--num_nodes" : "--num_gpus"));
+  }
+  if (request.num_gpus.value_or(1) > kMostSlots) {
+    throw UserError(ExitCode::kUnavailable,
+                    fmt::format("--num_gpus {}: no host has more than {} slots", *request.num_gpus, kMostSlots));
+  }
+}
+
+// The one entry of a job without a hostfile.
+Entry local_entry(const Request& request) {
+  Entry entry;
+  entry.host.name = kLocalHost;
+  entry.host.slots = request.local_slots;
+  entry.slots_stated = true;
+  if (!request.any_local_slots) return entry;
+  int named = std::max(highest_slot_named(request.include), highest_slot_named(request.exclude)) + 1;
+  int count = std::max({1, request.num_gpus.value_or(0), std::min(named, kMostSlots)});
+  entry.host.slots = first_slots(count);
+  return entry;
+}
+
+void keep_first_nodes(std::vector<Entry>& entries, const Request& request) {
+  if (!request.num_nodes) return;
+  size_t wanted = static_cast<size_t>(*request.num_nodes);
+  if (wanted > entries.size()) {
+    throw UserError(ExitCode::kUnavailable,
+                    request.hostfile
+                        ? fmt::format("--num_nodes {}: hostfile {} has only {} host{}", wanted, *request.hostfile,
+                                      entries.size(), entries.size() == 1 ? "" : "s")
+                        : fmt::format("--num_nodes {}: there is only this machine without --hostfile", wanted));
+  }
+  entries.resize(wanted);
+}
+
+void keep_first_slots(std::vector<Entry>& entries, const Request& request) {
+  if (!request.num_gpus) return;
+  size_t wanted = static_cast<size_t>(*request.num_gpus);
+  std::vector<std::string> short_of;
+  for (auto& entry : entries) {
+    if (!entry.slots_stated) {  // the file leaves the number open
+      entry.host.slots = first_slots(*request.num_gpus);
+    } else if (entry.host.slots.size() >= wanted) {
+      entry.host.slots.resize(wanted);
+    } else {
+      short_of.push_back(fmt::format("{} has {}", entry.host.name, entry.host.slots.size()));
+    }
+  }
+  if (short_of.empty()) return;
+  throw UserError(ExitCode::kUnavailable,
+                  fmt::format("--num_gpus {}: too few slots: {}", wanted, fmt::join(short_of, ", ")));
+}
+
+}  // namespace
+
+Allocation resolve(const Request& request) {
+  check_combination(request);
+  std::vector<Entry> entries;
+  Allocation allocation;
+  if (request.hostfile) {
+    entries = read_hostfile(*request.hostfile);
+    allocation.source = "hostfile " + *request.hostfile;
+  } else {
+    entries.push_back(local_entry(request));
+    allocation.source = "local";
+  }
+  keep_first_nodes(entries, request);
+  keep_first_slots(entries, request);
+  for (auto& entry : entries) allocation.hosts.push_back(std::move(entry.host));
+  if (!request.include.empty()) {
+    allocation.hosts = apply_filter(FilterKind::kInclude, request.include, allocation.hosts);
+  } else if (!request.exclude.empty()) {
+    allocation.hosts = apply_filter(FilterKind::kExclude, request.exclude, allocation.hosts);
+  }
+  return allocation;
+}
+
+std::string hosts_json(const Allocation& allocation) {
+  using Json = nlohmann::ordered_json;
+  Json hosts = Json::array();
+  for (const auto& host : allocation.hosts) {
+    hosts.push_back({{"host", host.name},
+                     {"user", host.user.empty() ? Json() : Json(host.user)},
+                     {"port", host.port ? Json(*host.port) : Json()},
+                     {"slots", host.slots}});
+  }
+  Json document{{"source", allocation.source}, {"world_size", allocation.world_size()}, {"hosts", hosts}};
+  return document.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace dslaunch::hostfile

@@ -1,0 +1,28 @@
+// The hosts and slots of a job: hostfile or this machine, then the filters, then the counts.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hostfile/allocation.hpp"
+
+namespace dslaunch::hostfile {
+
+struct Request {
+  std::optional<std::string> hostfile;  // path; without one the job runs on this machine, named "localhost"
+  std::string include, exclude;         // empty: not given
+  std::optional<int> num_nodes;         // the first N hosts
+  std::optional<int> num_gpus;          // the first N slots of each host
+  std::vector<int> local_slots{0};      // without a hostfile: the devices of this machine, ascending
+  bool any_local_slots = false;         // ... or, for CPU ranks, as many slots as the options ask for
+};
+
+// Reads the hostfile, nothing else. Throws UserError: 66 hostfile missing; 65 bad file or filter, or options that
+// exclude each other; 64 a count below 1; 69 more nodes or slots asked for than there are.
+Allocation resolve(const Request& request);
+
+// {"source": ..., "world_size": N, "hosts": [{"host": ..., "user": ..., "port": ..., "slots": [0, 1]}, ...]} in launch
+// order; user and port are null where the hostfile names none.
+std::string hosts_json(const Allocation& allocation);
+
+}  // namespace dslaunch::hostfile

@@ -1,0 +1,56 @@
+#include "launch/channel.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace dslaunch::launch {
+
+Channel::Channel(UniqueFd input, UniqueFd output) : input_(std::move(input)), output_(std::move(output)) {
+  for (int fd : {input_.get(), output_.get()}) ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
+
+void Channel::send(const Message& message) {
+  if (!output_.valid()) return;
+  unsent_ += encode(message);
+  flush();
+}
+
+bool Channel::flush() {
+  while (output_.valid() && sent_ < unsent_.size()) {
+    ssize_t wrote = ::write(output_.get(), unsent_.data() + sent_, unsent_.size() - sent_);
+    if (wrote >= 0) {
+      sent_ += wrote;
+    } else if (errno == EAGAIN) {
+      if (sent_ > unsent_.size() / 2) unsent_.erase(0, std::exchange(sent_, 0));
+      return true;
+    } else if (errno != EINTR) {
+      output_.reset();
+    }
+  }
+  unsent_.clear();
+  sent_ = 0;
+  return output_.valid();
+}
+
+bool Channel::receive() {
+  char buffer[65536];
+  // Bounded, so that a talkative side cannot keep its owner from everything else.
+  for (int round = 0; round < 16; ++round) {
+    ssize_t got = ::read(input_.get(), buffer, sizeof buffer);
+    if (got > 0) {
+      frames_.append({buffer, static_cast<size_t>(got)});
+    } else if (got == 0) {
+      return false;
+    } else if (errno == EAGAIN) {
+      return true;
+    } else if (errno != EINTR) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace dslaunch::launch

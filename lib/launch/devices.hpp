@@ -1,0 +1,34 @@
+// The GPUs of this machine that a job may use: counted through NVML, which is opened at run time, and narrowed by
+// CUDA_VISIBLE_DEVICES as CUDA itself does.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/launch_options.hpp"
+
+namespace dslaunch::launch {
+
+struct Gpu {
+  std::string uuid;  // "GPU-..."
+  std::string name;
+};
+
+// Empty where there is no driver. (nvml.cpp)
+std::vector<Gpu> gpus_of_this_machine();
+
+// The visible devices in CUDA's order, each as CUDA_VISIBLE_DEVICES would name it alone. `variable`: its value; empty
+// optional: not set, all are visible. A list ends before its first invalid entry; a device named twice hides all.
+std::vector<std::string> visible_devices(const std::vector<Gpu>& gpus, const std::optional<std::string>& variable);
+
+struct DeviceSituation {
+  size_t num_present = 0;            // in the machine
+  std::vector<std::string> visible;  // by slot
+};
+DeviceSituation look_for_devices();
+
+// "cuda" or "cpu". Throws UserError(69): cuda without a device, or a build without CUDA where GPUs would be used.
+// `need_cuda_build`: our own worker will use the devices (not a program of the user).
+std::string choose_device(DeviceChoice choice, const DeviceSituation& situation, bool need_cuda_build);
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,114 @@
+#include "launch/job_outcome.hpp"
+
+#include <algorithm>
+#include <csignal>
+
+#include "base/exit_code.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+bool failed(const RankRecord& record) {
+  return record.cause && !record.cause->success();
+}
+bool lost_peer(const RankRecord& record) {
+  return record.cause && record.cause->kind == spawn::ExitCause::Kind::kExited &&
+         record.cause->number == to_int(ExitCode::kPeerLost);
+}
+
+// Places of the ranks that failed, in the order of their ends.
+std::vector<int> failures_in_order(const std::vector<RankRecord>& records) {
+  std::vector<int> places;
+  for (size_t i = 0; i < records.size(); ++i) {
+    if (failed(records[i])) places.push_back(static_cast<int>(i));
+  }
+  std::stable_sort(places.begin(), places.end(), [&](int a, int b) { return records[a].order < records[b].order; });
+  return places;
+}
+
+// A rank that failed by itself comes before one that only lost a peer.
+std::optional<int> first_own_failure(const std::vector<RankRecord>& records) {
+  std::optional<int> follower;
+  for (int place : failures_in_order(records)) {
+    if (records[place].stopped_by_us) continue;
+    if (!lost_peer(records[place])) return place;
+    if (!follower) follower = place;
+  }
+  return follower;
+}
+
+int code_of(const RankRecord& record, JobKind kind) {
+  // A worker that lost a peer although none failed: what made the peer leave is ours to explain.
+  if (kind == JobKind::kRun && lost_peer(record)) return to_int(ExitCode::kInternal);
+  return record.cause->shell_code();
+}
+
+// The scheduler asked: "run me again" if every rank could save, else what kept the first one from it.
+int code_after_terminate(const std::vector<RankRecord>& records, JobKind kind) {
+  const int run_again = to_int(ExitCode::kRunAgain);
+  int code = 0;
+  for (int place : failures_in_order(records)) {
+    if (lost_peer(records[place])) continue;
+    if (int own = code_of(records[place], kind); own != run_again) return own;
+    code = run_again;
+  }
+  bool never_started = std::any_of(records.begin(), records.end(), [](const auto& record) { return !record.cause; });
+  return code == 0 && never_started ? to_int(ExitCode::kSignalBase) + SIGTERM : code;
+}
+
+}  // namespace
+
+JobOutcome decide_outcome(const std::vector<RankRecord>& records, JobKind kind, StopReason reason, int agent_error) {
+  JobOutcome outcome{.exit_code = 0, .first_failure = first_own_failure(records)};
+  if (reason == StopReason::kInterrupt) {
+    outcome.exit_code = to_int(ExitCode::kInterrupted);
+  } else if (reason == StopReason::kTimeLimit) {
+    outcome.exit_code = to_int(ExitCode::kTimeout);
+  } else if (agent_error != 0) {
+    outcome.exit_code = agent_error;
+  } else if (outcome.first_failure) {
+    outcome.exit_code = code_of(records[*outcome.first_failure], kind);
+  } else if (reason == StopReason::kTerminate) {
+    outcome.exit_code = code_after_terminate(records, kind);
+  } else if (std::any_of(records.begin(), records.end(), [](const auto& r) { return !r.cause || failed(r); })) {
+    outcome.exit_code = to_int(ExitCode::kInternal);  // never 0 unless every rank's was
+  }
+  return outcome;
+}
+
+std::string meaning_of_code(int code) {
+  switch (static_cast<ExitCode>(code)) {
+    case ExitCode::kUsage:
+      return "command line not understood";
+    case ExitCode::kBadInput:
+      return "config, data or model not usable";
+    case ExitCode::kNoInput:
+      return "a file is missing or cannot be read";
+    case ExitCode::kUnavailable:
+      return "a device, port or program is not to be had";
+    case ExitCode::kInternal:
+      return "a bug of dslaunch; please report it with the log";
+    case ExitCode::kPeerLost:
+      return "it lost another rank";
+    case ExitCode::kCannotCreate:
+      return "the run folder or a checkpoint cannot be created";
+    case ExitCode::kIoError:
+      return "input or output failed, or the disk is full";
+    case ExitCode::kRunAgain:
+      return "stopped on request with its state saved; run again to go on";
+    case ExitCode::kCannotContinue:
+      return "training cannot go on: the loss or its scale is not usable";
+    case ExitCode::kPermission:
+      return "permission denied";
+    case ExitCode::kContradiction:
+      return "config and environment contradict each other";
+    case ExitCode::kTimeout:
+      return "a time limit passed";
+    case ExitCode::kInterrupted:
+      return "interrupted";
+    default:
+      return {};
+  }
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,144 @@
+#include "launch/job_story.hpp"
+
+#include <algorithm>
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "base/exit_code.hpp"
+#include "base/format.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string describe_cause(const RankRecord& record, JobKind kind) {
+  if (!record.cause) return "its end was not seen";
+  std::string text = spawn::describe(*record.cause);
+  if (kind == JobKind::kRun && record.cause->kind == spawn::ExitCause::Kind::kExited) {
+    std::string meaning = meaning_of_code(record.cause->number);
+    if (!meaning.empty()) text += " (" + meaning + ")";
+  }
+  return text;
+}
+
+// The ways in which a rank ends because it was told to.
+bool ended_as_told(const spawn::ExitCause& cause) {
+  if (cause.kind == spawn::ExitCause::Kind::kSignaled) return cause.number == SIGTERM || cause.number == SIGKILL;
+  constexpr int kShellTerm = to_int(ExitCode::kSignalBase) + SIGTERM;
+  return cause.number == to_int(ExitCode::kRunAgain) || cause.number == to_int(ExitCode::kInterrupted) ||
+         cause.number == to_int(ExitCode::kPeerLost) || cause.number == kShellTerm;
+}
+
+// What happened to the others, grouped by what is said of them: "ranks 0, 2: stopped by dslaunch".
+std::string fate(const RankRecord& record, JobKind kind) {
+  if (!record.cause) return record.pid > 0 ? "ended with its agent" : "";
+  if (record.cause->success()) return "";
+  if (record.stopped_by_us && ended_as_told(*record.cause)) {
+    return fmt::format("stopped by dslaunch ({})", describe_cause(record, kind));
+  }
+  return fmt::format("failed as well: {}", describe_cause(record, kind));
+}
+
+std::string tell_others(const std::vector<RankRecord>& records, std::optional<int> first, JobKind kind) {
+  std::vector<std::pair<std::string, std::vector<int>>> groups;
+  for (size_t i = 0; i < records.size(); ++i) {
+    if (first && static_cast<int>(i) == *first) continue;
+    std::string text = fate(records[i], kind);
+    if (text.empty()) continue;
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == text; });
+    if (group == groups.end()) group = groups.insert(groups.end(), {text, {}});
+    group->second.push_back(records[i].rank);
+  }
+  std::string story;
+  for (const auto& [text, ranks] : groups) {
+    story += fmt::format("dslaunch: rank{} {}: {}\n", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "), text);
+  }
+  return story;
+}
+
+std::string tell_first(const LaunchPlan& plan, const RankRecord& first) {
+  std::string story = fmt::format("dslaunch: rank {} on {} failed first: {}\n", first.rank, first.host,
+                                  describe_cause(first, plan.kind));
+  if (!plan.run_dir.empty()) {
+    story += fmt::format("dslaunch: its output: {}\n", log_path(plan.run_dir, first.host, first.rank));
+  }
+  if (first.last_words.empty()) return story;
+  story += "dslaunch: the last lines of its standard error:\n";
+  for (size_t at = 0; at < first.last_words.size();) {
+    size_t end = std::min(first.last_words.find('\n', at), first.last_words.size());
+    story += "  | " + first.last_words.substr(at, end - at) + "\n";
+    at = end + 1;
+  }
+  return story;
+}
+
+const char* reason_text(StopReason reason) {
+  switch (reason) {
+    case StopReason::kNone:
+      return "";
+    case StopReason::kInterrupt:
+      return "interrupted by Ctrl-C";
+    case StopReason::kTerminate:
+      return "told to stop by SIGTERM";
+    case StopReason::kTimeLimit:
+      return "the time limit (--timeout) passed";
+  }
+  return "";
+}
+
+Json rank_json(const RankRecord& record, const LaunchPlan& plan) {
+  Json json = {
+      {"rank", record.rank}, {"host", record.host}, {"pid", record.pid > 0 ? Json(record.pid) : Json(nullptr)}};
+  json["exit_code"] = record.cause ? Json(record.cause->shell_code()) : Json(nullptr);
+  json["signal"] = record.cause && record.cause->kind == spawn::ExitCause::Kind::kSignaled
+                       ? Json(spawn::signal_name(record.cause->number))
+                       : Json(nullptr);
+  json["stopped_by_us"] = record.stopped_by_us;
+  json["log"] = plan.run_dir.empty() ? Json(nullptr) : Json(log_path(plan.run_dir, record.host, record.rank));
+  return json;
+}
+
+}  // namespace
+
+std::string log_path(const std::string& run_dir, const std::string& host, int rank) {
+  std::string name = host;
+  for (char& c : name) c = c == '/' ? '_' : c;
+  return fmt::format("{}/logs/{}.{}.log", run_dir, name, rank);
+}
+
+std::string tell_story(const LaunchPlan& plan, const std::vector<RankRecord>& records, const JobOutcome& outcome,
+                       StopReason reason) {
+  std::string story;
+  if (reason != StopReason::kNone) {
+    story += tell_others(records, outcome.first_failure, plan.kind);
+    if (outcome.first_failure) story += tell_first(plan, records[*outcome.first_failure]);
+    return story + fmt::format("dslaunch: the job ended: {}\n", reason_text(reason));
+  }
+  if (!outcome.first_failure) return tell_others(records, {}, plan.kind);
+  return tell_others(records, outcome.first_failure, plan.kind) + tell_first(plan, records[*outcome.first_failure]);
+}
+
+std::string story_json(const LaunchPlan& plan, const std::vector<RankRecord>& records, const JobOutcome& outcome,
+                       StopReason reason) {
+  Json first = nullptr;
+  if (outcome.first_failure) {
+    const RankRecord& record = records[*outcome.first_failure];
+    first = rank_json(record, plan);
+    first["cause"] = describe_cause(record, plan.kind);
+    first["last_lines"] = record.last_words;
+  }
+  Json ranks = Json::array();
+  for (const auto& record : records) ranks.push_back(rank_json(record, plan));
+  Json document = {
+      {"job_id", plan.job_id},
+      {"exit_code", outcome.exit_code},
+      {"stopped", reason == StopReason::kNone ? Json(nullptr) : Json(reason_text(reason))},
+      {"run_dir", plan.run_dir.empty() ? Json(nullptr) : Json(plan.run_dir)},
+      {"first_failure", first},
+      {"ranks", ranks},
+  };
+  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,48 @@
+// What the command line of `run` and `exec` says, after its syntax was checked: plain data.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dslaunch::launch {
+
+enum class DeviceChoice { kAuto, kCpu, kCuda };
+
+// Where and how ranks run: for both commands.
+struct LaunchOptions {
+  DeviceChoice device = DeviceChoice::kAuto;
+  std::optional<int> num_gpus, num_nodes;
+  std::optional<std::string> hostfile;
+  std::string include, exclude;
+  std::string master_addr;   // empty: chosen
+  uint16_t master_port = 0;  // 0: the kernel chooses
+  std::optional<std::chrono::milliseconds> timeout;
+  std::chrono::milliseconds grace{15000};
+  std::vector<std::pair<std::string, std::string>> env;  // --env NAME=VALUE, in order
+  std::string chdir;                                     // empty: the present folder
+  std::string run_dir;                                   // empty: `run` takes runs/JOB, `exec` writes no files
+  bool dry_run = false, json = false, quiet = false, verbose = false;
+};
+
+// The options of `run` that are about the training.
+struct RunOptions {
+  LaunchOptions launch;
+  std::string model;
+  std::string config;             // empty: defaults
+  std::vector<std::string> sets;  // --set KEY=VALUE, in order
+  std::optional<int64_t> steps, epochs;
+  std::optional<uint64_t> seed;
+  std::string resume;  // auto | path; empty: not given
+  bool overwrite = false, eval_only = false;
+  std::string data, inputs, labels, loss;  // empty: not given
+};
+
+struct ExecOptions {
+  LaunchOptions launch;
+  std::vector<std::string> command;  // program and arguments, unchanged
+};
+
+}  // namespace dslaunch::launch

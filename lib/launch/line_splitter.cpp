@@ -1,0 +1,37 @@
+#include "launch/line_splitter.hpp"
+
+namespace dslaunch::launch {
+
+// A longer line is shown in pieces rather than kept: memory is not the ranks' to fill.
+static constexpr size_t kLongestLineBytes = 64U << 20;
+
+std::string LineSplitter::take(std::string_view bytes) {
+  if (prefix_.empty()) return std::string(bytes);
+  std::string shown;
+  size_t searched = partial_.size();
+  // A carriage return at the very end may have been the first half of "\r\n".
+  if (searched > 0 && partial_.back() == '\r') --searched;
+  partial_ += bytes;
+  size_t begin = 0;
+  for (size_t end; (end = partial_.find_first_of("\r\n", searched)) != std::string::npos; searched = begin) {
+    if (partial_[end] == '\r') {
+      if (end + 1 == partial_.size()) break;
+      if (partial_[end + 1] == '\n') ++end;
+    }
+    shown += prefix_;
+    shown.append(partial_, begin, end + 1 - begin);
+    begin = end + 1;
+  }
+  partial_.erase(0, begin);
+  if (partial_.size() > kLongestLineBytes) shown += finish();
+  return shown;
+}
+
+std::string LineSplitter::finish() {
+  if (partial_.empty()) return {};
+  std::string shown = prefix_ + partial_ + "\n";
+  partial_.clear();
+  return shown;
+}
+
+}  // namespace dslaunch::launch

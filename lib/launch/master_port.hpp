@@ -1,0 +1,35 @@
+// The master port of a job on node rank 0: bound before any rank starts and held until the job knows what to do with
+// it.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/unique_fd.hpp"
+#include "launch/message.hpp"
+#include "rendezvous/store_server.hpp"
+
+namespace dslaunch::launch {
+
+class MasterPort {
+ public:
+  // Binds. A port that is taken: UserError(69) that names the holder. For a `run` job serves the store at once.
+  explicit MasterPort(const JobDescription& job);
+
+  uint16_t number() const { return number_; }
+  // Right before the ranks start. A program that `exec` starts binds the port itself, in its rank 0, as torch does; so
+  // the port is let go here, and something else could take it in the moments between. The agent will serve torch's
+  // store on it instead once it speaks that protocol.
+  void release_to_program();
+
+  // Does this node hold a port for this job? A single worker needs no meeting place.
+  static bool needed(const JobDescription& job);
+
+ private:
+  uint16_t number_ = 0;
+  UniqueFd held_;                                   // exec
+  std::unique_ptr<rendezvous::StoreServer> store_;  // run
+};
+
+}  // namespace dslaunch::launch

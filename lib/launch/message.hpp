@@ -1,0 +1,105 @@
+// What launcher and agent say to each other (docs/control_channel.md). Plain values; the bytes are wire.hpp's.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "launch/job_kind.hpp"
+#include "spawn/exit_cause.hpp"
+
+namespace dslaunch::launch {
+
+// Raised whenever a message changes: launcher and agent of different versions refuse each other.
+inline constexpr uint32_t kWireVersion = 1;
+
+// ---- launcher -> agent
+
+// One rank of the agent's node. `env` comes on top of the job's.
+struct RankJob {
+  int rank = 0, local_rank = 0;
+  std::vector<std::string> argv;
+  std::map<std::string, std::string> env;
+};
+
+// First message, once.
+struct JobDescription {
+  std::string job_id;
+  JobKind kind = JobKind::kExec;
+  std::vector<uint8_t> token;  // 32 bytes
+  std::string master_addr;
+  uint16_t master_port = 0;  // 0: the agent of node rank 0 lets the kernel choose
+  int world_size = 1, num_nodes = 1, node_rank = 0;
+  std::string host;                     // this node's name as the user wrote it
+  std::vector<std::string> rank_hosts;  // of every rank of the job
+  std::string cwd;
+  std::map<std::string, std::string> env;  // whole environment of a rank but for what the launch adds
+  std::vector<RankJob> ranks;
+};
+
+// All agents are ready: start the ranks. The port is the one that node rank 0 holds.
+struct StartRanks {
+  uint16_t master_port = 0;
+};
+
+// Ends all ranks: SIGTERM now, SIGKILL for what is left after `grace`. Zero: SIGKILL at once. A second one may only
+// shorten the time.
+struct StopRanks {
+  std::chrono::milliseconds grace{0};
+};
+
+// To every rank's process group, without ending the job (SIGUSR1, SIGUSR2).
+struct SignalRanks {
+  int signal = 0;
+};
+
+// ---- agent -> launcher
+
+struct AgentHello {
+  uint32_t version = kWireVersion;
+  std::string program_version;
+  int64_t pid = 0;
+};
+
+// The description is understood; node rank 0 holds the master port (0: the job needs none).
+struct AgentReady {
+  uint16_t master_port = 0;
+};
+
+// The agent cannot carry out the job; ends its part.
+struct AgentFailed {
+  int exit_code = 70;
+  std::string message;
+};
+
+struct RankStarted {
+  int rank = 0;
+  int64_t pid = 0;
+};
+
+enum class Stream : uint8_t { kOut = 0, kErr = 1 };
+
+struct RankOutput {
+  int rank = 0;
+  Stream stream = Stream::kOut;
+  std::string bytes;
+};
+
+// After all output of the rank that was there when it ended.
+struct RankEnded {
+  int rank = 0;
+  spawn::ExitCause cause;
+  bool stopped_by_us = false;  // it had been told to stop before it ended
+};
+
+// Last message: every rank has ended and what they left behind is gone.
+struct AgentDone {
+  int64_t num_swept = 0;
+};
+
+using Message = std::variant<JobDescription, StartRanks, StopRanks, SignalRanks, AgentHello, AgentReady, AgentFailed,
+                             RankStarted, RankOutput, RankEnded, AgentDone>;
+
+}  // namespace dslaunch::launch

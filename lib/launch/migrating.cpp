@@ -1,0 +1,105 @@
+#include "launch/migrating.hpp"
+
+#include <algorithm>
+
+#include "base/format.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+constexpr auto kHonoured = Disposition::kHonoured;
+constexpr auto kRenamed = Disposition::kRenamed;
+constexpr auto kNotNeeded = Disposition::kNotNeeded;
+constexpr auto kRefused = Disposition::kRefused;
+
+std::string normal(std::string_view option) {
+  std::string name(option.substr(0, option.find('=')));
+  for (size_t i = 2; i < name.size(); ++i) name[i] = name[i] == '-' ? '_' : name[i];
+  return name;
+}
+
+}  // namespace
+
+// Long on purpose: one line a flag.
+const std::vector<MigratedFlag>& migrated_flags() {
+  static const std::vector<MigratedFlag> flags = {
+      {"--hostfile", "deepspeed", kHonoured, "no default file is read; also -H"},
+      {"--include", "deepspeed", kHonoured, "a bare host means all of its slots; also -i"},
+      {"--exclude", "deepspeed", kHonoured, "also -e"},
+      {"--num_nodes", "deepspeed", kHonoured, "asking for more than there are is an error"},
+      {"--num_gpus", "deepspeed", kHonoured,
+       "checked against the hostfile and the devices; on CPU the number of ranks"},
+      {"--num_accelerators", "deepspeed", kRenamed, "--num_gpus N"},
+      {"--master_port", "deepspeed, torchrun", kHonoured, "without it the kernel chooses a free port"},
+      {"--master_addr", "deepspeed, torchrun", kHonoured, ""},
+      {"--deepspeed_config", "deepspeed", kRenamed, "--config F"},
+      {"--deepspeed", "deepspeed", kNotNeeded, "dslaunch is the runtime; give the config with --config F"},
+      {"--deepscale", "deepspeed", kNotNeeded, "dslaunch is the runtime; give the config with --config F"},
+      {"--deepscale_config", "deepspeed", kRenamed, "--config F"},
+      {"--no_python", "deepspeed, torchrun", kNotNeeded, "'dslaunch exec -- PROGRAM ARGS' starts any program as it is"},
+      {"--module", "deepspeed, torchrun", kRenamed, "'exec -- python -m MODULE ARGS'"},
+      {"--no_local_rank", "deepspeed", kNotNeeded,
+       "no --local_rank argument is added; LOCAL_RANK is in the environment"},
+      {"--local_rank", "deepspeed", kNotNeeded, "read LOCAL_RANK from the environment"},
+      {"--save_pid", "deepspeed", kRefused, "a job has an id; its processes carry it as DSLAUNCH_JOB_ID"},
+      {"--enable_each_rank_log", "deepspeed", kRenamed, "--run_dir D (every rank logs to D/logs/HOST.RANK.log)"},
+      {"--force_multi", "deepspeed", kNotNeeded, "every node takes the same path, one or many"},
+      {"--launcher", "deepspeed", kRefused, "there is one launcher and no pdsh or mpirun under it"},
+      {"--launcher_args", "deepspeed", kRefused, "there is no other launcher underneath to pass them to"},
+      {"--no_ssh_check", "deepspeed", kNotNeeded, "this machine is reached without SSH"},
+      {"--node_rank", "deepspeed, torchrun", kRefused, "several hosts are not supported yet"},
+      {"--no_ssh", "deepspeed", kRefused, "several hosts are not supported yet"},
+      {"--ssh_port", "deepspeed", kRefused, "remote hosts are not supported yet"},
+      {"--venv_script", "deepspeed", kRefused, "the environment of dslaunch is passed on; --env K=V adds to it"},
+      {"--autotuning", "deepspeed", kRefused, "there is no tuner"},
+      {"--elastic_training", "deepspeed", kRefused, "elastic training is not supported yet"},
+      {"--min_elastic_nodes", "deepspeed", kRefused, "elastic training is not supported yet"},
+      {"--max_elastic_nodes", "deepspeed", kRefused, "elastic training is not supported yet"},
+      {"--bind_cores_to_rank", "deepspeed", kRefused, "core binding is not supported yet; OMP_NUM_THREADS is set"},
+      {"--bind_core_list", "deepspeed", kRefused, "core binding is not supported yet; OMP_NUM_THREADS is set"},
+      {"--log_level", "deepspeed", kRenamed, "--quiet or --verbose"},
+      {"--nproc_per_node", "torchrun", kRenamed, "--num_gpus N"},
+      {"--nproc", "torchrun", kRenamed, "--num_gpus N"},
+      {"--nnodes", "torchrun", kRenamed, "--num_nodes N"},
+      {"--standalone", "torchrun", kNotNeeded, "one host with a free port is the default"},
+      {"--rdzv_backend", "torchrun", kNotNeeded, "the job's own agent serves the rendezvous"},
+      {"--rdzv_endpoint", "torchrun", kRenamed, "--master_addr A --master_port P"},
+      {"--rdzv_id", "torchrun", kNotNeeded, "every job gets an id of its own"},
+      {"--rdzv_conf", "torchrun", kNotNeeded, "the job's own agent serves the rendezvous"},
+      {"--max_restarts", "torchrun", kRefused, "restarts are not supported yet"},
+      {"--monitor_interval", "torchrun", kNotNeeded, "the end of a rank is noticed at once"},
+      {"--start_method", "torchrun", kNotNeeded, "ranks are started by fork and exec"},
+      {"--event_log_handler", "torchrun", kRefused, "there is no such hook; --json reports the job's end"},
+      {"--role", "torchrun", kNotNeeded, "all ranks have the role 'default'"},
+      {"--run_path", "torchrun", kRefused, "start the interpreter: 'exec -- python SCRIPT'"},
+      {"--log_dir", "torchrun", kRenamed, "--run_dir D (every rank logs to D/logs/HOST.RANK.log)"},
+      {"--redirects", "torchrun", kNotNeeded, "with --run_dir D every rank logs to D/logs/HOST.RANK.log"},
+      {"--tee", "torchrun", kNotNeeded, "output goes to the terminal and, with --run_dir, to a log a rank"},
+      {"--local_ranks_filter", "torchrun", kRefused, "all ranks are shown, with host:rank in front of each line"},
+      {"--duplicate_stdout_filters", "torchrun", kRefused, "filter the logs in RUN_DIR/logs"},
+      {"--duplicate_stderr_filters", "torchrun", kRefused, "filter the logs in RUN_DIR/logs"},
+      {"--local_addr", "torchrun", kRenamed, "--master_addr A"},
+      {"--logs_specs", "torchrun", kRefused, "there are no plug-ins"},
+      {"--numa_binding", "torchrun", kRefused, "core binding is not supported yet; OMP_NUM_THREADS is set"},
+      {"--signals_to_handle", "torchrun", kNotNeeded, "SIGINT, SIGTERM and SIGHUP stop the job, SIGUSR2 is passed on"},
+      {"--virtual_local_rank", "torchrun", kRefused, "a program sees all devices of its node; dsworker sees one"},
+  };
+  return flags;
+}
+
+std::optional<std::string> migration_answer(std::string_view option) {
+  std::string name = normal(option);
+  const auto& flags = migrated_flags();
+  auto found = std::find_if(flags.begin(), flags.end(), [&](const auto& flag) { return name == flag.flag; });
+  if (found == flags.end() || found->disposition == kHonoured) return std::nullopt;
+  switch (found->disposition) {
+    case kRenamed:
+      return fmt::format("{} of {} is {} here", found->flag, found->from, found->text);
+    case kNotNeeded:
+      return fmt::format("{} of {} is not needed here: {}", found->flag, found->from, found->text);
+    default:
+      return fmt::format("{} of {} has no counterpart here: {}", found->flag, found->from, found->text);
+  }
+}
+
+}  // namespace dslaunch::launch

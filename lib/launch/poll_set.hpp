@@ -1,0 +1,31 @@
+// The descriptors of one turn of an event loop. A descriptor of -1 is passed over.
+#pragma once
+#include <poll.h>
+
+#include <vector>
+
+#include "base/deadline.hpp"
+
+namespace dslaunch::launch {
+
+class PollSet {
+ public:
+  // The place to ask ready() for.
+  size_t add(int fd, short events) {
+    polls_.push_back({fd, events, 0});
+    return polls_.size() - 1;
+  }
+  // Until something is ready or the deadline passes.
+  void wait(Deadline deadline) {
+    int milliseconds = deadline.is_never() ? -1 : static_cast<int>(deadline.left().count());
+    if (::poll(polls_.data(), polls_.size(), milliseconds) < 0) {
+      for (auto& poll : polls_) poll.revents = 0;
+    }
+  }
+  bool ready(size_t place) const { return polls_[place].revents != 0; }
+
+ private:
+  std::vector<pollfd> polls_;
+};
+
+}  // namespace dslaunch::launch

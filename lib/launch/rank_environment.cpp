@@ -1,0 +1,57 @@
+#include "launch/rank_environment.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "rendezvous/launch_env.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+constexpr std::array kLaunchVariables{
+    "RANK",      "LOCAL_RANK",       "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK",   "GROUP_RANK",
+    "ROLE_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME",  "ROLE_WORLD_SIZE",  "MASTER_ADDR", "MASTER_PORT",
+};
+
+rendezvous::LaunchEnv launch_env(const JobDescription& job, const RankJob& rank, uint16_t master_port) {
+  rendezvous::LaunchEnv env;
+  env.rank = rank.rank;
+  env.local_rank = rank.local_rank;
+  env.node_rank = job.node_rank;
+  env.world_size = job.world_size;
+  env.local_world_size = static_cast<int>(job.ranks.size());
+  env.num_nodes = job.num_nodes;
+  env.master_addr = job.master_addr;
+  env.master_port = master_port;
+  env.host = job.host;
+  env.job_id = job.job_id;
+  env.token = job.token;
+  env.agent_store = job.kind == JobKind::kRun && master_port != 0;
+  env.rank_hosts = job.rank_hosts;
+  return env;
+}
+
+}  // namespace
+
+std::map<std::string, std::string> rank_environment(const JobDescription& job, const RankJob& rank,
+                                                    const NodeFacts& node) {
+  std::map<std::string, std::string> env = job.env;
+  int local_world = std::max<int>(1, static_cast<int>(job.ranks.size()));
+  env.try_emplace("OMP_NUM_THREADS", std::to_string(std::max(1, node.num_cores / local_world)));
+  env.try_emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+  if (!node.error_file.empty()) env["TORCHELASTIC_ERROR_FILE"] = node.error_file;
+  for (auto& [name, value] : rendezvous::to_environment(launch_env(job, rank, node.master_port))) env[name] = value;
+  for (const auto& [name, value] : rank.env) env[name] = value;
+  return env;
+}
+
+void remove_launch_variables(std::map<std::string, std::string>& env) {
+  for (const char* name : kLaunchVariables) env.erase(name);
+  std::erase_if(env, [](const auto& entry) {
+    const std::string& name = entry.first;
+    return name.starts_with("TORCHELASTIC_") || name == "DSLAUNCH_JOB_ID" || name == "DSLAUNCH_TOKEN" ||
+           name == "DSLAUNCH_AGENT_STORE" || name == "DSLAUNCH_RANK_HOSTS" || name == "DSLAUNCH_HOST";
+  });
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,24 @@
+// The environment of a rank, put together on its node: the job's own variables, torchrun's, ours. Pure.
+#pragma once
+#include <map>
+#include <string>
+
+#include "launch/message.hpp"
+
+namespace dslaunch::launch {
+
+struct NodeFacts {
+  int num_cores = 1;         // that the agent may use
+  uint16_t master_port = 0;  // 0: the job has none
+  std::string error_file;    // for torch's error handler; empty: none
+};
+
+// What the launch decides wins over what was inherited; OMP_NUM_THREADS and TORCH_NCCL_ASYNC_ERROR_HANDLING are set
+// only where the user has not.
+std::map<std::string, std::string> rank_environment(const JobDescription& job, const RankJob& rank,
+                                                    const NodeFacts& node);
+
+// Takes out of an inherited environment what another launcher, or a job around this one, has set for its own ranks.
+void remove_launch_variables(std::map<std::string, std::string>& env);
+
+}  // namespace dslaunch::launch

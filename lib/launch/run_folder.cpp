@@ -1,0 +1,67 @@
+#include "launch/run_folder.hpp"
+
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kRunFiles[] = {"metrics.jsonl", "config.resolved.json", "checkpoints", "logs"};
+
+[[noreturn]] void refuse(const std::string& folder, const std::string& why) {
+  throw UserError(ExitCode::kCannotCreate,
+                  fmt::format("cannot use the run folder {}: {}; choose another with --run_dir", folder, why));
+}
+
+// The folder itself, or the nearest one above it that exists, has to take new entries.
+void check_writable(const std::string& folder) {
+  std::error_code error;
+  fs::path nearest = fs::absolute(folder);
+  while (!fs::exists(nearest, error) && nearest.has_relative_path()) {
+    if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory) break;
+    nearest = nearest.parent_path();
+  }
+  if (!fs::is_directory(nearest, error)) refuse(folder, nearest.string() + " is no folder");
+  if (::access(nearest.c_str(), W_OK | X_OK) != 0) {
+    refuse(folder, fmt::format("{} cannot be written to: {}", nearest.string(), describe_errno(errno)));
+  }
+}
+
+}  // namespace
+
+bool holds_run(const std::string& folder) {
+  std::error_code ignored;
+  fs::path at(folder);
+  bool has_checkpoints = fs::is_directory(at / "checkpoints", ignored) && !fs::is_empty(at / "checkpoints", ignored);
+  return (fs::is_regular_file(at / "metrics.jsonl", ignored) && !fs::is_empty(at / "metrics.jsonl", ignored)) ||
+         has_checkpoints;
+}
+
+void check_run_folder(const std::string& folder, EarlierRun earlier) {
+  check_writable(folder);
+  if (earlier != EarlierRun::kRefuse || !holds_run(folder)) return;
+  throw UserError(ExitCode::kCannotCreate,
+                  fmt::format("{} holds a run already: --resume auto goes on with it, --overwrite discards it, another "
+                              "--run_dir leaves it alone",
+                              folder));
+}
+
+void prepare_run_folder(const std::string& folder, EarlierRun earlier) {
+  check_run_folder(folder, earlier);
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) refuse(folder, error.message());
+  if (earlier != EarlierRun::kDiscard) return;
+  for (const char* name : kRunFiles) {
+    fs::remove_all(fs::path(folder) / name, error);
+    if (error) refuse(folder, fmt::format("{} cannot be removed: {}", name, error.message()));
+  }
+}
+
+}  // namespace dslaunch::launch

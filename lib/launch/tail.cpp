@@ -1,0 +1,39 @@
+#include "launch/tail.hpp"
+
+#include <vector>
+
+namespace dslaunch::launch {
+
+static constexpr size_t kKeptBytes = 16384;
+static constexpr size_t kLongestShownLine = 500;
+
+void Tail::append(std::string_view bytes) {
+  bytes_ += bytes.substr(bytes.size() - std::min(bytes.size(), kKeptBytes));
+  if (bytes_.size() > 2 * kKeptBytes) bytes_.erase(0, bytes_.size() - kKeptBytes);
+}
+
+static std::string shown(std::string line) {
+  // Of a progress bar only what was last to be seen.
+  while (!line.empty() && line.back() == '\r') line.pop_back();
+  line.erase(0, line.rfind('\r') + 1);
+  if (line.size() > kLongestShownLine) line = line.substr(0, kLongestShownLine) + "...";
+  for (char& c : line) {
+    if ((static_cast<unsigned char>(c) < 32 && c != '\t' && c != '\033') || c == 127) c = '?';
+  }
+  return line;
+}
+
+std::string Tail::lines(int most) const {
+  std::vector<std::string> all;
+  for (size_t at = 0; at < bytes_.size();) {
+    size_t end = std::min(bytes_.find('\n', at), bytes_.size());
+    all.push_back(shown(bytes_.substr(at, end - at)));
+    at = end + 1;
+  }
+  std::string text;
+  size_t first = all.size() > static_cast<size_t>(most) ? all.size() - most : 0;
+  for (size_t i = first; i < all.size(); ++i) text += (i == first ? "" : "\n") + all[i];
+  return text;
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,18 @@
+// The last lines of a stream, bounded. Pure.
+#pragma once
+#include <string>
+#include <string_view>
+
+namespace dslaunch::launch {
+
+class Tail {
+ public:
+  void append(std::string_view bytes);
+  // The last lines, without a newline at the end; control bytes are shown as '?', a line beyond 500 bytes is cut.
+  std::string lines(int most = 20) const;
+
+ private:
+  std::string bytes_;
+};
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,155 @@
+#include "ports/process_info.hpp"
+
+#include <dirent.h>
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <sstream>
+#include <string_view>
+
+namespace dslaunch::ports {
+namespace {
+
+constexpr size_t kLongestCommand = 120;
+constexpr std::string_view kJobIdVariable = "DSLAUNCH_JOB_ID=";
+
+struct CloseDirectory {
+  void operator()(DIR* directory) const { closedir(directory); }
+};
+using Directory = std::unique_ptr<DIR, CloseDirectory>;
+
+Directory open_directory(const std::string& path) {
+  return Directory(opendir(path.c_str()));
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::optional<uint64_t> parse_number(std::string_view text) {
+  uint64_t value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || end != text.data() + text.size() || error != std::errc{}) return std::nullopt;
+  return value;
+}
+
+// Arguments are separated by NUL; what could harm a terminal becomes a blank.
+std::string one_line(std::string text) {
+  while (!text.empty() && text.back() == '\0') text.pop_back();
+  for (char& c : text) {
+    unsigned char byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f) c = ' ';
+  }
+  if (text.size() > kLongestCommand) text = text.substr(0, kLongestCommand - 3) + "...";
+  return text;
+}
+
+struct Stat {
+  std::string name;
+  char state = '?';
+  uint64_t start_ticks = 0;  // since boot
+};
+
+// The name stands in parentheses and may hold any character, so the fields are counted from the last ')'.
+std::optional<Stat> parse_stat(const std::string& text) {
+  size_t open = text.find('('), close = text.rfind(')');
+  if (open == std::string::npos || close == std::string::npos) return std::nullopt;
+  Stat out;
+  out.name = text.substr(open + 1, close - open - 1);
+  std::istringstream fields(text.substr(close + 1));
+  fields >> out.state;
+  constexpr int kFieldsBetweenStateAndStart = 18;
+  std::string skipped;
+  for (int i = 0; i < kFieldsBetweenStateAndStart; ++i) fields >> skipped;
+  fields >> out.start_ticks;
+  if (!fields) return std::nullopt;
+  return out;
+}
+
+std::optional<std::chrono::seconds> age_from(uint64_t start_ticks) {
+  std::istringstream uptime(read_file("/proc/uptime"));
+  double seconds_since_boot = 0;
+  if (!(uptime >> seconds_since_boot)) return std::nullopt;
+  double started = static_cast<double>(start_ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  return std::chrono::seconds(static_cast<long>(std::max(0.0, seconds_since_boot - started)));
+}
+
+std::string job_id_from(const std::string& environment) {
+  for (size_t at = 0; at < environment.size();) {
+    size_t end = std::min(environment.find('\0', at), environment.size());
+    std::string_view variable(environment.data() + at, end - at);
+    if (variable.starts_with(kJobIdVariable)) return one_line(std::string(variable.substr(kJobIdVariable.size())));
+    at = end + 1;
+  }
+  return {};
+}
+
+// "socket:[123]" -> 123
+std::optional<uint64_t> socket_inode(const std::string& link) {
+  char target[64];
+  ssize_t length = readlink(link.c_str(), target, sizeof(target));
+  std::string_view text(target, length > 0 ? static_cast<size_t>(length) : 0);
+  constexpr std::string_view kPrefix = "socket:[";
+  if (!text.starts_with(kPrefix) || !text.ends_with(']')) return std::nullopt;
+  return parse_number(text.substr(kPrefix.size(), text.size() - kPrefix.size() - 1));
+}
+
+std::set<uint64_t> open_sockets_of(const std::string& pid) {
+  std::set<uint64_t> inodes;
+  const std::string folder = "/proc/" + pid + "/fd";
+  Directory directory = open_directory(folder);
+  if (!directory) return inodes;
+  while (const dirent* entry = readdir(directory.get())) {
+    if (auto inode = socket_inode(folder + "/" + entry->d_name)) inodes.insert(*inode);
+  }
+  return inodes;
+}
+
+}  // namespace
+
+std::optional<ProcessInfo> read_process(pid_t pid) {
+  const std::string folder = "/proc/" + std::to_string(pid);
+  struct stat owner;
+  auto parsed = parse_stat(read_file(folder + "/stat"));
+  if (!parsed || stat(folder.c_str(), &owner) != 0) return std::nullopt;
+  ProcessInfo info;
+  info.uid = owner.st_uid;
+  info.command = one_line(read_file(folder + "/cmdline"));
+  if (info.command.empty()) info.command = "[" + one_line(parsed->name) + "]";
+  info.age = age_from(parsed->start_ticks);
+  info.state = parsed->state;
+  info.job_id = job_id_from(read_file(folder + "/environ"));
+  return info;
+}
+
+std::map<uint64_t, std::vector<pid_t>> owners_of_sockets(const std::set<uint64_t>& inodes) {
+  std::map<uint64_t, std::vector<pid_t>> owners;
+  Directory proc = open_directory("/proc");
+  while (const dirent* entry = proc ? readdir(proc.get()) : nullptr) {
+    auto pid = parse_number(entry->d_name);
+    if (!pid) continue;
+    for (uint64_t inode : open_sockets_of(entry->d_name)) {
+      if (inodes.contains(inode)) owners[inode].push_back(static_cast<pid_t>(*pid));
+    }
+  }
+  for (auto& [inode, pids] : owners) std::sort(pids.begin(), pids.end());
+  return owners;
+}
+
+std::string user_name(uid_t uid) {
+  std::vector<char> buffer(4096);
+  passwd entry;
+  passwd* found = nullptr;
+  while (getpwuid_r(uid, &entry, buffer.data(), buffer.size(), &found) == ERANGE) buffer.resize(buffer.size() * 2);
+  return found ? found->pw_name : std::to_string(uid);
+}
+
+}  // namespace dslaunch::ports

@@ -1,0 +1,121 @@
+// The client's half of the handshake, with its retries.
+#include <algorithm>
+#include <thread>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "rendezvous/stream_socket.hpp"
+#include "rendezvous/tcp_store.hpp"
+#include "rendezvous/token_proof.hpp"
+
+namespace dslaunch::rendezvous {
+
+namespace {
+
+constexpr std::chrono::milliseconds kOneHandshake{5000};
+constexpr std::chrono::milliseconds kFirstPause{10}, kLongestPause{500};
+
+Deadline sooner(Deadline deadline, std::chrono::milliseconds duration) {
+  return Deadline::after(std::min(deadline.left(), duration));
+}
+
+std::string place(const StoreAddress& address) {
+  return fmt::format("{}:{}", address.host, address.port);
+}
+
+[[noreturn]] void throw_refused(const wire::ServerProof& answer, const StoreAddress& address, const LaunchEnv& env) {
+  switch (answer.admission) {
+    case wire::Admission::kWrongToken:
+      throw UserError(ExitCode::kUnavailable,
+                      fmt::format("the store at {} belongs to another job: it refused our token. Choose another "
+                                  "--master_port, or end that job",
+                                  place(address)));
+    case wire::Admission::kWrongVersion:
+      throw UserError(
+          ExitCode::kUnavailable,
+          fmt::format("the store at {} speaks another version of the protocol than our {}: install the same "
+                      "dslaunch on all hosts",
+                      place(address), wire::kVersion));
+    case wire::Admission::kWrongWorld:
+      throw UserError(ExitCode::kContradiction,
+                      fmt::format("rank {} of {} does not fit the store at {}, which serves a world of {}", env.rank,
+                                  env.world_size, place(address), answer.world_size));
+    case wire::Admission::kRankTaken:
+      throw UserError(ExitCode::kContradiction,
+                      fmt::format("rank {} has joined the store at {} already: two processes carry RANK={}", env.rank,
+                                  place(address), env.rank));
+    case wire::Admission::kAdmitted:
+      break;
+  }
+  DSL_CHECK(false, "an admitted rank is not refused");
+}
+
+[[noreturn]] void throw_not_ours(const StoreAddress& address, const char* why) {
+  throw UserError(
+      ExitCode::kUnavailable,
+      fmt::format("what listens at {} is not a dslaunch store ({}). `dslaunch doctor --port {}` says who it "
+                  "is",
+                  place(address), why, address.port));
+}
+
+// False: the connection ended before we had sent our proof, so another attempt can do no harm.
+bool shake_hands(int fd, const StoreAddress& address, const LaunchEnv& env, Deadline deadline) {
+  wire::ClientHello hello{wire::kVersion, fresh_nonce()};
+  std::string block;
+  if (send_all(fd, wire::encode(hello), deadline) != IoOutcome::kDone ||
+      receive_exactly(fd, block, wire::kServerHelloBytes, deadline) != IoOutcome::kDone) {
+    return false;
+  }
+  wire::ServerHello answer;
+  try {
+    answer = wire::decode_server_hello(block);
+  } catch (const wire::WireError& error) {
+    throw_not_ours(address, error.what());
+  }
+  wire::ClientProof claim{{}, static_cast<uint32_t>(env.rank), static_cast<uint32_t>(env.world_size), env.host};
+  std::string unproven = wire::encode(claim);
+  claim.proof = client_proof(address.token, hello.nonce, answer.nonce, wire::proven_part(unproven));
+  if (send_all(fd, wire::encode(claim), deadline) != IoOutcome::kDone ||
+      receive_exactly(fd, block, wire::kServerProofBytes, deadline) != IoOutcome::kDone) {
+    throw PeerError(address.serving_rank, "", "the handshake",
+                    fmt::format("the store at {} ended the connection", place(address)));
+  }
+  wire::ServerProof verdict;
+  try {
+    verdict = wire::decode_server_proof(block);
+  } catch (const wire::WireError& error) {
+    throw_not_ours(address, error.what());
+  }
+  if (verdict.admission != wire::Admission::kAdmitted) throw_refused(verdict, address, env);
+  if (!same_proof(verdict.proof, server_proof(address.token, hello.nonce, answer.nonce))) {
+    throw_not_ours(address, "it does not know the job's token");
+  }
+  return true;
+}
+
+}  // namespace
+
+UniqueFd join_store(const StoreAddress& address, const LaunchEnv& env, Deadline deadline) {
+  std::string last = "no attempt was made";
+  auto pause = kFirstPause;
+  do {
+    auto attempt = connect_once(address.host, address.port, deadline);
+    if (attempt.fd.valid()) {
+      if (shake_hands(attempt.fd.get(), address, env, sooner(deadline, kOneHandshake))) return std::move(attempt.fd);
+      last = "it accepted the connection but did not answer";
+    } else {
+      last = attempt.failure;
+    }
+    std::this_thread::sleep_for(std::min(pause, deadline.left()));
+    pause = std::min(pause * 2, kLongestPause);
+  } while (!deadline.passed());
+  throw TimeoutError(
+      fmt::format("rank {} found no store at {} ({}). {}", env.rank, place(address), last,
+                  address.serving_rank >= 0
+                      ? fmt::format("Rank {} serves it: it never started, or MASTER_ADDR or MASTER_PORT is "
+                                    "not the same on all ranks",
+                                    address.serving_rank)
+                      : "The agent of node rank 0 serves it: see its log, and whether a firewall is between"));
+}
+
+}  // namespace dslaunch::rendezvous

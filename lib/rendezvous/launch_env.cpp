@@ -1,0 +1,218 @@
+#include "rendezvous/launch_env.hpp"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdlib>
+
+#include "base/bytes.hpp"
+#include "base/error.hpp"
+#include "base/format.hpp"
+
+namespace dslaunch::rendezvous {
+
+namespace {
+
+constexpr uint16_t kDefaultMasterPort = 29500;  // what torchrun and DeepSpeed take when nothing is said
+
+[[noreturn]] void contradiction(const std::string& message) {
+  throw UserError(ExitCode::kContradiction, message);
+}
+
+std::optional<std::string> variable(const char* name) {
+  const char* value = std::getenv(name);
+  if (!value) return std::nullopt;
+  if (!*value) contradiction(fmt::format("{} is set but empty; unset it or give it a value", name));
+  return value;
+}
+
+std::optional<int64_t> number(const char* name, int64_t lowest, int64_t highest) {
+  auto text = variable(name);
+  if (!text) return std::nullopt;
+  int64_t value = 0;
+  auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (error != std::errc() || end != text->data() + text->size() || value < lowest || value > highest) {
+    contradiction(
+        fmt::format("{}='{}' in the environment is not a whole number from {} to {}", name, *text, lowest, highest));
+  }
+  return value;
+}
+
+constexpr int64_t kMostRanks = 1 << 20;
+
+bool is_loopback_name(const std::string& address) {
+  return address == "localhost" || address == "::1" || address.rfind("127.", 0) == 0;
+}
+
+std::string own_host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 && name[0] ? name : "localhost";
+}
+
+// "a*4,b*4": the environment stays short for many ranks on few hosts.
+std::string pack_hosts(const std::vector<std::string>& hosts) {
+  std::string out;
+  for (size_t i = 0; i < hosts.size();) {
+    size_t end = i;
+    while (end < hosts.size() && hosts[end] == hosts[i]) ++end;
+    if (!out.empty()) out += ',';
+    out += end - i > 1 ? fmt::format("{}*{}", hosts[i], end - i) : hosts[i];
+    i = end;
+  }
+  return out;
+}
+
+std::vector<std::string> unpack_hosts(const std::string& text, int world_size) {
+  std::vector<std::string> out;
+  for (size_t begin = 0; begin <= text.size();) {
+    size_t end = std::min(text.find(',', begin), text.size());
+    std::string item = text.substr(begin, end - begin);
+    int64_t times = 1;
+    if (size_t star = item.rfind('*'); star != std::string::npos) {
+      auto [last, error] = std::from_chars(item.data() + star + 1, item.data() + item.size(), times);
+      if (error != std::errc() || last != item.data() + item.size() || times < 1 || times > kMostRanks) times = -1;
+      item.resize(star);
+    }
+    if (item.empty() || times < 1 || out.size() + static_cast<size_t>(times) > static_cast<size_t>(world_size)) {
+      contradiction(fmt::format("DSLAUNCH_RANK_HOSTS='{}' does not list {} hosts", text, world_size));
+    }
+    out.insert(out.end(), static_cast<size_t>(times), item);
+    begin = end + 1;
+  }
+  if (out.size() != static_cast<size_t>(world_size)) {
+    contradiction(fmt::format("DSLAUNCH_RANK_HOSTS names {} ranks but WORLD_SIZE is {}", out.size(), world_size));
+  }
+  return out;
+}
+
+void read_ranks(LaunchEnv& env) {
+  auto rank = number("RANK", 0, kMostRanks - 1);
+  auto world = number("WORLD_SIZE", 1, kMostRanks);
+  auto local_rank = number("LOCAL_RANK", 0, kMostRanks - 1);
+  auto local_world = number("LOCAL_WORLD_SIZE", 1, kMostRanks);
+  if (!rank && !world && !local_rank && !local_world) return;
+  auto need = [](bool present, const char* missing) {
+    if (!present)
+      contradiction(
+          fmt::format("the environment names ranks but {} is not set; set RANK and WORLD_SIZE "
+                      "together (and LOCAL_RANK when there are several hosts), or neither",
+                      missing));
+  };
+  need(rank.has_value(), "RANK");
+  need(world.has_value(), "WORLD_SIZE");
+  if (*rank >= *world)
+    contradiction(fmt::format("RANK={} does not fit WORLD_SIZE={}: ranks count from 0", *rank, *world));
+  env.rank = static_cast<int>(*rank);
+  env.world_size = static_cast<int>(*world);
+
+  // A start by hand on one host often gives RANK and WORLD_SIZE only.
+  if (!local_rank && !local_world && (*world == 1 || is_loopback_name(env.master_addr))) {
+    local_rank = rank;
+    local_world = world;
+  }
+  need(local_rank.has_value(), "LOCAL_RANK");
+  if (!local_world) {
+    if (*world > 1 && !is_loopback_name(env.master_addr)) need(false, "LOCAL_WORLD_SIZE");
+    local_world = world;
+  }
+  if (*local_rank >= *local_world) {
+    contradiction(fmt::format("LOCAL_RANK={} does not fit LOCAL_WORLD_SIZE={}", *local_rank, *local_world));
+  }
+  if (*local_world > *world) {
+    contradiction(fmt::format("LOCAL_WORLD_SIZE={} is larger than WORLD_SIZE={}", *local_world, *world));
+  }
+  if (*local_rank > *rank) contradiction(fmt::format("LOCAL_RANK={} is larger than RANK={}", *local_rank, *rank));
+  env.local_rank = static_cast<int>(*local_rank);
+  env.local_world_size = static_cast<int>(*local_world);
+}
+
+void read_nodes(LaunchEnv& env) {
+  auto node = number("NODE_RANK", 0, kMostRanks - 1);
+  auto group = number("GROUP_RANK", 0, kMostRanks - 1);
+  if (node && group && *node != *group) {
+    contradiction(fmt::format("NODE_RANK={} and GROUP_RANK={} name different nodes", *node, *group));
+  }
+  auto nodes = number("GROUP_WORLD_SIZE", 1, kMostRanks);
+  env.num_nodes = static_cast<int>(nodes.value_or((env.world_size + env.local_world_size - 1) / env.local_world_size));
+  env.node_rank = static_cast<int>(node ? *node : group.value_or(env.rank / env.local_world_size));
+  if (env.node_rank >= env.num_nodes) {
+    contradiction(fmt::format("{}={} does not fit {} nodes (GROUP_WORLD_SIZE, or WORLD_SIZE over LOCAL_WORLD_SIZE)",
+                              node ? "NODE_RANK" : "GROUP_RANK", env.node_rank, env.num_nodes));
+  }
+}
+
+void read_address(LaunchEnv& env, const std::optional<std::string>& address) {
+  if (env.world_size > 1 && !address) {
+    contradiction(
+        fmt::format("WORLD_SIZE={} but MASTER_ADDR is not set: set it to the host of rank 0 (127.0.0.1 when "
+                    "all ranks run here)",
+                    env.world_size));
+  }
+  auto port = number("MASTER_PORT", 1, 65535);
+  if (env.world_size > 1) env.master_port = static_cast<uint16_t>(port.value_or(kDefaultMasterPort));
+  if (env.agent_store) {
+    if (!port) contradiction("DSLAUNCH_AGENT_STORE is set but MASTER_PORT is not");
+    env.master_port = static_cast<uint16_t>(*port);
+  }
+}
+
+void read_token(LaunchEnv& env) {
+  auto text = variable("DSLAUNCH_TOKEN");
+  if (!text) return;
+  auto token = from_hex(*text);
+  // The value is a secret: the message must not repeat it.
+  if (!token || token->size() != 32) contradiction("DSLAUNCH_TOKEN is not 64 hexadecimal digits");
+  env.token = std::move(*token);
+}
+
+}  // namespace
+
+std::map<std::string, std::string> to_environment(const LaunchEnv& env) {
+  std::map<std::string, std::string> out{
+      {"RANK", std::to_string(env.rank)},
+      {"LOCAL_RANK", std::to_string(env.local_rank)},
+      {"WORLD_SIZE", std::to_string(env.world_size)},
+      {"LOCAL_WORLD_SIZE", std::to_string(env.local_world_size)},
+      {"NODE_RANK", std::to_string(env.node_rank)},
+      {"GROUP_RANK", std::to_string(env.node_rank)},
+      {"GROUP_WORLD_SIZE", std::to_string(env.num_nodes)},
+      {"ROLE_NAME", "default"},
+      {"ROLE_RANK", std::to_string(env.rank)},
+      {"ROLE_WORLD_SIZE", std::to_string(env.world_size)},
+      {"MASTER_ADDR", env.master_addr},
+      {"TORCHELASTIC_RESTART_COUNT", "0"},
+      {"TORCHELASTIC_MAX_RESTARTS", "0"},
+      {"TORCHELASTIC_RUN_ID", env.job_id.empty() ? "none" : env.job_id},
+      // Torch compares with the word True, and then expects its own protocol on MASTER_PORT.
+      {"TORCHELASTIC_USE_AGENT_STORE", env.torch_agent_store ? "True" : "False"},
+      {"DSLAUNCH_HOST", env.host},
+  };
+  if (env.master_port) out["MASTER_PORT"] = std::to_string(env.master_port);
+  if (!env.job_id.empty()) out["DSLAUNCH_JOB_ID"] = env.job_id;
+  if (!env.token.empty()) out["DSLAUNCH_TOKEN"] = to_hex(env.token);
+  if (env.agent_store) out["DSLAUNCH_AGENT_STORE"] = "1";
+  if (!env.rank_hosts.empty()) out["DSLAUNCH_RANK_HOSTS"] = pack_hosts(env.rank_hosts);
+  return out;
+}
+
+LaunchEnv launch_env_from_environment() {
+  LaunchEnv env;
+  auto address = variable("MASTER_ADDR");
+  if (address) env.master_addr = *address;
+  read_ranks(env);
+  read_nodes(env);
+  env.agent_store = number("DSLAUNCH_AGENT_STORE", 0, 1).value_or(0) == 1;
+  read_address(env, address);
+  read_token(env);
+  env.host = variable("DSLAUNCH_HOST").value_or(own_host_name());
+  env.job_id = variable("DSLAUNCH_JOB_ID").value_or("");
+  if (auto hosts = variable("DSLAUNCH_RANK_HOSTS")) env.rank_hosts = unpack_hosts(*hosts, env.world_size);
+  if (!env.agent_store && variable("TORCHELASTIC_USE_AGENT_STORE") == "True") {
+    env.torch_agent_store = true;
+    env.torch_run = variable("TORCHELASTIC_RUN_ID").value_or("none") + "." +
+                    std::to_string(number("TORCHELASTIC_RESTART_COUNT", 0, kMostRanks).value_or(0));
+  }
+  return env;
+}
+
+}  // namespace dslaunch::rendezvous

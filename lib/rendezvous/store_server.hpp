@@ -1,0 +1,41 @@
+// The TCP store's server: one thread, one listening socket that was bound and held before any rank started.
+// It counts which ranks have joined and broadcasts the end of a rank's connection to all others.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/deadline.hpp"
+#include "base/unique_fd.hpp"
+
+namespace dslaunch::rendezvous {
+
+struct StoreServerOptions {
+  int world_size = 1;
+  std::vector<uint8_t> token;           // clients prove it; empty: accepted without (a job of another launcher)
+  std::vector<std::string> rank_hosts;  // for messages; may be empty
+  std::chrono::milliseconds handshake_timeout{5000};  // a connection that has not proven itself by then is dropped
+};
+
+class StoreServer {
+ public:
+  // `listener`: a bound and listening TCP socket (see ports::hold_port), taken over.
+  StoreServer(UniqueFd listener, StoreServerOptions options);
+  ~StoreServer();  // closes all connections and joins the thread
+  StoreServer(const StoreServer&) = delete;
+  StoreServer& operator=(const StoreServer&) = delete;
+
+  uint16_t port() const;
+  // Ranks that have proven themselves so far, ascending. Any thread.
+  std::vector<int> joined_ranks() const;
+  // True when every rank that joined has left or is gone; false at the deadline.
+  bool wait_until_all_left(Deadline deadline) const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace dslaunch::rendezvous

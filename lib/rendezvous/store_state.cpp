@@ -1,0 +1,271 @@
+#include "rendezvous/store_state.hpp"
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/format.hpp"
+
+namespace dslaunch::rendezvous {
+
+namespace {
+
+constexpr size_t kMaxStoredBytes = 512u << 20;
+constexpr size_t kMostRanksDescribed = 8;
+
+Answer refused(std::string text) {
+  return {wire::Status::kRefused, std::move(text)};
+}
+
+std::optional<int64_t> parse_counter(const std::string& text) {
+  int64_t value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+std::string encode_lost_rank(const LostRank& lost) {
+  return wire::Writer()
+      .u32(static_cast<uint32_t>(lost.rank))
+      .text(std::string_view(lost.host).substr(0, wire::kMaxTextBytes))
+      .text(std::string_view(lost.reason).substr(0, wire::kMaxTextBytes))
+      .take();
+}
+
+LostRank decode_lost_rank(const std::string& body) {
+  wire::Reader reader(body);
+  LostRank lost;
+  lost.rank = static_cast<int>(reader.u32());
+  lost.host = reader.text(wire::kMaxTextBytes);
+  lost.reason = reader.text(wire::kMaxTextBytes);
+  reader.expect_end();
+  return lost;
+}
+
+StoreState::StoreState(int world_size, std::vector<std::string> rank_hosts) : ranks_(static_cast<size_t>(world_size)) {
+  for (size_t i = 0; i < rank_hosts.size() && i < ranks_.size(); ++i) ranks_[i].host = std::move(rank_hosts[i]);
+}
+
+void StoreState::join(int rank, const std::string& host) {
+  Rank& joining = ranks_[rank];
+  joining.presence = Presence::kConnected;
+  joining.reason.clear();
+  if (joining.host.empty()) joining.host = host;
+}
+
+void StoreState::leave(int rank) {
+  if (ranks_[rank].presence != Presence::kConnected) return;
+  ranks_[rank].presence = Presence::kLeft;
+  std::vector<Ticket> hopeless;
+  for (const auto& [ticket, wait] : waits_) {
+    if (wait.rank == rank || (wait.is_barrier && wait.count == static_cast<int>(ranks_.size()))) {
+      hopeless.push_back(ticket);
+    }
+  }
+  answer_all(hopeless,
+             {wire::Status::kPeerLost, encode_lost_rank({rank, ranks_[rank].host, "has left the job already"})});
+}
+
+std::optional<LostRank> StoreState::lose(int rank, const std::string& reason) {
+  Rank& lost = ranks_[rank];
+  if (lost.presence != Presence::kConnected) return std::nullopt;
+  lost.presence = Presence::kLost;
+  lost.reason = reason;
+  std::vector<Ticket> tickets;
+  for (const auto& [ticket, wait] : waits_) tickets.push_back(ticket);
+  LostRank news{rank, lost.host, reason};
+  answer_all(tickets, {wire::Status::kPeerLost, encode_lost_rank(news)});
+  return news;
+}
+
+std::vector<int> StoreState::joined_ranks() const {
+  std::vector<int> out;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    if (ranks_[i].presence != Presence::kNeverConnected) out.push_back(static_cast<int>(i));
+  }
+  return out;
+}
+
+std::vector<LostRank> StoreState::lost_ranks() const {
+  std::vector<LostRank> out;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    if (ranks_[i].presence == Presence::kLost) out.push_back({static_cast<int>(i), ranks_[i].host, ranks_[i].reason});
+  }
+  return out;
+}
+
+bool StoreState::all_left() const {
+  return std::none_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.presence == Presence::kConnected; });
+}
+
+std::optional<Answer> StoreState::make_room(const std::string& key, size_t value_bytes) {
+  auto old = values_.find(key);
+  size_t freed = old == values_.end() ? 0 : key.size() + old->second.size();
+  size_t total = stored_bytes_ - freed + key.size() + value_bytes;
+  if (total > kMaxStoredBytes) {
+    return refused(fmt::format("the store is full: key '{}' with {} bytes would pass its limit of {} MiB", key,
+                               value_bytes, kMaxStoredBytes >> 20));
+  }
+  stored_bytes_ = total;
+  return std::nullopt;
+}
+
+Answer StoreState::set(const std::string& key, std::string value) {
+  if (auto full = make_room(key, value.size())) return *full;
+  values_[key] = std::move(value);
+  answer_waits_for_key(key);
+  return {};
+}
+
+Answer StoreState::try_get(const std::string& key) const {
+  auto found = values_.find(key);
+  if (found == values_.end()) return {wire::Status::kOk, wire::Writer().u8(0).text("").take()};
+  return {wire::Status::kOk, wire::Writer().u8(1).text(found->second).take()};
+}
+
+Answer StoreState::add(const std::string& key, int64_t amount) {
+  auto found = values_.find(key);
+  auto before = found == values_.end() ? std::optional<int64_t>(0) : parse_counter(found->second);
+  int64_t after = 0;
+  if (!before) return refused(fmt::format("key '{}' holds no number to add to", key));
+  if (__builtin_add_overflow(*before, amount, &after)) return refused(fmt::format("counter '{}' overflows", key));
+  if (Answer answer = set(key, std::to_string(after)); answer.status != wire::Status::kOk) return answer;
+  return {wire::Status::kOk, wire::Writer().u64(static_cast<uint64_t>(after)).take()};
+}
+
+Answer StoreState::compare_and_set(const std::string& key, const std::string& expected, const std::string& desired) {
+  auto found = values_.find(key);
+  bool matches = found == values_.end() ? expected.empty() : found->second == expected;
+  if (matches) {
+    if (Answer answer = set(key, desired); answer.status != wire::Status::kOk) return answer;
+    return {wire::Status::kOk, wire::Writer().text(desired).take()};
+  }
+  return {wire::Status::kOk, wire::Writer().text(found == values_.end() ? std::string() : found->second).take()};
+}
+
+StoreState::Ticket StoreState::get(int rank, const std::string& key, Answered answered) {
+  auto found = values_.find(key);
+  if (found != values_.end()) {
+    answered({wire::Status::kOk, wire::Writer().text(found->second).take()});
+    return 0;
+  }
+  if (!lost_ranks().empty()) return answered(lost_answer()), 0;
+  waits_.emplace(next_ticket_, Wait{rank, false, key, 0, std::move(answered)});
+  return next_ticket_++;
+}
+
+StoreState::Ticket StoreState::barrier(int rank, const std::string& name, int count, Answered answered) {
+  if (count < 1 || count > static_cast<int>(ranks_.size())) {
+    answered(refused(fmt::format("barrier '{}' asks for {} ranks in a world of {}", name, count, ranks_.size())));
+    return 0;
+  }
+  if (!lost_ranks().empty()) return answered(lost_answer()), 0;
+  std::vector<Ticket> round;
+  for (const auto& [ticket, wait] : waits_) {
+    if (!wait.is_barrier || wait.name != name) continue;
+    if (wait.count != count || wait.rank == rank) {
+      answered(refused(wait.rank == rank ? fmt::format("rank {} is waiting at barrier '{}' already", rank, name)
+                                         : fmt::format("barrier '{}': rank {} says {} ranks meet, rank {} said {}",
+                                                       name, rank, count, wait.rank, wait.count)));
+      return 0;
+    }
+    round.push_back(ticket);
+  }
+  if (count == static_cast<int>(ranks_.size())) {
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      if (ranks_[i].presence != Presence::kLeft) continue;
+      LostRank gone{static_cast<int>(i), ranks_[i].host, "has left the job already"};
+      return answered({wire::Status::kPeerLost, encode_lost_rank(gone)}), 0;
+    }
+  }
+  if (static_cast<int>(round.size()) + 1 == count) {
+    answer_all(round, {});
+    answered({});
+    return 0;
+  }
+  waits_.emplace(next_ticket_, Wait{rank, true, name, count, std::move(answered)});
+  return next_ticket_++;
+}
+
+void StoreState::expire(Ticket ticket, double waited_seconds) {
+  auto found = waits_.find(ticket);
+  if (found == waits_.end()) return;
+  Answer answer{wire::Status::kTimeout, timeout_text(found->second, waited_seconds)};
+  answer_all({ticket}, answer);
+}
+
+void StoreState::answer_all(const std::vector<Ticket>& tickets, const Answer& answer) {
+  for (Ticket ticket : tickets) {
+    auto node = waits_.extract(ticket);
+    if (!node.empty()) node.mapped().answered(answer);
+  }
+}
+
+void StoreState::answer_waits_for_key(const std::string& key) {
+  std::vector<Ticket> tickets;
+  for (const auto& [ticket, wait] : waits_) {
+    if (!wait.is_barrier && wait.name == key) tickets.push_back(ticket);
+  }
+  if (!tickets.empty()) answer_all(tickets, {wire::Status::kOk, wire::Writer().text(values_[key]).take()});
+}
+
+Answer StoreState::lost_answer() const {
+  return {wire::Status::kPeerLost, encode_lost_rank(lost_ranks().front())};
+}
+
+std::vector<int> StoreState::ranks_at_barrier(const std::string& name) const {
+  std::vector<int> out;
+  for (const auto& [ticket, wait] : waits_) {
+    if (wait.is_barrier && wait.name == name) out.push_back(wait.rank);
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+std::string StoreState::describe(int rank) const {
+  const Rank& it = ranks_[rank];
+  std::string where = it.host.empty() ? "" : " on " + it.host;
+  switch (it.presence) {
+    case Presence::kNeverConnected:
+      return fmt::format("rank {}{} never connected", rank, where);
+    case Presence::kConnected:
+      return fmt::format("rank {}{} is connected but not there yet", rank, where);
+    case Presence::kLeft:
+      return fmt::format("rank {}{} has left", rank, where);
+    case Presence::kLost:
+      return fmt::format("rank {}{} is lost: {}", rank, where, it.reason);
+  }
+  return {};
+}
+
+std::string StoreState::describe_missing(const std::vector<int>& ranks) const {
+  std::vector<std::string> details;
+  for (size_t i = 0; i < ranks.size() && i < kMostRanksDescribed; ++i) details.push_back(describe(ranks[i]));
+  if (ranks.size() > kMostRanksDescribed)
+    details.push_back(fmt::format("and {} more", ranks.size() - kMostRanksDescribed));
+  std::vector<int> named(ranks.begin(), ranks.begin() + static_cast<ptrdiff_t>(std::min<size_t>(ranks.size(), 64)));
+  return fmt::format("{} {}{} {} not arrived ({})", ranks.size() == 1 ? "rank" : "ranks", fmt::join(named, ", "),
+                     ranks.size() > named.size() ? ", ..." : "", ranks.size() == 1 ? "has" : "have",
+                     fmt::join(details, "; "));
+}
+
+std::string StoreState::timeout_text(const Wait& wait, double waited_seconds) const {
+  std::vector<int> missing;
+  auto arrived = wait.is_barrier ? ranks_at_barrier(wait.name) : std::vector<int>{};
+  bool whole_world = wait.is_barrier && wait.count == static_cast<int>(ranks_.size());
+  for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
+    // Who belongs to a smaller group, or who sets a key, only the callers know; absent ranks are worth naming anyway.
+    bool is_missing = whole_world ? !std::binary_search(arrived.begin(), arrived.end(), rank)
+                                  : ranks_[rank].presence != Presence::kConnected;
+    if (is_missing) missing.push_back(rank);
+  }
+  std::string who =
+      missing.empty() ? fmt::format("all {} ranks are connected", ranks_.size()) : describe_missing(missing);
+  if (!wait.is_barrier) return fmt::format("key '{}' was not set within {:.1f} s: {}", wait.name, waited_seconds, who);
+  return fmt::format("barrier '{}' was not complete within {:.1f} s, {} of {} ranks are there{}: {}", wait.name,
+                     waited_seconds, arrived.size(), wait.count,
+                     whole_world ? "" : fmt::format(" ({})", fmt::join(arrived, ", ")), who);
+}
+
+}  // namespace dslaunch::rendezvous

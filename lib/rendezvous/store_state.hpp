@@ -1,0 +1,88 @@
+// What the store knows: keys, barriers, where each rank stands and who waits for what. Neither clock nor network: the
+// server tells it what happened and hands its answers on. One thread.
+//
+// A rank that is lost makes every wait fail at once, those to come as well: with a rank gone the job cannot go on, and
+// a wait that ends early is better than one that ends at its deadline. Keys stay readable.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "rendezvous/store.hpp"
+#include "rendezvous/wire.hpp"
+
+namespace dslaunch::rendezvous {
+
+// kOk: the body that docs/wire.md names for the request. kTimeout, kRefused: a text. kPeerLost: rank, host, reason.
+struct Answer {
+  wire::Status status = wire::Status::kOk;
+  std::string body;
+};
+
+std::string encode_lost_rank(const LostRank& lost);
+LostRank decode_lost_rank(const std::string& body);
+
+class StoreState {
+ public:
+  using Answered = std::function<void(const Answer&)>;
+  using Ticket = uint64_t;  // 0: answered already
+
+  StoreState(int world_size, std::vector<std::string> rank_hosts);
+
+  bool is_present(int rank) const { return ranks_[rank].presence == Presence::kConnected; }
+  void join(int rank, const std::string& host);
+  // Finished well; a full barrier that still needs this rank fails.
+  void leave(int rank);
+  // Lost. Fails all waits. Empty when this was known or the rank had left.
+  std::optional<LostRank> lose(int rank, const std::string& reason);
+  std::vector<int> joined_ranks() const;  // ever joined, ascending
+  std::vector<LostRank> lost_ranks() const;
+  bool all_left() const;  // nobody is connected
+
+  Answer set(const std::string& key, std::string value);
+  Answer try_get(const std::string& key) const;
+  Answer add(const std::string& key, int64_t amount);
+  Answer compare_and_set(const std::string& key, const std::string& expected, const std::string& desired);
+
+  // These answer now or later.
+  Ticket get(int rank, const std::string& key, Answered answered);
+  Ticket barrier(int rank, const std::string& name, int count, Answered answered);
+  // The time of a wait is over; unknown tickets (answered meanwhile) are ignored.
+  void expire(Ticket ticket, double waited_seconds);
+
+ private:
+  enum class Presence { kNeverConnected, kConnected, kLeft, kLost };
+  struct Rank {
+    Presence presence = Presence::kNeverConnected;
+    std::string host;
+    std::string reason;
+  };
+  struct Wait {
+    int rank = -1;
+    bool is_barrier = false;
+    std::string name;  // key or barrier
+    int count = 0;     // of a barrier
+    Answered answered;
+  };
+
+  Answer lost_answer() const;
+  std::string describe(int rank) const;
+  std::string describe_missing(const std::vector<int>& ranks) const;
+  std::string timeout_text(const Wait& wait, double waited_seconds) const;
+  std::vector<int> ranks_at_barrier(const std::string& name) const;
+  void answer_all(const std::vector<Ticket>& tickets, const Answer& answer);
+  void answer_waits_for_key(const std::string& key);
+  std::optional<Answer> make_room(const std::string& key, size_t value_bytes);
+
+  std::vector<Rank> ranks_;
+  std::unordered_map<std::string, std::string> values_;
+  size_t stored_bytes_ = 0;
+  std::map<Ticket, Wait> waits_;  // in order of arrival
+  Ticket next_ticket_ = 1;
+};
+
+}  // namespace dslaunch::rendezvous

@@ -1,0 +1,180 @@
+#include "rendezvous/stream_socket.hpp"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <memory>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+
+namespace dslaunch::rendezvous {
+
+namespace {
+
+void set_option(int fd, int level, int name, int value) {
+  ::setsockopt(fd, level, name, &value, sizeof value);
+}
+
+IoOutcome wait_for(int fd, short events, Deadline deadline) {
+  for (;;) {
+    pollfd entry{fd, events, 0};
+    int ready = ::poll(&entry, 1, static_cast<int>(deadline.left().count()));
+    if (ready > 0) return IoOutcome::kDone;
+    if (ready < 0 && errno != EINTR) return IoOutcome::kClosed;
+    if (deadline.passed()) return IoOutcome::kTimedOut;
+  }
+}
+
+// A connect to a port of our own host on which nobody listens may meet itself when the kernel picks that very port.
+bool is_connected_to_itself(int fd) {
+  sockaddr_storage own{}, peer{};
+  socklen_t own_size = sizeof own, peer_size = sizeof peer;
+  return ::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_size) == 0 &&
+         ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_size) == 0 && own_size == peer_size &&
+         std::memcmp(&own, &peer, own_size) == 0;
+}
+
+Connected connect_to(const addrinfo& address, Deadline deadline) {
+  UniqueFd fd(::socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address.ai_protocol));
+  if (!fd.valid()) return {UniqueFd(), "socket: " + describe_errno(errno)};
+  if (::connect(fd.get(), address.ai_addr, address.ai_addrlen) != 0) {
+    if (errno != EINPROGRESS) return {UniqueFd(), describe_errno(errno)};
+    if (wait_for(fd.get(), POLLOUT, deadline) != IoOutcome::kDone) return {UniqueFd(), "no answer"};
+    int error = 0;
+    socklen_t size = sizeof error;
+    ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+    if (error) return {UniqueFd(), describe_errno(error)};
+  }
+  if (is_connected_to_itself(fd.get())) return {UniqueFd(), describe_errno(ECONNREFUSED)};
+  prepare_stream_socket(fd.get());
+  return {std::move(fd), ""};
+}
+
+// Binds and listens; errno tells why not.
+UniqueFd try_listen(int family, uint16_t port, bool loopback_only) {
+  UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return fd;
+  set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+  if (family == AF_INET6) {
+    set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
+    auto* address = reinterpret_cast<sockaddr_in6*>(&storage);
+    address->sin6_family = AF_INET6;
+    address->sin6_port = htons(port);
+    address->sin6_addr = in6addr_any;
+    size = sizeof *address;
+  } else {
+    auto* address = reinterpret_cast<sockaddr_in*>(&storage);
+    address->sin_family = AF_INET;
+    address->sin_port = htons(port);
+    address->sin_addr.s_addr = htonl(loopback_only ? INADDR_LOOPBACK : INADDR_ANY);
+    size = sizeof *address;
+  }
+  if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&storage), size) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
+    int kept = errno;
+    fd.reset();
+    errno = kept;
+  }
+  return fd;
+}
+
+}  // namespace
+
+void prepare_stream_socket(int fd) {
+  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 5);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 20000);
+  ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
+uint16_t local_port(int fd) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof storage;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0)
+    throw SystemError("getsockname", "listener");
+  return ntohs(storage.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(storage).sin6_port
+                                             : reinterpret_cast<sockaddr_in&>(storage).sin_port);
+}
+
+int address_family(int fd) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof storage;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0)
+    throw SystemError("getsockname", "listener");
+  return storage.ss_family;
+}
+
+UniqueFd listen_on(uint16_t port, bool loopback_only) {
+  UniqueFd fd;
+  if (!loopback_only) fd = try_listen(AF_INET6, port, false);
+  if (!fd.valid() && (loopback_only || errno != EADDRINUSE)) fd = try_listen(AF_INET, port, loopback_only);
+  if (fd.valid()) return fd;
+  int error = errno;
+  throw UserError(
+      ExitCode::kUnavailable,
+      fmt::format("cannot listen on port {} for the store of this job: {}. `dslaunch doctor --port {}` says "
+                  "who holds it; set MASTER_PORT to another one",
+                  port, describe_errno(error), port));
+}
+
+bool is_loopback_address(const std::string& address) {
+  return address == "localhost" || address == "::1" || address.rfind("127.", 0) == 0;
+}
+
+Connected connect_once(const std::string& host, uint16_t port, Deadline deadline) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  if (int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found)) {
+    return {UniqueFd(), fmt::format("the name '{}' cannot be resolved: {}", host, ::gai_strerror(error))};
+  }
+  std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(found, &::freeaddrinfo);
+  Connected out;
+  for (const addrinfo* address = found; address; address = address->ai_next) {
+    out = connect_to(*address, deadline);
+    if (out.fd.valid()) break;
+  }
+  return out;
+}
+
+IoOutcome send_all(int fd, std::string_view bytes, Deadline deadline) {
+  while (!bytes.empty()) {
+    ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent > 0) {
+      bytes.remove_prefix(static_cast<size_t>(sent));
+    } else if (errno == EAGAIN) {
+      if (auto outcome = wait_for(fd, POLLOUT, deadline); outcome != IoOutcome::kDone) return outcome;
+    } else if (errno != EINTR) {
+      return IoOutcome::kClosed;
+    }
+  }
+  return IoOutcome::kDone;
+}
+
+IoOutcome receive_exactly(int fd, std::string& bytes, size_t count, Deadline deadline) {
+  bytes.resize(count);
+  size_t done = 0;
+  while (done < count) {
+    ssize_t got = ::recv(fd, bytes.data() + done, count - done, 0);
+    if (got > 0) {
+      done += static_cast<size_t>(got);
+    } else if (got < 0 && errno == EAGAIN) {
+      if (auto outcome = wait_for(fd, POLLIN, deadline); outcome != IoOutcome::kDone) return outcome;
+    } else if (got == 0 || errno != EINTR) {
+      return IoOutcome::kClosed;
+    }
+  }
+  return IoOutcome::kDone;
+}
+
+}  // namespace dslaunch::rendezvous

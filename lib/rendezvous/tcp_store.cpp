@@ -1,0 +1,309 @@
+#include "rendezvous/tcp_store.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "rendezvous/stream_socket.hpp"
+
+namespace dslaunch::rendezvous {
+
+namespace {
+
+// The server times waits; this much later we stop trusting that it lives.
+constexpr std::chrono::milliseconds kAnswerGrace{1500};
+constexpr std::chrono::milliseconds kLastWords{2000};  // for leave() and report_failure()
+constexpr std::chrono::seconds kOthersMayFinish{10};   // how long a serving rank stays for the others
+
+Deadline later(Deadline deadline, std::chrono::milliseconds by) {
+  return deadline.is_never() ? deadline : Deadline::after(deadline.left() + by);
+}
+
+uint64_t timeout_ms(Deadline deadline) {
+  return deadline.is_never() ? wire::kNoTimeout : static_cast<uint64_t>(deadline.left().count());
+}
+
+void check_sizes(const std::string& key, size_t value_bytes) {
+  DSL_CHECK(key.size() <= wire::kMaxKeyBytes,
+            fmt::format("a store key has {} bytes, more than {}", key.size(), wire::kMaxKeyBytes));
+  DSL_CHECK(value_bytes <= wire::kMaxValueBytes, fmt::format("the value of store key '{}' has {} bytes, more than {}",
+                                                             key, value_bytes, wire::kMaxValueBytes));
+}
+
+}  // namespace
+
+TcpStore::TcpStore(UniqueFd joined, StoreAddress address, std::unique_ptr<StoreServer> server)
+    : address_(std::move(address)),
+      server_(std::move(server)),
+      fd_(std::move(joined)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!wake_.valid()) throw SystemError("eventfd", "(store client)");
+  reader_ = std::thread([this] { read_frames(); });
+}
+
+TcpStore::~TcpStore() {
+  // Our own server is about to say goodbye to all; the others must have heard before that we did not leave well.
+  if (server_ && !left_) report_failure("connection closed");
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_reader();
+  reader_.join();
+  ::shutdown(fd_.get(), SHUT_RDWR);
+  if (server_ && left_) server_->wait_until_all_left(Deadline::after(kOthersMayFinish));
+}
+
+void TcpStore::set(const std::string& key, const std::string& value, Deadline deadline) {
+  check_sizes(key, value.size());
+  call(wire::Type::kSet, wire::Writer().text(key).text(value).take(), "set of key '" + key + "'", deadline, false);
+}
+
+std::string TcpStore::get(const std::string& key, Deadline deadline) {
+  check_sizes(key, 0);
+  auto body = call(wire::Type::kGet, wire::Writer().text(key).u64(timeout_ms(deadline)).take(),
+                   "wait for key '" + key + "'", deadline, true);
+  return wire::Reader(body).text(wire::kMaxValueBytes);
+}
+
+std::optional<std::string> TcpStore::try_get(const std::string& key, Deadline deadline) {
+  check_sizes(key, 0);
+  auto body = call(wire::Type::kTryGet, wire::Writer().text(key).take(), "look for key '" + key + "'", deadline, false);
+  wire::Reader reader(body);
+  bool present = reader.u8() != 0;
+  auto value = reader.text(wire::kMaxValueBytes);
+  return present ? std::optional(std::move(value)) : std::nullopt;
+}
+
+int64_t TcpStore::add(const std::string& key, int64_t amount, Deadline deadline) {
+  check_sizes(key, 0);
+  auto body = call(wire::Type::kAdd, wire::Writer().text(key).u64(static_cast<uint64_t>(amount)).take(),
+                   "add to key '" + key + "'", deadline, false);
+  return static_cast<int64_t>(wire::Reader(body).u64());
+}
+
+std::string TcpStore::compare_and_set(const std::string& key, const std::string& expected, const std::string& desired,
+                                      Deadline deadline) {
+  check_sizes(key, std::max(expected.size(), desired.size()));
+  auto body = call(wire::Type::kCompareAndSet, wire::Writer().text(key).text(expected).text(desired).take(),
+                   "compare-and-set of key '" + key + "'", deadline, false);
+  return wire::Reader(body).text(wire::kMaxValueBytes);
+}
+
+void TcpStore::barrier(const std::string& name, int count, Deadline deadline) {
+  check_sizes(name, 0);
+  call(wire::Type::kBarrier,
+       wire::Writer().text(name).u32(static_cast<uint32_t>(count)).u64(timeout_ms(deadline)).take(),
+       "barrier '" + name + "'", deadline, true);
+}
+
+void TcpStore::report_failure(const std::string& reason) {
+  try {
+    auto text = std::string_view(reason).substr(0, wire::kMaxTextBytes);
+    call(wire::Type::kReportFailure, wire::Writer().text(text).take(), "report of a failure",
+         Deadline::after(kLastWords), false);
+  } catch (const Error&) {
+    // The end of the connection says the same, without the reason.
+  }
+}
+
+void TcpStore::leave() {
+  {
+    std::lock_guard lock(mutex_);
+    if (left_) return;
+    left_ = true;
+  }
+  try {
+    call(wire::Type::kLeave, {}, "leave", Deadline::after(kLastWords), false);
+  } catch (const Error&) {
+    // Nobody is left to be told.
+  }
+}
+
+void TcpStore::on_peer_lost(std::function<void(const LostRank&)> callback) {
+  {
+    std::lock_guard lock(mutex_);
+    listeners_.push_back({std::move(callback), 0});
+  }
+  wake_reader();
+}
+
+std::string TcpStore::call(wire::Type type, std::string body, const std::string& what, Deadline deadline,
+                           bool server_waits) {
+  uint32_t request = 0;
+  {
+    std::lock_guard lock(mutex_);
+    if (!broken_.empty()) throw_broken(what);
+    request = next_request_++;
+    requests_.emplace(request, std::nullopt);
+  }
+  Deadline ours = server_waits ? later(deadline, kAnswerGrace) : deadline;
+  send_frame(wire::encode(wire::Frame{type, request, std::move(body)}), what, ours);
+
+  std::unique_lock lock(mutex_);
+  auto ready = [&] { return requests_[request].has_value() || !broken_.empty(); };
+  bool in_time = true;
+  if (ours.is_never()) {
+    answered_.wait(lock, ready);
+  } else {
+    in_time = answered_.wait_until(lock, ours.when(), ready);
+  }
+  auto answer = std::move(requests_[request]);
+  requests_.erase(request);
+  if (!in_time) {
+    throw TimeoutError(
+        fmt::format("the store at {}:{} did not answer in time: {}", address_.host, address_.port, what));
+  }
+  if (!answer) throw_broken(what);
+  switch (answer->status) {
+    case wire::Status::kOk:
+      return std::move(answer->body);
+    case wire::Status::kTimeout:
+      throw TimeoutError(answer->body);
+    case wire::Status::kRefused:
+      throw Error(ExitCode::kInternal, "the store refused the " + what + ": " + answer->body);
+    case wire::Status::kPeerLost:
+      break;
+  }
+  auto lost = decode_lost_rank(answer->body);
+  throw PeerError(lost.rank, lost.host, what, lost.reason);
+}
+
+void TcpStore::send_frame(const std::string& bytes, const std::string& what, Deadline deadline) {
+  std::lock_guard sending(send_mutex_);
+  auto outcome = send_all(fd_.get(), bytes, deadline);
+  if (outcome == IoOutcome::kDone) return;
+  // Half a frame may be out: nothing can follow it on this connection.
+  if (outcome == IoOutcome::kTimedOut) ::shutdown(fd_.get(), SHUT_RDWR);
+  std::lock_guard lock(mutex_);
+  if (broken_.empty()) break_connection(outcome == IoOutcome::kTimedOut ? "takes no bytes" : "closed the connection");
+  throw_broken(what);
+}
+
+void TcpStore::throw_broken(const std::string& what) const {
+  throw PeerError(address_.serving_rank, address_.serving_rank >= 0 ? address_.host : "", what,
+                  fmt::format("the store at {}:{} {}", address_.host, address_.port, broken_));
+}
+
+// With mutex_ held.
+void TcpStore::break_connection(const std::string& reason) {
+  broken_ = server_left_ ? "has ended with the rank or agent that served it" : reason;
+  answered_.notify_all();
+  if (server_left_ || left_ || stopping_) return;
+  losses_.push_back({address_.serving_rank, address_.host, "the store that it served " + broken_});
+}
+
+void TcpStore::wake_reader() {
+  uint64_t one = 1;
+  [[maybe_unused]] auto written = ::write(wake_.get(), &one, sizeof one);  // full: the reader is awake anyway
+}
+
+void TcpStore::read_frames() {
+  std::string buffer;
+  try {
+    while (wait_for_input()) accept_bytes(buffer);
+  } catch (const std::exception& error) {
+    std::lock_guard lock(mutex_);
+    if (broken_.empty()) break_connection(std::string("sent something unreadable: ") + error.what());
+  }
+  deliver_losses();
+  // Listeners that register later still hear of what is known.
+  for (;;) {
+    pollfd entry{wake_.get(), POLLIN, 0};
+    {
+      std::lock_guard lock(mutex_);
+      if (stopping_) return;
+    }
+    ::poll(&entry, 1, -1);
+    uint64_t count = 0;
+    [[maybe_unused]] auto got = ::read(wake_.get(), &count, sizeof count);
+    deliver_losses();
+  }
+}
+
+// False when the connection is broken or we stop.
+bool TcpStore::wait_for_input() {
+  for (;;) {
+    deliver_losses();
+    {
+      std::lock_guard lock(mutex_);
+      if (stopping_ || !broken_.empty()) return false;
+    }
+    pollfd entries[2] = {{fd_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
+    if (::poll(entries, 2, -1) < 0 && errno != EINTR) throw SystemError("poll", "(store client)");
+    if (entries[1].revents) {
+      uint64_t count = 0;
+      [[maybe_unused]] auto got = ::read(wake_.get(), &count, sizeof count);
+    }
+    if (entries[0].revents) return true;
+  }
+}
+
+void TcpStore::accept_bytes(std::string& buffer) {
+  constexpr size_t kPiece = 64 << 10;
+  size_t before = buffer.size();
+  buffer.resize(before + kPiece);
+  ssize_t got = ::recv(fd_.get(), buffer.data() + before, kPiece, 0);
+  buffer.resize(before + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got <= 0) {
+    std::string reason = got == 0 ? "closed the connection" : "is lost: " + describe_errno(errno);
+    std::lock_guard lock(mutex_);
+    if (broken_.empty()) break_connection(reason);
+    return;
+  }
+  size_t begin = 0;
+  while (buffer.size() - begin >= wire::kLengthBytes) {
+    std::string_view rest = std::string_view(buffer).substr(begin);
+    size_t length = wire::decode_length(rest.substr(0, wire::kLengthBytes));
+    if (rest.size() < wire::kLengthBytes + length) break;
+    accept_frame(wire::decode(rest.substr(wire::kLengthBytes, length)));
+    begin += wire::kLengthBytes + length;
+  }
+  buffer.erase(0, begin);
+}
+
+void TcpStore::accept_frame(wire::Frame frame) {
+  std::lock_guard lock(mutex_);
+  switch (frame.type) {
+    case wire::Type::kReply: {
+      uint8_t status = wire::Reader(frame.body).u8();
+      if (status > static_cast<uint8_t>(wire::Status::kRefused)) throw wire::WireError("unknown status");
+      auto waiting = requests_.find(frame.request);
+      if (waiting == requests_.end()) return;  // its caller gave up
+      waiting->second = Answer{static_cast<wire::Status>(status), frame.body.substr(1)};
+      answered_.notify_all();
+      return;
+    }
+    case wire::Type::kRankLost: {
+      auto lost = decode_lost_rank(frame.body);
+      auto same = [&](const LostRank& known) { return known.rank == lost.rank; };
+      if (std::find_if(losses_.begin(), losses_.end(), same) == losses_.end()) losses_.push_back(std::move(lost));
+      return;
+    }
+    case wire::Type::kServerLeaves:
+      server_left_ = true;
+      return;
+    default:
+      throw wire::WireError("a server does not send this type");
+  }
+}
+
+// On the reader's thread, without the lock: a callback may take its time, and may ask for nothing of the store.
+void TcpStore::deliver_losses() {
+  std::unique_lock lock(mutex_);
+  for (size_t i = 0; i < listeners_.size(); ++i) {
+    while (listeners_[i].next < losses_.size()) {
+      LostRank lost = losses_[listeners_[i].next++];
+      auto callback = listeners_[i].callback;
+      lock.unlock();
+      callback(lost);
+      lock.lock();
+    }
+  }
+}
+
+}  // namespace dslaunch::rendezvous

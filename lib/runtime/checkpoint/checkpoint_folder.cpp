@@ -1,0 +1,136 @@
+#include "runtime/checkpoint/checkpoint_folder.hpp"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/log.hpp"
+#include "runtime/checkpoint/checkpoint_paths.hpp"
+#include "runtime/checkpoint/content_hash.hpp"
+#include "runtime/state/mapped_file.hpp"
+#include "runtime/state/output_file.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kWriting[] = ".tmp", kLeaving[] = ".removing";
+
+// Codes of what cannot be made: a full disk is an I/O error (74), everything else is 73.
+SystemError cannot_create(const std::string& path, const std::error_code& error) {
+  const bool full = error.value() == ENOSPC || error.value() == EDQUOT;
+  return {"create checkpoint folder", "'" + path + "'", error.value(),
+          full ? ExitCode::kIoError : ExitCode::kCannotCreate};
+}
+
+void remove_leftovers(const std::string& dir) {
+  std::error_code error;
+  fs::remove(fs::path(dir) / (std::string(kLatestName) + kWriting), error);
+  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
+    const fs::path path = it->path();
+    if (path.extension() != kWriting && path.extension() != kLeaving) continue;
+    std::error_code ignored;
+    if (step_of(path.stem())) fs::remove_all(path, ignored);
+  }
+}
+
+// Renamed first, so that a kill in the middle never leaves half a checkpoint under a checkpoint's name.
+void remove_checkpoint(const std::string& path) {
+  std::error_code error;
+  fs::rename(path, path + kLeaving, error);
+  if (!error) fs::remove_all(path + kLeaving, error);
+  if (error) log::warning("cannot remove the old checkpoint '{}': {}", path, error.message());
+}
+
+}  // namespace
+
+std::string writing_folder(const std::string& dir, int64_t step) {
+  return dir + "/" + step_name(step) + kWriting;
+}
+
+CheckpointFolder::CheckpointFolder(std::string dir, int64_t step)
+    : dir_(std::move(dir)), step_(step), path_(writing_folder(dir_, step)), target_(dir_ + "/" + step_name(step)) {
+  std::error_code error;
+  fs::create_directories(dir_, error);
+  if (error) throw cannot_create(dir_, error);
+  remove_leftovers(dir_);
+  fs::create_directory(path_, error);
+  if (error) throw cannot_create(path_, error);
+}
+
+CheckpointFolder::~CheckpointFolder() {
+  std::error_code ignored;
+  if (!published_) fs::remove_all(path_, ignored);
+}
+
+CheckpointFile CheckpointFolder::add_skeleton(const std::string& file) {
+  const auto source = MappedFile::open(file, "model file");
+  OutputFile out(path_ + "/" + kSkeletonName);
+  out.write(source->data(), source->size());
+  out.finish(true);
+  return {kSkeletonName, source->size(), content_hash(source->data(), source->size())};
+}
+
+void CheckpointFolder::publish(const Manifest& manifest) {
+  OutputFile file(path_ + "/" + kManifestName);
+  file.write(to_json(manifest));
+  file.finish(true);
+  sync_folder(path_);
+  if (::rename(path_.c_str(), target_.c_str()) != 0) {
+    if (errno != EEXIST && errno != ENOTEMPTY) throw SystemError("rename checkpoint to", "'" + target_ + "'");
+    replace_target();
+  }
+  published_ = true;
+  sync_folder(dir_);
+
+  point_latest();
+}
+
+void CheckpointFolder::point_latest() const {
+  const std::string latest = dir_ + "/" + kLatestName, aside = latest + kWriting;
+  try {
+    OutputFile pointer(aside);
+    pointer.write(step_name(step_) + "\n");
+    pointer.finish(true);
+    if (::rename(aside.c_str(), latest.c_str()) != 0) throw SystemError("rename to", "'" + latest + "'");
+  } catch (...) {
+    ::unlink(aside.c_str());
+    throw;
+  }
+  sync_folder(dir_);
+}
+
+// The same step was saved before (a run that was resumed there): swap the two at once where the file system can.
+void CheckpointFolder::replace_target() const {
+  if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0) {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+    return;
+  }
+  const std::string aside = target_ + kLeaving;
+  if (::rename(target_.c_str(), aside.c_str()) != 0) throw SystemError("rename checkpoint to", "'" + aside + "'");
+  if (::rename(path_.c_str(), target_.c_str()) != 0) {
+    const int error = errno;
+    if (::rename(aside.c_str(), target_.c_str()) != 0) log::warning("the checkpoint '{}' is now '{}'", target_, aside);
+    throw SystemError("rename checkpoint to", "'" + target_ + "'", error);
+  }
+  std::error_code ignored;
+  fs::remove_all(aside, ignored);
+}
+
+void CheckpointFolder::prune(int64_t keep) const {
+  if (keep <= 0) return;
+  int64_t kept = 1;
+  const auto steps = steps_in(dir_);
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    if (*step >= step_) continue;
+    if (++kept > keep) remove_checkpoint(dir_ + "/" + step_name(*step));
+  }
+}
+
+}  // namespace dslaunch::runtime

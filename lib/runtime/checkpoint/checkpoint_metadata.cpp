@@ -1,0 +1,130 @@
+#include "runtime/checkpoint/checkpoint_metadata.hpp"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct DtypeName {
+  const char* name;
+  at::ScalarType dtype;
+};
+constexpr DtypeName kDtypes[] = {{"float32", at::kFloat},  {"bfloat16", at::kBFloat16}, {"float16", at::kHalf},
+                                 {"float64", at::kDouble}, {"int64", at::kLong},        {"int32", at::kInt},
+                                 {"int16", at::kShort},    {"int8", at::kChar},         {"uint8", at::kByte},
+                                 {"bool", at::kBool}};
+
+std::string dtype_name(at::ScalarType dtype) {
+  for (const auto& known : kDtypes) {
+    if (known.dtype == dtype) return known.name;
+  }
+  throw UserError(ExitCode::kBadInput,
+                  fmt::format("a checkpoint cannot hold parameters of the dtype {}", c10::toString(dtype)));
+}
+
+at::ScalarType dtype_named(const std::string& name) {
+  for (const auto& known : kDtypes) {
+    if (name == known.name) return known.dtype;
+  }
+  throw std::runtime_error("unknown dtype '" + name + "'");
+}
+
+// JSON has no infinities; a scalar that is one is kept as text.
+Json scalar_to_json(double value) {
+  if (std::isfinite(value)) return value;
+  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+}
+
+double scalar_from_json(const Json& value) {
+  return value.is_string() ? std::stod(value.get<std::string>()) : value.get<double>();
+}
+
+Json parameter_to_json(const SavedTensor& tensor) {
+  Json json{{"name", tensor.name},
+            {"shape", tensor.shape},
+            {"dtype", dtype_name(tensor.dtype)},
+            {"trainable", tensor.trainable},
+            {"buffer", tensor.is_buffer}};
+  if (!tensor.aliases.empty()) json["aliases"] = tensor.aliases;
+  return json;
+}
+
+SavedTensor parameter_from_json(const Json& json) {
+  SavedTensor tensor;
+  tensor.name = json.at("name").get<std::string>();
+  tensor.shape = json.at("shape").get<std::vector<int64_t>>();
+  tensor.dtype = dtype_named(json.at("dtype").get<std::string>());
+  tensor.trainable = json.at("trainable").get<bool>();
+  tensor.is_buffer = json.at("buffer").get<bool>();
+  if (json.contains("aliases")) tensor.aliases = json["aliases"].get<std::vector<std::string>>();
+  for (int64_t size : tensor.shape) {
+    if (size < 0) throw std::runtime_error("'" + tensor.name + "' has a negative size");
+  }
+  return tensor;
+}
+
+Manifest read(const Json& json) {
+  const int format = json.at("format").get<int>();
+  if (format != kCheckpointFormat) {
+    throw std::runtime_error(fmt::format("format {} (this program reads {})", format, kCheckpointFormat));
+  }
+  Manifest manifest;
+  auto& metadata = manifest.metadata;
+  metadata.step = json.at("step").get<int64_t>();
+  manifest.world_size = json.at("world_size").get<int>();
+  metadata.position = {json.at("data").at("epoch").get<int64_t>(), json.at("data").at("offset").get<int64_t>()};
+  for (const auto& [name, value] : json.at("scalars").items()) metadata.scalars[name] = scalar_from_json(value);
+  metadata.config = json.at("config").get<std::string>();
+  for (const auto& file : json.at("files")) {
+    manifest.files.push_back(
+        {file.at("name").get<std::string>(), file.at("bytes").get<uint64_t>(), file.at("xxh3_128").get<std::string>()});
+    const std::string& name = manifest.files.back().name;
+    if (name.empty() || name.find('/') != std::string::npos) throw std::runtime_error("bad file name '" + name + "'");
+  }
+  for (const auto& parameter : json.at("parameters")) metadata.parameters.push_back(parameter_from_json(parameter));
+  return manifest;
+}
+
+}  // namespace
+
+int64_t SavedTensor::numel() const {
+  int64_t numel = 1;
+  for (int64_t size : shape) numel *= size;
+  return numel;
+}
+
+std::string to_json(const Manifest& manifest) {
+  const auto& metadata = manifest.metadata;
+  Json json{{"format", kCheckpointFormat},
+            {"program", std::string("dslaunch ") + DSL_VERSION},
+            {"step", metadata.step},
+            {"world_size", manifest.world_size},
+            {"data", {{"epoch", metadata.position.epoch}, {"offset", metadata.position.offset}}},
+            {"scalars", Json::object()},
+            {"config", metadata.config},
+            {"files", Json::array()},
+            {"parameters", Json::array()}};
+  for (const auto& [name, value] : metadata.scalars) json["scalars"][name] = scalar_to_json(value);
+  for (const auto& file : manifest.files) {
+    json["files"].push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3_128", file.xxh3_128}});
+  }
+  for (const auto& parameter : metadata.parameters) json["parameters"].push_back(parameter_to_json(parameter));
+  // A config is the user's text: bytes that are no UTF-8 are replaced rather than losing the checkpoint.
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Manifest manifest_from_json(const std::string& text, const std::string& path) {
+  try {
+    return read(Json::parse(text));
+  } catch (const std::exception& error) {
+    throw UserError(ExitCode::kBadInput, fmt::format("checkpoint manifest '{}' is not usable: {}", path, error.what()));
+  }
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,61 @@
+// What a checkpoint says about itself: plain data, and its JSON form, the manifest (docs/checkpoint_format.md).
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/state/data_position.hpp"
+
+namespace dslaunch::runtime {
+
+// A parameter or buffer of the model, whole.
+struct SavedTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  at::ScalarType dtype = at::kFloat;  // the model's own
+  bool trainable = true;
+  bool is_buffer = false;
+  std::vector<std::string> aliases;  // other names of the same tensor (tied weights)
+
+  int64_t numel() const;
+};
+
+// A part of one parameter's state that one rank owns.
+struct StatePiece {
+  std::string parameter;
+  std::string state;  // "master", "exp_avg", "exp_avg_sq", "momentum", "buffer", "frozen"
+  int64_t begin = 0;  // first element within the flattened parameter
+  at::Tensor values;  // 1-D, contiguous, CPU; not changed while it is being saved
+};
+
+struct CheckpointMetadata {
+  int64_t step = 0;                     // optimizer steps done
+  std::vector<SavedTensor> parameters;  // parameters and buffers of the model
+  DataPosition position;
+  std::map<std::string, double> scalars;  // optimizer, schedule, loss scale; whole numbers are exact up to 2^53
+  std::string config;                     // the resolved config as text
+};
+
+// A file of the checkpoint as the manifest lists it.
+struct CheckpointFile {
+  std::string name;
+  uint64_t bytes = 0;
+  std::string xxh3_128;  // hexadecimal
+};
+
+struct Manifest {
+  CheckpointMetadata metadata;
+  int world_size = 1;
+  std::vector<CheckpointFile> files;  // shards by rank, then model.pt if there is one
+};
+
+inline constexpr int kCheckpointFormat = 1;
+
+std::string to_json(const Manifest& manifest);
+// Throws UserError(65); `path` is for messages.
+Manifest manifest_from_json(const std::string& text, const std::string& path);
+
+}  // namespace dslaunch::runtime

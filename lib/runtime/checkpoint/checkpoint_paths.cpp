@@ -1,0 +1,59 @@
+#include "runtime/checkpoint/checkpoint_paths.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+
+#include "base/format.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+constexpr std::string_view kStepPrefix = "step_";
+
+bool has_manifest(const std::filesystem::path& checkpoint) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(checkpoint / kManifestName, ignored);
+}
+
+}  // namespace
+
+std::string step_name(int64_t step) {
+  return fmt::format("{}{:08}", kStepPrefix, step);
+}
+
+std::optional<int64_t> step_of(const std::string& name) {
+  if (name.rfind(kStepPrefix, 0) != 0) return std::nullopt;
+  int64_t step = -1;
+  const char* const end = name.data() + name.size();
+  const auto [rest, error] = std::from_chars(name.data() + kStepPrefix.size(), end, step);
+  if (error != std::errc() || rest != end || step < 0) return std::nullopt;
+  return step;
+}
+
+std::string shard_name(int rank) {
+  return fmt::format("rank_{:05}.safetensors", rank);
+}
+
+std::vector<int64_t> steps_in(const std::string& dir) {
+  std::vector<int64_t> steps;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
+    const auto step = step_of(it->path().filename());
+    if (step && has_manifest(it->path())) steps.push_back(*step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+std::optional<std::string> newest_checkpoint(const std::string& dir) {
+  std::string latest;
+  std::ifstream(dir + "/" + kLatestName) >> latest;
+  if (step_of(latest) && has_manifest(std::filesystem::path(dir) / latest)) return dir + "/" + latest;
+  const auto steps = steps_in(dir);
+  if (steps.empty()) return std::nullopt;
+  return dir + "/" + step_name(steps.back());
+}
+
+}  // namespace dslaunch::runtime

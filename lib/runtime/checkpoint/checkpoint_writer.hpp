@@ -1,0 +1,69 @@
+// Saving a checkpoint on all ranks, in the background. Rank 0 makes DIR/step_N.tmp, every rank writes its shard there,
+// and when all have told rank 0 (through the store) that theirs is on the device, rank 0 adds the manifest, renames the
+// folder, points `latest` at it and prunes. Whatever fails on any rank fails the save on all of them with that rank's
+// code, removes the folder and leaves the checkpoints before untouched. docs/checkpoint_format.md.
+// One instance a rank, used by one thread; all ranks call save() for the same steps.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/checkpoint/checkpoint_metadata.hpp"
+
+namespace dslaunch::rendezvous {
+class Store;
+}
+
+namespace dslaunch::runtime {
+
+struct CheckpointWriterOptions {
+  std::string dir;  // the folder of checkpoints
+  int rank = 0;
+  int world_size = 1;
+  int64_t keep_last = 2;  // older ones are removed after a success; 0 keeps all
+  bool async = true;
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);  // for the slowest rank's write
+};
+
+// One rank's part of a save. The tensors are host copies that nobody changes until the save is done.
+struct CheckpointPart {
+  std::vector<StatePiece> pieces;
+  std::string rng_state;        // bytes, given back to the same rank at the same world size
+  CheckpointMetadata metadata;  // rank 0's is written; of the others only the step counts
+  std::string skeleton;         // rank 0: TorchScript file with emptied weights, copied; "" for none
+};
+
+class CheckpointWriter {
+ public:
+  // `store` outlives the writer.
+  CheckpointWriter(CheckpointWriterOptions options, rendezvous::Store& store);
+  ~CheckpointWriter();  // waits; an error that nobody asked for is lost
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+
+  // Waits for the save before and throws its error, then starts this one; returns when it is done if not async.
+  void save(CheckpointPart part);
+  // Waits for the save in the making, if any, and throws its error: SystemError or Error with code 73 or 74 (this
+  // rank's or another's), TimeoutError when a rank did not come.
+  void finish();
+  // Step of the last save that was completed on all ranks, as far as finish() or save() has seen; -1: none.
+  int64_t last_saved_step() const { return last_saved_step_; }
+
+ private:
+  const CheckpointWriterOptions options_;
+  rendezvous::Store& store_;
+
+  // Owned by the calling thread.
+  int64_t num_saves_ = 0;
+  int64_t last_saved_step_ = -1;
+  int64_t saving_step_ = -1;
+  // Written by the background thread, read after it was joined.
+  std::exception_ptr error_;
+  std::thread thread_;
+};
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,66 @@
+#include "runtime/checkpoint/shard_file.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include <charconv>
+#include <cstring>
+#include <map>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "runtime/checkpoint/checkpoint_paths.hpp"
+#include "runtime/checkpoint/content_hash.hpp"
+#include "runtime/state/safetensors_file.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+at::Tensor to_tensor(const std::string& bytes) {
+  at::Tensor tensor = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
+  if (!bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
+  return tensor;
+}
+
+}  // namespace
+
+std::string to_tensor_name(const StatePiece& piece) {
+  return fmt::format("{}@{}/{}", piece.state, piece.begin, piece.parameter);
+}
+
+std::optional<PieceName> parse_piece_name(const std::string& name) {
+  const size_t at = name.find('@'), slash = name.find('/');
+  if (at == std::string::npos || slash == std::string::npos || slash < at) return std::nullopt;
+  PieceName piece{name.substr(0, at), 0, name.substr(slash + 1)};
+  const char* const end = name.data() + slash;
+  const auto [rest, error] = std::from_chars(name.data() + at + 1, end, piece.begin);
+  if (error != std::errc() || rest != end || piece.begin < 0) return std::nullopt;
+  return piece;
+}
+
+CheckpointFile write_shard(const std::string& folder, int rank, const std::vector<StatePiece>& pieces,
+                           const std::string& rng_state) {
+  std::vector<TensorDescription> tensors;
+  std::map<std::string, at::Tensor> values;
+  auto add = [&](const std::string& name, const at::Tensor& tensor) {
+    tensors.push_back({name, tensor.scalar_type(), {tensor.numel()}});
+    values.emplace(name, tensor);
+  };
+  for (const auto& piece : pieces) {
+    DSL_CHECK(piece.state.find_first_of("@/") == std::string::npos, "bad state name '" + piece.state + "'");
+    DSL_CHECK(piece.values.dim() == 1, "a piece is one-dimensional");
+    add(to_tensor_name(piece), piece.values);
+  }
+  add(kRngName, to_tensor(rng_state));
+
+  CheckpointFile file{.name = shard_name(rank)};
+  ContentHash hash;
+  SafetensorsWriter writer(folder + "/" + file.name, std::move(tensors), {{"rank", std::to_string(rank)}},
+                           [&](const void* data, size_t size) { hash.update(data, size); });
+  for (const auto& tensor : writer.order()) writer.write(values.at(tensor.name));
+  writer.finish(true);
+  file.bytes = writer.bytes_written();
+  file.xxh3_128 = hash.hex();
+  return file;
+}
+
+}  // namespace dslaunch::runtime

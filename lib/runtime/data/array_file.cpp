@@ -1,0 +1,138 @@
+#include "runtime/data/array_file.hpp"
+
+#include <cstring>
+#include <span>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "runtime/data/npy_format.hpp"
+#include "runtime/data/zip_directory.hpp"
+#include "runtime/state/mapped_file.hpp"
+#include "runtime/state/safetensors_file.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+constexpr char kDataFile[] = "data file";
+
+std::string subject_of(const std::string& path) {
+  return fmt::format("{} '{}'", kDataFile, path);
+}
+
+bool ends_with(const std::string& text, std::string_view end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+// File name without folder and ending.
+std::string stem_of(const std::string& path) {
+  std::string name = path.substr(path.find_last_of('/') + 1);
+  return name.substr(0, name.find_last_of('.'));
+}
+
+std::span<const uint8_t> bytes_of(const MappedFile& file) {
+  return {file.data(), file.size()};
+}
+
+std::vector<FileArray> read_safetensors(const std::string& path) {
+  const SafetensorsFile file(path, kDataFile);
+  std::vector<FileArray> arrays;
+  for (const auto& entry : file.entries()) {
+    arrays.push_back({entry.name, entry.dtype, entry.shape, file.file()->data() + entry.begin, file.file(), path});
+  }
+  return arrays;
+}
+
+FileArray read_npy(const std::string& path) {
+  const auto file = MappedFile::open(path, kDataFile);
+  const NpyHeader header = read_npy_header(bytes_of(*file), subject_of(path));
+  return {stem_of(path), header.dtype, header.shape, file->data() + header.data_begin, file, path};
+}
+
+std::vector<FileArray> read_npz(const std::string& path) {
+  const auto file = MappedFile::open(path, kDataFile);
+  std::vector<FileArray> arrays;
+  for (const auto& member : read_zip_directory(bytes_of(*file), subject_of(path))) {
+    const std::string subject = fmt::format("{} member '{}'", subject_of(path), member.name);
+    std::span<const uint8_t> bytes = member.bytes;
+    std::shared_ptr<const void> owner = file;
+    if (member.deflated) {
+      auto unpacked = std::make_shared<const std::vector<uint8_t>>(inflate_member(member, subject_of(path)));
+      bytes = *unpacked;
+      owner = unpacked;
+    }
+    const NpyHeader header = read_npy_header(bytes, subject);
+    const std::string name =
+        ends_with(member.name, ".npy") ? member.name.substr(0, member.name.size() - 4) : member.name;
+    arrays.push_back({name, header.dtype, header.shape, bytes.data() + header.data_begin, owner, path});
+  }
+  return arrays;
+}
+
+at::ScalarType token_dtype(const std::string& name) {
+  static constexpr std::pair<const char*, at::ScalarType> kKnown[] = {{"uint8", at::kByte},
+                                                                      {"uint16", at::kUInt16},
+                                                                      {"uint32", at::kUInt32},
+                                                                      {"int32", at::kInt},
+                                                                      {"int64", at::kLong}};
+  for (const auto& [known, dtype] : kKnown) {
+    if (name == known) return dtype;
+  }
+  throw UserError(ExitCode::kBadInput,
+                  fmt::format("data.dtype '{}' cannot hold tokens; use uint8, uint16, uint32, int32 or int64", name));
+}
+
+}  // namespace
+
+FileFormat file_format(const std::string& path, const std::string& format, bool has_seq_len) {
+  if (format == "safetensors") return FileFormat::kSafetensors;
+  if (format == "npz") return FileFormat::kNpz;
+  if (format == "npy") return FileFormat::kNpy;
+  if (format == "tokens") return FileFormat::kTokens;
+  if (format != "auto") {
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("data.format '{}' is not one of auto, safetensors, npy, npz, tokens", format));
+  }
+  if (ends_with(path, ".safetensors")) return FileFormat::kSafetensors;
+  if (ends_with(path, ".npz")) return FileFormat::kNpz;
+  const auto file = MappedFile::open(path, kDataFile);
+  // A flat .npy of integers with a sequence length is a token stream.
+  if (looks_like_npy(bytes_of(*file))) return has_seq_len ? FileFormat::kTokens : FileFormat::kNpy;
+  if (ends_with(path, ".npy")) return FileFormat::kNpy;
+  if (file->size() >= 4 && std::memcmp(file->data(), "PK\x03\x04", 4) == 0) return FileFormat::kNpz;
+  if (file->size() >= 9 && file->data()[8] == '{' && file->data()[7] == 0) return FileFormat::kSafetensors;
+  if (has_seq_len) return FileFormat::kTokens;
+  throw UserError(ExitCode::kBadInput,
+                  fmt::format("{} is of no known format (.safetensors, .npy, .npz). A flat file of tokens needs "
+                              "\"format\": \"tokens\", \"dtype\" and \"seq_len\" in the data section; text is turned "
+                              "into tokens by tools/tokenize",
+                              subject_of(path)));
+}
+
+std::vector<FileArray> read_arrays(const std::string& path, FileFormat format) {
+  if (format == FileFormat::kNpy) return {read_npy(path)};
+  return format == FileFormat::kNpz ? read_npz(path) : read_safetensors(path);
+}
+
+FileArray read_token_stream(const std::string& path, const std::string& dtype) {
+  const auto file = MappedFile::open(path, kDataFile);
+  if (looks_like_npy(bytes_of(*file))) {
+    FileArray array = read_npy(path);
+    if (array.shape.size() != 1 || !c10::isIntegralType(array.dtype, false)) {
+      throw UserError(ExitCode::kBadInput,
+                      fmt::format("{} cannot be a token stream: it has the shape ({}) and dtype {}, needed is one dim "
+                                  "of integers (or leave out data.seq_len and \"format\": \"tokens\")",
+                                  subject_of(path), fmt::join(array.shape, ", "), c10::toString(array.dtype)));
+    }
+    return array;
+  }
+  const at::ScalarType type = token_dtype(dtype);
+  const size_t width = c10::elementSize(type);
+  if (file->size() % width != 0) {
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("{} holds {} bytes, which is no whole number of {} tokens; is data.dtype right?",
+                                subject_of(path), file->size(), dtype));
+  }
+  return {stem_of(path), type, {static_cast<int64_t>(file->size() / width)}, file->data(), file, path};
+}
+
+}  // namespace dslaunch::runtime

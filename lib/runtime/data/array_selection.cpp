@@ -1,0 +1,124 @@
+#include "runtime/data/array_selection.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <optional>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/nearest_name.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw UserError(ExitCode::kBadInput, message);
+}
+
+std::vector<std::string> names_of(const std::vector<ArrayInfo>& arrays) {
+  std::vector<std::string> names;
+  for (const auto& array : arrays) names.push_back(array.name);
+  return names;
+}
+
+std::optional<size_t> find(const std::vector<ArrayInfo>& arrays, const std::string& name) {
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    if (arrays[i].name == name) return i;
+  }
+  return std::nullopt;
+}
+
+std::vector<size_t> find_all(const std::vector<ArrayInfo>& arrays, const std::vector<std::string>& wanted,
+                             const char* key) {
+  std::vector<size_t> found;
+  for (const auto& name : wanted) {
+    const auto index = find(arrays, name);
+    if (!index) {
+      refuse(fmt::format("data.{} names the array '{}', which the data does not hold{}; it holds {}", key, name,
+                         did_you_mean(name, names_of(arrays)), fmt::join(names_of(arrays), ", ")));
+    }
+    found.push_back(*index);
+  }
+  return found;
+}
+
+// The arrays that are called like forward's arguments; empty unless all required ones are there.
+std::vector<size_t> by_argument_names(const std::vector<ArrayInfo>& arrays, const ForwardArguments& forward) {
+  std::vector<size_t> found;
+  for (size_t i = 0; i < forward.names.size(); ++i) {
+    const auto index = find(arrays, forward.names[i]);
+    if (!index && i < forward.num_required) return {};
+    if (!index) break;  // arguments are passed by position: nothing after a gap
+    found.push_back(*index);
+  }
+  return found;
+}
+
+void require_fit(const std::vector<ArrayInfo>& arrays, const ArraySelection& chosen, const ForwardArguments& forward) {
+  std::vector<std::string> given;
+  for (size_t i : chosen.inputs) given.push_back(arrays[i].name);
+  if (forward.takes_labels) {
+    for (size_t i : chosen.labels) given.push_back(arrays[i].name);
+  }
+  if (given.size() < forward.num_required || given.size() > forward.names.size()) {
+    refuse(
+        fmt::format("the model's forward takes {}{} argument(s) ({}), the data gives {} ({}); name the arrays in the "
+                    "order of forward with data.inputs and data.labels, or --inputs and --labels (the data holds {})",
+                    forward.num_required == forward.names.size() ? "" : fmt::format("{} to ", forward.num_required),
+                    forward.names.size(), fmt::join(forward.names, ", "), given.size(), fmt::join(given, ", "),
+                    fmt::join(names_of(arrays), ", ")));
+  }
+  if (!forward.takes_labels && chosen.labels.empty()) {
+    refuse(
+        fmt::format("the config's \"loss\" is called with labels, but the data names none; set data.labels or "
+                    "--labels (the data holds {})",
+                    fmt::join(names_of(arrays), ", ")));
+  }
+}
+
+// A model whose forward takes one array makes its loss from that alone (token streams always bring labels along). With
+// more arguments it would be a guess which array stands where.
+void drop_unasked_labels(ArraySelection& chosen, const ForwardArguments& forward) {
+  if (forward.takes_labels && forward.names.size() == 1 && chosen.inputs.size() == 1) chosen.labels.clear();
+}
+
+}  // namespace
+
+bool is_label_name(const std::string& name) {
+  return name == "labels" || name == "label" || name == "y";
+}
+
+ArraySelection select_arrays(const std::vector<ArrayInfo>& arrays, const std::vector<std::string>& inputs,
+                             const std::vector<std::string>& labels, const ForwardArguments& forward) {
+  ArraySelection chosen{find_all(arrays, inputs, "inputs"), find_all(arrays, labels, "labels")};
+  auto contains = [](const std::vector<size_t>& list, size_t i) {
+    return std::find(list.begin(), list.end(), i) != list.end();
+  };
+  if (labels.empty()) {
+    for (size_t i = 0; i < arrays.size(); ++i) {
+      if (is_label_name(arrays[i].name) && !contains(chosen.inputs, i)) chosen.labels.push_back(i);
+    }
+  }
+  if (inputs.empty()) {
+    std::vector<size_t> candidates = by_argument_names(arrays, forward);
+    if (candidates.empty()) {
+      candidates.resize(arrays.size());
+      std::iota(candidates.begin(), candidates.end(), size_t{0});
+    } else if (labels.empty() && forward.takes_labels) {
+      // Forward's own order; only labels at its end can stand apart from the inputs.
+      chosen.labels.clear();
+      while (candidates.size() > 1 && is_label_name(arrays[candidates.back()].name)) {
+        chosen.labels.insert(chosen.labels.begin(), candidates.back());
+        candidates.pop_back();
+      }
+    }
+    std::copy_if(candidates.begin(), candidates.end(), std::back_inserter(chosen.inputs),
+                 [&](size_t i) { return !contains(chosen.labels, i); });
+  }
+  if (labels.empty()) drop_unasked_labels(chosen, forward);
+  require_fit(arrays, chosen, forward);
+  return chosen;
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,168 @@
+#include "runtime/data/batch_assembly.hpp"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/ScalarType.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+constexpr int64_t kIgnoredLabel = -100;  // torch's default ignore_index
+
+// LibTorch's operators have no unsigned types beyond 8 bits, so those become int64.
+at::ScalarType batch_dtype(at::ScalarType dtype, at::ScalarType compute_dtype) {
+  if (c10::isFloatingType(dtype)) return compute_dtype;
+  if (dtype == at::kUInt16 || dtype == at::kUInt32 || dtype == at::kUInt64) return at::kLong;
+  return dtype;
+}
+
+// Own loops instead of Tensor::to: worker threads must not each start a pool of OpenMP threads.
+template <class From, class To>
+void convert_row(const void* from, void* to, int64_t count) {
+  const auto* in = static_cast<const From*>(from);
+  auto* out = static_cast<To*>(to);
+  for (int64_t i = 0; i < count; ++i) out[i] = static_cast<To>(in[i]);
+}
+
+template <class From>
+void convert_from(const void* from, void* to, at::ScalarType dtype, int64_t count) {
+  switch (dtype) {
+    case at::kFloat:
+      return convert_row<From, float>(from, to, count);
+    case at::kDouble:
+      return convert_row<From, double>(from, to, count);
+    case at::kHalf:
+      return convert_row<From, at::Half>(from, to, count);
+    case at::kBFloat16:
+      return convert_row<From, at::BFloat16>(from, to, count);
+    default:
+      return convert_row<From, int64_t>(from, to, count);
+  }
+}
+
+void convert(const void* from, at::ScalarType from_dtype, void* to, at::ScalarType to_dtype, int64_t count) {
+  switch (from_dtype) {
+    case at::kFloat:
+      return convert_from<float>(from, to, to_dtype, count);
+    case at::kDouble:
+      return convert_from<double>(from, to, to_dtype, count);
+    case at::kHalf:
+      return convert_from<at::Half>(from, to, to_dtype, count);
+    case at::kBFloat16:
+      return convert_from<at::BFloat16>(from, to, to_dtype, count);
+    case at::kUInt16:
+      return convert_row<uint16_t, int64_t>(from, to, count);
+    case at::kUInt32:
+      return convert_row<uint32_t, int64_t>(from, to, count);
+    case at::kUInt64:
+      return convert_row<uint64_t, int64_t>(from, to, count);
+    default:
+      throw UserError(ExitCode::kBadInput,
+                      fmt::format("arrays of {} cannot be cast to the compute type", c10::toString(from_dtype)));
+  }
+}
+
+// Index of the first value that is out of [0, limit); -1: none.
+template <class T>
+int64_t find_outside(const at::Tensor& values, int64_t limit, bool ignored_allowed) {
+  const T* data = values.const_data_ptr<T>();
+  for (int64_t i = 0; i < values.numel(); ++i) {
+    const auto value = static_cast<int64_t>(data[i]);
+    if ((value < 0 || value >= limit) && !(ignored_allowed && value == kIgnoredLabel)) return i;
+  }
+  return -1;
+}
+
+int64_t find_outside(const at::Tensor& values, int64_t limit, bool ignored_allowed) {
+  switch (values.scalar_type()) {
+    case at::kLong:
+      return find_outside<int64_t>(values, limit, ignored_allowed);
+    case at::kInt:
+      return find_outside<int32_t>(values, limit, ignored_allowed);
+    case at::kShort:
+      return find_outside<int16_t>(values, limit, ignored_allowed);
+    case at::kChar:
+      return find_outside<int8_t>(values, limit, ignored_allowed);
+    case at::kByte:
+      return find_outside<uint8_t>(values, limit, ignored_allowed);
+    default:
+      return -1;
+  }
+}
+
+bool contains(const std::vector<size_t>& list, size_t value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+}  // namespace
+
+BatchAssembler::BatchAssembler(std::shared_ptr<const SampleSource> source, ArraySelection selection,
+                               AssemblyOptions options)
+    : source_(std::move(source)), selection_(std::move(selection)), options_(std::move(options)) {}
+
+Batch BatchAssembler::assemble(const MicroBatchPlan& plan) const {
+  Batch batch;
+  batch.num_samples = plan.num_samples;
+  batch.first = plan.first;
+  batch.after = plan.after;
+  for (size_t array : selection_.inputs) {
+    batch.inputs.push_back(gather(array, plan.samples));
+    const at::Tensor& values = batch.inputs.back();
+    if (batch.num_tokens == 0 && c10::isIntegralType(values.scalar_type(), false) && values.dim() >= 2) {
+      batch.num_tokens = plan.num_samples * source_->arrays()[array].sample_numel();
+    }
+  }
+  for (size_t array : selection_.labels) batch.labels.push_back(gather(array, plan.samples));
+  return batch;
+}
+
+at::Tensor BatchAssembler::gather(size_t array, const std::vector<int64_t>& samples) const {
+  const ArrayInfo& info = source_->arrays()[array];
+  const at::ScalarType dtype = batch_dtype(info.dtype, options_.compute_dtype);
+  std::vector<int64_t> shape{static_cast<int64_t>(samples.size())};
+  shape.insert(shape.end(), info.sample_shape.begin(), info.sample_shape.end());
+  at::Tensor values = at::empty(shape, at::TensorOptions().dtype(dtype).pinned_memory(options_.pin));
+
+  const int64_t numel = info.sample_numel();
+  const int64_t row_bytes = numel * static_cast<int64_t>(c10::elementSize(dtype));
+  auto* row = static_cast<uint8_t*>(values.mutable_data_ptr());
+  std::vector<uint64_t> raw(dtype == info.dtype ? 0 : static_cast<size_t>(info.sample_bytes() + 7) / 8);
+  for (int64_t sample : samples) {
+    if (numel == 0) break;
+    if (dtype == info.dtype) {
+      source_->read(array, sample, row);
+    } else {
+      source_->read(array, sample, raw.data());
+      convert(raw.data(), info.dtype, row, dtype, numel);
+    }
+    row += row_bytes;
+  }
+  check(array, samples, values);
+  return values;
+}
+
+void BatchAssembler::check(size_t array, const std::vector<int64_t>& samples, const at::Tensor& values) const {
+  const ArrayInfo& info = source_->arrays()[array];
+  const auto limit = options_.limits.find(info.name);
+  if (limit == options_.limits.end()) return;
+  const bool is_label = contains(selection_.labels, array) || is_label_name(info.name);
+  const int64_t at = find_outside(values, limit->second, is_label);
+  if (at < 0) return;
+  const int64_t sample = samples[static_cast<size_t>(at / info.sample_numel())];
+  const int64_t element = at % info.sample_numel();
+  throw UserError(
+      ExitCode::kBadInput,
+      fmt::format(
+          "array '{}' of the data, sample {}{}: the value {} is out of range: the model takes 0 to {}{}; file: {}",
+          info.name, sample, info.sample_shape.empty() ? "" : fmt::format(", element {}", element),
+          values.flatten()[at].item<int64_t>(), limit->second - 1,
+          is_label ? fmt::format(" (and {} for labels to ignore)", kIgnoredLabel) : "",
+          source_->describe(array, sample)));
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,47 @@
+// From sample numbers to host tensors: copies rows, casts floating point to the compute type, checks integers against
+// their bounds. Immutable; any thread.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/data/array_selection.hpp"
+#include "runtime/data/sample_order.hpp"
+#include "runtime/data/sample_source.hpp"
+
+namespace dslaunch::runtime {
+
+struct Batch {
+  std::vector<at::Tensor> inputs, labels;  // host tensors, samples first
+  int64_t num_samples = 0;  // those that count; 0 for a filler (see EvaluationPlanner), whose tensors hold one sample
+  int64_t num_tokens = 0;   // elements of the first integer input with two or more dims; 0 when there is none
+  DataPosition first;       // of the first sample
+  DataPosition after;       // where the run stands when the global batch of this one is done
+};
+
+struct AssemblyOptions {
+  at::ScalarType compute_dtype = at::kFloat;
+  bool pin = false;                       // page-locked memory (needs CUDA)
+  std::map<std::string, int64_t> limits;  // array -> integers must be in [0, limit); labels may also be -100
+};
+
+class BatchAssembler {
+ public:
+  BatchAssembler(std::shared_ptr<const SampleSource> source, ArraySelection selection, AssemblyOptions options);
+  // Throws UserError(65) naming array, sample, value and bound for an integer that is out of range.
+  Batch assemble(const MicroBatchPlan& plan) const;
+  const SampleSource& source() const { return *source_; }
+
+ private:
+  at::Tensor gather(size_t array, const std::vector<int64_t>& samples) const;
+  void check(size_t array, const std::vector<int64_t>& samples, const at::Tensor& values) const;
+
+  const std::shared_ptr<const SampleSource> source_;
+  const ArraySelection selection_;
+  const AssemblyOptions options_;
+};
+
+}  // namespace dslaunch::runtime

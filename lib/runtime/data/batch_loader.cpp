@@ -1,0 +1,75 @@
+#include "runtime/data/batch_loader.hpp"
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw UserError(ExitCode::kBadInput, message);
+}
+
+void require_samples(const SampleSource& source) {
+  if (source.num_samples() == 0) {
+    refuse(fmt::format("the data holds no samples (array '{}' has 0 rows)", source.arrays()[0].name));
+  }
+}
+
+void require_whole_batch(const SampleSource& source, const config::Data& data, const config::Batch& batch) {
+  require_samples(source);
+  if (!data.drop_last || source.num_samples() >= batch.train_batch) return;
+  refuse(
+      fmt::format("the data holds {} sample(s), fewer than one batch of {} (micro batch {} x accumulation {} x {} data "
+                  "rank(s)); make train_batch_size smaller, or set data.drop_last to false to repeat samples",
+                  source.num_samples(), batch.train_batch, batch.micro_batch, batch.accumulation,
+                  batch.train_batch / (batch.micro_batch * batch.accumulation)));
+}
+
+}  // namespace
+
+BatchLoader::BatchLoader(std::shared_ptr<const SampleSource> source, ArraySelection selection, const config::Data& data,
+                         const LoaderOptions& options, DataPosition start)
+    : accumulation_(options.batch.accumulation), position_(start) {
+  const BatchShape shape{options.batch.micro_batch, options.batch.accumulation, options.data_parallel};
+  DSL_CHECK(shape.train_batch() == options.batch.train_batch, "the batch triple is not solved");
+  require_whole_batch(*source, data, options.batch);
+  auto planner = std::make_shared<TrainingPlanner>(TrainingPlanner::Options{.num_samples = source->num_samples(),
+                                                                            .shape = shape,
+                                                                            .rank = options.rank,
+                                                                            .shuffle = data.shuffle,
+                                                                            .seed = data.seed,
+                                                                            .drop_last = data.drop_last},
+                                                   start);
+  prefetcher_ = std::make_unique<Prefetcher>([planner] { return std::optional(planner->next()); },
+                                             BatchAssembler(std::move(source), std::move(selection), options.assembly),
+                                             data.num_workers, data.prefetch);
+}
+
+Batch BatchLoader::next() {
+  Batch batch = *prefetcher_->next();
+  if (++handed_out_ % accumulation_ == 0) position_ = batch.after;
+  return batch;
+}
+
+int64_t steps_in_epochs(const SampleSource& source, const config::Data& data, const config::Batch& batch,
+                        int64_t epochs) {
+  if (source.num_samples() == SampleSource::kEndless) {
+    refuse("synthetic data has no end, so the run needs a number of steps: --steps N or train.steps");
+  }
+  require_whole_batch(source, data, batch);
+  return steps_in_epochs(source.num_samples(), batch.train_batch, data.drop_last, epochs);
+}
+
+EvaluationLoader::EvaluationLoader(std::shared_ptr<const SampleSource> source, ArraySelection selection,
+                                   const config::Data& data, const LoaderOptions& options) {
+  require_samples(*source);
+  auto planner = std::make_shared<EvaluationPlanner>(source->num_samples(), options.batch.micro_batch,
+                                                     options.data_parallel, options.rank);
+  num_batches_ = planner->num_batches();
+  prefetcher_ = std::make_unique<Prefetcher>([planner] { return planner->next(); },
+                                             BatchAssembler(std::move(source), std::move(selection), options.assembly),
+                                             data.num_workers, data.prefetch);
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,57 @@
+// The batches of one data rank, assembled ahead: in training without end, in evaluation one pass. One thread.
+#pragma once
+#include <memory>
+#include <optional>
+
+#include "config/job_config.hpp"
+#include "runtime/data/batch_assembly.hpp"
+#include "runtime/data/prefetcher.hpp"
+#include "runtime/data/sample_order.hpp"
+#include "runtime/data/sample_source.hpp"
+
+namespace dslaunch::runtime {
+
+struct LoaderOptions {
+  int rank = 0;           // along the data axis
+  int data_parallel = 1;  // ranks along the data axis
+  config::Batch batch;
+  AssemblyOptions assembly;
+};
+
+class BatchLoader {
+ public:
+  // Throws UserError(65) when there are no samples, or fewer than a global batch with drop_last.
+  BatchLoader(std::shared_ptr<const SampleSource> source, ArraySelection selection, const config::Data& data,
+              const LoaderOptions& options, DataPosition start);
+  // The next micro batch; `accumulation` calls make a step. Throws what went wrong while it was assembled.
+  Batch next();
+  // After the last global batch that was handed out whole: what a checkpoint keeps.
+  DataPosition position() const { return position_; }
+
+ private:
+  const int64_t accumulation_;
+  DataPosition position_;
+  int64_t handed_out_ = 0;
+  std::unique_ptr<Prefetcher> prefetcher_;
+};
+
+// Steps that deal `epochs` epochs of the source. Throws UserError(65) for data without end (synthetic) and as above.
+int64_t steps_in_epochs(const SampleSource& source, const config::Data& data, const config::Batch& batch,
+                        int64_t epochs);
+
+class EvaluationLoader {
+ public:
+  // Throws UserError(65) when there are no samples.
+  EvaluationLoader(std::shared_ptr<const SampleSource> source, ArraySelection selection, const config::Data& data,
+                   const LoaderOptions& options);
+  // Nothing after the last one; every rank gets num_batches() batches. Weigh a batch by its num_samples, which may be
+  // 0.
+  std::optional<Batch> next() { return prefetcher_->next(); }
+  int64_t num_batches() const { return num_batches_; }
+
+ private:
+  int64_t num_batches_ = 0;
+  std::unique_ptr<Prefetcher> prefetcher_;
+};
+
+}  // namespace dslaunch::runtime

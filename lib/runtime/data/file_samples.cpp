@@ -1,0 +1,299 @@
+// Samples out of files: several files of the same arrays one after the other, or one stream of tokens cut into samples.
+#include <glob.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "runtime/data/array_file.hpp"
+#include "runtime/data/array_selection.hpp"
+#include "runtime/data/sample_source.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  return fmt::format("({})", fmt::join(shape, ", "));
+}
+
+std::string array_names(const std::vector<FileArray>& arrays) {
+  std::vector<std::string> names;
+  for (const auto& array : arrays) names.push_back(array.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw UserError(ExitCode::kBadInput, message);
+}
+
+// One array of the data set: its parts in the files, one after the other along the first dim.
+class JoinedArray {
+ public:
+  explicit JoinedArray(const FileArray& first) {
+    info_.name = first.name;
+    info_.dtype = first.dtype;
+    if (first.shape.empty()) {
+      refuse(fmt::format("data file '{}': array '{}' is a single number; its first dim has to count samples",
+                         first.path, first.name));
+    }
+    info_.sample_shape.assign(first.shape.begin() + 1, first.shape.end());
+    add(first);
+  }
+
+  void add(const FileArray& part) {
+    const std::vector<int64_t> rest(part.shape.begin() + (part.shape.empty() ? 0 : 1), part.shape.end());
+    if (part.shape.empty() || rest != info_.sample_shape || part.dtype != info_.dtype) {
+      refuse(
+          fmt::format("array '{}' differs between data files: {} {} in '{}', {} {} in '{}'; all dims but the first "
+                      "and the dtype have to agree",
+                      info_.name, c10::toString(info_.dtype), shape_text(parts_[0].shape), parts_[0].path,
+                      c10::toString(part.dtype), shape_text(part.shape), part.path));
+    }
+    parts_.push_back(part);
+    ends_.push_back(num_samples() + part.shape[0]);
+  }
+
+  const ArrayInfo& info() const { return info_; }
+  int64_t num_samples() const { return ends_.empty() ? 0 : ends_.back(); }
+  const std::string& first_path() const { return parts_[0].path; }
+
+  void read(int64_t sample, void* out) const {
+    const size_t part = part_of(sample);
+    const int64_t bytes = info_.sample_bytes();
+    if (bytes > 0) std::memcpy(out, parts_[part].data + (sample - begin_of(part)) * bytes, static_cast<size_t>(bytes));
+  }
+  std::string describe(int64_t sample) const {
+    const size_t part = part_of(sample);
+    if (parts_.size() == 1) return fmt::format("'{}'", parts_[part].path);
+    return fmt::format("'{}' (row {} of that file)", parts_[part].path, sample - begin_of(part));
+  }
+
+ private:
+  size_t part_of(int64_t sample) const {
+    return static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), sample) - ends_.begin());
+  }
+  int64_t begin_of(size_t part) const { return part == 0 ? 0 : ends_[part - 1]; }
+
+  ArrayInfo info_;
+  std::vector<FileArray> parts_;
+  std::vector<int64_t> ends_;  // of each part, in samples
+};
+
+class ArraySamples : public SampleSource {
+ public:
+  explicit ArraySamples(std::vector<JoinedArray> arrays) : arrays_(std::move(arrays)) {
+    for (const auto& array : arrays_) {
+      infos_.push_back(array.info());
+      if (array.num_samples() != arrays_[0].num_samples()) {
+        refuse(fmt::format("the arrays differ in their number of samples: '{}' has {} ('{}'), '{}' has {} ('{}')",
+                           arrays_[0].info().name, arrays_[0].num_samples(), arrays_[0].first_path(), array.info().name,
+                           array.num_samples(), array.first_path()));
+      }
+    }
+  }
+  const std::vector<ArrayInfo>& arrays() const override { return infos_; }
+  int64_t num_samples() const override { return arrays_[0].num_samples(); }
+  void read(size_t array, int64_t sample, void* out) const override { arrays_[array].read(sample, out); }
+  std::string describe(size_t array, int64_t sample) const override { return arrays_[array].describe(sample); }
+
+ private:
+  std::vector<JoinedArray> arrays_;
+  std::vector<ArrayInfo> infos_;
+};
+
+// Sample i of length L: input_ids = tokens[iL, iL + L), labels = the same one further.
+class TokenSamples : public SampleSource {
+ public:
+  TokenSamples(std::vector<FileArray> parts, int64_t seq_len) : parts_(std::move(parts)), seq_len_(seq_len) {
+    int64_t total = 0;
+    for (const auto& part : parts_) ends_.push_back(total += part.shape[0]);
+    if (total < seq_len + 1) {
+      refuse(fmt::format("data file '{}' holds {} tokens; one sample of seq_len {} takes {}", parts_[0].path, total,
+                         seq_len, seq_len + 1));
+    }
+    num_samples_ = (total - 1) / seq_len;
+    infos_ = {{"input_ids", at::kLong, {seq_len}}, {"labels", at::kLong, {seq_len}}};
+  }
+  const std::vector<ArrayInfo>& arrays() const override { return infos_; }
+  int64_t num_samples() const override { return num_samples_; }
+
+  void read(size_t array, int64_t sample, void* out) const override {
+    int64_t token = sample * seq_len_ + static_cast<int64_t>(array), left = seq_len_;
+    auto* next = static_cast<int64_t*>(out);
+    for (size_t part = part_of(token); left > 0; ++part) {
+      const int64_t begin = part == 0 ? 0 : ends_[part - 1];
+      const int64_t count = std::min(left, ends_[part] - token);
+      widen(parts_[part], token - begin, count, next);
+      next += count;
+      token += count;
+      left -= count;
+    }
+  }
+  std::string describe(size_t array, int64_t sample) const override {
+    const int64_t token = sample * seq_len_ + static_cast<int64_t>(array);
+    const size_t part = part_of(token);
+    return fmt::format("'{}' (from token {})", parts_[part].path, token - (part == 0 ? 0 : ends_[part - 1]));
+  }
+
+ private:
+  size_t part_of(int64_t token) const {
+    return static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), token) - ends_.begin());
+  }
+
+  template <class T>
+  static void widen_as(const uint8_t* from, int64_t count, int64_t* out) {
+    for (int64_t i = 0; i < count; ++i) {
+      T token;  // the file's elements need not be aligned
+      std::memcpy(&token, from + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+      out[i] = static_cast<int64_t>(token);
+    }
+  }
+  static void widen(const FileArray& part, int64_t begin, int64_t count, int64_t* out) {
+    const uint8_t* from = part.data + begin * static_cast<int64_t>(c10::elementSize(part.dtype));
+    switch (part.dtype) {
+      case at::kByte:
+        return widen_as<uint8_t>(from, count, out);
+      case at::kChar:
+        return widen_as<int8_t>(from, count, out);
+      case at::kShort:
+        return widen_as<int16_t>(from, count, out);
+      case at::kUInt16:
+        return widen_as<uint16_t>(from, count, out);
+      case at::kInt:
+        return widen_as<int32_t>(from, count, out);
+      case at::kUInt32:
+        return widen_as<uint32_t>(from, count, out);
+      default:
+        return widen_as<int64_t>(from, count, out);
+    }
+  }
+
+  std::vector<FileArray> parts_;
+  int64_t seq_len_;
+  std::vector<int64_t> ends_;  // of each part, in tokens
+  int64_t num_samples_ = 0;
+  std::vector<ArrayInfo> infos_;
+};
+
+// Globs are expanded in sorted order; a plain path stands for itself. A file of that very name wins over the pattern.
+std::vector<std::string> expand(const std::vector<std::string>& patterns) {
+  std::vector<std::string> paths;
+  for (const auto& pattern : patterns) {
+    struct stat status {};
+    if (pattern.find_first_of("*?[") == std::string::npos || ::stat(pattern.c_str(), &status) == 0) {
+      paths.push_back(pattern);
+      continue;
+    }
+    glob_t found{};
+    const int result = ::glob(pattern.c_str(), 0, nullptr, &found);
+    for (size_t i = 0; result == 0 && i < found.gl_pathc; ++i) paths.emplace_back(found.gl_pathv[i]);
+    ::globfree(&found);
+    if (result != 0) {
+      throw UserError(ExitCode::kNoInput, fmt::format("no data file matches '{}'", pattern));
+    }
+  }
+  return paths;
+}
+
+bool contains(const std::vector<std::string>& list, const std::string& value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+// .npy files are arrays side by side when their names are those that the config or the custom for labels knows; else
+// they are the pieces of one array.
+bool npy_files_are_named(const config::Data& data, const std::vector<std::vector<FileArray>>& files) {
+  return std::any_of(files.begin(), files.end(), [&](const auto& file) {
+    const std::string& name = file[0].name;
+    return contains(data.inputs, name) || contains(data.labels, name) || is_label_name(name);
+  });
+}
+
+std::unique_ptr<SampleSource> join_npy(const config::Data& data, std::vector<std::vector<FileArray>> files) {
+  const bool named = npy_files_are_named(data, files);
+  std::vector<JoinedArray> joined;
+  for (auto& file : files) {
+    if (!named) file[0].name = files[0][0].name;
+    const auto same = std::find_if(joined.begin(), joined.end(),
+                                   [&](const JoinedArray& array) { return array.info().name == file[0].name; });
+    if (same == joined.end()) {
+      joined.emplace_back(file[0]);
+    } else {
+      same->add(file[0]);
+    }
+  }
+  return std::make_unique<ArraySamples>(std::move(joined));
+}
+
+// A file's arrays must agree in their number of samples before the files are joined, or rows would shift silently.
+void require_equal_lengths(const std::vector<FileArray>& arrays) {
+  for (const auto& array : arrays) {
+    if (array.shape.empty() || arrays[0].shape.empty() || array.shape[0] == arrays[0].shape[0]) continue;
+    refuse(fmt::format("data file '{}': the arrays differ in their number of samples: '{}' {}, '{}' {}", array.path,
+                       arrays[0].name, shape_text(arrays[0].shape), array.name, shape_text(array.shape)));
+  }
+}
+
+std::unique_ptr<SampleSource> join_archives(const std::vector<std::vector<FileArray>>& files) {
+  std::vector<JoinedArray> joined;
+  for (const auto& array : files[0]) joined.emplace_back(array);
+  for (const auto& file : files) require_equal_lengths(file);
+  for (size_t i = 1; i < files.size(); ++i) {
+    for (auto& array : joined) {
+      const auto same = std::find_if(files[i].begin(), files[i].end(),
+                                     [&](const FileArray& part) { return part.name == array.info().name; });
+      if (same == files[i].end() || files[i].size() != joined.size()) {
+        refuse(fmt::format("the data files hold different arrays: '{}' has {}; '{}' has {}", files[0][0].path,
+                           array_names(files[0]), files[i][0].path, array_names(files[i])));
+      }
+      array.add(*same);
+    }
+  }
+  return std::make_unique<ArraySamples>(std::move(joined));
+}
+
+std::unique_ptr<SampleSource> open_tokens(const config::Data& data, const std::vector<std::string>& paths) {
+  if (data.seq_len <= 0) {
+    refuse(fmt::format("data file '{}' is a token stream: data.seq_len has to say how long a sample is", paths[0]));
+  }
+  std::vector<FileArray> parts;
+  for (const auto& path : paths) parts.push_back(read_token_stream(path, data.dtype));
+  return std::make_unique<TokenSamples>(std::move(parts), data.seq_len);
+}
+
+std::unique_ptr<SampleSource> open_files(const config::Data& data, const std::vector<std::string>& patterns) {
+  const std::vector<std::string> paths = expand(patterns);
+  DSL_CHECK(!paths.empty(), "no data file is named");
+  const FileFormat format = file_format(paths[0], data.format, data.seq_len > 0);
+  if (format == FileFormat::kTokens) return open_tokens(data, paths);
+  std::vector<std::vector<FileArray>> files;
+  for (const auto& path : paths) {
+    const FileFormat own = file_format(path, data.format, data.seq_len > 0);
+    if ((own == FileFormat::kNpy) != (format == FileFormat::kNpy) || own == FileFormat::kTokens) {
+      refuse(fmt::format("the data files '{}' and '{}' are of different kinds", paths[0], path));
+    }
+    files.push_back(read_arrays(path, own));
+    if (files.back().empty()) refuse(fmt::format("data file '{}' holds no array", path));
+  }
+  return format == FileFormat::kNpy ? join_npy(data, std::move(files)) : join_archives(files);
+}
+
+}  // namespace
+
+int64_t ArrayInfo::sample_numel() const {
+  int64_t numel = 1;
+  for (int64_t size : sample_shape) numel *= size;
+  return numel;
+}
+
+std::unique_ptr<SampleSource> open_train_samples(const config::Data& data) {
+  if (data.synthetic_train) return make_synthetic_samples(data.synthetic, data.seed);
+  return open_files(data, data.train);
+}
+
+std::unique_ptr<SampleSource> open_eval_samples(const config::Data& data) {
+  return open_files(data, data.eval);
+}
+
+}  // namespace dslaunch::runtime

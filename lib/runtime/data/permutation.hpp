@@ -1,0 +1,32 @@
+// A shuffled order without memory: position -> sample, a bijection of [0, size) that depends on seed and epoch only.
+// docs/data.md has the algorithm as a few lines of Python. Pure; any thread.
+#pragma once
+#include <cstdint>
+
+namespace dslaunch::runtime {
+
+// splitmix64's finaliser.
+constexpr uint64_t mix64(uint64_t x) {
+  x += 0x9e3779b97f4a7c15ULL;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+  return x ^ (x >> 31);
+}
+
+// A Feistel network over the next power of four that holds `size`, walked until it lands inside [0, size).
+class Permutation {
+ public:
+  Permutation(int64_t size, uint64_t seed, int64_t epoch);
+  // `position` in [0, size).
+  int64_t operator()(int64_t position) const;
+
+ private:
+  static constexpr int kRounds = 8;
+
+  uint64_t size_;
+  int half_bits_;
+  uint64_t half_mask_;
+  uint64_t keys_[kRounds];
+};
+
+}  // namespace dslaunch::runtime

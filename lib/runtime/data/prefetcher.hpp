@@ -1,0 +1,53 @@
+// Batches assembled ahead by worker threads and handed out in order. next() is for one thread at a time.
+#pragma once
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "runtime/data/batch_assembly.hpp"
+
+namespace dslaunch::runtime {
+
+class Prefetcher {
+ public:
+  // The next micro batch, or nothing at the end; called under a lock, in order.
+  using Plan = std::function<std::optional<MicroBatchPlan>()>;
+
+  // `num_workers` 0: everything happens in next(). At most `depth` batches (at least 1) are kept or in the making.
+  Prefetcher(Plan plan, BatchAssembler assembler, int64_t num_workers, int64_t depth);
+  ~Prefetcher();  // waits for batches in the making
+  Prefetcher(const Prefetcher&) = delete;
+  Prefetcher& operator=(const Prefetcher&) = delete;
+
+  // Nothing at the end. An error of a worker is thrown here, in the place of the batch that it belongs to.
+  std::optional<Batch> next();
+
+ private:
+  struct Slot {
+    bool ready = false;
+    Batch batch;
+    std::exception_ptr error;
+  };
+  void work();
+
+  const BatchAssembler assembler_;
+  const size_t depth_;
+
+  // Guarded by mutex_.
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Plan plan_;
+  std::deque<std::shared_ptr<Slot>> slots_;  // in the order of the plan
+  bool exhausted_ = false;
+  bool stopping_ = false;
+
+  std::vector<std::thread> workers_;  // fixed after construction
+};
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,80 @@
+#include "runtime/data/sample_order.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+
+namespace dslaunch::runtime {
+
+int64_t steps_in_epochs(int64_t num_samples, int64_t train_batch, bool drop_last, int64_t epochs) {
+  if (drop_last) return num_samples / train_batch * epochs;
+  return (num_samples * epochs + train_batch - 1) / train_batch;
+}
+
+DataPosition batch_start(DataPosition position, int64_t num_samples, int64_t train_batch, bool drop_last) {
+  if (drop_last && position.offset + train_batch > num_samples) return {position.epoch + 1, 0};
+  return position;
+}
+
+DataPosition advance(DataPosition start, int64_t num_samples, int64_t count) {
+  const int64_t offset = start.offset + count;
+  return {start.epoch + offset / num_samples, offset % num_samples};
+}
+
+TrainingPlanner::TrainingPlanner(Options options, DataPosition start) : options_(options) {
+  DSL_CHECK(options_.num_samples >= 1 && (!options_.drop_last || options_.num_samples >= options_.shape.train_batch()),
+            "fewer samples than a batch");
+  // A position of another data set (it shrank) may lie past the end.
+  start = advance(start, options_.num_samples, 0);
+  batch_ = batch_start(start, options_.num_samples, options_.shape.train_batch(), options_.drop_last);
+}
+
+int64_t TrainingPlanner::sample_at(DataPosition position) {
+  if (!options_.shuffle) return position.offset;
+  if (epoch_ != position.epoch) {
+    order_.emplace(options_.num_samples, options_.seed, position.epoch);
+    epoch_ = position.epoch;
+  }
+  return (*order_)(position.offset);
+}
+
+MicroBatchPlan TrainingPlanner::next() {
+  const auto& shape = options_.shape;
+  MicroBatchPlan plan;
+  plan.num_samples = shape.micro_batch;
+  plan.first = advance(batch_, options_.num_samples, slice_ * shape.slice() + options_.rank * shape.micro_batch);
+  DataPosition position = plan.first;
+  for (int64_t i = 0; i < shape.micro_batch; ++i) {
+    plan.samples.push_back(sample_at(position));
+    position = advance(position, options_.num_samples, 1);
+  }
+  plan.after = advance(batch_, options_.num_samples, shape.train_batch());
+  if (++slice_ == shape.accumulation) {
+    slice_ = 0;
+    batch_ = batch_start(plan.after, options_.num_samples, shape.train_batch(), options_.drop_last);
+  }
+  return plan;
+}
+
+EvaluationPlanner::EvaluationPlanner(int64_t num_samples, int64_t micro_batch, int num_ranks, int rank)
+    : num_samples_(num_samples), slice_(micro_batch * num_ranks), num_ranks_(num_ranks), rank_(rank) {
+  DSL_CHECK(num_samples >= 1, "nothing to evaluate");
+}
+
+std::optional<MicroBatchPlan> EvaluationPlanner::next() {
+  if (dealt_ == num_samples_) return std::nullopt;
+  const int64_t count = std::min(slice_, num_samples_ - dealt_);
+  // The first count % num_ranks ranks take one more.
+  const int64_t share = count / num_ranks_, extra = count % num_ranks_;
+  const int64_t begin = dealt_ + rank_ * share + std::min<int64_t>(rank_, extra);
+  MicroBatchPlan plan;
+  plan.num_samples = share + (rank_ < extra ? 1 : 0);
+  for (int64_t i = 0; i < plan.num_samples; ++i) plan.samples.push_back(begin + i);
+  if (plan.samples.empty()) plan.samples.push_back(num_samples_ - 1);
+  dealt_ += count;
+  plan.first = {0, plan.samples.front()};
+  plan.after = {0, dealt_};
+  return plan;
+}
+
+}  // namespace dslaunch::runtime

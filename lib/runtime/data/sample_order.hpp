@@ -1,0 +1,81 @@
+// Which sample goes to which rank in which micro batch: pure arithmetic, without regard to the world size
+// (docs/data.md). The planners are owned by one thread, or called under one lock.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "runtime/data/permutation.hpp"
+#include "runtime/state/data_position.hpp"
+
+namespace dslaunch::runtime {
+
+// How a global batch is cut: micro_batch samples x num_ranks x accumulation.
+struct BatchShape {
+  int64_t micro_batch = 1;
+  int64_t accumulation = 1;
+  int num_ranks = 1;  // along the data axis
+
+  int64_t slice() const { return micro_batch * num_ranks; }
+  int64_t train_batch() const { return slice() * accumulation; }
+};
+
+// One rank's share of one slice.
+struct MicroBatchPlan {
+  std::vector<int64_t> samples;  // indices into the data set
+  int64_t num_samples = 0;       // those that count; less than samples.size() only for a filler (evaluation)
+  DataPosition first;            // of the rank's first sample in the order of dealing
+  DataPosition after;            // where the run stands when this global batch is done
+};
+
+// Steps that deal all samples of `epochs` epochs: whole batches only with drop_last, else the last one reaches into the
+// next epoch.
+int64_t steps_in_epochs(int64_t num_samples, int64_t train_batch, bool drop_last, int64_t epochs);
+
+// Where the next global batch starts: at `position`, or with the next epoch when drop_last drops what is left of this
+// one.
+DataPosition batch_start(DataPosition position, int64_t num_samples, int64_t train_batch, bool drop_last);
+// `count` samples further, through the ends of epochs. The end of an epoch is the next one's start.
+DataPosition advance(DataPosition start, int64_t num_samples, int64_t count);
+
+// The endless sequence of a rank's micro batches in training.
+class TrainingPlanner {
+ public:
+  struct Options {
+    int64_t num_samples = 0;
+    BatchShape shape;
+    int rank = 0;
+    bool shuffle = true;
+    uint64_t seed = 0;
+    bool drop_last = true;
+  };
+  // Needs num_samples >= 1, and with drop_last at least one whole batch.
+  TrainingPlanner(Options options, DataPosition start);
+  MicroBatchPlan next();
+
+ private:
+  int64_t sample_at(DataPosition position);
+
+  const Options options_;
+  DataPosition batch_;  // start of the current global batch
+  int64_t slice_ = 0;   // of the current global batch
+  int64_t epoch_ = -1;  // that order_ belongs to
+  std::optional<Permutation> order_;
+};
+
+// One pass over all samples in their own order, the same number of micro batches on every rank. A short last slice is
+// dealt evenly; a rank that gets nothing repeats the last sample as a filler with num_samples 0, so that every rank can
+// take part in the collectives of a forward pass.
+class EvaluationPlanner {
+ public:
+  EvaluationPlanner(int64_t num_samples, int64_t micro_batch, int num_ranks, int rank);
+  std::optional<MicroBatchPlan> next();
+  int64_t num_batches() const { return (num_samples_ + slice_ - 1) / slice_; }
+
+ private:
+  const int64_t num_samples_, slice_;
+  const int num_ranks_, rank_;
+  int64_t dealt_ = 0;
+};
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,47 @@
+// Samples by index: named arrays with the sample as their first dim. Implementations are immutable after opening, so
+// any thread may read.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config/job_config.hpp"
+
+namespace dslaunch::runtime {
+
+struct ArrayInfo {
+  std::string name;
+  at::ScalarType dtype = at::kFloat;
+  std::vector<int64_t> sample_shape;  // without the first dim
+
+  int64_t sample_numel() const;
+  int64_t sample_bytes() const { return sample_numel() * static_cast<int64_t>(c10::elementSize(dtype)); }
+};
+
+class SampleSource {
+ public:
+  virtual ~SampleSource() = default;
+  virtual const std::vector<ArrayInfo>& arrays() const = 0;
+  virtual int64_t num_samples() const = 0;
+  // Copies one sample of arrays()[array] to `out`, sample_bytes() long.
+  virtual void read(size_t array, int64_t sample, void* out) const = 0;
+  // For messages: "'b.npy'", or "synthetic data".
+  virtual std::string describe(size_t array, int64_t sample) const = 0;
+
+  // Synthetic data never ends; its num_samples() is this.
+  static constexpr int64_t kEndless = int64_t{1} << 40;
+};
+
+// Opens what data.train (or data.eval) names: paths and globs, in any of the formats. Nothing but headers is read.
+// Throws UserError: 66 for a file that is missing or unreadable and a glob without match, 65 for what does not fit.
+std::unique_ptr<SampleSource> open_train_samples(const config::Data& data);
+std::unique_ptr<SampleSource> open_eval_samples(const config::Data& data);
+
+// Numbers made up on the fly: a function of (seed, array, sample, element) alone.
+std::unique_ptr<SampleSource> make_synthetic_samples(const std::vector<config::ArraySpec>& arrays, uint64_t seed);
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,152 @@
+// Numbers made up on the fly, the same for every world size: a function of (seed, array, sample, element).
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/nearest_name.hpp"
+#include "runtime/data/permutation.hpp"
+#include "runtime/data/sample_source.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw UserError(ExitCode::kBadInput, message);
+}
+
+at::ScalarType dtype_named(const config::ArraySpec& array) {
+  static constexpr std::pair<const char*, at::ScalarType> kKnown[] = {
+      {"float32", at::kFloat}, {"float64", at::kDouble}, {"uint8", at::kByte}, {"int8", at::kChar},
+      {"int16", at::kShort},   {"int32", at::kInt},      {"int64", at::kLong}, {"bool", at::kBool}};
+  std::vector<std::string> names;
+  for (const auto& [name, dtype] : kKnown) {
+    if (array.dtype == name) return dtype;
+    names.emplace_back(name);
+  }
+  refuse(fmt::format("data.synthetic.{}: unknown dtype '{}'{}; use one of {}", array.name, array.dtype,
+                     did_you_mean(array.dtype, names), fmt::join(names, ", ")));
+}
+
+struct MadeArray {
+  uint64_t key = 0;
+  at::ScalarType dtype = at::kFloat;
+  double low = 0, high = 1;
+  int64_t numel = 1;
+};
+
+class SyntheticSamples : public SampleSource {
+ public:
+  SyntheticSamples(const std::vector<config::ArraySpec>& arrays, uint64_t seed) {
+    if (arrays.empty()) {
+      refuse(
+          "\"train\": \"synthetic\" needs data.synthetic with the arrays to make, for example "
+          R"({"input_ids": {"shape": [128], "dtype": "int64", "low": 0, "high": 256}, "labels": {"like": "input_ids"}})");
+    }
+    for (const auto& array : arrays) {
+      const config::ArraySpec& origin = original(arrays, array);
+      ArrayInfo info{array.name, dtype_named(origin), origin.shape};
+      if (std::any_of(info.sample_shape.begin(), info.sample_shape.end(), [](int64_t size) { return size < 0; })) {
+        refuse(fmt::format("data.synthetic.{}: a size in shape is negative", array.name));
+      }
+      require_range(origin, info.dtype);
+      made_.push_back({key_of(origin.name, seed), info.dtype, origin.low, origin.high, info.sample_numel()});
+      infos_.push_back(std::move(info));
+    }
+  }
+  const std::vector<ArrayInfo>& arrays() const override { return infos_; }
+  int64_t num_samples() const override { return kEndless; }
+  std::string describe(size_t, int64_t) const override { return "synthetic data"; }
+
+  void read(size_t index, int64_t sample, void* out) const override {
+    const MadeArray& array = made_[index];
+    switch (array.dtype) {
+      case at::kFloat:
+        return fill<float>(array, sample, out);
+      case at::kDouble:
+        return fill<double>(array, sample, out);
+      case at::kByte:
+        return fill<uint8_t>(array, sample, out);
+      case at::kChar:
+        return fill<int8_t>(array, sample, out);
+      case at::kShort:
+        return fill<int16_t>(array, sample, out);
+      case at::kInt:
+        return fill<int32_t>(array, sample, out);
+      case at::kBool:
+        return fill<uint8_t>(array, sample, out);
+      default:
+        return fill<int64_t>(array, sample, out);
+    }
+  }
+
+ private:
+  // "like" may name an array that is itself like another; more steps than arrays means a circle.
+  static const config::ArraySpec& original(const std::vector<config::ArraySpec>& arrays,
+                                           const config::ArraySpec& array) {
+    const config::ArraySpec* at = &array;
+    for (size_t steps = 0; !at->like.empty(); ++steps) {
+      const auto next =
+          std::find_if(arrays.begin(), arrays.end(), [&](const auto& other) { return other.name == at->like; });
+      if (next == arrays.end() || steps > arrays.size()) {
+        refuse(fmt::format("data.synthetic.{}: \"like\" names '{}', which is {}", array.name, at->like,
+                           next == arrays.end() ? "no array of data.synthetic" : "like itself"));
+      }
+      at = &*next;
+    }
+    return *at;
+  }
+
+  static void require_range(const config::ArraySpec& array, at::ScalarType dtype) {
+    double lowest = -9007199254740992.0, end = 9007199254740992.0;  // what a number in a config holds exactly
+    if (c10::isFloatingType(dtype)) {
+      if (std::isfinite(array.low) && std::isfinite(array.high) && array.low <= array.high) return;
+    } else {
+      const int bits = static_cast<int>(8 * c10::elementSize(dtype));
+      if (dtype == at::kBool) {
+        lowest = 0, end = 2;
+      } else if (dtype == at::kByte) {
+        lowest = 0, end = 256;
+      } else if (bits < 64) {
+        lowest = -std::ldexp(1.0, bits - 1), end = std::ldexp(1.0, bits - 1);
+      }
+      const bool whole = std::floor(array.low) == array.low && std::floor(array.high) == array.high;
+      if (whole && array.low >= lowest && array.high <= end && array.low < array.high) return;
+    }
+    refuse(fmt::format("data.synthetic.{}: no {} x has {} <= x < {}", array.name, array.dtype, array.low, array.high));
+  }
+
+  static uint64_t key_of(const std::string& name, uint64_t seed) {
+    uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a
+    for (unsigned char c : name) hash = (hash ^ c) * 0x100000001b3ULL;
+    return mix64(mix64(seed) ^ hash);
+  }
+
+  template <class T>
+  static void fill(const MadeArray& array, int64_t sample, void* out) {
+    const uint64_t key = mix64(array.key ^ static_cast<uint64_t>(sample));
+    auto* values = static_cast<T*>(out);
+    for (int64_t i = 0; i < array.numel; ++i) {
+      const uint64_t bits = mix64(key + static_cast<uint64_t>(i));
+      if constexpr (std::is_floating_point_v<T>) {
+        values[i] = static_cast<T>(array.low + (array.high - array.low) * (static_cast<double>(bits >> 11) * 0x1p-53));
+      } else {
+        const auto span = static_cast<uint64_t>(array.high - array.low);
+        const auto step = static_cast<uint64_t>((static_cast<unsigned __int128>(bits) * span) >> 64);
+        values[i] = static_cast<T>(static_cast<int64_t>(array.low) + static_cast<int64_t>(step));
+      }
+    }
+  }
+
+  std::vector<MadeArray> made_;
+  std::vector<ArrayInfo> infos_;
+};
+
+}  // namespace
+
+std::unique_ptr<SampleSource> make_synthetic_samples(const std::vector<config::ArraySpec>& arrays, uint64_t seed) {
+  return std::make_unique<SyntheticSamples>(arrays, seed);
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,25 @@
+// The members of a zip archive in memory, as numpy.savez writes them: stored ones are seen in place, deflated ones are
+// unpacked. Pure; any thread.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace dslaunch::runtime {
+
+struct ZipMember {
+  std::string name;
+  bool deflated = false;
+  uint32_t crc = 0;
+  uint64_t size = 0;               // unpacked
+  std::span<const uint8_t> bytes;  // as they stand in the archive
+};
+
+// In the order of the archive's directory. Throws UserError(65); `subject` starts every message.
+std::vector<ZipMember> read_zip_directory(std::span<const uint8_t> archive, const std::string& subject);
+
+// The bytes of a deflated member, checked against its CRC. Throws UserError(65).
+std::vector<uint8_t> inflate_member(const ZipMember& member, const std::string& subject);
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,19 @@
+// A model with the weights of a checkpoint, ready to be called; for inference, without an engine. One thread.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "runtime/model/model_source.hpp"
+
+namespace dslaunch::runtime {
+
+class CheckpointModel {
+ public:
+  virtual ~CheckpointModel() = default;
+  virtual ModelSource& model() = 0;
+};
+
+// `path`: a checkpoint, or a folder of them (then the newest). On the host, in the model's own dtypes.
+std::unique_ptr<CheckpointModel> load_checkpoint_model(const std::string& path);
+
+}  // namespace dslaunch::runtime

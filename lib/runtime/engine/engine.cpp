@@ -1,0 +1,238 @@
+#include "runtime/engine/engine.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "runtime/optim/gradient_norm.hpp"
+#include "runtime/optim/learning_rate.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+at::ScalarType to_torch(config::ScalarType type) {
+  switch (type) {
+    case config::ScalarType::kFp32:
+      return at::kFloat;
+    case config::ScalarType::kBf16:
+      return at::kBFloat16;
+    case config::ScalarType::kFp16:
+      return at::kHalf;
+  }
+  return at::kFloat;
+}
+
+std::vector<at::ScalarType> compute_dtypes(const ParameterTable& table, const EngineOptions& options) {
+  std::vector<at::ScalarType> out;
+  for (const auto& parameter : table.parameters) {
+    if (parameter.trainable && parameter.dtype == at::kDouble) {
+      throw UserError(
+          ExitCode::kBadInput,
+          fmt::format("parameter '{}' is float64; master weights are float32, so export the model with .float()",
+                      parameter.name));
+    }
+    out.push_back(options.keep_model_dtypes ? parameter.dtype : options.compute_dtype);
+  }
+  return out;
+}
+
+ShardingOptions sharding_options(const ParameterTable& table, const config::JobConfig& config,
+                                 const EngineOptions& options) {
+  ShardingOptions out;
+  out.stage = config.zero.stage;
+  out.device = options.device;
+  out.compute_dtypes = compute_dtypes(table, options);
+  const int64_t reduce = config.zero.reduce_bucket_size.value_or(500'000'000);
+  out.max_group_numel = std::max<int64_t>(1, std::min(reduce, config.zero.allgather_bucket_size));
+  if (config.grad_accum_dtype) out.accumulation_dtype = to_torch(*config.grad_accum_dtype);
+  if (config.communication_data_type) out.communication_dtype = to_torch(*config.communication_data_type);
+  out.use_reduce_scatter = config.zero.reduce_scatter;
+  out.use_all_gather = config.zero.allgather_partitions;
+  out.overlap_communication = config.zero.overlap_comm;
+  return out;
+}
+
+// What the summed gradients are divided by before they are summed: all of it, a given part of it, or nothing.
+double predivide_of(const config::JobConfig& config, int data_ranks) {
+  return config.prescale_gradients ? data_ranks : config.gradient_predivide_factor;
+}
+
+comm::Buffer fp32_buffer(const at::Tensor& tensor) {
+  return {tensor.data_ptr(), static_cast<size_t>(tensor.numel()), comm::DType::kFloat32};
+}
+
+}  // namespace
+
+Engine::Engine(ModelSource& model, const config::JobConfig& config, EngineOptions options,
+               comm::Communicator& data_group, const FlatParameters::ReadElements& read)
+    : model_(model),
+      config_(config),
+      options_(options),
+      data_group_(data_group),
+      loss_(make_loss(config.loss, options.device)),
+      optimizer_(optim::make_flat_optimizer(config.optimizer)),
+      times_(config.wall_clock_breakdown, options.device),
+      clock_(options.device) {
+  auto sharding = sharding_options(model.table(), config, options);
+  sharding.predivide = predivide_of(config, data_group.size());
+  parameters_ = std::make_unique<FlatParameters>(model.table(), std::move(sharding), data_group);
+  parameters_->load(read);
+  model_.set_unit_parameters(parameters_.get());
+  model_.train(true);
+  for (auto& shard : parameters_->shards()) {
+    optim::ShardTensors tensors{shard.master, shard.gradient, shard.low_precision, {}};
+    for (size_t i = 0; i < optimizer_->moment_names().size(); ++i)
+      tensors.moments.push_back(at::zeros_like(shard.master));
+    shard_tensors_.push_back(std::move(tensors));
+  }
+}
+
+std::optional<StepResult> Engine::train_step(const std::function<MicroBatch()>& next, bool stop_requested) {
+  times_.begin_step();
+  parameters_->begin_step();
+  loss_sum_ = at::Tensor();
+  int64_t num_tokens = 0;
+  for (int64_t micro = 0; micro < config_.batch.accumulation; ++micro) {
+    const MicroBatch batch = next();
+    num_tokens += batch.num_tokens;
+    forward_backward(batch, micro + 1 == config_.batch.accumulation);
+  }
+  parameters_->reduce_gradients();
+  times_.end(StepPhase::kReduce);
+  combine_statistics(stop_requested);
+  const double lr = optim::learning_rate(config_.scheduler, config_.optimizer.lr, options_.total_steps, steps_done_);
+  update_shards(lr);
+  times_.end(StepPhase::kUpdate);
+  parameters_->gather_parameters();
+  times_.end(StepPhase::kGather);
+  steps_done_ += 1;
+  return hand_over({steps_done_, 0, lr, 0, false, num_tokens, 0});
+}
+
+void Engine::forward_backward(const MicroBatch& batch, bool is_last) {
+  parameters_->begin_micro_step(is_last);
+  at::Tensor loss = loss_of(batch);
+  times_.end(StepPhase::kForward);
+  if (!loss.requires_grad()) {
+    throw UserError(
+        ExitCode::kBadInput,
+        "the loss does not depend on any trainable parameter (is it detached, or are all parameters frozen?)");
+  }
+  const auto accumulation = static_cast<double>(config_.batch.accumulation);
+  (accumulation == 1 ? loss : loss / accumulation).backward();
+  times_.end(StepPhase::kBackward);
+  at::Tensor value = loss.detach().to(at::kFloat);
+  loss_sum_ = loss_sum_.defined() ? loss_sum_ + value : value;
+}
+
+at::Tensor Engine::loss_of(const MicroBatch& batch) {
+  std::vector<at::Tensor> arguments = batch.inputs;
+  if (!loss_->takes_labels()) arguments.insert(arguments.end(), batch.labels.begin(), batch.labels.end());
+  return (*loss_)(model_.forward(arguments), batch.labels);
+}
+
+// One small all-reduce a step carries the loss, the squared norm of the shards and the wish to stop; from it come the
+// global norm and the factor that turns summed gradients into clipped means, all without waiting for the device.
+void Engine::combine_statistics(bool stop_requested) {
+  const bool counts_here = parameters_->num_shards() > 1 || data_group_.rank() == 0;  // replicated shards count once
+  std::vector<at::Tensor> gradients;
+  for (const auto& tensors : shard_tensors_) gradients.push_back(tensors.gradient);
+  const auto scalar = loss_sum_.options();
+  const at::Tensor squares = counts_here ? optim::sum_of_squares(gradients).to(at::kFloat) : at::zeros({}, scalar);
+  const double micro_steps = static_cast<double>(config_.batch.accumulation) * data_group_.size();
+  statistics_ = at::stack({loss_sum_ / micro_steps, squares, at::full({}, stop_requested ? 1.0 : 0.0, scalar)});
+  if (data_group_.size() > 1) data_group_.all_reduce(fp32_buffer(statistics_), comm::ReduceOp::kSum);
+  const auto clipped = optim::clip_by_norm(statistics_.select(0, 1).to(at::kDouble), config_.gradient_clipping,
+                                           1.0 / parameters_->gradient_divisor());
+  statistics_.select(0, 1).copy_(clipped.norm);
+  gradient_factor_ = clipped.factor;
+}
+
+void Engine::update_shards(double lr) {
+  for (auto& tensors : shard_tensors_) optimizer_->step(tensors, {lr, steps_done_ + 1, gradient_factor_});
+}
+
+std::optional<StepResult> Engine::hand_over(StepResult result) {
+  if (options_.device.is_cpu()) return read_statistics({result, statistics_, clock_.mark()});
+  auto previous = finish();
+  // Pinned memory and a copy on the stream: by the next step it has long arrived.
+  at::Tensor host = at::empty({3}, at::TensorOptions().dtype(at::kFloat).pinned_memory(true));
+  host.copy_(statistics_, /*non_blocking=*/true);
+  in_flight_.emplace(InFlight{result, host, clock_.mark()});
+  return previous;
+}
+
+std::optional<StepResult> Engine::finish() {
+  if (!in_flight_) return std::nullopt;
+  data_group_.wait_for_completion();
+  StepResult result = read_statistics(std::move(*in_flight_));
+  in_flight_.reset();
+  return result;
+}
+
+StepResult Engine::read_statistics(InFlight in_flight) {
+  StepResult result = in_flight.result;
+  result.step_ms = clock_.milliseconds_until(std::move(in_flight.arrived));
+  const float* values = in_flight.statistics.const_data_ptr<float>();
+  result.loss = values[0];
+  result.grad_norm = values[1];
+  result.stop_requested = values[2] > 0;
+  return result;
+}
+
+double Engine::evaluate(const std::function<std::optional<std::pair<MicroBatch, int64_t>>()>& next) {
+  at::NoGradGuard no_grad;
+  model_.train(false);
+  at::Tensor sums = at::zeros({2}, at::TensorOptions().device(options_.device).dtype(at::kFloat));
+  while (auto batch = next()) {
+    const auto samples = static_cast<double>(batch->second);
+    sums.select(0, 0).add_(loss_of(batch->first).to(at::kFloat) * samples);
+    sums.select(0, 1).add_(samples);
+  }
+  model_.train(true);
+  if (data_group_.size() > 1) data_group_.all_reduce(fp32_buffer(sums), comm::ReduceOp::kSum);
+  data_group_.wait_for_completion();
+  at::Tensor host = sums.cpu();
+  return host[0].item<double>() / std::max(1.0, host[1].item<double>());
+}
+
+std::vector<OwnedState> Engine::owned_state() {
+  std::vector<OwnedState> out;
+  const bool owns = parameters_->num_shards() > 1 || data_group_.rank() == 0;
+  if (!owns) return out;
+  for (size_t i = 0; i < shard_tensors_.size(); ++i) {
+    const auto& shard = parameters_->shards()[i];
+    const auto& tensors = shard_tensors_[i];
+    for (const auto& piece : pieces_in(parameters_->groups()[shard.group], shard.range)) {
+      const auto& name = model_.table().parameters[piece.parameter].name;
+      out.push_back({name, "master", piece.begin, tensors.master.narrow(0, piece.offset, piece.count)});
+      for (size_t m = 0; m < tensors.moments.size(); ++m) {
+        out.push_back({name, optimizer_->moment_names()[m], piece.begin,
+                       tensors.moments[m].narrow(0, piece.offset, piece.count)});
+      }
+    }
+  }
+  return out;
+}
+
+void Engine::restore(int64_t steps_done, const ReadState& read) {
+  steps_done_ = steps_done;
+  const auto& table = model_.table();
+  parameters_->load_masters([&](int parameter, int64_t begin, at::Tensor out) {
+    read(table.parameters[parameter].name, "master", begin, std::move(out));
+  });
+  for (size_t i = 0; i < shard_tensors_.size(); ++i) {
+    const auto& shard = parameters_->shards()[i];
+    for (const auto& piece : pieces_in(parameters_->groups()[shard.group], shard.range)) {
+      for (size_t m = 0; m < shard_tensors_[i].moments.size(); ++m) {
+        at::Tensor values = at::empty({piece.count}, at::kFloat);
+        read(table.parameters[piece.parameter].name, optimizer_->moment_names()[m], piece.begin, values);
+        shard_tensors_[i].moments[m].narrow(0, piece.offset, piece.count).copy_(values);
+      }
+    }
+  }
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,112 @@
+// One training step, put together from the techniques: forward, backward, reduce, clip, update, gather. Reads as a
+// table of contents in engine.cpp (train_step). One thread.
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "config/job_config.hpp"
+#include "runtime/engine/loss.hpp"
+#include "runtime/engine/step_clock.hpp"
+#include "runtime/engine/step_times.hpp"
+#include "runtime/model/model_source.hpp"
+#include "runtime/optim/flat_optimizer.hpp"
+#include "runtime/sharding/flat_parameters.hpp"
+
+namespace dslaunch::runtime {
+
+// One micro batch on the engine's device.
+struct MicroBatch {
+  std::vector<at::Tensor> inputs;
+  std::vector<at::Tensor> labels;
+  int64_t num_tokens = 0;
+};
+
+struct StepResult {
+  int64_t step = 0;             // 1-based
+  double loss = 0;              // mean of the micro batches' means over all data ranks
+  double lr = 0;                // the rate that this step used
+  double grad_norm = 0;         // global, before clipping
+  bool stop_requested = false;  // by any rank: all ranks see it at the same step
+  int64_t num_tokens = 0;       // of this rank's micro batches
+  double step_ms = 0;           // from the end of the step before (or start, or restart_clock()) to the end of this one
+};
+
+struct EngineOptions {
+  at::Device device = at::kCPU;
+  at::ScalarType compute_dtype = at::kFloat;  // of floating parameters under bf16; see keep_model_dtypes
+  bool keep_model_dtypes = true;              // fp32 runs leave half-precision parameters of the model as they are
+  int64_t total_steps = 0;                    // of the whole run, for schedules that ask
+};
+
+// A part of a parameter's state that this rank owns: what a checkpoint stores. `values`: 1-D, on the engine's device.
+struct OwnedState {
+  std::string parameter;
+  std::string state;  // "master" or a moment of the optimizer
+  int64_t begin = 0;  // first element within the parameter
+  at::Tensor values;
+};
+
+class Engine {
+ public:
+  // `model` and `data_group` must outlive the engine. `read`: initial elements of a parameter (fills empty models too).
+  Engine(ModelSource& model, const config::JobConfig& config, EngineOptions options, comm::Communicator& data_group,
+         const FlatParameters::ReadElements& read);
+
+  // One optimizer step over `accumulation` micro batches from `next`. On a device the returned result is that of the
+  // step before (empty at the first call): metrics are read one step late so that the host never waits for the device.
+  std::optional<StepResult> train_step(const std::function<MicroBatch()>& next, bool stop_requested);
+  // The result still in flight, if any.
+  std::optional<StepResult> finish();
+  // Mean loss over the given micro batches of all ranks, weighted by samples; no gradients, evaluation mode.
+  double evaluate(const std::function<std::optional<std::pair<MicroBatch, int64_t>>()>& next);
+
+  int64_t steps_done() const { return steps_done_; }
+  // What this rank owns; views, valid until the next step. With replicated state (stage 0) only rank 0 owns it.
+  std::vector<OwnedState> owned_state();
+  // Restores parameters, moments and counters. `read` fills elements of (parameter, state).
+  using ReadState =
+      std::function<void(const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out)>;
+  void restore(int64_t steps_done, const ReadState& read);
+  // What happened since the last step (an evaluation, a save) does not count into the next one's time.
+  void restart_clock() { clock_.restart(); }
+  // Of the last step; empty unless the config asks for them.
+  std::string time_line() const { return times_.line(); }
+
+ private:
+  struct InFlight {
+    StepResult result;
+    at::Tensor statistics;  // fp32 [loss, grad norm, stop], on the host once `arrived`
+    StepClock::Mark arrived;
+  };
+
+  void forward_backward(const MicroBatch& batch, bool is_last);
+  at::Tensor loss_of(const MicroBatch& batch);
+  void combine_statistics(bool stop_requested);
+  void update_shards(double lr);
+  std::optional<StepResult> hand_over(StepResult result);
+  StepResult read_statistics(InFlight in_flight);
+
+  // fixed after construction
+  ModelSource& model_;
+  const config::JobConfig& config_;
+  EngineOptions options_;
+  comm::Communicator& data_group_;
+  std::unique_ptr<Loss> loss_;
+  std::unique_ptr<optim::FlatOptimizer> optimizer_;
+  std::unique_ptr<FlatParameters> parameters_;
+  // the engine's thread
+  StepTimes times_;
+  StepClock clock_;
+  std::vector<optim::ShardTensors> shard_tensors_;
+  int64_t steps_done_ = 0;
+  at::Tensor loss_sum_;         // of this step's micro batches, fp32 scalar on the device
+  at::Tensor statistics_;       // fp32 [loss, grad norm, stop] on the device
+  at::Tensor gradient_factor_;  // fp32 scalar on the device
+  std::optional<InFlight> in_flight_;
+};
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,93 @@
+#include "runtime/engine/loss.hpp"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "runtime/model/model_file.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+std::string shape_of(const at::Tensor& tensor) {
+  return fmt::format("{}[{}]", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
+}
+
+at::Tensor require_scalar(const at::Tensor& loss, const std::string& whose) {
+  if (loss.numel() == 1 && loss.is_floating_point()) return loss.reshape({});
+  throw UserError(
+      ExitCode::kBadInput,
+      fmt::format("{} gave {} where a scalar loss is needed. Return the mean loss from forward, or name one in "
+                  "the config: \"loss\": \"cross_entropy\" | \"mse\" | \"path/to/loss.pt\"",
+                  whose, shape_of(loss)));
+}
+
+class ModelsOwnLoss : public Loss {
+ public:
+  bool takes_labels() const override { return false; }
+  at::Tensor operator()(const ForwardResult& result, const std::vector<at::Tensor>&) override {
+    return require_scalar(result.first, "forward");
+  }
+};
+
+// A loss of outputs and labels; wraps what the operator says into a message with both shapes.
+class LabelledLoss : public Loss {
+ public:
+  using Function = std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>;
+  LabelledLoss(std::string name, Function function) : name_(std::move(name)), function_(std::move(function)) {}
+
+  bool takes_labels() const override { return true; }
+  at::Tensor operator()(const ForwardResult& result, const std::vector<at::Tensor>& labels) override {
+    if (labels.size() != 1) {
+      throw UserError(ExitCode::kBadInput,
+                      fmt::format("loss '{}' takes one array of labels, but the data names {}; set "
+                                  "\"data\": {{\"labels\": [NAME]}}",
+                                  name_, labels.size()));
+    }
+    try {
+      return require_scalar(function_(result.first, labels[0]), "loss '" + name_ + "'");
+    } catch (const c10::Error& error) {
+      const std::string what = error.what_without_backtrace();
+      throw UserError(ExitCode::kBadInput,
+                      fmt::format("loss '{}' of outputs {} and labels {} failed: {}", name_, shape_of(result.first),
+                                  shape_of(labels[0]), what.substr(0, what.find('\n'))));
+    }
+  }
+
+ private:
+  std::string name_;
+  Function function_;
+};
+
+// Classes stand in dim 1, as PyTorch defines it; where that does not fit and there is one label for each row of all
+// dims before the last, as language models have it, they stand in the last. Computed in fp32.
+at::Tensor cross_entropy(const at::Tensor& outputs, const at::Tensor& labels) {
+  const bool classes_second =
+      outputs.dim() < 3 || labels.dim() < 1 || outputs.sizes().slice(2) == labels.sizes().slice(1);
+  const bool classes_last = outputs.dim() > 1 && outputs.sizes().slice(0, outputs.dim() - 1) == labels.sizes();
+  if (classes_second || !classes_last) return at::cross_entropy_loss(outputs.to(at::kFloat), labels);
+  return at::cross_entropy_loss(outputs.reshape({-1, outputs.size(-1)}).to(at::kFloat), labels.reshape({-1}));
+}
+
+at::Tensor mean_squared_error(const at::Tensor& outputs, const at::Tensor& labels) {
+  if (outputs.sizes() != labels.sizes()) {  // broadcasting here is nearly always a mistake
+    TORCH_CHECK(false, "the shapes differ");
+  }
+  return at::mse_loss(outputs.to(at::kFloat), labels.to(at::kFloat));
+}
+
+}  // namespace
+
+std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device) {
+  if (name.empty()) return std::make_unique<ModelsOwnLoss>();
+  if (name == "cross_entropy") return std::make_unique<LabelledLoss>(name, cross_entropy);
+  if (name == "mse") return std::make_unique<LabelledLoss>(name, mean_squared_error);
+  auto module = std::make_shared<torch::jit::Module>(load_mapped_module(name));
+  module->to(device);
+  return std::make_unique<LabelledLoss>(name, [module](const at::Tensor& outputs, const at::Tensor& labels) {
+    return module->forward({outputs, labels}).toTensor();
+  });
+}
+
+}  // namespace dslaunch::runtime

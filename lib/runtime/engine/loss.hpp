@@ -1,0 +1,25 @@
+// From what forward returned and the labels to a scalar loss: the model's own, a named function, or a TorchScript file.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/model/model_source.hpp"
+
+namespace dslaunch::runtime {
+
+class Loss {
+ public:
+  virtual ~Loss() = default;
+  // True: forward gets the inputs only, and the labels come here. False: forward gets both and returns the loss.
+  virtual bool takes_labels() const = 0;
+  // A 0-dim floating tensor. Throws UserError(65) naming the shapes when outputs and labels do not fit.
+  virtual at::Tensor operator()(const ForwardResult& result, const std::vector<at::Tensor>& labels) = 0;
+};
+
+// `name`: "" (forward returns the loss), "cross_entropy", "mse" or the path of a TorchScript file called as
+// loss(outputs, labels).
+std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device);
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,15 @@
+// The random numbers of this rank (dropout and the like): seeded at start, carried in checkpoints.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace dslaunch::runtime {
+
+// Different on every rank, the same in every run: ranks draw independent numbers.
+void seed_random_state(uint64_t seed, int rank, at::Device device);
+// One 1-D uint8 tensor on the host: the state of the host's generator, then of the device's.
+at::Tensor save_random_state(at::Device device);
+void restore_random_state(const at::Tensor& state, at::Device device);
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,181 @@
+#include "runtime/engine/trainer.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/log.hpp"
+#include "runtime/engine/checkpointing.hpp"
+#include "runtime/engine/engine.hpp"
+#include "runtime/engine/initial_values.hpp"
+#include "runtime/engine/random_state.hpp"
+#include "runtime/engine/run_log.hpp"
+#include "runtime/engine/training_data.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+// One training run; its members are built in the order in which they stand.
+class Training {
+ public:
+  Training(const TrainRequest& request, comm::Communicator& world, rendezvous::Store& store)
+      : request_(request),
+        config_(request.config),
+        world_(world),
+        device_(request.device),
+        model_(load_script_model(request.model_path, config_.units)),
+        precision_(choose_precision(config_.precision, device_)) {
+    require_trainable(*model_, request.model_path);
+    log::debug("model read: {} parameters in {} units", model_->table().num_elements(), model_->table().units.size());
+    seed_random_state(config_.train.seed, world.rank(), device_);
+    at::globalContext().setDeterministicAlgorithms(config_.deterministic, /*warn_only=*/false);
+    place_model();
+    data_ = open_training_data(*model_, config_, world.rank(), world.size(), compute_dtype(), !device_.is_cpu());
+    require_evaluation_data();
+    total_steps_ = count_steps();
+    log::debug("data open");
+    solve_auto_bucket(*model_, config_);
+    engine_ = std::make_unique<Engine>(*model_, config_, engine_options(), world_,
+                                       initial_values(*model_, config_.init, request.model_path));
+    log::debug("engine ready");
+    checkpoints_ = std::make_unique<Checkpointing>(
+        CheckpointingOptions{request.run_dir, config_.checkpoint, request.model_path, request.resolved_config}, *model_,
+        *engine_, world_, store, device_);
+    position_ = checkpoints_->resume(request.resume);
+    log_ = std::make_unique<RunLog>(
+        RunLogOptions{request.run_dir, request.resolved_config, world.rank(), world.size(), request.quiet, total_steps_,
+                      config_.steps_per_print, config_.train.eval_interval, engine_->steps_done(),
+                      config_.batch.train_batch},
+        device_);
+  }
+
+  TrainOutcome run() {
+    if (config_.dump_state && world_.rank() == 0) log::info("{}", request_.resolved_config);
+    if (request_.eval_only) {
+      log_->report_evaluation(engine_->steps_done(), evaluate());
+      return TrainOutcome::kFinished;
+    }
+    if (engine_->steps_done() >= total_steps_) {
+      log::info("nothing to do: the run has done {} of {} steps", engine_->steps_done(), total_steps_);
+      return TrainOutcome::kFinished;
+    }
+    BatchLoader loader(data_.train, data_.train_arrays, config_.data, data_.loader, position_);
+    bool stopped = false;
+    while (engine_->steps_done() < total_steps_ && !stopped) stopped = train_one_step(loader);
+    if (auto last = engine_->finish()) stopped |= take(*last);
+    const bool save = stopped ? config_.checkpoint.on_interrupt : config_.checkpoint.at_end;
+    if (save) checkpoints_->save(position_, /*wait=*/true);
+    checkpoints_->finish();
+    log_->finish(stopped, checkpoints_->last_saved());
+    return stopped ? TrainOutcome::kStopped : TrainOutcome::kFinished;
+  }
+
+ private:
+  // True when all ranks agreed to stop after this step.
+  bool train_one_step(BatchLoader& loader) {
+    auto result = engine_->train_step([&] { return to_device(loader.next()); }, request_.stop_requested());
+    position_ = loader.position();
+    log::debug("step {} issued", engine_->steps_done());
+    bool stop = result && take(*result);
+    if (stop) return true;
+    if (is_due(config_.train.eval_interval)) {
+      if (auto waiting = engine_->finish()) stop = take(*waiting);
+      log_->report_evaluation(engine_->steps_done(), evaluate());
+      engine_->restart_clock();
+    }
+    if (is_due(config_.checkpoint.interval) && engine_->steps_done() < total_steps_) {
+      if (auto waiting = engine_->finish()) stop = take(*waiting);
+      checkpoints_->save(position_, /*wait=*/!config_.checkpoint.async);
+      engine_->restart_clock();
+    }
+    return stop;
+  }
+
+  // Logs a step; ends the run when its loss is not finite.
+  bool take(const StepResult& result) {
+    log_->report_step(result, engine_->time_line());
+    if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
+      throw UserError(ExitCode::kCannotContinue,
+                      fmt::format("{} is not finite at step {} (loss {}, gradient norm {}). Lower the learning rate, "
+                                  "clip gradients, or look at the samples of this step",
+                                  std::isfinite(result.loss) ? "the gradient" : "the loss", result.step, result.loss,
+                                  result.grad_norm));
+    }
+    return result.stop_requested;
+  }
+
+  bool is_due(int64_t interval) const { return interval > 0 && engine_->steps_done() % interval == 0; }
+
+  MicroBatch to_device(Batch batch) const {
+    MicroBatch out{std::move(batch.inputs), std::move(batch.labels), batch.num_tokens};
+    if (device_.is_cpu()) return out;
+    for (auto* tensors : {&out.inputs, &out.labels}) {
+      for (auto& tensor : *tensors) tensor = tensor.to(device_, /*non_blocking=*/true);
+    }
+    return out;
+  }
+
+  // Without evaluation data of its own, --eval_only looks at the training data.
+  double evaluate() {
+    const bool own = data_.eval != nullptr;
+    EvaluationLoader loader(own ? data_.eval : data_.train, own ? data_.eval_arrays : data_.train_arrays, config_.data,
+                            own ? data_.eval_loader : data_.loader);
+    return engine_->evaluate([&]() -> std::optional<std::pair<MicroBatch, int64_t>> {
+      auto batch = loader.next();
+      if (!batch) return std::nullopt;
+      const int64_t samples = batch->num_samples;
+      return std::make_pair(to_device(std::move(*batch)), samples);
+    });
+  }
+
+  void require_evaluation_data() const {
+    const bool finite_train = data_.train && !config_.data.synthetic_train;
+    if (data_.eval || (request_.eval_only && finite_train)) return;
+    if (!request_.eval_only && config_.train.eval_interval == 0) return;
+    throw UserError(ExitCode::kBadInput,
+                    "evaluation needs data that ends: set \"data\": {\"eval\": PATH} in the config");
+  }
+
+  void place_model() {
+    model_->place(device_, precision_.keep_model_dtypes ? std::nullopt : std::optional(precision_.compute_dtype));
+    fill_empty_frozen(*model_, config_.init, request_.model_path, device_, compute_dtype());
+  }
+
+  // Steps and epochs both given: whichever ends first.
+  int64_t count_steps() const {
+    const auto& train = config_.train;
+    if (!data_.train || (train.steps && !train.epochs)) return train.steps.value_or(0);
+    const int64_t in_epochs = steps_in_epochs(*data_.train, config_.data, config_.batch, train.epochs.value_or(1));
+    return std::min(train.steps.value_or(in_epochs), in_epochs);
+  }
+
+  at::ScalarType compute_dtype() const { return precision_.compute_dtype; }
+  EngineOptions engine_options() const {
+    return {device_, precision_.compute_dtype, precision_.keep_model_dtypes, total_steps_};
+  }
+
+  const TrainRequest& request_;
+  config::JobConfig config_;
+  comm::Communicator& world_;
+  at::Device device_;
+  std::unique_ptr<ModelSource> model_;
+  PrecisionChoice precision_;
+  TrainingData data_;
+  int64_t total_steps_ = 0;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Checkpointing> checkpoints_;
+  DataPosition position_;
+  std::unique_ptr<RunLog> log_;
+};
+
+}  // namespace
+
+TrainOutcome train(const TrainRequest& request, comm::Communicator& world, rendezvous::Store& store) {
+  return Training(request, world, store).run();
+}
+
+}  // namespace dslaunch::runtime

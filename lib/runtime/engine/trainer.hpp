@@ -1,0 +1,29 @@
+// A training run from model file to last checkpoint, on one rank. One thread.
+#pragma once
+#include <functional>
+#include <string>
+
+#include "comm/communicator.hpp"
+#include "config/job_config.hpp"
+#include "rendezvous/store.hpp"
+
+namespace dslaunch::runtime {
+
+struct TrainRequest {
+  std::string model_path;
+  std::string run_dir;
+  config::JobConfig config;
+  std::string resolved_config;  // JSON, stored beside the run and in checkpoints
+  std::string device = "cpu";   // torch's name: "cpu", "cuda:0"
+  std::string resume;           // "", "auto" or a checkpoint's path
+  bool eval_only = false;
+  bool quiet = false;  // no progress lines
+  std::function<bool()> stop_requested = [] { return false; };
+};
+
+enum class TrainOutcome { kFinished, kStopped };
+
+// Collective over `world` (all of its ranks call it). Throws typed errors.
+TrainOutcome train(const TrainRequest& request, comm::Communicator& world, rendezvous::Store& store);
+
+}  // namespace dslaunch::runtime

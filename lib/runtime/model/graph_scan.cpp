@@ -1,0 +1,249 @@
+#include "runtime/model/graph_scan.hpp"
+
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/passes/inliner.h>
+
+#include <functional>
+#include <set>
+#include <string_view>
+
+namespace dslaunch::runtime {
+namespace {
+
+using torch::jit::Block;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+using Environment = std::unordered_map<const Value*, c10::intrusive_ptr<c10::ivalue::Object>>;
+
+void bind_attribute(const Node* node, Environment& env) {
+  auto owner = env.find(node->input(0));
+  if (owner == env.end()) return;
+  const auto value = owner->second->getAttr(node->s(c10::attr::name));
+  if (value.isObject()) env[node->output()] = value.toObject();
+}
+
+// Follows module values through the graphs of all methods that forward reaches.
+class UnitUseScan {
+ public:
+  explicit UnitUseScan(const std::unordered_map<ObjectKey, ObjectKey>& unit_of) : unit_of_(unit_of) {}
+
+  UnitUse run(const torch::jit::Module& model) {
+    visit_method(model._ivalue(), "forward", nullptr);
+    return std::move(use_);
+  }
+
+ private:
+  void visit_method(const c10::intrusive_ptr<c10::ivalue::Object>& object, const std::string& name, ObjectKey unit) {
+    if (!visited_.insert({object.get(), name, unit}).second) return;
+    auto* method = object->type()->findMethod(name);
+    if (!method || !method->isGraphFunction()) return;
+    method->ensure_defined();
+    auto graph = torch::jit::toGraphFunction(*method).graph();
+    Environment env{{graph->inputs()[0], object}};
+    visit_block(graph->block(), env, unit);
+  }
+
+  void visit_block(const Block* block, Environment& env, ObjectKey unit) {
+    for (const Node* node : block->nodes()) {
+      if (node->kind() == c10::prim::GetAttr) {
+        note_read(node, env, unit);
+        bind_attribute(node, env);
+      } else if (node->kind() == c10::prim::CallMethod) {
+        visit_call(node, env, unit);
+      }
+      for (const Block* inner : node->blocks()) visit_block(inner, env, unit);
+    }
+  }
+
+  void note_read(const Node* node, const Environment& env, ObjectKey unit) {
+    auto owner = env.find(node->input(0));
+    if (owner == env.end()) return;
+    const size_t slot = owner->second->type()->getAttributeSlot(node->s(c10::attr::name));
+    auto home = unit_of_.find(owner->second.get());
+    const bool outside = home != unit_of_.end() && home->second != unit;
+    if (outside && owner->second->getSlot(slot).isTensor()) use_.read_outside.emplace_back(owner->second.get(), slot);
+  }
+
+  void visit_call(const Node* node, const Environment& env, ObjectKey unit) {
+    auto callee = env.find(node->input(0));
+    if (callee == env.end()) {
+      use_.understood = false;
+      return;
+    }
+    const std::string& name = node->s(c10::attr::name);
+    ObjectKey inner = unit;
+    auto home = unit_of_.find(callee->second.get());
+    if (unit == nullptr && name == "forward" && home != unit_of_.end() && home->second == callee->second.get()) {
+      inner = callee->second.get();
+      if (called_.insert(inner).second) use_.call_order.push_back(inner);
+    }
+    visit_method(callee->second, name, inner);
+  }
+
+  const std::unordered_map<ObjectKey, ObjectKey>& unit_of_;
+  std::set<std::tuple<ObjectKey, std::string, ObjectKey>> visited_;
+  std::unordered_set<ObjectKey> called_;
+  UnitUse use_;
+};
+
+// Traces values backwards through operators that keep an index (or the class dim of logits) what it is.
+class IndexUseScan {
+ public:
+  explicit IndexUseScan(const torch::jit::Module& model)
+      : graph_(model.get_method("forward").graph()->copy()), self_(model._ivalue()) {
+    // With the optimising executor off one pass inlines one level of calls.
+    for (int level = 0; level < kMaxDepth && has_calls(graph_->block()); ++level) torch::jit::Inline(*graph_);
+    env_[graph_->inputs()[0]] = self_;
+  }
+
+  IndexUse run() {
+    bind(graph_->block());
+    visit(graph_->block());
+    if (!graph_->outputs().empty()) use_.num_output_classes = classes_of(first_output(), 0);
+    return std::move(use_);
+  }
+
+ private:
+  static constexpr int kMaxDepth = 64;  // of calls, and of operators between a value and its origin
+
+  static bool has_calls(const Block* block) {
+    for (const Node* node : block->nodes()) {
+      if (node->kind() == c10::prim::CallMethod || node->kind() == c10::prim::CallFunction) return true;
+      for (const Block* inner : node->blocks()) {
+        if (has_calls(inner)) return true;
+      }
+    }
+    return false;
+  }
+
+  void bind(const Block* block) {
+    for (const Node* node : block->nodes()) {
+      if (node->kind() == c10::prim::GetAttr) bind_attribute(node, env_);
+      for (const Block* inner : node->blocks()) bind(inner);
+    }
+  }
+
+  const Value* first_output() const {
+    const Value* value = graph_->outputs()[0];
+    const Node* node = value->node();
+    return node->kind() == c10::prim::TupleConstruct && !node->inputs().empty() ? node->input(0) : value;
+  }
+
+  void visit(const Block* block) {
+    for (const Node* node : block->nodes()) {
+      const std::string_view kind = node->kind().toQualString();
+      if (kind == "aten::embedding") {
+        auto table = parameter(node->input(0));
+        add_limit(node->input(1), table ? std::optional(table->size(0)) : std::nullopt, false);
+      } else if (kind == "aten::cross_entropy_loss" || kind == "aten::nll_loss" || kind == "aten::nll_loss_nd") {
+        add_limit(node->input(1), classes_of(node->input(0), 0), true);
+      }
+      for (const Block* inner : node->blocks()) visit(inner);
+    }
+  }
+
+  void add_limit(const Value* index, std::optional<int64_t> bound, bool is_label) {
+    auto input = graph_input(index, 0);
+    if (input && bound) use_.limits.push_back({*input, *bound, is_label});
+  }
+
+  static bool keeps_indices(std::string_view kind) {
+    static const std::unordered_set<std::string_view> kKeeping{
+        "aten::view",    "aten::reshape", "aten::to",        "aten::contiguous", "aten::long",
+        "aten::flatten", "aten::squeeze", "aten::unsqueeze", "aten::slice",      "aten::transpose",
+        "aten::clone",   "aten::detach",  "aten::select"};
+    return kKeeping.count(kind) > 0;
+  }
+  static bool keeps_classes(std::string_view kind) {
+    static const std::unordered_set<std::string_view> kKeeping{"aten::view",       "aten::reshape", "aten::to",
+                                                               "aten::contiguous", "aten::float",   "aten::log_softmax",
+                                                               "aten::slice",      "aten::clone"};
+    return kKeeping.count(kind) > 0;
+  }
+
+  std::optional<size_t> graph_input(const Value* value, int depth) const {
+    for (size_t i = 1; i < graph_->inputs().size(); ++i) {
+      if (graph_->inputs()[i] == value) return i - 1;
+    }
+    const Node* node = value->node();
+    if (depth > kMaxDepth) return std::nullopt;
+    if (node->kind() == c10::prim::If) {  // F.embedding has branches that hand its indices on
+      for (const Block* branch : node->blocks()) {
+        if (auto input = graph_input(branch->outputs()[value->offset()], depth + 1)) return input;
+      }
+      return std::nullopt;
+    }
+    if (node->inputs().empty() || !keeps_indices(node->kind().toQualString())) return std::nullopt;
+    return graph_input(node->input(0), depth + 1);
+  }
+
+  std::optional<at::Tensor> parameter(const Value* value) const {
+    const Node* node = value->node();
+    if (node->kind() != c10::prim::GetAttr) return std::nullopt;
+    auto owner = env_.find(node->input(0));
+    if (owner == env_.end()) return std::nullopt;
+    const auto held = owner->second->getAttr(node->s(c10::attr::name));
+    return held.isTensor() ? std::optional(held.toTensor()) : std::nullopt;
+  }
+
+  // Class count of logits: rows of the weight of the linear layer that made them.
+  std::optional<int64_t> classes_of(const Value* value, int depth) const {
+    const Node* node = value->node();
+    const std::string_view kind = node->kind().toQualString();
+    if (depth > kMaxDepth || node->inputs().empty()) return std::nullopt;
+    if (kind == "aten::linear") {
+      auto weight = parameter(node->input(1));
+      return weight && weight->dim() == 2 ? std::optional(weight->size(0)) : std::nullopt;
+    }
+    if (kind == "prim::If") {
+      for (const Block* branch : node->blocks()) {
+        if (auto classes = classes_of(branch->outputs()[value->offset()], depth + 1)) return classes;
+      }
+      return std::nullopt;
+    }
+    return keeps_classes(kind) ? classes_of(node->input(0), depth + 1) : std::nullopt;
+  }
+
+  std::shared_ptr<Graph> graph_;
+  c10::intrusive_ptr<c10::ivalue::Object> self_;
+  Environment env_;
+  IndexUse use_;
+};
+
+void rewrite_block(Block* block, at::Device device) {
+  for (Node* node : block->nodes()) {
+    if (node->kind() == c10::prim::Constant && node->hasAttribute(c10::attr::value)) {
+      if (node->output()->type()->kind() == c10::TypeKind::DeviceObjType) node->s_(c10::attr::value, device.str());
+      if (node->kindOf(c10::attr::value) == torch::jit::AttributeKind::t) {
+        node->t_(c10::attr::value, node->t(c10::attr::value).to(device));
+      }
+    }
+    for (Block* inner : node->blocks()) rewrite_block(inner, device);
+  }
+}
+
+}  // namespace
+
+UnitUse scan_unit_use(const torch::jit::Module& model, const std::unordered_map<ObjectKey, ObjectKey>& unit_of) {
+  return UnitUseScan(unit_of).run(model);
+}
+
+IndexUse scan_index_use(const torch::jit::Module& model) {
+  return IndexUseScan(model).run();
+}
+
+void rewrite_device_constants(const torch::jit::Module& model, at::Device device) {
+  std::unordered_set<const c10::ClassType*> seen;
+  for (const auto& module : model.modules()) {
+    if (!seen.insert(module.type().get()).second) continue;
+    for (auto* method : module.type()->methods()) {
+      if (!method->isGraphFunction()) continue;
+      method->ensure_defined();
+      rewrite_block(torch::jit::toGraphFunction(*method).graph()->block(), device);
+    }
+  }
+}
+
+}  // namespace dslaunch::runtime

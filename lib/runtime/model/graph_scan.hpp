@@ -1,0 +1,42 @@
+// What the model's graphs say before they run: which units are called and in which order, which parameters of a unit
+// are read from outside it (those belong to the root), which integer inputs index a table of known size. Pure.
+#pragma once
+#include <torch/csrc/jit/api/module.h>
+
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "runtime/model/model_source.hpp"
+
+namespace dslaunch::runtime {
+
+using ObjectKey = const c10::ivalue::Object*;
+
+// A slot of a module that holds a parameter.
+struct ParameterPlace {
+  c10::intrusive_ptr<c10::ivalue::Object> object;
+  size_t slot = 0;
+};
+
+struct UnitUse {
+  std::vector<ObjectKey> call_order;  // units whose forward is called, by first call
+  // Slots inside a unit that code outside it reads, as (object, slot).
+  std::vector<std::pair<ObjectKey, size_t>> read_outside;
+  bool understood = true;  // false: a call through an interface; no module may be taken for a unit
+};
+
+// `unit_of`: every object inside a candidate (itself included) -> the candidate.
+UnitUse scan_unit_use(const torch::jit::Module& model, const std::unordered_map<ObjectKey, ObjectKey>& unit_of);
+
+struct IndexUse {
+  std::vector<IndexLimit> limits;
+  std::optional<int64_t> num_output_classes;  // last dim of forward's first output where a linear layer makes it
+};
+IndexUse scan_index_use(const torch::jit::Module& model);
+
+// Devices that a trace has baked into its graphs become `device`; so do constant tensors.
+void rewrite_device_constants(const torch::jit::Module& model, at::Device device);
+
+}  // namespace dslaunch::runtime

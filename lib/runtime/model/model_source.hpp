@@ -1,0 +1,66 @@
+// A model as the runtime sees it: parameters, units, buffers and one call. TorchScript is one source; its types stay in
+// this room so that another can stand beside it. One thread uses a model at a time.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/state/parameter_table.hpp"
+#include "runtime/state/unit_parameters.hpp"
+
+namespace dslaunch::runtime {
+
+// What forward returned: a tensor, or the tensors of a tuple or dict.
+struct ForwardResult {
+  at::Tensor first;                // the tensor itself, a tuple's first element, a dict's "loss" (else its first entry)
+  std::vector<at::Tensor> others;  // the rest in order
+};
+
+// An integer input that must stay below a bound: an id of an embedding, a class label.
+struct IndexLimit {
+  size_t input = 0;       // index among forward's arguments (without self)
+  int64_t bound = 0;      // 0 <= id < bound
+  bool is_label = false;  // a label may also be the loss's ignore_index (-100)
+};
+
+// What forward takes, without self.
+struct InputSignature {
+  std::vector<std::string> names;
+  size_t num_required = 0;  // those without a default value
+};
+
+class ModelSource {
+ public:
+  virtual ~ModelSource() = default;
+  virtual const ParameterTable& table() const = 0;
+  virtual const InputSignature& inputs() const = 0;
+  virtual std::vector<IndexLimit> index_limits() const = 0;
+  // Number of classes of forward's first output, where a loss outside the model meets labels; empty: not known.
+  virtual std::optional<int64_t> num_output_classes() const = 0;
+
+  // The value in the file, on the host, not to be written; for an empty parameter a tensor with all strides 0.
+  virtual at::Tensor initial_value(int parameter) const = 0;
+  virtual bool is_empty(int parameter) const = 0;
+  virtual std::vector<std::pair<std::string, at::Tensor>> buffers() const = 0;
+
+  // Moves buffers, frozen parameters and constants to the device; floating point ones become `float_dtype` if given.
+  virtual void place(at::Device device, std::optional<at::ScalarType> float_dtype) = 0;
+  virtual void set_frozen_value(int parameter, const at::Tensor& value) = 0;
+  // Who gives out parameters and takes gradients; must outlive all calls.
+  virtual void set_unit_parameters(UnitParameters* parameters) = 0;
+  virtual void train(bool training) = 0;
+  // Runs forward; throws UserError(65) with the shapes when the model refuses its inputs.
+  virtual ForwardResult forward(const std::vector<at::Tensor>& inputs) = 0;
+};
+
+// `unit_names`: class names or module paths; empty: repeated blocks and large leaf modules.
+std::unique_ptr<ModelSource> load_script_model(const std::string& path, const std::vector<std::string>& unit_names);
+
+// The model's code and buffers with all parameters emptied, a few kB: what a checkpoint keeps of the model file.
+void write_model_skeleton(const std::string& model_path, const std::string& out_path);
+
+}  // namespace dslaunch::runtime

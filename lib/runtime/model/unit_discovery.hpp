@@ -1,0 +1,23 @@
+// Which modules are units: repeated blocks (children of one container with the same class, mangling stripped) and large
+// leaf modules outside them; the outermost wins. Pure on the module tree.
+#pragma once
+#include <torch/csrc/jit/api/module.h>
+
+#include <string>
+#include <vector>
+
+namespace dslaunch::runtime {
+
+struct UnitCandidate {
+  std::string path;
+  torch::jit::Module module;
+};
+
+// `names`: class names or module paths that are units instead of the automatic choice; an unknown one is a
+// UserError(65).
+std::vector<UnitCandidate> find_unit_candidates(const torch::jit::Module& model, const std::vector<std::string>& names);
+
+// "Block" for "__torch__.model.___torch_mangle_3.Block".
+std::string class_name(const torch::jit::Module& module);
+
+}  // namespace dslaunch::runtime

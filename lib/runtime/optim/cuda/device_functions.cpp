@@ -1,0 +1,141 @@
+// The CUDA module's table for lib/runtime/optim: takes tensors apart into pointers and sizes, launches the kernels on
+// the current stream of the tensors' device. Part of the module, never of dsworker itself.
+#include "runtime/optim/device_functions.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "base/error.hpp"
+#include "comm/nccl/device_errors.hpp"
+#include "kernels/accumulate.h"
+#include "kernels/adamw.h"
+#include "kernels/clip_factor.h"
+#include "kernels/sgd.h"
+#include "kernels/sum_of_squares.h"
+
+namespace dslaunch::runtime::optim {
+namespace {
+
+cudaStream_t stream_of(const at::Tensor& tensor) {
+  return c10::cuda::getCurrentCUDAStream(tensor.device().index()).stream();
+}
+
+void check_launch(cudaError_t result, const char* kernel, const at::Tensor& tensor) {
+  if (result == cudaSuccess) return;
+  comm::check_cuda(result, std::string("launch the kernel ") + kernel + " on " + tensor.device().str() + " over " +
+                               std::to_string(tensor.numel()) + " elements");
+}
+
+kernels::ElementType element_type(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return kernels::ElementType::kFloat32;
+    case at::kBFloat16:
+      return kernels::ElementType::kBFloat16;
+    case at::kHalf:
+      return kernels::ElementType::kFloat16;
+    default:
+      throw InternalError(__FILE__, __LINE__, "element_type", std::string("no kernel for ") + at::toString(type));
+  }
+}
+
+const float* factor_data(const at::Tensor& factor) {
+  return factor.defined() ? factor.const_data_ptr<float>() : nullptr;
+}
+
+// Both kinds of arguments name these alike.
+template <class Arguments>
+void set_common(Arguments& arguments, const ShardTensors& shard, const at::Tensor& factor) {
+  arguments.master = shard.master.mutable_data_ptr<float>();
+  arguments.gradient = shard.gradient.const_data_ptr<float>();
+  if (shard.low_precision.defined()) {
+    arguments.low_precision = shard.low_precision.mutable_data_ptr();
+    arguments.low_precision_type = element_type(shard.low_precision.scalar_type());
+  }
+  arguments.count = static_cast<size_t>(shard.master.numel());
+  arguments.gradient_factor = factor_data(factor);
+}
+
+void adam(const ShardTensors& shard, const AdamCoefficients& c, const at::Tensor& factor) {
+  const c10::cuda::CUDAGuard guard(shard.master.device());
+  kernels::AdamArguments arguments;
+  set_common(arguments, shard, factor);
+  arguments.exp_avg = shard.moments[0].mutable_data_ptr<float>();
+  arguments.exp_avg_sq = shard.moments[1].mutable_data_ptr<float>();
+  arguments.one_minus_beta1 = c.one_minus_beta1;
+  arguments.beta2 = c.beta2;
+  arguments.one_minus_beta2 = c.one_minus_beta2;
+  arguments.eps = c.eps;
+  arguments.step_size = c.step_size;
+  arguments.inverse_root_correction = c.inverse_root_correction;
+  arguments.coupled_decay = c.coupled_decay;
+  arguments.decoupled_decay = c.decoupled_decay;
+  check_launch(kernels::launch_adamw(arguments, stream_of(shard.master)), "adamw", shard.master);
+}
+
+void sgd(const ShardTensors& shard, const SgdCoefficients& c, const at::Tensor& factor) {
+  const c10::cuda::CUDAGuard guard(shard.master.device());
+  kernels::SgdArguments arguments;
+  set_common(arguments, shard, factor);
+  if (c.has_momentum) arguments.momentum = shard.moments[0].mutable_data_ptr<float>();
+  arguments.lr = c.lr;
+  arguments.coupled_decay = c.coupled_decay;
+  arguments.keep = c.keep;
+  arguments.share = c.share;
+  arguments.gradient_weight = c.gradient_weight;
+  arguments.momentum_weight = c.momentum_weight;
+  check_launch(kernels::launch_sgd(arguments, stream_of(shard.master)), "sgd", shard.master);
+}
+
+at::Tensor sum_of_squares(at::TensorList values) {
+  const c10::cuda::CUDAGuard guard(values[0].device());
+  const auto doubles = at::TensorOptions().dtype(at::kDouble).device(values[0].device());
+  size_t num_partials = 0;
+  for (const at::Tensor& tensor : values) {
+    num_partials += kernels::num_square_partials(static_cast<size_t>(tensor.numel()));
+  }
+  at::Tensor partials = at::empty({static_cast<int64_t>(num_partials)}, doubles);
+  double* next = partials.mutable_data_ptr<double>();
+  for (const at::Tensor& tensor : values) {
+    const auto count = static_cast<size_t>(tensor.numel());
+    check_launch(kernels::launch_square_partials(tensor.const_data_ptr<float>(), count, next, stream_of(tensor)),
+                 "square_partials", tensor);
+    next += kernels::num_square_partials(count);
+  }
+  at::Tensor sum = at::empty({}, doubles);
+  check_launch(kernels::launch_sum_partials(partials.const_data_ptr<double>(), num_partials,
+                                            sum.mutable_data_ptr<double>(), stream_of(sum)),
+               "sum_partials", partials);
+  return sum;
+}
+
+ClippedNorm clip(const at::Tensor& sum_of_squares, double max_norm, double gradient_scale) {
+  const c10::cuda::CUDAGuard guard(sum_of_squares.device());
+  const auto options = sum_of_squares.options();
+  ClippedNorm clipped{.norm = at::empty({}, options), .factor = at::empty({}, options.dtype(at::kFloat))};
+  check_launch(kernels::launch_clip_factor(sum_of_squares.const_data_ptr<double>(), max_norm, gradient_scale,
+                                           clipped.norm.mutable_data_ptr<double>(),
+                                           clipped.factor.mutable_data_ptr<float>(), stream_of(sum_of_squares)),
+               "clip_factor", sum_of_squares);
+  return clipped;
+}
+
+void accumulate(const at::Tensor& sum, const at::Tensor& gradient) {
+  const c10::cuda::CUDAGuard guard(sum.device());
+  check_launch(kernels::launch_accumulate(sum.mutable_data_ptr<float>(), gradient.const_data_ptr(),
+                                          element_type(gradient.scalar_type()), 1.0F, static_cast<size_t>(sum.numel()),
+                                          stream_of(sum)),
+               "accumulate", sum);
+}
+
+constexpr DeviceFunctions kFunctions{
+    .adam = adam, .sgd = sgd, .sum_of_squares = sum_of_squares, .clip = clip, .accumulate = accumulate};
+
+}  // namespace
+}  // namespace dslaunch::runtime::optim
+
+extern "C" __attribute__((visibility("default"))) const dslaunch::runtime::optim::DeviceFunctions*
+dslaunch_cuda_optim_functions() {
+  return &dslaunch::runtime::optim::kFunctions;
+}

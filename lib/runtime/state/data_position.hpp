@@ -1,0 +1,15 @@
+// Where a run stands in its data, in samples: independent of world size and batch size, and therefore what a checkpoint
+// keeps.
+#pragma once
+#include <cstdint>
+
+namespace dslaunch::runtime {
+
+struct DataPosition {
+  int64_t epoch = 0;   // counts from 0
+  int64_t offset = 0;  // samples of this epoch that have been dealt already
+
+  bool operator==(const DataPosition&) const = default;
+};
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,67 @@
+#include "runtime/state/mapped_file.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cstring>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/unique_fd.hpp"
+
+namespace dslaunch::runtime {
+
+std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path, const std::string& what) {
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat status {};
+  if (!fd.valid() || ::fstat(fd.get(), &status) != 0) {
+    throw UserError(ExitCode::kNoInput, fmt::format("cannot read {} '{}': {}", what, path, describe_errno(errno)));
+  }
+  if (!S_ISREG(status.st_mode)) {
+    throw UserError(
+        ExitCode::kNoInput,
+        fmt::format("{} '{}' is a {}, not a file{}", what, path, S_ISDIR(status.st_mode) ? "folder" : "device or pipe",
+                    S_ISDIR(status.st_mode) ? "; name the files in it, or a glob" : ""));
+  }
+  std::shared_ptr<MappedFile> file(new MappedFile);
+  file->path_ = path;
+  file->size_ = static_cast<size_t>(status.st_size);
+  if (file->size_ == 0) return file;
+  void* data = ::mmap(nullptr, file->size_, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+  if (data == MAP_FAILED) {
+    const int error = errno;
+    file->size_ = 0;
+    throw UserError(ExitCode::kNoInput, fmt::format("cannot map {} '{}': {}", what, path, describe_errno(error)));
+  }
+  file->data_ = static_cast<const uint8_t*>(data);
+  return file;
+}
+
+MappedFile::~MappedFile() {
+  if (data_) ::munmap(const_cast<uint8_t*>(data_), size_);
+}
+
+void MappedFile::advise_sequential() const {
+  if (data_) ::madvise(const_cast<uint8_t*>(data_), size_, MADV_SEQUENTIAL);
+}
+
+at::Tensor tensor_over(const std::shared_ptr<const MappedFile>& file, size_t offset, at::ScalarType dtype,
+                       const std::vector<int64_t>& shape) {
+  const uint8_t* bytes = file->data() + offset;
+  const auto options = at::TensorOptions().dtype(dtype);
+  int64_t numel = 1;
+  for (int64_t size : shape) numel *= size;
+  const size_t item_bytes = c10::elementSize(dtype);
+  if (numel > 0 && reinterpret_cast<uintptr_t>(bytes) % item_bytes == 0) {
+    return at::from_blob(
+        const_cast<uint8_t*>(bytes), shape, [file](void*) {}, options);
+  }
+  at::Tensor copy = at::empty(shape, options);
+  if (numel > 0) std::memcpy(copy.mutable_data_ptr(), bytes, static_cast<size_t>(numel) * item_bytes);
+  return copy;
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,43 @@
+// A file mapped read-only: nothing is read before it is touched, and all processes of a host share one page-cache copy.
+// Immutable after open(), so any thread may read. The file must not be shortened while it is mapped (the kernel answers
+// that with SIGBUS).
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace dslaunch::runtime {
+
+class MappedFile {
+ public:
+  // `what` names the file's part in messages: "data file", "checkpoint file". Throws UserError(66) when the file is
+  // missing, unreadable or no regular file. An empty file maps to size 0.
+  static std::shared_ptr<const MappedFile> open(const std::string& path, const std::string& what);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  const uint8_t* data() const { return data_; }
+  size_t size() const { return size_; }
+  const std::string& path() const { return path_; }
+  // The whole file will be read once from front to back: read ahead.
+  void advise_sequential() const;
+
+ private:
+  MappedFile() = default;
+
+  std::string path_;
+  const uint8_t* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// A tensor over bytes of the mapping, which it keeps alive; to be read only. Where the bytes are not aligned for the
+// dtype the tensor is a copy. The caller has checked that offset and size lie inside the file.
+at::Tensor tensor_over(const std::shared_ptr<const MappedFile>& file, size_t offset, at::ScalarType dtype,
+                       const std::vector<int64_t>& shape);
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,50 @@
+#include "runtime/state/output_file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+
+namespace dslaunch::runtime {
+
+OutputFile::OutputFile(const std::string& path)
+    : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+  if (!fd_.valid()) {
+    const bool full = errno == ENOSPC || errno == EDQUOT;
+    throw SystemError("create", "'" + path + "'", errno, full ? ExitCode::kIoError : ExitCode::kCannotCreate);
+  }
+}
+
+void OutputFile::write(const void* data, size_t size) {
+  const char* next = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t written = ::write(fd_.get(), next, std::min<size_t>(size, 1 << 30));
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      throw SystemError("write", "'" + path_ + "'");
+    }
+    next += written;
+    size -= static_cast<size_t>(written);
+  }
+}
+
+void OutputFile::finish(bool sync) {
+  if (sync && ::fsync(fd_.get()) != 0) throw SystemError("fsync", "'" + path_ + "'");
+  if (::close(fd_.release()) != 0 && errno != EINTR) throw SystemError("close", "'" + path_ + "'");
+}
+
+void sync_file(const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid() || ::fsync(fd.get()) != 0) throw SystemError("fsync", "'" + path + "'");
+}
+
+void sync_folder(const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.valid()) throw SystemError("open folder", "'" + path + "'");
+  // Some network file systems cannot sync folders and say EINVAL; there is nothing more to be had from them.
+  if (::fsync(fd.get()) != 0 && errno != EINVAL) throw SystemError("fsync", "'" + path + "'");
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,31 @@
+// A new file written front to back. One thread. Nothing is buffered here: callers hand over large pieces.
+#pragma once
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "base/unique_fd.hpp"
+
+namespace dslaunch::runtime {
+
+class OutputFile {
+ public:
+  // Creates or truncates. Throws SystemError(73).
+  explicit OutputFile(const std::string& path);
+  // Throws SystemError(74) naming the path: disk full, quota, I/O error.
+  void write(const void* data, size_t size);
+  void write(std::string_view text) { write(text.data(), text.size()); }
+  // Flushes to the device when asked, and closes; errors that the kernel kept back show here. Throws SystemError(74).
+  void finish(bool sync);
+
+ private:
+  std::string path_;
+  UniqueFd fd_;
+};
+
+// Flushes a file that somebody else wrote. Throws SystemError(74).
+void sync_file(const std::string& path);
+// Flushes a folder's entries (created and renamed names) to the device. Throws SystemError(74).
+void sync_folder(const std::string& path);
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,17 @@
+#include "runtime/state/parameter_table.hpp"
+
+namespace dslaunch::runtime {
+
+int64_t ParameterTable::num_trainable() const {
+  int64_t count = 0;
+  for (const auto& parameter : parameters) count += parameter.trainable ? parameter.numel : 0;
+  return count;
+}
+
+int64_t ParameterTable::num_elements() const {
+  int64_t count = 0;
+  for (const auto& parameter : parameters) count += parameter.numel;
+  return count;
+}
+
+}  // namespace dslaunch::runtime

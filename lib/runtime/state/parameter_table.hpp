@@ -1,0 +1,34 @@
+// The parameters of a model as plain data: what they are called, how large they are and which unit they belong to.
+// Everything that shards, saves or counts parameters works on this table, not on the model.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+namespace dslaunch::runtime {
+
+struct ParameterInfo {
+  std::string name;  // as in the module tree, e.g. "blocks.0.fc.weight"; tied ones carry the first name
+  std::vector<int64_t> shape;
+  int64_t numel = 0;
+  at::ScalarType dtype = at::kFloat;  // the model's own, before any cast
+  bool trainable = true;
+  int unit = 0;                      // index into the units; 0 is the root unit
+  std::vector<std::string> aliases;  // the other names of a tied parameter
+};
+
+struct UnitInfo {
+  std::string name;             // module path; "" is the root
+  std::vector<int> parameters;  // trainable ones, indices into the table, in order of use
+};
+
+struct ParameterTable {
+  std::vector<ParameterInfo> parameters;
+  std::vector<UnitInfo> units;  // [0] is the root unit, the others in order of use
+
+  int64_t num_trainable() const;
+  int64_t num_elements() const;
+};
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,22 @@
+// What this process occupies of the host's memory, in bytes, as the kernel counts it. Any thread.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace dslaunch::runtime {
+
+struct HostMemory {
+  int64_t anonymous = 0;  // RssAnon: the process's own pages
+  int64_t file = 0;       // RssFile: mapped files, shared among the ranks of a host
+  int64_t shared = 0;     // RssShmem
+  int64_t resident = 0;   // VmRSS
+  int64_t peak = 0;       // VmHWM: the largest resident so far
+};
+
+// Nothing where /proc cannot be read.
+std::optional<HostMemory> read_host_memory();
+// From the text of /proc/PID/status; lines that are missing count 0.
+HostMemory parse_process_status(const std::string& status);
+
+}  // namespace dslaunch::runtime

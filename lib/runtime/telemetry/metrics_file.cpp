@@ -1,0 +1,77 @@
+#include "runtime/telemetry/metrics_file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json number(double value) {
+  return std::isfinite(value) ? Json(value) : Json(nullptr);
+}
+Json number(const std::optional<double>& value) {
+  return value ? number(*value) : Json(nullptr);
+}
+Json number(const std::optional<int64_t>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+// Bytes up to the first line that is cut, no object with a step, or of a later step.
+int64_t bytes_to_keep(const std::string& path, int64_t resumed_step) {
+  std::ifstream in(path, std::ios::binary);
+  int64_t bytes = 0;
+  std::string line;
+  while (std::getline(in, line) && !in.eof()) {
+    const Json json = Json::parse(line, nullptr, false);
+    if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) break;
+    if (json["step"].get<int64_t>() > resumed_step) break;
+    bytes += static_cast<int64_t>(line.size()) + 1;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::string to_json_line(const StepMetrics& metrics) {
+  Json json{{"step", metrics.step},
+            {"loss", number(metrics.loss)},
+            {"lr", number(metrics.lr)},
+            {"grad_norm", number(metrics.grad_norm)},
+            {"loss_scale", number(metrics.loss_scale)},
+            {"overflow", metrics.overflow},
+            {"step_ms", number(metrics.step_ms)},
+            {"samples_per_s", number(metrics.samples_per_s)},
+            {"tokens_per_s", number(metrics.tokens_per_s)},
+            {"gpu_mem_bytes", number(metrics.gpu_mem_bytes)},
+            {"host_mem_bytes", number(metrics.host_mem_bytes)}};
+  if (metrics.eval_loss) json["eval_loss"] = number(metrics.eval_loss);
+  return json.dump();
+}
+
+MetricsFile::MetricsFile(const std::string& path, int64_t resumed_step)
+    : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
+  if (!fd_.valid()) throw SystemError("create", "'" + path + "'", errno, ExitCode::kCannotCreate);
+  const int64_t keep = resumed_step > 0 ? bytes_to_keep(path, resumed_step) : 0;
+  // A device or pipe has no length to cut.
+  if (::ftruncate(fd_.get(), keep) != 0 && errno != EINVAL) throw SystemError("truncate", "'" + path + "'");
+}
+
+void MetricsFile::write(const StepMetrics& metrics) {
+  std::string line = to_json_line(metrics) + "\n";
+  size_t done = 0;
+  while (done < line.size()) {
+    const ssize_t written = ::write(fd_.get(), line.data() + done, line.size() - done);
+    if (written < 0 && errno != EINTR) throw SystemError("write", "'" + path_ + "'");
+    if (written > 0) done += static_cast<size_t>(written);
+  }
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,27 @@
+// metrics.jsonl: one JSON object a step, one write a line, so that a reader never sees half of one. One thread.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "base/unique_fd.hpp"
+#include "runtime/telemetry/step_metrics.hpp"
+
+namespace dslaunch::runtime {
+
+// One line without its end.
+std::string to_json_line(const StepMetrics& metrics);
+
+class MetricsFile {
+ public:
+  // Appends after the line of step `resumed_step`: later lines (steps that will be taken again) and a line that a kill
+  // cut in half are removed. 0: starts afresh. Throws SystemError (73, 74).
+  MetricsFile(const std::string& path, int64_t resumed_step);
+  // Throws SystemError(74).
+  void write(const StepMetrics& metrics);
+
+ private:
+  std::string path_;
+  UniqueFd fd_;
+};
+
+}  // namespace dslaunch::runtime

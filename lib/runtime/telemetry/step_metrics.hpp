@@ -1,0 +1,23 @@
+// What one step tells: plain data. Empty optionals and numbers that are not finite become null in JSON.
+#pragma once
+#include <cstdint>
+#include <optional>
+
+namespace dslaunch::runtime {
+
+struct StepMetrics {
+  int64_t step = 0;  // counts from 1
+  double loss = 0;
+  double lr = 0;                    // the rate that this step used
+  std::optional<double> grad_norm;  // before clipping, without the loss scale; empty when not measured
+  double loss_scale = 1;            // the scale that this step used
+  bool overflow = false;            // the step was skipped
+  double step_ms = 0;
+  double samples_per_s = 0;
+  std::optional<double> tokens_per_s;    // empty when the data has no tokens
+  std::optional<int64_t> gpu_mem_bytes;  // peak allocated; empty without a GPU
+  std::optional<int64_t> host_mem_bytes;
+  std::optional<double> eval_loss;  // a key of its own, only on steps that evaluated
+};
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,29 @@
+// Why a process ended, in a form that travels and that a person can read. Plain values, any thread.
+#pragma once
+#include <string>
+
+namespace dslaunch::spawn {
+
+struct ExitCause {
+  enum class Kind { kExited, kSignaled, kNotStarted };
+  Kind kind = Kind::kExited;
+  int number = 0;  // kExited: the code; kSignaled: the signal; kNotStarted: 126 or 127, or 74 when fork itself failed
+  bool core_dumped = false;
+  std::string hint;  // what else is known: the kernel's out-of-memory killer, why the program could not be started
+
+  bool success() const { return kind == Kind::kExited && number == 0; }
+  // What a shell would report: the code itself, 128 + signal, 126/127.
+  int shell_code() const { return kind == Kind::kSignaled ? 128 + number : number; }
+  bool operator==(const ExitCause&) const = default;
+};
+
+// From the status of waitpid(2).
+ExitCause decode_wait_status(int status);
+
+// "SIGKILL" for 9, "signal 77" for what has no name.
+std::string signal_name(int signal);
+
+// "exit code 3", "killed by SIGKILL (signal 9)", "not started"; the hint, where there is one, follows after a colon.
+std::string describe(const ExitCause& cause);
+
+}  // namespace dslaunch::spawn

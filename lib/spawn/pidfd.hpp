@@ -1,0 +1,20 @@
+// Processes by descriptor. Direct system calls: glibc 2.36 declares its wrappers without C linkage.
+#pragma once
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include "base/unique_fd.hpp"
+
+namespace dslaunch::spawn {
+
+// Not valid (errno says why) when the process is gone.
+inline UniqueFd open_pidfd(pid_t pid) {
+  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
+inline bool signal_pidfd(const UniqueFd& process, int signal) {
+  return ::syscall(SYS_pidfd_send_signal, process.get(), signal, nullptr, 0) == 0;
+}
+
+}  // namespace dslaunch::spawn

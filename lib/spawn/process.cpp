@@ -1,0 +1,177 @@
+#include "spawn/process.hpp"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <linux/close_range.h>
+#include <cerrno>
+#include <csignal>
+
+#include "base/error.hpp"
+#include "base/exit_code.hpp"
+#include "base/format.hpp"
+#include "spawn/program_path.hpp"
+
+namespace dslaunch::spawn {
+namespace {
+
+// What the child tells over the close-on-exec pipe when it could not become the program.
+enum class Stage : int { kFolder, kExec };
+struct ChildError {
+  Stage stage;
+  int error_number;
+};
+
+struct Pipe {
+  UniqueFd read, write;
+};
+
+Pipe make_pipe() {
+  int fds[2];
+  if (::pipe2(fds, O_CLOEXEC) != 0) throw SystemError("pipe2", "for a child's stream");
+  return {UniqueFd(fds[0]), UniqueFd(fds[1])};
+}
+
+// Everything the child touches between fork and exec, made before the fork: other threads of ours may hold locks.
+struct ChildImage {
+  std::vector<std::string> candidates, env_text;
+  std::vector<char*> argv, envp;
+  const char* cwd = nullptr;
+  int in = -1, out = -1, err = -1, report = -1;
+  pid_t parent = -1;
+};
+
+ChildImage make_image(const ProcessSpec& spec) {
+  ChildImage image;
+  auto path = spec.env.find("PATH");
+  image.candidates = program_candidates(spec.argv[0], path == spec.env.end() ? "/usr/bin:/bin" : path->second);
+  for (const auto& [name, value] : spec.env) image.env_text.push_back(name + "=" + value);
+  for (const auto& word : spec.argv) image.argv.push_back(const_cast<char*>(word.c_str()));
+  image.argv.push_back(nullptr);
+  for (auto& text : image.env_text) image.envp.push_back(text.data());
+  image.envp.push_back(nullptr);
+  image.cwd = spec.cwd.empty() ? nullptr : spec.cwd.c_str();
+  image.parent = ::getpid();
+  return image;
+}
+
+[[noreturn]] void give_up(const ChildImage& image, Stage stage, int error_number) {
+  ChildError error{stage, error_number};
+  [[maybe_unused]] auto written = ::write(image.report, &error, sizeof error);
+  ::_exit(127);
+}
+
+void restore_signals() {
+  for (int signal = 1; signal < NSIG; ++signal) ::signal(signal, SIG_DFL);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+// The first candidate that is a program wins; else the error that tells most: found but not executable before not
+// found.
+int try_candidates(const ChildImage& image) {
+  int telling = ENOENT;
+  for (const auto& candidate : image.candidates) {
+    ::execve(candidate.c_str(), image.argv.data(), image.envp.data());
+    if (errno != ENOENT && errno != ENOTDIR) telling = errno;
+    if (errno == ENOEXEC || errno == E2BIG || errno == ENOMEM) break;
+  }
+  return telling;
+}
+
+// Runs in the child: only async-signal-safe calls.
+[[noreturn]] void become_program(const ChildImage& image) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != image.parent) ::_exit(127);  // the agent died before the line above took effect
+  ::setsid();
+  restore_signals();
+  ::dup2(image.in, STDIN_FILENO);
+  ::dup2(image.out, STDOUT_FILENO);
+  ::dup2(image.err, STDERR_FILENO);
+  ::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
+  if (image.cwd != nullptr && ::chdir(image.cwd) != 0) give_up(image, Stage::kFolder, errno);
+  give_up(image, Stage::kExec, try_candidates(image));
+}
+
+ExitCause not_started(int code, std::string hint) {
+  return ExitCause{.kind = ExitCause::Kind::kNotStarted, .number = code, .hint = std::move(hint)};
+}
+
+ExitCause explain(const ChildError& error, const ProcessSpec& spec) {
+  if (error.stage == Stage::kFolder) {
+    return not_started(to_int(ExitCode::kNotExecutable),
+                       fmt::format("cannot change to the folder {}: {}", spec.cwd, describe_errno(error.error_number)));
+  }
+  const std::string& name = spec.argv[0];
+  bool searched = name.find('/') == std::string::npos;
+  if (error.error_number == ENOENT) {
+    return not_started(
+        to_int(ExitCode::kNotFound),
+        searched ? fmt::format("program '{}' is in none of the folders of PATH", name)
+                 : fmt::format("program '{}' does not exist (or the interpreter of its #! line does not)", name));
+  }
+  std::string reason = describe_errno(error.error_number);
+  if (error.error_number == ENOEXEC) reason += " (a script needs a #! line)";
+  if (error.error_number == EACCES) reason += " (a folder, or not executable: chmod +x makes a file executable)";
+  return not_started(to_int(ExitCode::kNotExecutable),
+                     fmt::format("program '{}' cannot be executed: {}", name, reason));
+}
+
+bool set_non_blocking(int fd) {
+  return ::fcntl(fd, F_SETFL, O_NONBLOCK) == 0;
+}
+
+}  // namespace
+
+std::variant<Process, ExitCause> start_process(const ProcessSpec& spec) {
+  DSL_CHECK(!spec.argv.empty(), "a process needs a program");
+  if (spec.argv[0].empty()) return not_started(to_int(ExitCode::kNotFound), "the program's name is empty");
+  Pipe out = make_pipe(), err = make_pipe(), report = make_pipe();
+  UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!null.valid()) throw SystemError("open", "/dev/null");
+  ChildImage image = make_image(spec);
+  image.in = null.get();
+  image.out = out.write.get();
+  image.err = err.write.get();
+  image.report = report.write.get();
+
+  pid_t pid = ::fork();
+  if (pid < 0) return not_started(to_int(ExitCode::kIoError), fmt::format("fork: {}", describe_errno(errno)));
+  if (pid == 0) become_program(image);
+
+  report.write.reset();
+  ChildError error;
+  ssize_t got;
+  while ((got = ::read(report.read.get(), &error, sizeof error)) < 0 && errno == EINTR) {
+  }
+  if (got == sizeof error) {
+    ::waitpid(pid, nullptr, 0);
+    return explain(error, spec);
+  }
+  Process process;
+  process.pid = pid;
+  if (!set_non_blocking(out.read.get()) || !set_non_blocking(err.read.get())) {
+    throw SystemError("fcntl", fmt::format("O_NONBLOCK on the streams of process {}", pid));
+  }
+  process.out = std::move(out.read);
+  process.err = std::move(err.read);
+  return process;
+}
+
+std::optional<EndedChild> reap_any() {
+  int status = 0;
+  pid_t pid;
+  while ((pid = ::waitpid(-1, &status, WNOHANG)) < 0 && errno == EINTR) {
+  }
+  if (pid <= 0) return std::nullopt;
+  return EndedChild{pid, decode_wait_status(status)};
+}
+
+void signal_group(const Process& process, int signal) {
+  ::kill(-process.pid, signal);
+}
+
+}  // namespace dslaunch::spawn

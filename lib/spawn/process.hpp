@@ -1,0 +1,46 @@
+// Starts one process of a job: own session and process group, killed by the kernel when the thread that started it ends
+// (so call from a thread that lives as long as the agent: its main thread), default signals, no inherited descriptors
+// but its three streams.
+#pragma once
+#include <sys/types.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/unique_fd.hpp"
+#include "spawn/exit_cause.hpp"
+
+namespace dslaunch::spawn {
+
+struct ProcessSpec {
+  std::vector<std::string> argv;           // argv[0] without '/' is searched in the PATH of `env`
+  std::map<std::string, std::string> env;  // the whole environment
+  std::string cwd;                         // empty: the caller's
+};
+
+struct Process {
+  pid_t pid = -1;
+  UniqueFd out, err;  // read ends of its standard output and error, non-blocking
+};
+
+// Standard input is /dev/null. What keeps a program from being started (not found 127, not executable 126, folder
+// missing 126, fork failed 74) is returned as a cause with the reason as its hint; never throws for those.
+std::variant<Process, ExitCause> start_process(const ProcessSpec& spec);
+
+struct EndedChild {
+  pid_t pid = -1;
+  ExitCause cause;
+};
+
+// Reaps one child of this process that has ended, a rank or an orphan that the kernel handed to us; empty when there is
+// none now. Call it after SIGCHLD until it is empty.
+std::optional<EndedChild> reap_any();
+
+// To the whole process group of a process that start_process made and nobody has reaped yet: its leader's pid names the
+// group. A group that is gone is no error.
+void signal_group(const Process& process, int signal);
+
+}  // namespace dslaunch::spawn

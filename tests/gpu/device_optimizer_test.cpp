@@ -1,0 +1,113 @@
+// The optimizers, the norm and the accumulation on CUDA tensors, through the module, against the same on host tensors,
+// whose own oracle is in tests/unit/runtime/optim. Without a CUDA device every case says so and passes.
+#include <ATen/ATen.h>
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "comm/module.hpp"
+#include "runtime/optim/flat_optimizer.hpp"
+#include "runtime/optim/gradient_accumulation.hpp"
+#include "runtime/optim/gradient_norm.hpp"
+
+namespace {
+
+using namespace dslaunch::runtime::optim;
+using dslaunch::config::Optimizer;
+using dslaunch::config::OptimizerType;
+
+bool has_device() {
+  try {
+    dslaunch::comm::Module::cuda();
+  } catch (const dslaunch::UserError& error) {
+    WARN("not run: " << error.what());
+    return false;
+  }
+  if (at::globalContext().hasCUDA()) return true;
+  WARN("not run: no CUDA device here");
+  return false;
+}
+
+const std::vector<Optimizer> kSettings = {
+    {.weight_decay = 0.1},
+    {.type = OptimizerType::kAdam, .weight_decay = 0.1, .decoupled_weight_decay = false},
+    {.type = OptimizerType::kSgd, .weight_decay = 0.02},
+    {.type = OptimizerType::kSgd, .momentum = 0.9, .dampening = 0.3},
+    {.type = OptimizerType::kSgd, .momentum = 0.9, .nesterov = true},
+};
+
+at::Tensor normal(int64_t count, uint64_t seed) {
+  at::manual_seed(seed);
+  return at::randn({count}, at::kFloat);
+}
+
+// The last `count` elements of a longer tensor, so that they begin off a 16-byte boundary.
+at::Tensor on_device(const at::Tensor& host) {
+  const at::Tensor longer = at::zeros({host.numel() + 3}, host.options().device(at::kCUDA));
+  at::Tensor tail = longer.slice(0, 3);
+  tail.copy_(host);
+  return tail;
+}
+
+}  // namespace
+
+TEST_CASE("three steps on the device give the host's bits", "[gpu][flat_optimizer]") {
+  if (!has_device()) return;
+  for (const auto& settings : kSettings) {
+    for (const int64_t count : {0, 1, 33, 100'003}) {
+      INFO("type " << static_cast<int>(settings.type) << ", count " << count);
+      const auto optimizer = make_flat_optimizer(settings);
+      ShardTensors host{.master = normal(count, 1),
+                        .gradient = at::zeros({count}),
+                        .low_precision = at::zeros({count}, at::kBFloat16)};
+      ShardTensors device{.master = on_device(host.master),
+                          .gradient = on_device(host.gradient),
+                          .low_precision = on_device(host.low_precision)};
+      for (size_t i = 0; i < optimizer->moment_names().size(); ++i) {
+        host.moments.push_back(at::zeros({count}));
+        device.moments.push_back(on_device(host.moments.back()));
+      }
+      const at::Tensor factor = at::scalar_tensor(0.3F);
+      for (int64_t step = 1; step <= 3; ++step) {
+        host.gradient.copy_(normal(count, 100 + static_cast<uint64_t>(step)));
+        device.gradient.copy_(host.gradient);
+        optimizer->step(host, {.lr = 0.01, .step = step, .gradient_factor = factor});
+        optimizer->step(device, {.lr = 0.01, .step = step, .gradient_factor = factor.to(at::kCUDA)});
+      }
+      CHECK(at::equal(device.master.cpu(), host.master));
+      CHECK(at::equal(device.low_precision.cpu(), host.low_precision));
+      for (size_t i = 0; i < host.moments.size(); ++i) CHECK(at::equal(device.moments[i].cpu(), host.moments[i]));
+    }
+  }
+}
+
+TEST_CASE("norm and clip factor stay on the device and agree with the host's", "[gpu][gradient_norm]") {
+  if (!has_device()) return;
+  const std::vector<at::Tensor> host = {normal(10'000, 1), normal(0, 2), normal(100'003, 3)};
+  std::vector<at::Tensor> device;
+  for (const auto& tensor : host) device.push_back(on_device(tensor));
+  const at::Tensor sum = sum_of_squares(device);
+  CHECK(sum.is_cuda());
+  CHECK(sum.item<double>() == Approx(sum_of_squares(host).item<double>()).epsilon(1e-13));
+  CHECK(sum_of_squares(device).item<double>() == sum.item<double>());
+  CHECK(sum_of_squares(on_device(normal(0, 4))).item<double>() == 0.0);
+  const auto clipped = clip_by_norm(sum, 2.0, 0.5);
+  CHECK(clipped.factor.is_cuda());
+  const auto expected = clip_by_norm(sum.cpu(), 2.0, 0.5);
+  CHECK(clipped.norm.item<double>() == expected.norm.item<double>());
+  CHECK(clipped.factor.item<float>() == expected.factor.item<float>());
+}
+
+TEST_CASE("micro batches add up on the device as on the host", "[gpu][gradient_accumulation]") {
+  if (!has_device()) return;
+  for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    const at::Tensor gradient = normal(100'003, 5).to(type);
+    at::Tensor host = normal(100'003, 6);
+    const at::Tensor device = on_device(host);
+    accumulate_gradient(host, gradient);
+    accumulate_gradient(device, on_device(gradient));
+    CHECK(at::equal(device.cpu(), host));
+  }
+}

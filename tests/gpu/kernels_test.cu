@@ -1,0 +1,382 @@
+// Kernels against a host reference at awkward sizes and alignments, bit by bit where the arithmetic is defined, with
+// guard elements around every array. `kernels_test --bench` measures bandwidth against a device copy as well.
+// Exit: 0 all passed, 1 something differed, 77 no CUDA device here.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/accumulate.h"
+#include "kernels/adamw.h"
+#include "kernels/clip_factor.h"
+#include "kernels/sgd.h"
+#include "kernels/sum_of_squares.h"
+
+using namespace dslaunch::kernels;
+
+namespace {
+
+int g_checks = 0;
+int g_failures = 0;
+
+void check(bool condition, const std::string& what) {
+  ++g_checks;
+  if (condition) return;
+  ++g_failures;
+  std::printf("FAILED: %s\n", what.c_str());
+}
+
+void require(cudaError_t result, const char* what) {
+  if (result == cudaSuccess) return;
+  std::printf("FAILED: %s: %s\n", what, cudaGetErrorString(result));
+  std::exit(1);
+}
+
+// `count` elements on the device, `offset` elements behind a 256-byte boundary, between guards.
+template <class T>
+class DeviceArray {
+ public:
+  DeviceArray(const std::vector<T>& values, size_t offset) : count_(values.size()), begin_(kGuard + offset) {
+    host_.assign(begin_ + count_ + kGuard, T(77));
+    std::copy(values.begin(), values.end(), host_.begin() + static_cast<ptrdiff_t>(begin_));
+    require(cudaMalloc(&base_, host_.size() * sizeof(T)), "cudaMalloc");
+    require(cudaMemcpy(base_, host_.data(), host_.size() * sizeof(T), cudaMemcpyHostToDevice), "upload");
+  }
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
+  ~DeviceArray() { cudaFree(base_); }
+
+  T* data() { return base_ + begin_; }
+
+  // The elements; counts a failure when a guard was written over.
+  std::vector<T> download(const std::string& name) {
+    std::vector<T> all(host_.size());
+    require(cudaMemcpy(all.data(), base_, all.size() * sizeof(T), cudaMemcpyDeviceToHost), name.c_str());
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (i >= begin_ && i < begin_ + count_) continue;
+      if (std::memcmp(&all[i], &host_[i], sizeof(T)) != 0) check(false, name + ": wrote outside its array");
+    }
+    return std::vector<T>(all.begin() + static_cast<ptrdiff_t>(begin_),
+                          all.begin() + static_cast<ptrdiff_t>(begin_ + count_));
+  }
+
+ private:
+  static constexpr size_t kGuard = 256 / sizeof(T);
+  size_t count_, begin_;
+  std::vector<T> host_;
+  T* base_ = nullptr;
+};
+
+std::vector<float> uniform(size_t count, uint32_t seed, float low, float high) {
+  std::mt19937 engine(seed);
+  std::uniform_real_distribution<float> draw(low, high);
+  std::vector<float> values(count);
+  for (float& value : values) value = draw(engine);
+  return values;
+}
+
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+uint16_t rounded(float value, ElementType type) {
+  if (type == ElementType::kBFloat16) return __bfloat16_as_ushort(__float2bfloat16_rn(value));
+  return __half_as_ushort(__float2half_rn(value));
+}
+
+float widened(uint16_t bits, ElementType type) {
+  if (type == ElementType::kBFloat16) return __bfloat162float(__ushort_as_bfloat16(bits));
+  return __half2float(__ushort_as_half(bits));
+}
+
+// Offsets in elements: of the master (and the moments), the gradient, the low-precision copy.
+struct Layout {
+  size_t master, gradient, low;
+};
+constexpr Layout kLayouts[] = {{0, 0, 0}, {1, 1, 1}, {3, 3, 0}, {0, 0, 1}, {2, 2, 2}, {0, 1, 0}, {1, 0, 3}};
+constexpr size_t kCounts[] = {0, 1, 2, 3, 4, 5, 7, 8, 31, 32, 33, 1023, 1024, 4097, (1 << 20) + 5};
+enum class Low { kNone, kBFloat16, kFloat16 };
+
+std::string describe(const char* kernel, size_t count, const Layout& layout, int variant) {
+  return std::string(kernel) + ", count " + std::to_string(count) + ", offsets " + std::to_string(layout.master) + "/" +
+         std::to_string(layout.gradient) + "/" + std::to_string(layout.low) + ", variant " + std::to_string(variant);
+}
+
+struct State {
+  explicit State(size_t count)
+      : master(uniform(count, 1, -2, 2)),
+        gradient(uniform(count, 2, -1, 1)),
+        first(uniform(count, 3, -1, 1)),
+        second(uniform(count, 4, 0, 1)),
+        low(count, 5) {}
+  std::vector<float> master, gradient, first, second;
+  std::vector<uint16_t> low;
+};
+
+template <class Arguments>
+void set_low(Arguments& arguments, Low low, uint16_t* data) {
+  if (low == Low::kNone) return;
+  arguments.low_precision = data;
+  arguments.low_precision_type = low == Low::kBFloat16 ? ElementType::kBFloat16 : ElementType::kFloat16;
+}
+
+void compare(const State& expected, DeviceArray<float>& master, DeviceArray<float>& gradient, DeviceArray<float>& first,
+             DeviceArray<float>& second, DeviceArray<uint16_t>& low, const std::string& name) {
+  check(same_bits(master.download(name), expected.master), name + ": master");
+  check(same_bits(gradient.download(name), expected.gradient), name + ": gradient was changed");
+  check(same_bits(first.download(name), expected.first), name + ": first moment");
+  check(same_bits(second.download(name), expected.second), name + ": second moment");
+  check(same_bits(low.download(name), expected.low), name + ": low-precision copy");
+}
+
+void test_adamw(size_t count, const Layout& layout, Low low) {
+  const std::string name = describe("adamw", count, layout, static_cast<int>(low));
+  State s(count);
+  DeviceArray<float> master(s.master, layout.master), gradient(s.gradient, layout.gradient);
+  DeviceArray<float> first(s.first, layout.master), second(s.second, layout.master), factor({0.37F}, 1);
+  DeviceArray<uint16_t> copy(s.low, layout.low);
+  AdamArguments a;
+  a.one_minus_beta1 = 0.1F;
+  a.beta2 = 0.999F;
+  a.one_minus_beta2 = 0.001F;
+  a.eps = 1e-8F;
+  a.step_size = 3e-3F;
+  a.inverse_root_correction = 1.7F;
+  a.coupled_decay = 0.02F;
+  a.decoupled_decay = 0.01F;
+  a.master = master.data();
+  a.gradient = gradient.data();
+  a.exp_avg = first.data();
+  a.exp_avg_sq = second.data();
+  a.count = count;
+  a.gradient_factor = factor.data();
+  set_low(a, low, copy.data());
+  require(launch_adamw(a, nullptr), name.c_str());
+  require(cudaDeviceSynchronize(), name.c_str());
+  for (size_t i = 0; i < count; ++i) {
+    const float g = s.gradient[i] * 0.37F + a.coupled_decay * s.master[i];
+    s.first[i] = s.first[i] + (g - s.first[i]) * a.one_minus_beta1;
+    s.second[i] = s.second[i] * a.beta2 + g * g * a.one_minus_beta2;
+    const float denominator = std::sqrt(s.second[i]) * a.inverse_root_correction + a.eps;
+    s.master[i] = s.master[i] - (a.step_size * (s.first[i] / denominator) + a.decoupled_decay * s.master[i]);
+    if (low != Low::kNone) s.low[i] = rounded(s.master[i], a.low_precision_type);
+  }
+  compare(s, master, gradient, first, second, copy, name);
+}
+
+void test_sgd(size_t count, const Layout& layout, Low low, bool momentum) {
+  const std::string name = describe(momentum ? "sgd with momentum" : "sgd", count, layout, static_cast<int>(low));
+  State s(count);
+  DeviceArray<float> master(s.master, layout.master), gradient(s.gradient, layout.gradient);
+  DeviceArray<float> first(s.first, layout.master), second(s.second, layout.master);
+  DeviceArray<uint16_t> copy(s.low, layout.low);
+  SgdArguments a;
+  a.lr = 0.1F;
+  a.coupled_decay = 0.01F;
+  a.keep = 0.9F;
+  a.share = 0.7F;
+  a.gradient_weight = 1.0F;
+  a.momentum_weight = 0.9F;
+  a.master = master.data();
+  a.gradient = gradient.data();
+  a.momentum = momentum ? first.data() : nullptr;
+  a.count = count;
+  set_low(a, low, copy.data());
+  require(launch_sgd(a, nullptr), name.c_str());
+  require(cudaDeviceSynchronize(), name.c_str());
+  for (size_t i = 0; i < count; ++i) {
+    const float g = s.gradient[i] + a.coupled_decay * s.master[i];
+    if (momentum) {
+      s.first[i] = a.keep * s.first[i] + a.share * g;
+      s.master[i] = s.master[i] - a.lr * (a.gradient_weight * g + a.momentum_weight * s.first[i]);
+    } else {
+      s.master[i] = s.master[i] - a.lr * g;
+    }
+    if (low != Low::kNone) s.low[i] = rounded(s.master[i], a.low_precision_type);
+  }
+  compare(s, master, gradient, first, second, copy, name);
+}
+
+double device_sum_of_squares(const float* values, size_t count) {
+  double* buffer = nullptr;
+  const size_t num_partials = num_square_partials(count);
+  require(cudaMalloc(&buffer, (num_partials + 1) * sizeof(double)), "cudaMalloc");
+  require(launch_square_partials(values, count, buffer + 1, nullptr), "square_partials");
+  require(launch_sum_partials(buffer + 1, num_partials, buffer, nullptr), "sum_partials");
+  double sum = -1;
+  require(cudaMemcpy(&sum, buffer, sizeof(sum), cudaMemcpyDeviceToHost), "sum of squares");
+  cudaFree(buffer);
+  return sum;
+}
+
+void test_sum_of_squares(size_t count, size_t offset) {
+  const std::string name = describe("sum_of_squares", count, {offset, 0, 0}, 0);
+  const auto values = uniform(count, 9, -3, 3);
+  long double expected = 0;
+  for (const float value : values) expected += static_cast<long double>(value) * value;
+  DeviceArray<float> array(values, offset);
+  const double sum = device_sum_of_squares(array.data(), count);
+  check(std::abs(sum - static_cast<double>(expected)) <= 1e-13 * static_cast<double>(expected), name + ": value");
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    check(device_sum_of_squares(array.data(), count) == sum, name + ": differs between runs");
+  }
+}
+
+void test_clip_factor(double sum, double max_norm, double scale, double expected_norm, float expected_factor) {
+  const std::string name = "clip_factor of " + std::to_string(sum) + " at " + std::to_string(max_norm);
+  DeviceArray<double> sums({sum}, 1), norm({0.0}, 0);
+  DeviceArray<float> factor({0.0F}, 3);
+  require(launch_clip_factor(sums.data(), max_norm, scale, norm.data(), factor.data(), nullptr), name.c_str());
+  check(norm.download(name)[0] == expected_norm, name + ": norm");
+  check(factor.download(name)[0] == expected_factor, name + ": factor");
+}
+
+void test_accumulate_fp32(size_t count, const Layout& layout) {
+  const std::string name = describe("accumulate fp32", count, layout, 0);
+  State s(count);
+  DeviceArray<float> sum(s.master, layout.master), gradient(s.gradient, layout.gradient);
+  require(launch_accumulate(sum.data(), gradient.data(), ElementType::kFloat32, 0.3F, count, nullptr), name.c_str());
+  for (size_t i = 0; i < count; ++i) s.master[i] = s.master[i] + 0.3F * s.gradient[i];
+  check(same_bits(sum.download(name), s.master), name);
+}
+
+void test_accumulate_low(size_t count, const Layout& layout, ElementType type) {
+  const std::string name = describe("accumulate 16 bit", count, layout, static_cast<int>(type));
+  State s(count);
+  for (size_t i = 0; i < count; ++i) s.low[i] = rounded(s.gradient[i], type);
+  DeviceArray<float> sum(s.master, layout.master);
+  DeviceArray<uint16_t> gradient(s.low, layout.low);
+  require(launch_accumulate(sum.data(), gradient.data(), type, 1.0F, count, nullptr), name.c_str());
+  for (size_t i = 0; i < count; ++i) s.master[i] = s.master[i] + widened(s.low[i], type);
+  check(same_bits(sum.download(name), s.master), name);
+}
+
+void run_tests() {
+  for (const size_t count : kCounts) {
+    for (const Layout& layout : kLayouts) {
+      for (const Low low : {Low::kNone, Low::kBFloat16, Low::kFloat16}) {
+        test_adamw(count, layout, low);
+        test_sgd(count, layout, low, false);
+        test_sgd(count, layout, low, true);
+      }
+      test_accumulate_fp32(count, layout);
+      test_accumulate_low(count, layout, ElementType::kBFloat16);
+      test_accumulate_low(count, layout, ElementType::kFloat16);
+      test_sum_of_squares(count, layout.master);
+    }
+    // Both sides on a boundary, after a head of four 16-bit elements.
+    test_accumulate_low(count, {4, 0, 4}, ElementType::kBFloat16);
+  }
+  test_clip_factor(25.0, 2.0, 1.0, 5.0, static_cast<float>(2.0 / (5.0 + 1e-6)));
+  test_clip_factor(25.0, 6.0, 1.0, 5.0, 1.0F);
+  test_clip_factor(25.0, 0.0, 1.0, 5.0, 1.0F);
+  test_clip_factor(1600.0, 2.0, 0.25, 10.0, static_cast<float>(0.25 / ((10.0 + 1e-6) / 2.0)));
+}
+
+// Median of 11 launches after 3, in milliseconds.
+template <class Launch>
+double median_ms(Launch launch) {
+  cudaEvent_t begin, end;
+  require(cudaEventCreate(&begin), "cudaEventCreate");
+  require(cudaEventCreate(&end), "cudaEventCreate");
+  std::vector<float> times;
+  for (int i = 0; i < 14; ++i) {
+    require(cudaEventRecord(begin), "cudaEventRecord");
+    require(launch(), "launch");
+    require(cudaEventRecord(end), "cudaEventRecord");
+    require(cudaEventSynchronize(end), "cudaEventSynchronize");
+    float ms = 0;
+    require(cudaEventElapsedTime(&ms, begin, end), "cudaEventElapsedTime");
+    if (i >= 3) times.push_back(ms);
+  }
+  std::sort(times.begin(), times.end());
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  return times[times.size() / 2];
+}
+
+// GB/s: the bytes that the kernel must read and write, by the median time.
+void report(const char* name, double bytes, double ms, double copy_gb_per_s) {
+  const double gb_per_s = bytes / ms * 1e-6;
+  if (copy_gb_per_s == 0) copy_gb_per_s = gb_per_s;
+  std::printf("%-24s %8.3f ms %8.0f GB/s  %5.1f %% of copy\n", name, ms, gb_per_s, 100 * gb_per_s / copy_gb_per_s);
+}
+
+void run_bench() {
+  const size_t n = size_t{1} << 28;
+  const auto count = static_cast<double>(n);
+  float* arrays[4] = {};
+  uint16_t* low = nullptr;
+  double* sums = nullptr;
+  for (float*& array : arrays) {
+    require(cudaMalloc(&array, n * sizeof(float)), "cudaMalloc");
+    require(cudaMemset(array, 0, n * sizeof(float)), "cudaMemset");
+  }
+  require(cudaMalloc(&low, n * sizeof(uint16_t)), "cudaMalloc");
+  require(cudaMemset(low, 0, n * sizeof(uint16_t)), "cudaMemset");
+  require(cudaMalloc(&sums, (num_square_partials(n) + 1) * sizeof(double)), "cudaMalloc");
+
+  std::printf("%zu elements\n", n);
+  const double copy_ms =
+      median_ms([&] { return cudaMemcpyAsync(arrays[0], arrays[1], n * 4, cudaMemcpyDeviceToDevice, nullptr); });
+  const double copy = 8 * count / copy_ms * 1e-6;
+  report("copy", 8 * count, copy_ms, 0);
+
+  AdamArguments a;
+  a.master = arrays[0];
+  a.gradient = arrays[1];
+  a.exp_avg = arrays[2];
+  a.exp_avg_sq = arrays[3];
+  a.count = n;
+  a.eps = 1e-8F;
+  report("adamw", 28 * count, median_ms([&] { return launch_adamw(a, nullptr); }), copy);
+  a.low_precision = low;
+  report("adamw + bf16", 30 * count, median_ms([&] { return launch_adamw(a, nullptr); }), copy);
+  SgdArguments s;
+  s.master = arrays[0];
+  s.gradient = arrays[1];
+  s.momentum = arrays[2];
+  s.count = n;
+  report("sgd with momentum", 20 * count, median_ms([&] { return launch_sgd(s, nullptr); }), copy);
+  report("accumulate fp32", 12 * count,
+         median_ms([&] { return launch_accumulate(arrays[0], arrays[1], ElementType::kFloat32, 1.0F, n, nullptr); }),
+         copy);
+  report("accumulate bf16", 10 * count,
+         median_ms([&] { return launch_accumulate(arrays[0], low, ElementType::kBFloat16, 1.0F, n, nullptr); }), copy);
+  report("sum of squares", 4 * count, median_ms([&] {
+           const cudaError_t result = launch_square_partials(arrays[1], n, sums + 1, nullptr);
+           return result != cudaSuccess ? result : launch_sum_partials(sums + 1, num_square_partials(n), sums, nullptr);
+         }),
+         copy);
+  for (float* array : arrays) cudaFree(array);
+  cudaFree(low);
+  cudaFree(sums);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int num_devices = 0;
+  if (cudaGetDeviceCount(&num_devices) != cudaSuccess || num_devices == 0) {
+    std::printf("kernels_test: no CUDA device here, skipped\n");
+    return 77;
+  }
+  cudaDeviceProp properties{};
+  require(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
+  std::printf("%s, sm_%d%d\n", properties.name, properties.major, properties.minor);
+  run_tests();
+  require(cudaDeviceSynchronize(), "after the tests");
+  std::printf("%d checks, %d failed\n", g_checks, g_failures);
+  if (argc > 1 && std::strcmp(argv[1], "--bench") == 0) run_bench();
+  return g_failures == 0 ? 0 : 1;
+}

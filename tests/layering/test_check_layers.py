@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""Plants one violation at a time into a copy of the sources and expects the check to name it."""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+FOLDERS = ("lib", "apps", "kernels")
+
+
+def run_check(root):
+    done = subprocess.run([sys.executable, os.path.join(HERE, "check_layers.py"), root], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+class PlantedViolations(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.root = tempfile.mkdtemp(prefix="dslaunch-layering-")
+        for folder in FOLDERS:
+            shutil.copytree(os.path.join(ROOT, folder), os.path.join(cls.root, folder))
+        os.mkdir(os.path.join(cls.root, "docs"))
+        shutil.copy(os.path.join(ROOT, "docs", "map.md"), os.path.join(cls.root, "docs"))
+        # Headers to include, whatever the rooms hold at the moment.
+        for header in ("lib/launch/planted.hpp", "lib/hostfile/planted.hpp", "lib/base/planted.hpp",
+                       "lib/comm/planted.hpp", "lib/runtime/optim/planted.hpp", "lib/runtime/engine/planted.hpp",
+                       "tests/planted.hpp"):
+            cls.write(header, "#pragma once\n")
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.root)
+
+    @classmethod
+    def write(cls, path, text):
+        full = os.path.join(cls.root, path)
+        os.makedirs(os.path.dirname(full), exist_ok=True)
+        with open(full, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def plant(self, path, include):
+        """Exit status and output of the check with a file at `path` that has this include on line 2."""
+        self.write(path, f"// planted\n#include {include}\n")
+        try:
+            return run_check(self.root)
+        finally:
+            os.unlink(os.path.join(self.root, path))
+
+    def expect_refusal(self, path, include, *words):
+        status, output = self.plant(path, include)
+        self.assertEqual(status, 1, f"{path} may include {include}")
+        self.assertIn(f"{path}:2:", output)
+        for word in words:
+            self.assertIn(word, output)
+
+    def test_the_tree_itself_is_clean(self):
+        self.assertEqual(run_check(self.root), (0, ""))
+
+    def test_upward(self):
+        self.expect_refusal("lib/base/bad.cpp", '"launch/planted.hpp"', "upward", "level 0", "level 3")
+        self.expect_refusal("lib/hostfile/bad.hpp", '"launch/planted.hpp"', "upward")
+        self.expect_refusal("lib/runtime/optim/bad.cpp", '"runtime/engine/planted.hpp"', "upward")
+        self.expect_refusal("lib/hostfile/bad.hpp", '"../launch/planted.hpp"', "upward")
+        self.expect_refusal("lib/hostfile/bad.hpp", '  <launch/planted.hpp>', "upward")
+
+    def test_sideways(self):
+        self.expect_refusal("lib/ports/bad.cpp", '"hostfile/planted.hpp"', "sideways", "level 1")
+        self.expect_refusal("lib/runtime/data/bad.cpp", '"runtime/optim/planted.hpp"', "sideways")
+
+    def test_kernels_include_nothing_of_ours(self):
+        self.expect_refusal("kernels/bad.cu", '"base/planted.hpp"', "nothing of ours")
+        self.expect_refusal("kernels/bad.cu", "<ATen/ATen.h>", "only in")
+
+    def test_headers_with_a_home(self):
+        for header, stray in (("<CLI/CLI.hpp>", "apps/worker/bad.cpp"), ("<CLI/CLI.hpp>", "lib/launch/bad.cpp"),
+                              ("<yaml-cpp/yaml.h>", "lib/launch/bad.cpp"), ("<nccl.h>", "lib/runtime/engine/bad.cpp"),
+                              ("<libssh/libssh.h>", "lib/spawn/local/bad.cpp"), ("<torch/script.h>", "lib/launch/bad.cpp"),
+                              ("<ATen/ATen.h>", "lib/config/bad.cpp"), ("<c10/util/Exception.h>", "lib/base/bad.cpp"),
+                              ("<torch/torch.h>", "apps/launcher/bad.cpp"), ("<fmt/format.h>", "lib/launch/bad.cpp"),
+                              ('"comm/planted.hpp"', "apps/launcher/bad.cpp"),
+                              ('"runtime/engine/planted.hpp"', "apps/launcher/bad.cpp")):
+            with self.subTest(header=header, file=stray):
+                self.expect_refusal(stray, header, "may be included only in")
+
+    def test_json_in_a_header(self):
+        self.expect_refusal("lib/launch/bad.hpp", "<nlohmann/json.hpp>", "sources only")
+
+    def test_outside_the_rooms(self):
+        status, output = self.plant("lib/loose.hpp", "<vector>")
+        self.assertEqual(status, 1)
+        self.assertIn("lib/loose.hpp:1: lies in no room", output)
+        self.expect_refusal("lib/launch/bad.cpp", '"tests/planted.hpp"', "outside the rooms")
+
+    def test_what_is_allowed(self):
+        for path, include in (("lib/hostfile/good.cpp", '"base/planted.hpp"'),
+                              ("lib/hostfile/good.cpp", '"hostfile/planted.hpp"'),
+                              ("lib/config/good.cpp", "<yaml-cpp/yaml.h>"), ("lib/launch/good.cpp", "<nlohmann/json.hpp>"),
+                              ("lib/comm/good.cpp", "<nccl.h>"), ("lib/spawn/ssh/good.cpp", "<libssh/libssh.h>"),
+                              ("apps/launcher/good.cpp", "<CLI/CLI.hpp>"),
+                              ("lib/runtime/engine/good.cpp", '"runtime/optim/planted.hpp"')):
+            with self.subTest(path=path, include=include):
+                self.assertEqual(self.plant(path, include), (0, ""))
+
+
+if __name__ == "__main__":
+    unittest.main()

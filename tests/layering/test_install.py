@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Installs the build to a prefix and runs a job from there: the programs must find each other, their modules and LibTorch.
+
+usage: test_install.py BUILD_FOLDER
+"""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BUILD = os.path.abspath(sys.argv.pop())
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def run(command, cwd, seconds=120, **variables):
+    return subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds,
+                          stdin=subprocess.DEVNULL, env={**os.environ, **variables}, check=False)
+
+
+class Installed(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="dslaunch-install-")
+        staged = os.path.join(cls.folder.name, "staged")
+        done = run(["cmake", "--install", BUILD, "--prefix", staged], ROOT)
+        if done.returncode != 0:
+            raise AssertionError(done.stdout)
+        # Moved after the installation: nothing may depend on the prefix.
+        cls.prefix = os.path.join(cls.folder.name, "prefix with a blank")
+        os.rename(staged, cls.prefix)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def program(self, name):
+        return os.path.join(self.prefix, "bin", name)
+
+    def test_the_launcher_answers(self):
+        for argument in ("--help", "--version"):
+            done = run([self.program("dslaunch"), argument], self.folder.name)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            self.assertTrue(done.stdout.strip())
+
+    def test_the_launcher_needs_neither_libtorch_nor_cuda(self):
+        needed = run(["readelf", "-d", self.program("dslaunch")], self.folder.name).stdout
+        for library in ("torch", "c10", "cuda", "nccl", "gloo", "ssh"):
+            self.assertNotIn(f"lib{library}", needed)
+
+    def test_the_modules_lie_where_the_worker_looks(self):
+        built = sorted(os.listdir(os.path.join(BUILD, "lib", "dslaunch")))
+        self.assertTrue(built)
+        self.assertEqual(sorted(os.listdir(os.path.join(self.prefix, "lib", "dslaunch"))), built)
+
+    def test_libtorch_is_looked_for_in_the_folder_that_the_user_names(self):
+        dynamic = run(["readelf", "-d", self.program("dsworker")], self.folder.name).stdout
+        built_with = re.search(r"runpath: \[([^\]:]+)", dynamic).group(1)
+        other_spelling = os.path.join(os.path.dirname(built_with), ".", os.path.basename(built_with))
+        infer = [self.program("dslaunch"), "infer", "--checkpoint", "none", "--prompt", "a"]
+        searched = run(infer, self.folder.name, DSLAUNCH_TORCH_LIB=other_spelling, LD_DEBUG="libs").stdout
+        self.assertIn(f"trying file={other_spelling}/libtorch_cpu.so", searched)
+        refused = run(infer, self.folder.name, DSLAUNCH_TORCH_LIB=self.folder.name)
+        self.assertEqual(refused.returncode, 66)
+        self.assertIn("DSLAUNCH_TORCH_LIB", refused.stdout)
+
+    def test_a_job_of_two_cpu_ranks_runs_from_the_prefix(self):
+        model = os.path.join(self.folder.name, "model.pt")
+        config = os.path.join(self.folder.name, "job.json")
+        exported = run([sys.executable, os.path.join(self.prefix, "share", "dslaunch", "tools", "export"), "mlp", model,
+                        "--inputs", "4", "--width", "8"], self.folder.name)
+        self.assertEqual(exported.returncode, 0, exported.stdout)
+        with open(config, "w", encoding="utf-8") as file:
+            file.write('{"train_micro_batch_size_per_gpu": 2, "data": {"train": "synthetic", '
+                       '"synthetic": {"x": {"shape": [4], "dtype": "float32"}, '
+                       '"y": {"shape": [1], "dtype": "float32"}}}, "checkpoint": {"at_end": false}}')
+        done = run([self.program("dslaunch"), "--device", "cpu", "--num_gpus", "2", model, "--config", config, "--steps", "2",
+                    "--run_dir", os.path.join(self.folder.name, "run")], self.folder.name)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        with open(os.path.join(self.folder.name, "run", "metrics.jsonl"), encoding="utf-8") as metrics:
+            self.assertEqual(len(metrics.readlines()), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,712 @@
+#!/usr/bin/env python3
+"""dslaunch as its users meet it: exit codes, the first failure, signals, output, and nothing left behind.
+
+The program comes from DSLAUNCH_BIN, the folder of dslaunch. Ranks are small shell and Python scripts started by `exec`.
+Every process of a test carries a mark in its environment, which is how leftovers are found."""
+import glob
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import uuid
+
+DSLAUNCH = os.path.join(os.environ["DSLAUNCH_BIN"], "dslaunch")
+LIMIT_S = 60  # for what should take moments, on a machine that is busy
+
+
+class Outcome:
+    def __init__(self, code, out, err):
+        self.code, self.out, self.err = code, out, err
+
+    def __str__(self):
+        return f"exit code {self.code}\n--- stdout\n{self.out!r}\n--- stderr\n{self.err.decode(errors='replace')}"
+
+
+class LauncherTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="dsl-launcher-")
+        self.temp = os.path.join(self.folder, "tmp")
+        os.mkdir(self.temp)
+        self.mark = f"DSL_TEST_MARK={uuid.uuid4()}"
+        self.running = []
+
+    def tearDown(self):
+        for process in self.running:
+            process.kill()
+            process.wait()
+            for stream in (process.stdout, process.stderr):
+                stream.close()
+        leftovers = self.marked_processes()
+        for pid in leftovers:
+            os.kill(pid, signal.SIGKILL)
+        self.assertEqual(leftovers, {}, "processes are left behind")
+        self.assertEqual(os.listdir(self.temp), [], "temporary files are left behind")
+        shutil.rmtree(self.folder)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def environment(self, **extra):
+        name, value = self.mark.split("=")
+        # The same on a host with GPUs: one rank unless a test asks for more.
+        return {**os.environ, name: value, "TMPDIR": self.temp, "CUDA_VISIBLE_DEVICES": "", **extra}
+
+    def start(self, *arguments, env=None):
+        process = subprocess.Popen([DSLAUNCH, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, env=env or self.environment())
+        self.running.append(process)
+        return process
+
+    def finish(self, process, timeout=LIMIT_S):
+        out, err = process.communicate(timeout=timeout)
+        self.running.remove(process)
+        return Outcome(process.returncode, out, err)
+
+    def launch(self, *arguments, env=None):
+        return self.finish(self.start(*arguments, env=env))
+
+    def exec_sh(self, world, script, *options):
+        return self.launch("exec", "--device", "cpu", "--num_gpus", str(world), *options, "--", "sh", "-c", script)
+
+    def start_sh(self, world, script, *options):
+        return self.start("exec", "--device", "cpu", "--num_gpus", str(world), *options, "--", "sh", "-c", script)
+
+    def marked_processes(self, but=()):
+        """pid -> command line of every living process with this test's mark."""
+        found = {}
+        for entry in glob.glob("/proc/[0-9]*"):
+            pid = int(entry[6:])
+            try:
+                with open(f"{entry}/environ", "rb") as file:
+                    environment = file.read().split(b"\0")
+                if self.mark.encode() in environment and pid not in but and pid != os.getpid():
+                    with open(f"{entry}/cmdline", "rb") as file:
+                        found[pid] = file.read().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+        return found
+
+    def wait_until(self, condition, limit=LIMIT_S, what="the condition"):
+        deadline = time.monotonic() + limit
+        while not condition():
+            self.assertLess(time.monotonic(), deadline, f"{what} did not come true in {limit} s")
+            time.sleep(0.01)
+
+    def lines(self, process, count, stream="stdout"):
+        return [getattr(process, stream).readline().decode() for _ in range(count)]
+
+    def agent_of(self, process):
+        agents = [pid for pid, command in self.marked_processes().items() if command.rstrip().endswith("dslaunch agent")]
+        self.assertEqual(len(agents), 1)
+        return agents[0]
+
+    def free_port_taken(self):
+        """A listening socket and its number."""
+        listener = socket.socket()
+        listener.bind(("0.0.0.0", 0))
+        listener.listen()
+        self.addCleanup(listener.close)
+        return listener.getsockname()[1]
+
+
+class ExitCodes(LauncherTest):
+    def test_success_only_when_every_rank_succeeds(self):
+        self.assertEqual(self.exec_sh(3, "exit 0").code, 0)
+        self.assertEqual(self.exec_sh(3, "[ $RANK != 2 ] || exit 5").code, 5)
+
+    def test_the_programs_own_code_comes_through(self):
+        for code in (1, 3, 65, 71, 75, 255):
+            with self.subTest(code=code):
+                self.assertEqual(self.exec_sh(1, f"exit {code}").code, code)
+
+    def test_program_not_found_and_not_executable(self):
+        outcome = self.launch("exec", "--", "no-such-program-here")
+        self.assertEqual(outcome.code, 127, str(outcome))
+        self.assertIn(b"no-such-program-here", outcome.err)
+        with open(self.path("plain"), "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\n")
+        outcome = self.launch("exec", "--device", "cpu", "--num_gpus", "4", "--", self.path("plain"))
+        self.assertEqual(outcome.code, 126, str(outcome))
+        self.assertIn(b"plain", outcome.err)
+
+    def test_death_by_signal_is_128_plus_its_number(self):
+        self.assertEqual(self.exec_sh(1, "kill -SEGV $$").code, 139)
+
+    def test_time_limit(self):
+        began = time.monotonic()
+        outcome = self.exec_sh(2, "sleep 1000", "--timeout", "500ms")
+        self.assertEqual(outcome.code, 124, str(outcome))
+        self.assertIn(b"--timeout", outcome.err)
+        self.assertLess(time.monotonic() - began, 15)
+
+    def test_a_folder_that_is_not_there(self):
+        self.assertEqual(self.launch("exec", "--chdir", self.path("none"), "--", "true").code, 66)
+
+
+class FirstFailure(LauncherTest):
+    def test_is_the_last_thing_told_with_its_last_words(self):
+        outcome = self.exec_sh(3, "if [ $RANK = 1 ]; then echo alas >&2; exit 7; fi; sleep 1000")
+        self.assertEqual(outcome.code, 7, str(outcome))
+        story = outcome.err.decode().rstrip().splitlines()
+        self.assertIn("alas", story[-1])
+        self.assertIn("rank 1 on localhost failed first: exit code 7", "\n".join(story[-3:]))
+        self.assertIn("ranks 0, 2: stopped by dslaunch", outcome.err.decode())
+
+    def test_a_rank_killed_from_outside(self):
+        process = self.start_sh(2, "[ $RANK = 0 ] || echo $$; exec sleep 1000")
+        line = process.stdout.readline().decode()
+        os.kill(int(line.split("| ")[1]), signal.SIGKILL)
+        began = time.monotonic()
+        outcome = self.finish(process)
+        self.assertLess(time.monotonic() - began, 5)
+        self.assertEqual(outcome.code, 137, str(outcome))
+        self.assertIn(b"rank 1 on localhost failed first: killed by SIGKILL (signal 9)", outcome.err)
+
+    def test_a_rank_that_lost_a_peer_is_not_the_story(self):
+        # Rank 0 says "a peer is gone" first; who it was shows a little later.
+        script = "if [ $RANK = 0 ]; then exit 71; fi; sleep 0.2; kill -9 $$"
+        outcome = self.exec_sh(2, script)
+        self.assertEqual(outcome.code, 137, str(outcome))
+        self.assertIn(b"rank 1 on localhost failed first", outcome.err)
+
+    def test_the_exception_of_a_python_program_is_told(self):
+        script = ("import json, os, sys\n"
+                  "json.dump({'message': {'message': 'ValueError: too odd'}}, open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w'))\n"
+                  "sys.exit(1)\n")
+        outcome = self.launch("exec", "--", sys.executable, "-c", script)
+        self.assertEqual(outcome.code, 1, str(outcome))
+        self.assertIn(b"exit code 1: ValueError: too odd", outcome.err)
+
+    def test_as_a_document(self):
+        outcome = self.exec_sh(2, "echo chatter; [ $RANK = 0 ] || exit 4; exec sleep 1000", "--json")
+        self.assertEqual(outcome.code, 4, str(outcome))
+        document = json.loads(outcome.out)
+        self.assertEqual(document["exit_code"], 4)
+        self.assertEqual(document["first_failure"]["rank"], 1)
+        self.assertTrue(document["ranks"][0]["stopped_by_us"])
+        self.assertIn(b"chatter", outcome.err)
+
+
+class Stopping(LauncherTest):
+    SAVES = "trap 'echo saved; exit 75' TERM; echo ready; while :; do sleep 0.05; done"
+    STUBBORN = "trap '' TERM INT; echo ready; while :; do sleep 0.05; done"
+
+    def test_one_ctrl_c_lets_the_ranks_save(self):
+        process = self.start_sh(2, self.SAVES)
+        self.lines(process, 2)
+        process.send_signal(signal.SIGINT)
+        outcome = self.finish(process)
+        self.assertEqual(outcome.code, 130, str(outcome))
+        self.assertEqual(outcome.out.count(b"saved"), 2, str(outcome))
+        self.assertIn(b"Ctrl-C", outcome.err)
+
+    def test_two_ctrl_c_end_at_once(self):
+        process = self.start_sh(2, self.STUBBORN, "--grace", "1000")
+        self.lines(process, 2)
+        process.send_signal(signal.SIGINT)
+        process.stderr.readline()  # it says that it stops: the first one was seen
+        process.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        outcome = self.finish(process)
+        self.assertLess(time.monotonic() - began, 10)
+        self.assertEqual(outcome.code, 130, str(outcome))
+
+    def test_the_grace_is_one_for_all(self):
+        began = time.monotonic()
+        process = self.start_sh(4, self.STUBBORN, "--grace", "1")
+        self.lines(process, 4)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(self.finish(process).code, 130)
+        self.assertLess(time.monotonic() - began, 20)
+
+    def test_sigterm_gives_75_when_every_rank_could_save(self):
+        process = self.start_sh(2, self.SAVES)
+        self.lines(process, 2)
+        process.send_signal(signal.SIGTERM)
+        outcome = self.finish(process)
+        self.assertEqual(outcome.code, 75, str(outcome))
+
+    def test_sigterm_gives_the_cause_when_one_could_not(self):
+        process = self.start_sh(2, f"if [ $RANK = 0 ]; then {self.SAVES}; else echo ready; exec sleep 1000; fi")
+        self.lines(process, 2)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.finish(process).code, 143)
+
+    def test_a_stopped_rank_is_ended_too(self):
+        process = self.start_sh(2, "echo $$; exec sleep 1000")
+        pids = [int(line.split("| ")[1]) for line in self.lines(process, 2)]
+        os.kill(pids[0], signal.SIGSTOP)
+        process.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        self.assertEqual(self.finish(process).code, 143)
+        self.assertLess(time.monotonic() - began, 10)
+
+    def test_user_signals_reach_the_ranks(self):
+        process = self.start_sh(2, "trap 'echo heard; exit 0' USR1; echo ready; while :; do sleep 0.05; done")
+        self.lines(process, 2)
+        process.send_signal(signal.SIGUSR1)
+        outcome = self.finish(process)
+        self.assertEqual((outcome.code, outcome.out.count(b"heard")), (0, 2), str(outcome))
+
+
+class NothingLeftBehind(LauncherTest):
+    GRANDCHILD = "setsid sh -c \"trap '' TERM HUP; sleep 1000\" >/dev/null 2>&1 </dev/null & "
+
+    def test_grandchildren_after_success_and_after_failure(self):
+        for end in ("exit 0", "exit 3", "kill -9 $$"):
+            with self.subTest(end=end):
+                self.exec_sh(2, self.GRANDCHILD + end)
+                self.assertEqual(self.marked_processes(), {})
+
+    def test_grandchildren_that_hold_the_output_open(self):
+        began = time.monotonic()
+        outcome = self.exec_sh(2, "setsid sleep 1000 & echo said; exit 0")
+        self.assertEqual((outcome.code, outcome.out.count(b"said")), (0, 2), str(outcome))
+        self.assertLess(time.monotonic() - began, 15)
+
+    def test_grandchildren_without_the_jobs_environment(self):
+        process = self.start_sh(1, "env -i setsid sleep 1000.5 >/dev/null 2>&1 & echo $!; exit 0")
+        pid = int(process.stdout.readline())
+        self.assertEqual(self.finish(process).code, 0)
+        self.assertFalse(os.path.exists(f"/proc/{pid}"))
+
+    def test_nothing_lives_two_seconds_after_the_launcher_was_killed(self):
+        process = self.start_sh(3, self.GRANDCHILD + Stopping.STUBBORN)
+        self.lines(process, 3)
+        process.kill()
+        process.wait()
+        time.sleep(2)  # the promise itself
+        self.assertEqual(self.marked_processes(), {})
+        self.wait_until(lambda: os.listdir(self.temp) == [], what="an empty temporary folder")
+
+    def test_a_launcher_killed_while_it_starts(self):
+        for delay in (0, 0.01, 0.03):
+            with self.subTest(delay=delay):
+                process = self.start_sh(3, Stopping.STUBBORN)
+                time.sleep(delay)
+                process.kill()
+                process.wait()
+                self.wait_until(lambda: self.marked_processes() == {}, 5, "an end of all processes")
+
+    def test_ranks_die_with_their_agent_and_the_launcher_says_so(self):
+        process = self.start_sh(2, self.GRANDCHILD + Stopping.STUBBORN)
+        self.lines(process, 2)
+        os.kill(self.agent_of(process), signal.SIGKILL)
+        outcome = self.finish(process)
+        self.assertEqual(outcome.code, 69, str(outcome))
+        self.assertIn(b"agent on localhost is gone", outcome.err)
+        self.assertEqual(self.marked_processes(), {})
+
+    def test_a_launcher_inside_a_job_of_another(self):
+        inner = [DSLAUNCH, "exec", "--grace", "0.2", "--device", "cpu", "--num_gpus", "2", "--", "sh", "-c", Stopping.STUBBORN]
+        process = self.start("exec", "--", *inner)
+        self.lines(process, 2)
+        process.send_signal(signal.SIGTERM)
+        self.finish(process)
+        self.wait_until(lambda: self.marked_processes() == {}, 5, "an end of the inner job")
+
+
+class Output(LauncherTest):
+    def test_bytes_of_a_single_rank_pass_as_they_are(self):
+        script = "import sys; sys.stdout.buffer.write(bytes(range(256)) * 50 + b'no newline')"
+        outcome = self.launch("exec", "--", sys.executable, "-c", script)
+        self.assertEqual(outcome.out, bytes(range(256)) * 50 + b"no newline")
+
+    def test_lines_of_several_ranks_stay_whole_and_carry_their_rank(self):
+        script = ("import os, sys\n"
+                  "r = os.environ['RANK'].encode()\n"
+                  "for i in range(200): sys.stdout.buffer.write(r * 3000 + b'\\0' + r * 3000 + b'\\n')\n"
+                  "sys.stdout.buffer.write(r * 3000000 + b'\\n')\n"
+                  "sys.stderr.buffer.write(b'err ' + r + b'\\n')\n")
+        outcome = self.launch("exec", "--device", "cpu", "--num_gpus", "3", "--run_dir", self.path("run"), "--",
+                              sys.executable, "-c", script)
+        self.assertEqual(outcome.code, 0)
+        for rank in (b"0", b"1", b"2"):
+            short, long = rank * 3000 + b"\0" + rank * 3000 + b"\n", rank * 3000000 + b"\n"
+            lines = [line for line in outcome.out.splitlines(keepends=True) if line.startswith(b"localhost:" + rank)]
+            self.assertEqual(lines, [b"localhost:" + rank + b"| " + short] * 200 + [b"localhost:" + rank + b"| " + long])
+            self.assertIn(b"localhost:" + rank + b"| err " + rank + b"\n", outcome.err)
+            with open(self.path(f"run/logs/localhost.{rank.decode()}.log"), "rb") as file:
+                log = file.read()
+            self.assertEqual(log.replace(b"err " + rank + b"\n", b""), short * 200 + long)
+
+    def test_lines_come_as_they_are_written(self):
+        process = self.start_sh(2, "echo first; sleep 1000")
+        self.assertEqual(sorted(self.lines(process, 2)), ["localhost:0| first\n", "localhost:1| first\n"])
+        process.send_signal(signal.SIGTERM)
+        self.finish(process)
+
+    def test_a_reader_that_goes_away_does_not_end_the_job(self):
+        process = self.start_sh(1, f"yes | head -c 3000000; touch {self.path('done')}")
+        process.stdout.read(10)
+        process.stdout.close()
+        self.assertEqual(process.wait(LIMIT_S), 0)
+        self.assertTrue(os.path.exists(self.path("done")))
+
+    def test_a_slow_reader_gets_everything(self):
+        process = self.start_sh(1, "yes | head -c 30000000")
+        time.sleep(1)  # nobody reads
+        outcome = self.finish(process)
+        self.assertEqual((outcome.code, len(outcome.out)), (0, 30000000))
+
+    def test_a_reader_that_does_not_read_does_not_hold_up_the_second_ctrl_c(self):
+        process = self.start_sh(2, f"echo x >> {self.path('up')}; yes")
+        self.wait_until(lambda: os.path.exists(self.path("up")))
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        self.wait_until(lambda: self.marked_processes(but={process.pid}) == {}, 15, "an end of the ranks")
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(LIMIT_S), 130)
+
+    def test_logs_of_an_earlier_launch_are_replaced(self):
+        for word in ("one", "two"):
+            self.exec_sh(1, f"echo {word}", "--run_dir", self.path("run"))
+        with open(self.path("run/logs/localhost.0.log"), encoding="utf-8") as file:
+            self.assertEqual(file.read(), "two\n")
+
+    def test_a_run_folder_that_cannot_be_made(self):
+        with open(self.path("in-the-way"), "w", encoding="utf-8"):
+            pass
+        outcome = self.exec_sh(1, "true", "--run_dir", self.path("in-the-way/run"))
+        self.assertEqual(outcome.code, 73, str(outcome))
+
+
+class Environment(LauncherTest):
+    def ranks(self, *arguments, env=None):
+        script = "import json, os; print(json.dumps(dict(os.environ)))"
+        outcome = self.launch("exec", "--device", "cpu", *arguments, "--", sys.executable, "-c", script, env=env)
+        self.assertEqual(outcome.code, 0, str(outcome))
+        lines = [line[line.index("{"):] for line in outcome.out.decode().splitlines()]
+        return sorted((json.loads(line) for line in lines), key=lambda env: int(env["RANK"]))
+
+    def test_torchruns_variables(self):
+        for rank, env in enumerate(self.ranks("--num_gpus", "3")):
+            expected = {"RANK": rank, "LOCAL_RANK": rank, "ROLE_RANK": rank, "WORLD_SIZE": 3, "LOCAL_WORLD_SIZE": 3,
+                        "ROLE_WORLD_SIZE": 3, "GROUP_RANK": 0, "GROUP_WORLD_SIZE": 1, "NODE_RANK": 0,
+                        "ROLE_NAME": "default", "MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RESTART_COUNT": 0,
+                        "TORCHELASTIC_MAX_RESTARTS": 0, "TORCH_NCCL_ASYNC_ERROR_HANDLING": 1}
+            self.assertEqual({name: env.get(name) for name in expected}, {k: str(v) for k, v in expected.items()})
+            for name in ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE",
+                         "OMP_NUM_THREADS"):
+                self.assertIn(name, env)
+
+    def test_all_ranks_agree_and_the_master_port_is_free_for_rank_0(self):
+        script = ("import os, socket\n"
+                  "if os.environ['RANK'] == '0': socket.socket().bind(('', int(os.environ['MASTER_PORT'])))\n"
+                  "print(os.environ['MASTER_PORT'], os.environ['TORCHELASTIC_RUN_ID'])\n")
+        outcome = self.launch("exec", "--device", "cpu", "--num_gpus", "2", "--", sys.executable, "-c", script)
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertEqual(len({line.split("| ")[1] for line in outcome.out.decode().splitlines()}), 1)
+
+    def test_options_for_environment_and_folder(self):
+        env = self.ranks("--env", "A=b=c", "--env", "EMPTY=", "--chdir", self.folder)[0]
+        self.assertEqual((env["A"], env["EMPTY"], os.path.realpath(env["PWD"]) if "PWD" in env else None)[:2], ("b=c", ""))
+        outcome = self.launch("exec", "--chdir", self.folder, "--", "pwd")
+        self.assertEqual(outcome.out.decode().strip(), os.path.realpath(self.folder))
+
+    def test_what_another_launcher_left_in_the_environment_is_replaced(self):
+        stale = self.environment(RANK="7", WORLD_SIZE="9", MASTER_PORT="1", DSLAUNCH_AGENT_STORE="1", OMP_NUM_THREADS="5")
+        env = self.ranks(env=stale)[0]
+        self.assertEqual((env["RANK"], env["WORLD_SIZE"], env["OMP_NUM_THREADS"]), ("0", "1", "5"))
+        self.assertNotEqual(env["MASTER_PORT"], "1")
+        self.assertNotIn("DSLAUNCH_AGENT_STORE", env)
+
+    def test_arguments_arrive_unchanged(self):
+        odd = ["", "a b", "it's", "--num_gpus", "--", "$HOME", "*", "new\nline", "--x-y=1"]
+        script = "import json, sys; print(json.dumps(sys.argv[1:]))"
+        outcome = self.launch("exec", "--", sys.executable, "-c", script, *odd)
+        self.assertEqual(json.loads(outcome.out), odd)
+
+
+class HostsAndPorts(LauncherTest):
+    def hostfile(self, text):
+        with open(self.path("hosts"), "w", encoding="utf-8") as file:
+            file.write(text)
+        return self.path("hosts")
+
+    def test_a_taken_master_port_names_its_holder(self):
+        port = self.free_port_taken()
+        outcome = self.exec_sh(2, "true", "--master_port", str(port))
+        self.assertEqual(outcome.code, 69, str(outcome))
+        for word in (str(port), f"pid {os.getpid()}", "test_launcher"):
+            self.assertIn(word, outcome.err.decode())
+
+    def test_two_names_of_this_machine_are_two_nodes(self):
+        hosts = self.hostfile("localhost slots=2\n127.0.0.1 slots=1\n")
+        outcome = self.launch("exec", "--device", "cpu", "--hostfile", hosts, "--", "sh", "-c",
+                              "echo $RANK $LOCAL_RANK $GROUP_RANK $GROUP_WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_PORT")
+        self.assertEqual(outcome.code, 0, str(outcome))
+        lines = sorted(outcome.out.decode().splitlines())
+        self.assertRegex(lines[0], r"^127.0.0.1:2\| 2 0 1 2 1 \d+$")
+        self.assertRegex(lines[1], r"^localhost:0\| 0 0 0 2 2 \d+$")
+        self.assertRegex(lines[2], r"^localhost:1\| 1 1 0 2 2 \d+$")
+        self.assertEqual(len({line.split()[-1] for line in lines}), 1)
+
+    def test_a_node_that_is_done_early_leaves_the_other_alone(self):
+        hosts = self.hostfile("localhost slots=1\n127.0.0.1 slots=1\n")
+        gates = [self.path("gate0"), self.path("gate1")]
+        for gate in gates:
+            os.mkfifo(gate)
+        process = self.start("exec", "--device", "cpu", "--hostfile", hosts, "--", "sh", "-c",
+                             f"read word < {self.path('gate')}$RANK; echo still here")
+
+        def agents():
+            return sum(command.rstrip().endswith("dslaunch agent") for command in self.marked_processes().values())
+
+        def open_gate(gate):
+            with open(gate, "w", encoding="utf-8") as file:
+                file.write("go\n")
+
+        self.wait_until(lambda: agents() == 2, what="two agents")
+        open_gate(gates[0])
+        # Node 0 is done when its agent is.
+        self.wait_until(lambda: agents() == 1, what="the end of node 0's agent")
+        open_gate(gates[1])
+        outcome = self.finish(process)
+        self.assertEqual((outcome.code, outcome.out.count(b"still here")), (0, 2), str(outcome))
+
+    def test_remote_hosts_are_refused(self):
+        hosts = self.hostfile("localhost slots=1\nnode7.invalid slots=8\n")
+        outcome = self.launch("exec", "--device", "cpu", "--hostfile", hosts, "--", "true")
+        self.assertEqual(outcome.code, 69, str(outcome))
+        self.assertIn(b"node7.invalid", outcome.err)
+        included = self.launch("exec", "--device", "cpu", "--hostfile", hosts, "--include", "localhost", "--", "true")
+        self.assertEqual(included.code, 0, str(included))
+
+    def test_hosts_as_text_and_as_a_document(self):
+        hosts = self.hostfile("localhost slots=2\nnode7.invalid slots=8\n")
+        document = json.loads(self.launch("hosts", "--hostfile", hosts, "--exclude", "node7.invalid:0,1", "--json").out)
+        self.assertEqual([(h["host"], h["slots"]) for h in document["hosts"]],
+                         [("localhost", [0, 1]), ("node7.invalid", [2, 3, 4, 5, 6, 7])])
+        self.assertIn(b"node7.invalid", self.launch("hosts", "--hostfile", hosts).out)
+        self.assertEqual(self.launch("hosts", "--hostfile", self.path("none")).code, 66)
+
+
+WORKER = f"""#!{sys.executable}
+import json, os, signal, sys, time
+print("ARGV " + json.dumps(sys.argv[1:]), flush=True)
+print("STORE " + os.environ.get("DSLAUNCH_AGENT_STORE", "-") + " " + os.environ.get("MASTER_PORT", "-"), flush=True)
+end = os.environ.get("END_" + os.environ.get("RANK", ""), os.environ.get("END", "0"))
+if end == "wait":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
+    print("waiting", flush=True)
+    while True: time.sleep(0.05)
+if end == "kill": os.kill(os.getpid(), signal.SIGKILL)
+sys.exit(int(end))
+"""
+
+
+class Run(LauncherTest):
+    """`run` and the tool commands, with a stand-in for dsworker beside a copy of dslaunch: what reaches the worker and what
+    becomes of its end. The real worker's runs are tested elsewhere."""
+
+    def setUp(self):
+        super().setUp()
+        os.mkdir(self.path("bin"))
+        self.program = shutil.copy(DSLAUNCH, self.path("bin"))
+        self.worker = self.file("bin/dsworker", WORKER)
+        os.chmod(self.worker, 0o755)
+        self.model = self.file("model.pt", "any file")
+        self.data = self.file("train.safetensors", "any file")
+        self.config = self.file("ds.json", '{"train_batch_size": 6}')
+
+    def file(self, name, text):
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            file.write(text)
+        return self.path(name)
+
+    def start_run(self, *arguments, **ends):
+        process = subprocess.Popen([self.program, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, env=self.environment(**ends), cwd=self.folder)
+        self.running.append(process)
+        return process
+
+    def run_job(self, *arguments, world=2, **ends):
+        return self.finish(self.start_run("--device", "cpu", "--num_gpus", str(world), *arguments, **ends))
+
+    def refused(self, code, words, *arguments, world=2):
+        outcome = self.run_job(*arguments, world=world)
+        self.assertEqual(outcome.code, code, str(outcome))
+        for word in words:
+            self.assertIn(word, outcome.err.decode())
+        self.assertNotIn(b"ARGV", outcome.out)
+        self.assertFalse(os.path.exists(self.path("runs")), "a refused run left a run folder")
+        return outcome
+
+    def test_the_worker_gets_its_options_wherever_the_model_stands(self):
+        outcome = self.run_job("--steps", "5", "model.pt", "--config", "ds.json", "--data", "train.safetensors", "--set",
+                               "train.seed=3", "--run_dir", "out")
+        self.assertEqual(outcome.code, 0, str(outcome))
+        lines = [line.split("ARGV ")[1] for line in outcome.out.decode().splitlines() if "ARGV" in line]
+        expected = ["train", self.model, "--config", self.config, "--run_dir", self.path("out"), "--device", "cpu", "--set",
+                    "train.seed=3", "--data", self.data, "--steps", "5"]
+        self.assertEqual([json.loads(line) for line in lines], [expected] * 2)
+        for rank in (0, 1):
+            with open(self.path(f"out/logs/localhost.{rank}.log"), encoding="utf-8") as file:
+                self.assertIn("ARGV", file.read())
+
+    def test_several_workers_meet_at_the_agents_store_and_one_needs_none(self):
+        outcome = self.run_job("model.pt", "--data", "train.safetensors")
+        stores = {line.split("STORE ")[1] for line in outcome.out.decode().splitlines() if "STORE" in line}
+        self.assertEqual(len(stores), 1)
+        self.assertRegex(stores.pop(), r"^1 \d+$")
+        outcome = self.run_job("model.pt", "--data", "train.safetensors", world=1)
+        self.assertIn(b"STORE - -\n", outcome.out)
+
+    def test_without_a_config_it_says_that_defaults_are_taken_and_where_the_run_goes(self):
+        outcome = self.run_job("model.pt", "--data", "train.safetensors")
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertIn(b"default", outcome.err)
+        (job,) = os.listdir(self.path("runs"))
+        self.assertIn(job.encode(), outcome.err)
+        self.assertEqual(self.run_job("model.pt", "--data", "train.safetensors", "--quiet").err, b"")
+
+    def test_bad_input_is_refused_before_any_rank_starts(self):
+        self.refused(66, ["nowhere.pt"], "nowhere.pt", "--data", self.data)
+        self.refused(66, ["none.json"], self.model, "--data", self.data, "--config", "none.json")
+        typo = self.file("typo.json", '{\n  "gradient_clipp1ng": 1.0\n}')
+        self.refused(65, ["gradient_clipping", "2"], self.model, "--data", self.data, "--config", typo)
+        self.refused(65, ["--data", '"data"'], self.model, "--config", self.config)
+        self.refused(65, ["train_batch_size"], self.model, "--data", self.data, "--config", self.config, world=4)
+        self.refused(64, ["--run_dir"], self.model, "--data", self.data, "--resume", "auto")
+        self.refused(66, ["no-checkpoint"], self.model, "--data", self.data, "--resume", "no-checkpoint")
+        self.refused(64, ["exclude each other"], self.model, "--resume", "auto", "--overwrite")
+        self.refused(73, ["model.pt"], self.model, "--data", self.data, "--run_dir", "model.pt/run")
+        os.unlink(self.worker)
+        self.refused(69, ["dsworker"], self.model, "--data", self.data)
+
+    def test_a_folder_that_holds_a_run(self):
+        os.mkdir(self.path("old"))
+        self.file("old/metrics.jsonl", "{}\n")
+        arguments = [self.model, "--data", self.data, "--run_dir", "old"]
+        self.refused(73, ["--resume", "--overwrite", self.path("old")], *arguments)
+        self.assertEqual(self.run_job(*arguments, "--resume", "auto").code, 0)
+        self.assertTrue(os.path.exists(self.path("old/metrics.jsonl")))
+        self.assertEqual(self.run_job(*arguments, "--overwrite").code, 0)
+        self.assertFalse(os.path.exists(self.path("old/metrics.jsonl")))
+
+    def test_the_ends_of_workers(self):
+        arguments = [self.model, "--data", self.data, "--run_dir", "out"]
+        for code, words, ends in ((76, ["training cannot go on", "rank 1"], {"END_1": "76"}),
+                                  (137, ["rank 1 on localhost failed first", "SIGKILL"], {"END_0": "71", "END_1": "kill"}),
+                                  (70, ["rank"], {"END": "71"})):
+            with self.subTest(ends=ends):
+                outcome = self.run_job(*arguments, **ends)
+                self.assertEqual(outcome.code, code, str(outcome))
+                for word in words:
+                    self.assertIn(word, outcome.err.decode())
+
+    def test_a_scheduler_that_wants_the_job_to_stop(self):
+        for sent, code in ((signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)):
+            with self.subTest(signal=sent):
+                process = self.start_run("--device", "cpu", "--num_gpus", "2", "model.pt", "--data", self.data, END="wait")
+                seen = b""
+                while seen.count(b"waiting") < 2:
+                    seen += process.stdout.readline()
+                process.send_signal(sent)
+                outcome = self.finish(process)
+                self.assertEqual(outcome.code, code, str(outcome))
+
+    def test_a_dry_run_leaves_nothing(self):
+        outcome = self.run_job("model.pt", "--data", self.data, "--dry_run", "--json")
+        document = json.loads(outcome.out)
+        self.assertEqual((document["kind"], document["world_size"], document["argv"][1]), ("run", 2, "train"))
+        self.assertFalse(os.path.exists(self.path("runs")))
+
+    def test_the_tool_commands_are_the_workers(self):
+        outcome = self.finish(self.start_run("infer", "--checkpoint", "c", "--prompt", "To be", "--num-tokens", "5", END="3"))
+        self.assertEqual(outcome.code, 3, str(outcome))
+        self.assertIn(b'["infer", "--checkpoint", "c", "--prompt", "To be", "--num_tokens", "5"]', outcome.out)
+        outcome = self.finish(self.start_run("consolidate", "c", "out.pt", "--state_dict"))
+        self.assertIn(b'["consolidate", "c", "out.pt", "--state_dict"]', outcome.out)
+        self.assertEqual(self.finish(self.start_run("consolidate", "c")).code, 64)
+
+    def test_config_check_and_explain(self):
+        outcome = self.finish(self.start_run("config", "check", "ds.json", "--world_size", "3"))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        explained = json.loads(self.finish(self.start_run("config", "explain", "ds.json", "--json")).out)
+        self.assertEqual(explained["keys"]["train_batch_size"]["value"], 6)
+        self.assertEqual(self.finish(self.start_run("config", "check", "ds.json", "--world_size", "4")).code, 65)
+        self.assertEqual(self.finish(self.start_run("config", "check", "none.json")).code, 66)
+
+
+class CommandLine(LauncherTest):
+    def refused(self, code, *words, arguments):
+        outcome = self.launch(*arguments)
+        self.assertEqual(outcome.code, code, str(outcome))
+        self.assertEqual(outcome.out, b"")
+        for word in words:
+            self.assertIn(word, outcome.err.decode())
+
+    def test_slips_get_an_answer(self):
+        for code, words, arguments in (
+                (64, ["dslaunch exec", "--help"], []),
+                (64, ["dslaunch exec -- python train.py"], ["train.py"]),
+                (64, ["--num_gpus"], ["--num_gpu", "2", "m.pt"]),
+                (64, ["--num_gpus N"], ["--nproc-per-node=2", "m.pt"]),
+                (64, ["--config F"], ["--deepspeed_config", "ds.json", "m.pt"]),
+                (64, ["'hosts'"], ["hsots"]),
+                (64, ["not supported yet"], ["doctor"]),
+                (64, ["not supported yet"], ["--verify", "3", "m.pt"]),
+                (64, ["not supported yet"], ["--timings", "m.pt"]),
+                (64, ["not supported yet"], ["--trace", "3", "m.pt"]),
+                (64, ["not supported yet"], ["--stages", "2", "m.pt"]),
+                (64, ["not supported yet"], ["--tp=2", "m.pt"]),
+                (64, ["MODEL.pt"], ["--config", "ds.json"]),
+                (64, ["one argument too many"], ["m.pt", "n.pt"]),
+                (64, ["--steps"], ["--steps", "many", "m.pt"]),
+                (64, ["--device"], ["--device", "tpu", "m.pt"]),
+                (64, ["--timeout"], ["exec", "--timeout", "soon", "--", "true"]),
+                (64, ["exec"], ["m.pt", "--", "x"]),
+                (64, ["put '--'"], ["exec", "python", "x.py"]),
+                (64, ["no program"], ["exec", "--"]),
+                (64, ["NAME=VALUE"], ["exec", "--env", "A", "--", "true"]),
+                (64, ["config check"], ["config"]),
+                (66, ["nowhere.pt"], ["nowhere.pt"]),
+                (65, [".pt2"], ["net.pt2"])):
+            with self.subTest(arguments=arguments):
+                self.refused(code, *words, arguments=arguments)
+
+    def test_both_spellings_of_options(self):
+        one = json.loads(self.launch("exec", "--dry_run", "--json", "--num_gpus", "2", "--device", "cpu", "--", "x").out)
+        two = json.loads(self.launch("exec", "--dry-run", "--json", "--num-gpus=2", "--device", "cpu", "--", "x").out)
+        self.assertEqual(one["world_size"], 2)
+        self.assertEqual(one["ranks"], two["ranks"])
+
+    def test_a_dry_run_starts_nothing(self):
+        script = f"touch {self.path('started')}"
+        outcome = self.exec_sh(2, script, "--dry_run", "--run_dir", self.path("run"))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertIn(script.encode(), outcome.out)
+        self.assertEqual(sorted(os.listdir(self.folder)), ["tmp"])
+
+    def test_help_shows_examples_first_and_comes_at_once(self):
+        times = []
+        for _ in range(10):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            outcome = self.launch("--help")
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        self.assertEqual(outcome.code, 0)
+        self.assertLess(outcome.out.index(b"Examples:"), outcome.out.index(b"--set"))
+        self.assertLess(min(times), 0.020)
+
+    def test_every_command_has_help_and_there_is_a_version(self):
+        for command in ("run", "exec", "infer", "hosts", "config", "consolidate"):
+            outcome = self.launch(command, "--help")
+            self.assertEqual((outcome.code, b"Examples:" in outcome.out), (0, True), str(outcome))
+        self.assertTrue(re.match(rb"dslaunch \d+\.\d+", self.launch("--version").out))
+
+
+if __name__ == "__main__":
+    unittest.main()

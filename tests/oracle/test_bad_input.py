@@ -1,0 +1,446 @@
+#!/usr/bin/env python3
+"""What a stranger meets: every slip has a message that says what to do, the exit code of the manual, no traceback, nothing
+left behind, and a bounded time. Then the deaths of ranks and the ways to start ranks by hand."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import zipfile
+
+import torch
+
+import tensor_file
+import workshop
+from workshop import base_config, program, run
+
+FORBIDDEN = ("Traceback", "terminate called", "what():", "core dumped", "Segmentation fault", "c10::Error", "std::")
+
+NVML_WITH_TWO_GPUS = """
+#include <stdio.h>
+int nvmlInit_v2(void) { return 0; }
+int nvmlShutdown(void) { return 0; }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) { *device = (void *)(unsigned long)(index + 1); return 0; }
+int nvmlDeviceGetName(void *device, char *out, unsigned size) { return snprintf(out, size, "GPU of a test") < 0; }
+int nvmlDeviceGetUUID(void *device, char *out, unsigned size) {
+  snprintf(out, size, "GPU-0000000%lu-0000-0000-0000-000000000000", (unsigned long)device);
+  return 0;
+}
+"""
+
+
+class StrangerTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.shop = workshop.Workshop()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.shop.close()
+
+    def tearDown(self):
+        self.assertEqual(workshop.job_processes(self.shop.folder), [], "processes are left behind")
+
+    def path(self, name):
+        return self.shop.path(name)
+
+    def file(self, name, content):
+        with open(self.path(name), "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+        return self.path(name)
+
+    def start(self, kind="mlp", model=None, data=None, config=None, world=2, steps=5, run_dir=None, extra=()):
+        """The command of a good run, one part replaced by a bad one."""
+        return self.shop.command(model or self.shop.model(kind), data or self.shop.data(kind), config or base_config(kind),
+                                 run_dir or self.shop.run_dir(), world, steps, extra)
+
+    def assert_refused(self, command, code, *words, env=None):
+        outcome = run(command, timeout=30, env=env)
+        codes = code if isinstance(code, tuple) else (code,)
+        self.assertIn(outcome.code, codes, str(outcome))
+        self.assert_clean(outcome)
+        said = outcome.text.lower()
+        for word in words:
+            options = word if isinstance(word, tuple) else (word,)
+            self.assertTrue(any(option.lower() in said for option in options), f"none of {options} in: {outcome}")
+        return outcome
+
+    def assert_clean(self, outcome):
+        for word in FORBIDDEN:
+            self.assertNotIn(word, outcome.text, str(outcome))
+
+
+class CommandLine(StrangerTest):
+    def test_no_arguments_gives_short_help(self):
+        outcome = self.assert_refused([program("dslaunch")], 64, "MODEL.pt", "--help")
+        self.assertLess(len(outcome.text.splitlines()), 40)
+
+    def test_a_python_file_is_for_exec(self):
+        script = self.file("train.py", "print('no')\n")
+        self.assert_refused([program("dslaunch"), script], 64, "dslaunch exec", "python")
+
+    def test_an_unknown_option_has_a_suggestion(self):
+        self.assert_refused(self.start(extra=["--num_gpu", "2"]), 64, "--num_gpus")
+
+    def cuda_command(self, count):
+        return [program("dslaunch"), "--device", "cuda", "--num_gpus", str(count), "--config",
+                self.shop.config(base_config("mlp")), "--data", self.shop.data("mlp"), "--run_dir", self.shop.run_dir(),
+                self.shop.model("mlp")]
+
+    def test_gpus_on_a_host_without(self):
+        self.assert_refused(self.cuda_command(3), 69, "GPU")
+
+    def test_three_gpus_asked_of_two(self):
+        """NVML is opened at run time, so a library of that name with two devices is two GPUs to the launcher."""
+        source = self.file("nvml.c", NVML_WITH_TWO_GPUS)
+        made = subprocess.run(["cc", "-shared", "-fPIC", "-o", self.path("libnvidia-ml.so.1"), source], capture_output=True)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        env = workshop.environment(LD_LIBRARY_PATH=self.shop.folder)
+        del env["CUDA_VISIBLE_DEVICES"]
+        outcome = self.assert_refused(self.cuda_command(3), 69, "GPU", "2", env=env)
+        if "without CUDA" not in outcome.text:  # such a build stops before it counts
+            self.assertIn("3", outcome.text)
+
+    def test_neither_config_nor_option_names_data(self):
+        self.assert_refused([program("dslaunch"), "--device", "cpu", "--run_dir", self.shop.run_dir(),
+                             self.shop.model("mlp")], (64, 65), "--data")
+
+    def test_without_a_config_the_defaults_are_taken_and_said(self):
+        outcome = run([program("dslaunch"), "--device", "cpu", "--data", self.shop.data("mlp"), "--run_dir",
+                       self.shop.run_dir(), "--steps", "2", self.shop.model("mlp")])
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertIn("default", outcome.text.lower())
+
+
+class Models(StrangerTest):
+    def refused(self, path, code, *words):
+        self.assert_refused(self.start(model=path), code, os.path.basename(path), *words)
+
+    def test_missing(self):
+        self.refused(self.path("nowhere.pt"), 66)
+
+    def test_a_text_file(self):
+        self.refused(self.file("text.pt", "I am no model\n"), 65, "TorchScript")
+
+    def test_an_empty_file(self):
+        self.refused(self.file("empty.pt", ""), 65)
+
+    def test_a_zip_that_is_no_model(self):
+        with zipfile.ZipFile(self.path("archive.pt"), "w") as archive:
+            archive.writestr("archive/readme.txt", "nothing here")
+        self.refused(self.path("archive.pt"), 65, "TorchScript")
+
+    def test_truncated(self):
+        with open(self.shop.model("gpt"), "rb") as file:
+            content = file.read()
+        for share in (0.1, 0.5, 0.99):
+            with self.subTest(share=share):
+                self.refused(self.file("cut.pt", content[:int(len(content) * share)]), 65)
+
+    def test_a_state_dict(self):
+        path = self.path("weights.pt")
+        torch.save(torch.jit.load(self.shop.model("mlp")).state_dict(), path)
+        self.refused(path, 65, ("state_dict", "state dict", "state-dict"), "torch.jit.script")
+
+    def test_an_exported_program(self):
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = torch.nn.Linear(6, 1)
+
+            def forward(self, x):
+                return self.layer(x)
+
+        torch.export.save(torch.export.export(Net(), (torch.zeros(2, 6),)), self.path("net.pt2"))
+        self.refused(self.path("net.pt2"), 65, (".pt2", "torch.export"), "TorchScript")
+        shutil.copy(self.path("net.pt2"), self.path("disguised.pt"))
+        self.refused(self.path("disguised.pt"), 65, ("torch.export", ".pt2"))
+
+    def test_a_frozen_module(self):
+        path = self.path("frozen.pt")
+        torch.jit.save(torch.jit.freeze(torch.jit.load(self.shop.model("mlp")).eval()), path)
+        self.refused(path, 65, "frozen")
+
+    def test_a_folder(self):
+        os.makedirs(self.path("folder.pt"), exist_ok=True)
+        self.refused(self.path("folder.pt"), (65, 66))
+
+
+class Data(StrangerTest):
+    def data_file(self, name, **tensors):
+        tensor_file.write(self.path(name), tensors)
+        return self.path(name)
+
+    def test_missing(self):
+        self.assert_refused(self.start(data=self.path("nowhere.safetensors")), 66, "nowhere.safetensors")
+
+    def test_not_a_data_file(self):
+        self.assert_refused(self.start(data=self.file("text.safetensors", "not tensors at all")), 65, "text.safetensors")
+
+    def test_truncated(self):
+        with open(self.shop.data("mlp"), "rb") as file:
+            content = file.read()
+        self.assert_refused(self.start(data=self.file("cut.safetensors", content[:-100])), 65, "cut.safetensors")
+
+    def test_shapes_that_do_not_fit_forward(self):
+        data = self.data_file("wide.safetensors", x=torch.zeros(72, 9), y=torch.zeros(72, 1))
+        self.assert_refused(self.start(data=data), 65, ("shape", "size"), "9", "6")
+
+    def test_arrays_of_unequal_length(self):
+        data = self.data_file("uneven.safetensors", x=torch.zeros(72, 6), y=torch.zeros(71, 1))
+        self.assert_refused(self.start(data=data), 65, "72", "71")
+
+    def test_too_many_arrays_for_forward(self):
+        data = self.data_file("three.safetensors", a=torch.zeros(72, 6), b=torch.zeros(72, 6), y=torch.zeros(72, 1))
+        self.assert_refused(self.start(data=data), 65, "argument", "data.inputs", "a, b, y")
+
+    def test_fewer_samples_than_one_batch(self):
+        data = self.data_file("few.safetensors", x=torch.zeros(7, 6), y=torch.zeros(7, 1))
+        self.assert_refused(self.start(data=data), 65, "7", "36")
+
+    def test_a_label_out_of_range_names_array_sample_and_value(self):
+        tensors = workshop.samples_of("convnet")
+        tensors["label"][41] = 17
+        data = self.data_file("classes.safetensors", **tensors)
+        self.assert_refused(self.start("convnet", data=data), 65, "label", "41", "17", "5")
+
+    def test_a_token_out_of_range_names_array_sample_and_value(self):
+        tensors = workshop.samples_of("gpt")
+        tensors["input_ids"][50, 3] = 64
+        data = self.data_file("tokens.safetensors", **tensors)
+        self.assert_refused(self.start("gpt", data=data), 65, "input_ids", "50", "64")
+
+    def test_an_array_that_is_not_there(self):
+        config = base_config("mlp", data={"shuffle": False, "inputs": ["z"]})
+        self.assert_refused(self.start(config=config), 65, "'z'", "x")
+
+    def test_a_loss_that_is_not_finite(self):
+        tensors = workshop.samples_of("mlp")
+        tensors["y"][80] = float("nan")  # in the third batch of 36
+        data = self.data_file("nan.safetensors", **tensors)
+        for world in (1, 3):
+            with self.subTest(world=world):
+                self.assert_refused(self.start(data=data, world=world), 76, ("not finite", "finite", "nan"), "step 3")
+
+
+class Config(StrangerTest):
+    def refused(self, code, *words, text=None, **changes):
+        config = self.shop.config(None, ".json", text) if text is not None else base_config("mlp", **changes)
+        self.assert_refused(self.start(config=config), code, *words)
+
+    def test_missing(self):
+        self.assert_refused(self.start(config=self.path("none.json")), 66, "none.json")
+
+    def test_empty(self):
+        self.refused(65, "empty", text="")
+
+    def test_not_an_object(self):
+        self.refused(65, text="[1, 2]")
+
+    def test_a_syntax_error_has_a_line(self):
+        self.refused(65, ("line 3", ":3:"), text='{\n "train_batch_size": 4,\n "optimizer": {]\n}\n')
+
+    def test_a_typo_has_line_column_and_a_suggestion(self):
+        self.refused(65, "gradient_clipp1ng", "gradient_clipping", ("line 3", ":3:"),
+                     text='{\n "train_batch_size": 36,\n "gradient_clipp1ng": 1.0\n}\n')
+
+    def test_two_errors_are_told_together(self):
+        self.refused(65, "gradient_clipp1ng", "wall_clock", text='{"gradient_clipp1ng": 1.0, "wall_clock_brakdown": true}')
+
+    def test_a_type_error(self):
+        self.refused(65, "gradient_clipping", "number", gradient_clipping="much")
+
+    def test_a_value_out_of_range(self):
+        self.refused(65, "stage", "7", zero_optimization={"stage": 7})
+
+    def test_a_repeated_key(self):
+        self.refused(65, "train_batch_size", text='{"train_batch_size": 36, "train_batch_size": 12}')
+
+    def test_an_impossible_batch_triple(self):
+        self.refused(65, "train_batch_size", "37", train_batch_size=37, train_micro_batch_size_per_gpu=18)
+
+    def test_a_feature_that_is_not_there_yet_is_not_ignored(self):
+        self.refused(65, "fp16", "not supported", fp16={"enabled": True})
+
+
+class RunFolder(StrangerTest):
+    def test_that_cannot_be_made(self):
+        self.file("in-the-way", "")
+        self.assert_refused(self.start(run_dir=self.path("in-the-way/run")), 73, "in-the-way")
+
+    def test_that_holds_a_run(self):
+        folder = self.shop.run_dir()
+        self.shop.train(self.shop.model("mlp"), self.shop.data("mlp"), base_config("mlp"), 1, 3, folder)
+        self.assert_refused(self.start(run_dir=folder), 73, folder, "--resume", "--overwrite")
+        rows, _ = self.shop.train(self.shop.model("mlp"), self.shop.data("mlp"), base_config("mlp"), 1, 4, folder,
+                                  ["--overwrite"])
+        self.assertEqual([row["step"] for row in rows], [1, 2, 3, 4])
+
+    def small_disk(self):
+        """A file system of 1 MB, or the reason why there is none here."""
+        mount = tempfile.mkdtemp(prefix="dsl-small-")
+        made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", mount], capture_output=True, text=True)
+        if made.returncode:
+            os.rmdir(mount)
+            self.skipTest(f"cannot mount a small file system here (needs root): {made.stderr.strip()}")
+        self.addCleanup(lambda: (subprocess.run(["umount", "-l", mount]), os.rmdir(mount)))
+        return mount
+
+    def test_a_full_disk_keeps_the_previous_checkpoint(self):
+        mount = self.small_disk()
+        checkpoint = {"dir": mount, "interval": 2, "keep_last": 9}
+        config = base_config("gpt", checkpoint=checkpoint)
+        self.assert_refused(self.start("gpt", config=config, steps=20), 74, ("No space left", "disk full", "full"), mount)
+        out = self.path("rescued.pt")
+        outcome = run([program("dslaunch"), "consolidate", mount, out])
+        self.assertEqual(outcome.code, 0, str(outcome))
+        loss = torch.jit.load(out)(*[t[:4] for t in workshop.samples_of("gpt").values()])
+        self.assertTrue(torch.isfinite(loss))
+        self.assertEqual([name for name in os.listdir(mount) if name.endswith((".tmp", ".part"))], [])
+
+
+class Deaths(StrangerTest):
+    """A run without end, something that happens to it, and how the job ends."""
+
+    def endless(self, world=3, **changes):
+        folder = self.shop.run_dir()
+        config = base_config("gpt", **changes)
+        process = subprocess.Popen(self.start("gpt", config=config, world=world, steps=10**6, run_dir=folder),
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+                                   env=workshop.environment(), errors="replace", stdin=subprocess.DEVNULL)
+        self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
+        self.wait_for_steps(process, folder, 3)
+        return process, folder
+
+    def wait_for_steps(self, process, folder, count):
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and process.poll() is None:
+            try:
+                if len(workshop.read_metrics(folder)) >= count:
+                    return
+            except (OSError, json.JSONDecodeError):
+                pass  # not written yet, or just being written
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGKILL)
+        self.fail(f"no {count} steps within 30 s:\n{process.communicate()[0]}")
+
+    def end(self, process, seconds):
+        began = time.monotonic()
+        try:
+            text, _ = process.communicate(timeout=seconds + 10)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            self.fail(f"the job did not end:\n{process.communicate()[0]}")
+        taken = time.monotonic() - began
+        outcome = workshop.Outcome(process.args, process.returncode, text, "", taken)
+        self.assert_clean(outcome)
+        self.assertLess(taken, seconds, str(outcome))
+        return outcome
+
+    def test_a_killed_rank_ends_the_job_and_is_named(self):
+        process, folder = self.endless()
+        victim = workshop.rank_processes(folder, 1)
+        self.assertEqual(len(victim), 1, workshop.job_processes(folder))
+        os.kill(victim[0], signal.SIGKILL)
+        outcome = self.end(process, 5)
+        self.assertEqual(outcome.code, 137, str(outcome))
+        last = "\n".join(outcome.text.strip().splitlines()[-25:])
+        self.assertIn("rank 1", last, str(outcome))
+        self.assertRegex(last, "SIGKILL|signal 9")
+
+    def test_a_killed_rank_zero_too(self):
+        process, folder = self.endless(world=2)
+        os.kill(workshop.rank_processes(folder, 0)[0], signal.SIGKILL)
+        outcome = self.end(process, 5)
+        self.assertEqual(outcome.code, 137, str(outcome))
+        self.assertIn("rank 0", "\n".join(outcome.text.strip().splitlines()[-25:]), str(outcome))
+
+    def test_ctrl_c_stops_cleanly_with_a_checkpoint(self):
+        process, folder = self.endless(world=2)
+        os.kill(process.pid, signal.SIGINT)
+        outcome = self.end(process, 10)
+        self.assertEqual(outcome.code, 130, str(outcome))
+        done = workshop.read_metrics(folder)[-1]["step"]
+        rows, _ = self.shop.train(self.shop.model("gpt"), self.shop.data("gpt"), base_config("gpt"), 2, done + 3, folder,
+                                  ["--resume", "auto"])
+        self.assertEqual([row["step"] for row in rows], list(range(1, done + 4)))
+
+    def test_ctrl_c_twice_stops_at_once(self):
+        process, _ = self.endless(world=2)
+        os.kill(process.pid, signal.SIGINT)
+        time.sleep(0.05)  # two signals sent back to back would be merged into one by the kernel
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGINT)
+        self.assertEqual(self.end(process, 5).code, 130)
+
+    def test_the_launchers_death_ends_the_ranks(self):
+        process, folder = self.endless(world=2)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        deadline = time.monotonic() + 5
+        while workshop.job_processes(folder) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertEqual(workshop.job_processes(folder), [])
+
+
+class ByHand(StrangerTest):
+    """dsworker without dslaunch: by hand, by torchrun, alone."""
+
+    def worker(self, folder, steps=5):
+        return [program("dsworker"), "train", "--device", "cpu", "--config", self.shop.config(base_config("mlp")), "--data",
+                self.shop.data("mlp"), "--run_dir", folder, "--steps", str(steps), self.shop.model("mlp")]
+
+    def expected(self):
+        return self.shop.train(self.shop.model("mlp"), self.shop.data("mlp"), base_config("mlp"), 2, 5)[0]
+
+    def assert_same_run(self, folder):
+        keys = ("step", "loss", "lr", "grad_norm")
+        rows, expected = workshop.read_metrics(folder), self.expected()
+        self.assertEqual([row["step"] for row in rows], [row["step"] for row in expected])
+        for got, want in zip(rows, expected):
+            for key in keys:
+                self.assertAlmostEqual(got[key], want[key], delta=1e-5 * abs(want[key]))
+
+    def free_port(self):
+        import socket
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return str(probe.getsockname()[1])
+
+    def test_two_ranks_by_hand(self):
+        folder, command = self.shop.run_dir(), None
+        command, port = self.worker(folder), self.free_port()
+        ranks = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                  env=workshop.environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+                                                           MASTER_PORT=port)) for rank in (0, 1)]
+        for rank in ranks:
+            text, _ = rank.communicate(timeout=60)
+            self.assertEqual(rank.returncode, 0, text)
+        self.assert_same_run(folder)
+
+    def test_torchrun(self):
+        for rendezvous in (["--standalone"], ["--master_addr", "127.0.0.1", "--master_port", self.free_port()]):
+            with self.subTest(rendezvous=rendezvous):
+                folder = self.shop.run_dir()
+                outcome = run([sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", *rendezvous,
+                               "--no-python", *self.worker(folder)], timeout=90)
+                self.assertEqual(outcome.code, 0, str(outcome))
+                self.assert_same_run(folder)
+
+    def test_a_world_of_one_needs_nothing(self):
+        folder = self.shop.run_dir()
+        outcome = run(self.worker(folder))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assert_same_run(folder)
+
+    def test_half_an_environment_is_a_contradiction(self):
+        self.assert_refused(self.worker(self.shop.run_dir()), 78, "WORLD_SIZE", env=workshop.environment(RANK="1"))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

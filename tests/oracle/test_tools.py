@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""tools/export and tools/tokenize: what they write, and what they say to a user who slips."""
+import os
+import subprocess
+import sys
+import unittest
+
+import torch
+
+import tensor_file
+import workshop
+
+EXPORT = os.path.join(workshop.ROOT, "tools/export")
+TOKENIZE = os.path.join(workshop.ROOT, "tools/tokenize")
+
+
+class ToolTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.shop = workshop.Workshop()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.shop.close()
+
+    def run_tool(self, tool, *arguments):
+        return workshop.run([sys.executable, tool, *arguments], cwd=self.shop.folder)
+
+    def assert_refused(self, outcome, code, *words):
+        self.assertEqual(outcome.code, code, str(outcome))
+        self.assertNotIn("Traceback", outcome.text)
+        for word in words:
+            self.assertIn(word, outcome.text)
+
+    def file(self, name, content):
+        with open(self.shop.path(name), "wb") as file:
+            file.write(content)
+        return self.shop.path(name)
+
+
+class Export(ToolTest):
+    def export(self, *arguments):
+        """Runs the tool inside this process: a new PyTorch for each case would be most of the time."""
+        path = self.shop.path(f"m{len(os.listdir(self.shop.folder))}.pt")
+        self.shop.tool.main([*arguments, path])
+        return path
+
+    def test_a_gpt_runs_at_other_batch_sizes_and_shorter_sequences_scripted_and_traced(self):
+        sizes = ["--vocab", "64", "--seq", "12", "--blocks", "2", "--width", "16", "--heads", "2"]
+        scripted, traced = (torch.jit.load(self.export("gpt", *sizes, *more)) for more in ([], ["--trace"]))
+        for batch, length in ((1, 12), (5, 3), (2, 1)):
+            ids = torch.randint(0, 64, (batch, length))
+            self.assertTrue(torch.equal(scripted(ids, ids), traced(ids, ids)), (batch, length))
+
+    def test_loss_and_logits(self):
+        model = torch.jit.load(self.export("gpt", "--vocab", "64", "--seq", "8", "--returns", "loss_logits"))
+        ids = torch.randint(0, 64, (3, 8))
+        loss, logits = model(ids, ids)
+        self.assertEqual(logits.shape, (3, 8, 64))
+        self.assertTrue(torch.equal(loss, torch.nn.functional.cross_entropy(logits.view(-1, 64), ids.view(-1))))
+
+    def test_the_same_seed_gives_the_same_weights(self):
+        first, again, other = (torch.jit.load(self.export("mlp", "--seed", seed)) for seed in ("1", "1", "2"))
+        self.assertTrue(torch.equal(first.first.weight, again.first.weight))
+        self.assertFalse(torch.equal(first.first.weight, other.first.weight))
+
+    def test_presets_have_the_sizes_that_the_documents_name(self):
+        for name, millions in (("gpt-32m", 32.1), ("gpt-163m", 163.1), ("gpt-1.4b", 1416.7), ("gpt-6.9b", 6864.6)):
+            path = self.export(name, "--empty")
+            self.assertLess(os.path.getsize(path), 150_000)
+            count = sum(p.numel() for p in torch.jit.load(path).parameters())
+            self.assertAlmostEqual(count / 1e6, millions, delta=0.06, msg=name)
+
+    def test_an_empty_model_keeps_constants_and_shapes(self):
+        model = torch.jit.load(self.export("convnet", "--empty"))
+        norm = getattr(model.blocks, "0").norm
+        self.assertTrue(torch.equal(norm.weight, torch.ones(8)) and torch.equal(norm.running_var, torch.ones(8)))
+        self.assertEqual(getattr(model.blocks, "0").conv.weight.stride(), (0, 0, 0, 0))
+
+    def test_a_traced_batch_norm_has_seen_no_batch(self):
+        model = torch.jit.load(self.export("convnet", "--trace"))
+        self.assertEqual(getattr(model.blocks, "0").norm.running_mean.abs().max().item(), 0.0)
+
+    def test_a_class_of_the_users_own_with_a_tied_weight(self):
+        self.file("own.py", b"""import torch
+class Net(torch.nn.Module):
+    def __init__(self, width, depth=1):
+        super().__init__()
+        self.a = torch.nn.Linear(width, width)
+        self.b = torch.nn.Linear(width, width)
+        self.b.weight = self.a.weight
+    def forward(self, x):
+        return self.b(self.a(x)).sum()
+""")
+        for extra in ([], ["--empty"]):
+            model = torch.jit.load(self.export("--recipe", self.shop.path("own.py") + ":Net", "--args", '{"width": 3}', *extra))
+            self.assertEqual(model.a.weight.data_ptr(), model.b.weight.data_ptr())
+        self.assert_refused(self.run_tool(EXPORT, "--recipe", "own.py:Net", "--args", "[2]", "--trace", "x.pt"), 65,
+                            "example_inputs")
+
+    def test_slips_are_answered(self):
+        self.file("broken.py", b"x = (")
+        for code, words, arguments in (
+                (64, ["did you mean 'gpt'"], ["gpd", "x.pt"]),
+                (64, ["usage:"], ["gpt"]),
+                (64, ["--layers means nothing to gpt"], ["gpt", "x.pt", "--layers", "2"]),
+                (64, ["--args must be JSON"], ["--recipe", "own.py:Net", "--args", "{", "x.pt"]),
+                (65, ["cannot be divided"], ["gpt", "x.pt", "--width", "10", "--heads", "3"]),
+                (65, ["SyntaxError"], ["--recipe", "broken.py:Net", "x.pt"]),
+                (66, ["no such file"], ["--recipe", "none.py:Net", "x.pt"]),
+                (73, ["cannot write"], ["mlp", "no/folder/x.pt"])):
+            with self.subTest(arguments=arguments):
+                self.file("own.py", b"")
+                self.assert_refused(self.run_tool(EXPORT, *arguments), code, *words)
+
+    def test_hugging_face_without_transformers_says_what_to_install(self):
+        try:
+            import transformers  # noqa: F401
+            self.skipTest("transformers is installed here")
+        except ImportError:
+            self.assert_refused(self.run_tool(EXPORT, "--hf", "gpt2", "x.pt"), 69, "pip install transformers")
+
+
+class Tokenize(ToolTest):
+    def test_streams_hold_every_byte_of_all_files_in_order(self):
+        self.file("a.txt", b"hello"), self.file("b.txt", b" w\xff")
+        self.assertEqual(self.run_tool(TOKENIZE, "a.txt", "b.txt", "s.bin").code, 0)
+        with open(self.shop.path("s.bin"), "rb") as file:
+            self.assertEqual(file.read(), b"".join(bytes([b, 0]) for b in b"hello w\xff"))
+        self.assertEqual(self.run_tool(TOKENIZE, "a.txt", "s.npy", "--dtype", "uint8").code, 0)
+        import numpy
+        self.assertEqual(numpy.load(self.shop.path("s.npy")).tobytes(), b"hello")
+
+    def test_samples_have_the_next_token_as_label(self):
+        text = bytes(range(40, 51))
+        self.file("c.txt", text)
+        self.assertEqual(self.run_tool(TOKENIZE, "c.txt", "c.safetensors", "--seq", "4").code, 0)
+        arrays = tensor_file.read(self.shop.path("c.safetensors"))
+        self.assertEqual(sorted(arrays), ["input_ids", "labels"])
+        self.assertEqual(arrays["input_ids"].tolist(), [list(text[0:4]), list(text[4:8])])
+        self.assertEqual(arrays["labels"].tolist(), [list(text[1:5]), list(text[5:9])])
+
+    def test_padding_is_masked(self):
+        self.file("d.txt", bytes(range(40, 51)))
+        self.assertEqual(self.run_tool(TOKENIZE, "d.txt", "d.safetensors", "--seq", "4", "--pad").code, 0)
+        arrays = tensor_file.read(self.shop.path("d.safetensors"))
+        self.assertEqual(arrays["input_ids"][2].tolist(), [48, 49, 0, 0])
+        self.assertEqual(arrays["labels"][2].tolist(), [49, 50, -100, -100])
+        self.assertEqual(arrays["mask"].tolist(), [[1] * 4, [1] * 4, [1, 1, 0, 0]])
+
+    def test_slips_are_answered(self):
+        self.file("e.txt", b"abc"), self.file("empty.txt", b"")
+        for code, words, arguments in (
+                (64, ["an input and an output"], ["e.txt"]),
+                (64, [".bin, .npy or .safetensors"], ["e.txt", "x.txt"]),
+                (64, ["--seq"], ["e.txt", "x.safetensors"]),
+                (65, ["too few"], ["e.txt", "x.safetensors", "--seq", "4"]),
+                (65, ["no tokens"], ["empty.txt", "x.bin"]),
+                (66, ["no.txt"], ["no.txt", "x.bin"]),
+                (73, ["cannot write"], ["e.txt", "no/folder/x.bin"]),
+                (66, ["tokenizer.json"], ["e.txt", "x.bin", "--tokenizer", "tokenizer.json"])):
+            with self.subTest(arguments=arguments):
+                self.assert_refused(self.run_tool(TOKENIZE, *arguments), code, *words)
+
+    def test_byte_level_needs_no_package(self):
+        self.file("f.txt", b"abc")
+        outcome = subprocess.run([sys.executable, "-S", "-I", TOKENIZE, "f.txt", "f.bin"], cwd=self.shop.folder)
+        self.assertEqual(outcome.returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,202 @@
+"""What the tests that drive the real programs share: tiny models and data, the command line, and how a run is read back.
+The programs come from DSLAUNCH_BIN (a folder or the path of dslaunch); everything is written below one temporary folder."""
+import importlib.machinery
+import importlib.util
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import torch
+
+import tensor_file
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BATCH = 36  # divides by worlds 1, 2, 3, 4 times accumulation 1 and 3
+SAMPLES = 7 * BATCH + 5  # 50 steps cross several epochs, and each has a remainder
+
+
+def program(name):
+    given = os.environ.get("DSLAUNCH_BIN", os.path.join(ROOT, "build/dev/bin"))
+    folder = given if os.path.isdir(given) else os.path.dirname(given)
+    return os.path.join(os.path.abspath(folder), name)
+
+
+def export_tool():
+    """tools/export as a module: the tool itself makes the models, without a new Python for each."""
+    sys.path.insert(0, os.path.join(ROOT, "tools"))
+    sys.dont_write_bytecode = True
+    loader = importlib.machinery.SourceFileLoader("export_tool", os.path.join(ROOT, "tools/export"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("export_tool", loader))
+    loader.exec_module(module)
+    return module
+
+
+MODELS = {
+    "mlp": ["mlp", "--inputs", "6", "--width", "16", "--layers", "2"],
+    "gpt": ["gpt", "--vocab", "64", "--seq", "12", "--blocks", "2", "--width", "32", "--heads", "2"],
+    "convnet": ["convnet", "--classes", "5", "--width", "6", "--blocks", "2", "--size", "6"],
+}
+
+
+def samples_of(kind):
+    generator = torch.Generator().manual_seed(7)
+    if kind == "mlp":
+        x = torch.randn(SAMPLES, 6, generator=generator)
+        return {"x": x, "y": torch.sin(x.sum(1, keepdim=True))}
+    if kind == "gpt":
+        start = torch.randint(0, 64, (SAMPLES, 1), generator=generator)
+        tokens = (start + 5 * torch.arange(13)) % 64
+        noise = torch.randint(0, 64, tokens.shape, generator=generator)
+        tokens = torch.where(torch.rand(tokens.shape, generator=generator) < 0.2, noise, tokens)
+        return {"input_ids": tokens[:, :-1].contiguous(), "labels": tokens[:, 1:].contiguous()}
+    x = torch.randn(SAMPLES, 1, 6, 6, generator=generator)
+    return {"x": x, "label": (x.mean((1, 2, 3)) * 12 + 2.5).long().clamp(0, 4)}
+
+
+def base_config(kind, **changes):
+    config = {
+        "train_batch_size": BATCH,
+        "gradient_accumulation_steps": 1,
+        "gradient_clipping": 0.4,
+        "optimizer": {"type": "AdamW", "params": {"lr": 2e-3, "weight_decay": 0.01}},
+        "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 10, "warmup_type": "linear"}},
+        "zero_optimization": {"stage": 0},
+        "data": {"shuffle": False},
+    }
+    if kind == "convnet":
+        config.update(loss="cross_entropy", gradient_clipping=0.2)
+    config.update(changes)
+    return config
+
+
+def environment(**changes):
+    env = {key: value for key, value in os.environ.items()
+           if key not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")}
+    env.update(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="", **changes)
+    return env
+
+
+class Outcome:
+    """A finished program: code, out, err, seconds; `text` is all that it said."""
+
+    def __init__(self, command, code, out, err, seconds):
+        self.command, self.code, self.out, self.err, self.seconds = command, code, out, err, seconds
+        self.text = out + err
+
+    def __str__(self):
+        return f"{' '.join(self.command)}\n-> {self.code} after {self.seconds:.1f} s\n{self.out}{self.err}"
+
+
+def run(command, timeout=60, env=None, cwd=None, stdin=subprocess.DEVNULL):
+    """Runs a command to its end; when it takes longer than `timeout` it is killed with its group and that is an error."""
+    began = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=stdin, text=True,
+                               errors="replace", env=env or environment(), cwd=cwd, start_new_session=True)
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        raise AssertionError(f"no end within {timeout} s: {' '.join(command)}\n{out}{err}")
+    return Outcome(command, process.returncode, out, err, time.monotonic() - began)
+
+
+def read_metrics(run_dir):
+    with open(os.path.join(run_dir, "metrics.jsonl")) as file:
+        return [json.loads(line) for line in file]
+
+
+def job_processes(folder):
+    """Live processes whose command line or environment names `folder`: what a run has left behind. [(pid, command)]"""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        if int(pid) == os.getpid():
+            continue
+        try:
+            command, env, status = (read_proc(pid, name) for name in ("cmdline", "environ", "status"))
+        except OSError:
+            continue  # it has ended meanwhile, or is not ours to read
+        if folder.encode() in command + env and not re.search(rb"^State:\s+Z", status, re.M):
+            found.append((int(pid), command.replace(b"\0", b" ").decode(errors="replace").strip()))
+    return found
+
+
+def read_proc(pid, name):
+    with open(f"/proc/{pid}/{name}", "rb") as file:
+        return file.read()
+
+
+def rank_processes(folder, rank):
+    """The dsworker processes of one rank of the job that runs in `folder`."""
+    ranks = []
+    for pid, command in job_processes(folder):
+        try:
+            variables = read_proc(pid, "environ").split(b"\0")
+            is_worker = os.path.basename(os.readlink(f"/proc/{pid}/exe")) == "dsworker"
+        except OSError:
+            continue
+        if is_worker and b"RANK=%d" % rank in variables:
+            ranks.append(pid)
+    return ranks
+
+
+class Workshop:
+    """A temporary folder with the models, the data and the runs of one test class."""
+
+    def __init__(self):
+        self.folder = tempfile.mkdtemp(prefix="dsl-oracle-")
+        self.tool = export_tool()
+        self.made = 0
+
+    def close(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def path(self, *names):
+        return os.path.join(self.folder, *names)
+
+    def model(self, kind, form="script", *extra):
+        path = self.path("-".join([kind, form, *extra]).replace("-" * 3, "-") + ".pt")
+        if not os.path.exists(path):
+            quiet, sys.stderr = sys.stderr, open(os.devnull, "w")
+            try:
+                self.tool.main(MODELS[kind] + [path, *extra] + (["--trace"] if form == "trace" else []))
+            finally:
+                sys.stderr.close()
+                sys.stderr = quiet
+        return path
+
+    def data(self, kind):
+        path = self.path(f"{kind}.safetensors")
+        if not os.path.exists(path):
+            tensor_file.write(path, samples_of(kind))
+        return path
+
+    def config(self, config, ending=".json", text=None):
+        self.made += 1
+        path = self.path(f"config{self.made}{ending}")
+        with open(path, "w") as file:
+            file.write(json.dumps(config, indent=1) if text is None else text)
+        return path
+
+    def run_dir(self):
+        self.made += 1
+        return self.path(f"run{self.made}")
+
+    def command(self, model, data, config, run_dir, world=1, steps=50, extra=()):
+        path = config if isinstance(config, str) else self.config(config)
+        return [program("dslaunch"), "--device", "cpu", "--num_gpus", str(world), "--config", path, "--data", data,
+                "--run_dir", run_dir, "--steps", str(steps), *extra, model]
+
+    def train(self, model, data, config, world=1, steps=50, run_dir=None, extra=()):
+        """Runs dslaunch to success and returns (metrics, run folder)."""
+        run_dir = run_dir or self.run_dir()
+        outcome = run(self.command(model, data, config, run_dir, world, steps, extra))
+        if outcome.code != 0:
+            raise AssertionError(f"expected success: {outcome}")
+        return read_metrics(run_dir), run_dir

@@ -1,0 +1,81 @@
+// A communicator whose ranks are threads of this process: collectives on host memory for tests of what stands above.
+#pragma once
+#include <barrier>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+#include "comm/communicator.hpp"
+
+namespace dslaunch::test {
+
+class ThreadGroup {
+ public:
+  explicit ThreadGroup(int ranks) : size(ranks), meet(ranks), slots(ranks) {}
+  const int size;
+  std::barrier<> meet;
+  std::vector<const void*> slots;  // what each rank brings to the collective at hand
+};
+
+class ThreadCommunicator : public comm::Communicator {
+ public:
+  ThreadCommunicator(std::shared_ptr<ThreadGroup> group, int rank) : group_(std::move(group)), rank_(rank) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return group_->size; }
+  const char* backend() const override { return "threads"; }
+
+  void all_reduce(comm::Buffer buffer, comm::ReduceOp) override {
+    auto sum = sum_of_all(buffer.data, buffer.count, buffer.dtype, 0, buffer.count);
+    std::memcpy(buffer.data, sum.data(), sum.size() * sizeof(float));
+    group_->meet.arrive_and_wait();
+  }
+  void reduce_scatter(comm::ConstBuffer in, comm::Buffer out, comm::ReduceOp) override {
+    auto sum = sum_of_all(in.data, in.count, in.dtype, rank_ * out.count, out.count);
+    std::memcpy(out.data, sum.data(), sum.size() * sizeof(float));
+    group_->meet.arrive_and_wait();
+  }
+  void all_gather(comm::ConstBuffer in, comm::Buffer out) override {
+    std::vector<char> own(static_cast<const char*>(in.data),
+                          static_cast<const char*>(in.data) + bytes(in.count, in.dtype));
+    group_->slots[rank_] = own.data();
+    group_->meet.arrive_and_wait();
+    for (int r = 0; r < size(); ++r)
+      std::memcpy(static_cast<char*>(out.data) + r * own.size(), group_->slots[r], own.size());
+    group_->meet.arrive_and_wait();
+  }
+  void broadcast(comm::Buffer buffer, int root) override {
+    group_->slots[rank_] = buffer.data;
+    group_->meet.arrive_and_wait();
+    if (rank_ != root) std::memcpy(buffer.data, group_->slots[root], bytes(buffer.count, buffer.dtype));
+    group_->meet.arrive_and_wait();
+  }
+  void send(comm::ConstBuffer, int) override { throw std::logic_error("not used here"); }
+  void receive(comm::Buffer, int) override { throw std::logic_error("not used here"); }
+  void barrier() override { group_->meet.arrive_and_wait(); }
+  void wait_for_completion() override {}
+  void abort(const std::string&) override {}
+
+ private:
+  static size_t bytes(size_t count, comm::DType dtype) { return count * comm::size_of(dtype); }
+
+  // fp32 only; everybody leaves only after all have read (the callers' second meeting).
+  std::vector<float> sum_of_all(const void* data, size_t, comm::DType dtype, size_t begin, size_t count) {
+    if (dtype != comm::DType::kFloat32) throw std::logic_error("fp32 only");
+    group_->slots[rank_] = data;
+    group_->meet.arrive_and_wait();
+    std::vector<float> sum(count, 0.0F);
+    for (int r = 0; r < size(); ++r) {
+      const float* theirs = static_cast<const float*>(group_->slots[r]) + begin;
+      for (size_t i = 0; i < count; ++i) sum[i] += theirs[i];
+    }
+    group_->meet.arrive_and_wait();
+    return sum;
+  }
+
+  std::shared_ptr<ThreadGroup> group_;
+  int rank_;
+};
+
+}  // namespace dslaunch::test

@@ -1,0 +1,22 @@
+#include "base/nearest_name.hpp"
+
+#include <catch2/catch.hpp>
+
+using dslaunch::did_you_mean;
+using dslaunch::nearest_names;
+
+TEST_CASE("a typo finds the name it was meant to be", "[base][nearest_name]") {
+  std::vector<std::string> known{"gradient_clipping", "gradient_accumulation_steps", "steps_per_print"};
+  CHECK(nearest_names("gradient_clipp1ng", known) == std::vector<std::string>{"gradient_clipping"});
+  CHECK(nearest_names("gradient-clipping", known) == std::vector<std::string>{"gradient_clipping"});
+  CHECK(nearest_names("steps_per_pirnt", known) == std::vector<std::string>{"steps_per_print"});
+}
+
+TEST_CASE("a name far from all others gets no suggestion", "[base][nearest_name]") {
+  CHECK(did_you_mean("banana", {"gradient_clipping", "lr"}).empty());
+  CHECK(did_you_mean("x", {"lr"}).empty());
+}
+
+TEST_CASE("two near names are both offered, nearest first", "[base][nearest_name]") {
+  CHECK(did_you_mean("--num_gpu", {"--num_gpus", "--num_cpus"}, 2) == " (did you mean '--num_gpus' or '--num_cpus'?)");
+}

@@ -1,0 +1,142 @@
+// The contract over NCCL: a program of its own, since it needs two GPUs. One process a GPU.
+#include <cuda_runtime_api.h>
+
+#include "unit/comm/communicator_contract.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::test;
+
+namespace {
+
+class DeviceMemory final : public Memory {
+ public:
+  void* allocate(size_t bytes) override {
+    void* data = nullptr;
+    check(::cudaMalloc(&data, bytes));
+    return data;
+  }
+  void release(void* data) override { ::cudaFree(data); }
+  void write(void* to, const void* from, size_t bytes) override {
+    check(::cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+  }
+  void read(void* to, const void* from, size_t bytes) override {
+    check(::cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost));
+  }
+
+ private:
+  static void check(cudaError_t outcome) {
+    if (outcome != cudaSuccess) throw std::runtime_error(::cudaGetErrorString(outcome));
+  }
+};
+
+// Asked in a child: a process that has used CUDA cannot fork ranks that use it.
+int num_gpus() {
+  pid_t child = ::fork();
+  if (child == 0) {
+    int count = 0;
+    ::_exit(::cudaGetDeviceCount(&count) == cudaSuccess ? count : 0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+}
+
+bool enough_gpus(int needed) {
+  static const int count = num_gpus();
+  if (count >= needed) return true;
+  WARN("skipped: needs " << needed << " GPUs, found " << count);
+  return false;
+}
+
+std::unique_ptr<Communicator> open_on_device(const RankContext& context, const std::string& name = "world") {
+  if (::cudaSetDevice(context.rank) != cudaSuccess) throw std::runtime_error("cudaSetDevice failed");
+  comm::CommunicatorOptions options;
+  options.name = name;
+  options.rank = context.rank;
+  options.size = context.size;
+  options.device = context.rank;
+  options.timeout = std::chrono::seconds(50);
+  return comm::make_communicator(options, context.store);
+}
+
+}  // namespace
+
+TEST_CASE("NCCL keeps the contract", "[comm][nccl][gpu2]") {
+  for (int size : {2, 4}) {
+    if (!enough_gpus(size)) continue;
+    check_all_well(run_ranks(size, [](const RankContext& context) {
+      auto communicator = open_on_device(context);
+      DeviceMemory memory;
+      return check_contract(*communicator, memory);
+    }));
+  }
+}
+
+TEST_CASE("a group of one on a device keeps the contract", "[comm][nccl][gpu]") {
+  if (!enough_gpus(1)) return;
+  check_all_well(run_ranks(1, [](const RankContext& context) {
+    auto communicator = open_on_device(context);
+    DeviceMemory memory;
+    return check_contract(*communicator, memory);
+  }));
+}
+
+TEST_CASE("over NCCL the death of a peer in a collective is an error on every survivor in under a second",
+          "[comm][nccl][gpu2]") {
+  for (int size : {2, 4}) {
+    if (!enough_gpus(size)) continue;
+    check_death(run_ranks(
+                    size,
+                    [](const RankContext& context) {
+                      auto communicator = open_on_device(context);
+                      DeviceMemory memory;
+                      return lose_a_peer(context, *communicator, memory);
+                    },
+                    1),
+                1);
+  }
+}
+
+TEST_CASE("over NCCL a rank that dies without coming to the collective is noticed as fast", "[comm][nccl][gpu2]") {
+  if (!enough_gpus(2)) return;
+  check_death(run_ranks(
+                  2,
+                  [](const RankContext& context) {
+                    auto communicator = open_on_device(context);
+                    DeviceMemory memory;
+                    return wait_for_the_dead(context, 1, *communicator, memory);
+                  },
+                  1),
+              1);
+}
+
+TEST_CASE("over NCCL a rank that dies during set-up does not hold the others up", "[comm][nccl][gpu2]") {
+  if (!enough_gpus(2)) return;
+  check_death(run_ranks(
+                  2,
+                  [](const RankContext& context) -> std::string {
+                    if (context.rank == 1) {
+                      // Rank 0 has published its id and waits inside NCCL.
+                      context.store.get("comm/world/1/nccl_id", Deadline::after(std::chrono::seconds(30)));
+                      context.announce();
+                      for (;;) ::pause();
+                    }
+                    try {
+                      open_on_device(context);
+                    } catch (const PeerError& error) {
+                      return fmt::format("{:.6f} {} | {}", now_seconds(), error.what(), error.what());
+                    }
+                    return "the group was made";
+                  },
+                  1),
+              1);
+}
+
+TEST_CASE("over NCCL abort() by another thread ends what is pending", "[comm][nccl][gpu2]") {
+  if (!enough_gpus(2)) return;
+  check_all_well(run_ranks(2, [](const RankContext& context) {
+    auto communicator = open_on_device(context);
+    DeviceMemory memory;
+    return check_abort(*communicator, memory);
+  }));
+}

@@ -1,0 +1,122 @@
+#include <catch2/catch.hpp>
+
+#include "load_support.hpp"
+
+using namespace dslaunch::config;
+using Catch::Matchers::Contains;
+
+namespace {
+
+std::string only_line(const std::string& text) {
+  auto result = load(text);
+  INFO(all_lines(result));
+  REQUIRE(result.issues.size() == 1);
+  return lines_of(result).front();
+}
+
+JobConfig good(const std::string& text) {
+  auto result = load(text);
+  INFO(all_lines(result));
+  REQUIRE(result.ok());
+  return result.config;
+}
+
+}  // namespace
+
+TEST_CASE("data takes one path, several, or synthetic", "[config][data_rules]") {
+  CHECK(good("{data: {train: \"a.npz\"}}").data.train == std::vector<std::string>{"a.npz"});
+  CHECK(good("{data: {train: [\"a\", \"b/*.npy\"], eval: \"c\"}}").data.train.size() == 2);
+  CHECK(good("{data: {train: null}}").data.train.empty());
+  Data data =
+      good(
+          "{data: {train: \"synthetic\", synthetic: {z: {shape: [2, 3]}, a: {shape: [], dtype: \"int64\", low: -2, "
+          "high: 5}, b: {like: \"z\"}}}}")
+          .data;
+  CHECK(data.synthetic_train);
+  CHECK(data.train.empty());
+  REQUIRE(data.synthetic.size() == 3);
+  CHECK(data.synthetic[0].name == "z");  // in the order of the file
+  CHECK(data.synthetic[0].shape == std::vector<int64_t>{2, 3});
+  CHECK(data.synthetic[0].dtype == "float32");
+  CHECK(data.synthetic[1].shape.empty());
+  CHECK(data.synthetic[1].low == -2);
+  CHECK(data.synthetic[2].like == "z");
+}
+
+TEST_CASE("synthetic arrays that cannot be made are refused", "[config][data_rules]") {
+  CHECK_THAT(only_line("{data: {train: \"synthetic\"}}"), Contains("must describe at least one array"));
+  CHECK_THAT(only_line("{data: {train: [\"synthetic\", \"a\"]}}"), Contains("mixes \"synthetic\" with files"));
+  CHECK_THAT(only_line("{data: {synthetic: {a: {}}}}"), Contains("needs 'shape'"));
+  CHECK_THAT(only_line("{data: {synthetic: {a: {shape: [0]}}}}"), Contains("item 1 must be at least 1"));
+  CHECK_THAT(only_line("{data: {synthetic: {a: {shape: [1], dtype: \"int64\"}}}}"), Contains("needs 'high'"));
+  CHECK_THAT(only_line("{data: {synthetic: {a: {shape: [1], low: 2}}}}"), Contains("low 2 must be below high 1"));
+  CHECK_THAT(only_line("{data: {synthetic: {a: {shape: [1], dtype: \"int8\", high: 1.5}}}}"),
+             Contains("whole numbers"));
+  CHECK_THAT(only_line("{data: {synthetic: {abc: {shape: [1]}, d: {like: \"abd\"}}}}"),
+             Contains("names no array") && Contains("did you mean 'abc'"));
+  CHECK_THAT(only_line("{data: {synthetic: {a: {like: \"a\"}}}}"), Contains("leads back to 'a'"));
+  CHECK_THAT(only_line("{data: {synthetic: {a: {stage: 1, shape: [1]}}}}"), Contains("unknown key 'stage'"));
+  CHECK_THAT(only_line("{data: {synthetic: {a: {shap: [1], shape: [1]}}}}"),
+             Contains("unknown key 'shap' in 'data.synthetic.a' (did you mean 'shape'?)"));
+}
+
+TEST_CASE("evaluation needs files, and an interval without them is mentioned", "[config][data_rules]") {
+  CHECK_THAT(only_line("{data: {eval: \"synthetic\"}}"), Contains("not supported yet: 'data.eval' = synthetic"));
+  CHECK(has_note(load("{train: {eval_interval: 5}}"), "nothing to evaluate on"));
+  CHECK_FALSE(has_note(load("{train: {eval_interval: 5}, data: {eval: \"e.npz\"}}"), "nothing to evaluate on"));
+}
+
+TEST_CASE("token streams need a sequence length", "[config][data_rules]") {
+  CHECK_THAT(only_line("{data: {format: \"tokens\"}}"), Contains("needs 'data.seq_len'"));
+  Data data = good("{data: {format: \"tokens\", dtype: \"uint8\", seq_len: 128}}").data;
+  CHECK(data.dtype == "uint8");
+  CHECK(data.seq_len == 128);
+}
+
+TEST_CASE("DeepSpeed's dataloader_drop_last sets ours unless ours is given", "[config][data_rules]") {
+  CHECK(good("{}").data.drop_last);
+  CHECK_FALSE(good("{dataloader_drop_last: false}").data.drop_last);
+  CHECK(good("{dataloader_drop_last: false, data: {drop_last: true}}").data.drop_last);
+}
+
+TEST_CASE("loss is a known name or a file, and a typo is neither", "[config][data_rules]") {
+  CHECK(good("{loss: \"mse\"}").loss == "mse");
+  CHECK(good("{loss: \"losses/mine.pt\"}").loss == "losses/mine.pt");
+  CHECK(good("{loss: null}").loss.empty());
+  CHECK_THAT(only_line("{loss: \"cross_entropi\"}"), Contains("did you mean 'cross_entropy'?"));
+  CHECK_THAT(only_line("{loss: \"\"}"), Contains("is empty"));
+}
+
+TEST_CASE("train, units and init reach the typed config", "[config][data_rules]") {
+  JobConfig c =
+      good("{train: {steps: 5, seed: 7}, units: [\"Block\", \"head\"], init: {std: 0.1}, deterministic: true}");
+  CHECK(c.train.steps == 5);
+  CHECK_FALSE(c.train.epochs);
+  CHECK(c.train.seed == 7);
+  CHECK_FALSE(c.units_auto);
+  CHECK(c.units == std::vector<std::string>{"Block", "head"});
+  REQUIRE(c.init);
+  CHECK(c.init->std == 0.1);
+  CHECK(c.init->seed == 0);
+  CHECK(c.deterministic);
+  JobConfig d = good("{units: \"auto\", init: null, train: {epochs: 3, steps: null}}");
+  CHECK(d.units_auto);
+  CHECK_FALSE(d.init);
+  CHECK(d.train.epochs == 3);
+  CHECK(good("{init: {}}").init);
+  CHECK(good("{units: \"Block\"}").units == std::vector<std::string>{"Block"});
+  CHECK_THAT(only_line("{units: []}"), Contains("empty list"));
+}
+
+TEST_CASE("checkpoint holds our keys and DeepSpeed's side by side", "[config][data_rules]") {
+  Checkpoint c = good(
+                     "{checkpoint: {dir: \"d\", interval: 10, keep_last: 3, at_end: false, async: false, "
+                     "tag_validation: \"warn\", use_node_local_storage: true}}")
+                     .checkpoint;
+  CHECK(c.dir == "d");
+  CHECK(c.interval == 10);
+  CHECK(c.keep_last == 3);
+  CHECK_FALSE(c.at_end);
+  CHECK_FALSE(c.async);
+  CHECK(c.on_interrupt);
+}

@@ -1,0 +1,103 @@
+#include "config/yaml_reader.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "config/hjson_reader.hpp"
+#include "load_support.hpp"
+
+using namespace dslaunch::config;
+using Catch::Matchers::Contains;
+
+namespace {
+
+Problem problem_of(const std::string& text) {
+  auto result = read_document(text, Format::kYaml);
+  INFO(text);
+  REQUIRE(result.problems.size() == 1);
+  return result.problems.front();
+}
+
+}  // namespace
+
+TEST_CASE("YAML makes the same tree as its JSON twin", "[config][yaml_reader]") {
+  auto yaml = read_yaml(
+      "a: 1\nb: -2.5\nc: true\nd: null\ne: plain text\nf: \"2\"\ng: [1, 5e8]\nh:\n  i: 1e-3\n  j: ~\n  k:\nl: "
+      "'''q'''\n");
+  auto json = read_hjson(
+      R"({"a":1,"b":-2.5,"c":true,"d":null,"e":"plain text","f":"2","g":[1,5e8],"h":{"i":1e-3,"j":null,"k":null},"l":"'q'"})");
+  REQUIRE(yaml.problems.empty());
+  REQUIRE(yaml.root);
+  REQUIRE(json.root);
+  CHECK(same_content(*yaml.root, *json.root));
+}
+
+TEST_CASE("YAML's own ways to write numbers and words are known", "[config][yaml_reader]") {
+  auto root = *read_yaml("a: +5\nb: 0x10\nc: .5\nd: 2.\ne: True\nf: NULL\ng: yes\nh: 01\ni: !!str 7\n").root;
+  CHECK(root.find("a")->integer == 5);
+  CHECK(root.find("b")->integer == 16);
+  CHECK(root.find("c")->number == 0.5);
+  CHECK(root.find("d")->number == 2.0);
+  CHECK(root.find("e")->boolean);
+  CHECK(root.find("f")->is_null());
+  CHECK(root.find("g")->text == "yes");
+  CHECK(root.find("h")->text == "01");
+  CHECK(root.find("i")->text == "7");
+}
+
+TEST_CASE("YAML values know their places", "[config][yaml_reader]") {
+  auto root = *read_yaml("# x\na: 1\nb:\n  - 10\n  - 20\n").root;
+  CHECK(root.members[0].place.line == 2);
+  CHECK(root.members[0].value.place.column == 4);
+  CHECK(root.members[1].value.items[1].place.line == 5);
+  CHECK(root.members[1].value.items[1].place.column == 5);
+}
+
+TEST_CASE("repeated keys are problems in YAML too", "[config][yaml_reader]") {
+  auto result = read_yaml("a: 1\nb:\n  c: 1\n  c: 2\na: 3\n");
+  REQUIRE(result.problems.size() == 2);
+  CHECK(result.problems[0].place.line == 4);
+  CHECK_THAT(result.problems[1].message, Contains("'a' is given twice") && Contains("line 1, column 1"));
+}
+
+TEST_CASE("anchors are copied and circles refused", "[config][yaml_reader]") {
+  auto root = *read_yaml("a: &x {b: 1}\nc: *x\n").root;
+  CHECK(root.find("c")->find("b")->integer == 1);
+  CHECK_THAT(problem_of("a: &x [*x]\n").message, Contains("alias"));
+  CHECK_THAT(problem_of("a: &x {b: 1}\nc:\n  <<: *x\n").message, Contains("merge keys"));
+}
+
+TEST_CASE("YAML that explodes through aliases is refused", "[config][yaml_reader]") {
+  std::string bomb = "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n";
+  for (int i = 1; i < 12; ++i) {
+    bomb += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [";
+    for (int j = 0; j < 10; ++j) bomb += (j ? ", *a" : "*a") + std::to_string(i - 1);
+    bomb += "]\n";
+  }
+  CHECK_THAT(problem_of(bomb).message, Contains("too many values"));
+}
+
+TEST_CASE("broken YAML says where", "[config][yaml_reader]") {
+  Problem problem = problem_of("a: 1\n b: [\n");
+  CHECK_THAT(problem.message, Contains("not YAML"));
+  CHECK(problem.place.line >= 2);
+  CHECK_THAT(problem_of("- 1\n- 2\n").message, Contains("an object with keys is expected, not a list"));
+  CHECK_THAT(problem_of("a: 1\n---\nb: 2\n").message, Contains("second document"));
+  CHECK_THAT(problem_of("# nothing\n").message, Contains("empty"));
+  CHECK_THAT(problem_of("? [a]\n: 1\n").message, Contains("a key must be"));
+}
+
+TEST_CASE("a job file and its YAML twin resolve to the same", "[config][yaml_reader]") {
+  auto json = load(
+      R"({"train_batch_size": 32, "bf16": {"enabled": true}, "optimizer": {"type": "SGD", "params": {"lr": 1e-3}}})",
+      4);
+  auto yaml =
+      load_yaml("train_batch_size: 32\nbf16:\n  enabled: true\noptimizer:\n  type: SGD\n  params: {lr: 1e-3}\n", 4);
+  REQUIRE(json.ok());
+  REQUIRE(yaml.ok());
+  CHECK(yaml.config.batch.micro_batch == json.config.batch.micro_batch);
+  CHECK(yaml.config.precision == Precision::kBf16);
+  CHECK(yaml.config.optimizer.lr == 1e-3);
+  CHECK(yaml.config.optimizer.type == OptimizerType::kSgd);
+  CHECK_THAT(all_lines(load_yaml("zero_optimization:\n  stage: 1\n  overlap_com: true\n")),
+             Contains("ds.yaml:3:3: unknown key 'overlap_com' in 'zero_optimization' (did you mean 'overlap_comm'?)"));
+}

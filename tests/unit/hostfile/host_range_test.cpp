@@ -1,0 +1,35 @@
+#include "hostfile/host_range.hpp"
+
+#include <catch2/catch.hpp>
+
+using dslaunch::hostfile::expand_host_range;
+using Names = std::vector<std::string>;
+
+TEST_CASE("ranges expand as Slurm expands them", "[hostfile][host_range]") {
+  CHECK(expand_host_range("n1").names == Names{"n1"});
+  CHECK(expand_host_range("foo[8-11]").names == Names{"foo8", "foo9", "foo10", "foo11"});
+  CHECK(expand_host_range("n[01-03,7]").names == Names{"n01", "n02", "n03", "n7"});
+  CHECK(expand_host_range("r[1-2]-n[1-2]").names == Names{"r1-n1", "r1-n2", "r2-n1", "r2-n2"});
+  CHECK(expand_host_range("n[098-101].cluster").names ==
+        Names{"n098.cluster", "n099.cluster", "n100.cluster", "n101.cluster"});
+  CHECK(expand_host_range("n[3,1,3]").names == Names{"n3", "n1", "n3"});
+}
+
+TEST_CASE("a broken range says what is wrong and where", "[hostfile][host_range]") {
+  auto check = [](const char* text, const char* message, size_t offset) {
+    auto expansion = expand_host_range(text);
+    CHECK(expansion.names.empty());
+    CHECK_THAT(expansion.error, Catch::Contains(message));
+    CHECK(expansion.error_offset == offset);
+  };
+  check("n[1-", "never closed", 1);
+  check("n1]", "without a '['", 2);
+  check("n[3-1]", "runs backwards", 2);
+  check("n[1,]", "'' is not a number", 4);
+  check("n[]", "'' is not a number", 2);
+  check("n[1-2-3]", "'2-3' is not a number", 4);
+  check("n[1,x]", "'x' is not a number", 4);
+  check("n[1-999999999]", "more than 65536", 2);
+  check("n[1-300][1-300]", "more than 65536", 8);
+  check("n[1-99999999999999999999]", "not a number", 4);
+}

@@ -1,0 +1,65 @@
+#include "launch/channel.hpp"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <memory>
+
+using namespace dslaunch;
+using namespace dslaunch::launch;
+
+namespace {
+
+struct Pair {
+  Pair() {
+    int there[2], back[2];
+    REQUIRE(::pipe2(there, O_CLOEXEC) == 0);
+    REQUIRE(::pipe2(back, O_CLOEXEC) == 0);
+    left = std::make_unique<Channel>(UniqueFd(back[0]), UniqueFd(there[1]));
+    right = std::make_unique<Channel>(UniqueFd(there[0]), UniqueFd(back[1]));
+  }
+  std::unique_ptr<Channel> left, right;
+};
+
+}  // namespace
+
+TEST_CASE("more than a pipe holds is kept and arrives in order", "[launch][channel]") {
+  Pair pair;
+  const int count = 200;
+  std::string bulk(10000, 'x');
+  for (int i = 0; i < count; ++i) pair.left->send(RankOutput{i, Stream::kOut, bulk});
+  CHECK(pair.left->num_unsent() > 0);
+  int next = 0;
+  while (next < count) {
+    pair.left->flush();
+    REQUIRE(pair.right->receive());
+    while (auto message = pair.right->next()) {
+      auto& output = std::get<RankOutput>(*message);
+      REQUIRE((output.rank == next && output.bytes == bulk));
+      ++next;
+    }
+  }
+  CHECK(pair.left->num_unsent() == 0);
+}
+
+TEST_CASE("messages before the other side's end are still delivered", "[launch][channel]") {
+  Pair pair;
+  pair.left->send(AgentDone{7});
+  pair.left.reset();
+  CHECK_FALSE(pair.right->receive());
+  auto message = pair.right->next();
+  REQUIRE(message.has_value());
+  CHECK(std::get<AgentDone>(*message).num_swept == 7);
+}
+
+TEST_CASE("sending to a side that is gone is silent", "[launch][channel]") {
+  ::signal(SIGPIPE, SIG_IGN);
+  Pair pair;
+  pair.right.reset();
+  pair.left->send(AgentDone{});
+  CHECK_FALSE(pair.left->flush());
+  CHECK(pair.left->num_unsent() == 0);
+}

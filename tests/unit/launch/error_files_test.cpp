@@ -1,0 +1,29 @@
+#include "launch/error_files.hpp"
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+
+using namespace dslaunch::launch;
+
+TEST_CASE("torch's error file gives the first line of the exception", "[launch][error_files]") {
+  CHECK(message_in_error_file(R"({"message": {"message": "ValueError: no\nmore", "extraInfo": {"timestamp": "1"}}})") ==
+        "ValueError: no");
+  CHECK(message_in_error_file(R"({"message": "plain"})") == "plain");
+  for (const char* text : {"", "{", "[]", "{}", R"({"message": 3})"}) CHECK(message_in_error_file(text).empty());
+}
+
+TEST_CASE("error files lie in a private folder that goes with their owner", "[launch][error_files]") {
+  std::filesystem::path folder;
+  {
+    ErrorFiles files("job-1");
+    folder = std::filesystem::path(files.path_of(3)).parent_path();
+    CHECK(std::filesystem::is_directory(folder));
+    CHECK((std::filesystem::status(folder).permissions() & std::filesystem::perms::others_all) ==
+          std::filesystem::perms::none);
+    CHECK(files.message_of(3).empty());
+    std::ofstream(files.path_of(3)) << R"({"message": "gone wrong"})";
+    CHECK(files.message_of(3) == "gone wrong");
+  }
+  CHECK_FALSE(std::filesystem::exists(folder));
+}

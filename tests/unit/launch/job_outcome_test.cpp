@@ -1,0 +1,113 @@
+#include "launch/job_outcome.hpp"
+
+#include <catch2/catch.hpp>
+#include <csignal>
+
+using namespace dslaunch::launch;
+using dslaunch::spawn::ExitCause;
+
+namespace {
+
+ExitCause exited(int code) {
+  return {.kind = ExitCause::Kind::kExited, .number = code};
+}
+ExitCause killed(int signal) {
+  return {.kind = ExitCause::Kind::kSignaled, .number = signal};
+}
+
+struct End {
+  ExitCause cause;
+  int order;
+  bool stopped = false;
+};
+
+JobOutcome outcome(const std::vector<End>& ends, StopReason reason = StopReason::kNone, JobKind kind = JobKind::kRun,
+                   int agent_error = 0) {
+  std::vector<RankRecord> records;
+  for (const End& end : ends) {
+    records.push_back({.rank = static_cast<int>(records.size()),
+                       .cause = end.cause,
+                       .stopped_by_us = end.stopped,
+                       .order = end.order});
+  }
+  return decide_outcome(records, kind, reason, agent_error);
+}
+
+}  // namespace
+
+TEST_CASE("a job succeeds only when every rank did", "[launch][job_outcome]") {
+  CHECK(outcome({{exited(0), 0}, {exited(0), 1}}).exit_code == 0);
+  CHECK_FALSE(outcome({{exited(0), 0}}).first_failure.has_value());
+  CHECK(outcome({{exited(0), 0}, {exited(3), 1}}).exit_code == 3);
+}
+
+TEST_CASE("a rank whose end nobody saw is no success", "[launch][job_outcome]") {
+  std::vector<RankRecord> records(2);
+  records[0].cause = exited(0);
+  CHECK(decide_outcome(records, JobKind::kRun, StopReason::kNone, 0).exit_code == 70);
+}
+
+TEST_CASE("the first failure is the first in time, not in rank", "[launch][job_outcome]") {
+  auto result = outcome({{exited(65), 2}, {exited(76), 1}, {exited(0), 0}});
+  CHECK(result.first_failure == 1);
+  CHECK(result.exit_code == 76);
+}
+
+TEST_CASE("a signal gives 128 plus its number", "[launch][job_outcome]") {
+  CHECK(outcome({{exited(0), 0}, {killed(SIGKILL), 1}}).exit_code == 137);
+  CHECK(outcome({{killed(SIGSEGV), 0}}).exit_code == 139);
+}
+
+TEST_CASE("a rank that lost a peer is never the first failure if any other failed", "[launch][job_outcome]") {
+  auto result = outcome({{exited(71), 0}, {exited(71), 1}, {killed(SIGKILL), 2}});
+  CHECK(result.first_failure == 2);
+  CHECK(result.exit_code == 137);
+}
+
+TEST_CASE("lost peers alone are a bug of ours in a run, and the program's own code in exec", "[launch][job_outcome]") {
+  auto result = outcome({{exited(71), 1}, {exited(71), 0}});
+  CHECK(result.first_failure == 1);
+  CHECK(result.exit_code == 70);
+  CHECK(outcome({{exited(71), 0}}, StopReason::kNone, JobKind::kExec).exit_code == 71);
+}
+
+TEST_CASE("a rank that we stopped is not the first failure", "[launch][job_outcome]") {
+  auto result = outcome({{killed(SIGTERM), 0, true}, {exited(9), 1, false}});
+  CHECK(result.first_failure == 1);
+  CHECK(result.exit_code == 9);
+}
+
+TEST_CASE("Ctrl-C is 130 and a time limit 124, whatever the ranks say", "[launch][job_outcome]") {
+  CHECK(outcome({{exited(0), 0}}, StopReason::kInterrupt).exit_code == 130);
+  CHECK(outcome({{killed(SIGTERM), 0, true}}, StopReason::kInterrupt).exit_code == 130);
+  CHECK(outcome({{killed(SIGKILL), 0, true}}, StopReason::kTimeLimit).exit_code == 124);
+}
+
+TEST_CASE("after SIGTERM it is 75 if all ranks ended with 75, else by cause", "[launch][job_outcome]") {
+  auto stopped = [](std::vector<ExitCause> causes) {
+    std::vector<End> ends;
+    for (auto& cause : causes) ends.push_back({cause, static_cast<int>(ends.size()), true});
+    return outcome(ends, StopReason::kTerminate).exit_code;
+  };
+  CHECK(stopped({exited(75), exited(75)}) == 75);
+  CHECK(stopped({exited(75), exited(71)}) == 75);
+  CHECK(stopped({exited(75), exited(0)}) == 75);
+  CHECK(stopped({exited(75), killed(SIGKILL)}) == 137);
+  CHECK(stopped({killed(SIGTERM), killed(SIGTERM)}) == 143);
+  CHECK(stopped({exited(0), exited(0)}) == 0);
+}
+
+TEST_CASE("a failure before the stop keeps its code", "[launch][job_outcome]") {
+  CHECK(outcome({{exited(74), 0, false}, {exited(75), 1, true}}, StopReason::kTerminate).exit_code == 74);
+}
+
+TEST_CASE("an agent that could not do its part gives the code", "[launch][job_outcome]") {
+  std::vector<RankRecord> records(2);
+  CHECK(decide_outcome(records, JobKind::kExec, StopReason::kNone, 69).exit_code == 69);
+}
+
+TEST_CASE("our codes have a meaning and others none", "[launch][job_outcome]") {
+  for (int code : {64, 65, 66, 69, 70, 71, 73, 74, 75, 76, 77, 78, 124, 130})
+    CHECK_FALSE(meaning_of_code(code).empty());
+  for (int code : {1, 2, 3, 127, 255}) CHECK(meaning_of_code(code).empty());
+}

@@ -1,0 +1,79 @@
+#include "launch/job_story.hpp"
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+using namespace dslaunch::launch;
+using dslaunch::spawn::ExitCause;
+
+namespace {
+
+LaunchPlan plan_of(JobKind kind) {
+  LaunchPlan plan;
+  plan.job_id = "j";
+  plan.kind = kind;
+  plan.run_dir = "/runs/j";
+  return plan;
+}
+
+std::vector<RankRecord> one_killed() {
+  ExitCause killed{.kind = ExitCause::Kind::kSignaled, .number = 9};
+  ExitCause lost{.kind = ExitCause::Kind::kExited, .number = 71};
+  return {{.rank = 0, .host = "a", .pid = 10, .cause = lost, .order = 0, .last_words = "noise"},
+          {.rank = 1, .host = "b", .pid = 11, .cause = killed, .order = 1, .last_words = "first\nlast words"},
+          {.rank = 2, .host = "b", .pid = 12, .cause = lost, .stopped_by_us = true, .order = 2}};
+}
+
+std::string story(const std::vector<RankRecord>& records, JobKind kind, StopReason reason = StopReason::kNone) {
+  return tell_story(plan_of(kind), records, decide_outcome(records, kind, reason, 0), reason);
+}
+
+}  // namespace
+
+TEST_CASE("the story ends with the first failing rank, its host, cause and last words", "[launch][job_story]") {
+  std::string text = story(one_killed(), JobKind::kRun);
+  CHECK_THAT(text, Catch::Contains("rank 1 on b failed first: killed by SIGKILL (signal 9)"));
+  CHECK_THAT(text, Catch::Contains("/runs/j/logs/b.1.log"));
+  CHECK_THAT(text, Catch::EndsWith("  | first\n  | last words\n"));
+  CHECK(text.find("rank 2: stopped by dslaunch") < text.find("rank 1 on b"));
+}
+
+TEST_CASE("a rank that failed by itself while all were being stopped is not said to be stopped",
+          "[launch][job_story]") {
+  auto records = one_killed();
+  records[2].cause = ExitCause{.number = 65};
+  CHECK_THAT(story(records, JobKind::kRun), Catch::Contains("rank 2: failed as well: exit code 65"));
+}
+
+TEST_CASE("our codes are explained for workers only", "[launch][job_story]") {
+  std::vector<RankRecord> records{
+      {.rank = 0, .host = "a", .cause = ExitCause{.kind = ExitCause::Kind::kExited, .number = 76}, .order = 0}};
+  CHECK_THAT(story(records, JobKind::kRun), Catch::Contains("training cannot go on"));
+  CHECK_THAT(story(records, JobKind::kExec), !Catch::Contains("training cannot go on"));
+}
+
+TEST_CASE("a job that was stopped says by what, last", "[launch][job_story]") {
+  std::vector<RankRecord> records{
+      {.rank = 0, .host = "a", .cause = ExitCause{.number = 75}, .stopped_by_us = true, .order = 0}};
+  CHECK_THAT(story(records, JobKind::kRun, StopReason::kInterrupt), Catch::EndsWith("interrupted by Ctrl-C\n"));
+}
+
+TEST_CASE("a job without failure has no story", "[launch][job_story]") {
+  std::vector<RankRecord> records{{.rank = 0, .host = "a", .cause = ExitCause{}, .order = 0}};
+  CHECK(story(records, JobKind::kRun).empty());
+}
+
+TEST_CASE("the same as JSON", "[launch][job_story]") {
+  auto records = one_killed();
+  auto result = decide_outcome(records, JobKind::kRun, StopReason::kNone, 0);
+  auto json = nlohmann::json::parse(story_json(plan_of(JobKind::kRun), records, result, StopReason::kNone));
+  CHECK(json["exit_code"] == 137);
+  CHECK(json["first_failure"]["rank"] == 1);
+  CHECK(json["first_failure"]["signal"] == "SIGKILL");
+  CHECK(json["ranks"].size() == 3);
+  CHECK(json["ranks"][2]["stopped_by_us"] == true);
+}
+
+TEST_CASE("a host's name cannot lead a log out of its folder", "[launch][job_story]") {
+  CHECK(log_path("/r", "../../x", 3) == "/r/logs/.._.._x.3.log");
+}

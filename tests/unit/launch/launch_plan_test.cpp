@@ -1,0 +1,50 @@
+#include "launch/launch_plan.hpp"
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+using namespace dslaunch::launch;
+using dslaunch::hostfile::Allocation;
+
+static const Allocation kTwoHosts{"hostfile h", {{"a", "", {}, {0, 2}}, {"b", "", {}, {1}}}};
+
+TEST_CASE("ranks count through the hosts in order", "[launch][launch_plan]") {
+  auto nodes = plan_nodes(kTwoHosts, DeviceRule::kNone, {});
+  REQUIRE(nodes.size() == 2);
+  CHECK((nodes[0].ranks[1].rank == 1 && nodes[0].ranks[1].local_rank == 1 && nodes[0].ranks[1].slot == 2));
+  CHECK((nodes[1].node_rank == 1 && nodes[1].ranks[0].rank == 2 && nodes[1].ranks[0].local_rank == 0));
+  CHECK(nodes[0].ranks[0].env.empty());
+}
+
+TEST_CASE("a worker sees its own device only, by the name it has among the visible ones", "[launch][launch_plan]") {
+  auto nodes = plan_nodes(kTwoHosts, DeviceRule::kOnePerRank, {"GPU-x", "5", "7"});
+  CHECK(nodes[0].ranks[0].env.at("CUDA_VISIBLE_DEVICES") == "GPU-x");
+  CHECK(nodes[0].ranks[1].env.at("CUDA_VISIBLE_DEVICES") == "7");
+  CHECK(nodes[1].ranks[0].env.at("CUDA_VISIBLE_DEVICES") == "5");
+}
+
+TEST_CASE("a program sees all devices of its node", "[launch][launch_plan]") {
+  auto nodes = plan_nodes(kTwoHosts, DeviceRule::kAllOfNode, {"0", "1", "2"});
+  for (const auto& rank : nodes[0].ranks) CHECK(rank.env.at("CUDA_VISIBLE_DEVICES") == "0,2");
+  CHECK(nodes[1].ranks[0].env.at("CUDA_VISIBLE_DEVICES") == "1");
+}
+
+TEST_CASE("the plan prints all it will do, and no secret", "[launch][launch_plan]") {
+  LaunchPlan plan;
+  plan.job_id = "job-7";
+  plan.argv = {"python", "a b.py"};
+  plan.env = {{"SECRET", "inherited"}};
+  plan.set_env = {{"K", "v w"}};
+  plan.nodes = plan_nodes(kTwoHosts, DeviceRule::kNone, {});
+  std::string text = plan_text(plan);
+  for (const char* part : {"job-7", "python 'a b.py'", "K='v w'", "rank 2", "(chosen at start)"}) {
+    CHECK_THAT(text, Catch::Contains(part));
+  }
+  CHECK_THAT(text, !Catch::Contains("SECRET"));
+  auto json = nlohmann::json::parse(plan_json(plan));
+  CHECK(json["world_size"] == 3);
+  CHECK(json["argv"] == nlohmann::json({"python", "a b.py"}));
+  CHECK(json["master_port"].is_null());
+  CHECK(json["ranks"][2]["host"] == "b");
+  CHECK(json["env"]["K"] == "v w");
+}

@@ -1,0 +1,32 @@
+#include "launch/migrating.hpp"
+
+#include <catch2/catch.hpp>
+#include <set>
+#include <string>
+
+using namespace dslaunch::launch;
+
+TEST_CASE("every flag stands once, in one spelling, with an answer where it is not honoured", "[launch][migrating]") {
+  std::set<std::string> seen;
+  for (const auto& flag : migrated_flags()) {
+    INFO(flag.flag);
+    CHECK(seen.insert(flag.flag).second);
+    CHECK(std::string(flag.flag).find('-', 2) == std::string::npos);
+    bool answered = migration_answer(flag.flag).has_value();
+    CHECK(answered == (flag.disposition != Disposition::kHonoured));
+    if (answered) CHECK_FALSE(std::string(flag.text).empty());
+  }
+}
+
+TEST_CASE("both spellings and a value behind '=' are understood", "[launch][migrating]") {
+  for (const char* option : {"--nproc_per_node", "--nproc-per-node", "--nproc-per-node=8"}) {
+    auto answer = migration_answer(option);
+    REQUIRE(answer.has_value());
+    CHECK_THAT(*answer, Catch::Contains("--num_gpus"));
+  }
+}
+
+TEST_CASE("a flag of nobody has no answer", "[launch][migrating]") {
+  CHECK_FALSE(migration_answer("--num_gpu").has_value());
+  CHECK_FALSE(migration_answer("").has_value());
+}

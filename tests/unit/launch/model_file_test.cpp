@@ -1,0 +1,42 @@
+#include "launch/model_file.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "base/error.hpp"
+#include "unit/spawn/test_folder.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::launch;
+
+namespace {
+
+int code_for(const std::string& path, const std::string& word) {
+  try {
+    check_model_file(path);
+  } catch (const UserError& error) {
+    INFO(error.what());
+    CHECK_THAT(error.what(), Catch::Contains(word));
+    return to_int(error.code());
+  }
+  return 0;
+}
+
+}  // namespace
+
+TEST_CASE("a Python file gets the command that was meant", "[launch][model_file]") {
+  CHECK(code_for("train.py", "dslaunch exec -- python train.py") == 64);
+}
+
+TEST_CASE("files of other kinds are named as what they are", "[launch][model_file]") {
+  CHECK(code_for("net.pt2", "torch.export") == 65);
+  CHECK(code_for("weights.safetensors", "TorchScript") == 65);
+  CHECK(code_for("ds.json", "--config ds.json") == 64);
+}
+
+TEST_CASE("missing files and folders are told apart from models", "[launch][model_file]") {
+  TempFolder folder;
+  CHECK(code_for((folder.path / "none.pt").string(), "does not exist") == 66);
+  CHECK(code_for(folder.path.string(), "folder") == 65);
+  CHECK(code_for(folder.file("model.pt", "anything"), "") == 0);
+  CHECK(code_for((folder.path / "model.pt" / "below.pt").string(), "") == 66);
+}

@@ -1,0 +1,61 @@
+#include "launch/run_job.hpp"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+using namespace dslaunch::launch;
+
+namespace {
+
+std::string value_of(const std::vector<std::string>& argv, const std::string& name) {
+  auto at = std::find(argv.begin(), argv.end(), name);
+  return at == argv.end() || at + 1 == argv.end() ? "(absent)" : *(at + 1);
+}
+
+}  // namespace
+
+TEST_CASE("the worker gets every option as name and value, with absolute paths", "[launch][run_job]") {
+  RunOptions run;
+  run.model = "m.pt";
+  run.config = "ds.json";
+  run.sets = {"a.b=1", "c=d e"};
+  run.steps = 50;
+  run.seed = 7;
+  run.resume = "auto";
+  run.data = "train.npz";
+  run.inputs = "x,z";
+  run.loss = "mse";
+  run.eval_only = true;
+  auto argv = worker_argv(run, "/bin/dsworker", "cpu", "/runs/a");
+  auto here = std::filesystem::current_path();
+  CHECK(argv[0] == "/bin/dsworker");
+  CHECK(argv[1] == "train");
+  CHECK(argv[2] == (here / "m.pt").string());
+  CHECK(value_of(argv, "--config") == (here / "ds.json").string());
+  CHECK(value_of(argv, "--run_dir") == "/runs/a");
+  CHECK(value_of(argv, "--device") == "cpu");
+  CHECK(std::count(argv.begin(), argv.end(), "--set") == 2);
+  CHECK(value_of(argv, "--data") == (here / "train.npz").string());
+  CHECK(value_of(argv, "--inputs") == "x,z");
+  CHECK(value_of(argv, "--loss") == "mse");
+  CHECK(value_of(argv, "--steps") == "50");
+  CHECK(value_of(argv, "--seed") == "7");
+  CHECK(value_of(argv, "--resume") == "auto");
+  CHECK(argv.back() == "--eval_only");
+  CHECK(value_of(argv, "--epochs") == "(absent)");
+}
+
+TEST_CASE("what was not given is not passed on", "[launch][run_job]") {
+  RunOptions run;
+  run.model = "/m.pt";
+  CHECK(worker_argv(run, "w", "cuda", "/r") ==
+        std::vector<std::string>{"w", "train", "/m.pt", "--run_dir", "/r", "--device", "cuda"});
+}
+
+TEST_CASE("synthetic data is no path", "[launch][run_job]") {
+  RunOptions run;
+  run.model = "/m.pt";
+  run.data = "synthetic";
+  CHECK(value_of(worker_argv(run, "w", "cpu", "/r"), "--data") == "synthetic");
+}

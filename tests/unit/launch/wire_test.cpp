@@ -1,0 +1,129 @@
+#include "launch/wire.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "base/error.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::launch;
+
+namespace {
+
+const std::string kOdd = std::string("a\0b\nc\r\xff\x80 \"'", 12);
+
+JobDescription odd_job() {
+  JobDescription job;
+  job.job_id = "20260131-1";
+  job.kind = JobKind::kRun;
+  job.token = {0, 1, 255, 0};
+  job.master_addr = "::1";
+  job.master_port = 65535;
+  job.world_size = 3;
+  job.num_nodes = 2;
+  job.node_rank = 1;
+  job.host = kOdd;
+  job.rank_hosts = {"a", "", kOdd};
+  job.cwd = "/tmp/with space";
+  job.env = {{"EMPTY", ""}, {"ODD", kOdd}};
+  job.ranks = {{2, 0, {"sh", "-c", kOdd, ""}, {{"CUDA_VISIBLE_DEVICES", "3"}}}};
+  return job;
+}
+
+template <class T>
+T round_trip(const T& message) {
+  FrameReader reader;
+  reader.append(encode(message));
+  auto read = reader.next();
+  REQUIRE(read.has_value());
+  REQUIRE(std::holds_alternative<T>(*read));
+  CHECK_FALSE(reader.next().has_value());
+  CHECK(reader.num_pending() == 0);
+  return std::get<T>(*read);
+}
+
+}  // namespace
+
+TEST_CASE("a job description keeps every byte of every field", "[launch][wire]") {
+  JobDescription job = odd_job(), read = round_trip(job);
+  CHECK(read.job_id == job.job_id);
+  CHECK(read.kind == job.kind);
+  CHECK(read.token == job.token);
+  CHECK(read.master_addr == job.master_addr);
+  CHECK(read.master_port == 65535);
+  CHECK(read.world_size == 3);
+  CHECK(read.num_nodes == 2);
+  CHECK(read.node_rank == 1);
+  CHECK(read.host == kOdd);
+  CHECK(read.rank_hosts == job.rank_hosts);
+  CHECK(read.cwd == job.cwd);
+  CHECK(read.env == job.env);
+  REQUIRE(read.ranks.size() == 1);
+  CHECK(read.ranks[0].rank == 2);
+  CHECK(read.ranks[0].argv == job.ranks[0].argv);
+  CHECK(read.ranks[0].env == job.ranks[0].env);
+}
+
+TEST_CASE("the smaller messages keep their fields", "[launch][wire]") {
+  CHECK(round_trip(StartRanks{29500}).master_port == 29500);
+  CHECK(round_trip(StopRanks{std::chrono::milliseconds(15000)}).grace.count() == 15000);
+  CHECK(round_trip(SignalRanks{12}).signal == 12);
+  CHECK(round_trip(AgentHello{7, "1.2", 4711}).program_version == "1.2");
+  CHECK(round_trip(AgentReady{1}).master_port == 1);
+  auto failed = round_trip(AgentFailed{69, kOdd});
+  CHECK((failed.exit_code == 69 && failed.message == kOdd));
+  CHECK(round_trip(RankStarted{5, 1LL << 40}).pid == 1LL << 40);
+  auto output = round_trip(RankOutput{1, Stream::kErr, kOdd});
+  CHECK((output.rank == 1 && output.stream == Stream::kErr && output.bytes == kOdd));
+  CHECK(round_trip(AgentDone{3}).num_swept == 3);
+  spawn::ExitCause cause{spawn::ExitCause::Kind::kSignaled, 11, true, kOdd};
+  auto ended = round_trip(RankEnded{4, cause, true});
+  CHECK((ended.rank == 4 && ended.cause == cause && ended.stopped_by_us));
+}
+
+TEST_CASE("messages may arrive byte by byte and several at once", "[launch][wire]") {
+  std::string bytes = encode(RankStarted{1, 2}) + encode(RankOutput{1, Stream::kOut, kOdd}) + encode(AgentDone{});
+  FrameReader slow;
+  int count = 0;
+  for (char byte : bytes) {
+    slow.append({&byte, 1});
+    while (slow.next()) ++count;
+  }
+  CHECK(count == 3);
+  FrameReader fast;
+  fast.append(bytes);
+  count = 0;
+  while (fast.next()) ++count;
+  CHECK(count == 3);
+}
+
+TEST_CASE("something else on the channel is refused and shown", "[launch][wire]") {
+  FrameReader reader;
+  reader.append("Welcome to node7!\nLast login: today\n");
+  try {
+    reader.next();
+    FAIL("accepted");
+  } catch (const Error& error) {
+    CHECK_THAT(error.what(), Catch::Contains("Welcome to node7!"));
+  }
+}
+
+TEST_CASE("frames that are cut, too long or of an unknown type are refused", "[launch][wire]") {
+  std::string good = encode(RankStarted{1, 2});
+  for (auto change : {0, 1, 2}) {
+    std::string bad = good;
+    if (change == 0) bad[4] = 0;    // no type
+    if (change == 1) bad[4] = 100;  // unknown type
+    if (change == 2) {              // a byte more than the message has
+      bad[0] = static_cast<char>(bad[0] + 1);
+      bad += 'x';
+    }
+    FrameReader reader;
+    reader.append(bad);
+    CHECK_THROWS_AS(reader.next(), Error);
+  }
+  FrameReader shortened;
+  std::string bad = good.substr(0, good.size() - 1);
+  bad[0] = static_cast<char>(bad[0] - 1);
+  shortened.append(bad);
+  CHECK_THROWS_AS(shortened.next(), Error);
+}

@@ -1,0 +1,56 @@
+#include "ports/process_info.hpp"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "unit/ports/holder_process.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::ports;
+
+TEST_CASE("a process is read even when its name holds parentheses and blanks", "[ports][process_info]") {
+  HolderProcess odd([] {
+    prctl(PR_SET_NAME, "a) S 1 (b");
+    return uint16_t{0};
+  });
+  REQUIRE(kill(odd.pid(), SIGSTOP) == 0);
+  REQUIRE(waitpid(odd.pid(), nullptr, WUNTRACED) == odd.pid());
+  auto info = read_process(odd.pid());
+  REQUIRE(info);
+  CHECK(info->uid == getuid());
+  CHECK(info->state == 'T');
+  REQUIRE(info->age);
+  CHECK(info->age->count() < 60);
+  CHECK(info->command.find("test_ports") != std::string::npos);
+}
+
+TEST_CASE("a process that is gone is nothing", "[ports][process_info]") {
+  pid_t child = fork();
+  if (child == 0) _exit(0);
+  waitpid(child, nullptr, 0);
+  CHECK_FALSE(read_process(child));
+}
+
+TEST_CASE("the owners of a socket are all processes that have it open", "[ports][process_info]") {
+  uint16_t port = 0;
+  UniqueFd listener = listen_on("127.0.0.1", &port);
+  HolderProcess child([] { return uint16_t{0}; });
+  struct stat info;
+  REQUIRE(fstat(listener.get(), &info) == 0);
+  auto owners = owners_of_sockets({info.st_ino});
+  REQUIRE(owners.size() == 1);
+  std::vector<pid_t> expected{getpid(), child.pid()};
+  std::sort(expected.begin(), expected.end());
+  CHECK(owners[info.st_ino] == expected);
+}
+
+TEST_CASE("a user without a name is told by number", "[ports][process_info]") {
+  CHECK(user_name(0) == "root");
+  CHECK(user_name(4123456789u) == "4123456789");
+}

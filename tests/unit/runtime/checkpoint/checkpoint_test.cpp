@@ -1,0 +1,334 @@
+#include <sys/resource.h>
+
+#include <ATen/ops/empty.h>
+
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <filesystem>
+#include <limits>
+#include <thread>
+
+#include "memory_store.hpp"
+#include "runtime/checkpoint/checkpoint_paths.hpp"
+#include "runtime/checkpoint/checkpoint_reader.hpp"
+#include "runtime/checkpoint/checkpoint_writer.hpp"
+#include "saved_example.hpp"
+#include "support/expect_error.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::runtime;
+using test::example_part;
+using test::example_values;
+using test::expect_error;
+using test::TempDir;
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Outcome {
+  int code = 0;
+  std::string message;
+};
+
+// All ranks save together, one thread each; `dirs` by rank, the last one for all further ranks.
+std::vector<Outcome> save_all(const std::vector<std::string>& dirs, int64_t step, int world_size, int64_t keep_last = 2,
+                              std::chrono::milliseconds timeout = std::chrono::seconds(30), int absent_rank = -1) {
+  test::MemoryStore store;
+  std::vector<Outcome> outcomes(static_cast<size_t>(world_size));
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < world_size; ++rank) {
+    if (rank == absent_rank) continue;
+    ranks.emplace_back([&, rank] {
+      const std::string& dir = dirs[std::min(static_cast<size_t>(rank), dirs.size() - 1)];
+      try {
+        CheckpointWriter writer({dir, rank, world_size, keep_last, true, timeout}, store);
+        writer.save(example_part(step, rank, world_size));
+        writer.finish();
+        if (writer.last_saved_step() != step) throw std::runtime_error("wrong last_saved_step");
+      } catch (const Error& error) {
+        outcomes[static_cast<size_t>(rank)] = {to_int(error.code()), error.what()};
+      }
+    });
+  }
+  for (auto& rank : ranks) rank.join();
+  return outcomes;
+}
+
+void require_saved(const std::string& dir, int64_t step, int world_size, int64_t keep_last = 2) {
+  for (const auto& outcome : save_all({dir}, step, world_size, keep_last)) {
+    INFO(outcome.message);
+    REQUIRE(outcome.code == 0);
+  }
+}
+
+void require_holds(const std::string& path, int64_t step) {
+  CheckpointReader reader(path);
+  REQUIRE(reader.metadata().step == step);
+  for (const char* state : {"master", "exp_avg"}) {
+    at::Tensor out = at::empty({5, 2});
+    reader.read_into("w", state, 0, out);
+    REQUIRE(out.view({-1}).equal(example_values(step, 0, 10)));
+  }
+}
+
+std::vector<std::string> names_in(const std::string& dir) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(dir)) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+using Names = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("what one world saved any other reads, slice by slice", "[runtime][checkpoint]") {
+  TempDir dir;
+  const int world_size = GENERATE(1, 2, 3, 4);
+  require_saved(dir.path(), 50, world_size);
+  CheckpointReader reader(dir.path());
+  CHECK(reader.path() == dir / "step_00000050");
+  CHECK(reader.world_size() == world_size);
+  for (int64_t begin = 0; begin < 10; ++begin) {
+    for (int64_t end = begin; end <= 10; ++end) {
+      at::Tensor out = at::empty({end - begin});
+      reader.read_into("w", "exp_avg", begin, out);
+      REQUIRE(out.equal(example_values(50, begin, end)));
+    }
+  }
+  at::Tensor low = at::empty({3}, at::kBFloat16), count = at::empty({}, at::kLong);
+  reader.read_into("inner.tied", "master", 0, low);
+  CHECK(low.equal(example_values(50, 0, 3).to(at::kBFloat16)));
+  reader.read_into("count", "buffer", 0, count);
+  CHECK(count.item<int64_t>() == 50);
+  CHECK(reader.has("w", "master"));
+  CHECK_FALSE(reader.has("w", "momentum"));
+}
+
+TEST_CASE("a checkpoint keeps what it was told about the run", "[runtime][checkpoint]") {
+  TempDir dir;
+  test::MemoryStore store;
+  CheckpointPart part = example_part(7, 0, 1);
+  part.metadata.scalars["worst"] = std::numeric_limits<double>::infinity();
+  test::write_file(dir / "skeleton", "model bytes");
+  part.skeleton = dir / "skeleton";
+  CheckpointWriter writer({dir / "c", 0, 1, 2, false}, store);
+  writer.save(part);
+  CHECK(writer.last_saved_step() == 7);
+
+  CheckpointReader reader(dir / "c/step_00000007");
+  CHECK(reader.metadata().position == DataPosition{2, 17});
+  CHECK(reader.metadata().scalars == part.metadata.scalars);
+  CHECK(reader.metadata().config == part.metadata.config);
+  REQUIRE(reader.find("inner.tied"));
+  CHECK(reader.find("inner.tied")->aliases == Names{"head"});
+  CHECK(reader.find("inner.tied")->dtype == at::kBFloat16);
+  CHECK(reader.find("count")->is_buffer);
+  CHECK_FALSE(reader.find("f")->trainable);
+  CHECK(test::read_file(*reader.skeleton()) == "model bytes");
+  CHECK(names_in(dir / "c/step_00000007") == Names{"manifest.json", "model.pt", "rank_00000.safetensors"});
+  CHECK(test::read_file(dir / "c/latest") == "step_00000007\n");
+}
+
+TEST_CASE("random state comes back to the same rank of the same world only", "[runtime][checkpoint]") {
+  TempDir dir;
+  require_saved(dir.path(), 1, 2);
+  CheckpointReader reader(dir.path());
+  CHECK(reader.rng_state(1, 2) == std::string("rng of rank 1\0\xff", 15));
+  CHECK_FALSE(reader.rng_state(1, 3));
+  CHECK_FALSE(reader.rng_state(2, 2));
+}
+
+TEST_CASE("only the newest checkpoints are kept, and later ones of another run", "[runtime][checkpoint]") {
+  TempDir dir;
+  for (int64_t step : {10, 20, 90, 30}) require_saved(dir.path(), step, 2);
+  CHECK(names_in(dir.path()) == Names{"latest", "step_00000020", "step_00000030", "step_00000090"});
+  require_holds(dir.path(), 30);
+  require_saved(dir.path(), 40, 1, 0);
+  CHECK(steps_in(dir.path()) == std::vector<int64_t>{20, 30, 40, 90});
+}
+
+TEST_CASE("the same step is saved again and replaces the first", "[runtime][checkpoint]") {
+  TempDir dir;
+  require_saved(dir.path(), 10, 3);
+  require_saved(dir.path(), 10, 2);
+  CHECK(names_in(dir.path()) == Names{"latest", "step_00000010"});
+  CHECK(CheckpointReader(dir.path()).world_size() == 2);
+  require_holds(dir.path(), 10);
+}
+
+TEST_CASE("leftovers of a killed save are removed by the next one", "[runtime][checkpoint]") {
+  TempDir dir;
+  require_saved(dir.path(), 10, 1);
+  fs::create_directory(dir / "step_00000011.tmp");
+  test::write_file(dir / "step_00000011.tmp/rank_00000.safetensors", "half");
+  fs::create_directory(dir / "step_00000009.removing");
+  fs::create_directory(dir / "mine.tmp");
+  require_holds(dir.path(), 10);
+  require_saved(dir.path(), 12, 1);
+  CHECK(names_in(dir.path()) == Names{"latest", "mine.tmp", "step_00000010", "step_00000012"});
+}
+
+TEST_CASE("a rank whose disk is full fails the save on all ranks and changes nothing", "[runtime][checkpoint]") {
+  TempDir dir, other;
+  require_saved(dir.path(), 10, 3);
+  // Rank 1 writes into a folder of its own, where its file is a device that is always full.
+  fs::create_directory(other / "step_00000020.tmp");
+  fs::create_symlink("/dev/full", other / "step_00000020.tmp/rank_00001.safetensors");
+  const auto outcomes = save_all({dir.path(), other.path(), dir.path()}, 20, 3);
+  for (const auto& outcome : outcomes) {
+    CHECK(outcome.code == 74);
+    CHECK_THAT(outcome.message, Catch::Matchers::Contains("rank 1") && Catch::Matchers::Contains("No space left") &&
+                                    Catch::Matchers::Contains("rank_00001.safetensors"));
+  }
+  CHECK(names_in(dir.path()) == Names{"latest", "step_00000010"});
+  require_holds(dir.path(), 10);
+  require_saved(dir.path(), 20, 3);
+  require_holds(dir.path(), 20);
+}
+
+TEST_CASE("a write that the system stops in the middle leaves the checkpoint before", "[runtime][checkpoint]") {
+  TempDir dir;
+  require_saved(dir.path(), 10, 2);
+  struct rlimit before {};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const struct rlimit tiny { 200, before.rlim_max };
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &tiny) == 0);
+  const auto outcomes = save_all({dir.path()}, 20, 2);
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+  std::signal(SIGXFSZ, handler);
+  for (const auto& outcome : outcomes) CHECK(outcome.code == 74);
+  CHECK(names_in(dir.path()) == Names{"latest", "step_00000010"});
+  require_holds(dir.path(), 10);
+}
+
+TEST_CASE("a folder that cannot be made ends the save on all ranks", "[runtime][checkpoint]") {
+  TempDir dir;
+  test::write_file(dir / "file", "");
+  for (const auto& outcome : save_all({dir / "file/checkpoints"}, 10, 2)) {
+    CHECK(outcome.code == 73);
+    CHECK_THAT(outcome.message, Catch::Matchers::Contains("file/checkpoints"));
+  }
+}
+
+TEST_CASE("a rank that does not come is a time-out, and the half save is removed", "[runtime][checkpoint]") {
+  TempDir dir;
+  const auto outcomes = save_all({dir.path()}, 10, 2, 2, std::chrono::milliseconds(50), 1);
+  CHECK(outcomes[0].code == 124);
+  CHECK(names_in(dir.path()).empty());
+}
+
+TEST_CASE("an error of the background shows at the next save", "[runtime][checkpoint]") {
+  TempDir dir;
+  test::write_file(dir / "c", "in the way");
+  test::MemoryStore store;
+  CheckpointWriter writer({dir / "c", 0, 1}, store);
+  writer.save(example_part(1, 0, 1));
+  expect_error(ExitCode::kCannotCreate, {dir / "c"}, [&] { writer.save(example_part(2, 0, 1)); });
+  fs::remove(dir / "c");
+  writer.save(example_part(3, 0, 1));
+  writer.finish();
+  require_holds(dir / "c", 3);
+}
+
+TEST_CASE("the newest complete checkpoint is found without latest", "[runtime][checkpoint]") {
+  TempDir dir;
+  for (int64_t step : {10, 20}) require_saved(dir.path(), step, 1);
+  CHECK(newest_checkpoint(dir.path()) == dir / "step_00000020");
+  test::write_file(dir / "latest", "step_00000010\n");
+  CHECK(newest_checkpoint(dir.path()) == dir / "step_00000010");
+  test::write_file(dir / "latest", "step_00000099\n");
+  CHECK(newest_checkpoint(dir.path()) == dir / "step_00000020");
+  fs::remove(dir / "latest");
+  fs::remove(dir / "step_00000020/manifest.json");
+  CHECK(newest_checkpoint(dir.path()) == dir / "step_00000010");
+  CHECK_FALSE(newest_checkpoint(dir / "nowhere"));
+}
+
+TEST_CASE("damage is found and named", "[runtime][checkpoint]") {
+  TempDir dir;
+  require_saved(dir.path(), 10, 2);
+  const std::string folder = dir / "step_00000010", shard = folder + "/rank_00001.safetensors";
+  const std::string good = test::read_file(shard), manifest = test::read_file(folder + "/manifest.json");
+  auto open = [&] {
+    CheckpointReader reader(folder);
+    reader.read_into("w", "master", 0, at::empty({10}));
+  };
+  SECTION("a flipped bit") {
+    std::string bad = good;
+    bad.back() = static_cast<char>(bad.back() ^ 1);
+    test::write_file(shard, bad);
+    expect_error(ExitCode::kBadInput, {"damaged", "rank_00001.safetensors", "hash"}, open);
+    // Shards that are not needed are not read.
+    CheckpointReader reader(folder);
+    CHECK_NOTHROW(reader.read_into("w", "master", 0, at::empty({5})));
+  }
+  SECTION("a truncated shard") {
+    test::write_file(shard, good.substr(0, good.size() - 1));
+    expect_error(ExitCode::kBadInput, {"damaged", "rank_00001.safetensors", "bytes"}, open);
+  }
+  SECTION("a missing shard") {
+    fs::remove(shard);
+    expect_error(ExitCode::kBadInput, {"damaged", "rank_00001.safetensors", "No such file"}, open);
+  }
+  SECTION("a broken manifest") {
+    test::write_file(folder + "/manifest.json", manifest.substr(0, manifest.size() / 2));
+    expect_error(ExitCode::kBadInput, {"manifest.json", "not usable"}, open);
+  }
+  SECTION("a manifest of the future") {
+    std::string future = manifest;
+    future.replace(future.find("\"format\": 1"), 11, "\"format\": 9");
+    test::write_file(folder + "/manifest.json", future);
+    expect_error(ExitCode::kBadInput, {"format 9", "reads 1"}, open);
+  }
+  SECTION("no checkpoint at all") {
+    expect_error(ExitCode::kNoInput, {"no checkpoint at", "nowhere"}, [&] { CheckpointReader(dir / "nowhere"); });
+    fs::create_directory(dir / "empty");
+    expect_error(ExitCode::kNoInput, {"no complete checkpoint"}, [&] { CheckpointReader(dir / "empty"); });
+  }
+}
+
+TEST_CASE("a checkpoint of another model is refused by the parameter's name", "[runtime][checkpoint]") {
+  TempDir dir;
+  require_saved(dir.path(), 10, 1);
+  CheckpointReader reader(dir.path());
+  auto model = test::example_parameters();
+  CHECK_NOTHROW(reader.require_match(model));
+  SECTION("another shape") {
+    model[0].shape = {2, 5};
+    expect_error(ExitCode::kBadInput, {"'w'", "(5, 2)", "(2, 5)"}, [&] { reader.require_match(model); });
+  }
+  SECTION("a parameter more") {
+    model.push_back({.name = "inner.tide", .shape = {3}});
+    expect_error(ExitCode::kBadInput, {"no 'inner.tide'", "did you mean 'inner.tied'?"},
+                 [&] { reader.require_match(model); });
+  }
+  SECTION("a parameter less") {
+    model.pop_back();
+    expect_error(ExitCode::kBadInput, {"the model has no 'count'"}, [&] { reader.require_match(model); });
+  }
+  SECTION("a state that was not saved") {
+    expect_error(ExitCode::kBadInput, {"lacks 'exp_avg_sq' of parameter 'w'", "elements 2 to 4"},
+                 [&] { reader.read_into("w", "exp_avg_sq", 2, at::empty({3})); });
+  }
+}
+
+TEST_CASE("pieces that overlap are read, a gap is named", "[runtime][checkpoint]") {
+  TempDir dir;
+  test::MemoryStore store;
+  CheckpointPart part = example_part(1, 0, 1);
+  part.pieces = {{"w", "master", 0, example_values(1, 0, 4)},
+                 {"w", "master", 2, example_values(1, 2, 7)},
+                 {"w", "master", 8, example_values(1, 8, 10)}};
+  CheckpointWriter writer({dir.path(), 0, 1, 2, false}, store);
+  writer.save(part);
+  CheckpointReader reader(dir.path());
+  at::Tensor out = at::empty({6});
+  reader.read_into("w", "master", 1, out);
+  CHECK(out.equal(example_values(1, 1, 7)));
+  expect_error(ExitCode::kBadInput, {"'master' of parameter 'w'", "elements 7 to 9"},
+               [&] { reader.read_into("w", "master", 0, at::empty({10})); });
+}

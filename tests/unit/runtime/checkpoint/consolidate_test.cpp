@@ -1,0 +1,114 @@
+#include "runtime/checkpoint/consolidate.hpp"
+
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/jit/serialization/import.h>
+#include <torch/csrc/jit/serialization/pickle.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "memory_store.hpp"
+#include "runtime/state/safetensors_file.hpp"
+#include "saved_example.hpp"
+#include "support/expect_error.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::runtime;
+using test::example_values;
+using test::expect_error;
+using test::TempDir;
+
+namespace {
+
+// The model that test::example_parameters() describes, all weights zero and without storage of their size.
+void save_skeleton(const std::string& path) {
+  auto unit = std::make_shared<torch::jit::CompilationUnit>();
+  auto empty = [](std::vector<int64_t> shape, at::ScalarType dtype) { return at::zeros({1}, dtype).expand(shape); };
+  torch::jit::Module inner("__torch__.Inner", unit), model("__torch__.Model", unit);
+  inner.register_parameter("tied", empty({3}, at::kBFloat16), false);
+  model.register_parameter("w", empty({5, 2}, at::kFloat), false);
+  model.register_parameter("f", empty({2}, at::kFloat), false);
+  model.register_parameter("head", empty({3}, at::kBFloat16), false);
+  model.register_buffer("count", at::zeros({}, at::kLong));
+  model.register_module("inner", inner);
+  model.define("def forward(self, x):\n    return (x @ self.w.t()).sum() + self.f.sum() + self.count\n");
+  model.save(path);
+}
+
+void save_checkpoint(const TempDir& dir, bool with_skeleton) {
+  test::MemoryStore store;
+  CheckpointPart part = test::example_part(3, 0, 1);
+  if (with_skeleton) {
+    save_skeleton(dir / "skeleton.pt");
+    part.skeleton = dir / "skeleton.pt";
+  }
+  CheckpointWriter writer({dir / "c", 0, 1, 2, false}, store);
+  writer.save(part);
+}
+
+}  // namespace
+
+TEST_CASE("safetensors hold all weights and buffers in the model's dtypes", "[runtime][checkpoint][consolidate]") {
+  TempDir dir;
+  save_checkpoint(dir, false);
+  consolidate(dir / "c", dir / "out.safetensors", false);
+  SafetensorsFile file(dir / "out.safetensors");
+  REQUIRE(file.entries().size() == 5);
+  CHECK(file.tensor(*file.find("w")).equal(example_values(3, 0, 10).view({5, 2})));
+  CHECK(file.tensor(*file.find("inner.tied")).equal(example_values(3, 0, 3).to(at::kBFloat16)));
+  CHECK(file.tensor(*file.find("head")).equal(file.tensor(*file.find("inner.tied"))));
+  CHECK(file.tensor(*file.find("f")).equal(example_values(3, 0, 2)));
+  CHECK(file.tensor(*file.find("count")).item<int64_t>() == 3);
+  CHECK(file.find("count")->shape.empty());
+}
+
+TEST_CASE("the TorchScript file is the model with its trained weights", "[runtime][checkpoint][consolidate]") {
+  TempDir dir;
+  save_checkpoint(dir, true);
+  consolidate(dir / "c/step_00000003", dir / "out.pt", false);
+  torch::jit::Module model = torch::jit::load(dir / "out.pt");
+  CHECK(model.attr("w").toTensor().equal(example_values(3, 0, 10).view({5, 2})));
+  CHECK(model.attr("w").toTensor().requires_grad());
+  CHECK_FALSE(model.attr("f").toTensor().requires_grad());
+  const at::Tensor tied = model.attr("inner").toModule().attr("tied").toTensor();
+  CHECK(tied.equal(example_values(3, 0, 3).to(at::kBFloat16)));
+  CHECK(tied.is_alias_of(model.attr("head").toTensor()));
+  // x = (1, 0): the sum of the first column, 3000 + 3002 + ... + 3008, then f and count.
+  const at::Tensor x = at::zeros({1, 2});
+  x[0][0] = 1;
+  CHECK(model.forward({x}).toTensor().item<float>() == 15020.f + 6001.f + 3.f);
+}
+
+TEST_CASE("a state dict is name to tensor", "[runtime][checkpoint][consolidate]") {
+  TempDir dir;
+  save_checkpoint(dir, false);
+  consolidate(dir / "c", dir / "state.pt", true);
+  const std::string bytes = test::read_file(dir / "state.pt");
+  const auto dict = torch::jit::pickle_load({bytes.begin(), bytes.end()}).toGenericDict();
+  CHECK(dict.size() == 5);
+  // torch.load(weights_only=True) refuses typed containers.
+  CHECK(bytes.find("restore_type_tag") == std::string::npos);
+  CHECK(dict.at("head").toTensor().is_alias_of(dict.at("inner.tied").toTensor()));
+  CHECK(dict.at("w").toTensor().equal(example_values(3, 0, 10).view({5, 2})));
+}
+
+TEST_CASE("what cannot be consolidated is said, and nothing is left behind", "[runtime][checkpoint][consolidate]") {
+  TempDir dir;
+  save_checkpoint(dir, false);
+  expect_error(ExitCode::kUsage, {"out.bin", ".safetensors"}, [&] { consolidate(dir / "c", dir / "out.bin", false); });
+  expect_error(ExitCode::kUsage, {"--state_dict"}, [&] { consolidate(dir / "c", dir / "o.safetensors", true); });
+  expect_error(ExitCode::kBadInput, {"no model.pt", "--state_dict"},
+               [&] { consolidate(dir / "c", dir / "o.pt", false); });
+  expect_error(ExitCode::kNoInput, {"nowhere"}, [&] { consolidate(dir / "nowhere", dir / "o.pt", false); });
+  expect_error(ExitCode::kCannotCreate, {"/missing/o.safetensors"},
+               [&] { consolidate(dir / "c", dir / "missing/o.safetensors", false); });
+  expect_error(ExitCode::kCannotCreate, {"/missing/o.pt"}, [&] { consolidate(dir / "c", dir / "missing/o.pt", true); });
+  expect_error(ExitCode::kIoError, {"/full.pt.tmp", "No space left"}, [&] {
+    std::filesystem::create_symlink("/dev/full", dir / "full.pt.tmp");
+    consolidate(dir / "c", dir / "full.pt", true);
+  });
+  CHECK_FALSE(std::filesystem::exists(dir / "full.pt.tmp"));
+  CHECK_FALSE(std::filesystem::exists(dir / "o.pt.tmp"));
+  CHECK_FALSE(std::filesystem::exists(dir / "o.pt"));
+}

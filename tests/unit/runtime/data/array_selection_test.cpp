@@ -1,0 +1,85 @@
+#include "runtime/data/array_selection.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "support/expect_error.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::runtime;
+using test::expect_error;
+
+namespace {
+
+std::vector<ArrayInfo> arrays_of(const std::vector<std::string>& names) {
+  std::vector<ArrayInfo> arrays;
+  for (const auto& name : names) arrays.push_back({name, at::kLong, {4}});
+  return arrays;
+}
+
+using Names = std::vector<std::string>;
+struct Chosen {
+  Names inputs, labels;
+  bool operator==(const Chosen&) const = default;
+};
+
+Chosen choose(const Names& arrays, const Names& inputs, const Names& labels, const ForwardArguments& forward) {
+  const auto selection = select_arrays(arrays_of(arrays), inputs, labels, forward);
+  Chosen chosen;
+  for (size_t i : selection.inputs) chosen.inputs.push_back(arrays[i]);
+  for (size_t i : selection.labels) chosen.labels.push_back(arrays[i]);
+  return chosen;
+}
+
+const ForwardArguments kTwo{{"a", "b"}, 2, true};
+
+}  // namespace
+
+TEST_CASE("by default all arrays go to forward, labels last", "[runtime][data][array_selection]") {
+  CHECK(choose({"y", "x"}, {}, {}, kTwo) == Chosen{{"x"}, {"y"}});
+  CHECK(choose({"labels", "ids", "mask"}, {}, {}, {{"p", "q", "r"}, 3, true}) == Chosen{{"ids", "mask"}, {"labels"}});
+  CHECK(choose({"x", "z"}, {}, {}, kTwo) == Chosen{{"x", "z"}, {}});
+}
+
+TEST_CASE("arrays called like forward's arguments are taken in forward's order", "[runtime][data][array_selection]") {
+  const ForwardArguments gpt{{"input_ids", "labels"}, 2, true};
+  CHECK(choose({"attention_mask", "labels", "input_ids"}, {}, {}, gpt) == Chosen{{"input_ids"}, {"labels"}});
+  const ForwardArguments optional{{"x", "mask", "labels"}, 1, true};
+  CHECK(choose({"mask", "x"}, {}, {}, optional) == Chosen{{"x", "mask"}, {}});
+  // Arguments are passed by position: without a mask nothing after it can be given by name.
+  CHECK(choose({"x"}, {}, {}, optional) == Chosen{{"x"}, {}});
+  CHECK(choose({"b", "a"}, {}, {}, kTwo) == Chosen{{"a", "b"}, {}});
+}
+
+TEST_CASE("the config's names win", "[runtime][data][array_selection]") {
+  CHECK(choose({"p", "q", "r"}, {"r"}, {"p"}, kTwo) == Chosen{{"r"}, {"p"}});
+  CHECK(choose({"p", "q", "labels"}, {"q"}, {}, kTwo) == Chosen{{"q"}, {"labels"}});
+  CHECK(choose({"p", "target"}, {}, {"target"}, kTwo) == Chosen{{"p"}, {"target"}});
+}
+
+TEST_CASE("labels that nobody asked for are left out when forward takes one array",
+          "[runtime][data][array_selection]") {
+  CHECK(choose({"x", "labels"}, {}, {}, {{"input"}, 1, true}) == Chosen{{"x"}, {}});
+}
+
+TEST_CASE("a loss of its own takes the labels", "[runtime][data][array_selection]") {
+  const ForwardArguments classify{{"image"}, 1, false};
+  CHECK(choose({"image", "label"}, {}, {}, classify) == Chosen{{"image"}, {"label"}});
+  CHECK(choose({"pixels", "label"}, {}, {}, classify) == Chosen{{"pixels"}, {"label"}});
+  expect_error(ExitCode::kBadInput, {"\"loss\" is called with labels", "--labels"},
+               [&] { choose({"image"}, {}, {}, classify); });
+}
+
+TEST_CASE("what does not fit forward is told with both sides", "[runtime][data][array_selection]") {
+  expect_error(ExitCode::kBadInput, {"forward takes 2 argument(s) (a, b)", "the data gives 3 (x, z, y)", "--inputs"},
+               [&] {
+                 choose({"x", "z", "y"}, {}, {}, kTwo);
+               });
+  expect_error(ExitCode::kBadInput, {"the data gives 1 (x)"}, [&] { choose({"x"}, {}, {}, kTwo); });
+  expect_error(ExitCode::kBadInput, {"takes 1 to 2 argument(s)"}, [&] {
+    choose({"x", "z", "w"}, {}, {}, {{"a", "b"}, 1, true});
+  });
+  expect_error(ExitCode::kBadInput, {"data.inputs", "'input_id'", "did you mean 'input_ids'?"}, [&] {
+    choose({"input_ids", "labels"}, {"input_id"}, {}, kTwo);
+  });
+  expect_error(ExitCode::kBadInput, {"data.labels", "'z'"}, [&] { choose({"x"}, {}, {"z"}, kTwo); });
+}

@@ -1,0 +1,184 @@
+#include "runtime/data/sample_source.hpp"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+
+#include <catch2/catch.hpp>
+
+#include "base/bytes.hpp"
+#include "numpy_samples.hpp"
+#include "runtime/state/safetensors_file.hpp"
+#include "support/expect_error.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::runtime;
+using test::expect_error;
+using test::TempDir;
+
+namespace {
+
+void save(const std::string& path, const std::map<std::string, at::Tensor>& tensors) {
+  std::vector<TensorDescription> descriptions;
+  for (const auto& [name, tensor] : tensors) descriptions.push_back({name, tensor.scalar_type(), tensor.sizes().vec()});
+  SafetensorsWriter writer(path, descriptions);
+  for (const auto& description : writer.order()) writer.write(tensors.at(description.name));
+  writer.finish(false);
+}
+
+config::Data data_of(std::vector<std::string> train) {
+  config::Data data;
+  data.train = std::move(train);
+  return data;
+}
+
+template <class T>
+std::vector<T> sample(const SampleSource& source, size_t array, int64_t index) {
+  std::vector<T> out(static_cast<size_t>(source.arrays()[array].sample_numel()));
+  REQUIRE(out.size() * sizeof(T) == static_cast<size_t>(source.arrays()[array].sample_bytes()));
+  source.read(array, index, out.data());
+  return out;
+}
+
+template <class T>
+std::string bytes_of(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
+}  // namespace
+
+TEST_CASE("several files of a glob are one data set in sorted order", "[runtime][data][sample_source]") {
+  TempDir dir;
+  save(dir / "part2.safetensors", {{"x", at::arange(6, at::kFloat).view({3, 2})}, {"y", at::arange(3)}});
+  save(dir / "part1.safetensors", {{"x", at::full({1, 2}, 9.0, at::kFloat)}, {"y", at::full({1}, 9, at::kLong)}});
+  const auto source = open_train_samples(data_of({dir / "part*.safetensors"}));
+  REQUIRE(source->num_samples() == 4);
+  REQUIRE(source->arrays().size() == 2);
+  const size_t x = source->arrays()[0].name == "x" ? 0 : 1;
+  CHECK(source->arrays()[x].sample_shape == std::vector<int64_t>{2});
+  CHECK(sample<float>(*source, x, 0) == std::vector<float>{9, 9});
+  CHECK(sample<float>(*source, x, 3) == std::vector<float>{4, 5});
+  CHECK(sample<int64_t>(*source, 1 - x, 2) == std::vector<int64_t>{1});
+  CHECK_THAT(source->describe(x, 3), Catch::Matchers::Contains("part2") && Catch::Matchers::Contains("row 2"));
+}
+
+TEST_CASE("files that do not fit each other are named", "[runtime][data][sample_source]") {
+  TempDir dir;
+  save(dir / "a.safetensors", {{"x", at::arange(4, at::kFloat).view({2, 2})}});
+  save(dir / "b.safetensors", {{"x", at::arange(6, at::kFloat).view({2, 3})}});
+  save(dir / "c.safetensors", {{"z", at::arange(4, at::kFloat).view({2, 2})}});
+  save(dir / "d.safetensors", {{"x", at::arange(4, at::kFloat)}, {"y", at::arange(3)}});
+  save(dir / "e.safetensors", {{"x", at::full({}, 1.0)}});
+  auto open = [&](std::vector<std::string> names) {
+    for (auto& name : names) name = dir / name;
+    open_train_samples(data_of(names));
+  };
+  expect_error(ExitCode::kBadInput, {"a.safetensors", "b.safetensors", "(2, 2)", "(2, 3)"}, [&] {
+    open({"a.safetensors", "b.safetensors"});
+  });
+  expect_error(ExitCode::kBadInput, {"different arrays", "c.safetensors"}, [&] {
+    open({"a.safetensors", "c.safetensors"});
+  });
+  expect_error(ExitCode::kBadInput, {"'x' (4)", "'y' (3)", "d.safetensors"}, [&] { open({"d.safetensors"}); });
+  expect_error(ExitCode::kBadInput, {"single number"}, [&] { open({"e.safetensors"}); });
+  expect_error(ExitCode::kNoInput, {"no data file matches", "q*.npy"}, [&] { open({"q*.npy"}); });
+  expect_error(ExitCode::kNoInput, {"data file", "missing.npz"}, [&] { open({"missing.npz"}); });
+  expect_error(ExitCode::kNoInput, {"is a folder"}, [&] { open({""}); });
+}
+
+TEST_CASE("npy files are arrays side by side when one is called like a label, else pieces",
+          "[runtime][data][sample_source]") {
+  TempDir dir;
+  const auto bytes = *from_hex(kNpyX);
+  const std::string content(bytes.begin(), bytes.end());
+  for (const char* name : {"x.npy", "y.npy", "part0.npy", "part1.npy"}) test::write_file(dir / name, content);
+  const auto named = open_train_samples(data_of({dir / "x.npy", dir / "y.npy"}));
+  CHECK(named->arrays().size() == 2);
+  CHECK(named->num_samples() == 3);
+  const auto pieces = open_train_samples(data_of({dir / "part*.npy"}));
+  CHECK(pieces->arrays().size() == 1);
+  CHECK(pieces->num_samples() == 6);
+  CHECK(sample<float>(*pieces, 0, 3) == std::vector<float>{0, 1});
+}
+
+TEST_CASE("a token stream is cut into samples with labels one further", "[runtime][data][sample_source]") {
+  TempDir dir;
+  config::Data data = data_of({dir / "a.bin", dir / "b.bin"});
+  data.seq_len = 3;
+  SECTION("across two files") {
+    test::write_file(dir / "a.bin", bytes_of<uint16_t>({1, 2, 3, 4, 65535}));
+    test::write_file(dir / "b.bin", bytes_of<uint16_t>({6, 7, 8, 9}));
+    const auto source = open_train_samples(data);
+    REQUIRE(source->num_samples() == 2);  // 9 tokens; a third sample would take 10
+    CHECK(source->arrays()[0].name == "input_ids");
+    CHECK(source->arrays()[1].name == "labels");
+    CHECK(sample<int64_t>(*source, 0, 0) == std::vector<int64_t>{1, 2, 3});
+    CHECK(sample<int64_t>(*source, 1, 0) == std::vector<int64_t>{2, 3, 4});
+    CHECK(sample<int64_t>(*source, 0, 1) == std::vector<int64_t>{4, 65535, 6});
+    CHECK(sample<int64_t>(*source, 1, 1) == std::vector<int64_t>{65535, 6, 7});
+    CHECK_THAT(source->describe(0, 1), Catch::Matchers::Contains("a.bin") && Catch::Matchers::Contains("from token 3"));
+  }
+  SECTION("exactly one sample, in every dtype") {
+    data.train = {dir / "a.bin"};
+    const std::vector<int64_t> ids{1, 2, 3};
+    data.dtype = "uint8";
+    test::write_file(dir / "a.bin", bytes_of<uint8_t>({1, 2, 3, 4}));
+    CHECK(sample<int64_t>(*open_train_samples(data), 0, 0) == ids);
+    data.dtype = "uint32";
+    test::write_file(dir / "a.bin", bytes_of<uint32_t>({1, 2, 3, 4000000000U}));
+    CHECK(sample<int64_t>(*open_train_samples(data), 1, 0) == std::vector<int64_t>{2, 3, 4000000000});
+    data.dtype = "int32";
+    test::write_file(dir / "a.bin", bytes_of<int32_t>({1, 2, 3, -4}));
+    CHECK(sample<int64_t>(*open_train_samples(data), 1, 0) == std::vector<int64_t>{2, 3, -4});
+    data.dtype = "int64";
+    test::write_file(dir / "a.bin", bytes_of<int64_t>({1, 2, 3, 4}));
+    CHECK(open_train_samples(data)->num_samples() == 1);
+  }
+  SECTION("streams that do not work out") {
+    data.train = {dir / "a.bin"};
+    test::write_file(dir / "a.bin", bytes_of<uint16_t>({1, 2, 3}));
+    expect_error(ExitCode::kBadInput, {"holds 3 tokens", "takes 4"}, [&] { open_train_samples(data); });
+    test::write_file(dir / "a.bin", "odd");
+    expect_error(ExitCode::kBadInput, {"3 bytes", "uint16"}, [&] { open_train_samples(data); });
+    data.dtype = "float32";
+    expect_error(ExitCode::kBadInput, {"'float32' cannot hold tokens"}, [&] { open_train_samples(data); });
+    data.seq_len = 0;
+    data.format = "tokens";
+    expect_error(ExitCode::kBadInput, {"seq_len"}, [&] { open_train_samples(data); });
+  }
+}
+
+TEST_CASE("synthetic numbers are a function of seed, array, sample and element", "[runtime][data][sample_source]") {
+  std::vector<config::ArraySpec> arrays{{.name = "input_ids", .shape = {4}, .dtype = "int64", .low = 10, .high = 50304},
+                                        {.name = "x", .shape = {3}, .low = -1, .high = 1},
+                                        {.name = "labels", .like = "input_ids"}};
+  // From the Python in docs/data.md.
+  const auto source = make_synthetic_samples(arrays, 3);
+  CHECK(sample<int64_t>(*source, 0, 5) == std::vector<int64_t>{38966, 20951, 41517, 34634});
+  CHECK(sample<int64_t>(*source, 2, 5) == sample<int64_t>(*source, 0, 5));
+  CHECK(sample<float>(*make_synthetic_samples(arrays, 0), 1, 2) ==
+        std::vector<float>{0.011732910686541809f, 0.5978382533369786f, -0.6681947563706507f});
+  CHECK(sample<int64_t>(*source, 0, 5) != sample<int64_t>(*source, 0, 6));
+  CHECK(source->num_samples() == SampleSource::kEndless);
+}
+
+TEST_CASE("synthetic numbers reach both ends of a small range and nothing beyond", "[runtime][data][sample_source]") {
+  const auto source = make_synthetic_samples({{.name = "x", .shape = {200}, .dtype = "int8", .low = -2, .high = 2}}, 0);
+  const auto values = sample<int8_t>(*source, 0, 0);
+  const auto [low, high] = std::minmax_element(values.begin(), values.end());
+  CHECK(*low == -2);
+  CHECK(*high == 1);
+}
+
+TEST_CASE("synthetic arrays that cannot be made are refused", "[runtime][data][sample_source]") {
+  auto refuse = [](config::ArraySpec array, const std::string& part) {
+    expect_error(ExitCode::kBadInput, {"data.synthetic", part}, [&] { make_synthetic_samples({array}, 0); });
+  };
+  refuse({.name = "x", .shape = {1}, .dtype = "flaot32"}, "did you mean 'float32'?");
+  refuse({.name = "x", .shape = {1}, .dtype = "uint8", .low = 0, .high = 257}, "0 <= x < 257");
+  refuse({.name = "x", .shape = {1}, .dtype = "int64", .low = 3, .high = 3}, "3 <= x < 3");
+  refuse({.name = "x", .shape = {-1}}, "negative");
+  refuse({.name = "x", .like = "nothing"}, "no array of data.synthetic");
+  refuse({.name = "x", .like = "x"}, "like itself");
+  expect_error(ExitCode::kBadInput, {"data.synthetic", "for example"}, [] { make_synthetic_samples({}, 0); });
+}

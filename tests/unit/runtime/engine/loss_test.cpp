@@ -1,0 +1,57 @@
+#include "runtime/engine/loss.hpp"
+
+#include <ATen/ATen.h>
+
+#include <catch2/catch.hpp>
+
+#include "base/error.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::runtime;
+
+namespace {
+
+double loss_of(const char* name, const at::Tensor& outputs, const at::Tensor& labels) {
+  return (*make_loss(name, at::kCPU))({outputs, {}}, {labels}).item<double>();
+}
+
+// The mean of -log softmax at the label, written out.
+double by_hand(const at::Tensor& rows, const at::Tensor& labels) {
+  double sum = 0;
+  for (int64_t i = 0; i < rows.size(0); ++i) {
+    sum += rows[i].to(at::kDouble).logsumexp(0).item<double>() - rows[i][labels[i].item<int64_t>()].item<double>();
+  }
+  return sum / static_cast<double>(rows.size(0));
+}
+
+}  // namespace
+
+TEST_CASE("cross entropy finds the classes in the last dim of a language model's logits", "[runtime][loss]") {
+  auto logits = at::randn({2, 5, 7});
+  auto labels = at::randint(0, 7, {2, 5}, at::kLong);
+  CHECK(loss_of("cross_entropy", logits, labels) == Approx(by_hand(logits.view({10, 7}), labels.view({10}))));
+}
+
+TEST_CASE("cross entropy finds the classes in dim 1 of an image's logits", "[runtime][loss]") {
+  auto logits = at::randn({2, 7, 3, 4});
+  auto labels = at::randint(0, 7, {2, 3, 4}, at::kLong);
+  auto rows = logits.permute({0, 2, 3, 1}).reshape({24, 7});
+  CHECK(loss_of("cross_entropy", logits, labels) == Approx(by_hand(rows, labels.reshape({24}))));
+}
+
+TEST_CASE("a squared error of unequal shapes is refused instead of broadcast", "[runtime][loss]") {
+  CHECK(loss_of("mse", at::full({4, 1}, 3.0), at::ones({4, 1})) == Approx(4.0));
+  CHECK_THROWS_WITH(loss_of("mse", at::ones({4, 1}), at::ones({4})),
+                    Catch::Contains("[4, 1]") && Catch::Contains("[4]"));
+}
+
+TEST_CASE("a forward that returns no scalar is told how to name a loss", "[runtime][loss]") {
+  auto loss = make_loss("", at::kCPU);
+  CHECK_FALSE(loss->takes_labels());
+  CHECK_THROWS_WITH((*loss)({at::ones({4, 7}), {}}, {}), Catch::Contains("\"loss\": \"cross_entropy\""));
+}
+
+TEST_CASE("a loss with labels wants exactly one array of them", "[runtime][loss]") {
+  auto loss = make_loss("mse", at::kCPU);
+  CHECK_THROWS_AS((*loss)({at::ones({4}), {}}, {}), UserError);
+}

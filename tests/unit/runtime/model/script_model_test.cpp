@@ -1,0 +1,194 @@
+// The interception against plain autograd on the same TorchScript file: same loss, bit-equal gradients, every call of a
+// unit hands over its gradients once.
+#include <ATen/ATen.h>
+#include <torch/script.h>
+
+#include <catch2/catch.hpp>
+#include <map>
+
+#include "base/error.hpp"
+#include "runtime/model/model_source.hpp"
+#include "support/temporary_folder.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::runtime;
+using torch::jit::Module;
+
+namespace {
+
+Module make_block(int64_t width) {
+  Module block("Block");
+  block.register_parameter("weight", at::randn({width, width}) * 0.3, false);
+  block.register_parameter("bias", at::randn({width}), false);
+  block.register_parameter("unused", at::randn({3}), false);
+  block.define(R"(
+    def forward(self, x):
+        return torch.relu_(torch.matmul(x, self.weight) + self.bias) + x
+  )");
+  return block;
+}
+
+// Two blocks of one class (the first used twice), a head tied to the embedding, a frozen scale.
+Module make_net() {
+  torch::manual_seed(1);
+  Module net("Net");
+  auto table = at::randn({11, 8});
+  Module embedding("Embedding");
+  embedding.register_parameter("weight", table, false);
+  embedding.define("def forward(self, i):\n    return torch.embedding(self.weight, i)\n");
+  auto first = make_block(8);
+  auto second = first.deepcopy();
+  second.setattr("weight", (at::randn({8, 8}) * 0.3).requires_grad_(true));
+  Module blocks("Blocks");
+  blocks.register_module("0", first);
+  blocks.register_module("1", second);
+  blocks.define("def forward(self, x):\n    return x\n");
+  net.register_module("embedding", embedding);
+  net.register_module("blocks", blocks);
+  net.register_parameter("scale", at::full({1}, 0.5), false);
+  for (const auto& p : net.named_parameters()) p.value.set_requires_grad(p.name != "scale");
+  net.define(R"(
+    def forward(self, ids, labels):
+        x = self.embedding.forward(ids)
+        x = getattr(self.blocks, "0").forward(x)
+        x = getattr(self.blocks, "1").forward(x)
+        x = getattr(self.blocks, "0").forward(x)
+        logits = torch.matmul(x, self.embedding.weight.t()) * self.scale
+        return torch.cross_entropy_loss(logits.view(-1, 11), labels.view(-1)), logits
+  )");
+  return net;
+}
+
+// Gives out the initial values and adds up gradients.
+class PlainParameters : public UnitParameters {
+ public:
+  explicit PlainParameters(const ModelSource& model) : model_(model) {}
+  std::vector<at::Tensor> acquire(int unit) override {
+    std::vector<at::Tensor> out;
+    for (int p : model_.table().units[unit].parameters) out.push_back(model_.initial_value(p).variable_data());
+    calls[unit] += 1;
+    return out;
+  }
+  void release(int unit) override { released[unit] += 1; }
+  void take_gradients(int unit, std::vector<at::Tensor> gradients) override {
+    reduced[unit] += 1;
+    const auto& parameters = model_.table().units[unit].parameters;
+    REQUIRE(gradients.size() == parameters.size());
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      if (!gradients[i].defined()) continue;
+      auto& sum = gradient[model_.table().parameters[parameters[i]].name];
+      sum = sum.defined() ? sum + gradients[i] : gradients[i].clone();
+    }
+  }
+  std::map<int, int> calls, released, reduced;
+  std::map<std::string, at::Tensor> gradient;
+
+ private:
+  const ModelSource& model_;
+};
+
+int unit_called(const ParameterTable& table, const std::string& name) {
+  for (size_t i = 0; i < table.units.size(); ++i) {
+    if (table.units[i].name == name) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+}  // namespace
+
+TEST_CASE("an intercepted model gives the loss and the gradients of plain autograd bit by bit", "[runtime][model]") {
+  test::TemporaryFolder folder;
+  make_net().save(folder.file("net.pt"));
+  auto ids = at::randint(0, 11, {4, 6}, at::kLong), labels = at::randint(0, 11, {4, 6}, at::kLong);
+
+  auto plain = torch::jit::load(folder.file("net.pt"));
+  auto expected = plain.forward({ids, labels}).toTuple()->elements()[0].toTensor();
+  expected.backward();
+
+  auto model = load_script_model(folder.file("net.pt"), {});
+  PlainParameters parameters(*model);
+  model->set_unit_parameters(&parameters);
+  auto result = model->forward({ids, labels});
+  CHECK(result.others.size() == 1);
+  result.first.backward();
+
+  CHECK(at::equal(result.first, expected));
+  const auto& table = model->table();
+  const int first = unit_called(table, "blocks.0"), second = unit_called(table, "blocks.1");
+  REQUIRE((first > 0 && second > 0));
+  CHECK(parameters.calls[first] == 2);
+  CHECK(parameters.reduced[first] == 2);
+  CHECK(parameters.released[first] == 2);
+  CHECK(parameters.calls[second] == 1);
+  CHECK(parameters.reduced[second] == 1);
+  int compared = 0;
+  for (const auto& p : plain.named_parameters()) {
+    if (!p.value.grad().defined()) {
+      CHECK(parameters.gradient.count(p.name) == 0);
+      continue;
+    }
+    INFO(p.name);
+    // Two calls are added in the order of backward, as autograd does.
+    CHECK(at::equal(parameters.gradient.at(p.name), p.value.grad()));
+    ++compared;
+  }
+  CHECK(compared == 5);
+}
+
+TEST_CASE("a parameter that is read from outside its module belongs to the root, frozen ones to no unit",
+          "[runtime][model]") {
+  test::TemporaryFolder folder;
+  make_net().save(folder.file("net.pt"));
+  auto model = load_script_model(folder.file("net.pt"), {"embedding", "Block"});
+  const auto& table = model->table();
+  for (const auto& p : table.parameters) {
+    if (p.name == "embedding.weight") CHECK(p.unit == 0);
+    if (p.name == "scale") CHECK_FALSE(p.trainable);
+    if (p.name == "blocks.1.bias") CHECK(table.units[p.unit].name == "blocks.1");
+  }
+}
+
+TEST_CASE("ids and labels get their bounds from the graph", "[runtime][model]") {
+  test::TemporaryFolder folder;
+  make_net().save(folder.file("net.pt"));
+  auto limits = load_script_model(folder.file("net.pt"), {})->index_limits();
+  REQUIRE(limits.size() >= 1);
+  CHECK(limits[0].input == 0);
+  CHECK(limits[0].bound == 11);
+  CHECK_FALSE(limits[0].is_label);
+}
+
+TEST_CASE("inputs that do not fit forward are the user's error and name the shapes", "[runtime][model]") {
+  test::TemporaryFolder folder;
+  make_net().save(folder.file("net.pt"));
+  auto model = load_script_model(folder.file("net.pt"), {});
+  PlainParameters parameters(*model);
+  model->set_unit_parameters(&parameters);
+  try {
+    model->forward({at::zeros({2, 3}, at::kLong), at::zeros({2, 4}, at::kLong)});
+    FAIL("no error");
+  } catch (const UserError& error) {
+    CHECK(error.code() == ExitCode::kBadInput);
+    CHECK_THAT(error.what(), Catch::Contains("Long[2, 4]"));
+  }
+}
+
+TEST_CASE("an unknown unit name is refused with the nearest one", "[runtime][model]") {
+  test::TemporaryFolder folder;
+  make_net().save(folder.file("net.pt"));
+  CHECK_THROWS_WITH(load_script_model(folder.file("net.pt"), {"Blok"}), Catch::Contains("did you mean 'Block'"));
+}
+
+TEST_CASE("a skeleton keeps code, shapes and ties, and weighs little", "[runtime][model]") {
+  test::TemporaryFolder folder;
+  make_net().save(folder.file("net.pt"));
+  write_model_skeleton(folder.file("net.pt"), folder.file("skeleton.pt"));
+  auto skeleton = load_script_model(folder.file("skeleton.pt"), {});
+  auto model = load_script_model(folder.file("net.pt"), {});
+  REQUIRE(skeleton->table().parameters.size() == model->table().parameters.size());
+  for (size_t i = 0; i < model->table().parameters.size(); ++i) {
+    CHECK(skeleton->table().parameters[i].shape == model->table().parameters[i].shape);
+    CHECK(skeleton->table().parameters[i].trainable == model->table().parameters[i].trainable);
+    CHECK((skeleton->is_empty(static_cast<int>(i)) || model->table().parameters[i].numel <= 1));
+  }
+}

@@ -1,0 +1,252 @@
+#include "runtime/optim/flat_optimizer.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+
+namespace {
+
+using dslaunch::config::Optimizer;
+using dslaunch::config::OptimizerType;
+using dslaunch::runtime::optim::FlatOptimizer;
+using dslaunch::runtime::optim::make_flat_optimizer;
+using dslaunch::runtime::optim::ShardTensors;
+using dslaunch::runtime::optim::StepInputs;
+
+struct NamedSettings {
+  const char* name;
+  Optimizer settings;
+};
+
+const std::vector<NamedSettings> kSettings = {
+    {"AdamW", {.lr = 0.01, .weight_decay = 0.1}},
+    {"Adam, L2",
+     {.type = OptimizerType::kAdam,
+      .lr = 0.01,
+      .beta1 = 0.8,
+      .beta2 = 0.95,
+      .eps = 1e-6,
+      .weight_decay = 0.1,
+      .decoupled_weight_decay = false}},
+    {"AdamW without bias correction", {.lr = 0.01, .beta2 = 0.99, .weight_decay = 0.1, .bias_correction = false}},
+    {"SGD", {.type = OptimizerType::kSgd, .lr = 0.05, .weight_decay = 0.02}},
+    {"SGD, momentum and dampening",
+     {.type = OptimizerType::kSgd, .lr = 0.05, .weight_decay = 0.02, .momentum = 0.9, .dampening = 0.3}},
+    {"SGD, Nesterov", {.type = OptimizerType::kSgd, .lr = 0.05, .momentum = 0.9, .nesterov = true}},
+};
+
+ShardTensors make_shard(const FlatOptimizer& optimizer, const at::Tensor& start, at::ScalarType low = at::kFloat) {
+  ShardTensors shard{.master = start.clone(), .gradient = at::zeros_like(start)};
+  if (low != at::kFloat) shard.low_precision = at::zeros(start.sizes(), start.options().dtype(low));
+  for (size_t i = 0; i < optimizer.moment_names().size(); ++i) shard.moments.push_back(at::zeros_like(start));
+  return shard;
+}
+
+at::Tensor start_values(int64_t count) {
+  at::manual_seed(11);
+  return at::randn({count}).add_(3.0);
+}
+
+// Of step `step`, for any slice of the flat parameters.
+at::Tensor gradient_values(int64_t count, int64_t step) {
+  return at::sin(at::arange(count, at::kDouble).mul(1.7).add(static_cast<double>(step))).to(at::kFloat);
+}
+
+// The formulas of torch.optim's documentation, in double.
+at::Tensor oracle(const Optimizer& s, const at::Tensor& start, int64_t steps, double factor) {
+  at::Tensor p = start.to(at::kDouble);
+  at::Tensor m = at::zeros_like(p), v = at::zeros_like(p), b;
+  for (int64_t t = 1; t <= steps; ++t) {
+    at::Tensor g = gradient_values(p.numel(), t).to(at::kDouble) * factor;
+    if (s.type == OptimizerType::kSgd) {
+      g = g + s.weight_decay * p;
+      if (s.momentum != 0.0) {
+        b = t == 1 ? g.clone() : s.momentum * b + (1 - s.dampening) * g;
+        g = s.nesterov ? g + s.momentum * b : b;
+      }
+      p = p - s.lr * g;
+      continue;
+    }
+    if (s.decoupled_weight_decay) {
+      p = p - s.lr * s.weight_decay * p;
+    } else {
+      g = g + s.weight_decay * p;
+    }
+    m = s.beta1 * m + (1 - s.beta1) * g;
+    v = s.beta2 * v + (1 - s.beta2) * g * g;
+    const auto power = static_cast<double>(t);
+    const double c1 = s.bias_correction ? 1 - std::pow(s.beta1, power) : 1.0;
+    const double c2 = s.bias_correction ? 1 - std::pow(s.beta2, power) : 1.0;
+    p = p - s.lr * (m / c1) / (at::sqrt(v / c2) + s.eps);
+  }
+  return p;
+}
+
+double worst_relative(const at::Tensor& got, const at::Tensor& expected) {
+  return ((got.to(at::kDouble) - expected).abs() / expected.abs()).max().item<double>();
+}
+
+void run_steps(const FlatOptimizer& optimizer, ShardTensors& shard, double lr, int64_t steps,
+               const at::Tensor& factor = {}) {
+  for (int64_t t = 1; t <= steps; ++t) {
+    shard.gradient.copy_(gradient_values(shard.master.numel(), t));
+    optimizer.step(shard, StepInputs{.lr = lr, .step = t, .gradient_factor = factor});
+  }
+}
+
+struct ThreadCountGuard {
+  int before = at::get_num_threads();
+  ~ThreadCountGuard() { at::set_num_threads(before); }
+};
+
+}  // namespace
+
+TEST_CASE("ten steps end where torch.optim's do", "[runtime][flat_optimizer]") {
+  // Recorded with torch 2.11.0 in double precision: torch.optim.AdamW, Adam and SGD with the settings above, gradient
+  // sin(1.7 i + t) rounded to double, ten steps.
+  const std::vector<std::pair<size_t, std::vector<double>>> recorded = {
+      {0,
+       {1.44876522328, -0.733241862236, 0.527031606638, 1.96338413077, -1.26432782752, 0.906932196989, -2.94951575442}},
+      {1,
+       {1.4539491316, -0.732440436755, 0.523348660744, 1.94595093745, -1.2603307495, 0.884189846242, -2.95256696124}},
+      {3,
+       {1.41499316158, -0.663371474497, 0.544697375277, 1.88812689096, -1.26353321661, 0.964946156486, -2.96958031753}},
+      {4,
+       {1.11502414852, -0.62518255442, 0.797307480499, 1.75621048561, -1.47727783105, 1.09892972566, -2.70678985703}},
+      {5, {1.09425827543, -0.48511976379, 0.8374850044, 1.64815359434, -1.49681805999, 1.2904487019, -2.86023849582}},
+  };
+  const at::Tensor start = at::tensor({1.5F, -0.75F, 0.5F, 2.0F, -1.25F, 0.875F, -3.0F});
+  for (const auto& [index, expected] : recorded) {
+    INFO(kSettings[index].name);
+    const auto optimizer = make_flat_optimizer(kSettings[index].settings);
+    ShardTensors shard = make_shard(*optimizer, start);
+    run_steps(*optimizer, shard, kSettings[index].settings.lr, 10);
+    CHECK(worst_relative(shard.master, at::tensor(expected, at::kDouble)) < 1e-6);
+  }
+}
+
+TEST_CASE("many elements follow the formulas in double precision", "[runtime][flat_optimizer]") {
+  for (const auto& [name, settings] : kSettings) {
+    INFO(name);
+    const auto optimizer = make_flat_optimizer(settings);
+    // Far enough from 0 that 0.1 p and the gradient never cancel: the sign of a near-zero sum is all that Adam keeps.
+    const at::Tensor start = at::linspace(3.0, 5.0, 40'007);
+    ShardTensors shard = make_shard(*optimizer, start);
+    run_steps(*optimizer, shard, settings.lr, 6, at::scalar_tensor(0.25F));
+    CHECK(worst_relative(shard.master, oracle(settings, start, 6, 0.25)) < 1e-6);
+  }
+}
+
+TEST_CASE("a shard may be cut anywhere", "[runtime][flat_optimizer]") {
+  constexpr int64_t kCount = 50'021;
+  for (const auto& [name, settings] : kSettings) {
+    INFO(name);
+    const auto optimizer = make_flat_optimizer(settings);
+    ShardTensors whole = make_shard(*optimizer, start_values(kCount), at::kBFloat16);
+    ShardTensors pieces = make_shard(*optimizer, start_values(kCount), at::kBFloat16);
+    for (int64_t t = 1; t <= 3; ++t) {
+      const StepInputs inputs{.lr = settings.lr, .step = t, .gradient_factor = at::scalar_tensor(0.3F)};
+      whole.gradient.copy_(gradient_values(kCount, t));
+      pieces.gradient.copy_(whole.gradient);
+      optimizer->step(whole, inputs);
+      int64_t begin = 0;
+      for (const int64_t end : {int64_t{1}, int64_t{16'678}, int64_t{33'349}, kCount}) {
+        ShardTensors piece{.master = pieces.master.slice(0, begin, end),
+                           .gradient = pieces.gradient.slice(0, begin, end),
+                           .low_precision = pieces.low_precision.slice(0, begin, end)};
+        for (const auto& moment : pieces.moments) piece.moments.push_back(moment.slice(0, begin, end));
+        optimizer->step(piece, inputs);
+        begin = end;
+      }
+    }
+    CHECK(at::equal(whole.master, pieces.master));
+    CHECK(at::equal(whole.low_precision, pieces.low_precision));
+    for (size_t i = 0; i < whole.moments.size(); ++i) CHECK(at::equal(whole.moments[i], pieces.moments[i]));
+  }
+}
+
+TEST_CASE("the number of threads does not show in the result", "[runtime][flat_optimizer]") {
+  const ThreadCountGuard guard;
+  const auto optimizer = make_flat_optimizer(kSettings[0].settings);
+  at::set_num_threads(1);
+  ShardTensors expected = make_shard(*optimizer, start_values(200'003));
+  run_steps(*optimizer, expected, 0.01, 3);
+  for (const int threads : {2, 3, 7}) {
+    at::set_num_threads(threads);
+    ShardTensors shard = make_shard(*optimizer, start_values(200'003));
+    run_steps(*optimizer, shard, 0.01, 3);
+    CHECK(at::equal(shard.master, expected.master));
+  }
+}
+
+TEST_CASE("the low-precision copy is the rounded master", "[runtime][flat_optimizer]") {
+  for (const auto& [name, settings] : kSettings) {
+    for (const auto type : {at::kBFloat16, at::kHalf}) {
+      INFO(name);
+      const auto optimizer = make_flat_optimizer(settings);
+      ShardTensors shard = make_shard(*optimizer, start_values(1003), type);
+      run_steps(*optimizer, shard, settings.lr, 2);
+      CHECK(at::equal(shard.low_precision, shard.master.to(type)));
+    }
+  }
+}
+
+TEST_CASE("the gradient factor multiplies the gradient, and the gradient stays as it was",
+          "[runtime][flat_optimizer]") {
+  const auto optimizer = make_flat_optimizer(kSettings[0].settings);
+  ShardTensors scaled = make_shard(*optimizer, start_values(100));
+  ShardTensors plain = make_shard(*optimizer, start_values(100));
+  scaled.gradient.copy_(gradient_values(100, 1));
+  plain.gradient.copy_(gradient_values(100, 1).mul(0.5));
+  optimizer->step(scaled, {.lr = 0.1, .step = 1, .gradient_factor = at::scalar_tensor(0.5F)});
+  optimizer->step(plain, {.lr = 0.1, .step = 1});
+  CHECK(at::equal(scaled.master, plain.master));
+  CHECK(at::equal(scaled.gradient, gradient_values(100, 1)));
+}
+
+TEST_CASE("moments carry the names of torch's state", "[runtime][flat_optimizer]") {
+  CHECK(make_flat_optimizer(kSettings[0].settings)->moment_names() ==
+        std::vector<std::string>{"exp_avg", "exp_avg_sq"});
+  CHECK(make_flat_optimizer(kSettings[3].settings)->moment_names().empty());
+  CHECK(make_flat_optimizer(kSettings[4].settings)->moment_names() == std::vector<std::string>{"momentum"});
+}
+
+TEST_CASE("an empty shard is a step without work", "[runtime][flat_optimizer]") {
+  for (const auto& [name, settings] : kSettings) {
+    const auto optimizer = make_flat_optimizer(settings);
+    ShardTensors shard = make_shard(*optimizer, at::zeros({0}), at::kBFloat16);
+    CHECK_NOTHROW(optimizer->step(shard, {.lr = 0.1, .step = 1}));
+  }
+}
+
+TEST_CASE("tensors that do not fit together are refused", "[runtime][flat_optimizer]") {
+  const auto optimizer = make_flat_optimizer(kSettings[0].settings);
+  const StepInputs inputs{.lr = 0.1, .step = 1};
+  const auto refused = [&](auto&& spoil) {
+    ShardTensors shard = make_shard(*optimizer, at::zeros({10}), at::kBFloat16);
+    spoil(shard);
+    CHECK_THROWS_AS(optimizer->step(shard, inputs), dslaunch::InternalError);
+  };
+  refused([](ShardTensors& s) { s.gradient = at::zeros({9}); });
+  refused([](ShardTensors& s) { s.gradient = at::zeros({10}, at::kBFloat16); });
+  refused([](ShardTensors& s) { s.gradient = at::zeros({20}).slice(0, 0, 20, 2); });
+  refused([](ShardTensors& s) { s.moments.pop_back(); });
+  refused([](ShardTensors& s) { s.moments[1] = at::Tensor(); });
+  refused([](ShardTensors& s) { s.low_precision = at::zeros({10}, at::kInt); });
+  ShardTensors shard = make_shard(*optimizer, at::zeros({10}));
+  CHECK_THROWS_AS(optimizer->step(shard, {.lr = 0.1, .step = 0}), dslaunch::InternalError);
+}
+
+TEST_CASE("Nesterov momentum without momentum is the user's mistake", "[runtime][flat_optimizer]") {
+  const Optimizer no_momentum{.type = OptimizerType::kSgd, .nesterov = true};
+  const Optimizer dampened{.type = OptimizerType::kSgd, .momentum = 0.9, .dampening = 0.1, .nesterov = true};
+  CHECK_THROWS_AS(make_flat_optimizer(no_momentum), dslaunch::UserError);
+  CHECK_THROWS_WITH(make_flat_optimizer(dampened), Catch::Matchers::Contains("dampening is 0.1"));
+}

@@ -1,0 +1,135 @@
+#include "runtime/sharding/flat_parameters.hpp"
+
+#include <ATen/ATen.h>
+
+#include <catch2/catch.hpp>
+#include <mutex>
+#include <thread>
+
+#include "base/format.hpp"
+#include "support/thread_communicator.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::runtime;
+
+namespace {
+
+// Root with two parameters (one of no elements), a unit with three, one of them never used.
+ParameterTable make_table() {
+  ParameterTable table;
+  const std::vector<std::vector<int64_t>> shapes{{3, 5}, {0}, {7, 11}, {13}, {}};
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    int64_t numel = 1;
+    for (int64_t size : shapes[i]) numel *= size;
+    table.parameters.push_back({fmt::format("p{}", i), shapes[i], numel, at::kFloat, true, i < 2 ? 0 : 1, {}});
+  }
+  table.units = {{"", {0, 1}}, {"block", {2, 3, 4}}};
+  return table;
+}
+
+double initial(int parameter, int64_t index) {
+  return parameter * 1000.0 + static_cast<double>(index);
+}
+
+void read_initial(int parameter, int64_t begin, at::Tensor out) {
+  for (int64_t i = 0; i < out.numel(); ++i) out[i].fill_(initial(parameter, begin + i));
+}
+
+// The gradient that a rank brings in a micro step: distinct small integers, so that sums are exact.
+at::Tensor gradient_of(const ParameterTable& table, int parameter, int rank, int micro) {
+  const auto& info = table.parameters[parameter];
+  return (at::arange(info.numel, at::kFloat) + static_cast<double>(parameter + 10 * rank + 100 * micro))
+      .view(info.shape);
+}
+
+struct Outcome {
+  std::mutex mutex;
+  std::vector<std::vector<double>> sums;  // by parameter, NaN where nobody owns an element
+};
+
+// Two micro steps on every rank; collects the reduced gradients that the shards own and checks the parameters after an
+// update of the masters and a gather.
+void run_rank(const ParameterTable& table, ShardingOptions options, comm::Communicator& group, Outcome& outcome) {
+  FlatParameters parameters(table, options, group);
+  parameters.load(read_initial);
+  for (int step = 0; step < 2; ++step) {  // the second step must not see the first one's gradients
+    parameters.begin_step();
+    for (int micro = 0; micro < 2; ++micro) {
+      parameters.begin_micro_step(micro == 1);
+      parameters.take_gradients(
+          1, {gradient_of(table, 2, group.rank(), micro), at::Tensor(), gradient_of(table, 4, group.rank(), micro)});
+      parameters.take_gradients(
+          0, {gradient_of(table, 0, group.rank(), micro), gradient_of(table, 1, group.rank(), micro)});
+    }
+    parameters.reduce_gradients();
+  }
+  for (auto& shard : parameters.shards()) {
+    for (const auto& piece : pieces_in(parameters.groups()[shard.group], shard.range)) {
+      std::lock_guard lock(outcome.mutex);
+      for (int64_t i = 0; i < piece.count; ++i) {
+        outcome.sums[piece.parameter][piece.begin + i] = shard.gradient[piece.offset + i].item<double>();
+      }
+    }
+    shard.master.add_(0.5);
+  }
+  parameters.gather_parameters();
+  const auto views = parameters.acquire(1);
+  std::lock_guard lock(outcome.mutex);
+  CHECK(views[0].sizes() == at::IntArrayRef({7, 11}));
+  CHECK(views[0].reshape({-1})[5].item<double>() == initial(2, 5) + 0.5);
+  CHECK(views[2].item<double>() == initial(4, 0) + 0.5);
+  CHECK(views[1][12].item<double>() == initial(3, 12) + 0.5);
+}
+
+}  // namespace
+
+TEST_CASE("reduced gradients are the sum over ranks and micro steps, unused parameters zero, at stages 0 and 1",
+          "[runtime][sharding]") {
+  const int ranks = GENERATE(1, 2, 3, 4);
+  const int stage = GENERATE(0, 1);
+  const bool fused = GENERATE(true, false);
+  const auto table = make_table();
+  ShardingOptions options;
+  options.stage = stage;
+  options.compute_dtypes.assign(table.parameters.size(), at::kFloat);
+  options.max_group_numel = 60;
+  options.use_reduce_scatter = options.use_all_gather = fused;
+  Outcome outcome;
+  for (const auto& parameter : table.parameters) outcome.sums.emplace_back(parameter.numel, std::nan(""));
+
+  auto shared = std::make_shared<test::ThreadGroup>(ranks);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      test::ThreadCommunicator group(shared, rank);
+      run_rank(table, options, group, outcome);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+
+  for (int parameter = 0; parameter < 5; ++parameter) {
+    auto expected = at::zeros(table.parameters[parameter].shape);
+    for (int rank = 0; rank < ranks && parameter != 3; ++rank) {
+      for (int micro = 0; micro < 2; ++micro) expected += gradient_of(table, parameter, rank, micro);
+    }
+    expected = expected.reshape({-1});
+    for (int64_t i = 0; i < expected.numel(); ++i) CHECK(outcome.sums[parameter][i] == expected[i].item<double>());
+  }
+}
+
+TEST_CASE("under bf16 the master keeps fp32 values and the parameters are their rounding", "[runtime][sharding]") {
+  const auto table = make_table();
+  ShardingOptions options;
+  options.compute_dtypes.assign(table.parameters.size(), at::kBFloat16);
+  test::ThreadCommunicator alone(std::make_shared<test::ThreadGroup>(1), 0);
+  FlatParameters parameters(table, options, alone);
+  parameters.load([](int, int64_t begin, at::Tensor out) {
+    for (int64_t i = 0; i < out.numel(); ++i) out[i].fill_(1.0 + 0.001 * static_cast<double>(begin + i));
+  });
+  for (const auto& shard : parameters.shards()) {
+    CHECK(shard.master.scalar_type() == at::kFloat);
+    REQUIRE(shard.low_precision.defined());
+    CHECK(at::equal(shard.low_precision, shard.master.to(at::kBFloat16)));
+  }
+  CHECK(parameters.acquire(0)[0].scalar_type() == at::kBFloat16);
+}

@@ -1,0 +1,133 @@
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "runtime/telemetry/host_memory.hpp"
+#include "runtime/telemetry/metrics_file.hpp"
+#include "runtime/telemetry/progress_line.hpp"
+#include "support/expect_error.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::runtime;
+using test::TempDir;
+
+namespace {
+
+StepMetrics example(int64_t step) {
+  return {.step = step,
+          .loss = 2.31449,
+          .lr = 3e-4,
+          .grad_norm = 0.8701,
+          .loss_scale = 1,
+          .step_ms = 142.2,
+          .samples_per_s = 56.3,
+          .tokens_per_s = 7204.0,
+          .host_mem_bytes = 1 << 20};
+}
+
+std::string lines(int64_t first, int64_t last) {
+  std::string text;
+  for (int64_t step = first; step <= last; ++step) text += to_json_line(example(step)) + "\n";
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("a metrics line has all keys, and null for what is unknown or not finite", "[runtime][telemetry]") {
+  StepMetrics metrics = example(7);
+  metrics.loss = std::numeric_limits<double>::quiet_NaN();
+  metrics.grad_norm = std::numeric_limits<double>::infinity();
+  metrics.overflow = true;
+  const auto json = nlohmann::json::parse(to_json_line(metrics));
+  CHECK(json.size() == 11);
+  CHECK(json.at("step") == 7);
+  CHECK(json.at("loss").is_null());
+  CHECK(json.at("lr") == 3e-4);
+  CHECK(json.at("grad_norm").is_null());
+  CHECK(json.at("loss_scale") == 1.0);
+  CHECK(json.at("overflow") == true);
+  CHECK(json.at("step_ms") == 142.2);
+  CHECK(json.at("samples_per_s") == 56.3);
+  CHECK(json.at("tokens_per_s") == 7204.0);
+  CHECK(json.at("gpu_mem_bytes").is_null());
+  CHECK(json.at("host_mem_bytes") == 1048576);
+}
+
+TEST_CASE("a number survives its text exactly", "[runtime][telemetry]") {
+  StepMetrics metrics = example(1);
+  metrics.loss = 0.1 + 0.2;
+  CHECK(nlohmann::json::parse(to_json_line(metrics)).at("loss").get<double>() == 0.1 + 0.2);
+}
+
+TEST_CASE("a resumed run continues after its step and drops what will come again", "[runtime][telemetry]") {
+  TempDir dir;
+  const std::string path = dir / "metrics.jsonl";
+  SECTION("later lines and half a line are removed") {
+    test::write_file(path, lines(1, 5) + "{\"step\": 6, \"lo");
+    { MetricsFile(path, 3).write(example(4)); }
+    CHECK(test::read_file(path) == lines(1, 4));
+  }
+  SECTION("half of the resumed step's own line is removed") {
+    test::write_file(path, lines(1, 2) + to_json_line(example(3)));
+    { MetricsFile(path, 3).write(example(4)); }
+    CHECK(test::read_file(path) == lines(1, 2) + lines(4, 4));
+  }
+  SECTION("a fresh run starts an empty file") {
+    test::write_file(path, lines(1, 5));
+    { MetricsFile(path, 0).write(example(1)); }
+    CHECK(test::read_file(path) == lines(1, 1));
+  }
+  SECTION("no file yet") {
+    { MetricsFile(path, 3).write(example(4)); }
+    CHECK(test::read_file(path) == lines(4, 4));
+  }
+}
+
+TEST_CASE("metrics that cannot be written are errors with the path", "[runtime][telemetry]") {
+  test::expect_error(ExitCode::kCannotCreate, {"/nonexistent/metrics.jsonl"},
+                     [] { MetricsFile("/nonexistent/metrics.jsonl", 0); });
+  test::expect_error(ExitCode::kIoError, {"/dev/full", "No space left"},
+                     [] { MetricsFile("/dev/full", 0).write(example(1)); });
+}
+
+TEST_CASE("the progress line is short and aligned", "[runtime][telemetry]") {
+  CHECK(format_progress(example(120), 200) ==
+        "step 120/200  loss 2.3145  lr 3.0e-04  grad_norm 0.870  142 ms/step  7.2k tok/s");
+  StepMetrics metrics = example(5);
+  metrics.grad_norm.reset();
+  metrics.tokens_per_s.reset();
+  metrics.step_ms = 3.456;
+  CHECK(format_progress(metrics, 200) == "step   5/200  loss 2.3145  lr 3.0e-04  3.46 ms/step  56 samples/s");
+  metrics.overflow = true;
+  metrics.loss_scale = 65536;
+  CHECK_THAT(format_progress(metrics, 0), Catch::Matchers::StartsWith("step 5  ") &&
+                                              Catch::Matchers::Contains("overflow (step skipped, loss scale 65536)"));
+}
+
+TEST_CASE("rates change their unit where four digits would be needed", "[runtime][telemetry]") {
+  CHECK(format_rate(0) == "0.0");
+  CHECK(format_rate(9.94) == "9.9");
+  CHECK(format_rate(999.4) == "999");
+  CHECK(format_rate(999.6) == "1.0k");
+  CHECK(format_rate(7204) == "7.2k");
+  CHECK(format_rate(123456) == "123k");
+  CHECK(format_rate(1.35e6) == "1.4M");
+  CHECK(format_rate(2e12) == "2000G");
+}
+
+TEST_CASE("memory is read from the process's status", "[runtime][telemetry]") {
+  const HostMemory memory = parse_process_status(
+      "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\nRssAnon:\t     512 kB\nRssFile:\t     256 kB\nRssShmem:\t 4 "
+      "kB\n");
+  CHECK(memory.peak == 2048 * 1024);
+  CHECK(memory.resident == 1024 * 1024);
+  CHECK(memory.anonymous == 512 * 1024);
+  CHECK(memory.file == 256 * 1024);
+  CHECK(memory.shared == 4096);
+  const auto own = read_host_memory();
+  REQUIRE(own);
+  CHECK(own->resident > 1 << 20);
+  CHECK(own->anonymous + own->file + own->shared == own->resident);
+}

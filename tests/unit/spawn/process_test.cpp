@@ -1,0 +1,152 @@
+#include "spawn/process.hpp"
+
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+
+#include "spawn/job_sweep.hpp"
+#include "unit/spawn/test_folder.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::spawn;
+
+namespace {
+
+Process started(ProcessSpec spec) {
+  auto result = start_process(spec);
+  if (auto* cause = std::get_if<ExitCause>(&result)) FAIL(describe(*cause));
+  return std::move(std::get<Process>(result));
+}
+
+ExitCause refused(ProcessSpec spec) {
+  auto result = start_process(spec);
+  REQUIRE(std::holds_alternative<ExitCause>(result));
+  return std::get<ExitCause>(result);
+}
+
+// Until end of file; the test's own time limit bounds it.
+std::string read_all(int fd) {
+  std::string text;
+  char buffer[4096];
+  for (;;) {
+    pollfd poll{fd, POLLIN, 0};
+    ::poll(&poll, 1, -1);
+    ssize_t got = ::read(fd, buffer, sizeof buffer);
+    if (got <= 0) return text;
+    text.append(buffer, got);
+  }
+}
+
+ExitCause wait_for(pid_t pid) {
+  int status = 0;
+  REQUIRE(::waitpid(pid, &status, 0) == pid);
+  return decode_wait_status(status);
+}
+
+const std::map<std::string, std::string> kEnv{{"PATH", "/usr/bin:/bin"}};
+
+}  // namespace
+
+TEST_CASE("arguments, environment and folder arrive unchanged", "[spawn][process]") {
+  std::string odd = "a b\n'\"$x*\\";
+  auto process = started({{"sh", "-c", "printf '%s|%s|%s' \"$1\" \"$ODD\" \"$PWD\"", "sh", odd},
+                          {{"PATH", "/usr/bin:/bin"}, {"ODD", odd}},
+                          "/usr"});
+  CHECK(read_all(process.out.get()) == odd + "|" + odd + "|/usr");
+  CHECK(wait_for(process.pid).success());
+}
+
+TEST_CASE("the two streams are kept apart and standard input is empty", "[spawn][process]") {
+  auto process = started({{"sh", "-c", "cat; echo out; echo err >&2"}, kEnv, ""});
+  CHECK(read_all(process.out.get()) == "out\n");
+  CHECK(read_all(process.err.get()) == "err\n");
+  wait_for(process.pid);
+}
+
+TEST_CASE("a process leads its own session and group, without our descriptors and signal masks", "[spawn][process]") {
+  sigset_t set, before;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, SIGTERM);
+  ::sigprocmask(SIG_BLOCK, &set, &before);
+  int leak = ::dup(0);  // without close-on-exec
+  auto process = started(
+      {{"sh", "-c", "cut -d' ' -f1,5,6 /proc/self/stat; grep SigBlk /proc/self/status; ls /proc/self/fd | wc -l"},
+       kEnv,
+       ""});
+  std::string said = read_all(process.out.get());
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  ::close(leak);
+  wait_for(process.pid);
+  CHECK_THAT(said, Catch::Contains(std::to_string(process.pid) + " " + std::to_string(process.pid) + "\n"));
+  CHECK_THAT(said, Catch::Contains("SigBlk:\t0000000000000000"));
+  CHECK_THAT(said, Catch::EndsWith("\n4\n"));  // 0, 1, 2 and ls's own
+}
+
+TEST_CASE("a missing program is 127 and names it", "[spawn][process]") {
+  auto cause = refused({{"no-such-program-here"}, kEnv, ""});
+  CHECK(cause.shell_code() == 127);
+  CHECK_THAT(cause.hint, Catch::Contains("no-such-program-here") && Catch::Contains("PATH"));
+  CHECK(refused({{"/no/such/file"}, kEnv, ""}).shell_code() == 127);
+  CHECK(refused({{""}, kEnv, ""}).shell_code() == 127);
+}
+
+TEST_CASE("a file that is no program is 126 and says why", "[spawn][process]") {
+  TempFolder folder;
+  auto plain = folder.file("plain", "#!/bin/sh\n");
+  CHECK(refused({{plain}, kEnv, ""}).shell_code() == 126);
+  CHECK(refused({{folder.path.string()}, kEnv, ""}).shell_code() == 126);
+  auto garbage = folder.file("garbage", std::string("\0\1\2", 3));
+  std::filesystem::permissions(garbage, std::filesystem::perms::owner_all);
+  CHECK(refused({{garbage}, kEnv, ""}).shell_code() == 126);
+  auto orphan = folder.file("orphan", "#!/no/such/interpreter\n");
+  std::filesystem::permissions(orphan, std::filesystem::perms::owner_all);
+  CHECK_THAT(refused({{orphan}, kEnv, ""}).hint, Catch::Contains("interpreter"));
+}
+
+TEST_CASE("a folder that cannot be entered is 126 and named", "[spawn][process]") {
+  auto cause = refused({{"true"}, kEnv, "/no/such/folder"});
+  CHECK(cause.shell_code() == 126);
+  CHECK_THAT(cause.hint, Catch::Contains("/no/such/folder"));
+}
+
+TEST_CASE("a signal reaches the whole group", "[spawn][process]") {
+  auto process = started({{"sh", "-c", "sleep 1000 & echo $!; wait"}, kEnv, ""});
+  char line[32] = {};
+  pollfd poll{process.out.get(), POLLIN, 0};
+  ::poll(&poll, 1, -1);
+  REQUIRE(::read(process.out.get(), line, sizeof line) > 0);
+  signal_group(process, SIGKILL);
+  CHECK(wait_for(process.pid).shell_code() == 137);
+  // The sleeper held the pipe's other end: its end is the end of the stream.
+  CHECK(read_all(process.out.get()).empty());
+}
+
+TEST_CASE("children die with the process that started them", "[spawn][process]") {
+  int pipe_fds[2];
+  REQUIRE(::pipe(pipe_fds) == 0);
+  pid_t agent = ::fork();
+  if (agent == 0) {
+    auto result = start_process({{"sleep", "1000"}, kEnv, ""});
+    pid_t pid = std::get<Process>(result).pid;
+    [[maybe_unused]] auto wrote = ::write(pipe_fds[1], &pid, sizeof pid);
+    ::kill(::getpid(), SIGKILL);
+  }
+  pid_t sleeper = -1;
+  REQUIRE(::read(pipe_fds[0], &sleeper, sizeof sleeper) == sizeof sleeper);
+  ::waitpid(agent, nullptr, 0);
+  auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  auto alive = [&] {
+    std::ifstream stat("/proc/" + std::to_string(sleeper) + "/stat");
+    std::string pid, name, state;
+    return static_cast<bool>(stat >> pid >> name >> state) && state != "Z";
+  };
+  while (alive() && std::chrono::steady_clock::now() < deadline) ::poll(nullptr, 0, 1);
+  CHECK_FALSE(alive());
+  ::close(pipe_fds[0]);
+  ::close(pipe_fds[1]);
+}
