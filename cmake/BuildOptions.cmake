@@ -37,7 +37,3 @@ if(DSL_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${DSL_CCACHE})
 endif()
-find_program(DSL_MOLD mold)
-if(DSL_MOLD)
-  add_link_options(-fuse-ld=mold)
-endif()
