@@ -1,7 +1,6 @@
 #include "launch/supervisor.hpp"
 
 #include <poll.h>
-#include <sys/wait.h>
 
 #include "base/bytes.hpp"
 #include "base/error.hpp"
@@ -10,6 +9,7 @@
 #include "launch/job_story.hpp"
 #include "launch/poll_set.hpp"
 #include "spawn/job_sweep.hpp"
+#include "spawn/local/local_link.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -51,8 +51,9 @@ void Supervisor::start_agents() {
   auto token = random_bytes(32);
   for (const auto& planned : plan_.nodes) {
     Node& node = nodes_.emplace_back();
-    node.process = spawn::start_local_agent(options_.agent_argv);
-    node.channel = std::make_unique<Channel>(std::move(node.process.from_agent), std::move(node.process.to_agent));
+    node.link = spawn::open_local_link(options_.agent_argv);
+    spawn::LinkEnds ends = node.link->take_ends();
+    node.channel = std::make_unique<Channel>(std::move(ends.from_agent), std::move(ends.to_agent));
     node.channel->send(describe(planned, token));
   }
 }
@@ -166,8 +167,10 @@ void Supervisor::close(size_t index) {
   node.closed = true;
   node.channel->close_output();
   if (!node.done) {
-    output_.say(fmt::format("the agent on {} is gone before its ranks have ended", plan_.nodes[index].host));
-    if (agent_error_ == 0) agent_error_ = to_int(ExitCode::kUnavailable);
+    auto failure = node.link->failure();
+    output_.say(fmt::format("the agent on {} is gone before its ranks have ended{}", plan_.nodes[index].host,
+                            failure ? " (" + failure->text + ")" : ""));
+    if (agent_error_ == 0) agent_error_ = to_int(failure ? failure->code : ExitCode::kUnavailable);
     happen(JobEvent::kAgentLost);
   }
   for (const auto& other : nodes_) {
@@ -259,7 +262,7 @@ void Supervisor::stop_ranks(std::chrono::milliseconds grace) {
 void Supervisor::abandon() {
   output_.say("the agents do not answer: ending them and everything that carries the job's id");
   for (auto& node : nodes_) {
-    if (!node.closed) ::kill(node.process.pid, SIGKILL);
+    if (!node.closed) node.link->kill();
   }
 }
 
@@ -268,7 +271,7 @@ int Supervisor::finish() {
   bool all_done = true;
   for (auto& node : nodes_) {
     node.channel->close_output();
-    ::waitpid(node.process.pid, nullptr, 0);
+    node.link->wait(Deadline::never());
     all_done = all_done && node.done;
   }
   if (!all_done) {

@@ -15,7 +15,7 @@
 #include "launch/job_states.hpp"
 #include "launch/launch_plan.hpp"
 #include "launch/signal_inbox.hpp"
-#include "spawn/local/agent_process.hpp"
+#include "spawn/agent_link.hpp"
 
 namespace dslaunch::launch {
 
@@ -34,7 +34,7 @@ class Supervisor {
  private:
   // One node's agent and what is known of it.
   struct Node {
-    spawn::AgentProcess process;
+    std::unique_ptr<spawn::AgentLink> link;
     std::unique_ptr<Channel> channel;
     uint16_t master_port = 0;
     bool ready = false;

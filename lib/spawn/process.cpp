@@ -40,6 +40,7 @@ struct ChildImage {
   std::vector<char*> argv, envp;
   const char* cwd = nullptr;
   int in = -1, out = -1, err = -1, report = -1;
+  bool die_with_thread = true;
   pid_t parent = -1;
 };
 
@@ -53,6 +54,7 @@ ChildImage make_image(const ProcessSpec& spec) {
   for (auto& text : image.env_text) image.envp.push_back(text.data());
   image.envp.push_back(nullptr);
   image.cwd = spec.cwd.empty() ? nullptr : spec.cwd.c_str();
+  image.die_with_thread = spec.die_with_thread;
   image.parent = ::getpid();
   return image;
 }
@@ -84,8 +86,8 @@ int try_candidates(const ChildImage& image) {
 
 // Runs in the child: only async-signal-safe calls.
 [[noreturn]] void become_program(const ChildImage& image) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != image.parent) ::_exit(127);  // the agent died before the line above took effect
+  if (image.die_with_thread) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != image.parent) ::_exit(127);  // the parent died before the line above took effect
   ::setsid();
   restore_signals();
   ::dup2(image.in, STDIN_FILENO);
@@ -120,8 +122,17 @@ ExitCause explain(const ChildError& error, const ProcessSpec& spec) {
                      fmt::format("program '{}' cannot be executed: {}", name, reason));
 }
 
-bool set_non_blocking(int fd) {
-  return ::fcntl(fd, F_SETFL, O_NONBLOCK) == 0;
+int open_null(UniqueFd& null) {
+  null.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!null.valid()) throw SystemError("open", "/dev/null");
+  return null.get();
+}
+
+// Our end does not block. Returns the child's.
+int open_pipe(Pipe& pipe) {
+  pipe = make_pipe();
+  if (::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK) != 0) throw SystemError("fcntl", "O_NONBLOCK on a child's stream");
+  return pipe.write.get();
 }
 
 }  // namespace
@@ -129,13 +140,12 @@ bool set_non_blocking(int fd) {
 std::variant<Process, ExitCause> start_process(const ProcessSpec& spec) {
   DSL_CHECK(!spec.argv.empty(), "a process needs a program");
   if (spec.argv[0].empty()) return not_started(to_int(ExitCode::kNotFound), "the program's name is empty");
-  Pipe out = make_pipe(), err = make_pipe(), report = make_pipe();
-  UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (!null.valid()) throw SystemError("open", "/dev/null");
+  Pipe report = make_pipe(), out, err;
+  UniqueFd null;
   ChildImage image = make_image(spec);
-  image.in = null.get();
-  image.out = out.write.get();
-  image.err = err.write.get();
+  image.in = spec.in >= 0 ? spec.in : open_null(null);
+  image.out = spec.out >= 0 ? spec.out : open_pipe(out);
+  image.err = spec.err >= 0 ? spec.err : open_pipe(err);
   image.report = report.write.get();
 
   pid_t pid = ::fork();
@@ -153,9 +163,6 @@ std::variant<Process, ExitCause> start_process(const ProcessSpec& spec) {
   }
   Process process;
   process.pid = pid;
-  if (!set_non_blocking(out.read.get()) || !set_non_blocking(err.read.get())) {
-    throw SystemError("fcntl", fmt::format("O_NONBLOCK on the streams of process {}", pid));
-  }
   process.out = std::move(out.read);
   process.err = std::move(err.read);
   return process;

@@ -1,6 +1,6 @@
-// Starts one process of a job: own session and process group, killed by the kernel when the thread that started it ends
-// (so call from a thread that lives as long as the agent: its main thread), default signals, no inherited descriptors
-// but its three streams.
+// Starts one process: own session and process group, killed by the kernel when the thread that started it ends (so call
+// from a thread that lives as long as the process shall), default signals, no inherited descriptors but its three
+// streams.
 #pragma once
 #include <sys/types.h>
 
@@ -19,14 +19,17 @@ struct ProcessSpec {
   std::vector<std::string> argv;           // argv[0] without '/' is searched in the PATH of `env`
   std::map<std::string, std::string> env;  // the whole environment
   std::string cwd;                         // empty: the caller's
+  int in = -1;                             // borrowed, its standard input; -1: /dev/null
+  int out = -1, err = -1;                  // borrowed; -1: a pipe to Process::out, Process::err
+  bool die_with_thread = true;
 };
 
 struct Process {
   pid_t pid = -1;
-  UniqueFd out, err;  // read ends of its standard output and error, non-blocking
+  UniqueFd out, err;  // read ends of its standard output and error, non-blocking; not valid where the spec names one
 };
 
-// Standard input is /dev/null. What keeps a program from being started (not found 127, not executable 126, folder
+// What keeps a program from being started (not found 127, not executable 126, folder
 // missing 126, fork failed 74) is returned as a cause with the reason as its hint; never throws for those.
 std::variant<Process, ExitCause> start_process(const ProcessSpec& spec);
 

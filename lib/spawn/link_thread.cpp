@@ -1,0 +1,41 @@
+#include "spawn/link_thread.hpp"
+
+#include <pthread.h>
+
+#include <csignal>
+#include <memory>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace dslaunch::spawn {
+namespace {
+
+constexpr size_t kStackBytes = 512 << 10;
+
+void* run(void* argument) {
+  std::unique_ptr<std::function<void()>> body(static_cast<std::function<void()>*>(argument));
+  (*body)();
+  return nullptr;
+}
+
+}  // namespace
+
+void start_link_thread(std::function<void()> body) {
+  auto owned = std::make_unique<std::function<void()>>(std::move(body));
+  pthread_attr_t attributes;
+  ::pthread_attr_init(&attributes);
+  ::pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  ::pthread_attr_setstacksize(&attributes, kStackBytes);
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // a thread starts with its maker's mask
+  pthread_t thread;
+  int error = ::pthread_create(&thread, &attributes, run, owned.get());
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  ::pthread_attr_destroy(&attributes);
+  if (error != 0) throw SystemError("pthread_create", "for a link", error);
+  owned.release();
+}
+
+}  // namespace dslaunch::spawn

@@ -1,0 +1,236 @@
+#include "spawn/program/program_link.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <csignal>
+#include <mutex>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "base/error.hpp"
+#include "spawn/last_words.hpp"
+#include "spawn/link_thread.hpp"
+#include "spawn/pidfd.hpp"
+#include "spawn/process.hpp"
+
+namespace dslaunch::spawn {
+namespace {
+
+std::map<std::string, std::string> own_environment() {
+  std::map<std::string, std::string> env;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    std::string_view text = *entry;
+    if (auto equals = text.find('='); equals != std::string_view::npos) {
+      env.emplace(text.substr(0, equals), text.substr(equals + 1));
+    }
+  }
+  return env;
+}
+
+LinkFailure plain_failure(const std::string& program, const ExitCause& cause) {
+  bool started = cause.kind != ExitCause::Kind::kNotStarted;
+  return {.phase = started ? "connection" : "start", .text = program + ": " + describe(cause)};
+}
+
+}  // namespace
+
+struct ProgramLink::State {
+  // Fixed after construction.
+  ProcessSpec spec;
+  ProgramLinkOptions options;
+
+  // The link's thread only.
+  UniqueFd input, output;  // the program's ends of the two pipes
+
+  mutable std::mutex mutex;
+  mutable std::condition_variable changed;
+  // Guarded by `mutex`.
+  LastWords errors;
+  pid_t pid = -1;  // while it runs and nobody has reaped it
+  bool started = false, killed = false, done = false;
+  std::optional<ExitCause> cause;
+  std::optional<LinkFailure> failure;
+
+  void run();
+  ExitCause run_once();
+  std::variant<Process, ExitCause> start();
+  ExitCause watch(Process process);
+  bool read_errors(int fd);
+  ExitCause reap();
+  bool rest(std::chrono::milliseconds pause);
+  void finish(const ExitCause& end);
+};
+
+void ProgramLink::State::run() {
+  for (;;) {
+    ExitCause end = run_once();
+    std::optional<std::chrono::milliseconds> pause;
+    if (!end.success() && options.again) pause = options.again(end, errors.text());
+    if (!pause || !rest(*pause)) return finish(end);
+  }
+}
+
+ExitCause ProgramLink::State::run_once() {
+  auto result = start();
+  auto* process = std::get_if<Process>(&result);
+  {
+    std::lock_guard lock(mutex);
+    errors.clear();
+    started = true;
+    changed.notify_all();
+    if (process == nullptr) return std::get<ExitCause>(result);
+    pid = process->pid;
+    if (killed) ::kill(-pid, SIGKILL);
+  }
+  return watch(std::move(*process));
+}
+
+std::variant<Process, ExitCause> ProgramLink::State::start() {
+  try {
+    return start_process(spec);
+  } catch (const Error& error) {
+    return ExitCause{.kind = ExitCause::Kind::kNotStarted, .number = to_int(ExitCode::kIoError), .hint = error.what()};
+  }
+}
+
+ExitCause ProgramLink::State::watch(Process process) {
+  UniqueFd ended = open_pidfd(process.pid);
+  bool more_errors = process.err.valid();
+  while (ended.valid()) {
+    pollfd polls[] = {{ended.get(), POLLIN, 0}, {more_errors ? process.err.get() : -1, POLLIN, 0}};
+    ::poll(polls, 2, -1);
+    if (polls[1].revents != 0) more_errors = read_errors(process.err.get());
+    if (polls[0].revents != 0) break;
+  }
+  // Not until its end: a grandchild may hold the stream open for as long as it likes.
+  if (more_errors) read_errors(process.err.get());
+  return reap();
+}
+
+// What is there now. False at the end.
+bool ProgramLink::State::read_errors(int fd) {
+  char buffer[4096];
+  for (int round = 0; round < 64; ++round) {
+    ssize_t got = ::read(fd, buffer, sizeof buffer);
+    if (got == 0) return false;
+    if (got < 0) return errno == EAGAIN || errno == EINTR;
+    std::lock_guard lock(mutex);
+    errors.append({buffer, static_cast<size_t>(got)});
+  }
+  return true;
+}
+
+ExitCause ProgramLink::State::reap() {
+  std::lock_guard lock(mutex);  // kill() may not signal a pid that is no longer the program's
+  int status = 0;
+  pid_t got;
+  while ((got = ::waitpid(pid, &status, 0)) < 0 && errno == EINTR) {
+  }
+  pid = -1;
+  if (got < 0)
+    return {.kind = ExitCause::Kind::kExited, .number = to_int(ExitCode::kInternal), .hint = "reaped elsewhere"};
+  return decode_wait_status(status);
+}
+
+// False when the link was ended meanwhile.
+bool ProgramLink::State::rest(std::chrono::milliseconds pause) {
+  std::unique_lock lock(mutex);
+  return !changed.wait_for(lock, pause, [&] { return killed; });
+}
+
+void ProgramLink::State::finish(const ExitCause& end) {
+  std::optional<LinkFailure> why;
+  if (!end.success()) {
+    why = options.explain ? options.explain(end, errors.text()) : plain_failure(spec.argv[0], end);
+  }
+  std::unique_lock lock(mutex);
+  cause = end;
+  if (!killed) failure = std::move(why);
+  lock.unlock();
+  input.reset();
+  output.reset();
+  lock.lock();
+  done = true;
+  changed.notify_all();
+}
+
+ProgramLink::ProgramLink(std::shared_ptr<State> state, LinkEnds ends)
+    : state_(std::move(state)), ends_(std::move(ends)) {}
+
+ProgramLink::~ProgramLink() {
+  kill();
+}
+
+LinkEnds ProgramLink::take_ends() {
+  return std::move(ends_);
+}
+
+std::optional<LinkFailure> ProgramLink::failure() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->failure;
+}
+
+void ProgramLink::kill() {
+  std::lock_guard lock(state_->mutex);
+  if (state_->done) return;
+  state_->killed = true;
+  if (state_->pid > 0) ::kill(-state_->pid, SIGKILL);
+  state_->changed.notify_all();
+}
+
+bool ProgramLink::wait(Deadline deadline) {
+  std::unique_lock lock(state_->mutex);
+  auto done = [&] { return state_->done; };
+  if (deadline.is_never()) {
+    state_->changed.wait(lock, done);
+    return true;
+  }
+  return state_->changed.wait_until(lock, deadline.when(), done);
+}
+
+std::optional<pid_t> ProgramLink::pid() const {
+  std::unique_lock lock(state_->mutex);
+  state_->changed.wait(lock, [&] { return state_->started; });
+  return state_->pid > 0 ? std::optional(state_->pid) : std::nullopt;
+}
+
+std::optional<ExitCause> ProgramLink::cause() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->cause;
+}
+
+std::string ProgramLink::errors() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->errors.text();
+}
+
+std::unique_ptr<ProgramLink> open_program_link(const std::vector<std::string>& argv, ProgramLinkOptions options) {
+  DSL_CHECK(!argv.empty(), "a link needs a program");
+  int in[2], out[2];
+  if (::pipe2(in, O_CLOEXEC) != 0) throw SystemError("pipe2", "to " + argv[0]);
+  UniqueFd program_input(in[0]), to_agent(in[1]);
+  if (::pipe2(out, O_CLOEXEC) != 0) throw SystemError("pipe2", "from " + argv[0]);
+  UniqueFd from_agent(out[0]), program_output(out[1]);
+  ::fcntl(to_agent.get(), F_SETFL, O_NONBLOCK);
+  ::fcntl(from_agent.get(), F_SETFL, O_NONBLOCK);
+
+  auto state = std::make_shared<ProgramLink::State>();
+  state->spec.argv = argv;
+  state->spec.env = options.env ? std::move(*options.env) : own_environment();
+  state->spec.in = program_input.get();
+  state->spec.out = program_output.get();
+  if (options.errors == ProgramLinkOptions::Errors::kInherit) state->spec.err = STDERR_FILENO;
+  state->spec.die_with_thread = options.die_with_us;
+  state->options = std::move(options);
+  state->input = std::move(program_input);
+  state->output = std::move(program_output);
+  start_link_thread([state] { state->run(); });
+  return std::unique_ptr<ProgramLink>(new ProgramLink(state, {std::move(to_agent), std::move(from_agent)}));
+}
+
+}  // namespace dslaunch::spawn
