@@ -22,6 +22,7 @@ if(NOT _version MATCHES "2\\.11\\.0")
   message(FATAL_ERROR "LibTorch 2.11.0 is needed, but ${DSL_TORCH_SITE} holds: ${_version}")
 endif()
 
+set(DSL_TORCH_VERSION 2.11.0)
 set(DSL_TORCH_LIB ${DSL_TORCH_SITE}/torch/lib)
 add_library(dsl_c10 SHARED IMPORTED)
 set_target_properties(dsl_c10 PROPERTIES IMPORTED_LOCATION ${DSL_TORCH_LIB}/libc10.so)

@@ -65,12 +65,6 @@ std::string unsupported_answer(const std::string& option) {
       {"--timings", "timings of a step's phases"},
       {"--trace", "tracing a step"},
       {"--detach", "jobs in the background"},
-      {"--no_ssh", "several hosts"},
-      {"--node_rank", "several hosts"},
-      {"--remote_path", "remote hosts"},
-      {"--push", "remote hosts"},
-      {"--ssh_program", "remote hosts"},
-      {"--ssh_port", "remote hosts"},
       {"--slurm", "Slurm"},
   };
   auto found = answers.find(option.substr(0, option.find('=')));

@@ -10,7 +10,7 @@ int hosts_command(const Arguments& arguments);
 int config_command(const Arguments& arguments);
 int infer_command(const Arguments& arguments);
 int consolidate_command(const Arguments& arguments);
-int agent_command();
+int agent_command(const Arguments& arguments);
 
 // `dslaunch` without arguments.
 int short_help();

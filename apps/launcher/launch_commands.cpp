@@ -17,8 +17,9 @@ int exec_command(const Arguments& arguments) {
   return options ? launch::exec_job(*options) : 0;
 }
 
-int agent_command() {
-  return launch::run_agent_on_standard_streams();
+int agent_command(const Arguments& arguments) {
+  auto options = read_agent_options(arguments);
+  return options ? launch::run_agent_on_standard_streams(*options) : 0;
 }
 
 }  // namespace dslaunch::launcher

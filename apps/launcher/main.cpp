@@ -19,7 +19,7 @@ int run_named(const Arguments& arguments) {
   if (arguments.command == "config") return config_command(arguments);
   if (arguments.command == "infer") return infer_command(arguments);
   if (arguments.command == "consolidate") return consolidate_command(arguments);
-  if (arguments.command == "agent") return agent_command();
+  if (arguments.command == "agent") return agent_command(arguments);
   return run_command(arguments);
 }
 

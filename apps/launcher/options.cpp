@@ -15,7 +15,8 @@ using launch::LaunchOptions;
 struct RawLaunch {
   std::string device = "auto", hostfile;
   std::vector<std::string> env;
-  std::optional<std::chrono::milliseconds> grace;
+  std::optional<std::chrono::milliseconds> grace, connect_timeout, lost_after, join_timeout;
+  bool force_multi = false;
   int stages = 1, tensor_parallel = 1;
 };
 
@@ -37,21 +38,38 @@ void add_host_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
   line.value("-e,--exclude", to.exclude, "all but these", "HOSTS");
 }
 
+void add_reach_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
+  line.group("Other machines");
+  line.value("--ssh_port", to.ssh_port, "of hosts whose line names none", "PORT");
+  line.value("--ssh_program", to.ssh_program, "reach hosts through this program instead of libssh", "ssh");
+  line.value("--remote_path", to.remote_path, "folder of the programs there; without it the same as here", "DIR");
+  line.flag("--push", to.push, "copy the programs there, once, into the user's cache");
+  line.duration("--connect_timeout", raw.connect_timeout, "to reach each host (15 s)");
+  line.duration("--lost_after", raw.lost_after, "a host without a sign of life for so long is lost (20 s)");
+  line.flag("--no_ssh", to.no_ssh, "the same command is started on every node; with --node_rank and --master_addr");
+  line.value("--node_rank", to.node_rank, "which of them this is; 0 is the launcher", "K");
+  line.duration("--join_timeout", raw.join_timeout, "for all nodes of --no_ssh to come (10 min)");
+}
+
 void add_launch_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
   add_host_options(line, to, raw);
+  add_reach_options(line, to, raw);
   line.group("Launch");
   line.value("--master_addr", to.master_addr, "address where the ranks meet", "ADDR");
   line.value("--master_port", to.master_port, "its port; without it the kernel chooses a free one", "PORT");
   line.duration("--timeout", to.timeout, "end the job after this time (exit code 124)");
   line.duration("--grace", raw.grace, "time between SIGTERM and SIGKILL when ranks are stopped (15 s)");
   repeatable(line.value("--env", raw.env, "set in every rank's environment; repeatable", "NAME=VALUE"));
+  line.value("--max_restarts", to.max_restarts, "restart the whole job so often when a rank or a host fails", "N");
+  line.value("--min_nodes", to.min_nodes, "restart without lost hosts while so many are left", "N");
   line.value("--chdir", to.chdir, "folder that the ranks start in", "DIR");
   line.value("--run_dir", to.run_dir, "folder for logs and results", "DIR");
   line.flag("--dry_run", to.dry_run, "print what would be started, start nothing");
   line.flag("--json", to.json, "one document on standard output; all else goes to standard error");
   line.flag("--quiet", to.quiet, "no output of ours but errors; the ranks' goes to the logs");
   line.flag("--verbose", to.verbose, "say more");
-  line.group("");  // known, so that asking for them gets an answer
+  line.group("");                                   // known, so that asking for them gets an answer
+  line.flag("--force_multi", raw.force_multi, "");  // every node takes the same path, one or many
   line.value("--stages", raw.stages, "", "P");
   line.value("--tp", raw.tensor_parallel, "", "T");
 }
@@ -72,10 +90,31 @@ std::pair<std::string, std::string> assignment(const std::string& option, const 
   return {text.substr(0, equals), text.substr(equals + 1)};
 }
 
+void check_nodes(const LaunchOptions& to) {
+  using namespace std::chrono_literals;
+  if (to.max_restarts < 0) misuse(fmt::format("--max_restarts {}: 0 or more", to.max_restarts));
+  if (to.min_nodes && *to.min_nodes < 1) misuse(fmt::format("--min_nodes {}: at least 1", *to.min_nodes));
+  if (to.lost_after < 1s) misuse("--lost_after: at least 1s");
+  if (to.push && !to.remote_path.empty()) misuse("--push and --remote_path exclude each other");
+  if (to.push && to.no_ssh) misuse("--push copies over SSH, which --no_ssh does without");
+  if (to.node_rank && *to.node_rank < 0) misuse(fmt::format("--node_rank {}: 0 or more", *to.node_rank));
+  if (!to.no_ssh && to.node_rank) misuse("--node_rank belongs to --no_ssh, one dslaunch on every node");
+  if (!to.no_ssh) return;
+  if (!to.node_rank) misuse("--no_ssh needs --node_rank K: which of the nodes is this?");
+  if (!to.hostfile && !to.num_nodes) misuse("--no_ssh needs --num_nodes N or --hostfile F: how many nodes are there?");
+  if (!to.hostfile && to.master_addr.empty()) {
+    misuse("--no_ssh needs --master_addr A: the address of node rank 0, the same on every node");
+  }
+}
+
 void finish_launch_options(LaunchOptions& to, const RawLaunch& raw) {
   to.device = device_choice(raw.device);
   if (!raw.hostfile.empty()) to.hostfile = raw.hostfile;
   if (raw.grace) to.grace = *raw.grace;
+  if (raw.connect_timeout) to.connect_timeout = *raw.connect_timeout;
+  if (raw.lost_after) to.lost_after = *raw.lost_after;
+  if (raw.join_timeout) to.join_timeout = *raw.join_timeout;
+  check_nodes(to);
   for (const auto& text : raw.env) to.env.push_back(assignment("--env", text));
   if (to.num_gpus && *to.num_gpus < 1) misuse(fmt::format("--num_gpus {}: at least 1", *to.num_gpus));
   if (to.num_nodes && *to.num_nodes < 1) misuse(fmt::format("--num_nodes {}: at least 1", *to.num_nodes));
@@ -176,6 +215,15 @@ std::optional<LaunchOptions> read_hosts_options(const Arguments& arguments) {
   refuse_program_words(arguments);
   finish_launch_options(options, raw);
   return options;
+}
+
+std::optional<launch::AgentCommand> read_agent_options(const Arguments& arguments) {
+  launch::AgentCommand agent;
+  CommandLine line("dslaunch agent", "usage: started by another dslaunch on each node of a job", "");
+  line.value("--listener", agent.listener, "descriptor of the master port's socket", "FD");
+  line.flag("--devices", agent.tell_devices, "say which devices this host has");
+  if (!line.parse(arguments)) return std::nullopt;
+  return agent;
 }
 
 std::optional<ConfigOptions> read_config_options(const Arguments& arguments) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "arguments.hpp"
+#include "launch/agent.hpp"
 #include "launch/launch_options.hpp"
 
 namespace dslaunch::launcher {
@@ -14,6 +15,7 @@ namespace dslaunch::launcher {
 std::optional<launch::RunOptions> read_run_options(const Arguments& arguments);
 std::optional<launch::ExecOptions> read_exec_options(const Arguments& arguments);
 std::optional<launch::LaunchOptions> read_hosts_options(const Arguments& arguments);
+std::optional<launch::AgentCommand> read_agent_options(const Arguments& arguments);
 
 struct ConfigOptions {
   bool explain = false;  // else check

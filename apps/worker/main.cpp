@@ -1,6 +1,8 @@
 // dsworker: what runs on every rank, and dslaunch's local tool for commands that need tensors.
 #include <unistd.h>
 
+#include <torch/headeronly/version.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <new>
@@ -36,7 +38,7 @@ int run(const std::vector<std::string>& words) {
     return 0;
   }
   if (command == "--version") {
-    std::puts("dsworker " DSL_VERSION);
+    std::puts("dsworker " DSL_VERSION ", LibTorch " TORCH_VERSION);  // the launcher compares this line
     return 0;
   }
   std::fputs(kHelp, stderr);

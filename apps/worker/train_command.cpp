@@ -7,7 +7,7 @@
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "comm/communicator.hpp"
-#include "comm/own_address.hpp"
+#include "rendezvous/own_address.hpp"
 #include "command_options.hpp"
 #include "commands.hpp"
 #include "config/load.hpp"
@@ -105,7 +105,7 @@ int train_command(const std::vector<std::string>& arguments) {
     comm::CommunicatorOptions group;
     group.rank = env.rank;
     group.size = env.world_size;
-    if (env.world_size > 1) group.host = comm::own_address_towards(env.master_addr, env.num_nodes);
+    if (env.world_size > 1) group.host = rendezvous::own_address_towards(env.master_addr, env.num_nodes);
     group.device = device.is_cuda() ? device.index() : -1;
     auto world = comm::make_communicator(group, *store);
     log::debug("{} ranks have met", env.world_size);

@@ -5,10 +5,17 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <sstream>
+
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "launch/devices.hpp"
 #include "launch/poll_set.hpp"
+#include "launch/preflight.hpp"
+#include "launch/programs.hpp"
+#include "rendezvous/own_address.hpp"
 #include "spawn/job_sweep.hpp"
 
 namespace dslaunch::launch {
@@ -23,6 +30,8 @@ constexpr auto kSweepPatience = 2000ms;
 // More output than this waiting for the launcher: the ranks wait too.
 constexpr size_t kMostUnsentBytes = 4U << 20;
 constexpr size_t kReadBytesPerTurn = 256U << 10;
+// Between two words about ranks that have not joined the store.
+constexpr auto kNewsInterval = 5000ms;
 
 int usable_cores() {
   cpu_set_t set;
@@ -34,17 +43,63 @@ spawn::JobMarks marks_of(const JobDescription& job) {
   return {fmt::format("{}={}", spawn::kJobIdVariable, job.job_id), fmt::format("GROUP_RANK={}", job.node_rank)};
 }
 
+// The machine's own address towards the launcher, as sshd tells it, is one that other hosts are likely to reach too.
+std::string address_of_this_host() {
+  const char* connection = std::getenv("SSH_CONNECTION");  // client address and port, server address and port
+  std::istringstream words(connection == nullptr ? "" : connection);
+  std::string client, client_port, server;
+  if (words >> client >> client_port >> server && !server.starts_with("127.") && server != "::1") return server;
+  return rendezvous::first_interface_address();
+}
+
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+// To our own terminal or log, as far as it takes it: the launcher has all of it.
+void echo(const RankOutput& output) {
+  int fd = output.stream == Stream::kErr ? STDERR_FILENO : STDOUT_FILENO;
+  [[maybe_unused]] auto written = ::write(fd, output.bytes.data(), output.bytes.size());
+}
+
 }  // namespace
 
-Agent::Agent(Channel channel) : channel_(std::move(channel)) {
+Agent::Agent(Channel channel, AgentOptions options) : options_(std::move(options)), channel_(std::move(channel)) {
   spawn::become_subreaper();
 }
 
-int Agent::run() {
-  channel_.send(AgentHello{kWireVersion, DSL_VERSION, ::getpid()});
+bool Agent::run() {
+  AgentHello hello = options_.hello;
+  hello.program_version = DSL_VERSION;
+  hello.pid = ::getpid();
+  hello.host_name = host_name();
+  hello.address = address_of_this_host();
+  say(hello);
   while (!finished()) turn();
   finish();
-  return failed_ ? 1 : 0;
+  return !failed_;
+}
+
+std::optional<JobEnded> Agent::await_last_word() {
+  while (auto message = channel_.next()) handle(*message);
+  while (!last_word_ && !launcher_gone_) {
+    PollSet polls;
+    polls.add(channel_.input(), POLLIN);
+    polls.add(channel_.num_unsent() > 0 ? channel_.output() : -1, POLLOUT);
+    polls.add(signals_.fd(), POLLIN);
+    polls.wait(next_wakeup());
+    channel_.flush();
+    take_signals();
+    receive();
+    watch_clocks();
+  }
+  return last_word_;
+}
+
+void Agent::say(const Message& message) {
+  channel_.send(message);
+  pulse_.spoke();
 }
 
 bool Agent::finished() const {
@@ -71,24 +126,50 @@ void Agent::turn() {
   if (may_read) read_outputs();
   take_signals();
   if (polls.ready(control)) receive();
-  kill_when_due();
+  watch_clocks();
 }
 
 Deadline Agent::next_wakeup() const {
-  return kill_at_ && !killed_ ? *kill_at_ : Deadline::never();
+  Deadline next = kill_at_ && !killed_ ? *kill_at_ : Deadline::never();
+  for (const Deadline& other : {next_news_, launcher_gone_ ? Deadline::never() : pulse_.next()}) {
+    if (other.when() < next.when()) next = other;
+  }
+  return next;
+}
+
+void Agent::watch_clocks() {
+  kill_when_due();
+  if (launcher_gone_) return;
+  if (pulse_.due_to_speak()) say(Heartbeat{});
+  if (pulse_.lost()) lose_launcher("no sign of life from the launcher: ending the ranks here");
+  if (next_news_.passed()) tell_who_is_missing();
+}
+
+// Until every rank has joined the store once.
+void Agent::tell_who_is_missing() {
+  RanksMissing missing{master_port_ ? master_port_->ranks_not_joined() : std::vector<int>{}};
+  bool none = missing.ranks.empty();
+  if (!none || news_told_) say(missing);
+  news_told_ = !none;
+  next_news_ = none ? Deadline::never() : Deadline::after(kNewsInterval);
 }
 
 void Agent::receive() {
   bool there = channel_.receive();
+  if (there) pulse_.heard();
   try {
     while (auto message = channel_.next()) handle(*message);
   } catch (const Error& error) {
-    channel_.send(AgentFailed{to_int(error.code()), error.what()});
+    say(AgentFailed{to_int(error.code()), error.what()});
     failed_ = true;
     stop(kGraceWithoutLauncher);
   }
-  if (there || launcher_gone_) return;
+  if (!there && !launcher_gone_ && !last_word_) lose_launcher(nullptr);
+}
+
+void Agent::lose_launcher(const char* how) {
   launcher_gone_ = true;
+  if (how != nullptr) log::error("{}", how);
   stop(kGraceWithoutLauncher);
 }
 
@@ -99,14 +180,30 @@ void Agent::handle(const Message& message) {
   if (const auto* signal = std::get_if<SignalRanks>(&message)) {
     for (auto& rank : ranks_) rank.signal(signal->signal);
   }
+  if (const auto* ended = std::get_if<JobEnded>(&message)) last_word_ = *ended;
 }
 
 void Agent::describe_job(const JobDescription& job) {
   DSL_CHECK(!job_, "a second job description for one agent");
   job_ = job;
+  pulse_.set_silence_limit(job.silence_limit);
+  prepare_job();
+  say(AgentReady{master_port_ ? master_port_->number() : uint16_t{0}});
+}
+
+// What can keep this node from doing its part shows here, before a rank has started anywhere.
+void Agent::prepare_job() {
+  JobDescription& job = *job_;
+  complete_environment(job);
+  job_files_ = std::make_unique<JobFiles>(job.files);
+  for (auto& rank : job.ranks) {
+    // The worker that belongs to this very program, wherever that was put on this host.
+    if (job.kind == JobKind::kRun) rank.argv[0] = worker_program();
+    rank.argv = job_files_->localize(std::move(rank.argv));
+  }
+  if (!job.ranks.empty()) check_preflight(job.preflight, {job.ranks[0].argv, job.env, job.cwd});
   if (job.kind == JobKind::kExec) error_files_ = std::make_unique<ErrorFiles>(job.job_id);
-  if (MasterPort::needed(job)) master_port_ = std::make_unique<MasterPort>(job);
-  channel_.send(AgentReady{master_port_ ? master_port_->number() : uint16_t{0}});
+  if (MasterPort::needed(job)) master_port_ = std::make_unique<MasterPort>(job, std::move(options_.listener));
 }
 
 void Agent::start_ranks(uint16_t master_port) {
@@ -115,6 +212,7 @@ void Agent::start_ranks(uint16_t master_port) {
   if (kill_at_) return;
   if (master_port_) master_port_->release_to_program();
   NodeFacts node{.num_cores = usable_cores(), .master_port = master_port, .error_file = {}};
+  next_news_ = Deadline::after(kNewsInterval);
   ranks_.reserve(job_->ranks.size());
   for (const auto& rank : job_->ranks) {
     if (!start_rank(rank, node)) return;  // the launcher hears of it and stops the others
@@ -126,11 +224,11 @@ bool Agent::start_rank(const RankJob& rank, const NodeFacts& node) {
   if (error_files_) facts.error_file = error_files_->path_of(rank.rank);
   auto started = spawn::start_process({rank.argv, rank_environment(*job_, rank, facts), job_->cwd});
   if (auto* cause = std::get_if<spawn::ExitCause>(&started)) {
-    channel_.send(RankEnded{rank.rank, std::move(*cause), false});
+    say(RankEnded{rank.rank, std::move(*cause), false});
     return false;
   }
   ranks_.emplace_back(rank.rank, std::move(std::get<spawn::Process>(started)));
-  channel_.send(RankStarted{rank.rank, ranks_.back().pid()});
+  say(RankStarted{rank.rank, ranks_.back().pid()});
   return true;
 }
 
@@ -177,17 +275,22 @@ void Agent::reap() {
 
 void Agent::end_rank(RankProcess& rank, spawn::ExitCause cause) {
   // Its last words first.
-  rank.read_output([&](RankOutput output) { channel_.send(output); }, 4 * kReadBytesPerTurn);
+  rank.read_output([&](const RankOutput& output) { carry(output); }, 4 * kReadBytesPerTurn);
   rank.mark_ended();
   if (!cause.success()) cause.hint = oom_.explain(cause);
   if (!cause.success() && cause.hint.empty() && error_files_) cause.hint = error_files_->message_of(rank.rank());
-  channel_.send(RankEnded{rank.rank(), std::move(cause), rank.told_to_stop()});
+  say(RankEnded{rank.rank(), std::move(cause), rank.told_to_stop()});
 }
 
 void Agent::read_outputs() {
   for (auto& rank : ranks_) {
-    rank.read_output([&](RankOutput output) { channel_.send(output); }, kReadBytesPerTurn);
+    rank.read_output([&](const RankOutput& output) { carry(output); }, kReadBytesPerTurn);
   }
+}
+
+void Agent::carry(const RankOutput& output) {
+  say(output);
+  if (options_.echo_output) echo(output);
 }
 
 void Agent::sweep() {
@@ -195,13 +298,14 @@ void Agent::sweep() {
   if (killed_ || launcher_gone_) patience = 0ms;
   size_t swept = job_ ? spawn::sweep_job(marks_of(*job_), patience, true) : 0;
   read_outputs();
-  channel_.send(AgentDone{static_cast<int64_t>(swept)});
+  say(AgentDone{static_cast<int64_t>(swept)});
 }
 
 void Agent::finish() {
   sweep();
   master_port_.reset();
   error_files_.reset();
+  job_files_.reset();
   // Everything must reach the launcher, however slow its terminal is; only its own end sets us free.
   while (!launcher_gone_ && channel_.num_unsent() > 0 && channel_.flush()) {
     PollSet polls;
@@ -212,14 +316,17 @@ void Agent::finish() {
   }
 }
 
-int run_agent_on_standard_streams() {
+int run_agent_on_standard_streams(const AgentCommand& command) {
   UniqueFd input(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));
   UniqueFd output(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3));
   if (!input.valid() || !output.valid()) throw SystemError("fcntl", "the agent's standard streams");
   UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   ::dup2(null.get(), STDIN_FILENO);
   ::dup2(null.get(), STDOUT_FILENO);
-  return Agent(Channel(std::move(input), std::move(output))).run();
+  if (command.listener >= 0) ::fcntl(command.listener, F_SETFD, FD_CLOEXEC);
+  AgentOptions options{.hello = {}, .listener = UniqueFd(command.listener)};
+  if (command.tell_devices) options.hello.devices = look_for_devices().visible;
+  return Agent(Channel(std::move(input), std::move(output)), std::move(options)).run() ? 0 : 1;
 }
 
 }  // namespace dslaunch::launch

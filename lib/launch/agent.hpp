@@ -10,7 +10,9 @@
 #include "base/deadline.hpp"
 #include "launch/channel.hpp"
 #include "launch/error_files.hpp"
+#include "launch/job_files.hpp"
 #include "launch/master_port.hpp"
+#include "launch/pulse.hpp"
 #include "launch/rank_environment.hpp"
 #include "launch/rank_process.hpp"
 #include "launch/signal_inbox.hpp"
@@ -18,18 +20,31 @@
 
 namespace dslaunch::launch {
 
+struct AgentOptions {
+  AgentHello hello;
+  // The master port's socket, held by the launcher until now; only for node rank 0. Not valid: the agent binds.
+  UniqueFd listener;
+  // The ranks' output also goes to our own standard streams: nobody reads the launcher's terminal here.
+  bool echo_output = false;
+};
+
 class Agent {
  public:
-  explicit Agent(Channel channel);
-  // Until every rank of this node has ended and the launcher knows. The exit code of the process.
-  int run();
+  Agent(Channel channel, AgentOptions options);
+  // Until every rank of this node has ended and the launcher knows. True when all went as it should.
+  bool run();
+  // For an agent that went to the launcher by itself: waits for its last word. Empty when the launcher is gone.
+  std::optional<JobEnded> await_last_word();
 
  private:
   void turn();
   Deadline next_wakeup() const;
+  void say(const Message& message);
   void receive();
+  void lose_launcher(const char* how);
   void handle(const Message& message);
   void describe_job(const JobDescription& job);
+  void prepare_job();
   void start_ranks(uint16_t master_port);
   bool start_rank(const RankJob& rank, const NodeFacts& node);
   void stop(std::chrono::milliseconds grace);
@@ -37,23 +52,38 @@ class Agent {
   void reap();
   void end_rank(RankProcess& rank, spawn::ExitCause cause);
   void read_outputs();
+  void carry(const RankOutput& output);
+  void watch_clocks();
+  void tell_who_is_missing();
   void kill_when_due();
   bool finished() const;
   void sweep();
   void finish();
 
+  AgentOptions options_;
   Channel channel_;
+  Pulse pulse_;
   SignalInbox signals_{SIGCHLD, SIGTERM, SIGINT, SIGHUP};
   spawn::OomWatch oom_;
   std::optional<JobDescription> job_;
   std::unique_ptr<MasterPort> master_port_;
   std::unique_ptr<ErrorFiles> error_files_;
+  std::unique_ptr<JobFiles> job_files_;
   std::vector<RankProcess> ranks_;
   std::optional<Deadline> kill_at_;  // there once the ranks were told to stop
+  Deadline next_news_ = Deadline::never();
+  bool news_told_ = false;  // some ranks were said to be missing
   bool started_ = false, killed_ = false, launcher_gone_ = false, failed_ = false;
+  std::optional<JobEnded> last_word_;
 };
 
-// `dslaunch agent`: speaks over standard input and output, which are then taken away from everything else.
-int run_agent_on_standard_streams();
+// `dslaunch agent`, as another dslaunch starts it.
+struct AgentCommand {
+  int listener = -1;          // descriptor of the master port's socket; -1: none
+  bool tell_devices = false;  // in the greeting
+};
+
+// Speaks over standard input and output, which are then taken away from everything else. The exit code of the process.
+int run_agent_on_standard_streams(const AgentCommand& command);
 
 }  // namespace dslaunch::launch

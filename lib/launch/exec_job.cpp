@@ -2,24 +2,29 @@
 
 #include <filesystem>
 
+#include "launch/carry_out.hpp"
 #include "launch/plan_job.hpp"
 
 namespace dslaunch::launch {
 
-LaunchPlan plan_exec(const ExecOptions& options) {
+static LaunchPlan plan_exec(const ExecOptions& options, const ResolvedHosts& hosts, int restart) {
   // Programs pick their device by LOCAL_RANK, as under torchrun.
-  LaunchPlan plan = plan_job(options.launch, false, DeviceRule::kAllOfNode);
+  LaunchPlan plan = plan_job(options.launch, hosts, DeviceRule::kAllOfNode);
   plan.kind = JobKind::kExec;
   plan.argv = options.command;
+  plan.restart_count = restart;
   if (!options.launch.run_dir.empty()) plan.run_dir = std::filesystem::absolute(options.launch.run_dir).string();
   // Into a pipe Python would keep its lines for itself until a buffer is full.
-  if (plan.env.try_emplace("PYTHONUNBUFFERED", "1").second) plan.set_env["PYTHONUNBUFFERED"] = "1";
+  if (plan.env.try_emplace("PYTHONUNBUFFERED", "1").second) {
+    plan.set_env["PYTHONUNBUFFERED"] = plan.travelling_env["PYTHONUNBUFFERED"] = "1";
+  }
   return plan;
 }
 
 int exec_job(const ExecOptions& options) {
-  LaunchPlan plan = plan_exec(options);
-  return options.launch.dry_run ? print_plan(plan, options.launch) : launch(plan, options.launch);
+  JobMaker maker;
+  maker.plan = [&](const ResolvedHosts& hosts, int restart) { return plan_exec(options, hosts, restart); };
+  return carry_out(options.launch, maker);
 }
 
 }  // namespace dslaunch::launch

@@ -2,19 +2,33 @@
 #pragma once
 #include "hostfile/allocation.hpp"
 #include "launch/devices.hpp"
+#include "launch/dial_in.hpp"
 #include "launch/launch_options.hpp"
+#include "launch/launch_plan.hpp"
 
 namespace dslaunch::launch {
 
 struct ResolvedHosts {
   hostfile::Allocation allocation;
-  std::string device;                // cpu | cuda
+  std::vector<Reach> reach;          // of each host
+  std::string device;                // cpu | cuda; "auto": other machines have to say what they have
   std::vector<std::string> visible;  // devices of this machine by slot
 };
 
-// `need_cuda_build`: see choose_device. Throws UserError: 69 for fewer GPUs or slots than asked for, or a host that is
-// not this machine; 64, 65, 66 as hostfile::resolve.
+// `need_cuda_build`: see choose_device. Throws UserError: 69 for fewer GPUs or slots than asked for; 64, 65, 66 as
+// hostfile::resolve.
 ResolvedHosts resolve_hosts(const LaunchOptions& options, bool need_cuda_build);
+
+// One dslaunch on every node, started by somebody else: where this one stands. Empty: the usual launch from one host.
+// Throws UserError (64, 78).
+std::optional<NodePlace> node_place(const LaunchOptions& options);
+
+// What this node tells node rank 0 that it has.
+AgentHello offer_of_this_node(const LaunchOptions& options);
+
+// Node rank 0, once the others have come: their names and, where no hostfile says otherwise, their slots.
+// `offers`: by node rank from 1.
+void apply_offers(ResolvedHosts& hosts, const std::vector<AgentHello>& offers);
 
 // The allocation alone, for `dslaunch hosts`: remote hosts are welcome.
 hostfile::Allocation resolve_allocation(const LaunchOptions& options, const DeviceSituation& situation,

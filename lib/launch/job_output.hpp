@@ -30,6 +30,8 @@ class JobOutput {
   void finish(int rank);
   // A line of our own, on standard error.
   void say(std::string_view text);
+  // Lines that have their prefix already.
+  void tell(std::string_view lines) { err_.write(lines); }
   // A document of ours, on standard output.
   void print(std::string_view text) { out_.write(text); }
 

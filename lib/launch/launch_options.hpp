@@ -17,12 +17,24 @@ struct LaunchOptions {
   std::optional<int> num_gpus, num_nodes;
   std::optional<std::string> hostfile;
   std::string include, exclude;
-  std::string master_addr;   // empty: chosen
-  uint16_t master_port = 0;  // 0: the kernel chooses
+  // The ways to other machines.
+  bool no_ssh = false;  // one dslaunch on every node: this one is node `node_rank`, node 0 is the launcher
+  std::optional<int> node_rank;
+  std::string ssh_program;  // empty: libssh
+  std::optional<uint16_t> ssh_port;
+  std::string remote_path;  // folder of the programs on other hosts; empty: the same as here
+  bool push = false;        // copy the programs there
+  std::chrono::milliseconds connect_timeout{15000}, lost_after{20000};
+  std::chrono::milliseconds join_timeout{600000};  // for the other nodes of --no_ssh to come
+  int max_restarts = 0;
+  std::optional<int> min_nodes;  // empty: all of them
+  std::string master_addr;       // empty: chosen
+  uint16_t master_port = 0;      // 0: the kernel chooses
   std::optional<std::chrono::milliseconds> timeout;
   std::chrono::milliseconds grace{15000};
   std::vector<std::pair<std::string, std::string>> env;  // --env NAME=VALUE, in order
   std::string chdir;                                     // empty: the present folder
+  std::string venv;                                      // empty: none
   std::string run_dir;                                   // empty: `run` takes runs/JOB, `exec` writes no files
   bool dry_run = false, json = false, quiet = false, verbose = false;
 };

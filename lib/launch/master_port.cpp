@@ -1,14 +1,17 @@
 #include "launch/master_port.hpp"
 
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "ports/held_port.hpp"
 
 namespace dslaunch::launch {
 
-// Torch's store listens on all addresses, so for a program the port must be free on all of them.
+// Torch's store listens on all addresses, so for a program the port must be free on all of them. Other hosts may know
+// this one under another address than it does itself.
 static std::string address_to_bind(const JobDescription& job) {
-  return job.kind == JobKind::kExec ? std::string() : job.master_addr;
+  return job.kind == JobKind::kExec || job.num_nodes > 1 ? std::string() : job.master_addr;
 }
 
 static ports::HeldPort hold(const JobDescription& job) {
@@ -22,8 +25,8 @@ static ports::HeldPort hold(const JobDescription& job) {
   return std::move(std::get<ports::HeldPort>(held));
 }
 
-MasterPort::MasterPort(const JobDescription& job) {
-  ports::HeldPort held = hold(job);
+MasterPort::MasterPort(const JobDescription& job, UniqueFd listener) : world_size_(job.world_size) {
+  ports::HeldPort held = listener.valid() ? ports::HeldPort{std::move(listener), job.master_port} : hold(job);
   number_ = held.port;
   if (job.kind == JobKind::kExec) {
     held_ = std::move(held.listener);
@@ -35,6 +38,16 @@ MasterPort::MasterPort(const JobDescription& job) {
 
 void MasterPort::release_to_program() {
   held_.reset();
+}
+
+std::vector<int> MasterPort::ranks_not_joined() const {
+  std::vector<int> missing;
+  if (!store_) return missing;
+  auto joined = store_->joined_ranks();
+  for (int rank = 0; rank < world_size_; ++rank) {
+    if (!std::binary_search(joined.begin(), joined.end(), rank)) missing.push_back(rank);
+  }
+  return missing;
 }
 
 bool MasterPort::needed(const JobDescription& job) {

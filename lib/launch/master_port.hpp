@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/unique_fd.hpp"
 #include "launch/message.hpp"
@@ -14,10 +15,13 @@ namespace dslaunch::launch {
 
 class MasterPort {
  public:
-  // Binds. A port that is taken: UserError(69) that names the holder. For a `run` job serves the store at once.
-  explicit MasterPort(const JobDescription& job);
+  // Binds, unless the launcher has done so already and hands its `listener` over. A port that is taken: UserError(69)
+  // that names the holder. For a `run` job serves the store at once.
+  MasterPort(const JobDescription& job, UniqueFd listener);
 
   uint16_t number() const { return number_; }
+  // Ranks that have never joined the store; none where the store does not know its clients (exec).
+  std::vector<int> ranks_not_joined() const;
   // Right before the ranks start. A program that `exec` starts binds the port itself, in its rank 0, as torch does; so
   // the port is let go here, and something else could take it in the moments between. The agent will serve torch's
   // store on it instead once it speaks that protocol.
@@ -27,6 +31,7 @@ class MasterPort {
   static bool needed(const JobDescription& job);
 
  private:
+  int world_size_ = 1;
   uint16_t number_ = 0;
   UniqueFd held_;                                   // exec
   std::unique_ptr<rendezvous::StoreServer> store_;  // run

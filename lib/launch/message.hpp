@@ -13,7 +13,7 @@
 namespace dslaunch::launch {
 
 // Raised whenever a message changes: launcher and agent of different versions refuse each other.
-inline constexpr uint32_t kWireVersion = 1;
+inline constexpr uint32_t kWireVersion = 2;
 
 // ---- launcher -> agent
 
@@ -24,7 +24,20 @@ struct RankJob {
   std::map<std::string, std::string> env;
 };
 
-// First message, once.
+// What the agent's own environment is for the ranks.
+enum class EnvironmentBase : uint8_t {
+  kNothing,  // `env` of the job is all there is: the agent is a child of the launcher
+  kAgents,   // the agent's own environment, with the job's on top: another machine
+};
+
+// What every host of a job must have alike, compared before any rank starts. Empty or zero: not asked for.
+struct Preflight {
+  std::string worker_version;  // what `dsworker --version` says
+  std::string model;           // path
+  uint64_t model_bytes = 0, model_fingerprint = 0;
+};
+
+// The answer to AgentHello, once.
 struct JobDescription {
   std::string job_id;
   JobKind kind = JobKind::kExec;
@@ -35,7 +48,15 @@ struct JobDescription {
   std::string host;                     // this node's name as the user wrote it
   std::vector<std::string> rank_hosts;  // of every rank of the job
   std::string cwd;
-  std::map<std::string, std::string> env;  // whole environment of a rank but for what the launch adds
+  EnvironmentBase environment_base = EnvironmentBase::kNothing;
+  std::map<std::string, std::string> env;  // of every rank, but for what the launch adds
+  std::string venv;                        // virtual environment on the host; empty: none
+  int restart_count = 0, max_restarts = 0;
+  // Small files of the launching host, path -> content: the agent keeps copies, and their paths take the place of the
+  // originals' in the ranks' arguments.
+  std::map<std::string, std::string> files;
+  Preflight preflight;
+  std::chrono::milliseconds silence_limit{0};  // without a word from the launcher the ranks are ended; 0: never
   std::vector<RankJob> ranks;
 };
 
@@ -55,12 +76,30 @@ struct SignalRanks {
   int signal = 0;
 };
 
+// The last word to an agent that came to us by itself: how the job ended.
+struct JobEnded {
+  int exit_code = 0;
+  bool again = false;  // the job is restarted: come back
+  std::string story;   // the first failure, for this host's terminal
+};
+
+// ---- both ways
+
+// Sent when there was nothing else to say for a while: the other side is alive.
+struct Heartbeat {};
+
 // ---- agent -> launcher
 
+// First message, once.
 struct AgentHello {
   uint32_t version = kWireVersion;
   std::string program_version;
   int64_t pid = 0;
+  std::string host_name;  // what the machine calls itself
+  std::string address;    // numeric, under which other hosts reach it; empty: not known
+  // Of an agent that came to us by itself: what it has to offer.
+  std::vector<std::string> devices;  // by slot, as CUDA_VISIBLE_DEVICES would name them; empty: CPU ranks
+  int num_slots = 0;                 // 0: the launcher knows
 };
 
 // The description is understood; node rank 0 holds the master port (0: the job needs none).
@@ -72,6 +111,11 @@ struct AgentReady {
 struct AgentFailed {
   int exit_code = 70;
   std::string message;
+};
+
+// Of the agent that serves the store: ranks that have started but not joined. Sent now and then until there are none.
+struct RanksMissing {
+  std::vector<int> ranks;
 };
 
 struct RankStarted {
@@ -100,6 +144,6 @@ struct AgentDone {
 };
 
 using Message = std::variant<JobDescription, StartRanks, StopRanks, SignalRanks, AgentHello, AgentReady, AgentFailed,
-                             RankStarted, RankOutput, RankEnded, AgentDone>;
+                             RankStarted, RankOutput, RankEnded, AgentDone, Heartbeat, RanksMissing, JobEnded>;
 
 }  // namespace dslaunch::launch

@@ -14,16 +14,35 @@ const char* kind_word(JobKind kind) {
   return kind == JobKind::kRun ? "run" : "exec";
 }
 
+const char* name_of(Reach reach) {
+  switch (reach) {
+    case Reach::kPipe:
+      return "this machine";
+    case Reach::kSsh:
+      return "ssh";
+    case Reach::kSrun:
+      return "srun";
+    case Reach::kDialIn:
+      return "comes by itself";
+  }
+  return "";
+}
+
 std::string rank_line(const PlannedNode& node, const PlannedRank& rank) {
-  std::string line = fmt::format("  rank {:<4} {}  node {}, local rank {}, slot {}", rank.rank, node.host,
-                                 node.node_rank, rank.local_rank, rank.slot);
+  std::string line = fmt::format("  rank {:<4} {}  node {} ({}), local rank {}, slot {}", rank.rank, node.host,
+                                 node.node_rank, name_of(node.reach), rank.local_rank, rank.slot);
   for (const auto& [name, value] : rank.env) line += fmt::format("  {}={}", name, shell_word(value));
   return line + "\n";
 }
 
 Json rank_json(const PlannedNode& node, const PlannedRank& rank) {
-  return {{"rank", rank.rank}, {"host", node.host}, {"node_rank", node.node_rank}, {"local_rank", rank.local_rank},
-          {"slot", rank.slot}, {"env", rank.env}};
+  return {{"rank", rank.rank},
+          {"host", node.host},
+          {"node_rank", node.node_rank},
+          {"reach", name_of(node.reach)},
+          {"local_rank", rank.local_rank},
+          {"slot", rank.slot},
+          {"env", rank.env}};
 }
 
 // Text that came from a command line need not be UTF-8.
@@ -37,7 +56,7 @@ std::string plan_text(const LaunchPlan& plan) {
   std::string text = fmt::format("job        {} ({})\n", plan.job_id, kind_word(plan.kind));
   text += fmt::format("world      {} rank(s) on {} host(s), {}\n", plan.world_size(), plan.nodes.size(), plan.source);
   text += fmt::format("device     {}\n", plan.device);
-  text += fmt::format("master     {}:{}\n", plan.master_addr,
+  text += fmt::format("master     {}:{}\n", plan.master_addr.empty() ? "(chosen at start)" : plan.master_addr,
                       plan.master_port == 0 ? "(chosen at start)" : std::to_string(plan.master_port));
   text += fmt::format("folder     {}\n", plan.cwd);
   text += fmt::format("files      {}\n", plan.run_dir.empty() ? "none (no --run_dir)" : plan.run_dir);
@@ -63,7 +82,7 @@ std::string plan_json(const LaunchPlan& plan) {
       {"num_nodes", plan.nodes.size()},
       {"hosts_from", plan.source},
       {"device", plan.device},
-      {"master_addr", plan.master_addr},
+      {"master_addr", plan.master_addr.empty() ? Json(nullptr) : Json(plan.master_addr)},
       {"master_port", plan.master_port == 0 ? Json(nullptr) : Json(plan.master_port)},
       {"cwd", plan.cwd},
       {"run_dir", plan.run_dir.empty() ? Json(nullptr) : Json(plan.run_dir)},

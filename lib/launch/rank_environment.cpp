@@ -1,5 +1,7 @@
 #include "launch/rank_environment.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 
@@ -28,6 +30,8 @@ rendezvous::LaunchEnv launch_env(const JobDescription& job, const RankJob& rank,
   env.token = job.token;
   env.agent_store = job.kind == JobKind::kRun && master_port != 0;
   env.rank_hosts = job.rank_hosts;
+  env.restart_count = job.restart_count;
+  env.max_restarts = job.max_restarts;
   return env;
 }
 
@@ -43,6 +47,23 @@ std::map<std::string, std::string> rank_environment(const JobDescription& job, c
   for (auto& [name, value] : rendezvous::to_environment(launch_env(job, rank, node.master_port))) env[name] = value;
   for (const auto& [name, value] : rank.env) env[name] = value;
   return env;
+}
+
+std::map<std::string, std::string> inherited_environment() {
+  std::map<std::string, std::string> env;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    std::string_view text = *entry;
+    size_t equals = text.find('=');
+    if (equals != std::string_view::npos && equals > 0) env.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  remove_launch_variables(env);
+  return env;
+}
+
+void complete_environment(JobDescription& job) {
+  if (job.environment_base == EnvironmentBase::kNothing) return;
+  auto inherited = inherited_environment();
+  job.env.merge(inherited);  // what the job brings along wins
 }
 
 void remove_launch_variables(std::map<std::string, std::string>& env) {

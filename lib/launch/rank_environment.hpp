@@ -1,4 +1,4 @@
-// The environment of a rank, put together on its node: the job's own variables, torchrun's, ours. Pure.
+// The environment of a rank, put together on its node: the job's own variables, torchrun's, ours.
 #pragma once
 #include <map>
 #include <string>
@@ -17,6 +17,12 @@ struct NodeFacts {
 // only where the user has not.
 std::map<std::string, std::string> rank_environment(const JobDescription& job, const RankJob& rank,
                                                     const NodeFacts& node);
+
+// This process's environment, less what another launcher, or a job around this one, has set for its own ranks.
+std::map<std::string, std::string> inherited_environment();
+
+// On another machine than the launcher's: the agent's own environment below what the job brings along.
+void complete_environment(JobDescription& job);
 
 // Takes out of an inherited environment what another launcher, or a job around this one, has set for its own ranks.
 void remove_launch_variables(std::map<std::string, std::string>& env);

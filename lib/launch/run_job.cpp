@@ -1,14 +1,19 @@
 #include "launch/run_job.hpp"
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "config/load.hpp"
+#include "launch/carry_out.hpp"
 #include "launch/model_file.hpp"
 #include "launch/plan_job.hpp"
+#include "launch/preflight.hpp"
 #include "launch/programs.hpp"
+#include "launch/restart.hpp"
 #include "launch/run_folder.hpp"
 
 namespace dslaunch::launch {
@@ -92,13 +97,15 @@ void check_resume(const RunOptions& run) {
       fmt::format("--resume {}: there is no such checkpoint; 'auto' takes the newest of the run folder", run.resume));
 }
 
-std::string run_folder_of(const RunOptions& run, const LaunchPlan& plan) {
-  return absolute(run.launch.run_dir.empty() ? "runs/" + plan.job_id : run.launch.run_dir);
-}
-
-void tell(const RunPreparation& run) {
-  for (const auto& note : run.notes) log::info("{}", note);
-  log::info("{} rank(s) on {}, run folder {}", run.plan.world_size(), run.plan.device, run.plan.run_dir);
+std::string read_small_file(const std::string& path) {
+  constexpr uintmax_t kMostBytes = 16U << 20;
+  std::ifstream file(path, std::ios::binary);
+  std::string content((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (file.bad() || content.size() > kMostBytes) {
+    throw UserError(ExitCode::kNoInput, fmt::format("{} cannot be sent to the other hosts: {}", path,
+                                                    file.bad() ? "it cannot be read" : "it is larger than 16 MiB"));
+  }
+  return content;
 }
 
 }  // namespace
@@ -125,35 +132,108 @@ std::vector<std::string> worker_argv(const RunOptions& run, const std::string& w
   return argv;
 }
 
-RunPreparation plan_run(const RunOptions& run) {
-  check_model_file(run.model);
-  check_resume(run);
-  RunPreparation prepared;
-  prepared.plan = plan_job(run.launch, true, DeviceRule::kOnePerRank);
-  LaunchPlan& plan = prepared.plan;
-  prepared.notes = load_config(run, plan.world_size()).notes;
-  if (run.config.empty())
-    prepared.notes.emplace_back("no --config: default settings (dslaunch config explain shows them)");
-  plan.kind = JobKind::kRun;
-  const auto inherited = plan.env.find("LD_LIBRARY_PATH");
-  if (auto path = torch_library_path(inherited == plan.env.end() ? std::string() : inherited->second)) {
-    plan.env["LD_LIBRARY_PATH"] = plan.set_env["LD_LIBRARY_PATH"] = *path;
+namespace {
+
+// One training job over its attempts.
+class RunMaker {
+ public:
+  explicit RunMaker(const RunOptions& run) : run_(run) {}
+
+  LaunchPlan plan(const ResolvedHosts& hosts, int restart) {
+    if (restart > 0) go_on();
+    LaunchPlan plan = plan_job(run_.launch, hosts, DeviceRule::kOnePerRank);
+    plan.kind = JobKind::kRun;
+    plan.restart_count = restart;
+    load_config_for(plan.world_size(), restart);
+    find_torch(plan);
+    if (run_.launch.run_dir.empty()) run_.launch.run_dir = "runs/" + plan.job_id;
+    plan.run_dir = absolute(run_.launch.run_dir);
+    plan.append_logs = !run_.resume.empty();
+    if (restart == 0) check_run_folder(plan.run_dir, earlier_run(run_));
+    plan.argv = worker_argv(run_, worker_program(), plan.device, plan.run_dir);
+    if (plan.has_remote_nodes()) prepare_for_other_machines(plan);
+    return plan;
   }
-  plan.run_dir = run_folder_of(run, plan);
-  plan.append_logs = !run.resume.empty();
-  check_run_folder(plan.run_dir, earlier_run(run));
-  plan.argv = worker_argv(run, worker_program(), plan.device, plan.run_dir);
-  return prepared;
-}
+
+  void prepare(const LaunchPlan& plan, int restart) {
+    if (restart > 0) return;
+    prepare_run_folder(plan.run_dir, earlier_run(run_));
+    for (const auto& note : notes_) log::info("{}", note);
+    log::info("{} rank(s) on {}, run folder {}", plan.world_size(), plan.device, plan.run_dir);
+  }
+
+ private:
+  // A restart goes on from the newest checkpoint of this very run, or from its beginning where there is none.
+  void go_on() {
+    run_.resume = "auto";
+    run_.overwrite = false;
+  }
+
+  // The global batch is the job's; how it divides is the world's.
+  void load_config_for(int world_size, int restart) {
+    if (restart > 0 && world_size != batch_.world_size) split_anew(world_size);
+    auto loaded = load_config(run_, world_size);
+    if (restart > 0) return;
+    batch_ = {loaded.config.batch.train_batch, loaded.config.batch.micro_batch, world_size};
+    notes_ = loaded.notes;
+    if (run_.config.empty()) {
+      notes_.emplace_back("no --config: default settings (dslaunch config explain shows them)");
+    }
+  }
+
+  void split_anew(int world_size) {
+    auto split = split_batch(batch_.global, batch_.micro, world_size);
+    if (!split) {
+      throw UserError(ExitCode::kBadInput,
+                      fmt::format("the global batch of {} does not divide among {} ranks (it did among {})",
+                                  batch_.global, world_size, batch_.world_size));
+    }
+    run_.sets.push_back(fmt::format("train_batch_size={}", batch_.global));
+    run_.sets.push_back(fmt::format("train_micro_batch_size_per_gpu={}", split->micro_batch));
+    run_.sets.push_back(fmt::format("gradient_accumulation_steps={}", split->accumulation));
+    log::info("the global batch of {} is now micro batch {} x accumulation {} x {} ranks", batch_.global,
+              split->micro_batch, split->accumulation, world_size);
+  }
+
+  static void find_torch(LaunchPlan& plan) {
+    const auto inherited = plan.env.find("LD_LIBRARY_PATH");
+    if (auto path = torch_library_path(inherited == plan.env.end() ? std::string() : inherited->second)) {
+      plan.env["LD_LIBRARY_PATH"] = plan.set_env["LD_LIBRARY_PATH"] = plan.travelling_env["LD_LIBRARY_PATH"] = *path;
+    }
+  }
+
+  // Small files travel with the job; the model has to be there, and the same.
+  void prepare_for_other_machines(LaunchPlan& plan) const {
+    plan.preflight = make_preflight(absolute(run_.model));
+    for (const auto& path : {run_.config, run_.loss}) {
+      std::error_code ignored;
+      if (path.empty() || !std::filesystem::is_regular_file(path, ignored)) continue;
+      plan.files[absolute(path)] = read_small_file(path);
+    }
+  }
+
+  struct FirstBatch {
+    int64_t global = 0, micro = 0;
+    int world_size = 0;
+  };
+  RunOptions run_;
+  FirstBatch batch_;
+  std::vector<std::string> notes_;  // for people: what the config says that is worth a line
+};
+
+}  // namespace
 
 int run_job(const RunOptions& run) {
   if (run.launch.quiet) log::set_level(log::Level::kError);
   if (run.launch.verbose) log::set_level(log::Level::kDebug);
-  RunPreparation prepared = plan_run(run);
-  if (run.launch.dry_run) return print_plan(prepared.plan, run.launch);
-  prepare_run_folder(prepared.plan.run_dir, earlier_run(run));
-  tell(prepared);
-  return launch(prepared.plan, run.launch);
+  check_model_file(run.model);
+  check_resume(run);
+  RunMaker run_maker(run);
+  JobMaker maker;
+  maker.need_cuda_build = true;
+  maker.plan = [&](const ResolvedHosts& hosts, int restart) { return run_maker.plan(hosts, restart); };
+  maker.prepare = [&](const LaunchPlan& plan, int restart) { run_maker.prepare(plan, restart); };
+  return carry_out(run.launch, maker);
 }
 
 }  // namespace dslaunch::launch

@@ -8,14 +8,6 @@
 
 namespace dslaunch::launch {
 
-struct RunPreparation {
-  LaunchPlan plan;
-  std::vector<std::string> notes;  // for people: what the config says that is worth a line
-};
-
-// Reads model path, hostfile, devices and config; changes nothing. Throws UserError.
-RunPreparation plan_run(const RunOptions& options);
-
 // The worker's command line: every option as "--name value". Paths are absolute, so that --chdir moves nothing.
 std::vector<std::string> worker_argv(const RunOptions& options, const std::string& worker, const std::string& device,
                                      const std::string& run_dir);

@@ -2,14 +2,20 @@
 
 #include <poll.h>
 
+#include <algorithm>
+
 #include "base/bytes.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "launch/describe_job.hpp"
 #include "launch/error_files.hpp"
 #include "launch/job_story.hpp"
+#include "launch/link_failures.hpp"
+#include "launch/missing_ranks.hpp"
+#include "launch/node_link.hpp"
 #include "launch/poll_set.hpp"
+#include "rendezvous/own_address.hpp"
 #include "spawn/job_sweep.hpp"
-#include "spawn/local/local_link.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -20,6 +26,11 @@ using namespace std::chrono_literals;
 constexpr auto kSettleTime = 500ms;
 // For an agent, beyond the ranks' own grace: sweep up and say so.
 constexpr auto kAgentSlack = 5000ms;
+// For an agent to greet, once the way to it is there: a slow login shell, a busy file server.
+constexpr auto kGreetingTime = 20000ms;
+constexpr auto kNewsInterval = 10000ms;
+// For what is left of the ways to agents that have ended, or never will.
+constexpr auto kLinkPatience = 3000ms;
 
 std::vector<RankRecord> empty_records(const LaunchPlan& plan) {
   std::vector<RankRecord> records;
@@ -31,49 +42,45 @@ std::vector<RankRecord> empty_records(const LaunchPlan& plan) {
   return records;
 }
 
+// Suspending the launcher would let the other machines think that it is gone.
+std::initializer_list<int> signals_to_take(const LaunchPlan& plan) {
+  static constexpr std::initializer_list<int> kLocal{SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+  static constexpr std::initializer_list<int> kRemote{SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP};
+  return plan.has_remote_nodes() ? kRemote : kLocal;
+}
+
 }  // namespace
 
-Supervisor::Supervisor(const LaunchPlan& plan, SupervisorOptions options)
-    : plan_(plan),
+Supervisor::Supervisor(LaunchPlan plan, SupervisorOptions options)
+    : plan_(std::move(plan)),
       options_(std::move(options)),
-      output_(plan, {.out_to_err = options_.json, .hide_out = options_.quiet && plan.kind == JobKind::kRun}),
-      records_(empty_records(plan)) {}
+      token_(options_.token.empty() ? random_bytes(32) : options_.token),
+      signals_(signals_to_take(plan_)),
+      output_(plan_, {.out_to_err = options_.json, .hide_out = options_.quiet && plan.kind == JobKind::kRun}),
+      records_(empty_records(plan_)),
+      greeting_(Deadline::after(plan_.reach.connect_timeout + kGreetingTime)),
+      next_news_(Deadline::after(kNewsInterval)) {}
 
-int Supervisor::run() {
+Supervisor::~Supervisor() = default;
+
+JobReport Supervisor::run() {
   if (plan_.timeout) time_limit_ = Deadline::after(*plan_.timeout);
   output_.open_logs();
-  start_agents();
+  open_links();
   while (state_ != JobState::kDone) turn();
-  return finish();
+  await_links();
+  return report();
 }
 
-void Supervisor::start_agents() {
-  auto token = random_bytes(32);
+void Supervisor::open_links() {
+  options_.links.resize(plan_.nodes.size());
   for (const auto& planned : plan_.nodes) {
-    Node& node = nodes_.emplace_back();
-    node.link = spawn::open_local_link(options_.agent_argv);
-    spawn::LinkEnds ends = node.link->take_ends();
-    node.channel = std::make_unique<Channel>(std::move(ends.from_agent), std::move(ends.to_agent));
-    node.channel->send(describe(planned, token));
+    auto link = std::move(options_.links[planned.node_rank]);
+    if (!link) {
+      link = open_node_link(planned, plan_.reach, options_.program, planned.node_rank == 0 ? options_.listener : -1);
+    }
+    nodes_.emplace_back(planned, std::move(link));
   }
-}
-
-JobDescription Supervisor::describe(const PlannedNode& node, std::vector<uint8_t> token) const {
-  JobDescription job;
-  job.job_id = plan_.job_id;
-  job.kind = plan_.kind;
-  job.token = std::move(token);
-  job.master_addr = plan_.master_addr;
-  job.master_port = plan_.master_port;
-  job.world_size = plan_.world_size();
-  job.num_nodes = static_cast<int>(plan_.nodes.size());
-  job.node_rank = node.node_rank;
-  job.host = node.host;
-  job.rank_hosts = plan_.rank_hosts();
-  job.cwd = plan_.cwd;
-  job.env = plan_.env;
-  for (const auto& rank : node.ranks) job.ranks.push_back({rank.rank, rank.local_rank, plan_.argv, rank.env});
-  return job;
 }
 
 void Supervisor::turn() {
@@ -84,8 +91,8 @@ void Supervisor::turn() {
   polls.add(signals_.fd(), POLLIN);
   std::vector<size_t> places;
   for (const auto& node : nodes_) {
-    places.push_back(polls.add(may_read && !node.closed ? node.channel->input() : -1, POLLIN));
-    polls.add(node.channel->num_unsent() > 0 ? node.channel->output() : -1, POLLOUT);
+    places.push_back(polls.add(may_read && !node.over() ? node.input() : -1, POLLIN));
+    polls.add(node.num_unsent() > 0 ? node.output() : -1, POLLOUT);
   }
   for (Terminal* terminal : {&output_.out(), &output_.err()}) {
     polls.add(terminal->num_pending() > 0 ? terminal->fd() : -1, POLLOUT);
@@ -95,57 +102,108 @@ void Supervisor::turn() {
   output_.out().flush();
   output_.err().flush();
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    nodes_[i].channel->flush();
+    nodes_[i].flush();
     if (polls.ready(places[i])) receive(i);
   }
   watch_clocks();
+  watch_nodes();
 }
 
 Deadline Supervisor::next_wakeup() const {
   Deadline next = time_limit_;
-  for (const Deadline& other : {settled_, overdue_}) {
+  auto consider = [&](const Deadline& other) {
     if (other.when() < next.when()) next = other;
+  };
+  for (const Deadline& other : {settled_, overdue_, greeting_, next_news_}) consider(other);
+  for (const auto& node : nodes_) {
+    if (!node.over()) consider(node.pulse().next());
   }
   return next;
 }
 
-void Supervisor::receive(size_t node) {
-  bool there = nodes_[node].channel->receive();
+void Supervisor::receive(size_t index) {
+  NodeSession& node = nodes_[index];
+  bool there = node.receive();
   try {
-    while (auto message = nodes_[node].channel->next()) handle(node, *message);
+    while (auto message = node.next()) handle(node, *message);
   } catch (const Error& error) {
-    output_.say(error.what());
-    if (agent_error_ == 0) agent_error_ = to_int(error.code());
+    blame_agent(node, to_int(error.code()), error.what());
     there = false;
   }
   if (!there) close(node);
 }
 
-void Supervisor::handle(size_t node, const Message& message) {
-  if (const auto* greeting = std::get_if<AgentHello>(&message)) hello(node, *greeting);
-  if (const auto* ready = std::get_if<AgentReady>(&message)) {
-    nodes_[node].ready = true;
-    nodes_[node].master_port = ready->master_port;
-    bool all = true;
-    for (const auto& other : nodes_) all = all && other.ready;
-    if (all) happen(JobEvent::kAgentsReady);
-  }
-  if (const auto* failed = std::get_if<AgentFailed>(&message)) {
-    output_.say(failed->message);
-    if (agent_error_ == 0) agent_error_ = failed->exit_code;
-    happen(JobEvent::kAgentFailed);
-  }
+void Supervisor::handle(NodeSession& node, const Message& message) {
+  if (const auto* hello = std::get_if<AgentHello>(&message)) greet(node, *hello);
+  if (const auto* ready = std::get_if<AgentReady>(&message)) agent_ready(node, *ready);
+  if (const auto* failed = std::get_if<AgentFailed>(&message)) agent_failed(node, *failed);
   if (const auto* started = std::get_if<RankStarted>(&message)) records_.at(started->rank).pid = started->pid;
   if (const auto* output = std::get_if<RankOutput>(&message)) output_.take(*output);
   if (const auto* ended = std::get_if<RankEnded>(&message)) rank_ended(*ended);
-  if (std::holds_alternative<AgentDone>(message)) nodes_[node].done = true;
+  if (const auto* missing = std::get_if<RanksMissing>(&message)) missing_ = missing->ranks;
+  if (std::holds_alternative<AgentDone>(message)) {
+    node.done = true;
+    end_if_all_over();
+  }
 }
 
-void Supervisor::hello(size_t node, const AgentHello& hello) {
-  if (hello.version == kWireVersion) return;
-  throw Error(ExitCode::kUnavailable,
-              fmt::format("the dslaunch on {} (version {}) speaks another protocol version ({}) than this one ({}, {})",
-                          plan_.nodes[node].host, hello.program_version, hello.version, DSL_VERSION, kWireVersion));
+void Supervisor::greet(NodeSession& node, const AgentHello& hello) {
+  if (hello.version != kWireVersion) {
+    throw Error(ExitCode::kUnavailable,
+                fmt::format("the dslaunch there (version {}) speaks another protocol version ({}) than this one ({}, "
+                            "{}): install the same on all hosts, or let --push copy it",
+                            hello.program_version, hello.version, DSL_VERSION, kWireVersion));
+  }
+  node.greeted(hello, plan_.reach.silence_limit);
+  describe_job_once_all_are_here();
+}
+
+// What node rank 0 says of itself is part of the description, and one host that cannot be reached ends the job before
+// it has begun on the others.
+void Supervisor::describe_job_once_all_are_here() {
+  bool all = std::all_of(nodes_.begin(), nodes_.end(), [](const auto& node) { return node.hello.has_value(); });
+  if (!all || nodes_[0].described || state_ != JobState::kStarting) return;
+  std::vector<AgentHello> hellos;
+  for (const auto& node : nodes_) hellos.push_back(*node.hello);
+  settle_devices(plan_, hellos);
+  std::string master = choose_master_address(plan_, address_of_node_0());
+  for (auto& node : nodes_) {
+    node.send(describe_job(plan_, node.plan(), token_, master));
+    node.described = true;
+  }
+}
+
+// As other hosts know it. This machine has to look at the way to another one.
+std::string Supervisor::address_of_node_0() const {
+  if (nodes_[0].plan().reach != Reach::kPipe) return nodes_[0].hello->address;
+  for (const auto& node : nodes_) {
+    if (node.plan().reach != Reach::kPipe) {
+      return rendezvous::own_address_towards(node.hello->address.empty() ? node.host() : node.hello->address, 2);
+    }
+  }
+  return {};
+}
+
+void Supervisor::agent_ready(NodeSession& node, const AgentReady& ready) {
+  node.ready = true;
+  node.master_port = ready.master_port;
+  bool all = std::all_of(nodes_.begin(), nodes_.end(), [](const auto& other) { return other.ready; });
+  if (all) happen(JobEvent::kAgentsReady);
+}
+
+void Supervisor::agent_failed(NodeSession& node, const AgentFailed& failed) {
+  blame_agent(node, failed.exit_code, failed.message);
+  happen(JobEvent::kAgentFailed);
+}
+
+bool Supervisor::undisturbed() const {
+  return state_ == JobState::kStarting || state_ == JobState::kRunning || state_ == JobState::kSettling;
+}
+
+// What goes wrong with agents while the job is being ended already is a consequence.
+void Supervisor::blame_agent(const NodeSession& node, int exit_code, const std::string& what) {
+  output_.say(plan_.nodes.size() == 1 ? what : fmt::format("{}: {}", node.host(), what));
+  if (agent_error_ == 0 && undisturbed()) agent_error_ = exit_code;
 }
 
 void Supervisor::rank_ended(const RankEnded& ended) {
@@ -161,22 +219,33 @@ void Supervisor::rank_ended(const RankEnded& ended) {
   happen(lost_peer ? JobEvent::kRankLostPeer : JobEvent::kRankFailed);
 }
 
-void Supervisor::close(size_t index) {
-  Node& node = nodes_[index];
-  if (node.closed) return;
-  node.closed = true;
-  node.channel->close_output();
+void Supervisor::close(NodeSession& node) {
+  if (node.closed()) return;
+  node.close();
   if (!node.done) {
-    auto failure = node.link->failure();
-    output_.say(fmt::format("the agent on {} is gone before its ranks have ended{}", plan_.nodes[index].host,
-                            failure ? " (" + failure->text + ")" : ""));
-    if (agent_error_ == 0) agent_error_ = to_int(failure ? failure->code : ExitCode::kUnavailable);
-    happen(JobEvent::kAgentLost);
+    lose(node, node.link().failure().value_or(spawn::LinkFailure{ExitCode::kUnavailable, "connection",
+                                                                 "its agent is gone before its ranks have ended"}));
   }
-  for (const auto& other : nodes_) {
-    if (!other.closed) return;
+  end_if_all_over();
+}
+
+void Supervisor::lose(NodeSession& node, const spawn::LinkFailure& failure) {
+  failures_.emplace_back(node.host(), failure);
+  if (agent_error_ == 0 && undisturbed()) agent_error_ = to_int(failure.code);
+  if (state_ == JobState::kStarting && !node.hello) {
+    // All hosts are tried before one answer is given for all.
+    bool decided = std::all_of(nodes_.begin(), nodes_.end(),
+                               [](const auto& other) { return other.hello.has_value() || other.closed(); });
+    if (!decided) return;
+  } else {
+    output_.say(fmt::format("lost {}: {}", node.host(), failure.text));
   }
-  happen(JobEvent::kAllDone);
+  happen(JobEvent::kAgentLost);
+}
+
+void Supervisor::end_if_all_over() {
+  bool all = std::all_of(nodes_.begin(), nodes_.end(), [](const auto& node) { return node.over(); });
+  if (all) happen(JobEvent::kAllDone);
 }
 
 void Supervisor::take_signals() {
@@ -185,7 +254,9 @@ void Supervisor::take_signals() {
 
 void Supervisor::take_signal(int signal) {
   // A worker takes SIGUSR1 from Slurm as "save and stop"; what a program makes of it is its own business.
-  if (signal == SIGUSR2 || (signal == SIGUSR1 && plan_.kind == JobKind::kExec)) {
+  if (signal == SIGTSTP) {
+    output_.say("a job on several machines cannot be suspended: --detach starts one in the background");
+  } else if (signal == SIGUSR2 || (signal == SIGUSR1 && plan_.kind == JobKind::kExec)) {
     send_to_all(SignalRanks{signal});
   } else if (signal == SIGINT) {
     bool again = state_ == JobState::kStopping;
@@ -200,25 +271,60 @@ void Supervisor::take_signal(int signal) {
 
 // The first reason is the reason; a failure before it was one too.
 void Supervisor::note_reason(StopReason reason, const std::string& text) {
-  bool undisturbed = state_ == JobState::kStarting || state_ == JobState::kRunning || state_ == JobState::kSettling;
-  if (undisturbed) reason_ = reason;
-  if (undisturbed || reason == StopReason::kInterrupt) output_.say(text);
+  bool first = undisturbed();
+  if (first) reason_ = reason;
+  if (first || reason == StopReason::kInterrupt) output_.say(text);
 }
 
 void Supervisor::watch_clocks() {
-  if (time_limit_.passed()) {
-    time_limit_ = Deadline::never();
+  auto once = [&](Deadline& deadline) {
+    if (!deadline.passed()) return false;
+    deadline = Deadline::never();
+    return true;
+  };
+  if (once(time_limit_)) {
     note_reason(StopReason::kTimeLimit,
                 fmt::format("the time limit of {} s has passed: stopping the ranks", plan_.timeout->count() / 1000.0));
     happen(JobEvent::kTimeLimit);
   }
-  if (settled_.passed()) {
-    settled_ = Deadline::never();
-    happen(JobEvent::kSettled);
+  if (once(settled_)) happen(JobEvent::kSettled);
+  if (once(overdue_)) happen(JobEvent::kOverdue);
+  if (next_news_.passed()) {
+    next_news_ = Deadline::after(kNewsInterval);
+    tell_who_is_missing();
   }
-  if (overdue_.passed()) {
-    overdue_ = Deadline::never();
-    happen(JobEvent::kOverdue);
+}
+
+// Hosts that do not answer at all, and hosts that have fallen silent.
+void Supervisor::watch_nodes() {
+  bool too_late = greeting_.passed();
+  if (too_late) greeting_ = Deadline::never();
+  for (auto& node : nodes_) {
+    if (node.over()) continue;
+    std::string why;
+    if (too_late && !node.hello) {
+      why = fmt::format("its agent did not answer within {} s", (plan_.reach.connect_timeout + kGreetingTime) / 1s);
+    } else if (node.pulse().lost()) {
+      why = fmt::format("no sign of life for {} s: the machine is down, or the network between is",
+                        node.pulse().silence() / 1s);
+    }
+    if (why.empty()) continue;
+    node.link().kill();
+    node.close();
+    lose(node, {ExitCode::kUnavailable, "connection", why});
+    end_if_all_over();
+  }
+}
+
+void Supervisor::tell_who_is_missing() {
+  if (state_ == JobState::kStarting) {
+    std::vector<std::string> waiting;
+    for (const auto& node : nodes_) {
+      if (!node.ready && !node.closed()) waiting.push_back(describe_waiting(node.host(), node.hello.has_value()));
+    }
+    if (!waiting.empty()) output_.say(fmt::format("waiting for {}", fmt::join(waiting, ", ")));
+  } else if (state_ == JobState::kRunning && !missing_.empty()) {
+    output_.say(describe_missing_ranks(missing_, records_));
   }
 }
 
@@ -233,6 +339,7 @@ void Supervisor::act(JobAction action) {
     case JobAction::kNone:
       break;
     case JobAction::kStartRanks:
+      greeting_ = Deadline::never();
       send_to_all(StartRanks{nodes_[0].master_port});
       break;
     case JobAction::kAwaitCulprit:
@@ -251,38 +358,75 @@ void Supervisor::act(JobAction action) {
 }
 
 void Supervisor::send_to_all(const Message& message) {
-  for (auto& node : nodes_) node.channel->send(message);
+  for (auto& node : nodes_) node.send(message);
 }
 
 void Supervisor::stop_ranks(std::chrono::milliseconds grace) {
   send_to_all(StopRanks{grace});
   overdue_ = Deadline::after(grace + kAgentSlack);
+  // A way that is still being made leads to no ranks.
+  for (auto& node : nodes_) {
+    if (!node.hello && !node.closed()) {
+      node.link().kill();
+      node.close();
+    }
+  }
+  end_if_all_over();
 }
 
 void Supervisor::abandon() {
   output_.say("the agents do not answer: ending them and everything that carries the job's id");
   for (auto& node : nodes_) {
-    if (!node.closed) node.link->kill();
+    if (!node.over()) node.link().kill();
   }
 }
 
-int Supervisor::finish() {
-  // Ranks die with their agent; an agent that was killed could not sweep up after them.
-  bool all_done = true;
+// Ranks die with their agent; an agent that was killed could not sweep up after them.
+void Supervisor::await_links() {
+  bool sweep = false;
   for (auto& node : nodes_) {
-    node.channel->close_output();
-    node.link->wait(Deadline::never());
-    all_done = all_done && node.done;
+    if (node.plan().reach == Reach::kDialIn) continue;
+    node.close();
+    if (!node.link().wait(Deadline::after(kLinkPatience))) node.link().kill();
+    sweep = sweep || (!node.done && node.plan().reach == Reach::kPipe);
   }
-  if (!all_done) {
-    spawn::sweep_job({fmt::format("{}={}", spawn::kJobIdVariable, plan_.job_id)}, 0ms, false);
-    remove_error_files(plan_.job_id);
-  }
+  if (!sweep) return;
+  spawn::sweep_job({fmt::format("{}={}", spawn::kJobIdVariable, plan_.job_id)}, 0ms, false);
+  remove_error_files(plan_.job_id);
+}
 
-  JobOutcome outcome = decide_outcome(records_, plan_.kind, reason_, agent_error_);
-  if (outcome.exit_code != 0) output_.err().write(tell_story(plan_, records_, outcome, reason_));
-  if (options_.json) output_.print(story_json(plan_, records_, outcome, reason_));
-  // A slow reader gets everything; one more Ctrl-C spares the rest.
+JobReport Supervisor::report() {
+  JobReport report;
+  report.outcome = decide_outcome(records_, plan_.kind, reason_, agent_error_);
+  report.reason = reason_;
+  report.records = records_;
+  for (const auto& [host, failure] : failures_) report.lost_hosts.push_back(host);
+  if (report.outcome.exit_code == 0) return report;
+  // What happened to a host explains what happened to the ranks, not the other way round.
+  bool hosts_fault = agent_error_ != 0 && reason_ == StopReason::kNone;
+  if (hosts_fault) report.outcome.first_failure.reset();
+  report.story = tell_story(plan_, records_, report.outcome, reason_);
+  if (hosts_fault && !failures_.empty()) report.story += tell_failures(failures_);
+  return report;
+}
+
+void Supervisor::dismiss(const JobEnded& last_word) {
+  Deadline patience = Deadline::after(kLinkPatience);
+  for (auto& node : nodes_) {
+    if (node.plan().reach != Reach::kDialIn || node.closed()) continue;
+    node.send(last_word);
+    while (node.num_unsent() > 0 && !patience.passed()) {
+      PollSet polls;
+      polls.add(node.output(), POLLOUT);
+      polls.wait(patience);
+      node.flush();
+    }
+    node.close();
+  }
+}
+
+// A slow reader gets everything; one more Ctrl-C spares the rest.
+void Supervisor::drain_output() {
   while (output_.num_pending() > 0) {
     PollSet polls;
     polls.add(signals_.fd(), POLLIN);
@@ -294,7 +438,6 @@ int Supervisor::finish() {
     output_.err().flush();
     if (auto signal = signals_.take(); signal && *signal != SIGUSR1 && *signal != SIGUSR2) break;
   }
-  return outcome.exit_code;
 }
 
 }  // namespace dslaunch::launch

@@ -1,78 +1,103 @@
-// The one process that owns a job: the channels to the agents, the logs, the exit code. In the foreground it is
-// dslaunch itself. One thread; what to do in which state is the table of job_states.hpp.
+// The one process that owns a job: the ways to the agents, the logs, the exit code. In the foreground it is dslaunch
+// itself. One thread; what to do in which state is the table of job_states.hpp.
 #pragma once
 #include <csignal>
-#include <map>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/deadline.hpp"
-#include "launch/channel.hpp"
 #include "launch/job_outcome.hpp"
 #include "launch/job_output.hpp"
 #include "launch/job_states.hpp"
 #include "launch/launch_plan.hpp"
+#include "launch/node_session.hpp"
 #include "launch/signal_inbox.hpp"
 #include "spawn/agent_link.hpp"
 
 namespace dslaunch::launch {
 
 struct SupervisorOptions {
-  bool json = false;                    // the end of the job as one document on standard output
-  bool quiet = false;                   // nothing but errors of ours, ranks' standard output to the logs only
-  std::vector<std::string> agent_argv;  // the program that is the agent; absolute path first
+  bool json = false;           // standard output belongs to one document of ours
+  bool quiet = false;          // nothing but errors of ours, ranks' standard output to the logs only
+  std::string program;         // the running dslaunch, absolute: it is the agent of this machine
+  std::vector<uint8_t> token;  // 32 bytes; empty: a fresh one
+  int listener = -1;           // for the agent of node rank 0: see open_node_link
+  // By node; empty where the way is still to be opened.
+  std::vector<std::unique_ptr<spawn::AgentLink>> links;
+};
+
+// What a job came to.
+struct JobReport {
+  JobOutcome outcome;
+  StopReason reason = StopReason::kNone;
+  std::vector<RankRecord> records;      // by rank
+  std::vector<std::string> lost_hosts;  // not reached, or gone before their ranks were
+  std::string story;                    // for people; empty after a success
 };
 
 class Supervisor {
  public:
-  Supervisor(const LaunchPlan& plan, SupervisorOptions options);
-  // Until the job has ended. Its exit code.
-  int run();
+  Supervisor(LaunchPlan plan, SupervisorOptions options);
+  ~Supervisor();
+
+  // Until the job has ended and nothing of it is left.
+  JobReport run();
+  // The last word to nodes that came to us by themselves.
+  void dismiss(const JobEnded& last_word);
+  // A line on the terminal, a document on standard output; ends once the readers have everything.
+  JobOutput& output() { return output_; }
+  void drain_output();
 
  private:
-  // One node's agent and what is known of it.
-  struct Node {
-    std::unique_ptr<spawn::AgentLink> link;
-    std::unique_ptr<Channel> channel;
-    uint16_t master_port = 0;
-    bool ready = false;
-    bool done = false;    // said so itself
-    bool closed = false;  // nothing more will come
-  };
-
-  void start_agents();
-  JobDescription describe(const PlannedNode& node, std::vector<uint8_t> token) const;
+  void open_links();
   void turn();
   Deadline next_wakeup() const;
   void receive(size_t node);
-  void handle(size_t node, const Message& message);
-  void hello(size_t node, const AgentHello& hello);
+  void handle(NodeSession& node, const Message& message);
+  void greet(NodeSession& node, const AgentHello& hello);
+  void describe_job_once_all_are_here();
+  std::string address_of_node_0() const;
+  bool undisturbed() const;
+  void blame_agent(const NodeSession& node, int exit_code, const std::string& what);
+  void agent_ready(NodeSession& node, const AgentReady& ready);
+  void agent_failed(NodeSession& node, const AgentFailed& failed);
   void rank_ended(const RankEnded& ended);
-  void close(size_t node);
+  void close(NodeSession& node);
+  void lose(NodeSession& node, const spawn::LinkFailure& failure);
+  void end_if_all_over();
   void take_signals();
   void take_signal(int signal);
   void watch_clocks();
+  void watch_nodes();
+  void tell_who_is_missing();
   void happen(JobEvent event);
   void act(JobAction action);
   void send_to_all(const Message& message);
   void stop_ranks(std::chrono::milliseconds grace);
   void abandon();
   void note_reason(StopReason reason, const std::string& text);
-  int finish();
+  void await_links();
+  JobReport report();
 
-  const LaunchPlan& plan_;
+  LaunchPlan plan_;
   SupervisorOptions options_;
-  SignalInbox signals_{SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+  std::vector<uint8_t> token_;
+  SignalInbox signals_;
   JobOutput output_;
-  std::vector<Node> nodes_;
-  std::vector<RankRecord> records_;  // by rank
+  std::deque<NodeSession> nodes_;                                     // by node rank
+  std::vector<RankRecord> records_;                                   // by rank
+  std::vector<std::pair<std::string, spawn::LinkFailure>> failures_;  // host and why
+  std::vector<int> missing_;                                          // ranks that have not joined the store
   JobState state_ = JobState::kStarting;
   StopReason reason_ = StopReason::kNone;
   int agent_error_ = 0;
   int num_ended_ = 0;
   Deadline time_limit_ = Deadline::never(), settled_ = Deadline::never(), overdue_ = Deadline::never();
+  Deadline greeting_, next_news_;
 };
 
 }  // namespace dslaunch::launch

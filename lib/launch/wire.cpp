@@ -15,6 +15,12 @@ void write(FieldWriter& to, const RankJob& m) {
   to.put_texts(m.argv);
   to.put_map(m.env);
 }
+void write(FieldWriter& to, const Preflight& m) {
+  to.put_text(m.worker_version);
+  to.put_text(m.model);
+  to.put(m.model_bytes, 8);
+  to.put(m.model_fingerprint, 8);
+}
 void write(FieldWriter& to, const JobDescription& m) {
   to.put_text(m.job_id);
   to.put(static_cast<uint8_t>(m.kind), 1);
@@ -27,7 +33,14 @@ void write(FieldWriter& to, const JobDescription& m) {
   to.put_text(m.host);
   to.put_texts(m.rank_hosts);
   to.put_text(m.cwd);
+  to.put(static_cast<uint8_t>(m.environment_base), 1);
   to.put_map(m.env);
+  to.put_text(m.venv);
+  to.put_int(m.restart_count);
+  to.put_int(m.max_restarts);
+  to.put_map(m.files);
+  write(to, m.preflight);
+  to.put_int(m.silence_limit.count());
   to.put(m.ranks.size(), 4);
   for (const auto& rank : m.ranks) write(to, rank);
 }
@@ -44,6 +57,20 @@ void write(FieldWriter& to, const AgentHello& m) {
   to.put(m.version, 4);
   to.put_text(m.program_version);
   to.put_int(m.pid);
+  to.put_text(m.host_name);
+  to.put_text(m.address);
+  to.put_texts(m.devices);
+  to.put_int(m.num_slots);
+}
+void write(FieldWriter&, const Heartbeat&) {}
+void write(FieldWriter& to, const RanksMissing& m) {
+  to.put(m.ranks.size(), 4);
+  for (int rank : m.ranks) to.put_int(rank);
+}
+void write(FieldWriter& to, const JobEnded& m) {
+  to.put_int(m.exit_code);
+  to.put(m.again, 1);
+  to.put_text(m.story);
 }
 void write(FieldWriter& to, const AgentReady& m) {
   to.put(m.master_port, 2);
@@ -79,6 +106,12 @@ void read(FieldReader& from, RankJob& m) {
   m.argv = from.get_texts();
   m.env = from.get_map();
 }
+void read(FieldReader& from, Preflight& m) {
+  m.worker_version = from.get_text();
+  m.model = from.get_text();
+  m.model_bytes = from.get(8);
+  m.model_fingerprint = from.get(8);
+}
 void read(FieldReader& from, JobDescription& m) {
   m.job_id = from.get_text();
   m.kind = static_cast<JobKind>(from.get(1));
@@ -92,7 +125,14 @@ void read(FieldReader& from, JobDescription& m) {
   m.host = from.get_text();
   m.rank_hosts = from.get_texts();
   m.cwd = from.get_text();
+  m.environment_base = static_cast<EnvironmentBase>(from.get(1));
   m.env = from.get_map();
+  m.venv = from.get_text();
+  m.restart_count = static_cast<int>(from.get_int());
+  m.max_restarts = static_cast<int>(from.get_int());
+  m.files = from.get_map();
+  read(from, m.preflight);
+  m.silence_limit = std::chrono::milliseconds(from.get_int());
   for (uint64_t left = from.get(4); left > 0; --left) read(from, m.ranks.emplace_back());
 }
 void read(FieldReader& from, StartRanks& m) {
@@ -107,7 +147,22 @@ void read(FieldReader& from, SignalRanks& m) {
 void read(FieldReader& from, AgentHello& m) {
   m.version = static_cast<uint32_t>(from.get(4));
   m.program_version = from.get_text();
+  // What follows may differ between versions; the launcher refuses another one by these two fields.
+  if (m.version != kWireVersion) return from.skip_rest();
   m.pid = from.get_int();
+  m.host_name = from.get_text();
+  m.address = from.get_text();
+  m.devices = from.get_texts();
+  m.num_slots = static_cast<int>(from.get_int());
+}
+void read(FieldReader&, Heartbeat&) {}
+void read(FieldReader& from, RanksMissing& m) {
+  for (uint64_t left = from.get(4); left > 0; --left) m.ranks.push_back(static_cast<int>(from.get_int()));
+}
+void read(FieldReader& from, JobEnded& m) {
+  m.exit_code = static_cast<int>(from.get_int());
+  m.again = from.get(1) != 0;
+  m.story = from.get_text();
 }
 void read(FieldReader& from, AgentReady& m) {
   m.master_port = static_cast<uint16_t>(from.get(2));

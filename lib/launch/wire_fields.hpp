@@ -62,6 +62,7 @@ class FieldReader {
     }
     return map;
   }
+  void skip_rest() { rest_ = {}; }
   bool at_end() const { return rest_.empty(); }
 
  private:

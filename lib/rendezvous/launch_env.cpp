@@ -180,8 +180,8 @@ std::map<std::string, std::string> to_environment(const LaunchEnv& env) {
       {"ROLE_RANK", std::to_string(env.rank)},
       {"ROLE_WORLD_SIZE", std::to_string(env.world_size)},
       {"MASTER_ADDR", env.master_addr},
-      {"TORCHELASTIC_RESTART_COUNT", "0"},
-      {"TORCHELASTIC_MAX_RESTARTS", "0"},
+      {"TORCHELASTIC_RESTART_COUNT", std::to_string(env.restart_count)},
+      {"TORCHELASTIC_MAX_RESTARTS", std::to_string(env.max_restarts)},
       {"TORCHELASTIC_RUN_ID", env.job_id.empty() ? "none" : env.job_id},
       // Torch compares with the word True, and then expects its own protocol on MASTER_PORT.
       {"TORCHELASTIC_USE_AGENT_STORE", env.torch_agent_store ? "True" : "False"},

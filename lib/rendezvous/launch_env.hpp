@@ -21,6 +21,7 @@ struct LaunchEnv {
   std::vector<uint8_t> token;           // 32 bytes; empty when another launcher started us
   bool agent_store = false;             // true: our agent serves the store; false: rank 0 has to
   std::vector<std::string> rank_hosts;  // host of every rank for messages; may be empty
+  int restart_count = 0, max_restarts = 0;  // of the whole job
   // Set when torchrun started us: its own store holds MASTER_PORT, so rank 0 serves elsewhere and publishes where
   // there.
   bool torch_agent_store = false;

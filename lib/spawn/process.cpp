@@ -39,7 +39,7 @@ struct ChildImage {
   std::vector<std::string> candidates, env_text;
   std::vector<char*> argv, envp;
   const char* cwd = nullptr;
-  int in = -1, out = -1, err = -1, report = -1;
+  int in = -1, out = -1, err = -1, inherited = -1, report = -1;
   bool die_with_thread = true;
   pid_t parent = -1;
 };
@@ -54,6 +54,7 @@ ChildImage make_image(const ProcessSpec& spec) {
   for (auto& text : image.env_text) image.envp.push_back(text.data());
   image.envp.push_back(nullptr);
   image.cwd = spec.cwd.empty() ? nullptr : spec.cwd.c_str();
+  image.inherited = spec.inherited;
   image.die_with_thread = spec.die_with_thread;
   image.parent = ::getpid();
   return image;
@@ -94,6 +95,7 @@ int try_candidates(const ChildImage& image) {
   ::dup2(image.out, STDOUT_FILENO);
   ::dup2(image.err, STDERR_FILENO);
   ::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
+  if (image.inherited >= 0) ::fcntl(image.inherited, F_SETFD, 0);
   if (image.cwd != nullptr && ::chdir(image.cwd) != 0) give_up(image, Stage::kFolder, errno);
   give_up(image, Stage::kExec, try_candidates(image));
 }

@@ -21,6 +21,7 @@ struct ProcessSpec {
   std::string cwd;                         // empty: the caller's
   int in = -1;                             // borrowed, its standard input; -1: /dev/null
   int out = -1, err = -1;                  // borrowed; -1: a pipe to Process::out, Process::err
+  int inherited = -1;                      // borrowed, one more that it gets under the same number; -1: none
   bool die_with_thread = true;
 };
 

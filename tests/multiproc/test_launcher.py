@@ -302,7 +302,7 @@ class NothingLeftBehind(LauncherTest):
         os.kill(self.agent_of(process), signal.SIGKILL)
         outcome = self.finish(process)
         self.assertEqual(outcome.code, 69, str(outcome))
-        self.assertIn(b"agent on localhost is gone", outcome.err)
+        self.assertIn(b"lost localhost: the agent of this machine", outcome.err)
         self.assertEqual(self.marked_processes(), {})
 
     def test_a_launcher_inside_a_job_of_another(self):
@@ -475,7 +475,7 @@ class HostsAndPorts(LauncherTest):
         outcome = self.finish(process)
         self.assertEqual((outcome.code, outcome.out.count(b"still here")), (0, 2), str(outcome))
 
-    def test_remote_hosts_are_refused(self):
+    def test_a_host_that_cannot_be_found_is_named(self):
         hosts = self.hostfile("localhost slots=1\nnode7.invalid slots=8\n")
         outcome = self.launch("exec", "--device", "cpu", "--hostfile", hosts, "--", "true")
         self.assertEqual(outcome.code, 69, str(outcome))

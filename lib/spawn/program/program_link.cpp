@@ -225,6 +225,7 @@ std::unique_ptr<ProgramLink> open_program_link(const std::vector<std::string>& a
   state->spec.in = program_input.get();
   state->spec.out = program_output.get();
   if (options.errors == ProgramLinkOptions::Errors::kInherit) state->spec.err = STDERR_FILENO;
+  state->spec.inherited = options.inherited;
   state->spec.die_with_thread = options.die_with_us;
   state->options = std::move(options);
   state->input = std::move(program_input);

@@ -25,6 +25,7 @@ struct ProgramLinkOptions {
 
   std::optional<std::map<std::string, std::string>> env;  // the whole environment; ours when not given
   Errors errors = Errors::kInherit;                       // its standard error: ours, or kept for `explain`
+  int inherited = -1;  // borrowed until the program has started: a descriptor that it gets under the same number
   // The kernel kills the program when this process ends. Right for ssh and srun; an agent sees it by the end of its
   // standard input, and has something to tidy up.
   bool die_with_us = false;

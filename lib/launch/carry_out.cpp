@@ -1,0 +1,122 @@
+#include "launch/carry_out.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "launch/dial_in.hpp"
+#include "launch/job_id.hpp"
+#include "launch/job_story.hpp"
+#include "launch/plan_job.hpp"
+#include "launch/programs.hpp"
+#include "launch/restart.hpp"
+#include "launch/supervisor.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+// The hosts of a job, and the ways to those that came by themselves.
+struct Field {
+  std::optional<NodePlace> place;
+  ResolvedHosts hosts;
+  Gathered gathered;
+
+  // The nodes of --no_ssh: all of them, for each attempt anew.
+  void gather(const LaunchOptions& options) {
+    if (!place || place->num_nodes == 1) return;
+    gathered = gather_nodes(*place, std::move(gathered.listener), Deadline::after(options.join_timeout));
+    apply_offers(hosts, gathered.hellos);
+  }
+
+  void leave_out(const std::vector<std::string>& lost) {
+    for (size_t i = hosts.allocation.hosts.size(); i-- > 0;) {
+      const std::string& name = hosts.allocation.hosts[i].name;
+      if (std::find(lost.begin(), lost.end(), name) == lost.end()) continue;
+      hosts.allocation.hosts.erase(hosts.allocation.hosts.begin() + static_cast<std::ptrdiff_t>(i));
+      hosts.reach.erase(hosts.reach.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+
+  SupervisorOptions supervisor_options(const LaunchOptions& options) {
+    SupervisorOptions how;
+    how.json = options.json;
+    how.quiet = options.quiet;
+    how.program = own_program();
+    if (!place) return how;
+    how.token = place->token;
+    how.listener = gathered.listener.get();
+    how.links.resize(1);  // node rank 0 is this machine
+    for (auto& link : gathered.links) how.links.push_back(std::move(link));
+    gathered.links.clear();
+    return how;
+  }
+};
+
+// Tells how an attempt ended, and decides whether there is another one.
+RestartDecision conclude(Supervisor& supervisor, const LaunchPlan& plan, const JobReport& report,
+                         const LaunchOptions& options, int restart) {
+  if (!report.story.empty()) supervisor.output().tell(report.story);
+  auto decision = decide_restart(report, plan.kind, options, restart, static_cast<int>(plan.nodes.size()));
+  if (!decision.text.empty()) supervisor.output().say(decision.text);
+  return decision;
+}
+
+void finish(Supervisor& supervisor, const LaunchPlan& plan, const JobReport& report, const LaunchOptions& options) {
+  if (options.json) {
+    supervisor.output().print(story_json(plan, report.records, report.outcome, report.reason));
+  }
+  supervisor.dismiss({report.outcome.exit_code, false, report.story});
+  supervisor.drain_output();
+}
+
+// The next attempt's plan; empty, with a word why, where the job is impossible on the hosts that are left.
+std::optional<LaunchPlan> plan_again(const JobMaker& maker, Field& field, Supervisor& supervisor,
+                                     const LaunchPlan& last, int restart) {
+  try {
+    LaunchPlan plan = maker.plan(field.hosts, restart);
+    plan.job_id = last.job_id;
+    plan.append_logs = true;
+    return plan;
+  } catch (const UserError& error) {
+    supervisor.output().say(fmt::format("no restart: {}", error.what()));
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+int carry_out(const LaunchOptions& options, const JobMaker& maker) {
+  Field field{.place = node_place(options), .hosts = {}, .gathered = {}};
+  if (field.place && field.place->node_rank > 0 && !options.dry_run) {
+    return serve_as_node(*field.place, offer_of_this_node(options), options.join_timeout);
+  }
+  field.hosts = resolve_hosts(options, maker.need_cuda_build);
+  if (options.dry_run) return print_plan(maker.plan(field.hosts, 0), options);
+
+  std::optional<LaunchPlan> plan;
+  for (int restart = 0;; ++restart) {
+    if (restart == 0) {
+      field.gather(options);
+      plan = maker.plan(field.hosts, 0);
+    }
+    maker.prepare(*plan, restart);
+    Supervisor supervisor(*plan, field.supervisor_options(options));
+    JobReport report = supervisor.run();
+    RestartDecision decision = conclude(supervisor, *plan, report, options, restart);
+    std::optional<LaunchPlan> next;
+    if (decision.restart) {
+      field.leave_out(decision.without);
+      next = plan_again(maker, field, supervisor, *plan, restart + 1);
+    }
+    if (!next) {
+      finish(supervisor, *plan, report, options);
+      return report.outcome.exit_code;
+    }
+    supervisor.dismiss({report.outcome.exit_code, true, report.story});
+    supervisor.drain_output();
+    plan = std::move(next);
+    field.gather(options);
+  }
+}
+
+}  // namespace dslaunch::launch

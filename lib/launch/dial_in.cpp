@@ -1,0 +1,130 @@
+#include "launch/dial_in.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <utility>
+
+#include "base/bytes.hpp"
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/log.hpp"
+#include "launch/agent.hpp"
+#include "launch/wire.hpp"
+#include "ports/held_port.hpp"
+#include "rendezvous/node_meeting.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kGreetingTime = 20000ms;
+
+// A connection that a node has made to us.
+class DialedLink final : public spawn::AgentLink {
+ public:
+  explicit DialedLink(UniqueFd connection) : connection_(std::move(connection)) {}
+  spawn::LinkEnds take_ends() override {
+    return {UniqueFd(::fcntl(connection_.get(), F_DUPFD_CLOEXEC, 3)),
+            UniqueFd(::fcntl(connection_.get(), F_DUPFD_CLOEXEC, 3))};
+  }
+  std::optional<spawn::LinkFailure> failure() const override { return std::nullopt; }
+  void kill() override { ::shutdown(connection_.get(), SHUT_RDWR); }
+  bool wait(Deadline) override { return true; }
+
+ private:
+  UniqueFd connection_;
+};
+
+// The greeting stays in the socket: the supervisor reads it again.
+AgentHello peek_hello(const UniqueFd& connection, int node_rank) {
+  Deadline deadline = Deadline::after(kGreetingTime);
+  std::string buffer(65536, '\0');
+  while (!deadline.passed()) {
+    pollfd poll{connection.get(), POLLIN, 0};
+    if (::poll(&poll, 1, static_cast<int>(deadline.left().count())) <= 0) continue;
+    ssize_t got = ::recv(connection.get(), buffer.data(), buffer.size(), MSG_PEEK);
+    if (got == 0) break;
+    if (got < 0) continue;
+    FrameReader frames;
+    frames.append({buffer.data(), static_cast<size_t>(got)});
+    auto message = frames.next();
+    if (!message) {
+      // What is there wakes the poll at once: let the rest arrive.
+      ::poll(nullptr, 0, 1);
+      continue;
+    }
+    if (const auto* hello = std::get_if<AgentHello>(&*message)) return *hello;
+    break;
+  }
+  throw UserError(ExitCode::kUnavailable,
+                  fmt::format("node rank {} came and left again without a greeting: see its own messages", node_rank));
+}
+
+UniqueFd hold_master_port(const NodePlace& place) {
+  auto held = ports::hold_port("", place.master_port);
+  if (auto* busy = std::get_if<ports::Busy>(&held)) {
+    throw UserError(ExitCode::kUnavailable,
+                    fmt::format("--master_port: {}; choose another number on every node", ports::describe(*busy)));
+  }
+  return std::move(std::get<ports::HeldPort>(held).listener);
+}
+
+}  // namespace
+
+std::vector<uint8_t> shared_token() {
+  const char* text = std::getenv("DSLAUNCH_TOKEN");
+  if (text == nullptr || *text == '\0') return {};
+  auto token = from_hex(text);
+  // The value is a secret: the message must not repeat it.
+  if (!token || token->size() != 32) {
+    throw UserError(ExitCode::kContradiction,
+                    "DSLAUNCH_TOKEN is not 64 hexadecimal digits; 'openssl rand -hex 32' makes one");
+  }
+  return *token;
+}
+
+Gathered gather_nodes(const NodePlace& place, UniqueFd listener, Deadline deadline) {
+  Gathered gathered;
+  gathered.listener = listener.valid() ? std::move(listener) : hold_master_port(place);
+  gathered.port = place.master_port;
+  if (place.token.empty() && place.num_nodes > 1) {
+    log::warning("no DSLAUNCH_TOKEN is set: whoever reaches port {} first is taken for a node of this job",
+                 place.master_port);
+  }
+  auto waiting = [](const std::vector<int>& missing) {
+    log::info("waiting for node rank {}", fmt::join(missing, ", "));
+  };
+  for (auto& node : rendezvous::meet_nodes(gathered.listener.get(), place.token, place.num_nodes, deadline, waiting)) {
+    gathered.hellos.push_back(peek_hello(node.connection, node.node_rank));
+    gathered.links.push_back(std::make_unique<DialedLink>(std::move(node.connection)));
+  }
+  return gathered;
+}
+
+int serve_as_node(const NodePlace& place, const AgentHello& offer, std::chrono::milliseconds join_timeout) {
+  auto waiting = [&] { log::info("waiting for node rank 0 at {}:{}", place.master_addr, place.master_port); };
+  for (;;) {
+    UniqueFd connection = rendezvous::go_to_node_0(place.master_addr, place.master_port, place.token, place.node_rank,
+                                                   place.num_nodes, Deadline::after(join_timeout), waiting);
+    UniqueFd output(::fcntl(connection.get(), F_DUPFD_CLOEXEC, 3));
+    Agent agent(Channel(std::move(connection), std::move(output)),
+                {.hello = offer, .listener = {}, .echo_output = true});
+    agent.run();
+    auto last_word = agent.await_last_word();
+    if (!last_word) {
+      throw UserError(ExitCode::kUnavailable, fmt::format("node rank 0 ({}:{}) is gone: the ranks here were ended",
+                                                          place.master_addr, place.master_port));
+    }
+    if (!last_word->story.empty()) {
+      [[maybe_unused]] auto written = ::write(STDERR_FILENO, last_word->story.data(), last_word->story.size());
+    }
+    if (!last_word->again) return last_word->exit_code;
+  }
+}
+
+}  // namespace dslaunch::launch

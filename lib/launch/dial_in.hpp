@@ -1,0 +1,43 @@
+// One dslaunch on every node, started by somebody else (--no_ssh, a task of srun, a pod): node rank 0 is the launcher,
+// the others come to it over TCP, to the master port, and are its agents.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/deadline.hpp"
+#include "base/unique_fd.hpp"
+#include "launch/message.hpp"
+#include "spawn/agent_link.hpp"
+
+namespace dslaunch::launch {
+
+// Where this process stands among the nodes.
+struct NodePlace {
+  int node_rank = 0, num_nodes = 1;
+  std::string master_addr;
+  uint16_t master_port = 0;
+  // Shared by all nodes (DSLAUNCH_TOKEN): they prove it to each other. Empty: whoever reaches the port first is a node.
+  std::vector<uint8_t> token;
+};
+
+inline constexpr uint16_t kUsualMasterPort = 29500;  // torchrun's and DeepSpeed's, when nothing is said
+
+// DSLAUNCH_TOKEN of the environment. Throws UserError(78) when it is not 64 hexadecimal digits.
+std::vector<uint8_t> shared_token();
+
+// Node rank 0: the other nodes, by node rank from 1, with what they offer; the ways to them are ready for a supervisor.
+struct Gathered {
+  UniqueFd listener;  // of the master port
+  uint16_t port = 0;
+  std::vector<AgentHello> hellos;
+  std::vector<std::unique_ptr<spawn::AgentLink>> links;
+};
+// `listener`: from an earlier gathering; not valid: the port is bound. Says every 10 s who is missing. Throws
+// UserError(69) for a port that is taken, TimeoutError naming the nodes that have not come.
+Gathered gather_nodes(const NodePlace& place, UniqueFd listener, Deadline deadline);
+
+// Any other node: goes to node rank 0 and is its agent, again for each restart. The job's exit code.
+int serve_as_node(const NodePlace& place, const AgentHello& offer, std::chrono::milliseconds join_timeout);
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,66 @@
+#include "launch/node_link.hpp"
+
+#include <filesystem>
+
+#include "base/error.hpp"
+#include "spawn/local/local_link.hpp"
+#include "spawn/program/program_link.hpp"
+#if __has_include("spawn/ssh/ssh_link.hpp")
+#include "spawn/ssh/ssh_link.hpp"
+#define HAVE_SSH 1
+#endif
+
+namespace dslaunch::launch {
+namespace {
+
+// The program that is the agent on another machine.
+std::string agent_program(const ReachOptions& options, const std::string& own_program) {
+  if (options.remote_path.empty()) return own_program;
+  return options.remote_path + "/" + std::filesystem::path(own_program).filename().string();
+}
+
+std::unique_ptr<spawn::AgentLink> open_ssh(const PlannedNode& node, const ReachOptions& options,
+                                           const std::string& program) {
+#if HAVE_SSH
+  spawn::SshOptions ssh;
+  ssh.program = options.ssh_program;
+  ssh.port = options.ssh_port;
+  ssh.connect_timeout = options.connect_timeout;
+  return spawn::open_ssh_link({node.host, node.user, node.port}, {program, "agent", "--devices"}, ssh);
+#else
+  (void)node;
+  (void)options;
+  (void)program;
+  return nullptr;
+#endif
+}
+
+}  // namespace
+
+std::vector<std::string> srun_argv(const std::string& host, const std::string& agent_program) {
+  return {"srun",      "--nodes=1",    "--ntasks=1",      "--nodelist=" + host,
+          "--overlap", "--unbuffered", "--cpu-bind=none", "--kill-on-bad-exit=0",
+          "--quiet",   "--chdir=/",    agent_program,     "agent",
+          "--devices"};
+}
+
+std::unique_ptr<spawn::AgentLink> open_node_link(const PlannedNode& node, const ReachOptions& options,
+                                                 const std::string& own_program, int listener) {
+  switch (node.reach) {
+    case Reach::kPipe: {
+      std::vector<std::string> argv{own_program, "agent"};
+      if (options.ask_devices) argv.emplace_back("--devices");
+      if (listener >= 0) argv.insert(argv.end(), {"--listener", std::to_string(listener)});
+      return spawn::open_local_link(argv, listener);
+    }
+    case Reach::kSsh:
+      return open_ssh(node, options, agent_program(options, own_program));
+    case Reach::kSrun:
+      return spawn::open_program_link(srun_argv(node.host, agent_program(options, own_program)), {});
+    case Reach::kDialIn:
+      break;
+  }
+  DSL_CHECK(false, "a node that comes to us is not gone to");
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,54 @@
+// One node of a job as its supervisor sees it: the way to the agent, the conversation with it, and how far it has come.
+// One thread.
+#pragma once
+#include <memory>
+#include <optional>
+
+#include "launch/channel.hpp"
+#include "launch/launch_plan.hpp"
+#include "launch/pulse.hpp"
+#include "spawn/agent_link.hpp"
+
+namespace dslaunch::launch {
+
+class NodeSession {
+ public:
+  NodeSession(const PlannedNode& plan, std::unique_ptr<spawn::AgentLink> link);
+
+  const PlannedNode& plan() const { return *plan_; }
+  const std::string& host() const { return plan_->host; }
+  spawn::AgentLink& link() { return *link_; }
+
+  void send(const Message& message);
+  // What is there to be written, and heartbeats where the other side would miss us.
+  void flush();
+  // Takes in what is there; messages are then to be had from next(). False at the other side's end.
+  bool receive();
+  std::optional<Message> next() { return channel_.next(); }
+  int input() const { return channel_.input(); }
+  int output() const { return channel_.output(); }
+  size_t num_unsent() const { return channel_.num_unsent(); }
+  const Pulse& pulse() const { return pulse_; }
+  // From the greeting on: before it the agent may not be there yet, and the link has a deadline of its own.
+  void greeted(AgentHello greeting, std::chrono::milliseconds silence_limit);
+
+  // Nothing more is wanted or will come.
+  void close();
+  bool closed() const { return closed_; }
+  // The conversation is over: closed, or all was said by a node that waits for our last word.
+  bool over() const { return closed_ || (done && plan_->reach == Reach::kDialIn); }
+
+  std::optional<AgentHello> hello;
+  bool described = false, ready = false;
+  bool done = false;  // it said so itself
+  uint16_t master_port = 0;
+
+ private:
+  const PlannedNode* plan_;
+  std::unique_ptr<spawn::AgentLink> link_;
+  Channel channel_;
+  Pulse pulse_;
+  bool closed_ = false;
+};
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,152 @@
+#include "launch/preflight.hpp"
+
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "base/deadline.hpp"
+#include "base/error.hpp"
+#include "base/format.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+// The worker's libraries may come over a slow network.
+constexpr auto kVersionTime = 15000ms;
+constexpr const char* kFix = "install the same dslaunch there, give --remote_path DIR, or let --push copy it";
+
+uint64_t little_endian(const std::string& bytes, size_t at, int count) {
+  uint64_t value = 0;
+  for (int i = count - 1; i >= 0; --i) value = value << 8 | static_cast<uint8_t>(bytes.at(at + i));
+  return value;
+}
+
+std::string read_range(std::ifstream& file, uint64_t begin, size_t count) {
+  std::string bytes(count, '\0');
+  file.seekg(static_cast<std::streamoff>(begin));
+  file.read(bytes.data(), static_cast<std::streamsize>(count));
+  if (!file) throw std::out_of_range("the file ends early");
+  return bytes;
+}
+
+// FNV-1a: only to tell files apart, nobody forges a model against its own user.
+uint64_t hash(const std::string& bytes) {
+  uint64_t value = 0xcbf29ce484222325ULL;
+  for (char byte : bytes) value = (value ^ static_cast<uint8_t>(byte)) * 0x100000001b3ULL;
+  return value;
+}
+
+// The central directory of a zip archive, found from its end record (APPNOTE 4.3.16; 4.3.14 and 4.3.15 for archives
+// beyond 4 GiB).
+std::string central_directory(std::ifstream& file, uint64_t file_bytes) {
+  constexpr size_t kEndBytes = 22, kLocatorBytes = 20, kEnd64Bytes = 56, kLongestComment = 65535;
+  size_t tail_bytes = std::min<uint64_t>(file_bytes, kEndBytes + kLongestComment + kLocatorBytes);
+  uint64_t tail_begin = file_bytes - tail_bytes;
+  std::string tail = read_range(file, tail_begin, tail_bytes);
+  size_t end = tail.rfind(std::string("PK\5\6", 4));
+  if (end == std::string::npos) throw std::out_of_range("it has no end record");
+  uint64_t size = little_endian(tail, end + 12, 4), offset = little_endian(tail, end + 16, 4);
+  size_t locator = end < kLocatorBytes ? std::string::npos : end - kLocatorBytes;
+  if (locator != std::string::npos && tail.compare(locator, 4, std::string("PK\6\7", 4)) == 0) {
+    std::string end64 = read_range(file, little_endian(tail, locator + 8, 8), kEnd64Bytes);
+    size = little_endian(end64, 40, 8);
+    offset = little_endian(end64, 48, 8);
+  }
+  if (offset > file_bytes || size > file_bytes - offset) throw std::out_of_range("its directory lies outside of it");
+  return read_range(file, offset, size);
+}
+
+std::string read_until_end(const UniqueFd& fd, Deadline deadline) {
+  std::string text;
+  char buffer[4096];
+  while (!deadline.passed()) {
+    pollfd poll{fd.get(), POLLIN, 0};
+    if (::poll(&poll, 1, static_cast<int>(deadline.left().count())) <= 0) continue;
+    ssize_t got = ::read(fd.get(), buffer, sizeof buffer);
+    if (got == 0) break;
+    if (got > 0) text.append(buffer, got);
+  }
+  return text;
+}
+
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+[[noreturn]] void refuse_worker(const std::string& why) {
+  throw UserError(ExitCode::kUnavailable, fmt::format("{}; {}", why, kFix));
+}
+
+void check_worker(const std::string& expected, spawn::ProcessSpec worker) {
+  worker.argv = {worker.argv[0], "--version"};
+  worker.cwd.clear();
+  auto started = spawn::start_process(worker);
+  if (const auto* cause = std::get_if<spawn::ExitCause>(&started)) refuse_worker(spawn::describe(*cause));
+  auto& process = std::get<spawn::Process>(started);
+  Deadline deadline = Deadline::after(kVersionTime);
+  std::string answer = read_until_end(process.out, deadline);
+  if (deadline.passed()) spawn::signal_group(process, SIGKILL);
+  std::string complaint = read_until_end(process.err, Deadline::after(500ms));
+  ::waitpid(process.pid, nullptr, 0);
+  if (first_line(answer) == expected) return;
+  if (answer.empty()) {
+    refuse_worker(fmt::format(
+        "{} does not start here: {}", worker.argv[0],
+        complaint.empty() ? fmt::format("no answer within {} s", kVersionTime / 1s) : first_line(complaint)));
+  }
+  refuse_worker(
+      fmt::format("{} is '{}' here, but '{}' on the launching host", worker.argv[0], first_line(answer), expected));
+}
+
+void check_model(const Preflight& preflight) {
+  std::error_code error;
+  uint64_t bytes = fs::file_size(preflight.model, error);
+  if (error) {
+    throw UserError(ExitCode::kNoInput,
+                    fmt::format("the model {} is not here ({}): copy it to the same path, or put it on a file system "
+                                "that all hosts share",
+                                preflight.model, error.message()));
+  }
+  if (bytes == preflight.model_bytes && model_fingerprint(preflight.model) == preflight.model_fingerprint) return;
+  throw UserError(ExitCode::kBadInput,
+                  fmt::format("the model {} is another one here than on the launching host ({} bytes here, {} there): "
+                              "copy it again",
+                              preflight.model, bytes, preflight.model_bytes));
+}
+
+}  // namespace
+
+uint64_t model_fingerprint(const std::string& path) {
+  std::error_code error;
+  uint64_t bytes = fs::file_size(path, error);
+  std::ifstream file(path, std::ios::binary);
+  if (error || !file) {
+    throw UserError(ExitCode::kNoInput, fmt::format("the model {} cannot be read: {}", path, error.message()));
+  }
+  try {
+    return hash(central_directory(file, bytes));
+  } catch (const std::out_of_range& problem) {
+    throw UserError(ExitCode::kBadInput, fmt::format("{} is not what torch.jit.save wrote: {}", path, problem.what()));
+  }
+}
+
+Preflight make_preflight(const std::string& model) {
+  return {.worker_version = DSL_WORKER_VERSION,
+          .model = model,
+          .model_bytes = fs::file_size(model),
+          .model_fingerprint = model_fingerprint(model)};
+}
+
+void check_preflight(const Preflight& preflight, const spawn::ProcessSpec& worker) {
+  if (!preflight.worker_version.empty()) check_worker(preflight.worker_version, worker);
+  if (!preflight.model.empty()) check_model(preflight);
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,42 @@
+// Is the other side of a channel alive? Who has nothing to say sends a heartbeat now and then; silence beyond a limit
+// means that the other side, or the way to it, is gone. One thread.
+#pragma once
+#include <algorithm>
+#include <chrono>
+
+#include "base/deadline.hpp"
+
+namespace dslaunch::launch {
+
+class Pulse {
+ public:
+  using Milliseconds = std::chrono::milliseconds;
+  static constexpr Milliseconds kInterval{2000};
+
+  // `silence_limit` zero: the other side's end is always seen (a pipe), so silence means nothing.
+  void set_silence_limit(Milliseconds limit) {
+    limit_ = limit;
+    heard();
+  }
+  void heard() { heard_ = Deadline::Clock::now(); }
+  void spoke() { spoke_ = Deadline::Clock::now(); }
+  bool watched() const { return limit_ > Milliseconds(0); }
+  bool due_to_speak() const { return watched() && Deadline::Clock::now() >= spoke_ + interval(); }
+  bool lost() const { return watched() && silence() >= limit_; }
+  Milliseconds silence() const { return std::chrono::duration_cast<Milliseconds>(Deadline::Clock::now() - heard_); }
+  // When to look again.
+  Deadline next() const {
+    if (!watched()) return Deadline::never();
+    auto next = std::min(spoke_ + interval(), heard_ + limit_) - Deadline::Clock::now();
+    // A moment later rather than a moment too early, which would only turn the loop once more.
+    return Deadline::after(std::max(std::chrono::ceil<Milliseconds>(next), Milliseconds(0)) + Milliseconds(1));
+  }
+
+ private:
+  Milliseconds interval() const { return std::min(kInterval, limit_ / 4); }
+
+  Milliseconds limit_{0};
+  Deadline::Clock::time_point heard_ = Deadline::Clock::now(), spoke_ = heard_;
+};
+
+}  // namespace dslaunch::launch

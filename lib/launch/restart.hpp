@@ -1,0 +1,33 @@
+// Shall a failed job be started again, on which hosts, and how does its global batch divide there? Pure.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/job_kind.hpp"
+#include "launch/launch_options.hpp"
+#include "launch/supervisor.hpp"
+
+namespace dslaunch::launch {
+
+struct RestartDecision {
+  bool restart = false;
+  std::vector<std::string> without;  // hosts to leave out
+  std::string text;                  // why, or why not; empty where nothing needs to be said
+};
+
+// `num_done`: restarts so far. `num_nodes`: of the attempt that failed. A worker's verdict on its input (a config, a
+// model, a loss that is not finite) would be the same again; so would a job that somebody stopped.
+RestartDecision decide_restart(const JobReport& report, JobKind kind, const LaunchOptions& options, int num_done,
+                               int num_nodes);
+
+struct BatchSplit {
+  int64_t micro_batch = 1, accumulation = 1;
+};
+
+// The same global batch on another number of ranks: the largest micro batch that is not larger than before. Empty when
+// it does not divide.
+std::optional<BatchSplit> split_batch(int64_t global_batch, int64_t micro_batch_before, int64_t world_size);
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,192 @@
+#include "rendezvous/node_meeting.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <list>
+#include <map>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/log.hpp"
+#include "rendezvous/stream_socket.hpp"
+#include "rendezvous/tcp_store.hpp"
+#include "rendezvous/token_proof.hpp"
+
+namespace dslaunch::rendezvous {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kHandshakeTime = 5000ms;
+constexpr auto kNewsInterval = 10000ms;
+constexpr size_t kMostStrangers = 256;  // the oldest is dropped beyond that
+
+// A connection that has not proven itself: two fixed blocks come in, in turn.
+struct Stranger {
+  UniqueFd fd;
+  Deadline patience = Deadline::after(kHandshakeTime);
+  std::string input;
+  bool greeted = false;
+  wire::Nonce client_nonce{}, server_nonce{};
+
+  size_t expected() const { return greeted ? wire::kClientProofBytes : wire::kClientHelloBytes; }
+};
+
+enum class Progress { kMore, kDrop, kMet };
+
+class Meeting {
+ public:
+  Meeting(const std::vector<uint8_t>& token, int num_nodes) : token_(token), num_nodes_(num_nodes) {}
+
+  bool complete() const { return static_cast<int>(met_.size()) == num_nodes_ - 1; }
+  std::vector<int> missing() const {
+    std::vector<int> ranks;
+    for (int node = 1; node < num_nodes_; ++node) {
+      if (met_.count(node) == 0) ranks.push_back(node);
+    }
+    return ranks;
+  }
+  std::vector<MetNode> take() {
+    std::vector<MetNode> nodes;
+    for (auto& [node, fd] : met_) nodes.push_back({node, std::move(fd)});
+    return nodes;
+  }
+
+  void turn(int listener, Deadline until) {
+    std::vector<pollfd> polls{{listener, POLLIN, 0}};
+    for (const auto& stranger : strangers_) {
+      polls.push_back({stranger.fd.get(), POLLIN, 0});
+      if (stranger.patience.when() < until.when()) until = stranger.patience;
+    }
+    if (::poll(polls.data(), polls.size(), static_cast<int>(until.left().count())) < 0) return;
+    size_t place = 1;
+    for (auto it = strangers_.begin(); it != strangers_.end(); ++place) {
+      Progress progress = polls[place].revents != 0 ? hear(*it) : Progress::kMore;
+      bool over = progress != Progress::kMore || it->patience.passed();
+      it = over ? strangers_.erase(it) : std::next(it);
+    }
+    if (polls[0].revents != 0) accept_one(listener);
+  }
+
+ private:
+  // One a turn: the listener may be a blocking one.
+  void accept_one(int listener) {
+    UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd.valid()) return;
+    prepare_stream_socket(fd.get());
+    if (strangers_.size() >= kMostStrangers) strangers_.pop_front();
+    strangers_.push_back(Stranger{.fd = std::move(fd)});
+  }
+
+  Progress hear(Stranger& stranger) {
+    char buffer[512];
+    size_t want = stranger.expected() - stranger.input.size();
+    ssize_t got = ::recv(stranger.fd.get(), buffer, std::min(want, sizeof buffer), 0);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Progress::kMore;
+    if (got <= 0) return Progress::kDrop;
+    stranger.input.append(buffer, got);
+    if (stranger.input.size() < stranger.expected()) return Progress::kMore;
+    try {
+      return stranger.greeted ? judge(stranger) : greet(stranger);
+    } catch (const wire::WireError&) {
+      return Progress::kDrop;
+    }
+  }
+
+  Progress greet(Stranger& stranger) {
+    auto hello = wire::decode_client_hello(stranger.input);
+    stranger.client_nonce = hello.nonce;
+    stranger.server_nonce = fresh_nonce();
+    stranger.greeted = true;
+    stranger.input.clear();
+    return answer(stranger, wire::encode(wire::ServerHello{wire::kVersion, stranger.server_nonce})) ? Progress::kMore
+                                                                                                    : Progress::kDrop;
+  }
+
+  Progress judge(Stranger& stranger) {
+    auto claim = wire::decode_client_proof(stranger.input);
+    auto expected =
+        client_proof(token_, stranger.client_nonce, stranger.server_nonce, wire::proven_part(stranger.input));
+    wire::Admission admission = wire::Admission::kAdmitted;
+    if (!same_proof(claim.proof, expected)) {
+      admission = wire::Admission::kWrongToken;
+    } else if (static_cast<int>(claim.world_size) != num_nodes_ || claim.rank == 0 ||
+               claim.rank >= static_cast<uint32_t>(num_nodes_)) {
+      admission = wire::Admission::kWrongWorld;
+    } else if (met_.count(static_cast<int>(claim.rank)) != 0) {
+      admission = wire::Admission::kRankTaken;
+    }
+    wire::ServerProof verdict{admission, {}, static_cast<uint32_t>(num_nodes_)};
+    if (admission == wire::Admission::kAdmitted) {
+      verdict.proof = server_proof(token_, stranger.client_nonce, stranger.server_nonce);
+    } else {
+      log::warning("refused a connection that claims to be node rank {} of {} ({})", claim.rank, claim.world_size,
+                   admission == wire::Admission::kWrongToken  ? "it does not know DSLAUNCH_TOKEN"
+                   : admission == wire::Admission::kRankTaken ? "that node is here already"
+                                                              : "the numbers do not fit this job");
+    }
+    bool told = answer(stranger, wire::encode(verdict));
+    if (admission != wire::Admission::kAdmitted || !told) return Progress::kDrop;
+    met_[static_cast<int>(claim.rank)] = std::move(stranger.fd);
+    return Progress::kMet;
+  }
+
+  // A fixed block into an empty socket buffer: it fits, or the other side is no client of ours.
+  static bool answer(const Stranger& stranger, const std::string& block) {
+    return ::send(stranger.fd.get(), block.data(), block.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(block.size());
+  }
+
+  const std::vector<uint8_t>& token_;
+  const int num_nodes_;
+  std::list<Stranger> strangers_;
+  std::map<int, UniqueFd> met_;  // by node rank
+};
+
+}  // namespace
+
+std::vector<MetNode> meet_nodes(int listener, const std::vector<uint8_t>& token, int num_nodes, Deadline deadline,
+                                const std::function<void(const std::vector<int>&)>& on_wait) {
+  Meeting meeting(token, num_nodes);
+  Deadline news = Deadline::after(kNewsInterval);
+  while (!meeting.complete()) {
+    if (deadline.passed()) {
+      throw TimeoutError(
+          fmt::format("{} of {} nodes have not come: node rank {}. Is the same command started there, "
+                      "with the same --master_addr and --master_port?",
+                      meeting.missing().size(), num_nodes, fmt::join(meeting.missing(), ", ")));
+    }
+    if (news.passed()) {
+      on_wait(meeting.missing());
+      news = Deadline::after(kNewsInterval);
+    }
+    meeting.turn(listener, deadline.when() < news.when() ? deadline : news);
+  }
+  return meeting.take();
+}
+
+UniqueFd go_to_node_0(const std::string& host, uint16_t port, const std::vector<uint8_t>& token, int node_rank,
+                      int num_nodes, Deadline deadline, const std::function<void()>& on_wait) {
+  LaunchEnv self;
+  self.rank = node_rank;
+  self.world_size = num_nodes;
+  for (;;) {
+    Deadline attempt = Deadline::after(std::min<std::chrono::milliseconds>(kNewsInterval, deadline.left()));
+    try {
+      return join_store({host, port, token, -1}, self, attempt);
+    } catch (const TimeoutError&) {
+      if (deadline.passed()) {
+        throw TimeoutError(
+            fmt::format("node rank {}: nobody waits for it at {}:{}. Is the same command started on node "
+                        "rank 0, are --master_addr and --master_port the same, is a firewall between?",
+                        node_rank, host, port));
+      }
+    }
+    on_wait();
+  }
+}
+
+}  // namespace dslaunch::rendezvous

@@ -1,0 +1,69 @@
+#include "rendezvous/own_address.hpp"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <memory>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/unique_fd.hpp"
+
+namespace dslaunch::rendezvous {
+
+namespace {
+
+std::string text_of(const sockaddr* address, socklen_t size) {
+  char text[NI_MAXHOST] = {};
+  return ::getnameinfo(address, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0 ? text : "";
+}
+
+bool is_loopback(const std::string& address) {
+  return address.rfind("127.", 0) == 0 || address == "::1";
+}
+
+// Connecting a datagram socket sends nothing; it only makes the kernel choose a route.
+std::string source_towards(const addrinfo& peer) {
+  UniqueFd fd(::socket(peer.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid() || ::connect(fd.get(), peer.ai_addr, peer.ai_addrlen) != 0) return "";
+  sockaddr_storage own{};
+  socklen_t size = sizeof own;
+  if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &size) != 0) return "";
+  return text_of(reinterpret_cast<sockaddr*>(&own), size);
+}
+
+}  // namespace
+
+std::string first_interface_address() {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return "";
+  std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owned(list, &::freeifaddrs);
+  for (const ifaddrs* each = list; each; each = each->ifa_next) {
+    bool usable = each->ifa_addr && (each->ifa_flags & IFF_UP) && !(each->ifa_flags & IFF_LOOPBACK);
+    if (usable && each->ifa_addr->sa_family == AF_INET) return text_of(each->ifa_addr, sizeof(sockaddr_in));
+  }
+  return "";
+}
+
+std::string own_address_towards(const std::string& peer, int num_nodes) {
+  if (num_nodes <= 1) return "127.0.0.1";
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_DGRAM;
+  std::string address;
+  if (::getaddrinfo(peer.c_str(), "9", &hints, &found) == 0) {
+    std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(found, &::freeaddrinfo);
+    for (const addrinfo* each = found; each && address.empty(); each = each->ai_next) address = source_towards(*each);
+  }
+  if (address.empty() || is_loopback(address)) address = first_interface_address();
+  if (!address.empty()) return address;
+  // Several nodes may be names of one machine, which needs no network.
+  if (is_loopback(peer)) return peer;
+  throw UserError(
+      ExitCode::kUnavailable,
+      fmt::format("this host has no address towards '{}' (MASTER_ADDR) that other hosts could reach", peer));
+}
+
+}  // namespace dslaunch::rendezvous
