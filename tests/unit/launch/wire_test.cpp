@@ -24,7 +24,14 @@ JobDescription odd_job() {
   job.host = kOdd;
   job.rank_hosts = {"a", "", kOdd};
   job.cwd = "/tmp/with space";
+  job.environment_base = EnvironmentBase::kAgents;
   job.env = {{"EMPTY", ""}, {"ODD", kOdd}};
+  job.venv = "/venv";
+  job.restart_count = 2;
+  job.max_restarts = 5;
+  job.files = {{"/ds.json", kOdd}};
+  job.preflight = {"dsworker 1", "/m.pt", 1ULL << 40, ~0ULL};
+  job.silence_limit = std::chrono::milliseconds(20000);
   job.ranks = {{2, 0, {"sh", "-c", kOdd, ""}, {{"CUDA_VISIBLE_DEVICES", "3"}}}};
   return job;
 }
@@ -56,7 +63,13 @@ TEST_CASE("a job description keeps every byte of every field", "[launch][wire]")
   CHECK(read.host == kOdd);
   CHECK(read.rank_hosts == job.rank_hosts);
   CHECK(read.cwd == job.cwd);
+  CHECK(read.environment_base == EnvironmentBase::kAgents);
   CHECK(read.env == job.env);
+  CHECK((read.venv == "/venv" && read.restart_count == 2 && read.max_restarts == 5));
+  CHECK(read.files == job.files);
+  CHECK((read.preflight.worker_version == "dsworker 1" && read.preflight.model == "/m.pt"));
+  CHECK((read.preflight.model_bytes == 1ULL << 40 && read.preflight.model_fingerprint == ~0ULL));
+  CHECK(read.silence_limit.count() == 20000);
   REQUIRE(read.ranks.size() == 1);
   CHECK(read.ranks[0].rank == 2);
   CHECK(read.ranks[0].argv == job.ranks[0].argv);
@@ -67,7 +80,13 @@ TEST_CASE("the smaller messages keep their fields", "[launch][wire]") {
   CHECK(round_trip(StartRanks{29500}).master_port == 29500);
   CHECK(round_trip(StopRanks{std::chrono::milliseconds(15000)}).grace.count() == 15000);
   CHECK(round_trip(SignalRanks{12}).signal == 12);
-  CHECK(round_trip(AgentHello{7, "1.2", 4711}).program_version == "1.2");
+  AgentHello hello = round_trip(AgentHello{kWireVersion, "1.2", 4711, "vm", "10.0.0.1", {"GPU-a", "1"}, 2});
+  CHECK((hello.program_version == "1.2" && hello.pid == 4711 && hello.host_name == "vm"));
+  CHECK((hello.address == "10.0.0.1" && hello.devices.size() == 2 && hello.num_slots == 2));
+  CHECK(round_trip(RanksMissing{{3, 5}}).ranks == std::vector<int>{3, 5});
+  JobEnded ended_job = round_trip(JobEnded{137, true, kOdd});
+  CHECK((ended_job.exit_code == 137 && ended_job.again && ended_job.story == kOdd));
+  round_trip(Heartbeat{});
   CHECK(round_trip(AgentReady{1}).master_port == 1);
   auto failed = round_trip(AgentFailed{69, kOdd});
   CHECK((failed.exit_code == 69 && failed.message == kOdd));
@@ -78,6 +97,17 @@ TEST_CASE("the smaller messages keep their fields", "[launch][wire]") {
   spawn::ExitCause cause{spawn::ExitCause::Kind::kSignaled, 11, true, kOdd};
   auto ended = round_trip(RankEnded{4, cause, true});
   CHECK((ended.rank == 4 && ended.cause == cause && ended.stopped_by_us));
+}
+
+TEST_CASE("the greeting of another version is understood as far as it says which", "[launch][wire]") {
+  std::string bytes = encode(AgentHello{kWireVersion + 1, "9.9", 1, "vm", "", {}, 0}) + encode(Heartbeat{});
+  bytes.insert(bytes.begin() + 40, 'x');  // a longer message than ours
+  bytes[0] = static_cast<char>(bytes[0] + 1);
+  FrameReader reader;
+  reader.append(bytes);
+  auto hello = std::get<AgentHello>(reader.next().value());
+  CHECK((hello.version == kWireVersion + 1 && hello.program_version == "9.9"));
+  CHECK(std::holds_alternative<Heartbeat>(reader.next().value()));
 }
 
 TEST_CASE("messages may arrive byte by byte and several at once", "[launch][wire]") {

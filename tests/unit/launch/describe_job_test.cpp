@@ -1,0 +1,90 @@
+#include "launch/describe_job.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "support/expect_error.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::launch;
+
+namespace {
+
+LaunchPlan two_nodes() {
+  LaunchPlan plan;
+  plan.job_id = "job-1";
+  plan.kind = JobKind::kRun;
+  plan.env = {{"HOME", "/home/me"}, {"K", "v"}};
+  plan.travelling_env = {{"K", "v"}};
+  plan.argv = {"/bin/dsworker", "train", "--device", "auto"};
+  plan.device_rule = DeviceRule::kOnePerRank;
+  plan.nodes =
+      plan_nodes({"hostfile h", {{"here", "", {}, {0}}, {"there", "bob", 2222, {1, 3}}}}, DeviceRule::kNone, {});
+  plan.nodes[1].reach = Reach::kSsh;
+  plan.preflight = {"dsworker 1", "/m.pt", 10, 20};
+  plan.files = {{"/ds.json", "{}"}};
+  return plan;
+}
+
+AgentHello with_devices(std::vector<std::string> devices) {
+  AgentHello hello;
+  hello.devices = std::move(devices);
+  return hello;
+}
+
+}  // namespace
+
+TEST_CASE("another machine gets what travels on top of its own, and this one the whole environment",
+          "[launch][describe_job]") {
+  LaunchPlan plan = two_nodes();
+  JobDescription here = describe_job(plan, plan.nodes[0], {1, 2}, "10.0.0.1");
+  JobDescription there = describe_job(plan, plan.nodes[1], {1, 2}, "10.0.0.1");
+  CHECK(here.environment_base == EnvironmentBase::kNothing);
+  CHECK(here.env.at("HOME") == "/home/me");
+  CHECK((here.files.empty() && here.preflight.model.empty() && here.silence_limit.count() == 0));
+  CHECK(there.environment_base == EnvironmentBase::kAgents);
+  CHECK(there.env == std::map<std::string, std::string>{{"K", "v"}});
+  CHECK((there.files.size() == 1 && there.preflight.model_bytes == 10 && there.silence_limit.count() == 20000));
+  CHECK((there.world_size == 3 && there.num_nodes == 2 && there.node_rank == 1 && there.host == "there"));
+  REQUIRE(there.ranks.size() == 2);
+  CHECK((there.ranks[0].rank == 1 && there.ranks[0].local_rank == 0));
+  CHECK(there.master_addr == "10.0.0.1");
+}
+
+TEST_CASE("the ranks meet where they were told, on the loopback, or where node rank 0 says that it is",
+          "[launch][describe_job]") {
+  LaunchPlan plan = two_nodes();
+  CHECK(choose_master_address(plan, "10.1.1.1") == "10.1.1.1");
+  CHECK(choose_master_address(plan, "") == "here");
+  plan.nodes[1].reach = Reach::kPipe;
+  CHECK(choose_master_address(plan, "10.1.1.1") == "127.0.0.1");
+  plan.master_addr = "named";
+  CHECK(choose_master_address(plan, "10.1.1.1") == "named");
+}
+
+TEST_CASE("what the hosts have decides between GPUs and CPUs", "[launch][describe_job]") {
+  LaunchPlan plan = two_nodes();
+  plan.device = "auto";
+  SECTION("all have some") {
+    settle_devices(plan, {with_devices({"GPU-a"}), with_devices({"4", "5", "6", "7"})});
+    CHECK(plan.device == "cuda");
+    CHECK(plan.argv.back() == "cuda");
+    CHECK(plan.nodes[0].ranks[0].env.at("CUDA_VISIBLE_DEVICES") == "GPU-a");
+    CHECK(plan.nodes[1].ranks[1].env.at("CUDA_VISIBLE_DEVICES") == "7");
+  }
+  SECTION("none has any") {
+    settle_devices(plan, {with_devices({}), with_devices({})});
+    CHECK(plan.device == "cpu");
+    CHECK(plan.argv.back() == "cpu");
+    CHECK(plan.nodes[1].ranks[0].env.empty());
+  }
+  SECTION("some have none") {
+    test::expect_error(ExitCode::kUnavailable, {"there has 4", "here has 0"}, [&] {
+      settle_devices(plan, {with_devices({}), with_devices({"0", "1", "2", "3"})});
+    });
+  }
+  SECTION("fewer than slots are used") {
+    test::expect_error(ExitCode::kUnavailable, {"slot 3 of there"}, [&] {
+      settle_devices(plan, {with_devices({"0"}), with_devices({"0", "1"})});
+    });
+  }
+}

@@ -1,0 +1,21 @@
+#include "launch/missing_ranks.hpp"
+
+#include <catch2/catch.hpp>
+
+using namespace dslaunch::launch;
+
+TEST_CASE("what is known of each missing rank is said", "[launch][missing_ranks]") {
+  std::vector<RankRecord> records(3);
+  records[1] = {.rank = 1, .host = "b", .pid = 812};
+  records[2] = {.rank = 2, .host = "c", .pid = 9, .cause = dslaunch::spawn::ExitCause{.number = 1}};
+  std::string text = describe_missing_ranks({0, 1, 2}, records);
+  CHECK_THAT(text, Catch::Contains("3 of 3 ranks") && Catch::Contains("not started"));
+  CHECK_THAT(text, Catch::Contains("1 (on b, pid 812") && Catch::Contains("2 (on c, ended: exit code 1)"));
+}
+
+TEST_CASE("of many missing ranks some are named and the others counted", "[launch][missing_ranks]") {
+  std::vector<RankRecord> records(100);
+  std::vector<int> missing;
+  for (int rank = 0; rank < 100; ++rank) missing.push_back(rank);
+  CHECK_THAT(describe_missing_ranks(missing, records), Catch::Contains("and 92 more"));
+}

@@ -1,0 +1,71 @@
+#include "launch/preflight.hpp"
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <fstream>
+
+#include "support/expect_error.hpp"
+#include "support/temporary_folder.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::launch;
+
+namespace {
+
+// An archive of one stored record, as Python's zipfile writes it: an independent hand.
+void write_archive(const std::string& path, const std::string& content) {
+  std::string command =
+      "python3 -c \"import sys, zipfile; zipfile.ZipFile(sys.argv[1], 'w').writestr('data', sys.argv[2])\" '" + path +
+      "' '" + content + "'";
+  REQUIRE(std::system(command.c_str()) == 0);
+}
+
+spawn::ProcessSpec script(const std::string& path, const std::string& body) {
+  std::ofstream(path) << "#!/bin/sh\n" << body;
+  REQUIRE(std::system(("chmod +x '" + path + "'").c_str()) == 0);
+  return {.argv = {path, "train"}, .env = {{"PATH", "/usr/bin:/bin"}}};
+}
+
+}  // namespace
+
+TEST_CASE("a model's fingerprint follows its content, not its name", "[launch][preflight]") {
+  test::TemporaryFolder folder;
+  write_archive(folder.file("a.pt"), "weights one");
+  write_archive(folder.file("b.pt"), "weights two");
+  write_archive(folder.file("c.pt"), "weights one");
+  CHECK(model_fingerprint(folder.file("a.pt")) != model_fingerprint(folder.file("b.pt")));
+  Preflight preflight = make_preflight(folder.file("a.pt"));
+  CHECK(preflight.model_bytes > 100);
+  preflight.worker_version.clear();
+  preflight.model = folder.file("c.pt");
+  // Times of writing are part of an archive's directory; the same second is likely but not certain.
+  preflight.model_fingerprint = model_fingerprint(folder.file("c.pt"));
+  CHECK_NOTHROW(check_preflight(preflight, {}));
+  preflight.model = folder.file("b.pt");
+  test::expect_error(ExitCode::kBadInput, {"b.pt", "another one"}, [&] { check_preflight(preflight, {}); });
+  preflight.model = folder.file("none.pt");
+  test::expect_error(ExitCode::kNoInput, {"none.pt"}, [&] { check_preflight(preflight, {}); });
+}
+
+TEST_CASE("something else than an archive is no model", "[launch][preflight]") {
+  test::TemporaryFolder folder;
+  for (std::string content : {"", "x", "PK\5\6", "a longer text without any end record in it"}) {
+    std::ofstream(folder.file("m.pt"), std::ios::binary) << content;
+    test::expect_error(ExitCode::kBadInput, {"m.pt"}, [&] { model_fingerprint(folder.file("m.pt")); });
+  }
+}
+
+TEST_CASE("a worker of another version, or one that does not start, is refused with what it said",
+          "[launch][preflight]") {
+  test::TemporaryFolder folder;
+  Preflight preflight{.worker_version = "dsworker 7"};
+  CHECK_NOTHROW(check_preflight(preflight, script(folder.file("same"), "echo dsworker 7\n")));
+  test::expect_error(ExitCode::kUnavailable, {"dsworker 6", "dsworker 7"},
+                     [&] { check_preflight(preflight, script(folder.file("other"), "echo dsworker 6\n")); });
+  test::expect_error(ExitCode::kUnavailable, {"libtorch_cpu.so: not found"}, [&] {
+    check_preflight(preflight, script(folder.file("broken"), "echo libtorch_cpu.so: not found >&2; exit 127\n"));
+  });
+  test::expect_error(ExitCode::kUnavailable, {"nothing"}, [&] {
+    check_preflight(preflight, {.argv = {folder.file("nothing"), "train"}, .env = {}});
+  });
+}
