@@ -1,6 +1,6 @@
 # cmake --install and CPack (.deb and .tar.gz).
 #   bin/dslaunch, bin/dsworker      the programs, side by side
-#   lib/dslaunch/                   modules that dsworker opens on demand. Always ../lib/dslaunch from bin, so not
+#   lib/dslaunch/                   modules that the programs open on demand. Always ../lib/dslaunch from bin, so not
 #                                   CMAKE_INSTALL_LIBDIR, which on Debian names the architecture under /usr.
 #   share/dslaunch/                 configs, tools
 #   share/doc/dslaunch/             README and docs
@@ -30,5 +30,5 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 # The modules' libraries are recommended, not needed: a host without one of them runs what does not need it.
 set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= 2.36), libstdc++6 (>= 12)")
-set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libgloo0")
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libgloo0, libssh-4")
 include(CPack)

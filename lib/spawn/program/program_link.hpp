@@ -15,8 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "spawn/agent_link.hpp"
-#include "spawn/exit_cause.hpp"
+#include "spawn/command_link.hpp"
 
 namespace dslaunch::spawn {
 
@@ -36,20 +35,18 @@ struct ProgramLinkOptions {
   std::function<std::optional<std::chrono::milliseconds>(const ExitCause&, const std::string& errors)> again;
 };
 
-class ProgramLink final : public AgentLink {
+class ProgramLink final : public CommandLink {
  public:
   ~ProgramLink() override;
   LinkEnds take_ends() override;
   std::optional<LinkFailure> failure() const override;
   void kill() override;  // SIGKILL to the program's process group
   bool wait(Deadline deadline) override;
+  std::optional<ExitCause> cause() const override;
+  std::string errors() const override;
 
   // The running program's; waits for its first start, a few milliseconds. Nothing when there is none.
   std::optional<pid_t> pid() const;
-  // How it ended. Nothing while it has not.
-  std::optional<ExitCause> cause() const;
-  // The last of its standard error so far, where that is captured.
-  std::string errors() const;
 
  private:
   struct State;

@@ -1,0 +1,104 @@
+// Keys of the agent, then key files; nobody is asked for anything.
+#include <libssh/callbacks.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+#include "base/format.hpp"
+#include "spawn/ssh/explain.hpp"
+#include "spawn/ssh/libssh/session.hpp"
+
+namespace dslaunch::spawn {
+namespace {
+
+// libssh 0.10 does not tell which key files it tries, except in its log. That is kept for each thread, as the log's
+// callback is.
+thread_local std::vector<std::string>* tried_files = nullptr;
+
+void note_tried_file(int, const char*, const char* line, void*) {
+  constexpr std::string_view kMark = "Trying to authenticate with ";
+  std::string_view text = line;
+  auto at = text.find(kMark);
+  if (at != std::string_view::npos && tried_files != nullptr) tried_files->emplace_back(text.substr(at + kMark.size()));
+}
+
+class FileNames {
+ public:
+  FileNames() {
+    tried_files = &files;
+    ssh_set_log_callback(note_tried_file);
+    ssh_set_log_level(SSH_LOG_DEBUG);
+  }
+  ~FileNames() {
+    ssh_set_log_level(SSH_LOG_NOLOG);
+    tried_files = nullptr;
+  }
+  std::vector<std::string> files;
+};
+
+// Where only the private half of a key lies, libssh writes the public half beside it; another thread must not read that
+// half written.
+std::mutex& key_files_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+std::string describe_key(const std::string& file) {
+  ssh_key key = nullptr;
+  int result = ssh_pki_import_privkey_file(file.c_str(), nullptr, nullptr, nullptr, &key);
+  ssh_key_free(key);
+  if (result == SSH_EOF) return {};
+  return result == SSH_OK ? file : file + " (needs a passphrase or cannot be read: ssh-add it)";
+}
+
+std::string describe_keys(const std::vector<std::string>& files) {
+  const char* agent = std::getenv("SSH_AUTH_SOCK");
+  std::string text = agent != nullptr && *agent != '\0' ? "the keys of ssh-agent" : "no ssh-agent";
+  for (const auto& file : files) {
+    if (std::string key = describe_key(file); !key.empty()) text += ", " + key;
+  }
+  return text;
+}
+
+std::string describe_methods(int methods) {
+  std::string text;
+  const std::pair<int, const char*> kNames[] = {{SSH_AUTH_METHOD_PUBLICKEY, "publickey"},
+                                                {SSH_AUTH_METHOD_PASSWORD, "password"},
+                                                {SSH_AUTH_METHOD_INTERACTIVE, "keyboard-interactive"},
+                                                {SSH_AUTH_METHOD_HOSTBASED, "hostbased"},
+                                                {SSH_AUTH_METHOD_GSSAPI_MIC, "gssapi-with-mic"}};
+  for (const auto& [method, name] : kNames) {
+    if ((methods & method) != 0) text += (text.empty() ? "" : ", ") + std::string(name);
+  }
+  return text.empty() ? "nothing" : text;
+}
+
+}  // namespace
+
+void SshSession::authenticate() {
+  FileNames names;
+  int result = until_done(SSH_AUTH_AGAIN, "authentication", [&] {
+    std::lock_guard lock(key_files_mutex());
+    return ssh_userauth_publickey_auto(session_, nullptr, nullptr);
+  });
+  if (result == SSH_AUTH_SUCCESS) return;
+  bool lost = result == SSH_AUTH_ERROR && ssh_is_connected(session_) == 0;
+  if (lost) {
+    throw WayFailed{{.phase = "authentication",
+                     .text = fmt::format("{} closed the connection during authentication: {}", target_.host, error())}};
+  }
+  std::string why = result == SSH_AUTH_ERROR ? fmt::format(" ({})", error()) : "";
+  std::string more = result == SSH_AUTH_PARTIAL ? "a key was accepted, but the server wants more than that"
+                                                : "none of our keys was accepted";
+  throw WayFailed{
+      {.code = ExitCode::kPermission,
+       .phase = "authentication",
+       .text = fmt::format("{}@{}: {}{}; tried {}; the server takes {}. Put a public key into its authorized_keys "
+                           "(ssh-copy-id), or use what your ssh can do: --ssh_program ssh",
+                           user_, host_, more, why, describe_keys(names.files),
+                           describe_methods(ssh_userauth_list(session_, nullptr)))}};
+}
+
+}  // namespace dslaunch::spawn

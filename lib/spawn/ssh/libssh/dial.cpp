@@ -1,0 +1,220 @@
+#include "spawn/ssh/libssh/dial.hpp"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <variant>
+
+#include "base/format.hpp"
+#include "spawn/link_thread.hpp"
+#include "spawn/process.hpp"
+
+namespace dslaunch::spawn {
+namespace {
+
+using Addresses = std::shared_ptr<addrinfo>;
+
+struct Answer {
+  int error = 0;
+  Addresses addresses;
+};
+
+Answer look_up(const std::string& host, uint16_t port, int flags) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  addrinfo* list = nullptr;
+  Answer answer;
+  answer.error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
+  if (answer.error == 0) answer.addresses = Addresses(list, ::freeaddrinfo);
+  return answer;
+}
+
+// getaddrinfo(3) knows no deadline: a thread of its own waits for it, and is left to its end when we go.
+struct Question {
+  std::mutex mutex;
+  Answer answer;
+  Interrupt answered;
+};
+
+Addresses resolve(const std::string& host, uint16_t port, Deadline deadline, const Interrupt& interrupt) {
+  if (Answer numeric = look_up(host, port, AI_NUMERICHOST); numeric.error == 0) return numeric.addresses;
+  auto question = std::make_shared<Question>();
+  start_link_thread([question, host, port] {
+    Answer answer = look_up(host, port, 0);
+    std::lock_guard lock(question->mutex);
+    question->answer = std::move(answer);
+    question->answered.set();
+  });
+  if (!interrupt.wait_for(question->answered.fd(), POLLIN, deadline)) {
+    throw WayFailed{
+        {.phase = "resolve", .text = fmt::format("no answer from the name service about '{}' in time", host)}};
+  }
+  std::lock_guard lock(question->mutex);
+  if (question->answer.error == 0) return question->answer.addresses;
+  throw WayFailed{{.phase = "resolve",
+                   .text = fmt::format("the name '{}' cannot be resolved: {}; check the hostfile and ~/.ssh/config",
+                                       host, ::gai_strerror(question->answer.error))}};
+}
+
+std::string numeric(const addrinfo& address) {
+  char name[NI_MAXHOST];
+  if (::getnameinfo(address.ai_addr, address.ai_addrlen, name, sizeof name, nullptr, 0, NI_NUMERICHOST) != 0)
+    return "?";
+  return name;
+}
+
+// 0, or what went wrong.
+int connect_one(const addrinfo& address, UniqueFd& socket, Deadline deadline, const Interrupt& interrupt) {
+  socket.reset(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) return errno;
+  if (::connect(socket.get(), address.ai_addr, address.ai_addrlen) == 0) return 0;
+  if (errno != EINPROGRESS) return errno;
+  if (!interrupt.wait_for(socket.get(), POLLOUT, deadline)) return ETIMEDOUT;
+  int error = 0;
+  socklen_t size = sizeof error;
+  return ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
+}
+
+std::string advice(int error) {
+  switch (error) {
+    case ECONNREFUSED:
+      return "the host is up, but no sshd listens on that port (--ssh_port names another)";
+    case ETIMEDOUT:
+      return "the host is down, or a firewall swallows the packets";
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+      return "there is no way to that address from here";
+    default:
+      return "";
+  }
+}
+
+bool is_plain_name(const std::string& text) {
+  return !text.empty() && text[0] != '-' &&
+         text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:%@+-") ==
+             std::string::npos;
+}
+
+std::string expand(const std::string& command, const std::string& alias, const std::string& host, uint16_t port,
+                   const std::string& user) {
+  // They become part of a command line of a shell of this machine.
+  for (const auto& name : {alias, host, user}) {
+    if (!is_plain_name(name)) {
+      throw WayFailed{{.phase = "resolve",
+                       .text = fmt::format("'{}' cannot be given to a ProxyCommand: it is no plain name", name)}};
+    }
+  }
+  std::string text = "exec ";
+  for (size_t i = 0; i < command.size(); ++i) {
+    if (command[i] != '%' || i + 1 == command.size()) {
+      text += command[i];
+      continue;
+    }
+    switch (command[++i]) {
+      case 'h':
+        text += host;
+        break;
+      case 'n':
+        text += alias;
+        break;
+      case 'p':
+        text += std::to_string(port);
+        break;
+      case 'r':
+        text += user;
+        break;
+      case '%':
+        text += '%';
+        break;
+      default:
+        throw WayFailed{{.phase = "connect",
+                         .text = fmt::format("the ProxyCommand '{}' for {} uses %{}, which only OpenSSH expands: give "
+                                             "--ssh_program ssh",
+                                             command, alias, command[i])}};
+    }
+  }
+  return text;
+}
+
+std::map<std::string, std::string> environment_without_questions() {
+  std::map<std::string, std::string> env;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    std::string_view text = *entry;
+    if (auto equals = text.find('='); equals != std::string_view::npos) {
+      env.emplace(text.substr(0, equals), text.substr(equals + 1));
+    }
+  }
+  env["SSH_ASKPASS_REQUIRE"] = "never";
+  return env;
+}
+
+}  // namespace
+
+UniqueFd dial_tcp(const std::string& host, uint16_t port, Deadline deadline, const Interrupt& interrupt) {
+  Addresses addresses = resolve(host, port, deadline, interrupt);
+  std::string tried;
+  int error = 0;
+  for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
+    UniqueFd socket;
+    error = connect_one(*address, socket, deadline, interrupt);
+    if (error == 0) {
+      int on = 1;
+      ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+      return socket;
+    }
+    tried += fmt::format("{}{}: {}", tried.empty() ? "" : ", ", numeric(*address), describe_errno(error));
+    if (deadline.passed()) break;
+  }
+  std::string hint = advice(error);
+  throw WayFailed{
+      {.phase = "connect",
+       .text = fmt::format("cannot connect to {} port {} ({}){}", host, port, tried, hint.empty() ? "" : ": " + hint)}};
+}
+
+Proxy::Proxy(const std::string& command, const std::string& alias, const std::string& host, uint16_t port,
+             const std::string& user)
+    : command_(expand(command, alias, host, port, user)) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw SystemError("socketpair", "to a proxy");
+  stream_.reset(ends[0]);
+  UniqueFd theirs(ends[1]);
+  ::fcntl(stream_.get(), F_SETFL, O_NONBLOCK);
+  // A file and not a pipe: nobody has to read along.
+  errors_.reset(::memfd_create("proxy-errors", MFD_CLOEXEC));
+  if (!errors_.valid()) throw SystemError("memfd_create", "for a proxy's errors");
+  ProcessSpec spec{.argv = {"/bin/sh", "-c", command_}, .env = environment_without_questions(), .cwd = ""};
+  spec.in = spec.out = theirs.get();
+  spec.err = errors_.get();
+  auto started = start_process(spec);
+  if (auto* cause = std::get_if<ExitCause>(&started)) {
+    throw WayFailed{{.phase = "connect", .text = fmt::format("the ProxyCommand for {}: {}", alias, cause->hint)}};
+  }
+  pid_ = std::get<Process>(started).pid;
+}
+
+Proxy::~Proxy() {
+  ::kill(-pid_, SIGKILL);
+  while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+std::string Proxy::errors() const {
+  char text[4096];
+  off_t size = ::lseek(errors_.get(), 0, SEEK_END);
+  off_t from = size > static_cast<off_t>(sizeof text) ? size - static_cast<off_t>(sizeof text) : 0;
+  ssize_t got = ::pread(errors_.get(), text, sizeof text, from);
+  return got > 0 ? std::string(text, static_cast<size_t>(got)) : std::string();
+}
+
+}  // namespace dslaunch::spawn

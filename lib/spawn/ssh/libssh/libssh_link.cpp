@@ -1,0 +1,367 @@
+#include "spawn/ssh/libssh/libssh_link.hpp"
+
+#include <fcntl.h>
+#include <libssh/callbacks.h>
+#include <unistd.h>
+
+#include <array>
+#include <condition_variable>
+#include <csignal>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string_view>
+
+#include "base/format.hpp"
+#include "spawn/last_words.hpp"
+#include "spawn/link_thread.hpp"
+#include "spawn/ssh/backoff.hpp"
+#include "spawn/ssh/explain.hpp"
+#include "spawn/ssh/libssh/session.hpp"
+#include "spawn/ssh/remote_command.hpp"
+
+namespace dslaunch::spawn {
+namespace {
+
+using namespace std::chrono_literals;
+
+// sshd sends the exit status right behind the end of the output, unless the command closed that and lives on.
+constexpr auto kStatusPatience = 5s;
+
+int signal_number(std::string_view name) {
+  for (int signal = 1; signal < NSIG; ++signal) {
+    const char* known = ::sigabbrev_np(signal);
+    if (known != nullptr && name == known) return signal;
+  }
+  return SIGKILL;
+}
+
+// Bytes on their way in one direction.
+class Parcel {
+ public:
+  bool empty() const { return begin_ == end_; }
+  std::string_view bytes() const { return {storage_.data() + begin_, end_ - begin_}; }
+  void taken(size_t count) { begin_ += count; }
+  char* room() { return storage_.data(); }
+  static constexpr size_t capacity() { return 64 << 10; }
+  void filled(size_t count) { begin_ = 0, end_ = count; }
+
+ private:
+  std::vector<char> storage_ = std::vector<char>(capacity());
+  size_t begin_ = 0, end_ = 0;
+};
+
+}  // namespace
+
+struct LibsshLink::State {
+  // Fixed after construction.
+  SshTarget target;
+  SshOptions options;
+  std::string program, command;
+  Interrupt interrupt;
+
+  // The link's thread only.
+  UniqueFd input, output;  // far ends of the caller's pipes
+  ssh_channel_callbacks_struct callbacks{};
+  SshSession* session = nullptr;
+  ssh_channel channel = nullptr;
+  Parcel up, down;
+  bool input_ended = false;
+  Deadline status_deadline = Deadline::never();
+
+  mutable std::mutex mutex;
+  mutable std::condition_variable changed;
+  // Guarded by `mutex`.
+  LastWords last_words;
+  bool killed = false, done = false;
+  std::optional<ExitCause> cause;
+  std::optional<LinkFailure> failure;
+
+  void run();
+  std::optional<LinkFailure> live();
+  std::unique_ptr<SshSession> reach();
+  void listen_for_the_end();
+  void carry();
+  bool carry_errors();
+  bool carry_down();
+  bool carry_up();
+  bool at_end();
+  void rest();
+  [[noreturn]] void broken() const;
+  void finish(std::optional<LinkFailure> why);
+  void note(ExitCause end);
+};
+
+namespace {
+
+// The threads that use libssh must be gone before the process tears it down: at exit they are cut and waited for.
+class LiveLinks {
+ public:
+  static LiveLinks& instance() {
+    static LiveLinks* links = [] {
+      std::atexit([] { instance().leave(); });
+      return new LiveLinks;  // never destroyed: threads that hang in a name look-up may outlive everything
+    }();
+    return *links;
+  }
+  void add(const std::shared_ptr<LibsshLink::State>& state) {
+    std::lock_guard lock(mutex_);
+    links_[state.get()] = state;
+  }
+  void remove(const LibsshLink::State* state) {
+    std::lock_guard lock(mutex_);
+    links_.erase(state);
+    changed_.notify_all();
+  }
+
+ private:
+  void leave() {
+    std::unique_lock lock(mutex_);
+    for (const auto& [key, link] : links_) {
+      if (auto state = link.lock()) state->interrupt.set();
+    }
+    changed_.wait_for(lock, 2s, [&] { return links_.empty(); });
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<const LibsshLink::State*, std::weak_ptr<LibsshLink::State>> links_;
+};
+
+}  // namespace
+
+void LibsshLink::State::run() {
+  std::optional<LinkFailure> why;
+  try {
+    why = live();
+  } catch (const WayFailed& failed) {
+    why = failed.failure;
+  } catch (const WayCut&) {
+  } catch (const std::exception& error) {
+    why = LinkFailure{.phase = "connection", .text = error.what()};
+  }
+  finish(std::move(why));
+}
+
+std::optional<LinkFailure> LibsshLink::State::live() {
+  listen_for_the_end();
+  auto connected = reach();
+  session = connected.get();
+  carry();
+  std::lock_guard lock(mutex);
+  if (!cause) {
+    return LinkFailure{.phase = "connection",
+                       .text = fmt::format("{} on {} ended its output without an exit status", program, target.host)};
+  }
+  if (cause->success()) return std::nullopt;
+  return explain_remote_end(target, program, *cause, last_words.text());
+}
+
+// Until the command is started; again from the beginning when sshd drops us.
+std::unique_ptr<SshSession> LibsshLink::State::reach() {
+  Deadline deadline = Deadline::after(options.connect_timeout);
+  Backoff backoff(deadline);
+  for (int attempts = 1;; ++attempts) {
+    try {
+      auto attempt = std::make_unique<SshSession>(target, options, deadline, interrupt);
+      attempt->connect();
+      attempt->check_host_key();
+      attempt->authenticate();
+      channel = attempt->start(command, callbacks);
+      return attempt;
+    } catch (WayFailed& failed) {
+      if (!failed.dropped) throw;
+      auto pause = backoff.next();
+      if (!pause) {
+        failed.failure.text += fmt::format(
+            "; tried {} times in {} s. A busy sshd drops connections beyond its MaxStartups: raise that in its "
+            "sshd_config",
+            attempts, options.connect_timeout.count() / 1000.0);
+        throw;
+      }
+      interrupt.wait_for(-1, 0, Deadline::after(*pause));
+    }
+  }
+}
+
+void LibsshLink::State::listen_for_the_end() {
+  callbacks.userdata = this;
+  callbacks.channel_exit_status_function = [](ssh_session, ssh_channel, int status, void* self) {
+    static_cast<State*>(self)->note({.kind = ExitCause::Kind::kExited, .number = status});
+  };
+  callbacks.channel_exit_signal_function = [](ssh_session, ssh_channel, const char* name, int core, const char*,
+                                              const char*, void* self) {
+    static_cast<State*>(self)->note(
+        {.kind = ExitCause::Kind::kSignaled, .number = signal_number(name), .core_dumped = core != 0});
+  };
+  ssh_callbacks_init(&callbacks);
+}
+
+void LibsshLink::State::note(ExitCause end) {
+  std::lock_guard lock(mutex);
+  cause = std::move(end);
+}
+
+void LibsshLink::State::carry() {
+  for (;;) {
+    bool moved = carry_errors();
+    moved = carry_down() || moved;
+    moved = carry_up() || moved;
+    if (at_end()) return;
+    if (!moved) rest();
+  }
+}
+
+bool LibsshLink::State::carry_errors() {
+  char buffer[4096];
+  int got = ssh_channel_read_nonblocking(channel, buffer, sizeof buffer, 1);
+  if (got <= 0) return false;
+  std::lock_guard lock(mutex);
+  last_words.append({buffer, static_cast<size_t>(got)});
+  return true;
+}
+
+// From the channel to the caller. While the caller does not read, the channel's window fills and sshd waits.
+bool LibsshLink::State::carry_down() {
+  if (down.empty()) {
+    int got = ssh_channel_read_nonblocking(channel, down.room(), Parcel::capacity(), 0);
+    if (got == SSH_ERROR && !ssh_channel_is_eof(channel) && !ssh_channel_is_closed(channel)) broken();
+    if (got > 0) down.filled(static_cast<size_t>(got));
+  }
+  if (down.empty()) return false;
+  ssize_t wrote = ::write(output.get(), down.bytes().data(), down.bytes().size());
+  if (wrote < 0 && errno != EAGAIN && errno != EINTR) throw WayCut{};  // nobody reads any more
+  if (wrote > 0) down.taken(static_cast<size_t>(wrote));
+  return wrote > 0;
+}
+
+bool LibsshLink::State::carry_up() {
+  if (up.empty() && !input_ended) {
+    ssize_t got = ::read(input.get(), up.room(), Parcel::capacity());
+    if (got > 0) up.filled(static_cast<size_t>(got));
+    if (got == 0) {
+      input_ended = true;
+      ssh_channel_send_eof(channel);
+    }
+  }
+  // Not while libssh still holds bytes that the socket did not take: it would hold ever more.
+  if (up.empty() || (session->poll_events(false) & POLLOUT) != 0) return false;
+  int sent = ssh_channel_write(channel, up.bytes().data(), static_cast<uint32_t>(up.bytes().size()));
+  if (sent == SSH_ERROR) {
+    // A command that has ended takes no more; what it said still comes.
+    up.taken(up.bytes().size());
+    input_ended = true;
+  }
+  if (sent > 0) up.taken(static_cast<size_t>(sent));
+  return sent > 0;
+}
+
+bool LibsshLink::State::at_end() {
+  bool ended = ssh_channel_is_eof(channel) || ssh_channel_is_closed(channel);
+  if (!ended || !down.empty() || ssh_channel_poll(channel, 0) > 0 || ssh_channel_poll(channel, 1) > 0) return false;
+  ssh_channel_get_exit_status(channel);  // reading takes no more packets once the output has ended
+  if (ssh_channel_is_closed(channel) || !ssh_is_connected(session->get())) return true;
+  {
+    std::lock_guard lock(mutex);
+    if (cause) return true;
+  }
+  if (status_deadline.is_never()) status_deadline = Deadline::after(kStatusPatience);
+  return status_deadline.passed();
+}
+
+void LibsshLink::State::rest() {
+  if (!ssh_is_connected(session->get()) && !ssh_channel_is_eof(channel)) broken();
+  bool blocked_up = !up.empty();
+  std::vector<pollfd> polls = {{ssh_get_fd(session->get()), session->poll_events(true), 0},
+                               {up.empty() && !input_ended ? input.get() : -1, POLLIN, 0},
+                               {output.get(), static_cast<short>(down.empty() ? 0 : POLLOUT), 0}};
+  // An input that ended or broke would wake us for ever; its end was told already.
+  if (blocked_up) polls[1].fd = -1;
+  interrupt.wait(polls, status_deadline);
+  if ((polls[2].revents & POLLERR) != 0) throw WayCut{};  // the caller closed its end
+}
+
+void LibsshLink::State::broken() const {
+  throw WayFailed{
+      {.phase = "connection", .text = fmt::format("the connection to {} broke: {}", target.host, session->error())}};
+}
+
+void LibsshLink::State::finish(std::optional<LinkFailure> why) {
+  session = nullptr;
+  std::unique_lock lock(mutex);
+  if (!killed) failure = std::move(why);
+  lock.unlock();
+  input.reset();
+  output.reset();
+  lock.lock();
+  done = true;
+  changed.notify_all();
+}
+
+LibsshLink::LibsshLink(const SshTarget& target, const std::vector<std::string>& argv, const SshOptions& options)
+    : state_(std::make_shared<State>()) {
+  DSL_CHECK(!argv.empty(), "a link needs a command");
+  int in[2], out[2];
+  if (::pipe2(in, O_CLOEXEC | O_NONBLOCK) != 0) throw SystemError("pipe2", "to " + target.host);
+  state_->input.reset(in[0]);
+  ends_.to_agent.reset(in[1]);
+  if (::pipe2(out, O_CLOEXEC | O_NONBLOCK) != 0) throw SystemError("pipe2", "from " + target.host);
+  ends_.from_agent.reset(out[0]);
+  state_->output.reset(out[1]);
+  state_->target = target;
+  state_->options = options;
+  state_->program = argv[0];
+  state_->command = remote_command(argv);
+  LiveLinks::instance().add(state_);
+  try {
+    start_link_thread([state = state_] {
+      state->run();
+      LiveLinks::instance().remove(state.get());
+    });
+  } catch (...) {
+    LiveLinks::instance().remove(state_.get());
+    throw;
+  }
+}
+
+LibsshLink::~LibsshLink() {
+  kill();
+}
+
+LinkEnds LibsshLink::take_ends() {
+  return std::move(ends_);
+}
+
+std::optional<LinkFailure> LibsshLink::failure() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->failure;
+}
+
+void LibsshLink::kill() {
+  std::lock_guard lock(state_->mutex);
+  if (state_->done) return;
+  state_->killed = true;
+  state_->interrupt.set();
+}
+
+bool LibsshLink::wait(Deadline deadline) {
+  std::unique_lock lock(state_->mutex);
+  auto done = [&] { return state_->done; };
+  if (deadline.is_never()) {
+    state_->changed.wait(lock, done);
+    return true;
+  }
+  return state_->changed.wait_until(lock, deadline.when(), done);
+}
+
+std::optional<ExitCause> LibsshLink::cause() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->cause;
+}
+
+std::string LibsshLink::errors() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->last_words.text();
+}
+
+}  // namespace dslaunch::spawn

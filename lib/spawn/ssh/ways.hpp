@@ -1,0 +1,25 @@
+// The two ways behind open_ssh_link.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "spawn/command_link.hpp"
+#include "spawn/ssh/ssh_target.hpp"
+
+namespace dslaunch::spawn {
+
+// make.cpp, or no_ssh.cpp in a build without libssh.
+std::unique_ptr<CommandLink> open_libssh_link(const SshTarget& target, const std::vector<std::string>& argv,
+                                              const SshOptions& options);
+
+// program_way.cpp
+std::unique_ptr<CommandLink> open_ssh_program_link(const SshTarget& target, const std::vector<std::string>& argv,
+                                                   const SshOptions& options);
+
+// What libdslaunch_ssh.so exports as dslaunch_open_ssh_link. No exception passes from one library to the other: nullptr
+// with the reason in `error`.
+using ModuleFactory = CommandLink* (*)(const SshTarget& target, const std::vector<std::string>& argv,
+                                       const SshOptions& options, std::string& error);
+
+}  // namespace dslaunch::spawn
