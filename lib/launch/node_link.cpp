@@ -5,10 +5,7 @@
 #include "base/error.hpp"
 #include "spawn/local/local_link.hpp"
 #include "spawn/program/program_link.hpp"
-#if __has_include("spawn/ssh/ssh_link.hpp")
 #include "spawn/ssh/ssh_link.hpp"
-#define HAVE_SSH 1
-#endif
 
 namespace dslaunch::launch {
 namespace {
@@ -21,18 +18,11 @@ std::string agent_program(const ReachOptions& options, const std::string& own_pr
 
 std::unique_ptr<spawn::AgentLink> open_ssh(const PlannedNode& node, const ReachOptions& options,
                                            const std::string& program) {
-#if HAVE_SSH
   spawn::SshOptions ssh;
   ssh.program = options.ssh_program;
   ssh.port = options.ssh_port;
   ssh.connect_timeout = options.connect_timeout;
   return spawn::open_ssh_link({node.host, node.user, node.port}, {program, "agent", "--devices"}, ssh);
-#else
-  (void)node;
-  (void)options;
-  (void)program;
-  return nullptr;
-#endif
 }
 
 }  // namespace
