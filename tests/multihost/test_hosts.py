@@ -1,0 +1,14 @@
+#!/usr/bin/env python3
+"""dslaunch over SSH on three hosts: what reaches the ranks, how every end is told, and that nothing stays on any host.
+
+DSLAUNCH_BIN is the folder of dslaunch. Options: names of cases (Class.test_name), -j N for the number of clusters."""
+import sys
+
+sys.dont_write_bytecode = True
+
+import netns  # noqa: E402
+import parallel_cases  # noqa: E402
+from harness_cases import Harness  # noqa: E402,F401
+
+if __name__ == "__main__":
+    parallel_cases.main("multihost.hosts", netns.Cluster, netns.NEEDED_PROGRAMS, workers=4)
