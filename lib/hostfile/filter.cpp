@@ -159,6 +159,12 @@ std::vector<Host> apply_filter(FilterKind kind, std::string_view filter, const s
   return left;
 }
 
+std::vector<std::string> names_of_filter(std::string_view filter) {
+  std::vector<std::string> names;
+  for (auto& node : parse_filter(filter).nodes) names.push_back(std::move(node.name));
+  return names;
+}
+
 int highest_slot_named(std::string_view filter) {
   int highest = -1;
   for (const auto& node : parse_filter(filter).nodes) {

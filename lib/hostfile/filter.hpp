@@ -16,6 +16,9 @@ enum class FilterKind { kInclude, kExclude };
 // mistake (syntax with its column, unknown hosts and slots with what there is), or when nothing is left.
 std::vector<Host> apply_filter(FilterKind kind, std::string_view filter, const std::vector<Host>& hosts);
 
+// The hosts that the filter names, in the order of first mention; whatever is readable where it is not well-formed.
+std::vector<std::string> names_of_filter(std::string_view filter);
+
 // The highest slot that the filter names; -1 when it names none or is not well-formed.
 int highest_slot_named(std::string_view filter);
 

@@ -13,6 +13,7 @@ namespace dslaunch::hostfile {
 namespace {
 
 constexpr const char* kLocalHost = "localhost";
+constexpr const char* kLocalSource = "local";
 
 std::vector<int> first_slots(int count) {
   std::vector<int> slots(static_cast<size_t>(count));
@@ -57,14 +58,14 @@ Entry local_entry(const Request& request) {
   return entry;
 }
 
-void keep_first_nodes(std::vector<Entry>& entries, const Request& request) {
+void keep_first_nodes(std::vector<Entry>& entries, const Request& request, const std::string& source) {
   if (!request.num_nodes) return;
   size_t wanted = static_cast<size_t>(*request.num_nodes);
   if (wanted > entries.size()) {
     throw UserError(ExitCode::kUnavailable,
-                    request.hostfile
-                        ? fmt::format("--num_nodes {}: hostfile {} has only {} host{}", wanted, *request.hostfile,
-                                      entries.size(), entries.size() == 1 ? "" : "s")
+                    source != kLocalSource
+                        ? fmt::format("--num_nodes {}: {} has only {} host{}", wanted, source, entries.size(),
+                                      entries.size() == 1 ? "" : "s")
                         : fmt::format("--num_nodes {}: there is only this machine without --hostfile", wanted));
   }
   entries.resize(wanted);
@@ -75,7 +76,7 @@ void keep_first_slots(std::vector<Entry>& entries, const Request& request) {
   size_t wanted = static_cast<size_t>(*request.num_gpus);
   std::vector<std::string> short_of;
   for (auto& entry : entries) {
-    if (!entry.slots_stated) {  // the file leaves the number open
+    if (!entry.slots_stated) {  // the source leaves the number open
       entry.host.slots = first_slots(*request.num_gpus);
     } else if (entry.host.slots.size() >= wanted) {
       entry.host.slots.resize(wanted);
@@ -97,11 +98,14 @@ Allocation resolve(const Request& request) {
   if (request.hostfile) {
     entries = read_hostfile(*request.hostfile);
     allocation.source = "hostfile " + *request.hostfile;
+  } else if (request.allocated) {
+    for (const auto& host : request.allocated->hosts) entries.push_back({host, 0, !request.allocated_slots_open});
+    allocation.source = request.allocated->source;
   } else {
     entries.push_back(local_entry(request));
-    allocation.source = "local";
+    allocation.source = kLocalSource;
   }
-  keep_first_nodes(entries, request);
+  keep_first_nodes(entries, request, allocation.source);
   keep_first_slots(entries, request);
   for (auto& entry : entries) allocation.hosts.push_back(std::move(entry.host));
   if (!request.include.empty()) {

@@ -1,4 +1,4 @@
-// The hosts and slots of a job: hostfile or this machine, then the filters, then the counts.
+// The hosts and slots of a job: hostfile, a scheduler's allocation or this machine, then the counts, then the filters.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,7 +9,9 @@
 namespace dslaunch::hostfile {
 
 struct Request {
-  std::optional<std::string> hostfile;  // path; without one the job runs on this machine, named "localhost"
+  std::optional<std::string> hostfile;  // path; wins over `allocated`
+  std::optional<Allocation> allocated;  // by a scheduler; without both the job runs on this machine, named "localhost"
+  bool allocated_slots_open = false;    // the scheduler does not say how many slots a host has: num_gpus may
   std::string include, exclude;         // empty: not given
   std::optional<int> num_nodes;         // the first N hosts
   std::optional<int> num_gpus;          // the first N slots of each host

@@ -161,3 +161,25 @@ TEST_CASE("a missing hostfile is never a silent local run", "[hostfile][resolve]
   request.hostfile = "/nonexistent/hosts";
   CHECK_THAT(refusal(request, ExitCode::kNoInput), Contains("/nonexistent/hosts"));
 }
+
+TEST_CASE("a scheduler's allocation is filtered and counted like a hostfile", "[hostfile][resolve]") {
+  Request request;
+  request.allocated = Allocation{"slurm job 7", {{"n1", {}, {}, {0, 1}}, {"n2", {}, {}, {0, 1}}}};
+  CHECK(text(resolve(request)) == "n1=0,1 n2=0,1");
+  CHECK(resolve(request).source == "slurm job 7");
+  request.include = "n2:1";
+  CHECK(text(resolve(request)) == "n2=1");
+  request.include.clear();
+  request.num_nodes = 3;
+  CHECK_THAT(refusal(request, ExitCode::kUnavailable), Contains("--num_nodes 3: slurm job 7 has only 2 hosts"));
+  request.num_nodes = 1;
+  request.num_gpus = 4;
+  CHECK_THAT(refusal(request, ExitCode::kUnavailable), Contains("n1 has 2"));
+  request.allocated_slots_open = true;
+  CHECK(text(resolve(request)) == "n1=0,1,2,3");
+  TemporaryHostfile file("a slots=1\n");
+  request = {};
+  request.allocated = Allocation{"slurm job 7", {{"n1", {}, {}, {0}}}};
+  request.hostfile = file.path();
+  CHECK(text(resolve(request)) == "a=0");
+}

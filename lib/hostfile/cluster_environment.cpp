@@ -1,0 +1,252 @@
+#include "hostfile/cluster_environment.hpp"
+
+#include <charconv>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "hostfile/hostfile.hpp"
+
+namespace dslaunch::hostfile {
+namespace {
+
+[[noreturn]] void contradiction(const std::string& message) {
+  throw UserError(ExitCode::kContradiction, message);
+}
+
+void require_same(const NamedNumber& told, const char* option, const std::optional<int>& given) {
+  if (!given || *given == told.value) return;
+  contradiction(
+      fmt::format("{}={} in the environment but {} {}: whoever started this job counts differently than the "
+                  "command line; leave out {}, or unset {}",
+                  told.name, told.value, option, *given, option, told.name));
+}
+
+// --- where the ranks meet ----------------------------------------------------------------------------------------
+
+struct NamedText {
+  std::string name, value;
+};
+
+std::optional<NamedText> named_text(const Environment& environment, const char* name) {
+  auto value = text_of(environment, name);
+  if (!value) return std::nullopt;
+  return NamedText{name, *value};
+}
+
+// Both may be set, as PyTorchJob does; then they must say the same.
+std::optional<NamedText> agreed(const Environment& environment, const char* first, const char* second) {
+  auto a = named_text(environment, first), b = named_text(environment, second);
+  if (a && b && a->value != b->value) {
+    contradiction(
+        fmt::format("{}={} but {}={}: which one holds? Unset the wrong one", first, a->value, second, b->value));
+  }
+  return a ? a : b;
+}
+
+struct Endpoint {
+  std::string host;
+  std::optional<uint16_t> port;
+};
+
+// HOST, HOST:PORT or [ADDRESS]:PORT.
+Endpoint parse_endpoint(const NamedText& text) {
+  const std::string& value = text.value;
+  bool bracketed = value.starts_with('[');
+  size_t close = bracketed ? value.find(']') : 0;
+  size_t colon = close == std::string::npos ? close : value.find(':', close);
+  Endpoint endpoint;
+  endpoint.host = bracketed ? value.substr(1, close - 1) : value.substr(0, colon);
+  if (colon != std::string::npos) {
+    int port = 0;
+    auto [end, error] = std::from_chars(value.data() + colon + 1, value.data() + value.size(), port);
+    if (error != std::errc() || end != value.data() + value.size() || port < 1 || port > 65535) endpoint.host.clear();
+    endpoint.port = static_cast<uint16_t>(port);
+  }
+  if (endpoint.host.empty() || (bracketed && close == std::string::npos)) {
+    contradiction(fmt::format("{}='{}' is not HOST or HOST:PORT", text.name, value));
+  }
+  return endpoint;
+}
+
+void read_meeting_point(const Environment& environment, const StatedPlace& stated, NodePlace& place) {
+  auto address = agreed(environment, "PET_MASTER_ADDR", "MASTER_ADDR");
+  auto port = agreed(environment, "PET_MASTER_PORT", "MASTER_PORT");
+  if (port) place.master_port = static_cast<uint16_t>(*number_of(environment, port->name, 1, 65535));
+  if (address) {
+    place.master_addr = address->value;
+  } else if (auto endpoint = named_text(environment, "PET_RDZV_ENDPOINT")) {
+    Endpoint parsed = parse_endpoint(*endpoint);
+    place.master_addr = parsed.host;
+    if (!place.master_port) place.master_port = parsed.port;
+  }
+  if (!stated.master_addr.empty()) place.master_addr = stated.master_addr;
+  if (stated.master_port != 0) place.master_port = stated.master_port;
+  if (place.num_nodes == 1 || !place.master_addr.empty()) return;
+  contradiction(
+      fmt::format("{} says {} nodes but MASTER_ADDR is not set: set it (or --master_addr) to the host of node "
+                  "rank 0, the same on every node",
+                  place.source, place.num_nodes));
+}
+
+void check_rank(const NamedNumber& rank, const std::string& size_name, int size) {
+  if (rank.value < size) return;
+  contradiction(fmt::format("{}={} does not fit {}={}: ranks count from 0", rank.name, rank.value, size_name, size));
+}
+
+// --- Kubeflow and Kubernetes -------------------------------------------------------------------------------------
+
+// N, or MIN:MAX as torchrun has it.
+std::optional<NamedNumber> read_nnodes(const Environment& environment) {
+  auto text = text_of(environment, "PET_NNODES");
+  if (!text) return std::nullopt;
+  size_t colon = text->find(':');
+  if (colon == std::string::npos)
+    return NamedNumber{"PET_NNODES", *number_of(environment, "PET_NNODES", 1, kMostProcesses)};
+  int low = 0, high = 0;
+  const char* middle = text->data() + colon;
+  const char* last = text->data() + text->size();
+  auto [low_end, low_error] = std::from_chars(text->data(), middle, low);
+  auto [high_end, high_error] = std::from_chars(middle + 1, last, high);
+  if (low_error != std::errc() || high_error != std::errc() || low_end != middle || high_end != last || low < 1 ||
+      high < low || high > kMostProcesses) {
+    contradiction(
+        fmt::format("PET_NNODES='{}' in the environment is neither N nor MIN:MAX with 0 < MIN <= MAX", *text));
+  }
+  if (low < high) {
+    contradiction(fmt::format(
+        "PET_NNODES={}: an elastic job leaves the number of nodes open, and dslaunch needs it fixed, since batch sizes "
+        "and shards follow from it. Set minReplicas and maxReplicas of the elasticPolicy to one number, or remove it",
+        *text));
+  }
+  return NamedNumber{"PET_NNODES", low};
+}
+
+void read_nproc(const Environment& environment, const StatedPlace& stated, int num_cpus, NodePlace& place) {
+  auto text = text_of(environment, "PET_NPROC_PER_NODE");
+  if (!text || *text == "auto" || *text == "gpu") return;
+  if (*text == "cpu") {
+    place.cpu_ranks = true;
+    place.slots = stated.num_gpus.value_or(num_cpus);
+    return;
+  }
+  if (text->find_first_not_of("0123456789") != std::string::npos) {
+    contradiction(fmt::format("PET_NPROC_PER_NODE='{}' is neither a number nor auto, gpu or cpu", *text));
+  }
+  place.slots = number_of(environment, "PET_NPROC_PER_NODE", 1, kMostSlots);
+  require_same({"PET_NPROC_PER_NODE", *place.slots}, "--num_gpus", stated.num_gpus);
+}
+
+// RANK and WORLD_SIZE of a pod: an operator counts pods with them. The rank of a process has LOCAL_RANK beside it, and
+// outside of a pod nobody but a user's shell sets them.
+bool counts_pods(const Environment& environment) {
+  return text_of(environment, "KUBERNETES_SERVICE_HOST") && text_of(environment, "RANK") &&
+         text_of(environment, "WORLD_SIZE") && !text_of(environment, "LOCAL_RANK");
+}
+
+std::optional<NodePlace> read_pod_count(const Environment& environment, const StatedPlace& stated) {
+  if (!counts_pods(environment)) return std::nullopt;
+  NamedNumber size{"WORLD_SIZE", *number_of(environment, "WORLD_SIZE", 1, kMostProcesses)};
+  NamedNumber rank{"RANK", *number_of(environment, "RANK", 0, kMostProcesses)};
+  check_rank(rank, size.name, size.value);
+  require_same(size, "--num_nodes", stated.num_nodes);
+  NodePlace place;
+  place.source = "kubernetes (WORLD_SIZE)";
+  place.num_nodes = size.value;
+  place.node_rank = rank.value;
+  read_meeting_point(environment, stated, place);
+  return place;
+}
+
+// PET_NODE_RANK is the node's; RANK is the pod's in a PyTorchJob, and the index of an indexed Job is all that a job
+// without an operator has.
+NamedNumber read_pet_rank(const Environment& environment, const NamedNumber& nnodes) {
+  auto rank = first_number(environment, {"PET_NODE_RANK", "RANK", "JOB_COMPLETION_INDEX"}, 0, kMostProcesses);
+  if (rank) return *rank;
+  if (nnodes.value == 1) return {"PET_NODE_RANK", 0};
+  contradiction(fmt::format(
+      "PET_NNODES={} but neither PET_NODE_RANK, RANK nor JOB_COMPLETION_INDEX says which of the nodes this is{}",
+      nnodes.value,
+      text_of(environment, "PET_RDZV_ENDPOINT")
+          ? ": an elasticPolicy leaves that to torchrun's rendezvous; without it the operator numbers the pods"
+          : ""));
+}
+
+// --- MPI ---------------------------------------------------------------------------------------------------------
+
+// The variables of one process manager.
+struct Manager {
+  const char* name;
+  std::initializer_list<const char*> rank, size, local_size, local_rank;
+};
+
+const Manager kManagers[] = {
+    {"open mpi",
+     {"OMPI_COMM_WORLD_RANK"},
+     {"OMPI_COMM_WORLD_SIZE"},
+     {"OMPI_COMM_WORLD_LOCAL_SIZE"},
+     {"OMPI_COMM_WORLD_LOCAL_RANK"}},
+    {"pmi",
+     {"PMI_RANK", "PMIX_RANK"},
+     {"PMI_SIZE", "WORLD_SIZE"},
+     {"MPI_LOCALNRANKS", "PALS_LOCAL_SIZE", "LOCAL_SIZE"},
+     {"MPI_LOCALRANKID", "PALS_LOCAL_RANKID"}},
+};
+
+void refuse_ranks(const NamedNumber& proof, const NamedNumber& size) {
+  contradiction(fmt::format(
+      "{}={} ({}={}): mpirun starts several processes on this node, and each dslaunch starts all ranks of its node. "
+      "Start one a node (Open MPI: --map-by ppr:1:node; MPICH and Intel MPI: -ppn 1), or let mpirun start the ranks "
+      "themselves: mpirun ... dsworker",
+      proof.name, proof.value, size.name, size.value));
+}
+
+std::optional<NodePlace> read_manager(const Environment& environment, const StatedPlace& stated,
+                                      const Manager& manager) {
+  auto rank = first_number(environment, manager.rank, 0, kMostProcesses);
+  if (!rank) return std::nullopt;
+  auto size = first_number(environment, manager.size, 1, kMostProcesses);
+  if (!size) {
+    contradiction(
+        fmt::format("{}={} in the environment but {} is not set: a rank of how many? Unset {} if mpirun did "
+                    "not start this",
+                    rank->name, rank->value, *manager.size.begin(), rank->name));
+  }
+  check_rank(*rank, size->name, size->value);
+  auto local_size = first_number(environment, manager.local_size, 1, kMostProcesses);
+  if (local_size && local_size->value > 1) refuse_ranks(*local_size, *size);
+  auto local_rank = first_number(environment, manager.local_rank, 0, kMostProcesses);
+  if (local_rank && local_rank->value > 0) refuse_ranks(*local_rank, *size);
+  require_same(*size, "--num_nodes", stated.num_nodes);
+  NodePlace place;
+  place.source = fmt::format("{} ({})", manager.name, size->name);
+  place.num_nodes = size->value;
+  place.node_rank = rank->value;
+  read_meeting_point(environment, stated, place);
+  return place;
+}
+
+}  // namespace
+
+std::optional<NodePlace> read_kubeflow(const Environment& environment, const StatedPlace& stated, int num_cpus) {
+  auto nnodes = read_nnodes(environment);
+  if (!nnodes) return read_pod_count(environment, stated);
+  require_same(*nnodes, "--num_nodes", stated.num_nodes);
+  NamedNumber rank = read_pet_rank(environment, *nnodes);
+  check_rank(rank, nnodes->name, nnodes->value);
+  NodePlace place;
+  place.source = "kubeflow (PET_NNODES)";
+  place.num_nodes = nnodes->value;
+  place.node_rank = rank.value;
+  read_nproc(environment, stated, num_cpus, place);
+  read_meeting_point(environment, stated, place);
+  return place;
+}
+
+std::optional<NodePlace> read_mpi(const Environment& environment, const StatedPlace& stated) {
+  for (const Manager& manager : kManagers) {
+    if (auto place = read_manager(environment, stated, manager)) return place;
+  }
+  return std::nullopt;
+}
+
+}  // namespace dslaunch::hostfile

@@ -1,0 +1,37 @@
+#include "hostfile/environment.hpp"
+
+#include <charconv>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+
+namespace dslaunch::hostfile {
+
+std::optional<std::string> text_of(const Environment& environment, const std::string& name) {
+  auto found = environment.find(name);
+  if (found == environment.end() || found->second.empty()) return std::nullopt;
+  return found->second;
+}
+
+std::optional<int> number_of(const Environment& environment, const std::string& name, int lowest, int highest) {
+  auto text = text_of(environment, name);
+  if (!text) return std::nullopt;
+  int value = 0;
+  auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (error != std::errc() || end != text->data() + text->size() || value < lowest || value > highest) {
+    throw UserError(
+        ExitCode::kContradiction,
+        fmt::format("{}='{}' in the environment is not a whole number from {} to {}", name, *text, lowest, highest));
+  }
+  return value;
+}
+
+std::optional<NamedNumber> first_number(const Environment& environment, std::initializer_list<const char*> names,
+                                        int lowest, int highest) {
+  for (const char* name : names) {
+    if (auto value = number_of(environment, name, lowest, highest)) return NamedNumber{name, *value};
+  }
+  return std::nullopt;
+}
+
+}  // namespace dslaunch::hostfile

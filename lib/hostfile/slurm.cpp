@@ -1,0 +1,403 @@
+#include "hostfile/slurm.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+#include <set>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "hostfile/host_range.hpp"
+#include "hostfile/hostfile.hpp"
+
+namespace dslaunch::hostfile {
+namespace {
+
+[[noreturn]] void contradiction(const std::string& message) {
+  throw UserError(ExitCode::kContradiction, message);
+}
+
+[[noreturn]] void malformed(const std::string& variable, std::string_view value, size_t offset,
+                            const std::string& what) {
+  contradiction(fmt::format("{}='{}' in the environment: column {}: {}", variable, value, offset + 1, what));
+}
+
+struct Item {
+  std::string_view text;
+  size_t offset = 0;
+};
+
+// The items between commas; a comma inside [] or () does not separate.
+std::vector<Item> split_list(std::string_view list) {
+  std::vector<Item> items;
+  size_t begin = 0;
+  int depth = 0;
+  for (size_t at = 0; at <= list.size(); ++at) {
+    char c = at < list.size() ? list[at] : ',';
+    if (c == '[' || c == '(') ++depth;
+    if ((c == ']' || c == ')') && depth > 0) --depth;
+    if (at < list.size() && (c != ',' || depth > 0)) continue;
+    items.push_back({list.substr(begin, at - begin), begin});
+    begin = at + 1;
+  }
+  return items;
+}
+
+std::optional<int> whole_number(std::string_view text) {
+  int value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
+  return value;
+}
+
+bool is_host_name(std::string_view name) {
+  return !name.empty() && name[0] != '-' && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return std::isalnum(c) || c == '.' || c == '-' || c == '_';
+  });
+}
+
+// --- nodes -------------------------------------------------------------------------------------------------------
+
+struct NodeList {
+  std::string variable;
+  std::vector<std::string> names;
+};
+
+std::optional<NodeList> first_nodelist(const Environment& environment, std::initializer_list<const char*> variables) {
+  for (const char* variable : variables) {
+    if (auto list = text_of(environment, variable)) return NodeList{variable, expand_nodelist(*list, variable)};
+  }
+  return std::nullopt;
+}
+
+void check_node_count(const NodeList& nodes, const std::optional<NamedNumber>& stated) {
+  if (stated && static_cast<size_t>(stated->value) != nodes.names.size()) {
+    contradiction(fmt::format(
+        "{} names {} node{} but {}={}: the two must agree. An incomplete list would leave nodes of the job idle; were "
+        "these variables changed by hand?",
+        nodes.variable, nodes.names.size(), nodes.names.size() == 1 ? "" : "s", stated->name, stated->value));
+  }
+  std::set<std::string> seen;
+  for (const auto& name : nodes.names) {
+    if (!seen.insert(name).second) contradiction(fmt::format("{} names node '{}' twice", nodes.variable, name));
+  }
+}
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Steps that are no tasks: salloc's interactive step, the batch script, the prolog's and the container's own.
+bool is_special_step(const std::string& step) {
+  constexpr int64_t kFirstSpecial = 0xfffffff0;
+  int64_t id = 0;
+  auto [end, error] = std::from_chars(step.data(), step.data() + step.size(), id);
+  return error != std::errc() || end != step.data() + step.size() || id >= kFirstSpecial;
+}
+
+bool in_step(const Environment& environment) {
+  auto step = text_of(environment, "SLURM_STEP_ID");
+  if (!step) step = text_of(environment, "SLURM_STEPID");
+  return step && !is_special_step(*step);
+}
+
+// Whoever submits a batch job from inside a step hands its step's variables on to the script; what slurmd sets itself
+// gives them away. ENVIRONMENT=BATCH stands in the tasks below a script too, but those have a launching node.
+bool is_left_over(const Environment& environment, const NodeList& step, const NodeList& job) {
+  if (text_of(environment, "ENVIRONMENT") == "BATCH" && !text_of(environment, "SLURM_LAUNCH_NODE_IPADDR")) return true;
+  auto here = text_of(environment, "SLURMD_NODENAME");
+  if (here && !contains(step.names, *here)) return true;
+  return !std::all_of(step.names.begin(), step.names.end(),
+                      [&](const std::string& name) { return contains(job.names, name); });
+}
+
+// A single task with a terminal of its own is somebody's shell: what is started there is for the whole job.
+bool is_interactive_shell(const Environment& environment) {
+  if (!text_of(environment, "SLURM_PTY_PORT") && !text_of(environment, "SLURM_PTY_WIN_COL")) return false;
+  auto tasks = first_number(environment, {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"}, 1, kMostProcesses);
+  return tasks && tasks->value == 1;
+}
+
+// Did srun start us as a task of a step? SLURM_PROCID alone does not say so: a batch script has 0 there.
+bool is_task(const Environment& environment, const NodeList& job) {
+  auto rank = number_of(environment, "SLURM_PROCID", 0, kMostProcesses);
+  if (!rank || (!in_step(environment) && *rank == 0)) return false;
+  auto step = first_nodelist(environment, {"SLURM_STEP_NODELIST"});
+  return !is_left_over(environment, step.value_or(job), job) && !is_interactive_shell(environment);
+}
+
+// --- slots -------------------------------------------------------------------------------------------------------
+
+struct TaskCounts {
+  std::string variable;
+  std::vector<int> per_node;  // empty: not stated
+};
+
+TaskCounts read_task_counts(const Environment& environment, bool task, const NodeList& nodes) {
+  // In an interactive shell the counts are those of the shell's own step.
+  if (!task && is_interactive_shell(environment)) return {};
+  std::vector<const char*> names{"SLURM_TASKS_PER_NODE"};
+  if (task) names.insert(names.begin(), "SLURM_STEP_TASKS_PER_NODE");
+  for (const char* name : names) {
+    auto text = text_of(environment, name);
+    if (!text) continue;
+    TaskCounts counts{name, expand_repeats(*text, name)};
+    if (counts.per_node.size() != nodes.names.size()) {
+      contradiction(fmt::format("{}='{}' counts tasks for {} nodes but {} names {}", name, *text,
+                                counts.per_node.size(), nodes.variable, nodes.names.size()));
+    }
+    return counts;
+  }
+  return {};
+}
+
+struct Slots {
+  std::vector<int> per_node;
+  std::string source;
+  bool gpus = false;
+};
+
+struct GpuVariables {
+  std::optional<NamedNumber> on_this_node, per_node, per_task, total;
+};
+
+std::optional<NamedNumber> requested(const Environment& environment, const char* name) {
+  auto text = text_of(environment, name);
+  if (!text) return std::nullopt;
+  return NamedNumber{name, count_gres(*text, name)};
+}
+
+std::optional<NamedNumber> listed(const Environment& environment, const char* name) {
+  auto text = text_of(environment, name);
+  if (!text || count_device_list(*text) == 0) return std::nullopt;
+  return NamedNumber{name, count_device_list(*text)};
+}
+
+GpuVariables read_gpus(const Environment& environment, bool task, bool whole_job) {
+  GpuVariables gpus;
+  gpus.on_this_node = first_number(environment, {"SLURM_GPUS_ON_NODE"}, 0, kMostSlots);
+  if (!gpus.on_this_node && task) gpus.on_this_node = listed(environment, "SLURM_STEP_GPUS");
+  if (!gpus.on_this_node) gpus.on_this_node = listed(environment, "SLURM_JOB_GPUS");
+  gpus.per_node = requested(environment, "SLURM_GPUS_PER_NODE");
+  gpus.per_task = requested(environment, "SLURM_GPUS_PER_TASK");
+  // A step on a part of the nodes still sees the job's total.
+  if (whole_job) gpus.total = requested(environment, "SLURM_GPUS");
+  return gpus;
+}
+
+bool all_equal(const std::vector<int>& values) {
+  return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();
+}
+
+// A total that the nodes do not share equally leaves open who has how many.
+void check_total(const GpuVariables& gpus, const NamedNumber& each, size_t num_nodes) {
+  if (!gpus.total || static_cast<size_t>(gpus.total->value) == static_cast<size_t>(each.value) * num_nodes) return;
+  contradiction(fmt::format(
+      "{}={} but {}={} on {} nodes makes {}: the GPUs are spread unevenly and the variables do not say how. Ask Slurm "
+      "with --gpus-per-node=N, or say which slots each node has with --hostfile",
+      gpus.total->name, gpus.total->value, each.name, each.value, num_nodes,
+      static_cast<size_t>(each.value) * num_nodes));
+}
+
+// What slurmd counted on this node is the truth; what was asked for stands in where it is silent (a shell of salloc).
+std::optional<Slots> slots_from_gpus(const GpuVariables& gpus, const TaskCounts& tasks, size_t num_nodes) {
+  auto uniform = [&](const NamedNumber& each) {
+    check_total(gpus, each, num_nodes);
+    return Slots{std::vector<int>(num_nodes, each.value), each.name, true};
+  };
+  if (gpus.per_task && !gpus.per_node && !tasks.per_node.empty() && !all_equal(tasks.per_node)) {
+    Slots slots{tasks.per_node, gpus.per_task->name + " and " + tasks.variable, true};
+    for (int& count : slots.per_node) count *= gpus.per_task->value;
+    return slots;
+  }
+  if (gpus.on_this_node && gpus.on_this_node->value > 0) return uniform(*gpus.on_this_node);
+  if (gpus.per_node && gpus.per_node->value > 0) return uniform(*gpus.per_node);
+  if (gpus.per_task && gpus.per_task->value > 0 && !tasks.per_node.empty()) {
+    return uniform({gpus.per_task->name + " times " + tasks.variable, gpus.per_task->value * tasks.per_node.front()});
+  }
+  if (!gpus.total || gpus.total->value == 0) return std::nullopt;
+  return uniform({gpus.total->name + " over the nodes", gpus.total->value / static_cast<int>(num_nodes)});
+}
+
+Slots read_slots(const Environment& environment, bool task, bool whole_job, const TaskCounts& tasks,
+                 const NodeList& nodes) {
+  if (auto slots = slots_from_gpus(read_gpus(environment, task, whole_job), tasks, nodes.names.size())) return *slots;
+  if (!tasks.per_node.empty()) return {tasks.per_node, tasks.variable, false};
+  return {std::vector<int>(nodes.names.size(), 1), "no variable: one a node", false};
+}
+
+std::vector<Host> hosts_of(const NodeList& nodes, const Slots& slots) {
+  std::vector<Host> hosts;
+  for (size_t i = 0; i < nodes.names.size(); ++i) {
+    int count = slots.per_node[i];
+    if (count < 1 || count > kMostSlots) {
+      contradiction(fmt::format("node {} of {} would have {} slots by {}; from 1 to {} are possible", nodes.names[i],
+                                nodes.variable, count, slots.source, kMostSlots));
+    }
+    Host host{nodes.names[i], {}, {}, std::vector<int>(static_cast<size_t>(count))};
+    std::iota(host.slots.begin(), host.slots.end(), 0);
+    hosts.push_back(std::move(host));
+  }
+  return hosts;
+}
+
+// --- our place as a task -----------------------------------------------------------------------------------------
+
+void refuse_several_tasks(const TaskCounts& tasks, const NodeList& nodes) {
+  for (size_t i = 0; i < tasks.per_node.size(); ++i) {
+    if (tasks.per_node[i] == 1) continue;
+    contradiction(fmt::format(
+        "srun starts dslaunch {} times on node {} ({}): it starts the ranks of a node itself, so one task a node is "
+        "right: srun --ntasks-per-node=1 dslaunch ... (with --gpus-per-node=N for N ranks a node)",
+        tasks.per_node[i], nodes.names[i], tasks.variable));
+  }
+}
+
+int read_node_rank(const Environment& environment, const NodeList& nodes) {
+  int num_nodes = static_cast<int>(nodes.names.size());
+  auto place = first_number(environment, {"SLURM_NODEID", "SLURM_PROCID"}, 0, kMostProcesses);
+  if (!place || place->value >= num_nodes) {
+    contradiction(fmt::format("{}={} does not fit the {} nodes of {}", place ? place->name : "SLURM_NODEID",
+                              place ? std::to_string(place->value) : "(not set)", num_nodes, nodes.variable));
+  }
+  auto here = text_of(environment, "SLURMD_NODENAME");
+  if (here && nodes.names[static_cast<size_t>(place->value)] != *here) {
+    contradiction(
+        fmt::format("SLURMD_NODENAME={} but {}={} is node {} of {}: the nodes would not agree on where rank 0 is",
+                    *here, place->name, place->value, nodes.names[static_cast<size_t>(place->value)], nodes.variable));
+  }
+  return place->value;
+}
+
+// The same on every node without a word between them, different for jobs that share a node, and below the ports that
+// the kernel hands out itself.
+uint16_t meeting_port(const std::string& job_id, const std::string& step_id) {
+  constexpr uint32_t kFirst = 20000, kCount = 32768 - kFirst;
+  uint32_t hash = 2166136261u;  // FNV-1a
+  for (unsigned char c : job_id + "." + step_id) hash = (hash ^ c) * 16777619u;
+  return static_cast<uint16_t>(kFirst + hash % kCount);
+}
+
+void refuse_heterogeneous(const Environment& environment) {
+  auto parts = number_of(environment, "SLURM_HET_SIZE", 0, kMostProcesses);
+  if (!parts || *parts < 2) return;
+  contradiction(fmt::format(
+      "SLURM_HET_SIZE={}: a heterogeneous job has a node list for each part and none for the whole. Start dslaunch in "
+      "one part, or write the nodes into a hostfile and give --hostfile",
+      *parts));
+}
+
+std::optional<NamedNumber> stated_nodes(const Environment& environment, bool task) {
+  if (task) {
+    return first_number(environment, {"SLURM_STEP_NUM_NODES"}, 1, kMostProcesses);
+  }
+  return first_number(environment, {"SLURM_JOB_NUM_NODES", "SLURM_NNODES"}, 1, kMostProcesses);
+}
+
+}  // namespace
+
+std::vector<std::string> expand_nodelist(std::string_view list, const std::string& variable) {
+  std::vector<std::string> names;
+  for (const Item& item : split_list(list)) {
+    RangeExpansion expansion = expand_host_range(item.text);
+    if (!expansion.error.empty()) malformed(variable, list, item.offset + expansion.error_offset, expansion.error);
+    if (!is_host_name(expansion.names.front())) {
+      malformed(variable, list, item.offset, fmt::format("'{}' is not a node name", expansion.names.front()));
+    }
+    if (names.size() + expansion.names.size() > kMostExpandedNames) {
+      malformed(variable, list, item.offset, fmt::format("names more than {} hosts", kMostExpandedNames));
+    }
+    std::move(expansion.names.begin(), expansion.names.end(), std::back_inserter(names));
+  }
+  return names;
+}
+
+std::vector<int> expand_repeats(std::string_view list, const std::string& variable) {
+  std::vector<int> counts;
+  for (const Item& item : split_list(list)) {
+    size_t open = std::min(item.text.find("(x"), item.text.size());
+    auto count = whole_number(item.text.substr(0, open));
+    std::optional<int> times = 1;
+    if (open < item.text.size()) {
+      std::string_view tail = item.text.substr(open + 2);
+      times = tail.ends_with(')') ? whole_number(tail.substr(0, tail.size() - 1)) : std::nullopt;
+    }
+    if (!count || !times || *times < 1) {
+      malformed(variable, list, item.offset, fmt::format("'{}' is neither COUNT nor COUNT(xTIMES)", item.text));
+    }
+    if (counts.size() + static_cast<size_t>(*times) > kMostExpandedNames) {
+      malformed(variable, list, item.offset, fmt::format("counts for more than {} nodes", kMostExpandedNames));
+    }
+    counts.insert(counts.end(), static_cast<size_t>(*times), *count);
+  }
+  return counts;
+}
+
+int count_gres(std::string_view request, const std::string& variable) {
+  int sum = 0;
+  for (const Item& item : split_list(request)) {
+    std::string_view text = item.text.substr(0, item.text.find('('));  // "(S:0-1)": the sockets they are near to
+    size_t colon = text.rfind(':');
+    std::string_view last = colon == std::string_view::npos ? text : text.substr(colon + 1);
+    bool counted = !last.empty() && std::isdigit(static_cast<unsigned char>(last[0]));
+    // A name without a count asks for one. The name may begin with a digit too, but then a count follows it.
+    auto count = counted ? whole_number(last) : std::optional<int>(1);
+    if (text.empty() || last.empty() || !count || *count > kMostSlots - sum) {
+      malformed(variable, request, item.offset,
+                fmt::format("'{}' is not [gpu:][TYPE:]COUNT with at most {} in all", item.text, kMostSlots));
+    }
+    sum += *count;
+  }
+  return sum;
+}
+
+int count_device_list(std::string_view list) {
+  if (list == "NoDevFiles") return 0;  // what Slurm writes where a gres has no devices
+  int sum = 0;
+  for (const Item& item : split_list(list)) {
+    size_t dash = item.text.find('-');
+    auto low = whole_number(item.text.substr(0, dash));
+    auto high = dash == std::string_view::npos ? low : whole_number(item.text.substr(dash + 1));
+    bool is_range = low && high && *high >= *low && *high - *low < kMostSlots;
+    sum += is_range ? *high - *low + 1 : item.text.empty() ? 0 : 1;
+  }
+  return std::min(sum, kMostSlots);
+}
+
+SlurmSituation read_slurm(const Environment& environment) {
+  SlurmSituation situation;
+  auto id = text_of(environment, "SLURM_JOB_ID");
+  if (!id) id = text_of(environment, "SLURM_JOBID");
+  if (!id) return situation;
+  refuse_heterogeneous(environment);
+  auto job = first_nodelist(environment, {"SLURM_JOB_NODELIST", "SLURM_NODELIST"});
+  if (!job) return situation;  // `salloc --no-shell`'s id alone, or one that was exported by hand
+
+  bool task = is_task(environment, *job);
+  NodeList nodes = task ? first_nodelist(environment, {"SLURM_STEP_NODELIST"}).value_or(*job) : *job;
+  check_node_count(nodes, stated_nodes(environment, task));
+  if (task) check_node_count(*job, stated_nodes(environment, false));
+  TaskCounts tasks = read_task_counts(environment, task, nodes);
+  if (task) refuse_several_tasks(tasks, nodes);
+  bool whole_job = nodes.names.size() == job->names.size();
+  Slots slots = read_slots(environment, task, whole_job, tasks, nodes);
+
+  situation.kind = task ? SlurmKind::kTask : SlurmKind::kAllocation;
+  situation.allocation = {"slurm job " + *id, hosts_of(nodes, slots)};
+  situation.slots_are_gpus = slots.gpus;
+  situation.slots_open = !slots.gpus && all_equal(slots.per_node) && slots.per_node.front() == 1;
+  situation.slots_source = slots.source;
+  situation.job_id = *id;
+  situation.num_nodes = static_cast<int>(nodes.names.size());
+  situation.first_node = nodes.names.front();
+  situation.restart_count = number_of(environment, "SLURM_RESTART_COUNT", 0, kMostProcesses).value_or(0);
+  if (task) {
+    situation.step_id =
+        text_of(environment, "SLURM_STEP_ID").value_or(text_of(environment, "SLURM_STEPID").value_or(""));
+    situation.node_rank = read_node_rank(environment, nodes);
+    situation.meeting_port = meeting_port(situation.job_id, situation.step_id);
+  }
+  return situation;
+}
+
+}  // namespace dslaunch::hostfile

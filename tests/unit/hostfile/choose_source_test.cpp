@@ -1,0 +1,139 @@
+#include "hostfile/choose_source.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "support/expect_error.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::hostfile;
+using Catch::Contains;
+
+namespace {
+
+// An environment in which everything speaks at once, in the documented order; and what is left without the first ones.
+const Environment kSlurm{{"SLURM_JOB_ID", "7"}, {"SLURM_JOB_NODELIST", "n[1-2]"}, {"SLURM_JOB_NUM_NODES", "2"}};
+const Environment kPet{{"PET_NNODES", "2"}, {"PET_NODE_RANK", "1"}, {"PET_MASTER_ADDR", "a"}};
+const Environment kMpi{{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "0"}, {"MASTER_ADDR", "a"}};
+
+Environment joined(std::initializer_list<Environment> parts) {
+  Environment all;
+  for (const auto& part : parts) all.insert(part.begin(), part.end());
+  return all;
+}
+
+bool everything_exists(const std::string&) {
+  return true;
+}
+bool nothing_exists(const std::string&) {
+  return false;
+}
+
+SourceOptions plain() {
+  SourceOptions options;
+  options.default_hostfile = "/where/hostfile";
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("each source gives way to the ones before it", "[hostfile][choose_source]") {
+  Environment all = joined({kSlurm, kPet, kMpi});
+  SourceOptions options = plain();
+  options.hostfile = "mine";
+  Source source = choose_source(options, all, everything_exists);
+  CHECK(source.kind == SourceKind::kHostfile);
+  CHECK(source.hostfile == "mine");
+  CHECK(source.notice.empty());
+
+  options.no_ssh = true;
+  options.node_rank = 1;
+  CHECK(choose_source(options, all, everything_exists).kind == SourceKind::kByHand);
+  CHECK(choose_source(options, all, everything_exists).hostfile == "mine");
+
+  source = choose_source(plain(), all, everything_exists);
+  CHECK(source.kind == SourceKind::kSlurmAllocation);
+  REQUIRE(source.slurm);
+  CHECK(source.slurm->num_nodes == 2);
+  CHECK_THAT(source.notice, Contains("slurm job 7: 2 nodes"));
+
+  source = choose_source(plain(), joined({kPet, kMpi}), everything_exists);
+  CHECK(source.kind == SourceKind::kPlace);
+  CHECK(source.place->source == "kubeflow (PET_NNODES)");
+
+  source = choose_source(plain(), kMpi, everything_exists);
+  CHECK(source.kind == SourceKind::kPlace);
+  CHECK(source.place->source == "open mpi (OMPI_COMM_WORLD_SIZE)");
+
+  source = choose_source(plain(), {}, everything_exists);
+  CHECK(source.kind == SourceKind::kHostfile);
+  CHECK(source.hostfile == "/where/hostfile");
+  CHECK_THAT(source.notice, Contains("/where/hostfile"));
+
+  source = choose_source(plain(), {}, nothing_exists);
+  CHECK(source.kind == SourceKind::kThisMachine);
+  CHECK_FALSE(source.hostfile);
+  CHECK(SourceOptions{}.default_hostfile == "/job/hostfile");
+}
+
+TEST_CASE("the hostfile of MPI's operator comes before the default one", "[hostfile][choose_source]") {
+  Environment operated{{"OMPI_MCA_orte_default_hostfile", "/etc/mpi/hostfile"}};
+  CHECK(choose_source(plain(), operated, everything_exists).hostfile == "/etc/mpi/hostfile");
+  auto only_default = [](const std::string& path) { return path == "/where/hostfile"; };
+  CHECK(choose_source(plain(), operated, only_default).hostfile == "/where/hostfile");
+}
+
+TEST_CASE("a filter of localhost keeps to this machine", "[hostfile][choose_source]") {
+  SourceOptions options = plain();
+  options.include = "localhost:1";
+  CHECK(choose_source(options, kSlurm, everything_exists).kind == SourceKind::kThisMachine);
+  options.include = "localhost@n1";
+  CHECK(choose_source(options, kSlurm, everything_exists).kind == SourceKind::kSlurmAllocation);
+}
+
+TEST_CASE("a task of srun gets a place that all nodes agree on", "[hostfile][choose_source]") {
+  Environment task = joined({kSlurm,
+                             {{"SLURM_STEP_ID", "0"},
+                              {"SLURM_STEP_NODELIST", "n[1-2]"},
+                              {"SLURM_STEP_NUM_NODES", "2"},
+                              {"SLURM_PROCID", "1"},
+                              {"SLURM_NODEID", "1"},
+                              {"SLURM_GPUS_ON_NODE", "8"}}});
+  Source source = choose_source(plain(), task, nothing_exists);
+  CHECK(source.kind == SourceKind::kSlurmTask);
+  REQUIRE(source.place);
+  CHECK(source.place->node_rank == 1);
+  CHECK(source.place->num_nodes == 2);
+  CHECK(source.place->slots == 8);
+  CHECK(source.place->master_addr == "n1");
+  CHECK(source.place->master_port == source.slurm->meeting_port);
+
+  SourceOptions options = plain();
+  options.master_addr = "ib-n1";
+  options.master_port = 4000;
+  source = choose_source(options, task, nothing_exists);
+  CHECK(source.place->master_addr == "ib-n1");
+  CHECK(source.place->master_port == 4000);
+
+  options.num_nodes = 1;
+  test::expect_error(ExitCode::kContradiction, {"--num_nodes 1", "2 nodes", "step 7.0"},
+                     [&] { choose_source(options, task, nothing_exists); });
+}
+
+TEST_CASE("hosts that are started already cannot be filtered out", "[hostfile][choose_source]") {
+  SourceOptions options = plain();
+  options.exclude = "n2";
+  test::expect_error(ExitCode::kContradiction, {"--exclude n2", "kubeflow"},
+                     [&] { choose_source(options, kPet, nothing_exists); });
+  CHECK(choose_source(options, kSlurm, nothing_exists).kind == SourceKind::kSlurmAllocation);
+}
+
+TEST_CASE("by hand needs the node's rank, and a rank needs by hand", "[hostfile][choose_source]") {
+  SourceOptions options = plain();
+  options.no_ssh = true;
+  test::expect_error(ExitCode::kUsage, {"--no_ssh needs --node_rank"},
+                     [&] { choose_source(options, {}, nothing_exists); });
+  options.no_ssh = false;
+  options.node_rank = 0;
+  test::expect_error(ExitCode::kUsage, {"--node_rank 0", "--no_ssh"},
+                     [&] { choose_source(options, {}, nothing_exists); });
+}
