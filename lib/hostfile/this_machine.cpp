@@ -3,15 +3,21 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <netdb.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <condition_variable>
 #include <cstring>
 #include <memory>
-#include <vector>
+#include <mutex>
+#include <optional>
+#include <system_error>
+#include <thread>
 
 namespace dslaunch::hostfile {
 namespace {
@@ -110,22 +116,122 @@ bool resolves_to_us(const std::string& host) {
   return false;
 }
 
-}  // namespace
-
-bool is_this_machine(const std::string& host) {
+// A host's name as it is compared.
+std::string plain_name(const std::string& host) {
   std::string name = lower(host);
   if (name.ends_with('.')) name.pop_back();
+  return name;
+}
+
+std::string own_name() {
+  char buffer[256] = {};
+  return gethostname(buffer, sizeof(buffer) - 1) == 0 ? lower(buffer) : std::string();
+}
+
+// What can be said without asking the resolver.
+std::optional<bool> known_at_once(const std::string& name) {
   if (name.empty()) return false;
   if (name == "localhost" || name == "localhost.localdomain" || name.ends_with(".localhost")) return true;
   Address address;
   if (parse_address(name, address)) return is_own_address(address);
-  char buffer[256] = {};
-  if (gethostname(buffer, sizeof(buffer) - 1) == 0 && buffer[0] != '\0') {
-    std::string own = lower(buffer);
-    if (name == own || name == own.substr(0, own.find('.'))) return true;
-    if (name.find('.') != std::string::npos && is_own_full_name(name, own)) return true;
-  }
+  std::string own = own_name();
+  if (!own.empty() && (name == own || name == own.substr(0, own.find('.')))) return true;
+  return std::nullopt;
+}
+
+bool resolver_says_us(const std::string& name) {
+  std::string own = own_name();
+  if (!own.empty() && name.find('.') != std::string::npos && is_own_full_name(name, own)) return true;
   return resolves_to_us(name);
+}
+
+// The names that need the resolver, shared by the threads that ask it and the one that waits. Owned by all of them, for
+// a thread may come back from the resolver long after nobody waits.
+struct Lookups {
+  std::function<bool(const std::string&)> ask;  // fixed, as are the names
+  std::vector<std::string> names;
+
+  std::mutex mutex;  // guards what follows
+  std::condition_variable changed;
+  size_t next = 0, num_done = 0;
+  std::vector<bool> is_us;
+};
+
+void answer_lookups(const std::shared_ptr<Lookups>& lookups) {
+  std::unique_lock lock(lookups->mutex);
+  while (lookups->next < lookups->names.size()) {
+    size_t index = lookups->next++;
+    lock.unlock();
+    bool is_us = lookups->ask(lookups->names[index]);
+    lock.lock();
+    lookups->is_us[index] = is_us;
+    ++lookups->num_done;
+    lookups->changed.notify_all();
+  }
+}
+
+// Signals are for the threads that read them; a thread inherits its mask.
+void start_lookups(const std::shared_ptr<Lookups>& lookups) {
+  constexpr size_t kMostThreads = 128;
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  size_t started = 0;
+  try {
+    for (; started < std::min(lookups->names.size(), kMostThreads); ++started) {
+      std::thread([lookups] { answer_lookups(lookups); }).detach();
+    }
+  } catch (const std::system_error&) {  // a limit on threads: fewer of them share the names
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (started == 0) answer_lookups(lookups);
+}
+
+std::vector<bool> wait_for(Lookups& lookups, const Deadline& deadline) {
+  std::unique_lock lock(lookups.mutex);
+  auto all_done = [&] { return lookups.num_done == lookups.names.size(); };
+  if (deadline.is_never()) {
+    lookups.changed.wait(lock, all_done);
+  } else {
+    lookups.changed.wait_until(lock, deadline.when(), all_done);
+  }
+  lookups.next = lookups.names.size();  // no thread begins another one
+  return lookups.is_us;
+}
+
+}  // namespace
+
+bool is_this_machine(const std::string& host) {
+  std::string name = plain_name(host);
+  auto known = known_at_once(name);
+  return known ? *known : resolver_says_us(name);
+}
+
+std::vector<bool> which_are_this_machine(const std::vector<std::string>& hosts, const Deadline& deadline) {
+  return which_are_this_machine(hosts, deadline, resolver_says_us);
+}
+
+std::vector<bool> which_are_this_machine(const std::vector<std::string>& hosts, const Deadline& deadline,
+                                         std::function<bool(const std::string&)> resolves_to_us) {
+  std::vector<bool> is_us(hosts.size());
+  std::vector<size_t> places;  // in `hosts`, of the names to look up
+  auto lookups = std::make_shared<Lookups>();
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    std::string name = plain_name(hosts[i]);
+    if (auto known = known_at_once(name)) {
+      is_us[i] = *known;
+    } else {
+      places.push_back(i);
+      lookups->names.push_back(std::move(name));
+    }
+  }
+  if (places.empty()) return is_us;
+  lookups->ask = std::move(resolves_to_us);
+  lookups->is_us.resize(places.size());
+  start_lookups(lookups);
+  std::vector<bool> answers = wait_for(*lookups, deadline);
+  for (size_t k = 0; k < places.size(); ++k) is_us[places[k]] = answers[k];
+  return is_us;
 }
 
 }  // namespace dslaunch::hostfile
