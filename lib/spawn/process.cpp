@@ -2,10 +2,13 @@
 
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <linux/close_range.h>
+#include <linux/mempolicy.h>
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 
@@ -18,7 +21,7 @@ namespace dslaunch::spawn {
 namespace {
 
 // What the child tells over the close-on-exec pipe when it could not become the program.
-enum class Stage : int { kFolder, kExec };
+enum class Stage : int { kCpus, kMemory, kFolder, kExec };
 struct ChildError {
   Stage stage;
   int error_number;
@@ -34,6 +37,20 @@ Pipe make_pipe() {
   return {UniqueFd(fds[0]), UniqueFd(fds[1])};
 }
 
+// A set of small numbers as the kernel takes it: bits in words.
+using BitWords = std::vector<unsigned long>;
+constexpr size_t kBitsOfWord = 8 * sizeof(unsigned long);
+
+BitWords bits_of(const std::vector<int>& numbers) {
+  BitWords words;
+  for (int number : numbers) {
+    auto word = static_cast<size_t>(number) / kBitsOfWord;
+    words.resize(std::max(words.size(), word + 1));
+    words[word] |= 1UL << (static_cast<size_t>(number) % kBitsOfWord);
+  }
+  return words;
+}
+
 // Everything the child touches between fork and exec, made before the fork: other threads of ours may hold locks.
 struct ChildImage {
   std::vector<std::string> candidates, env_text;
@@ -42,6 +59,7 @@ struct ChildImage {
   int in = -1, out = -1, err = -1, inherited = -1, report = -1;
   bool die_with_thread = true;
   pid_t parent = -1;
+  BitWords cpus, memory_nodes;  // empty: as inherited
 };
 
 ChildImage make_image(const ProcessSpec& spec) {
@@ -55,6 +73,8 @@ ChildImage make_image(const ProcessSpec& spec) {
   image.envp.push_back(nullptr);
   image.cwd = spec.cwd.empty() ? nullptr : spec.cwd.c_str();
   image.inherited = spec.inherited;
+  image.cpus = bits_of(spec.cpus);
+  if (spec.memory_node) image.memory_nodes = bits_of({*spec.memory_node});
   image.die_with_thread = spec.die_with_thread;
   image.parent = ::getpid();
   return image;
@@ -85,12 +105,26 @@ int try_candidates(const ChildImage& image) {
   return telling;
 }
 
+// Both outlive exec. Plain system calls: glibc promises nothing about its own in a forked child.
+void place(const ChildImage& image) {
+  const auto& cpus = image.cpus;
+  if (!cpus.empty() && ::syscall(SYS_sched_setaffinity, 0, cpus.size() * sizeof cpus[0], cpus.data()) != 0) {
+    give_up(image, Stage::kCpus, errno);
+  }
+  const auto& nodes = image.memory_nodes;
+  // The kernel takes one bit less than it is told.
+  if (!nodes.empty() && ::syscall(SYS_set_mempolicy, MPOL_BIND, nodes.data(), nodes.size() * kBitsOfWord + 1) != 0) {
+    give_up(image, Stage::kMemory, errno);
+  }
+}
+
 // Runs in the child: only async-signal-safe calls.
 [[noreturn]] void become_program(const ChildImage& image) {
   if (image.die_with_thread) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != image.parent) ::_exit(127);  // the parent died before the line above took effect
   ::setsid();
   restore_signals();
+  place(image);
   ::dup2(image.in, STDIN_FILENO);
   ::dup2(image.out, STDOUT_FILENO);
   ::dup2(image.err, STDERR_FILENO);
@@ -104,7 +138,16 @@ ExitCause not_started(int code, std::string hint) {
   return ExitCause{.kind = ExitCause::Kind::kNotStarted, .number = code, .hint = std::move(hint)};
 }
 
+ExitCause explain_place(const ChildError& error, const ProcessSpec& spec) {
+  std::string what = error.stage == Stage::kCpus ? fmt::format("the CPUs {}", fmt::join(spec.cpus, ","))
+                                                 : fmt::format("memory of NUMA node {}", spec.memory_node.value_or(-1));
+  return not_started(to_int(ExitCode::kUnavailable),
+                     fmt::format("the kernel refuses {}: {} (a cpuset of the cgroup may not have them)", what,
+                                 describe_errno(error.error_number)));
+}
+
 ExitCause explain(const ChildError& error, const ProcessSpec& spec) {
+  if (error.stage == Stage::kCpus || error.stage == Stage::kMemory) return explain_place(error, spec);
   if (error.stage == Stage::kFolder) {
     return not_started(to_int(ExitCode::kNotExecutable),
                        fmt::format("cannot change to the folder {}: {}", spec.cwd, describe_errno(error.error_number)));

@@ -23,6 +23,8 @@ struct ProcessSpec {
   int out = -1, err = -1;                  // borrowed; -1: a pipe to Process::out, Process::err
   int inherited = -1;                      // borrowed, one more that it gets under the same number; -1: none
   bool die_with_thread = true;
+  std::vector<int> cpus{};                 // the only ones that it may run on; empty: the caller's
+  std::optional<int> memory_node{};        // NUMA node that its memory must come from
 };
 
 struct Process {
@@ -30,8 +32,8 @@ struct Process {
   UniqueFd out, err;  // read ends of its standard output and error, non-blocking; not valid where the spec names one
 };
 
-// What keeps a program from being started (not found 127, not executable 126, folder
-// missing 126, fork failed 74) is returned as a cause with the reason as its hint; never throws for those.
+// What keeps a program from being started (not found 127, not executable 126, folder missing 126, CPUs or NUMA node
+// refused by the kernel 69, fork failed 74) is returned as a cause with the reason as its hint; never throws for those.
 std::variant<Process, ExitCause> start_process(const ProcessSpec& spec);
 
 struct EndedChild {

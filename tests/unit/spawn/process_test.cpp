@@ -1,6 +1,7 @@
 #include "spawn/process.hpp"
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <csignal>
 #include <filesystem>
 
+#include "base/exit_code.hpp"
 #include "spawn/job_sweep.hpp"
 #include "unit/spawn/test_folder.hpp"
 
@@ -66,6 +68,50 @@ TEST_CASE("the two streams are kept apart and standard input is empty", "[spawn]
   CHECK(read_all(process.out.get()) == "out\n");
   CHECK(read_all(process.err.get()) == "err\n");
   wait_for(process.pid);
+}
+
+TEST_CASE("a process runs on the CPUs that it was given and nowhere else", "[spawn][process]") {
+  cpu_set_t ours;
+  REQUIRE(::sched_getaffinity(0, sizeof ours, &ours) == 0);
+  int last = -1;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &ours)) last = cpu;
+  }
+  ProcessSpec spec{{"grep", "Cpus_allowed_list", "/proc/self/status"}, kEnv, ""};
+  spec.cpus = {last};
+  auto process = started(spec);
+  CHECK(read_all(process.out.get()) == "Cpus_allowed_list:\t" + std::to_string(last) + "\n");
+  CHECK(wait_for(process.pid).success());
+  cpu_set_t after;
+  ::sched_getaffinity(0, sizeof after, &after);
+  CHECK(CPU_EQUAL(&ours, &after));
+}
+
+TEST_CASE("memory comes from the NUMA node that was named", "[spawn][process]") {
+  ProcessSpec spec{{"sh", "-c", "read -r _ policy _ < /proc/self/numa_maps && echo $policy"}, kEnv, ""};
+  spec.memory_node = 0;
+  auto result = start_process(spec);
+  if (auto* cause = std::get_if<ExitCause>(&result); cause && cause->hint.find("not permitted") != std::string::npos) {
+    WARN("skipped: this container forbids memory policies");
+    return;
+  }
+  auto process = std::move(std::get<Process>(result));
+  CHECK(read_all(process.out.get()) == "bind:0\n");
+  wait_for(process.pid);
+}
+
+TEST_CASE("CPUs and memory that the kernel refuses are told", "[spawn][process]") {
+  ProcessSpec spec{{"true"}, kEnv, ""};
+  spec.cpus = {8000, 8001};
+  auto cause = refused(spec);
+  CHECK(cause.kind == ExitCause::Kind::kNotStarted);
+  CHECK(cause.number == to_int(ExitCode::kUnavailable));
+  CHECK_THAT(cause.hint, Catch::Matchers::Contains("CPUs 8000,8001") && Catch::Matchers::Contains("Invalid argument"));
+  spec.cpus = {};
+  spec.memory_node = 900;
+  cause = refused(spec);
+  CHECK(cause.number == to_int(ExitCode::kUnavailable));
+  CHECK_THAT(cause.hint, Catch::Matchers::Contains("NUMA node 900"));
 }
 
 TEST_CASE("a process leads its own session and group, without our descriptors and signal masks", "[spawn][process]") {
