@@ -12,6 +12,7 @@ namespace dslaunch::launch {
 struct Gpu {
   std::string uuid;  // "GPU-..."
   std::string name;
+  std::string pci_bus_id{};  // "00000000:3B:00.0"; empty: unknown
 };
 
 // Empty where there is no driver. (nvml.cpp)

@@ -1,4 +1,5 @@
-// The few calls of NVML that count GPUs, found at run time: a host without a driver has no such library.
+// The few calls of NVML that count GPUs and say where they are, found at run time: a host without a driver has no such
+// library.
 #include <dlfcn.h>
 
 #include <memory>
@@ -17,6 +18,7 @@ class Nvml {
     find(handle_, "nvmlDeviceGetHandleByIndex_v2");
     find(uuid_, "nvmlDeviceGetUUID");
     find(name_, "nvmlDeviceGetName");
+    find(pci_, "nvmlDeviceGetPciInfo_v3");
     int (*init)() = nullptr;
     find(init, "nvmlInit_v2");
     open_ = init && shutdown_ && count_ && handle_ && uuid_ && name_ && init() == kSuccess;
@@ -37,13 +39,25 @@ class Nvml {
       char uuid[96] = {}, name[96] = {};
       if (handle_(i, &device) != kSuccess || uuid_(device, uuid, sizeof uuid) != kSuccess) continue;
       name_(device, name, sizeof name);
-      all.push_back({uuid, name});
+      all.push_back({uuid, name, pci_bus_id(device)});
     }
     return all;
   }
 
  private:
   static constexpr int kSuccess = 0;
+
+  // nvmlPciInfo_t of version 3.
+  struct PciInfo {
+    char legacy_bus_id[16];
+    unsigned domain, bus, device, device_id, subsystem_id;
+    char bus_id[32];
+  };
+
+  std::string pci_bus_id(void* device) const {
+    PciInfo info{};
+    return pci_ != nullptr && pci_(device, &info) == kSuccess ? info.bus_id : "";
+  }
 
   template <class Function>
   void find(Function*& function, const char* name) {
@@ -57,6 +71,7 @@ class Nvml {
   int (*handle_)(unsigned, void**) = nullptr;
   int (*uuid_)(void*, char*, unsigned) = nullptr;
   int (*name_)(void*, char*, unsigned) = nullptr;
+  int (*pci_)(void*, PciInfo*) = nullptr;  // from driver 410 on
 };
 
 }  // namespace

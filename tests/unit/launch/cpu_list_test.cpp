@@ -1,0 +1,44 @@
+#include "launch/cpu_list.hpp"
+
+#include <catch2/catch.hpp>
+#include <random>
+
+using namespace dslaunch::launch;
+using Cpus = std::vector<int>;
+
+TEST_CASE("numbers and ranges are read", "[launch][cpu_list]") {
+  CHECK(read_cpu_list("").cpus.empty());
+  CHECK(read_cpu_list("7").cpus == Cpus{7});
+  CHECK(read_cpu_list("0-3,8").cpus == Cpus{0, 1, 2, 3, 8});
+  CHECK(read_cpu_list("0-0,2-3").cpus == Cpus{0, 2, 3});
+}
+
+TEST_CASE("a slip is told with its place", "[launch][cpu_list]") {
+  struct Slip {
+    const char* text;
+    size_t offset;
+    const char* part;
+  };
+  auto slip = GENERATE(Slip{"a", 0, "missing"}, Slip{"0,", 2, "missing"}, Slip{"1-", 2, "missing"},
+                       Slip{"-1", 0, "missing"}, Slip{"0 1", 1, "' '"}, Slip{"0-3,2", 4, "behind core 3"},
+                       Slip{"4,0", 2, "ascend"}, Slip{"3-1", 0, "backwards"}, Slip{"0-99999999999", 2, "highest"},
+                       Slip{"9000", 0, "highest"}, Slip{"0-1x", 3, "'x'"}, Slip{"0,,1", 2, "missing"});
+  auto reading = read_cpu_list(slip.text);
+  INFO(slip.text << ": " << reading.error);
+  CHECK(reading.cpus.empty());
+  CHECK(reading.error_offset == slip.offset);
+  CHECK_THAT(reading.error, Catch::Matchers::Contains(slip.part));
+}
+
+TEST_CASE("what is written can be read again, and is short", "[launch][cpu_list]") {
+  CHECK(cpu_list_text({}).empty());
+  CHECK(cpu_list_text({0, 1, 2, 3, 8, 10, 11}) == "0-3,8,10-11");
+  std::mt19937 random(7);
+  for (int round = 0; round < 200; ++round) {
+    Cpus cpus;
+    for (int cpu = 0; cpu < 100; ++cpu) {
+      if (random() % 3 != 0) cpus.push_back(cpu);
+    }
+    CHECK(read_cpu_list(cpu_list_text(cpus)).cpus == cpus);
+  }
+}
