@@ -1,0 +1,91 @@
+#include "launch/remote_environment.hpp"
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "support/expect_error.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::launch;
+using test::expect_error;
+
+TEST_CASE("what steers training travels; what speaks of this machine stays", "[launch][remote_environment]") {
+  Environment inherited{{"NCCL_DEBUG", "INFO"},
+                        {"PYTHONPATH", "/code"},
+                        {"LD_LIBRARY_PATH", "/lib"},
+                        {"CUDA_HOME", "/cuda"},
+                        {"FI_PROVIDER", "efa"},
+                        {"HF_TOKEN", "t"},
+                        {"OMP_NUM_THREADS", "4"},
+                        {"AZUREML_RUN_TOKEN", "r"},
+                        {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+                        {"CUDA_VISIBLE_DEVICES", "0"},
+                        {"TORCHELASTIC_RUN_ID", "x"},
+                        {"DSLAUNCH_TOKEN", "secret"},
+                        {"DSLAUNCH_JOB_ID", "j"},
+                        {"DS_ENV_FILE", "f"},
+                        {"PATH", "/bin"},
+                        {"HOME", "/root"},
+                        {"SSH_AUTH_SOCK", "/s"},
+                        {"AWS_SECRET_ACCESS_KEY", "k"},
+                        {"MY_NCCL", "no prefix"},
+                        {"LD_PRELOAD", "x.so"}};
+  std::vector<std::string> names;
+  for (const auto& [name, value] : exported_environment(inherited)) {
+    CHECK(value == inherited[name]);
+    names.push_back(name);
+  }
+  CHECK(names == std::vector<std::string>{"AZUREML_RUN_TOKEN", "CUDA_HOME", "FI_PROVIDER", "HF_TOKEN",
+                                          "LD_LIBRARY_PATH", "NCCL_DEBUG", "OMP_NUM_THREADS", "PYTHONPATH",
+                                          "TORCH_NCCL_ASYNC_ERROR_HANDLING"});
+}
+
+TEST_CASE("network cards are not exported where DeepSpeed does not either", "[launch][remote_environment]") {
+  Environment inherited{{"NCCL_IB_HCA", "mlx5"}, {"NCCL_DEBUG", "INFO"}, {"UCX_NET_DEVICES", "mlx5"}};
+  CHECK(exported_environment(inherited).size() == 3);
+  inherited["AISC_JOB_NAME"] = "j";
+  CHECK(exported_environment(inherited) == Environment{{"NCCL_DEBUG", "INFO"}});
+}
+
+TEST_CASE("a remote rank has its login's environment with the job's on top", "[launch][remote_environment]") {
+  CHECK(merged_environment({{"HOME", "/home/b"}, {"NCCL_DEBUG", "WARN"}}, {{"NCCL_DEBUG", "INFO"}, {"A", "1"}}) ==
+        Environment{{"HOME", "/home/b"}, {"NCCL_DEBUG", "INFO"}, {"A", "1"}});
+}
+
+TEST_CASE("a virtual environment comes first in the host's own PATH", "[launch][remote_environment]") {
+  test::TempDir folder;
+  std::filesystem::create_directory(folder / "bin");
+  std::filesystem::create_symlink("/bin/sh", folder / "bin/python");
+  Environment env{{"PATH", "/usr/bin:/bin"}, {"PYTHONHOME", "/opt"}, {"A", "1"}};
+  apply_venv(env, folder.path());
+  CHECK(env == Environment{{"PATH", (folder / "bin") + ":/usr/bin:/bin"}, {"VIRTUAL_ENV", folder.path()}, {"A", "1"}});
+  Environment bare;
+  apply_venv(bare, folder.path());
+  CHECK(bare["PATH"] == (folder / "bin") + ":/usr/local/bin:/usr/bin:/bin");
+}
+
+TEST_CASE("a folder without python is no virtual environment", "[launch][remote_environment]") {
+  test::TempDir folder;
+  Environment env{{"PATH", "/bin"}};
+  auto refused = [&] {
+    expect_error(ExitCode::kNoInput, {"--venv " + folder.path(), "bin/python", "on this host"},
+                 [&] { apply_venv(env, folder.path()); });
+  };
+  refused();
+  std::filesystem::create_directories(folder / "bin/python");
+  refused();
+  std::filesystem::remove(folder / "bin/python");
+  test::write_file(folder / "bin/python", "");  // not executable
+  refused();
+  CHECK(env == Environment{{"PATH", "/bin"}});
+}
+
+TEST_CASE("an activation script names its folder; other scripts are refused", "[launch][remote_environment]") {
+  CHECK(venv_of_script("/opt/env/bin/activate") == "/opt/env");
+  CHECK(venv_of_script("env/bin/activate") == "env");
+  CHECK(venv_of_script("bin/activate") == ".");
+  for (const char* other : {"/opt/setup.sh", "/opt/env/activate", "/opt/env/bin/activate.fish", ""}) {
+    expect_error(ExitCode::kUsage, {"--venv DIR", "--env_file"}, [&] { venv_of_script(other); });
+  }
+}
