@@ -1,9 +1,11 @@
 // The TCP store's server: one thread, one listening socket that was bound and held before any rank started.
-// It counts which ranks have joined and broadcasts the end of a rank's connection to all others.
+// It counts which ranks have joined and broadcasts the end of a rank's connection to all others. The same port serves
+// torch's TCPStore clients where the options say so, in a key space of their own; the first byte tells the two apart.
 #pragma once
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,11 +14,18 @@
 
 namespace dslaunch::rendezvous {
 
+// Torch's protocol knows no proof, so where a client comes from has to do.
+struct TorchClients {
+  std::vector<std::string> addresses;  // numeric, IPv4 or IPv6
+  bool from_this_machine = true;       // loopback, and this machine's own addresses
+};
+
 struct StoreServerOptions {
   int world_size = 1;
   std::vector<uint8_t> token;           // clients prove it; empty: accepted without (a job of another launcher)
   std::vector<std::string> rank_hosts;  // for messages; may be empty
   std::chrono::milliseconds handshake_timeout{5000};  // a connection that has not proven itself by then is dropped
+  std::optional<TorchClients> torch_clients;          // unset: torch's clients are turned away
 };
 
 class StoreServer {

@@ -51,17 +51,18 @@ void StoreState::join(int rank, const std::string& host) {
   Rank& joining = ranks_[rank];
   joining.presence = Presence::kConnected;
   joining.reason.clear();
+  lost_.erase(rank);
+  left_.erase(rank);
   if (joining.host.empty()) joining.host = host;
 }
 
 void StoreState::leave(int rank) {
   if (ranks_[rank].presence != Presence::kConnected) return;
   ranks_[rank].presence = Presence::kLeft;
+  left_.insert(rank);
   std::vector<Ticket> hopeless;
   for (const auto& [ticket, wait] : waits_) {
-    if (wait.rank == rank || (wait.is_barrier && wait.count == static_cast<int>(ranks_.size()))) {
-      hopeless.push_back(ticket);
-    }
+    if (wait.rank == rank || (wait.is_barrier && is_whole_world(wait.count))) hopeless.push_back(ticket);
   }
   answer_all(hopeless,
              {wire::Status::kPeerLost, encode_lost_rank({rank, ranks_[rank].host, "has left the job already"})});
@@ -71,6 +72,7 @@ std::optional<LostRank> StoreState::lose(int rank, const std::string& reason) {
   Rank& lost = ranks_[rank];
   if (lost.presence != Presence::kConnected) return std::nullopt;
   lost.presence = Presence::kLost;
+  lost_.insert(rank);
   lost.reason = reason;
   std::vector<Ticket> tickets;
   for (const auto& [ticket, wait] : waits_) tickets.push_back(ticket);
@@ -89,9 +91,7 @@ std::vector<int> StoreState::joined_ranks() const {
 
 std::vector<LostRank> StoreState::lost_ranks() const {
   std::vector<LostRank> out;
-  for (size_t i = 0; i < ranks_.size(); ++i) {
-    if (ranks_[i].presence == Presence::kLost) out.push_back({static_cast<int>(i), ranks_[i].host, ranks_[i].reason});
-  }
+  for (int rank : lost_) out.push_back({rank, ranks_[rank].host, ranks_[rank].reason});
   return out;
 }
 
@@ -150,42 +150,69 @@ StoreState::Ticket StoreState::get(int rank, const std::string& key, Answered an
     answered({wire::Status::kOk, wire::Writer().text(found->second).take()});
     return 0;
   }
-  if (!lost_ranks().empty()) return answered(lost_answer()), 0;
-  waits_.emplace(next_ticket_, Wait{rank, false, key, 0, std::move(answered)});
-  return next_ticket_++;
+  if (!lost_.empty()) return answered(lost_answer()), 0;
+  return begin_wait({rank, false, key, 0, std::move(answered)});
+}
+
+std::optional<Answer> StoreState::refuse_barrier(int rank, const std::string& name, int count) const {
+  if (count < 1 || count > static_cast<int>(ranks_.size())) {
+    return refused(fmt::format("barrier '{}' asks for {} ranks in a world of {}", name, count, ranks_.size()));
+  }
+  if (!lost_.empty()) return lost_answer();
+  if (auto found = rounds_.find(name); found != rounds_.end()) {
+    const auto& [agreed, by_rank] = found->second;
+    if (by_rank.contains(rank)) {
+      return refused(fmt::format("rank {} is waiting at barrier '{}' already", rank, name));
+    }
+    if (agreed != count) {
+      return refused(fmt::format("barrier '{}': rank {} says {} ranks meet, rank {} said {}", name, rank, count,
+                                 by_rank.begin()->first, agreed));
+    }
+  }
+  if (!is_whole_world(count) || left_.empty()) return std::nullopt;
+  int gone = *left_.begin();
+  return Answer{wire::Status::kPeerLost, encode_lost_rank({gone, ranks_[gone].host, "has left the job already"})};
 }
 
 StoreState::Ticket StoreState::barrier(int rank, const std::string& name, int count, Answered answered) {
-  if (count < 1 || count > static_cast<int>(ranks_.size())) {
-    answered(refused(fmt::format("barrier '{}' asks for {} ranks in a world of {}", name, count, ranks_.size())));
-    return 0;
-  }
-  if (!lost_ranks().empty()) return answered(lost_answer()), 0;
+  if (auto refusal = refuse_barrier(rank, name, count)) return answered(*refusal), 0;
+  auto found = rounds_.find(name);
+  int num_there = found == rounds_.end() ? 0 : static_cast<int>(found->second.by_rank.size());
+  if (num_there + 1 < count) return begin_wait({rank, true, name, count, std::move(answered)});
   std::vector<Ticket> round;
-  for (const auto& [ticket, wait] : waits_) {
-    if (!wait.is_barrier || wait.name != name) continue;
-    if (wait.count != count || wait.rank == rank) {
-      answered(refused(wait.rank == rank ? fmt::format("rank {} is waiting at barrier '{}' already", rank, name)
-                                         : fmt::format("barrier '{}': rank {} says {} ranks meet, rank {} said {}",
-                                                       name, rank, count, wait.rank, wait.count)));
-      return 0;
-    }
-    round.push_back(ticket);
+  if (found != rounds_.end()) {
+    for (const auto& [other, ticket] : found->second.by_rank) round.push_back(ticket);
   }
-  if (count == static_cast<int>(ranks_.size())) {
-    for (size_t i = 0; i < ranks_.size(); ++i) {
-      if (ranks_[i].presence != Presence::kLeft) continue;
-      LostRank gone{static_cast<int>(i), ranks_[i].host, "has left the job already"};
-      return answered({wire::Status::kPeerLost, encode_lost_rank(gone)}), 0;
-    }
+  answer_all(round, {});
+  answered({});
+  return 0;
+}
+
+StoreState::Ticket StoreState::begin_wait(Wait wait) {
+  Ticket ticket = next_ticket_++;
+  if (wait.is_barrier) {
+    Round& round = rounds_[wait.name];
+    round.count = wait.count;
+    round.by_rank.emplace(wait.rank, ticket);
+  } else {
+    waits_for_key_[wait.name].insert(ticket);
   }
-  if (static_cast<int>(round.size()) + 1 == count) {
-    answer_all(round, {});
-    answered({});
-    return 0;
+  waits_.emplace(ticket, std::move(wait));
+  return ticket;
+}
+
+StoreState::Wait StoreState::end_wait(std::map<Ticket, Wait>::node_type node) {
+  Wait wait = std::move(node.mapped());
+  if (wait.is_barrier) {
+    auto round = rounds_.find(wait.name);
+    round->second.by_rank.erase(wait.rank);
+    if (round->second.by_rank.empty()) rounds_.erase(round);
+  } else {
+    auto waits = waits_for_key_.find(wait.name);
+    waits->second.erase(node.key());
+    if (waits->second.empty()) waits_for_key_.erase(waits);
   }
-  waits_.emplace(next_ticket_, Wait{rank, true, name, count, std::move(answered)});
-  return next_ticket_++;
+  return wait;
 }
 
 void StoreState::expire(Ticket ticket, double waited_seconds) {
@@ -198,16 +225,15 @@ void StoreState::expire(Ticket ticket, double waited_seconds) {
 void StoreState::answer_all(const std::vector<Ticket>& tickets, const Answer& answer) {
   for (Ticket ticket : tickets) {
     auto node = waits_.extract(ticket);
-    if (!node.empty()) node.mapped().answered(answer);
+    if (!node.empty()) end_wait(std::move(node)).answered(answer);
   }
 }
 
 void StoreState::answer_waits_for_key(const std::string& key) {
-  std::vector<Ticket> tickets;
-  for (const auto& [ticket, wait] : waits_) {
-    if (!wait.is_barrier && wait.name == key) tickets.push_back(ticket);
-  }
-  if (!tickets.empty()) answer_all(tickets, {wire::Status::kOk, wire::Writer().text(values_[key]).take()});
+  auto found = waits_for_key_.find(key);
+  if (found == waits_for_key_.end()) return;
+  std::vector<Ticket> tickets(found->second.begin(), found->second.end());
+  answer_all(tickets, {wire::Status::kOk, wire::Writer().text(values_[key]).take()});
 }
 
 Answer StoreState::lost_answer() const {
@@ -216,10 +242,9 @@ Answer StoreState::lost_answer() const {
 
 std::vector<int> StoreState::ranks_at_barrier(const std::string& name) const {
   std::vector<int> out;
-  for (const auto& [ticket, wait] : waits_) {
-    if (wait.is_barrier && wait.name == name) out.push_back(wait.rank);
+  if (auto found = rounds_.find(name); found != rounds_.end()) {
+    for (const auto& [rank, ticket] : found->second.by_rank) out.push_back(rank);
   }
-  std::sort(out.begin(), out.end());
   return out;
 }
 
@@ -253,7 +278,7 @@ std::string StoreState::describe_missing(const std::vector<int>& ranks) const {
 std::string StoreState::timeout_text(const Wait& wait, double waited_seconds) const {
   std::vector<int> missing;
   auto arrived = wait.is_barrier ? ranks_at_barrier(wait.name) : std::vector<int>{};
-  bool whole_world = wait.is_barrier && wait.count == static_cast<int>(ranks_.size());
+  bool whole_world = wait.is_barrier && is_whole_world(wait.count);
   for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
     // Who belongs to a smaller group, or who sets a key, only the callers know; absent ranks are worth naming anyway.
     bool is_missing = whole_world ? !std::binary_search(arrived.begin(), arrived.end(), rank)

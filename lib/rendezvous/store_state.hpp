@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -69,19 +70,33 @@ class StoreState {
     Answered answered;
   };
 
+  // Ranks at a barrier that is not complete; they agree on the count.
+  struct Round {
+    int count = 0;
+    std::map<int, Ticket> by_rank;
+  };
+
+  Ticket begin_wait(Wait wait);
+  Wait end_wait(std::map<Ticket, Wait>::node_type node);
+  std::optional<Answer> refuse_barrier(int rank, const std::string& name, int count) const;
   Answer lost_answer() const;
   std::string describe(int rank) const;
   std::string describe_missing(const std::vector<int>& ranks) const;
   std::string timeout_text(const Wait& wait, double waited_seconds) const;
   std::vector<int> ranks_at_barrier(const std::string& name) const;
+  bool is_whole_world(int count) const { return count == static_cast<int>(ranks_.size()); }
   void answer_all(const std::vector<Ticket>& tickets, const Answer& answer);
   void answer_waits_for_key(const std::string& key);
   std::optional<Answer> make_room(const std::string& key, size_t value_bytes);
 
   std::vector<Rank> ranks_;
+  std::set<int> lost_, left_;  // of them
   std::unordered_map<std::string, std::string> values_;
   size_t stored_bytes_ = 0;
   std::map<Ticket, Wait> waits_;  // in order of arrival
+  // The same waits by what they wait for, so that a request costs the same however many others wait.
+  std::unordered_map<std::string, std::set<Ticket>> waits_for_key_;
+  std::unordered_map<std::string, Round> rounds_;
   Ticket next_ticket_ = 1;
 };
 

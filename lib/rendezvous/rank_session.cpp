@@ -1,0 +1,278 @@
+#include "rendezvous/rank_session.hpp"
+
+#include "rendezvous/token_proof.hpp"
+
+namespace dslaunch::rendezvous {
+
+namespace asio = boost::asio;
+using Code = boost::system::error_code;
+
+namespace {
+
+constexpr size_t kMostAnnouncedLosses = 64;  // more say nothing new and would grow as the square of the world
+
+std::string encode_reply(uint32_t request, const Answer& answer) {
+  return wire::encode(
+      wire::Frame{wire::Type::kReply, request,
+                  wire::Writer().u8(static_cast<uint8_t>(answer.status)).bytes(std::string_view(answer.body)).take()});
+}
+
+}  // namespace
+
+// hello -> proof -> frames. Until the proof has been checked it costs us the connection's smallest buffer.
+class RankSessions::Session final : public StoreConnection::Session {
+ public:
+  Session(RankSessions& all, StoreConnection& connection) : all_(all), connection_(connection) {}
+
+  int rank() const { return rank_; }
+  const std::string& host() const { return host_; }
+  StoreConnection& connection() { return connection_; }
+
+  void welcome() {
+    connection_.send(wire::encode(wire::ServerProof{
+        wire::Admission::kAdmitted, server_proof(all_.token_, client_nonce_, server_nonce_), all_.world_size_}));
+  }
+
+  size_t accept(std::string_view input) override {
+    size_t taken = 0;
+    while (!refused_) {
+      size_t step = accept_one(input.substr(taken));
+      if (step == 0) break;
+      taken += step;
+    }
+    return taken;
+  }
+
+  void ended(const std::string& reason) override {
+    auto found = all_.by_rank_.find(rank_);
+    if (found == all_.by_rank_.end() || found->second != this) return;
+    all_.by_rank_.erase(found);
+    if (!all_.stopping_) all_.lose(rank_, reason);
+  }
+
+ private:
+  enum class Phase { kHello, kProof, kFrames };
+
+  // The first whole block or frame; how many bytes it had, 0 when it is not whole.
+  size_t accept_one(std::string_view input) {
+    switch (phase_) {
+      case Phase::kHello:
+        if (input.size() < wire::kClientHelloBytes) return 0;
+        accept_hello(input.substr(0, wire::kClientHelloBytes));
+        return wire::kClientHelloBytes;
+      case Phase::kProof:
+        if (input.size() < wire::kClientProofBytes) return 0;
+        accept_proof(input.substr(0, wire::kClientProofBytes));
+        return wire::kClientProofBytes;
+      case Phase::kFrames:
+        break;
+    }
+    if (input.size() < wire::kLengthBytes) return 0;
+    size_t length = wire::decode_length(input.substr(0, wire::kLengthBytes));
+    if (input.size() - wire::kLengthBytes < length) return 0;
+    accept_frame(wire::decode(input.substr(wire::kLengthBytes, length)));
+    return wire::kLengthBytes + length;
+  }
+
+  void accept_hello(std::string_view block) {
+    auto hello = wire::decode_client_hello(block);
+    client_nonce_ = hello.nonce;
+    server_nonce_ = fresh_nonce();
+    known_version_ = hello.version == wire::kVersion;
+    connection_.send(wire::encode(wire::ServerHello{wire::kVersion, server_nonce_}));
+    phase_ = Phase::kProof;
+  }
+
+  void accept_proof(std::string_view block) {
+    if (!known_version_) return refuse(wire::Admission::kWrongVersion);
+    auto claim = wire::decode_client_proof(block);
+    auto expected = client_proof(all_.token_, client_nonce_, server_nonce_, wire::proven_part(block));
+    if (!same_proof(claim.proof, expected)) return refuse(wire::Admission::kWrongToken);
+    if (claim.world_size != all_.world_size_ || claim.rank >= all_.world_size_) {
+      return refuse(wire::Admission::kWrongWorld);
+    }
+    if (all_.state_.is_present(static_cast<int>(claim.rank))) return refuse(wire::Admission::kRankTaken);
+    rank_ = static_cast<int>(claim.rank);
+    host_ = claim.host;
+    phase_ = Phase::kFrames;
+    connection_.mark_proven();
+    all_.admit(*this);
+  }
+
+  void refuse(wire::Admission why) {
+    refused_ = true;
+    connection_.send(wire::encode(wire::ServerProof{why, {}, all_.world_size_}));
+    connection_.close_after_sending("refused");
+  }
+
+  void accept_frame(const wire::Frame& frame) {
+    switch (frame.type) {
+      case wire::Type::kGet:
+        return all_.wait_for_key(*this, frame);
+      case wire::Type::kBarrier:
+        return all_.wait_at_barrier(*this, frame);
+      default:
+        connection_.send(encode_reply(frame.request, answer(frame)));
+    }
+  }
+
+  Answer answer(const wire::Frame& frame) {
+    wire::Reader reader(frame.body);
+    switch (frame.type) {
+      case wire::Type::kSet: {
+        std::string key = reader.text(wire::kMaxKeyBytes), value = reader.text(wire::kMaxValueBytes);
+        reader.expect_end();
+        return all_.state_.set(key, std::move(value));
+      }
+      case wire::Type::kTryGet: {
+        std::string key = reader.text(wire::kMaxKeyBytes);
+        reader.expect_end();
+        return all_.state_.try_get(key);
+      }
+      case wire::Type::kAdd: {
+        std::string key = reader.text(wire::kMaxKeyBytes);
+        auto amount = static_cast<int64_t>(reader.u64());
+        reader.expect_end();
+        return all_.state_.add(key, amount);
+      }
+      case wire::Type::kCompareAndSet: {
+        std::string key = reader.text(wire::kMaxKeyBytes), expected = reader.text(wire::kMaxValueBytes);
+        std::string desired = reader.text(wire::kMaxValueBytes);
+        reader.expect_end();
+        return all_.state_.compare_and_set(key, expected, desired);
+      }
+      case wire::Type::kReportFailure:
+        return all_.lose(rank_, reader.text(wire::kMaxTextBytes)), Answer{};
+      case wire::Type::kLeave:
+        return all_.leave(rank_), Answer{};
+      default:
+        throw wire::WireError("a client does not send this type");
+    }
+  }
+
+  RankSessions& all_;
+  StoreConnection& connection_;
+  Phase phase_ = Phase::kHello;
+  wire::Nonce client_nonce_{}, server_nonce_{};
+  bool known_version_ = false, refused_ = false;
+  int rank_ = -1;
+  std::string host_;
+};
+
+RankSessions::RankSessions(asio::io_context& io, RankBoard& board, int world_size, std::vector<uint8_t> token,
+                           std::vector<std::string> rank_hosts)
+    : io_(io),
+      board_(board),
+      world_size_(static_cast<uint32_t>(world_size)),
+      token_(std::move(token)),
+      state_(world_size, std::move(rank_hosts)) {}
+
+std::unique_ptr<StoreConnection::Session> RankSessions::open(StoreConnection& connection) {
+  return std::make_unique<Session>(*this, connection);
+}
+
+void RankSessions::admit(Session& session) {
+  // Before the answer: a rank that knows it was admitted is counted by joined_ranks().
+  state_.join(session.rank(), session.host());
+  board_.join(session.rank());
+  by_rank_[session.rank()] = &session;
+  session.welcome();
+  for (const auto& lost : state_.lost_ranks()) {
+    session.connection().send(wire::encode(wire::Frame{wire::Type::kRankLost, 0, encode_lost_rank(lost)}));
+  }
+}
+
+void RankSessions::lose(int rank, const std::string& reason) {
+  auto news = state_.lose(rank, reason);
+  if (!news) return;
+  board_.part();
+  if (++announced_losses_ > kMostAnnouncedLosses) return;
+  std::string bytes = wire::encode(wire::Frame{wire::Type::kRankLost, 0, encode_lost_rank(*news)});
+  for (auto sessions = by_rank_; auto& [to, session] : sessions) {
+    if (to != rank) session->connection().send(bytes);
+  }
+}
+
+void RankSessions::leave(int rank) {
+  bool was_present = state_.is_present(rank);
+  state_.leave(rank);
+  if (was_present) board_.part();
+}
+
+void RankSessions::wait_for_key(Session& session, const wire::Frame& frame) {
+  wire::Reader reader(frame.body);
+  std::string key = reader.text(wire::kMaxKeyBytes);
+  uint64_t timeout_ms = reader.u64();
+  reader.expect_end();
+  auto ticket = std::make_shared<StoreState::Ticket>(0);
+  *ticket = state_.get(session.rank(), key, later(session, frame.request, ticket));
+  expire_after(timeout_ms, *ticket);
+}
+
+void RankSessions::wait_at_barrier(Session& session, const wire::Frame& frame) {
+  wire::Reader reader(frame.body);
+  std::string name = reader.text(wire::kMaxKeyBytes);
+  int count = static_cast<int>(reader.u32());
+  uint64_t timeout_ms = reader.u64();
+  reader.expect_end();
+  auto ticket = std::make_shared<StoreState::Ticket>(0);
+  *ticket = state_.barrier(session.rank(), name, count, later(session, frame.request, ticket));
+  expire_after(timeout_ms, *ticket);
+}
+
+// The session may have ended by then.
+StoreState::Answered RankSessions::later(Session& session, uint32_t request,
+                                         std::shared_ptr<StoreState::Ticket> ticket) {
+  return [this, ticket, request, to = session.connection().weak_from_this()](const Answer& answer) {
+    timers_.erase(*ticket);
+    if (auto connection = to.lock()) connection->send(encode_reply(request, answer));
+  };
+}
+
+void RankSessions::expire_after(uint64_t timeout_ms, StoreState::Ticket ticket) {
+  if (!ticket || timeout_ms == wire::kNoTimeout) return;
+  constexpr uint64_t kCap = 30ull * 24 * 3600 * 1000;
+  std::chrono::milliseconds wait(std::min(timeout_ms, kCap));
+  auto& timer = timers_[ticket] = std::make_unique<asio::steady_timer>(io_, wait);
+  timer->async_wait([this, ticket, wait](Code code) {
+    if (code) return;
+    state_.expire(ticket, static_cast<double>(wait.count()) / 1000);
+  });
+}
+
+void RankSessions::say_goodbye() {
+  stopping_ = true;
+  timers_.clear();
+  std::string bytes = wire::encode(wire::Frame{wire::Type::kServerLeaves, 0, {}});
+  for (auto sessions = by_rank_; auto& [rank, session] : sessions) {
+    session->connection().send(bytes);
+    session->connection().close_after_sending("the store ends");
+  }
+}
+
+void RankBoard::join(int rank) {
+  std::lock_guard lock(mutex_);
+  joined_.insert(rank);
+  ++num_connected_;
+  changed_.notify_all();
+}
+
+void RankBoard::part() {
+  std::lock_guard lock(mutex_);
+  --num_connected_;
+  changed_.notify_all();
+}
+
+std::vector<int> RankBoard::joined_ranks() const {
+  std::lock_guard lock(mutex_);
+  return {joined_.begin(), joined_.end()};
+}
+
+bool RankBoard::wait_until_all_left(Deadline deadline) const {
+  std::unique_lock lock(mutex_);
+  auto done = [this] { return num_connected_ == 0; };
+  if (deadline.is_never()) return changed_.wait(lock, done), true;
+  return changed_.wait_until(lock, deadline.when(), done);
+}
+
+}  // namespace dslaunch::rendezvous

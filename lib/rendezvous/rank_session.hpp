@@ -1,0 +1,65 @@
+// The store's server for the job's ranks, in our own protocol: handshake, proof of the token, frames. On the server's
+// io thread; who is there is told to the RankBoard, which any thread may read.
+#pragma once
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "base/deadline.hpp"
+#include "rendezvous/store_connection.hpp"
+#include "rendezvous/store_state.hpp"
+
+namespace dslaunch::rendezvous {
+
+// Which ranks have joined, for other threads.
+class RankBoard {
+ public:
+  void join(int rank);
+  void part();  // one that was connected has left or is lost
+  std::vector<int> joined_ranks() const;
+  bool wait_until_all_left(Deadline deadline) const;
+
+ private:
+  mutable std::mutex mutex_;  // guards what follows
+  mutable std::condition_variable changed_;
+  std::set<int> joined_;
+  size_t num_connected_ = 0;
+};
+
+class RankSessions {
+ public:
+  RankSessions(boost::asio::io_context& io, RankBoard& board, int world_size, std::vector<uint8_t> token,
+               std::vector<std::string> rank_hosts);
+
+  std::unique_ptr<StoreConnection::Session> open(StoreConnection& connection);
+  // Tells the ranks that the end of their connections is no loss, and ends them.
+  void say_goodbye();
+
+ private:
+  class Session;
+
+  void admit(Session& session);
+  void lose(int rank, const std::string& reason);
+  void leave(int rank);
+  void wait_for_key(Session& session, const wire::Frame& frame);
+  void wait_at_barrier(Session& session, const wire::Frame& frame);
+  StoreState::Answered later(Session& session, uint32_t request, std::shared_ptr<StoreState::Ticket> ticket);
+  void expire_after(uint64_t timeout_ms, StoreState::Ticket ticket);
+
+  boost::asio::io_context& io_;
+  RankBoard& board_;
+  const uint32_t world_size_;
+  const std::vector<uint8_t> token_;
+  StoreState state_;
+  std::map<int, Session*> by_rank_;
+  std::map<StoreState::Ticket, std::unique_ptr<boost::asio::steady_timer>> timers_;
+  size_t announced_losses_ = 0;
+  bool stopping_ = false;
+};
+
+}  // namespace dslaunch::rendezvous

@@ -1,0 +1,131 @@
+#include "rendezvous/store_connection.hpp"
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <boost/asio/write.hpp>
+
+#include "rendezvous/stream_socket.hpp"
+#include "rendezvous/wire.hpp"
+
+namespace dslaunch::rendezvous {
+
+namespace asio = boost::asio;
+using Code = boost::system::error_code;
+
+namespace {
+
+// Enough for any block of the handshake, so one who has proven nothing costs no more.
+constexpr size_t kLeastInputBytes = 512;
+constexpr size_t kMostReadBytes = 256u << 10;
+constexpr size_t kMostUnsentBytes = 256u << 20;  // a client that does not read is dropped
+
+// ::ffff:a.b.c.d and a.b.c.d are one address.
+asio::ip::address plain(const asio::ip::address& address) {
+  if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return address;
+  return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
+}
+
+}  // namespace
+
+StoreConnection::StoreConnection(Owner& owner, uint64_t id, asio::ip::tcp::socket socket)
+    : owner_(owner), id_(id), socket_(std::move(socket)), input_(kLeastInputBytes, '\0') {}
+
+asio::ip::address StoreConnection::peer() const {
+  Code ignored;
+  return plain(socket_.remote_endpoint(ignored).address());
+}
+
+bool StoreConnection::is_from_this_machine() const {
+  Code ignored;
+  auto from = peer();
+  return from.is_loopback() || from == plain(socket_.local_endpoint(ignored).address());
+}
+
+void StoreConnection::start() {
+  prepare_stream_socket(socket_.native_handle());
+  read();
+}
+
+void StoreConnection::mark_proven() {
+  proven_ = true;
+  owner_.on_proven(*this);
+}
+
+void StoreConnection::read() {
+  socket_.async_read_some(asio::buffer(input_.data() + num_unused_, input_.size() - num_unused_),
+                          [self = shared_from_this()](Code code, size_t num_bytes) {
+                            if (self->closed_ || self->closing_) return;
+                            if (code == asio::error::eof) return self->close("connection closed");
+                            if (code) return self->close("connection lost: " + code.message());
+                            self->take_input(num_bytes);
+                          });
+}
+
+void StoreConnection::take_input(size_t num_bytes) {
+  num_unused_ += num_bytes;
+  size_t old_bytes = input_.size();
+  size_t taken = 0;
+  try {
+    if (!session_) session_ = owner_.open_session(*this, static_cast<uint8_t>(input_[0]));
+    if (!session_) return close("speaks another protocol");
+    taken = session_->accept(std::string_view(input_).substr(0, num_unused_));
+    if (closed_ || closing_) return;
+  } catch (const wire::WireError& error) {
+    return close(std::string("broke the protocol: ") + error.what());
+  }
+  num_unused_ -= taken;
+  if (taken > 0) input_.erase(0, taken);
+  resize_input(old_bytes, num_unused_ + taken == old_bytes);
+  read();
+}
+
+// Small while messages are, so that thousands of idle clients cost little; large while reads fill it.
+void StoreConnection::resize_input(size_t old_bytes, bool was_filled) {
+  size_t room = num_unused_ == 0 ? kLeastInputBytes : std::min(old_bytes, kMostReadBytes);
+  if (was_filled) room = std::min(2 * old_bytes, kMostReadBytes);
+  room += num_unused_;
+  if (input_.capacity() > 4 * room) input_ = input_.substr(0, num_unused_);
+  input_.resize(room);
+}
+
+void StoreConnection::send(std::string bytes) {
+  if (closed_ || closing_ || bytes.empty()) return;
+  unsent_bytes_ += bytes.size();
+  if (unsent_bytes_ > kMostUnsentBytes) {
+    // Posted: closing tells the session, which may be in the middle of answering.
+    closing_ = true;
+    return asio::post(socket_.get_executor(),
+                      [self = shared_from_this()] { self->close("does not read what it asked for"); });
+  }
+  output_.push_back(std::move(bytes));
+  if (output_.size() == 1) write_next();
+}
+
+void StoreConnection::write_next() {
+  asio::async_write(socket_, asio::buffer(output_.front()), [self = shared_from_this()](Code code, size_t num_bytes) {
+    if (self->closed_) return;
+    if (code) return self->close("connection lost: " + code.message());
+    self->unsent_bytes_ -= num_bytes;
+    self->output_.pop_front();
+    if (!self->output_.empty()) return self->write_next();
+    if (self->closing_) self->close(self->last_reason_);
+  });
+}
+
+void StoreConnection::close(const std::string& reason) {
+  if (closed_) return;
+  closed_ = true;
+  auto self = shared_from_this();  // the owner lets go of us
+  Code ignored;
+  socket_.close(ignored);
+  if (session_ && proven_) session_->ended(reason);
+  owner_.on_ended(*this);
+}
+
+void StoreConnection::close_after_sending(const std::string& reason) {
+  closing_ = true;
+  last_reason_ = reason;
+  if (output_.empty()) close(reason);
+}
+
+}  // namespace dslaunch::rendezvous

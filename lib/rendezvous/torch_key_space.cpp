@@ -1,0 +1,229 @@
+#include "rendezvous/torch_key_space.hpp"
+
+#include <algorithm>
+#include <charconv>
+
+#include "rendezvous/wire.hpp"
+
+namespace dslaunch::rendezvous {
+
+using torch_wire::encode_number;
+using torch_wire::encode_value;
+using torch_wire::Request;
+using torch_wire::Type;
+
+namespace {
+
+constexpr size_t kMaxStoredBytes = 1u << 30;
+constexpr size_t kMaxAnswerBytes = 192u << 20;
+
+template <class Enum>
+std::string byte(Enum value) {
+  return std::string(1, static_cast<char>(value));
+}
+
+// Torch reads a counter as strtoll does: space, a sign, digits, and no care for what follows.
+int64_t number_in(const std::string& text) {
+  size_t begin = std::min(text.find_first_not_of(" \t\n\v\f\r"), text.size());
+  if (begin + 1 < text.size() && text[begin] == '+' && text[begin + 1] != '-') ++begin;
+  int64_t value = 0;
+  auto [end, error] = std::from_chars(text.data() + begin, text.data() + text.size(), value);
+  if (error != std::errc()) throw wire::WireError("an addition to a value that holds no number of 64 bits");
+  return value;
+}
+
+}  // namespace
+
+std::string TorchKeySpace::handle(Client client, Request request) {
+  auto& [type, keys, values, number] = request;
+  switch (type) {
+    case Type::kValidate:
+      throw wire::WireError("a second validation");
+    case Type::kPing:
+      return wire::Writer().u32(static_cast<uint32_t>(number)).take();
+    case Type::kSet:
+      return set(keys[0], std::move(values[0])), std::string();
+    case Type::kMultiSet:
+      for (size_t i = 0; i < keys.size(); ++i) set(keys[i], std::move(values[i]));
+      return {};
+    case Type::kAppend:
+      return append(keys[0], values[0]), std::string();
+    case Type::kCompareSet:
+      return encode_value(compare_set(keys[0], values[0], std::move(values[1])));
+    case Type::kGet:
+      return encode_value(value_of(keys[0]));
+    case Type::kMultiGet:
+      return multi_get(keys);
+    case Type::kAdd:
+      return encode_number(add(keys[0], number));
+    case Type::kDelete:
+      return encode_number(erase(keys[0]));
+    case Type::kNumKeys:
+      return encode_number(static_cast<int64_t>(values_.size()));
+    case Type::kListKeys:
+      return list_keys();
+    case Type::kCheck:
+      return byte(are_there(keys) ? torch_wire::CheckAnswer::kReady : torch_wire::CheckAnswer::kNotReady);
+    case Type::kWait:
+      return wait(client, std::move(keys)) ? byte(torch_wire::WaitAnswer::kStopWaiting) : std::string();
+    case Type::kCancelWait:
+      return cancel_wait(client), byte(torch_wire::WaitAnswer::kCancelled);
+    case Type::kQueuePush:
+      return push(keys[0], std::move(values[0])), std::string();
+    case Type::kQueuePop:
+      return pop(keys[0]);
+    case Type::kQueueLength:
+      return encode_number(queue_length(keys[0]));
+  }
+  throw wire::WireError("a request of an unknown type");
+}
+
+bool TorchKeySpace::is_there(const std::string& key) const {
+  return values_.contains(key) || queues_.contains(key);
+}
+
+bool TorchKeySpace::are_there(const std::vector<std::string>& keys) const {
+  return std::all_of(keys.begin(), keys.end(), [this](const std::string& key) { return is_there(key); });
+}
+
+const std::string& TorchKeySpace::value_of(const std::string& key) const {
+  static const std::string kMissing;
+  auto found = values_.find(key);
+  return found == values_.end() ? kMissing : found->second;
+}
+
+void TorchKeySpace::make_room(size_t added, size_t freed) {
+  size_t total = stored_bytes_ - freed + added;
+  if (total > kMaxStoredBytes) throw wire::WireError("the store for torch's clients is full");
+  stored_bytes_ = total;
+}
+
+void TorchKeySpace::set(const std::string& key, std::string value) {
+  auto found = values_.find(key);
+  make_room(key.size() + value.size(), found == values_.end() ? 0 : key.size() + found->second.size());
+  if (found == values_.end()) {
+    values_.emplace(key, std::move(value));
+  } else {
+    found->second = std::move(value);
+  }
+  wake(key, Wake::kAll);
+}
+
+void TorchKeySpace::append(const std::string& key, const std::string& value) {
+  auto found = values_.find(key);
+  if (found == values_.end()) return set(key, value);
+  make_room(value.size(), 0);
+  found->second += value;
+  wake(key, Wake::kAll);
+}
+
+// A key that is missing while something was expected: torch answers with what was expected, and so do we.
+std::string TorchKeySpace::compare_set(const std::string& key, const std::string& expected, std::string desired) {
+  auto found = values_.find(key);
+  if (found == values_.end() && !expected.empty()) return expected;
+  if (found != values_.end() && found->second != expected) return found->second;
+  set(key, std::move(desired));
+  return value_of(key);
+}
+
+// Wraps around at 64 bits, as torch's does.
+int64_t TorchKeySpace::add(const std::string& key, uint64_t amount) {
+  auto found = values_.find(key);
+  uint64_t before = found == values_.end() ? 0 : static_cast<uint64_t>(number_in(found->second));
+  auto after = static_cast<int64_t>(before + amount);
+  set(key, std::to_string(after));
+  return after;
+}
+
+bool TorchKeySpace::erase(const std::string& key) {
+  auto found = values_.find(key);
+  if (found == values_.end()) return false;
+  make_room(0, key.size() + found->second.size());
+  values_.erase(found);
+  return true;
+}
+
+void TorchKeySpace::push(const std::string& key, std::string value) {
+  make_room(key.size() + value.size(), 0);
+  queues_[key].push_back(std::move(value));
+  wake(key, Wake::kOne);
+}
+
+// How many there were, and the first of them.
+std::string TorchKeySpace::pop(const std::string& key) {
+  auto found = queues_.find(key);
+  if (found == queues_.end()) return encode_number(0);
+  auto& queue = found->second;
+  std::string answer = encode_number(static_cast<int64_t>(queue.size())) + encode_value(queue.front());
+  make_room(0, key.size() + queue.front().size());
+  queue.pop_front();
+  if (queue.empty()) queues_.erase(found);
+  return answer;
+}
+
+int64_t TorchKeySpace::queue_length(const std::string& key) const {
+  auto found = queues_.find(key);
+  return found == queues_.end() ? 0 : static_cast<int64_t>(found->second.size());
+}
+
+std::string TorchKeySpace::list_keys() const {
+  wire::Writer writer;
+  writer.u64(values_.size());
+  for (const auto& [key, value] : values_) writer.u64(key.size()).bytes(key);
+  return writer.take();
+}
+
+std::string TorchKeySpace::multi_get(const std::vector<std::string>& keys) const {
+  // A small request may ask for one large value many times.
+  size_t answer_bytes = 0;
+  for (const auto& key : keys) answer_bytes += 8 + value_of(key).size();
+  if (answer_bytes > kMaxAnswerBytes) throw wire::WireError("a request for more than one answer can hold");
+  wire::Writer writer;
+  for (const auto& key : keys) {
+    const std::string& value = value_of(key);
+    writer.u64(value.size()).bytes(value);
+  }
+  return writer.take();
+}
+
+bool TorchKeySpace::wait(Client client, std::vector<std::string> keys) {
+  cancel_wait(client);
+  Wait wait{next_ticket_++, 0, {}};
+  for (auto& key : keys) {
+    if (is_there(key) || !waiting_for_[key].emplace(wait.ticket, client).second) continue;
+    wait.keys.push_back(std::move(key));
+  }
+  wait.num_missing = wait.keys.size();
+  if (wait.num_missing == 0) return true;
+  waits_.emplace(client, std::move(wait));
+  return false;
+}
+
+void TorchKeySpace::cancel_wait(Client client) {
+  auto node = waits_.extract(client);
+  if (node.empty()) return;
+  for (const auto& key : node.mapped().keys) {
+    auto found = waiting_for_.find(key);
+    if (found == waiting_for_.end()) continue;
+    found->second.erase(node.mapped().ticket);
+    if (found->second.empty()) waiting_for_.erase(found);
+  }
+}
+
+// A value is for all who wait for it; what was pushed on a queue is for the first whose wait it ends.
+void TorchKeySpace::wake(const std::string& key, Wake whom) {
+  auto found = waiting_for_.find(key);
+  if (found == waiting_for_.end()) return;
+  auto& waiting = found->second;
+  while (!waiting.empty()) {
+    Client client = waiting.begin()->second;
+    waiting.erase(waiting.begin());
+    if (--waits_.at(client).num_missing > 0) continue;
+    waits_.erase(client);
+    wait_is_over_(client);
+    if (whom == Wake::kOne) break;
+  }
+  if (waiting.empty()) waiting_for_.erase(found);
+}
+
+}  // namespace dslaunch::rendezvous
