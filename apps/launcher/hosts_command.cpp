@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "base/format.hpp"
+#include "base/log.hpp"
 #include "commands.hpp"
 #include "hostfile/resolve.hpp"
 #include "launch/hosts.hpp"
@@ -25,10 +26,9 @@ static void print_table(const hostfile::Allocation& allocation) {
 int hosts_command(const Arguments& arguments) {
   auto options = read_hosts_options(arguments);
   if (!options) return 0;
-  launch::DeviceSituation devices;
-  if (options->device != launch::DeviceChoice::kCpu) devices = launch::look_for_devices();
-  std::string device = launch::choose_device(options->device, devices, false);
-  auto allocation = launch::resolve_allocation(*options, devices, device);
+  auto source = launch::find_source(*options);
+  if (!source.notice.empty()) log::info("{}", source.notice);
+  auto allocation = launch::resolve_hosts(*options, source, false).allocation;
   if (options->json) {
     std::fputs((hostfile::hosts_json(allocation) + "\n").c_str(), stdout);
   } else {

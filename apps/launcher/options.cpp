@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "command_line.hpp"
+#include "launch/remote_environment.hpp"
 
 namespace dslaunch::launcher {
 namespace {
@@ -16,6 +17,7 @@ struct RawLaunch {
   std::string device = "auto", hostfile;
   std::vector<std::string> env;
   std::optional<std::chrono::milliseconds> grace, connect_timeout, lost_after, join_timeout;
+  std::string venv_script;
   bool force_multi = false;
   int stages = 1, tensor_parallel = 1;
 };
@@ -62,6 +64,10 @@ void add_launch_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
   repeatable(line.value("--env", raw.env, "set in every rank's environment; repeatable", "NAME=VALUE"));
   line.value("--max_restarts", to.max_restarts, "restart the whole job so often when a rank or a host fails", "N");
   line.value("--min_nodes", to.min_nodes, "restart without lost hosts while so many are left", "N");
+  repeatable(
+      line.value("--env_file", to.env_files, "lines NAME=VALUE for every rank's environment; repeatable", "FILE"));
+  line.value("--venv", to.venv, "Python's virtual environment, active in every rank on every host", "DIR");
+  line.value("--venv_script", raw.venv_script, "", "FILE");
   line.value("--chdir", to.chdir, "folder that the ranks start in", "DIR");
   line.value("--run_dir", to.run_dir, "folder for logs and results", "DIR");
   line.flag("--dry_run", to.dry_run, "print what would be started, start nothing");
@@ -98,9 +104,7 @@ void check_nodes(const LaunchOptions& to) {
   if (to.push && !to.remote_path.empty()) misuse("--push and --remote_path exclude each other");
   if (to.push && to.no_ssh) misuse("--push copies over SSH, which --no_ssh does without");
   if (to.node_rank && *to.node_rank < 0) misuse(fmt::format("--node_rank {}: 0 or more", *to.node_rank));
-  if (!to.no_ssh && to.node_rank) misuse("--node_rank belongs to --no_ssh, one dslaunch on every node");
   if (!to.no_ssh) return;
-  if (!to.node_rank) misuse("--no_ssh needs --node_rank K: which of the nodes is this?");
   if (!to.hostfile && !to.num_nodes) misuse("--no_ssh needs --num_nodes N or --hostfile F: how many nodes are there?");
   if (!to.hostfile && to.master_addr.empty()) {
     misuse("--no_ssh needs --master_addr A: the address of node rank 0, the same on every node");
@@ -114,6 +118,7 @@ void finish_launch_options(LaunchOptions& to, const RawLaunch& raw) {
   if (raw.connect_timeout) to.connect_timeout = *raw.connect_timeout;
   if (raw.lost_after) to.lost_after = *raw.lost_after;
   if (raw.join_timeout) to.join_timeout = *raw.join_timeout;
+  if (!raw.venv_script.empty()) to.venv = launch::venv_of_script(raw.venv_script);
   check_nodes(to);
   for (const auto& text : raw.env) to.env.push_back(assignment("--env", text));
   if (to.num_gpus && *to.num_gpus < 1) misuse(fmt::format("--num_gpus {}: at least 1", *to.num_gpus));
@@ -210,6 +215,10 @@ std::optional<LaunchOptions> read_hosts_options(const Arguments& arguments) {
                    "  dslaunch hosts --hostfile hosts\n"
                    "  dslaunch hosts --hostfile hosts --exclude node3@node4:0 --json\n");
   add_host_options(line, options, raw);
+  line.flag("--no_ssh", options.no_ssh, "the same command is started on every node");
+  line.value("--node_rank", options.node_rank, "which of them this is", "K");
+  line.value("--master_addr", options.master_addr, "address where the ranks meet", "ADDR");
+  line.value("--master_port", options.master_port, "its port", "PORT");
   line.flag("--json", options.json, "one document on standard output");
   if (!line.parse(arguments)) return std::nullopt;
   refuse_program_words(arguments);

@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/log.hpp"
 #include "launch/dial_in.hpp"
 #include "launch/job_id.hpp"
 #include "launch/job_story.hpp"
@@ -86,11 +87,13 @@ std::optional<LaunchPlan> plan_again(const JobMaker& maker, Field& field, Superv
 }  // namespace
 
 int carry_out(const LaunchOptions& options, const JobMaker& maker) {
-  Field field{.place = node_place(options), .hosts = {}, .gathered = {}};
+  hostfile::Source source = find_source(options);
+  if (!source.notice.empty()) log::info("{}", source.notice);
+  Field field{.place = node_place(options, source), .hosts = {}, .gathered = {}};
   if (field.place && field.place->node_rank > 0 && !options.dry_run) {
-    return serve_as_node(*field.place, offer_of_this_node(options), options.join_timeout);
+    return serve_as_node(*field.place, offer_of_this_node(options, source), options.join_timeout);
   }
-  field.hosts = resolve_hosts(options, maker.need_cuda_build);
+  field.hosts = resolve_hosts(options, source, maker.need_cuda_build);
   if (options.dry_run) return print_plan(maker.plan(field.hosts, 0), options);
 
   std::optional<LaunchPlan> plan;

@@ -1,7 +1,12 @@
 #include "launch/hosts.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <numeric>
+#include <thread>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -10,6 +15,34 @@
 
 namespace dslaunch::launch {
 namespace {
+
+using hostfile::Source;
+using hostfile::SourceKind;
+using namespace std::chrono_literals;
+
+// Names that the resolver has no answer for by then are other machines.
+constexpr auto kResolveTime = 5000ms;
+
+hostfile::Environment whole_environment() {
+  hostfile::Environment environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    std::string_view text = *entry;
+    size_t equals = text.find('=');
+    if (equals != std::string_view::npos) environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return environment;
+}
+
+bool started_on_every_node(const Source& source) {
+  return source.kind == SourceKind::kByHand || source.place.has_value();
+}
+
+DeviceSituation situation_for(const LaunchOptions& options, const Source& source) {
+  bool cpu = options.device == DeviceChoice::kCpu || (source.place && source.place->cpu_ranks);
+  return cpu ? DeviceSituation{} : look_for_devices();
+}
+
+// --- checks -------------------------------------------------------------------------------------------------------
 
 // A hostfile may promise more slots than this machine has devices.
 void refuse_missing_devices(const ResolvedHosts& resolved, const DeviceSituation& situation) {
@@ -40,16 +73,20 @@ void check_num_gpus(const LaunchOptions& options, const DeviceSituation& situati
                   *options.num_gpus, situation.visible.size(), hidden));
 }
 
-}  // namespace
+// --- where the hosts come from ------------------------------------------------------------------------------------
 
-hostfile::Allocation resolve_allocation(const LaunchOptions& options, const DeviceSituation& situation,
-                                        const std::string& device) {
+hostfile::Request request_of(const LaunchOptions& options) {
   hostfile::Request request;
-  request.hostfile = options.hostfile;
   request.include = options.include;
   request.exclude = options.exclude;
   request.num_nodes = options.num_nodes;
   request.num_gpus = options.num_gpus;
+  return request;
+}
+
+hostfile::Allocation this_machine(const LaunchOptions& options, const DeviceSituation& situation,
+                                  const std::string& device) {
+  hostfile::Request request = request_of(options);
   if (device == "cuda") {
     request.local_slots.resize(situation.visible.size());
     std::iota(request.local_slots.begin(), request.local_slots.end(), 0);
@@ -59,7 +96,66 @@ hostfile::Allocation resolve_allocation(const LaunchOptions& options, const Devi
   return hostfile::resolve(request);
 }
 
-namespace {
+hostfile::Allocation of_hostfile(const LaunchOptions& options, const std::string& path) {
+  hostfile::Request request = request_of(options);
+  request.hostfile = path;
+  return hostfile::resolve(request);
+}
+
+hostfile::Allocation of_slurm(const LaunchOptions& options, const hostfile::SlurmSituation& slurm) {
+  hostfile::Request request = request_of(options);
+  request.given = slurm.allocation;
+  request.given_slots_open = slurm.slots_open;
+  return hostfile::resolve(request);
+}
+
+std::vector<int> first_slots(int count) {
+  std::vector<int> slots(static_cast<size_t>(count));
+  std::iota(slots.begin(), slots.end(), 0);
+  return slots;
+}
+
+// How many ranks this node runs where no hostfile says so.
+int slots_of_this_node(const LaunchOptions& options, const Source& source, const DeviceSituation& situation,
+                       const std::string& device) {
+  if (options.num_gpus) return *options.num_gpus;
+  if (source.place && source.place->slots) return *source.place->slots;
+  return device == "cuda" ? static_cast<int>(situation.visible.size()) : 1;
+}
+
+// Nodes that come by themselves: all like this one, until they say otherwise.
+hostfile::Allocation nodes_like_this(const NodePlace& place, const Source& source, int num_slots) {
+  hostfile::Allocation allocation{source.place ? source.place->source : "--no_ssh", {}};
+  for (int node = 0; node < place.num_nodes; ++node) {
+    hostfile::Host host;
+    host.name = source.slurm ? source.slurm->allocation.hosts.at(node).name : fmt::format("node{}", node);
+    host.slots = first_slots(num_slots);
+    allocation.hosts.push_back(std::move(host));
+  }
+  return allocation;
+}
+
+// --- the ways to them ---------------------------------------------------------------------------------------------
+
+std::vector<Reach> reach_through_ssh(const hostfile::Allocation& allocation) {
+  std::vector<std::string> names;
+  for (const auto& host : allocation.hosts) names.push_back(host.name);
+  std::vector<Reach> reach;
+  for (bool local : hostfile::which_are_this_machine(names, Deadline::after(kResolveTime))) {
+    reach.push_back(local ? Reach::kPipe : Reach::kSsh);
+  }
+  return reach;
+}
+
+// Inside an allocation the node that we run on is known by Slurm's name for it.
+std::vector<Reach> reach_through_srun(const hostfile::Allocation& allocation) {
+  const char* here = std::getenv("SLURMD_NODENAME");
+  std::vector<Reach> reach;
+  for (const auto& host : allocation.hosts) {
+    reach.push_back(here != nullptr && host.name == here ? Reach::kPipe : Reach::kSrun);
+  }
+  return reach;
+}
 
 // A login node says nothing of the devices of the machines that it starts jobs on.
 std::string device_elsewhere(DeviceChoice choice) {
@@ -67,110 +163,113 @@ std::string device_elsewhere(DeviceChoice choice) {
   return choice == DeviceChoice::kCuda ? "cuda" : "cpu";
 }
 
-std::vector<Reach> reach_of(const hostfile::Allocation& allocation) {
-  std::vector<Reach> reach;
-  for (const auto& host : allocation.hosts) {
-    reach.push_back(hostfile::is_this_machine(host.name) ? Reach::kPipe : Reach::kSsh);
-  }
-  return reach;
+// Hosts that a hostfile or Slurm lists, this machine perhaps among them.
+void settle_listed(ResolvedHosts& resolved, const LaunchOptions& options, const DeviceSituation& situation,
+                   bool need_cuda_build) {
+  size_t local = std::count(resolved.reach.begin(), resolved.reach.end(), Reach::kPipe);
+  resolved.device =
+      local == 0 ? device_elsewhere(options.device) : choose_device(options.device, situation, need_cuda_build);
+  if (local > 0 && resolved.device == "cuda") refuse_missing_devices(resolved, situation);
+  if (local < resolved.reach.size()) resolved.device = device_elsewhere(options.device);
 }
 
-}  // namespace
-
-namespace {
-
-// The nodes of --no_ssh without a hostfile: all like this one, until they say otherwise.
-hostfile::Allocation nodes_like_this(const LaunchOptions& options, const DeviceSituation& situation,
-                                     const std::string& device) {
-  LaunchOptions one_node = options;
-  one_node.num_nodes.reset();
-  auto allocation = resolve_allocation(one_node, situation, device);
-  hostfile::Host host = allocation.hosts.at(0);
-  allocation.source = "--no_ssh";
-  for (int node = 0; node < *options.num_nodes; ++node) {
-    host.name = fmt::format("node{}", node);
-    if (static_cast<size_t>(node) < allocation.hosts.size()) {
-      allocation.hosts[node] = host;
-    } else {
-      allocation.hosts.push_back(host);
-    }
-  }
-  return allocation;
-}
-
-}  // namespace
-
-// Node rank 0 of --no_ssh is this machine, whatever its name; the others come to it.
-static ResolvedHosts resolve_nodes(const LaunchOptions& options, bool need_cuda_build) {
-  ResolvedHosts resolved;
-  DeviceSituation situation = options.device == DeviceChoice::kCpu ? DeviceSituation{} : look_for_devices();
+// Node rank 0 is this machine, whatever its name; the others come to it.
+void settle_coming(ResolvedHosts& resolved, const LaunchOptions& options, const Source& source,
+                   const DeviceSituation& situation, bool need_cuda_build) {
   std::string here = choose_device(options.device, situation, need_cuda_build);
-  resolved.allocation =
-      options.hostfile ? resolve_allocation(options, situation, here) : nodes_like_this(options, situation, here);
+  NodePlace place = *node_place(options, source);
+  resolved.allocation = source.hostfile
+                            ? of_hostfile(options, *source.hostfile)
+                            : nodes_like_this(place, source, slots_of_this_node(options, source, situation, here));
   resolved.reach.assign(resolved.allocation.hosts.size(), Reach::kDialIn);
   resolved.reach.at(0) = Reach::kPipe;
-  resolved.device = options.device == DeviceChoice::kAuto && resolved.reach.size() > 1 ? "auto" : here;
-  resolved.visible = std::move(situation.visible);
-  return resolved;
+  bool open = options.device == DeviceChoice::kAuto && resolved.reach.size() > 1 && !situation.visible.empty();
+  resolved.device = open ? "auto" : here;
 }
 
-ResolvedHosts resolve_hosts(const LaunchOptions& options, bool need_cuda_build) {
-  if (options.no_ssh) return resolve_nodes(options, need_cuda_build);
-  ResolvedHosts resolved;
-  DeviceSituation situation = options.device == DeviceChoice::kCpu ? DeviceSituation{} : look_for_devices();
-  if (options.hostfile) {
-    resolved.allocation = resolve_allocation(options, situation, "cpu");
-    resolved.reach = reach_of(resolved.allocation);
-  }
-  auto count = [&](Reach reach) { return std::count(resolved.reach.begin(), resolved.reach.end(), reach); };
-  if (options.hostfile && count(Reach::kPipe) == 0) {
-    resolved.device = device_elsewhere(options.device);
-    return resolved;
-  }
+void settle_this_machine(ResolvedHosts& resolved, const LaunchOptions& options, const DeviceSituation& situation,
+                         bool need_cuda_build) {
   // The number that was asked for belongs into the message, also where there is no device at all.
-  if (options.device == DeviceChoice::kCuda && !options.hostfile) check_num_gpus(options, situation);
+  if (options.device == DeviceChoice::kCuda) check_num_gpus(options, situation);
   resolved.device = choose_device(options.device, situation, need_cuda_build);
-  if (!options.hostfile) {
-    if (resolved.device == "cuda") check_num_gpus(options, situation);
-    resolved.allocation = resolve_allocation(options, situation, resolved.device);
-    resolved.reach = reach_of(resolved.allocation);
+  if (resolved.device == "cuda") check_num_gpus(options, situation);
+  resolved.allocation = this_machine(options, situation, resolved.device);
+  resolved.reach = {Reach::kPipe};
+}
+
+}  // namespace
+
+Source find_source(const LaunchOptions& options) {
+  hostfile::SourceOptions asked;
+  asked.hostfile = options.hostfile;
+  asked.no_ssh = options.no_ssh;
+  asked.node_rank = options.node_rank;
+  asked.include = options.include;
+  asked.exclude = options.exclude;
+  asked.num_nodes = options.num_nodes;
+  asked.num_gpus = options.num_gpus;
+  asked.master_addr = options.master_addr;
+  asked.master_port = options.master_port;
+  asked.num_cpus = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  return hostfile::choose_source(asked, whole_environment(), [](const std::string& path) {
+    std::error_code ignored;
+    return std::filesystem::exists(path, ignored);
+  });
+}
+
+ResolvedHosts resolve_hosts(const LaunchOptions& options, const Source& source, bool need_cuda_build) {
+  ResolvedHosts resolved;
+  DeviceSituation situation = situation_for(options, source);
+  if (started_on_every_node(source)) {
+    settle_coming(resolved, options, source, situation, need_cuda_build);
+  } else if (source.kind == SourceKind::kSlurmAllocation) {
+    resolved.allocation = of_slurm(options, *source.slurm);
+    resolved.reach = reach_through_srun(resolved.allocation);
+    settle_listed(resolved, options, situation, need_cuda_build);
+  } else if (source.hostfile) {
+    resolved.allocation = of_hostfile(options, *source.hostfile);
+    resolved.reach = reach_through_ssh(resolved.allocation);
+    settle_listed(resolved, options, situation, need_cuda_build);
+  } else {
+    settle_this_machine(resolved, options, situation, need_cuda_build);
   }
-  if (resolved.device == "cuda") refuse_missing_devices(resolved, situation);
-  if (count(Reach::kSsh) > 0 && options.device == DeviceChoice::kAuto) resolved.device = "auto";
   resolved.visible = std::move(situation.visible);
   return resolved;
 }
 
-std::optional<NodePlace> node_place(const LaunchOptions& options) {
-  if (!options.no_ssh) return std::nullopt;
+std::optional<NodePlace> node_place(const LaunchOptions& options, const Source& source) {
+  if (!started_on_every_node(source)) return std::nullopt;
   NodePlace place;
-  place.node_rank = *options.node_rank;
-  place.num_nodes = options.num_nodes.value_or(1);
-  place.master_addr = options.master_addr;
-  place.master_port = options.master_port == 0 ? kUsualMasterPort : options.master_port;
   place.token = shared_token();
-  if (options.hostfile) {
-    auto hosts = resolve_allocation(options, {}, "cpu").hosts;
+  if (source.place) {
+    place.node_rank = source.place->node_rank;
+    place.num_nodes = source.place->num_nodes;
+    place.master_addr = source.place->master_addr;
+    place.master_port = source.place->master_port.value_or(kUsualMasterPort);
+  } else {
+    place.node_rank = *options.node_rank;
+    place.num_nodes = options.num_nodes.value_or(1);
+    place.master_addr = options.master_addr;
+    place.master_port = options.master_port == 0 ? kUsualMasterPort : options.master_port;
+  }
+  if (source.hostfile) {
+    auto hosts = of_hostfile(options, *source.hostfile).hosts;
     place.num_nodes = static_cast<int>(hosts.size());
     if (place.master_addr.empty()) place.master_addr = hosts.at(0).name;
   }
-  if (place.node_rank >= place.num_nodes) {
-    throw UserError(ExitCode::kUsage, fmt::format("--node_rank {}: there are {} nodes, counted from 0", place.node_rank,
-                                                  place.num_nodes));
-  }
-  return place;
+  if (place.node_rank < place.num_nodes) return place;
+  throw UserError(ExitCode::kUsage,
+                  fmt::format("--node_rank {}: there are {} nodes, counted from 0", place.node_rank, place.num_nodes));
 }
 
-AgentHello offer_of_this_node(const LaunchOptions& options) {
+AgentHello offer_of_this_node(const LaunchOptions& options, const Source& source) {
   AgentHello offer;
-  DeviceSituation situation = options.device == DeviceChoice::kCpu ? DeviceSituation{} : look_for_devices();
+  DeviceSituation situation = situation_for(options, source);
   offer.devices = situation.visible;
-  if (options.hostfile) return offer;
-  LaunchOptions one_node = options;
-  one_node.num_nodes.reset();
+  if (source.hostfile) return offer;
   std::string device = choose_device(options.device, situation, false);
   if (device == "cuda") check_num_gpus(options, situation);
-  offer.num_slots = resolve_allocation(one_node, situation, device).world_size();
+  offer.num_slots = slots_of_this_node(options, source, situation, device);
   return offer;
 }
 
@@ -179,9 +278,8 @@ void apply_offers(ResolvedHosts& hosts, const std::vector<AgentHello>& offers) {
     const AgentHello& offer = offers.at(node - 1);
     if (offer.num_slots == 0) continue;  // the hostfile knows
     auto& host = hosts.allocation.hosts[node];
-    host.name = offer.host_name;
-    host.slots.resize(static_cast<size_t>(offer.num_slots));
-    std::iota(host.slots.begin(), host.slots.end(), 0);
+    if (!offer.host_name.empty()) host.name = offer.host_name;
+    host.slots = first_slots(offer.num_slots);
   }
 }
 

@@ -1,12 +1,17 @@
-// From options to hosts: hostfile, filters and the devices of this machine.
+// From options, hostfile and environment to the hosts of a job, the ways to them and their devices.
 #pragma once
 #include "hostfile/allocation.hpp"
+#include "hostfile/choose_source.hpp"
 #include "launch/devices.hpp"
 #include "launch/dial_in.hpp"
 #include "launch/launch_options.hpp"
 #include "launch/launch_plan.hpp"
 
 namespace dslaunch::launch {
+
+// Which of the places that may name hosts counts (docs/clusters.md). Looks at the environment and for the default
+// hostfile. Throws UserError (64, 78).
+hostfile::Source find_source(const LaunchOptions& options);
 
 struct ResolvedHosts {
   hostfile::Allocation allocation;
@@ -17,21 +22,17 @@ struct ResolvedHosts {
 
 // `need_cuda_build`: see choose_device. Throws UserError: 69 for fewer GPUs or slots than asked for; 64, 65, 66 as
 // hostfile::resolve.
-ResolvedHosts resolve_hosts(const LaunchOptions& options, bool need_cuda_build);
+ResolvedHosts resolve_hosts(const LaunchOptions& options, const hostfile::Source& source, bool need_cuda_build);
 
 // One dslaunch on every node, started by somebody else: where this one stands. Empty: the usual launch from one host.
 // Throws UserError (64, 78).
-std::optional<NodePlace> node_place(const LaunchOptions& options);
+std::optional<NodePlace> node_place(const LaunchOptions& options, const hostfile::Source& source);
 
 // What this node tells node rank 0 that it has.
-AgentHello offer_of_this_node(const LaunchOptions& options);
+AgentHello offer_of_this_node(const LaunchOptions& options, const hostfile::Source& source);
 
-// Node rank 0, once the others have come: their names and, where no hostfile says otherwise, their slots.
-// `offers`: by node rank from 1.
+// Node rank 0, once the others have come: their names and, where nothing else says so, their slots. `offers`: by node
+// rank from 1.
 void apply_offers(ResolvedHosts& hosts, const std::vector<AgentHello>& offers);
-
-// The allocation alone, for `dslaunch hosts`: remote hosts are welcome.
-hostfile::Allocation resolve_allocation(const LaunchOptions& options, const DeviceSituation& situation,
-                                        const std::string& device);
 
 }  // namespace dslaunch::launch

@@ -34,6 +34,7 @@ struct LaunchOptions {
   std::chrono::milliseconds grace{15000};
   std::vector<std::pair<std::string, std::string>> env;  // --env NAME=VALUE, in order
   std::string chdir;                                     // empty: the present folder
+  std::vector<std::string> env_files;                    // --env_file, in order
   std::string venv;                                      // empty: none
   std::string run_dir;                                   // empty: `run` takes runs/JOB, `exec` writes no files
   bool dry_run = false, json = false, quiet = false, verbose = false;

@@ -3,12 +3,15 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "launch/env_file.hpp"
 #include "launch/job_id.hpp"
 #include "launch/rank_environment.hpp"
+#include "launch/remote_environment.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -26,6 +29,21 @@ std::string working_folder(const LaunchOptions& options) {
   return std::filesystem::absolute(options.chdir).string();
 }
 
+// Files first, the command line last: the later one wins.
+std::map<std::string, std::string> variables_to_set(const LaunchOptions& options) {
+  const char* home = std::getenv("HOME");
+  const char* name = std::getenv("DS_ENV_FILE");
+  auto files = default_env_files(home == nullptr ? "" : home, std::filesystem::current_path().string(),
+                                 name == nullptr ? std::nullopt : std::optional<std::string>(name));
+  files.insert(files.end(), options.env_files.begin(), options.env_files.end());
+  std::map<std::string, std::string> variables;
+  for (const auto& file : files) {
+    for (auto& [key, value] : read_env_file(file)) variables[key] = std::move(value);
+  }
+  for (const auto& [key, value] : options.env) variables[key] = value;
+  return variables;
+}
+
 }  // namespace
 
 LaunchPlan plan_job(const LaunchOptions& options, const ResolvedHosts& hosts, DeviceRule cuda_rule) {
@@ -40,9 +58,9 @@ LaunchPlan plan_job(const LaunchOptions& options, const ResolvedHosts& hosts, De
   plan.grace = options.grace;
   plan.timeout = options.timeout;
   plan.env = inherited_environment();
-  for (const auto& [name, value] : options.env) plan.set_env[name] = value;
-  for (const auto& [name, value] : plan.set_env) plan.env[name] = value;
-  plan.travelling_env = plan.set_env;
+  plan.travelling_env = exported_environment(plan.env);
+  plan.set_env = variables_to_set(options);
+  for (const auto& [name, value] : plan.set_env) plan.env[name] = plan.travelling_env[name] = value;
   plan.venv = options.venv;
   plan.max_restarts = options.max_restarts;
   plan.reach = {options.ssh_program, options.ssh_port, options.connect_timeout, options.lost_after,

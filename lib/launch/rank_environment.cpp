@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "launch/remote_environment.hpp"
 #include "rendezvous/launch_env.hpp"
 
 namespace dslaunch::launch {
@@ -61,9 +62,10 @@ std::map<std::string, std::string> inherited_environment() {
 }
 
 void complete_environment(JobDescription& job) {
-  if (job.environment_base == EnvironmentBase::kNothing) return;
-  auto inherited = inherited_environment();
-  job.env.merge(inherited);  // what the job brings along wins
+  if (job.environment_base == EnvironmentBase::kAgents) {
+    job.env = merged_environment(inherited_environment(), job.env);
+  }
+  if (!job.venv.empty()) apply_venv(job.env, job.venv);
 }
 
 void remove_launch_variables(std::map<std::string, std::string>& env) {

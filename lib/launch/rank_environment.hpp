@@ -21,7 +21,8 @@ std::map<std::string, std::string> rank_environment(const JobDescription& job, c
 // This process's environment, less what another launcher, or a job around this one, has set for its own ranks.
 std::map<std::string, std::string> inherited_environment();
 
-// On another machine than the launcher's: the agent's own environment below what the job brings along.
+// On another machine than the launcher's: the agent's own environment below what the job brings along. Then the virtual
+// environment, where one is asked for: throws UserError(66) when it is not on this host.
 void complete_environment(JobDescription& job);
 
 // Takes out of an inherited environment what another launcher, or a job around this one, has set for its own ranks.
