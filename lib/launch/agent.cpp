@@ -203,14 +203,15 @@ void Agent::prepare_job() {
   }
   if (!job.ranks.empty()) check_preflight(job.preflight, {job.ranks[0].argv, job.env, job.cwd});
   if (job.kind == JobKind::kExec) error_files_ = std::make_unique<ErrorFiles>(job.job_id);
-  if (MasterPort::needed(job)) master_port_ = std::make_unique<MasterPort>(job, std::move(options_.listener));
+  if (MasterPort::needed(job)) {
+    master_port_ = std::make_unique<MasterPort>(job, std::move(options_.listener), MasterPort::serves_torch_store(job));
+  }
 }
 
 void Agent::start_ranks(uint16_t master_port) {
   DSL_CHECK(job_ && !started_, "ranks are started once, after the job's description");
   started_ = true;
   if (kill_at_) return;
-  if (master_port_) master_port_->release_to_program();
   NodeFacts node{.num_cores = usable_cores(), .master_port = master_port, .error_file = {}};
   next_news_ = Deadline::after(kNewsInterval);
   ranks_.reserve(job_->ranks.size());

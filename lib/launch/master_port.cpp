@@ -1,14 +1,19 @@
 #include "launch/master_port.hpp"
 
+#include <netdb.h>
+#include <sys/socket.h>
+
 #include <algorithm>
+#include <set>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/log.hpp"
 #include "ports/held_port.hpp"
 
 namespace dslaunch::launch {
 
-// Torch's store listens on all addresses, so for a program the port must be free on all of them. Other hosts may know
+// A program may reach the port by any name of this host, as it would reach torch's own store; and other hosts may know
 // this one under another address than it does itself.
 static std::string address_to_bind(const JobDescription& job) {
   return job.kind == JobKind::kExec || job.num_nodes > 1 ? std::string() : job.master_addr;
@@ -25,24 +30,52 @@ static ports::HeldPort hold(const JobDescription& job) {
   return std::move(std::get<ports::HeldPort>(held));
 }
 
-MasterPort::MasterPort(const JobDescription& job, UniqueFd listener) : world_size_(job.world_size) {
-  ports::HeldPort held = listener.valid() ? ports::HeldPort{std::move(listener), job.master_port} : hold(job);
-  number_ = held.port;
-  if (job.kind == JobKind::kExec) {
-    held_ = std::move(held.listener);
-  } else {
-    store_ = std::make_unique<rendezvous::StoreServer>(
-        std::move(held.listener), rendezvous::StoreServerOptions{job.world_size, job.token, job.rank_hosts});
+// The numeric addresses of a host, none when its name is unknown here.
+static std::vector<std::string> addresses_of(const std::string& host) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  if (int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &found)) {
+    log::warning("the name '{}' cannot be resolved on this host ({}): torch's clients from there will be refused", host,
+                 ::gai_strerror(error));
+    return {};
   }
+  std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(found, &::freeaddrinfo);
+  std::vector<std::string> out;
+  for (const addrinfo* at = found; at; at = at->ai_next) {
+    char text[NI_MAXHOST];
+    if (::getnameinfo(at->ai_addr, at->ai_addrlen, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0) {
+      out.emplace_back(text);
+    }
+  }
+  return out;
 }
 
-void MasterPort::release_to_program() {
-  held_.reset();
+// From where torch's clients may come: this machine, and what the names of the other hosts stand for here.
+static rendezvous::TorchClients torch_clients_of(const JobDescription& job) {
+  rendezvous::TorchClients clients{{}, true};
+  std::set<std::string> others(job.rank_hosts.begin(), job.rank_hosts.end());
+  others.erase(job.host);
+  for (const auto& host : others) {
+    for (auto& address : addresses_of(host)) clients.addresses.push_back(std::move(address));
+  }
+  return clients;
+}
+
+MasterPort::MasterPort(const JobDescription& job, UniqueFd listener, bool serve_torch_store)
+    : world_size_(job.world_size), ranks_join_(job.kind == JobKind::kRun) {
+  ports::HeldPort held = listener.valid() ? ports::HeldPort{std::move(listener), job.master_port} : hold(job);
+  number_ = held.port;
+  rendezvous::StoreServerOptions options;
+  options.world_size = job.world_size;
+  options.token = job.token;
+  options.rank_hosts = job.rank_hosts;
+  if (serve_torch_store) options.torch_clients = torch_clients_of(job);
+  store_ = std::make_unique<rendezvous::StoreServer>(std::move(held.listener), std::move(options));
 }
 
 std::vector<int> MasterPort::ranks_not_joined() const {
   std::vector<int> missing;
-  if (!store_) return missing;
+  if (!ranks_join_) return missing;
   auto joined = store_->joined_ranks();
   for (int rank = 0; rank < world_size_; ++rank) {
     if (!std::binary_search(joined.begin(), joined.end(), rank)) missing.push_back(rank);

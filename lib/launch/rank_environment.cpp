@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "launch/master_port.hpp"
 #include "launch/remote_environment.hpp"
 #include "rendezvous/launch_env.hpp"
 
@@ -30,6 +31,7 @@ rendezvous::LaunchEnv launch_env(const JobDescription& job, const RankJob& rank,
   env.job_id = job.job_id;
   env.token = job.token;
   env.agent_store = job.kind == JobKind::kRun && master_port != 0;
+  env.torch_agent_store = MasterPort::serves_torch_store(job) && master_port != 0;
   env.rank_hosts = job.rank_hosts;
   env.restart_count = job.restart_count;
   env.max_restarts = job.max_restarts;

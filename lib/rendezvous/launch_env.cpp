@@ -156,6 +156,12 @@ void read_address(LaunchEnv& env, const std::optional<std::string>& address) {
   }
 }
 
+// torchrun that `dslaunch exec` started names a run of its own: what we said of ranks and store is not about this rank.
+bool is_nested(const LaunchEnv& env) {
+  auto run = variable("TORCHELASTIC_RUN_ID");
+  return !env.job_id.empty() && run && *run != env.job_id;
+}
+
 void read_token(LaunchEnv& env) {
   auto text = variable("DSLAUNCH_TOKEN");
   if (!text) return;
@@ -201,12 +207,14 @@ LaunchEnv launch_env_from_environment() {
   if (address) env.master_addr = *address;
   read_ranks(env);
   read_nodes(env);
-  env.agent_store = number("DSLAUNCH_AGENT_STORE", 0, 1).value_or(0) == 1;
-  read_address(env, address);
-  read_token(env);
   env.host = variable("DSLAUNCH_HOST").value_or(own_host_name());
   env.job_id = variable("DSLAUNCH_JOB_ID").value_or("");
-  if (auto hosts = variable("DSLAUNCH_RANK_HOSTS")) env.rank_hosts = unpack_hosts(*hosts, env.world_size);
+  bool ours = !is_nested(env);
+  env.agent_store = ours && number("DSLAUNCH_AGENT_STORE", 0, 1).value_or(0) == 1;
+  read_address(env, address);
+  if (ours) read_token(env);
+  if (auto hosts = variable("DSLAUNCH_RANK_HOSTS"); ours && hosts)
+    env.rank_hosts = unpack_hosts(*hosts, env.world_size);
   if (!env.agent_store && variable("TORCHELASTIC_USE_AGENT_STORE") == "True") {
     env.torch_agent_store = true;
     env.torch_run = variable("TORCHELASTIC_RUN_ID").value_or("none") + "." +

@@ -22,10 +22,10 @@ struct LaunchEnv {
   bool agent_store = false;             // true: our agent serves the store; false: rank 0 has to
   std::vector<std::string> rank_hosts;  // host of every rank for messages; may be empty
   int restart_count = 0, max_restarts = 0;  // of the whole job
-  // Set when torchrun started us: its own store holds MASTER_PORT, so rank 0 serves elsewhere and publishes where
-  // there.
+  // A store in torch's protocol holds MASTER_PORT: torchrun's, or under `dslaunch exec` that of our agent. torch's ranks
+  // are its clients; rank 0 of a worker serves ours elsewhere and publishes where there.
   bool torch_agent_store = false;
-  std::string torch_run;  // names this attempt in torchrun's store: run id and restart count
+  std::string torch_run;  // names this attempt in that store: run id and restart count
 };
 
 // RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, GROUP_RANK, MASTER_ADDR, MASTER_PORT, ... and DSLAUNCH_*.

@@ -22,7 +22,7 @@ class TorchStoreConnection {
     auto attempt = connect_once(host, port, deadline);
     if (!attempt.fd.valid()) {
       throw UserError(ExitCode::kUnavailable,
-                      fmt::format("TORCHELASTIC_USE_AGENT_STORE is True but torchrun's store at {} (MASTER_ADDR, "
+                      fmt::format("TORCHELASTIC_USE_AGENT_STORE is True but the launcher's store at {} (MASTER_ADDR, "
                                   "MASTER_PORT) cannot be reached: {}",
                                   place_, attempt.failure));
     }
@@ -44,11 +44,13 @@ class TorchStoreConnection {
  private:
   [[noreturn]] void fail(const char* what, IoOutcome outcome) {
     if (outcome == IoOutcome::kTimedOut) {
-      throw TimeoutError(fmt::format("torchrun's store at {} has no {}: rank 0 has not come that far", place_, what));
+      throw TimeoutError(
+          fmt::format("the launcher's store at {} has no {}: rank 0 has not come that far", place_, what));
     }
     throw UserError(
         ExitCode::kUnavailable,
-        fmt::format("torchrun's store at {} closed the connection ({}): has torchrun ended?", place_, what));
+        fmt::format("the launcher's store at {} closed the connection ({}): has torchrun or dslaunch ended?", place_,
+                    what));
   }
 
   const std::string place_;
@@ -76,12 +78,12 @@ std::string find_note_in_torch_store(const std::string& host, uint16_t port, con
   TorchStoreConnection store(host, port, deadline);
   store.send(wire::Writer().u8(kWait).u64(1).bytes(torch_text(key)).take());
   if (store.receive(1, "address of dslaunch's store")[0] != kStopWaiting) {
-    throw UserError(ExitCode::kUnavailable, "torchrun's store cancelled our wait for key '" + key + "'");
+    throw UserError(ExitCode::kUnavailable, "the launcher's store cancelled our wait for key '" + key + "'");
   }
   store.send(wire::Writer().u8(kGet).bytes(torch_text(key)).take());
   std::string header = store.receive(8, "answer");
   uint64_t length = wire::Reader(header).u64();
-  DSL_CHECK(length <= kMaxNoteBytes, fmt::format("torchrun's store holds {} bytes under '{}'", length, key));
+  DSL_CHECK(length <= kMaxNoteBytes, fmt::format("the launcher's store holds {} bytes under '{}'", length, key));
   return store.receive(length, "answer");
 }
 

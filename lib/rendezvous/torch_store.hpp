@@ -1,4 +1,5 @@
-// As much of torch's TCPStore protocol as a rank needs to leave one note in torchrun's own store and to find it there.
+// As much of torch's TCPStore protocol as a rank needs to leave one note in the store of torchrun, or of our own
+// agent under `dslaunch exec`, and to find it there.
 #pragma once
 #include <string>
 

@@ -400,13 +400,19 @@ class Environment(LauncherTest):
                          "OMP_NUM_THREADS"):
                 self.assertIn(name, env)
 
-    def test_all_ranks_agree_and_the_master_port_is_free_for_rank_0(self):
-        script = ("import os, socket\n"
-                  "if os.environ['RANK'] == '0': socket.socket().bind(('', int(os.environ['MASTER_PORT'])))\n"
-                  "print(os.environ['MASTER_PORT'], os.environ['TORCHELASTIC_RUN_ID'])\n")
+    def test_all_ranks_agree_on_the_master_port_and_it_is_held_for_them(self):
+        script = ("import errno, os, socket\n"
+                  "port = int(os.environ['MASTER_PORT'])\n"
+                  "try: socket.socket().bind(('', port))\n"
+                  "except OSError as error: held = error.errno == errno.EADDRINUSE\n"
+                  "else: held = False\n"
+                  "socket.create_connection((os.environ['MASTER_ADDR'], port)).close()\n"
+                  "print(port, held, os.environ['TORCHELASTIC_RUN_ID'], os.environ['TORCHELASTIC_USE_AGENT_STORE'])\n")
         outcome = self.launch("exec", "--device", "cpu", "--num_gpus", "2", "--", sys.executable, "-c", script)
         self.assertEqual(outcome.code, 0, str(outcome))
-        self.assertEqual(len({line.split("| ")[1] for line in outcome.out.decode().splitlines()}), 1)
+        lines = {line.split("| ")[1] for line in outcome.out.decode().splitlines()}
+        self.assertEqual(len(lines), 1)
+        self.assertRegex(lines.pop(), r"^\d+ True \S+ True$")
 
     def test_options_for_environment_and_folder(self):
         env = self.ranks("--env", "A=b=c", "--env", "EMPTY=", "--chdir", self.folder)[0]

@@ -35,7 +35,7 @@ TEST_CASE("a program gets all of torchrun's variables", "[launch][rank_environme
                                                     {"TORCHELASTIC_RESTART_COUNT", "0"},
                                                     {"TORCHELASTIC_MAX_RESTARTS", "0"},
                                                     {"TORCHELASTIC_RUN_ID", "job-1"},
-                                                    {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+                                                    {"TORCHELASTIC_USE_AGENT_STORE", "True"},
                                                     {"TORCHELASTIC_ERROR_FILE", "/e.json"},
                                                     {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
                                                     {"OMP_NUM_THREADS", "4"},
@@ -53,6 +53,8 @@ TEST_CASE("workers meet at the agent's store", "[launch][rank_environment]") {
   auto job = two_ranks(JobKind::kRun);
   CHECK(rank_environment(job, job.ranks[0], {.master_port = 1234, .error_file = {}}).contains("DSLAUNCH_AGENT_STORE"));
   CHECK_FALSE(rank_environment(job, job.ranks[0], {.error_file = {}}).contains("DSLAUNCH_AGENT_STORE"));
+  CHECK(rank_environment(job, job.ranks[0], {.master_port = 1234, .error_file = {}})["TORCHELASTIC_USE_AGENT_STORE"] ==
+        "False");
 }
 
 TEST_CASE("a thread count of the user stays, and there is always at least one", "[launch][rank_environment]") {

@@ -132,6 +132,34 @@ TEST_CASE("torchrun's environment says that its store holds the port", "[rendezv
   CHECK(env.token.empty());
 }
 
+TEST_CASE("what torchrun says inside a job of ours outweighs what we said outside", "[rendezvous][launch_env]") {
+  LaunchEnv outer;
+  outer.job_id = "job-1";
+  outer.token = std::vector<uint8_t>(32, 7);
+  outer.master_port = 1111;
+  outer.agent_store = true;
+  outer.rank_hosts = {"h0"};
+  auto variables = to_environment(outer);
+  for (auto [name, value] : std::map<std::string, std::string>{{"RANK", "1"},
+                                                               {"LOCAL_RANK", "1"},
+                                                               {"WORLD_SIZE", "2"},
+                                                               {"LOCAL_WORLD_SIZE", "2"},
+                                                               {"MASTER_PORT", "2222"},
+                                                               {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                                                               {"TORCHELASTIC_RUN_ID", "inner"}}) {
+    variables[name] = value;
+  }
+  Environment scope(variables);
+  auto env = launch_env_from_environment();
+  CHECK(env.job_id == "job-1");
+  CHECK(env.master_port == 2222);
+  CHECK(env.torch_agent_store);
+  CHECK(env.torch_run == "inner.0");
+  CHECK_FALSE(env.agent_store);
+  CHECK(env.token.empty());
+  CHECK(env.rank_hosts.empty());
+}
+
 TEST_CASE("an incomplete or contradictory environment is an error that names the variable",
           "[rendezvous][launch_env]") {
   CHECK_THAT(error_for({{"RANK", "0"}}), Contains("WORLD_SIZE is not set"));
