@@ -85,11 +85,37 @@ std::vector<std::string> unpack_hosts(const std::string& text, int world_size) {
   return out;
 }
 
+std::optional<int64_t> first_number(std::initializer_list<const char*> names, int64_t lowest, int64_t highest) {
+  for (const char* name : names) {
+    if (auto value = number(name, lowest, highest)) return value;
+  }
+  return std::nullopt;
+}
+
+// mpirun started the ranks: Open MPI, Intel MPI, MPICH and PALS count them in variables of their own. Who wraps the
+// program to set RANK has said all there is to say, so these fill in only where there is no RANK.
+void read_mpi_ranks(std::optional<int64_t>& rank, std::optional<int64_t>& world, std::optional<int64_t>& local_rank,
+                    std::optional<int64_t>& local_world) {
+  auto mpi_rank = first_number({"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"}, 0, kMostRanks - 1);
+  if (rank || !mpi_rank) return;
+  rank = mpi_rank;
+  if (!world) world = first_number({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}, 1, kMostRanks);
+  if (!local_rank) {
+    local_rank =
+        first_number({"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID"}, 0, kMostRanks - 1);
+  }
+  if (!local_world) {
+    local_world =
+        first_number({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PALS_LOCAL_SIZE", "LOCAL_SIZE"}, 1, kMostRanks);
+  }
+}
+
 void read_ranks(LaunchEnv& env) {
   auto rank = number("RANK", 0, kMostRanks - 1);
   auto world = number("WORLD_SIZE", 1, kMostRanks);
   auto local_rank = number("LOCAL_RANK", 0, kMostRanks - 1);
   auto local_world = number("LOCAL_WORLD_SIZE", 1, kMostRanks);
+  read_mpi_ranks(rank, world, local_rank, local_world);
   if (!rank && !world && !local_rank && !local_world) return;
   auto need = [](bool present, const char* missing) {
     if (!present)

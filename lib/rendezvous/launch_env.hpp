@@ -31,8 +31,10 @@ struct LaunchEnv {
 // RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, GROUP_RANK, MASTER_ADDR, MASTER_PORT, ... and DSLAUNCH_*.
 std::map<std::string, std::string> to_environment(const LaunchEnv& env);
 
-// From this process's environment. Nothing set at all: a world of one. Throws UserError(78) naming the variable when
-// the set is incomplete or contradicts itself (RANK without WORLD_SIZE, RANK >= WORLD_SIZE, MASTER_PORT not a number,
+// From this process's environment; where there is no RANK, mpirun's variables (OMPI_COMM_WORLD_RANK, PMI_RANK,
+// MPI_LOCALRANKID, ...) take its place. Nothing set at all: a world of one. Throws UserError(78) naming the variable
+// when the set is incomplete or contradicts itself (RANK without WORLD_SIZE, RANK >= WORLD_SIZE, MASTER_PORT not a
+// number,
 // ...).
 LaunchEnv launch_env_from_environment();
 

@@ -16,10 +16,35 @@ namespace {
 class Environment {
  public:
   explicit Environment(const std::map<std::string, std::string>& variables) {
-    for (const char* name :
-         {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "GROUP_WORLD_SIZE",
-          "MASTER_ADDR", "MASTER_PORT", "DSLAUNCH_JOB_ID", "DSLAUNCH_TOKEN", "DSLAUNCH_HOST", "DSLAUNCH_AGENT_STORE",
-          "DSLAUNCH_RANK_HOSTS", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"}) {
+    for (const char* name : {"RANK",
+                             "LOCAL_RANK",
+                             "WORLD_SIZE",
+                             "LOCAL_WORLD_SIZE",
+                             "NODE_RANK",
+                             "GROUP_RANK",
+                             "GROUP_WORLD_SIZE",
+                             "MASTER_ADDR",
+                             "MASTER_PORT",
+                             "DSLAUNCH_JOB_ID",
+                             "DSLAUNCH_TOKEN",
+                             "DSLAUNCH_HOST",
+                             "DSLAUNCH_AGENT_STORE",
+                             "DSLAUNCH_RANK_HOSTS",
+                             "TORCHELASTIC_RUN_ID",
+                             "TORCHELASTIC_USE_AGENT_STORE",
+                             "TORCHELASTIC_RESTART_COUNT",
+                             "OMPI_COMM_WORLD_RANK",
+                             "OMPI_COMM_WORLD_SIZE",
+                             "OMPI_COMM_WORLD_LOCAL_RANK",
+                             "OMPI_COMM_WORLD_LOCAL_SIZE",
+                             "PMI_RANK",
+                             "PMI_SIZE",
+                             "PMIX_RANK",
+                             "MPI_LOCALRANKID",
+                             "MPI_LOCALNRANKS",
+                             "PALS_LOCAL_RANKID",
+                             "PALS_LOCAL_SIZE",
+                             "LOCAL_SIZE"}) {
       ::unsetenv(name);
     }
     for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
@@ -158,6 +183,52 @@ TEST_CASE("what torchrun says inside a job of ours outweighs what we said outsid
   CHECK_FALSE(env.agent_store);
   CHECK(env.token.empty());
   CHECK(env.rank_hosts.empty());
+}
+
+TEST_CASE("ranks that mpirun started know themselves", "[rendezvous][launch_env]") {
+  std::map<std::string, std::string> open_mpi{{"OMPI_COMM_WORLD_RANK", "3"},
+                                              {"OMPI_COMM_WORLD_SIZE", "4"},
+                                              {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                              {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                                              {"MASTER_ADDR", "n1"}};
+  auto check = [](const std::map<std::string, std::string>& variables) {
+    Environment scope(variables);
+    LaunchEnv env = launch_env_from_environment();
+    CHECK(env.rank == 3);
+    CHECK(env.world_size == 4);
+    CHECK(env.local_rank == 1);
+    CHECK(env.local_world_size == 2);
+    CHECK(env.node_rank == 1);
+    CHECK(env.num_nodes == 2);
+    CHECK(env.master_addr == "n1");
+  };
+  check(open_mpi);
+  check({{"PMI_RANK", "3"},
+         {"PMI_SIZE", "4"},
+         {"MPI_LOCALRANKID", "1"},
+         {"MPI_LOCALNRANKS", "2"},
+         {"MASTER_ADDR", "n1"}});
+  // DeepSpeed's mpich runner passes the sizes in its own variables.
+  check({{"PMIX_RANK", "3"},
+         {"PALS_LOCAL_RANKID", "1"},
+         {"WORLD_SIZE", "4"},
+         {"LOCAL_SIZE", "2"},
+         {"MASTER_ADDR", "n1"}});
+
+  auto missing = open_mpi;
+  missing.erase("MASTER_ADDR");
+  CHECK_THAT(error_for(missing), Contains("MASTER_ADDR is not set"));
+  missing = open_mpi;
+  missing.erase("OMPI_COMM_WORLD_SIZE");
+  CHECK_THAT(error_for(missing), Contains("WORLD_SIZE is not set"));
+}
+
+TEST_CASE("RANK is believed before mpirun's variables", "[rendezvous][launch_env]") {
+  Environment scope({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}});
+  LaunchEnv env = launch_env_from_environment();
+  CHECK(env.rank == 0);
+  CHECK(env.world_size == 1);
+  CHECK(env.local_world_size == 1);
 }
 
 TEST_CASE("an incomplete or contradictory environment is an error that names the variable",
