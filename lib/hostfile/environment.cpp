@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "hostfile/printable.hpp"
 
 namespace dslaunch::hostfile {
 
@@ -19,9 +20,9 @@ std::optional<int> number_of(const Environment& environment, const std::string& 
   int value = 0;
   auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (error != std::errc() || end != text->data() + text->size() || value < lowest || value > highest) {
-    throw UserError(
-        ExitCode::kContradiction,
-        fmt::format("{}='{}' in the environment is not a whole number from {} to {}", name, *text, lowest, highest));
+    throw UserError(ExitCode::kContradiction,
+                    fmt::format("{}='{}' in the environment is not a whole number from {} to {}", name,
+                                printable(*text), lowest, highest));
   }
   return value;
 }

@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/nearest_name.hpp"
+#include "hostfile/printable.hpp"
 
 namespace dslaunch::hostfile {
 namespace {
@@ -41,7 +42,7 @@ void parse_slots(std::string_view list, size_t column, FilterNode& node, std::ve
     if (auto slot = parse_slot(text)) {
       node.slots.insert(*slot);
     } else {
-      problems.push_back(at_column(column + begin, fmt::format("'{}' is not a slot number", text)));
+      problems.push_back(at_column(column + begin, fmt::format("'{}' is not a slot number", printable(text))));
     }
     begin = comma + 1;
   }
@@ -56,7 +57,8 @@ FilterNode parse_node(std::string_view text, size_t column, std::vector<std::str
   if (close != std::string_view::npos) {
     node.name = text.substr(1, close - 1);
     if (colon < text.size() && text[colon] != ':') {
-      problems.push_back(at_column(column + colon, fmt::format("'{}' after the address", text.substr(colon))));
+      problems.push_back(
+          at_column(column + colon, fmt::format("'{}' after the address", printable(text.substr(colon)))));
       return node;
     }
   } else {
@@ -65,13 +67,13 @@ FilterNode parse_node(std::string_view text, size_t column, std::vector<std::str
   if (node.name.empty()) problems.push_back(at_column(column, "a host name is missing"));
   if (node.name.find_first_of(" \t") != std::string::npos) {
     problems.push_back(
-        at_column(column, fmt::format("'{}': no blanks in a filter; hosts are joined by '@'", node.name)));
+        at_column(column, fmt::format("'{}': no blanks in a filter; hosts are joined by '@'", printable(node.name))));
   }
   if (colon >= text.size()) return node;
   std::string_view slots = text.substr(colon + 1);
   if (slots.find(':') != std::string_view::npos) {
-    problems.push_back(
-        at_column(column, fmt::format("'{}': more than one ':' (an IPv6 address stands in brackets)", text)));
+    problems.push_back(at_column(
+        column, fmt::format("'{}': more than one ':' (an IPv6 address stands in brackets)", printable(text))));
     return node;
   }
   parse_slots(slots, column + colon + 1, node, problems);
@@ -113,7 +115,7 @@ void check_against(const std::vector<Host>& hosts, ParsedFilter& parsed) {
     if (host == hosts.end()) {
       std::string hint = did_you_mean(node.name, names, 2);
       if (hint.empty() && names.size() <= 8) hint = fmt::format(" (there is {})", fmt::join(names, ", "));
-      parsed.problems.push_back(at_column(node.column, fmt::format("no host '{}'{}", node.name, hint)));
+      parsed.problems.push_back(at_column(node.column, fmt::format("no host '{}'{}", printable(node.name), hint)));
       continue;
     }
     for (int slot : node.slots) {
@@ -142,8 +144,8 @@ std::vector<Host> apply_filter(FilterKind kind, std::string_view filter, const s
   ParsedFilter parsed = parse_filter(filter);
   check_against(hosts, parsed);
   if (!parsed.problems.empty()) {
-    throw UserError(ExitCode::kBadInput,
-                    fmt::format("{} '{}' is not usable:\n  {}", option, filter, fmt::join(parsed.problems, "\n  ")));
+    throw UserError(ExitCode::kBadInput, fmt::format("{} '{}' is not usable:\n  {}", option, printable(filter),
+                                                     fmt::join(parsed.problems, "\n  ")));
   }
   std::vector<Host> left;
   for (const auto& host : hosts) {

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "base/format.hpp"
+#include "hostfile/printable.hpp"
 
 namespace dslaunch::hostfile {
 namespace {
@@ -16,7 +17,7 @@ uint64_t parse_bound(std::string_view text, size_t offset) {
   uint64_t value = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (text.empty() || end != text.data() + text.size() || error != std::errc{} || text.size() > 9) {
-    throw Failure{fmt::format("'{}' is not a number of at most 9 digits in a range", text), offset};
+    throw Failure{fmt::format("'{}' is not a number of at most 9 digits in a range", printable(text)), offset};
   }
   return value;
 }
@@ -28,9 +29,10 @@ void append_item(std::string_view item, size_t offset, std::vector<std::string>&
   uint64_t low = parse_bound(low_text, offset);
   uint64_t high = low;
   if (dash != std::string_view::npos) high = parse_bound(item.substr(dash + 1), offset + dash + 1);
-  if (high < low) throw Failure{fmt::format("range '{}' runs backwards", item), offset};
-  if (high - low >= kMostExpandedNames) {
-    throw Failure{fmt::format("range '{}' names more than {} hosts", item, kMostExpandedNames), offset};
+  if (high < low) throw Failure{fmt::format("range '{}' runs backwards", printable(item)), offset};
+  if (high - low >= kMostExpandedNames - out.size()) {
+    throw Failure{fmt::format("with range '{}' there are more than {} hosts", printable(item), kMostExpandedNames),
+                  offset};
   }
   for (uint64_t n = low; n <= high; ++n) out.push_back(fmt::format("{:0{}}", n, low_text.size()));
 }

@@ -15,11 +15,13 @@
 #include "base/nearest_name.hpp"
 #include "base/unique_fd.hpp"
 #include "hostfile/host_range.hpp"
+#include "hostfile/printable.hpp"
 
 namespace dslaunch::hostfile {
 namespace {
 
 constexpr size_t kMostProblemsShown = 20;
+constexpr size_t kMostSlotsInAll = size_t{1} << 20;
 
 struct Problem {
   int line;
@@ -68,15 +70,6 @@ std::vector<Word> split_words(std::string_view line) {
   return words;
 }
 
-std::string shown(std::string_view text) {
-  std::string out;
-  for (char c : text) {
-    unsigned char byte = static_cast<unsigned char>(c);
-    out += byte < 0x20 || byte == 0x7f ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
-  }
-  return out;
-}
-
 class LineParser {
  public:
   LineParser(int number, std::vector<Problem>& problems) : number_(number), problems_(problems) {}
@@ -101,7 +94,8 @@ class LineParser {
   // [user@]name[:port], name possibly with ranges, or an IPv6 address in brackets.
   void parse_host_word(Word word, Line& line) {
     if (word.text.find('=') != std::string_view::npos) {
-      note(word.column, fmt::format("'{}' stands where a host name should: write 'NAME slots=N'", shown(word.text)));
+      note(word.column,
+           fmt::format("'{}' stands where a host name should: write 'NAME slots=N'", printable(word.text)));
       return;
     }
     size_t at_sign = word.text.find('@');
@@ -121,7 +115,7 @@ class LineParser {
     bool fine = !user.empty() && user[0] != '-' && std::all_of(user.begin(), user.end(), [](unsigned char c) {
       return std::isalnum(c) || std::string_view("._-+$\\").find(static_cast<char>(c)) != std::string_view::npos;
     });
-    if (!fine) note(column, fmt::format("'{}' is not a user name", shown(user)));
+    if (!fine) note(column, fmt::format("'{}' is not a user name", printable(user)));
   }
 
   static bool is_bracketed_address(std::string_view text) {
@@ -134,12 +128,12 @@ class LineParser {
     std::string address(word.text.substr(1, close - 1));
     in6_addr ignored;
     if (inet_pton(AF_INET6, address.substr(0, address.find('%')).c_str(), &ignored) != 1) {
-      return note(word.column + 1, fmt::format("'{}' is not an IPv6 address", shown(address)));
+      return note(word.column + 1, fmt::format("'{}' is not an IPv6 address", printable(address)));
     }
     line.names = {address};
     std::string_view rest = word.text.substr(close + 1);
     if (rest.empty()) return;
-    if (rest[0] != ':') return note(word.column + close + 1, fmt::format("'{}' after the address", shown(rest)));
+    if (rest[0] != ':') return note(word.column + close + 1, fmt::format("'{}' after the address", printable(rest)));
     set_port(rest.substr(1), word.column + close + 2, line);
   }
 
@@ -147,7 +141,7 @@ class LineParser {
     size_t colon = word.text.find(':');
     if (colon != std::string_view::npos && word.text.find(':', colon + 1) != std::string_view::npos) {
       return note(word.column,
-                  fmt::format("'{}': write an IPv6 address in brackets, as in [fe80::1]", shown(word.text)));
+                  fmt::format("'{}': write an IPv6 address in brackets, as in [fe80::1]", printable(word.text)));
     }
     if (colon != std::string_view::npos) set_port(word.text.substr(colon + 1), word.column + colon + 1, line);
     RangeExpansion expansion = expand_host_range(word.text.substr(0, colon));
@@ -162,12 +156,12 @@ class LineParser {
       return false;
     }
     if (name[0] == '-') {
-      note(column, fmt::format("host name '{}' begins with '-'", shown(name)));
+      note(column, fmt::format("host name '{}' begins with '-'", printable(name)));
       return false;
     }
     for (unsigned char c : name) {
       if (!std::isalnum(c) && c != '.' && c != '-' && c != '_') {
-        note(column, fmt::format("'{}' is not a host name: letters, digits, '.', '-' and '_' only", shown(name)));
+        note(column, fmt::format("'{}' is not a host name: letters, digits, '.', '-' and '_' only", printable(name)));
         return false;
       }
     }
@@ -177,7 +171,7 @@ class LineParser {
   void set_port(std::string_view text, size_t column, Line& line) {
     auto port = parse_number(text);
     if (!port || *port < 1 || *port > 65535) {
-      return note(column, fmt::format("port '{}' is not a number from 1 to 65535", shown(text)));
+      return note(column, fmt::format("port '{}' is not a number from 1 to 65535", printable(text)));
     }
     if (line.port) return note(column, "the port is given twice");
     line.port = static_cast<uint16_t>(*port);
@@ -197,7 +191,7 @@ class LineParser {
     } else if (key == "port") {
       set_port(value.text, value.column, line);
     } else {
-      note(word.column, fmt::format("unknown setting '{}'{}", shown(word.text.substr(0, equals)),
+      note(word.column, fmt::format("unknown setting '{}'{}", printable(word.text.substr(0, equals)),
                                     did_you_mean(key, {"slots", "max_slots", "port"})));
     }
   }
@@ -215,13 +209,13 @@ class LineParser {
     // The rest of 'slots = 2' or 'slots =2' belongs to that mistake.
     if (word.text.starts_with('=') && is_setting_name(words[index - 1].text)) return;
     if (words[index - 1].text.ends_with('=')) return;
-    note(word.column, fmt::format("unexpected '{}': a line is 'HOST slots=N', one host a line", shown(word.text)));
+    note(word.column, fmt::format("unexpected '{}': a line is 'HOST slots=N', one host a line", printable(word.text)));
   }
 
   void set_count(std::string_view key, Word value, std::optional<int>& out) {
     auto number = parse_number(value.text);
     if (!number) {
-      return note(value.column, fmt::format("{}='{}' is not a whole number", key, shown(value.text)));
+      return note(value.column, fmt::format("{}='{}' is not a whole number", key, printable(value.text)));
     }
     if (*number == 0) {
       return note(value.column, fmt::format("{}=0: a host without slots does nothing; remove the line", key));
@@ -244,6 +238,12 @@ class EntryList {
   explicit EntryList(std::vector<Problem>& problems) : problems_(problems) {}
 
   void add(const Line& line, int number, size_t column) {
+    num_slots_ += line.names.size() * static_cast<size_t>(line.slots.value_or(1));
+    if (num_slots_ > kMostSlotsInAll) {  // said once: the lines after it have no part in this
+      if (!too_many_) problems_.push_back({number, column, fmt::format("more than {} slots in all", kMostSlotsInAll)});
+      too_many_ = true;
+      return;
+    }
     for (const auto& name : line.names) {
       auto [known, is_new] = index_.try_emplace(name, entries_.size());
       if (is_new) {
@@ -285,6 +285,8 @@ class EntryList {
   std::vector<Entry> entries_;
   std::vector<bool> bare_;
   std::map<std::string, size_t> index_;
+  size_t num_slots_ = 0;
+  bool too_many_ = false;
 };
 
 [[noreturn]] void throw_problems(const std::vector<Problem>& problems, const std::string& path) {

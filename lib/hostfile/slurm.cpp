@@ -9,6 +9,7 @@
 #include "base/format.hpp"
 #include "hostfile/host_range.hpp"
 #include "hostfile/hostfile.hpp"
+#include "hostfile/printable.hpp"
 
 namespace dslaunch::hostfile {
 namespace {
@@ -19,7 +20,7 @@ namespace {
 
 [[noreturn]] void malformed(const std::string& variable, std::string_view value, size_t offset,
                             const std::string& what) {
-  contradiction(fmt::format("{}='{}' in the environment: column {}: {}", variable, value, offset + 1, what));
+  contradiction(fmt::format("{}='{}' in the environment: column {}: {}", variable, printable(value), offset + 1, what));
 }
 
 struct Item {
@@ -302,7 +303,8 @@ std::vector<std::string> expand_nodelist(std::string_view list, const std::strin
     RangeExpansion expansion = expand_host_range(item.text);
     if (!expansion.error.empty()) malformed(variable, list, item.offset + expansion.error_offset, expansion.error);
     if (!is_host_name(expansion.names.front())) {
-      malformed(variable, list, item.offset, fmt::format("'{}' is not a node name", expansion.names.front()));
+      malformed(variable, list, item.offset,
+                fmt::format("'{}' is not a node name", printable(expansion.names.front())));
     }
     if (names.size() + expansion.names.size() > kMostExpandedNames) {
       malformed(variable, list, item.offset, fmt::format("names more than {} hosts", kMostExpandedNames));
@@ -323,7 +325,8 @@ std::vector<int> expand_repeats(std::string_view list, const std::string& variab
       times = tail.ends_with(')') ? whole_number(tail.substr(0, tail.size() - 1)) : std::nullopt;
     }
     if (!count || !times || *times < 1) {
-      malformed(variable, list, item.offset, fmt::format("'{}' is neither COUNT nor COUNT(xTIMES)", item.text));
+      malformed(variable, list, item.offset,
+                fmt::format("'{}' is neither COUNT nor COUNT(xTIMES)", printable(item.text)));
     }
     if (counts.size() + static_cast<size_t>(*times) > kMostExpandedNames) {
       malformed(variable, list, item.offset, fmt::format("counts for more than {} nodes", kMostExpandedNames));
@@ -344,7 +347,7 @@ int count_gres(std::string_view request, const std::string& variable) {
     auto count = counted ? whole_number(last) : std::optional<int>(1);
     if (text.empty() || last.empty() || !count || *count > kMostSlots - sum) {
       malformed(variable, request, item.offset,
-                fmt::format("'{}' is not [gpu:][TYPE:]COUNT with at most {} in all", item.text, kMostSlots));
+                fmt::format("'{}' is not [gpu:][TYPE:]COUNT with at most {} in all", printable(item.text), kMostSlots));
     }
     sum += *count;
   }

@@ -30,6 +30,7 @@ TEST_CASE("a broken range says what is wrong and where", "[hostfile][host_range]
   check("n[1-2-3]", "'2-3' is not a number", 4);
   check("n[1,x]", "'x' is not a number", 4);
   check("n[1-999999999]", "more than 65536", 2);
+  check("n[1-65536,1]", "more than 65536", 10);
   check("n[1-300][1-300]", "more than 65536", 8);
   check("n[1-99999999999999999999]", "not a number", 4);
 }
