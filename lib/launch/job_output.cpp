@@ -1,79 +1,105 @@
 #include "launch/job_output.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
+#include <algorithm>
 
-#include <filesystem>
-
-#include "base/error.hpp"
 #include "base/format.hpp"
-#include "launch/job_story.hpp"
 
 namespace dslaunch::launch {
+namespace {
+
+bool passes(const std::vector<int>& filter, int local_rank) {
+  return filter.empty() || std::find(filter.begin(), filter.end(), local_rank) != filter.end();
+}
+
+}  // namespace
 
 JobOutput::JobOutput(const LaunchPlan& plan, OutputOptions options)
-    : run_dir_(plan.run_dir), append_logs_(plan.append_logs), options_(options) {
+    : options_(options), logs_(plan), out_(options.has_terminal ? 1 : -1), err_(options.has_terminal ? 2 : -1) {
+  std::vector<std::string> prefixes;
+  int num_visible = 0;
   for (const auto& node : plan.nodes) {
     for (const auto& rank : node.ranks) {
-      std::string prefix = plan.world_size() == 1 ? "" : fmt::format("{}:{}| ", node.host, rank.rank);
-      ranks_.push_back({node.host, LineSplitter(prefix), LineSplitter(prefix), {}, {}});
+      prefixes.push_back(plan.world_size() == 1 ? "" : fmt::format("{}:{}| ", node.host, rank.rank));
+      bool visible = passes(plan.output.local_ranks, rank.local_rank);
+      num_visible += visible ? 1 : 0;
+      ranks_.push_back({LineSplitter(prefixes.back()), LineSplitter(prefixes.back()), {}, visible});
     }
   }
+  if (options_.fold && num_visible > 1) folder_.emplace(std::move(prefixes), num_visible);
 }
 
 void JobOutput::open_logs() {
-  if (run_dir_.empty()) return;
-  std::error_code error;
-  std::filesystem::create_directories(run_dir_ + "/logs", error);
-  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-    std::string path = log_path(run_dir_, ranks_[rank].host, static_cast<int>(rank));
-    ranks_[rank].log =
-        UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (append_logs_ ? 0 : O_TRUNC), 0666));
-    if (!ranks_[rank].log.valid()) {
-      throw UserError(ExitCode::kCannotCreate, fmt::format("cannot create the log {}: {}; choose another --run_dir",
-                                                           path, describe_errno(errno)));
-    }
-  }
+  logs_.open();
+  warn(logs_.take_trouble());
 }
 
 void JobOutput::take(const RankOutput& output) {
-  RankStreams& rank = ranks_[output.rank];
-  write_log(rank, output.bytes);
+  RankStreams& rank = ranks_[static_cast<size_t>(output.rank)];
+  logs_.write(output.rank, output.stream, output.bytes);
+  warn(logs_.take_trouble());
   bool is_err = output.stream == Stream::kErr;
   if (is_err) rank.tail.append(output.bytes);
-  if (!is_err && options_.hide_out) return;
-  Terminal& terminal = is_err || options_.out_to_err ? err_ : out_;
-  terminal.write((is_err ? rank.err : rank.out).take(output.bytes));
+  if (!shows(output.rank, output.stream)) return;
+  LineSplitter& splitter = is_err ? rank.err : rank.out;
+  if (!folder_) return show(output.stream, splitter.take(output.bytes));
+  auto now = Deadline::Clock::now();
+  splitter.cut(output.bytes, [&](std::string_view line) { folder_->add(output.rank, output.stream, line, now); });
+  show(folder_->take(now));
+}
+
+bool JobOutput::shows(int rank, Stream stream) const {
+  if (stream == Stream::kOut && options_.hide_out) return false;
+  return ranks_[static_cast<size_t>(rank)].visible && !logs_.redirected(rank, stream);
 }
 
 void JobOutput::finish(int rank) {
-  Terminal& out = options_.out_to_err ? err_ : out_;
-  out.write(ranks_[rank].out.finish());
-  err_.write(ranks_[rank].err.finish());
+  RankStreams& streams = ranks_[static_cast<size_t>(rank)];
+  if (!folder_) {
+    show(Stream::kOut, streams.out.finish());
+    show(Stream::kErr, streams.err.finish());
+    return;
+  }
+  auto now = Deadline::Clock::now();
+  if (std::string line = streams.out.finish_line(); !line.empty()) folder_->add(rank, Stream::kOut, line, now);
+  if (std::string line = streams.err.finish_line(); !line.empty()) folder_->add(rank, Stream::kErr, line, now);
+  show(folder_->take(now));
+  if (streams.visible) folder_->rank_ended();
 }
 
-void JobOutput::say(std::string_view text) {
-  err_.write(fmt::format("dslaunch: {}\n", text));
+std::string JobOutput::fmt_line(std::string_view text) {
+  return fmt::format("dslaunch: {}\n", text);
+}
+
+void JobOutput::tell(std::string_view text) {
+  if (folder_) show(folder_->take_all());
+  show(Stream::kErr, text);
+}
+
+void JobOutput::turn() {
+  if (folder_) show(folder_->take(Deadline::Clock::now()));
+  if (options_.console != nullptr) warn(options_.console->take_trouble());
+}
+
+Deadline JobOutput::next_turn() const {
+  return folder_ ? folder_->next(Deadline::Clock::now()) : Deadline::never();
+}
+
+void JobOutput::show(Stream stream, std::string_view text) {
+  (stream == Stream::kErr || options_.out_to_err ? err_ : out_).write(text);
+  if (options_.console != nullptr) options_.console->append(text);
+}
+
+void JobOutput::show(const std::vector<LineFolder::Shown>& lines) {
+  for (const auto& line : lines) show(line.stream, line.text);
+}
+
+void JobOutput::warn(const std::string& trouble) {
+  if (!trouble.empty()) say("warning: " + trouble);
 }
 
 void JobOutput::drop_pending() {
   out_.drop();
   err_.drop();
-}
-
-void JobOutput::write_log(RankStreams& rank, std::string_view bytes) {
-  while (rank.log.valid() && !bytes.empty()) {
-    ssize_t wrote = ::write(rank.log.get(), bytes.data(), bytes.size());
-    if (wrote >= 0) {
-      bytes.remove_prefix(wrote);
-    } else if (errno != EINTR) {
-      // A full disk must not end a job that can still train; its checkpoints will say the same, louder.
-      if (!log_trouble_told_)
-        say(fmt::format("warning: cannot write to the logs in {}: {}", run_dir_, describe_errno(errno)));
-      log_trouble_told_ = true;
-      rank.log.reset();
-    }
-  }
 }
 
 }  // namespace dslaunch::launch

@@ -1,41 +1,52 @@
-// Where the ranks' output goes: each rank's log file gets its bytes as they come, the terminal gets lines with
-// "host:rank| " in front (a world of one: the bytes alone). One thread.
+// Where the ranks' output goes: each rank's log files get its bytes as they come; the terminal, and the job's console
+// log with it, get lines with "host:rank| " in front (a world of one: the bytes alone), equal lines of several ranks
+// folded into one where that is asked for. One thread.
 #pragma once
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "base/unique_fd.hpp"
+#include "launch/jobs/console_log.hpp"
 #include "launch/launch_plan.hpp"
+#include "launch/line_folder.hpp"
 #include "launch/line_splitter.hpp"
 #include "launch/message.hpp"
+#include "launch/rank_logs.hpp"
 #include "launch/tail.hpp"
 #include "launch/terminal.hpp"
 
 namespace dslaunch::launch {
 
 struct OutputOptions {
-  bool out_to_err = false;  // standard output belongs to one document of ours (--json)
-  bool hide_out = false;    // --quiet: the ranks' standard output goes to their logs only
+  bool out_to_err = false;        // standard output belongs to one document of ours (--json)
+  bool hide_out = false;          // --quiet: the ranks' standard output goes to their logs only
+  bool has_terminal = true;       // else the console log is all there is (--detach)
+  bool fold = false;              // equal lines of several ranks
+  ConsoleLog* console = nullptr;  // gets all that the terminal gets; null: none. Outlives this.
 };
 
 class JobOutput {
  public:
+  // The plan outlives this.
   JobOutput(const LaunchPlan& plan, OutputOptions options);
 
-  // Makes RUN_DIR/logs and the files in it, when the plan has a run folder. Throws UserError(73).
+  // Makes the ranks' log files. Throws UserError(73).
   void open_logs();
   void take(const RankOutput& output);
   // The rank has ended: a line without its end is shown.
   void finish(int rank);
   // A line of our own, on standard error.
-  void say(std::string_view text);
-  // Lines that have their prefix already.
-  void tell(std::string_view lines) { err_.write(lines); }
+  void say(std::string_view text) { tell(fmt_line(text)); }
+  // Text of our own, whole lines, on standard error: after everything that the ranks have written so far.
+  void tell(std::string_view text);
   // A document of ours, on standard output.
   void print(std::string_view text) { out_.write(text); }
+  // In the loop, at next_turn() at the latest: lines that have waited long enough for others like them.
+  void turn();
+  Deadline next_turn() const;
 
-  std::string last_words(int rank) const { return ranks_[rank].tail.lines(); }
+  std::string last_words(int rank) const { return ranks_[static_cast<size_t>(rank)].tail.lines(); }
   // What our readers have not taken yet. With no room left the agents, and then the ranks, have to wait.
   size_t num_pending() const { return out_.num_pending() + err_.num_pending(); }
   bool has_room() const { return num_pending() < kMostPendingBytes; }
@@ -47,19 +58,21 @@ class JobOutput {
   static constexpr size_t kMostPendingBytes = 8U << 20;
 
   struct RankStreams {
-    std::string host;
     LineSplitter out, err;
     Tail tail;
-    UniqueFd log;
+    bool visible = true;  // --local_ranks_filter
   };
-  void write_log(RankStreams& rank, std::string_view bytes);
+  static std::string fmt_line(std::string_view text);
+  bool shows(int rank, Stream stream) const;
+  void show(Stream stream, std::string_view text);
+  void show(const std::vector<LineFolder::Shown>& lines);
+  void warn(const std::string& trouble);
 
-  std::string run_dir_;
-  bool append_logs_;
   OutputOptions options_;
+  RankLogs logs_;
   std::deque<RankStreams> ranks_;  // by rank
-  Terminal out_{1}, err_{2};
-  bool log_trouble_told_ = false;
+  std::optional<LineFolder> folder_;
+  Terminal out_, err_;
 };
 
 }  // namespace dslaunch::launch

@@ -60,8 +60,8 @@ std::string tell_others(const std::vector<RankRecord>& records, std::optional<in
 std::string tell_first(const LaunchPlan& plan, const RankRecord& first) {
   std::string story = fmt::format("dslaunch: rank {} on {} failed first: {}\n", first.rank, first.host,
                                   describe_cause(first, plan.kind));
-  if (!plan.run_dir.empty()) {
-    story += fmt::format("dslaunch: its output: {}\n", log_path(plan.run_dir, first.host, first.rank));
+  if (!plan.log_root().empty()) {
+    story += fmt::format("dslaunch: its output: {}\n", log_path(plan.log_root(), first.host, first.rank));
   }
   if (first.last_words.empty()) return story;
   story += "dslaunch: the last lines of its standard error:\n";
@@ -95,7 +95,7 @@ Json rank_json(const RankRecord& record, const LaunchPlan& plan) {
                        ? Json(spawn::signal_name(record.cause->number))
                        : Json(nullptr);
   json["stopped_by_us"] = record.stopped_by_us;
-  json["log"] = plan.run_dir.empty() ? Json(nullptr) : Json(log_path(plan.run_dir, record.host, record.rank));
+  json["log"] = plan.log_root().empty() ? Json(nullptr) : Json(log_path(plan.log_root(), record.host, record.rank));
   return json;
 }
 

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "launch/output_choices.hpp"
+
 namespace dslaunch::launch {
 
 enum class DeviceChoice { kAuto, kCpu, kCuda };
@@ -36,7 +38,9 @@ struct LaunchOptions {
   std::string chdir;                                     // empty: the present folder
   std::vector<std::string> env_files;                    // --env_file, in order
   std::string venv;                                      // empty: none
-  std::string run_dir;                                   // empty: `run` takes runs/JOB, `exec` writes no files
+  std::string run_dir;                                   // empty: `run` takes runs/JOB, `exec` the job's own folder
+  OutputChoices output;
+  bool detach = false;  // the job goes on in the background
   bool dry_run = false, json = false, quiet = false, verbose = false;
 };
 

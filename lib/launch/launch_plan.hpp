@@ -11,6 +11,7 @@
 #include "hostfile/allocation.hpp"
 #include "launch/job_kind.hpp"
 #include "launch/message.hpp"
+#include "launch/output_choices.hpp"
 
 namespace dslaunch::launch {
 
@@ -63,8 +64,11 @@ struct LaunchPlan {
   std::string master_addr;                     // empty: chosen when the agents are there
   uint16_t master_port = 0;                    // 0: the kernel chooses when the job starts
   std::string cwd;
-  std::string run_dir;                         // empty: no files are written
-  bool append_logs = false;                    // else the logs of an earlier attempt are replaced
+  std::string run_dir;       // empty: the job's own folder takes the logs
+  std::string job_folder;    // under the user's state folder; empty: none
+  bool append_logs = false;  // else the logs of an earlier launch are replaced
+  OutputChoices output;
+  bool detach = false;                         // the job goes on in the background
   std::vector<std::string> argv;               // the same for every rank
   std::map<std::string, std::string> set_env;  // --env and what the launch adds for all ranks, shown by a dry run
   std::map<std::string, std::string> env;      // inherited, with set_env on top
@@ -84,6 +88,8 @@ struct LaunchPlan {
     }
     return false;
   }
+  // The folder whose logs/ gets HOST.RANK.log; empty: none does.
+  const std::string& log_root() const { return run_dir.empty() ? job_folder : run_dir; }
   int world_size() const {
     int n = 0;
     for (const auto& node : nodes) n += static_cast<int>(node.ranks.size());

@@ -1,5 +1,7 @@
 #include "launch/line_splitter.hpp"
 
+#include <utility>
+
 namespace dslaunch::launch {
 
 // A longer line is shown in pieces rather than kept: memory is not the ranks' to fill.
@@ -8,6 +10,11 @@ static constexpr size_t kLongestLineBytes = 64U << 20;
 std::string LineSplitter::take(std::string_view bytes) {
   if (prefix_.empty()) return std::string(bytes);
   std::string shown;
+  cut(bytes, [&](std::string_view line) { shown.append(prefix_).append(line); });
+  return shown;
+}
+
+void LineSplitter::cut(std::string_view bytes, const std::function<void(std::string_view line)>& on_line) {
   size_t searched = partial_.size();
   // A carriage return at the very end may have been the first half of "\r\n".
   if (searched > 0 && partial_.back() == '\r') --searched;
@@ -18,20 +25,21 @@ std::string LineSplitter::take(std::string_view bytes) {
       if (end + 1 == partial_.size()) break;
       if (partial_[end + 1] == '\n') ++end;
     }
-    shown += prefix_;
-    shown.append(partial_, begin, end + 1 - begin);
+    on_line(std::string_view(partial_).substr(begin, end + 1 - begin));
     begin = end + 1;
   }
   partial_.erase(0, begin);
-  if (partial_.size() > kLongestLineBytes) shown += finish();
-  return shown;
+  if (partial_.size() > kLongestLineBytes) on_line(finish_line());
 }
 
 std::string LineSplitter::finish() {
+  std::string line = finish_line();
+  return line.empty() ? line : prefix_ + line;
+}
+
+std::string LineSplitter::finish_line() {
   if (partial_.empty()) return {};
-  std::string shown = prefix_ + partial_ + "\n";
-  partial_.clear();
-  return shown;
+  return std::exchange(partial_, {}) + "\n";
 }
 
 }  // namespace dslaunch::launch

@@ -1,6 +1,7 @@
 // Cuts a stream of bytes into lines with a word in front, so that several ranks can share a terminal. A carriage return
 // ends a piece too, so that progress bars move. Bytes pass unchanged, NUL included. One thread.
 #pragma once
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -13,8 +14,12 @@ class LineSplitter {
 
   // The whole lines that `bytes` completes, ready to be shown.
   std::string take(std::string_view bytes);
+  // The same, line by line with its end and without the prefix.
+  void cut(std::string_view bytes, const std::function<void(std::string_view line)>& on_line);
   // What is left of a last line without its end; a newline is added so that the next line starts at the margin.
   std::string finish();
+  // The same without the prefix.
+  std::string finish_line();
 
  private:
   std::string prefix_, partial_;

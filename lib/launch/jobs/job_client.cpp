@@ -1,0 +1,42 @@
+#include "launch/jobs/job_client.hpp"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+
+#include "launch/jobs/socket_path.hpp"
+#include "launch/poll_set.hpp"
+
+namespace dslaunch::launch {
+
+JobClient::JobClient(const std::string& path) {
+  if (!path.empty()) connection_ = connect_to(path);
+}
+
+bool JobClient::ask(const JobRequest& request) {
+  // Shorter than what the kernel keeps for a socket, so that it does not block.
+  std::string line = encode_request(request);
+  return connected() &&
+         ::send(connection_.get(), line.data(), line.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(line.size());
+}
+
+bool JobClient::receive() {
+  char buffer[65536];
+  ssize_t got = ::recv(connection_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
+  if (got > 0) answers_.append({buffer, static_cast<size_t>(got)});
+  return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
+}
+
+std::optional<JobAnswer> JobClient::await(Deadline deadline) {
+  bool there = connected();
+  for (;;) {
+    if (auto answer = next()) return answer;
+    if (!there || deadline.passed()) return std::nullopt;
+    PollSet polls;
+    size_t place = polls.add(fd(), POLLIN);
+    polls.wait(deadline);
+    if (polls.ready(place)) there = receive();
+  }
+}
+
+}  // namespace dslaunch::launch

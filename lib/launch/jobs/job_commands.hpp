@@ -1,0 +1,37 @@
+// `logs`, `attach`, `stop` and `jobs` on jobs that are known: the whole commands but for their options. Each returns
+// the exit code of dslaunch. They block; Ctrl-C is theirs where they say so.
+#pragma once
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/jobs/job_folders.hpp"
+
+namespace dslaunch::launch {
+
+struct LogsOptions {
+  bool follow = false;      // until the job has ended
+  std::optional<int> rank;  // its log; else what the terminal showed
+};
+// The bytes of the log on standard output. Throws UserError: 64 for a rank that the job does not have, 66 for a log
+// that is not there.
+int show_logs(const KnownJob& job, const LogsOptions& options);
+
+// The console from its beginning, then live, until the job has ended (its exit code) or Ctrl-C detaches (0). Throws
+// Error(69) for a job of another machine, or when its supervisor goes away without an end.
+int attach_job(const KnownJob& job);
+
+struct StopOptions {
+  bool now = false;  // SIGKILL at once
+  std::optional<std::chrono::milliseconds> grace;
+  bool json = false;
+};
+// All at once; returns when all have ended, and says how. Throws Error(69) for a job of another machine, before any is
+// stopped. What a dead supervisor left behind here is ended too.
+int stop_jobs(const std::vector<KnownJob>& jobs, const StopOptions& options);
+
+// What the job's supervisor says of it now, as JSON; empty when it does not answer within a moment.
+std::string ask_status(const KnownJob& job);
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,154 @@
+#include "launch/jobs/job_folders.hpp"
+
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/nearest_name.hpp"
+#include "launch/jobs/private_files.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMostNamesShown = 5;
+
+std::string absolute_path_in(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value != nullptr && value[0] == '/' ? value : "";
+}
+
+std::string home_folder() {
+  if (std::string home = absolute_path_in("HOME"); !home.empty()) return home;
+  const passwd* entry = ::getpwuid(::geteuid());
+  return entry != nullptr && entry->pw_dir[0] == '/' ? entry->pw_dir : "";
+}
+
+Condition condition_of(const JobRecord& record) {
+  if (record.end) return Condition::kEnded;
+  switch (presence_of(record.supervisor)) {
+    case Presence::kAlive:
+      return Condition::kLiving;
+    case Presence::kElsewhere:
+      return Condition::kElsewhere;
+    case Presence::kGone:
+      break;
+  }
+  return Condition::kLost;
+}
+
+std::optional<KnownJob> read_job(const std::string& path) {
+  KnownJob job;
+  job.folder.path = path;
+  auto text = read_whole_file(job.folder.record_file());
+  auto record = text ? record_from_json(*text) : std::nullopt;
+  if (!record) return std::nullopt;
+  job.record = std::move(*record);
+  job.condition = condition_of(job.record);
+  // It may have ended between the reading and the look at its supervisor.
+  if (job.condition == Condition::kLost) {
+    text = read_whole_file(job.folder.record_file());
+    if (auto again = text ? record_from_json(*text) : std::nullopt; again && again->end) {
+      job.record = std::move(*again);
+      job.condition = Condition::kEnded;
+    }
+  }
+  return job;
+}
+
+std::vector<std::string> ids_of(const std::vector<KnownJob>& jobs) {
+  std::vector<std::string> ids;
+  for (const auto& job : jobs) ids.push_back(job.record.job_id);
+  return ids;
+}
+
+std::string some_of(std::vector<std::string> ids) {
+  size_t all = ids.size();
+  if (all > kMostNamesShown) ids.resize(kMostNamesShown);
+  return fmt::format("{}{}", fmt::join(ids, ", "), all > kMostNamesShown ? ", ..." : "");
+}
+
+bool over_since(const KnownJob& job, int64_t then) {
+  return (job.record.end ? job.record.end->when : job.record.started) < then;
+}
+
+}  // namespace
+
+std::string jobs_root() {
+  std::string state = absolute_path_in("XDG_STATE_HOME");
+  if (state.empty()) {
+    std::string home = home_folder();
+    if (home.empty()) return {};
+    state = home + "/.local/state";
+  }
+  return state + "/dslaunch/jobs";
+}
+
+JobFolder make_job_folder(const std::string& root, const std::string& job_id) {
+  if (root.empty()) {
+    throw UserError(ExitCode::kCannotCreate, "no place for the job's folder: neither HOME nor XDG_STATE_HOME is set");
+  }
+  make_private_folder(root);
+  JobFolder folder{root + "/" + job_id};
+  if (::mkdir(folder.path.c_str(), 0700) != 0) {
+    throw SystemError("mkdir", folder.path, errno, ExitCode::kCannotCreate);
+  }
+  return folder;
+}
+
+std::vector<KnownJob> list_jobs(const std::string& root) {
+  std::vector<KnownJob> jobs;
+  std::error_code error;
+  for (fs::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error)) {
+    if (auto job = read_job(entry->path().string())) jobs.push_back(std::move(*job));
+  }
+  std::sort(jobs.begin(), jobs.end(), [](const KnownJob& a, const KnownJob& b) {
+    return std::tie(a.record.started, a.record.job_id) > std::tie(b.record.started, b.record.job_id);
+  });
+  return jobs;
+}
+
+KnownJob look_again(const KnownJob& job) {
+  return read_job(job.folder.path).value_or(job);
+}
+
+KnownJob find_job(const std::vector<KnownJob>& jobs, const std::string& name) {
+  if (jobs.empty()) {
+    throw UserError(ExitCode::kNoInput, fmt::format("no job '{}': this user has none on record (see 'dslaunch jobs "
+                                                    "--all'; their folder: {})",
+                                                    name, jobs_root()));
+  }
+  if (name == "last") return jobs.front();
+  std::vector<KnownJob> matching;
+  for (const auto& job : jobs) {
+    if (job.record.job_id == name) return job;
+    if (!name.empty() && job.record.job_id.starts_with(name)) matching.push_back(job);
+  }
+  if (matching.size() == 1) return matching.front();
+  if (!matching.empty()) {
+    throw UserError(ExitCode::kUsage,
+                    fmt::format("{} jobs begin with '{}': {}; write more of it, or 'last' for the newest job",
+                                matching.size(), name, some_of(ids_of(matching))));
+  }
+  std::string hint = did_you_mean(name, ids_of(jobs), 3);
+  throw UserError(ExitCode::kNoInput, fmt::format("no job '{}'{}; 'dslaunch jobs --all' lists them", name, hint));
+}
+
+void prune_jobs(const std::string& root, size_t most, std::chrono::seconds age, int64_t now) {
+  size_t num_over = 0;
+  for (const auto& job : list_jobs(root)) {
+    if (job.condition == Condition::kLiving || job.condition == Condition::kElsewhere) continue;
+    bool too_many = ++num_over > most;
+    std::error_code ignored;
+    if (too_many || over_since(job, now - age.count())) fs::remove_all(job.folder.path, ignored);
+  }
+}
+
+}  // namespace dslaunch::launch

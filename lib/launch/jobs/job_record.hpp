@@ -1,0 +1,55 @@
+// What a job's folder says of it (job.json): who it is, who watches over it, and how it ended. Plain data.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/job_kind.hpp"
+#include "launch/jobs/process_identity.hpp"
+
+namespace dslaunch::launch {
+
+struct JobEnd {
+  int exit_code = 0;
+  int64_t when = 0;         // seconds since 1970
+  std::string first_cause;  // one line; empty after a success
+  bool operator==(const JobEnd&) const = default;
+};
+
+struct RecordedHost {
+  std::string host;  // as the user wrote it
+  int num_ranks = 0;
+  bool operator==(const RecordedHost&) const = default;
+};
+
+struct JobRecord {
+  std::string job_id;
+  JobKind kind = JobKind::kExec;
+  std::vector<std::string> command;  // as given to every rank
+  std::vector<RecordedHost> hosts;   // in launch order
+  std::string cwd;
+  std::string run_dir;   // empty: none
+  std::string log_root;  // the folder whose logs/ holds HOST.RANK.log
+  bool detached = false;
+  int64_t started = 0;  // seconds since 1970
+  ProcessIdentity supervisor;
+  std::string socket;  // path; empty: it has none
+  std::string state;   // as name_of(JobState) says
+  int restart_count = 0;
+  std::optional<JobEnd> end;
+
+  int world_size() const;
+  // Empty when the job has no such rank.
+  std::string host_of(int rank) const;
+  bool operator==(const JobRecord&) const = default;
+};
+
+std::string record_to_json(const JobRecord& record);
+// Empty when the text is something else.
+std::optional<JobRecord> record_from_json(const std::string& text);
+
+// "2026-01-31T17:45:02Z" of seconds since 1970.
+std::string utc_text(int64_t seconds);
+
+}  // namespace dslaunch::launch

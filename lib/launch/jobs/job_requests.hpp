@@ -1,0 +1,68 @@
+// What the commands `jobs`, `attach` and `stop` say to a job's supervisor over its socket, and what it says back
+// (docs/jobs.md). One JSON document a line; a "console" line is followed by as many bytes as it says. Pure.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "launch/jobs/job_record.hpp"
+
+namespace dslaunch::launch {
+
+// ---- client -> supervisor
+
+struct AskStatus {};
+// The console from this position on, and everything that is added to it.
+struct AskAttach {
+  uint64_t from = 0;
+};
+// As SIGTERM would; without a grace the job's own. `now`: no grace at all.
+struct AskStop {
+  bool now = false;
+  std::optional<std::chrono::milliseconds> grace;
+};
+using JobRequest = std::variant<AskStatus, AskAttach, AskStop>;
+
+// A longer line is no request of ours.
+inline constexpr size_t kLongestRequest = 4096;
+
+std::string encode_request(const JobRequest& request);
+// Empty for anything else.
+std::optional<JobRequest> decode_request(std::string_view line);
+
+// ---- supervisor -> client
+
+struct StatusAnswer {
+  std::string document;  // JSON: see docs/jobs.md
+};
+struct ConsolePiece {
+  uint64_t at = 0;
+  std::string bytes;
+};
+struct Accepted {};  // a stop was understood
+struct Refused {
+  std::string why;
+};
+// The job has ended, all of it; the last word.
+struct EndAnswer {
+  JobEnd end;
+};
+using JobAnswer = std::variant<StatusAnswer, ConsolePiece, Accepted, Refused, EndAnswer>;
+
+std::string encode_answer(const JobAnswer& answer);
+
+// Bytes in, answers out. One thread.
+class AnswerReader {
+ public:
+  void append(std::string_view bytes) { buffer_.append(bytes); }
+  // The next whole answer; empty when more bytes are needed. Throws Error(70) for what is none.
+  std::optional<JobAnswer> next();
+
+ private:
+  std::string buffer_;
+};
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,142 @@
+#include "launch/jobs/job_socket.hpp"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "launch/jobs/socket_path.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+constexpr size_t kMostClients = 64;
+constexpr size_t kPieceBytes = 64U << 10;
+// Answers that a client has asked for and does not read.
+constexpr size_t kMostUnreadBytes = 1U << 20;
+
+}  // namespace
+
+JobSocket::JobSocket(std::string path, const ConsoleLog& console)
+    : path_(std::move(path)), console_(console), listener_(listen_at(path_)) {}
+
+JobSocket::~JobSocket() {
+  ::unlink(path_.c_str());
+}
+
+void JobSocket::add_to(PollSet& polls) {
+  uint64_t console_size = console_.size();
+  listener_place_ = polls.add(listener_.get(), POLLIN);
+  for (auto& client : clients_) {
+    short events = wants_to_write(client, console_size) ? POLLIN | POLLOUT : POLLIN;
+    client.place = polls.add(client.connection.get(), events);
+  }
+}
+
+bool JobSocket::wants_to_write(const Client& client, uint64_t console_size) const {
+  return client.sent < client.out.size() || (client.attached && client.position < console_size) ||
+         (!last_word_.empty() && !client.has_last_word);
+}
+
+std::vector<AskStop> JobSocket::serve(const PollSet& polls, const Status& status) {
+  std::vector<AskStop> stops;
+  std::erase_if(clients_, [&](Client& client) {
+    return polls.ready(client.place) && !(receive(client, status, stops) && send(client));
+  });
+  if (polls.ready(listener_place_)) accept_clients();
+  return stops;
+}
+
+void JobSocket::accept_clients() {
+  for (;;) {
+    UniqueFd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!connection.valid()) return;
+    // The socket's mode keeps others out already; root may pass that, and folders get their modes changed.
+    if (!peer_is_this_user(connection)) continue;
+    make_room();
+    if (clients_.size() < kMostClients) clients_.emplace_back().connection = std::move(connection);
+  }
+}
+
+// Who has connected and says nothing goes first.
+void JobSocket::make_room() {
+  if (clients_.size() < kMostClients) return;
+  auto silent = std::find_if(clients_.begin(), clients_.end(), [](const Client& client) { return !client.asked; });
+  if (silent != clients_.end()) clients_.erase(silent);
+}
+
+bool JobSocket::receive(Client& client, const Status& status, std::vector<AskStop>& stops) {
+  char buffer[kLongestRequest];
+  ssize_t got = ::recv(client.connection.get(), buffer, sizeof buffer, 0);
+  if (got == 0) return false;
+  if (got < 0) return errno == EAGAIN || errno == EINTR;
+  client.in.append(buffer, static_cast<size_t>(got));
+  for (size_t end; (end = client.in.find('\n')) != std::string::npos; client.in.erase(0, end + 1)) {
+    if (!answer(client, std::string_view(client.in).substr(0, end), status, stops)) return false;
+  }
+  return client.in.size() < kLongestRequest && client.out.size() - client.sent < kMostUnreadBytes;
+}
+
+// False: this is no client of ours.
+bool JobSocket::answer(Client& client, std::string_view line, const Status& status, std::vector<AskStop>& stops) {
+  auto request = decode_request(line);
+  if (!request) {
+    client.out += encode_answer(Refused{"this is no request of this version of dslaunch"});
+    send(client);
+    return false;
+  }
+  client.asked = true;
+  if (std::holds_alternative<AskStatus>(*request)) client.out += encode_answer(StatusAnswer{status()});
+  if (const auto* attach = std::get_if<AskAttach>(&*request)) {
+    client.attached = true;
+    client.position = attach->from;
+  }
+  if (const auto* stop = std::get_if<AskStop>(&*request)) {
+    stops.push_back(*stop);
+    client.out += encode_answer(Accepted{});
+  }
+  return true;
+}
+
+bool JobSocket::send(Client& client) {
+  // Bounded by the turn: a fast reader may not keep the loop from everything else.
+  for (int round = 0; round < 4; ++round) {
+    if (client.sent == client.out.size()) {
+      fill(client);
+      if (client.out.empty()) return true;
+    }
+    ssize_t wrote =
+        ::send(client.connection.get(), client.out.data() + client.sent, client.out.size() - client.sent, MSG_NOSIGNAL);
+    if (wrote < 0) return errno == EAGAIN || errno == EINTR;
+    client.sent += static_cast<size_t>(wrote);
+  }
+  return true;
+}
+
+// All that was to be sent has been: the next piece of the console, and after all of it the last word.
+void JobSocket::fill(Client& client) {
+  client.out.clear();
+  client.sent = 0;
+  std::string bytes = client.attached ? console_.read(client.position, kPieceBytes) : std::string();
+  if (!bytes.empty()) {
+    uint64_t at = client.position;
+    client.position += bytes.size();
+    client.out = encode_answer(ConsolePiece{at, std::move(bytes)});
+  } else if (!last_word_.empty() && !client.has_last_word) {
+    client.out = last_word_;
+    client.has_last_word = true;
+  }
+}
+
+void JobSocket::end(const JobEnd& end) {
+  last_word_ = encode_answer(EndAnswer{end});
+}
+
+bool JobSocket::has_unsent() const {
+  uint64_t console_size = console_.size();
+  return std::any_of(clients_.begin(), clients_.end(),
+                     [&](const Client& client) { return wants_to_write(client, console_size); });
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,65 @@
+// A running job's control socket, in the supervisor's loop: add_to() before the loop waits, serve() after it. Never
+// blocks. A client that does not read costs one buffer of bounded size: the console is read from its file piece by
+// piece, as the client takes it. One thread.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/unique_fd.hpp"
+#include "launch/jobs/console_log.hpp"
+#include "launch/jobs/job_requests.hpp"
+#include "launch/poll_set.hpp"
+
+namespace dslaunch::launch {
+
+class JobSocket {
+ public:
+  using Status = std::function<std::string()>;
+
+  // Binds and listens. Throws SystemError. `console` outlives this.
+  JobSocket(std::string path, const ConsoleLog& console);
+  // The file goes away.
+  ~JobSocket();
+  JobSocket(const JobSocket&) = delete;
+  JobSocket& operator=(const JobSocket&) = delete;
+
+  void add_to(PollSet& polls);
+  // Answers what was asked and returns the stops that the owner has to carry out. `status` makes the JSON document to
+  // answer with. `polls`: the one of the last add_to().
+  std::vector<AskStop> serve(const PollSet& polls, const Status& status);
+
+  // The last word to everyone, after what is left of the console. Then serve() until has_unsent() is false, as long as
+  // the owner has patience.
+  void end(const JobEnd& end);
+  bool has_unsent() const;
+
+ private:
+  struct Client {
+    UniqueFd connection;
+    std::string in, out;
+    size_t sent = 0;
+    bool attached = false, asked = false, has_last_word = false;
+    uint64_t position = 0;  // of the console, when attached
+    size_t place = 0;       // in the poll set
+  };
+
+  void accept_clients();
+  void make_room();
+  bool receive(Client& client, const Status& status, std::vector<AskStop>& stops);
+  bool answer(Client& client, std::string_view line, const Status& status, std::vector<AskStop>& stops);
+  bool send(Client& client);
+  void fill(Client& client);
+  bool wants_to_write(const Client& client, uint64_t console_size) const;
+
+  std::string path_;
+  const ConsoleLog& console_;
+  UniqueFd listener_;
+  size_t listener_place_ = 0;
+  std::deque<Client> clients_;
+  std::string last_word_;  // empty until end()
+};
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,159 @@
+#include "launch/jobs/job_table.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/format.hpp"
+#include "launch/shell_words.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kDay = 86400;
+constexpr size_t kLongestCommand = 60;
+
+const char* condition_word(Condition condition) {
+  switch (condition) {
+    case Condition::kLiving:
+      return "living";
+    case Condition::kEnded:
+      return "ended";
+    case Condition::kLost:
+      return "lost";
+    case Condition::kElsewhere:
+      return "elsewhere";
+  }
+  return "";
+}
+
+// "42s", "5m", "3h", "12d": the largest unit that fills.
+std::string age_text(int64_t seconds) {
+  seconds = std::max<int64_t>(seconds, 0);
+  if (seconds < 60) return fmt::format("{}s", seconds);
+  if (seconds < 3600) return fmt::format("{}m", seconds / 60);
+  if (seconds < 2 * kDay) return fmt::format("{}h", seconds / 3600);
+  return fmt::format("{}d", seconds / kDay);
+}
+
+std::string hosts_text(const JobRecord& record) {
+  if (record.hosts.empty()) return "-";
+  if (record.hosts.size() == 1) return record.hosts[0].host;
+  return fmt::format("{} +{}", record.hosts[0].host, record.hosts.size() - 1);
+}
+
+// The program by its name alone, and nothing that could harm a terminal.
+std::string command_text(const JobRecord& record, size_t longest) {
+  std::vector<std::string> words = record.command;
+  if (!words.empty()) words[0].erase(0, words[0].rfind('/') + 1);
+  std::string text = shell_words(words);
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 32 || c == 127) c = '?';
+  }
+  return text.size() > longest ? text.substr(0, longest - 3) + "..." : text;
+}
+
+Json job_json(const KnownJob& job) {
+  Json json = Json::parse(record_to_json(job.record));
+  json["condition"] = condition_word(job.condition);
+  json["folder"] = job.folder.path;
+  json["console"] = job.folder.console_file();
+  return json;
+}
+
+std::string dump(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string end_text(const JobEnd& end) {
+  std::string text = fmt::format("{}, exit code {}", utc_text(end.when), end.exit_code);
+  return end.first_cause.empty() ? text : text + ": " + end.first_cause;
+}
+
+std::string rank_lines(const Json& status) {
+  std::string text;
+  for (const Json& rank : status.value("ranks", Json::array())) {
+    std::string pid = rank.at("pid").is_null() ? "-" : std::to_string(rank.at("pid").get<long>());
+    text += fmt::format("  rank {:<4} {}  {}  pid {}", rank.at("rank").get<int>(), rank.at("host").get<std::string>(),
+                        rank.at("state").get<std::string>(), pid);
+    if (rank.at("cause").is_string()) text += ": " + rank.at("cause").get<std::string>();
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<KnownJob> recent_jobs(const std::vector<KnownJob>& jobs, int64_t now) {
+  std::vector<KnownJob> recent;
+  std::copy_if(jobs.begin(), jobs.end(), std::back_inserter(recent), [&](const KnownJob& job) {
+    if (job.condition == Condition::kLiving || job.condition == Condition::kElsewhere) return true;
+    return (job.record.end ? job.record.end->when : job.record.started) > now - kDay;
+  });
+  return recent;
+}
+
+std::string state_word(const KnownJob& job) {
+  switch (job.condition) {
+    case Condition::kLiving:
+      return job.record.state;
+    case Condition::kEnded:
+      return fmt::format("ended {}", job.record.end->exit_code);
+    case Condition::kElsewhere:
+      return fmt::format("{} on {}", job.record.state, job.record.supervisor.host);
+    case Condition::kLost:
+      break;
+  }
+  return "lost";
+}
+
+std::string jobs_table(const std::vector<KnownJob>& jobs, int64_t now) {
+  std::vector<std::vector<std::string>> rows{{"JOB", "STATE", "RANKS", "HOSTS", "AGE", "COMMAND"}};
+  for (const auto& job : jobs) {
+    rows.push_back({job.record.job_id, state_word(job), std::to_string(job.record.world_size()), hosts_text(job.record),
+                    age_text(now - job.record.started), command_text(job.record, kLongestCommand)});
+  }
+  std::vector<size_t> widths(rows[0].size() - 1);
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < widths.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < widths.size(); ++i) text += fmt::format("{:<{}}  ", row[i], widths[i]);
+    text += row.back() + "\n";
+  }
+  return text;
+}
+
+std::string jobs_json(const std::vector<KnownJob>& jobs) {
+  Json list = Json::array();
+  for (const auto& job : jobs) list.push_back(job_json(job));
+  return dump({{"jobs", std::move(list)}});
+}
+
+std::string job_details(const KnownJob& job, const std::string& status, int64_t now) {
+  const JobRecord& record = job.record;
+  std::string text = fmt::format("job        {}\n", record.job_id);
+  text += fmt::format("state      {}\n", state_word(job));
+  text += fmt::format("started    {} ({} ago)\n", utc_text(record.started), age_text(now - record.started));
+  if (record.end) text += fmt::format("ended      {}\n", end_text(*record.end));
+  if (record.restart_count > 0) text += fmt::format("restarts   {}\n", record.restart_count);
+  text += fmt::format("command    {}\n", command_text(record, std::string::npos));
+  text += fmt::format("world      {} rank(s) on {}\n", record.world_size(), hosts_text(record));
+  text += fmt::format("folder     {}\n", record.cwd);
+  if (!record.run_dir.empty()) text += fmt::format("run folder {}\n", record.run_dir);
+  if (!record.log_root.empty()) text += fmt::format("logs       {}/logs\n", record.log_root);
+  text += fmt::format("console    {}\n", job.folder.console_file());
+  text += fmt::format("supervisor pid {} on {}{}\n", record.supervisor.pid, record.supervisor.host,
+                      job.condition == Condition::kLost ? ", gone" : "");
+  return status.empty() ? text : text + rank_lines(Json::parse(status));
+}
+
+std::string job_details_json(const KnownJob& job, const std::string& status) {
+  Json json = job_json(job);
+  if (!status.empty()) json["ranks"] = Json::parse(status).value("ranks", Json::array());
+  return dump(json);
+}
+
+}  // namespace dslaunch::launch

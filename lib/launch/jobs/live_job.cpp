@@ -1,0 +1,155 @@
+#include "launch/jobs/live_job.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "launch/jobs/detach.hpp"
+#include "launch/jobs/private_files.hpp"
+#include "launch/jobs/socket_path.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+using namespace std::chrono_literals;
+using Json = nlohmann::ordered_json;
+
+// For clients that still read when the job has ended.
+constexpr auto kLastWordPatience = 2000ms;
+
+std::vector<RecordedHost> hosts_of(const LaunchPlan& plan) {
+  std::vector<RecordedHost> hosts;
+  for (const auto& node : plan.nodes) hosts.push_back({node.host, static_cast<int>(node.ranks.size())});
+  return hosts;
+}
+
+JobRecord record_of(const LaunchPlan& plan, bool detached) {
+  JobRecord record;
+  record.job_id = plan.job_id;
+  record.kind = plan.kind;
+  record.command = plan.argv;
+  record.hosts = hosts_of(plan);
+  record.cwd = plan.cwd;
+  record.run_dir = plan.run_dir;
+  record.log_root = plan.log_root();
+  record.detached = detached;
+  record.started = std::time(nullptr);
+  record.supervisor = own_identity();
+  record.state = name_of(JobState::kStarting);
+  return record;
+}
+
+}  // namespace
+
+LiveJob::LiveJob(const LaunchPlan& plan, JobFolder folder, bool detached, UniqueFd starter)
+    : folder_(std::move(folder)), record_(record_of(plan, detached)), starter_(std::move(starter)) {
+  on_attempt(plan);
+  if (!folder_.there()) return;
+  try {
+    console_ = std::make_unique<ConsoleLog>(folder_.console_file());
+    std::string path = choose_socket_path(plan.job_id, folder_.path + "/control.sock");
+    socket_ = std::make_unique<JobSocket>(path, *console_);
+    record_.socket = path;
+  } catch (const Error& error) {
+    troubles_.push_back(fmt::format("the job cannot be attached to or stopped by its id: {}", error.what()));
+  }
+  write_record();
+}
+
+LiveJob::~LiveJob() = default;
+
+std::vector<std::string> LiveJob::take_troubles() {
+  if (console_) {
+    if (std::string trouble = console_->take_trouble(); !trouble.empty()) troubles_.push_back(std::move(trouble));
+  }
+  return std::exchange(troubles_, {});
+}
+
+void LiveJob::add_to(PollSet& polls) {
+  if (socket_) socket_->add_to(polls);
+}
+
+std::vector<AskStop> LiveJob::serve(const PollSet& polls) {
+  return socket_ ? socket_->serve(polls, [this] { return status(); }) : std::vector<AskStop>();
+}
+
+void LiveJob::on_attempt(const LaunchPlan& plan) {
+  record_.restart_count = plan.restart_count;
+  record_.hosts = hosts_of(plan);
+  num_started_ = 0;
+  ranks_.clear();
+  for (const auto& host : plan.rank_hosts()) ranks_.emplace_back().host = host;
+}
+
+void LiveJob::on_state(JobState state) {
+  // A restart may follow: the job is over when on_end says so.
+  if (state == JobState::kDone || record_.state == name_of(state)) return;
+  record_.state = name_of(state);
+  write_record();
+}
+
+void LiveJob::on_rank_started(int rank, long pid) {
+  ranks_.at(static_cast<size_t>(rank)).pid = pid;
+  if (++num_started_ == record_.world_size()) tell_starter(0);
+}
+
+void LiveJob::on_rank_ended(int rank, const spawn::ExitCause& cause, bool stopped_by_us) {
+  RankView& view = ranks_.at(static_cast<size_t>(rank));
+  view.cause = cause;
+  view.stopped_by_us = stopped_by_us;
+}
+
+void LiveJob::on_end(int exit_code, const std::string& first_cause) {
+  record_.state = "ended";
+  record_.end = JobEnd{exit_code, std::time(nullptr), first_cause};
+  write_record();
+  if (socket_) {
+    socket_->end(*record_.end);
+    Deadline patience = Deadline::after(kLastWordPatience);
+    do {
+      PollSet polls;
+      add_to(polls);
+      polls.wait(socket_->has_unsent() ? patience : Deadline::after(0ms));
+      serve(polls);
+    } while (socket_->has_unsent() && !patience.passed());
+    socket_.reset();
+  }
+  tell_starter(exit_code);
+}
+
+void LiveJob::write_record() {
+  if (!folder_.there()) return;
+  try {
+    write_private_file(folder_.record_file(), record_to_json(record_));
+  } catch (const Error& error) {
+    troubles_.emplace_back(error.what());
+  }
+}
+
+std::string LiveJob::status() const {
+  Json document = Json::parse(record_to_json(record_));
+  Json ranks = Json::array();
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    const RankView& view = ranks_[rank];
+    const char* state = view.cause ? "ended" : view.pid > 0 ? "running" : "starting";
+    Json json = {{"rank", rank}, {"host", view.host}, {"state", state}};
+    json["pid"] = view.pid > 0 ? Json(view.pid) : Json(nullptr);
+    json["cause"] = view.cause ? Json(spawn::describe(*view.cause)) : Json(nullptr);
+    json["stopped_by_us"] = view.stopped_by_us;
+    ranks.push_back(std::move(json));
+  }
+  document["ranks"] = std::move(ranks);
+  return document.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+void LiveJob::tell_starter(int exit_code) {
+  if (starter_.valid()) report_start(starter_, exit_code);
+  starter_.reset();
+}
+
+}  // namespace dslaunch::launch

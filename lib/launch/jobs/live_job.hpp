@@ -1,0 +1,68 @@
+// A job as its folder and its socket show it to the commands `jobs`, `logs`, `attach` and `stop`: kept by the process
+// that supervises it, from before the first agent until after the last restart. Nothing here ends a job: a record that
+// cannot be written is a line of warning. One thread, the supervisor's.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/unique_fd.hpp"
+#include "launch/job_states.hpp"
+#include "launch/jobs/console_log.hpp"
+#include "launch/jobs/job_folders.hpp"
+#include "launch/jobs/job_socket.hpp"
+#include "launch/launch_plan.hpp"
+#include "launch/poll_set.hpp"
+#include "spawn/exit_cause.hpp"
+
+namespace dslaunch::launch {
+
+class LiveJob {
+ public:
+  // `folder`: the job's own, made already; without one (a warning was given) nothing is kept and everything below does
+  // nothing. `starter`: who waits for the job's start (--detach); not valid: nobody.
+  LiveJob(const LaunchPlan& plan, JobFolder folder, bool detached, UniqueFd starter = {});
+  ~LiveJob();
+
+  const std::string& folder() const { return folder_.path; }
+  // Where the terminal's output is kept; null without a folder.
+  ConsoleLog* console() { return console_.get(); }
+  // Lines of warning that have come up since the last call.
+  std::vector<std::string> take_troubles();
+
+  // In the supervisor's loop. Never blocks.
+  void add_to(PollSet& polls);
+  std::vector<AskStop> serve(const PollSet& polls);
+
+  // What happens to the job, told by the supervisor. A restart may have fewer hosts: on_attempt.
+  void on_attempt(const LaunchPlan& plan);
+  void on_state(JobState state);
+  void on_rank_started(int rank, long pid);
+  void on_rank_ended(int rank, const spawn::ExitCause& cause, bool stopped_by_us);
+  // Once, when nothing of the job is left. Clients that read get everything; those that do not cost 2 s at most.
+  void on_end(int exit_code, const std::string& first_cause);
+
+ private:
+  struct RankView {
+    std::string host;
+    long pid = -1;
+    std::optional<spawn::ExitCause> cause;
+    bool stopped_by_us = false;
+  };
+
+  void write_record();
+  std::string status() const;
+  void tell_starter(int exit_code);
+
+  JobFolder folder_;
+  JobRecord record_;
+  std::unique_ptr<ConsoleLog> console_;
+  std::unique_ptr<JobSocket> socket_;
+  UniqueFd starter_;
+  std::vector<RankView> ranks_;  // by rank
+  int num_started_ = 0;          // in this attempt
+  std::vector<std::string> troubles_;
+};
+
+}  // namespace dslaunch::launch

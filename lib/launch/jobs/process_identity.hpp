@@ -1,0 +1,35 @@
+// A process by more than its number, so that a number given to somebody else is never taken for it. Any thread.
+#pragma once
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+#include "base/unique_fd.hpp"
+
+namespace dslaunch::launch {
+
+struct ProcessIdentity {
+  std::string host;     // what the machine calls itself
+  std::string boot_id;  // of that machine's kernel: pids mean nothing after a reboot
+  pid_t pid = -1;
+  uint64_t start_ticks = 0;  // since boot, /proc/PID/stat
+  bool operator==(const ProcessIdentity&) const = default;
+};
+
+ProcessIdentity own_identity();
+
+enum class Presence {
+  kAlive,
+  kGone,
+  kElsewhere,  // on another machine, which shares a home folder with this one: not known here
+};
+Presence presence_of(const ProcessIdentity& process);
+
+// To signal it, and to poll for its end. Not valid when this very process is gone or elsewhere.
+UniqueFd open_process(const ProcessIdentity& process);
+
+// Stopped by a signal (Ctrl-Z): it answers nobody.
+bool is_suspended(const ProcessIdentity& process);
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,89 @@
+#include "launch/jobs/socket_path.hpp"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "launch/jobs/private_files.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+// The address of a path, and the folder's descriptor that it leans on while it is used.
+struct Address {
+  sockaddr_un address{};
+  UniqueFd folder;
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+};
+
+bool make_address(const std::string& path, Address& to) {
+  to.address.sun_family = AF_UNIX;
+  std::string name = path;
+  if (name.size() >= sizeof to.address.sun_path) {
+    std::filesystem::path whole(path);
+    to.folder = UniqueFd(::open(whole.parent_path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!to.folder.valid()) return false;
+    name = fmt::format("/proc/self/fd/{}/{}", to.folder.get(), whole.filename().string());
+  }
+  if (name.size() >= sizeof to.address.sun_path) {
+    errno = ENAMETOOLONG;
+    return false;
+  }
+  std::memcpy(to.address.sun_path, name.c_str(), name.size() + 1);
+  return true;
+}
+
+}  // namespace
+
+std::string choose_socket_path(const std::string& job_id, const std::string& fallback) {
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  if (runtime == nullptr || runtime[0] != '/' || !std::filesystem::is_directory(runtime)) return fallback;
+  std::string folder = std::string(runtime) + "/dslaunch";
+  try {
+    make_private_folder(folder);
+  } catch (const SystemError&) {
+    return fallback;
+  }
+  return ::access(folder.c_str(), W_OK | X_OK) == 0 ? folder + "/" + job_id + ".sock" : fallback;
+}
+
+UniqueFd listen_at(const std::string& path) {
+  Address address;
+  UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listener.valid() || !make_address(path, address)) throw SystemError("make a socket at", path);
+  // The mode that the socket's file is made with: there is no moment at which others could connect.
+  if (::fchmod(listener.get(), 0600) != 0) throw SystemError("fchmod", path);
+  if (::bind(listener.get(), address.get(), sizeof address.address) != 0) throw SystemError("bind", path);
+  if (::chmod(path.c_str(), 0600) != 0) throw SystemError("chmod", path);
+  if (::listen(listener.get(), 64) != 0) throw SystemError("listen", path);
+  return listener;
+}
+
+UniqueFd connect_to(const std::string& path) {
+  Address address;
+  UniqueFd connection(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!connection.valid() || !make_address(path, address)) return {};
+  if (::connect(connection.get(), address.get(), sizeof address.address) != 0) {
+    int error = errno;
+    connection.reset();
+    errno = error;
+  }
+  return connection;
+}
+
+bool peer_is_this_user(const UniqueFd& connection) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  return ::getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid();
+}
+
+}  // namespace dslaunch::launch

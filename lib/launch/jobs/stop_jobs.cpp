@@ -1,0 +1,126 @@
+// `dslaunch stop`, and the question for a job's status.
+#include <csignal>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "launch/jobs/job_client.hpp"
+#include "launch/jobs/job_commands.hpp"
+#include "launch/poll_set.hpp"
+#include "spawn/job_sweep.hpp"
+#include "spawn/pidfd.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+using namespace std::chrono_literals;
+using Json = nlohmann::ordered_json;
+
+// For `jobs`: a supervisor answers within a turn of its loop, unless it is suspended.
+constexpr auto kStatusPatience = 1000ms;
+constexpr auto kDefaultGrace = 15000ms;
+
+void say(const std::string& text) {
+  std::fputs(fmt::format("dslaunch: {}\n", text).c_str(), stderr);
+}
+
+// By signals, where there is no socket to ask at: the way of a terminal's Ctrl-C and a scheduler.
+void signal_supervisor(const UniqueFd& supervisor, bool now) {
+  spawn::signal_pidfd(supervisor, SIGTERM);
+  if (now) spawn::signal_pidfd(supervisor, SIGINT);
+}
+
+// The supervisor, to wait for its end; not valid when it has ended already.
+UniqueFd begin_stop(const KnownJob& job, const StopOptions& options) {
+  UniqueFd supervisor = open_process(job.record.supervisor);
+  if (!supervisor.valid()) return supervisor;
+  if (is_suspended(job.record.supervisor)) {
+    say(fmt::format("the supervisor of {} is suspended; it is let go on so that it can stop the job",
+                    job.record.job_id));
+    spawn::signal_pidfd(supervisor, SIGCONT);
+  }
+  JobClient client(job.record.socket);
+  bool asked = client.ask(AskStop{options.now, options.grace});
+  // The end of the connection instead of an answer: it was on its way out.
+  if (!asked || !client.await(Deadline::never())) signal_supervisor(supervisor, options.now);
+  return supervisor;
+}
+
+void await_end(const UniqueFd& supervisor) {
+  while (supervisor.valid()) {
+    PollSet polls;
+    size_t place = polls.add(supervisor.get(), POLLIN);
+    polls.wait(Deadline::never());
+    if (polls.ready(place)) return;
+  }
+}
+
+struct Stopped {
+  KnownJob job;  // as it is afterwards
+  bool ended_before = false;
+  size_t num_swept = 0;
+};
+
+Stopped conclude(const KnownJob& job, const StopOptions& options) {
+  Stopped stopped{look_again(job), job.condition == Condition::kEnded, 0};
+  if (stopped.job.condition != Condition::kLost) return stopped;
+  auto patience = options.now ? 0ms : options.grace.value_or(kDefaultGrace);
+  stopped.num_swept =
+      spawn::sweep_job({fmt::format("{}={}", spawn::kJobIdVariable, job.record.job_id)}, patience, false);
+  return stopped;
+}
+
+std::string describe(const Stopped& stopped) {
+  const JobRecord& record = stopped.job.record;
+  if (!record.end) {
+    return fmt::format("{}: its supervisor was gone; {} process(es) of it were left here and have been ended",
+                       record.job_id, stopped.num_swept);
+  }
+  return fmt::format("{}: {}, exit code {}", record.job_id, stopped.ended_before ? "had ended already" : "stopped",
+                     record.end->exit_code);
+}
+
+std::string to_json(const std::vector<Stopped>& all) {
+  Json list = Json::array();
+  for (const auto& stopped : all) {
+    const JobRecord& record = stopped.job.record;
+    list.push_back({{"job_id", record.job_id},
+                    {"exit_code", record.end ? Json(record.end->exit_code) : Json(nullptr)},
+                    {"ended_before", stopped.ended_before},
+                    {"lost", !record.end},
+                    {"swept", stopped.num_swept}});
+  }
+  return Json{{"stopped", list}}.dump(2) + "\n";
+}
+
+}  // namespace
+
+int stop_jobs(const std::vector<KnownJob>& jobs, const StopOptions& options) {
+  for (const auto& job : jobs) {
+    if (job.condition != Condition::kElsewhere) continue;
+    throw Error(ExitCode::kUnavailable, fmt::format("job {} is supervised on {}: run this command there",
+                                                    job.record.job_id, job.record.supervisor.host));
+  }
+  std::vector<UniqueFd> supervisors;
+  for (const auto& job : jobs) supervisors.push_back(begin_stop(job, options));
+  std::vector<Stopped> all;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    await_end(supervisors[i]);
+    all.push_back(conclude(jobs[i], options));
+    if (!options.json) std::fputs((describe(all.back()) + "\n").c_str(), stdout);
+  }
+  if (options.json) std::fputs(to_json(all).c_str(), stdout);
+  return 0;
+}
+
+std::string ask_status(const KnownJob& job) {
+  if (job.condition != Condition::kLiving || is_suspended(job.record.supervisor)) return {};
+  JobClient client(job.record.socket);
+  if (!client.ask(AskStatus{})) return {};
+  auto answer = client.await(Deadline::after(kStatusPatience));
+  const auto* status = answer ? std::get_if<StatusAnswer>(&*answer) : nullptr;
+  return status ? status->document : std::string();
+}
+
+}  // namespace dslaunch::launch

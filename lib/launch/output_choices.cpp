@@ -1,0 +1,80 @@
+#include "launch/output_choices.hpp"
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+// A number without sign; empty for anything else.
+std::optional<int> number(std::string_view text) {
+  int value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || text.starts_with('-')) return std::nullopt;
+  return value;
+}
+
+std::vector<std::string_view> split(std::string_view text) {
+  std::vector<std::string_view> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    size_t end = std::min(text.find(',', begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+[[noreturn]] void misuse(std::string_view option, std::string_view text, std::string_view part) {
+  throw UserError(
+      ExitCode::kUsage,
+      fmt::format("{} {}: '{}' is not understood; write 0 (none), 1 (standard output), 2 (standard error) or "
+                  "3 (both), or LOCAL_RANK:VALUE,... as in 0:3,12:1",
+                  option, text, part));
+}
+
+}  // namespace
+
+bool StreamChoice::has(int local_rank, Stream stream) const {
+  auto own = by_local_rank.find(local_rank);
+  int value = own == by_local_rank.end() ? all : own->second;
+  return (value & (stream == Stream::kOut ? 1 : 2)) != 0;
+}
+
+StreamChoice parse_stream_choice(std::string_view option, std::string_view text) {
+  StreamChoice choice;
+  auto stream_value = [&](std::string_view part, std::string_view digits) {
+    auto value = number(digits);
+    if (!value || *value > 3) misuse(option, text, part);
+    return *value;
+  };
+  if (text.find(':') == std::string_view::npos) {
+    choice.all = stream_value(text, text);
+    return choice;
+  }
+  for (std::string_view part : split(text)) {
+    size_t colon = part.find(':');
+    auto rank = number(part.substr(0, std::min(colon, part.size())));
+    if (colon == std::string_view::npos || !rank) misuse(option, text, part);
+    int value = stream_value(part, part.substr(colon + 1));
+    if (!choice.by_local_rank.emplace(*rank, value).second) misuse(option, text, part);
+  }
+  return choice;
+}
+
+std::vector<int> parse_rank_list(std::string_view option, std::string_view text) {
+  std::vector<int> ranks;
+  for (std::string_view part : split(text)) {
+    auto rank = number(part);
+    if (!rank) {
+      throw UserError(ExitCode::kUsage,
+                      fmt::format("{} {}: '{}' is no local rank; write them as in 0,3", option, text, part));
+    }
+    ranks.push_back(*rank);
+  }
+  return ranks;
+}
+
+}  // namespace dslaunch::launch

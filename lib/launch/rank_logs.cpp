@@ -1,0 +1,129 @@
+#include "launch/rank_logs.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <ctime>
+#include <filesystem>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "launch/job_story.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void refuse(const std::string& path, const std::string& why, const char* option) {
+  throw UserError(ExitCode::kCannotCreate,
+                  fmt::format("cannot create the log {}: {}; choose another {}", path, why, option));
+}
+
+std::string time_stamp() {
+  std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y%m%d%H%M%S", &local);
+  return text;
+}
+
+const char* file_name(Stream stream) {
+  return stream == Stream::kOut ? "stdout.log" : "stderr.log";
+}
+
+}  // namespace
+
+void RankLogs::open() {
+  for (const auto& node : plan_.nodes) {
+    for (const auto& rank : node.ranks) {
+      RankFiles& files = ranks_.emplace_back();
+      files.local_rank = rank.local_rank;
+      if (!plan_.log_root().empty()) files.both = create_own(log_path(plan_.log_root(), node.host, rank.rank));
+    }
+  }
+  if (plan_.output.tee.any() || plan_.output.redirects.any()) open_split_files();
+  if (!plan_.output.each_rank_log.empty()) open_each_rank_logs();
+}
+
+// A folder that the user named has to work; the job's own is a service.
+RankLogs::File RankLogs::create_own(const std::string& path) {
+  bool append = plan_.append_logs || plan_.restart_count > 0;
+  try {
+    return create(path, append, "--run_dir");
+  } catch (const UserError& error) {
+    if (!plan_.run_dir.empty()) throw;
+    if (!trouble_told_) trouble_ = error.what();
+    trouble_told_ = true;
+    return {};
+  }
+}
+
+// torchrun's layout, LOG_DIR/RUN_ID/attempt_N/RANK/stdout.log. All hosts' logs lie here, so the last folder is the
+// rank; with one host that is its local rank.
+void RankLogs::open_split_files() {
+  std::string root = plan_.output.log_dir.empty() ? plan_.log_root() : plan_.output.log_dir;
+  if (root.empty()) {
+    throw UserError(ExitCode::kCannotCreate, "--tee and --redirects have no folder to write to: add --log_dir DIR");
+  }
+  if (plan_.output.log_dir.empty()) root += "/logs";
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    std::string folder = fmt::format("{}/{}/attempt_{}/{}", root, plan_.job_id, plan_.restart_count, rank);
+    for (Stream stream : {Stream::kOut, Stream::kErr}) {
+      int local_rank = ranks_[rank].local_rank;
+      if (!plan_.output.tee.has(local_rank, stream) && !plan_.output.redirects.has(local_rank, stream)) continue;
+      ranks_[rank].split[static_cast<size_t>(stream)] = create(folder + "/" + file_name(stream), false, "--log_dir");
+    }
+  }
+}
+
+void RankLogs::open_each_rank_logs() {
+  std::string stamp = time_stamp();
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    std::string path = fmt::format("{}/{}_rank{}.log", plan_.output.each_rank_log, stamp, rank);
+    ranks_[rank].each = create(path, true, "--enable_each_rank_log");
+  }
+}
+
+RankLogs::File RankLogs::create(const std::string& path, bool append, const char* option) const {
+  std::error_code error;
+  fs::create_directories(fs::path(path).parent_path(), error);
+  if (error) refuse(path, error.message(), option);
+  // In the job's own folder everything is this user's alone.
+  bool is_private = !plan_.job_folder.empty() && path.starts_with(plan_.job_folder + "/");
+  int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC);
+  File file{path, UniqueFd(::open(path.c_str(), flags, is_private ? 0600 : 0666))};
+  if (!file.fd.valid()) refuse(path, describe_errno(errno), option);
+  return file;
+}
+
+void RankLogs::write(int rank, Stream stream, std::string_view bytes) {
+  RankFiles& files = ranks_[static_cast<size_t>(rank)];
+  for (File* file : {&files.both, &files.each, &files.split[static_cast<size_t>(stream)]}) write(*file, bytes);
+}
+
+void RankLogs::write(File& file, std::string_view bytes) {
+  while (file.fd.valid() && !bytes.empty()) {
+    ssize_t wrote = ::write(file.fd.get(), bytes.data(), bytes.size());
+    if (wrote >= 0) {
+      bytes.remove_prefix(static_cast<size_t>(wrote));
+    } else if (errno != EINTR) {
+      // A full disk must not end a job that can still train; its checkpoints will say the same, louder.
+      if (!trouble_told_) trouble_ = fmt::format("cannot write to the log {}: {}", file.path, describe_errno(errno));
+      trouble_told_ = true;
+      file.fd.reset();
+    }
+  }
+}
+
+bool RankLogs::redirected(int rank, Stream stream) const {
+  return plan_.output.redirects.has(ranks_[static_cast<size_t>(rank)].local_rank, stream);
+}
+
+std::string RankLogs::take_trouble() {
+  return std::exchange(trouble_, {});
+}
+
+}  // namespace dslaunch::launch
