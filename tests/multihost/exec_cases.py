@@ -1,0 +1,181 @@
+"""`exec` on three hosts while all goes well: what reaches the ranks, and what comes back."""
+import json
+import os
+import sys
+
+from host_case import HostCase
+from netns import HOME
+
+SHOW = "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $(hostname)"
+ECHO_ARGUMENTS = "import json, sys; print(json.dumps(sys.argv[1:]))"
+ECHO_ENVIRONMENT = "import json, os; print(json.dumps(dict(os.environ)))"
+
+
+def after_prefix(outcome):
+    """host:rank -> what that rank wrote, of lines with a prefix."""
+    return dict(line.split("| ", 1) for line in outcome.out.splitlines())
+
+
+class Ranks(HostCase):
+    def documents(self, outcome):
+        self.expect(outcome, 0)
+        return {name: json.loads(text) for name, text in after_prefix(outcome).items()}
+
+    def test_know_their_place(self):
+        outcome = self.exec(SHOW, hosts="node1 slots=2\n# a comment\n\nnode[2-3] slots=1\n")
+        self.expect(outcome, 0)
+        self.assertEqual(sorted(outcome.out.splitlines()),
+                         ["node1:0| 0 0 4 2 0 node1", "node1:1| 1 1 4 2 0 node1", "node2:2| 2 0 4 1 1 node2",
+                          "node3:3| 3 0 4 1 2 node3"])
+
+    def test_agree_on_a_master_that_all_of_them_reach(self):
+        script = ("import os, socket\n"
+                  "socket.create_connection((os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])), 5).close()\n"
+                  "print(os.environ['MASTER_ADDR'], os.environ['MASTER_PORT'], os.environ['TORCHELASTIC_RUN_ID'])\n")
+        outcome = self.launch("exec", "--device", "cpu", "--hostfile", self.hostfile(), "--", sys.executable, "-c", script)
+        self.expect(outcome, 0)
+        self.assertEqual(len(set(after_prefix(outcome).values())), 1, str(outcome))
+
+    def test_the_launching_host_may_be_one_of_them(self):
+        outcome = self.exec(SHOW, hosts="head slots=1\nnode1 slots=1\n")
+        self.expect(outcome, 0)
+        self.assertEqual(sorted(after_prefix(outcome).values()), ["0 0 2 1 0 head", "1 0 2 1 1 node1"])
+
+    def test_a_single_remote_host_is_remote(self):
+        outcome = self.exec("hostname", hosts="node2 slots=1\n")
+        self.expect(outcome, 0)
+        self.assertEqual(outcome.out, "node2\n")
+
+    def test_hosts_by_user_port_and_address(self):
+        hosts = f"root@node1:22 slots=1\n{self.cluster.node2.address} slots=1\n[{self.cluster.node3.address6}] slots=1\n"
+        outcome = self.exec("hostname", hosts=hosts)
+        self.expect(outcome, 0)
+        self.assertEqual(sorted(after_prefix(outcome).values()), ["node1", "node2", "node3"])
+
+    def test_names_of_the_ssh_configuration(self):
+        config = self.head.root(f"{HOME}/.ssh/config")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write("Host worker-a\n  HostName node1\n  User root\n  Port 22\n"
+                       f"Host worker-b\n  HostName {self.cluster.node2.address}\n")
+        os.chmod(config, 0o600)
+        outcome = self.exec("hostname", hosts="worker-a slots=1\nworker-b slots=1\n")
+        self.expect(outcome, 0)
+        self.assertEqual(after_prefix(outcome), {"worker-a:0": "node1", "worker-b:1": "node2"})
+        os.unlink(config)
+
+    def test_get_their_arguments_unchanged(self):
+        odd = ["", "a b", "it's", 'say "hi"', "$HOME", "`id`", "$(id)", ";", "*", "?", "new\nline", "--num_gpus", "--", "\\",
+               "é ☃", "a=b", "~", "!", "{a,b}", "|", "&", "<", ">", "#", "\t"]
+        outcome = self.launch("exec", "--device", "cpu", "--hostfile", self.hostfile(), "--", sys.executable, "-c",
+                              ECHO_ARGUMENTS, *odd)
+        documents = self.documents(outcome)
+        self.assertEqual(len(documents), 3)
+        for document in documents.values():
+            self.assertEqual(document, odd)
+
+    def test_get_an_environment_and_a_folder(self):
+        odd = "a b'\"$HOME;*\n\\"
+        outcome = self.launch("exec", "--device", "cpu", "--hostfile", self.hostfile(), "--env", f"ODD={odd}", "--env",
+                              "EMPTY=", "--chdir", self.folder, "--", sys.executable, "-c",
+                              "import json, os; print(json.dumps([dict(os.environ), os.getcwd()]))", NOT_FOR_THEM="x")
+        for name, (environment, folder) in self.documents(outcome).items():
+            self.assertEqual((environment["ODD"], environment["EMPTY"]), (odd, ""))
+            self.assertEqual(folder, self.folder)
+            self.assertEqual(environment["HOME"], HOME)
+            self.assertNotIn("SSH_AUTH_SOCK", environment, name)
+
+    def test_the_variables_of_nccl_and_python_travel_by_themselves(self):
+        outcome = self.launch("exec", "--device", "cpu", "--hostfile", self.hostfile(), "--", sys.executable, "-c",
+                              ECHO_ENVIRONMENT, NCCL_DEBUG="WARN", PYTHONPATH="/some/where")
+        for environment in self.documents(outcome).values():
+            self.assertEqual(environment.get("NCCL_DEBUG"), "WARN")
+            self.assertIn("/some/where", environment.get("PYTHONPATH", ""))
+
+    def test_an_environment_file_with_comments_and_blank_lines(self):
+        file = self.write("env", "# what we need\n\nA=1\n  \nB=two words\nexport C=3\nD='quoted # no comment'\nE=\"x y\"\n")
+        outcome = self.launch("exec", "--device", "cpu", "--hostfile", self.hostfile(), "--env_file", file, "--",
+                              sys.executable, "-c", ECHO_ENVIRONMENT)
+        for environment in self.documents(outcome).values():
+            self.assertEqual({name: environment.get(name) for name in "ABDE"},
+                             {"A": "1", "B": "two words", "D": "quoted # no comment", "E": "x y"})
+
+    def test_a_deepspeed_env_with_comments_and_blank_lines(self):
+        self.write(".deepspeed_env", "# a comment\n\nFROM_DEEPSPEED=yes\n")
+        outcome = self.launch("exec", "--device", "cpu", "--hostfile", self.hostfile(), "--", sys.executable, "-c",
+                              ECHO_ENVIRONMENT)
+        for environment in self.documents(outcome).values():
+            self.assertEqual(environment.get("FROM_DEEPSPEED"), "yes")
+
+    def test_a_virtual_environment_is_entered_on_every_host(self):
+        venv = self.path("venv")
+        os.makedirs(f"{venv}/bin")
+        self.write("venv/bin/activate", f"VIRTUAL_ENV='{venv}'\nexport VIRTUAL_ENV\nPATH=\"{venv}/bin:$PATH\"\nexport PATH\n")
+        self.write("venv/bin/mine", "#!/bin/sh\necho mine on $(hostname) $VIRTUAL_ENV\n", 0o755)
+        self.write("venv/pyvenv.cfg", "")
+        os.symlink(sys.executable, f"{venv}/bin/python")
+        outcome = self.launch("exec", "--device", "cpu", "--hostfile", self.hostfile(), "--venv", venv, "--", "mine")
+        self.expect(outcome, 0)
+        self.assertEqual(sorted(after_prefix(outcome).values()), [f"mine on node{i} {venv}" for i in (1, 2, 3)])
+
+
+class Output(HostCase):
+    def test_logs_of_all_ranks_lie_on_the_launching_host(self):
+        self.cluster.node1.run(["mkdir", "-p", "/tmp/x"])
+        outcome = self.exec("echo out $RANK; echo err $RANK >&2", "--run_dir", "/tmp/run")
+        self.cluster.node1.run(["rmdir", "/tmp/x"])
+        self.expect(outcome, 0)
+        for rank in range(3):
+            with open(self.head.root(f"/tmp/run/logs/node{rank + 1}.{rank}.log"), encoding="utf-8") as file:
+                self.assertEqual(sorted(file.read().splitlines()), [f"err {rank}", f"out {rank}"])
+        for node in self.cluster.nodes:
+            self.assertEqual(node.files(), set(), "the logs belong to the launching host")
+        self.head.run(["rm", "-r", "/tmp/run"])
+
+    def test_much_of_it_comes_whole(self):
+        script = ("import os, sys\n"
+                  "r = os.environ['RANK']\n"
+                  "for i in range(3000): sys.stdout.write(r * 1000 + '\\n')\n"
+                  "sys.stdout.write(r * 3000000 + '\\n')\n")
+        outcome = self.launch("exec", "--device", "cpu", "--hostfile", self.hostfile(), "--", sys.executable, "-c", script)
+        self.expect(outcome, 0)
+        lines = outcome.out.splitlines()
+        for rank in "012":
+            mine = [line.split("| ", 1)[1] for line in lines if line.startswith(f"node{int(rank) + 1}:{rank}|")]
+            self.assertEqual(mine, [rank * 1000] * 3000 + [rank * 3000000])
+
+    def test_a_line_comes_when_it_is_written(self):
+        process = self.start_exec("echo first; exec sleep 1000")
+        self.assertEqual(sorted(self.lines(process, 3)), [f"node{rank + 1}:{rank}| first\n" for rank in range(3)])
+        process.terminate()
+        self.assertEqual(self.finish(process).code, 143)
+
+    def test_as_a_document(self):
+        outcome = self.exec("[ $RANK != 1 ] || exit 4; exec sleep 1000", "--json")
+        self.expect(outcome, 4)
+        document = json.loads(outcome.out)
+        self.assertEqual((document["first_failure"]["rank"], document["first_failure"]["host"]), (1, "node2"))
+
+
+class OtherJobs(HostCase):
+    def test_one_with_the_same_command_line_goes_on(self):
+        """Nothing is ended by its name."""
+        script = "echo up; exec sleep 12345"
+        other = self.start_exec(script)
+        self.lines(other, 3)
+        mine = self.start_exec(script)
+        self.lines(mine, 3)
+        mine.terminate()
+        self.assertEqual(self.finish(mine).code, 143)
+        for node in self.cluster.nodes:
+            self.assertEqual(sum(command == "sleep 12345" for command in node.processes().values()), 1)
+        self.assertIsNone(other.poll())
+        other.terminate()
+        self.assertEqual(self.finish(other).code, 143)
+
+    def test_processes_of_the_user_that_are_no_job_go_on(self):
+        bystander = self.cluster.node1.popen(["sleep", "12345"])
+        outcome = self.exec("[ $RANK != 0 ] || exit 3; exec sleep 12345")
+        self.expect(outcome, 3)
+        self.assertIsNone(bystander.poll())
+        bystander.kill()
+        bystander.wait()

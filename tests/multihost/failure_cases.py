@@ -1,0 +1,283 @@
+"""Deaths of ranks, agents, connections, hosts and of the launcher: the exit code, who is named, and nothing left."""
+import glob
+import os
+import signal
+import sys
+import time
+
+from host_case import HostCase
+from memory_cgroup import MemoryCgroup
+from parallel_cases import long_running
+
+STUBBORN = "trap '' TERM INT HUP; echo ready; while :; do sleep 0.05; done"
+SAVES = "trap 'echo saved; exit 75' TERM; echo ready; while :; do sleep 0.05; done"
+GRANDCHILD = "setsid sh -c \"trap '' TERM HUP; sleep 1000\" >/dev/null 2>&1 </dev/null & "
+SETTLING_S = 2  # what a busy machine may add to any promised time
+
+
+class Deaths(HostCase):
+    def expect_first(self, outcome, code, cause, host="node2", rank=1):
+        self.expect(outcome, code, f"rank {rank} on {host} failed first: {cause}")
+        self.assertIn(f"rank {rank} on {host} failed first", "\n".join(outcome.err.rstrip().splitlines()[-4:]), str(outcome))
+
+    def dies(self, script, code, cause):
+        outcome = self.exec(f"[ $RANK != 1 ] || {{ {script}; }}; exec sleep 1000")
+        self.expect_first(outcome, code, cause)
+        self.assertIn("stopped by dslaunch", outcome.err)
+
+    def test_an_exit_code(self):
+        self.dies("echo alas >&2; exit 3", 3, "exit code 3")
+
+    def test_sigterm(self):
+        self.dies("kill -TERM $$", 143, "killed by SIGTERM")
+
+    def test_sigkill_is_137_and_not_0(self):
+        self.dies("kill -KILL $$", 137, "killed by SIGKILL")
+
+    def test_a_child_that_died_of_a_signal_is_137_and_not_0(self):
+        self.dies("sh -c 'kill -KILL $$'; exit $?", 137, "exit code 137")
+
+    def test_sigsegv(self):
+        self.dies("kill -SEGV $$", 139, "killed by SIGSEGV")
+
+    def test_a_program_that_is_not_on_one_host(self):
+        os.mkdir(self.path("tools"))
+        self.write("tools/train", "#!/bin/sh\nexec sleep 1000\n", 0o755)
+        self.cluster.node3.hide(self.path("tools"))
+        outcome = self.launch("exec", "--device", "cpu", "--hostfile", self.hostfile(), "--", self.path("tools/train"))
+        self.expect(outcome, 127, "node3", self.path("tools/train"))
+        self.cluster.node3.unhide()
+
+    def test_out_of_memory_in_a_cgroup(self):
+        script = "import os, time\nif os.environ['RANK'] == '1': hog = bytearray(1 << 30)\ntime.sleep(1000)\n"
+        node = self.cluster.node2
+        with MemoryCgroup(limit_bytes=192 << 20) as cgroup:
+            if not cgroup.possible:
+                self.skipTest(f"no memory cgroup can be made here: {cgroup.reason}")
+            cgroup.add(node.sshd.pid)
+            outcome = self.launch("exec", "--device", "cpu", "--hostfile", self.hostfile(), "--", sys.executable, "-c", script)
+            self.expect_first(outcome, 137, "killed by SIGKILL")
+            self.assertIn("out of memory", outcome.err, str(outcome))
+            cgroup.release()
+
+    def test_the_grace_is_one_for_all(self):
+        process = self.start_exec(STUBBORN, "--grace", "1", hosts="node1 slots=3\nnode2 slots=1\n")
+        self.lines(process, 4)
+        process.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        self.assertEqual(self.finish(process).code, 137)
+        self.assertLess(time.monotonic() - began, 1 + 3)
+
+    def test_the_end_after_a_death_is_prompt(self):
+        process = self.start_exec("echo $$; exec sleep 1000")
+        self.lines(process, 3)
+        began = time.monotonic()
+        self.cluster.node2.kill("sleep 1000")
+        outcome = self.finish(process)
+        self.assertLess(time.monotonic() - began, 2 + SETTLING_S)
+        self.expect_first(outcome, 137, "killed by SIGKILL")
+
+    def test_a_rank_that_is_stopped_while_the_job_is_ended(self):
+        process = self.start_exec(STUBBORN, "--grace", "1")
+        self.lines(process, 3)
+        process.send_signal(signal.SIGTERM)
+        self.cluster.node1.kill("trap", signal.SIGSTOP)
+        began = time.monotonic()
+        self.assertEqual(self.finish(process).code, 137)
+        self.assertLess(time.monotonic() - began, 1 + 3)
+
+    def test_a_rank_that_was_stopped_before(self):
+        process = self.start_exec("echo up; exec sleep 1000")
+        self.lines(process, 3)
+        self.cluster.node3.kill("sleep 1000", signal.SIGSTOP)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.finish(process).code, 143)
+
+    def test_grandchildren_of_all_ends(self):
+        for end, code in (("exit 0", 0), ("exit 3", 3), ("kill -9 $$", 137)):
+            with self.subTest(end=end):
+                outcome = self.exec(GRANDCHILD + end)
+                self.assertEqual(outcome.code, code, str(outcome))
+                self.assertEqual([p for host in self.cluster.processes().values() for p in host.values() if "sleep" in p], [])
+
+
+class Stopping(HostCase):
+    def test_one_ctrl_c_lets_the_ranks_save(self):
+        process = self.start_exec(SAVES)
+        self.lines(process, 3)
+        process.send_signal(signal.SIGINT)
+        outcome = self.finish(process)
+        self.expect(outcome, 130, "Ctrl-C")
+        self.assertEqual(outcome.out.count("saved"), 3, str(outcome))
+
+    def test_two_ctrl_c_end_at_once(self):
+        process = self.start_exec(STUBBORN, "--grace", "1000")
+        self.lines(process, 3)
+        process.send_signal(signal.SIGINT)
+        process.stderr.readline()  # it says that it stops: the first one was seen
+        process.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        self.expect(self.finish(process), 130)
+        self.assertLess(time.monotonic() - began, 5)
+
+    def test_sigterm_gives_75_when_all_could_save(self):
+        process = self.start_exec(SAVES)
+        self.lines(process, 3)
+        process.send_signal(signal.SIGTERM)
+        outcome = self.finish(process)
+        self.expect(outcome, 75)
+        self.assertEqual(outcome.out.count("saved"), 3, str(outcome))
+
+    def test_user_signals_reach_all_hosts(self):
+        process = self.start_exec("trap 'echo heard; exit 0' USR1; echo ready; while :; do sleep 0.05; done")
+        self.lines(process, 3)
+        process.send_signal(signal.SIGUSR1)
+        outcome = self.finish(process)
+        self.assertEqual((outcome.code, outcome.out.count("heard")), (0, 3), str(outcome))
+
+    def test_a_time_limit(self):
+        outcome = self.exec("exec sleep 1000", "--timeout", "2s")
+        self.expect(outcome, 124, "--timeout")
+
+
+class Losses(HostCase):
+    """What ranks and grandchildren there are must go, whoever is the one that dies."""
+
+    def begin(self, *options, script=GRANDCHILD + STUBBORN):
+        process = self.start_exec(script, *options)
+        self.lines(process, 3)
+        return process
+
+    def alive(self, *hosts):
+        hosts = hosts or self.cluster.hosts.values()
+        return {host.name: host.processes() for host in hosts if host.processes()}
+
+    def test_an_agent_that_is_killed(self):
+        process = self.begin("--grace", "1")
+        self.assertEqual(len(self.cluster.node2.kill(r"dslaunch agent\b")), 1)
+        outcome = self.finish(process)
+        self.expect(outcome, 69, "node2")
+        self.wait_until(lambda: self.alive() == {}, 3, f"an end of all processes ({self.alive()})")
+
+    def test_an_sshd_that_is_killed(self):
+        process = self.begin("--grace", "1")
+        self.cluster.node2.kill_sshd()
+        outcome = self.finish(process)
+        self.expect(outcome, 69, "node2")
+        self.wait_until(lambda: self.alive() == {}, 3, "an end of all processes")
+
+    def test_nothing_lives_two_seconds_after_the_launcher_was_killed(self):
+        process = self.begin()
+        process.kill()
+        process.wait()
+        time.sleep(2)  # the promise itself
+        left = {name: {pid: command for pid, command in found.items() if not command.startswith("sshd:")}
+                for name, found in self.alive().items()}
+        self.assertEqual({name: found for name, found in left.items() if found}, {})
+
+    def test_a_launcher_killed_while_it_starts(self):
+        for delay in (0.05, 0.2, 0.5):
+            with self.subTest(delay=delay):
+                process = self.start_exec(STUBBORN)
+                time.sleep(delay)
+                process.kill()
+                process.wait()
+                self.wait_until(lambda: self.alive() == {}, 5, "an end of all processes")
+
+    @long_running
+    def test_a_host_that_is_cut_off_is_lost_within_20_s(self):
+        process = self.begin("--grace", "1")
+        self.cluster.partition(self.cluster.node2)
+        began = time.monotonic()
+        outcome = self.finish(process)
+        self.expect(outcome, 69, "node2")
+        self.assertGreater(time.monotonic() - began, 10)
+        self.assertLess(time.monotonic() - began, 20 + 5)
+        self.assertEqual(self.alive(self.cluster.node1, self.cluster.node3, self.cluster.head), {})
+        # Its ranks have no launcher any more, and know it, although the way is still cut.
+        self.wait_until(lambda: not self.cluster.node2.kill("STUBBORN|trap|dslaunch agent", 0), 10, "an end of its ranks")
+        self.cluster.heal(self.cluster.node2)
+
+    @long_running
+    def test_a_host_whose_cable_is_pulled(self):
+        process = self.begin("--grace", "1", "--lost_after", "4s")
+        self.cluster.partition(self.cluster.node3, "unplugged")
+        began = time.monotonic()
+        outcome = self.finish(process)
+        self.expect(outcome, 69, "node3")
+        self.assertLess(time.monotonic() - began, 4 + 5)
+        self.wait_until(lambda: not self.cluster.node3.kill("trap|dslaunch agent", 0), 10, "an end of its ranks")
+        self.cluster.heal(self.cluster.node3)
+
+    @long_running
+    def test_a_flap_of_five_seconds_heals(self):
+        for how in ("blackhole", "unplugged"):
+            with self.subTest(how=how):
+                process = self.start_exec(f"echo up; while [ ! -e {self.path('go')} ]; do sleep 0.05; done; echo done")
+                self.lines(process, 3)
+                self.cluster.partition(self.cluster.node2, how)
+                time.sleep(5)  # the flap itself
+                self.cluster.heal(self.cluster.node2)
+                self.write("go", "")
+                outcome = self.finish(process)
+                self.expect(outcome, 0)
+                self.assertEqual(outcome.out.count("done"), 3, str(outcome))
+                os.unlink(self.path("go"))
+
+
+class Refusals(HostCase):
+    """A job that cannot begin: all hosts are tried, all that failed are told, and nothing has run anywhere."""
+
+    def refused(self, code, *words, hosts=None, options=()):
+        outcome = self.exec(f"touch {self.path('ran')}.$RANK", *options, hosts=hosts)
+        self.expect(outcome, code, *words)
+        self.assertEqual(glob.glob(self.path("ran.*")), [], "a rank ran although a host was refused")
+        return outcome
+
+    def test_a_hostfile_that_is_missing_never_runs_here(self):
+        outcome = self.launch("exec", "--device", "cpu", "--hostfile", self.path("none"), "--", "touch", self.path("ran.0"))
+        self.expect(outcome, 66, self.path("none"))
+        self.assertFalse(os.path.exists(self.path("ran.0")))
+
+    def test_hosts_that_cannot_be_reached_are_all_told(self):
+        self.cluster.node2.kill_sshd()
+        self.cluster.partition(self.cluster.node3, "unplugged")
+        outcome = self.refused(69, "node2", "refused", "node3", options=["--connect_timeout", "2s"])
+        self.assertLess(outcome.seconds, 2 + 5)
+
+    def test_a_name_that_is_unknown(self):
+        self.refused(69, "no-such-host", hosts="node1 slots=1\nno-such-host slots=1\n")
+
+    def test_an_unknown_host_key_is_refused_with_the_fix(self):
+        known = self.head.root("/root/.ssh/known_hosts")
+        with open(known, encoding="utf-8") as file:
+            lines = [line for line in file if not line.startswith("node2,")]
+        with open(known, "w", encoding="utf-8") as file:
+            file.writelines(lines)
+        outcome = self.refused(77, "node2", "known_hosts")
+        self.assertIn("ssh-keyscan", outcome.err)
+
+    def test_a_changed_host_key_is_refused(self):
+        known = self.head.root("/root/.ssh/known_hosts")
+        with open(known, encoding="utf-8") as file:
+            text = file.read()
+        key2, key3 = (next(line.split()[2] for line in text.splitlines() if line.startswith(name)) for name in ("node2,", "node3,"))
+        with open(known, "w", encoding="utf-8") as file:
+            file.write(text.replace(key2, key3))
+        self.refused(77, "node2", "known_hosts")
+
+    def test_a_user_who_may_not_log_in(self):
+        self.refused(77, "node3", "nobody", hosts="node1 slots=1\nnobody@node3 slots=1\n")
+
+    def test_several_troubles_are_told_together(self):
+        self.cluster.node1.kill_sshd()
+        outcome = self.refused(69, "node1", "node3", "nobody", hosts="node1 slots=1\nnode2 slots=1\nnobody@node3 slots=1\n")
+        self.assertNotIn("node2", outcome.err, str(outcome))
+
+    def test_a_host_without_the_program(self):
+        self.cluster.node2.hide(os.path.dirname(self.program_there()))
+        self.refused(69, "node2", "--push")
+        self.cluster.node2.unhide()
+
+    def program_there(self):
+        return os.path.join(os.path.realpath(os.environ["DSLAUNCH_BIN"]), "dslaunch")
