@@ -3,6 +3,7 @@
 #include "launch/agent.hpp"
 #include "launch/exec_job.hpp"
 #include "launch/run_job.hpp"
+#include "launch/sweep_nodes.hpp"
 #include "options.hpp"
 
 namespace dslaunch::launcher {
@@ -19,7 +20,10 @@ int exec_command(const Arguments& arguments) {
 
 int agent_command(const Arguments& arguments) {
   auto options = read_agent_options(arguments);
-  return options ? launch::run_agent_on_standard_streams(*options) : 0;
+  if (!options) return 0;
+  if (options->sweep.empty()) return launch::run_agent_on_standard_streams(*options);
+  launch::sweep_this_host(options->sweep);
+  return 0;
 }
 
 }  // namespace dslaunch::launcher

@@ -81,6 +81,7 @@ class Agent {
 struct AgentCommand {
   int listener = -1;          // descriptor of the master port's socket; -1: none
   bool tell_devices = false;  // in the greeting
+  std::string sweep;          // a job whose processes here are to be ended, and nothing else done; empty: none
 };
 
 // Speaks over standard input and output, which are then taken away from everything else. The exit code of the process.

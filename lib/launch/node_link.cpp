@@ -17,36 +17,37 @@ std::string agent_program(const ReachOptions& options, const std::string& own_pr
 }
 
 std::unique_ptr<spawn::AgentLink> open_ssh(const PlannedNode& node, const ReachOptions& options,
-                                           const std::string& program) {
+                                           const std::vector<std::string>& agent) {
   spawn::SshOptions ssh;
   ssh.program = options.ssh_program;
   ssh.port = options.ssh_port;
   ssh.connect_timeout = options.connect_timeout;
-  return spawn::open_ssh_link({node.host, node.user, node.port}, {program, "agent", "--devices"}, ssh);
+  return spawn::open_ssh_link({node.host, node.user, node.port}, agent, ssh);
 }
 
 }  // namespace
 
-std::vector<std::string> srun_argv(const std::string& host, const std::string& agent_program) {
-  return {"srun",      "--nodes=1",    "--ntasks=1",      "--nodelist=" + host,
-          "--overlap", "--unbuffered", "--cpu-bind=none", "--kill-on-bad-exit=0",
-          "--quiet",   "--chdir=/",    agent_program,     "agent",
-          "--devices"};
+std::vector<std::string> srun_argv(const std::string& host, const std::vector<std::string>& agent) {
+  std::vector<std::string> argv{"srun",      "--nodes=1",    "--ntasks=1",      "--nodelist=" + host,
+                                "--overlap", "--unbuffered", "--cpu-bind=none", "--kill-on-bad-exit=0",
+                                "--quiet",   "--chdir=/"};
+  argv.insert(argv.end(), agent.begin(), agent.end());
+  return argv;
 }
 
 std::unique_ptr<spawn::AgentLink> open_node_link(const PlannedNode& node, const ReachOptions& options,
-                                                 const std::string& own_program, int listener) {
+                                                 const std::string& own_program, const std::vector<std::string>& words,
+                                                 int inherited) {
+  bool here = node.reach == Reach::kPipe;
+  std::vector<std::string> agent{here ? own_program : agent_program(options, own_program), "agent"};
+  agent.insert(agent.end(), words.begin(), words.end());
   switch (node.reach) {
-    case Reach::kPipe: {
-      std::vector<std::string> argv{own_program, "agent"};
-      if (options.ask_devices) argv.emplace_back("--devices");
-      if (listener >= 0) argv.insert(argv.end(), {"--listener", std::to_string(listener)});
-      return spawn::open_local_link(argv, listener);
-    }
+    case Reach::kPipe:
+      return spawn::open_local_link(agent, inherited);
     case Reach::kSsh:
-      return open_ssh(node, options, agent_program(options, own_program));
+      return open_ssh(node, options, agent);
     case Reach::kSrun:
-      return spawn::open_program_link(srun_argv(node.host, agent_program(options, own_program)), {});
+      return spawn::open_program_link(srun_argv(node.host, agent), {});
     case Reach::kDialIn:
       break;
   }

@@ -2,18 +2,21 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "launch/launch_plan.hpp"
 #include "spawn/agent_link.hpp"
 
 namespace dslaunch::launch {
 
-// `own_program`: the running dslaunch, absolute. `listener`: a socket that the agent of this machine takes over as its
-// descriptor 3; -1: none. Returns at once, also where a connection is still being made. Not for Reach::kDialIn.
+// `own_program`: the running dslaunch, absolute. `words`: options of `dslaunch agent`. `inherited`: a descriptor that
+// the agent of this machine gets under the same number; -1: none. Returns at once, also where a connection is still
+// being made. Not for Reach::kDialIn.
 std::unique_ptr<spawn::AgentLink> open_node_link(const PlannedNode& node, const ReachOptions& options,
-                                                 const std::string& own_program, int listener);
+                                                 const std::string& own_program, const std::vector<std::string>& words,
+                                                 int inherited = -1);
 
-// What srun runs on a node: one task that may use everything the job has there.
-std::vector<std::string> srun_argv(const std::string& host, const std::string& agent_program);
+// srun with `agent` as one task on the node, which may use everything that the job has there.
+std::vector<std::string> srun_argv(const std::string& host, const std::vector<std::string>& agent);
 
 }  // namespace dslaunch::launch

@@ -15,10 +15,10 @@ Channel channel_of(spawn::AgentLink& link) {
 NodeSession::NodeSession(const PlannedNode& plan, std::unique_ptr<spawn::AgentLink> link)
     : plan_(&plan), link_(std::move(link)), channel_(channel_of(*link_)) {}
 
-void NodeSession::greeted(AgentHello greeting, std::chrono::milliseconds silence_limit) {
-  hello = std::move(greeting);
+void NodeSession::describe(const JobDescription& job, std::chrono::milliseconds silence_limit) {
   // The end of a pipe is always seen.
   if (plan_->reach != Reach::kPipe) pulse_.set_silence_limit(silence_limit);
+  send(job);
 }
 
 void NodeSession::send(const Message& message) {

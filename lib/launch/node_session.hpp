@@ -29,8 +29,8 @@ class NodeSession {
   int output() const { return channel_.output(); }
   size_t num_unsent() const { return channel_.num_unsent(); }
   const Pulse& pulse() const { return pulse_; }
-  // From the greeting on: before it the agent may not be there yet, and the link has a deadline of its own.
-  void greeted(AgentHello greeting, std::chrono::milliseconds silence_limit);
+  // From then on silence counts: before it the agent may not be there yet, and has nothing to say after its greeting.
+  void describe(const JobDescription& job, std::chrono::milliseconds silence_limit);
 
   // Nothing more is wanted or will come.
   void close();
@@ -39,7 +39,7 @@ class NodeSession {
   bool over() const { return closed_ || (done && plan_->reach == Reach::kDialIn); }
 
   std::optional<AgentHello> hello;
-  bool described = false, ready = false;
+  bool ready = false;
   bool done = false;  // it said so itself
   uint16_t master_port = 0;
 

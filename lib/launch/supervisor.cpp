@@ -8,14 +8,13 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "launch/describe_job.hpp"
-#include "launch/error_files.hpp"
 #include "launch/job_story.hpp"
 #include "launch/link_failures.hpp"
 #include "launch/missing_ranks.hpp"
 #include "launch/node_link.hpp"
 #include "launch/poll_set.hpp"
+#include "launch/sweep_nodes.hpp"
 #include "rendezvous/own_address.hpp"
-#include "spawn/job_sweep.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -76,11 +75,17 @@ void Supervisor::open_links() {
   options_.links.resize(plan_.nodes.size());
   for (const auto& planned : plan_.nodes) {
     auto link = std::move(options_.links[planned.node_rank]);
-    if (!link) {
-      link = open_node_link(planned, plan_.reach, options_.program, planned.node_rank == 0 ? options_.listener : -1);
-    }
+    if (!link) link = open_link(planned);
     nodes_.emplace_back(planned, std::move(link));
   }
+}
+
+std::unique_ptr<spawn::AgentLink> Supervisor::open_link(const PlannedNode& node) const {
+  std::vector<std::string> words;
+  if (node.reach != Reach::kPipe || plan_.reach.ask_devices) words.emplace_back("--devices");
+  int listener = node.node_rank == 0 ? options_.listener : -1;
+  if (listener >= 0) words.insert(words.end(), {"--listener", std::to_string(listener)});
+  return open_node_link(node, plan_.reach, options_.program, words, listener);
 }
 
 void Supervisor::turn() {
@@ -154,22 +159,32 @@ void Supervisor::greet(NodeSession& node, const AgentHello& hello) {
                             "{}): install the same on all hosts, or let --push copy it",
                             hello.program_version, hello.version, DSL_VERSION, kWireVersion));
   }
-  node.greeted(hello, plan_.reach.silence_limit);
-  describe_job_once_all_are_here();
+  node.hello = hello;
+  judge_start();
 }
 
-// What node rank 0 says of itself is part of the description, and one host that cannot be reached ends the job before
-// it has begun on the others.
-void Supervisor::describe_job_once_all_are_here() {
-  bool all = std::all_of(nodes_.begin(), nodes_.end(), [](const auto& node) { return node.hello.has_value(); });
-  if (!all || nodes_[0].described || state_ != JobState::kStarting) return;
+// Once it is clear of every host whether it can be reached: all are needed, and all that cannot be are told together.
+void Supervisor::judge_start() {
+  if (state_ != JobState::kStarting || described_) return;
+  bool decided = std::all_of(nodes_.begin(), nodes_.end(),
+                             [](const auto& node) { return node.hello.has_value() || node.closed(); });
+  if (!decided) return;
+  if (failures_.empty()) {
+    describe_job();
+  } else {
+    happen(JobEvent::kAgentLost);
+  }
+}
+
+// What node rank 0 says of itself is part of the description.
+void Supervisor::describe_job() {
+  described_ = true;
   std::vector<AgentHello> hellos;
   for (const auto& node : nodes_) hellos.push_back(*node.hello);
   settle_devices(plan_, hellos);
   std::string master = choose_master_address(plan_, address_of_node_0());
   for (auto& node : nodes_) {
-    node.send(describe_job(plan_, node.plan(), token_, master));
-    node.described = true;
+    node.describe(launch::describe_job(plan_, node.plan(), token_, master), plan_.reach.silence_limit);
   }
 }
 
@@ -232,14 +247,8 @@ void Supervisor::close(NodeSession& node) {
 void Supervisor::lose(NodeSession& node, const spawn::LinkFailure& failure) {
   failures_.emplace_back(node.host(), failure);
   if (agent_error_ == 0 && undisturbed()) agent_error_ = to_int(failure.code);
-  if (state_ == JobState::kStarting && !node.hello) {
-    // All hosts are tried before one answer is given for all.
-    bool decided = std::all_of(nodes_.begin(), nodes_.end(),
-                               [](const auto& other) { return other.hello.has_value() || other.closed(); });
-    if (!decided) return;
-  } else {
-    output_.say(fmt::format("lost {}: {}", node.host(), failure.text));
-  }
+  if (!described_) return judge_start();
+  output_.say(fmt::format("lost {}: {}", node.host(), failure.text));
   happen(JobEvent::kAgentLost);
 }
 
@@ -381,18 +390,21 @@ void Supervisor::abandon() {
   }
 }
 
-// Ranks die with their agent; an agent that was killed could not sweep up after them.
 void Supervisor::await_links() {
-  bool sweep = false;
+  std::vector<PlannedNode> unswept;
   for (auto& node : nodes_) {
     if (node.plan().reach == Reach::kDialIn) continue;
     node.close();
     if (!node.link().wait(Deadline::after(kLinkPatience))) node.link().kill();
-    sweep = sweep || (!node.done && node.plan().reach == Reach::kPipe);
+    // Ranks die with their agent; one that was killed could not sweep up after them.
+    if (!node.done && described_) unswept.push_back(node.plan());
   }
-  if (!sweep) return;
-  spawn::sweep_job({fmt::format("{}={}", spawn::kJobIdVariable, plan_.job_id)}, 0ms, false);
-  remove_error_files(plan_.job_id);
+  for (const auto& host : sweep_nodes(unswept, plan_, options_.program)) {
+    output_.say(
+        fmt::format("{} cannot be reached to tidy up there; its agent ends the ranks by itself when it has heard "
+                    "nothing from us for {} s",
+                    host, plan_.reach.silence_limit / 1s));
+  }
 }
 
 JobReport Supervisor::report() {

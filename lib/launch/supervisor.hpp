@@ -54,12 +54,14 @@ class Supervisor {
 
  private:
   void open_links();
+  std::unique_ptr<spawn::AgentLink> open_link(const PlannedNode& node) const;
   void turn();
   Deadline next_wakeup() const;
   void receive(size_t node);
   void handle(NodeSession& node, const Message& message);
   void greet(NodeSession& node, const AgentHello& hello);
-  void describe_job_once_all_are_here();
+  void judge_start();
+  void describe_job();
   std::string address_of_node_0() const;
   bool undisturbed() const;
   void blame_agent(const NodeSession& node, int exit_code, const std::string& what);
@@ -94,6 +96,7 @@ class Supervisor {
   std::vector<int> missing_;                                          // ranks that have not joined the store
   JobState state_ = JobState::kStarting;
   StopReason reason_ = StopReason::kNone;
+  bool described_ = false;  // the agents have been told what the job is
   int agent_error_ = 0;
   int num_ended_ = 0;
   Deadline time_limit_ = Deadline::never(), settled_ = Deadline::never(), overdue_ = Deadline::never();

@@ -1,5 +1,6 @@
 // Keys of the agent, then key files; nobody is asked for anything.
 #include <libssh/callbacks.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <mutex>
@@ -13,33 +14,47 @@
 namespace dslaunch::spawn {
 namespace {
 
-// libssh 0.10 does not tell which key files it tries, except in its log. That is kept for each thread, as the log's
-// callback is.
-thread_local std::vector<std::string>* tried_files = nullptr;
-
-void note_tried_file(int, const char*, const char* line, void*) {
-  constexpr std::string_view kMark = "Trying to authenticate with ";
-  std::string_view text = line;
-  auto at = text.find(kMark);
-  if (at != std::string_view::npos && tried_files != nullptr) tried_files->emplace_back(text.substr(at + kMark.size()));
-}
-
-class FileNames {
+// libssh 0.10 does not tell which key files it tries, except in its log, right before it looks for the public half.
+// That is kept for each thread, as the log's callback is.
+class TriedFiles {
  public:
-  FileNames() {
-    tried_files = &files;
-    ssh_set_log_callback(note_tried_file);
+  TriedFiles() {
+    of_this_thread = this;
+    ssh_set_log_callback(note);
     ssh_set_log_level(SSH_LOG_DEBUG);
   }
-  ~FileNames() {
+  ~TriedFiles() {
     ssh_set_log_level(SSH_LOG_NOLOG);
-    tried_files = nullptr;
+    of_this_thread = nullptr;
   }
-  std::vector<std::string> files;
-};
+  TriedFiles(const TriedFiles&) = delete;
+  TriedFiles& operator=(const TriedFiles&) = delete;
 
-// Where only the private half of a key lies, libssh writes the public half beside it; another thread must not read that
-// half written.
+  const std::vector<std::string>& names() const { return names_; }
+  // Where only the private half of a key lies, libssh writes the public half beside it. That folder is not ours.
+  void remove_written_halves() {
+    for (const auto& half : without_public_half_) ::unlink(half.c_str());
+    without_public_half_.clear();
+  }
+
+ private:
+  static void note(int, const char*, const char* line, void*) {
+    constexpr std::string_view kMark = "Trying to authenticate with ";
+    std::string_view text = line;
+    auto at = text.find(kMark);
+    if (at == std::string_view::npos || of_this_thread == nullptr) return;
+    auto& tried = *of_this_thread;
+    tried.names_.emplace_back(text.substr(at + kMark.size()));
+    std::string half = tried.names_.back() + ".pub";
+    if (::access(half.c_str(), F_OK) != 0) tried.without_public_half_.push_back(half);
+  }
+
+  static thread_local TriedFiles* of_this_thread;
+  std::vector<std::string> names_, without_public_half_;
+};
+thread_local TriedFiles* TriedFiles::of_this_thread = nullptr;
+
+// A public half is written and removed within one step; another thread must not see it in between.
 std::mutex& key_files_mutex() {
   static std::mutex mutex;
   return mutex;
@@ -78,10 +93,12 @@ std::string describe_methods(int methods) {
 }  // namespace
 
 void SshSession::authenticate() {
-  FileNames names;
+  TriedFiles tried;
   int result = until_done(SSH_AUTH_AGAIN, "authentication", [&] {
     std::lock_guard lock(key_files_mutex());
-    return ssh_userauth_publickey_auto(session_, nullptr, nullptr);
+    int step = ssh_userauth_publickey_auto(session_, nullptr, nullptr);
+    tried.remove_written_halves();
+    return step;
   });
   if (result == SSH_AUTH_SUCCESS) return;
   bool lost = result == SSH_AUTH_ERROR && ssh_is_connected(session_) == 0;
@@ -97,7 +114,7 @@ void SshSession::authenticate() {
        .phase = "authentication",
        .text = fmt::format("{}@{}: {}{}; tried {}; the server takes {}. Put a public key into its authorized_keys "
                            "(ssh-copy-id), or use what your ssh can do: --ssh_program ssh",
-                           user_, host_, more, why, describe_keys(names.files),
+                           user_, host_, more, why, describe_keys(tried.names()),
                            describe_methods(ssh_userauth_list(session_, nullptr)))}};
 }
 
