@@ -61,6 +61,10 @@ class Sshd {
     if (pid_ < 0) throw std::runtime_error("sshd does not start: " + errors());
     trust();
     write(".ssh/config", "Host *\n  IdentityFile " + client_key() + "\n");
+    std::filesystem::create_directories(home() / "bin");
+    write("bin/ssh", "#!/bin/sh\nexec /usr/bin/ssh -F " + (home() / ".ssh/config").string() +
+                         " -o UserKnownHostsFile=" + (home() / ".ssh/known_hosts").string() + " \"$@\"\n");
+    ::chmod(ssh_program().c_str(), 0700);
     before_ = ::getenv("HOME") ? ::getenv("HOME") : "";
     ::setenv("HOME", home().c_str(), 1);
     ::unsetenv("SSH_AUTH_SOCK");
@@ -68,6 +72,7 @@ class Sshd {
   ~Sshd() {
     stop();
     ::setenv("HOME", before_.c_str(), 1);
+    if (!path_before_.empty()) ::setenv("PATH", path_before_.c_str(), 1);
   }
   Sshd(const Sshd&) = delete;
 
@@ -98,6 +103,28 @@ class Sshd {
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
+  bool running() const { return pid_ > 0; }
+  void end_sessions() const {
+    for (pid_t child : children()) ::kill(child, SIGKILL);
+  }
+  // OpenSSH's program with the home of this test: it does not ask HOME.
+  std::string ssh_program() const { return (home() / "bin/ssh").string(); }
+  // What libssh calls for ProxyJump.
+  void put_ssh_into_path() {
+    path_before_ = ::getenv("PATH");
+    ::setenv("PATH", ((home() / "bin").string() + ":" + path_before_).c_str(), 1);
+  }
+  // Of the host key, as ssh-keygen tells it.
+  std::string fingerprint() const {
+    auto started = dslaunch::spawn::start_process(
+        {{"/usr/bin/ssh-keygen", "-l", "-f", (folder_.path / "host_key.pub").string()}, {{"PATH", "/usr/bin"}}, ""});
+    auto& process = std::get<dslaunch::spawn::Process>(started);
+    ::waitpid(process.pid, nullptr, 0);
+    char line[256]{};
+    if (::read(process.out.get(), line, sizeof line - 1) < 0) return "none";
+    std::string text = line, hash = text.substr(text.find("SHA256:"));
+    return hash.substr(0, hash.find(' '));
+  }
   uint16_t port() const { return port_; }
   std::filesystem::path home() const { return folder_.path / "home"; }
   std::string client_key() const { return (folder_.path / "client_key").string(); }
@@ -141,7 +168,50 @@ class Sshd {
   }
 
   TempFolder folder_;
-  std::string before_;
+  std::string before_, path_before_;
   uint16_t port_ = 0;
   pid_t pid_ = -1;
+};
+
+// A port that takes connections and never says a word.
+class SilentPort {
+ public:
+  SilentPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    if (::bind(socket_.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 || ::listen(socket_.get(), 64) != 0 ||
+        ::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+      throw std::runtime_error("no port for a test");
+    }
+    port_ = ntohs(address.sin_port);
+  }
+  uint16_t port() const { return port_; }
+
+ private:
+  dslaunch::UniqueFd socket_;
+  uint16_t port_ = 0;
+};
+
+// A connection that takes a place at an sshd and never speaks.
+class Idle {
+ public:
+  explicit Idle(uint16_t port) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(port);
+    // Dropped itself while the server still counts an earlier connection: then no "SSH-2.0" comes.
+    for (char first = 0; first != 'S';) {
+      socket_.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      if (::connect(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+        throw std::runtime_error("no idle connection");
+      }
+      if (::read(socket_.get(), &first, 1) <= 0) first = 0;
+    }
+  }
+
+ private:
+  dslaunch::UniqueFd socket_;
 };

@@ -28,6 +28,10 @@ using namespace std::chrono_literals;
 // sshd sends the exit status right behind the end of the output, unless the command closed that and lives on.
 constexpr auto kStatusPatience = 5s;
 
+// libssh opens the channel's window anew with every read, however much it still holds. Beyond this much we leave
+// packets in the socket, and TCP holds the far side back.
+constexpr int kMaxHeldBytes = 1 << 20;
+
 int signal_number(std::string_view name) {
   for (int signal = 1; signal < NSIG; ++signal) {
     const char* known = ::sigabbrev_np(signal);
@@ -82,6 +86,7 @@ struct LibsshLink::State {
   std::unique_ptr<SshSession> reach();
   void listen_for_the_end();
   void carry();
+  bool may_take() const;
   bool carry_errors();
   bool carry_down();
   bool carry_up();
@@ -204,12 +209,17 @@ void LibsshLink::State::note(ExitCause end) {
 
 void LibsshLink::State::carry() {
   for (;;) {
-    bool moved = carry_errors();
+    bool moved = may_take() && carry_errors();
     moved = carry_down() || moved;
     moved = carry_up() || moved;
     if (at_end()) return;
     if (!moved) rest();
   }
+}
+
+// Whether libssh may take packets from the socket. With bytes for us in hand, asking for their number takes none.
+bool LibsshLink::State::may_take() const {
+  return ssh_channel_poll(channel, 0) <= kMaxHeldBytes;
 }
 
 bool LibsshLink::State::carry_errors() {
@@ -272,7 +282,7 @@ bool LibsshLink::State::at_end() {
 void LibsshLink::State::rest() {
   if (!ssh_is_connected(session->get()) && !ssh_channel_is_eof(channel)) broken();
   bool blocked_up = !up.empty();
-  std::vector<pollfd> polls = {{ssh_get_fd(session->get()), session->poll_events(true), 0},
+  std::vector<pollfd> polls = {{ssh_get_fd(session->get()), session->poll_events(may_take()), 0},
                                {up.empty() && !input_ended ? input.get() : -1, POLLIN, 0},
                                {output.get(), static_cast<short>(down.empty() ? 0 : POLLOUT), 0}};
   // An input that ended or broke would wake us for ever; its end was told already.

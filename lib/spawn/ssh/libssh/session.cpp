@@ -43,7 +43,9 @@ SshSession::~SshSession() {
 
 void SshSession::read_configuration() {
   std::string host = without_brackets(target_.host);
-  ssh_options_set(session_, SSH_OPTIONS_HOST, host.c_str());
+  if (ssh_options_set(session_, SSH_OPTIONS_HOST, host.c_str()) != SSH_OK) {
+    throw WayFailed{{.phase = "resolve", .text = fmt::format("'{}' is no name of a host: {}", target_.host, error())}};
+  }
   if (!target_.user.empty()) ssh_options_set(session_, SSH_OPTIONS_USER, target_.user.c_str());
   if (std::string folder = ssh_folder(); !folder.empty())
     ssh_options_set(session_, SSH_OPTIONS_SSH_DIR, folder.c_str());

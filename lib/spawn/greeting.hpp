@@ -1,0 +1,43 @@
+// What comes before a program's first own byte: a login shell's greeting, the output of a .bashrc. The program begins
+// with a mark; everything before it is set aside, its end kept for a message. One thread.
+#pragma once
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "spawn/last_words.hpp"
+
+namespace dslaunch::spawn {
+
+class Greeting {
+ public:
+  // `mark`: bytes that no greeting holds, one with a NUL is a good one. It is taken away too.
+  explicit Greeting(std::string mark) : mark_(std::move(mark)) {}
+
+  // The program's own part of what has just arrived.
+  std::string pass(std::string_view bytes) {
+    if (over_) return std::string(bytes);
+    held_ += bytes;
+    if (auto at = held_.find(mark_); at != std::string::npos) {
+      over_ = true;
+      noise_.append(std::string_view(held_).substr(0, at));
+      return held_.substr(at + mark_.size());
+    }
+    // Not the last bytes: they may be the mark's beginning.
+    size_t surely_noise = held_.size() - std::min(held_.size(), mark_.size() - 1);
+    noise_.append(std::string_view(held_).substr(0, surely_noise));
+    held_.erase(0, surely_noise);
+    return {};
+  }
+  bool over() const { return over_; }
+  // The last 8 KiB of it.
+  std::string text() const { return over_ ? noise_.text() : noise_.text() + held_; }
+
+ private:
+  std::string mark_, held_;
+  LastWords noise_;
+  bool over_ = false;
+};
+
+}  // namespace dslaunch::spawn

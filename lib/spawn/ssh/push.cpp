@@ -1,0 +1,176 @@
+#include "spawn/ssh/push.hpp"
+
+#include <openssl/evp.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <set>
+#include <span>
+#include <string_view>
+
+#include "base/bytes.hpp"
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "spawn/ssh/explain.hpp"
+#include "spawn/ssh/run_remote.hpp"
+
+namespace dslaunch::spawn {
+namespace {
+
+constexpr const char* kManifest = "SHA256SUMS";
+constexpr std::string_view kAnswer = "dslaunch-push: ";
+
+// Fixed texts for sh, with the hash as $1. The login shell in front of sh may be any: so no quote, backslash, newline
+// or exclamation mark in them. `whole` is true in a folder that holds what the hash says.
+constexpr std::string_view kPrelude =
+    "umask 077; d=${XDG_CACHE_HOME:-${HOME:?}/.cache}/dslaunch/push; "
+    "whole() { cd \"$1\" 2>/dev/null && test \"$(sha256sum <SHA256SUMS 2>/dev/null)\" = \"$2  -\" && "
+    "sha256sum -c SHA256SUMS >/dev/null 2>&1; }; "
+    "here() { cd \"$d/$1\" && echo \"dslaunch-push: here $(pwd -P)\"; }; ";
+constexpr std::string_view kLook =
+    "if (whole \"$d/$1\" \"$1\"); then here \"$1\"; else echo \"dslaunch-push: missing\"; fi";
+// Hosts may share a home, so another one may be as far as we are: whoever renames first has done it for all.
+constexpr std::string_view kCopy =
+    "set -e; mkdir -p \"$d\"; t=$(mktemp -d \"$d/.aside.XXXXXX\"); clean() { rm -rf \"$t\" \"$t.old\"; }; "
+    "trap clean EXIT; trap \"exit 1\" HUP INT TERM; cd \"$t\"; tar -xf -; "
+    "(whole \"$t\" \"$1\") || { echo \"what arrived differs from what was sent\" >&2; exit 1; }; cd /; "
+    "if (whole \"$d/$1\" \"$1\"); then :; else "
+    "if test -e \"$d/$1\"; then mv -T \"$d/$1\" \"$t.old\"; fi; "
+    "mv -T \"$t\" \"$d/$1\" || (whole \"$d/$1\" \"$1\"); fi; here \"$1\"";
+
+class Sha256 {
+ public:
+  Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) { EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr); }
+  void add(std::string_view bytes) { EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()); }
+  std::string hex() {
+    uint8_t digest[EVP_MAX_MD_SIZE];
+    unsigned int size = 0;
+    EVP_DigestFinal_ex(context_.get(), digest, &size);
+    return to_hex(std::span(digest, size));
+  }
+
+ private:
+  std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
+};
+
+std::string sha256(std::string_view bytes) {
+  Sha256 hash;
+  hash.add(bytes);
+  return hash.hex();
+}
+
+std::string read_whole(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string content{std::istreambuf_iterator<char>(file), {}};
+  if (!file.good() && !file.eof()) {
+    throw UserError(ExitCode::kNoInput,
+                    fmt::format("cannot read {} to copy it to the hosts: {}", path, describe_errno(errno)));
+  }
+  return content;
+}
+
+constexpr size_t kTarBlock = 512;
+
+void pad_to_block(std::string& archive) {
+  archive.append((kTarBlock - archive.size() % kTarBlock) % kTarBlock, '\0');
+}
+
+// One entry of a ustar archive (POSIX.1-1988): numbers are octal text.
+void add_entry(std::string& archive, const std::string& name, int mode, char type, std::string_view content) {
+  std::string header(kTarBlock, '\0');
+  auto put = [&](size_t offset, std::string_view text) { header.replace(offset, text.size(), text); };
+  put(0, name);
+  put(100, fmt::format("{:07o}", mode));
+  put(108, "0000000");
+  put(116, "0000000");
+  put(124, fmt::format("{:011o}", content.size()));
+  put(136, "00000000000");
+  put(148, "        ");  // the checksum counts itself as blanks
+  header[156] = type;
+  put(257, std::string_view("ustar\00000", 8));
+  unsigned sum = 0;
+  for (unsigned char byte : header) sum += byte;
+  put(148, fmt::format("{:06o}", sum));
+  header[154] = '\0';
+  archive += header;
+  archive += content;
+  pad_to_block(archive);
+}
+
+void check_name(const std::string& name) {
+  bool plain = !name.empty() && name.size() <= 100 && name[0] != '/' && name.find("..") == std::string::npos &&
+               name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-/") ==
+                   std::string::npos;
+  DSL_CHECK(plain, "no name for a file to push: " + name);
+}
+
+// The last line of ours; greetings of the login shell may stand before it.
+std::string answer_in(const std::string& output) {
+  auto at = output.rfind(kAnswer);
+  if (at == std::string::npos) return {};
+  at += kAnswer.size();
+  return output.substr(at, output.find('\n', at) - at);
+}
+
+struct Answer {
+  std::string text;
+  std::optional<LinkFailure> failure;
+};
+
+Answer ask(const SshTarget& target, std::string_view script, const PushSet& set, std::string_view input,
+           const SshOptions& options, Deadline deadline) {
+  RemoteResult result =
+      run_remote(target, {"sh", "-c", std::string(kPrelude) + std::string(script), "dslaunch-push", set.hash}, input,
+                 options, deadline);
+  if (result.failure) return {"", result.failure};
+  std::string answer = answer_in(result.out);
+  if (result.success() && !answer.empty()) return {answer, std::nullopt};
+  std::string said = last_lines(result.err.empty() ? result.out : result.err, 2);
+  return {"",
+          LinkFailure{.phase = "push",
+                      .text = fmt::format("cannot copy the programs into the cache on {} (exit code {}): {}; install "
+                                          "them there and use --remote_path DIR instead",
+                                          target.host, result.exit_code.value_or(-1),
+                                          said.empty() ? "not a word came back" : said)}};
+}
+
+constexpr std::string_view kHere = "here ";
+
+}  // namespace
+
+PushSet read_push_set(const std::vector<PushedFile>& files) {
+  PushSet set;
+  std::string manifest;
+  std::set<std::string> folders;
+  for (const auto& file : files) {
+    check_name(file.name);
+    for (size_t slash = 0; (slash = file.name.find('/', slash)) != std::string::npos; ++slash) {
+      std::string folder = file.name.substr(0, slash + 1);
+      if (folders.insert(folder).second) add_entry(set.archive, folder, 0700, '5', {});
+    }
+    std::string content = read_whole(file.path);
+    manifest += sha256(content) + "  " + file.name + "\n";
+    add_entry(set.archive, file.name, ::access(file.path.c_str(), X_OK) == 0 ? 0700 : 0600, '0', content);
+  }
+  add_entry(set.archive, kManifest, 0600, '0', manifest);
+  set.archive.append(2 * kTarBlock, '\0');
+  set.hash = sha256(manifest);
+  return set;
+}
+
+PushResult push_programs(const SshTarget& target, const PushSet& set, const SshOptions& options, Deadline deadline) {
+  PushResult result;
+  Answer answer = ask(target, kLook, set, {}, options, deadline);
+  if (!answer.failure && !answer.text.starts_with(kHere)) {
+    answer = ask(target, kCopy, set, set.archive, options, deadline);
+    result.copied = !answer.failure;
+  }
+  result.failure = std::move(answer.failure);
+  if (!result.failure) result.folder = answer.text.substr(kHere.size());
+  return result;
+}
+
+}  // namespace dslaunch::spawn

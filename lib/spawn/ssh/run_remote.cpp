@@ -1,0 +1,95 @@
+#include "spawn/ssh/run_remote.hpp"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+
+#include "base/format.hpp"
+#include "spawn/ssh/ssh_link.hpp"
+
+namespace dslaunch::spawn {
+namespace {
+
+constexpr size_t kMaxOutputBytes = 64 << 20;
+
+// A far side that ends before it has read all must not end us, whatever the program does with SIGPIPE.
+class NoSigpipe {
+ public:
+  NoSigpipe() {
+    ::sigemptyset(&pipe_);
+    ::sigaddset(&pipe_, SIGPIPE);
+    ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoSigpipe() {
+    if (::sigismember(&before_, SIGPIPE) == 1) return;
+    timespec none{};
+    while (::sigtimedwait(&pipe_, nullptr, &none) < 0 && errno == EINTR) {
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoSigpipe(const NoSigpipe&) = delete;
+
+ private:
+  sigset_t pipe_, before_;
+};
+
+enum class Exchange { kEnded, kLate, kTooMuch };
+
+Exchange exchange(LinkEnds ends, std::string_view input, std::string& output, Deadline deadline) {
+  NoSigpipe guard;
+  std::string buffer(64 << 10, '\0');
+  for (;;) {
+    if (input.empty()) ends.to_agent.reset();
+    pollfd polls[] = {{ends.from_agent.get(), POLLIN, 0}, {ends.to_agent.get(), POLLOUT, 0}};
+    int ready = ::poll(polls, 2, deadline.is_never() ? -1 : static_cast<int>(deadline.left().count()));
+    if (ready == 0) return Exchange::kLate;
+    if (ready < 0) continue;
+    if (polls[1].revents != 0) {
+      ssize_t wrote = ::write(ends.to_agent.get(), input.data(), input.size());
+      if (wrote > 0) input.remove_prefix(static_cast<size_t>(wrote));
+      if (wrote < 0 && errno != EAGAIN && errno != EINTR) input = {};
+    }
+    if (polls[0].revents == 0) continue;
+    ssize_t got = ::read(ends.from_agent.get(), buffer.data(), buffer.size());
+    if (got > 0) output.append(buffer, 0, static_cast<size_t>(got));
+    if (output.size() > kMaxOutputBytes) return Exchange::kTooMuch;
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return Exchange::kEnded;
+  }
+}
+
+// The ssh program's own failures come as 255, which a command may answer too; then its words tell.
+bool ended_by_itself(const CommandLink& link, const SshOptions& options) {
+  auto cause = link.cause();
+  if (!cause || cause->kind == ExitCause::Kind::kNotStarted) return false;
+  return options.program.empty() || (cause->kind == ExitCause::Kind::kExited && cause->number != 255);
+}
+
+}  // namespace
+
+RemoteResult run_remote(const SshTarget& target, const std::vector<std::string>& argv, std::string_view input,
+                        const SshOptions& options, Deadline deadline) {
+  auto link = open_ssh_link(target, argv, options);
+  RemoteResult result;
+  Exchange end = exchange(link->take_ends(), input, result.out, deadline);
+  result.err = link->errors();
+  if (end == Exchange::kEnded) {
+    if (ended_by_itself(*link, options)) {
+      result.exit_code = link->cause()->shell_code();
+    } else {
+      result.failure = link->failure();
+    }
+    link->wait(deadline);
+    return result;
+  }
+  bool late = end == Exchange::kLate;
+  result.failure = LinkFailure{
+      .code = late ? ExitCode::kTimeout : ExitCode::kUnavailable,
+      .phase = "connection",
+      .text = late ? fmt::format("{} on {} did not end in time", argv.at(0), target.host)
+                   : fmt::format("{} on {} wrote more than {} MiB", argv.at(0), target.host, kMaxOutputBytes >> 20)};
+  return result;
+}
+
+}  // namespace dslaunch::spawn

@@ -1,0 +1,28 @@
+// One command on another host, from its start to its end.
+#pragma once
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/deadline.hpp"
+#include "spawn/agent_link.hpp"
+#include "spawn/ssh/ssh_target.hpp"
+
+namespace dslaunch::spawn {
+
+struct RemoteResult {
+  std::optional<int> exit_code;  // as a shell tells it (128 + signal); nothing when the way failed
+  std::string out;               // all of its standard output, 64 MiB at most
+  std::string err;               // the last 8 KiB of its standard error
+  std::optional<LinkFailure> failure;
+
+  bool success() const { return exit_code == 0; }
+};
+
+// Gives `input` to the command and waits for its end: until the deadline, then it is cut and the failure has code 124.
+// Any thread; many at the same time. Throws as open_ssh_link.
+RemoteResult run_remote(const SshTarget& target, const std::vector<std::string>& argv, std::string_view input,
+                        const SshOptions& options, Deadline deadline);
+
+}  // namespace dslaunch::spawn
