@@ -145,7 +145,9 @@ class Manifests(unittest.TestCase):
         self.check_is_in_the_image(options["config"])
         self.assertEqual(options["resume"], "auto")
         self.assertTrue(options["run_dir"].startswith("/runs/"))
-        env = {entry["name"]: entry["value"] for entry in container["env"]}
+        secrets = {entry["name"]: entry["valueFrom"] for entry in container["env"] if "valueFrom" in entry}
+        self.assertEqual(secrets, {"DSLAUNCH_TOKEN": {"secretKeyRef": {"name": "dslaunch", "key": "token"}}})
+        env = {entry["name"]: entry["value"] for entry in container["env"] if entry["name"] not in secrets}
         self.assertTrue(all(isinstance(value, str) for value in env.values()), env)
         self.assertEqual(env["FI_PROVIDER"], "efa")
         # Devices and huge pages cannot be overcommitted: request and limit are one number.
