@@ -95,10 +95,7 @@ Allocation resolve(const Request& request) {
   check_combination(request);
   std::vector<Entry> entries;
   Allocation allocation;
-  if (request.given) {
-    for (const auto& host : request.given->hosts) entries.push_back({host, 0, !request.given_slots_open});
-    allocation.source = request.given->source;
-  } else if (request.hostfile) {
+  if (request.hostfile) {
     entries = read_hostfile(*request.hostfile);
     allocation.source = "hostfile " + *request.hostfile;
   } else if (request.allocated) {

@@ -12,8 +12,6 @@ struct Request {
   std::optional<std::string> hostfile;  // path; wins over `allocated`
   std::optional<Allocation> allocated;  // by a scheduler; without both the job runs on this machine, named "localhost"
   bool allocated_slots_open = false;    // the scheduler does not say how many slots a host has: num_gpus may
-  std::optional<Allocation> given;      // hosts that are known already, instead of a hostfile
-  bool given_slots_open = false;        // ... whose slots are a lower bound: num_gpus may ask for more
   std::string include, exclude;         // empty: not given
   std::optional<int> num_nodes;         // the first N hosts
   std::optional<int> num_gpus;          // the first N slots of each host

@@ -104,8 +104,8 @@ hostfile::Allocation of_hostfile(const LaunchOptions& options, const std::string
 
 hostfile::Allocation of_slurm(const LaunchOptions& options, const hostfile::SlurmSituation& slurm) {
   hostfile::Request request = request_of(options);
-  request.given = slurm.allocation;
-  request.given_slots_open = slurm.slots_open;
+  request.allocated = slurm.allocation;
+  request.allocated_slots_open = slurm.slots_open;
   return hostfile::resolve(request);
 }
 
