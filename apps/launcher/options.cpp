@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "borrowed_options.hpp"
 #include "command_line.hpp"
 #include "launch/remote_environment.hpp"
 
@@ -18,7 +19,7 @@ struct RawLaunch {
   std::vector<std::string> env;
   std::optional<std::chrono::milliseconds> grace, connect_timeout, lost_after, join_timeout;
   std::string venv_script;
-  bool force_multi = false;
+  BorrowedOptions borrowed;
   int stages = 1, tensor_parallel = 1;
 };
 
@@ -33,7 +34,7 @@ CLI::Option* repeatable(CLI::Option* option) {
 void add_host_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
   line.group("Devices and hosts");
   line.value("--device", raw.device, "auto: GPUs if any are visible, else CPU", "auto|cpu|cuda");
-  line.value("--num_gpus", to.num_gpus, "GPUs of each host; on CPU the number of ranks", "N");
+  line.value("--num_gpus,--num_accelerators", to.num_gpus, "GPUs of each host; on CPU the number of ranks", "N");
   line.value("--num_nodes", to.num_nodes, "the first N hosts of the hostfile", "N");
   line.value("-H,--hostfile", raw.hostfile, "lines 'HOST slots=N'", "FILE");
   line.value("-i,--include", to.include, "only these: HOST[:SLOT,...][@HOST...]", "HOSTS");
@@ -56,6 +57,7 @@ void add_reach_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
 void add_launch_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
   add_host_options(line, to, raw);
   add_reach_options(line, to, raw);
+  add_borrowed_options(line, raw.borrowed);
   line.group("Launch");
   line.value("--master_addr", to.master_addr, "address where the ranks meet", "ADDR");
   line.value("--master_port", to.master_port, "its port; without it the kernel chooses a free one", "PORT");
@@ -74,8 +76,7 @@ void add_launch_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
   line.flag("--json", to.json, "one document on standard output; all else goes to standard error");
   line.flag("--quiet", to.quiet, "no output of ours but errors; the ranks' goes to the logs");
   line.flag("--verbose", to.verbose, "say more");
-  line.group("");                                   // known, so that asking for them gets an answer
-  line.flag("--force_multi", raw.force_multi, "");  // every node takes the same path, one or many
+  line.group("");  // known, so that asking for them gets an answer
   line.value("--stages", raw.stages, "", "P");
   line.value("--tp", raw.tensor_parallel, "", "T");
 }
@@ -113,6 +114,7 @@ void check_nodes(const LaunchOptions& to) {
 
 void finish_launch_options(LaunchOptions& to, const RawLaunch& raw) {
   to.device = device_choice(raw.device);
+  finish_borrowed_options(to, raw.borrowed);
   if (!raw.hostfile.empty()) to.hostfile = raw.hostfile;
   if (raw.grace) to.grace = *raw.grace;
   if (raw.connect_timeout) to.connect_timeout = *raw.connect_timeout;

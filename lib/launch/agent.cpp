@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -32,11 +31,6 @@ constexpr size_t kMostUnsentBytes = 4U << 20;
 constexpr size_t kReadBytesPerTurn = 256U << 10;
 // Between two words about ranks that have not joined the store.
 constexpr auto kNewsInterval = 5000ms;
-
-int usable_cores() {
-  cpu_set_t set;
-  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
 
 spawn::JobMarks marks_of(const JobDescription& job) {
   // Two nodes of a job may be one machine: an agent ends only what its own node started.
@@ -194,7 +188,9 @@ void Agent::describe_job(const JobDescription& job) {
 // What can keep this node from doing its part shows here, before a rank has started anywhere.
 void Agent::prepare_job() {
   JobDescription& job = *job_;
+  check_folder(job);
   complete_environment(job);
+  bindings_ = bind_ranks(job);
   job_files_ = std::make_unique<JobFiles>(job.files);
   for (auto& rank : job.ranks) {
     // The worker that belongs to this very program, wherever that was put on this host.
@@ -212,18 +208,22 @@ void Agent::start_ranks(uint16_t master_port) {
   DSL_CHECK(job_ && !started_, "ranks are started once, after the job's description");
   started_ = true;
   if (kill_at_) return;
-  NodeFacts node{.num_cores = usable_cores(), .master_port = master_port, .error_file = {}};
   next_news_ = Deadline::after(kNewsInterval);
   ranks_.reserve(job_->ranks.size());
-  for (const auto& rank : job_->ranks) {
-    if (!start_rank(rank, node)) return;  // the launcher hears of it and stops the others
+  for (size_t i = 0; i < job_->ranks.size(); ++i) {
+    if (!start_rank(job_->ranks[i], bindings_[i], master_port))
+      return;  // the launcher hears of it and stops the others
   }
 }
 
-bool Agent::start_rank(const RankJob& rank, const NodeFacts& node) {
-  NodeFacts facts = node;
+bool Agent::start_rank(const RankJob& rank, const RankBinding& binding, uint16_t master_port) {
+  NodeFacts facts{.num_threads = binding.num_threads, .master_port = master_port, .error_file = {}};
   if (error_files_) facts.error_file = error_files_->path_of(rank.rank);
-  auto started = spawn::start_process({rank.argv, rank_environment(*job_, rank, facts), job_->cwd});
+  auto started = spawn::start_process({.argv = rank.argv,
+                                       .env = rank_environment(*job_, rank, facts),
+                                       .cwd = job_->cwd,
+                                       .cpus = binding.cpus,
+                                       .memory_node = binding.memory_node});
   if (auto* cause = std::get_if<spawn::ExitCause>(&started)) {
     say(RankEnded{rank.rank, std::move(*cause), false});
     return false;

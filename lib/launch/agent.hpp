@@ -15,6 +15,7 @@
 #include "launch/pulse.hpp"
 #include "launch/rank_environment.hpp"
 #include "launch/rank_process.hpp"
+#include "launch/settle_node.hpp"
 #include "launch/signal_inbox.hpp"
 #include "spawn/oom_watch.hpp"
 
@@ -46,7 +47,7 @@ class Agent {
   void describe_job(const JobDescription& job);
   void prepare_job();
   void start_ranks(uint16_t master_port);
-  bool start_rank(const RankJob& rank, const NodeFacts& node);
+  bool start_rank(const RankJob& rank, const RankBinding& binding, uint16_t master_port);
   void stop(std::chrono::milliseconds grace);
   void take_signals();
   void reap();
@@ -69,6 +70,7 @@ class Agent {
   std::unique_ptr<MasterPort> master_port_;
   std::unique_ptr<ErrorFiles> error_files_;
   std::unique_ptr<JobFiles> job_files_;
+  std::vector<RankBinding> bindings_;  // by local rank, once the job is prepared
   std::vector<RankProcess> ranks_;
   std::optional<Deadline> kill_at_;  // there once the ranks were told to stop
   Deadline next_news_ = Deadline::never();

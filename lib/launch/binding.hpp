@@ -1,33 +1,16 @@
 // Which cores each rank of a node runs on, which NUMA node its memory comes from, and how many threads it computes
 // with. Facts of the machine in, a plan out; the agent of the node asks, and spawn::start_process carries it out. Pure.
 #pragma once
-#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "launch/binding_request.hpp"
 #include "launch/topology.hpp"
 
 namespace dslaunch::launch {
-
-enum class BindingKind : uint8_t {
-  kDefault = 0,      // a rank with a GPU runs on the GPU's NUMA node, where there are several
-  kNone = 1,         // no rank is placed
-  kCores = 2,        // --bind_cores_to_rank: equal consecutive shares of the physical cores, memory of their node
-  kNode = 3,         // --numa_binding: all CPUs of the GPU's NUMA node
-  kSocket = 4,       // ... of its socket
-  kExclusive = 5,    // ... a share of its node's cores for each rank there
-  kCoreComplex = 6,  // ... the CPUs of one last-level cache of its node
-};
-constexpr BindingKind kLastBindingKind = BindingKind::kCoreComplex;
-
-// What the user asked for: travels to every node.
-struct BindingRequest {
-  BindingKind kind = BindingKind::kDefault;
-  std::string core_list;  // kCores: --bind_core_list as written; empty: all physical cores
-};
 
 struct RankBinding {
   std::vector<int> cpus;           // ascending; empty: wherever the agent may run

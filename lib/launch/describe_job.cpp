@@ -23,6 +23,7 @@ JobDescription describe_job(const LaunchPlan& plan, const PlannedNode& node, con
   job.cwd = plan.cwd;
   job.env = plan.env;
   job.venv = plan.venv;
+  job.binding = plan.binding;
   job.restart_count = plan.restart_count;
   job.max_restarts = plan.max_restarts;
   if (node.reach != Reach::kPipe) {

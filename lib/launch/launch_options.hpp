@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "launch/binding_request.hpp"
 #include "launch/output_choices.hpp"
 
 namespace dslaunch::launch {
@@ -40,6 +41,7 @@ struct LaunchOptions {
   std::string venv;                                      // empty: none
   std::string run_dir;                                   // empty: `run` takes runs/JOB, `exec` the job's own folder
   OutputChoices output;
+  BindingRequest binding;
   bool detach = false;  // the job goes on in the background
   bool dry_run = false, json = false, quiet = false, verbose = false;
 };

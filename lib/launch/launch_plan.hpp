@@ -25,6 +25,7 @@ enum class DeviceRule {
 struct PlannedRank {
   int rank = 0, local_rank = 0, slot = 0;
   std::map<std::string, std::string> env;  // of this rank only: its device
+  std::string placement;                   // for a dry run, where it is known: its cores and threads
 };
 
 // The way to a node's agent.
@@ -74,6 +75,7 @@ struct LaunchPlan {
   std::map<std::string, std::string> env;      // inherited, with set_env on top
   std::map<std::string, std::string> travelling_env;  // what of `env` goes to other machines
   std::string venv;                                   // on every host; empty: none
+  BindingRequest binding;
   ReachOptions reach;
   int restart_count = 0, max_restarts = 0;
   Preflight preflight;                       // for hosts other than this machine

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "launch/binding_request.hpp"
 #include "launch/job_kind.hpp"
 #include "spawn/exit_cause.hpp"
 
@@ -51,6 +52,7 @@ struct JobDescription {
   EnvironmentBase environment_base = EnvironmentBase::kNothing;
   std::map<std::string, std::string> env;  // of every rank, but for what the launch adds
   std::string venv;                        // virtual environment on the host; empty: none
+  BindingRequest binding;
   int restart_count = 0, max_restarts = 0;
   // Small files of the launching host, path -> content: the agent keeps copies, and their paths take the place of the
   // originals' in the ranks' arguments.

@@ -8,10 +8,12 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "launch/describe_job.hpp"
 #include "launch/env_file.hpp"
 #include "launch/job_id.hpp"
 #include "launch/rank_environment.hpp"
 #include "launch/remote_environment.hpp"
+#include "launch/settle_node.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -44,6 +46,25 @@ std::map<std::string, std::string> variables_to_set(const LaunchOptions& options
   return variables;
 }
 
+// The same on every host, so not as seen from here.
+std::string venv_folder(const LaunchOptions& options) {
+  if (options.venv.empty()) return {};
+  std::string folder = std::filesystem::absolute(options.venv).lexically_normal().string();
+  if (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
+  return folder;
+}
+
+// Of this machine's ranks: what its agent will do.
+void settle_here(LaunchPlan& plan) {
+  for (auto& node : plan.nodes) {
+    if (node.reach != Reach::kPipe) continue;
+    JobDescription job = describe_job(plan, node, {}, "");
+    complete_environment(job);
+    auto bindings = bind_ranks(job);
+    for (size_t i = 0; i < node.ranks.size(); ++i) node.ranks[i].placement = describe(bindings[i]);
+  }
+}
+
 }  // namespace
 
 LaunchPlan plan_job(const LaunchOptions& options, const ResolvedHosts& hosts, DeviceRule cuda_rule) {
@@ -61,7 +82,8 @@ LaunchPlan plan_job(const LaunchOptions& options, const ResolvedHosts& hosts, De
   plan.travelling_env = exported_environment(plan.env);
   plan.set_env = variables_to_set(options);
   for (const auto& [name, value] : plan.set_env) plan.env[name] = plan.travelling_env[name] = value;
-  plan.venv = options.venv;
+  plan.venv = venv_folder(options);
+  plan.binding = options.binding;
   plan.max_restarts = options.max_restarts;
   plan.reach = {options.ssh_program, options.ssh_port, options.connect_timeout, options.lost_after,
                 options.remote_path, options.push,     hosts.device == "auto"};
@@ -70,7 +92,8 @@ LaunchPlan plan_job(const LaunchOptions& options, const ResolvedHosts& hosts, De
   return plan;
 }
 
-int print_plan(const LaunchPlan& plan, const LaunchOptions& options) {
+int print_plan(LaunchPlan plan, const LaunchOptions& options) {
+  settle_here(plan);
   std::string text = options.json ? plan_json(plan) : plan_text(plan);
   std::fwrite(text.data(), 1, text.size(), stdout);
   return std::fflush(stdout) == 0 ? 0 : to_int(ExitCode::kIoError);

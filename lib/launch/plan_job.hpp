@@ -11,6 +11,6 @@ namespace dslaunch::launch {
 LaunchPlan plan_job(const LaunchOptions& options, const ResolvedHosts& hosts, DeviceRule cuda_rule);
 
 // The plan on standard output (--dry_run).
-int print_plan(const LaunchPlan& plan, const LaunchOptions& options);
+int print_plan(LaunchPlan plan, const LaunchOptions& options);
 
 }  // namespace dslaunch::launch

@@ -32,6 +32,7 @@ std::string rank_line(const PlannedNode& node, const PlannedRank& rank) {
   std::string line = fmt::format("  rank {:<4} {}  node {} ({}), local rank {}, slot {}", rank.rank, node.host,
                                  node.node_rank, name_of(node.reach), rank.local_rank, rank.slot);
   for (const auto& [name, value] : rank.env) line += fmt::format("  {}={}", name, shell_word(value));
+  if (!rank.placement.empty()) line += "  (" + rank.placement + ")";
   return line + "\n";
 }
 
@@ -42,6 +43,7 @@ Json rank_json(const PlannedNode& node, const PlannedRank& rank) {
           {"reach", name_of(node.reach)},
           {"local_rank", rank.local_rank},
           {"slot", rank.slot},
+          {"placement", rank.placement.empty() ? Json(nullptr) : Json(rank.placement)},
           {"env", rank.env}};
 }
 
@@ -63,6 +65,7 @@ std::string plan_text(const LaunchPlan& plan) {
   text += fmt::format("limits     stop grace {} s, time limit {}\n", plan.grace.count() / 1000.0,
                       plan.timeout ? fmt::format("{} s", plan.timeout->count() / 1000.0) : "none");
   text += fmt::format("command    {}\n", shell_words(plan.argv));
+  if (!plan.venv.empty()) text += fmt::format("venv       {}\n", plan.venv);
   for (const auto& [name, value] : plan.set_env) text += fmt::format("env        {}={}\n", name, shell_word(value));
   for (const auto& node : plan.nodes) {
     for (const auto& rank : node.ranks) text += rank_line(node, rank);
@@ -90,6 +93,7 @@ std::string plan_json(const LaunchPlan& plan) {
       {"timeout_s", plan.timeout ? Json(plan.timeout->count() / 1000.0) : Json(nullptr)},
       {"argv", plan.argv},
       {"env", plan.set_env},
+      {"venv", plan.venv.empty() ? Json(nullptr) : Json(plan.venv)},
       {"ranks", ranks},
   };
   return dump(document);

@@ -43,8 +43,7 @@ rendezvous::LaunchEnv launch_env(const JobDescription& job, const RankJob& rank,
 std::map<std::string, std::string> rank_environment(const JobDescription& job, const RankJob& rank,
                                                     const NodeFacts& node) {
   std::map<std::string, std::string> env = job.env;
-  int local_world = std::max<int>(1, static_cast<int>(job.ranks.size()));
-  env.try_emplace("OMP_NUM_THREADS", std::to_string(std::max(1, node.num_cores / local_world)));
+  env.try_emplace("OMP_NUM_THREADS", std::to_string(node.num_threads));
   env.try_emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   if (!node.error_file.empty()) env["TORCHELASTIC_ERROR_FILE"] = node.error_file;
   for (auto& [name, value] : rendezvous::to_environment(launch_env(job, rank, node.master_port))) env[name] = value;

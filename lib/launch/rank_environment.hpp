@@ -8,7 +8,7 @@
 namespace dslaunch::launch {
 
 struct NodeFacts {
-  int num_cores = 1;         // that the agent may use
+  int num_threads = 1;       // of the rank, where the user has not said
   uint16_t master_port = 0;  // 0: the job has none
   std::string error_file;    // for torch's error handler; empty: none
 };

@@ -208,6 +208,10 @@ std::vector<GpuPlace> place_gpus(const std::string& root, const std::vector<Gpu>
   return places;
 }
 
+int num_usable_cpus() {
+  return std::max<int>(1, static_cast<int>(allowed_cpus().size()));
+}
+
 Topology topology_of_this_process(bool with_gpus) {
   Topology topology = read_topology("", allowed_cpus());
   if (num_nodes(topology) < 2) return topology;

@@ -41,6 +41,9 @@ std::vector<GpuPlace> place_gpus(const std::string& root, const std::vector<Gpu>
 // v1 and v2; 0: no limit.
 double read_cpu_quota(const std::string& root, std::string_view proc_self_cgroup);
 
+// Logical CPUs that this process may run on; at least 1.
+int num_usable_cpus();
+
 // This process and machine. GPUs are looked up only where `with_gpus` says so and there is more than one NUMA node to
 // choose from: waking their driver takes time.
 Topology topology_of_this_process(bool with_gpus);

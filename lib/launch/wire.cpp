@@ -36,6 +36,8 @@ void write(FieldWriter& to, const JobDescription& m) {
   to.put(static_cast<uint8_t>(m.environment_base), 1);
   to.put_map(m.env);
   to.put_text(m.venv);
+  to.put(static_cast<uint8_t>(m.binding.kind), 1);
+  to.put_text(m.binding.core_list);
   to.put_int(m.restart_count);
   to.put_int(m.max_restarts);
   to.put_map(m.files);
@@ -128,6 +130,10 @@ void read(FieldReader& from, JobDescription& m) {
   m.environment_base = static_cast<EnvironmentBase>(from.get(1));
   m.env = from.get_map();
   m.venv = from.get_text();
+  uint64_t binding = from.get(1);
+  if (binding > static_cast<uint64_t>(kLastBindingKind)) throw std::out_of_range("an unknown kind of core binding");
+  m.binding.kind = static_cast<BindingKind>(binding);
+  m.binding.core_list = from.get_text();
   m.restart_count = static_cast<int>(from.get_int());
   m.max_restarts = static_cast<int>(from.get_int());
   m.files = from.get_map();

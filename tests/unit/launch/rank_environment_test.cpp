@@ -19,7 +19,7 @@ static JobDescription two_ranks(JobKind kind) {
 
 TEST_CASE("a program gets all of torchrun's variables", "[launch][rank_environment]") {
   auto job = two_ranks(JobKind::kExec);
-  auto env = rank_environment(job, job.ranks[1], {.num_cores = 8, .master_port = 1234, .error_file = "/e.json"});
+  auto env = rank_environment(job, job.ranks[1], {.num_threads = 4, .master_port = 1234, .error_file = "/e.json"});
   const std::map<std::string, std::string> expected{{"RANK", "1"},
                                                     {"LOCAL_RANK", "1"},
                                                     {"WORLD_SIZE", "2"},
@@ -57,11 +57,11 @@ TEST_CASE("workers meet at the agent's store", "[launch][rank_environment]") {
         "False");
 }
 
-TEST_CASE("a thread count of the user stays, and there is always at least one", "[launch][rank_environment]") {
+TEST_CASE("a thread count of the user stays", "[launch][rank_environment]") {
   auto job = two_ranks(JobKind::kExec);
-  CHECK(rank_environment(job, job.ranks[0], {.num_cores = 1, .error_file = {}})["OMP_NUM_THREADS"] == "1");
+  CHECK(rank_environment(job, job.ranks[0], {.num_threads = 1, .error_file = {}})["OMP_NUM_THREADS"] == "1");
   job.env["OMP_NUM_THREADS"] = "7";
-  CHECK(rank_environment(job, job.ranks[0], {.num_cores = 8, .error_file = {}})["OMP_NUM_THREADS"] == "7");
+  CHECK(rank_environment(job, job.ranks[0], {.num_threads = 8, .error_file = {}})["OMP_NUM_THREADS"] == "7");
 }
 
 TEST_CASE("variables of a launch around this one are taken out", "[launch][rank_environment]") {

@@ -26,6 +26,7 @@ JobDescription odd_job() {
   job.cwd = "/tmp/with space";
   job.environment_base = EnvironmentBase::kAgents;
   job.env = {{"EMPTY", ""}, {"ODD", kOdd}};
+  job.binding = {BindingKind::kCoreComplex, "0-3,8"};
   job.venv = "/venv";
   job.restart_count = 2;
   job.max_restarts = 5;
@@ -65,6 +66,8 @@ TEST_CASE("a job description keeps every byte of every field", "[launch][wire]")
   CHECK(read.cwd == job.cwd);
   CHECK(read.environment_base == EnvironmentBase::kAgents);
   CHECK(read.env == job.env);
+  CHECK(read.binding.kind == BindingKind::kCoreComplex);
+  CHECK(read.binding.core_list == "0-3,8");
   CHECK((read.venv == "/venv" && read.restart_count == 2 && read.max_restarts == 5));
   CHECK(read.files == job.files);
   CHECK((read.preflight.worker_version == "dsworker 1" && read.preflight.model == "/m.pt"));

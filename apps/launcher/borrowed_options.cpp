@@ -1,0 +1,94 @@
+#include "borrowed_options.hpp"
+
+#include <charconv>
+#include <optional>
+#include <string_view>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "launch/binding.hpp"
+#include "launch/devices.hpp"
+
+namespace dslaunch::launcher {
+namespace {
+
+using launch::LaunchOptions;
+
+[[noreturn]] void misuse(const std::string& message) {
+  throw UserError(ExitCode::kUsage, message);
+}
+
+std::optional<int> number(std::string_view text) {
+  int value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
+}
+
+// torchrun's N or MIN:MAX. With --node_rank it means what --no_ssh says here.
+void read_nnodes(LaunchOptions& to, const std::string& text) {
+  if (text.empty()) return;
+  if (to.num_nodes) misuse("--nnodes and --num_nodes are the same: give one of them");
+  size_t colon = text.find(':');
+  auto most = number(std::string_view(text).substr(colon == std::string::npos ? 0 : colon + 1));
+  auto least = colon == std::string::npos ? most : number(std::string_view(text).substr(0, colon));
+  if (!most || !least || *least < 1 || *most < *least) misuse(fmt::format("--nnodes {}: write N or MIN:MAX", text));
+  to.num_nodes = most;
+  if (*least < *most) to.min_nodes = least;
+  if (!to.node_rank || to.no_ssh) return;
+  to.no_ssh = *most > 1;
+  if (to.no_ssh) return;
+  if (*to.node_rank != 0) misuse(fmt::format("--node_rank {} of --nnodes 1: there is only node 0", *to.node_rank));
+  to.node_rank.reset();
+}
+
+// torchrun's number, or auto, gpu, cpu.
+void read_ranks_of_node(LaunchOptions& to, const std::string& text) {
+  if (text.empty()) return;
+  if (to.num_gpus) misuse("--nproc_per_node and --num_gpus are the same: give one of them");
+  if (auto count = number(text)) {
+    to.num_gpus = count;
+  } else if (text == "cpu" || (text == "auto" && launch::look_for_devices().visible.empty())) {
+    to.device = launch::DeviceChoice::kCpu;
+    to.num_gpus = launch::num_usable_cpus();
+  } else if (text == "gpu" || text == "auto") {
+    to.device = launch::DeviceChoice::kCuda;
+  } else {
+    misuse(fmt::format("--nproc_per_node {}: it is a number, auto, gpu or cpu", text));
+  }
+}
+
+launch::BindingRequest binding_request(const BorrowedOptions& raw) {
+  bool cores = raw.bind_cores || !raw.core_list.empty();
+  if (cores && !raw.numa_binding.empty()) misuse("--numa_binding and --bind_cores_to_rank exclude each other");
+  if (!raw.numa_binding.empty()) return {launch::read_numa_binding(raw.numa_binding), ""};
+  if (!raw.core_list.empty()) launch::read_core_list(raw.core_list);
+  return {cores ? launch::BindingKind::kCores : launch::BindingKind::kDefault, raw.core_list};
+}
+
+}  // namespace
+
+void add_borrowed_options(CommandLine& line, BorrowedOptions& raw) {
+  line.group("Cores");
+  line.flag("--bind_cores_to_rank", raw.bind_cores, "an equal share of a host's cores for each rank of its own");
+  line.value("--bind_core_list", raw.core_list, "share these", "0-7,16-23");
+  line.value("--numa_binding", raw.numa_binding, "near the rank's GPU; without it: its NUMA node; none: not at all",
+             "node|socket|exclusive|core-complex|none");
+  line.group("In torchrun's words");
+  line.value("--nproc_per_node,--nproc", raw.ranks_of_node, "--num_gpus N; gpu: all, cpu: a rank for each CPU",
+             "N|auto|gpu|cpu");
+  line.value("--nnodes", raw.nnodes, "--num_nodes N, or MAX with --min_nodes MIN", "N|MIN:MAX");
+  // What these ask for is so anyway: one path for one host and many, all hosts tried at once, no argument added, one
+  // host with a port of its own by default.
+  line.group("");
+  for (const char* name : {"--force_multi", "--no_ssh_check", "--no_local_rank", "--standalone"}) {
+    line.flag(name, raw.ignored, "");
+  }
+}
+
+void finish_borrowed_options(LaunchOptions& to, const BorrowedOptions& raw) {
+  read_nnodes(to, raw.nnodes);
+  read_ranks_of_node(to, raw.ranks_of_node);
+  to.binding = binding_request(raw);
+}
+
+}  // namespace dslaunch::launcher
