@@ -10,6 +10,10 @@ int hosts_command(const Arguments& arguments);
 int config_command(const Arguments& arguments);
 int infer_command(const Arguments& arguments);
 int consolidate_command(const Arguments& arguments);
+int jobs_command(const Arguments& arguments);
+int logs_command(const Arguments& arguments);
+int attach_command(const Arguments& arguments);
+int stop_command(const Arguments& arguments);
 int agent_command(const Arguments& arguments);
 
 // `dslaunch` without arguments.

@@ -19,6 +19,10 @@ int run_named(const Arguments& arguments) {
   if (arguments.command == "config") return config_command(arguments);
   if (arguments.command == "infer") return infer_command(arguments);
   if (arguments.command == "consolidate") return consolidate_command(arguments);
+  if (arguments.command == "jobs") return jobs_command(arguments);
+  if (arguments.command == "logs") return logs_command(arguments);
+  if (arguments.command == "attach") return attach_command(arguments);
+  if (arguments.command == "stop") return stop_command(arguments);
   if (arguments.command == "agent") return agent_command(arguments);
   return run_command(arguments);
 }

@@ -7,6 +7,7 @@
 #include "borrowed_options.hpp"
 #include "command_line.hpp"
 #include "launch/remote_environment.hpp"
+#include "output_options.hpp"
 
 namespace dslaunch::launcher {
 namespace {
@@ -20,6 +21,7 @@ struct RawLaunch {
   std::optional<std::chrono::milliseconds> grace, connect_timeout, lost_after, join_timeout;
   std::string venv_script;
   BorrowedOptions borrowed;
+  RawOutput output;
   int stages = 1, tensor_parallel = 1;
 };
 
@@ -72,10 +74,12 @@ void add_launch_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
   line.value("--venv_script", raw.venv_script, "", "FILE");
   line.value("--chdir", to.chdir, "folder that the ranks start in", "DIR");
   line.value("--run_dir", to.run_dir, "folder for logs and results", "DIR");
+  line.flag("--detach", to.detach, "go on in the background; see 'dslaunch jobs', 'logs', 'attach', 'stop'");
   line.flag("--dry_run", to.dry_run, "print what would be started, start nothing");
   line.flag("--json", to.json, "one document on standard output; all else goes to standard error");
   line.flag("--quiet", to.quiet, "no output of ours but errors; the ranks' goes to the logs");
   line.flag("--verbose", to.verbose, "say more");
+  add_output_options(line, raw.output);
   line.group("");  // known, so that asking for them gets an answer
   line.value("--stages", raw.stages, "", "P");
   line.value("--tp", raw.tensor_parallel, "", "T");
@@ -117,6 +121,7 @@ void finish_launch_options(LaunchOptions& to, const RawLaunch& raw) {
   finish_borrowed_options(to, raw.borrowed);
   if (!raw.hostfile.empty()) to.hostfile = raw.hostfile;
   if (raw.grace) to.grace = *raw.grace;
+  to.output = read_output_choices(raw.output);
   if (raw.connect_timeout) to.connect_timeout = *raw.connect_timeout;
   if (raw.lost_after) to.lost_after = *raw.lost_after;
   if (raw.join_timeout) to.join_timeout = *raw.join_timeout;

@@ -16,6 +16,7 @@ int short_help() {
       "  dslaunch consolidate CKPT OUT                     whole weights from a checkpoint\n"
       "  dslaunch config check|explain FILE                validate or explain a config\n"
       "  dslaunch hosts [options]                          what a hostfile resolves to\n"
+      "  dslaunch jobs | logs JOB | attach JOB | stop JOB  jobs of yours, also those started with --detach\n"
       "\n"
       "dslaunch --help shows all options; each command has its own --help.\n",
       stderr);

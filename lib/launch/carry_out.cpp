@@ -8,6 +8,7 @@
 #include "launch/dial_in.hpp"
 #include "launch/job_id.hpp"
 #include "launch/job_story.hpp"
+#include "launch/jobs/register_job.hpp"
 #include "launch/plan_job.hpp"
 #include "launch/programs.hpp"
 #include "launch/restart.hpp"
@@ -40,7 +41,7 @@ struct Field {
 
   SupervisorOptions supervisor_options(const LaunchOptions& options) {
     SupervisorOptions how;
-    how.json = options.json;
+    how.json = options.json && !options.detach;
     how.quiet = options.quiet;
     how.program = own_program();
     if (!place) return how;
@@ -63,7 +64,7 @@ RestartDecision conclude(Supervisor& supervisor, const LaunchPlan& plan, const J
 }
 
 void finish(Supervisor& supervisor, const LaunchPlan& plan, const JobReport& report, const LaunchOptions& options) {
-  if (options.json) {
+  if (options.json && !options.detach) {
     supervisor.output().print(story_json(plan, report.records, report.outcome, report.reason));
   }
   supervisor.dismiss({report.outcome.exit_code, false, report.story});
@@ -76,6 +77,8 @@ std::optional<LaunchPlan> plan_again(const JobMaker& maker, Field& field, Superv
   try {
     LaunchPlan plan = maker.plan(field.hosts, restart);
     plan.job_id = last.job_id;
+    plan.job_folder = last.job_folder;
+    plan.output = last.output;
     plan.append_logs = true;
     return plan;
   } catch (const UserError& error) {
@@ -84,41 +87,86 @@ std::optional<LaunchPlan> plan_again(const JobMaker& maker, Field& field, Superv
   }
 }
 
-}  // namespace
+// One line for the job's record.
+std::string cause_of(const LaunchPlan& plan, const JobReport& report) {
+  std::string cause = tell_cause(plan, report.records, report.outcome, report.reason);
+  if (!cause.empty()) return cause;
+  std::string line = report.story.substr(0, report.story.find('\n'));
+  constexpr std::string_view kSpeaker = "dslaunch: ";
+  return line.starts_with(kSpeaker) ? line.substr(kSpeaker.size()) : line;
+}
 
-int carry_out(const LaunchOptions& options, const JobMaker& maker) {
+// Attempts until one is the last.
+JobReport run_attempts(LaunchPlan plan, Field& field, const LaunchOptions& options, const JobMaker& maker,
+                       LiveJob& live) {
+  for (int restart = 0;; ++restart) {
+    SupervisorOptions how = field.supervisor_options(options);
+    how.live = &live;
+    Supervisor supervisor(plan, std::move(how));
+    JobReport report = supervisor.run();
+    RestartDecision decision = conclude(supervisor, plan, report, options, restart);
+    std::optional<LaunchPlan> next;
+    if (decision.restart) {
+      field.leave_out(decision.without);
+      next = plan_again(maker, field, supervisor, plan, restart + 1);
+    }
+    if (!next) {
+      finish(supervisor, plan, report, options);
+      live.on_end(report.outcome.exit_code, cause_of(plan, report));
+      return report;
+    }
+    supervisor.dismiss({report.outcome.exit_code, true, report.story});
+    supervisor.drain_output();
+    plan = std::move(*next);
+    field.gather(options);
+    maker.prepare(plan, restart + 1);
+    live.on_attempt(plan);
+  }
+}
+
+// In the process that supervises the job. `starter`: who waits for its start, see detach().
+int supervise(const LaunchOptions& options, const JobMaker& maker, UniqueFd& starter) {
   hostfile::Source source = find_source(options);
   if (!source.notice.empty()) log::info("{}", source.notice);
   Field field{.place = node_place(options, source), .hosts = {}, .gathered = {}};
+  if (field.place && field.place->num_nodes > 1 && options.detach) {
+    throw UserError(ExitCode::kUsage,
+                    "--detach does not go with --no_ssh: whoever started this command on every node watches over it");
+  }
   if (field.place && field.place->node_rank > 0 && !options.dry_run) {
     return serve_as_node(*field.place, offer_of_this_node(options, source), options.join_timeout);
   }
   field.hosts = resolve_hosts(options, source, maker.need_cuda_build);
   if (options.dry_run) return print_plan(maker.plan(field.hosts, 0), options);
 
-  std::optional<LaunchPlan> plan;
-  for (int restart = 0;; ++restart) {
-    if (restart == 0) {
-      field.gather(options);
-      plan = maker.plan(field.hosts, 0);
-    }
-    maker.prepare(*plan, restart);
-    Supervisor supervisor(*plan, field.supervisor_options(options));
-    JobReport report = supervisor.run();
-    RestartDecision decision = conclude(supervisor, *plan, report, options, restart);
-    std::optional<LaunchPlan> next;
-    if (decision.restart) {
-      field.leave_out(decision.without);
-      next = plan_again(maker, field, supervisor, *plan, restart + 1);
-    }
-    if (!next) {
-      finish(supervisor, *plan, report, options);
-      return report.outcome.exit_code;
-    }
-    supervisor.dismiss({report.outcome.exit_code, true, report.story});
-    supervisor.drain_output();
-    plan = std::move(next);
-    field.gather(options);
+  field.gather(options);
+  LaunchPlan plan = maker.plan(field.hosts, 0);
+  maker.prepare(plan, 0);
+  std::unique_ptr<LiveJob> live = register_job(plan, options, starter);
+  try {
+    return run_attempts(std::move(plan), field, options, maker, *live).outcome.exit_code;
+  } catch (const Error& error) {
+    // Said before the record is closed: who waits for the start of a detached job reads it in the console.
+    log::write(log::Level::kError, error.what());
+    live->on_end(to_int(error.code()), error.what());
+    return to_int(error.code());
+  }
+}
+
+}  // namespace
+
+int carry_out(const LaunchOptions& options, const JobMaker& maker) {
+  UniqueFd nobody;
+  if (!options.detach || options.dry_run) return supervise(options, maker, nobody);
+  // Before the first thread (of a look-up, of a link): none of them would be there in the supervisor.
+  DetachedSide side = detach();
+  if (!side.is_supervisor) return tell_start(side.started, options);
+  try {
+    return supervise(options, maker, side.starter);
+  } catch (const Error& error) {
+    log::write(log::Level::kError, error.what());
+    if (side.starter.valid()) report_start(side.starter, to_int(error.code()), "");
+    return to_int(error.code());
   }
 }
 

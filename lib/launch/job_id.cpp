@@ -4,6 +4,7 @@
 
 #include <ctime>
 
+#include "base/bytes.hpp"
 #include "base/format.hpp"
 
 namespace dslaunch::launch {
@@ -14,7 +15,7 @@ std::string make_job_id() {
   ::localtime_r(&now, &local);
   char stamp[32];
   std::strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", &local);
-  return fmt::format("{}-{}", stamp, ::getpid());
+  return fmt::format("{}-{}-{}", stamp, ::getpid(), to_hex(random_bytes(2)));
 }
 
 }  // namespace dslaunch::launch

@@ -1,4 +1,5 @@
-// The name of a job: its time of start and the launcher's pid, for example 20260131-174502-4711. Not a secret.
+// The name of a job: its time of start, the launcher's pid and four random digits, for example
+// 20260131-174502-4711-c0de. Containers that share a home folder share pids too. Not a secret.
 #pragma once
 #include <string>
 

@@ -68,7 +68,7 @@ JobOutcome decide_outcome(const std::vector<RankRecord>& records, JobKind kind, 
     outcome.exit_code = agent_error;
   } else if (outcome.first_failure) {
     outcome.exit_code = code_of(records[*outcome.first_failure], kind);
-  } else if (reason == StopReason::kTerminate) {
+  } else if (reason == StopReason::kTerminate || reason == StopReason::kCommand) {
     outcome.exit_code = code_after_terminate(records, kind);
   } else if (std::any_of(records.begin(), records.end(), [](const auto& r) { return !r.cause || failed(r); })) {
     outcome.exit_code = to_int(ExitCode::kInternal);  // never 0 unless every rank's was

@@ -20,7 +20,13 @@ struct RankRecord {
 };
 
 // Why the job was ended from outside, if it was.
-enum class StopReason { kNone, kInterrupt, kTerminate, kTimeLimit };
+enum class StopReason {
+  kNone,
+  kInterrupt,
+  kTerminate,  // by a signal
+  kCommand,    // by `dslaunch stop`
+  kTimeLimit,
+};
 
 struct JobOutcome {
   int exit_code = 0;

@@ -57,9 +57,12 @@ std::string tell_others(const std::vector<RankRecord>& records, std::optional<in
   return story;
 }
 
+std::string first_line(const LaunchPlan& plan, const RankRecord& first) {
+  return fmt::format("rank {} on {} failed first: {}", first.rank, first.host, describe_cause(first, plan.kind));
+}
+
 std::string tell_first(const LaunchPlan& plan, const RankRecord& first) {
-  std::string story = fmt::format("dslaunch: rank {} on {} failed first: {}\n", first.rank, first.host,
-                                  describe_cause(first, plan.kind));
+  std::string story = fmt::format("dslaunch: {}\n", first_line(plan, first));
   if (!plan.log_root().empty()) {
     story += fmt::format("dslaunch: its output: {}\n", log_path(plan.log_root(), first.host, first.rank));
   }
@@ -81,6 +84,8 @@ const char* reason_text(StopReason reason) {
       return "interrupted by Ctrl-C";
     case StopReason::kTerminate:
       return "told to stop by SIGTERM";
+    case StopReason::kCommand:
+      return "stopped by 'dslaunch stop'";
     case StopReason::kTimeLimit:
       return "the time limit (--timeout) passed";
   }
@@ -101,10 +106,10 @@ Json rank_json(const RankRecord& record, const LaunchPlan& plan) {
 
 }  // namespace
 
-std::string log_path(const std::string& run_dir, const std::string& host, int rank) {
+std::string log_path(const std::string& root, const std::string& host, int rank) {
   std::string name = host;
   for (char& c : name) c = c == '/' ? '_' : c;
-  return fmt::format("{}/logs/{}.{}.log", run_dir, name, rank);
+  return fmt::format("{}/logs/{}.{}.log", root, name, rank);
 }
 
 std::string tell_story(const LaunchPlan& plan, const std::vector<RankRecord>& records, const JobOutcome& outcome,
@@ -117,6 +122,12 @@ std::string tell_story(const LaunchPlan& plan, const std::vector<RankRecord>& re
   }
   if (!outcome.first_failure) return tell_others(records, {}, plan.kind);
   return tell_others(records, outcome.first_failure, plan.kind) + tell_first(plan, records[*outcome.first_failure]);
+}
+
+std::string tell_cause(const LaunchPlan& plan, const std::vector<RankRecord>& records, const JobOutcome& outcome,
+                       StopReason reason) {
+  if (reason != StopReason::kNone) return reason_text(reason);
+  return outcome.first_failure ? first_line(plan, records[static_cast<size_t>(*outcome.first_failure)]) : "";
 }
 
 std::string story_json(const LaunchPlan& plan, const std::vector<RankRecord>& records, const JobOutcome& outcome,

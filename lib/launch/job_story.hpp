@@ -12,11 +12,15 @@ namespace dslaunch::launch {
 std::string tell_story(const LaunchPlan& plan, const std::vector<RankRecord>& records, const JobOutcome& outcome,
                        StopReason reason);
 
+// The one line of it that says why; "" for a success, and where nothing of the ranks' explains it.
+std::string tell_cause(const LaunchPlan& plan, const std::vector<RankRecord>& records, const JobOutcome& outcome,
+                       StopReason reason);
+
 // One document: job, run folder, exit code, first failure, every rank.
 std::string story_json(const LaunchPlan& plan, const std::vector<RankRecord>& records, const JobOutcome& outcome,
                        StopReason reason);
 
-// RUN_DIR/logs/HOST.RANK.log
-std::string log_path(const std::string& run_dir, const std::string& host, int rank);
+// ROOT/logs/HOST.RANK.log
+std::string log_path(const std::string& root, const std::string& host, int rank);
 
 }  // namespace dslaunch::launch

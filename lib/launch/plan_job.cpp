@@ -78,6 +78,8 @@ LaunchPlan plan_job(const LaunchOptions& options, const ResolvedHosts& hosts, De
   plan.cwd = working_folder(options);
   plan.grace = options.grace;
   plan.timeout = options.timeout;
+  plan.output = options.output;
+  plan.detach = options.detach;
   plan.env = inherited_environment();
   plan.travelling_env = exported_environment(plan.env);
   plan.set_env = variables_to_set(options);

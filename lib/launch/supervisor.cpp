@@ -48,6 +48,14 @@ std::initializer_list<int> signals_to_take(const LaunchPlan& plan) {
   return plan.has_remote_nodes() ? kRemote : kLocal;
 }
 
+OutputOptions output_options(const LaunchPlan& plan, const SupervisorOptions& options) {
+  return {.out_to_err = options.json,
+          .hide_out = options.quiet && plan.kind == JobKind::kRun,
+          .has_terminal = !plan.detach,
+          .fold = plan.output.fold.value_or(false),
+          .console = options.live->console()};
+}
+
 }  // namespace
 
 Supervisor::Supervisor(LaunchPlan plan, SupervisorOptions options)
@@ -55,7 +63,7 @@ Supervisor::Supervisor(LaunchPlan plan, SupervisorOptions options)
       options_(std::move(options)),
       token_(options_.token.empty() ? random_bytes(32) : options_.token),
       signals_(signals_to_take(plan_)),
-      output_(plan_, {.out_to_err = options_.json, .hide_out = options_.quiet && plan.kind == JobKind::kRun}),
+      output_(plan_, output_options(plan_, options_)),
       records_(empty_records(plan_)),
       greeting_(Deadline::after(plan_.reach.connect_timeout + kGreetingTime)),
       next_news_(Deadline::after(kNewsInterval)) {}
@@ -102,8 +110,12 @@ void Supervisor::turn() {
   for (Terminal* terminal : {&output_.out(), &output_.err()}) {
     polls.add(terminal->num_pending() > 0 ? terminal->fd() : -1, POLLOUT);
   }
+  options_.live->add_to(polls);
   polls.wait(next_wakeup());
   take_signals();
+  for (const auto& stop : options_.live->serve(polls)) take_stop(stop);
+  for (const auto& trouble : options_.live->take_troubles()) output_.say("warning: " + trouble);
+  output_.turn();
   output_.out().flush();
   output_.err().flush();
   for (size_t i = 0; i < nodes_.size(); ++i) {
@@ -119,7 +131,7 @@ Deadline Supervisor::next_wakeup() const {
   auto consider = [&](const Deadline& other) {
     if (other.when() < next.when()) next = other;
   };
-  for (const Deadline& other : {settled_, overdue_, greeting_, next_news_}) consider(other);
+  for (const Deadline& other : {settled_, overdue_, greeting_, next_news_, output_.next_turn()}) consider(other);
   for (const auto& node : nodes_) {
     if (!node.over()) consider(node.pulse().next());
   }
@@ -142,7 +154,10 @@ void Supervisor::handle(NodeSession& node, const Message& message) {
   if (const auto* hello = std::get_if<AgentHello>(&message)) greet(node, *hello);
   if (const auto* ready = std::get_if<AgentReady>(&message)) agent_ready(node, *ready);
   if (const auto* failed = std::get_if<AgentFailed>(&message)) agent_failed(node, *failed);
-  if (const auto* started = std::get_if<RankStarted>(&message)) records_.at(started->rank).pid = started->pid;
+  if (const auto* started = std::get_if<RankStarted>(&message)) {
+    records_.at(started->rank).pid = started->pid;
+    options_.live->on_rank_started(started->rank, started->pid);
+  }
   if (const auto* output = std::get_if<RankOutput>(&message)) output_.take(*output);
   if (const auto* ended = std::get_if<RankEnded>(&message)) rank_ended(*ended);
   if (const auto* missing = std::get_if<RanksMissing>(&message)) missing_ = missing->ranks;
@@ -223,6 +238,7 @@ void Supervisor::blame_agent(const NodeSession& node, int exit_code, const std::
 
 void Supervisor::rank_ended(const RankEnded& ended) {
   RankRecord& record = records_.at(ended.rank);
+  options_.live->on_rank_ended(ended.rank, ended.cause, ended.stopped_by_us);
   record.cause = ended.cause;
   record.stopped_by_us = ended.stopped_by_us;
   record.order = num_ended_++;
@@ -275,6 +291,19 @@ void Supervisor::take_signal(int signal) {
   } else {
     note_reason(StopReason::kTerminate, fmt::format("{}: stopping the ranks", spawn::signal_name(signal)));
     happen(JobEvent::kTerminate);
+  }
+}
+
+void Supervisor::take_stop(const AskStop& stop) {
+  bool again = state_ == JobState::kStopping;
+  note_reason(StopReason::kCommand,
+              stop.now ? "'dslaunch stop --now': ending all ranks at once" : "'dslaunch stop': stopping the ranks");
+  if (stop.grace) plan_.grace = *stop.grace;
+  happen(JobEvent::kTerminate);
+  if (stop.now) {
+    if (state_ == JobState::kStopping) happen(JobEvent::kInterrupt);
+  } else if (again && stop.grace) {
+    stop_ranks(plan_.grace);
   }
 }
 
@@ -340,6 +369,7 @@ void Supervisor::tell_who_is_missing() {
 void Supervisor::happen(JobEvent event) {
   JobStep step = next_step(state_, event);
   state_ = step.to;
+  options_.live->on_state(state_);
   act(step.action);
 }
 

@@ -13,6 +13,7 @@
 #include "launch/job_outcome.hpp"
 #include "launch/job_output.hpp"
 #include "launch/job_states.hpp"
+#include "launch/jobs/live_job.hpp"
 #include "launch/launch_plan.hpp"
 #include "launch/node_session.hpp"
 #include "launch/signal_inbox.hpp"
@@ -23,6 +24,7 @@ namespace dslaunch::launch {
 struct SupervisorOptions {
   bool json = false;           // standard output belongs to one document of ours
   bool quiet = false;          // nothing but errors of ours, ranks' standard output to the logs only
+  LiveJob* live = nullptr;     // the job's record and socket; outlives this, never null
   std::string program;         // the running dslaunch, absolute: it is the agent of this machine
   std::vector<uint8_t> token;  // 32 bytes; empty: a fresh one
   int listener = -1;           // for the agent of node rank 0: see open_node_link
@@ -73,6 +75,7 @@ class Supervisor {
   void end_if_all_over();
   void take_signals();
   void take_signal(int signal);
+  void take_stop(const AskStop& stop);
   void watch_clocks();
   void watch_nodes();
   void tell_who_is_missing();

@@ -16,19 +16,13 @@
 namespace dslaunch::launch {
 namespace {
 
+// Shorter than what a pipe writes at once: all of it is there, or nothing.
 struct Report {
   pid_t supervisor = -1;
   int exit_code = 0;
+  char job_id[128] = "";
 };
 
-void take_streams(int console) {
-  UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  ::dup2(nothing.get(), STDIN_FILENO);
-  ::dup2(console, STDOUT_FILENO);
-  ::dup2(console, STDERR_FILENO);
-}
-
-// Reports are shorter than what a pipe writes at once: all of one is there, or nothing.
 bool read_report(int fd, Report& report) {
   ssize_t got;
   do {
@@ -37,29 +31,33 @@ bool read_report(int fd, Report& report) {
   return got == sizeof report;
 }
 
-// Who it is comes first, how it began after that. Until then a Ctrl-C is meant for the job.
+bool write_report(int fd, const Report& report) {
+  return ::write(fd, &report, sizeof report) == sizeof report;
+}
+
+// Who it is comes first, how it began after that.
 Started await_start(UniqueFd reports, pid_t between) {
   SignalInbox signals{SIGINT, SIGTERM, SIGHUP};
   ::waitpid(between, nullptr, 0);
-  Started started;
   Report report;
-  if (!read_report(reports.get(), report)) throw SystemError("start", "the job's supervisor", ECHILD);
-  started.supervisor = report.supervisor;
+  if (!read_report(reports.get(), report)) throw SystemError("fork", "the job's supervisor", ECHILD);
+  pid_t supervisor = report.supervisor;
+  bool interrupted = false;
   for (;;) {
     PollSet polls;
     polls.add(signals.fd(), POLLIN);
     size_t place = polls.add(reports.get(), POLLIN);
     polls.wait(Deadline::never());
-    while (auto signal = signals.take()) ::kill(started.supervisor, *signal);
+    while (auto signal = signals.take()) interrupted = ::kill(supervisor, *signal) == 0;
     if (!polls.ready(place)) continue;
-    started.exit_code = read_report(reports.get(), report) ? report.exit_code : to_int(ExitCode::kInternal);
-    return started;
+    if (read_report(reports.get(), report)) return {supervisor, report.exit_code, report.job_id};
+    return {supervisor, to_int(interrupted ? ExitCode::kInterrupted : ExitCode::kInternal), {}};
   }
 }
 
 }  // namespace
 
-DetachedSide detach(int console) {
+DetachedSide detach() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw SystemError("pipe2", "from the job's supervisor");
   UniqueFd reports(ends[0]), starter(ends[1]);
@@ -73,22 +71,29 @@ DetachedSide detach(int console) {
     side.started = await_start(std::move(reports), between);
     return side;
   }
-  // A session without a terminal, and no leader of it, so that it never gets one again.
+  // A session without a terminal, and not its leader, so that it never gets one again.
   ::setsid();
   if (pid_t supervisor = ::fork(); supervisor != 0) ::_exit(supervisor < 0 ? 1 : 0);
   reports.reset();
-  take_streams(console);
-  Report own{::getpid(), 0};
-  if (::write(starter.get(), &own, sizeof own) != sizeof own) ::_exit(to_int(ExitCode::kInternal));
+  if (!write_report(starter.get(), {.supervisor = ::getpid()})) ::_exit(to_int(ExitCode::kInternal));
   side.is_supervisor = true;
-  side.supervising.starter = std::move(starter);
+  side.starter = std::move(starter);
   return side;
 }
 
-void report_start(const UniqueFd& starter, int exit_code) {
-  Report report{::getpid(), exit_code};
+void leave_terminal(int console) {
+  UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  ::dup2(nothing.get(), STDIN_FILENO);
+  std::fflush(nullptr);
+  ::dup2(console, STDOUT_FILENO);
+  ::dup2(console, STDERR_FILENO);
+}
+
+void report_start(const UniqueFd& starter, int exit_code, const std::string& job_id) {
   ::signal(SIGPIPE, SIG_IGN);
-  [[maybe_unused]] ssize_t wrote = ::write(starter.get(), &report, sizeof report);
+  Report report{.supervisor = ::getpid(), .exit_code = exit_code};
+  job_id.copy(report.job_id, sizeof report.job_id - 1);
+  write_report(starter.get(), report);
 }
 
 }  // namespace dslaunch::launch

@@ -1,35 +1,37 @@
 // --detach: the supervisor becomes a process of its own session, and the command that was typed waits until the job's
-// ranks have started. Call before any thread is started.
+// ranks have started.
 #pragma once
 #include <sys/types.h>
+
 #include <string>
 
 #include "base/unique_fd.hpp"
 
 namespace dslaunch::launch {
 
-// In the supervisor.
-struct Supervising {
-  UniqueFd starter;  // for report_start
-};
-// In the command that was typed.
+// What became of the start, in the command that was typed.
 struct Started {
   pid_t supervisor = -1;
-  int exit_code = 0;  // 0: every rank was started; else the job has ended already, with this
+  int exit_code = 0;   // 0: every rank was started; else it is over already
+  std::string job_id;  // empty: it was over before there was a job, and why was said on the terminal
 };
+
 struct DetachedSide {
   bool is_supervisor = false;
-  Supervising supervising;
-  Started started;
+  UniqueFd starter;  // in the supervisor: for report_start
+  Started started;   // in the other
 };
 
-// Forks. The supervisor's standard input is /dev/null, its standard output and error are `console`; its folder stays.
-// Returns in both processes: at once in the supervisor, in the other once the supervisor reported (exit code 70 when it
-// died without a word). Throws SystemError.
-DetachedSide detach(int console);
+// Forks: call before any thread is started. Returns in both processes: at once in the supervisor, which keeps folder
+// and streams for now; in the other once the supervisor has reported. A Ctrl-C in the meantime goes to the supervisor.
+// A supervisor that died without a word: exit code 70, or 130 after Ctrl-C. Throws SystemError.
+DetachedSide detach();
 
-// From the supervisor to the command that was typed: 0, or the code that the job has ended with. A reader that is gone
-// is no matter.
-void report_start(const UniqueFd& starter, int exit_code);
+// In the supervisor, once it has somewhere else to speak: standard input is /dev/null from here on, standard output and
+// error are `console`.
+void leave_terminal(int console);
+
+// From the supervisor to the command that was typed. A reader that is gone is no matter.
+void report_start(const UniqueFd& starter, int exit_code, const std::string& job_id);
 
 }  // namespace dslaunch::launch

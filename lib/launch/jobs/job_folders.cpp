@@ -75,6 +75,20 @@ std::string some_of(std::vector<std::string> ids) {
   return fmt::format("{}{}", fmt::join(ids, ", "), all > kMostNamesShown ? ", ..." : "");
 }
 
+constexpr int64_t kDay = 86400;
+
+// Made by a launcher that died before it could write down what for.
+void remove_nameless(const std::string& root, int64_t now) {
+  std::error_code error;
+  std::vector<fs::path> nameless;
+  for (fs::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error)) {
+    struct stat found;
+    bool old = ::stat(entry->path().c_str(), &found) == 0 && found.st_mtime < now - kDay;
+    if (old && S_ISDIR(found.st_mode) && !read_job(entry->path().string())) nameless.push_back(entry->path());
+  }
+  for (const auto& folder : nameless) fs::remove_all(folder, error);
+}
+
 bool over_since(const KnownJob& job, int64_t then) {
   return (job.record.end ? job.record.end->when : job.record.started) < then;
 }
@@ -149,6 +163,7 @@ void prune_jobs(const std::string& root, size_t most, std::chrono::seconds age, 
     std::error_code ignored;
     if (too_many || over_since(job, now - age.count())) fs::remove_all(job.folder.path, ignored);
   }
+  remove_nameless(root, now);
 }
 
 }  // namespace dslaunch::launch

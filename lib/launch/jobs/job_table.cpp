@@ -126,9 +126,12 @@ std::string jobs_table(const std::vector<KnownJob>& jobs, int64_t now) {
   return text;
 }
 
-std::string jobs_json(const std::vector<KnownJob>& jobs) {
+std::string jobs_json(const std::vector<KnownJob>& jobs, const std::vector<std::string>& statuses) {
   Json list = Json::array();
-  for (const auto& job : jobs) list.push_back(job_json(job));
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    Json& json = list.emplace_back(job_json(jobs[i]));
+    if (i < statuses.size() && !statuses[i].empty()) json["ranks"] = Json::parse(statuses[i]).at("ranks");
+  }
   return dump({{"jobs", std::move(list)}});
 }
 
@@ -148,12 +151,6 @@ std::string job_details(const KnownJob& job, const std::string& status, int64_t 
   text += fmt::format("supervisor pid {} on {}{}\n", record.supervisor.pid, record.supervisor.host,
                       job.condition == Condition::kLost ? ", gone" : "");
   return status.empty() ? text : text + rank_lines(Json::parse(status));
-}
-
-std::string job_details_json(const KnownJob& job, const std::string& status) {
-  Json json = job_json(job);
-  if (!status.empty()) json["ranks"] = Json::parse(status).value("ranks", Json::array());
-  return dump(json);
 }
 
 }  // namespace dslaunch::launch

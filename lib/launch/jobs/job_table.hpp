@@ -16,11 +16,11 @@ std::string state_word(const KnownJob& job);
 
 // Job, state, ranks, hosts, age, command; one line a job below a heading.
 std::string jobs_table(const std::vector<KnownJob>& jobs, int64_t now);
-// {"jobs": [...]}: the records, each with its "condition", "folder" and "console".
-std::string jobs_json(const std::vector<KnownJob>& jobs);
+// {"jobs": [...]}: the records, each with its "condition", "folder" and "console"; and its "ranks" where `statuses` has
+// what the supervisor of the job at that place answered.
+std::string jobs_json(const std::vector<KnownJob>& jobs, const std::vector<std::string>& statuses = {});
 
 // Everything about one job. `status`: what its supervisor answered; empty: it did not, or there is none.
 std::string job_details(const KnownJob& job, const std::string& status, int64_t now);
-std::string job_details_json(const KnownJob& job, const std::string& status);
 
 }  // namespace dslaunch::launch

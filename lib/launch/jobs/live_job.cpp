@@ -28,7 +28,7 @@ std::vector<RecordedHost> hosts_of(const LaunchPlan& plan) {
   return hosts;
 }
 
-JobRecord record_of(const LaunchPlan& plan, bool detached) {
+JobRecord record_of(const LaunchPlan& plan) {
   JobRecord record;
   record.job_id = plan.job_id;
   record.kind = plan.kind;
@@ -37,7 +37,7 @@ JobRecord record_of(const LaunchPlan& plan, bool detached) {
   record.cwd = plan.cwd;
   record.run_dir = plan.run_dir;
   record.log_root = plan.log_root();
-  record.detached = detached;
+  record.detached = plan.detach;
   record.started = std::time(nullptr);
   record.supervisor = own_identity();
   record.state = name_of(JobState::kStarting);
@@ -46,8 +46,8 @@ JobRecord record_of(const LaunchPlan& plan, bool detached) {
 
 }  // namespace
 
-LiveJob::LiveJob(const LaunchPlan& plan, JobFolder folder, bool detached, UniqueFd starter)
-    : folder_(std::move(folder)), record_(record_of(plan, detached)), starter_(std::move(starter)) {
+LiveJob::LiveJob(const LaunchPlan& plan, JobFolder folder, UniqueFd starter)
+    : folder_(std::move(folder)), record_(record_of(plan)), starter_(std::move(starter)) {
   on_attempt(plan);
   if (!folder_.there()) return;
   try {
@@ -55,6 +55,7 @@ LiveJob::LiveJob(const LaunchPlan& plan, JobFolder folder, bool detached, Unique
     std::string path = choose_socket_path(plan.job_id, folder_.path + "/control.sock");
     socket_ = std::make_unique<JobSocket>(path, *console_);
     record_.socket = path;
+    if (plan.output.save_pid) write_private_file(folder_.pid_file(), fmt::format("{}\n", ::getpid()));
   } catch (const Error& error) {
     troubles_.push_back(fmt::format("the job cannot be attached to or stopped by its id: {}", error.what()));
   }
@@ -108,6 +109,7 @@ void LiveJob::on_end(int exit_code, const std::string& first_cause) {
   record_.state = "ended";
   record_.end = JobEnd{exit_code, std::time(nullptr), first_cause};
   write_record();
+  if (folder_.there()) ::unlink(folder_.pid_file().c_str());
   if (socket_) {
     socket_->end(*record_.end);
     Deadline patience = Deadline::after(kLastWordPatience);
@@ -148,7 +150,7 @@ std::string LiveJob::status() const {
 }
 
 void LiveJob::tell_starter(int exit_code) {
-  if (starter_.valid()) report_start(starter_, exit_code);
+  if (starter_.valid()) report_start(starter_, exit_code, record_.job_id);
   starter_.reset();
 }
 

@@ -22,7 +22,7 @@ class LiveJob {
  public:
   // `folder`: the job's own, made already; without one (a warning was given) nothing is kept and everything below does
   // nothing. `starter`: who waits for the job's start (--detach); not valid: nobody.
-  LiveJob(const LaunchPlan& plan, JobFolder folder, bool detached, UniqueFd starter = {});
+  LiveJob(const LaunchPlan& plan, JobFolder folder, UniqueFd starter = {});
   ~LiveJob();
 
   const std::string& folder() const { return folder_.path; }

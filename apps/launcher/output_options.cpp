@@ -1,0 +1,42 @@
+#include "output_options.hpp"
+
+#include <filesystem>
+
+#include "base/error.hpp"
+
+namespace dslaunch::launcher {
+namespace {
+
+std::string absolute(const std::string& path) {
+  return path.empty() ? path : std::filesystem::absolute(path).lexically_normal().string();
+}
+
+}  // namespace
+
+void add_output_options(CommandLine& line, RawOutput& raw) {
+  line.group("Output");
+  line.flag("--fold", raw.fold, "equal lines of several ranks as one; the default on a terminal");
+  line.flag("--no_fold", raw.no_fold, "every rank's lines, also on a terminal");
+  line.value("--local_ranks_filter", raw.local_ranks, "show only these local ranks of every host: 0,3", "RANKS");
+  line.value("-t,--tee", raw.tee, "streams to files too: 0 none, 1 output, 2 errors, 3 both, or RANK:N,...", "N");
+  line.value("-r,--redirects", raw.redirects, "streams to files only, in the same words", "N");
+  line.value("--log_dir", raw.log_dir, "folder of these files; else the run folder's logs, or the job's", "DIR");
+  line.value("--enable_each_rank_log", raw.each_rank_log, "a file a rank with both streams", "DIR");
+  line.flag("--save_pid", raw.save_pid, "print the launcher's pid and keep it in the job's folder");
+}
+
+launch::OutputChoices read_output_choices(const RawOutput& raw) {
+  if (raw.fold && raw.no_fold) throw UserError(ExitCode::kUsage, "--fold and --no_fold exclude each other");
+  launch::OutputChoices to;
+  if (raw.fold || raw.no_fold) to.fold = raw.fold;
+  to.tee = launch::parse_stream_choice("--tee", raw.tee);
+  to.redirects = launch::parse_stream_choice("--redirects", raw.redirects);
+  to.log_dir = absolute(raw.log_dir);
+  // DeepSpeed's launcher passes the word None on when nothing is wanted.
+  if (raw.each_rank_log != "None") to.each_rank_log = absolute(raw.each_rank_log);
+  if (!raw.local_ranks.empty()) to.local_ranks = launch::parse_rank_list("--local_ranks_filter", raw.local_ranks);
+  to.save_pid = raw.save_pid;
+  return to;
+}
+
+}  // namespace dslaunch::launcher

@@ -1,0 +1,19 @@
+// The options of `run` and `exec` about where the ranks' output goes.
+#pragma once
+#include <string>
+
+#include "command_line.hpp"
+#include "launch/output_choices.hpp"
+
+namespace dslaunch::launcher {
+
+struct RawOutput {
+  std::string tee = "0", redirects = "0", log_dir, each_rank_log, local_ranks;
+  bool fold = false, no_fold = false, save_pid = false;
+};
+
+void add_output_options(CommandLine& line, RawOutput& raw);
+// Throws UserError(64). Paths become absolute.
+launch::OutputChoices read_output_choices(const RawOutput& raw);
+
+}  // namespace dslaunch::launcher

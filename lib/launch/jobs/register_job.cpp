@@ -1,0 +1,110 @@
+#include "launch/jobs/register_job.hpp"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/log.hpp"
+#include "launch/jobs/detach.hpp"
+#include "launch/jobs/private_files.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+using namespace std::chrono_literals;
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMostFinishedJobs = 100;
+constexpr std::chrono::seconds kKeptFor = 24h * 30;
+
+JobFolder make_folder(const LaunchPlan& plan) {
+  try {
+    JobFolder folder = make_job_folder(jobs_root(), plan.job_id);
+    prune_jobs(jobs_root(), kMostFinishedJobs, kKeptFor, std::time(nullptr));
+    return folder;
+  } catch (const Error& error) {
+    if (plan.detach) {
+      throw UserError(
+          ExitCode::kCannotCreate,
+          fmt::format("--detach needs a folder for the job's output: {}; set XDG_STATE_HOME to a folder that "
+                      "can be written to",
+                      error.what()));
+    }
+    log::warning("the job is not on record ('dslaunch jobs' does not show it): {}", error.what());
+    return {};
+  }
+}
+
+std::string started_text(const Started& started) {
+  const std::string& id = started.job_id;
+  return fmt::format(
+      "job {} goes on in the background (supervisor: pid {})\n"
+      "  dslaunch attach {}    its output, live; Ctrl-C comes away again\n"
+      "  dslaunch logs -f {}\n"
+      "  dslaunch stop {}\n",
+      id, started.supervisor, id, id, id);
+}
+
+std::string started_json(const Started& started, const JobFolder& folder) {
+  auto text = read_whole_file(folder.record_file());
+  auto record = text ? record_from_json(*text) : std::nullopt;
+  Json json = {
+      {"job_id", started.job_id},
+      {"state", started.exit_code == 0 ? "running" : "ended"},
+      {"exit_code", started.exit_code == 0 ? Json(nullptr) : Json(started.exit_code)},
+      {"supervisor_pid", started.supervisor},
+      {"folder", folder.path},
+      {"console", folder.console_file()},
+      {"run_dir", record && !record->run_dir.empty() ? Json(record->run_dir) : Json(nullptr)},
+  };
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+// What a start that failed had to say is in the console.
+void tell_failed_start(const Started& started, const JobFolder& folder) {
+  std::string console = read_whole_file(folder.console_file()).value_or("");
+  std::fwrite(console.data(), 1, console.size(), stderr);
+  log::error("job {} did not start: exit code {}", started.job_id, started.exit_code);
+}
+
+void tell_pid(pid_t pid, const LaunchOptions& options) {
+  std::fputs(fmt::format("launcher pid: {}\n", pid).c_str(), options.json ? stderr : stdout);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+std::unique_ptr<LiveJob> register_job(LaunchPlan& plan, const LaunchOptions& options, UniqueFd& starter) {
+  JobFolder folder = make_folder(plan);
+  plan.job_folder = folder.path;
+  // Decided here, where the terminal still is.
+  if (!plan.output.fold) plan.output.fold = ::isatty(STDOUT_FILENO) != 0;
+  if (plan.detach) leave_terminal(ConsoleLog(folder.console_file()).fd());
+  if (plan.output.save_pid && !plan.detach) {
+    tell_pid(::getpid(), options);
+    if (folder.there()) log::info("the launcher's pid stands in {}", folder.pid_file());
+  }
+  return std::make_unique<LiveJob>(plan, std::move(folder), std::move(starter));
+}
+
+int tell_start(const Started& started, const LaunchOptions& options) {
+  if (started.job_id.empty()) return started.exit_code;
+  JobFolder folder{jobs_root() + "/" + started.job_id};
+  if (started.exit_code != 0) tell_failed_start(started, folder);
+  if (started.exit_code == 0 && options.output.save_pid) {
+    tell_pid(started.supervisor, options);
+    log::info("the launcher's pid stands in {}", folder.pid_file());
+  }
+  if (options.json) {
+    std::fputs(started_json(started, folder).c_str(), stdout);
+  } else if (started.exit_code == 0) {
+    std::fputs(started_text(started).c_str(), stdout);
+  }
+  return started.exit_code;
+}
+
+}  // namespace dslaunch::launch
