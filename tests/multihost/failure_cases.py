@@ -195,8 +195,13 @@ class Losses(HostCase):
         self.assertLess(time.monotonic() - began, 20 + 5)
         self.assertEqual(self.alive(self.cluster.node1, self.cluster.node3, self.cluster.head), {})
         # Its ranks have no launcher any more, and know it, although the way is still cut.
-        self.wait_until(lambda: not self.cluster.node2.kill("STUBBORN|trap|dslaunch agent", 0), 10, "an end of its ranks")
-        self.cluster.heal(self.cluster.node2)
+        self.wait_until(lambda: not self.cluster.node2.kill("trap|dslaunch agent", 0), 10, "an end of its ranks")
+        self.come_back(self.cluster.node2)
+
+    def come_back(self, host):
+        """sshd still has to learn that nobody is there any more, which takes it as long as TCP pleases."""
+        self.cluster.heal(host)
+        host.kill_sshd()
 
     @long_running
     def test_a_host_whose_cable_is_pulled(self):
@@ -207,7 +212,7 @@ class Losses(HostCase):
         self.expect(outcome, 69, "node3")
         self.assertLess(time.monotonic() - began, 4 + 5)
         self.wait_until(lambda: not self.cluster.node3.kill("trap|dslaunch agent", 0), 10, "an end of its ranks")
-        self.cluster.heal(self.cluster.node3)
+        self.come_back(self.cluster.node3)
 
     @long_running
     def test_a_flap_of_five_seconds_heals(self):

@@ -7,7 +7,7 @@ import uuid
 
 from netns import HOME, wait_until
 
-DSLAUNCH = os.path.join(os.path.realpath(os.environ.get("DSLAUNCH_BIN", "/nonexistent")), "dslaunch")
+DSLAUNCH = os.path.join(os.path.realpath(os.environ["DSLAUNCH_BIN"]), "dslaunch")
 LIMIT_S = 60  # for what should take moments, on a machine that is busy
 SETTLE_S = 3  # a closed connection's sshd, a killed process: gone by then
 # The job's record on the launching host is meant to stay.

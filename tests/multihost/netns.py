@@ -96,7 +96,7 @@ class Host:
 
     def _fill_home(self):
         os.mkdir(f"{HOME}/.ssh", 0o700)
-        files = ["authorized_keys"] + (["id_ed25519", "known_hosts"] if self.name == self.cluster.head_name else [])
+        files = ["authorized_keys"] + (["id_ed25519", "id_ed25519.pub", "known_hosts"] if self.name == self.cluster.head_name else [])
         for name in files:
             shutil.copy(self.cluster.path(name), f"{HOME}/.ssh/{name}")
             os.chmod(f"{HOME}/.ssh/{name}", 0o600)

@@ -17,7 +17,7 @@ REPO = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 def visible_paths():
     """What hosts must see although it may lie in a home or in /tmp: sources, programs, Python, LibTorch."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    paths = [REPO, os.environ.get("DSLAUNCH_BIN", REPO), sys.base_prefix, sys.prefix, f"{cache}/dslaunch/torch-2.11.0"]
+    paths = [REPO, os.environ["DSLAUNCH_BIN"], sys.base_prefix, sys.prefix, f"{cache}/dslaunch/torch-2.11.0"]
     return [os.path.realpath(path) for path in paths]
 
 
@@ -108,6 +108,8 @@ def _run_all(cases, make_cluster, workers):
 
 def main(name, make_cluster, needed_programs, workers):
     """make_cluster(keep) gives the cluster; options of the program: names of cases (Class.method); -j N."""
+    if not os.access(os.path.join(os.environ.get("DSLAUNCH_BIN", ""), "dslaunch"), os.X_OK):
+        sys.exit(f"{name}: DSLAUNCH_BIN has to be the folder of dslaunch")
     if os.geteuid() != 0:
         skip(name, "hosts are network namespaces, which need root; run it as root")
     missing = netns.missing_programs(needed_programs)
