@@ -9,6 +9,7 @@ sys.dont_write_bytecode = True
 import parallel_cases  # noqa: E402
 import slurm  # noqa: E402
 from host_case import HostCase  # noqa: E402
+from slurm_cases import Allocation, Ends, Task  # noqa: E402,F401
 
 
 class Harness(HostCase):

@@ -1,0 +1,134 @@
+"""dslaunch inside Slurm: an allocation, a batch job, a task of srun; slots, preemption and cancelling."""
+import os
+import re
+import shlex
+import signal
+
+from host_case import DSLAUNCH, HostCase
+from parallel_cases import long_running
+
+SHOW = "echo $RANK $LOCAL_RANK $WORLD_SIZE $GROUP_RANK $(hostname)"
+SAVES = "trap 'echo saved $RANK; exit 75' TERM; echo ready; while :; do sleep 0.05; done"
+
+
+class SlurmCase(HostCase):
+    def setUp(self):
+        super().setUp()
+        self.exec_cpu = [DSLAUNCH, "exec", "--device", "cpu"]
+
+    def batch(self, script, *options):
+        """Submits the script; its job id. Output goes to the file `out` that all hosts see."""
+        self.write("job.sh", "#!/bin/sh\n" + script, 0o755)
+        done = self.head.run(["sbatch", "--parsable", "-o", self.path("out"), "--open-mode=append", *options, self.path("job.sh")])
+        return done.stdout.strip()
+
+    def await_job(self, job, limit=60):
+        """The exit code of the batch script and what it wrote."""
+        self.wait_until(lambda: job not in self.cluster.jobs(), limit, f"the end of job {job}")
+        shown = self.head.run(["scontrol", "show", "job", job]).stdout
+        code, number = map(int, re.search(r" ExitCode=(\d+):(\d+)", shown).groups())
+        return (code if number == 0 else 128 + number), self.read("out")
+
+    def dslaunch(self, *words):
+        return " ".join(shlex.quote(word) for word in [*self.exec_cpu, *words])
+
+    def told(self, text):
+        return sorted(line.split("| ")[1] for line in text.splitlines() if "| " in line)
+
+    def await_text(self, text, count=1):
+        self.wait_until(lambda: os.path.exists(self.path("out")) and self.read("out").count(text) >= count, 30, text)
+
+
+class Allocation(SlurmCase):
+    def expected(self, nodes, slots):
+        return sorted(f"{node * slots + slot} {slot} {nodes * slots} {node} node{node + 1}"
+                      for node in range(nodes) for slot in range(slots))
+
+    def test_salloc_with_gpus_has_their_slots(self):
+        outcome = self.finish(self.start("-N3", "--gpus-per-node=2", *self.exec_cpu, "--", "sh", "-c", SHOW, program="salloc"))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertEqual(self.told(outcome.out), self.expected(3, 2), str(outcome))
+
+    def test_salloc_without_gpus_has_a_slot_a_task(self):
+        outcome = self.finish(self.start("-N3", "--ntasks-per-node=2", *self.exec_cpu, "--", "sh", "-c", SHOW, program="salloc"))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertEqual(self.told(outcome.out), self.expected(3, 2), str(outcome))
+
+    def test_sbatch_with_gres_has_a_slot_a_gpu_and_not_a_task(self):
+        code, text = self.await_job(self.batch(self.dslaunch("--", "sh", "-c", SHOW), "-N3", "--ntasks-per-node=1", "--gres=gpu:2"))
+        self.assertEqual(code, 0, text)
+        self.assertEqual(self.told(text), self.expected(3, 2), text)
+
+    def test_arguments_arrive_unchanged(self):
+        odd = ["", "a b", "it's", "$HOME", ";", "*", "new\nline", 'say "hi"', "%n", "\\"]
+        script = "import sys; print('ARGV', ascii(sys.argv[1:]))"
+        code, text = self.await_job(self.batch(self.dslaunch("--", "python3", "-c", script, *odd), "-N2", "--export",
+                                               f"ALL,PATH={os.environ['PATH']}"))
+        self.assertEqual(code, 0, text)
+        self.assertEqual(text.count(f"ARGV {ascii(odd)}"), 2, text)
+
+    def test_the_code_of_the_first_failure_comes_through(self):
+        code, text = self.await_job(self.batch(self.dslaunch("--", "sh", "-c", "[ $RANK != 1 ] || kill -9 $$; exec sleep 1000"),
+                                               "-N3"))
+        self.assertEqual(code, 137, text)
+        self.assertIn("rank 1 on node2 failed first: killed by SIGKILL", text)
+
+    def test_fewer_nodes_than_slurm_says_are_refused(self):
+        code, text = self.await_job(self.batch("SLURM_JOB_NODELIST=node[1-2] SLURM_NODELIST=node[1-2] "
+                                               + self.dslaunch("--", "sh", "-c", SHOW), "-N3"))
+        self.assertEqual(code, 78, text)
+        self.assertIn("SLURM_JOB_NODELIST", text)
+        self.assertEqual(self.told(text), [], text)
+
+    def test_srun_is_called_with_options_that_it_has(self):
+        """Slurm's srun itself is the judge: nothing of its own on the terminal of a job that succeeds."""
+        code, text = self.await_job(self.batch(self.dslaunch("--", "true"), "-N3"))
+        self.assertEqual(code, 0, text)
+        self.assertNotIn("srun", text)
+
+
+class Task(SlurmCase):
+    def test_one_dslaunch_a_node(self):
+        outcome = self.finish(self.start("-N3", "--ntasks-per-node=1", "--gres=gpu:2", *self.exec_cpu, "--", "sh", "-c", SHOW,
+                                         program="srun"))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertEqual(self.told(outcome.out), Allocation.expected(self, 3, 2), str(outcome))
+
+    def test_the_code_of_the_first_failure_is_the_steps(self):
+        outcome = self.finish(self.start("-N3", *self.exec_cpu, "--", "sh", "-c", "[ $RANK != 2 ] || exit 9; exec sleep 1000",
+                                         program="srun"))
+        self.assertEqual(outcome.code, 9, str(outcome))
+        self.assertIn("rank 2 on node3 failed first: exit code 9", outcome.err)
+
+
+class Ends(SlurmCase):
+    def test_scancel_leaves_nothing(self):
+        job = self.batch(self.dslaunch("--grace", "1", "--", "sh", "-c",
+                                       "setsid sh -c \"trap '' TERM; sleep 1000\" >/dev/null 2>&1 & trap '' TERM; echo ready; "
+                                       "while :; do sleep 0.05; done"), "-N3")
+        self.await_text("ready", 3)
+        self.head.run(["scancel", job])
+        self.wait_until(lambda: job not in self.cluster.jobs(), 20, "the end of the job")
+        self.wait_until(lambda: not self.cluster.processes(), 5, f"an end of all processes ({self.cluster.processes()})")
+
+    def test_scancel_with_a_signal_lets_the_ranks_save(self):
+        job = self.batch("exec " + self.dslaunch("--", "sh", "-c", SAVES), "-N3")
+        self.await_text("ready", 3)
+        self.head.run(["scancel", "--batch", "--signal=TERM", job])
+        code, text = self.await_job(job)
+        self.assertEqual((code, text.count("saved")), (75, 3), text)
+
+    def test_a_killed_launcher_leaves_nothing(self):
+        self.batch(self.dslaunch("--", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done"), "-N3")
+        self.await_text("ready", 3)
+        self.assertEqual(len(self.cluster.node1.kill(r"dslaunch exec")), 1)
+        ranks = lambda: [pid for node in self.cluster.nodes for pid, command in node.processes().items() if "while :" in command]
+        self.wait_until(lambda: not ranks(), 5, "an end of all ranks")
+
+    def test_an_agent_that_is_killed_is_told(self):
+        job = self.batch(self.dslaunch("--grace", "1", "--", "sh", "-c", "echo ready; exec sleep 1000"), "-N3")
+        self.await_text("ready", 3)
+        self.assertGreaterEqual(len(self.cluster.node3.kill(r"dslaunch agent\b")), 1)
+        code, text = self.await_job(job)
+        self.assertEqual(code, 69, text)
+        self.assertIn("node3", text)

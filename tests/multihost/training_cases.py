@@ -1,0 +1,186 @@
+"""Real work on several hosts: `run` with dsworker over Gloo, plain torch.distributed under `exec`, programs that are not
+where we are, nodes that are started by hand."""
+import json
+import os
+import shutil
+import signal
+import unittest
+
+import workshop
+from host_case import DSLAUNCH, HostCase
+from netns import HOME
+from parallel_cases import long_running
+
+WORKER = os.path.join(os.path.dirname(DSLAUNCH), "dsworker")
+
+
+@unittest.skipUnless(workshop.has_torch(), "no pinned PyTorch")
+class Torch(HostCase):
+    """PyTorch meets at the port that the agent of node rank 0 holds."""
+
+    GLOO = ("import os, torch, torch.distributed as dist\n"
+            "dist.init_process_group('gloo')\n"
+            "total = torch.tensor([float(dist.get_rank() + 1)])\n"
+            "dist.all_reduce(total)\n"
+            "print('sum', total.item(), dist.get_world_size(), flush=True)\n"
+            "dist.destroy_process_group()\n")
+
+    @long_running
+    def test_a_plain_gloo_script_on_two_hosts(self):
+        script = self.write("gloo.py", self.GLOO)
+        outcome = self.launch("exec", "--device", "cpu", "--hostfile", self.hostfile("node1 slots=2\nnode2 slots=1\n"),
+                              "--env", "GLOO_SOCKET_IFNAME=eth0", "--", workshop.TORCH_PYTHON, script)
+        self.expect(outcome, 0)
+        self.assertEqual(outcome.out.count("sum 6.0 3"), 3, str(outcome))
+
+    @long_running
+    def test_a_store_of_their_own(self):
+        script = self.write("store.py", "import os, torch.distributed as dist\n"
+                            "rank = int(os.environ['RANK'])\n"
+                            "store = dist.TCPStore(os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']), is_master=False)\n"
+                            "store.set(f'from {rank}', str(rank))\n"
+                            "print([store.get(f'from {other}').decode() for other in range(2)], flush=True)\n")
+        outcome = self.launch("exec", "--device", "cpu", "--hostfile", self.hostfile("node1 slots=1\nnode3 slots=1\n"), "--",
+                              workshop.TORCH_PYTHON, script)
+        self.expect(outcome, 0)
+        self.assertEqual(outcome.out.count("['0', '1']"), 2, str(outcome))
+
+
+@unittest.skipUnless(workshop.has_torch() and os.access(WORKER, os.X_OK), "no pinned PyTorch, or dsworker is not built")
+class Training(HostCase):
+    def setUp(self):
+        super().setUp()
+        workshop.make_model(self.folder)
+
+    def train(self, *options, hosts=None, **env):
+        return self.launch("--device", "cpu", "--hostfile", self.hostfile(*([hosts] if hosts else [])), "--config", "ds.json",
+                           "--data", "train.safetensors", "--steps", "4", "--run_dir", "out", *options, "model.pt", **env)
+
+    def losses(self):
+        return [json.loads(line)["loss"] for line in self.read("out/metrics.jsonl").splitlines()]
+
+    @long_running
+    def test_three_hosts_give_the_numbers_of_one(self):
+        outcome = self.train()
+        self.expect(outcome, 0)
+        three = self.losses()
+        self.assertEqual(len(three), 4)
+        self.assertEqual(sorted(os.listdir(self.path("out/logs"))), ["node1.0.log", "node2.1.log", "node3.2.log"])
+        shutil.rmtree(self.path("out"))
+        alone = self.launch("--device", "cpu", "--config", "ds.json", "--data", "train.safetensors", "--steps", "4",
+                            "--run_dir", "out", "model.pt")
+        self.expect(alone, 0)
+        for mine, his in zip(three, self.losses()):
+            self.assertAlmostEqual(mine, his, places=6)
+
+    @long_running
+    def test_a_model_that_is_another_one_on_a_host_is_refused(self):
+        """Without a shared file system: the folder of node2 has a model of its own."""
+        os.mkdir(self.path("there"))
+        workshop.make_model(self.path("there"))
+        with open(self.path("there/model.pt"), "ab") as file:
+            file.write(b"x")
+        node = self.cluster.node2
+        node.run(["mount", "-n", "--bind", self.path("there/model.pt"), self.path("model.pt")])
+        outcome = self.train()
+        node.run(["umount", "-n", self.path("model.pt")])
+        self.expect(outcome, 65, "node2", "model.pt")
+        self.assertFalse(os.path.exists(self.path("out/metrics.jsonl")))
+
+    @long_running
+    def test_a_model_that_is_not_on_a_host_is_refused(self):
+        os.mkdir(self.path("models"))
+        shutil.move(self.path("model.pt"), self.path("models/model.pt"))
+        self.cluster.node3.hide(self.path("models"))
+        outcome = self.launch("--device", "cpu", "--hostfile", self.hostfile(), "--config", "ds.json", "--data",
+                              "train.safetensors", "--steps", "4", "--run_dir", "out", "models/model.pt")
+        self.cluster.node3.unhide()
+        self.expect(outcome, 66, "node3", "models/model.pt")
+
+    @long_running
+    def test_a_worker_of_another_version_is_refused(self):
+        os.mkdir(self.path("bin"))
+        self.write("bin/dsworker", "#!/bin/sh\necho 'dsworker 0.0 (LibTorch 1.0)'\n", 0o755)
+        node = self.cluster.node2
+        node.run(["mount", "-n", "--bind", self.path("bin/dsworker"), WORKER])
+        outcome = self.train()
+        node.run(["umount", "-n", WORKER])
+        self.expect(outcome, 69, "node2", "dsworker 0.0")
+
+    @long_running
+    def test_a_worker_that_is_killed_ends_the_others_and_is_named(self):
+        process = self.start("--device", "cpu", "--hostfile", self.hostfile(), "--config", "ds.json", "--data",
+                             "train.safetensors", "--steps", "1000000", "--run_dir", "out", "model.pt")
+        metrics = self.path("out/metrics.jsonl")
+        self.wait_until(lambda: os.path.exists(metrics) and os.path.getsize(metrics) > 0, what="the first step")
+        self.assertEqual(len(self.cluster.node2.kill("dsworker train")), 1)
+        self.expect(self.finish(process), 137, "rank 1 on node2 failed first: killed by SIGKILL")
+
+
+class Programs(HostCase):
+    """Hosts that have dslaunch elsewhere, or not at all."""
+
+    def setUp(self):
+        super().setUp()
+        self.there = os.path.dirname(os.path.realpath(DSLAUNCH))
+
+    def hide_programs(self, *nodes):
+        for node in nodes or self.cluster.nodes:
+            node.hide(self.there)
+
+    def exec_hostname(self, *options):
+        return self.exec("hostname", *options)
+
+    def test_in_another_folder(self):
+        shutil.copytree(self.there, self.path("elsewhere"), ignore=shutil.ignore_patterns("test_*", "*_probe", "*_test", "dsworker"))
+        self.hide_programs()
+        outcome = self.exec_hostname("--remote_path", self.path("elsewhere"))
+        self.expect(outcome, 0)
+        self.assertEqual(outcome.out.count("node"), 6, str(outcome))
+
+    @long_running
+    def test_pushed_once(self):
+        self.allowed_files = rf"{self.allowed_files}|^{HOME}/\.cache/dslaunch"
+        self.hide_programs()
+        for _ in range(2):
+            outcome = self.exec_hostname("--push")
+            self.expect(outcome, 0)
+            self.assertEqual(outcome.out.count("node"), 6, str(outcome))
+        for node in self.cluster.nodes:
+            copies = [path for path in node.files() if path.endswith("/dslaunch") and "/push/" in path]
+            self.assertEqual(len(copies), 1, f"{node}: {copies}")
+
+
+class ByHand(HostCase):
+    """--no_ssh: the same command on every node."""
+
+    def start_nodes(self, *options, script="echo $RANK $GROUP_RANK $(hostname); [ -z \"$FAIL\" ] || exit $FAIL", **env):
+        master = self.cluster.node1.address
+        return [self.start("exec", "--device", "cpu", "--no_ssh", "--num_nodes", "3", "--node_rank", str(rank), "--master_addr",
+                           master, *options, "--", "sh", "-c", script, host=node, **env)
+                for rank, node in enumerate(self.cluster.nodes)]
+
+    def test_nodes_find_each_other_and_node_0_speaks(self):
+        outcomes = [self.finish(process) for process in self.start_nodes("--num_gpus", "2")]
+        for outcome in outcomes:
+            self.expect(outcome, 0)
+        told = sorted(line.split("| ")[1] for line in outcomes[0].out.splitlines())
+        self.assertEqual(told, sorted(f"{rank} {rank // 2} node{rank // 2 + 1}" for rank in range(6)), str(outcomes[0]))
+
+    def test_a_failure_ends_all_with_its_code(self):
+        outcomes = [self.finish(process) for process in self.start_nodes(script="[ $RANK != 2 ] || exit 7; exec sleep 1000")]
+        self.assertEqual([outcome.code for outcome in outcomes], [7, 7, 7], "\n".join(map(str, outcomes)))
+        self.assertIn("rank 2 on node3 failed first", outcomes[0].err)
+
+    def test_a_node_that_does_not_come_is_named(self):
+        processes = self.start_nodes("--join_timeout", "2s")
+        processes[2].kill()
+        outcomes = [self.finish(process) for process in processes[:2]]
+        self.expect(outcomes[0], 124, "2")
+
+    def test_a_launcher_that_is_killed_ends_the_others(self):
+        processes = self.start_nodes(script="echo up; trap '' TERM; while :; do sleep 0.05; done")
+        self.lines(processes[0], 3)
+        processes[0].send_signal(signal.SIGKILL)
+        for process in processes:
+            self.finish(process, 10)
