@@ -106,8 +106,9 @@ def _run_all(cases, make_cluster, workers):
     return failed
 
 
-def main(name, make_cluster, needed_programs, workers):
-    """make_cluster(keep) gives the cluster; options of the program: names of cases (Class.method); -j N."""
+def main(name, make_cluster, needed_programs, workers, begin=lambda: None):
+    """make_cluster(keep) gives the cluster; begin() is called once, in the world of the test, before the first case.
+    Options of the program: names of cases (Class.method); -j N."""
     if not os.access(os.path.join(os.environ.get("DSLAUNCH_BIN", ""), "dslaunch"), os.X_OK):
         sys.exit(f"{name}: DSLAUNCH_BIN has to be the folder of dslaunch")
     if os.geteuid() != 0:
@@ -128,6 +129,7 @@ def main(name, make_cluster, needed_programs, workers):
     except (isolation.NotPossible, PermissionError) as error:
         skip(name, f"no hosts can be made on this machine: {error}")
     cases = _all_cases(sys.modules["__main__"], arguments)
+    begin()
     began = time.monotonic()
     failed = _run_all(cases, lambda: make_cluster(keep=list(keep)), min(workers, len(cases)))
     print(f"{name}: {len(cases)} cases on {workers} clusters in {time.monotonic() - began:.1f} s, {len(failed)} failed"

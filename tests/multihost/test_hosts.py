@@ -8,10 +8,11 @@ sys.dont_write_bytecode = True
 
 import netns  # noqa: E402
 import parallel_cases  # noqa: E402
+import workshop  # noqa: E402
 from exec_cases import OtherJobs, Output, Ranks  # noqa: E402,F401
 from failure_cases import Deaths, Losses, Refusals, Stopping  # noqa: E402,F401
 from harness_cases import Harness  # noqa: E402,F401
 from training_cases import ByHand, Programs, Torch, Training  # noqa: E402,F401
 
 if __name__ == "__main__":
-    parallel_cases.main("multihost.hosts", netns.Cluster, netns.NEEDED_PROGRAMS, workers=4)
+    parallel_cases.main("multihost.hosts", netns.Cluster, netns.NEEDED_PROGRAMS, workers=4, begin=workshop.open_shop)

@@ -50,7 +50,7 @@ class Torch(HostCase):
 class Training(HostCase):
     def setUp(self):
         super().setUp()
-        workshop.make_model(self.folder)
+        workshop.copy_model(self.folder)
 
     def train(self, *options, hosts=None, **env):
         return self.launch("--device", "cpu", "--hostfile", self.hostfile(*([hosts] if hosts else [])), "--config", "ds.json",
@@ -77,7 +77,7 @@ class Training(HostCase):
     def test_a_model_that_is_another_one_on_a_host_is_refused(self):
         """Without a shared file system: the folder of node2 has a model of its own."""
         os.mkdir(self.path("there"))
-        workshop.make_model(self.path("there"))
+        workshop.copy_model(self.path("there"))
         with open(self.path("there/model.pt"), "ab") as file:
             file.write(b"x")
         node = self.cluster.node2

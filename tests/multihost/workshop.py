@@ -1,39 +1,35 @@
-"""A tiny model, its data and its config, made once by the pinned PyTorch, for `run` on several hosts; and PyTorch itself."""
+"""A tiny model, its data and its config for `run` on several hosts, made once for all cases while the first ones run."""
 import json
 import os
+import shutil
 import subprocess
+import sys
 
-from netns import HOME
+from netns import HOME, wait_until
 
-REPO = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+FOLDER = "/tmp/dsl-workshop"  # in the test's own world
 TORCH_PYTHON = os.path.join(os.environ.get("XDG_CACHE_HOME") or f"{HOME}/.cache", "dslaunch/torch-2.11.0/bin/python")
-SAMPLES = 48
 CONFIG = {"train_batch_size": 12, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "data": {"shuffle": False},
           "zero_optimization": {"stage": 1}}
-
-MAKE = """
-import sys, torch
-sys.path.insert(0, sys.argv[1])
-import tensor_file
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
-    def forward(self, x, y):
-        return (self.body(x) - y).square().mean()
-torch.manual_seed(1)
-torch.jit.save(torch.jit.script(Net()), sys.argv[2] + '/model.pt')
-x = torch.randn(%d, 6)
-tensor_file.write(sys.argv[2] + '/train.safetensors', {'x': x, 'y': x.sum(1, keepdim=True).sin()})
-""" % SAMPLES
 
 
 def has_torch():
     return os.access(TORCH_PYTHON, os.X_OK)
 
 
-def make_model(folder):
+def open_shop():
+    """Begins; import torch alone takes seconds."""
+    if not has_torch():
+        return
+    os.mkdir(FOLDER)
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "make_model.py")
+    subprocess.Popen([TORCH_PYTHON, "-B", script, FOLDER], stdout=sys.stderr)
+
+
+def copy_model(folder):
     """model.pt, train.safetensors and ds.json in this folder."""
-    subprocess.run([TORCH_PYTHON, "-c", MAKE, os.path.join(REPO, "tests/oracle"), folder], check=True)
+    wait_until(lambda: os.path.exists(f"{FOLDER}/ready"), 120, "the model is made")
+    for name in ("model.pt", "train.safetensors"):
+        shutil.copy(f"{FOLDER}/{name}", folder)
     with open(os.path.join(folder, "ds.json"), "w", encoding="utf-8") as file:
         json.dump(CONFIG, file)
