@@ -53,8 +53,7 @@ NodePlace place_in_step(const SlurmSituation& slurm, const SourceOptions& option
 Source slurm_source(SlurmSituation slurm, const SourceOptions& options) {
   Source source;
   source.kind = slurm.kind == SlurmKind::kTask ? SourceKind::kSlurmTask : SourceKind::kSlurmAllocation;
-  source.notice = fmt::format("{}: {} node{}, slots from {}", slurm.allocation.source, slurm.num_nodes,
-                              slurm.num_nodes == 1 ? "" : "s", slurm.slots_source);
+  source.notice = describe(slurm);
   if (source.kind == SourceKind::kSlurmTask) {
     refuse_choice(options, slurm.allocation.source, "choose nodes with srun's --nodes and --nodelist");
     if (options.num_nodes && *options.num_nodes != slurm.num_nodes) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -365,6 +366,32 @@ int count_device_list(std::string_view list) {
     sum += is_range ? *high - *low + 1 : item.text.empty() ? 0 : 1;
   }
   return std::min(sum, kMostSlots);
+}
+
+void learn_gpus(SlurmSituation& situation, std::string_view answers) {
+  std::map<std::string, int, std::less<>> counts;
+  for (size_t begin = 0; begin < answers.size();) {
+    size_t end = std::min(answers.find('\n', begin), answers.size());
+    std::string_view line = answers.substr(begin, end - begin);
+    size_t blank = std::min(line.find(' '), line.size());
+    auto count = whole_number(line.substr(std::min(blank + 1, line.size())));
+    if (count && *count >= 1 && *count <= kMostSlots) counts[std::string(line.substr(0, blank))] = *count;
+    begin = end + 1;
+  }
+  auto& hosts = situation.allocation.hosts;
+  if (!std::all_of(hosts.begin(), hosts.end(), [&](const Host& host) { return counts.contains(host.name); })) return;
+  for (auto& host : hosts) {
+    host.slots.resize(static_cast<size_t>(counts[host.name]));
+    std::iota(host.slots.begin(), host.slots.end(), 0);
+  }
+  situation.slots_are_gpus = true;
+  situation.slots_open = false;
+  situation.slots_source = "SLURM_GPUS_ON_NODE of each node";
+}
+
+std::string describe(const SlurmSituation& situation) {
+  return fmt::format("{}: {} node{}, slots from {}", situation.allocation.source, situation.num_nodes,
+                     situation.num_nodes == 1 ? "" : "s", situation.slots_source);
 }
 
 SlurmSituation read_slurm(const Environment& environment) {

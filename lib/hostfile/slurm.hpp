@@ -48,6 +48,13 @@ struct SlurmSituation {
 // tasks a node: each would be a launcher of its own, so dslaunch wants `--ntasks-per-node=1` and starts the ranks.
 SlurmSituation read_slurm(const Environment& environment);
 
+// Where slots_open: takes over what the nodes themselves say about their GPUs, a line "NODE COUNT" each. Changes
+// nothing unless every node of the allocation has answered with one GPU or more.
+void learn_gpus(SlurmSituation& situation, std::string_view answers);
+
+// "slurm job 7: 2 nodes, slots from SLURM_GPUS_ON_NODE"
+std::string describe(const SlurmSituation& situation);
+
 // "n[01-03,7],login" as n01 n02 n03 n7 login. Throws UserError(78) with `variable` and the column.
 std::vector<std::string> expand_nodelist(std::string_view list, const std::string& variable);
 

@@ -12,6 +12,7 @@
 #include "base/format.hpp"
 #include "hostfile/resolve.hpp"
 #include "hostfile/this_machine.hpp"
+#include "launch/ask_slurm.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -211,10 +212,15 @@ Source find_source(const LaunchOptions& options) {
   asked.master_addr = options.master_addr;
   asked.master_port = options.master_port;
   asked.num_cpus = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  return hostfile::choose_source(asked, whole_environment(), [](const std::string& path) {
+  Source source = hostfile::choose_source(asked, whole_environment(), [](const std::string& path) {
     std::error_code ignored;
     return std::filesystem::exists(path, ignored);
   });
+  if (source.kind == SourceKind::kSlurmAllocation && source.slurm->slots_open) {
+    ask_for_gpus(*source.slurm);
+    source.notice = describe(*source.slurm);
+  }
+  return source;
 }
 
 ResolvedHosts resolve_hosts(const LaunchOptions& options, const Source& source, bool need_cuda_build) {

@@ -322,3 +322,17 @@ TEST_CASE("a task is known by its rank where a step's variables are missing", "[
   CHECK(situation.node_rank == 1);
   CHECK(text(situation) == "gpu1*8 gpu2*8");
 }
+
+TEST_CASE("the nodes' own answers fill in for variables that say nothing", "[hostfile][slurm]") {
+  SlurmSituation situation = read_slurm(kSalloc);
+  for (std::string_view incomplete : {"", "n1 8\n", "n1 8\nn2 0\n", "n1 8\nn2\n", "n1 8\nn2 x\n", "\n\n"}) {
+    learn_gpus(situation, incomplete);
+    CHECK(text(situation) == "n1*1 n2*1");
+    CHECK(situation.slots_open);
+  }
+  learn_gpus(situation, "n2 4\nn1 8");
+  CHECK(text(situation) == "n1*8 n2*4");
+  CHECK(situation.slots_are_gpus);
+  CHECK_FALSE(situation.slots_open);
+  CHECK(describe(situation) == "slurm job 1: 2 nodes, slots from SLURM_GPUS_ON_NODE of each node");
+}
