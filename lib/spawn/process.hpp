@@ -23,8 +23,8 @@ struct ProcessSpec {
   int out = -1, err = -1;                  // borrowed; -1: a pipe to Process::out, Process::err
   int inherited = -1;                      // borrowed, one more that it gets under the same number; -1: none
   bool die_with_thread = true;
-  std::vector<int> cpus{};                 // the only ones that it may run on; empty: the caller's
-  std::optional<int> memory_node{};        // NUMA node that its memory must come from
+  std::vector<int> cpus{};           // the only ones that it may run on; empty: the caller's
+  std::optional<int> memory_node{};  // NUMA node that its memory must come from
 };
 
 struct Process {
