@@ -1,0 +1,40 @@
+#include "launch/settle_node.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "support/expect_error.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::launch;
+using test::expect_error;
+
+static JobDescription job_of(size_t num_ranks) {
+  JobDescription job;
+  job.host = "node7";
+  for (size_t i = 0; i < num_ranks; ++i) job.ranks.push_back({static_cast<int>(i), static_cast<int>(i), {"p"}, {}});
+  return job;
+}
+
+TEST_CASE("a folder that a host lacks is named with the host", "[launch][settle_node]") {
+  test::TempDir folder;
+  auto job = job_of(1);
+  check_folder(job);
+  job.cwd = folder.path();
+  check_folder(job);
+  job.cwd = folder / "gone";
+  expect_error(ExitCode::kNoInput, {folder / "gone", "node7", "--chdir"}, [&] { check_folder(job); });
+  test::write_file(job.cwd, "");
+  expect_error(ExitCode::kNoInput, {"node7"}, [&] { check_folder(job); });
+}
+
+TEST_CASE("every rank of a node gets its binding, on cores that are there", "[launch][settle_node]") {
+  CHECK(bind_ranks(job_of(5)).size() == 5);
+  auto job = job_of(1);
+  job.binding.kind = BindingKind::kCores;
+  auto bindings = bind_ranks(job);
+  REQUIRE(bindings.size() == 1);
+  CHECK_FALSE(bindings[0].cpus.empty());
+  job.env["KMP_AFFINITY"] = "none";
+  expect_error(ExitCode::kContradiction, {"KMP_AFFINITY"}, [&] { bind_ranks(job); });
+}
