@@ -659,7 +659,7 @@ class CommandLine(LauncherTest):
                 (64, ["dslaunch exec", "--help"], []),
                 (64, ["dslaunch exec -- python train.py"], ["train.py"]),
                 (64, ["--num_gpus"], ["--num_gpu", "2", "m.pt"]),
-                (64, ["--num_gpus N"], ["--nproc-per-node=2", "m.pt"]),
+                (64, ["--master_addr A"], ["--rdzv-endpoint=a:1", "m.pt"]),
                 (64, ["--config F"], ["--deepspeed_config", "ds.json", "m.pt"]),
                 (64, ["'hosts'"], ["hsots"]),
                 (64, ["not supported yet"], ["doctor"]),
