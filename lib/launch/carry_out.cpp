@@ -11,6 +11,7 @@
 #include "launch/jobs/register_job.hpp"
 #include "launch/plan_job.hpp"
 #include "launch/programs.hpp"
+#include "launch/push.hpp"
 #include "launch/restart.hpp"
 #include "launch/supervisor.hpp"
 
@@ -100,6 +101,7 @@ std::string cause_of(const LaunchPlan& plan, const JobReport& report) {
 JobReport run_attempts(LaunchPlan plan, Field& field, const LaunchOptions& options, const JobMaker& maker,
                        LiveJob& live) {
   for (int restart = 0;; ++restart) {
+    if (plan.reach.push) push_programs(plan, own_program());
     SupervisorOptions how = field.supervisor_options(options);
     how.live = &live;
     Supervisor supervisor(plan, std::move(how));

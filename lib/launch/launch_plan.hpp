@@ -41,6 +41,7 @@ struct PlannedNode {
   std::string user;  // of SSH; empty: the configured one
   std::optional<uint16_t> port;
   Reach reach = Reach::kPipe;
+  std::string program;  // the agent's, where it was pushed to; empty: see ReachOptions
   int node_rank = 0;
   std::vector<PlannedRank> ranks;
 };

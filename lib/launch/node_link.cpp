@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "spawn/local/local_link.hpp"
 #include "spawn/program/program_link.hpp"
 #include "spawn/ssh/ssh_link.hpp"
@@ -10,22 +11,42 @@
 namespace dslaunch::launch {
 namespace {
 
-// The program that is the agent on another machine.
-std::string agent_program(const ReachOptions& options, const std::string& own_program) {
-  if (options.remote_path.empty()) return own_program;
+// The program that is the agent of a node.
+std::string agent_program(const PlannedNode& node, const ReachOptions& options, const std::string& own_program) {
+  if (!node.program.empty()) return node.program;
+  if (node.reach == Reach::kPipe || options.remote_path.empty()) return own_program;
   return options.remote_path + "/" + std::filesystem::path(own_program).filename().string();
 }
 
-std::unique_ptr<spawn::AgentLink> open_ssh(const PlannedNode& node, const ReachOptions& options,
-                                           const std::vector<std::string>& agent) {
+// srun's own words explain what Slurm does not let us do; warnings on the way are nobody's business.
+spawn::ProgramLinkOptions srun_options() {
+  spawn::ProgramLinkOptions options;
+  options.errors = spawn::ProgramLinkOptions::Errors::kCapture;
+  options.die_with_us = true;
+  options.explain = [](const spawn::ExitCause& cause, const std::string& errors) {
+    bool started = cause.kind != spawn::ExitCause::Kind::kNotStarted;
+    std::string words = errors.substr(0, errors.find_last_not_of('\n') + 1);
+    for (char& c : words) c = c == '\n' ? ' ' : c;
+    return spawn::LinkFailure{
+        .phase = started ? "srun" : "start",
+        .text = fmt::format("srun: {}{}{}", spawn::describe(cause), words.empty() ? "" : ": ", words)};
+  };
+  return options;
+}
+
+}  // namespace
+
+spawn::SshTarget ssh_target(const PlannedNode& node) {
+  return {node.host, node.user, node.port};
+}
+
+spawn::SshOptions ssh_options(const ReachOptions& options) {
   spawn::SshOptions ssh;
   ssh.program = options.ssh_program;
   ssh.port = options.ssh_port;
   ssh.connect_timeout = options.connect_timeout;
-  return spawn::open_ssh_link({node.host, node.user, node.port}, agent, ssh);
+  return ssh;
 }
-
-}  // namespace
 
 std::vector<std::string> srun_argv(const std::string& host, const std::vector<std::string>& agent) {
   std::vector<std::string> argv{"srun",      "--nodes=1",    "--ntasks=1",      "--nodelist=" + host,
@@ -38,16 +59,15 @@ std::vector<std::string> srun_argv(const std::string& host, const std::vector<st
 std::unique_ptr<spawn::AgentLink> open_node_link(const PlannedNode& node, const ReachOptions& options,
                                                  const std::string& own_program, const std::vector<std::string>& words,
                                                  int inherited) {
-  bool here = node.reach == Reach::kPipe;
-  std::vector<std::string> agent{here ? own_program : agent_program(options, own_program), "agent"};
+  std::vector<std::string> agent{agent_program(node, options, own_program), "agent"};
   agent.insert(agent.end(), words.begin(), words.end());
   switch (node.reach) {
     case Reach::kPipe:
       return spawn::open_local_link(agent, inherited);
     case Reach::kSsh:
-      return open_ssh(node, options, agent);
+      return spawn::open_ssh_link(ssh_target(node), agent, ssh_options(options));
     case Reach::kSrun:
-      return spawn::open_program_link(srun_argv(node.host, agent), {});
+      return spawn::open_program_link(srun_argv(node.host, agent), srun_options());
     case Reach::kDialIn:
       break;
   }

@@ -6,6 +6,7 @@
 
 #include "launch/launch_plan.hpp"
 #include "spawn/agent_link.hpp"
+#include "spawn/ssh/ssh_target.hpp"
 
 namespace dslaunch::launch {
 
@@ -15,6 +16,10 @@ namespace dslaunch::launch {
 std::unique_ptr<spawn::AgentLink> open_node_link(const PlannedNode& node, const ReachOptions& options,
                                                  const std::string& own_program, const std::vector<std::string>& words,
                                                  int inherited = -1);
+
+// Where and how SSH goes for a node.
+spawn::SshTarget ssh_target(const PlannedNode& node);
+spawn::SshOptions ssh_options(const ReachOptions& options);
 
 // srun with `agent` as one task on the node, which may use everything that the job has there.
 std::vector<std::string> srun_argv(const std::string& host, const std::vector<std::string>& agent);

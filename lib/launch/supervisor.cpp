@@ -9,12 +9,12 @@
 #include "base/format.hpp"
 #include "launch/describe_job.hpp"
 #include "launch/job_story.hpp"
-#include "launch/link_failures.hpp"
 #include "launch/missing_ranks.hpp"
 #include "launch/node_link.hpp"
 #include "launch/poll_set.hpp"
 #include "launch/sweep_nodes.hpp"
 #include "rendezvous/own_address.hpp"
+#include "spawn/failure_table.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -448,8 +448,13 @@ JobReport Supervisor::report() {
   bool hosts_fault = agent_error_ != 0 && reason_ == StopReason::kNone;
   if (hosts_fault) report.outcome.first_failure.reset();
   report.story = tell_story(plan_, records_, report.outcome, reason_);
-  if (hosts_fault && !failures_.empty()) report.story += tell_failures(failures_);
+  if (hosts_fault && !failures_.empty()) report.story += tell_failures();
   return report;
+}
+
+std::string Supervisor::tell_failures() const {
+  return fmt::format("dslaunch: {} of {} host{} failed:\n{}", failures_.size(), nodes_.size(),
+                     nodes_.size() == 1 ? "" : "s", spawn::failure_table(failures_));
 }
 
 void Supervisor::dismiss(const JobEnded& last_word) {

@@ -87,6 +87,7 @@ class Supervisor {
   void note_reason(StopReason reason, const std::string& text);
   void await_links();
   JobReport report();
+  std::string tell_failures() const;
 
   LaunchPlan plan_;
   SupervisorOptions options_;

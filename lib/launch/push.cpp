@@ -1,0 +1,74 @@
+#include "launch/push.hpp"
+
+#include <filesystem>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/log.hpp"
+#include "launch/node_link.hpp"
+#include "spawn/failure_table.hpp"
+#include "spawn/ssh/push.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+// Some ten megabytes, also over a slow line.
+constexpr auto kCopyTime = 120000ms;
+
+// As they lie here: bin/dslaunch, bin/dsworker, lib/dslaunch/*.so.
+std::vector<spawn::PushedFile> our_files(JobKind kind, const fs::path& own_program) {
+  fs::path bin = own_program.parent_path();
+  std::vector<spawn::PushedFile> files{{own_program.string(), "bin/" + own_program.filename().string()}};
+  if (kind == JobKind::kExec) return files;
+  files.push_back({(bin / "dsworker").string(), "bin/dsworker"});
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(bin.parent_path() / "lib" / "dslaunch", ignored)) {
+    if (entry.path().extension() != ".so") continue;
+    files.push_back({entry.path().string(), "lib/dslaunch/" + entry.path().filename().string()});
+  }
+  return files;
+}
+
+}  // namespace
+
+void push_programs(LaunchPlan& plan, const std::string& own_program) {
+  std::vector<PlannedNode*> nodes;
+  for (auto& node : plan.nodes) {
+    if (node.reach == Reach::kSsh) nodes.push_back(&node);
+  }
+  if (nodes.empty()) return;
+  spawn::PushSet set = spawn::read_push_set(our_files(plan.kind, own_program));
+  std::vector<spawn::PushResult> results(nodes.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    threads.emplace_back([&, i] {
+      try {
+        results[i] = spawn::push_programs(ssh_target(*nodes[i]), set, ssh_options(plan.reach),
+                                          Deadline::after(plan.reach.connect_timeout + kCopyTime));
+      } catch (const Error& error) {
+        results[i].failure = spawn::LinkFailure{error.code(), "push", error.what()};
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+
+  std::vector<std::pair<std::string, spawn::LinkFailure>> failures;
+  int num_copied = 0;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (results[i].failure) failures.emplace_back(nodes[i]->host, *results[i].failure);
+    nodes[i]->program = results[i].folder + "/bin/" + fs::path(own_program).filename().string();
+    num_copied += results[i].copied ? 1 : 0;
+  }
+  if (!failures.empty()) {
+    throw UserError(failures[0].second.code, "--push failed:\n" + spawn::failure_table(failures));
+  }
+  if (num_copied > 0) log::info("copied our programs to {} of {} hosts", num_copied, nodes.size());
+}
+
+}  // namespace dslaunch::launch
