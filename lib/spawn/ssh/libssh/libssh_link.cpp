@@ -86,12 +86,12 @@ struct LibsshLink::State {
   std::unique_ptr<SshSession> reach();
   void listen_for_the_end();
   void carry();
-  bool may_take() const;
+  bool may_send() const;
   bool carry_errors();
   bool carry_down();
   bool carry_up();
   bool at_end();
-  void rest();
+  void rest(bool holding);
   [[noreturn]] void broken() const;
   void finish(std::optional<LinkFailure> why);
   void note(ExitCause end);
@@ -207,19 +207,22 @@ void LibsshLink::State::note(ExitCause end) {
   cause = std::move(end);
 }
 
+// Each call into libssh may take packets for any of the others. So the output comes last, since nothing else tells that
+// it waits, and what may be sent is asked once more: only then is it safe to sleep.
 void LibsshLink::State::carry() {
   for (;;) {
-    bool moved = may_take() && carry_errors();
+    bool moved = carry_up();
+    bool holding = ssh_channel_poll(channel, 0) > kMaxHeldBytes;
+    if (!holding) moved = carry_errors() || moved;
     moved = carry_down() || moved;
-    moved = carry_up() || moved;
     if (at_end()) return;
-    if (!moved) rest();
+    if (!moved && !may_send()) rest(holding);
   }
 }
 
-// Whether libssh may take packets from the socket. With bytes for us in hand, asking for their number takes none.
-bool LibsshLink::State::may_take() const {
-  return ssh_channel_poll(channel, 0) <= kMaxHeldBytes;
+bool LibsshLink::State::may_send() const {
+  bool pending = (session->poll_events(false) & POLLOUT) != 0;
+  return !up.empty() && !pending && ssh_channel_window_size(channel) > 0;
 }
 
 bool LibsshLink::State::carry_errors() {
@@ -255,6 +258,7 @@ bool LibsshLink::State::carry_up() {
     }
   }
   // Not while libssh still holds bytes that the socket did not take: it would hold ever more.
+  if ((session->poll_events(false) & POLLOUT) != 0) ssh_blocking_flush(session->get(), 0);
   if (up.empty() || (session->poll_events(false) & POLLOUT) != 0) return false;
   int sent = ssh_channel_write(channel, up.bytes().data(), static_cast<uint32_t>(up.bytes().size()));
   if (sent == SSH_ERROR) {
@@ -268,7 +272,9 @@ bool LibsshLink::State::carry_up() {
 
 bool LibsshLink::State::at_end() {
   bool ended = ssh_channel_is_eof(channel) || ssh_channel_is_closed(channel);
-  if (!ended || !down.empty() || ssh_channel_poll(channel, 0) > 0 || ssh_channel_poll(channel, 1) > 0) return false;
+  if (!ended || !down.empty() || ssh_channel_poll(channel, 0) > 0) return false;
+  while (carry_errors()) {
+  }
   ssh_channel_get_exit_status(channel);  // reading takes no more packets once the output has ended
   if (ssh_channel_is_closed(channel) || !ssh_is_connected(session->get())) return true;
   {
@@ -279,10 +285,10 @@ bool LibsshLink::State::at_end() {
   return status_deadline.passed();
 }
 
-void LibsshLink::State::rest() {
+void LibsshLink::State::rest(bool holding) {
   if (!ssh_is_connected(session->get()) && !ssh_channel_is_eof(channel)) broken();
   bool blocked_up = !up.empty();
-  std::vector<pollfd> polls = {{ssh_get_fd(session->get()), session->poll_events(may_take()), 0},
+  std::vector<pollfd> polls = {{ssh_get_fd(session->get()), session->poll_events(!holding), 0},
                                {up.empty() && !input_ended ? input.get() : -1, POLLIN, 0},
                                {output.get(), static_cast<short>(down.empty() ? 0 : POLLOUT), 0}};
   // An input that ended or broke would wake us for ever; its end was told already.
