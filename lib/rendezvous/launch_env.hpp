@@ -15,15 +15,15 @@ struct LaunchEnv {
   int rank = 0, local_rank = 0, node_rank = 0;
   int world_size = 1, local_world_size = 1, num_nodes = 1;
   std::string master_addr = "127.0.0.1";
-  uint16_t master_port = 0;             // 0 only for a world of 1 that needs no store
-  std::string host = "localhost";       // name of this rank's host as the user wrote it
-  std::string job_id;                   // not secret; marks the job's processes (DSLAUNCH_JOB_ID)
-  std::vector<uint8_t> token;           // 32 bytes; empty when another launcher started us
-  bool agent_store = false;             // true: our agent serves the store; false: rank 0 has to
-  std::vector<std::string> rank_hosts;  // host of every rank for messages; may be empty
+  uint16_t master_port = 0;                 // 0 only for a world of 1 that needs no store
+  std::string host = "localhost";           // name of this rank's host as the user wrote it
+  std::string job_id;                       // not secret; marks the job's processes (DSLAUNCH_JOB_ID)
+  std::vector<uint8_t> token;               // 32 bytes; empty when another launcher started us
+  bool agent_store = false;                 // true: our agent serves the store; false: rank 0 has to
+  std::vector<std::string> rank_hosts;      // host of every rank for messages; may be empty
   int restart_count = 0, max_restarts = 0;  // of the whole job
-  // A store in torch's protocol holds MASTER_PORT: torchrun's, or under `dslaunch exec` that of our agent. torch's ranks
-  // are its clients; rank 0 of a worker serves ours elsewhere and publishes where there.
+  // A store in torch's protocol holds MASTER_PORT: torchrun's, or under `dslaunch exec` that of our agent. torch's
+  // ranks are its clients; rank 0 of a worker serves ours elsewhere and publishes where there.
   bool torch_agent_store = false;
   std::string torch_run;  // names this attempt in that store: run id and restart count
 };

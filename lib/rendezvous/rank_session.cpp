@@ -38,6 +38,7 @@ class RankSessions::Session final : public StoreConnection::Session {
     while (!refused_) {
       size_t step = accept_one(input.substr(taken));
       if (step == 0) break;
+      all_.board_.count_request();
       taken += step;
     }
     return taken;

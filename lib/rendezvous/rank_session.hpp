@@ -1,6 +1,7 @@
 // The store's server for the job's ranks, in our own protocol: handshake, proof of the token, frames. On the server's
 // io thread; who is there is told to the RankBoard, which any thread may read.
 #pragma once
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <condition_variable>
@@ -16,15 +17,18 @@
 
 namespace dslaunch::rendezvous {
 
-// Which ranks have joined, for other threads.
+// Which ranks have joined and how much was asked, for other threads.
 class RankBoard {
  public:
   void join(int rank);
   void part();  // one that was connected has left or is lost
+  void count_request() { ++num_requests_; }
+  uint64_t num_requests() const { return num_requests_; }
   std::vector<int> joined_ranks() const;
   bool wait_until_all_left(Deadline deadline) const;
 
  private:
+  std::atomic<uint64_t> num_requests_ = 0;
   mutable std::mutex mutex_;  // guards what follows
   mutable std::condition_variable changed_;
   std::set<int> joined_;

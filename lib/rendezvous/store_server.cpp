@@ -226,6 +226,9 @@ uint16_t StoreServer::port() const {
 std::vector<int> StoreServer::joined_ranks() const {
   return impl_->board().joined_ranks();
 }
+uint64_t StoreServer::num_requests() const {
+  return impl_->board().num_requests();
+}
 bool StoreServer::wait_until_all_left(Deadline deadline) const {
   return impl_->board().wait_until_all_left(deadline);
 }

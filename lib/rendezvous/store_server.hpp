@@ -41,6 +41,8 @@ class StoreServer {
   std::vector<int> joined_ranks() const;
   // True when every rank that joined has left or is gone; false at the deadline.
   bool wait_until_all_left(Deadline deadline) const;
+  // Messages from our ranks so far: two blocks of the handshake each, then one for each operation. Any thread.
+  uint64_t num_requests() const;
 
  private:
   class Impl;
