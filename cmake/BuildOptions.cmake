@@ -14,7 +14,7 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
 
-set(DSL_SANITIZE "" CACHE STRING "address, thread or empty")
+set(DSL_SANITIZE "" CACHE STRING "address, thread, fuzzer (with clang, see tests/fuzz) or empty")
 
 add_library(dsl_warnings INTERFACE)
 target_compile_options(dsl_warnings INTERFACE
@@ -29,6 +29,9 @@ if(DSL_SANITIZE STREQUAL "address")
 elseif(DSL_SANITIZE STREQUAL "thread")
   target_compile_options(dsl_sanitizers INTERFACE -fsanitize=thread -fno-omit-frame-pointer)
   target_link_options(dsl_sanitizers INTERFACE -fsanitize=thread)
+elseif(DSL_SANITIZE STREQUAL "fuzzer")
+  target_compile_options(dsl_sanitizers INTERFACE -fsanitize=fuzzer-no-link,address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
+  target_link_options(dsl_sanitizers INTERFACE -fsanitize=address,undefined)
 endif()
 
 find_program(DSL_CCACHE ccache)

@@ -1,0 +1,37 @@
+// Any bytes as what arrives on the channel between launcher and agent, in pieces that the first byte chooses. A message
+// that is read must be written and read again as the same bytes; what is none must end in Error and nothing else.
+#include <cstdlib>
+
+#include "base/error.hpp"
+#include "launch/wire.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::launch;
+
+namespace {
+
+void check_round_trip(const Message& message) {
+  std::string written = encode(message);
+  FrameReader reader;
+  reader.append(written);
+  auto again = reader.next();
+  if (!again || reader.num_pending() != 0 || encode(*again) != written) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  std::string_view input(reinterpret_cast<const char*>(data) + 1, size - 1);
+  size_t piece = 1 + data[0];
+  FrameReader reader;
+  try {
+    while (!input.empty()) {
+      reader.append(input.substr(0, piece));
+      input.remove_prefix(std::min(piece, input.size()));
+      while (auto message = reader.next()) check_round_trip(*message);
+    }
+  } catch (const Error&) {
+  }
+  return 0;
+}
