@@ -1,10 +1,11 @@
 #include "rendezvous/store_connection.hpp"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 
-#include "rendezvous/stream_socket.hpp"
 #include "rendezvous/wire.hpp"
 
 namespace dslaunch::rendezvous {
@@ -42,7 +43,7 @@ bool StoreConnection::is_from_this_machine() const {
 }
 
 void StoreConnection::start() {
-  prepare_stream_socket(socket_.native_handle());
+  ::fcntl(socket_.native_handle(), F_SETFD, FD_CLOEXEC);
   read();
 }
 

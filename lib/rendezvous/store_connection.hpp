@@ -34,6 +34,7 @@ class StoreConnection : public std::enable_shared_from_this<StoreConnection> {
     virtual void on_ended(StoreConnection& connection) = 0;
   };
 
+  // `socket` is prepared as prepare_stream_socket does.
   StoreConnection(Owner& owner, uint64_t id, boost::asio::ip::tcp::socket socket);
 
   uint64_t id() const { return id_; }  // unlike for every connection of the server

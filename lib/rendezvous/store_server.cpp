@@ -104,6 +104,8 @@ StoreServer::Impl::Impl(UniqueFd listener, StoreServerOptions options)
                                      : std::set<asio::ip::address>()),
       ranks_(io_, board_, options.world_size, std::move(options.token), std::move(options.rank_hosts)) {
   port_ = local_port(listener.get());
+  // What is accepted inherits the options: six system calls less for every connection.
+  prepare_stream_socket(listener.get());
   auto protocol = address_family(listener.get()) == AF_INET6 ? tcp::v6() : tcp::v4();
   acceptor_.assign(protocol, listener.release());
   acceptor_.non_blocking(true);
