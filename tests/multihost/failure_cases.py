@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 
-from host_case import HostCase
+from host_case import HostCase, SOCKETS
 from memory_cgroup import MemoryCgroup
 from parallel_cases import long_running
 
@@ -167,6 +167,7 @@ class Losses(HostCase):
         self.wait_until(lambda: self.alive() == {}, 3, "an end of all processes")
 
     def test_nothing_lives_two_seconds_after_the_launcher_was_killed(self):
+        self.allowed_files += SOCKETS
         process = self.begin()
         process.kill()
         process.wait()
@@ -176,6 +177,7 @@ class Losses(HostCase):
         self.assertEqual({name: found for name, found in left.items() if found}, {})
 
     def test_a_launcher_killed_while_it_starts(self):
+        self.allowed_files += SOCKETS
         for delay in (0.05, 0.2, 0.5):
             with self.subTest(delay=delay):
                 process = self.start_exec(STUBBORN)

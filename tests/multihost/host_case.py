@@ -10,8 +10,9 @@ from netns import HOME, wait_until
 DSLAUNCH = os.path.join(os.path.realpath(os.environ["DSLAUNCH_BIN"]), "dslaunch")
 LIMIT_S = 60  # for what should take moments, on a machine that is busy
 SETTLE_S = 3  # a closed connection's sshd, a killed process: gone by then
-# The job's record on the launching host is meant to stay.
-RECORDS = rf"^{HOME}/\.local(/share|/state(/dslaunch(/.*)?)?)?$"
+# The job's record on the launching host is meant to stay, and the folder of the launchers' sockets.
+RECORDS = rf"^{HOME}/\.local(/state(/dslaunch(/.*)?)?)?$|^/run/user/0/dslaunch$"
+SOCKETS = r"|^/run/user/0/dslaunch/[^/]*$"  # of launchers that were killed: nobody was there to remove them
 
 
 class Outcome:

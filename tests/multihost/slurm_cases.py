@@ -4,7 +4,7 @@ import re
 import shlex
 import signal
 
-from host_case import DSLAUNCH, HostCase
+from host_case import DSLAUNCH, HostCase, SOCKETS
 from parallel_cases import long_running
 
 SHOW = "echo $RANK $LOCAL_RANK $WORLD_SIZE $GROUP_RANK $(hostname)"
@@ -119,6 +119,7 @@ class Ends(SlurmCase):
         self.assertEqual((code, text.count("saved")), (75, 3), text)
 
     def test_a_killed_launcher_leaves_nothing(self):
+        self.allowed_files += SOCKETS
         self.batch(self.dslaunch("--", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done"), "-N3")
         self.await_text("ready", 3)
         self.assertEqual(len(self.cluster.node1.kill(r"dslaunch exec")), 1)

@@ -7,7 +7,7 @@ import signal
 import unittest
 
 import workshop
-from host_case import DSLAUNCH, HostCase
+from host_case import DSLAUNCH, HostCase, SOCKETS
 from netns import HOME
 from parallel_cases import long_running
 
@@ -179,6 +179,7 @@ class ByHand(HostCase):
         self.expect(outcomes[0], 124, "2")
 
     def test_a_launcher_that_is_killed_ends_the_others(self):
+        self.allowed_files += SOCKETS
         processes = self.start_nodes(script="echo up; trap '' TERM; while :; do sleep 0.05; done")
         self.lines(processes[0], 3)
         processes[0].send_signal(signal.SIGKILL)
