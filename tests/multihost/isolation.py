@@ -10,7 +10,7 @@ import stat
 
 NEW_MOUNTS, NEW_UTS, NEW_IPC, NEW_PIDS, NEW_NET = 0x00020000, 0x04000000, 0x08000000, 0x20000000, 0x40000000
 ALL_BUT_PIDS = {"mnt": NEW_MOUNTS, "uts": NEW_UTS, "ipc": NEW_IPC, "net": NEW_NET}
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
+MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 4096, 16384, 1 << 18
 PR_SET_PDEATHSIG = 1
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -40,18 +40,12 @@ def mount(source, target, kind=None, flags=0, data=None):
     checked(libc.mount(*encoded[:3], ctypes.c_ulong(flags), encoded[3]), f"mount {source} on {target}")
 
 
-def unmount(target):
-    checked(libc.umount2(target.encode(), 2), f"umount {target}")
-
-
 def die_with_parent():
     checked(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
 
 
-def bind(source, target, read_only=False):
+def bind(source, target):
     mount(source, target, None, MS_BIND | MS_REC)
-    if read_only:
-        mount(None, target, None, MS_REMOUNT | MS_BIND | MS_RDONLY)
 
 
 def lies_under(path, folder):
@@ -59,7 +53,7 @@ def lies_under(path, folder):
 
 
 def cover(folder, keep=(), mode=0o755):
-    """An empty folder in memory over this one. The paths of `keep` that lie in it stay to be seen, read-only."""
+    """An empty folder in memory over this one. The paths of `keep` that lie in it stay as they are."""
     held = [(path, os.open(path, os.O_PATH)) for path in sorted(set(keep)) if lies_under(path, folder) and os.path.exists(path)]
     mount("tmpfs", folder, "tmpfs", MS_NOSUID | MS_NODEV, f"mode={mode:o}")
     for path, fd in held:
