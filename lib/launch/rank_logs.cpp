@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "launch/job_story.hpp"
+#include "launch/jobs/private_files.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -53,7 +54,7 @@ RankLogs::File RankLogs::create_own(const std::string& path) {
   bool append = plan_.append_logs || plan_.restart_count > 0;
   try {
     return create(path, append, "--run_dir");
-  } catch (const UserError& error) {
+  } catch (const Error& error) {
     if (!plan_.run_dir.empty()) throw;
     if (!trouble_told_) trouble_ = error.what();
     trouble_told_ = true;
@@ -88,11 +89,15 @@ void RankLogs::open_each_rank_logs() {
 }
 
 RankLogs::File RankLogs::create(const std::string& path, bool append, const char* option) const {
-  std::error_code error;
-  fs::create_directories(fs::path(path).parent_path(), error);
-  if (error) refuse(path, error.message(), option);
   // In the job's own folder everything is this user's alone.
   bool is_private = !plan_.job_folder.empty() && path.starts_with(plan_.job_folder + "/");
+  std::string folder = fs::path(path).parent_path().string();
+  std::error_code error;
+  if (is_private) {
+    make_private_folder(folder);
+  } else if (fs::create_directories(folder, error); error) {
+    refuse(path, error.message(), option);
+  }
   int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC);
   File file{path, UniqueFd(::open(path.c_str(), flags, is_private ? 0600 : 0666))};
   if (!file.fd.valid()) refuse(path, describe_errno(errno), option);

@@ -124,7 +124,10 @@ std::vector<KnownJob> list_jobs(const std::string& root) {
     if (auto job = read_job(entry->path().string())) jobs.push_back(std::move(*job));
   }
   std::sort(jobs.begin(), jobs.end(), [](const KnownJob& a, const KnownJob& b) {
-    return std::tie(a.record.started, a.record.job_id) > std::tie(b.record.started, b.record.job_id);
+    auto age = [](const JobRecord& record) {
+      return std::tie(record.started, record.supervisor.start_ticks, record.job_id);
+    };
+    return age(a.record) > age(b.record);
   });
   return jobs;
 }
