@@ -7,6 +7,7 @@ namespace dslaunch::launcher {
 int run_command(const Arguments& arguments);
 int exec_command(const Arguments& arguments);
 int hosts_command(const Arguments& arguments);
+int doctor_command(const Arguments& arguments);
 int config_command(const Arguments& arguments);
 int infer_command(const Arguments& arguments);
 int consolidate_command(const Arguments& arguments);

@@ -16,6 +16,7 @@ namespace {
 int run_named(const Arguments& arguments) {
   if (arguments.command == "exec") return exec_command(arguments);
   if (arguments.command == "hosts") return hosts_command(arguments);
+  if (arguments.command == "doctor") return doctor_command(arguments);
   if (arguments.command == "config") return config_command(arguments);
   if (arguments.command == "infer") return infer_command(arguments);
   if (arguments.command == "consolidate") return consolidate_command(arguments);

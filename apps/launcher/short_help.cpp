@@ -17,6 +17,7 @@ int short_help() {
       "  dslaunch config check|explain FILE                validate or explain a config\n"
       "  dslaunch hosts [options]                          what a hostfile resolves to\n"
       "  dslaunch jobs | logs JOB | attach JOB | stop JOB  jobs of yours, also those started with --detach\n"
+      "  dslaunch doctor [--port N] [--kill]               who holds a port, what is stale; end it\n"
       "\n"
       "dslaunch --help shows all options; each command has its own --help.\n",
       stderr);

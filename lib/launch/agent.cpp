@@ -11,6 +11,7 @@
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "launch/devices.hpp"
+#include "launch/doctor/agent_mark.hpp"
 #include "launch/poll_set.hpp"
 #include "launch/preflight.hpp"
 #include "launch/programs.hpp"
@@ -217,7 +218,8 @@ void Agent::start_ranks(uint16_t master_port) {
 }
 
 bool Agent::start_rank(const RankJob& rank, const RankBinding& binding, uint16_t master_port) {
-  NodeFacts facts{.num_threads = binding.num_threads, .master_port = master_port, .error_file = {}};
+  NodeFacts facts{
+      .num_threads = binding.num_threads, .master_port = master_port, .error_file = {}, .agent_mark = own_agent_mark()};
   if (error_files_) facts.error_file = error_files_->path_of(rank.rank);
   auto started = spawn::start_process({.argv = rank.argv,
                                        .env = rank_environment(*job_, rank, facts),
@@ -269,16 +271,17 @@ void Agent::take_signals() {
 void Agent::reap() {
   while (auto ended = spawn::reap_any()) {
     for (auto& rank : ranks_) {
-      if (rank.running() && rank.pid() == ended->pid) end_rank(rank, ended->cause);
+      if (rank.running() && rank.pid() == ended->pid) end_rank(rank, *ended);
     }
   }
 }
 
-void Agent::end_rank(RankProcess& rank, spawn::ExitCause cause) {
+void Agent::end_rank(RankProcess& rank, const spawn::EndedChild& ended) {
+  spawn::ExitCause cause = ended.cause;
   // Its last words first.
   rank.read_output([&](const RankOutput& output) { carry(output); }, 4 * kReadBytesPerTurn);
   rank.mark_ended();
-  if (!cause.success()) cause.hint = oom_.explain(cause);
+  if (!cause.success()) cause.hint = ends_.explain(cause, ended.pid, ended.cgroups);
   if (!cause.success() && cause.hint.empty() && error_files_) cause.hint = error_files_->message_of(rank.rank());
   say(RankEnded{rank.rank(), std::move(cause), rank.told_to_stop()});
 }

@@ -17,7 +17,7 @@
 #include "launch/rank_process.hpp"
 #include "launch/settle_node.hpp"
 #include "launch/signal_inbox.hpp"
-#include "spawn/oom_watch.hpp"
+#include "spawn/end_explainer.hpp"
 
 namespace dslaunch::launch {
 
@@ -51,7 +51,7 @@ class Agent {
   void stop(std::chrono::milliseconds grace);
   void take_signals();
   void reap();
-  void end_rank(RankProcess& rank, spawn::ExitCause cause);
+  void end_rank(RankProcess& rank, const spawn::EndedChild& ended);
   void read_outputs();
   void carry(const RankOutput& output);
   void watch_clocks();
@@ -65,7 +65,7 @@ class Agent {
   Channel channel_;
   Pulse pulse_;
   SignalInbox signals_{SIGCHLD, SIGTERM, SIGINT, SIGHUP};
-  spawn::OomWatch oom_;
+  spawn::EndExplainer ends_;
   std::optional<JobDescription> job_;
   std::unique_ptr<MasterPort> master_port_;
   std::unique_ptr<ErrorFiles> error_files_;

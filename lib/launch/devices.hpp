@@ -1,6 +1,9 @@
 // The GPUs of this machine that a job may use: counted through NVML, which is opened at run time, and narrowed by
 // CUDA_VISIBLE_DEVICES as CUDA itself does.
 #pragma once
+#include <sys/types.h>
+
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +20,16 @@ struct Gpu {
 
 // Empty where there is no driver. (nvml.cpp)
 std::vector<Gpu> gpus_of_this_machine();
+
+// A process with memory on a GPU, as the driver counts it: inside a container its pid may be the host's.
+struct GpuProcess {
+  pid_t pid = -1;
+  size_t device = 0;
+  uint64_t num_bytes = 0;  // 0: the driver does not say
+};
+
+// Empty where there is no driver. (nvml.cpp)
+std::vector<GpuProcess> gpu_processes();
 
 // The visible devices in CUDA's order, each as CUDA_VISIBLE_DEVICES would name it alone. `variable`: its value; empty
 // optional: not set, all are visible. A list ends before its first invalid entry; a device named twice hides all.

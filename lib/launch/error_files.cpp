@@ -1,17 +1,26 @@
 #include "launch/error_files.hpp"
 
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/file.h>
 
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <string_view>
 #include <vector>
 
 namespace dslaunch::launch {
 
+static constexpr std::string_view kPrefix = "dslaunch-", kRandomPart = "-XXXXXX";
+
 static std::string folder_prefix(const std::string& job_id) {
-  return "dslaunch-" + job_id + "-";
+  return std::string(kPrefix) + job_id + "-";
+}
+
+static UniqueFd open_folder(const std::string& path) {
+  return UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 }
 
 ErrorFiles::ErrorFiles(const std::string& job_id) {
@@ -19,7 +28,10 @@ ErrorFiles::ErrorFiles(const std::string& job_id) {
   auto parent = std::filesystem::temp_directory_path(error);
   if (error) return;
   std::string pattern = (parent / (folder_prefix(job_id) + "XXXXXX")).string();
-  if (::mkdtemp(pattern.data()) != nullptr) folder_ = pattern;
+  if (::mkdtemp(pattern.data()) == nullptr) return;
+  folder_ = pattern;
+  lock_ = open_folder(folder_);
+  if (lock_.valid()) ::flock(lock_.get(), LOCK_EX | LOCK_NB);
 }
 
 ErrorFiles::~ErrorFiles() {
@@ -46,6 +58,31 @@ void remove_error_files(const std::string& job_id) {
     if (entry->path().filename().string().starts_with(folder_prefix(job_id))) left.push_back(entry->path());
   }
   for (const auto& folder : left) std::filesystem::remove_all(folder, error);
+}
+
+std::optional<std::string> job_of_error_folder(const std::string& name) {
+  if (!name.starts_with(kPrefix) || name.size() <= kPrefix.size() + kRandomPart.size()) return std::nullopt;
+  size_t end = name.size() - kRandomPart.size();
+  if (name[end] != '-') return std::nullopt;
+  return name.substr(kPrefix.size(), end - kPrefix.size());
+}
+
+static bool holds_error_files_only(const std::string& path) {
+  std::error_code error;
+  std::filesystem::directory_iterator entry(path, error), end;
+  for (; !error && entry != end; entry.increment(error)) {
+    const auto& file = entry->path();
+    std::string stem = file.stem().string();
+    bool number = !stem.empty() && stem.find_first_not_of("0123456789") == std::string::npos;
+    if (!number || file.extension() != ".json") return false;
+  }
+  return !error;
+}
+
+bool error_folder_is_abandoned(const std::string& path) {
+  if (!holds_error_files_only(path)) return false;
+  UniqueFd folder = open_folder(path);
+  return folder.valid() && ::flock(folder.get(), LOCK_EX | LOCK_NB) == 0;
 }
 
 std::string message_in_error_file(const std::string& text) {

@@ -1,7 +1,10 @@
 // TORCHELASTIC_ERROR_FILE: where a Python program under torch's `record` leaves its exception. One private folder a
 // node, gone when the agent is. One thread.
 #pragma once
+#include <optional>
 #include <string>
+
+#include "base/unique_fd.hpp"
 
 namespace dslaunch::launch {
 
@@ -19,7 +22,13 @@ class ErrorFiles {
 
  private:
   std::string folder_;
+  UniqueFd lock_;  // held while we live: who can take it knows that the folder is abandoned
 };
+
+// The job in the name of a folder of error files; empty: it is none.
+std::optional<std::string> job_of_error_folder(const std::string& name);
+// Whether the folder holds nothing but error files and the agent that made it is gone.
+bool error_folder_is_abandoned(const std::string& path);
 
 // For the launcher, after an agent was killed and could not clear its folder away.
 void remove_error_files(const std::string& job_id);

@@ -6,6 +6,7 @@
 
 #include "base/exit_code.hpp"
 #include "base/format.hpp"
+#include "spawn/output_hint.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -14,7 +15,9 @@ using Json = nlohmann::ordered_json;
 
 std::string describe_cause(const RankRecord& record, JobKind kind) {
   if (!record.cause) return "its end was not seen";
-  std::string text = spawn::describe(*record.cause);
+  spawn::ExitCause cause = *record.cause;
+  if (cause.hint.empty()) cause.hint = spawn::hint_in_last_words(cause, record.last_words);
+  std::string text = spawn::describe(cause);
   if (kind == JobKind::kRun && record.cause->kind == spawn::ExitCause::Kind::kExited) {
     std::string meaning = meaning_of_code(record.cause->number);
     if (!meaning.empty()) text += " (" + meaning + ")";

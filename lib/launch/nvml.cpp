@@ -1,5 +1,5 @@
-// The few calls of NVML that count GPUs and say where they are, found at run time: a host without a driver has no such
-// library.
+// The few calls of NVML that count GPUs, say where they are and name the processes on them, found at run time: a host
+// without a driver has no such library.
 #include <dlfcn.h>
 
 #include <memory>
@@ -19,6 +19,7 @@ class Nvml {
     find(uuid_, "nvmlDeviceGetUUID");
     find(name_, "nvmlDeviceGetName");
     find(pci_, "nvmlDeviceGetPciInfo_v3");
+    find(compute_processes_, "nvmlDeviceGetComputeRunningProcesses_v3");
     int (*init)() = nullptr;
     find(init, "nvmlInit_v2");
     open_ = init && shutdown_ && count_ && handle_ && uuid_ && name_ && init() == kSuccess;
@@ -44,8 +45,43 @@ class Nvml {
     return all;
   }
 
+  std::vector<GpuProcess> processes() const {
+    unsigned count = 0;
+    if (!open_ || !compute_processes_ || count_(&count) != kSuccess) return {};
+    std::vector<GpuProcess> all;
+    for (unsigned i = 0; i < count; ++i) {
+      void* device = nullptr;
+      if (handle_(i, &device) == kSuccess) append_processes(device, i, all);
+    }
+    return all;
+  }
+
  private:
-  static constexpr int kSuccess = 0;
+  static constexpr int kSuccess = 0, kInsufficientSize = 7;
+
+  // nvmlProcessInfo_t.
+  struct RunningProcess {
+    unsigned pid;
+    unsigned long long used_bytes;  // all ones: not available
+    unsigned gpu_instance, compute_instance;
+  };
+
+  void append_processes(void* device, size_t index, std::vector<GpuProcess>& all) const {
+    std::vector<RunningProcess> running(64);
+    unsigned count = static_cast<unsigned>(running.size());
+    // More may start between the two calls; those few are left out.
+    if (int status = compute_processes_(device, &count, running.data()); status == kInsufficientSize) {
+      running.resize(count + 64);
+      count = static_cast<unsigned>(running.size());
+      if (compute_processes_(device, &count, running.data()) != kSuccess) return;
+    } else if (status != kSuccess) {
+      return;
+    }
+    for (unsigned i = 0; i < count; ++i) {
+      uint64_t bytes = running[i].used_bytes == ~0ULL ? 0 : running[i].used_bytes;
+      all.push_back({static_cast<pid_t>(running[i].pid), index, bytes});
+    }
+  }
 
   // nvmlPciInfo_t of version 3.
   struct PciInfo {
@@ -72,12 +108,17 @@ class Nvml {
   int (*uuid_)(void*, char*, unsigned) = nullptr;
   int (*name_)(void*, char*, unsigned) = nullptr;
   int (*pci_)(void*, PciInfo*) = nullptr;  // from driver 410 on
+  int (*compute_processes_)(void*, unsigned*, RunningProcess*) = nullptr;
 };
 
 }  // namespace
 
 std::vector<Gpu> gpus_of_this_machine() {
   return Nvml().gpus();
+}
+
+std::vector<GpuProcess> gpu_processes() {
+  return Nvml().processes();
 }
 
 }  // namespace dslaunch::launch

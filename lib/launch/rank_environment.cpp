@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "launch/doctor/agent_mark.hpp"
 #include "launch/master_port.hpp"
 #include "launch/remote_environment.hpp"
 #include "rendezvous/launch_env.hpp"
@@ -46,6 +47,7 @@ std::map<std::string, std::string> rank_environment(const JobDescription& job, c
   env.try_emplace("OMP_NUM_THREADS", std::to_string(node.num_threads));
   env.try_emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   if (!node.error_file.empty()) env["TORCHELASTIC_ERROR_FILE"] = node.error_file;
+  if (!node.agent_mark.empty()) env[kAgentVariable] = node.agent_mark;
   for (auto& [name, value] : rendezvous::to_environment(launch_env(job, rank, node.master_port))) env[name] = value;
   for (const auto& [name, value] : rank.env) env[name] = value;
   return env;
@@ -73,8 +75,9 @@ void remove_launch_variables(std::map<std::string, std::string>& env) {
   for (const char* name : kLaunchVariables) env.erase(name);
   std::erase_if(env, [](const auto& entry) {
     const std::string& name = entry.first;
-    return name.starts_with("TORCHELASTIC_") || name == "DSLAUNCH_JOB_ID" || name == "DSLAUNCH_TOKEN" ||
-           name == "DSLAUNCH_AGENT_STORE" || name == "DSLAUNCH_RANK_HOSTS" || name == "DSLAUNCH_HOST";
+    return name.starts_with("TORCHELASTIC_") || name == "DSLAUNCH_JOB_ID" || name == kAgentVariable ||
+           name == "DSLAUNCH_TOKEN" || name == "DSLAUNCH_AGENT_STORE" || name == "DSLAUNCH_RANK_HOSTS" ||
+           name == "DSLAUNCH_HOST";
   });
 }
 

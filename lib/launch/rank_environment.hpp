@@ -11,6 +11,7 @@ struct NodeFacts {
   int num_threads = 1;       // of the rank, where the user has not said
   uint16_t master_port = 0;  // 0: the job has none
   std::string error_file;    // for torch's error handler; empty: none
+  std::string agent_mark{};  // who starts the rank, for doctor (own_agent_mark); empty: not told
 };
 
 // What the launch decides wins over what was inherited; OMP_NUM_THREADS and TORCH_NCCL_ASYNC_ERROR_HANDLING are set

@@ -26,7 +26,7 @@ constexpr auto kTravelling =
 // They begin like travellers, but speak of this machine, or of a job around this one.
 constexpr auto kStaying = std::to_array<std::string_view>(
     {"CUDA_VISIBLE_DEVICES", "CUDA_MPS_", "TORCHELASTIC_", "DS_ENV_FILE", "DSLAUNCH_JOB_ID", "DSLAUNCH_TOKEN",
-     "DSLAUNCH_AGENT_STORE", "DSLAUNCH_RANK_HOSTS", "DSLAUNCH_HOST"});
+     "DSLAUNCH_AGENT", "DSLAUNCH_RANK_HOSTS", "DSLAUNCH_HOST"});
 
 template <class Prefixes>
 bool begins_with_one(std::string_view name, const Prefixes& prefixes) {

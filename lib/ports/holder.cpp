@@ -38,20 +38,13 @@ bool fill_in_process(Holder& holder, pid_t pid) {
   auto info = read_process(pid);
   if (!info) return false;
   holder.pid = pid;
+  holder.start_ticks = info->identity.start_ticks;
   // The uid stays the socket's: that of /proc is root's for a process that hides itself.
   holder.command = info->command;
   holder.age = info->age;
   holder.state = info->state;
   holder.job_id = info->job_id;
   return true;
-}
-
-std::string describe_age(std::chrono::seconds age) {
-  long seconds = age.count();
-  if (seconds < 60) return fmt::format("{} s", seconds);
-  if (seconds < 3600) return fmt::format("{} min", seconds / 60);
-  if (seconds < 2 * 86400L) return fmt::format("{} h", seconds / 3600);
-  return fmt::format("{} days", seconds / 86400);
 }
 
 std::string describe_holder(const Holder& holder) {
@@ -67,6 +60,14 @@ std::string describe_holder(const Holder& holder) {
 }
 
 }  // namespace
+
+std::string describe_age(std::chrono::seconds age) {
+  long seconds = age.count();
+  if (seconds < 60) return fmt::format("{} s", seconds);
+  if (seconds < 3600) return fmt::format("{} min", seconds / 60);
+  if (seconds < 2 * 86400L) return fmt::format("{} h", seconds / 3600);
+  return fmt::format("{} days", seconds / 86400);
+}
 
 std::vector<Holder> find_holders(uint16_t port) {
   std::vector<Socket> sockets = deciding(sockets_on(port));

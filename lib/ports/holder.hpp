@@ -11,7 +11,8 @@
 namespace dslaunch::ports {
 
 struct Holder {
-  pid_t pid = -1;  // -1: a process that we may not look into
+  pid_t pid = -1;            // -1: a process that we may not look into
+  uint64_t start_ticks = 0;  // with the pid: this process and no later one
   uid_t uid = 0;
   std::string user;                         // name of `uid`, or its number
   std::string command;                      // command line, one line; empty when unreadable
@@ -29,5 +30,8 @@ std::vector<Holder> find_holders(uint16_t port);
 // "port 29500 is held by pid 123 (user bob, python train.py, 3 h old)"; several holders are joined. With no holder in
 // sight it says what that can mean.
 std::string describe_busy(uint16_t port, const std::vector<Holder>& holders);
+
+// "59 s", "3 h", "2 days".
+std::string describe_age(std::chrono::seconds age);
 
 }  // namespace dslaunch::ports

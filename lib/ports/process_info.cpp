@@ -19,6 +19,7 @@ namespace {
 
 constexpr size_t kLongestCommand = 120;
 constexpr std::string_view kJobIdVariable = "DSLAUNCH_JOB_ID=";
+constexpr std::string_view kAgentVariable = "DSLAUNCH_AGENT=";
 
 struct CloseDirectory {
   void operator()(DIR* directory) const { closedir(directory); }
@@ -55,6 +56,8 @@ std::string one_line(std::string text) {
 struct Stat {
   std::string name;
   char state = '?';
+  pid_t parent = 0, session = 0;
+  uint32_t flags = 0;        // PF_* of the kernel
   uint64_t start_ticks = 0;  // since boot
 };
 
@@ -65,10 +68,10 @@ std::optional<Stat> parse_stat(const std::string& text) {
   Stat out;
   out.name = text.substr(open + 1, close - open - 1);
   std::istringstream fields(text.substr(close + 1));
-  fields >> out.state;
-  constexpr int kFieldsBetweenStateAndStart = 18;
-  std::string skipped;
-  for (int i = 0; i < kFieldsBetweenStateAndStart; ++i) fields >> skipped;
+  std::string group, terminal, skipped;
+  fields >> out.state >> out.parent >> group >> out.session >> terminal >> skipped >> out.flags;
+  constexpr int kFieldsBetweenFlagsAndStart = 12;
+  for (int i = 0; i < kFieldsBetweenFlagsAndStart; ++i) fields >> skipped;
   fields >> out.start_ticks;
   if (!fields) return std::nullopt;
   return out;
@@ -82,14 +85,31 @@ std::optional<std::chrono::seconds> age_from(uint64_t start_ticks) {
   return std::chrono::seconds(static_cast<long>(std::max(0.0, seconds_since_boot - started)));
 }
 
-std::string job_id_from(const std::string& environment) {
+// The value of one variable, in the form NAME=VALUE with NUL between entries.
+std::string variable_in(const std::string& environment, std::string_view name_and_equals) {
   for (size_t at = 0; at < environment.size();) {
     size_t end = std::min(environment.find('\0', at), environment.size());
     std::string_view variable(environment.data() + at, end - at);
-    if (variable.starts_with(kJobIdVariable)) return one_line(std::string(variable.substr(kJobIdVariable.size())));
+    if (variable.starts_with(name_and_equals)) return one_line(std::string(variable.substr(name_and_equals.size())));
     at = end + 1;
   }
   return {};
+}
+
+// "Uid: real effective ..." of /proc/PID/status.
+void read_users(const std::string& status, ProcessInfo& info) {
+  info.real_uid = info.effective_uid = info.uid;
+  size_t at = status.find("\nUid:");
+  if (at == std::string::npos) return;
+  std::istringstream fields(status.substr(at + 5));
+  fields >> info.real_uid >> info.effective_uid;
+}
+
+// A service that doctor itself lives in (the one of an sshd without logind, say) tells nothing about its processes.
+std::string foreign_service_of(const std::string& folder) {
+  static const std::string own = service_in(read_file("/proc/self/cgroup"));
+  std::string service = service_in(read_file(folder + "/cgroup"));
+  return service == own ? std::string() : service;
 }
 
 // "socket:[123]" -> 123
@@ -121,26 +141,66 @@ std::optional<ProcessInfo> read_process(pid_t pid) {
   auto parsed = parse_stat(read_file(folder + "/stat"));
   if (!parsed || stat(folder.c_str(), &owner) != 0) return std::nullopt;
   ProcessInfo info;
+  info.identity = {pid, parsed->start_ticks};
   info.uid = owner.st_uid;
+  read_users(read_file(folder + "/status"), info);
+  info.name = one_line(parsed->name);
   info.command = one_line(read_file(folder + "/cmdline"));
-  if (info.command.empty()) info.command = "[" + one_line(parsed->name) + "]";
+  if (info.command.empty()) info.command = "[" + info.name + "]";
   info.age = age_from(parsed->start_ticks);
   info.state = parsed->state;
-  info.job_id = job_id_from(read_file(folder + "/environ"));
+  info.parent = parsed->parent;
+  info.session = parsed->session;
+  constexpr uint32_t kKernelThread = 0x00200000;  // PF_KTHREAD
+  info.kernel_thread = (parsed->flags & kKernelThread) != 0;
+  info.readable = access((folder + "/environ").c_str(), R_OK) == 0;
+  std::string environment = read_file(folder + "/environ");
+  info.job_id = variable_in(environment, kJobIdVariable);
+  info.agent_mark = variable_in(environment, kAgentVariable);
+  info.service = foreign_service_of(folder);
   return info;
+}
+
+std::vector<pid_t> all_processes() {
+  std::vector<pid_t> pids;
+  Directory proc = open_directory("/proc");
+  while (const dirent* entry = proc ? readdir(proc.get()) : nullptr) {
+    if (auto pid = parse_number(entry->d_name)) pids.push_back(static_cast<pid_t>(*pid));
+  }
+  std::sort(pids.begin(), pids.end());
+  return pids;
+}
+
+bool exists(const ProcessIdentity& identity) {
+  auto stat = parse_stat(read_file("/proc/" + std::to_string(identity.pid) + "/stat"));
+  return stat && stat->start_ticks == identity.start_ticks;
+}
+
+std::string service_in(const std::string& proc_cgroup) {
+  std::istringstream lines(proc_cgroup);
+  for (std::string line; std::getline(lines, line);) {
+    size_t path = line.find('/');
+    // Version 2's own line and version 1's "name=systemd" are those that systemd keeps.
+    bool systemds = line.starts_with("0::") || line.find(":name=systemd:") != std::string::npos;
+    if (!systemds || path == std::string::npos) continue;
+    for (size_t end = line.size(); end > path;) {
+      size_t slash = line.rfind('/', end - 1);
+      std::string_view part(line.data() + slash + 1, end - slash - 1);
+      if (part.ends_with(".service")) return std::string(part);
+      if (part.ends_with(".scope") || part.ends_with(".slice")) break;
+      end = slash;
+    }
+  }
+  return {};
 }
 
 std::map<uint64_t, std::vector<pid_t>> owners_of_sockets(const std::set<uint64_t>& inodes) {
   std::map<uint64_t, std::vector<pid_t>> owners;
-  Directory proc = open_directory("/proc");
-  while (const dirent* entry = proc ? readdir(proc.get()) : nullptr) {
-    auto pid = parse_number(entry->d_name);
-    if (!pid) continue;
-    for (uint64_t inode : open_sockets_of(entry->d_name)) {
-      if (inodes.contains(inode)) owners[inode].push_back(static_cast<pid_t>(*pid));
+  for (pid_t pid : all_processes()) {
+    for (uint64_t inode : open_sockets_of(std::to_string(pid))) {
+      if (inodes.contains(inode)) owners[inode].push_back(pid);
     }
   }
-  for (auto& [inode, pids] : owners) std::sort(pids.begin(), pids.end());
   return owners;
 }
 

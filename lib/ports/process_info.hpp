@@ -12,16 +12,42 @@
 
 namespace dslaunch::ports {
 
+// A process and no later one with the same number.
+struct ProcessIdentity {
+  pid_t pid = -1;
+  uint64_t start_ticks = 0;  // since boot, in clock ticks
+  bool operator==(const ProcessIdentity&) const = default;
+};
+
 struct ProcessInfo {
-  uid_t uid = 0;
-  std::string command;  // command line on one line, shortened; "[name]" where there is none
+  ProcessIdentity identity;
+  uid_t uid = 0;                          // of its files in /proc: root for a process that hides itself
+  uid_t real_uid = 0, effective_uid = 0;  // who started it, whose rights it has
+  bool readable = false;                  // false: we may not look into it, so job_id and agent_mark are unknown
+  std::string name;                       // of the program file, at most 15 characters
+  std::string command;                    // command line on one line, shortened; "[name]" where there is none
   std::optional<std::chrono::seconds> age;
   char state = '?';
-  std::string job_id;
+  bool kernel_thread = false;
+  pid_t parent = 0;        // 0: none, or outside of this container
+  pid_t session = 0;       // pid of the session's leader, who may be gone; 0: outside of this container
+  std::string job_id;      // DSLAUNCH_JOB_ID of its environment; empty: none or unreadable
+  std::string agent_mark;  // DSLAUNCH_AGENT, likewise
+  std::string service;     // the systemd service that it is part of ("nginx.service"); empty: none
 };
 
 // Nothing when the process is gone.
 std::optional<ProcessInfo> read_process(pid_t pid);
+
+// All of this machine that we may see, ascending.
+std::vector<pid_t> all_processes();
+
+// Whether this very process still exists, a zombie included.
+bool exists(const ProcessIdentity& identity);
+
+// The innermost unit in the text of /proc/PID/cgroup, when it is a service: "" for a login session, a container's
+// scope, or no systemd at all.
+std::string service_in(const std::string& proc_cgroup);
 
 // For each of the socket inodes: the processes that have it open, ascending, as far as we may look.
 std::map<uint64_t, std::vector<pid_t>> owners_of_sockets(const std::set<uint64_t>& inodes);

@@ -1,5 +1,6 @@
-// A node's agent, however it was reached (a pipe, SSH, srun, a connection that it made to us): two descriptors that carry
-// the control channel, and what is known when the way to it fails. Made by one function a backend: local/, ssh/, ...
+// A node's agent, however it was reached (a pipe, SSH, srun, a connection that it made to us): two descriptors that
+// carry the control channel, and what is known when the way to it fails. Made by one function a backend: local/, ssh/,
+// ...
 #pragma once
 #include <optional>
 #include <string>

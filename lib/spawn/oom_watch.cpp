@@ -1,10 +1,8 @@
 #include "spawn/oom_watch.hpp"
 
-#include <sys/statvfs.h>
-
-#include <csignal>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 
 namespace dslaunch::spawn {
 namespace {
@@ -16,9 +14,43 @@ std::string read_text(const std::string& path) {
   return text.str();
 }
 
-bool shared_memory_is_full() {
-  struct statvfs status;
-  return ::statvfs("/dev/shm", &status) == 0 && status.f_blocks > 0 && status.f_bavail == 0;
+struct CgroupMount {
+  std::string root, point;  // what part of the hierarchy is mounted, and where
+};
+
+bool holds_word(std::string_view list, std::string_view word) {
+  for (size_t begin = 0; begin <= list.size();) {
+    size_t end = std::min(list.find(',', begin), list.size());
+    if (list.substr(begin, end - begin) == word) return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
+// "31 23 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory"
+std::optional<CgroupMount> find_mount(const std::string& mountinfo, bool version_2) {
+  std::istringstream lines(mountinfo);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream fields(line);
+    std::string skipped, type, source, options;
+    CgroupMount mount;
+    fields >> skipped >> skipped >> skipped >> mount.root >> mount.point;
+    while (fields >> skipped && skipped != "-") {
+    }
+    fields >> type >> source >> options;
+    if (version_2 ? type == "cgroup2" : type == "cgroup" && holds_word(options, "memory")) return mount;
+  }
+  return std::nullopt;
+}
+
+// The folder of a cgroup with this path in the hierarchy, as far as it is mounted.
+std::optional<std::string> folder_of(const CgroupMount& mount, std::string path) {
+  if (path.find("/..") != std::string::npos) return std::nullopt;  // outside of this container
+  if (mount.root != "/") {
+    if (path != mount.root && !path.starts_with(mount.root + "/")) return std::nullopt;
+    path.erase(0, mount.root.size());
+  }
+  return path == "/" ? mount.point : mount.point + path;
 }
 
 }  // namespace
@@ -33,32 +65,57 @@ std::optional<int64_t> parse_oom_kills(const std::string& text) {
   return std::nullopt;
 }
 
-std::string oom_events_path(const std::string& proc_self_cgroup) {
-  std::istringstream lines(proc_self_cgroup);
+std::string oom_events_path(const std::string& proc_cgroup, const std::string& mountinfo) {
+  std::string version_2;
+  std::istringstream lines(proc_cgroup);
   for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("0::/")) return "/sys/fs/cgroup" + line.substr(3) + "/memory.events";
-    size_t controllers = line.find(":memory:");
-    if (controllers != std::string::npos)
-      return "/sys/fs/cgroup/memory" + line.substr(controllers + 8) + "/memory.oom_control";
+    size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    std::string controllers = line.substr(first + 1, second - first - 1), path = line.substr(second + 1);
+    if (controllers.empty()) version_2 = path;
+    if (!holds_word(controllers, "memory")) continue;
+    auto mount = find_mount(mountinfo, false);
+    auto folder = mount ? folder_of(*mount, path) : std::nullopt;
+    return folder ? *folder + "/memory.oom_control" : std::string();
   }
-  return {};
+  auto mount = version_2.empty() ? std::nullopt : find_mount(mountinfo, true);
+  auto folder = mount ? folder_of(*mount, version_2) : std::nullopt;
+  return folder ? *folder + "/memory.events" : std::string();
 }
 
-OomWatch::OomWatch() : events_path_(oom_events_path(read_text("/proc/self/cgroup"))) {
-  seen_ = parse_oom_kills(read_text(events_path_));
+OomWatch::OomWatch() : own_cgroup_(read_text("/proc/self/cgroup")) {
+  std::string path = oom_events_path(own_cgroup_, read_text("/proc/self/mountinfo"));
+  if (auto count = parse_oom_kills(read_text(path))) seen_[path] = *count;
+  seen_on_machine_ = parse_oom_kills(read_text("/proc/vmstat"));
 }
 
-std::string OomWatch::explain(const ExitCause& cause) {
-  if (cause.kind != ExitCause::Kind::kSignaled) return {};
-  if (cause.number == SIGBUS && shared_memory_is_full()) {
-    return "/dev/shm is full; free it or give the container more shared memory";
+// A cgroup that was not known before began at 0, or its old kills would not have been counted on the machine since.
+bool OomWatch::rose(const std::string& events_path) {
+  auto count = parse_oom_kills(read_text(events_path));
+  if (!count || *count <= seen_[events_path]) return false;
+  ++seen_[events_path];
+  return true;
+}
+
+bool OomWatch::machine_rose() {
+  auto count = parse_oom_kills(read_text("/proc/vmstat"));
+  if (!count || !seen_on_machine_ || *count <= *seen_on_machine_) return false;
+  ++*seen_on_machine_;
+  return true;
+}
+
+std::string OomWatch::explain(const std::string& proc_cgroup) {
+  const bool machine = machine_rose();
+  const std::string mounts = read_text("/proc/self/mountinfo");
+  // Version 1 forgets the cgroup of a process once it has ended: then ours, which it started in, is the best guess.
+  for (const auto& cgroup : {proc_cgroup, own_cgroup_}) {
+    std::string path = oom_events_path(cgroup, mounts);
+    bool counted = seen_.contains(path) || machine || !seen_on_machine_;
+    if (!path.empty() && counted && rose(path)) {
+      return "the kernel killed it because its memory cgroup (the limit of the container or job) was full";
+    }
   }
-  if (cause.number != SIGKILL || !seen_) return {};
-  auto now = parse_oom_kills(read_text(events_path_));
-  if (!now || *now <= *seen_) return {};
-  ++*seen_;
-  return "the kernel ran out of memory for this cgroup and killed it; use fewer ranks, a smaller micro batch or "
-         "offload";
+  return machine ? "the kernel killed a process of this machine for want of memory just now, probably this one" : "";
 }
 
 }  // namespace dslaunch::spawn

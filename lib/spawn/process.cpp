@@ -11,14 +11,19 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <fstream>
+#include <iterator>
 
 #include "base/error.hpp"
 #include "base/exit_code.hpp"
 #include "base/format.hpp"
 #include "spawn/program_path.hpp"
+#include "spawn/start_trouble.hpp"
 
 namespace dslaunch::spawn {
 namespace {
+
+constexpr const char* kDefaultPath = "/usr/bin:/bin";
 
 // What the child tells over the close-on-exec pipe when it could not become the program.
 enum class Stage : int { kCpus, kMemory, kFolder, kExec };
@@ -65,7 +70,7 @@ struct ChildImage {
 ChildImage make_image(const ProcessSpec& spec) {
   ChildImage image;
   auto path = spec.env.find("PATH");
-  image.candidates = program_candidates(spec.argv[0], path == spec.env.end() ? "/usr/bin:/bin" : path->second);
+  image.candidates = program_candidates(spec.argv[0], path == spec.env.end() ? kDefaultPath : path->second);
   for (const auto& [name, value] : spec.env) image.env_text.push_back(name + "=" + value);
   for (const auto& word : spec.argv) image.argv.push_back(const_cast<char*>(word.c_str()));
   image.argv.push_back(nullptr);
@@ -146,6 +151,17 @@ ExitCause explain_place(const ChildError& error, const ProcessSpec& spec) {
                                  describe_errno(error.error_number)));
 }
 
+// The first file of this name, seen from the process's folder; empty when there is none.
+std::string found_program(const ProcessSpec& spec) {
+  auto path = spec.env.find("PATH");
+  std::string folders = path == spec.env.end() ? kDefaultPath : path->second;
+  for (std::string candidate : program_candidates(spec.argv[0], folders)) {
+    if (!candidate.starts_with("/") && !spec.cwd.empty()) candidate = spec.cwd + "/" + candidate;
+    if (::access(candidate.c_str(), F_OK) == 0) return candidate;
+  }
+  return {};
+}
+
 ExitCause explain(const ChildError& error, const ProcessSpec& spec) {
   if (error.stage == Stage::kCpus || error.stage == Stage::kMemory) return explain_place(error, spec);
   if (error.stage == Stage::kFolder) {
@@ -153,15 +169,18 @@ ExitCause explain(const ChildError& error, const ProcessSpec& spec) {
                        fmt::format("cannot change to the folder {}: {}", spec.cwd, describe_errno(error.error_number)));
   }
   const std::string& name = spec.argv[0];
+  const std::string file = found_program(spec);
   bool searched = name.find('/') == std::string::npos;
   if (error.error_number == ENOENT) {
-    return not_started(
-        to_int(ExitCode::kNotFound),
-        searched ? fmt::format("program '{}' is in none of the folders of PATH", name)
-                 : fmt::format("program '{}' does not exist (or the interpreter of its #! line does not)", name));
+    if (std::string missing = missing_interpreter(file); !missing.empty()) {
+      return not_started(to_int(ExitCode::kNotFound), fmt::format("program '{}' cannot be started: {}", name, missing));
+    }
+    return not_started(to_int(ExitCode::kNotFound),
+                       searched ? fmt::format("program '{}' is in none of the folders of PATH", name)
+                                : fmt::format("program '{}' does not exist", name));
   }
   std::string reason = describe_errno(error.error_number);
-  if (error.error_number == ENOEXEC) reason += " (a script needs a #! line)";
+  if (error.error_number == ENOEXEC) reason += " (" + wrong_format(file) + ")";
   if (error.error_number == EACCES) reason += " (a folder, or not executable: chmod +x makes a file executable)";
   return not_started(to_int(ExitCode::kNotExecutable),
                      fmt::format("program '{}' cannot be executed: {}", name, reason));
@@ -213,13 +232,23 @@ std::variant<Process, ExitCause> start_process(const ProcessSpec& spec) {
   return process;
 }
 
+// While it is a zombie, /proc still knows where it lived.
+static std::string cgroups_of(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/cgroup", pid));
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 std::optional<EndedChild> reap_any() {
-  int status = 0;
-  pid_t pid;
-  while ((pid = ::waitpid(-1, &status, WNOHANG)) < 0 && errno == EINTR) {
+  siginfo_t ended{};
+  int result;
+  while ((result = ::waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT)) < 0 && errno == EINTR) {
   }
-  if (pid <= 0) return std::nullopt;
-  return EndedChild{pid, decode_wait_status(status)};
+  if (result != 0 || ended.si_pid <= 0) return std::nullopt;
+  std::string cgroups = cgroups_of(ended.si_pid);
+  int status = 0;
+  while (::waitpid(ended.si_pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  return EndedChild{ended.si_pid, decode_wait_status(status), std::move(cgroups)};
 }
 
 void signal_group(const Process& process, int signal) {

@@ -39,6 +39,7 @@ std::variant<Process, ExitCause> start_process(const ProcessSpec& spec);
 struct EndedChild {
   pid_t pid = -1;
   ExitCause cause;
+  std::string cgroups;  // the text of its /proc/PID/cgroup
 };
 
 // Reaps one child of this process that has ended, a rank or an orphan that the kernel handed to us; empty when there is

@@ -19,7 +19,7 @@ static JobDescription two_ranks(JobKind kind) {
 
 TEST_CASE("a program gets all of torchrun's variables", "[launch][rank_environment]") {
   auto job = two_ranks(JobKind::kExec);
-  auto env = rank_environment(job, job.ranks[1], {.num_threads = 4, .master_port = 1234, .error_file = "/e.json"});
+  auto env = rank_environment(job, job.ranks[1], {.num_threads = 4, .master_port = 1234, .error_file = "/e.json", .agent_mark = "7:8:9"});
   const std::map<std::string, std::string> expected{{"RANK", "1"},
                                                     {"LOCAL_RANK", "1"},
                                                     {"WORLD_SIZE", "2"},
@@ -40,6 +40,7 @@ TEST_CASE("a program gets all of torchrun's variables", "[launch][rank_environme
                                                     {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
                                                     {"OMP_NUM_THREADS", "4"},
                                                     {"DSLAUNCH_JOB_ID", "job-1"},
+                                                    {"DSLAUNCH_AGENT", "7:8:9"},
                                                     {"CUDA_VISIBLE_DEVICES", "3"},
                                                     {"HOME", "/h"}};
   for (const auto& [name, value] : expected) {
@@ -65,9 +66,14 @@ TEST_CASE("a thread count of the user stays", "[launch][rank_environment]") {
 }
 
 TEST_CASE("variables of a launch around this one are taken out", "[launch][rank_environment]") {
-  std::map<std::string, std::string> env{
-      {"RANK", "3"},           {"MASTER_PORT", "1"}, {"TORCHELASTIC_RUN_ID", "x"},    {"DSLAUNCH_JOB_ID", "outer"},
-      {"DSLAUNCH_TOKEN", "t"}, {"HOME", "/h"},       {"DSLAUNCH_TORCH_LIB", "/torch"}};
+  std::map<std::string, std::string> env{{"RANK", "3"},
+                                         {"MASTER_PORT", "1"},
+                                         {"TORCHELASTIC_RUN_ID", "x"},
+                                         {"DSLAUNCH_JOB_ID", "outer"},
+                                         {"DSLAUNCH_TOKEN", "t"},
+                                         {"DSLAUNCH_AGENT", "1:2:3"},
+                                         {"HOME", "/h"},
+                                         {"DSLAUNCH_TORCH_LIB", "/torch"}};
   remove_launch_variables(env);
   CHECK(env == std::map<std::string, std::string>{{"HOME", "/h"}, {"DSLAUNCH_TORCH_LIB", "/torch"}});
 }

@@ -54,3 +54,31 @@ TEST_CASE("a user without a name is told by number", "[ports][process_info]") {
   CHECK(user_name(0) == "root");
   CHECK(user_name(4123456789u) == "4123456789");
 }
+
+TEST_CASE("a process is told apart from a later one with its number", "[ports][process_info]") {
+  HolderProcess child([] { return uint16_t{0}; });
+  auto info = read_process(child.pid());
+  REQUIRE(info);
+  CHECK(info->identity.pid == child.pid());
+  CHECK(exists(info->identity));
+  ProcessIdentity later{child.pid(), info->identity.start_ticks + 1};
+  CHECK_FALSE(exists(later));
+  child.end();
+  CHECK_FALSE(exists(info->identity));
+}
+
+TEST_CASE("parent, session and users of a process", "[ports][process_info]") {
+  HolderProcess child([] {
+    setsid();
+    return uint16_t{0};
+  });
+  auto info = read_process(child.pid());
+  REQUIRE(info);
+  CHECK(info->parent == getpid());
+  CHECK(info->session == child.pid());
+  CHECK(info->real_uid == getuid());
+  CHECK(info->effective_uid == geteuid());
+  CHECK(info->readable);
+  auto all = all_processes();
+  CHECK(std::find(all.begin(), all.end(), child.pid()) != all.end());
+}

@@ -1,0 +1,76 @@
+// `dslaunch doctor`: who holds a port, what is stale, what was left behind; --kill ends it.
+#include <poll.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+
+#include "commands.hpp"
+#include "doctor_options.hpp"
+#include "hostfile/this_machine.hpp"
+#include "launch/doctor/report.hpp"
+#include "launch/hosts.hpp"
+
+namespace dslaunch::launcher {
+namespace {
+
+void note_interrupt(int) {}
+
+// Waits for a line. False: Ctrl-C came, which is blocked but while we wait, so that it cannot slip through.
+bool wait_for_line(const sigset_t& mask_while_waiting) {
+  pollfd input{STDIN_FILENO, POLLIN, 0};
+  return ::ppoll(&input, 1, nullptr, &mask_while_waiting) >= 0;
+}
+
+// Ctrl-C at the question means no, and that is then the command's end: from here on it does nothing but answer.
+launch::Answer ask_on_terminal(const std::string& text) {
+  if (::isatty(STDIN_FILENO) == 0 || ::isatty(STDERR_FILENO) == 0) return launch::Answer::kNobodyThere;
+  sigset_t interrupt, before;
+  ::sigemptyset(&interrupt);
+  ::sigaddset(&interrupt, SIGINT);
+  ::sigprocmask(SIG_BLOCK, &interrupt, &before);
+  ::sigdelset(&before, SIGINT);
+  ::signal(SIGINT, note_interrupt);
+  std::fputs(text.c_str(), stderr);
+  bool answered = wait_for_line(before);
+  char line[64] = {};
+  ssize_t got = answered ? ::read(STDIN_FILENO, line, sizeof line - 1) : 0;
+  ::signal(SIGINT, SIG_DFL);
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  if (got > 0 && (line[0] == 'y' || line[0] == 'Y')) return launch::Answer::kYes;
+  std::fputs(answered ? "nothing was ended\n" : "\nnothing was ended\n", stderr);
+  return answered ? launch::Answer::kNo : launch::Answer::kInterrupted;
+}
+
+std::vector<std::string> hosts_of(const launch::LaunchOptions& options) {
+  if (!options.hostfile) return {};
+  std::vector<std::string> names;
+  for (const auto& host : launch::resolve_allocation(options, {}, "cpu").hosts) names.push_back(host.name);
+  return names;
+}
+
+std::vector<launch::RemoteAnswer> refuse_remote(const std::vector<std::string>& hosts,
+                                                const std::vector<std::string>&) {
+  return std::vector<launch::RemoteAnswer>(hosts.size(), {"", "remote hosts are not supported yet"});
+}
+
+}  // namespace
+
+int doctor_command(const Arguments& arguments) {
+  auto command = read_doctor_options(arguments);
+  if (!command) return 0;
+  auto& options = command->doctor;
+  options.hosts = hosts_of(command->launch);
+  std::FILE* people = options.json ? stderr : stdout;
+  auto tell = [people](const std::string& text) {
+    std::fputs(text.c_str(), people);
+    std::fflush(people);
+  };
+  auto result = launch::run_doctor(
+      options,
+      {.is_this_machine = hostfile::is_this_machine, .remote = refuse_remote, .ask = ask_on_terminal, .tell = tell});
+  if (options.json) std::fputs(launch::report_json(result.reports).c_str(), stdout);
+  return result.exit_code;
+}
+
+}  // namespace dslaunch::launcher

@@ -1,0 +1,94 @@
+#include "doctor_options.hpp"
+
+#include <charconv>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "command_line.hpp"
+
+namespace dslaunch::launcher {
+namespace {
+
+[[noreturn]] void misuse(const std::string& message) {
+  throw UserError(ExitCode::kUsage, message);
+}
+
+template <class Number>
+bool parse_whole(std::string_view text, Number& value) {
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() && !text.empty();
+}
+
+// "29500", or several: "29500,29501".
+void add_ports(const std::string& text, std::vector<uint16_t>& ports) {
+  for (size_t begin = 0; begin <= text.size();) {
+    size_t end = std::min(text.find(',', begin), text.size());
+    uint16_t port = 0;
+    std::string word = text.substr(begin, end - begin);
+    if (!parse_whole(word, port) || port == 0)
+      misuse(fmt::format("--port {}: a port is a number from 1 to 65535", word));
+    if (std::find(ports.begin(), ports.end(), port) == ports.end()) ports.push_back(port);
+    begin = end + 1;
+  }
+}
+
+// "PID:START", or "none".
+void add_process(const std::string& text, std::vector<ports::ProcessIdentity>& processes) {
+  if (text == "none") return;
+  ports::ProcessIdentity process;
+  size_t colon = std::min(text.find(':'), text.size());
+  std::string_view word = text;
+  bool whole = colon < text.size() && parse_whole(word.substr(0, colon), process.pid) &&
+               parse_whole(word.substr(colon + 1), process.start_ticks);
+  if (!whole) misuse(fmt::format("--only {}: write PID:START, as the JSON report has them", text));
+  processes.push_back(process);
+}
+
+void check(const launch::DoctorOptions& doctor) {
+  if (!doctor.kill && doctor.yes) misuse("--yes answers the question of --kill: say both");
+  if (!doctor.kill && doctor.force) misuse("--force says how far --kill goes: say both");
+}
+
+}  // namespace
+
+std::optional<DoctorCommand> read_doctor_options(const Arguments& arguments) {
+  DoctorCommand command;
+  auto& doctor = command.doctor;
+  std::vector<std::string> ports, only;
+  std::string hostfile;
+  std::optional<std::chrono::milliseconds> grace;
+  CommandLine line(
+      "dslaunch doctor", "usage: dslaunch doctor [--port N]... [--kill [--yes] [--force]] [options]",
+      "  dslaunch doctor                               what is wrong on this machine\n"
+      "  dslaunch doctor --port 29500                  who holds the port\n"
+      "  dslaunch doctor --port 29500 --kill           end what is stale there, after a question\n"
+      "  dslaunch doctor --port 29500,29501 --kill --yes   the same without one\n"
+      "  dslaunch doctor --hostfile hosts --kill       on every host\n"
+      "Stale is a process of yours that holds such a port or GPU memory and whose job has lost its launcher,\n"
+      "or whose parent is gone and that is no systemd service. Another user's process is never touched.\n"
+      "Exit code: 0 when no port asked about is held and nothing stale is left, 69 when something is, 77\n"
+      "when it is another user's.\n");
+  line.value("-p,--port", ports, "ports to look at; without it 29500 and MASTER_PORT, and all that is stale", "N");
+  line.flag("--kill", doctor.kill, "end what is stale and remove what it left; asks first");
+  line.flag("-y,--yes", doctor.yes, "do not ask");
+  line.flag("--force", doctor.force, "with --kill: also your processes that are not stale");
+  line.duration("--grace", grace, "time between SIGTERM and SIGKILL (5 s)");
+  line.flag("--json", doctor.json, "one document on standard output; all else goes to standard error");
+  line.group("Hosts");
+  line.value("-H,--hostfile", hostfile, "examine these hosts, all at once", "FILE");
+  line.value("-i,--include", command.launch.include, "only these: HOST[@HOST...]", "HOSTS");
+  line.value("-e,--exclude", command.launch.exclude, "all but these", "HOSTS");
+  line.group("");  // of a doctor that was started by another one
+  line.value("--only", only, "", "PID:START")->allow_extra_args(false);
+  if (!line.parse(arguments)) return std::nullopt;
+  if (arguments.has_separator) misuse("nothing stands behind '--' here; see 'dslaunch doctor --help'");
+  for (const auto& text : ports) add_ports(text, doctor.ports);
+  if (!only.empty()) doctor.only.emplace();
+  for (const auto& text : only) add_process(text, *doctor.only);
+  if (grace) doctor.grace = *grace;
+  if (!hostfile.empty()) command.launch.hostfile = hostfile;
+  check(doctor);
+  return command;
+}
+
+}  // namespace dslaunch::launcher

@@ -1,0 +1,208 @@
+#include "launch/doctor/doctor.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <string_view>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "launch/doctor/examine.hpp"
+#include "launch/doctor/report.hpp"
+#include "launch/doctor/treatment.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+constexpr uint16_t kTorchrunsPort = 29500;
+
+DoctorQuery query_of(const DoctorOptions& options) {
+  return {.ports = options.ports.empty() ? usual_ports() : options.ports,
+          .leftover_processes = options.ports.empty(),
+          .shared_memory_folder = "/dev/shm",
+          .temporary_folders = temporary_folders()};
+}
+
+TreatmentChoice choice_of(const DoctorOptions& options) {
+  return {.force = options.force, .ports_named = !options.ports.empty(), .only = options.only};
+}
+
+std::string count(size_t number, const char* one, const char* many) {
+  return fmt::format("{} {}", number, number == 1 ? one : many);
+}
+
+class Rounds {
+ public:
+  Rounds(const DoctorOptions& options, const DoctorWorld& world) : options_(options), world_(world) {
+    hosts_ = options.hosts;
+    if (hosts_.empty()) hosts_.emplace_back("localhost");
+  }
+
+  DoctorResult run() {
+    reports_ = visit_all(false);
+    choose_all();
+    bool something = num_processes_ + num_files_ > 0;
+    if (!options_.kill || !something) return shown(options_.kill ? "" : advice());
+    if (options_.yes) return treated();
+    world_.tell(render(reports_));
+    switch (world_.ask(question())) {
+      case Answer::kYes:
+        return treated();
+      case Answer::kNo:
+        return result();
+      case Answer::kInterrupted:
+        return {std::move(reports_), to_int(ExitCode::kInterrupted)};
+      case Answer::kNobodyThere:
+        break;
+    }
+    throw UserError(ExitCode::kUsage,
+                    "--kill asks before it ends anything, and there is no terminal to ask on: nothing was ended; "
+                    "say --yes to end it without a question");
+  }
+
+ private:
+  DoctorResult result() {
+    int code = exit_code_of(reports_);
+    return {std::move(reports_), code};
+  }
+
+  // The document of --json says the same.
+  DoctorResult shown(const std::string& last_words) {
+    if (!options_.json) world_.tell(render(reports_) + last_words);
+    return result();
+  }
+
+  DoctorResult treated() {
+    reports_ = visit_all(true);
+    return shown("");
+  }
+
+  void choose_all() {
+    for (const auto& report : reports_) {
+      chosen_.push_back(choose(report, choice_of(options_)));
+      for (const auto& finding : chosen_.back()) ++(finding.is_file() ? num_files_ : num_processes_);
+    }
+  }
+
+  std::string question() const {
+    std::string text;
+    for (size_t i = 0; i < hosts_.size(); ++i) {
+      if (hosts_.size() > 1 && !chosen_[i].empty()) text += fmt::format("on {}:\n", hosts_[i]);
+      for (const auto& finding : chosen_[i]) text += fmt::format("  {}\n", describe(finding));
+    }
+    return text + fmt::format("Shall dslaunch end this ({})? [y/N] ", targets());
+  }
+
+  std::string targets() const {
+    std::vector<std::string> parts;
+    if (num_processes_ > 0) parts.push_back(count(num_processes_, "process", "processes"));
+    if (num_files_ > 0) parts.push_back(count(num_files_, "leftover file", "leftover files"));
+    return fmt::format("{}", fmt::join(parts, " and "));
+  }
+
+  std::string advice() const {
+    if (num_processes_ + num_files_ == 0) return {};
+    return fmt::format("stale: {}; the same command with --kill ends that\n", targets());
+  }
+
+  // Every host once: remote ones all at once, this machine meanwhile not.
+  std::vector<DoctorReport> visit_all(bool kill) {
+    std::vector<DoctorReport> reports(hosts_.size());
+    std::vector<std::string> remote;
+    std::vector<size_t> places;
+    for (size_t i = 0; i < hosts_.size(); ++i) {
+      if (options_.hosts.empty() || world_.is_this_machine(hosts_[i])) {
+        reports[i] = visit_this_machine(kill ? chosen_[i] : std::vector<Finding>{});
+      } else {
+        remote.push_back(hosts_[i]);
+        places.push_back(i);
+      }
+      reports[i].host = hosts_[i];
+    }
+    if (remote.empty()) return reports;
+    auto answers = world_.remote(remote, remote_words(kill ? options_for_killing() : options_for_looking()));
+    for (size_t i = 0; i < places.size(); ++i) reports[places[i]] = report_of(remote[i], answers.at(i));
+    return reports;
+  }
+
+  DoctorReport visit_this_machine(const std::vector<Finding>& to_end) {
+    auto treated = treat(to_end, options_.grace);
+    DoctorReport report = examine(query_of(options_));
+    report.treated = std::move(treated);
+    return report;
+  }
+
+  static DoctorReport report_of(const std::string& host, const RemoteAnswer& answer) {
+    DoctorReport failed{.host = host, .error = answer.error, .ports = {}, .findings = {}, .treated = {}};
+    if (!answer.error.empty()) return failed;
+    auto reports = parse_report_json(answer.output);
+    if (!reports || reports->size() != 1) {
+      failed.error = "its dslaunch answered with something that is no report; is it of the same version?";
+      return failed;
+    }
+    DoctorReport report = std::move(reports->front());
+    report.host = host;
+    return report;
+  }
+
+  DoctorOptions options_for_looking() const {
+    DoctorOptions options = options_;
+    options.kill = options.yes = options.force = false;
+    return options;
+  }
+
+  // What was shown when the user was asked, and no more.
+  DoctorOptions options_for_killing() const {
+    DoctorOptions options = options_;
+    options.yes = true;
+    options.only.emplace();
+    for (const auto& chosen : chosen_) {
+      for (const auto& finding : chosen) {
+        if (!finding.is_file()) options.only->push_back(finding.process);
+      }
+    }
+    return options;
+  }
+
+  const DoctorOptions& options_;
+  const DoctorWorld& world_;
+  std::vector<std::string> hosts_;
+  std::vector<DoctorReport> reports_;
+  std::vector<std::vector<Finding>> chosen_;  // by host
+  size_t num_processes_ = 0, num_files_ = 0;
+};
+
+}  // namespace
+
+DoctorResult run_doctor(const DoctorOptions& options, const DoctorWorld& world) {
+  return Rounds(options, world).run();
+}
+
+std::vector<uint16_t> usual_ports() {
+  std::vector<uint16_t> ports;
+  const char* text = std::getenv("MASTER_PORT");
+  std::string_view value = text == nullptr ? "" : text;
+  uint16_t port = 0;
+  auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), port);
+  if (error == std::errc() && end == value.data() + value.size() && port != 0) ports.push_back(port);
+  if (port != kTorchrunsPort) ports.push_back(kTorchrunsPort);
+  return ports;
+}
+
+std::vector<std::string> remote_words(const DoctorOptions& options) {
+  std::vector<std::string> words{"doctor", "--json"};
+  auto add = [&](const char* name, std::string value) { words.insert(words.end(), {name, std::move(value)}); };
+  for (uint16_t port : options.ports) add("--port", std::to_string(port));
+  if (!options.kill) return words;
+  words.insert(words.end(), {"--kill", "--yes"});
+  if (options.force) words.emplace_back("--force");
+  add("--grace", fmt::format("{}ms", options.grace.count()));
+  if (options.only) {
+    // Not one process on any host: then none here either.
+    if (options.only->empty()) add("--only", "none");
+    for (const auto& process : *options.only) add("--only", fmt::format("{}:{}", process.pid, process.start_ticks));
+  }
+  return words;
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,92 @@
+// What doctor found on one host: plain values that travel as JSON.
+#pragma once
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ports/process_info.hpp"
+
+namespace dslaunch::launch {
+
+// What may be done about a finding.
+enum class Verdict {
+  kStale,    // nobody needs it any more: --kill ends it
+  kAlive,    // somebody does: --force ends it
+  kUnknown,  // neither can be told: --force ends it
+  kForeign,  // another user's: never touched
+};
+
+enum class FindingKind {
+  kPortHolder,       // of a port that was asked about
+  kGpuHolder,        // of GPU memory, and of no such port
+  kLeftoverProcess,  // of a job whose agent is gone, holding neither
+  kZombie,           // ended, but its parent has not taken notice; holds nothing
+  kUnkillable,       // stuck inside the kernel (state D)
+  kSharedMemory,     // a segment in /dev/shm
+  kPidFile,          // names launchers or ranks that are gone
+  kErrorFolder,      // where ranks of a job that is gone left their exceptions
+};
+
+struct Finding {
+  FindingKind kind = FindingKind::kPortHolder;
+  Verdict verdict = Verdict::kUnknown;
+  std::string reason;   // of the verdict, a clause: "its parent is gone"
+  bool spared = false;  // never ended, --force or not: another user's, out of sight, above this command, or past ending
+
+  // A process; pid -1: one that we may not look into.
+  ports::ProcessIdentity process;
+  std::string user, command, job_id;
+  std::optional<std::chrono::seconds> age;
+  char state = '?';  // as ps shows it
+  pid_t parent = 0;
+  bool parent_decides = false;  // alive only because its parent is; not in the JSON
+  std::string parent_command;
+  std::vector<uint16_t> ports;  // those asked about that it holds
+  uint64_t gpu_bytes = 0;
+
+  // A file or folder.
+  std::string path;
+  uint64_t num_bytes = 0;
+
+  bool is_file() const { return !path.empty(); }
+  bool operator==(const Finding&) const = default;
+};
+
+struct PortState {
+  uint16_t port = 0;
+  bool held = false;     // by the port holders among the findings, or by somebody out of sight
+  bool closing = false;  // free, but connections of a program that has ended are still closing (TIME_WAIT)
+  bool operator==(const PortState&) const = default;
+};
+
+// One thing that --kill acted upon, and how that went.
+struct Treated {
+  Finding finding;
+  bool gone = false;
+  std::string outcome;  // "ended", "killed", "removed", or why it is still there
+  bool operator==(const Treated&) const = default;
+};
+
+struct DoctorReport {
+  std::string host;
+  std::string error;  // the host could not be examined; everything below is empty then
+  std::vector<PortState> ports;
+  std::vector<Finding> findings;  // after the treatment, where there was one
+  std::vector<Treated> treated;
+  bool operator==(const DoctorReport&) const = default;
+};
+
+struct DoctorQuery {
+  std::vector<uint16_t> ports;
+  // Also processes of dead jobs that hold nothing asked about. Right when the user named no port: then the question is
+  // what is wrong here at all.
+  bool leftover_processes = true;
+  std::string shared_memory_folder = "/dev/shm";
+  std::vector<std::string> temporary_folders;  // where pid files and error folders may lie
+};
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,19 @@
+// Files and folders that jobs left behind: shared memory that nobody has mapped or open any more, pid files of programs
+// that are gone, folders of error files whose agent is gone. This user's only. Reads; changes nothing. Any thread.
+#pragma once
+#include <vector>
+
+#include "launch/doctor/finding.hpp"
+
+namespace dslaunch::launch {
+
+// Names that torch (file_system sharing), NCCL, the OpenMP runtimes and we give to segments.
+std::vector<Finding> leftover_shared_memory(const std::string& folder);
+// DeepSpeed's launcher writes PID.deepspeed.
+std::vector<Finding> leftover_pid_files(const std::string& folder);
+std::vector<Finding> leftover_error_folders(const std::string& folder);
+
+// Removes the file or folder of a finding; empty: it is gone, else why not.
+std::string remove_leftover(const Finding& finding);
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,309 @@
+#include "launch/doctor/report.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/exit_code.hpp"
+#include "base/format.hpp"
+#include "ports/holder.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::array<std::pair<Verdict, const char*>, 4> kVerdicts{{{Verdict::kStale, "stale"},
+                                                                    {Verdict::kAlive, "alive"},
+                                                                    {Verdict::kUnknown, "unknown"},
+                                                                    {Verdict::kForeign, "foreign"}}};
+constexpr std::array<std::pair<FindingKind, const char*>, 8> kKinds{
+    {{FindingKind::kPortHolder, "port_holder"},
+     {FindingKind::kGpuHolder, "gpu_holder"},
+     {FindingKind::kLeftoverProcess, "leftover_process"},
+     {FindingKind::kZombie, "zombie"},
+     {FindingKind::kUnkillable, "unkillable"},
+     {FindingKind::kSharedMemory, "shared_memory"},
+     {FindingKind::kPidFile, "pid_file"},
+     {FindingKind::kErrorFolder, "error_folder"}}};
+
+template <class Table, class Value>
+const char* name_of(const Table& table, Value value) {
+  return std::find_if(table.begin(), table.end(), [&](const auto& row) { return row.first == value; })->second;
+}
+
+template <class Table>
+auto value_of(const Table& table, const std::string& name) {
+  auto row = std::find_if(table.begin(), table.end(), [&](const auto& entry) { return name == entry.second; });
+  if (row == table.end()) throw std::invalid_argument(name);
+  return row->first;
+}
+
+// ---- text
+
+std::string describe_bytes(uint64_t bytes) {
+  constexpr uint64_t kMebi = 1U << 20;
+  if (bytes >= kMebi * 1024) return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (kMebi * 1024.0));
+  if (bytes >= kMebi) return fmt::format("{:.0f} MiB", static_cast<double>(bytes) / kMebi);
+  return fmt::format("{} bytes", bytes);
+}
+
+const char* state_word(char state) {
+  switch (state) {
+    case 'T':
+    case 't':
+      return "stopped";
+    case 'D':
+      return "in an uninterruptible wait";
+    case 'Z':
+      return "ended";
+    default:
+      return "";
+  }
+}
+
+std::string describe_process(const Finding& finding) {
+  if (finding.process.pid < 0) return fmt::format("a process of user {}", finding.user);
+  std::vector<std::string> facts{"user " + finding.user};
+  if (finding.age) facts.push_back(ports::describe_age(*finding.age) + " old");
+  if (*state_word(finding.state)) facts.emplace_back(state_word(finding.state));
+  if (!finding.job_id.empty()) facts.push_back("job " + finding.job_id);
+  if (finding.gpu_bytes > 0) facts.push_back(describe_bytes(finding.gpu_bytes) + " of GPU memory");
+  return fmt::format("pid {} ({}): {}", finding.process.pid, fmt::join(facts, ", "), finding.command);
+}
+
+std::string describe_file(const Finding& finding) {
+  std::string age = finding.age ? ", " + ports::describe_age(*finding.age) + " old" : "";
+  std::string size = finding.num_bytes > 0 ? ", " + describe_bytes(finding.num_bytes) : "";
+  return fmt::format("{} (user {}{}{})", finding.path, finding.user, age, size);
+}
+
+std::string tell(const Finding& finding, const std::string& indent) {
+  const char* word = finding.kind == FindingKind::kUnkillable ? "stuck" : name_of(kVerdicts, finding.verdict);
+  return fmt::format("{}{:<8} {}\n{}{:<8} {}\n", indent, word, describe(finding), indent, "", finding.reason);
+}
+
+bool holds_port(const Finding& finding, uint16_t port) {
+  return std::find(finding.ports.begin(), finding.ports.end(), port) != finding.ports.end();
+}
+
+std::string tell_port(const DoctorReport& report, const PortState& port, const std::string& indent) {
+  if (!port.held) {
+    return fmt::format("{}port {} is free{}\n", indent, port.port,
+                       port.closing ? "; connections of a program that has ended are still closing (TIME_WAIT)" : "");
+  }
+  std::string text = fmt::format("{}port {} is held by\n", indent, port.port);
+  for (const auto& finding : report.findings) {
+    if (holds_port(finding, port.port)) text += tell(finding, indent + "  ");
+  }
+  return text;
+}
+
+std::string tell_others(const DoctorReport& report, FindingKind kind, const char* title, const std::string& indent) {
+  std::string text;
+  for (const auto& finding : report.findings) {
+    if (finding.kind == kind) text += tell(finding, indent + "  ");
+  }
+  return text.empty() ? text : fmt::format("{}{}\n{}", indent, title, text);
+}
+
+std::string shorten(const std::string& text) {
+  constexpr size_t kMost = 60;
+  return text.size() <= kMost ? text : text.substr(0, kMost - 3) + "...";
+}
+
+// By parent: it is the parent that has to do something.
+std::string tell_zombies(const DoctorReport& report, const std::string& indent) {
+  std::map<pid_t, std::pair<std::string, std::vector<pid_t>>> by_parent;
+  for (const auto& finding : report.findings) {
+    if (finding.kind != FindingKind::kZombie) continue;
+    auto& [command, pids] = by_parent[finding.parent];
+    command = finding.parent_command;
+    pids.push_back(finding.process.pid);
+  }
+  std::string text;
+  for (const auto& [parent, zombies] : by_parent) {
+    const auto& [command, pids] = zombies;
+    text += fmt::format(
+        "{}{} of pid {} ({}): {}; a zombie holds nothing but its number, and goes when its parent takes "
+        "notice or ends\n",
+        indent, pids.size() == 1 ? "zombie" : "zombies", parent, shorten(command), fmt::join(pids, ", "));
+  }
+  return text;
+}
+
+std::string tell_treated(const DoctorReport& report, const std::string& indent) {
+  std::string text;
+  for (const auto& treated : report.treated) {
+    text += fmt::format("{}{}: {}\n", indent, treated.outcome, describe(treated.finding));
+  }
+  return text;
+}
+
+std::string tell_host(const DoctorReport& report, const std::string& indent) {
+  std::string text = tell_treated(report, indent);
+  for (const auto& port : report.ports) text += tell_port(report, port, indent);
+  for (auto [kind, title] : {std::pair{FindingKind::kGpuHolder, "GPU memory is held by"},
+                             {FindingKind::kLeftoverProcess, "left behind by jobs whose launcher is gone"},
+                             {FindingKind::kUnkillable, "stuck inside the kernel"},
+                             {FindingKind::kSharedMemory, "shared memory left behind"},
+                             {FindingKind::kPidFile, "pid files left behind"},
+                             {FindingKind::kErrorFolder, "folders of error files left behind"}}) {
+    text += tell_others(report, kind, title, indent);
+  }
+  return text + tell_zombies(report, indent);
+}
+
+// ---- JSON
+
+Json text_or_null(const std::string& text) {
+  return text.empty() ? Json(nullptr) : Json(text);
+}
+
+Json to_json(const Finding& finding) {
+  Json json = {{"kind", name_of(kKinds, finding.kind)},
+               {"verdict", name_of(kVerdicts, finding.verdict)},
+               {"reason", finding.reason},
+               {"spared", finding.spared},
+               {"user", finding.user},
+               {"age_s", finding.age ? Json(finding.age->count()) : Json(nullptr)}};
+  if (finding.is_file()) {
+    json.update({{"path", finding.path}, {"bytes", finding.num_bytes}, {"job_id", text_or_null(finding.job_id)}});
+    return json;
+  }
+  json.update({{"pid", finding.process.pid < 0 ? Json(nullptr) : Json(finding.process.pid)},
+               {"start_ticks", finding.process.start_ticks},
+               {"command", finding.command},
+               {"state", std::string(1, finding.state)},
+               {"job_id", text_or_null(finding.job_id)},
+               {"parent", finding.parent},
+               {"parent_command", text_or_null(finding.parent_command)},
+               {"ports", finding.ports},
+               {"gpu_bytes", finding.gpu_bytes}});
+  return json;
+}
+
+std::string text_of(const Json& json, const char* name) {
+  auto at = json.find(name);
+  return at == json.end() || at->is_null() ? std::string() : at->get<std::string>();
+}
+
+Finding finding_from(const Json& json) {
+  Finding finding;
+  finding.kind = value_of(kKinds, json.at("kind").get<std::string>());
+  finding.verdict = value_of(kVerdicts, json.at("verdict").get<std::string>());
+  finding.reason = text_of(json, "reason");
+  finding.spared = json.at("spared").get<bool>();
+  finding.user = text_of(json, "user");
+  finding.job_id = text_of(json, "job_id");
+  if (!json.at("age_s").is_null()) finding.age = std::chrono::seconds(json.at("age_s").get<int64_t>());
+  if (json.contains("path")) {
+    finding.path = text_of(json, "path");
+    finding.num_bytes = json.at("bytes").get<uint64_t>();
+    return finding;
+  }
+  finding.process.pid = json.at("pid").is_null() ? -1 : json.at("pid").get<pid_t>();
+  finding.process.start_ticks = json.at("start_ticks").get<uint64_t>();
+  finding.command = text_of(json, "command");
+  finding.state = text_of(json, "state").empty() ? '?' : text_of(json, "state")[0];
+  finding.parent = json.at("parent").get<pid_t>();
+  finding.parent_command = text_of(json, "parent_command");
+  finding.ports = json.at("ports").get<std::vector<uint16_t>>();
+  finding.gpu_bytes = json.at("gpu_bytes").get<uint64_t>();
+  return finding;
+}
+
+Json to_json(const DoctorReport& report) {
+  Json ports = Json::array(), findings = Json::array(), treated = Json::array();
+  for (const auto& port : report.ports) {
+    ports.push_back({{"port", port.port}, {"held", port.held}, {"closing", port.closing}});
+  }
+  for (const auto& finding : report.findings) findings.push_back(to_json(finding));
+  for (const auto& one : report.treated) {
+    treated.push_back({{"gone", one.gone}, {"outcome", one.outcome}, {"finding", to_json(one.finding)}});
+  }
+  return {{"host", report.host},
+          {"error", text_or_null(report.error)},
+          {"ports", ports},
+          {"findings", findings},
+          {"treated", treated}};
+}
+
+DoctorReport report_from(const Json& json) {
+  DoctorReport report;
+  report.host = text_of(json, "host");
+  report.error = text_of(json, "error");
+  for (const auto& port : json.at("ports")) {
+    report.ports.push_back(
+        {port.at("port").get<uint16_t>(), port.at("held").get<bool>(), port.at("closing").get<bool>()});
+  }
+  for (const auto& finding : json.at("findings")) report.findings.push_back(finding_from(finding));
+  for (const auto& one : json.at("treated")) {
+    report.treated.push_back({finding_from(one.at("finding")), one.at("gone").get<bool>(), text_of(one, "outcome")});
+  }
+  return report;
+}
+
+// ---- outcome
+
+bool is_stale_process(const Finding& finding) {
+  return finding.verdict == Verdict::kStale && !finding.is_file();
+}
+
+ExitCode outcome_of(const DoctorReport& report) {
+  bool others = std::any_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) {
+    return finding.kind == FindingKind::kPortHolder && finding.verdict == Verdict::kForeign;
+  });
+  if (others) return ExitCode::kPermission;
+  bool in_the_way =
+      !report.error.empty() ||
+      std::any_of(report.ports.begin(), report.ports.end(), [](const PortState& port) { return port.held; }) ||
+      std::any_of(report.findings.begin(), report.findings.end(), is_stale_process) ||
+      std::any_of(report.treated.begin(), report.treated.end(), [](const Treated& one) { return !one.gone; });
+  return in_the_way ? ExitCode::kUnavailable : ExitCode::kSuccess;
+}
+
+}  // namespace
+
+std::string describe(const Finding& finding) {
+  return finding.is_file() ? describe_file(finding) : describe_process(finding);
+}
+
+std::string render(const std::vector<DoctorReport>& reports) {
+  std::string text;
+  for (const auto& report : reports) {
+    bool named = reports.size() > 1 || !report.error.empty();
+    if (named) text += report.host + "\n";
+    if (!report.error.empty()) text += "  " + report.error + "\n";
+    text += tell_host(report, named ? "  " : "");
+  }
+  return text;
+}
+
+std::string report_json(const std::vector<DoctorReport>& reports) {
+  Json hosts = Json::array();
+  for (const auto& report : reports) hosts.push_back(to_json(report));
+  Json document = {{"exit_code", exit_code_of(reports)}, {"hosts", hosts}};
+  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::optional<std::vector<DoctorReport>> parse_report_json(const std::string& text) {
+  try {
+    Json document = Json::parse(text);
+    std::vector<DoctorReport> reports;
+    for (const auto& host : document.at("hosts")) reports.push_back(report_from(host));
+    return reports;
+  } catch (const std::exception&) {  // the library's own, or a word that we do not know
+    return std::nullopt;
+  }
+}
+
+int exit_code_of(const std::vector<DoctorReport>& reports) {
+  int code = 0;
+  for (const auto& report : reports) code = std::max(code, to_int(outcome_of(report)));
+  return code;
+}
+
+}  // namespace dslaunch::launch

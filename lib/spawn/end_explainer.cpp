@@ -1,0 +1,89 @@
+#include "spawn/end_explainer.hpp"
+
+#include <sys/statvfs.h>
+
+#include <csignal>
+#include <initializer_list>
+
+#include "base/format.hpp"
+
+namespace dslaunch::spawn {
+namespace {
+
+std::string trouble_of_dev_shm() {
+  struct statvfs status;
+  if (::statvfs("/dev/shm", &status) != 0 || status.f_blocks == 0) return {};
+  return shared_memory_trouble(uint64_t{status.f_blocks} * status.f_frsize,
+                               uint64_t{status.f_bavail} * status.f_frsize);
+}
+
+std::string joined(std::initializer_list<std::string> parts) {
+  std::string text;
+  for (const auto& part : parts) {
+    if (!part.empty()) text += (text.empty() ? "" : "; ") + part;
+  }
+  return text;
+}
+
+constexpr const char* kMemoryAdvice = "use fewer ranks, a smaller micro batch or offload";
+
+}  // namespace
+
+std::string shared_memory_trouble(uint64_t size_bytes, uint64_t free_bytes) {
+  constexpr uint64_t kMebi = 1U << 20, kSmall = 64 * kMebi;
+  bool nearly_full = free_bytes < std::max(size_bytes / 20, std::min(kMebi, size_bytes / 2));
+  if (nearly_full) {
+    return fmt::format(
+        "/dev/shm is full ({} of {} MiB left); free it ('dslaunch doctor' shows what was left behind) or give the "
+        "container more shared memory",
+        free_bytes / kMebi, size_bytes / kMebi);
+  }
+  if (size_bytes > kSmall) return {};
+  return fmt::format(
+      "/dev/shm has {} MiB only, as containers do by default, and has probably run full; give the container more "
+      "(docker run --shm-size, an emptyDir of medium Memory)",
+      size_bytes / kMebi);
+}
+
+std::string meaning_of_signal(int signal) {
+  switch (signal) {
+    case SIGSEGV:
+      return "it used memory that is not its own: a bug in native code (gdb, or a core dump after 'ulimit -c "
+             "unlimited', shows where)";
+    case SIGBUS:
+      return "it used memory that nothing stands behind: a mapped file was cut short, or its file system ran full";
+    case SIGILL:
+      return "it came to an instruction that this CPU does not have: was it, or a library of it, built for another "
+             "CPU?";
+    case SIGFPE:
+      return "it divided an integer by zero";
+    case SIGABRT:
+      return "it ended itself: a failed assertion or an exception that nobody caught; its last lines say which";
+    case SIGPIPE:
+      return "it wrote to a pipe or connection whose reader is gone";
+    case SIGXCPU:
+      return "its limit of CPU time has passed (ulimit -t)";
+    case SIGXFSZ:
+      return "a file of it grew over the limit (ulimit -f)";
+    case SIGSYS:
+      return "it made a system call that its sandbox (seccomp) forbids";
+    default:
+      return {};
+  }
+}
+
+std::string EndExplainer::explain(const ExitCause& cause, pid_t pid, const std::string& cgroups) {
+  if (cause.kind != ExitCause::Kind::kSignaled) return {};
+  std::string said = log_.about(pid);
+  if (cause.number == SIGKILL) {
+    std::string counted = oom_.explain(cgroups);  // also when the log tells: a count is used up by one death
+    if (!said.empty()) return joined({said, kMemoryAdvice});
+    return counted.empty() ? std::string() : joined({counted, kMemoryAdvice});
+  }
+  if (cause.number == SIGBUS) {
+    if (std::string trouble = trouble_of_dev_shm(); !trouble.empty()) return joined({trouble, said});
+  }
+  return joined({meaning_of_signal(cause.number), said});
+}
+
+}  // namespace dslaunch::spawn

@@ -1,0 +1,38 @@
+#include "spawn/output_hint.hpp"
+
+#include "base/format.hpp"
+
+namespace dslaunch::spawn {
+namespace {
+
+// What stands between two pieces of text; empty when they do not follow each other on one line.
+std::string between(const std::string& text, const std::string& before, const std::string& after) {
+  size_t begin = text.rfind(before);
+  if (begin == std::string::npos) return {};
+  begin += before.size();
+  size_t end = text.find(after, begin);
+  if (end == std::string::npos || text.find('\n', begin) < end) return {};
+  return text.substr(begin, end - begin);
+}
+
+}  // namespace
+
+std::string hint_in_last_words(const ExitCause& cause, const std::string& last_words) {
+  if (cause.kind != ExitCause::Kind::kExited || cause.number != 127) return {};
+  std::string library =
+      between(last_words, "error while loading shared libraries: ", ": cannot open shared object file");
+  if (!library.empty()) {
+    return fmt::format(
+        "the shared library {} is not found on this host; install it, or name its folder in "
+        "LD_LIBRARY_PATH (--env LD_LIBRARY_PATH=...)",
+        library);
+  }
+  for (const auto& [open, close] : {std::pair{"env: '", "'"}, {"env: \u2018", "\u2019"}}) {
+    std::string program = between(last_words, open, close);
+    if (!program.empty())
+      return fmt::format("'{}', which its #! line asks for, is in none of the folders of PATH", program);
+  }
+  return {};
+}
+
+}  // namespace dslaunch::spawn

@@ -1,0 +1,439 @@
+#!/usr/bin/env python3
+"""dslaunch doctor on real processes: who is stale, what --kill ends, and what nobody may touch.
+
+As root everything happens in namespaces of its own (processes, mounts, shared memory), where the pid 1 is a shell: a
+doctor of a test can then never meet a stranger, and what it removes lies on file systems of the test. As an ordinary user
+only the cases run that name their ports."""
+import json
+import os
+import pty
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+DSLAUNCH = os.path.join(os.environ["DSLAUNCH_BIN"], "dslaunch")
+LIMIT_S = 60
+ISOLATED = os.environ.get("DSL_DOCTOR_ISOLATED") == "1"
+NOBODY = 65534
+
+# Says its pid on the pipe that it got as descriptor 1, then holds the listener (descriptor 3) until it is ended.
+HOLDER = "import os, sys, time\nos.write(1, b'%d\\n' % os.getpid())\nos.close(1)\ntime.sleep(1000)\n"
+# Under another user, whom the test's Python need not be open to.
+STRANGER = ("import os\nos.setgroups([])\nos.setresgid(65534, 65534, 65534)\nos.setresuid(65534, 65534, 65534)\n" + HOLDER)
+DEAF = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + HOLDER
+
+
+def isolate():
+    """Starts this file again in namespaces of its own; pid 1 there is a shell, which collects orphans."""
+    script = ("mount -t tmpfs none /dev/shm && mkdir \"$0/tmp\" && mount --bind \"$0/tmp\" /tmp && "
+              "DSL_DOCTOR_ISOLATED=1 \"$@\" & wait $!")
+    folder = tempfile.mkdtemp(prefix="dsl-doctor-")
+    try:
+        return subprocess.call(["unshare", "--mount", "--pid", "--ipc", "--fork", "--mount-proc", "sh", "-c", script,
+                                folder, sys.executable, *sys.argv])
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def can_isolate():
+    return os.getuid() == 0 and subprocess.call(
+        ["unshare", "--mount", "--pid", "--ipc", "--fork", "--mount-proc", "true"], stderr=subprocess.DEVNULL) == 0
+
+
+def start_of(pid):
+    """Time of start in ticks since boot; None: gone."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+    except OSError:
+        return None
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+class DoctorTest(unittest.TestCase):
+    def setUp(self):
+        self.children = []
+        self.pids = []
+
+    def tearDown(self):
+        for pid, start in self.pids:
+            if start_of(pid) == start:
+                os.kill(pid, signal.SIGKILL)
+        for child in self.children:
+            child.wait()
+
+    def doctor(self, *arguments, env=None):
+        outcome = subprocess.run([DSLAUNCH, "doctor", *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, timeout=LIMIT_S, env=env, check=False, text=True)
+        self.trace = f"{outcome.returncode}\n{outcome.stdout}\n{outcome.stderr}"
+        return outcome
+
+    def report(self, *arguments):
+        outcome = self.doctor("--json", *arguments)
+        document = json.loads(outcome.stdout)
+        self.assertEqual(document["exit_code"], outcome.returncode)
+        return document["hosts"][0]
+
+    def finding(self, report, pid):
+        found = [finding for finding in report["findings"] if finding.get("pid") == pid]
+        self.assertEqual(len(found), 1, report)
+        return found[0]
+
+    def listener(self, address="127.0.0.1"):
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        listener = socket.socket(family)
+        listener.bind((address, 0))
+        listener.listen()
+        self.addCleanup(listener.close)
+        return listener
+
+    def hold(self, listener, program=HOLDER, orphan=False, env=None):
+        """Starts a process that holds the listener; an orphan's parent, the leader of its session, is gone. Its pid."""
+        read, write = os.pipe()
+
+        def keep():
+            os.dup2(listener.fileno(), 3)
+            os.set_inheritable(3, True)
+
+        command = [sys.executable, "-c", program]
+        if orphan:
+            middle = "import subprocess, sys\nsubprocess.Popen(sys.argv[1:], close_fds=False)\n"
+            command = [sys.executable, "-c", middle, *command]
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=write, stderr=subprocess.DEVNULL,
+                                 preexec_fn=keep, close_fds=False, start_new_session=True,
+                                 env={**os.environ, **(env or {})})
+        os.close(write)
+        with os.fdopen(read) as said:
+            pid = int(said.readline())
+        if orphan:
+            child.wait()
+        else:
+            self.children.append(child)
+        self.pids.append((pid, start_of(pid)))
+        return pid
+
+    def let_go(self, listener):
+        port = listener.getsockname()[1]
+        listener.close()
+        return str(port)
+
+    def alive(self, pid):
+        return start_of(pid) is not None
+
+    def wait_until(self, condition):
+        deadline = time.monotonic() + LIMIT_S
+        while not condition():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+
+    def dead_agent(self):
+        """The mark of an agent that is gone."""
+        child = subprocess.Popen(["sleep", "1000"])
+        mark = f"{child.pid}:{start_of(child.pid)}:{os.stat('/proc/self/ns/pid').st_ino}"
+        child.kill()
+        child.wait()
+        return mark
+
+    def job(self, agent):
+        return {"DSLAUNCH_JOB_ID": "20260131-174502-4711", "DSLAUNCH_AGENT": agent}
+
+    def living_agent(self):
+        return f"{os.getpid()}:{start_of(os.getpid())}:{os.stat('/proc/self/ns/pid').st_ino}"
+
+
+class Ports(DoctorTest):
+    def test_a_free_port(self):
+        port = self.let_go(self.listener())
+        outcome = self.doctor("--port", port)
+        self.assertEqual(outcome.returncode, 0, self.trace)
+        self.assertIn(f"port {port} is free", outcome.stdout)
+
+    def test_an_orphan_of_a_dead_job_is_ended(self):
+        for address in ("127.0.0.1", "::1"):
+            listener = self.listener(address)
+            pid = self.hold(listener, orphan=True, env=self.job(self.dead_agent()))
+            port = self.let_go(listener)
+            found = self.finding(self.report("--port", port), pid)
+            self.assertEqual((found["kind"], found["verdict"]), ("port_holder", "stale"))
+            self.assertEqual(found["job_id"], "20260131-174502-4711")
+            outcome = self.doctor("--port", port, "--kill", "--yes")
+            self.assertEqual(outcome.returncode, 0, self.trace)
+            self.assertIn(f"ended: pid {pid}", outcome.stdout)
+            self.assertIn(f"port {port} is free", outcome.stdout)
+            self.assertFalse(self.alive(pid))
+
+    def test_a_worker_that_inherited_the_socket_goes_with_its_parent(self):
+        listener = self.listener()
+        program = ("import os, sys, time\nif os.fork() == 0: os.close(1); time.sleep(1000)\n" + HOLDER)
+        pid = self.hold(listener, program, orphan=True)
+        port = self.let_go(listener)
+        report = self.report("--port", port)
+        holders = [finding for finding in report["findings"] if finding["kind"] == "port_holder"]
+        self.assertEqual([holder["verdict"] for holder in holders], ["stale", "stale"], report)
+        self.pids += [(holder["pid"], start_of(holder["pid"])) for holder in holders]
+        self.assertEqual(self.doctor("--port", port, "--kill", "--yes").returncode, 0, self.trace)
+        self.assertFalse(any(self.alive(holder["pid"]) for holder in holders))
+
+    def test_dead_data_loaders_whose_parent_is_gone(self):
+        listener = self.listener()
+        program = "import os, time\nif os.fork(): os._exit(0)\n" + HOLDER
+        pid = self.hold(listener, program, orphan=True)
+        port = self.let_go(listener)
+        self.assertEqual(self.finding(self.report("--port", port), pid)["verdict"], "stale")
+
+    def test_one_that_ignores_sigterm_is_killed(self):
+        listener = self.listener()
+        pid = self.hold(listener, DEAF, orphan=True)
+        port = self.let_go(listener)
+        outcome = self.doctor("--port", port, "--kill", "--yes", "--grace", "100ms")
+        self.assertEqual(outcome.returncode, 0, self.trace)
+        self.assertIn(f"killed: pid {pid}", outcome.stdout)
+
+    def test_a_process_whose_parent_lives_is_shown_with_it_and_ended_only_with_force(self):
+        listener = self.listener()
+        pid = self.hold(listener)
+        port = self.let_go(listener)
+        outcome = self.doctor("--port", port, "--kill", "--yes")
+        self.assertEqual(outcome.returncode, 69, self.trace)
+        self.assertIn(f"its parent lives: pid {os.getpid()}", outcome.stdout)
+        self.assertTrue(self.alive(pid))
+        self.assertEqual(self.doctor("--port", port, "--kill", "--yes", "--force").returncode, 0, self.trace)
+        self.assertFalse(self.alive(pid))
+
+    def test_a_living_job_is_ended_only_with_force(self):
+        listener = self.listener()
+        pid = self.hold(listener, orphan=True, env=self.job(self.living_agent()))
+        port = self.let_go(listener)
+        self.assertEqual(self.doctor("--port", port, "--kill", "--yes").returncode, 69, self.trace)
+        self.assertTrue(self.alive(pid))
+        self.assertIn("is running", self.doctor("--port", port).stdout)
+        self.assertEqual(self.doctor("--port", port, "--kill", "--yes", "--force").returncode, 0, self.trace)
+
+    def test_this_very_shell_is_never_ended(self):
+        listener = self.listener()
+        port = str(listener.getsockname()[1])
+        report = self.report("--port", port, "--kill", "--yes", "--force")
+        self.assertTrue(self.finding(report, os.getpid())["spared"])
+
+    def test_only_the_holders_of_the_named_port_are_ended(self):
+        first, second = self.listener(), self.listener()
+        one, other = self.hold(first, orphan=True), self.hold(second, orphan=True)
+        port = self.let_go(first)
+        self.let_go(second)
+        self.assertEqual(self.doctor("--port", port, "--kill", "--yes").returncode, 0, self.trace)
+        self.assertFalse(self.alive(one))
+        self.assertTrue(self.alive(other))
+
+    def test_only_what_was_shown_is_ended(self):
+        listener = self.listener()
+        pid = self.hold(listener, orphan=True)
+        port = self.let_go(listener)
+        start = start_of(pid)
+        for only in (f"{pid}:{start - 1}", "none"):
+            self.assertEqual(self.doctor("--port", port, "--kill", "--yes", "--only", only).returncode, 69, self.trace)
+        self.assertTrue(self.alive(pid))
+        self.assertEqual(self.doctor("--port", port, "--kill", "--yes", "--only", f"{pid}:{start}").returncode, 0)
+
+    def test_several_ports_in_every_spelling(self):
+        ports = [self.let_go(self.listener()) for _ in range(3)]
+        for words in (["--port", *ports], ["--port", ",".join(ports)], [f"--port={port}" for port in ports]):
+            report = self.report(*words)
+            self.assertEqual([str(port["port"]) for port in report["ports"]], ports)
+
+    @unittest.skipUnless(os.getuid() == 0, "needs root to become another user")
+    def test_another_users_process_is_never_touched(self):
+        listener = self.listener()
+        pid = self.hold(listener, STRANGER, orphan=True, env=self.job(self.dead_agent()))
+        port = self.let_go(listener)
+        outcome = self.doctor("--port", port, "--kill", "--yes", "--force")
+        self.assertEqual(outcome.returncode, 77, self.trace)
+        self.assertIn("foreign", outcome.stdout)
+        self.assertTrue(self.alive(pid))
+
+    @unittest.skipUnless(os.getuid() == 0, "needs root to become another user")
+    def test_an_ordinary_user_is_told_of_a_holder_that_he_may_not_see(self):
+        listener = self.listener()
+        self.hold(listener, orphan=True)
+        port = self.let_go(listener)
+        outcome = subprocess.run([DSLAUNCH, "doctor", "--port", port, "--kill", "--yes", "--force"], timeout=LIMIT_S,
+                                 stdout=subprocess.PIPE, user=NOBODY, group=NOBODY, extra_groups=[], text=True, check=False)
+        self.assertEqual(outcome.returncode, 77, outcome.stdout)
+        self.assertIn("a process of user root", outcome.stdout)
+
+
+class Asking(DoctorTest):
+    def setUp(self):
+        super().setUp()
+        listener = self.listener()
+        self.pid = self.hold(listener, orphan=True)
+        self.port = self.let_go(listener)
+
+    def on_terminal(self, answer):
+        """`dslaunch doctor --kill` on a terminal of its own, answered once it asks. Its exit code and the screen."""
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execv(DSLAUNCH, ["dslaunch", "doctor", "--port", self.port, "--kill"])
+        screen = b""
+        answered = False
+        while select.select([terminal], [], [], LIMIT_S)[0]:
+            try:
+                got = os.read(terminal, 65536)
+            except OSError:  # the terminal has no program any more
+                break
+            screen += got
+            if b"[y/N]" in screen and not answered:
+                answered = True
+                os.write(terminal, answer)
+        os.close(terminal)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), screen.decode()
+
+    def test_yes(self):
+        code, screen = self.on_terminal(b"y\n")
+        self.assertEqual(code, 0, screen)
+        self.assertIn(f"pid {self.pid}", screen.split("Shall")[0])
+        self.assertFalse(self.alive(self.pid))
+
+    def test_no_and_nothing(self):
+        for answer in (b"n\n", b"\n", b"\x04"):
+            code, screen = self.on_terminal(answer)
+            self.assertEqual(code, 69, screen)
+            self.assertIn("nothing was ended", screen)
+            self.assertTrue(self.alive(self.pid))
+
+    def test_ctrl_c(self):
+        code, screen = self.on_terminal(b"\x03")
+        self.assertEqual(code, 130, screen)
+        self.assertTrue(self.alive(self.pid))
+
+    def test_nobody_there_to_ask(self):
+        outcome = self.doctor("--port", self.port, "--kill")
+        self.assertEqual(outcome.returncode, 64, self.trace)
+        self.assertIn("--yes", outcome.stderr)
+        self.assertTrue(self.alive(self.pid))
+
+
+class CommandLine(DoctorTest):
+    def test_mistakes(self):
+        for words in (["--port", "0"], ["--port", "65536"], ["--port", "x"], ["--yes"], ["--force"], ["--only", "3"],
+                      ["stray"], ["--", "true"]):
+            outcome = self.doctor(*words)
+            self.assertEqual(outcome.returncode, 64, self.trace)
+        self.assertEqual(self.doctor("--hostfile", "/no/such/file").returncode, 66, self.trace)
+
+    def test_help_begins_with_examples(self):
+        outcome = self.doctor("--help")
+        self.assertEqual(outcome.returncode, 0)
+        self.assertLess(outcome.stdout.index("Examples:"), outcome.stdout.index("Options:"))
+
+    def test_a_hostfile_with_this_machine(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".hosts") as file:
+            file.write("localhost slots=1\n")
+            file.flush()
+            port = self.let_go(self.listener())
+            outcome = self.doctor("--hostfile", file.name, "--port", port)
+            self.assertEqual(outcome.returncode, 0, self.trace)
+
+
+class Zombies(DoctorTest):
+    def test_a_zombie_is_told_with_its_parent_and_left_alone(self):
+        child = subprocess.Popen(["true"])
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        port = self.let_go(self.listener())
+        found = self.finding(self.report("--port", port, *["--kill", "--yes", "--force"]), child.pid)
+        self.assertEqual((found["kind"], found["state"], found["parent"]), ("zombie", "Z", os.getpid()))
+        self.assertIn(str(child.pid), self.doctor("--port", port).stdout)
+        child.wait()
+
+
+@unittest.skipUnless(ISOLATED, "needs root and namespaces: what it ends is not limited to a port")
+class WholeMachine(DoctorTest):
+    def test_leftovers_of_dead_jobs_are_ended_when_no_port_is_named(self):
+        listener = self.listener()
+        pid = self.hold(listener, orphan=True, env=self.job(self.dead_agent()))
+        orphan = self.hold(listener, orphan=True)
+        living = self.hold(listener, orphan=True, env=self.job(self.living_agent()))
+        self.let_go(listener)
+        found = self.finding(self.report(), pid)
+        self.assertEqual((found["kind"], found["verdict"]), ("leftover_process", "stale"))
+        self.assertEqual(self.doctor("--kill", "--yes").returncode, 0, self.trace)
+        self.assertFalse(self.alive(pid))
+        self.assertTrue(self.alive(orphan))
+        self.assertTrue(self.alive(living))
+
+    def test_a_named_port_leaves_other_leftovers_alone(self):
+        listener = self.listener()
+        pid = self.hold(listener, orphan=True, env=self.job(self.dead_agent()))
+        self.let_go(listener)
+        port = self.let_go(self.listener())
+        self.assertEqual(self.doctor("--port", port, "--kill", "--yes").returncode, 0, self.trace)
+        self.assertTrue(self.alive(pid))
+
+    def test_ranks_whose_launcher_and_agent_were_killed(self):
+        script = "import os, time\nos.setsid()\nif os.fork(): os._exit(0)\nprint(os.getpid(), flush=True)\ntime.sleep(1000)\n"
+        job = subprocess.Popen([DSLAUNCH, "exec", "--device", "cpu", "--", "sh", "-c",
+                                f"{sys.executable} -c '{script}'; exec sleep 1000"],
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.addCleanup(job.stdout.close)
+        pid = int(job.stdout.readline())
+        self.pids.append((pid, start_of(pid)))
+        self.assertEqual([finding for finding in self.report()["findings"] if finding.get("pid") == pid], [])
+        agents = subprocess.run(["pgrep", "-P", str(job.pid)], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+        for victim in (job.pid, *map(int, agents)):
+            os.kill(victim, signal.SIGKILL)
+        job.wait()
+        self.wait_until(lambda: not any(self.alive(int(agent)) for agent in agents))
+        self.assertEqual(self.finding(self.report(), pid)["kind"], "leftover_process")
+        self.assertEqual(self.doctor("--kill", "--yes").returncode, 0, self.trace)
+        self.assertFalse(self.alive(pid))
+
+    def test_shared_memory_and_pid_files(self):
+        dead = self.dead_agent().split(":")[0]
+        leftovers = [f"/dev/shm/torch_{dead}_1_2", "/dev/shm/nccl-AbCdEf", f"/tmp/{dead}.deepspeed"]
+        wanted = [f"/dev/shm/torch_{os.getpid()}_1_2", "/dev/shm/other"]
+        for path in leftovers + wanted:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("x")
+            os.utime(path, (0, time.time() - 3600))
+        report = self.report()
+        self.assertEqual(sorted(finding["path"] for finding in report["findings"] if "path" in finding), sorted(leftovers))
+        outcome = self.doctor("--kill", "--yes")
+        self.assertEqual(outcome.returncode, 0, self.trace)
+        self.assertEqual([path for path in leftovers + wanted if os.path.exists(path)], wanted)
+        for path in wanted:
+            os.remove(path)
+
+
+@unittest.skipUnless(os.environ.get("DSL_RECLAIM") == "1", "the launcher does not reclaim ports yet")
+class Reclaiming(DoctorTest):
+    def exec_on(self, port):
+        return subprocess.run([DSLAUNCH, "exec", "--device", "cpu", "--master_port", port, "--", "true"], timeout=LIMIT_S,
+                              stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+
+    def test_a_dead_jobs_port_is_taken_and_that_is_said(self):
+        listener = self.listener("0.0.0.0")
+        pid = self.hold(listener, orphan=True, env=self.job(self.dead_agent()))
+        outcome = self.exec_on(self.let_go(listener))
+        self.assertEqual(outcome.returncode, 0, outcome.stderr)
+        self.assertIn(f"pid {pid}", outcome.stderr)
+        self.assertFalse(self.alive(pid))
+
+    def test_anyone_elses_port_is_an_error_that_names_him(self):
+        for env in (self.job(self.living_agent()), {}):
+            listener = self.listener("0.0.0.0")
+            pid = self.hold(listener, orphan=True, env=env)
+            outcome = self.exec_on(self.let_go(listener))
+            self.assertEqual(outcome.returncode, 69, outcome.stderr)
+            self.assertIn(f"pid {pid}", outcome.stderr)
+            self.assertTrue(self.alive(pid))
+
+
+if __name__ == "__main__":
+    if not ISOLATED and can_isolate():
+        sys.exit(isolate())
+    unittest.main()

@@ -1,0 +1,131 @@
+#include "spawn/end_explainer.hpp"
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <csignal>
+
+#include "spawn/output_hint.hpp"
+#include "spawn/process.hpp"
+#include "spawn/start_trouble.hpp"
+#include "unit/spawn/test_folder.hpp"
+
+using namespace dslaunch::spawn;
+using Catch::Contains;
+
+namespace {
+
+ExitCause killed_by(int signal) {
+  return {.kind = ExitCause::Kind::kSignaled, .number = signal, .core_dumped = false, .hint = {}};
+}
+
+ExitCause exited(int code) {
+  return {.kind = ExitCause::Kind::kExited, .number = code, .core_dumped = false, .hint = {}};
+}
+
+}  // namespace
+
+TEST_CASE("a real segmentation fault is explained", "[spawn][end_explainer]") {
+  EndExplainer explainer;
+  pid_t pid = ::fork();
+  if (pid == 0) {
+    ::signal(SIGSEGV, SIG_DFL);
+    void* locked = ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    *static_cast<volatile int*>(locked) = 1;
+    ::_exit(0);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(pid, &status, 0) == pid);
+  CHECK_THAT(explainer.explain(decode_wait_status(status), pid, ""), Contains("memory that is not its own"));
+}
+
+TEST_CASE("signals that others send are not explained, nor are exit codes", "[spawn][end_explainer]") {
+  EndExplainer explainer;
+  for (int signal : {SIGTERM, SIGINT, SIGHUP, SIGKILL}) CHECK(explainer.explain(killed_by(signal), 1, "").empty());
+  CHECK(explainer.explain(exited(139), 1, "").empty());
+  for (int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGPIPE, SIGXCPU, SIGXFSZ, SIGSYS}) {
+    CHECK_FALSE(meaning_of_signal(signal).empty());
+  }
+}
+
+TEST_CASE("the kernel's lines are matched by pid", "[spawn][kernel_log]") {
+  const std::string oom =
+      "Memory cgroup out of memory: Killed process 4711 (python) total-vm:9kB, anon-rss:1024kB, file-rss:0kB";
+  CHECK(death_in_kernel_line(oom, 4711) ==
+        "the kernel killed it because its memory cgroup (the limit of the container or job) was full, it used 1024kB");
+  CHECK(death_in_kernel_line(oom, 471).empty());
+  CHECK_THAT(death_in_kernel_line("Out of memory: Killed process 7 (a) total-vm:1kB, anon-rss:2kB,", 7),
+             Contains("the machine was out of memory"));
+  const std::string segfault = "python[12]: segfault at 8 ip 00007f sp 00007e error 6 in libfoo.so[7f+1000]";
+  CHECK(death_in_kernel_line(segfault, 12) ==
+        "the kernel says: segfault at 8 ip 00007f sp 00007e error 6 in libfoo.so[7f+1000]");
+  CHECK(death_in_kernel_line(segfault, 2).empty());
+  CHECK_THAT(death_in_kernel_line("traps: a[12] trap invalid opcode ip:1 sp:2 error:0 in a[4+1]", 12),
+             Contains("trap invalid opcode"));
+  CHECK(death_in_kernel_line("systemd[12]: Started something", 12).empty());
+}
+
+TEST_CASE("a full or small /dev/shm is told", "[spawn][end_explainer]") {
+  constexpr uint64_t kMebi = 1U << 20;
+  CHECK_THAT(shared_memory_trouble(1024 * kMebi, 0), Contains("is full (0 of 1024 MiB left)"));
+  CHECK_THAT(shared_memory_trouble(1024 * kMebi, 10 * kMebi), Contains("is full"));
+  CHECK_THAT(shared_memory_trouble(64 * kMebi, 60 * kMebi), Contains("64 MiB only"));
+  CHECK(shared_memory_trouble(16384 * kMebi, 8192 * kMebi).empty());
+}
+
+TEST_CASE("an interpreter that is missing is named", "[spawn][start_trouble]") {
+  TempFolder folder;
+  CHECK_THAT(missing_interpreter(folder.file("a", "#!/no/such/python -u\n")), Contains("/no/such/python,"));
+  CHECK_THAT(missing_interpreter(folder.file("b", "#! /no/such/python\n")), Contains("/no/such/python,"));
+  CHECK_THAT(missing_interpreter(folder.file("c", "#!/bin/sh\r\n")), Contains("Windows") && Contains("sed -i"));
+  CHECK(missing_interpreter(folder.file("d", "#!/bin/sh\n")).empty());
+  CHECK(missing_interpreter(folder.file("e", "no script")).empty());
+  CHECK(missing_interpreter("/bin/sh").empty());
+  CHECK(missing_interpreter("/no/such/file").empty());
+}
+
+TEST_CASE("a binary for another loader or CPU is told apart", "[spawn][start_trouble]") {
+  TempFolder folder;
+  std::ifstream shell("/bin/sh", std::ios::binary);
+  std::string binary{std::istreambuf_iterator<char>(shell), {}};
+  size_t loader = binary.find("/lib64/ld-linux");
+  if (loader == std::string::npos) return;  // another kind of system
+  std::string musl = binary;
+  musl.replace(loader, 15, "/lib64/ld-odd-x");
+  CHECK_THAT(missing_interpreter(folder.file("musl", musl)), Contains("dynamic loader /lib64/ld-odd-x"));
+  std::string arm = binary;
+  arm[18] = static_cast<char>(183);  // e_machine: EM_AARCH64
+  CHECK_THAT(wrong_format(folder.file("arm", arm)), Contains("built for aarch64"));
+  CHECK(wrong_format(folder.file("empty", "")) == "it is empty");
+  CHECK_THAT(wrong_format(folder.file("text", "echo hello\n")), Contains("#! line"));
+}
+
+TEST_CASE("start_process says what keeps a program from starting", "[spawn][start_trouble]") {
+  TempFolder folder;
+  auto refused = [&](const std::string& content) {
+    auto file = folder.file("program", content);
+    std::filesystem::permissions(file, std::filesystem::perms::owner_all);
+    auto result = start_process({{"program"}, {{"PATH", "/usr/bin:" + folder.path.string()}}, ""});
+    REQUIRE(std::holds_alternative<ExitCause>(result));
+    return std::get<ExitCause>(result);
+  };
+  auto cause = refused("#!/no/such/python\n");
+  CHECK(cause.shell_code() == 127);
+  CHECK_THAT(cause.hint, Contains("'program' cannot be started") && Contains("/no/such/python"));
+  CHECK(refused("").shell_code() == 126);
+}
+
+TEST_CASE("a missing library is told from the last words", "[spawn][output_hint]") {
+  const std::string words =
+      "train: error while loading shared libraries: libcudart.so.13: cannot open shared object file: No such file or "
+      "directory";
+  CHECK_THAT(hint_in_last_words(exited(127), words), Contains("libcudart.so.13") && Contains("LD_LIBRARY_PATH"));
+  CHECK_THAT(hint_in_last_words(exited(127), "/usr/bin/env: 'python9': No such file or directory"),
+             Contains("'python9'") && Contains("PATH"));
+  CHECK_THAT(hint_in_last_words(exited(127), "/usr/bin/env: \u2018python9\u2019: No such file"), Contains("'python9'"));
+  CHECK(hint_in_last_words(exited(1), words).empty());
+  CHECK(hint_in_last_words(exited(127), "sh: 1: foo: not found").empty());
+  CHECK(hint_in_last_words(killed_by(9), words).empty());
+}
