@@ -7,9 +7,8 @@
 
 #include "commands.hpp"
 #include "doctor_options.hpp"
-#include "hostfile/this_machine.hpp"
+#include "launch/doctor/remote_doctor.hpp"
 #include "launch/doctor/report.hpp"
-#include "launch/hosts.hpp"
 
 namespace dslaunch::launcher {
 namespace {
@@ -42,33 +41,24 @@ launch::Answer ask_on_terminal(const std::string& text) {
   return answered ? launch::Answer::kNo : launch::Answer::kInterrupted;
 }
 
-std::vector<std::string> hosts_of(const launch::LaunchOptions& options) {
-  if (!options.hostfile) return {};
-  std::vector<std::string> names;
-  for (const auto& host : launch::resolve_allocation(options, {}, "cpu").hosts) names.push_back(host.name);
-  return names;
-}
-
-std::vector<launch::RemoteAnswer> refuse_remote(const std::vector<std::string>& hosts,
-                                                const std::vector<std::string>&) {
-  return std::vector<launch::RemoteAnswer>(hosts.size(), {"", "remote hosts are not supported yet"});
-}
-
 }  // namespace
 
 int doctor_command(const Arguments& arguments) {
   auto command = read_doctor_options(arguments);
   if (!command) return 0;
   auto& options = command->doctor;
-  options.hosts = hosts_of(command->launch);
+  launch::HostRounds hosts(command->launch);
+  options.hosts = hosts.names();
   std::FILE* people = options.json ? stderr : stdout;
   auto tell = [people](const std::string& text) {
     std::fputs(text.c_str(), people);
     std::fflush(people);
   };
   auto result = launch::run_doctor(
-      options,
-      {.is_this_machine = hostfile::is_this_machine, .remote = refuse_remote, .ask = ask_on_terminal, .tell = tell});
+      options, {.is_this_machine = [&](const auto& host) { return hosts.is_here(host); },
+                .remote = [&](const auto& names, const auto& words) { return hosts.ask(names, words); },
+                .ask = ask_on_terminal,
+                .tell = tell});
   if (options.json) std::fputs(launch::report_json(result.reports).c_str(), stdout);
   return result.exit_code;
 }

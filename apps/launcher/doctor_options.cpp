@@ -56,7 +56,7 @@ std::optional<DoctorCommand> read_doctor_options(const Arguments& arguments) {
   auto& doctor = command.doctor;
   std::vector<std::string> ports, only;
   std::string hostfile;
-  std::optional<std::chrono::milliseconds> grace;
+  std::optional<std::chrono::milliseconds> grace, connect_timeout;
   CommandLine line(
       "dslaunch doctor", "usage: dslaunch doctor [--port N]... [--kill [--yes] [--force]] [options]",
       "  dslaunch doctor                               what is wrong on this machine\n"
@@ -78,6 +78,11 @@ std::optional<DoctorCommand> read_doctor_options(const Arguments& arguments) {
   line.value("-H,--hostfile", hostfile, "examine these hosts, all at once", "FILE");
   line.value("-i,--include", command.launch.include, "only these: HOST[@HOST...]", "HOSTS");
   line.value("-e,--exclude", command.launch.exclude, "all but these", "HOSTS");
+  line.value("--ssh_port", command.launch.ssh_port, "of hosts whose line names none", "PORT");
+  line.value("--ssh_program", command.launch.ssh_program, "reach hosts through this program instead of libssh", "ssh");
+  line.value("--remote_path", command.launch.remote_path, "folder of dslaunch there; without it the same as here",
+             "DIR");
+  line.duration("--connect_timeout", connect_timeout, "to reach each host (15 s)");
   line.group("");  // of a doctor that was started by another one
   line.value("--only", only, "", "PID:START")->allow_extra_args(false);
   if (!line.parse(arguments)) return std::nullopt;
@@ -86,6 +91,7 @@ std::optional<DoctorCommand> read_doctor_options(const Arguments& arguments) {
   if (!only.empty()) doctor.only.emplace();
   for (const auto& text : only) add_process(text, *doctor.only);
   if (grace) doctor.grace = *grace;
+  if (connect_timeout) command.launch.connect_timeout = *connect_timeout;
   if (!hostfile.empty()) command.launch.hostfile = hostfile;
   check(doctor);
   return command;

@@ -62,6 +62,7 @@ void echo(const RankOutput& output) {
 
 Agent::Agent(Channel channel, AgentOptions options) : options_(std::move(options)), channel_(std::move(channel)) {
   spawn::become_subreaper();
+  spawn::raise_descriptor_limit();  // two pipes and a connection to the store for each rank
 }
 
 bool Agent::run() {
@@ -82,10 +83,10 @@ std::optional<JobEnded> Agent::await_last_word() {
     PollSet polls;
     polls.add(channel_.input(), POLLIN);
     polls.add(channel_.num_unsent() > 0 ? channel_.output() : -1, POLLOUT);
-    polls.add(signals_.fd(), POLLIN);
+    size_t signal = polls.add(signals_.fd(), POLLIN);
     polls.wait(next_wakeup());
+    if (polls.ready(signal)) break;  // whoever wants us gone has nothing to wait for any more
     channel_.flush();
-    take_signals();
     receive();
     watch_clocks();
   }
@@ -307,7 +308,6 @@ void Agent::sweep() {
 
 void Agent::finish() {
   sweep();
-  master_port_.reset();
   error_files_.reset();
   job_files_.reset();
   // Everything must reach the launcher, however slow its terminal is; only its own end sets us free.
@@ -318,6 +318,9 @@ void Agent::finish() {
     polls.wait(Deadline::never());
     if (polls.ready(control)) launcher_gone_ = !channel_.receive();
   }
+  // Ranks elsewhere may still need the store; the launcher lets go of us when all are over.
+  if (master_port_ && job_->num_nodes > 1) await_last_word();
+  master_port_.reset();
 }
 
 int run_agent_on_standard_streams(const AgentCommand& command) {
@@ -328,6 +331,9 @@ int run_agent_on_standard_streams(const AgentCommand& command) {
   ::dup2(null.get(), STDIN_FILENO);
   ::dup2(null.get(), STDOUT_FILENO);
   if (command.listener >= 0) ::fcntl(command.listener, F_SETFD, FD_CLOEXEC);
+  if (command.say_mark && ::write(output.get(), kAgentMark.data(), kAgentMark.size()) < 0) {
+    throw SystemError("write", "to the launcher");
+  }
   AgentOptions options{.hello = {}, .listener = UniqueFd(command.listener)};
   if (command.tell_devices) options.hello.devices = look_for_devices().visible;
   return Agent(Channel(std::move(input), std::move(output)), std::move(options)).run() ? 0 : 1;

@@ -83,6 +83,7 @@ class Agent {
 struct AgentCommand {
   int listener = -1;          // descriptor of the master port's socket; -1: none
   bool tell_devices = false;  // in the greeting
+  bool say_mark = false;      // before the first frame: a login shell's greeting may come before it
   std::string sweep;          // a job whose processes here are to be ended, and nothing else done; empty: none
 };
 

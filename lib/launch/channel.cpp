@@ -41,7 +41,12 @@ bool Channel::receive() {
   for (int round = 0; round < 16; ++round) {
     ssize_t got = ::read(input_.get(), buffer, sizeof buffer);
     if (got > 0) {
-      frames_.append({buffer, static_cast<size_t>(got)});
+      std::string_view bytes(buffer, static_cast<size_t>(got));
+      if (greeting_) {
+        frames_.append(greeting_->pass(bytes));
+      } else {
+        frames_.append(bytes);
+      }
     } else if (got == 0) {
       return false;
     } else if (errno == EAGAIN) {

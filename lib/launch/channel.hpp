@@ -6,12 +6,17 @@
 
 #include "base/unique_fd.hpp"
 #include "launch/wire.hpp"
+#include "spawn/greeting.hpp"
 
 namespace dslaunch::launch {
 
 class Channel {
  public:
   Channel(UniqueFd input, UniqueFd output);
+  // What comes before kAgentMark on the input is no message: a login shell's greeting, the output of a .bashrc.
+  void expect_greeting() { greeting_.emplace(std::string(kAgentMark)); }
+  // The end of what came instead of the mark; empty once that was there.
+  std::string noise() const { return greeting_ && !greeting_->over() ? greeting_->text() : std::string(); }
 
   void send(const Message& message);
   // Writes as much as fits. False once the other side is gone; what is left is dropped.
@@ -27,6 +32,7 @@ class Channel {
 
  private:
   UniqueFd input_, output_;
+  std::optional<spawn::Greeting> greeting_;
   FrameReader frames_;
   std::string unsent_;
   size_t sent_ = 0;

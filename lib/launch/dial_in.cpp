@@ -13,8 +13,8 @@
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "launch/agent.hpp"
+#include "launch/port_reclaim.hpp"
 #include "launch/wire.hpp"
-#include "ports/held_port.hpp"
 #include "rendezvous/node_meeting.hpp"
 
 namespace dslaunch::launch {
@@ -66,7 +66,7 @@ AgentHello peek_hello(const UniqueFd& connection, int node_rank) {
 }
 
 UniqueFd hold_master_port(const NodePlace& place) {
-  auto held = ports::hold_port("", place.master_port);
+  auto held = hold_or_reclaim_port("", place.master_port, [](const std::string& what) { log::warning("{}", what); });
   if (auto* busy = std::get_if<ports::Busy>(&held)) {
     throw UserError(ExitCode::kUnavailable,
                     fmt::format("--master_port: {}; choose another number on every node", ports::describe(*busy)));

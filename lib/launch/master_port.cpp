@@ -9,7 +9,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
-#include "ports/held_port.hpp"
+#include "launch/port_reclaim.hpp"
 
 namespace dslaunch::launch {
 
@@ -20,7 +20,8 @@ static std::string address_to_bind(const JobDescription& job) {
 }
 
 static ports::HeldPort hold(const JobDescription& job) {
-  auto held = ports::hold_port(address_to_bind(job), job.master_port);
+  auto held = hold_or_reclaim_port(address_to_bind(job), job.master_port,
+                                   [](const std::string& what) { log::warning("{}", what); });
   if (auto* busy = std::get_if<ports::Busy>(&held)) {
     throw UserError(ExitCode::kUnavailable,
                     fmt::format("--master_port: {}; choose another number, or leave the option out and a free port is "
@@ -50,9 +51,11 @@ static std::vector<std::string> addresses_of(const std::string& host) {
   return out;
 }
 
-// From where torch's clients may come: this machine, and what the names of the other hosts stand for here.
+// From where torch's clients may come: this machine, the addresses that the nodes gave, and, where one of them knew
+// none, what the names of the other hosts stand for here.
 static rendezvous::TorchClients torch_clients_of(const JobDescription& job) {
-  rendezvous::TorchClients clients{{}, true};
+  rendezvous::TorchClients clients{job.node_addresses, true};
+  if (clients.addresses.size() == static_cast<size_t>(job.num_nodes)) return clients;
   std::set<std::string> others(job.rank_hosts.begin(), job.rank_hosts.end());
   others.erase(job.host);
   for (const auto& host : others) {

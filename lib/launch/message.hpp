@@ -46,8 +46,9 @@ struct JobDescription {
   std::string master_addr;
   uint16_t master_port = 0;  // 0: the agent of node rank 0 lets the kernel choose
   int world_size = 1, num_nodes = 1, node_rank = 0;
-  std::string host;                     // this node's name as the user wrote it
-  std::vector<std::string> rank_hosts;  // of every rank of the job
+  std::string host;                         // this node's name as the user wrote it
+  std::vector<std::string> rank_hosts;      // of every rank of the job
+  std::vector<std::string> node_addresses;  // numeric, as far as the nodes know theirs
   std::string cwd;
   EnvironmentBase environment_base = EnvironmentBase::kNothing;
   std::map<std::string, std::string> env;  // of every rank, but for what the launch adds

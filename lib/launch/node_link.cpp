@@ -11,13 +11,6 @@
 namespace dslaunch::launch {
 namespace {
 
-// The program that is the agent of a node.
-std::string agent_program(const PlannedNode& node, const ReachOptions& options, const std::string& own_program) {
-  if (!node.program.empty()) return node.program;
-  if (node.reach == Reach::kPipe || options.remote_path.empty()) return own_program;
-  return options.remote_path + "/" + std::filesystem::path(own_program).filename().string();
-}
-
 // srun's own words explain what Slurm does not let us do; warnings on the way are nobody's business.
 spawn::ProgramLinkOptions srun_options() {
   spawn::ProgramLinkOptions options;
@@ -35,6 +28,12 @@ spawn::ProgramLinkOptions srun_options() {
 }
 
 }  // namespace
+
+std::string agent_program(const PlannedNode& node, const ReachOptions& options, const std::string& own_program) {
+  if (!node.program.empty()) return node.program;
+  if (node.reach == Reach::kPipe || options.remote_path.empty()) return own_program;
+  return options.remote_path + "/" + std::filesystem::path(own_program).filename().string();
+}
 
 spawn::SshTarget ssh_target(const PlannedNode& node) {
   return {node.host, node.user, node.port};

@@ -17,6 +17,9 @@ std::unique_ptr<spawn::AgentLink> open_node_link(const PlannedNode& node, const 
                                                  const std::string& own_program, const std::vector<std::string>& words,
                                                  int inherited = -1);
 
+// The program that is the agent of a node: pushed there, at --remote_path, or the same path as here.
+std::string agent_program(const PlannedNode& node, const ReachOptions& options, const std::string& own_program);
+
 // Where and how SSH goes for a node.
 spawn::SshTarget ssh_target(const PlannedNode& node);
 spawn::SshOptions ssh_options(const ReachOptions& options);

@@ -13,7 +13,9 @@ Channel channel_of(spawn::AgentLink& link) {
 }  // namespace
 
 NodeSession::NodeSession(const PlannedNode& plan, std::unique_ptr<spawn::AgentLink> link)
-    : plan_(&plan), link_(std::move(link)), channel_(channel_of(*link_)) {}
+    : plan_(&plan), link_(std::move(link)), channel_(channel_of(*link_)) {
+  if (plan.reach == Reach::kSsh || plan.reach == Reach::kSrun) channel_.expect_greeting();
+}
 
 void NodeSession::describe(const JobDescription& job, std::chrono::milliseconds silence_limit) {
   // The end of a pipe is always seen.

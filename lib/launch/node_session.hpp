@@ -25,6 +25,7 @@ class NodeSession {
   // Takes in what is there; messages are then to be had from next(). False at the other side's end.
   bool receive();
   std::optional<Message> next() { return channel_.next(); }
+  std::string noise() const { return channel_.noise(); }
   int input() const { return channel_.input(); }
   int output() const { return channel_.output(); }
   size_t num_unsent() const { return channel_.num_unsent(); }
@@ -35,8 +36,9 @@ class NodeSession {
   // Nothing more is wanted or will come.
   void close();
   bool closed() const { return closed_; }
-  // The conversation is over: closed, or all was said by a node that waits for our last word.
-  bool over() const { return closed_ || (done && plan_->reach == Reach::kDialIn); }
+  // Nothing more is to be heard: closed, or all was said. A node may still be there then: the one that holds the store
+  // stays until all are over, and one that came to us waits for our last word.
+  bool over() const { return closed_ || done; }
 
   std::optional<AgentHello> hello;
   bool ready = false;

@@ -24,9 +24,9 @@ constexpr auto kTravelling =
                                      "AZUREML_", "AML_RUN_ID",      "NEBULA_",     "DLTS_JOB_ID", "DLTS_NUM_WORKER"});
 
 // They begin like travellers, but speak of this machine, or of a job around this one.
-constexpr auto kStaying = std::to_array<std::string_view>(
-    {"CUDA_VISIBLE_DEVICES", "CUDA_MPS_", "TORCHELASTIC_", "DS_ENV_FILE", "DSLAUNCH_JOB_ID", "DSLAUNCH_TOKEN",
-     "DSLAUNCH_AGENT", "DSLAUNCH_RANK_HOSTS", "DSLAUNCH_HOST"});
+constexpr auto kStaying = std::to_array<std::string_view>({"CUDA_VISIBLE_DEVICES", "CUDA_MPS_", "TORCHELASTIC_",
+                                                           "DS_ENV_FILE", "DSLAUNCH_JOB_ID", "DSLAUNCH_TOKEN",
+                                                           "DSLAUNCH_AGENT", "DSLAUNCH_RANK_HOSTS", "DSLAUNCH_HOST"});
 
 template <class Prefixes>
 bool begins_with_one(std::string_view name, const Prefixes& prefixes) {

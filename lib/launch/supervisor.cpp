@@ -15,6 +15,7 @@
 #include "launch/sweep_nodes.hpp"
 #include "rendezvous/own_address.hpp"
 #include "spawn/failure_table.hpp"
+#include "spawn/process.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -30,6 +31,16 @@ constexpr auto kGreetingTime = 20000ms;
 constexpr auto kNewsInterval = 10000ms;
 // For what is left of the ways to agents that have ended, or never will.
 constexpr auto kLinkPatience = 3000ms;
+
+// The way was there, and its other end went away in peace.
+spawn::LinkFailure failure_without_a_word(const NodeSession& node) {
+  std::string noise = node.noise();
+  for (char& c : noise) c = static_cast<unsigned char>(c) < ' ' ? ' ' : c;
+  if (noise.empty()) {
+    return {ExitCode::kUnavailable, "connection", "its agent is gone before its ranks have ended"};
+  }
+  return {ExitCode::kUnavailable, "start", "something else than our agent answered: " + noise};
+}
 
 std::vector<RankRecord> empty_records(const LaunchPlan& plan) {
   std::vector<RankRecord> records;
@@ -71,6 +82,7 @@ Supervisor::Supervisor(LaunchPlan plan, SupervisorOptions options)
 Supervisor::~Supervisor() = default;
 
 JobReport Supervisor::run() {
+  spawn::raise_descriptor_limit();  // a link and two logs for each host and rank
   if (plan_.timeout) time_limit_ = Deadline::after(*plan_.timeout);
   output_.open_logs();
   open_links();
@@ -91,6 +103,7 @@ void Supervisor::open_links() {
 std::unique_ptr<spawn::AgentLink> Supervisor::open_link(const PlannedNode& node) const {
   std::vector<std::string> words;
   if (node.reach != Reach::kPipe || plan_.reach.ask_devices) words.emplace_back("--devices");
+  if (node.reach != Reach::kPipe) words.emplace_back("--mark");
   int listener = node.node_rank == 0 ? options_.listener : -1;
   if (listener >= 0) words.insert(words.end(), {"--listener", std::to_string(listener)});
   return open_node_link(node, plan_.reach, options_.program, words, listener);
@@ -198,8 +211,14 @@ void Supervisor::describe_job() {
   for (const auto& node : nodes_) hellos.push_back(*node.hello);
   settle_devices(plan_, hellos);
   std::string master = choose_master_address(plan_, address_of_node_0());
+  std::vector<std::string> addresses;
+  for (const auto& hello : hellos) {
+    if (!hello.address.empty()) addresses.push_back(hello.address);
+  }
   for (auto& node : nodes_) {
-    node.describe(launch::describe_job(plan_, node.plan(), token_, master), plan_.reach.silence_limit);
+    JobDescription job = launch::describe_job(plan_, node.plan(), token_, master);
+    job.node_addresses = addresses;
+    node.describe(job, plan_.reach.silence_limit);
   }
 }
 
@@ -254,8 +273,7 @@ void Supervisor::close(NodeSession& node) {
   if (node.closed()) return;
   node.close();
   if (!node.done) {
-    lose(node, node.link().failure().value_or(spawn::LinkFailure{ExitCode::kUnavailable, "connection",
-                                                                 "its agent is gone before its ranks have ended"}));
+    lose(node, node.link().failure().value_or(failure_without_a_word(node)));
   }
   end_if_all_over();
 }

@@ -32,6 +32,7 @@ void write(FieldWriter& to, const JobDescription& m) {
   to.put_int(m.node_rank);
   to.put_text(m.host);
   to.put_texts(m.rank_hosts);
+  to.put_texts(m.node_addresses);
   to.put_text(m.cwd);
   to.put(static_cast<uint8_t>(m.environment_base), 1);
   to.put_map(m.env);
@@ -126,6 +127,7 @@ void read(FieldReader& from, JobDescription& m) {
   m.node_rank = static_cast<int>(from.get_int());
   m.host = from.get_text();
   m.rank_hosts = from.get_texts();
+  m.node_addresses = from.get_texts();
   m.cwd = from.get_text();
   m.environment_base = static_cast<EnvironmentBase>(from.get(1));
   m.env = from.get_map();

@@ -12,6 +12,9 @@ namespace dslaunch::launch {
 // A longer frame is no message of ours: something else speaks on the channel.
 inline constexpr size_t kMaxFrameBytes = 64U << 20;
 
+// What an agent that was started through a remote shell says before its first frame.
+inline constexpr std::string_view kAgentMark{"\0dslaunch agent\n", 16};
+
 // The whole frame. Throws InternalError when it would be longer than a frame may be.
 std::string encode(const Message& message);
 

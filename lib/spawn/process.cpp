@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -31,6 +32,8 @@ struct ChildError {
   Stage stage;
   int error_number;
 };
+
+std::optional<rlimit> original_limit;  // of descriptors, once it was raised
 
 struct Pipe {
   UniqueFd read, write;
@@ -133,6 +136,7 @@ void place(const ChildImage& image) {
   ::dup2(image.in, STDIN_FILENO);
   ::dup2(image.out, STDOUT_FILENO);
   ::dup2(image.err, STDERR_FILENO);
+  if (original_limit) ::setrlimit(RLIMIT_NOFILE, &*original_limit);
   ::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
   if (image.inherited >= 0) ::fcntl(image.inherited, F_SETFD, 0);
   if (image.cwd != nullptr && ::chdir(image.cwd) != 0) give_up(image, Stage::kFolder, errno);
@@ -200,6 +204,14 @@ int open_pipe(Pipe& pipe) {
 }
 
 }  // namespace
+
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (original_limit || ::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  original_limit = limit;
+  limit.rlim_cur = limit.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) original_limit.reset();
+}
 
 std::variant<Process, ExitCause> start_process(const ProcessSpec& spec) {
   DSL_CHECK(!spec.argv.empty(), "a process needs a program");

@@ -32,6 +32,10 @@ struct Process {
   UniqueFd out, err;  // read ends of its standard output and error, non-blocking; not valid where the spec names one
 };
 
+// Lets this process open as many descriptors as its hard limit allows. What it starts afterwards gets back the limit
+// that it had: programs that use select(2) rely on it. Once, before the first start_process.
+void raise_descriptor_limit();
+
 // What keeps a program from being started (not found 127, not executable 126, folder missing 126, CPUs or NUMA node
 // refused by the kernel 69, fork failed 74) is returned as a cause with the reason as its hint; never throws for those.
 std::variant<Process, ExitCause> start_process(const ProcessSpec& spec);

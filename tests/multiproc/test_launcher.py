@@ -458,28 +458,34 @@ class HostsAndPorts(LauncherTest):
         self.assertRegex(lines[2], r"^localhost:1\| 1 1 0 2 2 \d+$")
         self.assertEqual(len({line.split()[-1] for line in lines}), 1)
 
-    def test_a_node_that_is_done_early_leaves_the_other_alone(self):
-        hosts = self.hostfile("localhost slots=1\n127.0.0.1 slots=1\n")
-        gates = [self.path("gate0"), self.path("gate1")]
+    def test_a_node_that_is_done_early_leaves_the_others_alone(self):
+        hosts = self.hostfile("localhost slots=1\n127.0.0.1 slots=1\n127.0.0.2 slots=1\n")
+        gates = [self.path(f"gate{rank}") for rank in range(3)]
         for gate in gates:
             os.mkfifo(gate)
-        process = self.start("exec", "--device", "cpu", "--hostfile", hosts, "--", "sh", "-c",
-                             f"read word < {self.path('gate')}$RANK; echo still here")
+        # The last one asks whether the store is still there, which node 0 holds.
+        process = self.start("exec", "--device", "cpu", "--hostfile", hosts, "--", "bash", "-c",
+                             f"read word < {self.path('gate')}$RANK; echo still here; "
+                             "[ $RANK != 2 ] || exec 3<>/dev/tcp/127.0.0.1/$MASTER_PORT")
 
         def agents():
-            return sum(command.rstrip().endswith("dslaunch agent") for command in self.marked_processes().values())
+            return sum("dslaunch agent" in command for command in self.marked_processes().values())
+
+        def ranks():
+            return sum(command.startswith("bash -c") for command in self.marked_processes().values())
 
         def open_gate(gate):
             with open(gate, "w", encoding="utf-8") as file:
                 file.write("go\n")
 
-        self.wait_until(lambda: agents() == 2, what="two agents")
-        open_gate(gates[0])
-        # Node 0 is done when its agent is.
-        self.wait_until(lambda: agents() == 1, what="the end of node 0's agent")
+        self.wait_until(lambda: (agents(), ranks()) == (3, 3), what="three agents with a rank each")
         open_gate(gates[1])
+        self.wait_until(lambda: agents() == 2, what="the end of node 1's agent")
+        open_gate(gates[0])
+        self.wait_until(lambda: ranks() == 1, what="the end of rank 0")
+        open_gate(gates[2])
         outcome = self.finish(process)
-        self.assertEqual((outcome.code, outcome.out.count(b"still here")), (0, 2), str(outcome))
+        self.assertEqual((outcome.code, outcome.out.count(b"still here")), (0, 3), str(outcome))
 
     def test_a_host_that_cannot_be_found_is_named(self):
         hosts = self.hostfile("localhost slots=1\nnode7.invalid slots=8\n")

@@ -23,6 +23,7 @@ JobDescription odd_job() {
   job.node_rank = 1;
   job.host = kOdd;
   job.rank_hosts = {"a", "", kOdd};
+  job.node_addresses = {"10.0.0.1", "fe80::1"};
   job.cwd = "/tmp/with space";
   job.environment_base = EnvironmentBase::kAgents;
   job.env = {{"EMPTY", ""}, {"ODD", kOdd}};
@@ -63,6 +64,7 @@ TEST_CASE("a job description keeps every byte of every field", "[launch][wire]")
   CHECK(read.node_rank == 1);
   CHECK(read.host == kOdd);
   CHECK(read.rank_hosts == job.rank_hosts);
+  CHECK(read.node_addresses == job.node_addresses);
   CHECK(read.cwd == job.cwd);
   CHECK(read.environment_base == EnvironmentBase::kAgents);
   CHECK(read.env == job.env);

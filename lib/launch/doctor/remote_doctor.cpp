@@ -1,0 +1,69 @@
+#include "launch/doctor/remote_doctor.hpp"
+
+#include <algorithm>
+#include <thread>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "launch/hosts.hpp"
+#include "launch/node_link.hpp"
+#include "launch/plan_job.hpp"
+#include "launch/programs.hpp"
+#include "spawn/ssh/run_remote.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Looking takes moments; ending stubborn processes takes their grace.
+constexpr auto kAnswerTime = 60000ms;
+
+RemoteAnswer ask_one(const PlannedNode& node, const ReachOptions& reach, const std::vector<std::string>& words) {
+  std::vector<std::string> argv{agent_program(node, reach, own_program()), "doctor"};
+  argv.insert(argv.end(), words.begin(), words.end());
+  try {
+    auto result = spawn::run_remote(ssh_target(node), argv, "", ssh_options(reach),
+                                    Deadline::after(reach.connect_timeout + kAnswerTime));
+    if (result.failure) return {"", fmt::format("{}: {}", result.failure->phase, result.failure->text)};
+    if (!result.out.empty()) return {result.out, ""};
+    return {"", fmt::format("{} says: {}", argv[0], result.err)};
+  } catch (const Error& error) {
+    return {"", error.what()};
+  }
+}
+
+}  // namespace
+
+HostRounds::HostRounds(const LaunchOptions& options) : reach_(reach_options(options)) {
+  if (!options.hostfile) return;
+  ResolvedHosts hosts = resolve_hosts(options, find_source(options), false);
+  nodes_ = plan_nodes(hosts.allocation, DeviceRule::kNone, {});
+  for (auto& node : nodes_) node.reach = hosts.reach.at(node.node_rank);
+}
+
+std::vector<std::string> HostRounds::names() const {
+  std::vector<std::string> names;
+  for (const auto& node : nodes_) names.push_back(node.host);
+  return names;
+}
+
+bool HostRounds::is_here(const std::string& host) const {
+  auto node = std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& each) { return each.host == host; });
+  return node == nodes_.end() || node->reach == Reach::kPipe;
+}
+
+std::vector<RemoteAnswer> HostRounds::ask(const std::vector<std::string>& hosts,
+                                          const std::vector<std::string>& words) const {
+  std::vector<RemoteAnswer> answers(hosts.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    auto node = std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& each) { return each.host == hosts[i]; });
+    DSL_CHECK(node != nodes_.end(), "doctor asks hosts of its own list");
+    threads.emplace_back([&answers, i, node, &words, this] { answers[i] = ask_one(*node, reach_, words); });
+  }
+  for (auto& thread : threads) thread.join();
+  return answers;
+}
+
+}  // namespace dslaunch::launch
