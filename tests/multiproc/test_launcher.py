@@ -668,7 +668,6 @@ class CommandLine(LauncherTest):
                 (64, ["--master_addr A"], ["--rdzv-endpoint=a:1", "m.pt"]),
                 (64, ["--config F"], ["--deepspeed_config", "ds.json", "m.pt"]),
                 (64, ["'hosts'"], ["hsots"]),
-                (64, ["not supported yet"], ["doctor"]),
                 (64, ["not supported yet"], ["--verify", "3", "m.pt"]),
                 (64, ["not supported yet"], ["--timings", "m.pt"]),
                 (64, ["not supported yet"], ["--trace", "3", "m.pt"]),
