@@ -409,7 +409,6 @@ class WholeMachine(DoctorTest):
             os.remove(path)
 
 
-@unittest.skipUnless(os.environ.get("DSL_RECLAIM") == "1", "the launcher does not reclaim ports yet")
 class Reclaiming(DoctorTest):
     def exec_on(self, port):
         return subprocess.run([DSLAUNCH, "exec", "--device", "cpu", "--master_port", port, "--", "true"], timeout=LIMIT_S,

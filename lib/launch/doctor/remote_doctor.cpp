@@ -35,8 +35,9 @@ RemoteAnswer ask_one(const PlannedNode& node, const ReachOptions& reach, const s
 
 }  // namespace
 
-HostRounds::HostRounds(const LaunchOptions& options) : reach_(reach_options(options)) {
+HostRounds::HostRounds(LaunchOptions options) : reach_(reach_options(options)) {
   if (!options.hostfile) return;
+  options.device = DeviceChoice::kCpu;  // who is there, not what they have
   ResolvedHosts hosts = resolve_hosts(options, find_source(options), false);
   nodes_ = plan_nodes(hosts.allocation, DeviceRule::kNone, {});
   for (auto& node : nodes_) node.reach = hosts.reach.at(node.node_rank);

@@ -12,7 +12,7 @@ namespace dslaunch::launch {
 // The hosts that the options name, and how to ask those that are not this machine. Throws UserError as resolve_hosts.
 class HostRounds {
  public:
-  explicit HostRounds(const LaunchOptions& options);
+  explicit HostRounds(LaunchOptions options);
 
   std::vector<std::string> names() const;  // empty: only this machine, and nobody named it
   bool is_here(const std::string& host) const;
