@@ -57,7 +57,8 @@ class LauncherTest(unittest.TestCase):
     def environment(self, **extra):
         name, value = self.mark.split("=")
         # The same on a host with GPUs: one rank unless a test asks for more.
-        return {**os.environ, name: value, "TMPDIR": self.temp, "CUDA_VISIBLE_DEVICES": "", **extra}
+        return {**os.environ, name: value, "TMPDIR": self.temp, "CUDA_VISIBLE_DEVICES": "",
+                "XDG_STATE_HOME": self.path("state"), **extra}
 
     def start(self, *arguments, env=None):
         process = subprocess.Popen([DSLAUNCH, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

@@ -1,0 +1,549 @@
+#!/usr/bin/env python3
+"""Jobs as their users meet them after the start: --detach, jobs, logs, attach, stop, and where the ranks' output goes.
+
+The program comes from DSLAUNCH_BIN. Every test has a home, a state folder and a runtime folder of its own; every process
+carries a mark in its environment, which is how leftovers are found."""
+import glob
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import uuid
+
+DSLAUNCH = os.path.join(os.environ["DSLAUNCH_BIN"], "dslaunch")
+LIMIT_S = 60  # for what should take moments, on a machine that is busy
+
+SAVES = "trap 'echo saved; exit 75' TERM; echo ready $RANK; while :; do sleep 0.05; done"
+STUBBORN = "trap '' TERM INT; echo ready $RANK; while :; do sleep 0.05; done"
+
+
+class Outcome:
+    def __init__(self, code, out, err):
+        self.code, self.out, self.err = code, out.decode(errors="replace"), err.decode(errors="replace")
+
+    def __str__(self):
+        return f"exit code {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
+
+
+class JobsTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="dsl-jobs-")
+        self.temp = self.make("tmp")
+        self.mark = f"DSL_TEST_MARK={uuid.uuid4()}"
+        name, value = self.mark.split("=")
+        self.env = {**os.environ, name: value, "TMPDIR": self.temp, "CUDA_VISIBLE_DEVICES": "", "HOME": self.make("home"),
+                    "XDG_STATE_HOME": self.path("state"), "XDG_RUNTIME_DIR": self.make("runtime")}
+        self.running = []
+
+    def tearDown(self):
+        for process in self.running:
+            process.kill()
+            process.wait()
+            for stream in (process.stdout, process.stderr):
+                stream.close()
+        leftovers = self.marked_processes()
+        for pid in leftovers:
+            os.kill(pid, signal.SIGKILL)
+        temporary = os.listdir(self.temp)
+        sockets = [path for path in glob.glob(self.path("**"), recursive=True) if stat.S_ISSOCK(os.lstat(path).st_mode)]
+        shutil.rmtree(self.folder)
+        self.assertEqual(leftovers, {}, "processes are left behind")
+        self.assertEqual(temporary, [], "temporary files are left behind")
+        self.assertTrue(sockets == [] or self.sockets_may_stay, f"{sockets} are left behind")
+
+    sockets_may_stay = False  # where a supervisor was killed
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def make(self, name):
+        os.mkdir(self.path(name))
+        return self.path(name)
+
+    def start(self, *arguments, **options):
+        process = subprocess.Popen([DSLAUNCH, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, env=self.env, **options)
+        self.running.append(process)
+        return process
+
+    def finish(self, process):
+        out, err = process.communicate(timeout=LIMIT_S)
+        self.running.remove(process)
+        return Outcome(process.returncode, out, err)
+
+    def run_it(self, *arguments, code=None, **options):
+        outcome = self.finish(self.start(*arguments, **options))
+        if code is not None:
+            self.assertEqual(outcome.code, code, str(outcome))
+        return outcome
+
+    def exec_words(self, world, script, *options):
+        return ("exec", "--device", "cpu", "--num_gpus", str(world), *options, "--", "sh", "-c", script)
+
+    def exec_sh(self, world, script, *options, code=0):
+        return self.run_it(*self.exec_words(world, script, *options), code=code)
+
+    def detach(self, world, script, *options):
+        """The id of a job that was started in the background."""
+        outcome = self.run_it(*self.exec_words(world, script, "--detach", "--json", *options), code=0)
+        return json.loads(outcome.out)["job_id"]
+
+    def job_folder(self, job):
+        return os.path.join(self.env["XDG_STATE_HOME"], "dslaunch/jobs", job)
+
+    def read(self, *parts):
+        with open(os.path.join(*parts), encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def record(self, job):
+        return json.loads(self.read(self.job_folder(job), "job.json"))
+
+    def console(self, job):
+        return self.read(self.job_folder(job), "console.log")
+
+    def marked_processes(self):
+        found = {}
+        for entry in glob.glob("/proc/[0-9]*"):
+            try:
+                with open(f"{entry}/environ", "rb") as file:
+                    if self.mark.encode() not in file.read().split(b"\0"):
+                        continue
+                with open(f"{entry}/cmdline", "rb") as file:
+                    found[int(entry[6:])] = file.read().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+        found.pop(os.getpid(), None)
+        return found
+
+    def wait_until(self, condition, what="the condition"):
+        deadline = time.monotonic() + LIMIT_S
+        while not condition():
+            self.assertLess(time.monotonic(), deadline, f"{what} did not come true in {LIMIT_S} s")
+            time.sleep(0.01)
+
+    def ready(self, job, count):
+        self.wait_until(lambda: self.console(job).count("ready") == count, f"{count} ranks that are ready")
+
+    def listed(self, job, *options):
+        jobs = json.loads(self.run_it("jobs", "--json", *options, code=0).out)["jobs"]
+        return next((entry for entry in jobs if entry["job_id"] == job), None)
+
+
+class Detached(JobsTest):
+    def test_goes_on_without_the_command_and_can_be_stopped(self):
+        outcome = self.run_it(*self.exec_words(2, SAVES, "--detach"), code=0)
+        job = re.search(r"job (\S+) goes on", outcome.out).group(1)
+        for command in ("attach", "logs -f", "stop"):
+            self.assertIn(f"dslaunch {command} {job}", outcome.out)
+        supervisor = self.record(job)["supervisor"]["pid"]
+        # A session of its own, without a terminal.
+        fields = self.read(f"/proc/{supervisor}/stat").rsplit(")", 1)[1].split()
+        self.assertNotEqual(int(fields[3]), os.getsid(0))
+        self.assertEqual(int(fields[4]), 0)
+        self.ready(job, 2)
+        stopped = self.run_it("stop", job, code=0)
+        self.assertIn(f"{job}: stopped, exit code 75", stopped.out)
+        self.assertEqual(self.console(job).count("saved"), 2)
+        # It has ended when stop returns; whoever inherited it reaps it.
+        self.assertTrue(supervisor not in self.marked_processes())
+
+    def test_keeps_the_folder_it_was_started_in(self):
+        job = self.finish(self.start(*self.exec_words(1, "pwd", "--detach", "--json"), cwd=self.temp))
+        job = json.loads(job.out)["job_id"]
+        self.run_it("attach", job, code=0)
+        self.assertIn(os.path.realpath(self.temp), self.console(job))
+
+    def test_a_failed_start_comes_back_with_its_code_and_words(self):
+        cases = [(127, ["--", "no-such-program-here"], "no-such-program-here"),
+                 (66, ["--hostfile", self.path("none"), "--", "true"], "none"),
+                 (64, ["--no_such_option", "--", "true"], "no_such_option"),
+                 (66, ["--chdir", self.path("none"), "--", "true"], "none")]
+        for code, words, text in cases:
+            with self.subTest(words=words):
+                outcome = self.run_it("exec", "--detach", "--device", "cpu", *words, code=code)
+                self.assertIn(text, outcome.err)
+
+    def test_a_taken_port_comes_back(self):
+        import socket
+        with socket.socket() as listener:
+            listener.bind(("0.0.0.0", 0))
+            listener.listen()
+            port = str(listener.getsockname()[1])
+            outcome = self.run_it(*self.exec_words(2, "true", "--detach", "--master_port", port), code=69)
+        self.assertIn(f"pid {os.getpid()}", outcome.err)
+        self.assertIn("did not start", outcome.err)
+
+    def test_nothing_is_detached_without_a_place_for_its_output(self):
+        with open(self.path("in-the-way"), "w", encoding="utf-8"):
+            self.env["XDG_STATE_HOME"] = self.path("in-the-way")
+        outcome = self.run_it(*self.exec_words(1, "true", "--detach"), code=73)
+        self.assertIn("XDG_STATE_HOME", outcome.err)
+
+    def test_a_dry_run_detaches_nothing(self):
+        self.assertIn("world", self.exec_sh(1, "true", "--detach", "--dry_run").out)
+        self.assertEqual(os.path.exists(self.env["XDG_STATE_HOME"]), False)
+
+    def test_ctrl_c_while_it_starts_is_the_jobs(self):
+        gate = self.path("gate")
+        os.mkfifo(gate)
+        # The command waits for the start; here for what comes before it, the reading of a hostfile that nobody writes.
+        process = self.start("exec", "--detach", "--hostfile", gate, "--", "true")
+        self.wait_until(lambda: len(self.marked_processes()) == 2, "a supervisor")
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(self.finish(process).code, 130)
+
+
+class Listed(JobsTest):
+    def test_a_job_from_its_start_to_its_end(self):
+        job = self.detach(2, SAVES, "--run_dir", self.path("run"))
+        self.ready(job, 2)
+        entry = self.listed(job)
+        self.assertEqual((entry["condition"], entry["state"], entry["world_size"]), ("living", "running", 2))
+        self.assertEqual(entry["hosts"], [{"host": "localhost", "ranks": 2}])
+        self.assertEqual(entry["command"], ["sh", "-c", SAVES])
+        self.assertEqual(entry["run_dir"], self.path("run"))
+        table = self.run_it("jobs", code=0).out
+        self.assertRegex(table, rf"{job} +running +2 +localhost +\d+[sm] +sh -c ")
+        details = json.loads(self.run_it("jobs", "last", "--json", code=0).out)["jobs"][0]
+        for rank in details["ranks"]:
+            self.assertIn("sh -c", self.marked_processes()[rank["pid"]])
+        self.run_it("stop", job, code=0)
+        entry = self.listed(job)
+        self.assertEqual((entry["condition"], entry["end"]["exit_code"]), ("ended", 75))
+        self.assertIn("stopped by 'dslaunch stop'", entry["end"]["first_cause"])
+        self.assertRegex(self.run_it("jobs", code=0).out, rf"{job} +ended 75 ")
+
+    def test_foreground_jobs_too_with_their_first_cause(self):
+        self.exec_sh(2, "[ $RANK = 0 ] || { echo alas >&2; exit 7; }; exec sleep 1000", code=7)
+        jobs = json.loads(self.run_it("jobs", "--json", code=0).out)["jobs"]
+        self.assertEqual(len(jobs), 1)
+        self.assertEqual(jobs[0]["end"]["exit_code"], 7)
+        self.assertEqual(jobs[0]["end"]["first_cause"], "rank 1 on localhost failed first: exit code 7")
+        self.assertIn("alas", self.run_it("logs", "last", code=0).out)
+
+    def test_a_supervisor_that_was_killed(self):
+        self.sockets_may_stay = True
+        job = self.detach(2, STUBBORN)
+        self.ready(job, 2)
+        os.kill(self.record(job)["supervisor"]["pid"], signal.SIGKILL)
+        self.wait_until(lambda: self.marked_processes() == {}, "the end of the ranks")
+        self.assertEqual(self.listed(job)["condition"], "lost")
+        self.assertRegex(self.run_it("jobs", code=0).out, rf"{job} +lost ")
+        self.assertIn("ready", self.run_it("logs", "-f", job, code=0).out)
+        self.assertIn("gone", self.run_it("attach", job, code=69).err)
+        self.assertIn("supervisor was gone", self.run_it("stop", job, code=0).out)
+
+    def test_another_process_with_the_supervisors_number_is_not_it(self):
+        self.exec_sh(1, "true")
+        path = glob.glob(self.path("state/dslaunch/jobs/*/job.json"))[0]
+        document = json.loads(self.read(path))
+        document["supervisor"]["pid"], document["end"], document["state"] = os.getpid(), None, "running"
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(document, file)
+        self.assertEqual(self.listed(document["job_id"])["condition"], "lost")
+        self.run_it("stop", "last", code=0)  # and we live on
+
+    def test_names_in_short_unknown_and_ambiguous(self):
+        self.exec_sh(1, "echo one")
+        self.exec_sh(1, "echo two")
+        jobs = [job["job_id"] for job in json.loads(self.run_it("jobs", "--json", code=0).out)["jobs"]]
+        self.assertEqual(len(set(jobs)), 2)
+        self.assertEqual(self.run_it("logs", "last", code=0).out, "two\n")
+        common = os.path.commonprefix(jobs)
+        self.assertEqual(self.run_it("logs", jobs[1][: len(common) + 1], code=0).out, "one\n")
+        outcome = self.run_it("logs", common, code=64)
+        for job in jobs:
+            self.assertIn(job, outcome.err)
+        wrong = jobs[0][:-1] + ("0" if jobs[0][-1] != "0" else "1")
+        self.assertIn(jobs[0], self.run_it("stop", wrong, code=66).err)
+        self.assertIn("'nothing'", self.run_it("attach", "nothing", code=66).err)
+
+    def test_old_jobs_make_room(self):
+        self.exec_sh(1, "true")
+        root = self.path("state/dslaunch/jobs")
+        pattern = os.path.join(root, os.listdir(root)[0])
+        document = json.loads(self.read(pattern, "job.json"))
+        for number in range(120):
+            document["job_id"] = f"20200101-000000-{number}-abcd"
+            document["end"]["at"] = document["started_at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ",
+                                                                           time.gmtime(time.time() - 3600 - number))
+            os.mkdir(os.path.join(root, document["job_id"]))
+            with open(os.path.join(root, document["job_id"], "job.json"), "w", encoding="utf-8") as file:
+                json.dump(document, file)
+        self.exec_sh(1, "true")
+        left = os.listdir(root)
+        self.assertEqual(len(left), 101)
+        self.assertIn("20200101-000000-0-abcd", left)
+        self.assertNotIn("20200101-000000-119-abcd", left)
+
+    def test_files_and_socket_are_this_users_alone(self):
+        self.env["PATH"] = os.environ["PATH"]
+        job = self.detach(1, SAVES)
+        self.ready(job, 1)
+        socket_path = self.record(job)["socket"]
+        self.assertEqual(socket_path, os.path.join(self.env["XDG_RUNTIME_DIR"], "dslaunch", job + ".sock"))
+        self.assertEqual(stat.S_IMODE(os.stat(socket_path).st_mode), 0o600)
+        self.assertEqual(stat.S_IMODE(os.stat(os.path.dirname(socket_path)).st_mode), 0o700)
+        for folder, names, files in os.walk(self.path("state")):
+            for name in names:
+                self.assertEqual(stat.S_IMODE(os.stat(os.path.join(folder, name)).st_mode), 0o700, name)
+            for name in files:
+                self.assertEqual(stat.S_IMODE(os.stat(os.path.join(folder, name)).st_mode), 0o600, name)
+        self.run_it("stop", "--now", job, code=0)
+
+    def test_a_state_folder_that_cannot_be_made_is_a_warning(self):
+        with open(self.path("in-the-way"), "w", encoding="utf-8"):
+            pass
+        del self.env["XDG_STATE_HOME"]
+        self.env["HOME"] = self.path("in-the-way")
+        outcome = self.exec_sh(2, "echo fine")
+        self.assertEqual(outcome.out.count("fine"), 2)
+        self.assertEqual(outcome.err.count("warning"), 1, str(outcome))
+
+    def test_without_a_runtime_folder_and_with_a_long_path(self):
+        del self.env["XDG_RUNTIME_DIR"]
+        self.env["XDG_STATE_HOME"] = self.path("/".join(["long" * 20] * 3))
+        job = self.detach(1, SAVES)
+        self.ready(job, 1)
+        self.assertTrue(self.record(job)["socket"].startswith(self.job_folder(job)))
+        self.assertGreater(len(self.record(job)["socket"]), 108)
+        self.assertIn(f"{job}: stopped, exit code 75", self.run_it("stop", job, code=0).out)
+
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "needs root and setpriv")
+    def test_another_user_is_not_answered(self):
+        job = self.detach(1, SAVES)
+        self.ready(job, 1)
+        path = self.record(job)["socket"]
+        # As if all modes had been opened by mistake: the peer's user is looked at, too.
+        for name in (self.folder, self.env["XDG_RUNTIME_DIR"], os.path.dirname(path)):
+            os.chmod(name, 0o755)
+        os.chmod(path, 0o666)
+        script = ("import socket, sys\n"
+                  "s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n"
+                  "try:\n"
+                  "  s.sendall(b'{\"ask\":\"stop\",\"now\":true,\"grace_ms\":null}\\n'); print(s.recv(100))\n"
+                  "except OSError: print(b'')\n")
+        ask = [sys.executable, "-c", script, path]
+        other = subprocess.run(["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", *ask],
+                               capture_output=True, timeout=LIMIT_S, check=True)
+        self.assertEqual(other.stdout, b"b''\n")
+        self.assertEqual(self.listed(job)["condition"], "living")
+        ours = subprocess.run(ask, capture_output=True, timeout=LIMIT_S, check=True)
+        self.assertIn(b"accepted", ours.stdout)
+        self.wait_until(lambda: self.listed(job)["condition"] == "ended", "the end of the job")
+
+
+class Logs(JobsTest):
+    def test_follow_until_the_job_has_ended(self):
+        gate = self.path("gate")
+        os.mkfifo(gate)
+        job = self.detach(1, f"echo ready; read word < {gate}; seq 100000; exit 3")
+        self.ready(job, 1)
+        follower = self.start("logs", "-f", job)
+        rank = self.start("logs", "-f", job, "--rank", "0")
+        self.assertEqual(follower.stdout.readline(), b"ready\n")
+        with open(gate, "w", encoding="utf-8") as file:
+            file.write("go\n")
+        numbers = "".join(f"{i}\n" for i in range(1, 100001))
+        outcome = self.finish(follower)
+        self.assertEqual(outcome.code, 0)
+        self.assertTrue(outcome.out.startswith(numbers + "dslaunch: rank 0 on localhost failed first: exit code 3"))
+        outcome = self.finish(rank)
+        self.assertEqual((outcome.code, outcome.out), (0, "ready\n" + numbers))
+
+    def test_ranks_logs_lie_in_the_run_folder_where_there_is_one(self):
+        self.exec_sh(2, "echo out $RANK; echo err $RANK >&2", "--run_dir", self.path("run"))
+        self.assertEqual(sorted(self.read(self.path("run/logs/localhost.1.log")).split("\n")), ["", "err 1", "out 1"])
+        outcome = self.run_it("logs", "last", "--rank", "1", code=0)
+        self.assertEqual(outcome.out, self.read(self.path("run/logs/localhost.1.log")))
+        self.assertIn("0 to 1", self.run_it("logs", "last", "--rank", "2", code=64).err)
+        shutil.rmtree(self.path("run"))
+        self.assertIn("localhost.1.log", self.run_it("logs", "last", "--rank", "1", code=66).err)
+
+
+class Attached(JobsTest):
+    def test_everything_so_far_then_live_and_the_jobs_code(self):
+        gate = self.path("gate")
+        os.mkfifo(gate)
+        job = self.detach(1, f"seq 50000; echo ready; read word < {gate}; echo after; exit 5")
+        self.ready(job, 1)
+        process = self.start("attach", job)
+        for number in range(1, 50001):
+            self.assertEqual(process.stdout.readline(), b"%d\n" % number)
+        self.assertEqual(process.stdout.readline(), b"ready\n")
+        with open(gate, "w", encoding="utf-8") as file:
+            file.write("go\n")
+        outcome = self.finish(process)
+        self.assertTrue(outcome.out.startswith("after\n"))
+        self.assertEqual(outcome.code, 5, str(outcome))
+        late = self.run_it("attach", job, code=5)
+        self.assertIn("after\n", late.out)
+
+    def test_ctrl_c_goes_away_and_the_job_goes_on(self):
+        job = self.detach(1, SAVES)
+        process = self.start("attach", job)
+        self.assertEqual(process.stdout.readline(), b"ready 0\n")
+        process.send_signal(signal.SIGINT)
+        outcome = self.finish(process)
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertIn("detached", outcome.err)
+        self.assertEqual(self.listed(job)["condition"], "living")
+        self.run_it("stop", job, code=0)
+
+    def test_a_client_that_does_not_read_holds_nothing_up(self):
+        gate = self.path("gate")
+        os.mkfifo(gate)
+        job = self.detach(1, f"echo ready; read word < {gate}; yes | head -c 20000000")
+        self.ready(job, 1)
+        process = self.start("attach", job)
+        self.assertEqual(process.stdout.readline(), b"ready\n")
+        process.send_signal(signal.SIGSTOP)
+        with open(gate, "w", encoding="utf-8") as file:
+            file.write("go\n")
+        self.wait_until(lambda: self.listed(job)["condition"] == "ended", "the end of the job")
+        process.send_signal(signal.SIGCONT)
+        outcome = self.finish(process)
+        self.assertEqual((outcome.code, len(outcome.out)), (0, 20000000), outcome.err)
+
+    def test_to_a_foreground_job(self):
+        process = self.start(*self.exec_words(1, SAVES))
+        self.assertEqual(process.stdout.readline(), b"ready 0\n")
+        watcher = self.start("attach", "last")
+        self.assertEqual(watcher.stdout.readline(), b"ready 0\n")
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(self.finish(process).code, 130)
+        outcome = self.finish(watcher)
+        self.assertEqual(outcome.code, 130)
+        self.assertIn("saved", outcome.out)
+
+
+class Stopped(JobsTest):
+    def test_now_does_not_wait_for_anybody(self):
+        job = self.detach(2, STUBBORN, "--grace", "1000")
+        self.ready(job, 2)
+        self.run_it("stop", "--now", job, code=0)
+        self.assertIn("stopped by 'dslaunch stop'", self.record(job)["end"]["first_cause"])
+
+    def test_its_own_grace_and_a_second_stop(self):
+        job = self.detach(1, STUBBORN, "--grace", "1000")
+        self.ready(job, 1)
+        first = self.start("stop", job)
+        self.wait_until(lambda: self.record(job)["state"] == "stopping", "a job that is stopping")
+        self.run_it("stop", "--grace", "0.1", job, code=0)
+        self.assertEqual(self.finish(first).code, 0)
+        self.assertEqual(self.record(job)["end"]["exit_code"], 137)
+
+    def test_several_at_once_and_one_that_had_ended(self):
+        self.exec_sh(1, "exit 4", code=4)
+        ended = json.loads(self.run_it("jobs", "--json", code=0).out)["jobs"][0]["job_id"]
+        jobs = [self.detach(1, SAVES) for _ in range(2)]
+        for job in jobs:
+            self.ready(job, 1)
+        document = json.loads(self.run_it("stop", "--json", ended, *jobs, code=0).out)
+        self.assertEqual([(entry["job_id"], entry["exit_code"], entry["ended_before"]) for entry in document["stopped"]],
+                         [(ended, 4, True), (jobs[0], 75, False), (jobs[1], 75, False)])
+
+    def test_a_foreground_job_that_is_suspended(self):
+        process = self.start(*self.exec_words(1, SAVES))
+        self.assertEqual(process.stdout.readline(), b"ready 0\n")
+        process.send_signal(signal.SIGSTOP)
+        self.wait_until(lambda: "T (stopped)" in self.read(f"/proc/{process.pid}/status"), "a suspended launcher")
+        self.assertIn("suspended", self.run_it("stop", "last", code=0).err)
+        self.assertEqual(self.finish(process).code, 75)
+
+    def test_one_unknown_name_stops_nothing(self):
+        job = self.detach(1, SAVES)
+        self.ready(job, 1)
+        self.run_it("stop", job, "nothing", code=66)
+        self.assertEqual(self.listed(job)["condition"], "living")
+        self.run_it("stop", job, code=0)
+
+
+class OutputOptions(JobsTest):
+    def test_equal_lines_fold_and_the_logs_stay_whole(self):
+        outcome = self.exec_sh(4, "echo same; echo own $RANK; echo same", "--fold")
+        for rank in range(4):
+            log = self.read(glob.glob(self.path(f"state/dslaunch/jobs/*/logs/localhost.{rank}.log"))[0])
+            self.assertEqual(log, f"same\nown {rank}\nsame\n")
+        # Whatever folded: every rank's lines, in its order.
+        seen = {rank: [] for rank in range(4)}
+        for line in outcome.out.splitlines():
+            folded = re.match(r"\[ranks ([0-9, -]+)\] (.*)", line)
+            if folded:
+                for part in folded.group(1).split(", "):
+                    first, last = (part.split("-") * 2)[:2]
+                    for rank in range(int(first), int(last) + 1):
+                        seen[rank].append(folded.group(2))
+            else:
+                rank, text = re.match(r"localhost:(\d)\| (.*)", line).groups()
+                seen[int(rank)].append(text)
+        self.assertEqual(seen, {rank: ["same", f"own {rank}", "same"] for rank in range(4)})
+
+    def on_a_terminal(self, *words):
+        reader, terminal = pty.openpty()
+        process = subprocess.Popen([DSLAUNCH, *words], stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal,
+                                   env=self.env)
+        os.close(terminal)
+        shown = b""
+        while select.select([reader], [], [], LIMIT_S)[0]:
+            try:
+                shown += os.read(reader, 65536)
+            except OSError:
+                break
+        os.close(reader)
+        self.assertEqual(process.wait(LIMIT_S), 0)
+        return shown.decode()
+
+    def test_folding_is_for_terminals(self):
+        # All ranks write when all are there.
+        script = f"touch {self.path('up')}$RANK; while ! [ -e {self.path('up')}0 -a -e {self.path('up')}1 ]; do :; done; echo same"
+        self.assertIn("[ranks 0-1] same", self.on_a_terminal(*self.exec_words(2, script)))
+        self.assertNotIn("[ranks", self.on_a_terminal(*self.exec_words(2, script, "--no_fold")))
+        self.assertNotIn("[ranks", self.exec_sh(2, script).out)
+
+    def test_redirects_and_tee_in_torchruns_layout(self):
+        logs = self.path("logs")
+        outcome = self.exec_sh(3, "echo out $RANK; echo err $RANK >&2", "--log_dir", logs, "--redirects", "0:3,1:1",
+                               "--tee", "2:2")
+        self.assertEqual(outcome.out, "localhost:2| out 2\n")
+        self.assertEqual(sorted(outcome.err.splitlines()), ["localhost:1| err 1", "localhost:2| err 2"])
+        job = os.listdir(logs)[0]
+        found = {os.path.relpath(path, f"{logs}/{job}/attempt_0"): self.read(path)
+                 for path in glob.glob(f"{logs}/{job}/attempt_0/*/*")}
+        self.assertEqual(found, {"0/stdout.log": "out 0\n", "0/stderr.log": "err 0\n", "1/stdout.log": "out 1\n",
+                                 "2/stderr.log": "err 2\n"})
+        self.assertIn("out 0", self.run_it("logs", "last", "--rank", "0", code=0).out)
+        self.assertIn("RANK:VALUE", self.exec_sh(1, "true", "--tee", "4", code=64).err)
+
+    def test_a_file_a_rank_and_only_some_ranks_on_the_terminal(self):
+        outcome = self.exec_sh(3, "echo out $RANK; echo err $RANK >&2", "--enable_each_rank_log", self.path("each"),
+                               "--local_ranks_filter", "2")
+        self.assertEqual((outcome.out, outcome.err), ("localhost:2| out 2\n", "localhost:2| err 2\n"))
+        names = sorted(os.listdir(self.path("each")))
+        for rank, name in enumerate(names):
+            self.assertRegex(name, rf"^\d{{14}}_rank{rank}\.log$")
+            self.assertEqual(sorted(self.read(self.path("each"), name).split()), sorted(f"out {rank} err {rank}".split()))
+        self.assertEqual(len(names), 3)
+
+    def test_the_launchers_pid(self):
+        job = self.detach(1, SAVES, "--save_pid")
+        pid = int(self.read(self.job_folder(job), "launcher.pid"))
+        self.assertEqual(pid, self.record(job)["supervisor"]["pid"])
+        self.ready(job, 1)
+        self.run_it("stop", job, code=0)
+        self.assertFalse(os.path.exists(os.path.join(self.job_folder(job), "launcher.pid")))
+        outcome = self.exec_sh(1, "true", "--save_pid")
+        self.assertRegex(outcome.out, r"^launcher pid: \d+\n$")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
