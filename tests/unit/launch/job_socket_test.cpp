@@ -1,0 +1,164 @@
+#include "launch/jobs/job_socket.hpp"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <catch2/catch.hpp>
+
+#include "../../support/temporary_folder.hpp"
+#include "launch/jobs/job_client.hpp"
+#include "launch/jobs/socket_path.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::launch;
+using namespace std::chrono_literals;
+
+namespace {
+
+// A supervisor's loop, turned by hand.
+struct Desk {
+  test::TemporaryFolder folder;
+  std::string path = folder.file("control.sock");
+  ConsoleLog console{folder.file("console.log")};
+  JobSocket socket{path, console};
+  std::vector<AskStop> stops;
+
+  void turn() {
+    PollSet polls;
+    socket.add_to(polls);
+    polls.wait(Deadline::after(20ms));
+    for (const auto& stop : socket.serve(polls, [] { return std::string("{\"state\": \"running\"}"); })) {
+      stops.push_back(stop);
+    }
+  }
+  std::optional<JobAnswer> answer(JobClient& client) {
+    for (int i = 0; i < 500; ++i) {
+      turn();
+      if (auto answer = client.await(Deadline::after(0ms))) return answer;
+    }
+    return std::nullopt;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("requests and answers survive the way", "[launch][job_socket]") {
+  auto again = [](const JobRequest& request) { return decode_request(encode_request(request)); };
+  CHECK(std::holds_alternative<AskStatus>(again(AskStatus{}).value()));
+  CHECK(std::get<AskAttach>(again(AskAttach{1ULL << 40}).value()).from == 1ULL << 40);
+  CHECK(std::get<AskStop>(again(AskStop{true, {}}).value()).now);
+  CHECK(std::get<AskStop>(again(AskStop{false, 1500ms}).value()).grace == 1500ms);
+  for (const char* text : {"", "{}", "[]", "null", "{\"ask\": \"fire\"}", "{\"ask\": 3}", "{\"ask\": \"attach\"}",
+                           "{\"ask\": \"attach\", \"from\": \"x\"}", "GET / HTTP/1.1"}) {
+    CAPTURE(text);
+    CHECK_FALSE(decode_request(text).has_value());
+  }
+  AnswerReader reader;
+  std::string bytes("a\n\0{\"end\"", 10);
+  std::string sent = encode_answer(ConsolePiece{7, bytes}) + encode_answer(EndAnswer{{3, 9, "why"}});
+  for (char c : sent.substr(0, sent.size() - 1)) reader.append({&c, 1});
+  auto piece = std::get<ConsolePiece>(reader.next().value());
+  CHECK((piece.at == 7 && piece.bytes == bytes));
+  CHECK_FALSE(reader.next().has_value());
+  reader.append("\n");
+  CHECK(std::get<EndAnswer>(reader.next().value()).end == JobEnd{3, 9, "why"});
+}
+
+TEST_CASE("status and stop are answered", "[launch][job_socket]") {
+  Desk desk;
+  struct stat found;
+  REQUIRE(::stat(desk.path.c_str(), &found) == 0);
+  CHECK((found.st_mode & 0777) == 0600);
+  JobClient client(desk.path);
+  REQUIRE(client.ask(AskStatus{}));
+  CHECK(std::get<StatusAnswer>(desk.answer(client).value()).document == "{\"state\":\"running\"}");
+  REQUIRE(client.ask(AskStop{false, 2000ms}));
+  CHECK(std::holds_alternative<Accepted>(desk.answer(client).value()));
+  REQUIRE(desk.stops.size() == 1);
+  CHECK(desk.stops[0].grace == 2000ms);
+}
+
+TEST_CASE("an attached client gets the console from its position, what is added, and the end", "[launch][job_socket]") {
+  Desk desk;
+  desk.console.append("0123456789");
+  JobClient client(desk.path);
+  REQUIRE(client.ask(AskAttach{4}));
+  CHECK(std::get<ConsolePiece>(desk.answer(client).value()).bytes == "456789");
+  desk.console.append("more");
+  auto piece = std::get<ConsolePiece>(desk.answer(client).value());
+  CHECK((piece.at == 10 && piece.bytes == "more"));
+  desk.console.append("last words");
+  desk.socket.end({5, 0, ""});
+  CHECK(desk.socket.has_unsent());
+  CHECK(std::get<ConsolePiece>(desk.answer(client).value()).bytes == "last words");
+  CHECK(std::get<EndAnswer>(desk.answer(client).value()).end.exit_code == 5);
+  CHECK_FALSE(desk.socket.has_unsent());
+}
+
+TEST_CASE("a client that does not read costs no memory and keeps nobody waiting", "[launch][job_socket]") {
+  Desk desk;
+  desk.console.append(std::string(50U << 20, 'x'));
+  JobClient sleeper(desk.path), other(desk.path);
+  REQUIRE(sleeper.ask(AskAttach{0}));
+  for (int i = 0; i < 50; ++i) desk.turn();
+  REQUIRE(other.ask(AskStatus{}));
+  CHECK(std::holds_alternative<StatusAnswer>(desk.answer(other).value()));
+  size_t got = 0;
+  while (got < (50U << 20)) {
+    auto answer = desk.answer(sleeper);
+    REQUIRE(answer.has_value());
+    got += std::get<ConsolePiece>(*answer).bytes.size();
+  }
+}
+
+TEST_CASE("garbage ends its connection and nothing else", "[launch][job_socket]") {
+  Desk desk;
+  UniqueFd raw = connect_to(desk.path);
+  REQUIRE(raw.valid());
+  auto goes_away = [&](const std::string& bytes) {
+    UniqueFd one = connect_to(desk.path);
+    for (size_t at = 0; at < bytes.size();) {
+      ssize_t sent = ::send(one.get(), bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (sent > 0) at += static_cast<size_t>(sent);
+      desk.turn();
+      if (sent < 0 && errno == EPIPE) break;
+    }
+    char buffer[4096];
+    for (int i = 0; i < 500; ++i) {
+      desk.turn();
+      ssize_t got = ::recv(one.get(), buffer, sizeof buffer, MSG_DONTWAIT);
+      if (got == 0 || (got < 0 && errno == ECONNRESET)) return true;
+    }
+    return false;
+  };
+  CHECK(goes_away("GET / HTTP/1.1\r\n\r\n"));
+  CHECK(goes_away(std::string(100000, 'x')));
+  CHECK(goes_away(std::string(5000, '\n')));
+  JobClient client(desk.path);
+  REQUIRE(client.ask(AskStatus{}));
+  CHECK(desk.answer(client).has_value());
+}
+
+TEST_CASE("silent clients make room for those that ask", "[launch][job_socket]") {
+  Desk desk;
+  std::vector<UniqueFd> silent;
+  for (int i = 0; i < 64; ++i) {
+    silent.push_back(connect_to(desk.path));
+    desk.turn();
+  }
+  JobClient client(desk.path);
+  REQUIRE(client.ask(AskStatus{}));
+  CHECK(desk.answer(client).has_value());
+}
+
+TEST_CASE("a path longer than an address is reached too, and nobody there is no connection", "[launch][job_socket]") {
+  test::TemporaryFolder folder;
+  std::string deep = folder.file(std::string(120, 'd'));
+  REQUIRE(::mkdir(deep.c_str(), 0700) == 0);
+  CHECK_FALSE(connect_to(deep + "/s").valid());
+  UniqueFd listener = listen_at(deep + "/s");
+  UniqueFd connection = connect_to(deep + "/s");
+  REQUIRE(connection.valid());
+  CHECK(peer_is_this_user(connection));
+  CHECK_FALSE(JobClient("").connected());
+}

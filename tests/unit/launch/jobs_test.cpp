@@ -1,0 +1,193 @@
+// Job folders and records, and finding a job among them.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "../../support/expect_error.hpp"
+#include "../../support/temporary_folder.hpp"
+#include "launch/jobs/job_folders.hpp"
+#include "launch/jobs/job_table.hpp"
+#include "launch/jobs/private_files.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::launch;
+using namespace std::chrono_literals;
+
+namespace {
+
+JobRecord some_record(const std::string& id) {
+  JobRecord record;
+  record.job_id = id;
+  record.kind = JobKind::kRun;
+  record.command = {"/opt/bin/python", "a b", "new\nline", ""};
+  record.hosts = {{"node1", 2}, {"node2", 3}};
+  record.cwd = "/work";
+  record.run_dir = record.log_root = "/work/runs/1";
+  record.started = 1790000000;
+  record.supervisor = own_identity();
+  record.socket = "/run/x.sock";
+  record.state = "running";
+  return record;
+}
+
+KnownJob known(const std::string& id, Condition condition = Condition::kEnded) {
+  KnownJob job{{"/jobs/" + id}, some_record(id), condition};
+  if (condition == Condition::kEnded) job.record.end = JobEnd{3, 1790000100, "rank 0 on a failed first: exit code 3"};
+  return job;
+}
+
+void put(const std::string& root, const JobRecord& record) {
+  make_private_folder(root + "/" + record.job_id);
+  write_private_file(root + "/" + record.job_id + "/job.json", record_to_json(record));
+}
+
+mode_t mode_of(const std::string& path) {
+  struct stat found;
+  REQUIRE(::stat(path.c_str(), &found) == 0);
+  return found.st_mode & 07777;
+}
+
+}  // namespace
+
+TEST_CASE("a job's record comes back as it was written", "[launch][jobs]") {
+  JobRecord record = some_record("20260131-174502-4711-c0de");
+  CHECK(record_from_json(record_to_json(record)) == record);
+  record.end = JobEnd{137, 1790000100, "why"};
+  record.run_dir = record.socket = "";
+  CHECK(record_from_json(record_to_json(record)) == record);
+  CHECK_FALSE(record_from_json("").has_value());
+  CHECK_FALSE(record_from_json("{\"job_id\": 3}").has_value());
+}
+
+TEST_CASE("ranks are counted through the hosts", "[launch][jobs]") {
+  JobRecord record = some_record("j");
+  CHECK(record.world_size() == 5);
+  CHECK(record.host_of(1) == "node1");
+  CHECK(record.host_of(2) == "node2");
+  CHECK(record.host_of(5).empty());
+  CHECK(record.host_of(-1).empty());
+}
+
+TEST_CASE("a process is known by more than its number", "[launch][jobs]") {
+  ProcessIdentity own = own_identity();
+  CHECK(presence_of(own) == Presence::kAlive);
+  CHECK(open_process(own).valid());
+  ProcessIdentity later = own;
+  ++later.start_ticks;
+  CHECK(presence_of(later) == Presence::kGone);
+  CHECK_FALSE(open_process(later).valid());
+  ProcessIdentity before_boot = own;
+  before_boot.boot_id = "another";
+  CHECK(presence_of(before_boot) == Presence::kGone);
+  ProcessIdentity elsewhere = own;
+  elsewhere.host = "another.invalid";
+  CHECK(presence_of(elsewhere) == Presence::kElsewhere);
+}
+
+TEST_CASE("folders and files are private and whole", "[launch][jobs]") {
+  test::TemporaryFolder folder;
+  std::string root = folder.file("a/b/jobs");
+  JobFolder job = make_job_folder(root, "j1");
+  for (const char* name : {"a", "a/b", "a/b/jobs", "a/b/jobs/j1"}) CHECK(mode_of(folder.file(name)) == 0700);
+  write_private_file(job.record_file(), "one");
+  write_private_file(job.record_file(), "two");
+  CHECK(mode_of(job.record_file()) == 0600);
+  CHECK(read_whole_file(job.record_file()) == "two");
+  CHECK(std::distance(std::filesystem::directory_iterator(job.path), {}) == 1);
+  test::expect_error(ExitCode::kCannotCreate, {"j1"}, [&] { make_job_folder(root, "j1"); });
+  write_private_file(folder.file("plain"), "");
+  test::expect_error(ExitCode::kCannotCreate, {"plain"}, [&] { make_job_folder(folder.file("plain/jobs"), "j1"); });
+  test::expect_error(ExitCode::kCannotCreate, {"HOME"}, [&] { make_job_folder("", "j1"); });
+}
+
+TEST_CASE("the state folder follows XDG_STATE_HOME, then HOME", "[launch][jobs]") {
+  std::string home = std::getenv("HOME") ? std::getenv("HOME") : "";
+  std::string state = std::getenv("XDG_STATE_HOME") ? std::getenv("XDG_STATE_HOME") : "";
+  ::setenv("HOME", "/home/x", 1);
+  ::setenv("XDG_STATE_HOME", "/state", 1);
+  CHECK(jobs_root() == "/state/dslaunch/jobs");
+  ::setenv("XDG_STATE_HOME", "relative", 1);
+  CHECK(jobs_root() == "/home/x/.local/state/dslaunch/jobs");
+  ::unsetenv("XDG_STATE_HOME");
+  CHECK(jobs_root() == "/home/x/.local/state/dslaunch/jobs");
+  home.empty() ? ::unsetenv("HOME") : ::setenv("HOME", home.c_str(), 1);
+  if (!state.empty()) ::setenv("XDG_STATE_HOME", state.c_str(), 1);
+}
+
+TEST_CASE("a job is found by id, by a beginning that is its own, and as the last", "[launch][jobs]") {
+  std::vector<KnownJob> jobs{known("20260202-1"), known("20260201-22"), known("20260201-2")};
+  CHECK(find_job(jobs, "last").record.job_id == "20260202-1");
+  CHECK(find_job(jobs, "20260202").record.job_id == "20260202-1");
+  CHECK(find_job(jobs, "20260201-2").record.job_id == "20260201-2");
+  test::expect_error(ExitCode::kUsage, {"20260201-22", "20260201-2", "2 jobs"}, [&] { find_job(jobs, "20260201"); });
+  test::expect_error(ExitCode::kNoInput, {"20260202-1"}, [&] { find_job(jobs, "20260202-3"); });
+  test::expect_error(ExitCode::kNoInput, {"no job 'x'"}, [&] { find_job(jobs, "x"); });
+  test::expect_error(ExitCode::kUsage, {}, [&] { find_job(jobs, ""); });
+  test::expect_error(ExitCode::kNoInput, {"none on record"}, [&] { find_job({}, "last"); });
+}
+
+TEST_CASE("jobs are listed newest first with what became of them", "[launch][jobs]") {
+  test::TemporaryFolder folder;
+  std::string root = folder.path().string();
+  JobRecord living = some_record("a"), lost = some_record("b"), ended = some_record("c"), elsewhere = some_record("d");
+  lost.supervisor.boot_id = "before";
+  lost.started += 1;
+  ended.end = JobEnd{0, 1790000100, ""};
+  ended.started += 2;
+  elsewhere.supervisor.host = "other.invalid";
+  elsewhere.started += 3;
+  for (const auto& record : {living, lost, ended, elsewhere}) put(root, record);
+  std::filesystem::create_directory(folder.path() / "no job");
+  auto jobs = list_jobs(root);
+  REQUIRE(jobs.size() == 4);
+  CHECK(jobs[0].condition == Condition::kElsewhere);
+  CHECK(jobs[1].condition == Condition::kEnded);
+  CHECK(jobs[2].condition == Condition::kLost);
+  CHECK(jobs[3].condition == Condition::kLiving);
+  CHECK(list_jobs(root + "/none").empty());
+}
+
+TEST_CASE("old jobs go, living ones never", "[launch][jobs]") {
+  test::TemporaryFolder folder;
+  std::string root = folder.path().string();
+  const int64_t now = 1800000000;
+  for (int i = 0; i < 6; ++i) {
+    JobRecord record = some_record("e" + std::to_string(i));
+    record.started = now - 1000 * (i + 1);
+    record.end = JobEnd{0, record.started, ""};
+    put(root, record);
+  }
+  JobRecord living = some_record("living"), elsewhere = some_record("elsewhere"), lost = some_record("lost");
+  living.started = elsewhere.started = 1;
+  elsewhere.supervisor.host = "other.invalid";
+  lost.supervisor.start_ticks += 1;
+  lost.started = 1;
+  for (const auto& record : {living, elsewhere, lost}) put(root, record);
+  prune_jobs(root, 4, std::chrono::seconds(3500), now);
+  std::vector<std::string> left;
+  for (const auto& job : list_jobs(root)) left.push_back(job.record.job_id);
+  // By number four may stay, by age three.
+  CHECK(left == std::vector<std::string>{"e0", "e1", "e2", "living", "elsewhere"});
+  prune_jobs(root, 1, std::chrono::seconds(3500), now);
+  CHECK(list_jobs(root).size() == 3);
+}
+
+TEST_CASE("a list of jobs for people", "[launch][jobs]") {
+  KnownJob living = known("20260131-174502-4711-c0de", Condition::kLiving), lost = known("b", Condition::kLost);
+  std::string table = jobs_table({living, lost, known("c")}, 1790000000 + 7200);
+  CHECK_THAT(table, Catch::Matchers::StartsWith("JOB "));
+  CHECK_THAT(table, Catch::Matchers::Contains("4711-c0de  running"));
+  CHECK_THAT(table, Catch::Matchers::Contains("lost     5      node1 +1  2h   python 'a b'"));
+  CHECK_THAT(table, Catch::Matchers::Contains("ended 3"));
+  // One line a job, whatever its command holds.
+  CHECK(std::count(table.begin(), table.end(), '\n') == 4);
+}
+
+TEST_CASE("jobs that ended long ago are not shown unasked", "[launch][jobs]") {
+  KnownJob old = known("old"), living = known("living", Condition::kLiving);
+  auto ids = [](const std::vector<KnownJob>& jobs) { return jobs.size(); };
+  CHECK(ids(recent_jobs({old, living}, 1790000200)) == 2);
+  CHECK(ids(recent_jobs({old, living}, 1790000200 + 2 * 86400)) == 1);
+}

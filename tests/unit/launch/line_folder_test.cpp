@@ -1,0 +1,121 @@
+#include "launch/line_folder.hpp"
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <random>
+
+using namespace dslaunch;
+using namespace dslaunch::launch;
+using namespace std::chrono_literals;
+
+namespace {
+
+const LineFolder::Time kStart{};
+
+LineFolder folder_for(int num_ranks) {
+  std::vector<std::string> prefixes;
+  for (int rank = 0; rank < num_ranks; ++rank) prefixes.push_back("h:" + std::to_string(rank) + "| ");
+  return LineFolder(std::move(prefixes), num_ranks);
+}
+
+std::vector<std::string> texts(const std::vector<LineFolder::Shown>& shown) {
+  std::vector<std::string> all;
+  for (const auto& line : shown) all.push_back(line.text);
+  return all;
+}
+
+using Texts = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("ranks are named in ranges", "[launch][line_folder]") {
+  CHECK(rank_ranges({0}) == "0");
+  CHECK(rank_ranges({0, 1, 2, 3}) == "0-3");
+  CHECK(rank_ranges({0, 1, 2, 4, 6, 7}) == "0-2, 4, 6-7");
+}
+
+TEST_CASE("a line that all ranks have written is shown at once, as one", "[launch][line_folder]") {
+  LineFolder folder = folder_for(3);
+  for (int rank : {2, 0, 1}) folder.add(rank, Stream::kOut, "same\n", kStart);
+  CHECK(folder.take(kStart) == std::vector<LineFolder::Shown>{{Stream::kOut, "[ranks 0-2] same\n"}});
+  CHECK(folder.next(kStart).is_never());
+}
+
+TEST_CASE("a line waits for others a moment and no longer", "[launch][line_folder]") {
+  LineFolder folder = folder_for(3);
+  folder.add(1, Stream::kErr, "mine\n", kStart);
+  CHECK(folder.take(kStart + LineFolder::kWindow - 1ms).empty());
+  CHECK_FALSE(folder.next(kStart).is_never());
+  CHECK(folder.take(kStart + LineFolder::kWindow) == std::vector<LineFolder::Shown>{{Stream::kErr, "h:1| mine\n"}});
+  folder.add(0, Stream::kErr, "mine\n", kStart + LineFolder::kWindow);
+  CHECK(texts(folder.take_all()) == Texts{"h:0| mine\n"});
+}
+
+TEST_CASE("output and errors are different lines", "[launch][line_folder]") {
+  LineFolder folder = folder_for(2);
+  folder.add(0, Stream::kOut, "x\n", kStart);
+  folder.add(1, Stream::kErr, "x\n", kStart);
+  CHECK(folder.take_all().size() == 2);
+}
+
+TEST_CASE("nobody waits for ranks that have ended", "[launch][line_folder]") {
+  LineFolder folder = folder_for(3);
+  folder.rank_ended();
+  folder.add(0, Stream::kOut, "x\n", kStart);
+  folder.add(2, Stream::kOut, "x\n", kStart);
+  CHECK(texts(folder.take(kStart)) == Texts{"[ranks 0, 2] x\n"});
+}
+
+TEST_CASE("a rank's later line does not join an earlier one of others", "[launch][line_folder]") {
+  LineFolder folder = folder_for(2);
+  folder.add(0, Stream::kOut, "b\n", kStart);
+  folder.add(1, Stream::kOut, "a\n", kStart);
+  folder.add(1, Stream::kOut, "b\n", kStart);
+  // "b" of rank 1 behind its "a", although a "b" waits in front of that.
+  CHECK(texts(folder.take_all()) == Texts{"h:0| b\n", "h:1| a\n", "h:1| b\n"});
+}
+
+TEST_CASE("a flood of different lines is not kept", "[launch][line_folder]") {
+  LineFolder folder = folder_for(2);
+  for (int i = 0; i < 2000; ++i) folder.add(0, Stream::kOut, std::to_string(i) + "\n", kStart);
+  CHECK(folder.take(kStart).size() >= 1700);
+}
+
+TEST_CASE("every rank's lines arrive once and in its order, whatever the mixture", "[launch][line_folder]") {
+  std::mt19937 random(7);
+  for (int round = 0; round < 200; ++round) {
+    const int num_ranks = 2 + static_cast<int>(random() % 4);
+    LineFolder folder = folder_for(num_ranks);
+    std::map<int, std::string> written, shown;
+    auto note = [&](const std::vector<LineFolder::Shown>& lines) {
+      for (const auto& line : lines) {
+        std::string text = line.text.substr(line.text.find_first_of("|]") + 2);
+        if (line.text[0] != '[') {
+          shown[line.text[2] - '0'] += text;
+          continue;
+        }
+        // Single digits here: "[ranks 0-1, 3] x".
+        std::string ranks = line.text.substr(7, line.text.find(']') - 7);
+        for (size_t at = 0; at < ranks.size(); at += 3) {
+          int first = ranks[at] - '0', last = first;
+          if (at + 1 < ranks.size() && ranks[at + 1] == '-') {
+            last = ranks[at + 2] - '0';
+            at += 2;
+          }
+          for (int rank = first; rank <= last; ++rank) shown[rank] += text;
+        }
+      }
+    };
+    auto now = kStart;
+    for (int i = 0; i < 60; ++i) {
+      int rank = static_cast<int>(random() % static_cast<unsigned>(num_ranks));
+      std::string line(1, static_cast<char>('a' + random() % 3));
+      written[rank] += line + "\n";
+      folder.add(rank, Stream::kOut, line + "\n", now);
+      now += std::chrono::milliseconds(random() % 20);
+      note(folder.take(now));
+    }
+    note(folder.take_all());
+    REQUIRE(shown == written);
+  }
+}
