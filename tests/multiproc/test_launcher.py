@@ -159,6 +159,7 @@ class FirstFailure(LauncherTest):
         story = outcome.err.decode().rstrip().splitlines()
         self.assertIn("alas", story[-1])
         self.assertIn("rank 1 on localhost failed first: exit code 7", "\n".join(story[-4:]))
+        self.assertIn("localhost.1.log", "\n".join(story[-4:]))
         self.assertIn("ranks 0, 2: stopped by dslaunch", outcome.err.decode())
 
     def test_a_rank_killed_from_outside(self):
