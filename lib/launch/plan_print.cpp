@@ -61,7 +61,8 @@ std::string plan_text(const LaunchPlan& plan) {
   text += fmt::format("master     {}:{}\n", plan.master_addr.empty() ? "(chosen at start)" : plan.master_addr,
                       plan.master_port == 0 ? "(chosen at start)" : std::to_string(plan.master_port));
   text += fmt::format("folder     {}\n", plan.cwd);
-  text += fmt::format("files      {}\n", plan.run_dir.empty() ? "none (no --run_dir)" : plan.run_dir);
+  text += fmt::format("files      {}\n",
+                      plan.run_dir.empty() ? "logs in the job's own folder (no --run_dir)" : plan.run_dir);
   text += fmt::format("limits     stop grace {} s, time limit {}\n", plan.grace.count() / 1000.0,
                       plan.timeout ? fmt::format("{} s", plan.timeout->count() / 1000.0) : "none");
   text += fmt::format("command    {}\n", shell_words(plan.argv));

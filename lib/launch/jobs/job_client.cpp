@@ -31,11 +31,15 @@ std::optional<JobAnswer> JobClient::await(Deadline deadline) {
   bool there = connected();
   for (;;) {
     if (auto answer = next()) return answer;
-    if (!there || deadline.passed()) return std::nullopt;
+    if (!there) return std::nullopt;
     PollSet polls;
     size_t place = polls.add(fd(), POLLIN);
     polls.wait(deadline);
-    if (polls.ready(place)) there = receive();
+    if (polls.ready(place)) {
+      there = receive();
+    } else if (deadline.passed()) {
+      return std::nullopt;
+    }
   }
 }
 

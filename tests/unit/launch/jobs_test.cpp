@@ -124,7 +124,7 @@ TEST_CASE("a job is found by id, by a beginning that is its own, and as the last
   test::expect_error(ExitCode::kUsage, {"20260201-22", "20260201-2", "2 jobs"}, [&] { find_job(jobs, "20260201"); });
   test::expect_error(ExitCode::kNoInput, {"20260202-1"}, [&] { find_job(jobs, "20260202-3"); });
   test::expect_error(ExitCode::kNoInput, {"no job 'x'"}, [&] { find_job(jobs, "x"); });
-  test::expect_error(ExitCode::kUsage, {}, [&] { find_job(jobs, ""); });
+  test::expect_error(ExitCode::kNoInput, {}, [&] { find_job(jobs, ""); });
   test::expect_error(ExitCode::kNoInput, {"none on record"}, [&] { find_job({}, "last"); });
 }
 
