@@ -114,6 +114,7 @@ class HostCase(unittest.TestCase):
         return found
 
     def wait_until(self, condition, limit=LIMIT_S, what="the condition"):
+        """`what` names it; a function is asked when it did not come true."""
         return wait_until(condition, limit, what)
 
     def ranks(self, host, pattern="sleep|sh -c"):

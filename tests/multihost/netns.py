@@ -55,7 +55,7 @@ def wait_until(condition, limit_s, what):
         if value:
             return value
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{what}: not within {limit_s} s")
+            raise TimeoutError(f"{what() if callable(what) else what}: not within {limit_s} s")
         time.sleep(0.005)
 
 

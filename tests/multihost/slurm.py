@@ -10,12 +10,12 @@ NEEDED_PROGRAMS = netns.NEEDED_PROGRAMS + ("munged", "slurmctld", "slurmd", "sru
 GPUS_PER_NODE = 2
 CONTROLLER_PORT, NODE_PORT = 6817, 6818
 
-# cred_expire is also how long a requeued job waits before it starts again.
+# A requeued job waits until its credentials have expired; 5 s is the least that Slurm takes.
 CONFIG = """ClusterName=multihost
 SlurmctldHost=head
 SlurmUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge/socket,cred_expire=4
+AuthInfo=socket={folder}/munge/socket,cred_expire=5
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/slurmctld.pid

@@ -1,11 +1,13 @@
 """dslaunch inside Slurm: an allocation, a batch job, a task of srun; slots, preemption and cancelling."""
+import json
 import os
 import re
 import shlex
-import signal
+import unittest
 
+import workshop
 from host_case import DSLAUNCH, HostCase, SOCKETS
-from parallel_cases import long_running
+from parallel_cases import REPO, long_running
 
 SHOW = "echo $RANK $LOCAL_RANK $WORLD_SIZE $GROUP_RANK $(hostname)"
 SAVES = "trap 'echo saved $RANK; exit 75' TERM; echo ready; while :; do sleep 0.05; done"
@@ -51,6 +53,12 @@ class Allocation(SlurmCase):
 
     def test_salloc_without_gpus_has_a_slot_a_task(self):
         outcome = self.finish(self.start("-N3", "--ntasks-per-node=2", *self.exec_cpu, "--", "sh", "-c", SHOW, program="salloc"))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertEqual(self.told(outcome.out), self.expected(3, 2), str(outcome))
+
+    def test_salloc_with_gres_asks_the_nodes(self):
+        """No variable of salloc's shell tells of --gres."""
+        outcome = self.finish(self.start("-N3", "--gres=gpu:2", *self.exec_cpu, "--", "sh", "-c", SHOW, program="salloc"))
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertEqual(self.told(outcome.out), self.expected(3, 2), str(outcome))
 
@@ -118,8 +126,9 @@ class Ends(SlurmCase):
         code, text = self.await_job(job)
         self.assertEqual((code, text.count("saved")), (75, 3), text)
 
-    def test_a_killed_launcher_leaves_nothing(self):
-        self.allowed_files += SOCKETS
+    def test_a_killed_launcher_leaves_no_process(self):
+        """The batch job ends with it, and Slurm kills the agents in the middle of their tidying up."""
+        self.allowed_files += SOCKETS + r"|^/tmp/dslaunch-"
         self.batch(self.dslaunch("--", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done"), "-N3")
         self.await_text("ready", 3)
         self.assertEqual(len(self.cluster.node1.kill(r"dslaunch exec")), 1)
@@ -133,3 +142,52 @@ class Ends(SlurmCase):
         code, text = self.await_job(job)
         self.assertEqual(code, 69, text)
         self.assertIn("node3", text)
+
+
+@unittest.skipUnless(workshop.has_torch() and os.access(os.path.join(os.path.dirname(DSLAUNCH), "dsworker"), os.X_OK),
+                     "no pinned PyTorch, or dsworker is not built")
+class Training(SlurmCase):
+    """The scripts of scripts/slurm as they are, with fewer nodes and GPUs."""
+
+    def setUp(self):
+        super().setUp()
+        workshop.copy_model(self.folder)
+
+    def submit(self, script, steps, *options):
+        environment = self.head.environment(PATH=os.path.dirname(DSLAUNCH) + ":" + self.head.environment()["PATH"])
+        done = self.head.run(["sbatch", "--parsable", "--nodes=3", "--gpus-per-node=2", "--chdir", self.folder, "-o",
+                              self.path("out"), *options, f"{REPO}/scripts/slurm/{script}", "model.pt", "--config", "ds.json",
+                              "--data", "train.safetensors", "--device", "cpu", "--steps", str(steps)], env=environment)
+        return done.stdout.strip()
+
+    def steps(self, job):
+        """Of the run's metrics; a line that is being written does not count."""
+        path = self.path(f"runs/{job}/metrics.jsonl")
+        if not os.path.exists(path):
+            return []
+        with open(path, encoding="utf-8") as file:
+            return [json.loads(line)["step"] for line in file if line.endswith("\n")]
+
+    @long_running
+    def test_many_nodes(self):
+        job = self.submit("many_nodes.sbatch", 3)
+        code, text = self.await_job(job)
+        self.assertEqual(code, 0, text)
+        self.assertEqual(self.steps(job), [1, 2, 3])
+        self.assertEqual(len(os.listdir(self.path(f"runs/{job}/logs"))), 6)
+
+    @long_running
+    def test_preemption_saves_requeues_and_goes_on(self):
+        job = self.submit("requeue.sbatch", 1000000)
+        self.wait_until(lambda: len(self.steps(job)) > 2, what="the first steps")
+        self.head.run(["scancel", "--batch", "--signal=USR1", job])
+        self.wait_until(lambda: self.cluster.jobs().get(job) == "PENDING", 30, "the job's way back into the queue")
+        done = len(self.steps(job))
+        self.assertIn("scheduler", self.read("out"))
+        self.wait_until(lambda: len(self.steps(job)) > done + 2, 60, lambda: f"steps after the requeue: {self.read('out')}\n"
+                        + self.head.run(["scontrol", "show", "job", job]).stdout)
+        self.head.run(["scancel", "--batch", "--signal=TERM", job])
+        self.wait_until(lambda: self.cluster.jobs().get(job) == "PENDING", 30, "a second way back")
+        self.head.run(["scancel", job])
+        steps = self.steps(job)
+        self.assertEqual(steps, list(range(1, len(steps) + 1)), "no step is missing and none was done twice")

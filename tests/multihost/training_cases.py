@@ -116,6 +116,39 @@ class Training(HostCase):
         self.assertEqual(len(self.cluster.node2.kill("dsworker train")), 1)
         self.expect(self.finish(process), 137, "rank 1 on node2 failed first: killed by SIGKILL")
 
+    @long_running
+    def test_a_scheduler_that_wants_the_job_to_stop_and_fewer_hosts_afterwards(self):
+        """USR1: all ranks save after the same step; two hosts go on from there."""
+        common = ["--device", "cpu", "--config", "ds.json", "--data", "train.safetensors", "--run_dir", "out"]
+        process = self.start(*common, "--hostfile", self.hostfile(), "--steps", "1000000", "model.pt")
+        metrics = self.path("out/metrics.jsonl")
+        self.wait_until(lambda: os.path.exists(metrics) and len(self.read("out/metrics.jsonl").splitlines()) > 2,
+                        what="the first steps")
+        process.send_signal(signal.SIGUSR1)
+        self.expect(self.finish(process), 75)
+        done = len(self.losses())
+        self.assertEqual(self.saved_step(), done)
+        outcome = self.launch(*common, "--hostfile", self.hostfile("node1 slots=1\nnode3 slots=1\n"), "--steps", str(done + 3),
+                              "--resume", "auto", "model.pt")
+        self.expect(outcome, 0)
+        steps = [json.loads(line)["step"] for line in self.read("out/metrics.jsonl").splitlines()]
+        self.assertEqual(steps, list(range(1, done + 4)))
+
+    def saved_step(self):
+        """The step of the newest checkpoint, from its name."""
+        (word,) = self.read("out/checkpoints/latest").split()
+        return int("".join(filter(str.isdigit, word)))
+
+    @long_running
+    def test_a_worker_that_was_pushed(self):
+        self.allowed_files = rf"{self.allowed_files}|^{HOME}/\.cache/dslaunch"
+        there = os.path.dirname(os.path.dirname(os.path.realpath(DSLAUNCH)))
+        for node in self.cluster.nodes:
+            node.hide(there)
+        outcome = self.train("--push")
+        self.expect(outcome, 0)
+        self.assertEqual(len(self.losses()), 4)
+
 
 class Programs(HostCase):
     """Hosts that have dslaunch elsewhere, or not at all."""
