@@ -303,6 +303,7 @@ void Supervisor::take_signal(int signal) {
     send_to_all(SignalRanks{signal});
   } else if (signal == SIGINT) {
     bool again = state_ == JobState::kStopping;
+    spare_output_ = state_ == JobState::kKilling || state_ == JobState::kDone;
     note_reason(StopReason::kInterrupt,
                 again ? "ending all ranks at once" : "stopping the ranks (Ctrl-C again ends them at once)");
     happen(JobEvent::kInterrupt);
@@ -492,7 +493,7 @@ void Supervisor::dismiss(const JobEnded& last_word) {
 
 // A slow reader gets everything; one more Ctrl-C spares the rest.
 void Supervisor::drain_output() {
-  while (output_.num_pending() > 0) {
+  while (output_.num_pending() > 0 && !spare_output_) {
     PollSet polls;
     polls.add(signals_.fd(), POLLIN);
     for (Terminal* terminal : {&output_.out(), &output_.err()}) {

@@ -100,7 +100,8 @@ class Supervisor {
   std::vector<int> missing_;                                          // ranks that have not joined the store
   JobState state_ = JobState::kStarting;
   StopReason reason_ = StopReason::kNone;
-  bool described_ = false;  // the agents have been told what the job is
+  bool spare_output_ = false;  // a further Ctrl-C when all was being ended already: nobody waits for a slow reader
+  bool described_ = false;     // the agents have been told what the job is
   int agent_error_ = 0;
   int num_ended_ = 0;
   Deadline time_limit_ = Deadline::never(), settled_ = Deadline::never(), overdue_ = Deadline::never();

@@ -1,5 +1,5 @@
-// Any bytes as what a torch client sends: read at once and in pieces, with the same requests coming out, and carried out
-// by a key space. The first byte of the input chooses the pieces.
+// Any bytes as what a torch client sends: read at once and in pieces, with the same requests coming out, and carried
+// out by a key space. The first byte of the input chooses the pieces.
 #include <cstdlib>
 #include <vector>
 

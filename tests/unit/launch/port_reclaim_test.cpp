@@ -24,11 +24,10 @@ class Rank {
     REQUIRE((pipe(ready) == 0 && pipe(hold) == 0));
     pid_ = fork();
     if (pid_ == 0) {
-      dup2(listener, 9);
+      dup(listener);  // inherited: unlike the listener itself, it is not closed by exec
       dup2(ready[1], STDOUT_FILENO);
       dup2(hold[0], STDIN_FILENO);
       close(hold[1]);
-      close(listener);
       if (!agent.empty()) setenv("DSLAUNCH_JOB_ID", "20260131-174502-4711", 1);
       if (!agent.empty()) setenv(kAgentVariable, agent.c_str(), 1);
       execlp("sh", "sh", "-c", "trap '' TERM; echo up; read until_told", static_cast<char*>(nullptr));
