@@ -57,7 +57,7 @@ class Deaths(HostCase):
             cgroup.add(node.sshd.pid)
             outcome = self.launch("exec", "--device", "cpu", "--hostfile", self.hostfile(), "--", sys.executable, "-c", script)
             self.expect_first(outcome, 137, "killed by SIGKILL")
-            self.assertIn("out of memory", outcome.err, str(outcome))
+            self.assertIn("memory cgroup", outcome.err, str(outcome))
             cgroup.release()
 
     def test_the_grace_is_one_for_all(self):

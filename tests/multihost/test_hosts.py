@@ -9,6 +9,7 @@ sys.dont_write_bytecode = True
 import netns  # noqa: E402
 import parallel_cases  # noqa: E402
 import workshop  # noqa: E402
+from doctor_cases import Doctor  # noqa: E402,F401
 from exec_cases import OtherJobs, Output, Ranks  # noqa: E402,F401
 from failure_cases import Deaths, Losses, Refusals, Stopping  # noqa: E402,F401
 from harness_cases import Harness  # noqa: E402,F401
