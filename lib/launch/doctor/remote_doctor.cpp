@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 constexpr auto kAnswerTime = 60000ms;
 
 RemoteAnswer ask_one(const PlannedNode& node, const ReachOptions& reach, const std::vector<std::string>& words) {
-  std::vector<std::string> argv{agent_program(node, reach, own_program()), "doctor"};
+  std::vector<std::string> argv{agent_program(node, reach, own_program())};
   argv.insert(argv.end(), words.begin(), words.end());
   try {
     auto result = spawn::run_remote(ssh_target(node), argv, "", ssh_options(reach),
