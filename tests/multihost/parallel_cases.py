@@ -2,6 +2,7 @@
 waiting. `main(...)` is the end of every test program here; it skips with a word on machines that cannot do it."""
 import multiprocessing
 import os
+import signal
 import sys
 import time
 import traceback
@@ -11,6 +12,7 @@ import isolation
 import netns
 
 SKIPPED = 77
+CASE_LIMIT_S = 100  # a case that hangs is told with its traceback, before ctest ends all of them
 REPO = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -66,14 +68,21 @@ def _all_cases(module, names):
     return sorted(flat(suite), key=lambda case: not getattr(getattr(case, case._testMethodName, None), "long_running", False))
 
 
+def _too_late(*_):
+    raise TimeoutError(f"the case ran for more than {CASE_LIMIT_S} s")
+
+
 def _work(cases, make_cluster, tasks, results):
     """Takes case after case and runs them on one cluster."""
+    signal.signal(signal.SIGALRM, _too_late)
     try:
         with make_cluster() as cluster:
             while (number := tasks.get()) is not None:
                 case, result, began = cases[number], _Result(), time.monotonic()
                 case.cluster = cluster
+                signal.alarm(CASE_LIMIT_S)
                 case.run(result)
+                signal.alarm(0)
                 results.put((number, time.monotonic() - began, result.problems, result.skip_reason))
     except BaseException:  # the parent tells it
         results.put((None, 0, [traceback.format_exc()], None))
@@ -124,8 +133,8 @@ def main(name, make_cluster, needed_programs, workers, begin=lambda: None):
         isolation.enter_private_world()
         isolation.cover("/tmp", keep)
         os.environ["TMPDIR"] = "/tmp"
-        with netns.Cluster(nodes=1, keep=list(keep)):
-            pass  # bridges and mounts may be forbidden where namespaces are not
+        with make_cluster(keep=list(keep)):
+            pass  # bridges, mounts and device files may be forbidden where namespaces are not
     except (isolation.NotPossible, PermissionError) as error:
         skip(name, f"no hosts can be made on this machine: {error}")
     cases = _all_cases(sys.modules["__main__"], arguments)

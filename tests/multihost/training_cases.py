@@ -117,6 +117,24 @@ class Training(HostCase):
         self.expect(self.finish(process), 137, "rank 1 on node2 failed first: killed by SIGKILL")
 
     @long_running
+    def test_ranks_that_do_not_come_are_named(self):
+        os.mkdir(self.path("bin"))
+        shutil.copy(WORKER, self.path("bin/real"))
+        self.write("bin/dsworker", f"#!/bin/sh\n[ \"$1\" != --version ] || exec {self.path('bin/real')} --version\nexec sleep 1000\n",
+                   0o755)
+        node = self.cluster.node2
+        node.run(["mount", "-n", "--bind", self.path("bin/dsworker"), WORKER])
+        process = self.start("--device", "cpu", "--hostfile", self.hostfile(), "--config", "ds.json", "--data",
+                             "train.safetensors", "--steps", "4", "--run_dir", "out", "--grace", "1", "model.pt")
+        line = "-"
+        while line and "waiting" not in line:  # the first word comes after ten seconds
+            line = process.stderr.readline().decode()
+        process.terminate()
+        outcome = self.finish(process)
+        node.run(["umount", "-n", "-l", WORKER])
+        self.assertIn("waiting for 1 of 3 ranks to join: 1 (on node2", line, str(outcome))
+
+    @long_running
     def test_a_scheduler_that_wants_the_job_to_stop_and_fewer_hosts_afterwards(self):
         """USR1: all ranks save after the same step; two hosts go on from there."""
         common = ["--device", "cpu", "--config", "ds.json", "--data", "train.safetensors", "--run_dir", "out"]
@@ -170,6 +188,21 @@ class Programs(HostCase):
         outcome = self.exec_hostname("--remote_path", self.path("elsewhere"))
         self.expect(outcome, 0)
         self.assertEqual(outcome.out.count("node"), 6, str(outcome))
+
+    def test_something_else_under_its_name(self):
+        os.mkdir(self.path("other"))
+        self.write("other/dslaunch", "#!/bin/sh\necho Welcome to another program\n", 0o755)
+        outcome = self.exec_hostname("--remote_path", self.path("other"))
+        self.expect(outcome, 69, "node1", "Welcome")
+
+    def test_a_shell_that_talks_when_it_starts(self):
+        """bash reads ~/.bashrc for commands that come through sshd."""
+        with open(self.cluster.node2.root(f"{HOME}/.bashrc"), "w", encoding="utf-8") as file:
+            file.write("echo Good morning; echo 'and mind the quota' >&2\n")
+        outcome = self.exec_hostname()
+        os.unlink(self.cluster.node2.root(f"{HOME}/.bashrc"))
+        self.expect(outcome, 0)
+        self.assertNotIn("morning", outcome.out)
 
     @long_running
     def test_pushed_once(self):
