@@ -109,7 +109,9 @@ int train_command(const std::vector<std::string>& arguments) {
     group.device = device.is_cuda() ? device.index() : -1;
     auto world = comm::make_communicator(group, *store);
     log::debug("{} ranks have met", env.world_size);
-    const auto outcome = runtime::train(request_of(options, config, device), *world, *store);
+    auto request = request_of(options, config, device);
+    request.several_hosts = env.num_nodes > 1;
+    const auto outcome = runtime::train(request, *world, *store);
     world->barrier();
     store->leave();
     return exit_code_of(outcome);

@@ -39,8 +39,9 @@ constexpr KeySpec kRows[] = {
         .one_of("Ignore|Warn|Fail")
         .in_any_case(),
     no_counterpart("checkpoint.load_universal", kBool, "false", "every checkpoint loads at every world size and stage"),
-    supported("checkpoint.use_node_local_storage", kBool, "false",
-              "every node keeps its own copy; a job on one node has only that"),
+    no_counterpart(
+        "checkpoint.use_node_local_storage", kBool, "false",
+        "a folder of checkpoints on every node; ours is one that all hosts share, which is checked before the start"),
     tuning_section("checkpoint.parallel_write"),
     tuning("checkpoint.parallel_write.pipeline_stage", kBool, "false",
            "data-parallel ranks share the writing of a stage"),

@@ -6,6 +6,7 @@
 #include "base/log.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/checkpoint/checkpoint_reader.hpp"
+#include "runtime/checkpoint/shared_folder.hpp"
 #include "runtime/engine/random_state.hpp"
 
 namespace dslaunch::runtime {
@@ -46,6 +47,9 @@ Checkpointing::Checkpointing(CheckpointingOptions options, ModelSource& model, E
     : options_(std::move(options)), model_(model), engine_(engine), world_(world), device_(device) {
   dir_ = options_.checkpoint.dir.empty() ? options_.run_dir + "/checkpoints" : options_.checkpoint.dir;
   skeleton_ = options_.run_dir + "/model_skeleton.pt";
+  if (options_.several_hosts) {
+    require_shared_folder(dir_, world_.rank(), world_.size(), store, Deadline::after(std::chrono::minutes(5)));
+  }
   writer_ = std::make_unique<CheckpointWriter>(writer_options(dir_, options_.checkpoint, world_), store);
 }
 

@@ -20,10 +20,12 @@ struct CheckpointingOptions {
   config::Checkpoint checkpoint;
   std::string model_path;
   std::string resolved_config;
+  bool several_hosts = false;
 };
 
 class Checkpointing {
  public:
+  // Throws UserError(73) on all ranks when the checkpoints' folder is not one for all of them.
   Checkpointing(CheckpointingOptions options, ModelSource& model, Engine& engine, comm::Communicator& world,
                 rendezvous::Store& store, at::Device device);
 

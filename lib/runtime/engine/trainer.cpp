@@ -43,8 +43,9 @@ class Training {
                                        initial_values(*model_, config_.init, request.model_path));
     log::debug("engine ready");
     checkpoints_ = std::make_unique<Checkpointing>(
-        CheckpointingOptions{request.run_dir, config_.checkpoint, request.model_path, request.resolved_config}, *model_,
-        *engine_, world_, store, device_);
+        CheckpointingOptions{request.run_dir, config_.checkpoint, request.model_path, request.resolved_config,
+                             request.several_hosts && !request.eval_only},
+        *model_, *engine_, world_, store, device_);
     position_ = checkpoints_->resume(request.resume);
     log_ = std::make_unique<RunLog>(
         RunLogOptions{request.run_dir, request.resolved_config, world.rank(), world.size(), request.quiet, total_steps_,

@@ -17,6 +17,7 @@ struct TrainRequest {
   std::string device = "cpu";   // torch's name: "cpu", "cuda:0"
   std::string resume;           // "", "auto" or a checkpoint's path
   bool eval_only = false;
+  bool several_hosts = false;  // the checkpoints' folder has to be one that all of them see
   bool quiet = false;  // no progress lines
   std::function<bool()> stop_requested = [] { return false; };
 };
