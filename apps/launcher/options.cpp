@@ -71,7 +71,7 @@ void add_launch_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
   repeatable(
       line.value("--env_file", to.env_files, "lines NAME=VALUE for every rank's environment; repeatable", "FILE"));
   line.value("--venv", to.venv, "Python's virtual environment, active in every rank on every host", "DIR");
-  line.value("--venv_script", raw.venv_script, "", "FILE");
+  line.value("--venv_script", raw.venv_script, "DIR/bin/activate: the same as --venv DIR", "FILE");
   line.value("--chdir", to.chdir, "folder that the ranks start in", "DIR");
   line.value("--run_dir", to.run_dir, "folder for logs and results", "DIR");
   line.flag("--detach", to.detach, "go on in the background; see 'dslaunch jobs', 'logs', 'attach', 'stop'");
@@ -158,6 +158,8 @@ std::optional<launch::RunOptions> read_run_options(const Arguments& arguments) {
                    "  dslaunch model.pt --config ds.json                      train as the config says\n"
                    "  dslaunch model.pt --data train.safetensors --num_gpus 2 two ranks, default settings\n"
                    "  dslaunch model.pt --config ds.json --resume auto --run_dir runs/a   go on where it stopped\n"
+                   "  dslaunch --hostfile hosts model.pt --config ds.json     several machines, through SSH\n"
+                   "  dslaunch model.pt --config ds.json --detach             in the background; see 'dslaunch jobs'\n"
                    "  dslaunch exec --num_gpus 8 -- python train.py           any program, torchrun's environment\n"
                    "  dslaunch infer --checkpoint runs/a/checkpoints --prompt 'Once'   continue a text\n"
                    "  dslaunch consolidate runs/a/checkpoints/latest model.safetensors\n"
@@ -200,6 +202,9 @@ std::optional<launch::ExecOptions> read_exec_options(const Arguments& arguments)
       "  dslaunch exec --num_gpus 8 -- python train.py --lr 1e-4\n"
       "  dslaunch exec --device cpu --num_gpus 2 -- sh -c 'echo rank $RANK of $WORLD_SIZE'\n"
       "  dslaunch exec --num_gpus 4 --run_dir out -- ./program   a log for every rank in out/logs\n"
+      "  dslaunch exec --hostfile hosts -- python train.py       on every host, through SSH\n"
+      "  dslaunch exec --hostfile hosts --detach -- ./program    in the background; see 'dslaunch jobs'\n"
+      "  srun --ntasks-per-node=1 dslaunch exec -- ./program     one dslaunch a node; inside sbatch it needs no srun\n"
       "Every rank gets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR, MASTER_PORT\n"
       "and the rest of torchrun's variables. Exit code: that of the first rank that failed.\n");
   line.app().add_option("WORDS", stray)->group("");

@@ -81,7 +81,12 @@ std::string first_line(const std::string& text) {
 }
 
 [[noreturn]] void refuse_worker(const std::string& why) {
-  throw UserError(ExitCode::kUnavailable, fmt::format("{}; {}", why, kFix));
+  bool without_torch = why.find("libtorch") != std::string::npos || why.find("libc10") != std::string::npos;
+  throw UserError(ExitCode::kUnavailable,
+                  fmt::format("{}; {}", why,
+                              without_torch ? "it needs LibTorch there too: scripts/setup installs it, or --env "
+                                              "LD_LIBRARY_PATH=DIR names the folder torch/lib that holds it"
+                                            : kFix));
 }
 
 void check_worker(const std::string& expected, spawn::ProcessSpec worker) {
