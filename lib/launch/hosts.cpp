@@ -1,13 +1,12 @@
 #include "launch/hosts.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <numeric>
 #include <thread>
 
+#include "base/environment.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "hostfile/resolve.hpp"
@@ -23,16 +22,6 @@ using namespace std::chrono_literals;
 
 // Names that the resolver has no answer for by then are other machines.
 constexpr auto kResolveTime = 5000ms;
-
-hostfile::Environment whole_environment() {
-  hostfile::Environment environment;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    std::string_view text = *entry;
-    size_t equals = text.find('=');
-    if (equals != std::string_view::npos) environment.emplace(text.substr(0, equals), text.substr(equals + 1));
-  }
-  return environment;
-}
 
 bool started_on_every_node(const Source& source) {
   return source.kind == SourceKind::kByHand || source.place.has_value();
@@ -212,7 +201,7 @@ Source find_source(const LaunchOptions& options) {
   asked.master_addr = options.master_addr;
   asked.master_port = options.master_port;
   asked.num_cpus = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  Source source = hostfile::choose_source(asked, whole_environment(), [](const std::string& path) {
+  Source source = hostfile::choose_source(asked, environment_of_this_process(), [](const std::string& path) {
     std::error_code ignored;
     return std::filesystem::exists(path, ignored);
   });

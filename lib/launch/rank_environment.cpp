@@ -1,11 +1,11 @@
 #include "launch/rank_environment.hpp"
-
-#include <unistd.h>
+#include "base/environment.hpp"
 
 #include <algorithm>
 #include <array>
 
 #include "launch/doctor/agent_mark.hpp"
+#include "base/environment.hpp"
 #include "launch/master_port.hpp"
 #include "launch/remote_environment.hpp"
 #include "rendezvous/launch_env.hpp"
@@ -54,12 +54,7 @@ std::map<std::string, std::string> rank_environment(const JobDescription& job, c
 }
 
 std::map<std::string, std::string> inherited_environment() {
-  std::map<std::string, std::string> env;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    std::string_view text = *entry;
-    size_t equals = text.find('=');
-    if (equals != std::string_view::npos && equals > 0) env.emplace(text.substr(0, equals), text.substr(equals + 1));
-  }
+  auto env = environment_of_this_process();
   remove_launch_variables(env);
   return env;
 }

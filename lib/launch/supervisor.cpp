@@ -7,13 +7,10 @@
 #include "base/bytes.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "launch/describe_job.hpp"
 #include "launch/job_story.hpp"
 #include "launch/missing_ranks.hpp"
-#include "launch/node_link.hpp"
 #include "launch/poll_set.hpp"
 #include "launch/sweep_nodes.hpp"
-#include "rendezvous/own_address.hpp"
 #include "spawn/failure_table.hpp"
 #include "spawn/process.hpp"
 
@@ -91,24 +88,6 @@ JobReport Supervisor::run() {
   return report();
 }
 
-void Supervisor::open_links() {
-  options_.links.resize(plan_.nodes.size());
-  for (const auto& planned : plan_.nodes) {
-    auto link = std::move(options_.links[planned.node_rank]);
-    if (!link) link = open_link(planned);
-    nodes_.emplace_back(planned, std::move(link));
-  }
-}
-
-std::unique_ptr<spawn::AgentLink> Supervisor::open_link(const PlannedNode& node) const {
-  std::vector<std::string> words;
-  if (node.reach != Reach::kPipe || plan_.reach.ask_devices) words.emplace_back("--devices");
-  if (node.reach != Reach::kPipe) words.emplace_back("--mark");
-  int listener = node.node_rank == 0 ? options_.listener : -1;
-  if (listener >= 0) words.insert(words.end(), {"--listener", std::to_string(listener)});
-  return open_node_link(node, plan_.reach, options_.program, words, listener);
-}
-
 void Supervisor::turn() {
   // When all is being killed, a reader who does not read may not hold that up.
   if (state_ == JobState::kKilling && !output_.has_room()) output_.drop_pending();
@@ -178,66 +157,6 @@ void Supervisor::handle(NodeSession& node, const Message& message) {
     node.done = true;
     end_if_all_over();
   }
-}
-
-void Supervisor::greet(NodeSession& node, const AgentHello& hello) {
-  if (hello.version != kWireVersion) {
-    throw Error(ExitCode::kUnavailable,
-                fmt::format("the dslaunch there (version {}) speaks another protocol version ({}) than this one ({}, "
-                            "{}): install the same on all hosts, or let --push copy it",
-                            hello.program_version, hello.version, DSL_VERSION, kWireVersion));
-  }
-  node.hello = hello;
-  judge_start();
-}
-
-// Once it is clear of every host whether it can be reached: all are needed, and all that cannot be are told together.
-void Supervisor::judge_start() {
-  if (state_ != JobState::kStarting || described_) return;
-  bool decided = std::all_of(nodes_.begin(), nodes_.end(),
-                             [](const auto& node) { return node.hello.has_value() || node.closed(); });
-  if (!decided) return;
-  if (failures_.empty()) {
-    describe_job();
-  } else {
-    happen(JobEvent::kAgentLost);
-  }
-}
-
-// What node rank 0 says of itself is part of the description.
-void Supervisor::describe_job() {
-  described_ = true;
-  std::vector<AgentHello> hellos;
-  for (const auto& node : nodes_) hellos.push_back(*node.hello);
-  settle_devices(plan_, hellos);
-  std::string master = choose_master_address(plan_, address_of_node_0());
-  std::vector<std::string> addresses;
-  for (const auto& hello : hellos) {
-    if (!hello.address.empty()) addresses.push_back(hello.address);
-  }
-  for (auto& node : nodes_) {
-    JobDescription job = launch::describe_job(plan_, node.plan(), token_, master);
-    job.node_addresses = addresses;
-    node.describe(job, plan_.reach.silence_limit);
-  }
-}
-
-// As other hosts know it. This machine has to look at the way to another one.
-std::string Supervisor::address_of_node_0() const {
-  if (nodes_[0].plan().reach != Reach::kPipe) return nodes_[0].hello->address;
-  for (const auto& node : nodes_) {
-    if (node.plan().reach != Reach::kPipe) {
-      return rendezvous::own_address_towards(node.hello->address.empty() ? node.host() : node.hello->address, 2);
-    }
-  }
-  return {};
-}
-
-void Supervisor::agent_ready(NodeSession& node, const AgentReady& ready) {
-  node.ready = true;
-  node.master_port = ready.master_port;
-  bool all = std::all_of(nodes_.begin(), nodes_.end(), [](const auto& other) { return other.ready; });
-  if (all) happen(JobEvent::kAgentsReady);
 }
 
 void Supervisor::agent_failed(NodeSession& node, const AgentFailed& failed) {

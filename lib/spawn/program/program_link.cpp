@@ -12,6 +12,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/environment.hpp"
 #include "base/error.hpp"
 #include "spawn/last_words.hpp"
 #include "spawn/link_thread.hpp"
@@ -20,17 +21,6 @@
 
 namespace dslaunch::spawn {
 namespace {
-
-std::map<std::string, std::string> own_environment() {
-  std::map<std::string, std::string> env;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    std::string_view text = *entry;
-    if (auto equals = text.find('='); equals != std::string_view::npos) {
-      env.emplace(text.substr(0, equals), text.substr(equals + 1));
-    }
-  }
-  return env;
-}
 
 LinkFailure plain_failure(const std::string& program, const ExitCause& cause) {
   bool started = cause.kind != ExitCause::Kind::kNotStarted;
@@ -221,7 +211,7 @@ std::unique_ptr<ProgramLink> open_program_link(const std::vector<std::string>& a
 
   auto state = std::make_shared<ProgramLink::State>();
   state->spec.argv = argv;
-  state->spec.env = options.env ? std::move(*options.env) : own_environment();
+  state->spec.env = options.env ? std::move(*options.env) : environment_of_this_process();
   state->spec.in = program_input.get();
   state->spec.out = program_output.get();
   if (options.errors == ProgramLinkOptions::Errors::kInherit) state->spec.err = STDERR_FILENO;
