@@ -1,11 +1,10 @@
 #include "launch/rank_environment.hpp"
-#include "base/environment.hpp"
 
 #include <algorithm>
 #include <array>
 
-#include "launch/doctor/agent_mark.hpp"
 #include "base/environment.hpp"
+#include "launch/doctor/agent_mark.hpp"
 #include "launch/master_port.hpp"
 #include "launch/remote_environment.hpp"
 #include "rendezvous/launch_env.hpp"
