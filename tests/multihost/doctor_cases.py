@@ -36,7 +36,8 @@ class Doctor(HostCase):
         port = self.listen(self.cluster.node2, orphan=True)
         self.listen(self.cluster.node3, orphan=False, port=port)
         seen = json.loads(self.doctor("--port", str(port), "--json").out)
-        verdicts = {host["host"]: [(finding["kind"], finding["verdict"]) for finding in host["findings"]] for host in seen["hosts"]}
+        verdicts = {host["host"]: [(finding["kind"], finding["verdict"]) for finding in host["findings"]]
+                    for host in seen["hosts"]}
         self.assertEqual(verdicts, {"node1": [], "node2": [("port_holder", "stale")], "node3": [("port_holder", "alive")]})
         outcome = self.doctor("--port", str(port), "--kill", "--yes")
         self.expect(outcome, 69)
@@ -71,7 +72,8 @@ class Doctor(HostCase):
 
     def test_what_a_job_left_whose_launcher_and_agents_are_dead(self):
         self.allowed_files += SOCKETS + "|^/tmp/dslaunch-"  # fresh files are nobody's leftovers yet
-        process = self.start_exec("setsid sh -c \"trap '' TERM HUP; sleep 1000\" >/dev/null 2>&1 </dev/null & echo up; exec sleep 500")
+        grandchild = "setsid sh -c \"trap '' TERM HUP; sleep 1000\" >/dev/null 2>&1 </dev/null &"
+        process = self.start_exec(f"{grandchild} echo up; exec sleep 500")
         self.lines(process, 3)
         for node in self.cluster.nodes:
             node.kill(r"dslaunch agent\b", signal.SIGSTOP)

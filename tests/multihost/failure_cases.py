@@ -268,7 +268,8 @@ class Refusals(HostCase):
         known = self.head.root("/root/.ssh/known_hosts")
         with open(known, encoding="utf-8") as file:
             text = file.read()
-        key2, key3 = (next(line.split()[2] for line in text.splitlines() if line.startswith(name)) for name in ("node2,", "node3,"))
+        key2, key3 = (next(line.split()[2] for line in text.splitlines() if line.startswith(name))
+                      for name in ("node2,", "node3,"))
         with open(known, "w", encoding="utf-8") as file:
             file.write(text.replace(key2, key3))
         self.refused(77, "node2", "known_hosts")

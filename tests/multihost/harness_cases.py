@@ -2,6 +2,7 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import netns
@@ -61,8 +62,9 @@ class Harness(HostCase):
 
     def test_leftovers_are_found(self):
         node = self.cluster.node3
-        script = "import socket, time; s = socket.socket(); s.bind(('', 0)); s.listen(); print(s.getsockname()[1], flush=True); time.sleep(99)"
-        process = node.popen(["python3", "-c", script], env=node.environment(PATH=os.environ["PATH"], A="b c"), stdout=subprocess.PIPE)
+        script = ("import socket, time\ns = socket.socket(); s.bind(('', 0)); s.listen()\n"
+                  "print(s.getsockname()[1], flush=True)\ntime.sleep(99)\n")
+        process = node.popen([sys.executable, "-c", script], env=node.environment(A="b c"), stdout=subprocess.PIPE)
         port = int(process.stdout.readline())
         left = self.cluster.leftovers()
         self.assertEqual(list(left), ["node3"])

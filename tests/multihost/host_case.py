@@ -117,9 +117,6 @@ class HostCase(unittest.TestCase):
         """`what` names it; a function is asked when it did not come true."""
         return wait_until(condition, limit, what)
 
-    def ranks(self, host, pattern="sleep|sh -c"):
-        return {pid: command for pid, command in host.processes(self.mark).items() if any(w in command for w in pattern.split("|"))}
-
     # --- what an outcome must say --------------------------------------------------------------------------------
 
     def expect(self, outcome, code, *words):

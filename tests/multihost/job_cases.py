@@ -55,7 +55,8 @@ class Ways(HostCase):
 
 class MasterPort(HostCase):
     def test_one_that_is_held_on_node_0_names_its_holder(self):
-        script = "import socket, time\ns = socket.socket(); s.bind(('', 0)); s.listen()\nprint(s.getsockname()[1], flush=True)\ntime.sleep(1000)\n"
+        script = ("import socket, time\ns = socket.socket(); s.bind(('', 0)); s.listen()\n"
+                  "print(s.getsockname()[1], flush=True)\ntime.sleep(1000)\n")
         node = self.cluster.node1
         holder = node.popen([sys.executable, "-c", script], stdout=-1)
         port = int(holder.stdout.readline())
@@ -95,7 +96,8 @@ class Secrets(HostCase):
 
 class Restarts(HostCase):
     def test_a_rank_that_fails_once(self):
-        script = f"echo try $TORCHELASTIC_RESTART_COUNT; [ $RANK != 1 ] || [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 5; sleep 0.2"
+        script = ("echo try $TORCHELASTIC_RESTART_COUNT; [ $RANK != 1 ] || [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 5; "
+                  "sleep 0.2")
         outcome = self.exec(script, "--max_restarts", "2")
         self.expect(outcome, 0, "rank 1 on node2 failed first: exit code 5")
         self.assertEqual(outcome.out.count("try 1"), 3, str(outcome))
@@ -108,7 +110,8 @@ class Restarts(HostCase):
 
     @long_running
     def test_a_host_that_is_lost_is_left_out(self):
-        script = "echo up $TORCHELASTIC_RESTART_COUNT $WORLD_SIZE $(hostname); [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exec sleep 1000"
+        script = ("echo up $TORCHELASTIC_RESTART_COUNT $WORLD_SIZE $(hostname); "
+                  "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exec sleep 1000")
         process = self.start_exec(script, "--max_restarts", "1", "--min_nodes", "2", "--grace", "1")
         self.lines(process, 3)
         self.cluster.node2.kill_sshd()

@@ -96,8 +96,8 @@ class Host:
 
     def _fill_home(self):
         os.mkdir(f"{HOME}/.ssh", 0o700)
-        files = ["authorized_keys"] + (["id_ed25519", "id_ed25519.pub", "known_hosts"] if self.name == self.cluster.head_name else [])
-        for name in files:
+        of_the_head = ["id_ed25519", "id_ed25519.pub", "known_hosts"]
+        for name in ["authorized_keys"] + (of_the_head if self.name == self.cluster.head_name else []):
             shutil.copy(self.cluster.path(name), f"{HOME}/.ssh/{name}")
             os.chmod(f"{HOME}/.ssh/{name}", 0o600)
 
@@ -121,7 +121,8 @@ class Host:
 
     def run(self, argv, check=True, timeout=30, **options):
         """A command here, to its end; its output is in the result."""
-        process = self.popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+        process = self.popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                             **options)
         try:
             out, err = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -214,8 +215,9 @@ class Host:
 
     def remove_files(self):
         for path in sorted(self.files(), reverse=True):
+            there = self.root(path)
             with contextlib.suppress(OSError):
-                (os.rmdir if os.path.isdir(self.root(path)) and not os.path.islink(self.root(path)) else os.unlink)(self.root(path))
+                (os.rmdir if os.path.isdir(there) and not os.path.islink(there) else os.unlink)(there)
 
     def hide(self, folder):
         """An empty folder in its place, on this host only."""

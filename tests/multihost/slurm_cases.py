@@ -21,7 +21,8 @@ class SlurmCase(HostCase):
     def batch(self, script, *options):
         """Submits the script; its job id. Output goes to the file `out` that all hosts see."""
         self.write("job.sh", "#!/bin/sh\n" + script, 0o755)
-        done = self.head.run(["sbatch", "--parsable", "-o", self.path("out"), "--open-mode=append", *options, self.path("job.sh")])
+        done = self.head.run(["sbatch", "--parsable", "-o", self.path("out"), "--open-mode=append", *options,
+                              self.path("job.sh")])
         return done.stdout.strip()
 
     def await_job(self, job, limit=60):
@@ -52,7 +53,8 @@ class Allocation(SlurmCase):
         self.assertEqual(self.told(outcome.out), self.expected(3, 2), str(outcome))
 
     def test_salloc_without_gpus_has_a_slot_a_task(self):
-        outcome = self.finish(self.start("-N3", "--ntasks-per-node=2", *self.exec_cpu, "--", "sh", "-c", SHOW, program="salloc"))
+        outcome = self.finish(self.start("-N3", "--ntasks-per-node=2", *self.exec_cpu, "--", "sh", "-c", SHOW,
+                                         program="salloc"))
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertEqual(self.told(outcome.out), self.expected(3, 2), str(outcome))
 
@@ -63,7 +65,8 @@ class Allocation(SlurmCase):
         self.assertEqual(self.told(outcome.out), self.expected(3, 2), str(outcome))
 
     def test_sbatch_with_gres_has_a_slot_a_gpu_and_not_a_task(self):
-        code, text = self.await_job(self.batch(self.dslaunch("--", "sh", "-c", SHOW), "-N3", "--ntasks-per-node=1", "--gres=gpu:2"))
+        job = self.batch(self.dslaunch("--", "sh", "-c", SHOW), "-N3", "--ntasks-per-node=1", "--gres=gpu:2")
+        code, text = self.await_job(job)
         self.assertEqual(code, 0, text)
         self.assertEqual(self.told(text), self.expected(3, 2), text)
 
@@ -132,8 +135,7 @@ class Ends(SlurmCase):
         self.batch(self.dslaunch("--", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done"), "-N3")
         self.await_text("ready", 3)
         self.assertEqual(len(self.cluster.node1.kill(r"dslaunch exec")), 1)
-        ranks = lambda: [pid for node in self.cluster.nodes for pid, command in node.processes().items() if "while :" in command]
-        self.wait_until(lambda: not ranks(), 5, "an end of all ranks")
+        self.wait_until(lambda: not any(node.kill("while :", 0) for node in self.cluster.nodes), 5, "an end of all ranks")
 
     def test_an_agent_that_is_killed_is_told(self):
         job = self.batch(self.dslaunch("--grace", "1", "--", "sh", "-c", "echo ready; exec sleep 1000"), "-N3")
