@@ -90,7 +90,6 @@ int exit_code_of(runtime::TrainOutcome outcome) {
 int train_command(const std::vector<std::string>& arguments) {
   const CommandOptions options(arguments, train_options(), {"MODEL.pt"});
   if (options.has("verbose")) log::set_level(log::Level::kDebug);
-  install_stop_signals();
   const auto env = rendezvous::launch_env_from_environment();
   if (env.world_size > 1) log::set_speaker(fmt::format("rank {}", env.rank));
   const auto config = load_config(options, env);
@@ -109,6 +108,7 @@ int train_command(const std::vector<std::string>& arguments) {
     group.device = device.is_cuda() ? device.index() : -1;
     auto world = comm::make_communicator(group, *store);
     log::debug("{} ranks have met", env.world_size);
+    install_stop_signals();  // before this there is nothing to save: a signal ends the rank at once
     auto request = request_of(options, config, device);
     request.several_hosts = env.num_nodes > 1;
     const auto outcome = runtime::train(request, *world, *store);

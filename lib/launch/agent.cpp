@@ -85,7 +85,10 @@ std::optional<JobEnded> Agent::await_last_word() {
     polls.add(channel_.num_unsent() > 0 ? channel_.output() : -1, POLLOUT);
     size_t signal = polls.add(signals_.fd(), POLLIN);
     polls.wait(next_wakeup());
-    if (polls.ready(signal)) break;  // whoever wants us gone has nothing to wait for any more
+    if (polls.ready(signal)) {
+      if (!options_.came_by_itself) break;  // whoever wants us gone has nothing to wait for any more
+      take_signals();
+    }
     channel_.flush();
     receive();
     watch_clocks();
@@ -193,7 +196,7 @@ void Agent::prepare_job() {
   check_folder(job);
   complete_environment(job);
   bindings_ = bind_ranks(job);
-  job_files_ = std::make_unique<JobFiles>(job.files);
+  job_files_ = std::make_unique<JobFiles>(job.job_id, job.files);
   for (auto& rank : job.ranks) {
     // The worker that belongs to this very program, wherever that was put on this host.
     if (job.kind == JobKind::kRun) rank.argv[0] = worker_program();
@@ -261,7 +264,9 @@ void Agent::take_signals() {
   while (auto signal = signals_.take()) {
     if (*signal == SIGCHLD) {
       child_ended = true;
-    } else {
+    } else if (options_.came_by_itself) {
+      say(SignalTaken{*signal});
+    } else if (*signal != SIGUSR1 && *signal != SIGUSR2) {
       stop(kGraceWithoutLauncher);
     }
   }
@@ -295,7 +300,7 @@ void Agent::read_outputs() {
 
 void Agent::carry(const RankOutput& output) {
   say(output);
-  if (options_.echo_output) echo(output);
+  if (options_.came_by_itself) echo(output);
 }
 
 void Agent::sweep() {

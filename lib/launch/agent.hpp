@@ -25,8 +25,9 @@ struct AgentOptions {
   AgentHello hello;
   // The master port's socket, held by the launcher until now; only for node rank 0. Not valid: the agent binds.
   UniqueFd listener;
-  // The ranks' output also goes to our own standard streams: nobody reads the launcher's terminal here.
-  bool echo_output = false;
+  // We went to the launcher, it did not start us: signals to us are meant for the job, and nobody here sees its
+  // terminal, so the ranks' output also goes to our own.
+  bool came_by_itself = false;
 };
 
 class Agent {
@@ -64,7 +65,7 @@ class Agent {
   AgentOptions options_;
   Channel channel_;
   Pulse pulse_;
-  SignalInbox signals_{SIGCHLD, SIGTERM, SIGINT, SIGHUP};
+  SignalInbox signals_{SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
   spawn::EndExplainer ends_;
   std::optional<JobDescription> job_;
   std::unique_ptr<MasterPort> master_port_;

@@ -113,7 +113,7 @@ int serve_as_node(const NodePlace& place, const AgentHello& offer, std::chrono::
                                                    place.num_nodes, Deadline::after(join_timeout), waiting);
     UniqueFd output(::fcntl(connection.get(), F_DUPFD_CLOEXEC, 3));
     Agent agent(Channel(std::move(connection), std::move(output)),
-                {.hello = offer, .listener = {}, .echo_output = true});
+                {.hello = offer, .listener = {}, .came_by_itself = true});
     agent.run();
     auto last_word = agent.await_last_word();
     if (!last_word) {

@@ -15,7 +15,7 @@ namespace dslaunch::launch {
 
 static constexpr std::string_view kPrefix = "dslaunch-", kRandomPart = "-XXXXXX";
 
-static std::string folder_prefix(const std::string& job_id) {
+std::string private_folder_prefix(const std::string& job_id) {
   return std::string(kPrefix) + job_id + "-";
 }
 
@@ -27,7 +27,7 @@ ErrorFiles::ErrorFiles(const std::string& job_id) {
   std::error_code error;
   auto parent = std::filesystem::temp_directory_path(error);
   if (error) return;
-  std::string pattern = (parent / (folder_prefix(job_id) + "XXXXXX")).string();
+  std::string pattern = (parent / (private_folder_prefix(job_id) + "XXXXXX")).string();
   if (::mkdtemp(pattern.data()) == nullptr) return;
   folder_ = pattern;
   lock_ = open_folder(folder_);
@@ -50,12 +50,12 @@ std::string ErrorFiles::message_of(int rank) const {
   return message_in_error_file(text.str());
 }
 
-void remove_error_files(const std::string& job_id) {
+void remove_private_folders(const std::string& job_id) {
   std::error_code error;
   std::vector<std::filesystem::path> left;
   std::filesystem::directory_iterator entry(std::filesystem::temp_directory_path(error), error), end;
   for (; !error && entry != end; entry.increment(error)) {
-    if (entry->path().filename().string().starts_with(folder_prefix(job_id))) left.push_back(entry->path());
+    if (entry->path().filename().string().starts_with(private_folder_prefix(job_id))) left.push_back(entry->path());
   }
   for (const auto& folder : left) std::filesystem::remove_all(folder, error);
 }

@@ -30,8 +30,11 @@ std::optional<std::string> job_of_error_folder(const std::string& name);
 // Whether the folder holds nothing but error files and the agent that made it is gone.
 bool error_folder_is_abandoned(const std::string& path);
 
-// For the launcher, after an agent was killed and could not clear its folder away.
-void remove_error_files(const std::string& job_id);
+// What the names of a job's private folders under TMPDIR begin with.
+std::string private_folder_prefix(const std::string& job_id);
+
+// After an agent was killed and could not clear its private folders away: all of the job's.
+void remove_private_folders(const std::string& job_id);
 
 // The first line of the message in torch's JSON; empty when it is something else.
 std::string message_in_error_file(const std::string& text);

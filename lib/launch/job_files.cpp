@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "launch/error_files.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -19,20 +20,20 @@ namespace fs = std::filesystem;
                   fmt::format("cannot keep the job's files in {}: {}; TMPDIR names another folder", path, why));
 }
 
-std::string private_folder() {
+std::string private_folder(const std::string& job_id) {
   std::error_code error;
   fs::path base = fs::temp_directory_path(error);
   if (error) refuse("TMPDIR", error.message());
-  std::string name = (base / "dslaunch-files.XXXXXX").string();
+  std::string name = (base / (private_folder_prefix(job_id) + "XXXXXX")).string();
   if (::mkdtemp(name.data()) == nullptr) refuse(base.string(), describe_errno(errno));
   return name;
 }
 
 }  // namespace
 
-JobFiles::JobFiles(const std::map<std::string, std::string>& files) {
+JobFiles::JobFiles(const std::string& job_id, const std::map<std::string, std::string>& files) {
   if (files.empty()) return;
-  folder_ = private_folder();
+  folder_ = private_folder(job_id);
   for (const auto& [path, content] : files) {
     // Numbered, since two of them may have one name; the ending tells the reader what it is.
     std::string copy = fmt::format("{}/{}-{}", folder_, copies_.size(), fs::path(path).filename().string());

@@ -10,7 +10,7 @@ namespace dslaunch::launch {
 class JobFiles {
  public:
   // `files`: path on the launching host -> content. Throws UserError(73) when they cannot be written here.
-  explicit JobFiles(const std::map<std::string, std::string>& files);
+  JobFiles(const std::string& job_id, const std::map<std::string, std::string>& files);
   ~JobFiles();
   JobFiles(const JobFiles&) = delete;
   JobFiles& operator=(const JobFiles&) = delete;

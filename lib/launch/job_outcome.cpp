@@ -43,17 +43,25 @@ int code_of(const RankRecord& record, JobKind kind) {
   return record.cause->shell_code();
 }
 
-// The scheduler asked: "run me again" if every rank could save, else what kept the first one from it.
+// A worker has no answer to SIGTERM before it has something to save.
+bool ended_before_it_began(const RankRecord& record, JobKind kind) {
+  return kind == JobKind::kRun && record.stopped_by_us && record.cause->kind == spawn::ExitCause::Kind::kSignaled &&
+         record.cause->number == SIGTERM;
+}
+
+// The scheduler asked: "run me again" if every rank could save, or had not begun, else what kept the first one from it.
 int code_after_terminate(const std::vector<RankRecord>& records, JobKind kind) {
   const int run_again = to_int(ExitCode::kRunAgain);
   int code = 0;
   for (int place : failures_in_order(records)) {
     if (lost_peer(records[place])) continue;
-    if (int own = code_of(records[place], kind); own != run_again) return own;
+    int own = ended_before_it_began(records[place], kind) ? run_again : code_of(records[place], kind);
+    if (own != run_again) return own;
     code = run_again;
   }
   bool never_started = std::any_of(records.begin(), records.end(), [](const auto& record) { return !record.cause; });
-  return code == 0 && never_started ? to_int(ExitCode::kSignalBase) + SIGTERM : code;
+  if (code != 0 || !never_started) return code;
+  return kind == JobKind::kRun ? run_again : to_int(ExitCode::kSignalBase) + SIGTERM;
 }
 
 }  // namespace

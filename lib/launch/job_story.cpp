@@ -86,7 +86,7 @@ const char* reason_text(StopReason reason) {
     case StopReason::kInterrupt:
       return "interrupted by Ctrl-C";
     case StopReason::kTerminate:
-      return "told to stop by SIGTERM";
+      return "told to stop by a signal";
     case StopReason::kCommand:
       return "stopped by 'dslaunch stop'";
     case StopReason::kTimeLimit:

@@ -116,6 +116,12 @@ struct AgentFailed {
   std::string message;
 };
 
+// Somebody wants the job to stop, or its ranks to hear of something, and told this node's dslaunch: as if the launcher
+// had got the signal itself. From an agent that went to the launcher by itself.
+struct SignalTaken {
+  int signal = 0;
+};
+
 // Of the agent that serves the store: ranks that have started but not joined. Sent now and then until there are none.
 struct RanksMissing {
   std::vector<int> ranks;
@@ -146,7 +152,8 @@ struct AgentDone {
   int64_t num_swept = 0;
 };
 
-using Message = std::variant<JobDescription, StartRanks, StopRanks, SignalRanks, AgentHello, AgentReady, AgentFailed,
-                             RankStarted, RankOutput, RankEnded, AgentDone, Heartbeat, RanksMissing, JobEnded>;
+using Message =
+    std::variant<JobDescription, StartRanks, StopRanks, SignalRanks, AgentHello, AgentReady, AgentFailed, RankStarted,
+                 RankOutput, RankEnded, AgentDone, Heartbeat, RanksMissing, JobEnded, SignalTaken>;
 
 }  // namespace dslaunch::launch

@@ -152,6 +152,7 @@ void Supervisor::handle(NodeSession& node, const Message& message) {
   }
   if (const auto* output = std::get_if<RankOutput>(&message)) output_.take(*output);
   if (const auto* ended = std::get_if<RankEnded>(&message)) rank_ended(*ended);
+  if (const auto* taken = std::get_if<SignalTaken>(&message)) take_signal(taken->signal);
   if (const auto* missing = std::get_if<RanksMissing>(&message)) missing_ = missing->ranks;
   if (std::holds_alternative<AgentDone>(message)) {
     node.done = true;

@@ -70,6 +70,9 @@ void write(FieldWriter& to, const RanksMissing& m) {
   to.put(m.ranks.size(), 4);
   for (int rank : m.ranks) to.put_int(rank);
 }
+void write(FieldWriter& to, const SignalTaken& m) {
+  to.put_int(m.signal);
+}
 void write(FieldWriter& to, const JobEnded& m) {
   to.put_int(m.exit_code);
   to.put(m.again, 1);
@@ -166,6 +169,9 @@ void read(FieldReader& from, AgentHello& m) {
 void read(FieldReader&, Heartbeat&) {}
 void read(FieldReader& from, RanksMissing& m) {
   for (uint64_t left = from.get(4); left > 0; --left) m.ranks.push_back(static_cast<int>(from.get_int()));
+}
+void read(FieldReader& from, SignalTaken& m) {
+  m.signal = static_cast<int>(from.get_int());
 }
 void read(FieldReader& from, JobEnded& m) {
   m.exit_code = static_cast<int>(from.get_int());

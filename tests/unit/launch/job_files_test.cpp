@@ -13,7 +13,7 @@ TEST_CASE("copies take the originals' place in the arguments and are gone afterw
   std::string content("{\0 \n}", 5);
   std::vector<std::string> words;
   {
-    JobFiles files({{"/far/ds.json", content}, {"/other/ds.json", "x"}});
+    JobFiles files("job-1", {{"/far/ds.json", content}, {"/other/ds.json", "x"}});
     words = files.localize({"--config", "/far/ds.json", "/far/ds.jsonx", "/other/ds.json"});
     CHECK((words[0] == "--config" && words[2] == "/far/ds.jsonx"));
     CHECK(words[1] != words[3]);

@@ -84,16 +84,19 @@ TEST_CASE("Ctrl-C is 130 and a time limit 124, whatever the ranks say", "[launch
 }
 
 TEST_CASE("after SIGTERM it is 75 if all ranks ended with 75, else by cause", "[launch][job_outcome]") {
-  auto stopped = [](std::vector<ExitCause> causes) {
+  auto stopped = [](std::vector<ExitCause> causes, JobKind kind = JobKind::kRun) {
     std::vector<End> ends;
     for (auto& cause : causes) ends.push_back({cause, static_cast<int>(ends.size()), true});
-    return outcome(ends, StopReason::kTerminate).exit_code;
+    return outcome(ends, StopReason::kTerminate, kind).exit_code;
   };
   CHECK(stopped({exited(75), exited(75)}) == 75);
   CHECK(stopped({exited(75), exited(71)}) == 75);
   CHECK(stopped({exited(75), exited(0)}) == 75);
   CHECK(stopped({exited(75), killed(SIGKILL)}) == 137);
-  CHECK(stopped({killed(SIGTERM), killed(SIGTERM)}) == 143);
+  CHECK(stopped({killed(SIGTERM), killed(SIGTERM)}, JobKind::kExec) == 143);
+  // A worker that had nothing to save yet.
+  CHECK(stopped({killed(SIGTERM), exited(75)}) == 75);
+  CHECK(stopped({killed(SIGTERM), killed(SIGKILL)}) == 137);
   CHECK(stopped({exited(0), exited(0)}) == 0);
 }
 

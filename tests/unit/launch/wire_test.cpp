@@ -92,6 +92,7 @@ TEST_CASE("the smaller messages keep their fields", "[launch][wire]") {
   JobEnded ended_job = round_trip(JobEnded{137, true, kOdd});
   CHECK((ended_job.exit_code == 137 && ended_job.again && ended_job.story == kOdd));
   round_trip(Heartbeat{});
+  CHECK(round_trip(SignalTaken{10}).signal == 10);
   CHECK(round_trip(AgentReady{1}).master_port == 1);
   auto failed = round_trip(AgentFailed{69, kOdd});
   CHECK((failed.exit_code == 69 && failed.message == kOdd));

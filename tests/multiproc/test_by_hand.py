@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""--no_ssh: one dslaunch on every node, as a user, a task of srun or a pod starts it. The nodes are all this machine."""
+import os
+import shutil
+import signal
+import socket
+import unittest
+
+from test_launcher import LauncherTest
+
+TOKEN = "5" * 64
+
+
+class ByHand(LauncherTest):
+    def setUp(self):
+        super().setUp()
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            self.port = str(listener.getsockname()[1])
+
+    def node(self, rank, script, *options, num_nodes=2, slots=1, **env):
+        env.setdefault("DSLAUNCH_TOKEN", TOKEN)
+        return self.start("exec", "--device", "cpu", "--num_gpus", str(slots), "--no_ssh", "--node_rank", str(rank),
+                          "--num_nodes", str(num_nodes), "--master_addr", "127.0.0.1", "--master_port", self.port,
+                          *options, "--", "sh", "-c", script, env=self.environment(**env))
+
+    def test_nodes_with_different_slots_make_one_world(self):
+        script = "echo rank $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE node $GROUP_RANK"
+        others = [self.node(2, script, num_nodes=3, slots=2), self.node(1, script, num_nodes=3)]
+        first = self.finish(self.node(0, script, num_nodes=3))
+        self.assertEqual(first.code, 0, str(first))
+        lines = sorted(line.split("| ")[1] for line in first.out.decode().splitlines())
+        self.assertEqual(lines, ["rank 0 of 4 local 0 of 1 node 0", "rank 1 of 4 local 0 of 1 node 1",
+                                 "rank 2 of 4 local 0 of 2 node 2", "rank 3 of 4 local 1 of 2 node 2"])
+        # What a pod's own log shows.
+        self.assertEqual(sorted(self.finish(others[0]).out.decode().splitlines()), lines[2:])
+        self.assertEqual(self.finish(others[1]).code, 0)
+
+    def test_the_first_failure_is_every_nodes_exit_code_and_story(self):
+        script = "[ $RANK = 1 ] && { echo alas >&2; exit 3; }; sleep 1000"
+        other = self.node(1, script)
+        first = self.finish(self.node(0, script))
+        second = self.finish(other)
+        self.assertEqual((first.code, second.code), (3, 3), str(first) + str(second))
+        for outcome in (first, second):
+            self.assertIn(b"rank 1 on", outcome.err)
+            self.assertIn(b"failed first: exit code 3", outcome.err)
+
+    def test_sigterm_to_any_node_lets_all_ranks_save(self):
+        script = f"trap 'echo saved $RANK; exit 75' TERM; echo up; echo x >> {self.path('up')}; while :; do sleep 0.05; done"
+        for told in (0, 1):
+            with self.subTest(told=told):
+                nodes = [self.node(rank, script) for rank in (0, 1)]
+                self.wait_until(lambda: os.path.exists(self.path("up")) and os.path.getsize(self.path("up")) == 4)
+                nodes[told].send_signal(signal.SIGTERM)
+                outcomes = [self.finish(node) for node in nodes]
+                self.assertEqual([outcome.code for outcome in outcomes], [75, 75], "\n".join(map(str, outcomes)))
+                self.assertEqual(outcomes[0].out.count(b"saved"), 2)
+                os.remove(self.path("up"))
+
+    def test_a_restart_gathers_the_nodes_again(self):
+        script = "echo try $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || [ $RANK = 0 ] || exit 4"
+        other = self.node(1, script, "--max_restarts", "2")
+        first = self.finish(self.node(0, script, "--max_restarts", "2"))
+        self.assertEqual((first.code, self.finish(other).code), (0, 0), str(first))
+        self.assertEqual(first.out.count(b"try 1"), 2)
+
+    def test_a_node_that_is_killed_ends_the_job(self):
+        script = f"echo x >> {self.path('up')}; exec sleep 1000"
+        nodes = [self.node(rank, script) for rank in (0, 1)]
+        self.wait_until(lambda: os.path.exists(self.path("up")) and os.path.getsize(self.path("up")) == 4)
+        nodes[1].kill()
+        outcome = self.finish(nodes[0])
+        self.assertEqual(outcome.code, 69, str(outcome))
+        self.finish(nodes[1])
+        # Nobody is left on that node to clear its private folder away; doctor does.
+        for name in os.listdir(self.temp):
+            shutil.rmtree(os.path.join(self.temp, name))
+
+    def test_a_launcher_that_is_killed_ends_the_other_nodes(self):
+        script = f"echo x >> {self.path('up')}; sleep 1000"
+        nodes = [self.node(rank, script) for rank in (0, 1)]
+        self.wait_until(lambda: os.path.exists(self.path("up")) and os.path.getsize(self.path("up")) == 4)
+        nodes[0].kill()
+        outcome = self.finish(nodes[1])
+        self.assertEqual(outcome.code, 69, str(outcome))
+        self.assertIn(b"node rank 0", outcome.err)
+        self.finish(nodes[0])
+
+    def test_another_token_is_refused_and_the_right_one_still_gets_in(self):
+        first = self.node(0, "true")
+        stranger = self.finish(self.node(1, "true", DSLAUNCH_TOKEN="6" * 64))
+        self.assertEqual(stranger.code, 69, str(stranger))
+        self.assertIn(b"token", stranger.err)
+        self.assertEqual(self.finish(self.node(1, "true")).code, 0)
+        self.assertEqual(self.finish(first).code, 0)
+
+    def test_a_node_that_does_not_come_is_named(self):
+        outcome = self.finish(self.node(0, "true", "--join_timeout", "300ms", num_nodes=3))
+        self.assertEqual(outcome.code, 124, str(outcome))
+        self.assertIn(b"2 of 3 nodes have not come: node rank 1, 2", outcome.err)
+        outcome = self.finish(self.node(1, "true", "--join_timeout", "300ms"))
+        self.assertEqual(outcome.code, 124, str(outcome))
+        self.assertIn(b"nobody waits for it", outcome.err)
+
+    def test_what_does_not_fit_is_refused(self):
+        for options, words in ((["--no_ssh", "--num_nodes", "2", "--master_addr", "a"], b"--node_rank"), (["--no_ssh", "--node_rank", "0"], b"--num_nodes"),
+                               (["--no_ssh", "--node_rank", "2", "--num_nodes", "2", "--master_addr", "a"], b"2 nodes"),
+                               (["--node_rank", "1"], b"--no_ssh")):
+            with self.subTest(options=options):
+                outcome = self.launch("exec", "--device", "cpu", *options, "--", "true")
+                self.assertEqual(outcome.code, 64, str(outcome))
+                self.assertIn(words, outcome.err)
+
+    def test_a_bad_token_is_not_repeated(self):
+        outcome = self.finish(self.node(0, "true", DSLAUNCH_TOKEN="secret"))
+        self.assertEqual(outcome.code, 78, str(outcome))
+        self.assertNotIn(b"secret", outcome.err)
+
+
+if __name__ == "__main__":
+    unittest.main()
