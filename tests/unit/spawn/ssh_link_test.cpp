@@ -315,7 +315,9 @@ TEST_CASE("a slow reader holds the far side back", "[spawn][ssh_link][sshd]") {
     for (int work = 0; work < 20; ++work) most = std::max(most, resident_kb());
   }
   CHECK(total == 100000000);
+#ifndef __SANITIZE_ADDRESS__  // which keeps what was freed for a while
   CHECK(most - before < 16 << 10);
+#endif
 }
 
 TEST_CASE("a cut link is gone at once, and so is what it ran", "[spawn][ssh_link][sshd]") {
