@@ -29,14 +29,20 @@ STRANGER = ("import os\nos.setgroups([])\nos.setresgid(65534, 65534, 65534)\nos.
 DEAF = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + HOLDER
 
 
+CHECKOUT = os.path.realpath(os.path.join(os.path.dirname(__file__), "../.."))
+
+
 def isolate():
     """Starts this file again in namespaces of its own; pid 1 there is a shell, which collects orphans."""
-    script = ("mount -t tmpfs none /dev/shm && mkdir \"$0/tmp\" && mount --bind \"$0/tmp\" /tmp && "
-              "DSL_DOCTOR_ISOLATED=1 \"$@\" & wait $!")
+    script = ("mount -t tmpfs none /dev/shm && mkdir \"$0/tmp\" && "
+              # A checkout below /tmp stays where it is.
+              "case $DSL_CHECKOUT in /tmp/*) mkdir -p \"$0$DSL_CHECKOUT\" && "
+              "mount --bind \"$DSL_CHECKOUT\" \"$0$DSL_CHECKOUT\";; esac && "
+              "mount --rbind \"$0/tmp\" /tmp && DSL_DOCTOR_ISOLATED=1 \"$@\" & wait $!")
     folder = tempfile.mkdtemp(prefix="dsl-doctor-")
     try:
         return subprocess.call(["unshare", "--mount", "--pid", "--ipc", "--fork", "--mount-proc", "sh", "-c", script,
-                                folder, sys.executable, *sys.argv])
+                                folder, sys.executable, *sys.argv], env={**os.environ, "DSL_CHECKOUT": CHECKOUT})
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -18,7 +18,7 @@ struct TrainRequest {
   std::string resume;           // "", "auto" or a checkpoint's path
   bool eval_only = false;
   bool several_hosts = false;  // the checkpoints' folder has to be one that all of them see
-  bool quiet = false;  // no progress lines
+  bool quiet = false;          // no progress lines
   std::function<bool()> stop_requested = [] { return false; };
 };
 
