@@ -50,7 +50,10 @@ class JobsTest(unittest.TestCase):
             process.wait()
             for stream in (process.stdout, process.stderr):
                 stream.close()
-        leftovers = self.marked_processes()
+        # A supervisor in the background ends a moment after it has said that its job has.
+        deadline = time.monotonic() + 5
+        while (leftovers := self.marked_processes()) and time.monotonic() < deadline:
+            time.sleep(0.01)
         for pid in leftovers:
             os.kill(pid, signal.SIGKILL)
         temporary = os.listdir(self.temp)

@@ -53,7 +53,7 @@ std::string verdict_on(const std::string& dir, int world_size, rendezvous::Store
   if (blind.empty()) return {};
   return fmt::format(
       "rank{} {} cannot see {}, where rank 0 keeps the checkpoints: put --run_dir (or checkpoint.dir) on a "
-      "file system that all hosts share",
+      "file system that all hosts share, or switch checkpoints off (checkpoint.at_end and on_interrupt false)",
       blind.size() == 1 ? "" : "s", fmt::join(blind, ", "), dir);
 }
 

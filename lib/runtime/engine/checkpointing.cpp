@@ -40,6 +40,10 @@ CheckpointWriterOptions writer_options(const std::string& dir, const config::Che
   return out;
 }
 
+bool saves_anything(const config::Checkpoint& checkpoint) {
+  return checkpoint.interval > 0 || checkpoint.at_end || checkpoint.on_interrupt;
+}
+
 }  // namespace
 
 Checkpointing::Checkpointing(CheckpointingOptions options, ModelSource& model, Engine& engine,
@@ -47,7 +51,7 @@ Checkpointing::Checkpointing(CheckpointingOptions options, ModelSource& model, E
     : options_(std::move(options)), model_(model), engine_(engine), world_(world), device_(device) {
   dir_ = options_.checkpoint.dir.empty() ? options_.run_dir + "/checkpoints" : options_.checkpoint.dir;
   skeleton_ = options_.run_dir + "/model_skeleton.pt";
-  if (options_.several_hosts) {
+  if (options_.several_hosts && saves_anything(options_.checkpoint)) {
     require_shared_folder(dir_, world_.rank(), world_.size(), store, Deadline::after(std::chrono::minutes(5)));
   }
   writer_ = std::make_unique<CheckpointWriter>(writer_options(dir_, options_.checkpoint, world_), store);
