@@ -37,12 +37,13 @@ class LoadedCheckpoint : public CheckpointModel, public UnitParameters {
 
   ModelSource& model() override { return *model_; }
 
-  std::vector<at::Tensor> acquire(int unit) override {
+  std::vector<at::Tensor> acquire(int unit, UnitCall) override {
     std::vector<at::Tensor> out;
     for (int parameter : model_->table().units[unit].parameters) out.push_back(values_[parameter]);
     return out;
   }
   void release(int) override {}
+  void prepare_backward(int) override {}
   void take_gradients(int, std::vector<at::Tensor>) override {}
 
  private:

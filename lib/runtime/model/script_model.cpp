@@ -153,10 +153,10 @@ class ScriptModel : public ModelSource {
   void train(bool training) override { module_.train(training); }
 
   ForwardResult forward(const std::vector<at::Tensor>& inputs) override {
-    torch::jit::Stack arguments(inputs.begin(), inputs.end());
+    const torch::jit::Stack arguments(inputs.begin(), inputs.end());
     c10::IValue output;
     try {
-      interception_.with_parameters(root_, [&] { output = module_.forward(std::move(arguments)); });
+      output = interception_.call(root_, arguments, [&] { return module_.forward(arguments); });
     } catch (const Error&) {
       throw;
     } catch (const c10::OutOfMemoryError& error) {

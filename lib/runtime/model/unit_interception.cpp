@@ -5,6 +5,10 @@
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
 #include "base/error.hpp"
 
 namespace dslaunch::runtime {
@@ -27,24 +31,89 @@ Registry& registry() {
   return instance;
 }
 
+// One call of a unit on its way through backward.
+struct CallInBackward {
+  UnitParameters* parameters = nullptr;
+  int unit = 0;
+  bool is_prepared = false;
+
+  void prepare() {
+    if (!std::exchange(is_prepared, true)) parameters->prepare_backward(unit);
+  }
+};
+
 // The gather as an autograd node: its outputs are the parameters of one call, its backward receives all their
 // gradients.
 struct GatherNode : torch::autograd::Node {
-  GatherNode(UnitParameters* parameters, int unit) : parameters_(parameters), unit_(unit) {}
+  explicit GatherNode(std::shared_ptr<CallInBackward> call) : call_(std::move(call)) {}
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
-    parameters_->take_gradients(unit_, std::move(gradients));
+    call_->is_prepared = true;  // a hook that comes after the gradients has nothing left to ask for
+    call_->parameters->take_gradients(call_->unit, std::move(gradients));
     return {};
   }
   std::string name() const override { return "dslaunch::GatherNode"; }
 
  private:
-  UnitParameters* parameters_;
-  int unit_;
+  std::shared_ptr<CallInBackward> call_;
 };
 
-void attach_gather_node(std::vector<at::Tensor>& views, UnitParameters* parameters, int unit) {
-  auto node = std::make_shared<GatherNode>(parameters, unit);
+struct PrepareBackward : torch::autograd::FunctionPreHook {
+  explicit PrepareBackward(std::shared_ptr<CallInBackward> call) : call_(std::move(call)) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
+    call_->prepare();
+    return gradients;
+  }
+
+ private:
+  std::shared_ptr<CallInBackward> call_;
+};
+
+std::vector<at::Tensor> tensors_in(const c10::IValue& value) {
+  std::vector<at::Tensor> out;
+  value.visit([&](const c10::IValue& part) {
+    if (part.isTensor() && part.toTensor().defined()) out.push_back(part.toTensor());
+    return part.isObject();  // a module's state is not what a call returns
+  });
+  return out;
+}
+
+// The nodes through which backward enters a call: those of its outputs, and of arguments that it changed in place.
+class EntryNodes {
+ public:
+  explicit EntryNodes(at::ArrayRef<c10::IValue> arguments) {
+    for (const auto& argument : arguments) {
+      for (auto& tensor : tensors_in(argument)) before_.emplace_back(tensor, tensor.grad_fn());
+    }
+  }
+  void hook(const std::vector<at::Tensor>& outputs, const std::shared_ptr<CallInBackward>& call) {
+    for (const auto& output : outputs) add(output.grad_fn(), call);
+    for (const auto& [tensor, node] : before_) {
+      if (tensor.grad_fn() != node) add(tensor.grad_fn(), call);
+    }
+  }
+
+ private:
+  void add(const std::shared_ptr<torch::autograd::Node>& node, const std::shared_ptr<CallInBackward>& call) {
+    if (node && hooked_.insert(node.get()).second) node->add_pre_hook(std::make_unique<PrepareBackward>(call));
+  }
+
+  std::vector<std::pair<at::Tensor, std::shared_ptr<torch::autograd::Node>>> before_;
+  std::unordered_set<torch::autograd::Node*> hooked_;
+};
+
+bool shares_storage(const std::vector<at::Tensor>& some, const std::vector<at::Tensor>& others) {
+  std::unordered_set<const void*> storages;
+  for (const auto& tensor : some) {
+    if (tensor.has_storage() && tensor.numel() > 0) storages.insert(tensor.storage().unsafeGetStorageImpl());
+  }
+  return std::any_of(others.begin(), others.end(), [&](const at::Tensor& tensor) {
+    return tensor.has_storage() && storages.count(tensor.storage().unsafeGetStorageImpl()) > 0;
+  });
+}
+
+void attach_gather_node(std::vector<at::Tensor>& views, const std::shared_ptr<CallInBackward>& call) {
+  auto node = std::make_shared<GatherNode>(call);
   for (auto& view : views) torch::autograd::set_history(view, node);
 }
 
@@ -65,7 +134,13 @@ void run_unit(torch::jit::Stack& stack) {
   if (found == registry().interceptors.end()) {  // another instance of a unit's class that is no unit itself
     original.run(arguments);
   } else {
-    found->second.owner->with_parameters(found->second.unit, [&] { original.run(arguments); });
+    const auto& [owner, unit] = found->second;
+    const torch::jit::Stack given(arguments.begin() + 1, arguments.end());  // without self
+    stack.push_back(owner->call(unit, given, [&] {
+      original.run(arguments);
+      return std::move(arguments.back());
+    }));
+    return;
   }
   stack.push_back(std::move(arguments.back()));
 }
@@ -103,21 +178,36 @@ void UnitInterception::intercept(const torch::jit::Module& module, BoundUnit uni
   intercepted_.push_back(module._ivalue().get());
 }
 
-void UnitInterception::with_parameters(const BoundUnit& unit, const std::function<void()>& call) const {
+c10::IValue UnitInterception::call(const BoundUnit& unit, at::ArrayRef<c10::IValue> arguments,
+                                   const std::function<c10::IValue()>& body) const {
   DSL_CHECK(parameters_ != nullptr, "set_unit_parameters comes before the first call");
-  auto views = parameters_->acquire(unit.unit);
+  const bool trains = at::GradMode::is_enabled() && !unit.places.empty();
+  auto views = parameters_->acquire(unit.unit, trains ? UnitCall::kTraining : UnitCall::kInference);
   DSL_CHECK(views.size() == unit.places.size(), "a unit gets as many parameters as it has");
-  if (at::GradMode::is_enabled() && !views.empty()) attach_gather_node(views, parameters_, unit.unit);
   struct Scope {  // also when the model throws: nobody reads a stale view
     const UnitInterception* self;
     const BoundUnit& unit;
+    bool stays = false;
     ~Scope() {
       set_slots(unit, {});
-      self->parameters_->release(unit.unit);
+      if (!stays) self->parameters_->release(unit.unit);
     }
   } scope{this, unit};
+  if (!trains) {
+    set_slots(unit, views);
+    auto result = body();
+    scope.stays = shares_storage(views, tensors_in(result));
+    return result;
+  }
+  auto call = std::make_shared<CallInBackward>(CallInBackward{parameters_, unit.unit});
+  attach_gather_node(views, call);
+  EntryNodes entries(arguments);
   set_slots(unit, views);
-  call();
+  auto result = body();
+  const auto outputs = tensors_in(result);
+  entries.hook(outputs, call);
+  scope.stays = shares_storage(views, outputs);
+  return result;
 }
 
 }  // namespace dslaunch::runtime

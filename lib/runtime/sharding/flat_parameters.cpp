@@ -133,15 +133,17 @@ void FlatParameters::load_masters(const ReadElements& read) {
   gather_parameters();
 }
 
-std::vector<at::Tensor> FlatParameters::acquire(int unit) {
-  if (at::GradMode::is_enabled()) open_calls_[unit] += 1;
+std::vector<at::Tensor> FlatParameters::acquire(int unit, UnitCall call) {
+  if (call == UnitCall::kTraining) open_calls_[unit] += 1;
   std::vector<at::Tensor> out;
   out.reserve(unit_views_[unit].size());
   for (const auto& view : unit_views_[unit]) out.push_back(view.variable_data());
   return out;
 }
 
-void FlatParameters::release(int) {}  // at stages 0 and 1 parameters are always there
+// At stages 0 and 1 parameters are always there.
+void FlatParameters::release(int) {}
+void FlatParameters::prepare_backward(int) {}
 
 void FlatParameters::take_gradients(int unit, std::vector<at::Tensor> gradients) {
   at::NoGradGuard no_grad;

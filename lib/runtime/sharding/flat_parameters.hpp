@@ -56,8 +56,9 @@ class FlatParameters : public UnitParameters {
   // Fills master shards only and then all parameters from them: restores a checkpoint.
   void load_masters(const ReadElements& read);
 
-  std::vector<at::Tensor> acquire(int unit) override;
+  std::vector<at::Tensor> acquire(int unit, UnitCall call) override;
   void release(int unit) override;
+  void prepare_backward(int unit) override;
   void take_gradients(int unit, std::vector<at::Tensor> gradients) override;
 
   void begin_step();                    // forgets the gradients of the last step

@@ -1,20 +1,30 @@
 // Where the model asks for a unit's parameters and hands over their gradients: the one seam between the model source
 // and whatever shards it. Called on the thread that runs the model (acquire, release) and on autograd's
-// (take_gradients).
+// (prepare_backward, take_gradients, and acquire for the second pass of a recomputed call).
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <vector>
 
 namespace dslaunch::runtime {
 
+enum class UnitCall : uint8_t {
+  kInference,  // no backward follows
+  kTraining,   // prepare_backward() and take_gradients() follow, once each
+  kAgain,      // the second pass of a recomputed kTraining call, in its backward: instead of prepare_backward()
+};
+
 class UnitParameters {
  public:
   virtual ~UnitParameters() = default;
-  // The unit's parameters in the order of UnitInfo::parameters, valid until release() and, for what autograd saved of
-  // them, until the take_gradients() of this call.
-  virtual std::vector<at::Tensor> acquire(int unit) = 0;
+  // The unit's parameters in the order of UnitInfo::parameters, valid until release() (kAgain: until take_gradients()).
+  // What autograd saved of them is valid again from prepare_backward() until take_gradients().
+  virtual std::vector<at::Tensor> acquire(int unit, UnitCall call) = 0;
+  // Not called after kAgain, nor when an output of the call is itself a view of a parameter: the unit then stays.
   virtual void release(int unit) = 0;
+  // The backward of a call is about to start.
+  virtual void prepare_backward(int unit) = 0;
   // The gradients of one call of the unit, same order; an undefined tensor is a parameter that the call did not use.
   virtual void take_gradients(int unit, std::vector<at::Tensor> gradients) = 0;
 };

@@ -63,15 +63,17 @@ Module make_net() {
 class PlainParameters : public UnitParameters {
  public:
   explicit PlainParameters(const ModelSource& model) : model_(model) {}
-  std::vector<at::Tensor> acquire(int unit) override {
+  std::vector<at::Tensor> acquire(int unit, UnitCall) override {
     std::vector<at::Tensor> out;
     for (int p : model_.table().units[unit].parameters) out.push_back(model_.initial_value(p).variable_data());
     calls[unit] += 1;
     return out;
   }
   void release(int unit) override { released[unit] += 1; }
+  void prepare_backward(int unit) override { prepared[unit] += 1; }
   void take_gradients(int unit, std::vector<at::Tensor> gradients) override {
     reduced[unit] += 1;
+    CHECK(prepared[unit] == reduced[unit]);  // before its backward, and only then
     const auto& parameters = model_.table().units[unit].parameters;
     REQUIRE(gradients.size() == parameters.size());
     for (size_t i = 0; i < gradients.size(); ++i) {
@@ -80,7 +82,7 @@ class PlainParameters : public UnitParameters {
       sum = sum.defined() ? sum + gradients[i] : gradients[i].clone();
     }
   }
-  std::map<int, int> calls, released, reduced;
+  std::map<int, int> calls, released, prepared, reduced;
   std::map<std::string, at::Tensor> gradient;
 
  private:

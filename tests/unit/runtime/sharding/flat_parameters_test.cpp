@@ -73,7 +73,7 @@ void run_rank(const ParameterTable& table, ShardingOptions options, comm::Commun
     shard.master.add_(0.5);
   }
   parameters.gather_parameters();
-  const auto views = parameters.acquire(1);
+  const auto views = parameters.acquire(1, UnitCall::kInference);
   std::lock_guard lock(outcome.mutex);
   CHECK(views[0].sizes() == at::IntArrayRef({7, 11}));
   CHECK(views[0].reshape({-1})[5].item<double>() == initial(2, 5) + 0.5);
@@ -131,5 +131,5 @@ TEST_CASE("under bf16 the master keeps fp32 values and the parameters are their 
     REQUIRE(shard.low_precision.defined());
     CHECK(at::equal(shard.low_precision, shard.master.to(at::kBFloat16)));
   }
-  CHECK(parameters.acquire(0)[0].scalar_type() == at::kBFloat16);
+  CHECK(parameters.acquire(0, UnitCall::kInference)[0].scalar_type() == at::kBFloat16);
 }
