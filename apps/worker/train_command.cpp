@@ -107,10 +107,16 @@ int train_command(const std::vector<std::string>& arguments) {
     if (env.world_size > 1) group.host = rendezvous::own_address_towards(env.master_addr, env.num_nodes);
     group.device = device.is_cuda() ? device.index() : -1;
     auto world = comm::make_communicator(group, *store);
+    std::unique_ptr<comm::Communicator> gather_group;
+    if (config.config.zero.stage == 3 && device.is_cuda()) {
+      group.name = "gather";
+      gather_group = comm::make_communicator(group, *store);
+    }
     log::debug("{} ranks have met", env.world_size);
     install_stop_signals();  // before this there is nothing to save: a signal ends the rank at once
     auto request = request_of(options, config, device);
     request.several_hosts = env.num_nodes > 1;
+    request.gather_group = gather_group.get();
     const auto outcome = runtime::train(request, *world, *store);
     world->barrier();
     store->leave();

@@ -67,6 +67,10 @@ Zero build_zero(const Settings& settings) {
   out.overlap_comm = settings.boolean("zero_optimization.overlap_comm");
   out.reduce_scatter = settings.boolean("zero_optimization.reduce_scatter");
   out.allgather_partitions = settings.boolean("zero_optimization.allgather_partitions");
+  out.prefetch_bucket_size = integer_if_any(settings, "zero_optimization.stage3_prefetch_bucket_size");
+  out.param_persistence_threshold = integer_if_any(settings, "zero_optimization.stage3_param_persistence_threshold");
+  out.model_persistence_threshold = settings.integer("zero_optimization.stage3_model_persistence_threshold");
+  out.max_live_parameters = settings.integer("zero_optimization.stage3_max_live_parameters");
   return out;
 }
 

@@ -52,6 +52,11 @@ struct Zero {
   bool overlap_comm = false;
   bool reduce_scatter = true;
   bool allgather_partitions = true;
+  // Stage 3, in elements; empty: "auto", of the model's width.
+  std::optional<int64_t> prefetch_bucket_size = 50'000'000;
+  std::optional<int64_t> param_persistence_threshold = 100'000;
+  int64_t model_persistence_threshold = INT64_MAX;
+  int64_t max_live_parameters = 1'000'000'000;
 };
 
 struct ArraySpec {  // one entry of data.synthetic

@@ -9,8 +9,7 @@ constexpr KeySpec kRows[] = {
     supported("zero_optimization.stage", kInt, "0",
               "what is sharded over the ranks; 0: nothing, 1: optimizer state, 2: and gradients, 3: and parameters")
         .min(0)
-        .max(3)
-        .later("2|3"),
+        .max(3),
     no_counterpart("zero_optimization.contiguous_gradients", kBool, "true", "gradients always lie in flat buffers"),
     supported("zero_optimization.reduce_scatter", kBool, "true", "reduce gradients to their owner instead of to all"),
     supported("zero_optimization.reduce_bucket_size", kInt, "500000000", "elements that are reduced at once")
@@ -66,29 +65,37 @@ constexpr KeySpec kRows[] = {
     tuning("zero_optimization.zenflow.full_warm_up_rounds", kInt, "0", "full updates at the start").min(0),
     tuning("zero_optimization.zenflow.pt_reserved_cores_perc", kFloat, "0.5", "cores that PyTorch keeps").min(0).max(1),
     tuning("zero_optimization.zenflow.steps_per_epoch", kInt, "null", "set by DeepSpeed").min(1),
-    tuning("zero_optimization.sub_group_size", kInt, "1000000000", "stage 3: elements of one optimizer tile").min(0),
-    tuning("zero_optimization.stage3_prefetch_bucket_size", kInt, "50000000", "stage 3: elements fetched ahead")
+    no_counterpart("zero_optimization.sub_group_size", kInt, "1000000000",
+                   "stage 3: the optimizer works in place on its shards, whatever their size")
+        .min(0),
+    supported("zero_optimization.stage3_prefetch_bucket_size", kInt, "50000000",
+              "stage 3: elements gathered ahead of their use; 0: none")
         .min(0)
         .when_auto("late"),
-    tuning("zero_optimization.stage3_param_persistence_threshold", kInt, "100000",
-           "stage 3: smaller parameters stay whole")
+    supported("zero_optimization.stage3_param_persistence_threshold", kInt, "100000",
+              "stage 3: parameters of at most this many elements stay whole")
         .min(0)
         .when_auto("late"),
-    tuning("zero_optimization.stage3_model_persistence_threshold", kInt, "9223372036854775807",
-           "stage 3: most elements that stay whole")
+    supported("zero_optimization.stage3_model_persistence_threshold", kInt, "9223372036854775807",
+              "stage 3: most elements that stay whole")
         .min(0),
-    tuning("zero_optimization.stage3_max_live_parameters", kInt, "1000000000", "stage 3: most gathered elements")
+    supported("zero_optimization.stage3_max_live_parameters", kInt, "1000000000",
+              "stage 3: most elements in the slots where units are gathered (one unit always is)")
         .min(0),
-    tuning("zero_optimization.stage3_max_reuse_distance", kInt, "1000000000", "stage 3: keep what is needed that soon")
+    no_counterpart("zero_optimization.stage3_max_reuse_distance", kInt, "1000000000",
+                   "stage 3: a unit stays in its slot until another one needs it")
         .min(0),
     tuning("zero_optimization.stage3_gather_16bit_weights_on_model_save", kBool, "false",
            "stage 3: whole 16-bit weights when saving"),
-    tuning("zero_optimization.stage3_module_granularity_threshold", kInt, "0", "stage 3: fine modules as one unit"),
-    tuning("zero_optimization.stage3_use_all_reduce_for_fetch_params", kBool, "false", "stage 3: gather by all-reduce"),
-    tuning("zero_optimization.stage3_allgather_sequential", kBool, "false", "stage 3: one gather after the other"),
+    no_counterpart("zero_optimization.stage3_module_granularity_threshold", kInt, "0",
+                   "stage 3: \"units\" says what is gathered as one"),
+    no_counterpart("zero_optimization.stage3_use_all_reduce_for_fetch_params", kBool, "false",
+                   "stage 3: units are fetched by all-gather"),
+    no_counterpart("zero_optimization.stage3_allgather_sequential", kBool, "false",
+                   "stage 3: gathers follow one another on one stream anyway"),
     tuning("zero_optimization.save_muon_momentum_buffer_in_memory", kBool, "false", "Muon's momentum on the device"),
-    tuning("zero_optimization.ignore_unused_parameters", kBool, "true",
-           "stage 2: parameters without gradient are fine"),
+    no_counterpart("zero_optimization.ignore_unused_parameters", kBool, "true",
+                   "parameters without gradient are always fine: theirs is zero"),
     no_counterpart("zero_optimization.legacy_stage1", kBool, "false", "an implementation that DeepSpeed removed"),
     no_counterpart("zero_optimization.round_robin_gradients", kBool, "false",
                    "every bucket is split evenly among the ranks anyway"),
@@ -113,11 +120,11 @@ constexpr KeySpec kRows[] = {
     no_counterpart("zero_optimization.enable_sanity_checks", kBool, "false", "checks are always on"),
     no_counterpart("zero_optimization.grad_hooks", kAny, "null", "documented by DeepSpeed, refused by its code"),
     no_counterpart("zero_optimization.cpu_offload_use_pin_memory", kBool, "null", "deprecated, without effect"),
-    tuning_section("zero_optimization.leaf_module"),
-    tuning("zero_optimization.leaf_module.classes", kStringList, "null", "stage 3: classes that are gathered whole"),
-    tuning("zero_optimization.leaf_module.names", kStringList, "null", "stage 3: modules that are gathered whole"),
-    tuning("zero_optimization.leaf_module.name_suffixes", kStringList, "null",
-           "stage 3: modules that are gathered whole"),
+    {"zero_optimization.leaf_module", kSection, "null", Status::kNoCounterpart,
+     "\"units\" says what is gathered as one"},
+    no_counterpart("zero_optimization.leaf_module.classes", kStringList, "null", "\"units\" takes class names"),
+    no_counterpart("zero_optimization.leaf_module.names", kStringList, "null", "\"units\" takes module paths"),
+    no_counterpart("zero_optimization.leaf_module.name_suffixes", kStringList, "null", "\"units\" takes module paths"),
 };
 
 }  // namespace

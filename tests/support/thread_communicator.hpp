@@ -1,5 +1,6 @@
 // A communicator whose ranks are threads of this process: collectives on host memory for tests of what stands above.
 #pragma once
+#include <algorithm>
 #include <barrier>
 #include <cstring>
 #include <memory>
@@ -26,7 +27,13 @@ class ThreadCommunicator : public comm::Communicator {
   int size() const override { return group_->size; }
   const char* backend() const override { return "threads"; }
 
-  void all_reduce(comm::Buffer buffer, comm::ReduceOp) override {
+  void all_reduce(comm::Buffer buffer, comm::ReduceOp op) override {
+    if (buffer.dtype == comm::DType::kInt64 && op == comm::ReduceOp::kMax) {
+      auto most = largest_of_all(buffer.data, buffer.count);
+      std::memcpy(buffer.data, most.data(), most.size() * sizeof(int64_t));
+      group_->meet.arrive_and_wait();
+      return;
+    }
     auto sum = sum_of_all(buffer.data, buffer.count, buffer.dtype, 0, buffer.count);
     std::memcpy(buffer.data, sum.data(), sum.size() * sizeof(float));
     group_->meet.arrive_and_wait();
@@ -72,6 +79,18 @@ class ThreadCommunicator : public comm::Communicator {
     }
     group_->meet.arrive_and_wait();
     return sum;
+  }
+
+  std::vector<int64_t> largest_of_all(const void* data, size_t count) {
+    group_->slots[rank_] = data;
+    group_->meet.arrive_and_wait();
+    std::vector<int64_t> most(static_cast<const int64_t*>(data), static_cast<const int64_t*>(data) + count);
+    for (int r = 0; r < size(); ++r) {
+      const auto* theirs = static_cast<const int64_t*>(group_->slots[r]);
+      for (size_t i = 0; i < count; ++i) most[i] = std::max(most[i], theirs[i]);
+    }
+    group_->meet.arrive_and_wait();
+    return most;
   }
 
   std::shared_ptr<ThreadGroup> group_;

@@ -5,59 +5,12 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "base/format.hpp"
+#include "runtime/engine/sharding_choice.hpp"
 #include "runtime/optim/gradient_norm.hpp"
 #include "runtime/optim/learning_rate.hpp"
 
 namespace dslaunch::runtime {
 namespace {
-
-at::ScalarType to_torch(config::ScalarType type) {
-  switch (type) {
-    case config::ScalarType::kFp32:
-      return at::kFloat;
-    case config::ScalarType::kBf16:
-      return at::kBFloat16;
-    case config::ScalarType::kFp16:
-      return at::kHalf;
-  }
-  return at::kFloat;
-}
-
-std::vector<at::ScalarType> compute_dtypes(const ParameterTable& table, const EngineOptions& options) {
-  std::vector<at::ScalarType> out;
-  for (const auto& parameter : table.parameters) {
-    if (parameter.trainable && parameter.dtype == at::kDouble) {
-      throw UserError(
-          ExitCode::kBadInput,
-          fmt::format("parameter '{}' is float64; master weights are float32, so export the model with .float()",
-                      parameter.name));
-    }
-    out.push_back(options.keep_model_dtypes ? parameter.dtype : options.compute_dtype);
-  }
-  return out;
-}
-
-ShardingOptions sharding_options(const ParameterTable& table, const config::JobConfig& config,
-                                 const EngineOptions& options) {
-  ShardingOptions out;
-  out.stage = config.zero.stage;
-  out.device = options.device;
-  out.compute_dtypes = compute_dtypes(table, options);
-  const int64_t reduce = config.zero.reduce_bucket_size.value_or(500'000'000);
-  out.max_group_numel = std::max<int64_t>(1, std::min(reduce, config.zero.allgather_bucket_size));
-  if (config.grad_accum_dtype) out.accumulation_dtype = to_torch(*config.grad_accum_dtype);
-  if (config.communication_data_type) out.communication_dtype = to_torch(*config.communication_data_type);
-  out.use_reduce_scatter = config.zero.reduce_scatter;
-  out.use_all_gather = config.zero.allgather_partitions;
-  out.overlap_communication = config.zero.overlap_comm;
-  return out;
-}
-
-// What the summed gradients are divided by before they are summed: all of it, a given part of it, or nothing.
-double predivide_of(const config::JobConfig& config, int data_ranks) {
-  return config.prescale_gradients ? data_ranks : config.gradient_predivide_factor;
-}
 
 comm::Buffer fp32_buffer(const at::Tensor& tensor) {
   return {tensor.data_ptr(), static_cast<size_t>(tensor.numel()), comm::DType::kFloat32};
@@ -75,9 +28,9 @@ Engine::Engine(ModelSource& model, const config::JobConfig& config, EngineOption
       optimizer_(optim::make_flat_optimizer(config.optimizer)),
       times_(config.wall_clock_breakdown, options.device),
       clock_(options.device) {
-  auto sharding = sharding_options(model.table(), config, options);
-  sharding.predivide = predivide_of(config, data_group.size());
-  parameters_ = std::make_unique<FlatParameters>(model.table(), std::move(sharding), data_group);
+  parameters_ = std::make_unique<FlatParameters>(
+      model.table(), choose_sharding(model.table(), config, options, data_group.size()), data_group,
+      options.gather_group != nullptr ? *options.gather_group : data_group);
   parameters_->load(read);
   model_.set_unit_parameters(parameters_.get());
   model_.train(true);
@@ -122,6 +75,7 @@ void Engine::forward_backward(const MicroBatch& batch, bool is_last) {
   }
   const auto accumulation = static_cast<double>(config_.batch.accumulation);
   (accumulation == 1 ? loss : loss / accumulation).backward();
+  parameters_->end_micro_step();
   times_.end(StepPhase::kBackward);
   at::Tensor value = loss.detach().to(at::kFloat);
   loss_sum_ = loss_sum_.defined() ? loss_sum_ + value : value;

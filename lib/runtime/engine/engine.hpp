@@ -40,6 +40,9 @@ struct EngineOptions {
   at::ScalarType compute_dtype = at::kFloat;  // of floating parameters under bf16; see keep_model_dtypes
   bool keep_model_dtypes = true;              // fp32 runs leave half-precision parameters of the model as they are
   int64_t total_steps = 0;                    // of the whole run, for schedules that ask
+  // The data group's ranks a second time, for stage 3's gathers; null: they share the data group.
+  comm::Communicator* gather_group = nullptr;
+  std::function<void(const std::string& text)> meet;  // see ShardingOptions
 };
 
 // A part of a parameter's state that this rank owns: what a checkpoint stores. `values`: 1-D, on the engine's device.

@@ -2,18 +2,12 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
-
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/state/element_init.hpp"
 
 namespace dslaunch::runtime {
 namespace {
-
-bool ends_with_weight(const std::string& name) {
-  return name == "weight" || (name.size() > 7 && name.compare(name.size() - 7, 7, ".weight") == 0);
-}
 
 void require_init(const std::optional<config::Init>& init, const std::string& path) {
   if (init) return;
@@ -70,19 +64,6 @@ void fill_empty_frozen(ModelSource& model, std::optional<config::Init> init, con
     const bool floating = at::isFloatingType(info.dtype);
     model.set_frozen_value(index, values.view(info.shape).to(device, floating ? dtype : info.dtype));
   }
-}
-
-void solve_auto_bucket(const ModelSource& model, config::JobConfig& config) {
-  if (config.zero.reduce_bucket_size) return;
-  int64_t norm_width = 0, any_width = 1;
-  for (const auto& parameter : model.table().parameters) {
-    if (parameter.shape.empty()) continue;
-    if (parameter.shape.size() == 1 && ends_with_weight(parameter.name))
-      norm_width = std::max(norm_width, parameter.shape[0]);
-    if (parameter.shape.size() == 2) any_width = std::max(any_width, parameter.shape[1]);
-  }
-  const int64_t width = norm_width > 0 ? norm_width : any_width;
-  config.zero.reduce_bucket_size = width * width;
 }
 
 }  // namespace dslaunch::runtime

@@ -26,7 +26,4 @@ FlatParameters::ReadElements initial_values(const ModelSource& model, std::optio
 void fill_empty_frozen(ModelSource& model, std::optional<config::Init> init, const std::string& path, at::Device device,
                        at::ScalarType dtype);
 
-// "reduce_bucket_size": "auto" becomes h*h, h the largest last dim among the normalisation weights, else of all.
-void solve_auto_bucket(const ModelSource& model, config::JobConfig& config);
-
 }  // namespace dslaunch::runtime

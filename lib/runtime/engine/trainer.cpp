@@ -26,6 +26,7 @@ class Training {
       : request_(request),
         config_(request.config),
         world_(world),
+        store_(store),
         device_(request.device),
         model_(load_script_model(request.model_path, config_.units)),
         precision_(choose_precision(config_.precision, device_)) {
@@ -38,7 +39,6 @@ class Training {
     require_evaluation_data();
     total_steps_ = count_steps();
     log::debug("data open");
-    solve_auto_bucket(*model_, config_);
     engine_ = std::make_unique<Engine>(*model_, config_, engine_options(), world_,
                                        initial_values(*model_, config_.init, request.model_path));
     log::debug("engine ready");
@@ -156,12 +156,18 @@ class Training {
 
   at::ScalarType compute_dtype() const { return precision_.compute_dtype; }
   EngineOptions engine_options() const {
-    return {device_, precision_.compute_dtype, precision_.keep_model_dtypes, total_steps_};
+    EngineOptions out{device_, precision_.compute_dtype, precision_.keep_model_dtypes, total_steps_};
+    out.gather_group = request_.gather_group;
+    out.meet = [this](const std::string& text) {
+      store_.barrier("units/" + text, world_.size(), Deadline::after(std::chrono::minutes(1)));
+    };
+    return out;
   }
 
   const TrainRequest& request_;
   config::JobConfig config_;
   comm::Communicator& world_;
+  rendezvous::Store& store_;
   at::Device device_;
   std::unique_ptr<ModelSource> model_;
   PrecisionChoice precision_;

@@ -19,6 +19,8 @@ struct TrainRequest {
   bool eval_only = false;
   bool several_hosts = false;  // the checkpoints' folder has to be one that all of them see
   bool quiet = false;          // no progress lines
+  // The world's ranks a second time, for stage 3's gathers on a device; null: they share `world`.
+  comm::Communicator* gather_group = nullptr;
   std::function<bool()> stop_requested = [] { return false; };
 };
 

@@ -11,29 +11,59 @@ int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
+std::vector<int> in_order_of_optimizer_groups(std::vector<int> parameters, const std::vector<int>& optimizer_groups) {
+  if (optimizer_groups.empty()) return parameters;
+  std::stable_sort(parameters.begin(), parameters.end(),
+                   [&](int a, int b) { return optimizer_groups[a] < optimizer_groups[b]; });
+  return parameters;
+}
+
+// Decides, parameter by parameter in the order of the units, which ones are gathered only while their unit runs.
+class Residence {
+ public:
+  explicit Residence(const PartitionOptions& options) : options_(options) {}
+
+  bool is_gathered(int64_t numel) {
+    if (!options_.gathers) return false;
+    const bool is_small = numel <= options_.persistence_threshold;
+    if (is_small && numel <= options_.model_persistence_threshold - persistent_numel_) {
+      persistent_numel_ += numel;
+      return false;
+    }
+    return true;
+  }
+
+ private:
+  const PartitionOptions& options_;
+  int64_t persistent_numel_ = 0;
+};
+
 }  // namespace
 
-std::vector<FlatGroup> plan_flat_groups(const ParameterTable& table, const std::vector<at::ScalarType>& compute_dtypes,
-                                        int num_shards, int64_t max_group_numel) {
-  DSL_CHECK(num_shards >= 1 && max_group_numel >= 1, "a partition needs at least one shard and one element");
+std::vector<FlatGroup> plan_flat_groups(const ParameterTable& table, const PartitionOptions& options) {
+  DSL_CHECK(options.num_shards >= 1 && options.max_group_numel >= 1,
+            "a partition needs at least one shard and one element");
+  Residence residence(options);
   std::vector<FlatGroup> groups;
   for (size_t unit = 0; unit < table.units.size(); ++unit) {
     const size_t first = groups.size();
-    for (int index : table.units[unit].parameters) {
-      const at::ScalarType dtype = compute_dtypes[index];
+    for (int index : in_order_of_optimizer_groups(table.units[unit].parameters, options.optimizer_groups)) {
+      const at::ScalarType dtype = options.compute_dtypes[index];
+      const int64_t numel = table.parameters[index].numel;
+      const bool is_gathered = residence.is_gathered(numel);
       auto open =
-          std::find_if(groups.begin() + static_cast<std::ptrdiff_t>(first), groups.end(),
-                       [&](const auto& group) { return group.dtype == dtype && group.numel < max_group_numel; });
+          std::find_if(groups.begin() + static_cast<std::ptrdiff_t>(first), groups.end(), [&](const auto& group) {
+            return group.dtype == dtype && group.is_gathered == is_gathered && group.numel < options.max_group_numel;
+          });
       if (open == groups.end()) {
-        groups.push_back({static_cast<int>(unit), dtype, {}, 0, 0});
+        groups.push_back({static_cast<int>(unit), dtype, is_gathered, {}, 0, 0});
         open = groups.end() - 1;
       }
-      const int64_t numel = table.parameters[index].numel;
       open->segments.push_back({index, open->numel, numel});
       open->numel += numel;
     }
   }
-  for (auto& group : groups) group.padded_numel = round_up(group.numel, num_shards * kShardAlignment);
+  for (auto& group : groups) group.padded_numel = round_up(group.numel, options.num_shards * kShardAlignment);
   return groups;
 }
 

@@ -1,6 +1,7 @@
 // Partition arithmetic: which parameter lies where in which flat buffer, and which part of it a rank owns. Pure.
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "runtime/state/parameter_table.hpp"
@@ -14,10 +15,12 @@ struct Segment {
   int64_t numel = 0;
 };
 
-// One flat buffer: parameters of one unit and one compute dtype in order of use, padded so that it splits evenly.
+// One flat buffer: parameters of one unit and one compute dtype, padded so that it splits evenly. Segments stand in
+// order of optimizer groups, then of use, so that a shard is a few runs of one optimizer group each.
 struct FlatGroup {
   int unit = 0;
   at::ScalarType dtype = at::kFloat;
+  bool is_gathered = false;  // stage 3: whole only while the unit runs
   std::vector<Segment> segments;
   int64_t numel = 0;         // sum of the segments
   int64_t padded_numel = 0;  // a multiple of the shards times kShardAlignment
@@ -26,10 +29,19 @@ struct FlatGroup {
 // Every shard starts on a multiple of this many elements, so that vector kernels see aligned memory.
 inline constexpr int64_t kShardAlignment = 64;
 
-// `compute_dtype` of each parameter by index; `num_shards` >= 1; `max_group_numel`: a unit's buffer is cut after the
-// parameter that reaches it (one parameter is never cut). Groups come out in order of units, then of use.
-std::vector<FlatGroup> plan_flat_groups(const ParameterTable& table, const std::vector<at::ScalarType>& compute_dtypes,
-                                        int num_shards, int64_t max_group_numel);
+struct PartitionOptions {
+  std::vector<at::ScalarType> compute_dtypes;  // by parameter
+  int num_shards = 1;
+  int64_t max_group_numel = 500'000'000;  // a buffer is cut after the parameter that reaches it; one is never cut
+  std::vector<int> optimizer_groups;      // by parameter; empty: all in one
+  bool gathers = false;                   // stage 3
+  // Stage 3: parameters of at most this many elements stay whole, as long as no more than that many elements do in all.
+  int64_t persistence_threshold = 100'000;
+  int64_t model_persistence_threshold = std::numeric_limits<int64_t>::max();
+};
+
+// Groups come out in order of units, then of use.
+std::vector<FlatGroup> plan_flat_groups(const ParameterTable& table, const PartitionOptions& options);
 
 struct Range {
   int64_t begin = 0, end = 0;

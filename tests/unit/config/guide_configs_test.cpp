@@ -13,20 +13,19 @@ using Catch::Matchers::Contains;
 namespace {
 
 const std::string kFolder = DSL_SOURCE_DIR "/tests/data/guide_configs/";
-const std::string kStage = "zero_optimization.stage", kFp16 = "fp16.enabled",
-                  kParam = "zero_optimization.offload_param.device",
+const std::string kFp16 = "fp16.enabled", kParam = "zero_optimization.offload_param.device",
                   kOptimizer = "zero_optimization.offload_optimizer.device",
                   kCpuCheckpointing = "activation_checkpointing.cpu_checkpointing";
 
 const std::map<std::string, std::set<std::string>> kRefused = {
-    {"guide0_01", {kFp16, kStage}},
-    {"guide0_02", {kStage, kOptimizer}},
-    {"guide0_03", {kStage, kOptimizer, kParam}},
-    {"guide0_04", {kStage, kOptimizer, kParam}},
+    {"guide0_01", {kFp16}},
+    {"guide0_02", {kOptimizer}},
+    {"guide0_03", {kOptimizer, kParam}},
+    {"guide0_04", {kOptimizer, kParam}},
     {"guide2_01", {}},
-    {"guide2_02", {kStage, kOptimizer}},
-    {"guide2_03", {kStage, kOptimizer, kParam}},
-    {"guide2_04", {kStage, kOptimizer, kParam}},
+    {"guide2_02", {kOptimizer}},
+    {"guide2_03", {kOptimizer, kParam}},
+    {"guide2_04", {kOptimizer, kParam}},
     {"guide2_05", {}},
     {"guide2_06", {}},
     {"guide2_07", {}},
@@ -40,12 +39,12 @@ const std::map<std::string, std::set<std::string>> kRefused = {
     {"guide2_15", {}},
     {"guide2_16", {}},
     {"guide2_17", {}},
-    {"guide2_18", {kStage, kOptimizer, kParam}},
+    {"guide2_18", {kOptimizer, kParam}},
     {"guide2_19", {}},
     {"guide2_20", {}},
     {"guide4_01", {kFp16}},
     {"guide4_02", {kFp16, kCpuCheckpointing}},
-    {"guide4_03", {kFp16, kStage, kOptimizer, kParam, kCpuCheckpointing}},
+    {"guide4_03", {kFp16, kOptimizer, kParam, kCpuCheckpointing}},
 };
 
 LoadResult load_guide(const std::string& name, int world = 1, const std::vector<Override>& overrides = {}) {

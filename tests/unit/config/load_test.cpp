@@ -192,7 +192,6 @@ TEST_CASE("features that are not built yet are refused only when they are switch
     const char *off, *on, *key;
   };
   auto c = GENERATE(values<Case>({
-      {"{zero_optimization: {stage: 1}}", "{zero_optimization: {stage: 2}}", "zero_optimization.stage"},
       {"{fp16: {enabled: false, loss_scale: 0}}", "{fp16: {enabled: true}}", "fp16.enabled"},
       {"{amp: {enabled: false, opt_level: \"O1\", x: [1]}}", "{amp: {enabled: true}}", "amp.enabled"},
       {"{zero_optimization: {offload_optimizer: {device: \"none\", pin_memory: true}}}",
@@ -248,8 +247,6 @@ TEST_CASE("a switch inside a feature that is off switches nothing on", "[config]
 }
 
 TEST_CASE("a refusal says what is supported now", "[config][load]") {
-  CHECK_THAT(only_line("{zero_optimization: {stage: 3}}"),
-             Contains("not supported yet: 'zero_optimization.stage' = 3 (") && Contains("supported now: 0 or 1"));
   CHECK_THAT(only_line("{scheduler: {type: \"OneCycle\"}}"),
              Contains("supported now: WarmupLR, WarmupDecayLR or WarmupCosineLR"));
   CHECK_THAT(only_line("{fp16: {enabled: true}}"), Contains("leave it out or switch it off"));

@@ -6,6 +6,7 @@
 using namespace dslaunch;
 using namespace dslaunch::config;
 using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
 
 namespace {
 
@@ -83,10 +84,8 @@ TEST_CASE("errors of the command line name it, not the file", "[config][override
   CHECK(line({"train.steps", "many"}) == "command line: 'train.steps' must be an integer, not the text \"many\"");
   CHECK(line({"train.steps", "-1"}) == "command line: 'train.steps' must be at least 1, not -1");
   CHECK(line({"loss.x", "1"}) == "command line: 'loss' has no keys inside, so there is no 'loss.x'");
-  CHECK(line({"zero_optimization.stage", "2", "--set"}) ==
-        "--set: not supported yet: 'zero_optimization.stage' = 2 (what is sharded over the ranks; 0: nothing, 1: "
-        "optimizer "
-        "state, 2: and gradients, 3: and parameters); supported now: 0 or 1");
+  CHECK_THAT(line({"zero_optimization.mics_shard_size", "2", "--set"}),
+             StartsWith("--set: not supported yet: 'zero_optimization.mics_shard_size' = 2 ("));
   CHECK_THAT(line({"optimizer.params", "{lr: }"}), Contains("'optimizer.params' must be an object"));
   CHECK_THAT(line({"", "1"}), Contains("unknown key ''"));
   CHECK_THAT(line({"train..steps", "1"}), Contains("unknown key ''"));

@@ -70,13 +70,13 @@ TEST_CASE("explain gives value, origin and effect of every key", "[config][repor
 }
 
 TEST_CASE("explain works on a refused config and without a world size", "[config][report]") {
-  auto result = load_text("{zero_optimization: {stage: 2}}", "x.json", Format::kHjson);
+  auto result = load_text("{zero_optimization: {mics_shard_size: 2}}", "x.json", Format::kHjson);
   Json json = Json::parse(explain_json(result));
-  CHECK(json["keys"]["zero_optimization.stage"]["value"] == 2);
+  CHECK(json["keys"]["zero_optimization.mics_shard_size"]["value"] == 2);
   CHECK(json["errors"].size() == 1);
   CHECK(json["world_size_assumed"] == true);
-  CHECK_THAT(explain_text(result), Contains("zero_optimization.stage = 2  [file 1:22]") && Contains("1 is assumed") &&
-                                       Contains("not supported yet"));
+  CHECK_THAT(explain_text(result), Contains("zero_optimization.mics_shard_size = 2  [file 1:22]") &&
+                                       Contains("1 is assumed") && Contains("not supported yet"));
   auto broken = load("{");
   CHECK(Json::parse(explain_json(broken))["keys"].empty());
   CHECK_THAT(explain_text(broken), Contains("1 error"));

@@ -50,16 +50,23 @@ struct Outcome {
 // Two micro steps on every rank; collects the reduced gradients that the shards own and checks the parameters after an
 // update of the masters and a gather.
 void run_rank(const ParameterTable& table, ShardingOptions options, comm::Communicator& group, Outcome& outcome) {
-  FlatParameters parameters(table, options, group);
+  FlatParameters parameters(table, options, group, group);
   parameters.load(read_initial);
   for (int step = 0; step < 2; ++step) {  // the second step must not see the first one's gradients
     parameters.begin_step();
     for (int micro = 0; micro < 2; ++micro) {
       parameters.begin_micro_step(micro == 1);
+      parameters.acquire(0, UnitCall::kTraining);
+      parameters.acquire(1, UnitCall::kTraining);
+      parameters.release(1);
+      parameters.release(0);
+      parameters.prepare_backward(0);
+      parameters.prepare_backward(1);
       parameters.take_gradients(
           1, {gradient_of(table, 2, group.rank(), micro), at::Tensor(), gradient_of(table, 4, group.rank(), micro)});
       parameters.take_gradients(
           0, {gradient_of(table, 0, group.rank(), micro), gradient_of(table, 1, group.rank(), micro)});
+      parameters.end_micro_step();
     }
     parameters.reduce_gradients();
   }
@@ -73,26 +80,31 @@ void run_rank(const ParameterTable& table, ShardingOptions options, comm::Commun
     shard.master.add_(0.5);
   }
   parameters.gather_parameters();
+  parameters.acquire(0, UnitCall::kInference);
   const auto views = parameters.acquire(1, UnitCall::kInference);
-  std::lock_guard lock(outcome.mutex);
+  std::unique_lock lock(outcome.mutex);
   CHECK(views[0].sizes() == at::IntArrayRef({7, 11}));
   CHECK(views[0].reshape({-1})[5].item<double>() == initial(2, 5) + 0.5);
   CHECK(views[2].item<double>() == initial(4, 0) + 0.5);
   CHECK(views[1][12].item<double>() == initial(3, 12) + 0.5);
+  lock.unlock();  // what follows the ranks do together
+  parameters.release(1);
+  parameters.release(0);
 }
 
 }  // namespace
 
-TEST_CASE("reduced gradients are the sum over ranks and micro steps, unused parameters zero, at stages 0 and 1",
+TEST_CASE("reduced gradients are the sum over ranks and micro steps, unused parameters zero, at every stage",
           "[runtime][sharding]") {
   const int ranks = GENERATE(1, 2, 3, 4);
-  const int stage = GENERATE(0, 1);
+  const int stage = GENERATE(0, 1, 2, 3);
   const bool fused = GENERATE(true, false);
   const auto table = make_table();
   ShardingOptions options;
   options.stage = stage;
   options.compute_dtypes.assign(table.parameters.size(), at::kFloat);
   options.max_group_numel = 60;
+  options.persistence_threshold = GENERATE(0, 20);
   options.use_reduce_scatter = options.use_all_gather = fused;
   Outcome outcome;
   for (const auto& parameter : table.parameters) outcome.sums.emplace_back(parameter.numel, std::nan(""));
@@ -122,7 +134,7 @@ TEST_CASE("under bf16 the master keeps fp32 values and the parameters are their 
   ShardingOptions options;
   options.compute_dtypes.assign(table.parameters.size(), at::kBFloat16);
   test::ThreadCommunicator alone(std::make_shared<test::ThreadGroup>(1), 0);
-  FlatParameters parameters(table, options, alone);
+  FlatParameters parameters(table, options, alone, alone);
   parameters.load([](int, int64_t begin, at::Tensor out) {
     for (int64_t i = 0; i < out.numel(); ++i) out[i].fill_(1.0 + 0.001 * static_cast<double>(begin + i));
   });

@@ -17,15 +17,19 @@ ParameterTable table_of(std::vector<int64_t> numels, std::vector<std::vector<int
   return table;
 }
 
-std::vector<at::ScalarType> all_fp32(const ParameterTable& table) {
-  return std::vector<at::ScalarType>(table.parameters.size(), at::kFloat);
+PartitionOptions options_of(const ParameterTable& table, int num_shards, int64_t max_group_numel) {
+  PartitionOptions out;
+  out.compute_dtypes.assign(table.parameters.size(), at::kFloat);
+  out.num_shards = num_shards;
+  out.max_group_numel = max_group_numel;
+  return out;
 }
 
 }  // namespace
 
 TEST_CASE("a unit's parameters of one dtype lie in one padded buffer in order of use", "[runtime][partition]") {
   auto table = table_of({5, 3, 7}, {{2}, {1, 0}});
-  auto groups = plan_flat_groups(table, all_fp32(table), 2, 1000);
+  auto groups = plan_flat_groups(table, options_of(table, 2, 1000));
   REQUIRE(groups.size() == 2);
   CHECK(groups[0].segments[0].parameter == 2);
   CHECK(groups[1].segments[0].parameter == 1);
@@ -36,7 +40,9 @@ TEST_CASE("a unit's parameters of one dtype lie in one padded buffer in order of
 
 TEST_CASE("a unit of two dtypes gets a buffer for each", "[runtime][partition]") {
   auto table = table_of({5, 3, 7}, {{0, 1, 2}});
-  auto groups = plan_flat_groups(table, {at::kFloat, at::kBFloat16, at::kFloat}, 1, 1000);
+  auto options = options_of(table, 1, 1000);
+  options.compute_dtypes[1] = at::kBFloat16;
+  auto groups = plan_flat_groups(table, options);
   REQUIRE(groups.size() == 2);
   CHECK(groups[0].numel == 12);
   CHECK(groups[1].dtype == at::kBFloat16);
@@ -45,7 +51,7 @@ TEST_CASE("a unit of two dtypes gets a buffer for each", "[runtime][partition]")
 TEST_CASE("a buffer is closed by the parameter that reaches the bucket size, and no parameter is cut",
           "[runtime][partition]") {
   auto table = table_of({100, 10, 10, 10}, {{0, 1, 2, 3}});
-  auto groups = plan_flat_groups(table, all_fp32(table), 1, 20);
+  auto groups = plan_flat_groups(table, options_of(table, 1, 20));
   REQUIRE(groups.size() == 3);
   CHECK(groups[0].numel == 100);
   CHECK(groups[1].numel == 20);
@@ -56,7 +62,7 @@ TEST_CASE("the pieces of all shards cover every element exactly once, zero-size 
           "[runtime][partition]") {
   const int shards = GENERATE(1, 2, 3, 4, 7);
   auto table = table_of({1, 0, 130, 64, 999, 3}, {{0, 1, 2}, {3, 4, 5}});
-  for (const auto& group : plan_flat_groups(table, all_fp32(table), shards, 500)) {
+  for (const auto& group : plan_flat_groups(table, options_of(table, shards, 500))) {
     CHECK(group.padded_numel % shards == 0);
     std::vector<std::vector<int>> seen(table.parameters.size());
     for (size_t i = 0; i < seen.size(); ++i) seen[i].resize(table.parameters[i].numel);
@@ -71,4 +77,28 @@ TEST_CASE("the pieces of all shards cover every element exactly once, zero-size 
       for (int count : seen[segment.parameter]) CHECK(count == 1);
     }
   }
+}
+
+TEST_CASE("segments stand in the order of optimizer groups, then of use", "[runtime][partition]") {
+  auto table = table_of({5, 3, 7, 2}, {{3, 1, 0, 2}});
+  auto options = options_of(table, 1, 1000);
+  options.optimizer_groups = {1, 0, 0, 1};
+  const auto groups = plan_flat_groups(table, options);
+  REQUIRE(groups.size() == 1);
+  std::vector<int> order;
+  for (const auto& segment : groups[0].segments) order.push_back(segment.parameter);
+  CHECK(order == std::vector<int>{1, 2, 3, 0});
+}
+
+TEST_CASE("stage 3 keeps small parameters whole, up to the limit for the model", "[runtime][partition]") {
+  auto table = table_of({10, 200, 9, 8, 0}, {{0, 1, 4}, {2, 3}});
+  auto options = options_of(table, 2, 1000);
+  options.gathers = true;
+  options.persistence_threshold = 10;
+  options.model_persistence_threshold = 19;
+  std::vector<bool> is_gathered(5);
+  for (const auto& group : plan_flat_groups(table, options)) {
+    for (const auto& segment : group.segments) is_gathered[segment.parameter] = group.is_gathered;
+  }
+  CHECK(is_gathered == std::vector<bool>{false, true, false, true, false});  // 10 + 9 are the 19
 }

@@ -1,0 +1,86 @@
+#include "runtime/engine/sharding_choice.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "runtime/engine/engine.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+at::ScalarType to_torch(config::ScalarType type) {
+  switch (type) {
+    case config::ScalarType::kFp32:
+      return at::kFloat;
+    case config::ScalarType::kBf16:
+      return at::kBFloat16;
+    case config::ScalarType::kFp16:
+      return at::kHalf;
+  }
+  return at::kFloat;
+}
+
+std::vector<at::ScalarType> compute_dtypes(const ParameterTable& table, const EngineOptions& options) {
+  std::vector<at::ScalarType> out;
+  for (const auto& parameter : table.parameters) {
+    if (parameter.trainable && parameter.dtype == at::kDouble) {
+      throw UserError(
+          ExitCode::kBadInput,
+          fmt::format("parameter '{}' is float64; master weights are float32, so export the model with .float()",
+                      parameter.name));
+    }
+    out.push_back(options.keep_model_dtypes ? parameter.dtype : options.compute_dtype);
+  }
+  return out;
+}
+
+bool ends_with_weight(const std::string& name) {
+  return name == "weight" || (name.size() > 7 && name.compare(name.size() - 7, 7, ".weight") == 0);
+}
+
+int64_t width_of(const ParameterTable& table) {
+  int64_t norm_width = 0, any_width = 1;
+  for (const auto& parameter : table.parameters) {
+    if (parameter.shape.empty()) continue;
+    if (parameter.shape.size() == 1 && ends_with_weight(parameter.name))
+      norm_width = std::max(norm_width, parameter.shape[0]);
+    if (parameter.shape.size() == 2) any_width = std::max(any_width, parameter.shape[1]);
+  }
+  return norm_width > 0 ? norm_width : any_width;
+}
+
+}  // namespace
+
+ShardingOptions choose_sharding(const ParameterTable& table, const config::JobConfig& config,
+                                const EngineOptions& options, int data_ranks) {
+  config::Zero zero = config.zero;
+  solve_auto_sizes(table, zero);
+  ShardingOptions out;
+  out.stage = zero.stage;
+  out.device = options.device;
+  out.compute_dtypes = compute_dtypes(table, options);
+  out.max_group_numel = std::max<int64_t>(1, std::min(*zero.reduce_bucket_size, zero.allgather_bucket_size));
+  if (config.grad_accum_dtype) out.accumulation_dtype = to_torch(*config.grad_accum_dtype);
+  if (config.communication_data_type) out.communication_dtype = to_torch(*config.communication_data_type);
+  // What summed gradients are divided by before they are summed: all of it, a given part of it, or nothing.
+  out.predivide = config.prescale_gradients ? data_ranks : config.gradient_predivide_factor;
+  out.use_reduce_scatter = zero.reduce_scatter;
+  out.use_all_gather = zero.allgather_partitions;
+  out.overlap_communication = zero.overlap_comm;
+  out.persistence_threshold = *zero.param_persistence_threshold;
+  out.model_persistence_threshold = zero.model_persistence_threshold;
+  out.prefetch_numel = *zero.prefetch_bucket_size;
+  out.max_live_numel = zero.max_live_parameters;
+  out.meet = options.meet;
+  return out;
+}
+
+void solve_auto_sizes(const ParameterTable& table, config::Zero& zero) {
+  const int64_t width = width_of(table);
+  if (!zero.reduce_bucket_size) zero.reduce_bucket_size = width * width;
+  if (!zero.prefetch_bucket_size) zero.prefetch_bucket_size = width * width * 9 / 10;
+  if (!zero.param_persistence_threshold) zero.param_persistence_threshold = 10 * width;
+}
+
+}  // namespace dslaunch::runtime

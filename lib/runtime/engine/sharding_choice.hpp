@@ -1,0 +1,22 @@
+// From config and model to how parameters, gradients and their traffic are laid out. Pure.
+#pragma once
+#include <functional>
+#include <string>
+
+#include "config/job_config.hpp"
+#include "runtime/sharding/sharding_options.hpp"
+#include "runtime/state/parameter_table.hpp"
+
+namespace dslaunch::runtime {
+
+struct EngineOptions;
+
+// Throws UserError(65) for a trainable float64 parameter.
+ShardingOptions choose_sharding(const ParameterTable& table, const config::JobConfig& config,
+                                const EngineOptions& options, int data_ranks);
+
+// Sizes that the config leaves to the model's width h, the largest last dimension of its normalisation weights (else of
+// its linear layers): reduce bucket h*h, prefetch bucket 0.9*h*h, persistence threshold 10*h.
+void solve_auto_sizes(const ParameterTable& table, config::Zero& zero);
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,199 @@
+#include "runtime/sharding/gathered_parameters.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "runtime/sharding/flat_collectives.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+constexpr int64_t kPlaceAlignment = 512;  // bytes; as the caching allocator's
+
+int64_t aligned(int64_t bytes) {
+  return (bytes + kPlaceAlignment - 1) / kPlaceAlignment * kPlaceAlignment;
+}
+
+int64_t bytes_of(const FlatGroup& group) {
+  return group.padded_numel * static_cast<int64_t>(c10::elementSize(group.dtype));
+}
+
+}  // namespace
+
+GatheredParameters::GatheredParameters(const ParameterTable& table, const std::vector<FlatGroup>& groups,
+                                       const std::vector<Shard>& shards, const ShardingOptions& options,
+                                       comm::Communicator& group)
+    : table_(table),
+      groups_(groups),
+      shards_(shards),
+      options_(options),
+      group_(group),
+      side_(options.device, options.overlap_communication) {
+  lay_out_units();
+  choose_slots();
+}
+
+void GatheredParameters::lay_out_units() {
+  units_.resize(table_.units.size());
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    if (!groups_[i].is_gathered) continue;
+    Unit& unit = units_[groups_[i].unit];
+    unit.groups.push_back(static_cast<int>(i));
+    unit.offsets.push_back(unit.num_bytes);
+    unit.num_bytes += aligned(bytes_of(groups_[i]));
+    unit.numel += groups_[i].padded_numel;
+  }
+}
+
+// As many slots as the prefetch fills, one for the unit that runs and one for the unit that was just left.
+void GatheredParameters::choose_slots() {
+  int64_t largest = 1, num_units = 0;
+  for (size_t i = 1; i < units_.size(); ++i) {
+    largest = std::max(largest, units_[i].numel);
+    num_units += units_[i].groups.empty() ? 0 : 1;
+  }
+  const int64_t ahead = (options_.prefetch_numel + largest - 1) / largest;
+  auto num_slots = static_cast<int>(std::min<int64_t>(num_units, 2 + std::min<int64_t>(ahead, num_units)));
+  while (num_slots > 1 && slots_numel(num_slots) > options_.max_live_numel) --num_slots;
+  num_slots = std::max(num_slots, 1);
+
+  std::vector<int64_t> num_bytes(static_cast<size_t>(num_slots) + 1);
+  int next = 0;
+  for (size_t i = 0; i < units_.size(); ++i) {
+    if (units_[i].groups.empty()) continue;
+    units_[i].slot = i == 0 ? num_slots : next++ % num_slots;
+    num_bytes[units_[i].slot] = std::max(num_bytes[units_[i].slot], units_[i].num_bytes);
+  }
+  for (int64_t bytes : num_bytes) {
+    const auto on_device = at::TensorOptions().device(options_.device).dtype(at::kByte);
+    slots_.push_back(std::make_shared<Place>(Place{at::empty({bytes}, on_device), -1, nullptr}));
+  }
+  content_.assign(slots_.size(), -1);
+}
+
+int64_t GatheredParameters::slots_numel(int num_slots) const {
+  std::vector<int64_t> numel(num_slots);
+  int next = 0;
+  for (size_t i = 1; i < units_.size(); ++i) {
+    if (units_[i].groups.empty()) continue;
+    int64_t& slot = numel[next++ % num_slots];
+    slot = std::max(slot, units_[i].numel);
+  }
+  int64_t sum = 0;
+  for (int64_t slot : numel) sum += slot;
+  return sum;
+}
+
+void GatheredParameters::visit(int unit, std::span<const UnitEvent> ahead) {
+  if (has(unit) && content_[units_[unit].slot] != unit) gather(unit);
+  prefetch(unit, ahead);
+}
+
+// The next units in order, as long as none of them takes the slot of one that comes before it.
+void GatheredParameters::prefetch(int unit, std::span<const UnitEvent> ahead) {
+  int64_t budget = options_.prefetch_numel;
+  std::set<int> taken;
+  if (has(unit)) taken.insert(units_[unit].slot);
+  for (const UnitEvent& event : ahead) {
+    if (event.kind == UnitEvent::Kind::kReduce || !has(event.unit)) continue;
+    const Unit& next = units_[event.unit];
+    const bool is_there = content_[next.slot] == event.unit;
+    if (is_there && taken.insert(next.slot).second) continue;
+    if (is_there) continue;
+    if (budget <= 0 || !taken.insert(next.slot).second) return;
+    budget -= next.numel;
+    gather(event.unit);
+  }
+}
+
+void GatheredParameters::gather(int index) {
+  Unit& unit = units_[index];
+  unit.place = place_for(index);
+  content_[unit.slot] = index;
+  unit.place->unit = index;
+  side_.wait(changed_);
+  side_.wait(unit.place->last_use);
+  unit.ready = side_.run([&] {
+    for (int group : unit.groups) {
+      gather_from_owners(shards_[group].at_rest(), whole(group), group_, options_.use_all_gather);
+    }
+  });
+}
+
+bool GatheredParameters::is_running_elsewhere(const Place& place, int unit) const {
+  return place.unit >= 0 && place.unit != unit && units_[place.unit].pins > 0 &&
+         units_[place.unit].place.get() == &place;
+}
+
+std::shared_ptr<GatheredParameters::Place> GatheredParameters::place_for(int index) {
+  const Unit& unit = units_[index];
+  const bool is_bound = unit.place && (unit.pins > 0 || unit.open_calls > 0);
+  const auto& wanted = is_bound ? unit.place : slots_[unit.slot];
+  if (!is_running_elsewhere(*wanted, index)) return wanted;
+  if (is_bound) {
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("unit '{}' is needed for backward in memory where unit '{}' is still running. Give "
+                                "stage 3 more room (zero_optimization.stage3_prefetch_bucket_size and "
+                                "stage3_max_live_parameters), or make one unit of the two (\"units\")",
+                                table_.units[index].name, table_.units[wanted->unit].name));
+  }
+  // The memory may have had another user a moment ago: the gather waits for what computing has now.
+  const at::Tensor bytes = at::empty({unit.num_bytes}, slots_[0]->bytes.options());
+  return std::make_shared<Place>(Place{bytes, -1, mark_current_stream(options_.device)});
+}
+
+void GatheredParameters::open(int index) {
+  Unit& unit = units_[index];
+  if (unit.groups.empty()) return;
+  unit.pins += 1;
+  wait_on_current_stream(unit.ready, options_.device);
+}
+
+void GatheredParameters::close(int index) {
+  Unit& unit = units_[index];
+  if (unit.groups.empty()) return;
+  DSL_CHECK(unit.pins > 0, fmt::format("unit '{}' was not open", table_.units[index].name));
+  unit.pins -= 1;
+  unit.place->last_use = mark_current_stream(options_.device);
+}
+
+void GatheredParameters::backward_done(int index) {
+  Unit& unit = units_[index];
+  if (unit.groups.empty()) return;
+  if (unit.pins == 0) {
+    throw UserError(
+        ExitCode::kBadInput,
+        fmt::format("backward went through unit '{}' before its parameters were there again: what the unit "
+                    "computed reaches the loss by another way than its outputs (an attribute of a module?). "
+                    "Take it out of the units (\"units\"), or use ZeRO stage 2",
+                    table_.units[index].name));
+  }
+  close(index);
+  unit.open_calls -= 1;
+}
+
+at::Tensor GatheredParameters::whole(int group) const {
+  const FlatGroup& layout = groups_[group];
+  const Unit& unit = units_[layout.unit];
+  const auto index = std::find(unit.groups.begin(), unit.groups.end(), group) - unit.groups.begin();
+  return unit.place->bytes.narrow(0, unit.offsets[index], bytes_of(layout)).view(layout.dtype);
+}
+
+void GatheredParameters::end_pass() {
+  for (Unit& unit : units_) {
+    if (unit.place && unit.pins > 0) unit.place->last_use = mark_current_stream(options_.device);
+    unit.pins = unit.open_calls = 0;
+    unit.place = nullptr;
+  }
+  std::fill(content_.begin(), content_.end(), -1);
+}
+
+void GatheredParameters::shards_changed() {
+  changed_ = mark_current_stream(options_.device);
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,92 @@
+// Stage 3's parameters: each rank keeps its slices; whole they are only around a unit's run, in a ring of slots.
+//
+// A unit always uses the same slot, in forward and in backward, so what autograd saved of a parameter (a view, a
+// transpose) is right again once the unit is gathered again. The root's parameters have a slot of their own, since it
+// runs around all others. When a slot's unit is still running as another one needs the slot, that one gets a private
+// buffer for the rest of the pass.
+//
+// Whether a unit has to be gathered is decided from the order of events alone, never from what this rank happens to
+// hold, so that all ranks decide alike. Gathers run beside computing, those of the next units ahead of their use. One
+// thread at a time: the model's or autograd's.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "runtime/sharding/sharding_options.hpp"
+#include "runtime/sharding/side_stream.hpp"
+#include "runtime/sharding/unit_order.hpp"
+#include "runtime/state/parameter_table.hpp"
+
+namespace dslaunch::runtime {
+
+class GatheredParameters {
+ public:
+  // `table`, `groups`, `shards` and `group` must outlive this object; groups that are not gathered are left alone.
+  GatheredParameters(const ParameterTable& table, const std::vector<FlatGroup>& groups,
+                     const std::vector<Shard>& shards, const ShardingOptions& options, comm::Communicator& group);
+
+  bool has(int unit) const { return !units_[unit].groups.empty(); }
+  // Issues the gather that this event needs, if any, and those of units that come soon in `ahead`.
+  void visit(int unit, std::span<const UnitEvent> ahead);
+  // After visit(): keeps the unit where it is until close(). A call whose gradients will come keeps its place, too.
+  void open(int unit);
+  void close(int unit);
+  void expect_backward(int unit) { units_[unit].open_calls += 1; }
+  void backward_done(int unit);
+  // The whole parameters of one group, flat; its unit is open.
+  at::Tensor whole(int group) const;
+  // Where an open unit lies; null for one without gathered groups.
+  const void* address(int unit) const {
+    return units_[unit].place ? units_[unit].place->bytes.const_data_ptr() : nullptr;
+  }
+
+  // Between passes: nothing is held any more, nothing counts as gathered.
+  void end_pass();
+  // The shards have been written on the current stream: later gathers come after that.
+  void shards_changed();
+  int num_slots() const { return static_cast<int>(content_.size()) - 1; }
+
+ private:
+  struct Place {  // memory for one unit's groups
+    at::Tensor bytes;
+    int unit = -1;        // the last that was gathered into it
+    StreamMark last_use;  // by computing
+  };
+  struct Unit {
+    std::vector<int> groups;
+    std::vector<int64_t> offsets;  // in bytes, of its groups within its place
+    int64_t num_bytes = 0, numel = 0;
+    int slot = 0;
+    std::shared_ptr<Place> place;  // where it is, or was last; empty: nowhere in this pass
+    int pins = 0;                  // open() without close()
+    int open_calls = 0;            // whose backward is still to come
+    StreamMark ready;              // the end of its last gather
+  };
+
+  void lay_out_units();
+  void choose_slots();
+  int64_t slots_numel(int num_slots) const;
+  void prefetch(int unit, std::span<const UnitEvent> ahead);
+  void gather(int unit);
+  std::shared_ptr<Place> place_for(int unit);
+  bool is_running_elsewhere(const Place& place, int unit) const;
+
+  // fixed after construction
+  const ParameterTable& table_;
+  const std::vector<FlatGroup>& groups_;
+  const std::vector<Shard>& shards_;
+  const ShardingOptions& options_;
+  comm::Communicator& group_;
+  // the thread at work
+  std::vector<Unit> units_;
+  std::vector<std::shared_ptr<Place>> slots_;  // the last one is the root's
+  std::vector<int> content_;                   // by slot: the unit that the order of events has put there, or -1
+  SideStream side_;
+  StreamMark changed_;
+};
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,136 @@
+// Stages 2 and 3: the gradients of a call are reduced from a bucket at once and summed up in the shards. There are two
+// buckets: one is filled by backward while the other is on its way.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <array>
+
+#include "runtime/sharding/flat_collectives.hpp"
+#include "runtime/sharding/gradient_moves.hpp"
+#include "runtime/sharding/gradient_reduction.hpp"
+#include "runtime/sharding/parameter_places.hpp"
+#include "runtime/sharding/side_stream.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+class ShardedGradients final : public GradientReduction {
+ public:
+  ShardedGradients(const ParameterTable& table, const std::vector<FlatGroup>& groups, std::vector<Shard>& shards,
+                   const ShardingOptions& options, comm::Communicator& data_group)
+      : groups_(groups),
+        shards_(shards),
+        options_(options),
+        data_group_(data_group),
+        places_(find_places(table, groups)),
+        groups_of_unit_(table.units.size()),
+        has_gradient_(groups.size()),
+        side_(options.device, options.overlap_communication) {
+    int64_t largest = 0;
+    const auto on_device = at::TensorOptions().device(options_.device);
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      groups_of_unit_[groups_[i].unit].push_back(static_cast<int>(i));
+      largest = std::max(largest, num_bytes(groups_[i]));
+      auto& shard = shards_[i];
+      shard.gradient = at::zeros({shard.range.size()}, on_device.dtype(at::kFloat));
+      sums_.push_back(options_.accumulation_dtype == at::kFloat
+                          ? shard.gradient
+                          : at::zeros({shard.range.size()}, on_device.dtype(options_.accumulation_dtype)));
+    }
+    for (auto& bucket : buckets_) bucket.bytes = at::empty({largest}, on_device.dtype(at::kByte));
+  }
+
+  void begin_step() override { has_gradient_.assign(groups_.size(), false); }
+  void begin_micro_step(bool) override {}
+  void expect(int) override {}
+
+  void take(int unit, std::vector<at::Tensor> gradients) override {
+    for (int group : groups_of_unit_[unit]) reduce(group, gradients);
+  }
+
+  void serve(int unit) override { take(unit, std::vector<at::Tensor>(places_[unit].size())); }
+
+  void finish() override {
+    for (const auto& bucket : buckets_) wait_on_current_stream(bucket.is_free, options_.device);
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      if (!has_gradient_[i]) sums_[i].zero_();
+      if (sums_[i].data_ptr() != shards_[i].gradient.data_ptr()) shards_[i].gradient.copy_(sums_[i]);
+    }
+  }
+
+ private:
+  struct Bucket {
+    at::Tensor bytes;
+    StreamMark is_free;  // the end of its last reduction
+  };
+
+  at::ScalarType wire_dtype(const FlatGroup& group) const { return options_.communication_dtype.value_or(group.dtype); }
+  int64_t num_bytes(const FlatGroup& group) const {
+    return group.padded_numel * static_cast<int64_t>(c10::elementSize(wire_dtype(group)));
+  }
+
+  void reduce(int index, const std::vector<at::Tensor>& gradients) {
+    const FlatGroup& group = groups_[index];
+    Bucket& bucket = buckets_[next_bucket_];
+    next_bucket_ = (next_bucket_ + 1) % buckets_.size();
+    wait_on_current_stream(bucket.is_free, options_.device);
+    const at::Tensor wire = bucket.bytes.narrow(0, 0, num_bytes(group)).view(wire_dtype(group));
+    fill(wire, group, gradients);
+    if (options_.predivide != 1.0) wire.div_(options_.predivide);
+    side_.wait(mark_current_stream(options_.device));
+    bucket.is_free = side_.run([&] {
+      if (data_group_.size() > 1) reduce_to_owners(wire, data_group_, options_.use_reduce_scatter);
+      add_to_shard(index, own_slice(wire, data_group_));
+    });
+  }
+
+  void fill(const at::Tensor& wire, const FlatGroup& group, const std::vector<at::Tensor>& gradients) {
+    const auto& places = places_[group.unit];
+    GradientMoves moves;
+    for (size_t i = 0; i < places.size(); ++i) {
+      if (&groups_[places[i].group] != &group) continue;
+      const Segment& segment = group.segments[places[i].segment];
+      const at::Tensor destination = wire.narrow(0, segment.offset, segment.numel);
+      if (gradients[i].defined()) {
+        moves.move(destination, gradients[i], /*is_first=*/true);
+      } else {
+        moves.zero(destination);
+      }
+    }
+    moves.zero(wire.narrow(0, group.numel, group.padded_numel - group.numel));
+    moves.run();
+  }
+
+  void add_to_shard(int index, const at::Tensor& own) {
+    at::Tensor& sum = sums_[index];
+    if (has_gradient_[index]) {
+      sum.add_(own);
+    } else {
+      sum.copy_(own);
+    }
+    has_gradient_[index] = true;
+  }
+
+  const std::vector<FlatGroup>& groups_;
+  std::vector<Shard>& shards_;
+  const ShardingOptions& options_;
+  comm::Communicator& data_group_;
+  const std::vector<std::vector<ParameterPlaceInGroup>> places_;
+  std::vector<std::vector<int>> groups_of_unit_;
+  std::vector<at::Tensor> sums_;  // by group, in the accumulation dtype; the shard's gradient itself where that is fp32
+  std::vector<bool> has_gradient_;
+  std::array<Bucket, 2> buckets_;
+  size_t next_bucket_ = 0;
+  SideStream side_;
+};
+
+}  // namespace
+
+std::unique_ptr<GradientReduction> make_sharded_gradients(const ParameterTable& table,
+                                                          const std::vector<FlatGroup>& groups,
+                                                          std::vector<Shard>& shards, const ShardingOptions& options,
+                                                          comm::Communicator& data_group) {
+  return std::make_unique<ShardedGradients>(table, groups, shards, options, data_group);
+}
+
+}  // namespace dslaunch::runtime

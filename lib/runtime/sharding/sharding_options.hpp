@@ -1,0 +1,48 @@
+// How parameters, gradients and their traffic are laid out: what the engine takes from the config for this room.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/state/partition.hpp"
+
+namespace dslaunch::runtime {
+
+struct ShardingOptions {
+  int stage = 0;
+  at::Device device = at::kCPU;
+  std::vector<at::ScalarType> compute_dtypes;  // by parameter
+  std::vector<int> optimizer_groups;           // by parameter; empty: all in one
+  int64_t max_group_numel = 500'000'000;       // reduce_bucket_size and allgather_bucket_size
+  at::ScalarType accumulation_dtype = at::kFloat;
+  std::optional<at::ScalarType> communication_dtype;  // empty: the group's compute dtype
+  double predivide = 1.0;                             // gradients are divided by it before they are summed
+  bool use_reduce_scatter = true;                     // false: all-reduce, then each rank takes its slice
+  bool use_all_gather = true;                         // false: every owner broadcasts its slice
+  bool overlap_communication = false;                 // device only: collectives run beside computing
+
+  // Stage 3, in elements.
+  int64_t persistence_threshold = 100'000;
+  int64_t model_persistence_threshold = std::numeric_limits<int64_t>::max();
+  int64_t prefetch_numel = 50'000'000;
+  int64_t max_live_numel = 1'000'000'000;
+  // Returns when all ranks have called it with the same text; throws when they do not come. Empty: such a call throws.
+  std::function<void(const std::string& text)> meet;
+};
+
+// What the optimizer works on: this rank's part of one flat group.
+struct Shard {
+  int group = 0;
+  Range range;               // within the group's flat buffer
+  at::Tensor master;         // fp32
+  at::Tensor gradient;       // fp32, the sum over the data ranks after reduce_gradients(), times 1/predivide
+  at::Tensor low_precision;  // this range of the parameters themselves when they are not fp32; else undefined
+
+  // The parameters themselves as they rest here, in the compute dtype.
+  const at::Tensor& at_rest() const { return low_precision.defined() ? low_precision : master; }
+};
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,39 @@
+// The order in which a pass over the model needs its collectives: recorded in the first pass, followed from then on.
+// Pure; one thread.
+#pragma once
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace dslaunch::runtime {
+
+struct UnitEvent {
+  enum class Kind : uint8_t { kForward, kBackward, kReduce };
+  Kind kind = Kind::kForward;
+  int unit = 0;
+  auto operator<=>(const UnitEvent&) const = default;
+};
+const char* to_string(UnitEvent::Kind kind);
+
+class UnitOrder {
+ public:
+  void begin_pass();  // from the start again; a recording that did not reach its end is forgotten
+  void end_pass();    // the first one ends the recording
+  bool is_recording() const { return !is_recorded_; }
+
+  // The recorded events that this pass has not met yet.
+  std::span<const UnitEvent> ahead() const { return std::span(events_).subspan(next_); }
+  bool is_ahead(UnitEvent event) const;
+  UnitEvent advance();           // to the next recorded event, which is returned
+  void insert(UnitEvent event);  // here: it has now been met, and belongs to the order from now on
+  size_t position() const { return next_; }
+
+ private:
+  std::vector<UnitEvent> events_;
+  size_t next_ = 0;
+  bool is_recorded_ = false;
+};
+
+}  // namespace dslaunch::runtime

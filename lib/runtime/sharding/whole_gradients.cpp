@@ -1,0 +1,142 @@
+// Stages 0 and 1: gradients summed up whole, reduced once a step.
+#include <ATen/ATen.h>
+
+#include "runtime/sharding/flat_collectives.hpp"
+#include "runtime/sharding/gradient_moves.hpp"
+#include "runtime/sharding/gradient_reduction.hpp"
+#include "runtime/sharding/parameter_places.hpp"
+#include "runtime/sharding/side_stream.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+class WholeGradients final : public GradientReduction {
+ public:
+  WholeGradients(const ParameterTable& table, const std::vector<FlatGroup>& groups, std::vector<Shard>& shards,
+                 const ShardingOptions& options, comm::Communicator& data_group)
+      : groups_(groups),
+        shards_(shards),
+        options_(options),
+        data_group_(data_group),
+        num_units_(static_cast<int>(table.units.size())),
+        places_(find_places(table, groups)),
+        open_calls_(table.units.size()),
+        side_(options.device, options.overlap_communication) {
+    for (size_t i = 0; i < groups_.size(); ++i) allocate(i);
+  }
+
+  void begin_step() override {
+    for (auto& buffer : buffers_) buffer.written.assign(buffer.written.size(), false);
+  }
+
+  void begin_micro_step(bool is_last) override {
+    std::fill(open_calls_.begin(), open_calls_.end(), 0);
+    reduces_as_ready_ = is_last && side_.overlaps();
+    next_unit_ = num_units_ - 1;
+  }
+
+  void expect(int unit) override { open_calls_[unit] += 1; }
+
+  void take(int unit, std::vector<at::Tensor> gradients) override {
+    GradientMoves moves;
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      if (!gradients[i].defined()) continue;
+      const auto place = places_[unit][i];
+      auto& buffer = buffers_[place.group];
+      moves.move(buffer.segments[place.segment], gradients[i], !buffer.written[place.segment]);
+      buffer.written[place.segment] = true;
+    }
+    moves.run();
+    open_calls_[unit] -= 1;
+    if (reduces_as_ready_) reduce_ready_units();
+  }
+
+  void serve(int) override {}  // every group is reduced once a step on every rank, whatever was called
+
+  void finish() override {
+    reduces_as_ready_ = false;
+    for (; next_unit_ >= 0; --next_unit_) reduce_unit(next_unit_);
+    wait_on_current_stream(reduced_, options_.device);
+  }
+
+ private:
+  struct Buffer {
+    at::Tensor sum;                    // accumulation dtype, padded
+    std::vector<at::Tensor> segments;  // 1-D views
+    std::vector<bool> written;         // by segment, since begin_step()
+  };
+
+  void allocate(size_t index) {
+    const auto& group = groups_[index];
+    auto& shard = shards_[index];
+    const auto on_device = at::TensorOptions().device(options_.device);
+    Buffer buffer{at::zeros({group.padded_numel}, on_device.dtype(options_.accumulation_dtype)), {}, {}};
+    for (const auto& segment : group.segments)
+      buffer.segments.push_back(buffer.sum.narrow(0, segment.offset, segment.numel));
+    buffer.written.resize(group.segments.size());
+    shard.gradient = options_.accumulation_dtype == at::kFloat
+                         ? buffer.sum.narrow(0, shard.range.begin, shard.range.size())
+                         : at::zeros({shard.range.size()}, on_device.dtype(at::kFloat));
+    buffers_.push_back(std::move(buffer));
+  }
+
+  // Ranks must issue the same sequence, whatever order their gradients come in: a unit waits for those behind it.
+  void reduce_ready_units() {
+    for (; next_unit_ >= 0 && open_calls_[next_unit_] == 0; --next_unit_) reduce_unit(next_unit_);
+  }
+
+  void reduce_unit(int unit) {
+    side_.wait(mark_current_stream(options_.device));
+    reduced_ = side_.run([&] {
+      for (size_t i = 0; i < groups_.size(); ++i) {
+        if (groups_[i].unit == unit) reduce_group(i);
+      }
+    });
+  }
+
+  void reduce_group(size_t index) {
+    auto& buffer = buffers_[index];
+    auto& shard = shards_[index];
+    GradientMoves unused;
+    for (size_t s = 0; s < buffer.written.size(); ++s) {
+      if (!buffer.written[s]) unused.zero(buffer.segments[s]);
+    }
+    unused.run();
+    if (options_.predivide != 1.0) buffer.sum.div_(options_.predivide);
+    at::Tensor wire = buffer.sum;
+    if (data_group_.size() > 1) {
+      wire = wire.to(options_.communication_dtype.value_or(groups_[index].dtype));
+      if (shard.range.size() < wire.numel()) {
+        reduce_to_owners(wire, data_group_, options_.use_reduce_scatter);
+      } else {
+        data_group_.all_reduce(buffer_of(wire), comm::ReduceOp::kSum);
+      }
+    }
+    const at::Tensor own = wire.narrow(0, shard.range.begin, shard.range.size());
+    if (own.data_ptr() != shard.gradient.data_ptr()) shard.gradient.copy_(own);
+  }
+
+  const std::vector<FlatGroup>& groups_;
+  std::vector<Shard>& shards_;
+  const ShardingOptions& options_;
+  comm::Communicator& data_group_;
+  const int num_units_;
+  const std::vector<std::vector<ParameterPlaceInGroup>> places_;
+  std::vector<Buffer> buffers_;
+  std::vector<int> open_calls_;  // by unit: calls whose gradients have not come yet
+  int next_unit_ = -1;           // units are reduced from the last to the root, in this fixed order
+  bool reduces_as_ready_ = false;
+  SideStream side_;
+  StreamMark reduced_;
+};
+
+}  // namespace
+
+std::unique_ptr<GradientReduction> make_whole_gradients(const ParameterTable& table,
+                                                        const std::vector<FlatGroup>& groups,
+                                                        std::vector<Shard>& shards, const ShardingOptions& options,
+                                                        comm::Communicator& data_group) {
+  return std::make_unique<WholeGradients>(table, groups, shards, options, data_group);
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,139 @@
+#include "runtime/sharding/gathered_parameters.hpp"
+
+#include <ATen/ATen.h>
+
+#include <catch2/catch.hpp>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "support/thread_communicator.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::runtime;
+
+namespace {
+
+constexpr UnitEvent forward(int unit) {
+  return {UnitEvent::Kind::kForward, unit};
+}
+
+// A root and `num_units` units of one parameter with 100 elements each; one rank, so that a gather is a copy of the
+// shard and its value says which unit is there. Counts gathers through the communicator.
+class CountingCommunicator : public test::ThreadCommunicator {
+ public:
+  CountingCommunicator() : test::ThreadCommunicator(std::make_shared<test::ThreadGroup>(1), 0) {}
+  void all_gather(comm::ConstBuffer in, comm::Buffer out) override {
+    num_gathers += 1;
+    test::ThreadCommunicator::all_gather(in, out);
+  }
+  int num_gathers = 0;
+};
+
+struct Bench {
+  explicit Bench(int num_units, int64_t prefetch_numel, int64_t max_live_numel) {
+    table.units.push_back({"", {}});
+    for (int i = 0; i < num_units; ++i) {
+      table.parameters.push_back({fmt::format("p{}", i), {100}, 100, at::kFloat, true, i + 1, {}});
+      table.units.push_back({fmt::format("u{}", i + 1), {i}});
+    }
+    PartitionOptions partition;
+    partition.compute_dtypes.assign(table.parameters.size(), at::kFloat);
+    partition.gathers = true;
+    partition.persistence_threshold = 0;
+    groups = plan_flat_groups(table, partition);
+    for (size_t i = 0; i < groups.size(); ++i) {
+      const at::Tensor master = at::full({groups[i].padded_numel}, static_cast<double>(groups[i].unit));
+      shards.push_back({static_cast<int>(i), shard_range(groups[i], 0, 1), master, {}, {}});
+    }
+    options.stage = 3;
+    options.prefetch_numel = prefetch_numel;
+    options.max_live_numel = max_live_numel;
+    gathered = std::make_unique<GatheredParameters>(table, groups, shards, options, communicator);
+  }
+  void visit(int unit, std::vector<UnitEvent> ahead = {}) { gathered->visit(unit, ahead); }
+  double value(int unit) { return gathered->whole(unit - 1)[0].item<double>(); }
+  const void* address(int unit) { return gathered->whole(unit - 1).const_data_ptr(); }
+
+  ParameterTable table;
+  std::vector<FlatGroup> groups;
+  std::vector<Shard> shards;
+  ShardingOptions options;
+  CountingCommunicator communicator;
+  std::unique_ptr<GatheredParameters> gathered;
+};
+
+}  // namespace
+
+TEST_CASE("a unit comes back to the address where autograd saved it", "[runtime][sharding][gathered]") {
+  Bench bench(7, 0, 1'000'000);
+  std::vector<const void*> addresses(8);
+  for (int unit = 1; unit <= 7; ++unit) {
+    bench.visit(unit);
+    bench.gathered->open(unit);
+    bench.gathered->expect_backward(unit);
+    addresses[unit] = bench.address(unit);
+    CHECK(bench.value(unit) == unit);
+    bench.gathered->close(unit);
+  }
+  for (int unit = 7; unit >= 1; --unit) {
+    bench.visit(unit);
+    bench.gathered->open(unit);
+    CHECK(bench.address(unit) == addresses[unit]);
+    CHECK(bench.value(unit) == unit);
+    bench.gathered->backward_done(unit);
+  }
+}
+
+TEST_CASE("units ahead are gathered before their use, as far as the prefetch goes and slots are free",
+          "[runtime][sharding][gathered]") {
+  Bench bench(6, 200, 1'000'000);
+  CHECK(bench.gathered->num_slots() == 4);
+  bench.visit(1, {forward(2), forward(3), forward(4)});
+  CHECK(bench.communicator.num_gathers == 3);  // 1, and two times 128 padded elements reach 200
+  bench.visit(2, {forward(3), forward(4)});
+  bench.visit(3, {forward(4)});
+  CHECK(bench.communicator.num_gathers == 4);
+}
+
+TEST_CASE("the limit of live elements bounds the slots, and one unit always fits", "[runtime][sharding][gathered]") {
+  CHECK(Bench(6, 1'000'000, 1'000'000).gathered->num_slots() == 6);
+  CHECK(Bench(6, 1'000'000, 300).gathered->num_slots() == 2);
+  CHECK(Bench(6, 1'000'000, 1).gathered->num_slots() == 1);
+}
+
+TEST_CASE("a unit that still runs keeps its values when another one needs its slot", "[runtime][sharding][gathered]") {
+  Bench bench(3, 0, 1);  // one slot
+  bench.visit(1);
+  bench.gathered->open(1);
+  bench.visit(2);
+  bench.gathered->open(2);
+  CHECK(bench.value(1) == 1);
+  CHECK(bench.value(2) == 2);
+  CHECK(bench.address(1) != bench.address(2));
+}
+
+TEST_CASE("backward through a unit that was not asked for is an error that names it", "[runtime][sharding][gathered]") {
+  Bench bench(2, 0, 1);
+  bench.visit(1);
+  bench.gathered->open(1);
+  bench.gathered->expect_backward(1);
+  bench.gathered->close(1);
+  try {
+    bench.gathered->backward_done(1);
+    FAIL("no error");
+  } catch (const UserError& error) {
+    CHECK(std::string(error.what()).find("unit 'u1'") != std::string::npos);
+  }
+}
+
+TEST_CASE("a unit that is needed where another one still runs is refused instead of overwritten",
+          "[runtime][sharding][gathered]") {
+  Bench bench(2, 0, 1);
+  bench.visit(1);
+  bench.gathered->open(1);
+  bench.gathered->expect_backward(1);
+  bench.gathered->close(1);
+  bench.visit(2);
+  bench.gathered->open(2);
+  CHECK_THROWS_AS(bench.visit(1), UserError);
+}
