@@ -8,6 +8,10 @@ import time
 
 import bench_report as report
 
+PARAMETERS = {"gpt-32m": 32.1e6, "gpt-163m": 163.1e6, "gpt-1.4b": 1416.7e6, "gpt-6.9b": 6864.6e6}
+WIDTH = {"gpt-32m": 256, "gpt-163m": 768, "gpt-1.4b": 2048, "gpt-6.9b": 4096}
+BLOCKS = {"gpt-32m": 8, "gpt-163m": 12, "gpt-1.4b": 24, "gpt-6.9b": 32}
+VOCABULARY = 50304
 MICRO = {"gpt-32m": 4, "gpt-163m": 16, "gpt-1.4b": 8, "gpt-6.9b": 4}  # samples a GPU
 SEQUENCE = {"gpt-32m": 256, "gpt-163m": 1024, "gpt-1.4b": 1024, "gpt-6.9b": 2048}
 DRIVER_FLOOR = "import ctypes; c = ctypes.CDLL('libcuda.so.1'); c.cuInit(0); p = ctypes.c_void_p(); " \
@@ -51,7 +55,7 @@ class Runner:
         tokens = {"shape": [SEQUENCE[preset]], "dtype": "int64", "low": 0, "high": 50304}
         with open(path, "w") as file:
             json.dump({"train_micro_batch_size_per_gpu": MICRO[preset], "gradient_accumulation_steps": 1,
-                       "bf16": {"enabled": True}, "zero_optimization": {"stage": stage},
+                       "bf16": {"enabled": True}, "zero_optimization": {"stage": stage, "overlap_comm": True},
                        "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}, "init": {"seed": 0, "std": 0.02},
                        "train": {"steps": steps}, "checkpoint": {"at_end": False},
                        "data": {"train": "synthetic", "synthetic": {"input_ids": tokens, "labels": {"like": "input_ids"}}}},
@@ -105,3 +109,22 @@ def figures(preset, world, result):
     milliseconds = statistics.median(result["step_ms"])
     tokens = MICRO[preset] * SEQUENCE[preset] * world / milliseconds * 1000
     return [report.spread(result["step_ms"]), f"{tokens:,.0f}", f"{result['loss'][-1]:.3f}"]
+
+
+def expected_gib(preset, world, stage):
+    """(state, activations) in GiB a rank, from docs/zero.md and from what eager PyTorch keeps of this GPT in bf16.
+
+    Activations: 17 tensors of the width a block and token (two norms' inputs and outputs, qkv 3, attention's output twice,
+    the MLP's 4 + 4, the residual); at the loss, for each logit: itself (2 bytes), its fp32 copy, the log-softmax and both
+    gradients (4 + 4 + 4 + 2)."""
+    params, width, blocks = PARAMETERS[preset], WIDTH[preset], BLOCKS[preset]
+    largest = max(12 * width * width, VOCABULARY * width)  # elements of the largest unit
+    whole, shard = {0: (2 + 4 + 4 + 8, 0), 1: (2 + 4, 4 + 8), 2: (2, 4 + 4 + 8), 3: (0, 2 + 4 + 4 + 8)}[stage]
+    state = params * (whole + shard / world)
+    if stage >= 2:
+        state += 2 * 2 * largest
+    if stage == 3:
+        state += 3 * 2 * largest
+    tokens = MICRO[preset] * SEQUENCE[preset]
+    activations = tokens * (2 * 17 * width * blocks + 16 * VOCABULARY)
+    return state / 2**30, activations / 2**30

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs on this machine's GPUs against plain PyTorch on the CPU: loss, rate and gradient norm of 50 steps, ZeRO 0 and 1, on
+"""Runs on this machine's GPUs against plain PyTorch on the CPU: loss, rate and gradient norm of 50 steps, ZeRO 0 to 3, on
 1 to all GPUs; resume bit by bit; bf16. Run by ctest (label gpu) where there is a GPU; elsewhere it ends with 77 (skipped).
 
     DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/gpu/test_gpu_runs.py"""
@@ -52,8 +52,11 @@ class GpuRuns(unittest.TestCase):
             form = "trace" if kind == "mlp" else "script"
             for world in WORLDS:
                 shares = world if kind == "convnet" else 1
-                for stage in (0, 1):
-                    config = base_config(kind, zero_optimization={"stage": stage, "overlap_comm": stage == 0})
+                for stage in (0, 1, 2, 3):
+                    # Small models would stay whole at stage 3 by default.
+                    config = base_config(kind, zero_optimization={
+                        "stage": stage, "overlap_comm": stage != 1, "stage3_param_persistence_threshold": 0,
+                        "stage3_prefetch_bucket_size": 20000})
                     if workshop.BATCH % world:
                         config["train_batch_size"] = 32
                     expected = one_process.train(self.shop.model(kind, form), self.shop.data(kind), config, STEPS, shares)
