@@ -2,21 +2,24 @@
 
 #include "kernels/launch_shape.cuh"
 #include "kernels/low_precision.cuh"
+#include "kernels/step_control.cuh"
 
 namespace dslaunch::kernels {
 namespace {
 
-__device__ void update_element(float& p, float gradient, float& m, float& v, float factor, const AdamArguments& a) {
-  const float g = gradient * factor + a.coupled_decay * p;
-  m = m + (g - m) * a.one_minus_beta1;
-  v = v * a.beta2 + g * g * a.one_minus_beta2;
-  const float denominator = sqrtf(v) * a.inverse_root_correction + a.eps;
-  p = p - (a.step_size * (m / denominator) + a.decoupled_decay * p);
+__device__ void update_element(float& p, float gradient, float& m, float& v, float factor, const AdamCoefficients& c) {
+  const float g = gradient * factor + c.coupled_decay * p;
+  m = m + (g - m) * c.one_minus_beta1;
+  v = v * c.beta2 + g * g * c.one_minus_beta2;
+  const float denominator = sqrtf(v) * c.inverse_root_correction + c.eps;
+  p = p - (c.step_size * (m / denominator) + c.decoupled_decay * p);
 }
 
 template <ElementType kLow>
 __global__ void __launch_bounds__(kThreads) adamw_kernel(const AdamArguments a, const VectorSpan span) {
-  const float factor = a.gradient_factor == nullptr ? 1.0F : *a.gradient_factor;
+  if (is_skipped(a.control)) return;
+  const AdamCoefficients c = chosen(a.coefficients);
+  const float factor = gradient_factor(a.control);
   const bool wide = reinterpret_cast<uintptr_t>(static_cast<const uint16_t*>(a.low_precision) + span.head) % 8 == 0;
   auto* master4 = reinterpret_cast<float4*>(a.master + span.head);
   const auto* gradient4 = reinterpret_cast<const float4*>(a.gradient + span.head);
@@ -25,10 +28,10 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(const AdamArguments a, 
   for (size_t i = grid_thread(); i < span.num_vectors; i += grid_stride()) {
     float4 p = master4[i], m = exp_avg4[i], v = exp_avg_sq4[i];
     const float4 g = __ldcs(gradient4 + i);  // read once: leave the cache to others
-    update_element(p.x, g.x, m.x, v.x, factor, a);
-    update_element(p.y, g.y, m.y, v.y, factor, a);
-    update_element(p.z, g.z, m.z, v.z, factor, a);
-    update_element(p.w, g.w, m.w, v.w, factor, a);
+    update_element(p.x, g.x, m.x, v.x, factor, c);
+    update_element(p.y, g.y, m.y, v.y, factor, c);
+    update_element(p.z, g.z, m.z, v.z, factor, c);
+    update_element(p.w, g.w, m.w, v.w, factor, c);
     master4[i] = p;
     exp_avg4[i] = m;
     exp_avg_sq4[i] = v;
@@ -38,7 +41,7 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(const AdamArguments a, 
   for (size_t k = grid_thread(); k < num_outside; k += grid_stride()) {
     const size_t i = outside(span, k);
     float p = a.master[i], m = a.exp_avg[i], v = a.exp_avg_sq[i];
-    update_element(p, a.gradient[i], m, v, factor, a);
+    update_element(p, a.gradient[i], m, v, factor, c);
     a.master[i] = p;
     a.exp_avg[i] = m;
     a.exp_avg_sq[i] = v;

@@ -5,12 +5,11 @@
 #include <cstddef>
 
 #include "kernels/element_type.h"
+#include "kernels/optimizer_coefficients.h"
+#include "kernels/step_control.h"
 
 namespace dslaunch::kernels {
 
-// g = gradient * *gradient_factor + coupled_decay * p
-// m += (g - m) * one_minus_beta1,  v = v * beta2 + g * g * one_minus_beta2
-// p -= step_size * (m / (sqrt(v) * inverse_root_correction + eps)) + decoupled_decay * p
 struct AdamArguments {
   float* master = nullptr;
   const float* gradient = nullptr;
@@ -19,11 +18,8 @@ struct AdamArguments {
   void* low_precision = nullptr;  // null, or the new master rounded to low_precision_type
   ElementType low_precision_type = ElementType::kBFloat16;
   size_t count = 0;
-  const float* gradient_factor = nullptr;  // one float on the device; null: 1
-
-  float one_minus_beta1 = 0, beta2 = 0, one_minus_beta2 = 0, eps = 0;
-  float step_size = 0, inverse_root_correction = 1;
-  float coupled_decay = 0, decoupled_decay = 0;
+  StepControl control;
+  Coefficients<AdamCoefficients> coefficients;
 };
 
 // Enqueues on `stream`. Arrays need no alignment beyond their elements'; they are fastest when all four fp32 arrays

@@ -2,24 +2,27 @@
 
 #include "kernels/launch_shape.cuh"
 #include "kernels/low_precision.cuh"
+#include "kernels/step_control.cuh"
 
 namespace dslaunch::kernels {
 namespace {
 
 template <bool kMomentum>
-__device__ void update_element(float& p, float gradient, float& b, float factor, const SgdArguments& a) {
-  const float g = gradient * factor + a.coupled_decay * p;
+__device__ void update_element(float& p, float gradient, float& b, float factor, const SgdCoefficients& c) {
+  const float g = gradient * factor + c.coupled_decay * p;
   if constexpr (kMomentum) {
-    b = a.keep * b + a.share * g;
-    p = p - a.lr * (a.gradient_weight * g + a.momentum_weight * b);
+    b = c.keep * b + c.share * g;
+    p = p - c.lr * (c.gradient_weight * g + c.momentum_weight * b);
   } else {
-    p = p - a.lr * g;
+    p = p - c.lr * g;
   }
 }
 
 template <bool kMomentum, ElementType kLow>
 __global__ void __launch_bounds__(kThreads) sgd_kernel(const SgdArguments a, const VectorSpan span) {
-  const float factor = a.gradient_factor == nullptr ? 1.0F : *a.gradient_factor;
+  if (is_skipped(a.control)) return;
+  const SgdCoefficients c = chosen(a.coefficients);
+  const float factor = gradient_factor(a.control);
   const bool wide = reinterpret_cast<uintptr_t>(static_cast<const uint16_t*>(a.low_precision) + span.head) % 8 == 0;
   auto* master4 = reinterpret_cast<float4*>(a.master + span.head);
   const auto* gradient4 = reinterpret_cast<const float4*>(a.gradient + span.head);
@@ -28,10 +31,10 @@ __global__ void __launch_bounds__(kThreads) sgd_kernel(const SgdArguments a, con
     float4 p = master4[i];
     const float4 g = __ldcs(gradient4 + i);  // read once: leave the cache to others
     float4 b = kMomentum ? momentum4[i] : make_float4(0, 0, 0, 0);
-    update_element<kMomentum>(p.x, g.x, b.x, factor, a);
-    update_element<kMomentum>(p.y, g.y, b.y, factor, a);
-    update_element<kMomentum>(p.z, g.z, b.z, factor, a);
-    update_element<kMomentum>(p.w, g.w, b.w, factor, a);
+    update_element<kMomentum>(p.x, g.x, b.x, factor, c);
+    update_element<kMomentum>(p.y, g.y, b.y, factor, c);
+    update_element<kMomentum>(p.z, g.z, b.z, factor, c);
+    update_element<kMomentum>(p.w, g.w, b.w, factor, c);
     master4[i] = p;
     if constexpr (kMomentum) momentum4[i] = b;
     store_low_precision4<kLow>(a.low_precision, span.head + 4 * i, p, wide);
@@ -41,7 +44,7 @@ __global__ void __launch_bounds__(kThreads) sgd_kernel(const SgdArguments a, con
     const size_t i = outside(span, k);
     float p = a.master[i];
     float b = kMomentum ? a.momentum[i] : 0.0F;
-    update_element<kMomentum>(p, a.gradient[i], b, factor, a);
+    update_element<kMomentum>(p, a.gradient[i], b, factor, c);
     a.master[i] = p;
     if constexpr (kMomentum) a.momentum[i] = b;
     store_low_precision<kLow>(a.low_precision, i, p);

@@ -73,13 +73,39 @@ TEST_CASE("three steps on the device give the host's bits", "[gpu][flat_optimize
       for (int64_t step = 1; step <= 3; ++step) {
         host.gradient.copy_(normal(count, 100 + static_cast<uint64_t>(step)));
         device.gradient.copy_(host.gradient);
-        optimizer->step(host, {.lr = 0.01, .step = step, .gradient_factor = factor});
-        optimizer->step(device, {.lr = 0.01, .step = step, .gradient_factor = factor.to(at::kCUDA)});
+        optimizer->step(host, {.rates = {{.step = step, .lr = 0.01}}, .gradient_factor = factor});
+        optimizer->step(device, {.rates = {{.step = step, .lr = 0.01}}, .gradient_factor = factor.to(at::kCUDA)});
       }
       CHECK(at::equal(device.master.cpu(), host.master));
       CHECK(at::equal(device.low_precision.cpu(), host.low_precision));
       for (size_t i = 0; i < host.moments.size(); ++i) CHECK(at::equal(device.moments[i].cpu(), host.moments[i]));
     }
+  }
+}
+
+TEST_CASE("the device skips a step and picks the rates of its own count", "[gpu][flat_optimizer]") {
+  if (!has_device()) return;
+  for (const auto& settings : kSettings) {
+    INFO("type " << static_cast<int>(settings.type));
+    const auto optimizer = make_flat_optimizer(settings);
+    ShardTensors host{.master = normal(1003, 1), .gradient = normal(1003, 2)};
+    ShardTensors device{.master = on_device(host.master), .gradient = on_device(host.gradient)};
+    for (size_t i = 0; i < optimizer->moment_names().size(); ++i) {
+      host.moments.push_back(at::zeros({1003}));
+      device.moments.push_back(on_device(host.moments.back()));
+    }
+    const std::vector<StepRates> rates = {{.step = 1, .lr = 0.1}, {.step = 2, .lr = 0.2}, {.step = 3, .lr = 0.3}};
+    const at::Tensor applied = at::zeros({}, at::TensorOptions().dtype(at::kLong).device(at::kCUDA));
+    for (int64_t issued = 0; issued < 4; ++issued) {
+      const bool skipped = issued == 1;
+      const at::Tensor skip = at::scalar_tensor(skipped ? 1.0F : 0.0F).to(at::kCUDA);
+      optimizer->step(device, {.rates = rates, .applied_steps = applied, .skip = skip});
+      if (skipped) continue;
+      optimizer->step(host, {.rates = {rates[static_cast<size_t>(issued == 0 ? 0 : issued - 1)]}});
+      applied.add_(1);
+    }
+    CHECK(at::equal(device.master.cpu(), host.master));
+    for (size_t i = 0; i < host.moments.size(); ++i) CHECK(at::equal(device.moments[i].cpu(), host.moments[i]));
   }
 }
 

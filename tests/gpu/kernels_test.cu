@@ -146,29 +146,30 @@ void test_adamw(size_t count, const Layout& layout, Low low) {
   DeviceArray<float> first(s.first, layout.master), second(s.second, layout.master), factor({0.37F}, 1);
   DeviceArray<uint16_t> copy(s.low, layout.low);
   AdamArguments a;
-  a.one_minus_beta1 = 0.1F;
-  a.beta2 = 0.999F;
-  a.one_minus_beta2 = 0.001F;
-  a.eps = 1e-8F;
-  a.step_size = 3e-3F;
-  a.inverse_root_correction = 1.7F;
-  a.coupled_decay = 0.02F;
-  a.decoupled_decay = 0.01F;
+  AdamCoefficients& c = a.coefficients.value;
+  c.one_minus_beta1 = 0.1F;
+  c.beta2 = 0.999F;
+  c.one_minus_beta2 = 0.001F;
+  c.eps = 1e-8F;
+  c.step_size = 3e-3F;
+  c.inverse_root_correction = 1.7F;
+  c.coupled_decay = 0.02F;
+  c.decoupled_decay = 0.01F;
   a.master = master.data();
   a.gradient = gradient.data();
   a.exp_avg = first.data();
   a.exp_avg_sq = second.data();
   a.count = count;
-  a.gradient_factor = factor.data();
+  a.control.gradient_factor = factor.data();
   set_low(a, low, copy.data());
   require(launch_adamw(a, nullptr), name.c_str());
   require(cudaDeviceSynchronize(), name.c_str());
   for (size_t i = 0; i < count; ++i) {
-    const float g = s.gradient[i] * 0.37F + a.coupled_decay * s.master[i];
-    s.first[i] = s.first[i] + (g - s.first[i]) * a.one_minus_beta1;
-    s.second[i] = s.second[i] * a.beta2 + g * g * a.one_minus_beta2;
-    const float denominator = std::sqrt(s.second[i]) * a.inverse_root_correction + a.eps;
-    s.master[i] = s.master[i] - (a.step_size * (s.first[i] / denominator) + a.decoupled_decay * s.master[i]);
+    const float g = s.gradient[i] * 0.37F + c.coupled_decay * s.master[i];
+    s.first[i] = s.first[i] + (g - s.first[i]) * c.one_minus_beta1;
+    s.second[i] = s.second[i] * c.beta2 + g * g * c.one_minus_beta2;
+    const float denominator = std::sqrt(s.second[i]) * c.inverse_root_correction + c.eps;
+    s.master[i] = s.master[i] - (c.step_size * (s.first[i] / denominator) + c.decoupled_decay * s.master[i]);
     if (low != Low::kNone) s.low[i] = rounded(s.master[i], a.low_precision_type);
   }
   compare(s, master, gradient, first, second, copy, name);
@@ -181,12 +182,13 @@ void test_sgd(size_t count, const Layout& layout, Low low, bool momentum) {
   DeviceArray<float> first(s.first, layout.master), second(s.second, layout.master);
   DeviceArray<uint16_t> copy(s.low, layout.low);
   SgdArguments a;
-  a.lr = 0.1F;
-  a.coupled_decay = 0.01F;
-  a.keep = 0.9F;
-  a.share = 0.7F;
-  a.gradient_weight = 1.0F;
-  a.momentum_weight = 0.9F;
+  SgdCoefficients& c = a.coefficients.value;
+  c.lr = 0.1F;
+  c.coupled_decay = 0.01F;
+  c.keep = 0.9F;
+  c.share = 0.7F;
+  c.gradient_weight = 1.0F;
+  c.momentum_weight = 0.9F;
   a.master = master.data();
   a.gradient = gradient.data();
   a.momentum = momentum ? first.data() : nullptr;
@@ -195,16 +197,46 @@ void test_sgd(size_t count, const Layout& layout, Low low, bool momentum) {
   require(launch_sgd(a, nullptr), name.c_str());
   require(cudaDeviceSynchronize(), name.c_str());
   for (size_t i = 0; i < count; ++i) {
-    const float g = s.gradient[i] + a.coupled_decay * s.master[i];
+    const float g = s.gradient[i] + c.coupled_decay * s.master[i];
     if (momentum) {
-      s.first[i] = a.keep * s.first[i] + a.share * g;
-      s.master[i] = s.master[i] - a.lr * (a.gradient_weight * g + a.momentum_weight * s.first[i]);
+      s.first[i] = c.keep * s.first[i] + c.share * g;
+      s.master[i] = s.master[i] - c.lr * (c.gradient_weight * g + c.momentum_weight * s.first[i]);
     } else {
-      s.master[i] = s.master[i] - a.lr * g;
+      s.master[i] = s.master[i] - c.lr * g;
     }
     if (low != Low::kNone) s.low[i] = rounded(s.master[i], a.low_precision_type);
   }
   compare(s, master, gradient, first, second, copy, name);
+}
+
+// Steered from the device: a skipped step writes nothing, and the counter picks its row of the table.
+void test_step_control() {
+  const std::string name = "step control";
+  const size_t count = 1023;
+  const State start(count);
+  DeviceArray<float> master(start.master, 0), gradient(start.gradient, 0), first(start.first, 0),
+      second(start.second, 0), skip({1.0F}, 0);
+  DeviceArray<uint16_t> copy(start.low, 0);
+  SgdCoefficients rows[3];
+  for (int i = 0; i < 3; ++i) rows[i].lr = 0.1F * static_cast<float>(i + 1);
+  SgdCoefficients* table = nullptr;
+  require(cudaMalloc(&table, sizeof(rows)), "cudaMalloc");
+  require(cudaMemcpy(table, rows, sizeof(rows), cudaMemcpyHostToDevice), "upload");
+  DeviceArray<int64_t> applied({8}, 0);
+  SgdArguments a;
+  a.master = master.data();
+  a.gradient = gradient.data();
+  a.count = count;
+  a.control.skip = skip.data();
+  a.coefficients = {{}, table, applied.data(), 7, 3};
+  require(launch_sgd(a, nullptr), name.c_str());
+  compare(start, master, gradient, first, second, copy, name + ", skipped");
+  a.control.skip = nullptr;
+  require(launch_sgd(a, nullptr), name.c_str());
+  State expected = start;
+  for (size_t i = 0; i < count; ++i) expected.master[i] -= rows[1].lr * expected.gradient[i];
+  compare(expected, master, gradient, first, second, copy, name + ", from the table");
+  cudaFree(table);
 }
 
 double device_sum_of_squares(const float* values, size_t count) {
@@ -262,6 +294,7 @@ void test_accumulate_low(size_t count, const Layout& layout, ElementType type) {
 }
 
 void run_tests() {
+  test_step_control();
   for (const size_t count : kCounts) {
     for (const Layout& layout : kLayouts) {
       for (const Low low : {Low::kNone, Low::kBFloat16, Low::kFloat16}) {
@@ -338,7 +371,7 @@ void run_bench() {
   a.exp_avg = arrays[2];
   a.exp_avg_sq = arrays[3];
   a.count = n;
-  a.eps = 1e-8F;
+  a.coefficients.value.eps = 1e-8F;
   report("adamw", 28 * count, median_ms([&] { return launch_adamw(a, nullptr); }), copy);
   a.low_precision = low;
   report("adamw + bf16", 30 * count, median_ms([&] { return launch_adamw(a, nullptr); }), copy);

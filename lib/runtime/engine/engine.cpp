@@ -105,7 +105,8 @@ void Engine::combine_statistics(bool stop_requested) {
 }
 
 void Engine::update_shards(double lr) {
-  for (auto& tensors : shard_tensors_) optimizer_->step(tensors, {lr, steps_done_ + 1, gradient_factor_});
+  optim::StepInputs inputs{.rates = {{.step = steps_done_ + 1, .lr = lr}}, .gradient_factor = gradient_factor_};
+  for (auto& tensors : shard_tensors_) optimizer_->step(tensors, inputs);
 }
 
 std::optional<StepResult> Engine::hand_over(StepResult result) {

@@ -27,8 +27,7 @@ SgdCoefficients sgd_coefficients(const config::Optimizer& settings, double lr, i
   SgdCoefficients c;
   c.lr = static_cast<float>(lr);
   c.coupled_decay = static_cast<float>(settings.weight_decay);
-  c.has_momentum = settings.momentum != 0.0;
-  if (!c.has_momentum) return c;
+  if (settings.momentum == 0.0) return c;
   const bool first = step == 1;
   c.keep = first ? 0.0F : static_cast<float>(settings.momentum);
   c.share = first ? 1.0F : static_cast<float>(1.0 - settings.dampening);

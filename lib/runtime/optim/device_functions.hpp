@@ -9,11 +9,22 @@
 
 namespace dslaunch::runtime::optim {
 
+// The coefficients of one step: known to the host, or picked by the device from a table (see StepInputs).
+template <class Coefficients>
+struct DeviceCoefficients {
+  Coefficients value;  // where there is no table
+  at::Tensor table;    // uint8 on the device: an array of Coefficients; its first row is that of `base` applied steps
+  int64_t base = 0;
+};
+
 // All of them enqueue on the current stream of the tensors' device and return; sizes, types and devices were checked
-// by the caller. `factor` is 0-dim fp32 on that device, or undefined for 1. A launch that fails throws Error.
+// by the caller. The steps read gradient_factor, skip and applied_steps of the inputs. A launch that fails throws
+// Error.
 struct DeviceFunctions {
-  void (*adam)(const ShardTensors& shard, const AdamCoefficients& coefficients, const at::Tensor& factor);
-  void (*sgd)(const ShardTensors& shard, const SgdCoefficients& coefficients, const at::Tensor& factor);
+  void (*adam)(const ShardTensors& shard, const DeviceCoefficients<AdamCoefficients>& coefficients,
+               const StepInputs& inputs);
+  void (*sgd)(const ShardTensors& shard, const DeviceCoefficients<SgdCoefficients>& coefficients,
+              const StepInputs& inputs);
   at::Tensor (*sum_of_squares)(at::TensorList values);  // 0-dim fp64
   ClippedNorm (*clip)(const at::Tensor& sum_of_squares, double max_norm, double gradient_scale);
   void (*accumulate)(const at::Tensor& sum, const at::Tensor& gradient);

@@ -22,8 +22,26 @@ void check_tensor(const at::Tensor& tensor, const at::Tensor& master, const char
                         master.numel()));
 }
 
+void check_scalar(const at::Tensor& scalar, at::ScalarType type, at::Device device, const char* name) {
+  if (!scalar.defined()) return;
+  DSL_CHECK(scalar.numel() == 1 && scalar.scalar_type() == type && scalar.device() == device,
+            fmt::format("the {} is one {} on the shard's device", name, c10::toString(type)));
+}
+
+void check_inputs(const StepInputs& inputs, at::Device device) {
+  DSL_CHECK(!inputs.rates.empty() && (inputs.applied_steps.defined() || inputs.rates.size() == 1),
+            "a step needs its rates, and a count of applied steps to choose among several");
+  for (size_t i = 0; i < inputs.rates.size(); ++i) {
+    DSL_CHECK(inputs.rates[i].step >= 1, "optimizer steps are counted from 1");
+    DSL_CHECK(inputs.rates[i].step == inputs.rates[0].step + static_cast<int64_t>(i), "rates of consecutive steps");
+  }
+  check_scalar(inputs.gradient_factor, at::kFloat, device, "gradient factor");
+  check_scalar(inputs.skip, at::kFloat, device, "skip flag");
+  check_scalar(inputs.applied_steps, at::kLong, device, "count of applied steps");
+}
+
 void check_shard(const ShardTensors& shard, const StepInputs& inputs, size_t num_moments) {
-  DSL_CHECK(inputs.step >= 1, "optimizer steps are counted from 1");
+  check_inputs(inputs, shard.master.device());
   check_tensor(shard.master, shard.master, "master");
   check_tensor(shard.gradient, shard.master, "gradient");
   DSL_CHECK(shard.moments.size() == num_moments,
@@ -39,15 +57,39 @@ void check_shard(const ShardTensors& shard, const StepInputs& inputs, size_t num
     const auto type = shard.low_precision.scalar_type();
     DSL_CHECK(type == at::kBFloat16 || type == at::kHalf, "a low-precision copy is bf16 or fp16");
   }
-  if (inputs.gradient_factor.defined()) {
-    DSL_CHECK(inputs.gradient_factor.numel() == 1 && inputs.gradient_factor.scalar_type() == at::kFloat &&
-                  inputs.gradient_factor.device() == shard.master.device(),
-              "the gradient factor is one fp32 on the shard's device");
-  }
 }
 
 float host_factor(const StepInputs& inputs) {
   return inputs.gradient_factor.defined() ? *inputs.gradient_factor.const_data_ptr<float>() : 1.0F;
+}
+
+// Of host tensors.
+bool is_skipped(const StepInputs& inputs) {
+  return inputs.skip.defined() && *inputs.skip.const_data_ptr<float>() != 0.0F;
+}
+
+const StepRates& host_rates(const StepInputs& inputs) {
+  if (!inputs.applied_steps.defined()) return inputs.rates[0];
+  const int64_t row = *inputs.applied_steps.const_data_ptr<int64_t>() + 1 - inputs.rates[0].step;
+  DSL_CHECK(row >= 0 && row < static_cast<int64_t>(inputs.rates.size()),
+            fmt::format("step {} is none of the {} whose rates are there, from step {}", row + inputs.rates[0].step,
+                        inputs.rates.size(), inputs.rates[0].step));
+  return inputs.rates[static_cast<size_t>(row)];
+}
+
+// `coefficients_of` makes one entry of StepInputs::rates into Coefficients.
+template <class Coefficients, class Make>
+DeviceCoefficients<Coefficients> device_coefficients(const StepInputs& inputs, at::Device device,
+                                                     const Make& coefficients_of) {
+  DeviceCoefficients<Coefficients> out{.value = coefficients_of(inputs.rates[0]), .base = inputs.rates[0].step - 1};
+  if (!inputs.applied_steps.defined()) return out;
+  // Pinned, so that the copy waits for nothing; LibTorch keeps the memory until the copy is done.
+  const auto bytes = static_cast<int64_t>(inputs.rates.size() * sizeof(Coefficients));
+  at::Tensor rows = at::empty({bytes}, at::TensorOptions().dtype(at::kByte).pinned_memory(true));
+  auto* row = static_cast<Coefficients*>(rows.mutable_data_ptr());
+  for (const StepRates& rates : inputs.rates) *row++ = coefficients_of(rates);
+  out.table = rows.to(device, /*non_blocking=*/true);
+  return out;
 }
 
 host::LowPrecision low_precision_type(const at::Tensor& tensor) {
@@ -75,8 +117,13 @@ class Adam final : public FlatOptimizer {
   void step(const ShardTensors& shard, const StepInputs& inputs) const override {
     check_shard(shard, inputs, moment_names().size());
     if (shard.master.numel() == 0) return;
-    const AdamCoefficients coefficients = adam_coefficients(settings_, inputs.lr, inputs.step);
-    if (shard.master.is_cuda()) return device_functions().adam(shard, coefficients, inputs.gradient_factor);
+    const auto coefficients_of = [&](const StepRates& r) { return adam_coefficients(settings_, r.lr, r.step); };
+    if (const at::Device device = shard.master.device(); device.is_cuda()) {
+      const auto chosen = device_coefficients<AdamCoefficients>(inputs, device, coefficients_of);
+      return device_functions().adam(shard, chosen, inputs);
+    }
+    if (is_skipped(inputs)) return;
+    const AdamCoefficients coefficients = coefficients_of(host_rates(inputs));
     const host::AdamRange all = {
         .master = shard.master.mutable_data_ptr<float>(),
         .gradient = shard.gradient.const_data_ptr<float>(),
@@ -115,12 +162,17 @@ class Sgd final : public FlatOptimizer {
   void step(const ShardTensors& shard, const StepInputs& inputs) const override {
     check_shard(shard, inputs, moment_names_.size());
     if (shard.master.numel() == 0) return;
-    const SgdCoefficients coefficients = sgd_coefficients(settings_, inputs.lr, inputs.step);
-    if (shard.master.is_cuda()) return device_functions().sgd(shard, coefficients, inputs.gradient_factor);
+    const auto coefficients_of = [&](const StepRates& r) { return sgd_coefficients(settings_, r.lr, r.step); };
+    if (const at::Device device = shard.master.device(); device.is_cuda()) {
+      const auto chosen = device_coefficients<SgdCoefficients>(inputs, device, coefficients_of);
+      return device_functions().sgd(shard, chosen, inputs);
+    }
+    if (is_skipped(inputs)) return;
+    const SgdCoefficients coefficients = coefficients_of(host_rates(inputs));
     const host::SgdRange all = {
         .master = shard.master.mutable_data_ptr<float>(),
         .gradient = shard.gradient.const_data_ptr<float>(),
-        .momentum = coefficients.has_momentum ? shard.moments[0].mutable_data_ptr<float>() : nullptr,
+        .momentum = moment_names_.empty() ? nullptr : shard.moments[0].mutable_data_ptr<float>(),
         .low_precision = low_precision_data(shard.low_precision),
         .low_precision_type = low_precision_type(shard.low_precision),
         .count = shard.master.numel(),

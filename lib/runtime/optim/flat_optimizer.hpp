@@ -1,6 +1,7 @@
 // Optimizers over flat shards: each element of the fp32 master is updated from the same element of the gradient and the
 // moments, so a shard may be cut anywhere and the result is the same bit by bit, for any number of threads as well.
-// Host tensors are updated before the call returns; CUDA tensors on the current stream, without a host synchronisation.
+// Host tensors are updated before the call returns; CUDA tensors on the current stream, without a host synchronisation:
+// factor, skip and count of applied steps are read there by the kernels.
 // One thread at a time for one optimizer; optimizers carry no state of their own (it lies in the moments).
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -22,10 +23,22 @@ struct ShardTensors {
   std::vector<at::Tensor> moments;  // fp32, in the order of moment_names(); zeros before the first step
 };
 
-struct StepInputs {
+// What the schedule gives to the `step`-th applied step, counted from 1 (bias correction, first momentum).
+struct StepRates {
+  int64_t step = 1;
   double lr = 0.0;
-  int64_t step = 1;            // of the applied steps, counted from 1: bias correction, first momentum
-  at::Tensor gradient_factor;  // 0-dim fp32 on the shard's device (averaging, clipping); undefined: 1
+};
+
+// A device does not tell in time whether its last steps were skipped, so the host may not know how many were applied.
+// Then `rates` holds one entry for each count that is possible, with consecutive steps, and the device picks by its own
+// counter: the entry whose step is *applied_steps + 1. It must be there; an update that finds none stops with an error
+// (host) or a trap (device).
+struct StepInputs {
+  std::vector<StepRates> rates;  // one, or with applied_steps at least one
+  at::Tensor applied_steps;      // 0-dim int64 on the shard's device, this step not counted; undefined: rates[0] it is
+  at::Tensor gradient_factor;    // 0-dim fp32 on the shard's device (averaging, clipping); undefined: 1
+  at::Tensor skip;  // 0-dim fp32 on the shard's device; undefined or 0: a step like any other; else nothing
+                    // is written: neither master nor moments nor the low-precision copy
 };
 
 class FlatOptimizer {

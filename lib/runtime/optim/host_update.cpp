@@ -81,7 +81,7 @@ DSL_INLINE void sgd_momentum_loop(const SgdRange& range, const SgdCoefficients& 
 
 template <LowPrecision kType>
 DSL_INLINE void sgd_loop(const SgdRange& range, const SgdCoefficients& coefficients, float gradient_factor) {
-  if (coefficients.has_momentum) {
+  if (range.momentum != nullptr) {
     sgd_momentum_loop<kType>(range, coefficients, gradient_factor);
   } else {
     sgd_plain_loop<kType>(range, coefficients, gradient_factor);

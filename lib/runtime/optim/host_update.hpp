@@ -28,7 +28,7 @@ struct AdamRange {
 struct SgdRange {
   float* master = nullptr;
   const float* gradient = nullptr;
-  float* momentum = nullptr;  // not read when the coefficients have no momentum
+  float* momentum = nullptr;  // null: without
   uint16_t* low_precision = nullptr;
   LowPrecision low_precision_type = LowPrecision::kNone;
   int64_t count = 0;

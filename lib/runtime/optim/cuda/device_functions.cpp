@@ -40,13 +40,15 @@ kernels::ElementType element_type(at::ScalarType type) {
   }
 }
 
-const float* factor_data(const at::Tensor& factor) {
-  return factor.defined() ? factor.const_data_ptr<float>() : nullptr;
+const float* float_data(const at::Tensor& scalar) {
+  return scalar.defined() ? scalar.const_data_ptr<float>() : nullptr;
 }
 
-// Both kinds of arguments name these alike.
-template <class Arguments>
-void set_common(Arguments& arguments, const ShardTensors& shard, const at::Tensor& factor) {
+// All kinds of arguments name these alike.
+template <class Arguments, class Coefficients>
+Arguments arguments_of(const ShardTensors& shard, const DeviceCoefficients<Coefficients>& coefficients,
+                       const StepInputs& inputs) {
+  Arguments arguments;
   arguments.master = shard.master.mutable_data_ptr<float>();
   arguments.gradient = shard.gradient.const_data_ptr<float>();
   if (shard.low_precision.defined()) {
@@ -54,37 +56,30 @@ void set_common(Arguments& arguments, const ShardTensors& shard, const at::Tenso
     arguments.low_precision_type = element_type(shard.low_precision.scalar_type());
   }
   arguments.count = static_cast<size_t>(shard.master.numel());
-  arguments.gradient_factor = factor_data(factor);
+  arguments.control = {float_data(inputs.gradient_factor), float_data(inputs.skip)};
+  arguments.coefficients.value = coefficients.value;
+  if (coefficients.table.defined()) {
+    arguments.coefficients.table = static_cast<const Coefficients*>(coefficients.table.const_data_ptr());
+    arguments.coefficients.applied_steps = inputs.applied_steps.const_data_ptr<int64_t>();
+    arguments.coefficients.base = coefficients.base;
+    arguments.coefficients.table_size = coefficients.table.numel() / static_cast<int64_t>(sizeof(Coefficients));
+  }
+  return arguments;
 }
 
-void adam(const ShardTensors& shard, const AdamCoefficients& c, const at::Tensor& factor) {
+void adam(const ShardTensors& shard, const DeviceCoefficients<AdamCoefficients>& coefficients,
+          const StepInputs& inputs) {
   const c10::cuda::CUDAGuard guard(shard.master.device());
-  kernels::AdamArguments arguments;
-  set_common(arguments, shard, factor);
+  auto arguments = arguments_of<kernels::AdamArguments>(shard, coefficients, inputs);
   arguments.exp_avg = shard.moments[0].mutable_data_ptr<float>();
   arguments.exp_avg_sq = shard.moments[1].mutable_data_ptr<float>();
-  arguments.one_minus_beta1 = c.one_minus_beta1;
-  arguments.beta2 = c.beta2;
-  arguments.one_minus_beta2 = c.one_minus_beta2;
-  arguments.eps = c.eps;
-  arguments.step_size = c.step_size;
-  arguments.inverse_root_correction = c.inverse_root_correction;
-  arguments.coupled_decay = c.coupled_decay;
-  arguments.decoupled_decay = c.decoupled_decay;
   check_launch(kernels::launch_adamw(arguments, stream_of(shard.master)), "adamw", shard.master);
 }
 
-void sgd(const ShardTensors& shard, const SgdCoefficients& c, const at::Tensor& factor) {
+void sgd(const ShardTensors& shard, const DeviceCoefficients<SgdCoefficients>& coefficients, const StepInputs& inputs) {
   const c10::cuda::CUDAGuard guard(shard.master.device());
-  kernels::SgdArguments arguments;
-  set_common(arguments, shard, factor);
-  if (c.has_momentum) arguments.momentum = shard.moments[0].mutable_data_ptr<float>();
-  arguments.lr = c.lr;
-  arguments.coupled_decay = c.coupled_decay;
-  arguments.keep = c.keep;
-  arguments.share = c.share;
-  arguments.gradient_weight = c.gradient_weight;
-  arguments.momentum_weight = c.momentum_weight;
+  auto arguments = arguments_of<kernels::SgdArguments>(shard, coefficients, inputs);
+  if (!shard.moments.empty()) arguments.momentum = shard.moments[0].mutable_data_ptr<float>();
   check_launch(kernels::launch_sgd(arguments, stream_of(shard.master)), "sgd", shard.master);
 }
 

@@ -19,6 +19,7 @@ using dslaunch::runtime::optim::FlatOptimizer;
 using dslaunch::runtime::optim::make_flat_optimizer;
 using dslaunch::runtime::optim::ShardTensors;
 using dslaunch::runtime::optim::StepInputs;
+using dslaunch::runtime::optim::StepRates;
 
 struct NamedSettings {
   const char* name;
@@ -97,8 +98,21 @@ void run_steps(const FlatOptimizer& optimizer, ShardTensors& shard, double lr, i
                const at::Tensor& factor = {}) {
   for (int64_t t = 1; t <= steps; ++t) {
     shard.gradient.copy_(gradient_values(shard.master.numel(), t));
-    optimizer.step(shard, StepInputs{.lr = lr, .step = t, .gradient_factor = factor});
+    optimizer.step(shard, StepInputs{.rates = {{.step = t, .lr = lr}}, .gradient_factor = factor});
   }
+}
+
+ShardTensors copy_of(const ShardTensors& shard) {
+  ShardTensors copy{.master = shard.master.clone(), .gradient = shard.gradient.clone()};
+  if (shard.low_precision.defined()) copy.low_precision = shard.low_precision.clone();
+  for (const at::Tensor& moment : shard.moments) copy.moments.push_back(moment.clone());
+  return copy;
+}
+
+bool same_state(const ShardTensors& a, const ShardTensors& b) {
+  bool same = at::equal(a.master, b.master) && at::equal(a.low_precision, b.low_precision);
+  for (size_t i = 0; i < a.moments.size(); ++i) same = same && at::equal(a.moments[i], b.moments[i]);
+  return same;
 }
 
 struct ThreadCountGuard {
@@ -152,7 +166,7 @@ TEST_CASE("a shard may be cut anywhere", "[runtime][flat_optimizer]") {
     ShardTensors whole = make_shard(*optimizer, start_values(kCount), at::kBFloat16);
     ShardTensors pieces = make_shard(*optimizer, start_values(kCount), at::kBFloat16);
     for (int64_t t = 1; t <= 3; ++t) {
-      const StepInputs inputs{.lr = settings.lr, .step = t, .gradient_factor = at::scalar_tensor(0.3F)};
+      const StepInputs inputs{.rates = {{.step = t, .lr = settings.lr}}, .gradient_factor = at::scalar_tensor(0.3F)};
       whole.gradient.copy_(gradient_values(kCount, t));
       pieces.gradient.copy_(whole.gradient);
       optimizer->step(whole, inputs);
@@ -205,10 +219,59 @@ TEST_CASE("the gradient factor multiplies the gradient, and the gradient stays a
   ShardTensors plain = make_shard(*optimizer, start_values(100));
   scaled.gradient.copy_(gradient_values(100, 1));
   plain.gradient.copy_(gradient_values(100, 1).mul(0.5));
-  optimizer->step(scaled, {.lr = 0.1, .step = 1, .gradient_factor = at::scalar_tensor(0.5F)});
-  optimizer->step(plain, {.lr = 0.1, .step = 1});
+  optimizer->step(scaled, {.rates = {{.step = 1, .lr = 0.1}}, .gradient_factor = at::scalar_tensor(0.5F)});
+  optimizer->step(plain, {.rates = {{.step = 1, .lr = 0.1}}});
   CHECK(at::equal(scaled.master, plain.master));
   CHECK(at::equal(scaled.gradient, gradient_values(100, 1)));
+}
+
+TEST_CASE("a skipped step writes nothing, and one that is not skipped all of it", "[runtime][flat_optimizer]") {
+  for (const auto& [name, settings] : kSettings) {
+    INFO(name);
+    const auto optimizer = make_flat_optimizer(settings);
+    ShardTensors shard = make_shard(*optimizer, start_values(1003), at::kBFloat16);
+    run_steps(*optimizer, shard, settings.lr, 2);
+    ShardTensors before = copy_of(shard), unsteered = copy_of(shard);
+    StepInputs inputs{.rates = {{.step = 3, .lr = settings.lr}}, .skip = at::scalar_tensor(1.0F)};
+    // As it comes with an overflow.
+    shard.gradient.fill_(std::numeric_limits<float>::quiet_NaN());
+    optimizer->step(shard, inputs);
+    CHECK(same_state(shard, before));
+    shard.gradient.copy_(unsteered.gradient);
+    inputs.skip = at::scalar_tensor(0.0F);
+    optimizer->step(shard, inputs);
+    optimizer->step(unsteered, {.rates = inputs.rates});
+    CHECK(same_state(shard, unsteered));
+    CHECK_FALSE(same_state(shard, before));
+  }
+}
+
+TEST_CASE("the count of applied steps picks the rates of its step", "[runtime][flat_optimizer]") {
+  for (const auto& [name, settings] : kSettings) {
+    INFO(name);
+    const auto optimizer = make_flat_optimizer(settings);
+    for (int64_t applied = 4; applied < 7; ++applied) {
+      ShardTensors told = make_shard(*optimizer, start_values(1003), at::kHalf);
+      run_steps(*optimizer, told, settings.lr, 4);
+      ShardTensors picked = copy_of(told);
+      const std::vector<StepRates> rates = {{.step = 5, .lr = 0.1}, {.step = 6, .lr = 0.2}, {.step = 7, .lr = 0.3}};
+      optimizer->step(told, {.rates = {rates[static_cast<size_t>(applied - 4)]}});
+      optimizer->step(picked, {.rates = rates, .applied_steps = at::scalar_tensor(applied, at::kLong)});
+      CHECK(same_state(picked, told));
+    }
+  }
+}
+
+TEST_CASE("a count of applied steps without rates of its own is refused", "[runtime][flat_optimizer]") {
+  const auto optimizer = make_flat_optimizer(kSettings[0].settings);
+  ShardTensors shard = make_shard(*optimizer, at::zeros({10}));
+  const std::vector<StepRates> rates = {{.step = 5, .lr = 0.1}, {.step = 6, .lr = 0.2}};
+  for (const int64_t applied : {3, 6}) {
+    CHECK_THROWS_AS(optimizer->step(shard, {.rates = rates, .applied_steps = at::scalar_tensor(applied, at::kLong)}),
+                    dslaunch::InternalError);
+  }
+  CHECK_THROWS_AS(optimizer->step(shard, {.rates = rates}), dslaunch::InternalError);
+  CHECK_THROWS_AS(optimizer->step(shard, {.rates = {}}), dslaunch::InternalError);
 }
 
 TEST_CASE("moments carry the names of torch's state", "[runtime][flat_optimizer]") {
@@ -222,13 +285,13 @@ TEST_CASE("an empty shard is a step without work", "[runtime][flat_optimizer]") 
   for (const auto& [name, settings] : kSettings) {
     const auto optimizer = make_flat_optimizer(settings);
     ShardTensors shard = make_shard(*optimizer, at::zeros({0}), at::kBFloat16);
-    CHECK_NOTHROW(optimizer->step(shard, {.lr = 0.1, .step = 1}));
+    CHECK_NOTHROW(optimizer->step(shard, {.rates = {{.step = 1, .lr = 0.1}}}));
   }
 }
 
 TEST_CASE("tensors that do not fit together are refused", "[runtime][flat_optimizer]") {
   const auto optimizer = make_flat_optimizer(kSettings[0].settings);
-  const StepInputs inputs{.lr = 0.1, .step = 1};
+  const StepInputs inputs{.rates = {{.step = 1, .lr = 0.1}}};
   const auto refused = [&](auto&& spoil) {
     ShardTensors shard = make_shard(*optimizer, at::zeros({10}), at::kBFloat16);
     spoil(shard);
@@ -241,7 +304,7 @@ TEST_CASE("tensors that do not fit together are refused", "[runtime][flat_optimi
   refused([](ShardTensors& s) { s.moments[1] = at::Tensor(); });
   refused([](ShardTensors& s) { s.low_precision = at::zeros({10}, at::kInt); });
   ShardTensors shard = make_shard(*optimizer, at::zeros({10}));
-  CHECK_THROWS_AS(optimizer->step(shard, {.lr = 0.1, .step = 0}), dslaunch::InternalError);
+  CHECK_THROWS_AS(optimizer->step(shard, {.rates = {{.step = 0, .lr = 0.1}}}), dslaunch::InternalError);
 }
 
 TEST_CASE("Nesterov momentum without momentum is the user's mistake", "[runtime][flat_optimizer]") {

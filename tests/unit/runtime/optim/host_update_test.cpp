@@ -40,13 +40,8 @@ const AdamCoefficients kAdam{.one_minus_beta1 = 0.1F,
                              .inverse_root_correction = 1.7F,
                              .coupled_decay = 0.02F,
                              .decoupled_decay = 0.01F};
-const SgdCoefficients kMomentum{.lr = 0.1F,
-                                .coupled_decay = 0.01F,
-                                .has_momentum = true,
-                                .keep = 0.9F,
-                                .share = 0.7F,
-                                .gradient_weight = 1.0F,
-                                .momentum_weight = 0.9F};
+const SgdCoefficients kMomentum{
+    .lr = 0.1F, .coupled_decay = 0.01F, .keep = 0.9F, .share = 0.7F, .gradient_weight = 1.0F, .momentum_weight = 0.9F};
 
 void adam(State& s, size_t begin, size_t end, LowPrecision type, InstructionSet set) {
   host::update_adam({.master = s.master.data() + begin,
@@ -62,7 +57,7 @@ void adam(State& s, size_t begin, size_t end, LowPrecision type, InstructionSet 
 void sgd(State& s, size_t begin, size_t end, LowPrecision type, const SgdCoefficients& c, InstructionSet set) {
   host::update_sgd({.master = s.master.data() + begin,
                     .gradient = s.gradient.data() + begin,
-                    .momentum = s.first.data() + begin,
+                    .momentum = c.momentum_weight == 0.0F ? nullptr : s.first.data() + begin,
                     .low_precision = s.low.data() + begin,
                     .low_precision_type = type,
                     .count = static_cast<int64_t>(end - begin)},
