@@ -5,9 +5,11 @@
 
 prints one JSON object a step: step, loss, lr, grad_norm. Global batch k is samples kB ... (k+1)B-1. It is computed in
 accumulation x shares pieces, whose losses and gradients are averaged: 1 share is the plain program; a model whose result
-depends on how a batch is split (BatchNorm) needs as many shares as the run has ranks. Rates follow the formulas of
-DeepSpeed's schedules, written here a second time on purpose."""
+depends on how a batch is split (BatchNorm, dropout) needs as many shares as the run has ranks. Each share has buffers and
+random numbers (seeded with train.seed + share) of its own, as a rank has. Rates follow the formulas of DeepSpeed's
+schedules, written here a second time on purpose."""
 import argparse
+import contextlib
 import json
 import math
 import sys
@@ -94,33 +96,54 @@ def loss_of(model, loss_name, inputs, labels):
     return functional[loss_name](model(*inputs), *labels)
 
 
+class Share:
+    """What a rank has of its own: the model with its buffers, a stream of random numbers."""
+
+    def __init__(self, model, seed, dtype):
+        self.model = model.to(dtype)
+        self.params = [p for p in model.parameters() if p.requires_grad]
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.random_state = torch.get_rng_state()
+
+    @contextlib.contextmanager
+    def random_numbers(self):
+        with torch.random.fork_rng():
+            torch.set_rng_state(self.random_state)
+            yield
+            self.random_state = torch.get_rng_state()
+
+
 class Trainer:
-    def __init__(self, model, samples, config, shares):
-        self.model, self.samples, self.config, self.shares = model, samples, config, shares
+    def __init__(self, models, samples, config):
+        """`models`: one for each share, all alike."""
+        self.samples, self.config = samples, config
         self.batch = config["train_batch_size"]
         self.accumulation = config.get("gradient_accumulation_steps", 1)
         self.clip = config.get("gradient_clipping", 0.0)
         self.dtype = torch.bfloat16 if config.get("bf16", {}).get("enabled") else torch.float32
-        self.params = [p for p in model.parameters() if p.requires_grad]
-        self.master = [torch.nn.Parameter(p.detach().float().clone()) for p in self.params]
+        self.master = [torch.nn.Parameter(p.detach().float().clone()) for p in models[0].parameters() if p.requires_grad]
         self.optimizer = make_optimizer(config, self.master)
-        self.model.to(self.dtype)
+        seed = config.get("train", {}).get("seed", 42)
+        half = self.dtype if self.dtype != torch.float32 else None  # fp32 runs leave the model's own types as they are
+        self.shares = [Share(model, seed + i, half) for i, model in enumerate(models)]
 
-    def piece(self, rows):
+    def piece(self, share, rows):
         """Loss and gradients (fp32) of one micro batch of one rank."""
         inputs = self.samples.take(self.samples.inputs, rows, self.dtype)
         labels = self.samples.take(self.samples.labels, rows, self.dtype)
-        loss = loss_of(self.model, self.config.get("loss"), inputs, labels)
-        gradients = torch.autograd.grad(loss, self.params, allow_unused=True)
+        with share.random_numbers():
+            loss = loss_of(share.model, self.config.get("loss"), inputs, labels)
+            gradients = torch.autograd.grad(loss, share.params, allow_unused=True)
         return loss.item(), [torch.zeros_like(m) if g is None else g.float() for g, m in zip(gradients, self.master)]
 
     def step(self, k):
         rows = self.samples.rows(k, self.batch)
-        pieces = self.accumulation * self.shares
+        pieces = self.accumulation * len(self.shares)
         size = self.batch // pieces
         total_loss, total = 0.0, [torch.zeros_like(m) for m in self.master]
         for i in range(pieces):
-            loss, gradients = self.piece(rows[i * size:(i + 1) * size])
+            loss, gradients = self.piece(self.shares[i % len(self.shares)], rows[i * size:(i + 1) * size])
             total_loss += loss
             for sum_, gradient in zip(total, gradients):
                 sum_ += gradient
@@ -138,16 +161,17 @@ class Trainer:
             group["lr"] = lr
         self.optimizer.step()
         with torch.no_grad():
-            for param, master in zip(self.params, self.master):
-                param.copy_(master)
+            for share in self.shares:
+                for param, master in zip(share.params, self.master):
+                    param.copy_(master)
         return norm
 
 
 def train(model_path, data_path, config, steps, shares=1):
     """The metrics of every step. Deterministic: one thread, one order."""
     torch.set_num_threads(1)
-    model = torch.jit.load(model_path)
-    trainer = Trainer(model, Samples(data_path, config), config, shares)
+    models = [torch.jit.load(model_path) for _ in range(shares)]
+    trainer = Trainer(models, Samples(data_path, config), config)
     return [trainer.step(k) for k in range(steps)]
 
 
