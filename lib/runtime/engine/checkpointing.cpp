@@ -7,7 +7,7 @@
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/checkpoint/checkpoint_reader.hpp"
 #include "runtime/checkpoint/shared_folder.hpp"
-#include "runtime/engine/random_state.hpp"
+#include "runtime/state/random_state.hpp"
 
 namespace dslaunch::runtime {
 namespace {

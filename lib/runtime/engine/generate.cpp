@@ -4,7 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "runtime/engine/random_state.hpp"
+#include "runtime/state/random_state.hpp"
 
 namespace dslaunch::runtime {
 namespace {

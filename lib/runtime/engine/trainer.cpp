@@ -12,7 +12,7 @@
 #include "runtime/engine/checkpointing.hpp"
 #include "runtime/engine/engine.hpp"
 #include "runtime/engine/initial_values.hpp"
-#include "runtime/engine/random_state.hpp"
+#include "runtime/state/random_state.hpp"
 #include "runtime/engine/run_log.hpp"
 #include "runtime/engine/training_data.hpp"
 

@@ -1,4 +1,4 @@
-#include "runtime/engine/random_state.hpp"
+#include "runtime/state/random_state.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
