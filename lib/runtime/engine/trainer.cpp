@@ -12,9 +12,9 @@
 #include "runtime/engine/checkpointing.hpp"
 #include "runtime/engine/engine.hpp"
 #include "runtime/engine/initial_values.hpp"
-#include "runtime/state/random_state.hpp"
 #include "runtime/engine/run_log.hpp"
 #include "runtime/engine/training_data.hpp"
+#include "runtime/state/random_state.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -154,13 +154,25 @@ class Training {
     return std::min(train.steps.value_or(in_epochs), in_epochs);
   }
 
+  // All ranks at an event that the first step did not have; a rank that waits in vain is alone with it.
+  void meet(const std::string& event) {
+    try {
+      store_.barrier("units/" + event, world_.size(), Deadline::after(std::chrono::minutes(1)));
+    } catch (const TimeoutError& error) {
+      throw UserError(
+          ExitCode::kBadInput,
+          fmt::format("step {}: this rank came to the {}, which the first step did not have, and waited for "
+                      "the others in vain ({}). At ZeRO stages 2 and 3 control flow that depends on a "
+                      "rank's own data has to show in the first step; or use stage 0 or 1",
+                      engine_->steps_done() + 1, event, error.what()));
+    }
+  }
+
   at::ScalarType compute_dtype() const { return precision_.compute_dtype; }
-  EngineOptions engine_options() const {
+  EngineOptions engine_options() {
     EngineOptions out{device_, precision_.compute_dtype, precision_.keep_model_dtypes, total_steps_};
     out.gather_group = request_.gather_group;
-    out.meet = [this](const std::string& text) {
-      store_.barrier("units/" + text, world_.size(), Deadline::after(std::chrono::minutes(1)));
-    };
+    out.meet = [this](const std::string& event) { meet(event); };
     return out;
   }
 

@@ -2,7 +2,9 @@
 
 #include <ATen/ATen.h>
 
-#include "base/error.hpp"
+#include <array>
+#include <limits>
+
 #include "base/format.hpp"
 #include "runtime/sharding/flat_collectives.hpp"
 
@@ -20,6 +22,15 @@ UnitEvent event_of(int64_t code) {
   return {static_cast<UnitEvent::Kind>(code % kNumKinds), static_cast<int>(code / kNumKinds)};
 }
 
+// Where an event stands in a pass that runs the units in their order: any order is right, this one serves the least.
+std::array<int64_t, 3> usual_place(int64_t code) {
+  if (code == kEndOfPass) return {2, 0, 0};
+  const UnitEvent event = event_of(code);
+  if (event.kind == UnitEvent::Kind::kForward) return {0, event.unit, 0};
+  const bool is_first = event.unit == 0 && event.kind == UnitEvent::Kind::kBackward;  // of the root
+  return {1, is_first ? std::numeric_limits<int64_t>::min() : -event.unit, static_cast<int64_t>(event.kind)};
+}
+
 }  // namespace
 
 void LockStep::begin_pass(Pass pass) {
@@ -28,53 +39,62 @@ void LockStep::begin_pass(Pass pass) {
 }
 
 void LockStep::arrive(UnitEvent event) {
+  if (talks()) {
+    settle(code_of(event));
+    if (order().is_recording()) order().insert(event);
+    return;
+  }
   if (order().is_ahead(event)) {
     while (order().ahead().front() != event) options_.serve(order().advance());
     order().advance();
     return;
   }
   order().insert(event);
-  if (group_.size() == 1) return;
-  if (order().is_recording()) {
-    agree(event);
-  } else {
+  if (group_.size() > 1 && !order().is_recording()) {
     options_.meet(fmt::format("{}, place {}", describe(event), order().position()));
   }
 }
 
 void LockStep::end_pass() {
-  while (!order().ahead().empty()) options_.serve(order().advance());
-  if (order().is_recording() && group_.size() > 1) agree({UnitEvent::Kind::kForward, -1});
+  if (talks()) {
+    settle(kEndOfPass);
+  } else {
+    while (!order().ahead().empty()) options_.serve(order().advance());
+  }
   order().end_pass();
 }
 
+// Ranks that are not at the chosen event serve it and ask again; those that are go on to its collectives.
+void LockStep::settle(int64_t own) {
+  while (!all_have(own)) {
+    differed_[static_cast<size_t>(pass_)] = true;
+    const int64_t chosen = first_of_all(own);
+    if (chosen == own) return;
+    options_.serve(event_of(chosen));
+  }
+}
+
 // The largest code and the largest negated one over the ranks: equal when all brought the same.
-void LockStep::agree(UnitEvent event) {
-  const int64_t code = event.unit < 0 ? kEndOfPass : code_of(event);
+bool LockStep::all_have(int64_t code) {
   const at::Tensor range = at::tensor({code, -code}, at::kLong).to(options_.device);
   group_.all_reduce(buffer_of(range), comm::ReduceOp::kMax);
   group_.wait_for_completion();
   const at::Tensor host = range.cpu();
-  if (host[0].item<int64_t>() != code || host[1].item<int64_t>() != -code) name_the_difference(code);
+  return host[0].item<int64_t>() == -host[1].item<int64_t>();
 }
 
-void LockStep::name_the_difference(int64_t own_code) {
-  const at::Tensor own = at::full({1}, own_code, at::TensorOptions().dtype(at::kLong).device(options_.device));
-  const at::Tensor all = at::empty({group_.size()}, own.options());
-  group_.all_gather(buffer_of(own), buffer_of(all));
+int64_t LockStep::first_of_all(int64_t own) {
+  const at::Tensor mine = at::full({1}, own, at::TensorOptions().dtype(at::kLong).device(options_.device));
+  const at::Tensor all = at::empty({group_.size()}, mine.options());
+  group_.all_gather(buffer_of(mine), buffer_of(all));
   group_.wait_for_completion();
   const at::Tensor host = all.cpu();
-  std::vector<std::string> places;
+  int64_t first = own;
   for (int rank = 0; rank < group_.size(); ++rank) {
     const auto code = host[rank].item<int64_t>();
-    places.push_back(
-        fmt::format("rank {}: {}", rank, code == kEndOfPass ? "end of the pass" : describe(event_of(code))));
+    if (usual_place(code) < usual_place(first)) first = code;
   }
-  throw UserError(ExitCode::kBadInput,
-                  fmt::format("the ranks run the model's units in different orders ({}). Sharded gradients and "
-                              "parameters need one order in the first step: control flow must not depend on a rank's "
-                              "own data there, or use ZeRO stage 0 or 1",
-                              fmt::join(places, "; ")));
+  return first;
 }
 
 std::string LockStep::describe(UnitEvent event) const {

@@ -1,7 +1,9 @@
-// Keeps ranks in one order of collectives whatever their control flow does. The first pass of each kind is recorded,
-// event by event agreed among the ranks. Later passes follow the record without talking: an event that this rank left
-// out is served in passing, so that the others find it taking part. An event that is not in the record must come on all
-// ranks at the same place; a rank that is alone with it ends the job and is named. One thread at a time.
+// Keeps ranks in one order of collectives whatever their control flow does. In the first pass of each kind the ranks
+// agree on every event. When all were always at the same one, the pass is recorded, and later passes follow the record
+// without talking: an event that this rank leaves out is served in passing, so that the others find it taking part.
+// When ranks were at different events (control flow depends on a rank's own data), they go on agreeing in every pass;
+// those that are not at the chosen event serve it. An event that is not in a record must come on all ranks at the same
+// place; a rank that is alone with it ends the job and is named. One thread at a time.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -30,23 +32,26 @@ class LockStep {
   LockStep(comm::Communicator& group, Options options) : group_(group), options_(std::move(options)) {}
 
   void begin_pass(Pass pass);
-  // Before the event's collectives. Throws UserError(65), naming ranks and units, when ranks are not at the same event.
+  // Before the event's collectives.
   void arrive(UnitEvent event);
   void end_pass();
-  // Recorded events after the last arrival; empty while recording.
-  std::span<const UnitEvent> ahead() const { return order().ahead(); }
+  // What is known to come after the last arrival.
+  std::span<const UnitEvent> ahead() const { return talks() ? std::span<const UnitEvent>() : order().ahead(); }
 
  private:
   UnitOrder& order() { return orders_[static_cast<size_t>(pass_)]; }
   const UnitOrder& order() const { return orders_[static_cast<size_t>(pass_)]; }
-  void agree(UnitEvent event);
-  [[noreturn]] void name_the_difference(int64_t own_code);
+  bool talks() const { return group_.size() > 1 && (order().is_recording() || differed_[static_cast<size_t>(pass_)]); }
+  void settle(int64_t own);
+  bool all_have(int64_t code);
+  int64_t first_of_all(int64_t own);
   std::string describe(UnitEvent event) const;
 
   comm::Communicator& group_;
   const Options options_;
   Pass pass_ = Pass::kTraining;
   UnitOrder orders_[2];
+  bool differed_[2] = {};  // by pass: ranks were at different events
 };
 
 }  // namespace dslaunch::runtime

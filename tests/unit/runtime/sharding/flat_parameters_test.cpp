@@ -145,3 +145,26 @@ TEST_CASE("under bf16 the master keeps fp32 values and the parameters are their 
   }
   CHECK(parameters.acquire(0, UnitCall::kInference)[0].scalar_type() == at::kBFloat16);
 }
+
+TEST_CASE("at stage 3 a rank reads only its own elements of what is gathered", "[runtime][sharding]") {
+  const auto table = make_table();
+  ShardingOptions options;
+  options.stage = 3;
+  options.persistence_threshold = 0;
+  options.compute_dtypes.assign(table.parameters.size(), at::kBFloat16);
+  auto shared = std::make_shared<test::ThreadGroup>(4);
+  std::vector<std::vector<int>> times_read(5);
+  for (int i = 0; i < 5; ++i) times_read[i].assign(table.parameters[i].numel, 0);
+  for (int rank = 0; rank < 4; ++rank) {
+    test::ThreadCommunicator group(shared, rank);
+    FlatParameters parameters(table, options, group, group);
+    parameters.load([&](int parameter, int64_t begin, at::Tensor out) {
+      read_initial(parameter, begin, out);
+      for (int64_t i = 0; i < out.numel(); ++i) times_read[parameter][begin + i] += 1;
+    });
+    for (const auto& shard : parameters.shards()) CHECK(at::equal(shard.low_precision, shard.master.to(at::kBFloat16)));
+  }
+  for (const auto& elements : times_read) {
+    for (int times : elements) CHECK(times == 1);
+  }
+}
