@@ -5,7 +5,8 @@
     torchrun --nproc_per_node 2 train_gpt.py --kind ddp --device cpu --data text.safetensors --micro 8 --steps 1 ...
 
 --kind ddp: DistributedDataParallel, fused AdamW; on GPUs bf16 autocast. --kind fsdp2: fully_shard on each block and the
-root with bf16 parameters and reductions. Rank 0 writes {"step_ms": [...], "loss": [...]}; step times are by CUDA events.
+root with bf16 parameters and reductions. --kind deepspeed: DeepSpeed's engine in bf16 at --zero, overlap_comm, PyTorch's
+fused AdamW (no operator of DeepSpeed's has to be compiled). Rank 0 writes {"step_ms": [...], "loss": [...]}; step times are by CUDA events.
 The file appears when the last step is done."""
 import argparse
 import json
@@ -21,7 +22,7 @@ from recipes import gpt  # noqa: E402
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kind", choices=["ddp", "fsdp2"], default="ddp")
+    parser.add_argument("--kind", choices=["ddp", "fsdp2", "deepspeed"], default="ddp")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
     parser.add_argument("--preset", choices=list(gpt.PRESETS))
     parser.add_argument("--vocab", type=int, default=256)
@@ -33,6 +34,7 @@ def parse():
     parser.add_argument("--micro", type=int, default=1)
     parser.add_argument("--lr", type=float, default=1e-4)
     parser.add_argument("--steps", type=int, default=1)
+    parser.add_argument("--zero", type=int, default=1, help="deepspeed: the stage")
     parser.add_argument("--no-reshard", action="store_true", help="fsdp2: keep parameters gathered after forward")
     parser.add_argument("--mean-loss", action="store_true", help="report losses as means over the ranks")
     parser.add_argument("--out", required=True)
@@ -57,6 +59,45 @@ def shard(args, model, device):
         fully_shard(block, mp_policy=policy, reshard_after_forward=not args.no_reshard)
     fully_shard(model, mp_policy=policy, reshard_after_forward=not args.no_reshard)
     return model
+
+
+class DeepSpeedStep:
+    """DeepSpeed's engine behind the three calls of the loop below."""
+
+    def __init__(self, args, model):
+        import deepspeed
+        config = {"train_micro_batch_size_per_gpu": args.micro, "gradient_accumulation_steps": 1, "bf16": {"enabled": True},
+                  "zero_optimization": {"stage": args.zero, "overlap_comm": True, "contiguous_gradients": True},
+                  "zero_allow_untested_optimizer": True}
+        optimizer = torch.optim.AdamW(model.parameters(), args.lr, weight_decay=0.0, fused=args.device == "cuda")
+        self.engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+
+    def __call__(self, inputs, labels):
+        return self.engine(inputs, labels)
+
+    def backward(self, loss):
+        self.engine.backward(loss)
+
+    def update(self):
+        self.engine.step()
+
+
+class PlainStep:
+    def __init__(self, args, model, device):
+        self.model = shard(args, model, device)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), args.lr, weight_decay=0.0, fused=True)
+        self.autocast = torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda" and args.kind == "ddp")
+
+    def __call__(self, inputs, labels):
+        with self.autocast:
+            return self.model(inputs, labels)
+
+    def backward(self, loss):
+        loss.backward()
+
+    def update(self):
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
 
 
 def batches(args, model_sizes, rank, world, device):
@@ -91,10 +132,8 @@ def main():
                             device_id=device if device.type == "cuda" else None)
     plain = make_model(args, device)
     sizes = (plain.vocab, plain.seq)
-    model = shard(args, plain, device)
-    optimizer = torch.optim.AdamW(model.parameters(), args.lr, weight_decay=0.0, fused=True)
+    step = DeepSpeedStep(args, plain) if args.kind == "deepspeed" else PlainStep(args, plain, device)
     source = batches(args, sizes, dist.get_rank(), dist.get_world_size(), device)
-    autocast = torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda" and args.kind == "ddp")
     marks, losses = [], []
 
     def mark():
@@ -106,11 +145,9 @@ def main():
     mark()
     for _ in range(args.steps):
         inputs, labels = next(source)
-        with autocast:
-            loss = model(inputs, labels)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        loss = step(inputs, labels)
+        step.backward(loss)
+        step.update()
         losses.append(loss.detach())
         mark()
     if args.mean_loss:
