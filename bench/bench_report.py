@@ -90,8 +90,11 @@ def machine():
 
 
 def commit():
+    """DSLAUNCH_COMMIT where the programs were built elsewhere, else what the checkout says."""
+    if os.environ.get("DSLAUNCH_COMMIT"):
+        return os.environ["DSLAUNCH_COMMIT"]
     done = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty", "--abbrev=10"], capture_output=True, text=True)
-    return done.stdout.strip() or os.environ.get("DSLAUNCH_COMMIT", "unknown")
+    return done.stdout.strip() or "unknown"
 
 
 def table(columns, rows):

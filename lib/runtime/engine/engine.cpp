@@ -175,7 +175,7 @@ std::vector<OwnedState> Engine::owned_state() {
 void Engine::restore(int64_t steps_done, const ReadState& read) {
   steps_done_ = steps_done;
   const auto& table = model_.table();
-  parameters_->load_masters([&](int parameter, int64_t begin, at::Tensor out) {
+  parameters_->load([&](int parameter, int64_t begin, at::Tensor out) {
     read(table.parameters[parameter].name, "master", begin, std::move(out));
   });
   for (size_t i = 0; i < shard_tensors_.size(); ++i) {

@@ -80,33 +80,6 @@ LockStep::Options FlatParameters::lock_step_options() {
 }
 
 void FlatParameters::load(const ReadElements& read) {
-  for (size_t i = 0; i < groups_.size(); ++i) {
-    // A master of its own takes its part of the same reading, before that is rounded.
-    const bool has_own_master = groups_[i].is_gathered || shards_[i].low_precision.defined();
-    const auto pieces = has_own_master ? pieces_in(groups_[i], shards_[i].range) : std::vector<Piece>();
-    if (!groups_[i].is_gathered) {
-      for (const auto& segment : groups_[i].segments) {
-        at::Tensor values = at::empty({segment.numel}, at::kFloat);
-        read(segment.parameter, 0, values);
-        resident_[i].narrow(0, segment.offset, segment.numel).copy_(values);
-        for (const auto& piece : pieces) {
-          if (piece.parameter != segment.parameter) continue;
-          shards_[i].master.narrow(0, piece.offset, piece.count).copy_(values.narrow(0, piece.begin, piece.count));
-        }
-      }
-      continue;
-    }
-    for (const auto& piece : pieces) {
-      at::Tensor values = at::empty({piece.count}, at::kFloat);
-      read(piece.parameter, piece.begin, values);
-      shards_[i].master.narrow(0, piece.offset, piece.count).copy_(values);
-    }
-    if (shards_[i].low_precision.defined()) shards_[i].low_precision.copy_(shards_[i].master);
-  }
-  gathered_->shards_changed();
-}
-
-void FlatParameters::load_masters(const ReadElements& read) {
   for (auto& shard : shards_) {
     for (const auto& piece : pieces_in(groups_[shard.group], shard.range)) {
       at::Tensor values = at::empty({piece.count}, at::kFloat);

@@ -34,11 +34,9 @@ class FlatParameters : public UnitParameters {
 
   // Reads elements [begin, begin + out.numel()) of a parameter into `out` (1-D, any floating type, host memory).
   using ReadElements = std::function<void(int parameter, int64_t begin, at::Tensor out)>;
-  // Fills parameters and master shards; where parameters are sharded, only this rank's elements are read. All ranks
-  // must read the same values.
+  // Fills this rank's shards, reading only their elements, then all parameters from everybody's. All ranks call it and
+  // read the same values.
   void load(const ReadElements& read);
-  // Fills master shards only and then all parameters from them: restores a checkpoint.
-  void load_masters(const ReadElements& read);
 
   std::vector<at::Tensor> acquire(int unit, UnitCall call) override;
   void release(int unit) override;

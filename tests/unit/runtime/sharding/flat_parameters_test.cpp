@@ -146,24 +146,38 @@ TEST_CASE("under bf16 the master keeps fp32 values and the parameters are their 
   CHECK(parameters.acquire(0, UnitCall::kInference)[0].scalar_type() == at::kBFloat16);
 }
 
-TEST_CASE("at stage 3 a rank reads only its own elements of what is gathered", "[runtime][sharding]") {
+TEST_CASE("a rank reads only the elements of its shards, and all parameters are there afterwards",
+          "[runtime][sharding]") {
+  const int stage = GENERATE(1, 3);
   const auto table = make_table();
   ShardingOptions options;
-  options.stage = 3;
+  options.stage = stage;
   options.persistence_threshold = 0;
   options.compute_dtypes.assign(table.parameters.size(), at::kBFloat16);
   auto shared = std::make_shared<test::ThreadGroup>(4);
+  std::mutex mutex;
   std::vector<std::vector<int>> times_read(5);
   for (int i = 0; i < 5; ++i) times_read[i].assign(table.parameters[i].numel, 0);
+  std::vector<std::thread> threads;
   for (int rank = 0; rank < 4; ++rank) {
-    test::ThreadCommunicator group(shared, rank);
-    FlatParameters parameters(table, options, group, group);
-    parameters.load([&](int parameter, int64_t begin, at::Tensor out) {
-      read_initial(parameter, begin, out);
-      for (int64_t i = 0; i < out.numel(); ++i) times_read[parameter][begin + i] += 1;
+    threads.emplace_back([&, rank] {
+      test::ThreadCommunicator group(shared, rank);
+      FlatParameters parameters(table, options, group, group);
+      parameters.load([&](int parameter, int64_t begin, at::Tensor out) {
+        read_initial(parameter, begin, out);
+        std::lock_guard lock(mutex);
+        for (int64_t i = 0; i < out.numel(); ++i) times_read[parameter][begin + i] += 1;
+      });
+      parameters.acquire(0, UnitCall::kInference);
+      const auto views = parameters.acquire(1, UnitCall::kInference);
+      std::unique_lock lock(mutex);
+      CHECK(views[1][12].item<float>() == at::tensor(initial(3, 12)).to(at::kBFloat16).item<float>());
+      lock.unlock();
+      parameters.release(1);
+      parameters.release(0);
     });
-    for (const auto& shard : parameters.shards()) CHECK(at::equal(shard.low_precision, shard.master.to(at::kBFloat16)));
   }
+  for (auto& thread : threads) thread.join();
   for (const auto& elements : times_read) {
     for (int times : elements) CHECK(times == 1);
   }
