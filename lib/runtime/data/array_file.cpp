@@ -6,7 +6,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/data/npy_format.hpp"
-#include "runtime/data/zip_directory.hpp"
+#include "runtime/state/zip_directory.hpp"
 #include "runtime/state/mapped_file.hpp"
 #include "runtime/state/safetensors_file.hpp"
 

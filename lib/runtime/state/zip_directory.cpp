@@ -1,4 +1,4 @@
-#include "runtime/data/zip_directory.hpp"
+#include "runtime/state/zip_directory.hpp"
 
 #include <zlib.h>
 
@@ -80,7 +80,7 @@ class Directory {
 
     if (flags & 1) refuse(fmt::format("member '{}' is encrypted", member.name));
     if (method != kStored && method != kDeflated) {
-      refuse(fmt::format("member '{}' is packed by method {}; save with numpy.savez", member.name, method));
+      refuse(fmt::format("member '{}' is packed by method {}; only stored and deflated ones can be read", member.name, method));
     }
     member.deflated = method == kDeflated;
     member.size = size;
@@ -119,6 +119,10 @@ class Directory {
 
 std::vector<ZipMember> read_zip_directory(std::span<const uint8_t> archive, const std::string& subject) {
   return Directory(archive, subject).read();
+}
+
+bool has_stored_crc(const ZipMember& member) {
+  return ::crc32_z(::crc32_z(0, nullptr, 0), member.bytes.data(), member.bytes.size()) == member.crc;
 }
 
 std::vector<uint8_t> inflate_member(const ZipMember& member, const std::string& subject) {

@@ -1,4 +1,4 @@
-// The members of a zip archive in memory, as numpy.savez writes them: stored ones are seen in place, deflated ones are
+// The members of a zip archive in memory, as numpy.savez and torch.save write them: stored ones are seen in place, deflated ones are
 // unpacked. Pure; any thread.
 #pragma once
 #include <cstdint>
@@ -18,6 +18,9 @@ struct ZipMember {
 
 // In the order of the archive's directory. Throws UserError(65); `subject` starts every message.
 std::vector<ZipMember> read_zip_directory(std::span<const uint8_t> archive, const std::string& subject);
+
+// Whether the bytes of a stored member are those that were written: its CRC is computed, front to back.
+bool has_stored_crc(const ZipMember& member);
 
 // The bytes of a deflated member, checked against its CRC. Throws UserError(65).
 std::vector<uint8_t> inflate_member(const ZipMember& member, const std::string& subject);
