@@ -24,7 +24,7 @@ std::string with_underscores(std::string word) {
 
 // A first word that is no option, no path and no file was meant as a command when it looks like one.
 void refuse_mistyped_command(const std::string& word) {
-  static const std::vector<std::string> planned{"plan", "bench", "import"};
+  static const std::vector<std::string> planned{"plan", "bench"};
   std::error_code ignored;
   if (word.starts_with("-") || word.find_first_of("./") != std::string::npos) return;
   if (std::filesystem::exists(word, ignored)) return;
@@ -40,7 +40,7 @@ void refuse_mistyped_command(const std::string& word) {
 
 const std::vector<std::string>& command_names() {
   static const std::vector<std::string> names{"run",  "exec", "infer",  "hosts", "config", "consolidate",
-                                              "jobs", "logs", "attach", "stop",  "doctor"};
+                                              "import", "jobs", "logs", "attach", "stop",  "doctor"};
   return names;
 }
 

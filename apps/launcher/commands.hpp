@@ -11,6 +11,7 @@ int doctor_command(const Arguments& arguments);
 int config_command(const Arguments& arguments);
 int infer_command(const Arguments& arguments);
 int consolidate_command(const Arguments& arguments);
+int import_command(const Arguments& arguments);
 int jobs_command(const Arguments& arguments);
 int logs_command(const Arguments& arguments);
 int attach_command(const Arguments& arguments);

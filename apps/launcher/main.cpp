@@ -20,6 +20,7 @@ int run_named(const Arguments& arguments) {
   if (arguments.command == "config") return config_command(arguments);
   if (arguments.command == "infer") return infer_command(arguments);
   if (arguments.command == "consolidate") return consolidate_command(arguments);
+  if (arguments.command == "import") return import_command(arguments);
   if (arguments.command == "jobs") return jobs_command(arguments);
   if (arguments.command == "logs") return logs_command(arguments);
   if (arguments.command == "attach") return attach_command(arguments);

@@ -163,6 +163,7 @@ std::optional<launch::RunOptions> read_run_options(const Arguments& arguments) {
                    "  dslaunch exec --num_gpus 8 -- python train.py           any program, torchrun's environment\n"
                    "  dslaunch infer --checkpoint runs/a/checkpoints --prompt 'Once'   continue a text\n"
                    "  dslaunch consolidate runs/a/checkpoints/latest model.safetensors\n"
+                   "  dslaunch import ds_run/ckpt runs/a/checkpoints --model model.pt   from DeepSpeed's checkpoint\n"
                    "  dslaunch config explain ds.json                         value, origin and effect of every key\n"
                    "  dslaunch hosts --hostfile hosts --include a:0,1         what a hostfile resolves to\n"
                    "Each command has its own --help.\n");
@@ -298,25 +299,6 @@ std::optional<std::vector<std::string>> read_infer_options(const Arguments& argu
   if (temperature) pass("--temperature", fmt::format("{}", *temperature));
   if (seed) pass("--seed", std::to_string(*seed));
   if (context) pass("--context", std::to_string(*context));
-  return words;
-}
-
-std::optional<std::vector<std::string>> read_consolidate_options(const Arguments& arguments) {
-  std::string checkpoint, output;
-  bool state_dict = false;
-  CommandLine line(
-      "dslaunch consolidate", "usage: dslaunch consolidate CKPT OUT [--state_dict]",
-      "  dslaunch consolidate runs/a/checkpoints model.safetensors\n"
-      "  dslaunch consolidate runs/a/checkpoints model.pt              TorchScript with the trained weights\n"
-      "  dslaunch consolidate runs/a/checkpoints weights.pt --state_dict   name -> tensor, for torch.load\n");
-  line.app().add_option("CKPT", checkpoint, "a checkpoint, or the folder that holds them");
-  line.app().add_option("OUT", output, "OUT.safetensors or OUT.pt");
-  line.flag("--state_dict", state_dict, "a .pt with names and tensors only");
-  if (!line.parse(arguments)) return std::nullopt;
-  refuse_program_words(arguments);
-  if (checkpoint.empty() || output.empty()) misuse("dslaunch consolidate CKPT OUT: both are needed");
-  std::vector<std::string> words{"consolidate", checkpoint, output};
-  if (state_dict) words.emplace_back("--state_dict");
   return words;
 }
 

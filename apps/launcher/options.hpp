@@ -29,5 +29,6 @@ std::optional<ConfigOptions> read_config_options(const Arguments& arguments);
 // The worker's arguments for its tool modes.
 std::optional<std::vector<std::string>> read_infer_options(const Arguments& arguments);
 std::optional<std::vector<std::string>> read_consolidate_options(const Arguments& arguments);
+std::optional<std::vector<std::string>> read_import_options(const Arguments& arguments);
 
 }  // namespace dslaunch::launcher

@@ -14,6 +14,7 @@ int short_help() {
       "  dslaunch exec [options] -- PROGRAM ARGUMENTS      launch a program with torchrun's environment\n"
       "  dslaunch infer --checkpoint CKPT --prompt TEXT    continue a text\n"
       "  dslaunch consolidate CKPT OUT                     whole weights from a checkpoint\n"
+      "  dslaunch import DS_CHECKPOINT_DIR OUT             a checkpoint of DeepSpeed as one of ours\n"
       "  dslaunch config check|explain FILE                validate or explain a config\n"
       "  dslaunch hosts [options]                          what a hostfile resolves to\n"
       "  dslaunch jobs | logs JOB | attach JOB | stop JOB  jobs of yours, also those started with --detach\n"

@@ -33,4 +33,9 @@ int consolidate_command(const Arguments& arguments) {
   return words ? become_worker(std::move(*words)) : 0;
 }
 
+int import_command(const Arguments& arguments) {
+  auto words = read_import_options(arguments);
+  return words ? become_worker(std::move(*words)) : 0;
+}
+
 }  // namespace dslaunch::launcher

@@ -11,5 +11,7 @@ int train_command(const std::vector<std::string>& arguments);
 int infer_command(const std::vector<std::string>& arguments);
 // dsworker consolidate CKPT OUT: whole weights from a sharded checkpoint.
 int consolidate_command(const std::vector<std::string>& arguments);
+// dsworker import DS_CHECKPOINT_DIR OUT: a checkpoint of DeepSpeed as one of ours.
+int import_command(const std::vector<std::string>& arguments);
 
 }  // namespace dslaunch::worker

@@ -25,7 +25,8 @@ const char kHelp[] =
     "                 a rank of a job: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment, or a world of "
     "one\n"
     "  dsworker infer --checkpoint C --prompt TEXT [--num_tokens N] [--temperature T] [--seed S]\n"
-    "  dsworker consolidate CHECKPOINT OUT.safetensors|OUT.pt [--state_dict]\n";
+    "  dsworker consolidate CHECKPOINT OUT.safetensors|OUT.pt [--state_dict]\n"
+    "  dsworker import DS_CHECKPOINT_DIR OUT [--tag T] [--model MODEL.pt] [--json]\n";
 
 int run(const std::vector<std::string>& words) {
   const std::string command = words.empty() ? "" : words[0];
@@ -33,6 +34,7 @@ int run(const std::vector<std::string>& words) {
   if (command == "train") return worker::train_command(rest);
   if (command == "infer") return worker::infer_command(rest);
   if (command == "consolidate") return worker::consolidate_command(rest);
+  if (command == "import") return worker::import_command(rest);
   if (command == "--help" || command == "-h") {
     std::fputs(kHelp, stdout);
     return 0;
@@ -43,7 +45,7 @@ int run(const std::vector<std::string>& words) {
   }
   std::fputs(kHelp, stderr);
   if (!command.empty())
-    log::error("unknown command '{}'{}", command, did_you_mean(command, {"train", "infer", "consolidate"}));
+    log::error("unknown command '{}'{}", command, did_you_mean(command, {"train", "infer", "consolidate", "import"}));
   return to_int(ExitCode::kUsage);
 }
 

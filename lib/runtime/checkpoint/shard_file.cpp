@@ -50,7 +50,7 @@ CheckpointFile write_shard(const std::string& folder, int rank, const std::vecto
     DSL_CHECK(piece.values.dim() == 1, "a piece is one-dimensional");
     add(to_tensor_name(piece), piece.values);
   }
-  add(kRngName, to_tensor(rng_state));
+  if (!rng_state.empty()) add(kRngName, to_tensor(rng_state));
 
   CheckpointFile file{.name = shard_name(rank)};
   ContentHash hash;

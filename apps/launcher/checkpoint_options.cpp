@@ -1,0 +1,83 @@
+// Options of the commands on checkpoints: consolidate, import.
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "command_line.hpp"
+#include "options.hpp"
+
+namespace dslaunch::launcher {
+namespace {
+
+void refuse_program_words(const Arguments& arguments) {
+  if (!arguments.has_separator || arguments.program.empty()) return;
+  throw UserError(ExitCode::kUsage, fmt::format("nothing follows a '--' here: '{}'", arguments.program[0]));
+}
+
+// The worker's arguments: what was given, in its own words.
+class Words {
+ public:
+  explicit Words(std::vector<std::string> words) : words_(std::move(words)) {}
+  void option(const char* name, const std::string& value) {
+    if (!value.empty()) words_.insert(words_.end(), {name, value});
+  }
+  void flag(const char* name, bool given) {
+    if (given) words_.emplace_back(name);
+  }
+  std::vector<std::string> take() { return std::move(words_); }
+
+ private:
+  std::vector<std::string> words_;
+};
+
+}  // namespace
+
+std::optional<std::vector<std::string>> read_consolidate_options(const Arguments& arguments) {
+  std::string checkpoint, output;
+  bool state_dict = false;
+  CommandLine line(
+      "dslaunch consolidate", "usage: dslaunch consolidate CKPT OUT [--state_dict]",
+      "  dslaunch consolidate runs/a/checkpoints model.safetensors\n"
+      "  dslaunch consolidate runs/a/checkpoints model.pt              TorchScript with the trained weights\n"
+      "  dslaunch consolidate runs/a/checkpoints weights.pt --state_dict   name -> tensor, for torch.load\n");
+  line.app().add_option("CKPT", checkpoint, "a checkpoint, or the folder that holds them");
+  line.app().add_option("OUT", output, "OUT.safetensors or OUT.pt");
+  line.flag("--state_dict", state_dict, "a .pt with names and tensors only");
+  if (!line.parse(arguments)) return std::nullopt;
+  refuse_program_words(arguments);
+  if (checkpoint.empty() || output.empty()) {
+    throw UserError(ExitCode::kUsage, "dslaunch consolidate CKPT OUT: both are needed");
+  }
+  Words words({"consolidate", checkpoint, output});
+  words.flag("--state_dict", state_dict);
+  return words.take();
+}
+
+std::optional<std::vector<std::string>> read_import_options(const Arguments& arguments) {
+  std::string source, output, tag, model;
+  bool json = false, skip_checksums = false;
+  CommandLine line(
+      "dslaunch import", "usage: dslaunch import DS_CHECKPOINT_DIR OUT [options]",
+      "  dslaunch import ds_run/ckpt runs/a/checkpoints --model model.pt\n"
+      "  dslaunch model.pt --config ds.json --run_dir runs/a --resume auto       go on from it\n"
+      "  dslaunch import ds_run/ckpt imported --tag global_step500               an older one\n"
+      "  dslaunch consolidate imported weights.safetensors                       only its weights\n"
+      "Reads what DeepSpeed's save_checkpoint() wrote: ZeRO stages 0 to 3, data-parallel.\n");
+  line.app().add_option("DS_CHECKPOINT_DIR", source, "the folder with 'latest', or a tag's folder");
+  line.app().add_option("OUT", output, "the folder of checkpoints that gets OUT/step_N");
+  line.value("--tag", tag, "which checkpoint; without it the one that 'latest' names", "TAG");
+  line.value("--model", model, "names, kinds and code of the model that goes on", "MODEL.pt");
+  line.flag("--json", json, "one document on standard output");
+  line.flag("--skip_checksums", skip_checksums, "for files saved by torch with CRC32 off");
+  if (!line.parse(arguments)) return std::nullopt;
+  refuse_program_words(arguments);
+  if (source.empty() || output.empty()) {
+    throw UserError(ExitCode::kUsage, "dslaunch import DS_CHECKPOINT_DIR OUT: both are needed");
+  }
+  Words words({"import", source, output});
+  words.option("--tag", tag);
+  words.option("--model", model);
+  words.flag("--json", json);
+  words.flag("--skip_checksums", skip_checksums);
+  return words.take();
+}
+
+}  // namespace dslaunch::launcher

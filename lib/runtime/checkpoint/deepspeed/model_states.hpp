@@ -1,0 +1,47 @@
+// The part of a DeepSpeed checkpoint that describes the model and the run: …model_states.pt, read once. One thread.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runtime/checkpoint/checkpoint_metadata.hpp"
+#include "runtime/checkpoint/pickle/torch_file.hpp"
+
+namespace dslaunch::runtime::deepspeed {
+
+struct NamedShape {
+  std::string name;
+  std::vector<int64_t> shape;
+  int64_t numel = 0;
+};
+
+struct ModelStates {
+  // Entries of the state dict in order; in stage 3 parameters have no elements here.
+  std::vector<std::pair<std::string, const pickle::Value*>> module;
+  std::set<std::string> buffers;
+  // By group (with stage 3 by sub-group), in the order in which they lie in flat memory; without ZeRO not known.
+  bool lists_trainable = false;
+  std::vector<std::vector<NamedShape>> trainable_groups;
+  std::vector<NamedShape> frozen;                                              // only where DeepSpeed lists them
+  std::vector<std::pair<std::string, std::string>> shared;                     // alias, the name it is kept under
+  std::map<std::string, const pickle::Value*> frozen_fragments;
+  const pickle::Value* optimizer = nullptr;                                    // without ZeRO; null when there is none
+  int64_t global_steps = 0, skipped_steps = 0, global_samples = 0;
+  std::optional<int64_t> last_batch_iteration;                                 // of a schedule of DeepSpeed
+  int data_parallel = 1;
+  std::string version, config;                                                 // config: ds_config as JSON
+  std::vector<std::string> client_keys;                                        // what the user's code added
+
+  std::vector<NamedShape> all_trainable() const;
+};
+
+// `file` owns what the result points to. Throws UserError(65) naming the key that is missing or of another form.
+ModelStates read_model_states(const TorchFile& file);
+
+// A dict's value under an integer key; null when absent.
+const pickle::Value* find_index(const pickle::Value& dict, int64_t index);
+
+}  // namespace dslaunch::runtime::deepspeed

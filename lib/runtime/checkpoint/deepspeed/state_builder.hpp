@@ -1,0 +1,61 @@
+// Collects what the readers of the stages find, in the terms of our checkpoints, and checks at the end that every
+// trainable parameter is whole. One thread.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/checkpoint/deepspeed/deepspeed_checkpoint.hpp"
+#include "runtime/checkpoint/deepspeed/model_states.hpp"
+
+namespace dslaunch::runtime::deepspeed {
+
+class StateBuilder {
+ public:
+  StateBuilder(ImportedState& out, const TorchFile& model_file, const ModelStates& model);
+
+  // --- parameters; in the order in which they are added ---
+  // Whole buffers, frozen parameters and aliases of the state dict; `is_trained` tells the others. `has_values`: tensors
+  // of the state dict hold their elements (not in stage 3). Trained ones get no master here.
+  void add_module(const std::function<bool(const std::string&)>& is_trained, bool has_values);
+  void add_trainable(const NamedShape& parameter);
+  void add_frozen(const NamedShape& parameter);
+
+  // --- states ---
+  // `values` are the elements from `begin` on; a piece without elements is left out.
+  void add_piece(int rank, const std::string& name, const std::string& state, int64_t begin, const at::Tensor& values);
+  // Notes it when masters, rounded, are not what the state dict has: their order would be another than assumed.
+  void compare_masters_with_module();
+  // Masters from the (16-bit) weights of the state dict, for those that have none.
+  void masters_from_module();
+  // Throws UserError(65) naming the first trainable parameter whose state is not whole. States that a parameter
+  // does not have at all are zeros, with a note.
+  void finish();
+
+  [[noreturn]] void refuse(const std::string& what) const;
+
+ private:
+  const SavedTensor* find(const std::string& name) const;
+  SavedTensor& add(const std::string& name, std::vector<int64_t> shape);
+  void fill_missing_states();
+
+  ImportedState& out_;
+  const TorchFile& model_file_;
+  const ModelStates& model_;
+  std::map<std::string, const pickle::Value*> values_;                   // of the state dict, by name
+  std::map<std::string, size_t> index_;                                  // into the parameters
+  std::map<std::pair<std::string, std::string>, int64_t> num_elements_;  // (name, state) -> so far
+};
+
+// Our name of an optimizer's state.
+std::string state_name(const std::string& theirs);
+
+// --- one function a layout (checkpoint_layout: what each stage writes) ---
+void read_unsharded(const TorchFile& file, const ModelStates& model, const ReadOptions& options, StateBuilder& builder,
+                    ImportedState& out);
+void read_partitioned(const ModelStates& model, const std::vector<TorchFile>& optim_files, StateBuilder& builder,
+                      ImportedState& out);
+void read_stage3(const std::vector<TorchFile>& model_files, const ModelStates& model,
+                 const std::vector<TorchFile>& optim_files, StateBuilder& builder, ImportedState& out);
+
+}  // namespace dslaunch::runtime::deepspeed

@@ -1,0 +1,276 @@
+// Stage 0: whole weights, and the optimizer's state dict, which counts parameters instead of naming them. Which is which
+// follows from the order and the shapes; where that does not decide, the moments are left out and the user is told.
+#include <algorithm>
+#include <optional>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "runtime/checkpoint/deepspeed/model_fit.hpp"
+#include "runtime/checkpoint/deepspeed/state_builder.hpp"
+
+namespace dslaunch::runtime::deepspeed {
+namespace {
+
+using pickle::Kind;
+using pickle::Value;
+using Shape = std::vector<int64_t>;
+
+struct Candidate {
+  std::string name;
+  Shape shape;
+};
+
+// A parameter group of the optimizer: one slot a parameter, or one flat tensor over all of them.
+struct Group {
+  std::vector<std::optional<Shape>> slots;  // nothing: it has no state yet, so any shape
+  std::optional<int64_t> flat_numel;
+  std::vector<std::string> given_names;     // torch keeps them when it was given named parameters
+};
+
+int64_t numel_of(const Shape& shape) {
+  int64_t numel = 1;
+  for (int64_t size : shape) numel *= size;
+  return numel;
+}
+
+bool fits(const std::optional<Shape>& slot, const Candidate& candidate) {
+  return !slot || *slot == candidate.shape;
+}
+
+bool fits(const Group& group, const std::vector<Candidate>& candidates) {
+  if (group.flat_numel) {
+    int64_t sum = 0;
+    for (const auto& candidate : candidates) sum += numel_of(candidate.shape);
+    return sum == *group.flat_numel;
+  }
+  return group.slots.size() == candidates.size() &&
+         std::equal(group.slots.begin(), group.slots.end(), candidates.begin(),
+                    [](const auto& slot, const auto& candidate) { return fits(slot, candidate); });
+}
+
+// The slots as a subsequence of the candidates, if there is exactly one way: the leftmost one is the rightmost one.
+std::optional<std::vector<Candidate>> only_subsequence(const Group& group, const std::vector<Candidate>& candidates) {
+  auto embed = [&](auto slot, auto slots_end, auto candidate, auto end) -> std::optional<std::vector<Candidate>> {
+    std::vector<Candidate> chosen;
+    for (; slot != slots_end; ++slot) {
+      while (candidate != end && !fits(*slot, *candidate)) ++candidate;
+      if (candidate == end) return std::nullopt;
+      chosen.push_back(*candidate++);
+    }
+    return chosen;
+  };
+  auto left = embed(group.slots.begin(), group.slots.end(), candidates.begin(), candidates.end());
+  auto right = embed(group.slots.rbegin(), group.slots.rend(), candidates.rbegin(), candidates.rend());
+  if (group.flat_numel || !left || !right) return std::nullopt;
+  std::reverse(right->begin(), right->end());
+  for (size_t i = 0; i < left->size(); ++i) {
+    if ((*left)[i].name != (*right)[i].name) return std::nullopt;
+  }
+  return left;
+}
+
+using Assignment = std::vector<std::vector<Candidate>>;  // by group, in the order of its slots
+
+std::optional<Assignment> assign(const std::vector<Group>& groups, const std::vector<Candidate>& candidates,
+                                 std::vector<std::string>& notes) {
+  if (groups.size() == 1) {
+    if (fits(groups[0], candidates)) return Assignment{candidates};
+    if (auto only = only_subsequence(groups[0], candidates)) return Assignment{*only};
+    return std::nullopt;
+  }
+  // Weight decay or not: matrices and the rest.
+  if (groups.size() == 2) {
+    Assignment split(2);
+    for (const auto& candidate : candidates) split[candidate.shape.size() > 1 ? 0 : 1].push_back(candidate);
+    for (int turn = 0; turn < 2; ++turn, std::swap(split[0], split[1])) {
+      if (!fits(groups[0], split[0]) || !fits(groups[1], split[1])) continue;
+      notes.push_back(fmt::format("the optimizer has two groups and no names in them; their shapes say that group {} holds "
+                                  "what has two dimensions or more, and group {} the rest",
+                                  turn, 1 - turn));
+      return split;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Assignment> assign_given(const std::vector<Group>& groups, const std::vector<Candidate>& candidates) {
+  Assignment out;
+  for (const auto& group : groups) {
+    auto& chosen = out.emplace_back();
+    for (const auto& name : group.given_names) {
+      const auto found = std::find_if(candidates.begin(), candidates.end(), [&](const auto& c) { return c.name == name; });
+      if (found == candidates.end()) return std::nullopt;
+      chosen.push_back(*found);
+    }
+    if (!fits(group, chosen)) return std::nullopt;
+  }
+  return out;
+}
+
+// The optimizer's part of the file, with or without the wrapper that fp16 puts around it.
+class OptimizerStates {
+ public:
+  OptimizerStates(const TorchFile& file, const Value& optimizer) : file_(file), dict_(&optimizer) {
+    if (const Value* wrapped = optimizer.find("optimizer_state_dict")) {
+      dict_ = wrapped;
+      flat_masters_ = optimizer.find("fp32_groups_flat");
+      masters_ = optimizer.find("fp32_groups");
+    }
+    state_ = dict_->find("state");
+    groups_ = dict_->find("param_groups");
+  }
+
+  bool is_known() const { return state_ && groups_; }
+
+  std::vector<Group> groups() const {
+    std::vector<Group> out;
+    for (size_t g = 0; g < groups_->items.size(); ++g) {
+      Group& group = out.emplace_back();
+      if (flat_masters_ && g < flat_masters_->items.size()) {
+        group.flat_numel = file_.tensor(*flat_masters_->items[g], "fp32_groups_flat").numel();
+      }
+      if (const Value* names = groups_->items[g]->find("param_names")) {
+        for (const Value* name : names->items) group.given_names.push_back(name->text);
+      }
+      for (size_t i = 0; i < indices(g).size(); ++i) group.slots.push_back(shape_at(g, i));
+    }
+    return out;
+  }
+
+  void read(const Assignment& assignment, StateBuilder& builder, ImportedState& out) const {
+    for (size_t g = 0; g < assignment.size(); ++g) {
+      if (flat_masters_) {
+        read_flat(g, assignment[g], builder, out);
+        continue;
+      }
+      for (size_t i = 0; i < assignment[g].size(); ++i) {
+        const std::string& name = assignment[g][i].name;
+        if (const Value* master = master_at(g, i)) builder.add_piece(0, name, "master", 0, file_.tensor(*master, name).view({-1}));
+        const Value* states = find_index(*state_, indices(g)[i]);
+        if (!states) continue;
+        for (const auto& [key, value] : states->entries) {
+          if (!is_moment(key->text, *value, numel_of(assignment[g][i].shape))) continue;
+          out.optimizer_states.insert(state_name(key->text));
+          builder.add_piece(0, name, state_name(key->text), 0, file_.tensor(*value, name).view({-1}));
+        }
+      }
+    }
+  }
+
+ private:
+  std::vector<int64_t> indices(size_t group) const {
+    std::vector<int64_t> out;
+    if (const Value* parameters = groups_->items[group]->find("params")) {
+      for (const Value* index : parameters->items) out.push_back(index->as_integer().value_or(-1));
+    }
+    return out;
+  }
+  const Value* master_at(size_t group, size_t slot) const {
+    if (!masters_ || group >= masters_->items.size() || slot >= masters_->items[group]->items.size()) return nullptr;
+    return masters_->items[group]->items[slot];
+  }
+  bool is_moment(const std::string& name, const Value& value, int64_t numel) const {
+    if (name == "step" || !TorchFile::is_tensor(value)) return false;
+    const auto place = file_.place(value, name);
+    return numel_of(place.shape) == numel;
+  }
+  std::optional<Shape> shape_at(size_t group, size_t slot) const {
+    if (const Value* master = master_at(group, slot)) return file_.place(*master, "fp32_groups").shape;
+    const Value* states = find_index(*state_, indices(group)[slot]);
+    if (!states) return std::nullopt;
+    for (const auto& [key, value] : states->entries) {
+      if (key->text != "step" && TorchFile::is_tensor(*value)) return file_.place(*value, key->text).shape;
+    }
+    return std::nullopt;
+  }
+
+  void read_flat(size_t group, const std::vector<Candidate>& members, StateBuilder& builder, ImportedState& out) const {
+    const at::Tensor master = file_.tensor(*flat_masters_->items[group], "fp32_groups_flat").view({-1});
+    std::vector<std::pair<std::string, at::Tensor>> flats{{"master", master}};
+    const Value* states = indices(group).empty() ? nullptr : find_index(*state_, indices(group)[0]);
+    if (states) {
+      for (const auto& [key, value] : states->entries) {
+        if (!is_moment(key->text, *value, master.numel())) continue;
+        out.optimizer_states.insert(state_name(key->text));
+        flats.emplace_back(state_name(key->text), file_.tensor(*value, key->text).view({-1}));
+      }
+    }
+    for (const auto& [state, flat] : flats) {
+      int64_t offset = 0;
+      for (const auto& member : members) {
+        const int64_t numel = numel_of(member.shape);
+        builder.add_piece(0, member.name, state, 0, flat.narrow(0, offset, numel));
+        offset += numel;
+      }
+    }
+  }
+
+  const TorchFile& file_;
+  const Value* dict_;
+  const Value* state_ = nullptr;
+  const Value* groups_ = nullptr;
+  const Value* masters_ = nullptr;
+  const Value* flat_masters_ = nullptr;
+};
+
+std::set<std::string> frozen_in_model(const ModelStates& model, const ReadOptions& options) {
+  std::set<std::string> out;
+  if (!options.model) return out;
+  std::vector<std::string> names;
+  for (const auto& [name, value] : model.module) names.push_back(name);
+  const Renaming rename = find_renaming(names, *options.model);
+  for (const auto& name : names) {
+    const SavedTensor* tensor = find_tensor(*options.model, rename(name));
+    if (tensor && !tensor->trainable) out.insert(name);
+  }
+  return out;
+}
+
+// Parameters of the state dict, each once, that the optimizer may hold.
+std::vector<Candidate> candidates_of(const TorchFile& file, const ModelStates& model, const ReadOptions& options) {
+  std::vector<Candidate> out;
+  std::vector<TorchFile::Place> seen;
+  const std::set<std::string> frozen = frozen_in_model(model, options);
+  for (const auto& [name, value] : model.module) {
+    if (model.buffers.count(name)) continue;
+    if (frozen.count(name)) continue;
+    const auto place = file.place(*value, name);
+    const bool has_elements = numel_of(place.shape) > 0;
+    if (has_elements && std::find(seen.begin(), seen.end(), place) != seen.end()) continue;
+    seen.push_back(place);
+    out.push_back({name, place.shape});
+  }
+  return out;
+}
+
+}  // namespace
+
+void read_unsharded(const TorchFile& file, const ModelStates& model, const ReadOptions& options, StateBuilder& builder,
+                    ImportedState& out) {
+  const auto candidates = candidates_of(file, model, options);
+  std::optional<OptimizerStates> states;
+  if (model.optimizer) states.emplace(file, *model.optimizer);
+  std::optional<Assignment> assignment;
+  if (states && states->is_known()) {
+    const auto groups = states->groups();
+    const bool named = std::any_of(groups.begin(), groups.end(), [](const auto& g) { return !g.given_names.empty(); });
+    if (named) assignment = assign_given(groups, candidates);
+    if (!assignment) assignment = assign(groups, candidates, out.notes);
+  }
+  std::set<std::string> trained;
+  if (assignment) {
+    for (const auto& group : *assignment) {
+      for (const auto& member : group) trained.insert(member.name);
+    }
+  } else {
+    for (const auto& candidate : candidates) trained.insert(candidate.name);
+    out.notes.emplace_back(
+        !states ? "it holds no optimizer state: only weights are imported"
+                : "its optimizer state names no parameters, and their order and shapes do not decide which is which: only "
+                  "weights are imported; give --model so that frozen parameters are known");
+  }
+  builder.add_module([&](const std::string& name) { return trained.count(name) > 0; }, /*has_values=*/true);
+  if (assignment) states->read(*assignment, builder, out);
+}
+
+}  // namespace dslaunch::runtime::deepspeed

@@ -1,0 +1,13 @@
+// An imported state as one of our checkpoints, with as many shards as DeepSpeed had ranks.
+#pragma once
+#include <string>
+
+namespace dslaunch::runtime::deepspeed {
+
+struct ImportedState;
+
+// Writes DIR/step_N aside, renames it and points DIR/latest at it. `skeleton`: TorchScript with emptied weights, "" for
+// none. Returns the checkpoint's folder. Throws SystemError 73 and 74; nothing is left behind then.
+std::string write_imported(const ImportedState& state, const std::string& dir, const std::string& skeleton);
+
+}  // namespace dslaunch::runtime::deepspeed

@@ -1,0 +1,534 @@
+// Long on purpose: one case an opcode, in the order of Python's pickletools.
+#include "runtime/checkpoint/pickle/pickle_reader.hpp"
+
+#include <bit>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <unordered_map>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+
+namespace dslaunch::runtime::pickle {
+namespace {
+
+constexpr size_t kMaxNameBytes = 4096;
+
+bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
+  for (auto candidate : names) {
+    if (name == candidate) return true;
+  }
+  return false;
+}
+
+// UTF-8 of the characters 0 to 255 back to bytes: what codecs.encode(text, "latin1") makes.
+std::optional<std::string> latin1_bytes(const std::string& text) {
+  std::string bytes;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<uint8_t>(text[i]);
+    if (byte < 0x80) {
+      bytes += text[i];
+    } else if ((byte == 0xc2 || byte == 0xc3) && i + 1 < text.size()) {
+      bytes += static_cast<char>((byte & 3) << 6 | (static_cast<uint8_t>(text[++i]) & 0x3f));
+    } else {
+      return std::nullopt;
+    }
+  }
+  return bytes;
+}
+
+void append_utf8(std::string& out, uint32_t code) {
+  if (code < 0x80) {
+    out += static_cast<char>(code);
+  } else if (code < 0x800) {
+    out += static_cast<char>(0xc0 | code >> 6);
+    out += static_cast<char>(0x80 | (code & 0x3f));
+  } else if (code < 0x10000) {
+    out += static_cast<char>(0xe0 | code >> 12);
+    out += static_cast<char>(0x80 | (code >> 6 & 0x3f));
+    out += static_cast<char>(0x80 | (code & 0x3f));
+  } else {
+    out += static_cast<char>(0xf0 | (code >> 18 & 7));
+    out += static_cast<char>(0x80 | (code >> 12 & 0x3f));
+    out += static_cast<char>(0x80 | (code >> 6 & 0x3f));
+    out += static_cast<char>(0x80 | (code & 0x3f));
+  }
+}
+
+// Protocol 0's text: latin1, and \uXXXX or \UXXXXXXXX for what is not in it.
+std::string from_raw_unicode(const std::string& raw) {
+  std::string out;
+  for (size_t i = 0; i < raw.size(); ++i) {
+    const size_t digits = raw[i] != '\\' || i + 1 >= raw.size() ? 0 : raw[i + 1] == 'u' ? 4 : raw[i + 1] == 'U' ? 8 : 0;
+    uint32_t code = static_cast<uint8_t>(raw[i]);
+    if (digits > 0 && i + 1 + digits < raw.size()) {
+      const char* const end = raw.data() + i + 2 + digits;
+      if (std::from_chars(raw.data() + i + 2, end, code, 16).ptr == end) {
+        i += 1 + digits;
+      } else {
+        code = '\\';
+      }
+    }
+    append_utf8(out, code);
+  }
+  return out;
+}
+
+}  // namespace
+
+class Machine {
+ public:
+  Machine(std::span<const uint8_t> bytes, const std::string& subject, const Limits& limits)
+      : bytes_(bytes), subject_(subject), limits_(limits), document_(std::make_unique<Document>()) {}
+
+  std::unique_ptr<const Document> run() {
+    if (bytes_.size() > limits_.max_bytes) {
+      refuse(fmt::format("is a pickle of {} bytes; at most {} are read", bytes_.size(), limits_.max_bytes));
+    }
+    while (true) {
+      opcode_at_ = at_;
+      const uint8_t opcode = take(1)[0];
+      if (opcode == '.') break;
+      execute(opcode);
+    }
+    document_->root_ = pop();
+    return std::move(document_);
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& what) const {
+    throw UserError(ExitCode::kBadInput, fmt::format("{}: {} (byte {} of the pickle)", subject_, what, opcode_at_));
+  }
+  [[noreturn]] void damaged(const std::string& what) const { refuse("its pickle is damaged: " + what); }
+
+  // --- bytes ---
+  const uint8_t* take(uint64_t size) {
+    if (size > bytes_.size() - at_) damaged("it ends too early");
+    const uint8_t* start = bytes_.data() + at_;
+    at_ += size;
+    return start;
+  }
+  template <class T>
+  T number() {
+    T value;
+    std::memcpy(&value, take(sizeof(T)), sizeof value);
+    return value;
+  }
+  std::string text(uint64_t size) {
+    const auto* start = reinterpret_cast<const char*>(take(size));
+    return {start, size};
+  }
+  std::string line() {
+    const auto* start = reinterpret_cast<const char*>(bytes_.data()) + at_;
+    const void* end = std::memchr(start, '\n', bytes_.size() - at_);
+    if (!end) damaged("a line without its end");
+    std::string out(start, static_cast<const char*>(end));
+    at_ += out.size() + 1;
+    return out;
+  }
+
+  // --- values and the stack ---
+  Value* make(Kind kind) {
+    if (document_->values_.size() >= limits_.max_values) {
+      refuse(fmt::format("its pickle holds more than {} values", limits_.max_values));
+    }
+    Value& value = document_->values_.emplace_back();
+    value.kind = kind;
+    return &value;
+  }
+  void push(Value* value) { stack_.push_back(value); }
+  void push_text(Kind kind, std::string text) {
+    Value* value = make(kind);
+    value->text = std::move(text);
+    push(value);
+  }
+  void push_integer(int64_t integer) {
+    Value* value = make(Kind::kInteger);
+    value->integer = integer;
+    push(value);
+  }
+  void push_float(double number) {
+    Value* value = make(Kind::kFloat);
+    value->number = number;
+    push(value);
+  }
+  void push_bool(bool boolean) {
+    Value* value = make(Kind::kBool);
+    value->boolean = boolean;
+    push(value);
+  }
+  size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
+  Value* pop() {
+    if (stack_.size() <= floor()) damaged("the stack is empty");
+    Value* value = stack_.back();
+    stack_.pop_back();
+    return value;
+  }
+  Value* top() {
+    if (stack_.size() <= floor()) damaged("the stack is empty");
+    return stack_.back();
+  }
+  void mark() {
+    if (marks_.size() >= limits_.max_marks) refuse(fmt::format("nests deeper than {} levels", limits_.max_marks));
+    marks_.push_back(stack_.size());
+  }
+  std::vector<const Value*> pop_to_mark() {
+    if (marks_.empty()) damaged("there is no mark");
+    std::vector<const Value*> out(stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back()), stack_.end());
+    stack_.resize(marks_.back());
+    marks_.pop_back();
+    return out;
+  }
+  void push_items(Kind kind, std::vector<const Value*> items) {
+    Value* value = make(kind);
+    value->items = std::move(items);
+    push(value);
+  }
+  void push_tuple_of(size_t count) {
+    std::vector<const Value*> items(count);
+    for (size_t i = count; i > 0; --i) items[i - 1] = pop();
+    push_items(Kind::kTuple, std::move(items));
+  }
+
+  // --- containers ---
+  void append(Value* target, const std::vector<const Value*>& items) {
+    if (!target->is(Kind::kList) && !target->is(Kind::kSet) && !target->is(Kind::kObject)) {
+      damaged("something is appended to what is no list");
+    }
+    target->items.insert(target->items.end(), items.begin(), items.end());
+  }
+  void set_entries(Value* target, const std::vector<const Value*>& pairs) {
+    if (pairs.size() % 2 != 0) damaged("a key without a value");
+    if (!target->is(Kind::kDict) && !target->is(Kind::kObject)) damaged("an entry is set in what is no dict");
+    for (size_t i = 0; i < pairs.size(); i += 2) target->entries.emplace_back(pairs[i], pairs[i + 1]);
+  }
+
+  // What is copied, not moved, could make a small pickle large: a long list that is wrapped again and again.
+  void count_copies(size_t num) {
+    num_copied_ += num;
+    if (num_copied_ > limits_.max_values) refuse("its pickle repeats its parts too often");
+  }
+  void push_copy(Kind kind, const std::vector<const Value*>& items) {
+    count_copies(items.size());
+    push_items(kind, items);
+  }
+
+  // --- objects ---
+  void push_global(std::string module, const std::string& name) {
+    if (module.size() + name.size() > kMaxNameBytes) damaged("a class with an endless name");
+    // Protocols below 3 write Python 2's names.
+    if (module == "__builtin__") module = "builtins";
+    push_text(Kind::kGlobal, module + "." + name);
+  }
+  // Containers that wrap plain data become that data; everything else stays a record.
+  void push_call(const Value* callable, const Value* arguments) {
+    if (callable->is(Kind::kGlobal) && arguments->is(Kind::kTuple) && push_unwrapped(callable->text, arguments->items))
+      return;
+    Value* object = make(Kind::kObject);
+    object->callable = callable;
+    object->arguments = arguments;
+    push(object);
+  }
+  bool push_unwrapped(const std::string& name, const std::vector<const Value*>& arguments) {
+    if (is_one_of(name, {"collections.OrderedDict", "builtins.dict"})) return push_dict(arguments);
+    if (name == "collections.defaultdict") {
+      push(make(Kind::kDict));
+      return true;
+    }
+    const bool has_items = arguments.size() == 1 && (arguments[0]->is(Kind::kList) || arguments[0]->is(Kind::kTuple));
+    if (is_one_of(name, {"builtins.set", "builtins.frozenset"}) && (has_items || arguments.empty())) {
+      push_copy(Kind::kSet, has_items ? arguments[0]->items : std::vector<const Value*>());
+      return true;
+    }
+    if (is_one_of(name, {"torch.Size", "builtins.tuple"}) && has_items) {
+      push_copy(Kind::kTuple, arguments[0]->items);
+      return true;
+    }
+    if (name == "builtins.list" && has_items) {
+      push_copy(Kind::kList, arguments[0]->items);
+      return true;
+    }
+    if (name == "_codecs.encode" && !arguments.empty() && arguments[0]->is(Kind::kText)) {
+      count_copies(arguments[0]->text.size() / 8);
+      auto bytes = latin1_bytes(arguments[0]->text);
+      if (bytes) push_text(Kind::kBytes, std::move(*bytes));
+      return bytes.has_value();
+    }
+    return false;
+  }
+  // OrderedDict(), or OrderedDict([[key, value], …]) of old protocols.
+  bool push_dict(const std::vector<const Value*>& arguments) {
+    std::vector<std::pair<const Value*, const Value*>> entries;
+    if (!arguments.empty()) {
+      if (arguments.size() != 1 || !arguments[0]->is(Kind::kList)) return false;
+      count_copies(arguments[0]->items.size());
+      for (const Value* pair : arguments[0]->items) {
+        if (pair->items.size() != 2) return false;
+        entries.emplace_back(pair->items[0], pair->items[1]);
+      }
+    }
+    Value* dict = make(Kind::kDict);
+    dict->entries = std::move(entries);
+    push(dict);
+    return true;
+  }
+  void build() {
+    const Value* state = pop();
+    Value* target = top();
+    // Attributes of what was unwrapped (an OrderedDict's _metadata) are nobody's business.
+    if (target->is(Kind::kObject)) target->state = state;
+  }
+  void push_persistent(const Value* id) {
+    Value* value = make(Kind::kPersistent);
+    value->arguments = id;
+    push(value);
+  }
+  void push_instance(std::vector<const Value*> arguments, const Value* callable) {
+    Value* tuple = make(Kind::kTuple);
+    tuple->items = std::move(arguments);
+    push_call(callable, tuple);
+  }
+
+  // --- the memo ---
+  void remember(uint64_t index) { memo_[index] = top(); }
+  void recall(uint64_t index) {
+    const auto found = memo_.find(index);
+    if (found == memo_.end()) damaged(fmt::format("it refers to value {}, which there is not", index));
+    push(found->second);
+  }
+  uint64_t index_from(const std::string& digits) {
+    uint64_t index = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+    if (error != std::errc() || end != digits.data() + digits.size()) damaged("a bad index '" + digits + "'");
+    return index;
+  }
+
+  // --- numbers as text, and wide ones ---
+  void push_decimal(std::string digits) {
+    if (digits == "00" || digits == "01") return push_bool(digits == "01");
+    if (!digits.empty() && digits.back() == 'L') digits.pop_back();
+    int64_t integer = 0;
+    const char* const stop = digits.data() + digits.size();
+    const auto [end, error] = std::from_chars(digits.data(), stop, integer);
+    if (error == std::errc() && end == stop) return push_integer(integer);
+    push_float_text(digits);
+  }
+  void push_float_text(const std::string& digits) {
+    char* end = nullptr;
+    const double number = std::strtod(digits.c_str(), &end);
+    if (digits.empty() || end != digits.c_str() + digits.size()) damaged("'" + digits.substr(0, 40) + "' is no number");
+    push_float(number);
+  }
+  // Two's complement, little endian.
+  void push_wide(uint64_t size) {
+    const uint8_t* bytes = take(size);
+    const bool negative = size > 0 && (bytes[size - 1] & 0x80) != 0;
+    if (size <= 8) {
+      uint64_t value = negative ? ~uint64_t{0} : 0;
+      for (uint64_t i = 0; i < size; ++i) {
+        value = (value & ~(uint64_t{0xff} << (8 * i))) | uint64_t{bytes[i]} << (8 * i);
+      }
+      return push_integer(static_cast<int64_t>(value));
+    }
+    double value = negative ? -1 : 0;
+    for (uint64_t i = size; i > 0; --i) value = value * 256 + bytes[i - 1];
+    push_float(value);
+  }
+  double big_endian_double() {
+    uint64_t bits = 0;
+    const uint8_t* bytes = take(8);
+    for (int i = 0; i < 8; ++i) bits = bits << 8 | bytes[i];
+    return std::bit_cast<double>(bits);
+  }
+
+  void execute(uint8_t opcode) {
+    switch (opcode) {
+      case 0x80:  // PROTO
+        if (const int protocol = take(1)[0]; protocol > 5) refuse(fmt::format("is a pickle of protocol {}; 0 to 5 are read", protocol));
+        return;
+      case 0x95:  // FRAME
+        return void(take(8));
+      case '(':
+        return mark();
+      case '0':  // POP takes a mark when nothing lies above it
+        if (!marks_.empty() && stack_.size() == marks_.back()) return marks_.pop_back();
+        return void(pop());
+      case '1':  // POP_MARK
+        return void(pop_to_mark());
+      case '2':  // DUP
+        return push(top());
+      case 'N':
+        return push(make(Kind::kNone));
+      case 0x88:
+        return push_bool(true);
+      case 0x89:
+        return push_bool(false);
+      case 'I':
+      case 'L':
+        return push_decimal(line());
+      case 'J':
+        return push_integer(number<int32_t>());
+      case 'K':
+        return push_integer(number<uint8_t>());
+      case 'M':
+        return push_integer(number<uint16_t>());
+      case 0x8a:  // LONG1
+        return push_wide(number<uint8_t>());
+      case 0x8b: {  // LONG4
+        const auto size = number<int32_t>();
+        if (size < 0) damaged("a negative size");
+        return push_wide(static_cast<uint64_t>(size));
+      }
+      case 'F':
+        return push_float_text(line());
+      case 'G':
+        return push_float(big_endian_double());
+      case 'S':
+        return push_quoted(line());
+      case 'T': {
+        const auto size = number<int32_t>();
+        if (size < 0) damaged("a negative size");
+        return push_text(Kind::kText, text(static_cast<uint64_t>(size)));
+      }
+      case 'U':
+        return push_text(Kind::kText, text(number<uint8_t>()));
+      case 'V':
+        return push_text(Kind::kText, from_raw_unicode(line()));
+      case 'X':
+        return push_text(Kind::kText, text(number<uint32_t>()));
+      case 0x8c:
+        return push_text(Kind::kText, text(number<uint8_t>()));
+      case 0x8d:
+        return push_text(Kind::kText, text(number<uint64_t>()));
+      case 'B':
+        return push_text(Kind::kBytes, text(number<uint32_t>()));
+      case 'C':
+        return push_text(Kind::kBytes, text(number<uint8_t>()));
+      case 0x8e:
+      case 0x96:  // BINBYTES8, BYTEARRAY8
+        return push_text(Kind::kBytes, text(number<uint64_t>()));
+      case ']':
+        return push(make(Kind::kList));
+      case ')':
+        return push(make(Kind::kTuple));
+      case '}':
+        return push(make(Kind::kDict));
+      case 0x8f:
+        return push(make(Kind::kSet));
+      case 'l':
+        return push_items(Kind::kList, pop_to_mark());
+      case 't':
+        return push_items(Kind::kTuple, pop_to_mark());
+      case 0x91:  // FROZENSET
+        return push_items(Kind::kSet, pop_to_mark());
+      case 'd': {
+        const auto pairs = pop_to_mark();
+        Value* dict = make(Kind::kDict);
+        set_entries(dict, pairs);
+        return push(dict);
+      }
+      case 0x85:
+      case 0x86:
+      case 0x87:
+        return push_tuple_of(opcode - 0x84U);
+      case 'a': {
+        const Value* item = pop();
+        return append(top(), {item});
+      }
+      case 'e':
+      case 0x90: {  // APPENDS, ADDITEMS
+        const auto items = pop_to_mark();
+        return append(top(), items);
+      }
+      case 's': {
+        const Value* value = pop();
+        const Value* key = pop();
+        return set_entries(top(), {key, value});
+      }
+      case 'u': {
+        const auto pairs = pop_to_mark();
+        return set_entries(top(), pairs);
+      }
+      case 'p':
+        return remember(index_from(line()));
+      case 'q':
+        return remember(number<uint8_t>());
+      case 'r':
+        return remember(number<uint32_t>());
+      case 0x94:  // MEMOIZE
+        return remember(memo_.size());
+      case 'g':
+        return recall(index_from(line()));
+      case 'h':
+        return recall(number<uint8_t>());
+      case 'j':
+        return recall(number<uint32_t>());
+      case 'c': {
+        std::string module = line();
+        return push_global(std::move(module), line());
+      }
+      case 0x93: {  // STACK_GLOBAL
+        const Value* name = pop();
+        const Value* module = pop();
+        if (!name->is(Kind::kText) || !module->is(Kind::kText)) damaged("a global without a name");
+        return push_global(module->text, name->text);
+      }
+      case 'R':
+      case 0x81: {  // REDUCE, NEWOBJ
+        const Value* arguments = pop();
+        return push_call(pop(), arguments);
+      }
+      case 0x92: {  // NEWOBJ_EX: keyword arguments are kept as the object's entries
+        const Value* keywords = pop();
+        const Value* arguments = pop();
+        push_call(pop(), arguments);
+        if (top()->is(Kind::kObject)) top()->entries = keywords->entries;
+        return;
+      }
+      case 'i': {  // INST
+        std::string module = line();
+        push_global(std::move(module), line());
+        const Value* callable = pop();
+        return push_instance(pop_to_mark(), callable);
+      }
+      case 'o': {  // OBJ: the class lies above the mark
+        auto all = pop_to_mark();
+        if (all.empty()) damaged("an object without a class");
+        const Value* callable = all.front();
+        all.erase(all.begin());
+        return push_instance(std::move(all), callable);
+      }
+      case 'b':
+        return build();
+      case 'P':
+        push_text(Kind::kText, line());
+        return push_persistent(pop());
+      case 'Q':
+        return push_persistent(pop());
+      default:
+        refuse(fmt::format("its pickle is damaged, or uses what is no data: opcode 0x{:02x}", opcode));
+    }
+  }
+
+  void push_quoted(const std::string& quoted) {
+    if (quoted.size() < 2 || quoted.front() != quoted.back()) damaged("a text without quotes");
+    push_text(Kind::kText, quoted.substr(1, quoted.size() - 2));
+  }
+
+  const std::span<const uint8_t> bytes_;
+  const std::string& subject_;
+  const Limits limits_;
+  std::unique_ptr<Document> document_;
+  size_t at_ = 0, opcode_at_ = 0, num_copied_ = 0;
+  std::vector<Value*> stack_;
+  std::vector<size_t> marks_;
+  std::unordered_map<uint64_t, Value*> memo_;
+};
+
+std::unique_ptr<const Document> read_pickle(std::span<const uint8_t> bytes, const std::string& subject,
+                                            const Limits& limits) {
+  return Machine(bytes, subject, limits).run();
+}
+
+}  // namespace dslaunch::runtime::pickle

@@ -1,0 +1,106 @@
+#include "runtime/engine/import_checkpoint.hpp"
+
+#include <ATen/ATen.h>
+#include <unistd.h>
+
+#include <memory>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "runtime/checkpoint/deepspeed/deepspeed_checkpoint.hpp"
+#include "runtime/checkpoint/deepspeed/model_fit.hpp"
+#include "runtime/checkpoint/deepspeed/write_imported.hpp"
+#include "runtime/model/model_source.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+std::vector<SavedTensor> tensors_of(const ModelSource& model) {
+  std::vector<SavedTensor> out;
+  for (const auto& parameter : model.table().parameters) {
+    out.push_back({parameter.name, parameter.shape, parameter.dtype, parameter.trainable, false, parameter.aliases});
+  }
+  for (const auto& [name, value] : model.buffers()) {
+    out.push_back({name, value.sizes().vec(), value.scalar_type(), false, true, {}});
+  }
+  return out;
+}
+
+// A parameter or buffer as the model file has it.
+at::Tensor value_in(const ModelSource& model, const std::string& name) {
+  const auto& parameters = model.table().parameters;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (parameters[i].name != name) continue;
+    if (model.is_empty(static_cast<int>(i))) {
+      throw UserError(ExitCode::kBadInput, fmt::format("the model's '{}' is frozen and has no values, and the checkpoint has none for it", name));
+    }
+    return model.initial_value(static_cast<int>(i)).contiguous();
+  }
+  for (const auto& [buffer, value] : model.buffers()) {
+    if (buffer == name) return value.contiguous();
+  }
+  throw UserError(ExitCode::kBadInput, fmt::format("the model has no '{}'", name));
+}
+
+// Beside the output while it is being copied into it.
+class Skeleton {
+ public:
+  Skeleton(const std::string& model, const std::string& out) : path_(model.empty() ? "" : out + ".skeleton.tmp") {
+    if (!path_.empty()) write_model_skeleton(model, path_);
+  }
+  ~Skeleton() {
+    if (!path_.empty()) ::unlink(path_.c_str());
+  }
+  Skeleton(const Skeleton&) = delete;
+  Skeleton& operator=(const Skeleton&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  const std::string path_;
+};
+
+ImportReport report_of(const deepspeed::ImportedState& state) {
+  ImportReport out;
+  out.source = state.files.folder;
+  out.tag = state.files.tag;
+  out.version = state.version;
+  out.stage = state.stage;
+  out.world_size = static_cast<int>(state.shards.size());
+  out.step = state.metadata.step;
+  out.skipped_steps = state.skipped_steps;
+  for (const auto& tensor : state.metadata.parameters) {
+    ++(tensor.is_buffer ? out.num_buffers : tensor.trainable ? out.num_trained : out.num_frozen);
+    out.num_elements += tensor.numel();
+  }
+  out.optimizer_states.assign(state.optimizer_states.begin(), state.optimizer_states.end());
+  const auto scale = state.metadata.scalars.find("loss_scale");
+  out.has_loss_scale = scale != state.metadata.scalars.end();
+  if (out.has_loss_scale) out.loss_scale = scale->second;
+  out.notes = state.notes;
+  return out;
+}
+
+}  // namespace
+
+ImportReport import_checkpoint(const ImportRequest& request) {
+  std::unique_ptr<ModelSource> model;
+  std::vector<SavedTensor> tensors;
+  if (!request.model.empty()) {
+    model = load_script_model(request.model, {});
+    tensors = tensors_of(*model);
+  }
+  auto state = deepspeed::read_checkpoint(request.source, {request.tag, request.check_sums, model ? &tensors : nullptr});
+  if (model) {
+    deepspeed::fit_to_model(state, tensors, [&](const std::string& name) { return value_in(*model, name); });
+  } else {
+    deepspeed::strip_prefixes(state);
+  }
+  ImportReport report = report_of(state);
+  std::string out = request.out;
+  while (out.size() > 1 && out.back() == '/') out.pop_back();
+  const Skeleton skeleton(request.model, out);
+  report.checkpoint = deepspeed::write_imported(state, out, skeleton.path());
+  return report;
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,306 @@
+#!/usr/bin/env python3
+"""`dslaunch import`: what DeepSpeed 0.18.2 saved (tests/data/deepspeed_checkpoints, made by the script there) becomes a
+checkpoint of ours with DeepSpeed's own numbers in it, and a run that goes on from it has the losses that DeepSpeed's own
+continuation had.
+
+Run by ctest (label oracle); by hand: DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/oracle/test_import.py [Case...]."""
+import glob
+import json
+import os
+import shutil
+import sys
+import unittest
+
+import torch
+
+import tensor_file
+import workshop
+
+DATA = os.path.join(workshop.ROOT, "tests/data/deepspeed_checkpoints")
+sys.path.insert(0, DATA)
+sys.dont_write_bytecode = True
+import tiny_model  # noqa: E402
+
+CASES = sorted(os.path.basename(os.path.dirname(path)) for path in glob.glob(os.path.join(DATA, "*/expected.json")))
+WEIGHTS_ONLY = {"stage0_bf16"}  # DeepSpeed 0.18.2 saves no optimizer state there
+# Relative. fp32: the order of additions. bf16: 8 bits of mantissa, and gradients that DeepSpeed sums in bf16 and we in
+# fp32; half a unit in the last place of the loss' own scale is 2**-9.
+BOUNDS = {"fp32": 1e-5, "bf16": 2 ** -7}
+
+
+def expected_of(case):
+    with open(os.path.join(DATA, case, "expected.json")) as file:
+        return json.load(file), tensor_file.read(os.path.join(DATA, case, "expected.safetensors"))
+
+
+def read_shards(folder):
+    """{(state, parameter): {begin: 1-D tensor}} of all shards."""
+    states = {}
+    for path in glob.glob(os.path.join(folder, "rank_*.safetensors")):
+        for name, values in tensor_file.read(path).items():
+            place, parameter = name.split("/", 1)
+            state, begin = place.split("@")
+            states.setdefault((state, parameter), {})[int(begin)] = values
+    return states
+
+
+def whole(pieces):
+    """The pieces joined; they must follow each other without gaps."""
+    values = []
+    for begin, part in sorted(pieces.items()):
+        assert begin == sum(v.numel() for v in values), f"a gap before element {begin}"
+        values.append(part)
+    return torch.cat(values)
+
+
+class ImportTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.shop = workshop.Workshop()
+        cls.data = cls.shop.path("tokens.safetensors")
+        tensor_file.write(cls.data, tiny_model.make_data())
+        cls.model = cls.shop.path("tiny.pt")
+        model = tiny_model.make_model(99)  # other weights than those that were trained
+        with torch.no_grad():
+            model.frozen.weight.copy_(tiny_model.make_model(1).frozen.weight)  # what is frozen is the model's, as exported
+        torch.jit.script(model).save(cls.model)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.shop.close()
+
+    def run_import(self, source, *options):
+        out = self.shop.run_dir()
+        return workshop.run([workshop.program("dslaunch"), "import", source, out, *options]), out
+
+    def imported(self, case, *options):
+        outcome, out = self.run_import(os.path.join(DATA, case), "--json", *options)
+        self.assertEqual(outcome.code, 0, str(outcome))
+        return json.loads(outcome.out), out
+
+    def refused(self, source, code, *words, options=()):
+        outcome, out = self.run_import(source, *options)
+        self.assertEqual(outcome.code, code, str(outcome))
+        for word in words:
+            self.assertIn(word, outcome.text)
+        self.assertFalse(glob.glob(out + "*"), "nothing is left behind")
+
+    def copy_of(self, case):
+        folder = self.shop.run_dir()
+        shutil.copytree(os.path.join(DATA, case), folder)
+        return folder
+
+
+class Numbers(ImportTest):
+    """Weights and moments, bit by bit, with DeepSpeed's names and with the model's."""
+
+    def check_states(self, case, report):
+        values, tensors = expected_of(case)
+        states = read_shards(report["checkpoint"])
+        checked = 0
+        for name, want in tensors.items():
+            state, parameter = name.split("/", 1)
+            if parameter == "head.weight":
+                continue  # tied to the embedding
+            ours = {"momentum_buffer": "momentum"}.get(state, state)
+            if state == "master" and parameter == "frozen.weight":
+                ours = "frozen"
+            if state == "master" and parameter == "shift":
+                ours = "buffer"
+            got = whole(states[ours, parameter])
+            self.assertTrue(torch.equal(got.float(), want.reshape(-1)), f"{case} {ours} {parameter}")
+            checked += 1
+        self.assertGreaterEqual(checked, 16)
+        self.assertEqual(report["step"], values["global_steps"])
+        self.assertEqual(report["skipped_steps"], values["skipped_steps"])
+        moments = {state for state, _ in states} - {"master", "frozen", "buffer"}
+        self.assertEqual(sorted(moments), report["optimizer_states"])
+        if case in WEIGHTS_ONLY:
+            self.assertFalse(moments)
+        else:
+            self.assertTrue(moments)
+            self.assertEqual(len([s for s in states if s[0] in moments]), 14 * len(moments))
+
+    def test_with_the_model(self):
+        self.assertGreaterEqual(len(CASES), 12)
+        for case in CASES:
+            with self.subTest(case=case):
+                report, _ = self.imported(case, "--model", self.model)
+                self.check_states(case, report)
+                self.assertTrue(os.path.exists(os.path.join(report["checkpoint"], "model.pt")))
+
+    def test_without_the_model(self):
+        for case in CASES:
+            with self.subTest(case=case):
+                report, _ = self.imported(case)
+                self.check_states(case, report)
+
+    def test_counters_and_loss_scale(self):
+        for case in ("stage2_fp16", "stage0_fp16"):
+            report, _ = self.imported(case)
+            values, _ = expected_of(case)
+            with open(os.path.join(report["checkpoint"], "manifest.json")) as file:
+                manifest = json.load(file)
+            scalars, skipped = manifest["scalars"], values["skipped_steps"]
+            power = values["config"]["fp16"]["initial_scale_power"]
+            self.assertGreater(skipped, 0)
+            self.assertEqual(scalars["loss_scale"], 2 ** (power - skipped))
+            self.assertEqual(report["loss_scale"], scalars["loss_scale"])
+            self.assertEqual(scalars["applied_steps"], 3 - skipped)
+            self.assertEqual(scalars["loss_scale_iteration"], 3)
+            self.assertEqual(scalars["loss_scale_last_overflow"], skipped - 1)
+            self.assertEqual(manifest["data"], {"epoch": 0, "offset": 24})
+
+    def test_a_tag_and_its_folder(self):
+        folder = self.copy_of("stage1_fp32")
+        shutil.copytree(os.path.join(folder, "global_step3"), os.path.join(folder, "older"))
+        for source, options in ((folder, ("--tag", "older")), (os.path.join(folder, "older"), ())):
+            outcome, _ = self.run_import(source, "--json", *options)
+            self.assertEqual(json.loads(outcome.out)["tag"], "older")
+
+    def test_names_with_prefixes(self):
+        wrapped = torch.jit.script(Wrapper(tiny_model.make_model(5)))
+        path = self.shop.path("wrapped.pt")
+        wrapped.save(path)
+        report, _ = self.imported("stage3_fp32", "--model", path)
+        states = read_shards(report["checkpoint"])
+        _, tensors = expected_of("stage3_fp32")
+        for name in ("gain", "blocks.1.up.weight"):
+            got = whole(states["exp_avg_sq", "inner." + name])
+            self.assertTrue(torch.equal(got, tensors["exp_avg_sq/" + name].reshape(-1)))
+
+
+class Wrapper(torch.nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, tokens: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return self.inner(tokens, labels)
+
+
+class Continuation(ImportTest):
+    """Losses of the 5 steps after the checkpoint."""
+
+    def config_of(self, case, values):
+        config = {key: values["config"][key] for key in ("train_batch_size", "gradient_clipping", "scheduler")}
+        config["zero_optimization"] = {"stage": min(1, values["config"]["zero_optimization"]["stage"])}
+        config["data"] = {"inputs": ["tokens"], "labels": ["labels"], "shuffle": False}
+        config["checkpoint"] = {"at_end": False, "on_interrupt": False}
+        if "bf16" in case:
+            config["bf16"] = {"enabled": True}
+        if "sgd" in case:
+            config["optimizer"] = {"type": "SGD", "params": {"lr": 0.05, "momentum": 0.9}}
+        else:
+            config["optimizer"] = {"type": "AdamW", "params": {"lr": 0.01, "weight_decay": 0.1}}
+        return config
+
+    def test_losses(self):
+        cases = [case for case in CASES if case not in WEIGHTS_ONLY and "fp16" not in case and "groups" not in case]
+        self.assertGreaterEqual(len(cases), 8)
+        for case in cases:
+            with self.subTest(case=case):
+                values, _ = expected_of(case)
+                _, out = self.imported(case, "--model", self.model)
+                rows, _ = self.shop.train(self.model, self.data, self.config_of(case, values), 2, 8,
+                                          extra=["--resume", out])
+                self.assertEqual([row["step"] for row in rows], [4, 5, 6, 7, 8])
+                bound = BOUNDS[case.split("_")[-1]]
+                for row, want in zip(rows, values["losses_after"]):
+                    self.assertLessEqual(abs(row["loss"] - want) / want, bound, f"{case} step {row['step']}: {row} {want}")
+
+    def test_another_world_size(self):
+        values, _ = expected_of("stage3_fp32")
+        _, out = self.imported("stage3_fp32", "--model", self.model)
+        rows, _ = self.shop.train(self.model, self.data, self.config_of("stage3_fp32", values), 4, 8,
+                                  extra=["--resume", out])
+        for row, want in zip(rows, values["losses_after"]):
+            self.assertLessEqual(abs(row["loss"] - want) / want, BOUNDS["fp32"])
+
+    def test_the_weights_as_a_model(self):
+        _, out = self.imported("stage2_fp32", "--model", self.model)
+        path = self.shop.path("trained.pt")
+        outcome = workshop.run([workshop.program("dslaunch"), "consolidate", out, path])
+        self.assertEqual(outcome.code, 0, str(outcome))
+        values, _ = expected_of("stage2_fp32")
+        data = tiny_model.make_data()
+        loss = torch.jit.load(path)(data["tokens"][24:32], data["labels"][24:32]).item()
+        self.assertLessEqual(abs(loss - values["losses_after"][0]) / loss, BOUNDS["fp32"])
+
+
+class BadInput(ImportTest):
+    def test_no_checkpoint(self):
+        self.refused(self.shop.path("nowhere"), 66, "nowhere")
+        self.refused(DATA, 66, "no DeepSpeed checkpoint")
+        self.refused(os.path.join(DATA, "stage1_fp32"), 66, "global_step4", "global_step3",
+                     options=("--tag", "global_step4"))
+
+    def test_files_that_are_missing(self):
+        folder = self.copy_of("stage2_fp32")
+        os.unlink(glob.glob(folder + "/*/zero_pp_rank_0_*optim*")[0])
+        self.refused(folder, 65, "rank 0", "missing")
+        folder = self.copy_of("stage2_fp32")
+        os.unlink(glob.glob(folder + "/*/zero_pp_rank_1_*optim*")[0])
+        self.refused(folder, 65, "2 ranks", "zero_pp_rank_0")
+
+    def test_files_of_other_kinds(self):
+        for name, word in (("layer_00-model_states.pt", "pipeline"), ("mp_rank_01_model_states.pt", "tensor"),
+                           ("layer_0_expert_1_mp_rank_00_model_states.pt", "experts")):
+            folder = self.copy_of("stage1_fp32")
+            open(os.path.join(folder, "global_step3", name), "w").close()
+            self.refused(folder, 65, word, name)
+
+    def test_damage_is_found_wherever_it_is(self):
+        """Every 211th byte flipped, and the file cut there: an answer with the file's name, or the same state."""
+        report, _ = self.imported("stage2_bf16")
+        whole_states = {key: whole(pieces) for key, pieces in read_shards(report["checkpoint"]).items()}
+        path = glob.glob(os.path.join(DATA, "stage2_bf16/*/bf16_zero_pp_rank_0*"))[0]
+        with open(path, "rb") as file:
+            content = file.read()
+        damaged = 0
+        for at in range(0, len(content), 211):
+            flipped = bytearray(content)
+            flipped[at] ^= 0x10
+            for bytes_now in (bytes(flipped), content[:at]):
+                folder = self.copy_of("stage2_bf16")
+                target = os.path.join(folder, "global_step3", os.path.basename(path))
+                with open(target, "wb") as file:
+                    file.write(bytes_now)
+                outcome, out = self.run_import(folder)
+                self.assertIn(outcome.code, (0, 65), str(outcome))
+                if outcome.code == 65:
+                    damaged += 1
+                    self.assertIn(os.path.basename(path), outcome.text)
+                    self.assertNotIn("internal", outcome.text.lower())
+                else:
+                    states = read_shards(os.path.join(out, "step_00000003"))
+                    for key, want in whole_states.items():
+                        self.assertTrue(torch.equal(whole(states[key]), want), f"byte {at}: {key}")
+                shutil.rmtree(folder)
+        self.assertGreater(damaged, len(content) // 211)
+
+    def test_another_model_is_listed(self):
+        class Other(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embedding = torch.nn.Embedding(12, 6)
+                self.gian = torch.nn.Parameter(torch.ones(1))
+
+            def forward(self, x):
+                return self.embedding(x).sum() * self.gian
+
+        path = self.shop.path("other.pt")
+        torch.jit.script(Other()).save(path)
+        self.refused(os.path.join(DATA, "stage1_fp32"), 65, "'gian' (1) is not in the checkpoint (did you mean 'gain'?)",
+                     "(11, 6) there and (12, 6) in the model", "'blocks.0.up.bias' is not in the model",
+                     options=("--model", path))
+
+    def test_usage(self):
+        for arguments in (["import"], ["import", "a"], ["import", "a", "b", "--tga", "x"]):
+            outcome = workshop.run([workshop.program("dslaunch"), *arguments])
+            self.assertEqual(outcome.code, 64, str(outcome))
+        self.assertIn("--tag", outcome.text)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
