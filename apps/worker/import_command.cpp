@@ -36,7 +36,8 @@ void print_text(const runtime::ImportReport& report, bool has_model) {
             report.skipped_steps ? fmt::format(" ({} skipped)", report.skipped_steps) : "");
   log::info("{} trained and {} frozen parameters, {} buffers, {} elements; optimizer: {}", report.num_trained,
             report.num_frozen, report.num_buffers, report.num_elements,
-            report.optimizer_states.empty() ? "none, weights only" : fmt::format("{}", fmt::join(report.optimizer_states, ", ")));
+            report.optimizer_states.empty() ? "none, weights only"
+                                            : fmt::format("{}", fmt::join(report.optimizer_states, ", ")));
   for (const auto& note : report.notes) log::info("note: {}", note);
   log::info("wrote {}{}", report.checkpoint,
             has_model ? "; go on with: dslaunch run --resume PATH MODEL.pt --config FILE" : "");

@@ -6,9 +6,9 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/data/npy_format.hpp"
-#include "runtime/state/zip_directory.hpp"
 #include "runtime/state/mapped_file.hpp"
 #include "runtime/state/safetensors_file.hpp"
+#include "runtime/state/zip_directory.hpp"
 
 namespace dslaunch::runtime {
 namespace {

@@ -32,7 +32,9 @@ at::Tensor value_in(const ModelSource& model, const std::string& name) {
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (parameters[i].name != name) continue;
     if (model.is_empty(static_cast<int>(i))) {
-      throw UserError(ExitCode::kBadInput, fmt::format("the model's '{}' is frozen and has no values, and the checkpoint has none for it", name));
+      throw UserError(
+          ExitCode::kBadInput,
+          fmt::format("the model's '{}' is frozen and has no values, and the checkpoint has none for it", name));
     }
     return model.initial_value(static_cast<int>(i)).contiguous();
   }
@@ -89,7 +91,8 @@ ImportReport import_checkpoint(const ImportRequest& request) {
     model = load_script_model(request.model, {});
     tensors = tensors_of(*model);
   }
-  auto state = deepspeed::read_checkpoint(request.source, {request.tag, request.check_sums, model ? &tensors : nullptr});
+  auto state =
+      deepspeed::read_checkpoint(request.source, {request.tag, request.check_sums, model ? &tensors : nullptr});
   if (model) {
     deepspeed::fit_to_model(state, tensors, [&](const std::string& name) { return value_in(*model, name); });
   } else {

@@ -58,8 +58,9 @@ std::string resolve_tag(const std::string& dir, const std::string& asked) {
   const auto tags = tags_in(dir);
   if (!asked.empty()) {
     if (std::find(tags.begin(), tags.end(), asked) != tags.end()) return asked;
-    refuse(ExitCode::kNoInput, fmt::format("'{}' holds no checkpoint with the tag '{}'{}; there are: {}", dir, asked,
-                                           did_you_mean(asked, tags), tags.empty() ? "none" : fmt::format("{}", fmt::join(tags, ", "))));
+    refuse(ExitCode::kNoInput,
+           fmt::format("'{}' holds no checkpoint with the tag '{}'{}; there are: {}", dir, asked,
+                       did_you_mean(asked, tags), tags.empty() ? "none" : fmt::format("{}", fmt::join(tags, ", "))));
   }
   if (holds_model_states(dir)) return "";
   std::error_code ignored;
@@ -88,10 +89,11 @@ void refuse_other_kinds(const std::string& folder, const std::vector<std::string
   for (const auto& name : names) {
     for (const auto& [pattern, kind] : kKinds) {
       if (!std::regex_match(name, pattern)) continue;
-      refuse(ExitCode::kBadInput,
-             fmt::format("the checkpoint '{}' {}, as '{}' shows; only data-parallel checkpoints as DeepSpeed saves them "
-                         "(ZeRO stages 0 to 3) can be imported",
-                         folder, kind, name));
+      refuse(
+          ExitCode::kBadInput,
+          fmt::format("the checkpoint '{}' {}, as '{}' shows; only data-parallel checkpoints as DeepSpeed saves them "
+                      "(ZeRO stages 0 to 3) can be imported",
+                      folder, kind, name));
     }
   }
 }
@@ -104,8 +106,9 @@ std::vector<std::string> complete(const std::string& folder, const std::map<int,
   for (int rank = 0; rank < count; ++rank) {
     const auto found = by_rank.find(rank);
     if (found == by_rank.end()) {
-      refuse(ExitCode::kBadInput, fmt::format("the checkpoint '{}' is not complete: the {} of rank {} of at least {} are missing",
-                                              folder, what, rank, count));
+      refuse(ExitCode::kBadInput,
+             fmt::format("the checkpoint '{}' is not complete: the {} of rank {} of at least {} are missing", folder,
+                         what, rank, count));
     }
     paths.push_back(folder + "/" + found->second);
   }
@@ -138,7 +141,8 @@ CheckpointFiles find_files(const std::string& dir, const std::string& asked_tag)
   out.model_states = has_whole_model ? std::vector<std::string>{out.folder + "/mp_rank_00_model_states.pt"}
                                      : complete(out.folder, model, "model states");
   if (out.model_states.empty()) {
-    refuse(ExitCode::kBadInput, fmt::format("the checkpoint '{}' is not complete: mp_rank_00_model_states.pt is missing", out.folder));
+    refuse(ExitCode::kBadInput,
+           fmt::format("the checkpoint '{}' is not complete: mp_rank_00_model_states.pt is missing", out.folder));
   }
   return out;
 }

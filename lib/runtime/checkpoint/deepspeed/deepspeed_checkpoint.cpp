@@ -61,9 +61,10 @@ void read_counters(const ModelStates& model, ImportedState& out) {
   const int64_t applied = model.global_steps - model.skipped_steps;
   metadata.scalars["applied_steps"] = static_cast<double>(applied);
   if (model.last_batch_iteration && *model.last_batch_iteration != applied - 1) {
-    out.notes.push_back(fmt::format("its schedule stands at step {}, but {} steps were applied; the imported run takes the "
-                                    "learning rate of its own step count",
-                                    *model.last_batch_iteration + 1, applied));
+    out.notes.push_back(
+        fmt::format("its schedule stands at step {}, but {} steps were applied; the imported run takes the "
+                    "learning rate of its own step count",
+                    *model.last_batch_iteration + 1, applied));
   }
   if (!model.client_keys.empty()) {
     out.notes.push_back(fmt::format("client_state is left out: {}", fmt::join(model.client_keys, ", ")));
@@ -92,7 +93,8 @@ ImportedState read_checkpoint(const std::string& dir, const ReadOptions& options
     const auto trainable = model.all_trainable();
     for (const auto& parameter : trainable) trained.insert(parameter.name);
     const bool whole_weights = !out.files.model_states_by_rank;
-    if (!whole_weights && optim_files.empty()) builder.refuse("holds no optimizer states, which have the weights of stage 3");
+    if (!whole_weights && optim_files.empty())
+      builder.refuse("holds no optimizer states, which have the weights of stage 3");
     for (const auto& parameter : trainable) builder.add_trainable(parameter);
     if (!whole_weights) {
       for (const auto& parameter : model.frozen) builder.add_frozen(parameter);
@@ -101,8 +103,10 @@ ImportedState read_checkpoint(const std::string& dir, const ReadOptions& options
     if (!whole_weights) {
       read_stage3(model_files, model, optim_files, builder, out);
     } else if (optim_files.empty()) {
-      out.notes.emplace_back("it holds no optimizer states (DeepSpeed 0.18.2 saves none with bf16 at stage 0): only weights are imported, as "
-                             "the model computed with them");
+      out.notes.emplace_back(
+          "it holds no optimizer states (DeepSpeed 0.18.2 saves none with bf16 at stage 0): only weights are imported, "
+          "as "
+          "the model computed with them");
     } else {
       read_partitioned(model, optim_files, builder, out);
     }

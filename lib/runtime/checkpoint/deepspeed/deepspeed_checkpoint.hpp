@@ -1,5 +1,6 @@
-// A checkpoint of DeepSpeed (ZeRO stages 0 to 3, data-parallel) in the terms of ours: parameters, pieces of their states,
-// counters. Values are views into the mapped files, so nothing but what must be cast or gathered takes memory. One thread.
+// A checkpoint of DeepSpeed (ZeRO stages 0 to 3, data-parallel) in the terms of ours: parameters, pieces of their
+// states, counters. Values are views into the mapped files, so nothing but what must be cast or gathered takes memory.
+// One thread.
 #pragma once
 #include <set>
 #include <string>
@@ -16,7 +17,7 @@ struct ImportedState {
   std::string version;                          // of the DeepSpeed that wrote it
   CheckpointMetadata metadata;                  // names as DeepSpeed has them
   std::vector<std::vector<StatePiece>> shards;  // by data-parallel rank; at least one
-  std::set<std::string> optimizer_states;       // of ours: "exp_avg", "exp_avg_sq", "momentum", …; empty: weights only
+  std::set<std::string> optimizer_states;  // of ours: "exp_avg", "exp_avg_sq", "momentum", …; empty: weights only
   int64_t skipped_steps = 0;
   // Names of the state dict that share another's tensor, without a word of whose (stage 3).
   std::vector<std::string> unplaced;

@@ -150,7 +150,11 @@ class Fitting {
         for (const SavedTensor* tensor : targets->second) {
           const bool trained = tensor->trainable && !tensor->is_buffer;
           if (is_moment && !trained) continue;
-          add(shard, *tensor, is_moment ? piece.state : trained ? "master" : tensor->is_buffer ? "buffer" : "frozen",
+          add(shard, *tensor,
+              is_moment           ? piece.state
+              : trained           ? "master"
+              : tensor->is_buffer ? "buffer"
+                                  : "frozen",
               piece.begin, piece.values);
           if (trained && (piece.state == "frozen" || piece.state == "buffer")) thawed.insert(tensor->name);
         }
@@ -163,7 +167,8 @@ class Fitting {
   void start_moments(const std::set<std::string>& thawed) {
     for (const auto& tensor : model_) {
       if (!thawed.count(tensor.name)) continue;
-      for (const auto& moment : state_.optimizer_states) add(0, tensor, moment, 0, at::zeros({tensor.numel()}, at::kFloat));
+      for (const auto& moment : state_.optimizer_states)
+        add(0, tensor, moment, 0, at::zeros({tensor.numel()}, at::kFloat));
     }
     if (!thawed.empty()) {
       state_.notes.push_back(fmt::format("trained by the model, but not there, so their moments start at zero: {}",
@@ -175,8 +180,9 @@ class Fitting {
     auto note = [&](const char* what, const std::vector<std::string>& names) {
       if (names.empty()) return;
       const size_t shown = std::min(names.size(), kMaxListed);
-      state_.notes.push_back(fmt::format("{}: {}{}", what, fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
-                                         names.size() > shown ? fmt::format(" and {} more", names.size() - shown) : ""));
+      state_.notes.push_back(fmt::format(
+          "{}: {}{}", what, fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+          names.size() > shown ? fmt::format(" and {} more", names.size() - shown) : ""));
     };
     std::vector<std::string> kept, untied, frozen;
     for (const SavedTensor* tensor : kept_) kept.push_back(tensor->name);
@@ -195,8 +201,8 @@ class Fitting {
   ImportedState& state_;
   const std::vector<SavedTensor>& model_;
   Renaming rename_;
-  std::map<std::string, const SavedTensor*> theirs_;                     // by any name, renamed
-  std::map<std::string, std::vector<const SavedTensor*>> ours_;          // by DeepSpeed's name as it is
+  std::map<std::string, const SavedTensor*> theirs_;             // by any name, renamed
+  std::map<std::string, std::vector<const SavedTensor*>> ours_;  // by DeepSpeed's name as it is
   std::vector<const SavedTensor*> missing_, kept_;
   std::vector<std::string> shapes_;
   std::vector<std::vector<StatePiece>> shards_;
@@ -253,8 +259,9 @@ void strip_prefixes(ImportedState& state) {
     for (auto& piece : shard) piece.parameter = rename(piece.parameter);
   }
   if (!state.unplaced.empty()) {
-    state.notes.push_back(fmt::format("tied to another parameter, but stage 3 does not say which (with --model it is known): {}",
-                                      fmt::join(state.unplaced, ", ")));
+    state.notes.push_back(
+        fmt::format("tied to another parameter, but stage 3 does not say which (with --model it is known): {}",
+                    fmt::join(state.unplaced, ", ")));
   }
 }
 

@@ -1,5 +1,5 @@
-// From DeepSpeed's names to those of the model that goes on training: wrappers' prefixes, tied names, parameters that one
-// side trains and the other does not. One thread.
+// From DeepSpeed's names to those of the model that goes on training: wrappers' prefixes, tied names, parameters that
+// one side trains and the other does not. One thread.
 #pragma once
 #include <functional>
 #include <string>
@@ -22,9 +22,9 @@ Renaming find_renaming(const std::vector<std::string>& names, const std::vector<
 // By name or alias; null when absent. Looks at all of them.
 const SavedTensor* find_tensor(const std::vector<SavedTensor>& model, const std::string& name);
 
-// Puts the state into the model's names; `model`: its parameters and buffers, `value_of`: their values in the model file,
-// for buffers and frozen parameters that the checkpoint lacks. Throws UserError(65) that lists what is missing and which
-// shapes differ.
+// Puts the state into the model's names; `model`: its parameters and buffers, `value_of`: their values in the model
+// file, for buffers and frozen parameters that the checkpoint lacks. Throws UserError(65) that lists what is missing
+// and which shapes differ.
 void fit_to_model(ImportedState& state, const std::vector<SavedTensor>& model,
                   const std::function<at::Tensor(const std::string& name)>& value_of);
 // Without a model: only the prefixes.

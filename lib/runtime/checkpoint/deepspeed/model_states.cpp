@@ -14,10 +14,26 @@ using pickle::Kind;
 using pickle::Value;
 
 // Keys that DeepSpeed writes; all others are the user's client_state.
-constexpr std::string_view kKnownKeys[] = {
-    "module", "buffer_names", "optimizer", "param_shapes", "frozen_param_shapes", "shared_params", "frozen_param_fragments",
-    "lr_scheduler", "data_sampler", "random_ltd", "sparse_tensor_module_names", "skipped_steps", "global_steps",
-    "global_samples", "dp_world_size", "mp_world_size", "ds_config", "ds_version", "csr_tensor_module_names", "mp_rank"};
+constexpr std::string_view kKnownKeys[] = {"module",
+                                           "buffer_names",
+                                           "optimizer",
+                                           "param_shapes",
+                                           "frozen_param_shapes",
+                                           "shared_params",
+                                           "frozen_param_fragments",
+                                           "lr_scheduler",
+                                           "data_sampler",
+                                           "random_ltd",
+                                           "sparse_tensor_module_names",
+                                           "skipped_steps",
+                                           "global_steps",
+                                           "global_samples",
+                                           "dp_world_size",
+                                           "mp_world_size",
+                                           "ds_config",
+                                           "ds_version",
+                                           "csr_tensor_module_names",
+                                           "mp_rank"};
 
 class Reader {
  public:
@@ -41,7 +57,8 @@ class Reader {
     if (out.skipped_steps > out.global_steps) refuse("is damaged: more steps were skipped than taken");
     const int64_t ranks = counter("dp_world_size");
     out.data_parallel = ranks >= 1 && ranks <= 1'000'000 ? static_cast<int>(ranks) : 1;
-    if (counter("mp_world_size") > 1) refuse("is split by tensor parallelism; only data-parallel checkpoints can be imported");
+    if (counter("mp_world_size") > 1)
+      refuse("is split by tensor parallelism; only data-parallel checkpoints can be imported");
     if (const Value* schedule = present("lr_scheduler")) {
       if (const Value* last = schedule->find("last_batch_iteration")) out.last_batch_iteration = last->as_integer();
     }

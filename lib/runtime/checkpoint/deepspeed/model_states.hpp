@@ -25,15 +25,15 @@ struct ModelStates {
   // By group (with stage 3 by sub-group), in the order in which they lie in flat memory; without ZeRO not known.
   bool lists_trainable = false;
   std::vector<std::vector<NamedShape>> trainable_groups;
-  std::vector<NamedShape> frozen;                                              // only where DeepSpeed lists them
-  std::vector<std::pair<std::string, std::string>> shared;                     // alias, the name it is kept under
+  std::vector<NamedShape> frozen;                           // only where DeepSpeed lists them
+  std::vector<std::pair<std::string, std::string>> shared;  // alias, the name it is kept under
   std::map<std::string, const pickle::Value*> frozen_fragments;
-  const pickle::Value* optimizer = nullptr;                                    // without ZeRO; null when there is none
+  const pickle::Value* optimizer = nullptr;  // without ZeRO; null when there is none
   int64_t global_steps = 0, skipped_steps = 0, global_samples = 0;
-  std::optional<int64_t> last_batch_iteration;                                 // of a schedule of DeepSpeed
+  std::optional<int64_t> last_batch_iteration;  // of a schedule of DeepSpeed
   int data_parallel = 1;
-  std::string version, config;                                                 // config: ds_config as JSON
-  std::vector<std::string> client_keys;                                        // what the user's code added
+  std::string version, config;           // config: ds_config as JSON
+  std::vector<std::string> client_keys;  // what the user's code added
 
   std::vector<NamedShape> all_trainable() const;
 };

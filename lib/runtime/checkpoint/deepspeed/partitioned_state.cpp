@@ -1,6 +1,6 @@
-// Stages 1 and 2: every parameter group is one flat sequence in the order of its shapes, cut into equal parts, one a rank;
-// padding stands at its end only and is not saved with the masters. (DeepSpeed's param_slice_mappings say the same, but not
-// with round_robin_gradients, where they keep the order of before.)
+// Stages 1 and 2: every parameter group is one flat sequence in the order of its shapes, cut into equal parts, one a
+// rank; padding stands at its end only and is not saved with the masters. (DeepSpeed's param_slice_mappings say the
+// same, but not with round_robin_gradients, where they keep the order of before.)
 #include <algorithm>
 
 #include "base/error.hpp"
@@ -29,7 +29,8 @@ class Partition {
       const at::Tensor master = file_.tensor(*groups.items[g], fmt::format("fp32 group {}", g)).view({-1});
       auto states = states_of(g, master.numel());
       states.emplace_back("master", master);
-      for (const auto& [state, values] : states) read_group(shapes[g], state, values.narrow(0, 0, master.numel()), begins[g]);
+      for (const auto& [state, values] : states)
+        read_group(shapes[g], state, values.narrow(0, 0, master.numel()), begins[g]);
       begins[g] += master.numel();
     }
   }
@@ -54,7 +55,8 @@ class Partition {
   }
 
   // `values` are the elements of the group's flat sequence from `begin` on.
-  void read_group(const std::vector<NamedShape>& shapes, const std::string& state, const at::Tensor& values, int64_t begin) {
+  void read_group(const std::vector<NamedShape>& shapes, const std::string& state, const at::Tensor& values,
+                  int64_t begin) {
     const int64_t end = begin + values.numel();
     int64_t at = 0;  // where the parameter starts in the sequence
     for (const auto& parameter : shapes) {
@@ -64,7 +66,9 @@ class Partition {
       }
       at += parameter.numel;
     }
-    if (end > at) refuse(fmt::format("holds {} elements of '{}' more than its model states list", end - std::max(at, begin), state));
+    if (end > at)
+      refuse(
+          fmt::format("holds {} elements of '{}' more than its model states list", end - std::max(at, begin), state));
   }
 
   // The optimizer's flat tensors over this partition; they may be longer than the master by the padding at the end.

@@ -53,7 +53,8 @@ class Rank {
     if (!masters) refuse("is no optimizer state of ZeRO stage 3: it has no 'fp32_flat_groups'");
     const Value* count = inner_->find("partition_count");
     if (count && count->as_integer().value_or(num_ranks) != num_ranks) {
-      refuse(fmt::format("cuts parameters into {} parts, but the files of {} ranks are there", *count->as_integer(), num_ranks));
+      refuse(fmt::format("cuts parameters into {} parts, but the files of {} ranks are there", *count->as_integer(),
+                         num_ranks));
     }
     for (const Value* group : masters->items) {
       masters_.push_back(file_.tensor(*group, "fp32_flat_groups").view({-1}));
@@ -148,8 +149,8 @@ void read_stage3(const std::vector<TorchFile>& model_files, const ModelStates& m
                  const std::vector<TorchFile>& optim_files, StateBuilder& builder, ImportedState& out) {
   const auto num_ranks = static_cast<int>(optim_files.size());
   if (model_files.size() != optim_files.size()) {
-    builder.refuse(fmt::format("is not complete: {} ranks have model states, {} have optimizer states", model_files.size(),
-                               num_ranks));
+    builder.refuse(fmt::format("is not complete: {} ranks have model states, {} have optimizer states",
+                               model_files.size(), num_ranks));
   }
   const auto trainable = model.all_trainable();
   for (int rank = 0; rank < num_ranks; ++rank) {
@@ -159,7 +160,8 @@ void read_stage3(const std::vector<TorchFile>& model_files, const ModelStates& m
     for (const auto& state : states) out.optimizer_states.insert(state_name(state));
     reader.read(trainable, states);
     if (!model.frozen.empty()) {
-      read_frozen(model_files[index], rank == 0 ? model : read_model_states(model_files[index]), rank, num_ranks, builder);
+      read_frozen(model_files[index], rank == 0 ? model : read_model_states(model_files[index]), rank, num_ranks,
+                  builder);
     }
   }
 }

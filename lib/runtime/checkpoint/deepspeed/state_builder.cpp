@@ -67,7 +67,8 @@ void StateBuilder::add_module(const std::function<bool(const std::string&)>& is_
     }
     TorchFile::Place place = model_file_.place(*value, name);
     auto& others = placed[place.storage];
-    const auto same = std::find_if(others.begin(), others.end(), [&](const auto& other) { return other.first == place; });
+    const auto same =
+        std::find_if(others.begin(), others.end(), [&](const auto& other) { return other.first == place; });
     const bool is_empty = std::find(place.shape.begin(), place.shape.end(), 0) != place.shape.end();
     if (same != others.end() && !is_empty) {
       out_.metadata.parameters[index_.at(same->second)].aliases.push_back(name);
@@ -79,7 +80,8 @@ void StateBuilder::add_module(const std::function<bool(const std::string&)>& is_
   }
   for (const auto& [alias, kept] : model_.shared) {
     const auto found = index_.find(kept);
-    if (found == index_.end()) refuse(fmt::format("is damaged: '{}' is shared with '{}', which there is not", alias, kept));
+    if (found == index_.end())
+      refuse(fmt::format("is damaged: '{}' is shared with '{}', which there is not", alias, kept));
     auto& aliases = out_.metadata.parameters[found->second].aliases;
     if (alias != kept && std::find(aliases.begin(), aliases.end(), alias) == aliases.end()) aliases.push_back(alias);
   }
@@ -96,7 +98,8 @@ void StateBuilder::add_frozen(const NamedShape& parameter) {
 void StateBuilder::add_piece(int rank, const std::string& name, const std::string& state, int64_t begin,
                              const at::Tensor& values) {
   const SavedTensor* parameter = find(name);
-  if (!parameter) refuse(fmt::format("is damaged: it holds '{}' of '{}', which its model states do not list", state, name));
+  if (!parameter)
+    refuse(fmt::format("is damaged: it holds '{}' of '{}', which its model states do not list", state, name));
   if (begin + values.numel() > parameter->numel()) {
     refuse(fmt::format("is damaged: '{}' of '{}' has elements {} to {} of {}", state, name, begin,
                        begin + values.numel() - 1, parameter->numel()));
@@ -118,9 +121,10 @@ void StateBuilder::compare_masters_with_module() {
     }
   }
   if (different.empty()) return;
-  out_.notes.push_back(fmt::format("CHECK THIS: the fp32 masters of {} parameters (the first is {}) are not, rounded, the "
-                                   "weights that the model computed with; compare the first losses with DeepSpeed's",
-                                   different.size(), *different.begin()));
+  out_.notes.push_back(
+      fmt::format("CHECK THIS: the fp32 masters of {} parameters (the first is {}) are not, rounded, the "
+                  "weights that the model computed with; compare the first losses with DeepSpeed's",
+                  different.size(), *different.begin()));
 }
 
 void StateBuilder::masters_from_module() {
@@ -129,7 +133,8 @@ void StateBuilder::masters_from_module() {
     const auto value = values_.find(tensor.name);
     if (value == values_.end()) refuse(fmt::format("has no weights of '{}'", tensor.name));
     const at::Tensor values = model_file_.tensor(*value->second, tensor.name);
-    if (values.numel() != tensor.numel()) refuse(fmt::format("has no weights of '{}': the optimizer states are missing", tensor.name));
+    if (values.numel() != tensor.numel())
+      refuse(fmt::format("has no weights of '{}': the optimizer states are missing", tensor.name));
     add_piece(0, tensor.name, "master", 0, values.view({-1}));
   }
 }

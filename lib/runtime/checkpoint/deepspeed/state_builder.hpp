@@ -15,8 +15,8 @@ class StateBuilder {
   StateBuilder(ImportedState& out, const TorchFile& model_file, const ModelStates& model);
 
   // --- parameters; in the order in which they are added ---
-  // Whole buffers, frozen parameters and aliases of the state dict; `is_trained` tells the others. `has_values`: tensors
-  // of the state dict hold their elements (not in stage 3). Trained ones get no master here.
+  // Whole buffers, frozen parameters and aliases of the state dict; `is_trained` tells the others. `has_values`:
+  // tensors of the state dict hold their elements (not in stage 3). Trained ones get no master here.
   void add_module(const std::function<bool(const std::string&)>& is_trained, bool has_values);
   void add_trainable(const NamedShape& parameter);
   void add_frozen(const NamedShape& parameter);

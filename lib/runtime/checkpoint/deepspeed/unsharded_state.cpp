@@ -1,5 +1,6 @@
-// Stage 0: whole weights, and the optimizer's state dict, which counts parameters instead of naming them. Which is which
-// follows from the order and the shapes; where that does not decide, the moments are left out and the user is told.
+// Stage 0: whole weights, and the optimizer's state dict, which counts parameters instead of naming them. Which is
+// which follows from the order and the shapes; where that does not decide, the moments are left out and the user is
+// told.
 #include <algorithm>
 #include <optional>
 
@@ -24,7 +25,7 @@ struct Candidate {
 struct Group {
   std::vector<std::optional<Shape>> slots;  // nothing: it has no state yet, so any shape
   std::optional<int64_t> flat_numel;
-  std::vector<std::string> given_names;     // torch keeps them when it was given named parameters
+  std::vector<std::string> given_names;  // torch keeps them when it was given named parameters
 };
 
 int64_t numel_of(const Shape& shape) {
@@ -84,9 +85,10 @@ std::optional<Assignment> assign(const std::vector<Group>& groups, const std::ve
     for (const auto& candidate : candidates) split[candidate.shape.size() > 1 ? 0 : 1].push_back(candidate);
     for (int turn = 0; turn < 2; ++turn, std::swap(split[0], split[1])) {
       if (!fits(groups[0], split[0]) || !fits(groups[1], split[1])) continue;
-      notes.push_back(fmt::format("the optimizer has two groups and no names in them; their shapes say that group {} holds "
-                                  "what has two dimensions or more, and group {} the rest",
-                                  turn, 1 - turn));
+      notes.push_back(
+          fmt::format("the optimizer has two groups and no names in them; their shapes say that group {} holds "
+                      "what has two dimensions or more, and group {} the rest",
+                      turn, 1 - turn));
       return split;
     }
   }
@@ -98,7 +100,8 @@ std::optional<Assignment> assign_given(const std::vector<Group>& groups, const s
   for (const auto& group : groups) {
     auto& chosen = out.emplace_back();
     for (const auto& name : group.given_names) {
-      const auto found = std::find_if(candidates.begin(), candidates.end(), [&](const auto& c) { return c.name == name; });
+      const auto found =
+          std::find_if(candidates.begin(), candidates.end(), [&](const auto& c) { return c.name == name; });
       if (found == candidates.end()) return std::nullopt;
       chosen.push_back(*found);
     }
@@ -145,7 +148,8 @@ class OptimizerStates {
       }
       for (size_t i = 0; i < assignment[g].size(); ++i) {
         const std::string& name = assignment[g][i].name;
-        if (const Value* master = master_at(g, i)) builder.add_piece(0, name, "master", 0, file_.tensor(*master, name).view({-1}));
+        if (const Value* master = master_at(g, i))
+          builder.add_piece(0, name, "master", 0, file_.tensor(*master, name).view({-1}));
         const Value* states = find_index(*state_, indices(g)[i]);
         if (!states) continue;
         for (const auto& [key, value] : states->entries) {
@@ -265,9 +269,10 @@ void read_unsharded(const TorchFile& file, const ModelStates& model, const ReadO
   } else {
     for (const auto& candidate : candidates) trained.insert(candidate.name);
     out.notes.emplace_back(
-        !states ? "it holds no optimizer state: only weights are imported"
-                : "its optimizer state names no parameters, and their order and shapes do not decide which is which: only "
-                  "weights are imported; give --model so that frozen parameters are known");
+        !states
+            ? "it holds no optimizer state: only weights are imported"
+            : "its optimizer state names no parameters, and their order and shapes do not decide which is which: only "
+              "weights are imported; give --model so that frozen parameters are known");
   }
   builder.add_module([&](const std::string& name) { return trained.count(name) > 0; }, /*has_values=*/true);
   if (assignment) states->read(*assignment, builder, out);

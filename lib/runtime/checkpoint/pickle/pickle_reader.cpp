@@ -345,7 +345,8 @@ class Machine {
   void execute(uint8_t opcode) {
     switch (opcode) {
       case 0x80:  // PROTO
-        if (const int protocol = take(1)[0]; protocol > 5) refuse(fmt::format("is a pickle of protocol {}; 0 to 5 are read", protocol));
+        if (const int protocol = take(1)[0]; protocol > 5)
+          refuse(fmt::format("is a pickle of protocol {}; 0 to 5 are read", protocol));
         return;
       case 0x95:  // FRAME
         return void(take(8));

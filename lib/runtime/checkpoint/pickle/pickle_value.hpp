@@ -16,7 +16,7 @@ namespace dslaunch::runtime::pickle {
 enum class Kind : uint8_t {
   kNone,
   kBool,
-  kInteger,     // of 64 bits; a wider one is a float
+  kInteger,  // of 64 bits; a wider one is a float
   kFloat,
   kText,
   kBytes,

@@ -26,15 +26,23 @@ struct StorageType {
   at::ScalarType dtype;
 };
 constexpr StorageType kStorageTypes[] = {
-    {"torch.FloatStorage", at::kFloat},    {"torch.BFloat16Storage", at::kBFloat16}, {"torch.HalfStorage", at::kHalf},
-    {"torch.DoubleStorage", at::kDouble},  {"torch.LongStorage", at::kLong},         {"torch.IntStorage", at::kInt},
-    {"torch.ShortStorage", at::kShort},    {"torch.CharStorage", at::kChar},         {"torch.ByteStorage", at::kByte},
-    {"torch.BoolStorage", at::kBool},      {"torch.storage.UntypedStorage", at::kByte}, {"torch.UntypedStorage", at::kByte},
+    {"torch.FloatStorage", at::kFloat},
+    {"torch.BFloat16Storage", at::kBFloat16},
+    {"torch.HalfStorage", at::kHalf},
+    {"torch.DoubleStorage", at::kDouble},
+    {"torch.LongStorage", at::kLong},
+    {"torch.IntStorage", at::kInt},
+    {"torch.ShortStorage", at::kShort},
+    {"torch.CharStorage", at::kChar},
+    {"torch.ByteStorage", at::kByte},
+    {"torch.BoolStorage", at::kBool},
+    {"torch.storage.UntypedStorage", at::kByte},
+    {"torch.UntypedStorage", at::kByte},
 };
 constexpr StorageType kDtypes[] = {
-    {"torch.float32", at::kFloat}, {"torch.bfloat16", at::kBFloat16}, {"torch.float16", at::kHalf},
-    {"torch.float64", at::kDouble}, {"torch.int64", at::kLong},       {"torch.int32", at::kInt},
-    {"torch.int16", at::kShort},    {"torch.int8", at::kChar},        {"torch.uint8", at::kByte},
+    {"torch.float32", at::kFloat},  {"torch.bfloat16", at::kBFloat16}, {"torch.float16", at::kHalf},
+    {"torch.float64", at::kDouble}, {"torch.int64", at::kLong},        {"torch.int32", at::kInt},
+    {"torch.int16", at::kShort},    {"torch.int8", at::kChar},         {"torch.uint8", at::kByte},
     {"torch.bool", at::kBool},
 };
 
@@ -170,14 +178,16 @@ at::Tensor TorchFile::tensor(const Value& value, const std::string& name) const 
   int64_t numel = 1, last = placed.offset;
   for (size_t i = 0; i < placed.shape.size(); ++i) {
     int64_t step = 0;
-    const bool overflows = __builtin_mul_overflow(numel, placed.shape[i], &numel) ||
-                           __builtin_mul_overflow(std::max<int64_t>(placed.shape[i] - 1, 0), placed.strides[i], &step) ||
-                           __builtin_add_overflow(last, step, &last);
+    const bool overflows =
+        __builtin_mul_overflow(numel, placed.shape[i], &numel) ||
+        __builtin_mul_overflow(std::max<int64_t>(placed.shape[i] - 1, 0), placed.strides[i], &step) ||
+        __builtin_add_overflow(last, step, &last);
     if (overflows) refuse(fmt::format("is damaged: '{}' has an impossible shape", name));
   }
   if (numel == 0) return at::empty(placed.shape, placed.dtype);
   const auto storage = storages_.find(placed.storage);
-  if (storage == storages_.end()) refuse(fmt::format("is damaged: the bytes of '{}' (data/{}) are missing", name, placed.storage));
+  if (storage == storages_.end())
+    refuse(fmt::format("is damaged: the bytes of '{}' (data/{}) are missing", name, placed.storage));
   const auto& bytes = storage->second.bytes;
   const auto item = static_cast<int64_t>(c10::elementSize(placed.dtype));
   const auto available = static_cast<int64_t>(bytes.size()) / item;

@@ -1,5 +1,5 @@
-// What Python's torch.save wrote: a zip archive of one pickle and the raw bytes of storages. The file is mapped; tensors
-// are views that keep the mapping alive. Immutable after construction, so any thread may read.
+// What Python's torch.save wrote: a zip archive of one pickle and the raw bytes of storages. The file is mapped;
+// tensors are views that keep the mapping alive. Immutable after construction, so any thread may read.
 #pragma once
 #include <ATen/core/Tensor.h>
 
