@@ -1,0 +1,242 @@
+#include "runtime/sharding/quantized_wire.hpp"
+
+#include <ATen/ATen.h>
+
+#include <catch2/catch.hpp>
+#include <condition_variable>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "support/thread_communicator.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::runtime;
+
+namespace {
+
+// Letters between threads; a letter waits until it is taken, and its sender with it: who speaks in the wrong order
+// hangs.
+class Post {
+ public:
+  void send(int from, int to, const void* data, size_t bytes) {
+    std::unique_lock lock(mutex_);
+    auto& box = boxes_[{from, to}];
+    box.assign(static_cast<const char*>(data), static_cast<const char*>(data) + bytes);
+    full_.insert({from, to});
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return full_.count({from, to}) == 0; });
+  }
+  void receive(int from, int to, void* data, size_t bytes) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return full_.count({from, to}) > 0; });
+    if (boxes_[{from, to}].size() != bytes) throw std::logic_error("a letter of another size");
+    std::memcpy(data, boxes_[{from, to}].data(), bytes);
+    full_.erase({from, to});
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::pair<int, int>, std::vector<char>> boxes_;
+  std::set<std::pair<int, int>> full_;
+};
+
+class PostCommunicator : public test::ThreadCommunicator {
+ public:
+  PostCommunicator(std::shared_ptr<test::ThreadGroup> group, std::shared_ptr<Post> post, int rank)
+      : ThreadCommunicator(std::move(group), rank), post_(std::move(post)) {}
+  void send(comm::ConstBuffer buffer, int to) override { post_->send(rank(), to, buffer.data, buffer.count); }
+  void receive(comm::Buffer buffer, int from) override { post_->receive(from, rank(), buffer.data, buffer.count); }
+
+ private:
+  std::shared_ptr<Post> post_;
+};
+
+void on_all_ranks(int size, const std::function<void(comm::Communicator&)>& body) {
+  auto group = std::make_shared<test::ThreadGroup>(size);
+  auto post = std::make_shared<Post>();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      PostCommunicator communicator(group, post, rank);
+      body(communicator);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+at::Tensor noise(int64_t numel, int64_t seed) {
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(seed));
+  return at::randn({numel}, generator, at::kFloat);
+}
+
+at::Tensor round_trip(const at::Tensor& values, WireFormat format) {
+  at::Tensor out = at::empty_like(values);
+  dequantize(quantize(values, format), format, out);
+  return out;
+}
+
+// Half a step of each element's block, from the definition; and a little for fp32's own rounding.
+at::Tensor bound(const at::Tensor& values, WireFormat format) {
+  at::Tensor out = at::empty_like(values, at::kFloat);
+  for (int64_t begin = 0; begin < values.numel(); begin += format.block) {
+    const int64_t count = std::min(format.block, values.numel() - begin);
+    const float largest = values.narrow(0, begin, count).to(at::kFloat).abs().max().item<float>();
+    out.narrow(0, begin, count).fill_(largest / static_cast<float>(format.largest_code()) / 2 * (1 + 1e-5F));
+  }
+  return out;
+}
+
+constexpr WireFormat kFormats[] = {{8, 256}, {4, 256}, {8, 2}, {4, 64}};
+
+}  // namespace
+
+TEST_CASE("an element comes back within half a step of its block", "[runtime][sharding][quantized_wire]") {
+  for (const auto format : kFormats) {
+    for (int64_t numel : {1, 2, 63, 64, 255, 256, 257, 5000}) {
+      const at::Tensor values = noise(numel, numel) * at::logspace(-6, 6, numel, 10.0);
+      const at::Tensor back = round_trip(values, format);
+      CHECK((back - values).abs().le(bound(values, format)).all().item<bool>());
+      CHECK(quantize(values, format).numel() == wire_bytes(numel, format));
+    }
+  }
+}
+
+TEST_CASE("the largest element of a block and zeros are exact", "[runtime][sharding][quantized_wire]") {
+  for (const auto format : kFormats) {
+    at::Tensor values = at::zeros({600}, at::kFloat);
+    CHECK(round_trip(values, format).equal(values));
+    values[10] = -3.5;
+    values[599] = 7.0;
+    const at::Tensor back = round_trip(values, format);
+    CHECK(back[10].item<float>() == Approx(-3.5).epsilon(1e-6));
+    CHECK(back[599].item<float>() == Approx(7.0).epsilon(1e-6));
+    CHECK(back.count_nonzero().item<int64_t>() == 2);
+  }
+}
+
+TEST_CASE("all whole multiples of the scale are exact", "[runtime][sharding][quantized_wire]") {
+  CHECK(round_trip(at::arange(-127, 128, at::kFloat) * 0.25, {8, 256}).equal(at::arange(-127, 128, at::kFloat) * 0.25));
+  CHECK(round_trip(at::arange(-7, 8, at::kFloat) * 0.25, {4, 16}).equal(at::arange(-7, 8, at::kFloat) * 0.25));
+}
+
+TEST_CASE("the wire is a quarter and an eighth of fp32, and its scales", "[runtime][sharding][quantized_wire]") {
+  CHECK(wire_bytes(1 << 20, {8, 256}) == (1 << 20) + 4 * 4096);
+  CHECK(wire_bytes(1 << 20, {4, 256}) == (1 << 19) + 4 * 4096);
+  CHECK(wire_bytes(0, {8, 256}) == 0);
+}
+
+TEST_CASE("a block that is not finite stays so and spoils no other", "[runtime][sharding][quantized_wire]") {
+  for (const auto format : kFormats) {
+    for (const float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+                            std::numeric_limits<float>::quiet_NaN()}) {
+      at::Tensor values = noise(3 * format.block, 4);
+      values[format.block] = bad;
+      const at::Tensor back = round_trip(values, format).view({3, format.block});
+      CHECK_FALSE(back[1].isfinite().any().item<bool>());
+      CHECK(back[0].isfinite().all().item<bool>());
+      CHECK(back[2].isfinite().all().item<bool>());
+    }
+  }
+}
+
+TEST_CASE("bf16 is gathered within half a step and the same on all ranks", "[runtime][sharding][quantized_wire]") {
+  for (int size : {1, 2, 3, 4}) {
+    const int64_t shard = 320;
+    const at::Tensor whole = noise(size * shard, 5).to(at::kBFloat16);
+    std::vector<at::Tensor> outs(static_cast<size_t>(size));
+    on_all_ranks(size, [&](comm::Communicator& group) {
+      at::Tensor out = at::empty_like(whole);
+      quantized_all_gather(group, whole.narrow(0, group.rank() * shard, shard), out);
+      outs[static_cast<size_t>(group.rank())] = out;
+    });
+    for (const auto& out : outs) CHECK(out.equal(outs[0]));
+    for (int rank = 0; rank < size; ++rank) {
+      const at::Tensor part = whole.narrow(0, rank * shard, shard).to(at::kFloat);
+      const at::Tensor got = outs[0].narrow(0, rank * shard, shard).to(at::kFloat);
+      // and half a unit of bf16, which has 8 bits
+      CHECK((got - part).abs().le(bound(part, kWeightWire) + got.abs() / 256).all().item<bool>());
+    }
+  }
+}
+
+TEST_CASE("a quantized sum is off by at most half a step of each peer", "[runtime][sharding][quantized_wire]") {
+  for (int size : {1, 2, 3, 4, 5}) {
+    const int64_t slice = 300;
+    std::vector<at::Tensor> ins, outs(static_cast<size_t>(size));
+    for (int rank = 0; rank < size; ++rank) ins.push_back(noise(size * slice, 10 + rank));
+    on_all_ranks(size, [&](comm::Communicator& group) {
+      const auto rank = static_cast<size_t>(group.rank());
+      outs[rank] = at::empty({slice}, at::kFloat);
+      quantized_reduce_scatter(group, ins[rank], outs[rank]);
+    });
+    for (int rank = 0; rank < size; ++rank) {
+      at::Tensor exact = at::zeros({slice}, at::kDouble), allowed = at::full({slice}, 1e-5, at::kDouble);
+      for (int peer = 0; peer < size; ++peer) {
+        const at::Tensor part = ins[static_cast<size_t>(peer)].narrow(0, rank * slice, slice);
+        exact += part;
+        if (peer != rank) allowed += bound(part, kGradientWire);
+      }
+      CHECK((outs[static_cast<size_t>(rank)] - exact).abs().le(allowed).all().item<bool>());
+    }
+  }
+}
+
+TEST_CASE("with error feedback the mean of many sums approaches the exact one", "[runtime][sharding][quantized_wire]") {
+  const int64_t slice = 256;
+  const int size = 2, rounds = 64;
+  std::vector<at::Tensor> ins{noise(size * slice, 1), noise(size * slice, 2)};
+  std::vector<double> plain(size), fed(size);
+  on_all_ranks(size, [&](comm::Communicator& group) {
+    const auto rank = static_cast<size_t>(group.rank());
+    const at::Tensor exact =
+        ins[0].narrow(0, group.rank() * slice, slice) + ins[1].narrow(0, group.rank() * slice, slice);
+    ErrorFeedback feedback(/*beta=*/0.0, /*reset_interval=*/1024);
+    at::Tensor once = at::empty({slice}, at::kFloat), out = at::empty({slice}, at::kFloat),
+               sum = at::zeros({slice}, at::kFloat);
+    quantized_reduce_scatter(group, ins[rank], once);
+    for (int round = 0; round < rounds; ++round) {
+      quantized_reduce_scatter(group, ins[rank], out, kGradientWire, &feedback);
+      sum += out;
+    }
+    plain[rank] = (once - exact).abs().max().item<double>();
+    fed[rank] = (sum / rounds - exact).abs().max().item<double>();
+  });
+  // With beta 0 the error is carried whole: after n rounds at most one error of one round is left, over n; the scales
+  // of the fed values are at most half a step larger.
+  for (int rank = 0; rank < size; ++rank) {
+    CHECK(plain[static_cast<size_t>(rank)] > 0.02);
+    CHECK(fed[static_cast<size_t>(rank)] < 0.3 / rounds * 2);
+  }
+}
+
+TEST_CASE("feedback starts again after its interval", "[runtime][sharding][quantized_wire]") {
+  const at::Tensor values = noise(256, 3);
+  ErrorFeedback feedback(0.5, 2);
+  const at::Tensor first = feedback.quantize(values, kGradientWire), second = feedback.quantize(values, kGradientWire);
+  CHECK_FALSE(first.equal(second));
+  CHECK(feedback.quantize(values, kGradientWire).equal(first));
+}
+
+TEST_CASE("everybody meets everybody once, one at a time", "[runtime][sharding][quantized_wire]") {
+  for (int size = 1; size <= 9; ++size) {
+    std::set<std::pair<int, int>> pairs;
+    for (int rank = 0; rank < size; ++rank) {
+      const auto order = meeting_order(rank, size);
+      for (size_t round = 0; round < order.size(); ++round) {
+        const int peer = order[round];
+        if (peer < 0) continue;
+        CHECK(peer != rank);
+        CHECK(meeting_order(peer, size)[round] == rank);
+        CHECK(pairs.insert({rank, peer}).second);
+      }
+    }
+    CHECK(pairs.size() == static_cast<size_t>(size * (size - 1)));
+  }
+}
