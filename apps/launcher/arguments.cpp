@@ -39,8 +39,8 @@ void refuse_mistyped_command(const std::string& word) {
 }  // namespace
 
 const std::vector<std::string>& command_names() {
-  static const std::vector<std::string> names{"run",  "exec", "infer",  "hosts", "config", "consolidate",
-                                              "import", "jobs", "logs", "attach", "stop",  "doctor"};
+  static const std::vector<std::string> names{"run",    "exec", "infer", "hosts",  "config", "consolidate",
+                                              "import", "jobs", "logs",  "attach", "stop",   "doctor"};
   return names;
 }
 

@@ -32,15 +32,22 @@ class Words {
 
 std::optional<std::vector<std::string>> read_consolidate_options(const Arguments& arguments) {
   std::string checkpoint, output;
-  bool state_dict = false;
+  std::string max_memory, max_shard_size, dtype;
+  bool state_dict = false, exclude_frozen = false;
   CommandLine line(
-      "dslaunch consolidate", "usage: dslaunch consolidate CKPT OUT [--state_dict]",
+      "dslaunch consolidate", "usage: dslaunch consolidate CKPT OUT [options]",
       "  dslaunch consolidate runs/a/checkpoints model.safetensors\n"
       "  dslaunch consolidate runs/a/checkpoints model.pt              TorchScript with the trained weights\n"
-      "  dslaunch consolidate runs/a/checkpoints weights.pt --state_dict   name -> tensor, for torch.load\n");
+      "  dslaunch consolidate runs/a/checkpoints weights.pt --state_dict   name -> tensor, for torch.load\n"
+      "  dslaunch consolidate runs/a/checkpoints model.safetensors --max_shard_size 5GB   several files and an index\n"
+      "  dslaunch consolidate runs/a/checkpoints model.safetensors --dtype bf16 --max_memory 500MB\n");
   line.app().add_option("CKPT", checkpoint, "a checkpoint, or the folder that holds them");
   line.app().add_option("OUT", output, "OUT.safetensors or OUT.pt");
   line.flag("--state_dict", state_dict, "a .pt with names and tensors only");
+  line.value("--max_memory", max_memory, "for weights, beside the program's own 0.2 GB (1GB)", "SIZE");
+  line.value("--max_shard_size", max_shard_size, "a file larger than that becomes several, as 5GB", "SIZE");
+  line.flag("--exclude_frozen_parameters", exclude_frozen, "without what is not trained");
+  line.value("-d,--dtype", dtype, "of floating-point tensors; without it the model's own", "fp32|bf16|fp16");
   if (!line.parse(arguments)) return std::nullopt;
   refuse_program_words(arguments);
   if (checkpoint.empty() || output.empty()) {
@@ -48,19 +55,22 @@ std::optional<std::vector<std::string>> read_consolidate_options(const Arguments
   }
   Words words({"consolidate", checkpoint, output});
   words.flag("--state_dict", state_dict);
+  words.option("--max_memory", max_memory);
+  words.option("--max_shard_size", max_shard_size);
+  words.flag("--exclude_frozen_parameters", exclude_frozen);
+  words.option("--dtype", dtype);
   return words.take();
 }
 
 std::optional<std::vector<std::string>> read_import_options(const Arguments& arguments) {
   std::string source, output, tag, model;
   bool json = false, skip_checksums = false;
-  CommandLine line(
-      "dslaunch import", "usage: dslaunch import DS_CHECKPOINT_DIR OUT [options]",
-      "  dslaunch import ds_run/ckpt runs/a/checkpoints --model model.pt\n"
-      "  dslaunch model.pt --config ds.json --run_dir runs/a --resume auto       go on from it\n"
-      "  dslaunch import ds_run/ckpt imported --tag global_step500               an older one\n"
-      "  dslaunch consolidate imported weights.safetensors                       only its weights\n"
-      "Reads what DeepSpeed's save_checkpoint() wrote: ZeRO stages 0 to 3, data-parallel.\n");
+  CommandLine line("dslaunch import", "usage: dslaunch import DS_CHECKPOINT_DIR OUT [options]",
+                   "  dslaunch import ds_run/ckpt runs/a/checkpoints --model model.pt\n"
+                   "  dslaunch model.pt --config ds.json --run_dir runs/a --resume auto       go on from it\n"
+                   "  dslaunch import ds_run/ckpt imported --tag global_step500               an older one\n"
+                   "  dslaunch consolidate imported weights.safetensors                       only its weights\n"
+                   "Reads what DeepSpeed's save_checkpoint() wrote: ZeRO stages 0 to 3, data-parallel.\n");
   line.app().add_option("DS_CHECKPOINT_DIR", source, "the folder with 'latest', or a tag's folder");
   line.app().add_option("OUT", output, "the folder of checkpoints that gets OUT/step_N");
   line.value("--tag", tag, "which checkpoint; without it the one that 'latest' names", "TAG");

@@ -1,6 +1,7 @@
 #include "command_options.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 
 #include "base/error.hpp"
@@ -82,6 +83,22 @@ std::optional<int64_t> CommandOptions::integer(const std::string& name, int64_t 
     refuse(fmt::format("--{} needs an integer of at least {}, but got '{}'", name, least, *text));
   }
   return number;
+}
+
+std::optional<uint64_t> CommandOptions::bytes(const std::string& name) const {
+  auto text = value(name);
+  if (!text) return std::nullopt;
+  static const std::pair<const char*, double> kUnits[] = {{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}};
+  char* end = nullptr;
+  const double count = std::strtod(text->c_str(), &end);
+  std::string unit = end;
+  std::transform(unit.begin(), unit.end(), unit.begin(), [](unsigned char c) { return std::toupper(c); });
+  for (const auto& [known, size] : kUnits) {
+    if (unit == known && end != text->c_str() && count > 0 && count * size >= 1 && count * size < 1e18) {
+      return static_cast<uint64_t>(count * size);
+    }
+  }
+  refuse(fmt::format("--{} needs a size with a unit, as 500MB or 2GB, but got '{}'", name, *text));
 }
 
 std::optional<double> CommandOptions::number(const std::string& name, double least) const {

@@ -30,6 +30,9 @@ class CommandOptions {
   std::vector<std::string> values(const std::string& name) const;
   // Throws UserError(64) when the value is no integer of at least `least`.
   std::optional<int64_t> integer(const std::string& name, int64_t least) const;
+  // "500MB", "2GB": decimal units KB, MB, GB, TB, as Hugging Face counts them; a unit is required. Throws
+  // UserError(64).
+  std::optional<uint64_t> bytes(const std::string& name) const;
   std::optional<double> number(const std::string& name, double least) const;
 
  private:

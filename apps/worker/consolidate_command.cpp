@@ -1,15 +1,39 @@
 // Whole weights from a sharded checkpoint: safetensors, a TorchScript file, or a plain state-dict.
+#include "base/error.hpp"
+#include "base/format.hpp"
 #include "base/log.hpp"
 #include "command_options.hpp"
 #include "commands.hpp"
 #include "runtime/checkpoint/consolidate.hpp"
 
 namespace dslaunch::worker {
+namespace {
+
+std::optional<at::ScalarType> dtype_option(const CommandOptions& options) {
+  const auto name = options.value("dtype");
+  if (!name) return std::nullopt;
+  if (*name == "fp32") return at::kFloat;
+  if (*name == "bf16") return at::kBFloat16;
+  if (*name == "fp16") return at::kHalf;
+  throw UserError(ExitCode::kUsage, fmt::format("--dtype {}: fp32, bf16 or fp16", *name));
+}
+
+}  // namespace
 
 int consolidate_command(const std::vector<std::string>& arguments) {
-  const CommandOptions options(arguments, {{"state_dict", false}}, {"CHECKPOINT", "OUT"});
-  runtime::consolidate(options.operand(0), options.operand(1), options.has("state_dict"));
-  log::info("wrote {}", options.operand(1));
+  const CommandOptions options(
+      arguments,
+      {{"state_dict", false}, {"max_memory"}, {"max_shard_size"}, {"exclude_frozen_parameters", false}, {"dtype"}},
+      {"CHECKPOINT", "OUT"});
+  runtime::ConsolidateOptions what;
+  what.checkpoint = options.operand(0);
+  what.out = options.operand(1);
+  what.state_dict = options.has("state_dict");
+  what.max_memory_bytes = options.bytes("max_memory").value_or(what.max_memory_bytes);
+  what.max_shard_bytes = options.bytes("max_shard_size").value_or(what.max_shard_bytes);
+  what.exclude_frozen = options.has("exclude_frozen_parameters");
+  what.dtype = dtype_option(options);
+  for (const auto& path : runtime::consolidate(what)) log::info("wrote {}", path);
   return 0;
 }
 

@@ -16,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kWhat[] = "checkpoint file";
+constexpr size_t kHashedBytes = 8 << 20;
 
 [[noreturn]] void refuse(const std::string& message) {
   throw UserError(ExitCode::kBadInput, message);
@@ -54,7 +55,13 @@ void require_size(const std::string& folder, const CheckpointFile& listed) {
 
 void require_hash(const std::string& folder, const CheckpointFile& listed, const MappedFile& file) {
   file.advise_sequential();
-  const std::string hash = content_hash(file.data(), file.size());
+  ContentHash hashing;
+  // Part by part, and each given back: a shard may be larger than the memory.
+  for (size_t at = 0; at < file.size(); at += kHashedBytes) {
+    hashing.update(file.data() + at, std::min(kHashedBytes, file.size() - at));
+    file.forget(at, kHashedBytes);
+  }
+  const std::string hash = hashing.hex();
   if (hash != listed.xxh3_128) {
     refuse(
         fmt::format("the checkpoint '{}' is damaged: {} has the hash {}, its manifest says {}; use another checkpoint",
@@ -167,6 +174,12 @@ void CheckpointReader::read_into(const std::string& parameter, const std::string
     const at::Tensor source = shard.file->tensor(shard.file->entries()[best->entry]);
     flat.narrow(0, done - begin, count).copy_(source.narrow(0, done - best->begin, count));
     done += count;
+  }
+}
+
+void CheckpointReader::forget_pages() const {
+  for (const auto& shard : shards_) {
+    if (shard.file) shard.file->file()->forget();
   }
 }
 

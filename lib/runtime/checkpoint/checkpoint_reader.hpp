@@ -33,6 +33,8 @@ class CheckpointReader {
   // Fills `out` (contiguous, CPU, any shape) with the elements from `begin` on of the flattened parameter, cast to its
   // dtype. Throws UserError(65) naming parameter, state and range when a part is missing, and when a file is damaged.
   void read_into(const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out);
+  // Gives back the memory of the mapped pages that were read so far.
+  void forget_pages() const;
   // What this rank gave when the world had this size; nothing at another world size.
   std::optional<std::string> rng_state(int rank, int world_size);
   // Path of the TorchScript file with emptied weights, checked; nothing when the checkpoint has none.

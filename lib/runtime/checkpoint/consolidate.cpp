@@ -1,104 +1,104 @@
 #include "runtime/checkpoint/consolidate.hpp"
 
-#include <ATen/ops/empty.h>
 #include <caffe2/serialize/inline_container.h>
 #include <stdio.h>
 #include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/serialization/export.h>
 #include <torch/csrc/jit/serialization/import.h>
 #include <torch/csrc/jit/serialization/pickler.h>
 #include <unistd.h>
 
-#include <exception>
 #include <functional>
 #include <map>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/checkpoint/checkpoint_reader.hpp"
+#include "runtime/checkpoint/hollow_archive.hpp"
+#include "runtime/checkpoint/weight_files.hpp"
+#include "runtime/checkpoint/weight_stream.hpp"
 #include "runtime/state/output_file.hpp"
 #include "runtime/state/safetensors_file.hpp"
 
 namespace dslaunch::runtime {
 namespace {
 
+constexpr uint64_t kLeastMemory = 16'000'000;
+constexpr char kAside[] = ".tmp";
+
+using Tensors = std::vector<const SavedTensor*>;
+
 bool ends_with(const std::string& text, std::string_view end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-at::Tensor whole(CheckpointReader& checkpoint, const SavedTensor& tensor) {
-  at::Tensor values = at::empty(tensor.shape, tensor.dtype);
-  checkpoint.read_into(tensor.name, tensor.is_buffer ? "buffer" : tensor.trainable ? "master" : "frozen", 0, values);
-  return values;
-}
-
-std::vector<std::string> all_names(const SavedTensor& tensor) {
-  std::vector<std::string> names{tensor.name};
-  names.insert(names.end(), tensor.aliases.begin(), tensor.aliases.end());
-  return names;
-}
-
-void write_safetensors(CheckpointReader& checkpoint, const std::string& out) {
+void write_safetensors(WeightStream& weights, const Tensors& tensors, const std::string& out) {
   std::vector<TensorDescription> descriptions;
   std::map<std::string, const SavedTensor*> sources;
-  for (const auto& tensor : checkpoint.metadata().parameters) {
-    for (const auto& name : all_names(tensor)) {
-      descriptions.push_back({name, tensor.dtype, tensor.shape});
-      sources[name] = &tensor;
+  for (const SavedTensor* tensor : tensors) {
+    for (const auto& name : all_names(*tensor)) {
+      descriptions.push_back({name, weights.dtype_of(*tensor), tensor->shape});
+      sources[name] = tensor;
     }
   }
   SafetensorsWriter writer(out, std::move(descriptions), {{"format", "pt"}});
-  for (const auto& description : writer.order()) writer.write(whole(checkpoint, *sources.at(description.name)));
+  for (const auto& description : writer.order()) {
+    weights.read(*sources.at(description.name), [&](const at::Tensor& part) { writer.write_part(part); });
+  }
   writer.finish(true);
 }
 
-// A zip archive as torch.save writes it, streamed. The zip code is C, so an error of ours waits until it has returned.
-class ArchiveFile {
- public:
-  explicit ArchiveFile(const std::string& path)
-      : file_(path), writer_([this](const void* data, size_t size) { return put(data, size); }) {}
-  ~ArchiveFile() {
-    try {
-      if (!writer_.finalized()) writer_.writeEndOfFile();  // or its destructor complains on standard error
-    } catch (...) {                                        // the file is given up already
+void fill(HollowArchive& archive, WeightStream& weights, const Tensors& tensors) {
+  archive.rethrow();
+  archive.fill([&](size_t tag, const HollowArchive::Put& put) {
+    weights.read(*tensors[tag], [&](const at::Tensor& part) { put(part.const_data_ptr(), part.nbytes()); });
+  });
+}
+
+std::vector<at::Tensor> hollow_tensors(HollowArchive& archive, const WeightStream& weights, const Tensors& tensors) {
+  std::vector<at::Tensor> out;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    out.push_back(archive.add_hollow(tensors[i]->shape, weights.dtype_of(*tensors[i]), i));
+  }
+  return out;
+}
+
+// Runs what writes through LibTorch's zip code: the archive's own error is the cause of whatever that throws.
+void through_libtorch(const HollowArchive& archive, const std::function<void()>& write) {
+  try {
+    write();
+  } catch (...) {
+    archive.rethrow();
+    throw;
+  }
+  archive.rethrow();
+}
+
+void write_records(HollowArchive& archive, const std::string& pickled, const std::vector<at::Tensor>& tensors) {
+  caffe2::serialize::PyTorchStreamWriter writer(
+      [&](const void* data, size_t size) { return archive.write(data, size); });
+  try {
+    writer.writeRecord("data.pkl", pickled.data(), pickled.size());
+    writer.writeRecord("byteorder", "little", 6);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      writer.writeRecord("data/" + std::to_string(i), tensors[i].storage().data(), tensors[i].storage().nbytes());
     }
-  }
-
-  void add(const std::string& name, const void* data, size_t size) {
-    guard([&] { writer_.writeRecord(name, data, size); });
-  }
-  void finish() {
-    guard([&] { writer_.writeEndOfFile(); });
-    file_.finish(true);
-  }
-
- private:
-  size_t put(const void* data, size_t size) {
+    writer.writeEndOfFile();
+  } catch (...) {
     try {
-      if (!error_) file_.write(data, size);
-    } catch (...) {
-      error_ = std::current_exception();
+      if (!writer.finalized()) writer.writeEndOfFile();  // or its destructor complains on standard error
+    } catch (...) {                                      // the file is given up already
     }
-    return error_ ? 0 : size;
+    throw;
   }
-  void guard(const std::function<void()>& write) {
-    try {
-      write();
-    } catch (...) {
-      if (!error_) throw;
-    }
-    if (error_) std::rethrow_exception(error_);
-  }
+}
 
-  OutputFile file_;
-  std::exception_ptr error_;
-  caffe2::serialize::PyTorchStreamWriter writer_;
-};
-
-void write_state_dict(CheckpointReader& checkpoint, const std::string& out) {
+void write_state_dict(WeightStream& weights, const Tensors& tensors, const std::string& out) {
+  HollowArchive archive(out);
+  const auto hollow = hollow_tensors(archive, weights, tensors);
   c10::Dict<std::string, at::Tensor> dict;
-  for (const auto& tensor : checkpoint.metadata().parameters) {
-    const at::Tensor values = whole(checkpoint, tensor);
-    for (const auto& name : all_names(tensor)) dict.insert(name, values);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    for (const auto& name : all_names(*tensors[i])) dict.insert(name, hollow[i]);
   }
   // Not pickle_save(): it wraps the dict in a call that torch.load(weights_only=True) refuses.
   std::string pickled;
@@ -107,15 +107,8 @@ void write_state_dict(CheckpointReader& checkpoint, const std::string& out) {
   pickler.protocol();
   pickler.pushIValue(dict);
   pickler.stop();
-
-  ArchiveFile archive(out);
-  archive.add("data.pkl", pickled.data(), pickled.size());
-  archive.add("byteorder", "little", 6);
-  const auto& tensors = pickler.tensorData();
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    archive.add("data/" + std::to_string(i), tensors[i].storage().data(), tensors[i].storage().nbytes());
-  }
-  archive.finish();
+  through_libtorch(archive, [&] { write_records(archive, pickled, pickler.tensorData()); });
+  fill(archive, weights, tensors);
 }
 
 void assign(torch::jit::Module module, const std::string& name, const at::Tensor& values) {
@@ -131,7 +124,7 @@ void assign(torch::jit::Module module, const std::string& name, const at::Tensor
   module.setattr(rest, values);
 }
 
-void write_torchscript(CheckpointReader& checkpoint, const std::string& out) {
+void write_torchscript(CheckpointReader& checkpoint, WeightStream& weights, const std::string& out) {
   const auto skeleton = checkpoint.skeleton();
   if (!skeleton) {
     throw UserError(ExitCode::kBadInput,
@@ -140,14 +133,18 @@ void write_torchscript(CheckpointReader& checkpoint, const std::string& out) {
                                 checkpoint.path()));
   }
   torch::jit::Module module = torch::jit::load(*skeleton, at::kCPU);
-  for (const auto& tensor : checkpoint.metadata().parameters) {
-    at::Tensor values = whole(checkpoint, tensor);
-    if (tensor.trainable && !tensor.is_buffer) values.set_requires_grad(true);
-    for (const auto& name : all_names(tensor)) assign(module, name, values);
+  HollowArchive archive(out);
+  const auto& tensors = weights.tensors();
+  const auto hollow = hollow_tensors(archive, weights, tensors);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    at::Tensor values = hollow[i];
+    if (tensors[i]->trainable && !tensors[i]->is_buffer) values.set_requires_grad(true);
+    for (const auto& name : all_names(*tensors[i])) assign(module, name, values);
   }
-  OutputFile(out).finish(false);  // LibTorch's own errors do not say why a file cannot be made
-  module.save(out);
-  sync_file(out);
+  through_libtorch(archive, [&] {
+    torch::jit::ExportModule(module, [&](const void* data, size_t size) { return archive.write(data, size); });
+  });
+  fill(archive, weights, tensors);
 }
 
 // What LibTorch throws while it writes is an I/O error to us; our own errors pass.
@@ -163,36 +160,72 @@ void guarded(const std::string& out, const std::function<void()>& write) {
   }
 }
 
+[[noreturn]] void misuse(const std::string& message) {
+  throw UserError(ExitCode::kUsage, message);
+}
+
+enum class Form { kSafetensors, kStateDict, kTorchScript };
+
+Form form_of(const ConsolidateOptions& options) {
+  const bool safetensors = ends_with(options.out, ".safetensors");
+  if (!safetensors && !ends_with(options.out, ".pt") && !ends_with(options.out, ".pth")) {
+    misuse(fmt::format(
+        "cannot tell the form of '{}': name it .safetensors or .pt (--state_dict for a plain name -> tensor "
+        "file)",
+        options.out));
+  }
+  if (safetensors && options.state_dict)
+    misuse(fmt::format("--state_dict writes a .pt file, '{}' is none", options.out));
+  const Form form = safetensors ? Form::kSafetensors : options.state_dict ? Form::kStateDict : Form::kTorchScript;
+  if (form == Form::kTorchScript && (options.max_shard_bytes > 0 || options.exclude_frozen)) {
+    misuse(fmt::format("a TorchScript file is whole: {} is for OUT.safetensors, or a .pt with --state_dict",
+                       options.exclude_frozen ? "--exclude_frozen_parameters" : "--max_shard_size"));
+  }
+  if (options.max_memory_bytes < kLeastMemory) {
+    misuse(fmt::format("--max_memory {} bytes: at least {} MB are needed", options.max_memory_bytes,
+                       kLeastMemory / 1'000'000));
+  }
+  return form;
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  OutputFile file(path);
+  file.write(text);
+  file.finish(true);
+}
+
 }  // namespace
 
-void consolidate(const std::string& checkpoint_path, const std::string& out, bool state_dict) {
-  const bool safetensors = ends_with(out, ".safetensors");
-  if (!safetensors && !ends_with(out, ".pt") && !ends_with(out, ".pth")) {
-    throw UserError(ExitCode::kUsage,
-                    fmt::format("cannot tell the form of '{}': name it .safetensors or .pt (--state_dict for a plain "
-                                "name -> tensor file)",
-                                out));
-  }
-  if (safetensors && state_dict) {
-    throw UserError(ExitCode::kUsage, fmt::format("--state_dict writes a .pt file, '{}' is none", out));
-  }
-  CheckpointReader checkpoint(checkpoint_path);
-  const std::string aside = out + ".tmp";
+std::vector<std::string> consolidate(const ConsolidateOptions& options) {
+  const Form form = form_of(options);
+  CheckpointReader checkpoint(options.checkpoint);
+  WeightStream weights(checkpoint, {options.max_memory_bytes, options.dtype, options.exclude_frozen});
+  const auto files = plan_weight_files(
+      options.out, weights.tensors(), [&](const SavedTensor& tensor) { return weights.bytes_of(tensor); },
+      options.max_shard_bytes);
+  std::vector<std::string> written;
   try {
-    guarded(out, [&] {
-      if (safetensors) {
-        write_safetensors(checkpoint, aside);
-      } else if (state_dict) {
-        write_state_dict(checkpoint, aside);
-      } else {
-        write_torchscript(checkpoint, aside);
-      }
-    });
-    if (::rename(aside.c_str(), out.c_str()) != 0) throw SystemError("rename to", "'" + out + "'");
+    for (const auto& file : files) {
+      written.push_back(file.path);
+      const std::string aside = file.path + kAside;
+      guarded(file.path, [&] {
+        if (form == Form::kSafetensors) write_safetensors(weights, file.tensors, aside);
+        if (form == Form::kStateDict) write_state_dict(weights, file.tensors, aside);
+        if (form == Form::kTorchScript) write_torchscript(checkpoint, weights, aside);
+      });
+    }
+    if (files.size() > 1) {  // last: with it the set of files is complete
+      written.push_back(index_path(options.out));
+      write_text(written.back() + kAside, index_text(files));
+    }
+    for (const auto& path : written) {
+      if (::rename((path + kAside).c_str(), path.c_str()) != 0) throw SystemError("rename to", "'" + path + "'");
+    }
   } catch (...) {
-    ::unlink(aside.c_str());
+    for (const auto& path : written) ::unlink((path + kAside).c_str());
     throw;
   }
+  return written;
 }
 
 }  // namespace dslaunch::runtime

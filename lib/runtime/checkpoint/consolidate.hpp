@@ -1,15 +1,31 @@
-// Whole weights out of a sharded checkpoint, in the model's own dtypes. One thread.
+// Whole weights out of a sharded checkpoint, within a limit of memory. One thread.
 #pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace dslaunch::runtime {
 
-// `checkpoint`: a checkpoint or a folder of them (then the newest). `out` decides the form by its ending:
-//   .safetensors            all parameters and buffers, one tensor in memory at a time
-//   .pt                     the model as TorchScript with the trained weights; the whole model in memory
-//   .pt with `state_dict`   name -> tensor, for torch.load(weights_only=True)
-// Tied parameters appear under each of their names. Written aside and renamed.
-// Throws UserError: 64 for another ending, 66 and 65 for the checkpoint; SystemError 73, 74 for the output.
-void consolidate(const std::string& checkpoint, const std::string& out, bool state_dict);
+struct ConsolidateOptions {
+  std::string checkpoint;  // a checkpoint, or a folder of them (then the newest)
+  // The ending decides the form:
+  //   .safetensors            all parameters and buffers
+  //   .pt                     the model as TorchScript with the trained weights
+  //   .pt with `state_dict`   name -> tensor, for torch.load(weights_only=True)
+  std::string out;
+  bool state_dict = false;
+  uint64_t max_memory_bytes = uint64_t{1} << 30;  // for weights, beside what the program itself takes; at least 16 MB
+  uint64_t max_shard_bytes = 0;                   // several files and an index beyond that; 0: one file
+  bool exclude_frozen = false;
+  std::optional<at::ScalarType> dtype;  // of floating-point tensors; nothing: the model's own
+};
+
+// Tied parameters appear under each of their names. Everything is written aside and then renamed; returns the files.
+// Throws UserError: 64 for another ending and for options that exclude each other, 66 and 65 for the checkpoint;
+// SystemError 73, 74 for the output.
+std::vector<std::string> consolidate(const ConsolidateOptions& options);
 
 }  // namespace dslaunch::runtime

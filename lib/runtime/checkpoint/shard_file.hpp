@@ -19,7 +19,8 @@ struct PieceName {
 std::string to_tensor_name(const StatePiece& piece);
 std::optional<PieceName> parse_piece_name(const std::string& tensor_name);
 
-// Writes, flushes to the device, and tells size and hash. Without a random state there is none in the shard. Throws SystemError (73, 74).
+// Writes, flushes to the device, and tells size and hash. Without a random state there is none in the shard. Throws
+// SystemError (73, 74).
 CheckpointFile write_shard(const std::string& folder, int rank, const std::vector<StatePiece>& pieces,
                            const std::string& rng_state);
 

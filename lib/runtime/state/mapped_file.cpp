@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/error.hpp"
@@ -46,6 +47,11 @@ MappedFile::~MappedFile() {
 
 void MappedFile::advise_sequential() const {
   if (data_) ::madvise(const_cast<uint8_t*>(data_), size_, MADV_SEQUENTIAL);
+}
+
+void MappedFile::forget(size_t begin, size_t size) const {
+  if (data_ && begin < size_)
+    ::madvise(const_cast<uint8_t*>(data_) + begin, std::min(size, size_ - begin), MADV_DONTNEED);
 }
 
 at::Tensor tensor_over(const std::shared_ptr<const MappedFile>& file, size_t offset, at::ScalarType dtype,

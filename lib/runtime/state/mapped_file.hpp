@@ -26,6 +26,10 @@ class MappedFile {
   const std::string& path() const { return path_; }
   // The whole file will be read once from front to back: read ahead.
   void advise_sequential() const;
+  // Gives the memory of pages that were read back; they are read again when they are touched again. `begin`: a multiple
+  // of the page size.
+  void forget(size_t begin, size_t size) const;
+  void forget() const { forget(0, size_); }
 
  private:
   MappedFile() = default;

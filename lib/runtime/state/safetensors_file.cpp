@@ -246,11 +246,22 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
 
 void SafetensorsWriter::write(const at::Tensor& values) {
   DSL_CHECK(next_ < tensors_.size(), "more tensors than the header lists");
-  const auto& expected = tensors_[next_++];
+  DSL_CHECK(part_numel_ == 0 && static_cast<uint64_t>(values.numel()) == numel_of(tensors_[next_]),
+            fmt::format("'{}' does not fit what the header says of it", tensors_[next_].name));
+  write_part(values);
+}
+
+void SafetensorsWriter::write_part(const at::Tensor& values) {
+  DSL_CHECK(next_ < tensors_.size(), "more tensors than the header lists");
+  const auto& expected = tensors_[next_];
+  part_numel_ += static_cast<uint64_t>(values.numel());
   DSL_CHECK(values.scalar_type() == expected.dtype && values.is_contiguous() && values.device().is_cpu() &&
-                static_cast<uint64_t>(values.numel()) == numel_of(expected),
+                part_numel_ <= numel_of(expected),
             fmt::format("'{}' does not fit what the header says of it", expected.name));
   if (values.numel() > 0) put(values.const_data_ptr(), values.nbytes());
+  if (part_numel_ < numel_of(expected)) return;
+  ++next_;
+  part_numel_ = 0;
 }
 
 void SafetensorsWriter::finish(bool sync) {

@@ -62,6 +62,8 @@ class SafetensorsWriter {
   const std::vector<TensorDescription>& order() const { return tensors_; }
   // The next tensor of order(): contiguous, CPU, that dtype and size; any shape. Throws SystemError(74).
   void write(const at::Tensor& values);
+  // A part of the next tensor of order(), front to back; the tensor is done when all of its elements came.
+  void write_part(const at::Tensor& values);
   // All tensors must have been written. `sync`: flushed to the device. Throws SystemError(74).
   void finish(bool sync);
   uint64_t bytes_written() const { return bytes_written_; }
@@ -73,6 +75,7 @@ class SafetensorsWriter {
   Observer observer_;
   OutputFile file_;
   size_t next_ = 0;
+  uint64_t part_numel_ = 0;  // of the next tensor, written already
   uint64_t bytes_written_ = 0;
 };
 

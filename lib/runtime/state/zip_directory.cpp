@@ -73,6 +73,7 @@ class Directory {
     uint64_t packed = number<uint32_t>(at + 20), size = number<uint32_t>(at + 24), local = number<uint32_t>(at + 42);
     require(at + kCentralBytes, name_size + extra_size + comment_size);
     ZipMember member;
+    member.entry_at = at;
     member.name.assign(reinterpret_cast<const char*>(archive_.data()) + at + kCentralBytes, name_size);
     member.crc = number<uint32_t>(at + 16);
     read_zip64(at + kCentralBytes + name_size, extra_size, size, packed, local);
@@ -80,7 +81,8 @@ class Directory {
 
     if (flags & 1) refuse(fmt::format("member '{}' is encrypted", member.name));
     if (method != kStored && method != kDeflated) {
-      refuse(fmt::format("member '{}' is packed by method {}; only stored and deflated ones can be read", member.name, method));
+      refuse(fmt::format("member '{}' is packed by method {}; only stored and deflated ones can be read", member.name,
+                         method));
     }
     member.deflated = method == kDeflated;
     member.size = size;

@@ -1,5 +1,5 @@
-// The members of a zip archive in memory, as numpy.savez and torch.save write them: stored ones are seen in place, deflated ones are
-// unpacked. Pure; any thread.
+// The members of a zip archive in memory, as numpy.savez and torch.save write them: stored ones are seen in place,
+// deflated ones are unpacked. Pure; any thread.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -14,6 +14,7 @@ struct ZipMember {
   uint32_t crc = 0;
   uint64_t size = 0;               // unpacked
   std::span<const uint8_t> bytes;  // as they stand in the archive
+  uint64_t entry_at = 0;           // where the directory's entry of it starts in the archive
 };
 
 // In the order of the archive's directory. Throws UserError(65); `subject` starts every message.

@@ -52,7 +52,7 @@ void save_checkpoint(const TempDir& dir, bool with_skeleton) {
 TEST_CASE("safetensors hold all weights and buffers in the model's dtypes", "[runtime][checkpoint][consolidate]") {
   TempDir dir;
   save_checkpoint(dir, false);
-  consolidate(dir / "c", dir / "out.safetensors", false);
+  consolidate({dir / "c", dir / "out.safetensors"});
   SafetensorsFile file(dir / "out.safetensors");
   REQUIRE(file.entries().size() == 5);
   CHECK(file.tensor(*file.find("w")).equal(example_values(3, 0, 10).view({5, 2})));
@@ -66,7 +66,7 @@ TEST_CASE("safetensors hold all weights and buffers in the model's dtypes", "[ru
 TEST_CASE("the TorchScript file is the model with its trained weights", "[runtime][checkpoint][consolidate]") {
   TempDir dir;
   save_checkpoint(dir, true);
-  consolidate(dir / "c/step_00000003", dir / "out.pt", false);
+  consolidate({dir / "c/step_00000003", dir / "out.pt"});
   torch::jit::Module model = torch::jit::load(dir / "out.pt");
   CHECK(model.attr("w").toTensor().equal(example_values(3, 0, 10).view({5, 2})));
   CHECK(model.attr("w").toTensor().requires_grad());
@@ -83,7 +83,7 @@ TEST_CASE("the TorchScript file is the model with its trained weights", "[runtim
 TEST_CASE("a state dict is name to tensor", "[runtime][checkpoint][consolidate]") {
   TempDir dir;
   save_checkpoint(dir, false);
-  consolidate(dir / "c", dir / "state.pt", true);
+  consolidate({dir / "c", dir / "state.pt", true});
   const std::string bytes = test::read_file(dir / "state.pt");
   const auto dict = torch::jit::pickle_load({bytes.begin(), bytes.end()}).toGenericDict();
   CHECK(dict.size() == 5);
@@ -93,20 +93,62 @@ TEST_CASE("a state dict is name to tensor", "[runtime][checkpoint][consolidate]"
   CHECK(dict.at("w").toTensor().equal(example_values(3, 0, 10).view({5, 2})));
 }
 
+TEST_CASE("several files hold what one would, with an index beside them", "[runtime][checkpoint][consolidate]") {
+  TempDir dir;
+  save_checkpoint(dir, false);
+  // w takes 40 bytes, inner.tied (and head) 6, f 8, count 8.
+  const auto files = consolidate({.checkpoint = dir / "c", .out = dir / "m.safetensors", .max_shard_bytes = 16});
+  REQUIRE(files.size() == 3);
+  CHECK(files[0] == dir / "m-00001-of-00002.safetensors");
+  CHECK(files[2] == dir / "m.safetensors.index.json");
+  CHECK_FALSE(std::filesystem::exists(dir / "m.safetensors"));
+  SafetensorsFile first(files[0]), second(files[1]);
+  CHECK(first.entries().size() == 1);
+  CHECK(second.entries().size() == 4);
+  CHECK(second.tensor(*second.find("head")).equal(example_values(3, 0, 3).to(at::kBFloat16)));
+  const std::string index = test::read_file(files[2]);
+  CHECK(index.find("\"total_size\": 62") != std::string::npos);
+  CHECK(index.find("\"head\": \"m-00002-of-00002.safetensors\"") != std::string::npos);
+  CHECK(index.find("\"w\": \"m-00001-of-00002.safetensors\"") != std::string::npos);
+  CHECK(consolidate({.checkpoint = dir / "c", .out = dir / "one.safetensors", .max_shard_bytes = 1000}).size() == 1);
+}
+
+TEST_CASE("another dtype and without frozen parameters", "[runtime][checkpoint][consolidate]") {
+  TempDir dir;
+  save_checkpoint(dir, true);
+  consolidate({.checkpoint = dir / "c", .out = dir / "m.safetensors", .exclude_frozen = true, .dtype = at::kHalf});
+  SafetensorsFile file(dir / "m.safetensors");
+  CHECK(file.find("f") == nullptr);
+  CHECK(file.tensor(*file.find("w")).equal(example_values(3, 0, 10).view({5, 2}).to(at::kHalf)));
+  CHECK(file.tensor(*file.find("head")).equal(example_values(3, 0, 3).to(at::kHalf)));
+  CHECK(file.find("count")->dtype == at::kLong);
+  consolidate({.checkpoint = dir / "c", .out = dir / "m.pt", .dtype = at::kBFloat16});
+  CHECK(torch::jit::load(dir / "m.pt")
+            .attr("w")
+            .toTensor()
+            .equal(example_values(3, 0, 10).view({5, 2}).to(at::kBFloat16)));
+}
+
 TEST_CASE("what cannot be consolidated is said, and nothing is left behind", "[runtime][checkpoint][consolidate]") {
   TempDir dir;
   save_checkpoint(dir, false);
-  expect_error(ExitCode::kUsage, {"out.bin", ".safetensors"}, [&] { consolidate(dir / "c", dir / "out.bin", false); });
-  expect_error(ExitCode::kUsage, {"--state_dict"}, [&] { consolidate(dir / "c", dir / "o.safetensors", true); });
-  expect_error(ExitCode::kBadInput, {"no model.pt", "--state_dict"},
-               [&] { consolidate(dir / "c", dir / "o.pt", false); });
-  expect_error(ExitCode::kNoInput, {"nowhere"}, [&] { consolidate(dir / "nowhere", dir / "o.pt", false); });
-  expect_error(ExitCode::kCannotCreate, {"/missing/o.safetensors"},
-               [&] { consolidate(dir / "c", dir / "missing/o.safetensors", false); });
-  expect_error(ExitCode::kCannotCreate, {"/missing/o.pt"}, [&] { consolidate(dir / "c", dir / "missing/o.pt", true); });
+  expect_error(ExitCode::kUsage, {"out.bin", ".safetensors"}, [&] { consolidate({dir / "c", dir / "out.bin"}); });
+  expect_error(ExitCode::kUsage, {"--state_dict"}, [&] { consolidate({dir / "c", dir / "o.safetensors", true}); });
+  expect_error(ExitCode::kUsage, {"--max_shard_size", "TorchScript"},
+               [&] { consolidate({.checkpoint = dir / "c", .out = dir / "o.pt", .max_shard_bytes = 5}); });
+  expect_error(ExitCode::kUsage, {"--max_memory", "16 MB"},
+               [&] { consolidate({.checkpoint = dir / "c", .out = dir / "o.safetensors", .max_memory_bytes = 5}); });
+  expect_error(ExitCode::kBadInput, {"no model.pt", "--state_dict"}, [&] { consolidate({dir / "c", dir / "o.pt"}); });
+  expect_error(ExitCode::kNoInput, {"nowhere"}, [&] { consolidate({dir / "nowhere", dir / "o.pt"}); });
+  expect_error(ExitCode::kCannotCreate, {"/missing/o.safetensors"}, [&] {
+    consolidate({dir / "c", dir / "missing/o.safetensors"});
+  });
+  expect_error(ExitCode::kCannotCreate, {"/missing/o.pt"}, [&] {
+    consolidate({dir / "c", dir / "missing/o.pt", true});
+  });
   expect_error(ExitCode::kIoError, {"/full.pt.tmp", "No space left"}, [&] {
     std::filesystem::create_symlink("/dev/full", dir / "full.pt.tmp");
-    consolidate(dir / "c", dir / "full.pt", true);
+    consolidate({dir / "c", dir / "full.pt", true});
   });
   CHECK_FALSE(std::filesystem::exists(dir / "full.pt.tmp"));
   CHECK_FALSE(std::filesystem::exists(dir / "o.pt.tmp"));

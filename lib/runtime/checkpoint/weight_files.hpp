@@ -1,0 +1,29 @@
+// Which weights go into which output file when one file would be too large, and the index beside them: names and layout
+// as zero_to_fp32 and Hugging Face have them. Pure.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "runtime/checkpoint/checkpoint_metadata.hpp"
+
+namespace dslaunch::runtime {
+
+struct WeightFile {
+  std::string path;  // "model-00001-of-00003.safetensors" beside the output, or the output itself
+  std::vector<const SavedTensor*> tensors;
+  uint64_t bytes = 0;
+};
+
+// In the order of `tensors`; a file is closed when the next tensor would take it beyond `max_bytes` (0: no limit), so
+// only a tensor that is larger by itself makes a larger file.
+std::vector<WeightFile> plan_weight_files(const std::string& out, const std::vector<const SavedTensor*>& tensors,
+                                          const std::function<uint64_t(const SavedTensor&)>& bytes_of,
+                                          uint64_t max_bytes);
+
+std::string index_path(const std::string& out);  // "model.safetensors.index.json"
+// {"metadata": {"total_size": …}, "weight_map": {name: file}}, all names, sorted.
+std::string index_text(const std::vector<WeightFile>& files);
+
+}  // namespace dslaunch::runtime

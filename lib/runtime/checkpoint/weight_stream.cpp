@@ -1,0 +1,55 @@
+#include "runtime/checkpoint/weight_stream.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+namespace dslaunch::runtime {
+namespace {
+
+// The widest element, as it is mapped and as it is written, and the same again for what the kernel maps around it.
+constexpr uint64_t kBytesPerElement = 2 * (sizeof(double) + sizeof(double));
+constexpr int64_t kMaxChunk = 16 << 20;  // more elements at a time are no faster
+
+std::string state_of(const SavedTensor& tensor) {
+  return tensor.is_buffer ? "buffer" : tensor.trainable ? "master" : "frozen";
+}
+
+}  // namespace
+
+WeightStream::WeightStream(CheckpointReader& checkpoint, Options options) : checkpoint_(checkpoint), options_(options) {
+  for (const auto& tensor : checkpoint.metadata().parameters) {
+    if (options_.exclude_frozen && !tensor.trainable && !tensor.is_buffer) continue;
+    tensors_.push_back(&tensor);
+  }
+}
+
+at::ScalarType WeightStream::dtype_of(const SavedTensor& tensor) const {
+  return options_.dtype && at::isFloatingType(tensor.dtype) ? *options_.dtype : tensor.dtype;
+}
+
+uint64_t WeightStream::bytes_of(const SavedTensor& tensor) const {
+  return static_cast<uint64_t>(tensor.numel()) * c10::elementSize(dtype_of(tensor));
+}
+
+void WeightStream::read(const SavedTensor& tensor, const std::function<void(const at::Tensor& part)>& take) {
+  const auto chunk =
+      std::clamp<int64_t>(static_cast<int64_t>(options_.max_memory_bytes / kBytesPerElement), 1, kMaxChunk);
+  const int64_t numel = tensor.numel();
+  at::Tensor buffer = at::empty({std::min(chunk, numel)}, dtype_of(tensor));
+  // An empty tensor has one part without elements.
+  for (int64_t begin = 0; begin == 0 || begin < numel; begin += chunk) {
+    at::Tensor part = buffer.narrow(0, 0, std::min(chunk, numel - begin));
+    if (part.numel() > 0) checkpoint_.read_into(tensor.name, state_of(tensor), begin, part);
+    checkpoint_.forget_pages();
+    take(part);
+  }
+}
+
+std::vector<std::string> all_names(const SavedTensor& tensor) {
+  std::vector<std::string> names{tensor.name};
+  names.insert(names.end(), tensor.aliases.begin(), tensor.aliases.end());
+  return names;
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,39 @@
+// Whole weights of a checkpoint, read front to back in chunks, so that memory stays within a limit however large a
+// tensor or a shard is. One thread.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/checkpoint/checkpoint_reader.hpp"
+
+namespace dslaunch::runtime {
+
+class WeightStream {
+ public:
+  struct Options {
+    uint64_t max_memory_bytes = uint64_t{1} << 30;  // of buffers and mapped pages together
+    std::optional<at::ScalarType> dtype;            // of floating-point tensors; nothing: the model's own
+    bool exclude_frozen = false;
+  };
+  WeightStream(CheckpointReader& checkpoint, Options options);
+
+  // Parameters and buffers that are written.
+  const std::vector<const SavedTensor*>& tensors() const { return tensors_; }
+  at::ScalarType dtype_of(const SavedTensor& tensor) const;
+  uint64_t bytes_of(const SavedTensor& tensor) const;
+  // Calls `take` with one part after the other: 1-D, contiguous, CPU, of dtype_of(). A part is gone after the call.
+  void read(const SavedTensor& tensor, const std::function<void(const at::Tensor& part)>& take);
+
+ private:
+  CheckpointReader& checkpoint_;
+  const Options options_;
+  std::vector<const SavedTensor*> tensors_;
+};
+
+// The name and the aliases.
+std::vector<std::string> all_names(const SavedTensor& tensor);
+
+}  // namespace dslaunch::runtime

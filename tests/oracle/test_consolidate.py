@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""`dslaunch consolidate` on a checkpoint several times larger than its limit of memory: the peak of the real program, in all
+three forms, and what torch and other readers make of the files.
+
+Run by ctest (label oracle); by hand: DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/oracle/test_consolidate.py [Case...]."""
+import json
+import os
+import subprocess
+import unittest
+import zipfile
+from collections import OrderedDict
+
+import torch
+
+import tensor_file
+import workshop
+
+LIMIT = 100_000_000
+ROWS, BLOCKS = 4_000_000, 3  # of 8 columns: 3 x 128 MB and one vector of 16 MB
+
+
+class Large(torch.nn.Module):
+    """Parameters without storage of their size: the file has a few kB."""
+
+    def __init__(self, rows):
+        super().__init__()
+        self.w0 = torch.nn.Parameter(torch.zeros(()).expand(rows, 8))
+        self.w1 = torch.nn.Parameter(torch.zeros(()).expand(rows, 8))
+        self.w2 = torch.nn.Parameter(torch.zeros(()).expand(rows, 8))
+        self.bias = torch.nn.Parameter(torch.zeros(()).expand(rows))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.w0 @ x + self.w1 @ x + self.w2 @ x + self.bias).sum()
+
+
+def weights(rows):
+    values = OrderedDict((f"w{i}", (torch.arange(rows * 8, dtype=torch.float32) % 8191 + i).view(rows, 8))
+                         for i in range(BLOCKS))
+    values["bias"] = torch.arange(rows, dtype=torch.float32) % 127
+    return values
+
+
+def save_deepspeed(folder, values):
+    """A checkpoint of stage 0 without optimizer state, as DeepSpeed lays it out."""
+    os.makedirs(os.path.join(folder, "global_step1"))
+    torch.save({"module": values, "buffer_names": [], "optimizer": None, "param_shapes": None, "global_steps": 1,
+                "skipped_steps": 0, "global_samples": 1, "dp_world_size": 1, "mp_world_size": 1, "ds_version": "0.18.2"},
+               os.path.join(folder, "global_step1/mp_rank_00_model_states.pt"))
+    with open(os.path.join(folder, "latest"), "w") as file:
+        file.write("global_step1")
+
+
+def peak_of(command):
+    """(exit code, text, peak resident bytes) of a command; dslaunch becomes dsworker, so it is one process."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=workshop.environment())
+    text = process.stdout.read().decode()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, text, usage.ru_maxrss * 1024
+
+
+class ConsolidateTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.shop = workshop.Workshop()
+        cls.checkpoints = {}
+        for name, rows in (("small", 10), ("large", ROWS)):
+            source, model = cls.shop.path(name), cls.shop.path(name + ".pt")
+            save_deepspeed(source, weights(rows))
+            torch.jit.script(Large(rows)).save(model)
+            out = cls.shop.path(name + "-imported")
+            code, text, _ = peak_of([workshop.program("dslaunch"), "import", source, out, "--model", model])
+            assert code == 0, text
+            cls.checkpoints[name] = out
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.shop.close()
+
+    def consolidate(self, which, out, *options):
+        path = self.shop.path(out)
+        code, text, peak = peak_of([workshop.program("dslaunch"), "consolidate", self.checkpoints[which], path, *options])
+        self.assertEqual(code, 0, text)
+        return path, peak
+
+    def check_memory(self, out, *options):
+        """The peak beyond what the program takes for a checkpoint of a few hundred bytes."""
+        _, small = self.consolidate("small", "small-" + out, *options)
+        path, limited = self.consolidate("large", out, "--max_memory", "100MB", *options)
+        self.assertLessEqual(limited - small, LIMIT, f"{limited} {small}")
+        return path, small
+
+    def check_values(self, tensors, rows=ROWS):
+        for name, want in weights(rows).items():
+            self.assertTrue(torch.equal(tensors[name].float(), want), name)
+
+    def test_safetensors(self):
+        path, small = self.check_memory("out.safetensors")
+        self.check_values(tensor_file.read(path))
+        # The test can fail: without the limit it takes more.
+        _, free = self.consolidate("large", "out.safetensors", "--max_memory", "4GB")
+        self.assertGreater(free - small, LIMIT)
+
+    def test_state_dict(self):
+        path, _ = self.check_memory("out.pt", "--state_dict")
+        self.check_values(torch.load(path, weights_only=True, mmap=True))
+        self.assertIsNone(zipfile.ZipFile(path).testzip(), "checksums")
+
+    def test_torchscript(self):
+        path, _ = self.check_memory("script.pt")
+        self.check_values(dict(torch.jit.load(path).named_parameters()))
+        self.assertIsNone(zipfile.ZipFile(path).testzip(), "checksums")
+
+    def test_several_files(self):
+        path, _ = self.check_memory("split.safetensors", "--max_shard_size", "150MB")
+        with open(path + ".index.json") as file:
+            index = json.load(file)
+        self.assertEqual(index["metadata"]["total_size"], ROWS * 4 * (8 * BLOCKS + 1))
+        self.assertEqual(sorted(set(index["weight_map"].values())), [f"split-0000{i}-of-00003.safetensors" for i in (1, 2, 3)])
+        tensors = {}
+        for name in set(index["weight_map"].values()):
+            self.assertLessEqual(os.path.getsize(self.shop.path(name)), 150_000_000 + 10_000)
+            tensors.update(tensor_file.read(self.shop.path(name)))
+        self.check_values(tensors)
+        for name, file in index["weight_map"].items():
+            self.assertIn(name, tensor_file.read(self.shop.path(file)))
+
+    def test_other_dtypes_small(self):
+        for name, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16), ("fp32", torch.float32)):
+            for out, options in ((f"{name}.safetensors", ()), (f"{name}.pt", ("--state_dict",))):
+                path, _ = self.consolidate("small", out, "-d", name, *options)
+                tensors = torch.load(path, weights_only=True) if options else tensor_file.read(path)
+                for key, want in weights(10).items():
+                    self.assertTrue(torch.equal(tensors[key], want.to(dtype)), f"{out} {key}")
+
+    def test_bad_sizes(self):
+        for options, word in ((("--max_memory", "1"), "unit"), (("--max_memory", "1MB"), "16 MB"),
+                              (("--max_shard_size", "-3GB"), "size"), (("--dtype", "int8"), "fp32, bf16 or fp16")):
+            code, text, _ = peak_of([workshop.program("dslaunch"), "consolidate", self.checkpoints["small"],
+                                     self.shop.path("x.safetensors"), *options])
+            self.assertEqual(code, 64, text)
+            self.assertIn(word, text)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
