@@ -16,6 +16,7 @@
 #include "rendezvous/own_address.hpp"
 #include "rendezvous/store.hpp"
 #include "runtime/engine/trainer.hpp"
+#include "runtime/sharding/hierarchical_gather.hpp"
 #include "stop_signals.hpp"
 
 namespace dslaunch::worker {
@@ -80,6 +81,17 @@ runtime::TrainRequest request_of(const CommandOptions& options, const config::Lo
   return request;
 }
 
+// hpZ: this rank and its neighbours; null when it is off.
+std::unique_ptr<comm::Communicator> make_secondary_group(comm::CommunicatorOptions world, const config::Zero& zero,
+                                                         rendezvous::Store& store) {
+  const runtime::HierarchicalGather layout(world.size, static_cast<int>(zero.hpz_partition_size));
+  if (!layout.is_on()) return nullptr;
+  world.name = fmt::format("hpz.{}", layout.group_of(world.rank));
+  world.rank = layout.index_in_group(world.rank);
+  world.size = layout.group_size();
+  return comm::make_communicator(world, store);
+}
+
 int exit_code_of(runtime::TrainOutcome outcome) {
   if (outcome == runtime::TrainOutcome::kFinished) return to_int(ExitCode::kSuccess);
   return to_int(stop_signal() == SIGINT ? ExitCode::kInterrupted : ExitCode::kRunAgain);
@@ -113,10 +125,12 @@ int train_command(const std::vector<std::string>& arguments) {
       gather_group = comm::make_communicator(group, *store);
     }
     log::debug("{} ranks have met", env.world_size);
+    auto secondary_group = make_secondary_group(group, config.config.zero, *store);
     install_stop_signals();  // before this there is nothing to save: a signal ends the rank at once
     auto request = request_of(options, config, device);
     request.several_hosts = env.num_nodes > 1;
     request.gather_group = gather_group.get();
+    request.secondary_group = secondary_group.get();
     const auto outcome = runtime::train(request, *world, *store);
     world->barrier();
     store->leave();

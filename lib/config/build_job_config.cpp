@@ -71,6 +71,13 @@ Zero build_zero(const Settings& settings) {
   out.param_persistence_threshold = integer_if_any(settings, "zero_optimization.stage3_param_persistence_threshold");
   out.model_persistence_threshold = settings.integer("zero_optimization.stage3_model_persistence_threshold");
   out.max_live_parameters = settings.integer("zero_optimization.stage3_max_live_parameters");
+  out.hpz_partition_size = std::max<int64_t>(1, settings.integer("zero_optimization.zero_hpz_partition_size"));
+  out.quantized_weights = settings.boolean("zero_optimization.zero_quantized_weights");
+  out.quantized_gradients = settings.boolean("zero_optimization.zero_quantized_gradients");
+  if (!settings.at("zero_optimization.zeropp_loco_param").value.is_null()) {
+    out.loco = Zero::Loco{settings.number("zero_optimization.zeropp_loco_param.err_beta"),
+                          settings.integer("zero_optimization.zeropp_loco_param.reset_T")};
+  }
   return out;
 }
 

@@ -57,6 +57,14 @@ struct Zero {
   std::optional<int64_t> param_persistence_threshold = 100'000;
   int64_t model_persistence_threshold = INT64_MAX;
   int64_t max_live_parameters = 1'000'000'000;
+  // ZeRO++.
+  int64_t hpz_partition_size = 1;  // ranks that gather among themselves after the first gather of a step; 1: off
+  bool quantized_weights = false, quantized_gradients = false;
+  struct Loco {
+    double beta = 0.8;
+    int64_t reset_interval = 1024;
+  };
+  std::optional<Loco> loco;
 };
 
 struct ArraySpec {  // one entry of data.synthetic

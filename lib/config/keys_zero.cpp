@@ -99,15 +99,24 @@ constexpr KeySpec kRows[] = {
     no_counterpart("zero_optimization.legacy_stage1", kBool, "false", "an implementation that DeepSpeed removed"),
     no_counterpart("zero_optimization.round_robin_gradients", kBool, "false",
                    "every bucket is split evenly among the ranks anyway"),
-    not_yet("zero_optimization.zero_hpz_partition_size", kInt, "1", "ZeRO++: ranks of a second shard group")
-        .min(0)
-        .later(">1"),
-    not_yet("zero_optimization.zero_quantized_weights", kBool, "false", "ZeRO++: gather weights in 8 bits"),
+    supported("zero_optimization.zero_hpz_partition_size", kInt, "1",
+              "ZeRO++, stage 3: ranks (of one host) that keep a second copy of the parameters in parts, so that later "
+              "gathers of a step stay among them; 1: off")
+        .min(0),
+    supported("zero_optimization.zero_quantized_weights", kBool, "false",
+              "ZeRO++, stage 3: gather weights as 8-bit integers"),
     not_yet("zero_optimization.zero_quantized_nontrainable_weights", kBool, "false", "keep frozen weights in 8 bits"),
-    not_yet("zero_optimization.zero_quantized_gradients", kBool, "false", "ZeRO++: reduce gradients in 4 bits"),
-    {"zero_optimization.zeropp_loco_param", kSection, "null", Status::kNotYet, "ZeRO++: error feedback"},
-    tuning("zero_optimization.zeropp_loco_param.err_beta", kFloat, "0.8", "its decay"),
-    tuning("zero_optimization.zeropp_loco_param.reset_T", kInt, "1024", "its period").min(1),
+    supported("zero_optimization.zero_quantized_gradients", kBool, "false",
+              "ZeRO++, stages 2 and 3: reduce gradients as 4-bit integers"),
+    {"zero_optimization.zeropp_loco_param", kSection, "null", Status::kSupported,
+     "ZeRO++: what quantized gradients lost is given back at the next step (LoCo)"},
+    supported("zero_optimization.zeropp_loco_param.err_beta", kFloat, "0.8",
+              "weight of the past in the error that is kept")
+        .min(0)
+        .max(1),
+    supported("zero_optimization.zeropp_loco_param.reset_T", kInt, "1024",
+              "steps after which the error starts from zero")
+        .min(1),
     not_yet("zero_optimization.mics_shard_size", kInt, "-1", "MiCS: ranks of one shard group; -1: off")
         .min(-1)
         .later(">0"),

@@ -24,6 +24,27 @@ void apply_precision_rules(Settings& settings) {
   }
 }
 
+// What of ZeRO++ the stage cannot do is a contradiction, not a setting without effect.
+void apply_zeropp_rules(Settings& settings) {
+  const int64_t stage = settings.integer("zero_optimization.stage");
+  auto need = [&](const char* key, bool is_used, int64_t lowest) {
+    const std::string path = std::string("zero_optimization.") + key;
+    if (!is_used || stage >= lowest) return;
+    settings.complain(Issue::Kind::kConflict, path,
+                      fmt::format("'{}' needs ZeRO stage {}, but zero_optimization.stage is {}", path,
+                                  lowest == 3 ? "3" : "2 or 3", stage));
+  };
+  need("zero_hpz_partition_size", settings.integer("zero_optimization.zero_hpz_partition_size") > 1, 3);
+  need("zero_quantized_weights", is_on(settings, "zero_optimization.zero_quantized_weights"), 3);
+  need("zero_quantized_gradients", is_on(settings, "zero_optimization.zero_quantized_gradients"), 2);
+  const bool has_loco = !settings.at("zero_optimization.zeropp_loco_param").value.is_null();
+  if (has_loco && !is_on(settings, "zero_optimization.zero_quantized_gradients")) {
+    settings.complain(
+        Issue::Kind::kConflict, "zero_optimization.zeropp_loco_param",
+        "'zero_optimization.zeropp_loco_param' needs zero_quantized_gradients: it gives back what that loses");
+  }
+}
+
 void apply_zero_rules(Settings& settings) {
   if (is_on(settings, "zero_optimization.legacy_stage1")) {
     settings.complain(
@@ -35,6 +56,7 @@ void apply_zero_rules(Settings& settings) {
     bool overlap = settings.integer("zero_optimization.stage") == 3;
     settings.solve("zero_optimization.overlap_comm", Value::of_bool(overlap), "default");
   }
+  apply_zeropp_rules(settings);
   if (!settings.given("allgather_size")) return;
   bool bare = settings.written_as("zero_optimization.stage") == "zero_optimization";
   if (bare && settings.integer("zero_optimization.stage") == 1) {

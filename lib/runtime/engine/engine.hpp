@@ -42,6 +42,7 @@ struct EngineOptions {
   int64_t total_steps = 0;                    // of the whole run, for schedules that ask
   // The data group's ranks a second time, for stage 3's gathers; null: they share the data group.
   comm::Communicator* gather_group = nullptr;
+  comm::Communicator* secondary_group = nullptr;      // see ShardingOptions
   std::function<void(const std::string& text)> meet;  // see ShardingOptions
 };
 

@@ -172,6 +172,7 @@ class Training {
   EngineOptions engine_options() {
     EngineOptions out{device_, precision_.compute_dtype, precision_.keep_model_dtypes, total_steps_};
     out.gather_group = request_.gather_group;
+    out.secondary_group = request_.secondary_group;
     out.meet = [this](const std::string& event) { meet(event); };
     return out;
   }

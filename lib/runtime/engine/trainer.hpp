@@ -21,6 +21,7 @@ struct TrainRequest {
   bool quiet = false;          // no progress lines
   // The world's ranks a second time, for stage 3's gathers on a device; null: they share `world`.
   comm::Communicator* gather_group = nullptr;
+  comm::Communicator* secondary_group = nullptr;  // hpZ: the ranks of a host; null: off
   std::function<bool()> stop_requested = [] { return false; };
 };
 

@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/sharding/flat_collectives.hpp"
+#include "runtime/sharding/quantized_wire.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -118,10 +119,39 @@ void GatheredParameters::gather(int index) {
   side_.wait(changed_);
   side_.wait(unit.place->last_use);
   unit.ready = side_.run([&] {
-    for (int group : unit.groups) {
-      gather_from_owners(shards_[group].at_rest(), whole(group), group_, options_.use_all_gather);
+    if (unit.secondary_is_current) {
+      gather_from_host(unit);
+    } else {
+      gather_from_all(unit);
+      if (options_.secondary_group != nullptr) keep_secondary(unit);
     }
   });
+}
+
+void GatheredParameters::gather_from_all(Unit& unit) {
+  for (int group : unit.groups) {
+    if (options_.quantized_weights) {
+      quantized_all_gather(group_, shards_[group].at_rest(), whole(group));
+    } else {
+      gather_from_owners(shards_[group].at_rest(), whole(group), group_, options_.use_all_gather);
+    }
+  }
+}
+
+void GatheredParameters::gather_from_host(Unit& unit) {
+  for (size_t i = 0; i < unit.groups.size(); ++i) {
+    gather_from_owners(unit.secondary[i], whole(unit.groups[i]), *options_.secondary_group, options_.use_all_gather);
+  }
+}
+
+void GatheredParameters::keep_secondary(Unit& unit) {
+  unit.secondary.resize(unit.groups.size());
+  for (size_t i = 0; i < unit.groups.size(); ++i) {
+    const at::Tensor part = own_slice(whole(unit.groups[i]), *options_.secondary_group);
+    if (!unit.secondary[i].defined()) unit.secondary[i] = at::empty_like(part);
+    unit.secondary[i].copy_(part);
+  }
+  unit.secondary_is_current = true;
 }
 
 bool GatheredParameters::is_running_elsewhere(const Place& place, int unit) const {
@@ -194,6 +224,7 @@ void GatheredParameters::end_pass() {
 
 void GatheredParameters::shards_changed() {
   changed_ = mark_current_stream(options_.device);
+  for (Unit& unit : units_) unit.secondary_is_current = false;
 }
 
 }  // namespace dslaunch::runtime

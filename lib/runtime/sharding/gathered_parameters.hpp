@@ -6,8 +6,9 @@
 // buffer for the rest of the pass.
 //
 // Whether a unit has to be gathered is decided from the order of events alone, never from what this rank happens to
-// hold, so that all ranks decide alike. Gathers run beside computing, those of the next units ahead of their use. One
-// thread at a time: the model's or autograd's.
+// hold, so that all ranks decide alike. With hpZ the first gather after a step is over all ranks, and each rank keeps a
+// part of it from which later ones are made inside the host. Gathers run beside computing, those of the next units
+// ahead of their use. One thread at a time: the model's or autograd's.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -61,10 +62,12 @@ class GatheredParameters {
     std::vector<int64_t> offsets;  // in bytes, of its groups within its place
     int64_t num_bytes = 0, numel = 0;
     int slot = 0;
-    std::shared_ptr<Place> place;  // where it is, or was last; empty: nowhere in this pass
-    int pins = 0;                  // open() without close()
-    int open_calls = 0;            // whose backward is still to come
-    StreamMark ready;              // the end of its last gather
+    std::shared_ptr<Place> place;       // where it is, or was last; empty: nowhere in this pass
+    int pins = 0;                       // open() without close()
+    int open_calls = 0;                 // whose backward is still to come
+    StreamMark ready;                   // the end of its last gather
+    std::vector<at::Tensor> secondary;  // hpZ: by group, this rank's part within its host
+    bool secondary_is_current = false;
   };
 
   void lay_out_units();
@@ -72,6 +75,9 @@ class GatheredParameters {
   int64_t slots_numel(int num_slots) const;
   void prefetch(int unit, std::span<const UnitEvent> ahead);
   void gather(int unit);
+  void gather_from_all(Unit& unit);
+  void gather_from_host(Unit& unit);
+  void keep_secondary(Unit& unit);
   std::shared_ptr<Place> place_for(int unit);
   bool is_running_elsewhere(const Place& place, int unit) const;
 

@@ -9,6 +9,7 @@
 #include "runtime/sharding/gradient_moves.hpp"
 #include "runtime/sharding/gradient_reduction.hpp"
 #include "runtime/sharding/parameter_places.hpp"
+#include "runtime/sharding/quantized_wire.hpp"
 #include "runtime/sharding/side_stream.hpp"
 
 namespace dslaunch::runtime {
@@ -31,6 +32,9 @@ class ShardedGradients final : public GradientReduction {
     for (size_t i = 0; i < groups_.size(); ++i) {
       groups_of_unit_[groups_[i].unit].push_back(static_cast<int>(i));
       largest = std::max(largest, num_bytes(groups_[i]));
+      feedback_.push_back(options_.loco
+                              ? std::make_unique<ErrorFeedback>(options_.loco->beta, options_.loco->reset_interval)
+                              : nullptr);
       auto& shard = shards_[i];
       shard.gradient = at::zeros({shard.range.size()}, on_device.dtype(at::kFloat));
       sums_.push_back(options_.accumulation_dtype == at::kFloat
@@ -78,10 +82,18 @@ class ShardedGradients final : public GradientReduction {
     fill(wire, group, gradients);
     if (options_.predivide != 1.0) wire.div_(options_.predivide);
     side_.wait(mark_current_stream(options_.device));
-    bucket.is_free = side_.run([&] {
-      if (data_group_.size() > 1) reduce_to_owners(wire, data_group_, options_.use_reduce_scatter);
-      add_to_shard(index, own_slice(wire, data_group_));
-    });
+    bucket.is_free = side_.run([&] { add_to_shard(index, reduced(index, wire)); });
+  }
+
+  // This rank's slice of the sum over the ranks.
+  at::Tensor reduced(int index, const at::Tensor& wire) {
+    if (data_group_.size() > 1 && options_.quantized_gradients) {
+      at::Tensor own = at::empty({wire.numel() / data_group_.size()}, wire.options().dtype(at::kFloat));
+      quantized_reduce_scatter(data_group_, wire, own, kGradientWire, feedback_[index].get());
+      return own;
+    }
+    if (data_group_.size() > 1) reduce_to_owners(wire, data_group_, options_.use_reduce_scatter);
+    return own_slice(wire, data_group_);
   }
 
   void fill(const at::Tensor& wire, const FlatGroup& group, const std::vector<at::Tensor>& gradients) {
@@ -119,6 +131,7 @@ class ShardedGradients final : public GradientReduction {
   std::vector<std::vector<int>> groups_of_unit_;
   std::vector<at::Tensor> sums_;  // by group, in the accumulation dtype; the shard's gradient itself where that is fp32
   std::vector<bool> has_gradient_;
+  std::vector<std::unique_ptr<ErrorFeedback>> feedback_;  // by group; null without LoCo
   std::array<Bucket, 2> buckets_;
   size_t next_bucket_ = 0;
   SideStream side_;

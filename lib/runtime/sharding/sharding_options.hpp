@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/communicator.hpp"
 #include "runtime/state/partition.hpp"
 
 namespace dslaunch::runtime {
@@ -29,6 +30,18 @@ struct ShardingOptions {
   int64_t model_persistence_threshold = std::numeric_limits<int64_t>::max();
   int64_t prefetch_numel = 50'000'000;
   int64_t max_live_numel = 1'000'000'000;
+  // ZeRO++.
+  bool quantized_weights = false;    // stage 3: gathers carry 8-bit integers
+  bool quantized_gradients = false;  // stages 2 and 3: reductions carry 4-bit integers
+  struct Loco {
+    double beta = 0.8;
+    int64_t reset_interval = 1024;
+  };
+  std::optional<Loco> loco;  // error feedback of quantized gradients
+  // Stage 3: the ranks of this host (hpZ); parameters that were gathered once a step are gathered again inside it.
+  // Null: off. Must outlive the sharding.
+  comm::Communicator* secondary_group = nullptr;
+
   // Returns when all ranks have called it with the same text; throws when they do not come. Empty: such a call throws.
   std::function<void(const std::string& text)> meet;
 };
