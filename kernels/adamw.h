@@ -15,6 +15,7 @@ struct AdamArguments {
   const float* gradient = nullptr;
   float* exp_avg = nullptr;
   float* exp_avg_sq = nullptr;
+  float* max_exp_avg_sq = nullptr;  // null: without AMSGrad
   void* low_precision = nullptr;  // null, or the new master rounded to low_precision_type
   ElementType low_precision_type = ElementType::kBFloat16;
   size_t count = 0;

@@ -22,7 +22,7 @@ template <bool kMomentum, ElementType kLow>
 __global__ void __launch_bounds__(kThreads) sgd_kernel(const SgdArguments a, const VectorSpan span) {
   if (is_skipped(a.control)) return;
   const SgdCoefficients c = chosen(a.coefficients);
-  const float factor = gradient_factor(a.control);
+  const float factor = gradient_factor(a.control) * c.direction;
   const bool wide = reinterpret_cast<uintptr_t>(static_cast<const uint16_t*>(a.low_precision) + span.head) % 8 == 0;
   auto* master4 = reinterpret_cast<float4*>(a.master + span.head);
   const auto* gradient4 = reinterpret_cast<const float4*>(a.gradient + span.head);

@@ -1,5 +1,6 @@
 #include "kernels/sum_of_squares.h"
 
+#include "kernels/block_sum.cuh"
 #include "kernels/launch_shape.cuh"
 
 namespace dslaunch::kernels {
@@ -7,22 +8,6 @@ namespace {
 
 constexpr size_t kElementsPerThread = 16;
 constexpr unsigned kMostPartials = 2048;
-
-// The sum over the block, valid in thread 0. Fixed tree: lanes of a warp, then warps.
-__device__ double block_sum(double value) {
-  __shared__ double warp_sums[kThreads / 32];
-  for (int distance = 16; distance > 0; distance /= 2) value += __shfl_down_sync(0xFFFFFFFFU, value, distance);
-  if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = value;
-  __syncthreads();
-  if (threadIdx.x != 0) return 0.0;
-  double sum = 0.0;
-  for (int warp = 0; warp < kThreads / 32; ++warp) sum += warp_sums[warp];
-  return sum;
-}
-
-__device__ double square(float value) {
-  return static_cast<double>(value) * static_cast<double>(value);  // exact
-}
 
 __global__ void __launch_bounds__(kThreads)
     square_partials_kernel(const float* __restrict__ values, size_t count, const VectorSpan span,

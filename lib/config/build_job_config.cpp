@@ -1,5 +1,6 @@
 // From the checked table to the typed sections.
 #include "config/job_config.hpp"
+#include "config/parameter_groups.hpp"
 #include "config/rules.hpp"
 #include "config/synthetic.hpp"
 
@@ -19,22 +20,42 @@ std::optional<ScalarType> scalar_type_if_any(const Settings& settings, const std
   return std::nullopt;
 }
 
+OptimizerType optimizer_type(const std::string& name) {
+  if (name == "Adam") return OptimizerType::kAdam;
+  if (name == "SGD") return OptimizerType::kSgd;
+  if (name == "Lion") return OptimizerType::kLion;
+  if (name == "Adagrad") return OptimizerType::kAdagrad;
+  if (name == "Lamb") return OptimizerType::kLamb;
+  if (name == "Muon") return OptimizerType::kMuon;
+  return OptimizerType::kAdamW;
+}
+
 Optimizer build_optimizer(const Settings& settings) {
   Optimizer out;
-  const std::string& type = settings.text("optimizer.type");
-  out.type = type == "SGD" ? OptimizerType::kSgd : type == "Adam" ? OptimizerType::kAdam : OptimizerType::kAdamW;
+  out.type = optimizer_type(settings.text("optimizer.type"));
   out.given = !settings.at("optimizer").value.is_null();
-  out.lr = settings.number("optimizer.params.lr");
+  const bool muon = out.type == OptimizerType::kMuon;
+  out.lr = settings.number(muon ? "optimizer.params.adam_lr" : "optimizer.params.lr");
+  if (muon) out.muon_lr = settings.number("optimizer.params.muon_lr");
   const auto& betas = settings.at("optimizer.params.betas").value.items;
   out.beta1 = betas.at(0).number;
   out.beta2 = betas.at(1).number;
   out.eps = settings.number("optimizer.params.eps");
   out.weight_decay = settings.number("optimizer.params.weight_decay");
   out.bias_correction = settings.boolean("optimizer.params.bias_correction");
-  out.decoupled_weight_decay = out.type == OptimizerType::kAdamW || settings.boolean("optimizer.params.adam_w_mode");
+  out.decoupled_weight_decay = out.type != OptimizerType::kAdam || settings.boolean("optimizer.params.adam_w_mode");
   out.momentum = settings.number("optimizer.params.momentum");
   out.dampening = settings.number("optimizer.params.dampening");
   out.nesterov = settings.boolean("optimizer.params.nesterov");
+  out.amsgrad = settings.boolean("optimizer.params.amsgrad");
+  out.maximize = settings.boolean("optimizer.params.maximize");
+  out.lr_decay = settings.number("optimizer.params.lr_decay");
+  out.initial_accumulator_value = settings.number("optimizer.params.initial_accumulator_value");
+  out.eps_inside_sqrt = settings.boolean("optimizer.params.eps_inside_sqrt");
+  out.min_coeff = settings.number("optimizer.params.min_coeff");
+  out.max_coeff = settings.number("optimizer.params.max_coeff");
+  out.groups = parameter_groups(settings);
+  out.no_decay = settings.texts("optimizer.no_decay");
   return out;
 }
 
@@ -42,20 +63,45 @@ SchedulerType scheduler_type(const std::string& name) {
   if (name == "WarmupLR") return SchedulerType::kWarmupLR;
   if (name == "WarmupDecayLR") return SchedulerType::kWarmupDecayLR;
   if (name == "WarmupCosineLR") return SchedulerType::kWarmupCosineLR;
+  if (name == "LRRangeTest") return SchedulerType::kLRRangeTest;
+  if (name == "OneCycle") return SchedulerType::kOneCycle;
   return SchedulerType::kNone;
+}
+
+PerGroup per_group(const Settings& settings, const std::string& path) {
+  const Value& value = settings.at(path).value;
+  if (!value.is_array()) return value.number;
+  std::vector<double> each;
+  for (const auto& item : value.items) each.push_back(item.number);
+  return PerGroup(std::move(each));
 }
 
 Scheduler build_scheduler(const Settings& settings) {
   Scheduler out;
   out.type = scheduler_type(settings.text("scheduler.type"));
-  out.warmup_min_lr = settings.number("scheduler.params.warmup_min_lr");
-  const Value& max_lr = settings.at("scheduler.params.warmup_max_lr").value;
-  if (max_lr.is_float()) out.warmup_max_lr = max_lr.number;
+  out.warmup_min_lr = per_group(settings, "scheduler.params.warmup_min_lr");
+  if (!settings.at("scheduler.params.warmup_max_lr").value.is_null()) {
+    out.warmup_max_lr = per_group(settings, "scheduler.params.warmup_max_lr");
+  }
   out.warmup_num_steps = settings.integer("scheduler.params.warmup_num_steps");
   out.warmup_type = settings.text("scheduler.params.warmup_type") == "linear" ? WarmupType::kLinear : WarmupType::kLog;
   out.total_num_steps = integer_if_any(settings, "scheduler.params.total_num_steps");
-  out.warmup_min_ratio = settings.number("scheduler.params.warmup_min_ratio");
-  out.cos_min_ratio = settings.number("scheduler.params.cos_min_ratio");
+  out.warmup_min_ratio = per_group(settings, "scheduler.params.warmup_min_ratio");
+  out.cos_min_ratio = per_group(settings, "scheduler.params.cos_min_ratio");
+  out.range_min_lr = per_group(settings, "scheduler.params.lr_range_test_min_lr");
+  out.range_step_size = settings.integer("scheduler.params.lr_range_test_step_size");
+  out.range_step_rate = settings.number("scheduler.params.lr_range_test_step_rate");
+  out.range_staircase = settings.boolean("scheduler.params.lr_range_test_staircase");
+  out.cycle_min_lr = per_group(settings, "scheduler.params.cycle_min_lr");
+  out.cycle_max_lr = per_group(settings, "scheduler.params.cycle_max_lr");
+  out.decay_lr_rate = settings.number("scheduler.params.decay_lr_rate");
+  out.cycle_first_step_size = settings.integer("scheduler.params.cycle_first_step_size");
+  out.cycle_second_step_size = integer_if_any(settings, "scheduler.params.cycle_second_step_size");
+  out.decay_step_size = settings.integer("scheduler.params.decay_step_size");
+  out.cycle_momentum = settings.boolean("scheduler.params.cycle_momentum");
+  out.cycle_min_mom = settings.number("scheduler.params.cycle_min_mom");
+  out.cycle_max_mom = settings.number("scheduler.params.cycle_max_mom");
+  out.decay_mom_rate = settings.number("scheduler.params.decay_mom_rate");
   return out;
 }
 

@@ -72,11 +72,12 @@ Coerced coerce_int(const KeySpec& spec, const Value& value) {
   return check_range(spec, Value::of_int(static_cast<int64_t>(real)));
 }
 
+Coerced coerce_list(const KeySpec& spec, const Value& value, Kind item_kind);
+
 Coerced coerce_float(const KeySpec& spec, const Value& value) {
   if (value.is_array() && spec.per_group) {
     if (value.items.size() == 1) return coerce_float(spec, value.items.front());
-    return {
-        {}, fmt::format("has {} values, but a job has one parameter group: give one number", value.items.size()), true};
+    return coerce_list(spec, value, Kind::kFloat);  // their number is checked with the groups
   }
   auto number = number_of(value);
   if (!number) return wrong("a number", value);
@@ -114,6 +115,7 @@ Coerced coerce_list(const KeySpec& spec, const Value& value, Kind item_kind) {
   std::vector<Value> items = value.is_array() ? value.items : std::vector<Value>{value};
   KeySpec item_spec = spec;
   item_spec.kind = item_kind;
+  item_spec.per_group = false;
   std::vector<Value> out;
   for (size_t i = 0; i < items.size(); ++i) {
     Coerced item = coerce(item_spec, items[i]);

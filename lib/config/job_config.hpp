@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace dslaunch::config {
@@ -20,29 +21,67 @@ struct Batch {
   int64_t accumulation = 1;
 };
 
-enum class OptimizerType { kAdamW, kAdam, kSgd };
+enum class OptimizerType { kAdamW, kAdam, kSgd, kLion, kAdagrad, kLamb, kMuon };
+
+// Parameters that are stepped with settings of their own: the first group with a fitting pattern takes a parameter.
+struct ParameterGroup {
+  std::string name;
+  std::vector<std::string> match;  // shell patterns over names, or "ndim<2" and the like; any of them
+  std::optional<double> lr, beta1, beta2, eps, weight_decay, momentum;  // empty: those of optimizer.params
+  std::optional<bool> use_muon;                                         // Muon; empty: by shape and name
+};
+
 struct Optimizer {
   OptimizerType type = OptimizerType::kAdamW;
   bool given = false;  // false: no section in the file; the run says which default it takes
   double lr = 1e-3;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.0;
   bool bias_correction = true;
-  bool decoupled_weight_decay = true;      // AdamW's; Adam unless adam_w_mode is false
-  double momentum = 0.0, dampening = 0.0;  // SGD
-  bool nesterov = false;                   // SGD
+  bool decoupled_weight_decay = true;         // AdamW's; Adam unless adam_w_mode is false
+  double momentum = 0.0, dampening = 0.0;     // SGD; Muon's matrices have the momentum
+  bool nesterov = false;                      // SGD
+  bool amsgrad = false;                       // Adam, AdamW
+  bool maximize = false;                      // climb: Adam, AdamW, SGD, Adagrad
+  double lr_decay = 0.0;                      // Adagrad
+  double initial_accumulator_value = 0.0;     // Adagrad
+  bool eps_inside_sqrt = false;               // Lamb
+  double min_coeff = 0.01, max_coeff = 10.0;  // Lamb: bounds of the trust ratio
+  double muon_lr = 0.02;                      // Muon: of the matrices; `lr` is that of the others
+  std::vector<ParameterGroup> groups;         // in the order of the file
+  std::vector<std::string> no_decay;  // patterns, or just "auto"; a last group without weight decay. Empty: none
 };
 
-enum class SchedulerType { kNone, kWarmupLR, kWarmupDecayLR, kWarmupCosineLR };
+// One number for all optimizer groups, or one for each.
+struct PerGroup {
+  std::vector<double> values;
+  PerGroup(double all) : values{all} {}  // NOLINT: a number is one
+  explicit PerGroup(std::vector<double> each) : values(std::move(each)) {}
+  bool operator==(const PerGroup&) const = default;
+  double of(size_t group) const { return values.size() == 1 ? values.front() : values.at(group); }
+};
+
+enum class SchedulerType { kNone, kWarmupLR, kWarmupDecayLR, kWarmupCosineLR, kLRRangeTest, kOneCycle };
 enum class WarmupType { kLog, kLinear };
-// DeepSpeed's formulas (docs/config.md). Rates are absolute except the ratios of WarmupCosineLR.
+// DeepSpeed's formulas (docs/optimizers.md). Rates are absolute except the ratios of WarmupCosineLR.
 struct Scheduler {
   SchedulerType type = SchedulerType::kNone;
-  double warmup_min_lr = 0.0;
-  std::optional<double> warmup_max_lr;  // empty: the optimizer's lr
+  PerGroup warmup_min_lr = 0.0;
+  std::optional<PerGroup> warmup_max_lr;  // empty: the optimizer's lr
   int64_t warmup_num_steps = 1000;
   WarmupType warmup_type = WarmupType::kLog;
-  std::optional<int64_t> total_num_steps;               // empty ("auto"): the steps of the run
-  double warmup_min_ratio = 0.0, cos_min_ratio = 1e-4;  // WarmupCosineLR
+  std::optional<int64_t> total_num_steps;                 // empty ("auto"): the steps of the run
+  PerGroup warmup_min_ratio = 0.0, cos_min_ratio = 1e-4;  // WarmupCosineLR
+  PerGroup range_min_lr = 1e-3;                           // LRRangeTest
+  int64_t range_step_size = 2000;
+  double range_step_rate = 1.0;
+  bool range_staircase = false;
+  PerGroup cycle_min_lr = 0.0, cycle_max_lr = 0.0;  // OneCycle
+  double decay_lr_rate = 0.0;
+  int64_t cycle_first_step_size = 2000;
+  std::optional<int64_t> cycle_second_step_size;  // empty: the first one's
+  int64_t decay_step_size = 0;                    // 0: no decay after the cycle
+  bool cycle_momentum = false;                    // true only for optimizers with betas
+  double cycle_min_mom = 0.8, cycle_max_mom = 0.9, decay_mom_rate = 0.0;
 };
 
 struct Zero {

@@ -41,7 +41,7 @@ struct KeySpec {
   bool nullable = false;    // null is a value of its own; a default of null allows null anyway
   bool any_case = false;    // kEnum: upper and lower case are the same; the listed spelling is kept
   bool comma_list = false;  // kStringList on the command line: a,b
-  bool per_group = false;   // kFloat: may be a list with one number a parameter group, of which there is one
+  bool per_group = false;   // kFloat: may be a list with one number for each optimizer group
   bool needed = false;      // its section cannot do without it
 
   constexpr KeySpec one_of(std::string_view list) const {

@@ -6,6 +6,7 @@
 
 #include "base/format.hpp"
 #include "config/key_table.hpp"
+#include "config/parameter_groups.hpp"
 
 namespace dslaunch::config {
 namespace {
@@ -17,17 +18,27 @@ struct Takes {
 
 constexpr Takes kOptimizers[] = {
     {"AdamW",
-     "lr|betas|eps|weight_decay|bias_correction|adam_w_mode|torch_adam|amsgrad|set_grad_none|fp32_optimizer_states|"
-     "foreach|fused|capturable|differentiable"},
+     "lr|betas|eps|weight_decay|bias_correction|adam_w_mode|torch_adam|amsgrad|maximize|set_grad_none|"
+     "fp32_optimizer_states|foreach|fused|capturable|differentiable"},
     {"Adam",
-     "lr|betas|eps|weight_decay|bias_correction|adam_w_mode|torch_adam|amsgrad|set_grad_none|fp32_optimizer_states|"
-     "foreach|fused|capturable|differentiable"},
+     "lr|betas|eps|weight_decay|bias_correction|adam_w_mode|torch_adam|amsgrad|maximize|set_grad_none|"
+     "fp32_optimizer_states|foreach|fused|capturable|differentiable"},
     {"SGD", "lr|momentum|dampening|weight_decay|nesterov|maximize|foreach|fused|differentiable"},
+    {"Lion", "lr|betas|weight_decay|set_grad_none|fp32_optimizer_states"},
+    {"Adagrad",
+     "lr|eps|weight_decay|lr_decay|initial_accumulator_value|maximize|fp32_optimizer_states|foreach|fused|"
+     "differentiable"},
+    {"Lamb", "lr|betas|eps|weight_decay|bias_correction|eps_inside_sqrt|max_coeff|min_coeff"},
+    {"Muon", "lr|muon_lr|adam_lr|momentum|betas|eps|weight_decay"},
 };
 constexpr Takes kSchedulers[] = {
     {"WarmupLR", "warmup_min_lr|warmup_max_lr|warmup_num_steps|warmup_type"},
     {"WarmupDecayLR", "total_num_steps|warmup_min_lr|warmup_max_lr|warmup_num_steps|warmup_type"},
     {"WarmupCosineLR", "total_num_steps|warmup_min_ratio|warmup_num_steps|cos_min_ratio|warmup_type"},
+    {"LRRangeTest", "lr_range_test_min_lr|lr_range_test_step_size|lr_range_test_step_rate|lr_range_test_staircase"},
+    {"OneCycle",
+     "cycle_min_lr|cycle_max_lr|decay_lr_rate|cycle_first_step_size|cycle_second_step_size|cycle_first_stair_count|"
+     "cycle_second_stair_count|decay_step_size|cycle_momentum|cycle_min_mom|cycle_max_mom|decay_mom_rate"},
 };
 
 template <size_t N>
@@ -85,6 +96,73 @@ void check_total(Settings& settings, const std::string& type) {
   }
 }
 
+// What a parameter that nobody gave is, where that depends on the type.
+void apply_type_defaults(Settings& settings, const std::string& type) {
+  const auto set = [&](const char* name, Value value) {
+    const std::string path = std::string("optimizer.params.") + name;
+    if (!settings.given(path)) settings.solve(path, std::move(value), "default");
+  };
+  if (type == "Adagrad") {
+    set("lr", Value::of_float(0.01));
+    set("eps", Value::of_float(1e-10));
+  }
+  if (type != "Muon") return;
+  const bool lr_given = settings.given("optimizer.params.lr");
+  const double lr = settings.number("optimizer.params.lr");
+  set("muon_lr", Value::of_float(lr_given ? lr : 0.02));
+  set("adam_lr", Value::of_float(lr_given ? lr : 3e-4));
+  set("momentum", Value::of_float(0.95));
+  set("betas", Value::of_array({Value::of_float(0.9), Value::of_float(0.95)}));
+  set("eps", Value::of_float(1e-10));
+}
+
+bool has_groups_with_lr(const Settings& settings) {
+  const auto names = parameter_group_names(settings);
+  return std::any_of(names.begin(), names.end(),
+                     [&](const std::string& name) { return settings.given(parameter_group_path(name, "lr")); });
+}
+
+// A list of a schedule has one value for each optimizer group.
+void check_lists(Settings& settings) {
+  const size_t groups = num_optimizer_groups(settings);
+  for (const auto& [path, setting] : settings.all()) {
+    if (!setting.spec->per_group || !setting.value.is_array() || setting.value.items.size() == groups) continue;
+    settings.complain(Issue::Kind::kRange, path,
+                      fmt::format("'{}' has {} values, but the optimizer has {} parameter group{}: give one number, or "
+                                  "one for each group, the default group last",
+                                  path, setting.value.items.size(), groups, groups == 1 ? "" : "s"));
+  }
+}
+
+void check_one_cycle(Settings& settings) {
+  for (const char* path : {"scheduler.params.cycle_min_lr", "scheduler.params.cycle_max_lr"}) {
+    if (!settings.at(path).value.is_null() || settings.complained_about(path)) continue;
+    settings.complain(Issue::Kind::kConflict, settings.given("scheduler.params") ? "scheduler.params" : "scheduler",
+                      fmt::format("OneCycle needs {}: a number", path));
+  }
+  const std::string cycling = "scheduler.params.cycle_momentum", optimizer = settings.text("optimizer.type");
+  const bool has_betas = optimizer != "Muon" && optimizer_takes(optimizer, "betas");
+  if (settings.boolean(cycling) && !has_betas) {
+    settings.note(cycling, fmt::format("{} has no betas that OneCycle could move: momentum cycling is off", optimizer));
+    settings.solve(cycling, Value::of_bool(false), "solved");
+  }
+}
+
+// Schedules of absolute rates overwrite what groups ask for.
+void note_overwritten_rates(Settings& settings, const std::string& type) {
+  const bool absolute =
+      type == "LRRangeTest" || type == "OneCycle" ||
+      (scheduler_takes(type, "warmup_max_lr") && !settings.at("scheduler.params.warmup_max_lr").value.is_null());
+  if (!absolute) return;
+  for (const auto& name : parameter_group_names(settings)) {
+    const std::string path = parameter_group_path(name, "lr");
+    if (!settings.given(path)) continue;
+    settings.note(
+        path,
+        fmt::format("'{}' has no effect: {} sets the rates; give its values as lists, one number a group", path, type));
+  }
+}
+
 }  // namespace
 
 bool optimizer_takes(std::string_view type, std::string_view name) {
@@ -108,6 +186,7 @@ void apply_optimizer_rules(Settings& settings) {
         "level");
   }
   refuse_strangers(settings, "optimizer.params", kOptimizers, type);
+  apply_type_defaults(settings, type);
   if (const auto& betas = settings.at("optimizer.params.betas"); betas.value.items.size() != 2) {
     settings.complain(Issue::Kind::kRange, "optimizer.params.betas",
                       fmt::format("'optimizer.params.betas' must be two numbers, not {}", betas.value.items.size()));
@@ -126,6 +205,11 @@ void apply_optimizer_rules(Settings& settings) {
     settings.complain(Issue::Kind::kConflict, "optimizer.params.nesterov",
                       "'optimizer.params.nesterov' needs a momentum above 0 and no dampening");
   }
+  if (type == "Lamb" && settings.number("optimizer.params.min_coeff") > settings.number("optimizer.params.max_coeff")) {
+    settings.complain(Issue::Kind::kRange, "optimizer.params.min_coeff",
+                      "'optimizer.params.min_coeff' is above 'optimizer.params.max_coeff'");
+  }
+  check_parameter_groups(settings, type);
 }
 
 void apply_scheduler_rules(Settings& settings, std::optional<int64_t> steps) {
@@ -144,9 +228,10 @@ void apply_scheduler_rules(Settings& settings, std::optional<int64_t> steps) {
   if (scheduler_takes(type, "warmup_max_lr")) {
     const Setting& max_lr = settings.at("scheduler.params.warmup_max_lr");
     double lr = settings.number("optimizer.params.lr");
+    const bool rates_differ = settings.text("optimizer.type") == "Muon" || has_groups_with_lr(settings);
     if (!max_lr.given() && type == "WarmupDecayLR") {
       settings.solve("scheduler.params.warmup_max_lr", Value::of_float(0.001), "default");
-    } else if (max_lr.value.is_null()) {
+    } else if (max_lr.value.is_null() && !rates_differ) {
       settings.solve("scheduler.params.warmup_max_lr", Value::of_float(lr),
                      max_lr.origin == "auto" ? "auto" : "solved");
     }
@@ -157,6 +242,9 @@ void apply_scheduler_rules(Settings& settings, std::optional<int64_t> steps) {
     }
     check_total(settings, type);
   }
+  if (type == "OneCycle") check_one_cycle(settings);
+  note_overwritten_rates(settings, type);
+  check_lists(settings);
 }
 
 }  // namespace dslaunch::config

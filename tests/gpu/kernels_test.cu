@@ -16,8 +16,11 @@
 #include <vector>
 
 #include "kernels/accumulate.h"
+#include "kernels/adagrad.h"
 #include "kernels/adamw.h"
 #include "kernels/clip_factor.h"
+#include "kernels/lamb.h"
+#include "kernels/lion.h"
 #include "kernels/sgd.h"
 #include "kernels/sum_of_squares.h"
 
@@ -209,6 +212,160 @@ void test_sgd(size_t count, const Layout& layout, Low low, bool momentum) {
   compare(s, master, gradient, first, second, copy, name);
 }
 
+void test_amsgrad(size_t count, const Layout& layout) {
+  const std::string name = describe("adamw with amsgrad", count, layout, 0);
+  State s(count);
+  std::vector<float> largest = uniform(count, 6, 0, 1);
+  DeviceArray<float> master(s.master, layout.master), gradient(s.gradient, layout.gradient);
+  DeviceArray<float> first(s.first, layout.master), second(s.second, layout.master), third(largest, layout.master);
+  DeviceArray<uint16_t> copy(s.low, layout.low);
+  AdamArguments a;
+  AdamCoefficients& c = a.coefficients.value;
+  c.direction = -1.0F;
+  c.one_minus_beta1 = 0.1F;
+  c.beta2 = 0.9F;
+  c.one_minus_beta2 = 0.1F;
+  c.eps = 1e-8F;
+  c.step_size = 3e-3F;
+  a.master = master.data();
+  a.gradient = gradient.data();
+  a.exp_avg = first.data();
+  a.exp_avg_sq = second.data();
+  a.max_exp_avg_sq = third.data();
+  a.count = count;
+  require(launch_adamw(a, nullptr), name.c_str());
+  require(cudaDeviceSynchronize(), name.c_str());
+  for (size_t i = 0; i < count; ++i) {
+    const float g = s.gradient[i] * -1.0F;
+    s.first[i] = s.first[i] + (g - s.first[i]) * c.one_minus_beta1;
+    s.second[i] = s.second[i] * c.beta2 + g * g * c.one_minus_beta2;
+    largest[i] = largest[i] > s.second[i] ? largest[i] : s.second[i];
+    s.master[i] = s.master[i] - c.step_size * (s.first[i] / (std::sqrt(largest[i]) + c.eps));
+  }
+  compare(s, master, gradient, first, second, copy, name);
+  check(same_bits(third.download(name), largest), name + ": third moment");
+}
+
+void test_lion(size_t count, const Layout& layout, Low low) {
+  const std::string name = describe("lion", count, layout, static_cast<int>(low));
+  State s(count);
+  DeviceArray<float> master(s.master, layout.master), gradient(s.gradient, layout.gradient);
+  DeviceArray<float> first(s.first, layout.master), second(s.second, layout.master);
+  DeviceArray<uint16_t> copy(s.low, layout.low);
+  LionArguments a;
+  LionCoefficients& c = a.coefficients.value;
+  c.beta1 = 0.9F;
+  c.one_minus_beta1 = 0.1F;
+  c.beta2 = 0.99F;
+  c.one_minus_beta2 = 0.01F;
+  c.lr = 0.01F;
+  c.keep = 0.999F;
+  a.master = master.data();
+  a.gradient = gradient.data();
+  a.exp_avg = first.data();
+  a.count = count;
+  set_low(a, low, copy.data());
+  require(launch_lion(a, nullptr), name.c_str());
+  require(cudaDeviceSynchronize(), name.c_str());
+  for (size_t i = 0; i < count; ++i) {
+    const float mixed = c.beta1 * s.first[i] + c.one_minus_beta1 * s.gradient[i];
+    const float sign = mixed > 0.0F ? 1.0F : mixed < 0.0F ? -1.0F : mixed;
+    s.master[i] = s.master[i] * c.keep - c.lr * sign;
+    s.first[i] = c.beta2 * s.first[i] + c.one_minus_beta2 * s.gradient[i];
+    if (low != Low::kNone) s.low[i] = rounded(s.master[i], a.low_precision_type);
+  }
+  compare(s, master, gradient, first, second, copy, name);
+}
+
+void test_adagrad(size_t count, const Layout& layout, Low low) {
+  const std::string name = describe("adagrad", count, layout, static_cast<int>(low));
+  State s(count);
+  DeviceArray<float> master(s.master, layout.master), gradient(s.gradient, layout.gradient);
+  DeviceArray<float> first(s.first, layout.master), second(s.second, layout.master);
+  DeviceArray<uint16_t> copy(s.low, layout.low);
+  AdagradArguments a;
+  AdagradCoefficients& c = a.coefficients.value;
+  c.step_size = 0.01F;
+  c.eps = 1e-10F;
+  c.coupled_decay = 0.02F;
+  a.master = master.data();
+  a.gradient = gradient.data();
+  a.sum = second.data();
+  a.count = count;
+  set_low(a, low, copy.data());
+  require(launch_adagrad(a, nullptr), name.c_str());
+  require(cudaDeviceSynchronize(), name.c_str());
+  for (size_t i = 0; i < count; ++i) {
+    const float g = s.gradient[i] + c.coupled_decay * s.master[i];
+    s.second[i] = s.second[i] + g * g;
+    s.master[i] = s.master[i] - c.step_size * (g / (std::sqrt(s.second[i]) + c.eps));
+    if (low != Low::kNone) s.low[i] = rounded(s.master[i], a.low_precision_type);
+  }
+  compare(s, master, gradient, first, second, copy, name);
+}
+
+// Both passes and what stands between them; the same sums on two "ranks" double the squares of both norms.
+void test_lamb(size_t count, const Layout& layout, Low low) {
+  const std::string name = describe("lamb", count, layout, static_cast<int>(low));
+  State s(count);
+  DeviceArray<float> master(s.master, layout.master), gradient(s.gradient, layout.gradient);
+  DeviceArray<float> first(s.first, layout.master), second(s.second, layout.master), ratio({0.0F}, 0);
+  DeviceArray<uint16_t> copy(s.low, layout.low);
+  LambArguments a;
+  LambCoefficients& c = a.coefficients.value;
+  c.beta1 = 0.9F;
+  c.one_minus_beta1 = 0.1F;
+  c.beta2 = 0.999F;
+  c.one_minus_beta2 = 0.001F;
+  c.eps_inside = 1e-7F;
+  c.eps_outside = 1e-6F;
+  c.decay = 0.01F;
+  c.step_size = 0.02F;
+  a.master = master.data();
+  a.gradient = gradient.data();
+  a.exp_avg = first.data();
+  a.exp_avg_sq = second.data();
+  a.count = count;
+  set_low(a, low, copy.data());
+
+  const size_t num_partials = num_lamb_partials(count);
+  LambSums* sums = nullptr;  // two ranks' sums, then the partial ones
+  require(cudaMalloc(&sums, (2 + num_partials) * sizeof(LambSums)), "cudaMalloc");
+  DeviceArray<int64_t> ends({static_cast<int64_t>(num_partials)}, 0);
+  require(launch_lamb_moments(a, sums + 2, nullptr), name.c_str());
+  for (int rank = 0; rank < 2; ++rank) {
+    require(launch_lamb_sums(sums + 2, ends.data(), 1, sums + rank, nullptr), name.c_str());
+  }
+  require(launch_lamb_ratios(sums, 2, 1, 0.01F, 10.0F, ratio.data(), nullptr), name.c_str());
+  LambSums got;
+  require(cudaMemcpy(&got, sums, sizeof(got), cudaMemcpyDeviceToHost), name.c_str());
+  const float got_ratio = ratio.download(name)[0];
+  require(launch_lamb(a, ratio.data(), nullptr), name.c_str());
+  require(cudaDeviceSynchronize(), name.c_str());
+  cudaFree(sums);
+
+  LambSums expected;
+  const auto update_of = [&](size_t i) {
+    return s.first[i] / (std::sqrt(s.second[i] + c.eps_inside) + c.eps_outside) + c.decay * s.master[i];
+  };
+  for (size_t i = 0; i < count; ++i) {
+    s.first[i] = c.beta1 * s.first[i] + c.one_minus_beta1 * s.gradient[i];
+    s.second[i] = c.beta2 * s.second[i] + c.one_minus_beta2 * s.gradient[i] * s.gradient[i];
+    const double p = s.master[i], u = update_of(i);
+    expected.parameter += p * p;
+    expected.update += u * u;
+  }
+  check(std::abs(got.parameter - expected.parameter) <= 1e-13 * expected.parameter, name + ": sum of the parameter");
+  check(std::abs(got.update - expected.update) <= 1e-13 * expected.update, name + ": sum of the update");
+  const double wanted = count == 0 ? 1.0 : std::sqrt(expected.parameter / expected.update);
+  check(std::abs(got_ratio - std::min(10.0, std::max(0.01, wanted))) <= 1e-6 * got_ratio, name + ": ratio");
+  for (size_t i = 0; i < count; ++i) {
+    s.master[i] = s.master[i] - (c.step_size * got_ratio) * update_of(i);
+    if (low != Low::kNone) s.low[i] = rounded(s.master[i], a.low_precision_type);
+  }
+  compare(s, master, gradient, first, second, copy, name);
+}
+
 // Steered from the device: a skipped step writes nothing, and the counter picks its row of the table.
 void test_step_control() {
   const std::string name = "step control";
@@ -301,7 +458,11 @@ void run_tests() {
         test_adamw(count, layout, low);
         test_sgd(count, layout, low, false);
         test_sgd(count, layout, low, true);
+        test_lion(count, layout, low);
+        test_adagrad(count, layout, low);
+        test_lamb(count, layout, low);
       }
+      test_amsgrad(count, layout);
       test_accumulate_fp32(count, layout);
       test_accumulate_low(count, layout, ElementType::kBFloat16);
       test_accumulate_low(count, layout, ElementType::kFloat16);
@@ -381,6 +542,29 @@ void run_bench() {
   s.momentum = arrays[2];
   s.count = n;
   report("sgd with momentum", 20 * count, median_ms([&] { return launch_sgd(s, nullptr); }), copy);
+  LionArguments l;
+  l.master = arrays[0];
+  l.gradient = arrays[1];
+  l.exp_avg = arrays[2];
+  l.count = n;
+  report("lion", 20 * count, median_ms([&] { return launch_lion(l, nullptr); }), copy);
+  AdagradArguments g;
+  g.master = arrays[0];
+  g.gradient = arrays[1];
+  g.sum = arrays[2];
+  g.count = n;
+  g.coefficients.value.eps = 1e-10F;
+  report("adagrad", 20 * count, median_ms([&] { return launch_adagrad(g, nullptr); }), copy);
+  LambArguments b;
+  b.master = arrays[0];
+  b.gradient = arrays[1];
+  b.exp_avg = arrays[2];
+  b.exp_avg_sq = arrays[3];
+  b.count = n;
+  b.coefficients.value.eps_outside = 1e-8F;
+  report("lamb, moments and sums", 24 * count,
+         median_ms([&] { return launch_lamb_moments(b, reinterpret_cast<LambSums*>(sums), nullptr); }), copy);
+  report("lamb, update", 16 * count, median_ms([&] { return launch_lamb(b, arrays[1], nullptr); }), copy);
   report("accumulate fp32", 12 * count,
          median_ms([&] { return launch_accumulate(arrays[0], arrays[1], ElementType::kFloat32, 1.0F, n, nullptr); }),
          copy);

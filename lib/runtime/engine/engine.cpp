@@ -8,6 +8,7 @@
 #include "runtime/engine/sharding_choice.hpp"
 #include "runtime/optim/gradient_norm.hpp"
 #include "runtime/optim/learning_rate.hpp"
+#include "runtime/optim/shard_runs.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -25,20 +26,24 @@ Engine::Engine(ModelSource& model, const config::JobConfig& config, EngineOption
       options_(options),
       data_group_(data_group),
       loss_(make_loss(config.loss, options.device)),
-      optimizer_(optim::make_flat_optimizer(config.optimizer)),
+      optimizer_groups_(optim::plan_optimizer_groups(config.optimizer, model.table())),
       times_(config.wall_clock_breakdown, options.device),
       clock_(options.device) {
-  parameters_ = std::make_unique<FlatParameters>(
-      model.table(), choose_sharding(model.table(), config, options, data_group.size()), data_group,
-      options.gather_group != nullptr ? *options.gather_group : data_group);
+  auto sharding = choose_sharding(model.table(), config, options, data_group.size());
+  sharding.optimizer_groups = optimizer_groups_.of_parameter;
+  parameters_ = std::make_unique<FlatParameters>(model.table(), std::move(sharding), data_group,
+                                                 options.gather_group != nullptr ? *options.gather_group : data_group);
   parameters_->load(read);
   model_.set_unit_parameters(parameters_.get());
   model_.train(true);
+  optimizer_ = optim::make_flat_optimizer(optimizer_groups_, {&model.table(), &parameters_->groups(),
+                                                              parameters_->num_shards() > 1 ? &data_group : nullptr});
   for (auto& shard : parameters_->shards()) {
-    optim::ShardTensors tensors{shard.master, shard.gradient, shard.low_precision, {}};
-    for (size_t i = 0; i < optimizer_->moment_names().size(); ++i)
-      tensors.moments.push_back(at::zeros_like(shard.master));
-    shard_tensors_.push_back(std::move(tensors));
+    const optim::ShardTensors whole{shard.master, shard.gradient, shard.low_precision, {}, 0, shard.group, shard.range};
+    for (auto& run : optim::cut_by_group(whole, parameters_->groups()[shard.group], optimizer_groups_.of_parameter)) {
+      optim::allocate_moments(*optimizer_, run);
+      shard_tensors_.push_back(std::move(run));
+    }
   }
 }
 
@@ -55,13 +60,13 @@ std::optional<StepResult> Engine::train_step(const std::function<MicroBatch()>& 
   parameters_->reduce_gradients();
   times_.end(StepPhase::kReduce);
   combine_statistics(stop_requested);
-  const double lr = optim::learning_rate(config_.scheduler, config_.optimizer.lr, options_.total_steps, steps_done_);
-  update_shards(lr);
+  const auto rates = optim::step_rates(config_.scheduler, optimizer_groups_, options_.total_steps, steps_done_);
+  update_shards(rates);
   times_.end(StepPhase::kUpdate);
   parameters_->gather_parameters();
   times_.end(StepPhase::kGather);
   steps_done_ += 1;
-  return hand_over({steps_done_, 0, lr, 0, false, num_tokens, 0});
+  return hand_over({steps_done_, 0, rates.lr, 0, false, num_tokens, 0});
 }
 
 void Engine::forward_backward(const MicroBatch& batch, bool is_last) {
@@ -104,9 +109,8 @@ void Engine::combine_statistics(bool stop_requested) {
   gradient_factor_ = clipped.factor;
 }
 
-void Engine::update_shards(double lr) {
-  optim::StepInputs inputs{.rates = {{.step = steps_done_ + 1, .lr = lr}}, .gradient_factor = gradient_factor_};
-  for (auto& tensors : shard_tensors_) optimizer_->step(tensors, inputs);
+void Engine::update_shards(const optim::StepRates& rates) {
+  optimizer_->step(shard_tensors_, {.rates = {rates}, .gradient_factor = gradient_factor_});
 }
 
 std::optional<StepResult> Engine::hand_over(StepResult result) {
@@ -157,15 +161,13 @@ std::vector<OwnedState> Engine::owned_state() {
   std::vector<OwnedState> out;
   const bool owns = parameters_->num_shards() > 1 || data_group_.rank() == 0;
   if (!owns) return out;
-  for (size_t i = 0; i < shard_tensors_.size(); ++i) {
-    const auto& shard = parameters_->shards()[i];
-    const auto& tensors = shard_tensors_[i];
-    for (const auto& piece : pieces_in(parameters_->groups()[shard.group], shard.range)) {
+  for (const auto& run : shard_tensors_) {
+    const auto& moments = optimizer_->moment_names(run.group);
+    for (const auto& piece : pieces_in(parameters_->groups()[run.flat_group], run.range)) {
       const auto& name = model_.table().parameters[piece.parameter].name;
-      out.push_back({name, "master", piece.begin, tensors.master.narrow(0, piece.offset, piece.count)});
-      for (size_t m = 0; m < tensors.moments.size(); ++m) {
-        out.push_back({name, optimizer_->moment_names()[m], piece.begin,
-                       tensors.moments[m].narrow(0, piece.offset, piece.count)});
+      out.push_back({name, "master", piece.begin, run.master.narrow(0, piece.offset, piece.count)});
+      for (size_t m = 0; m < moments.size(); ++m) {
+        out.push_back({name, moments[m], piece.begin, run.moments[m].narrow(0, piece.offset, piece.count)});
       }
     }
   }
@@ -178,13 +180,13 @@ void Engine::restore(int64_t steps_done, const ReadState& read) {
   parameters_->load([&](int parameter, int64_t begin, at::Tensor out) {
     read(table.parameters[parameter].name, "master", begin, std::move(out));
   });
-  for (size_t i = 0; i < shard_tensors_.size(); ++i) {
-    const auto& shard = parameters_->shards()[i];
-    for (const auto& piece : pieces_in(parameters_->groups()[shard.group], shard.range)) {
-      for (size_t m = 0; m < shard_tensors_[i].moments.size(); ++m) {
+  for (auto& run : shard_tensors_) {
+    const auto& moments = optimizer_->moment_names(run.group);
+    for (const auto& piece : pieces_in(parameters_->groups()[run.flat_group], run.range)) {
+      for (size_t m = 0; m < moments.size(); ++m) {
         at::Tensor values = at::empty({piece.count}, at::kFloat);
-        read(table.parameters[piece.parameter].name, optimizer_->moment_names()[m], piece.begin, values);
-        shard_tensors_[i].moments[m].narrow(0, piece.offset, piece.count).copy_(values);
+        read(table.parameters[piece.parameter].name, moments[m], piece.begin, values);
+        run.moments[m].narrow(0, piece.offset, piece.count).copy_(values);
       }
     }
   }

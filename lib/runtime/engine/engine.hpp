@@ -90,7 +90,7 @@ class Engine {
   void forward_backward(const MicroBatch& batch, bool is_last);
   at::Tensor loss_of(const MicroBatch& batch);
   void combine_statistics(bool stop_requested);
-  void update_shards(double lr);
+  void update_shards(const optim::StepRates& rates);
   std::optional<StepResult> hand_over(StepResult result);
   StepResult read_statistics(InFlight in_flight);
 
@@ -100,12 +100,13 @@ class Engine {
   EngineOptions options_;
   comm::Communicator& data_group_;
   std::unique_ptr<Loss> loss_;
-  std::unique_ptr<optim::FlatOptimizer> optimizer_;
+  optim::OptimizerGroups optimizer_groups_;
   std::unique_ptr<FlatParameters> parameters_;
+  std::unique_ptr<optim::FlatOptimizer> optimizer_;
   // the engine's thread
   StepTimes times_;
   StepClock clock_;
-  std::vector<optim::ShardTensors> shard_tensors_;
+  std::vector<optim::ShardTensors> shard_tensors_;  // the shards, cut by optimizer group
   int64_t steps_done_ = 0;
   at::Tensor loss_sum_;         // of this step's micro batches, fp32 scalar on the device
   at::Tensor statistics_;       // fp32 [loss, grad norm, stop] on the device

@@ -5,14 +5,21 @@
 
 #include "config/job_config.hpp"
 #include "kernels/optimizer_coefficients.h"
+#include "runtime/optim/step_rates.hpp"
 
 namespace dslaunch::runtime::optim {
 
+using kernels::AdagradCoefficients;
 using kernels::AdamCoefficients;
+using kernels::LambCoefficients;
+using kernels::LionCoefficients;
 using kernels::SgdCoefficients;
 
-// `step` counts the applied steps from 1.
-AdamCoefficients adam_coefficients(const config::Optimizer& settings, double lr, int64_t step);
-SgdCoefficients sgd_coefficients(const config::Optimizer& settings, double lr, int64_t step);
+// `step` counts the applied steps from 1. Betas of the rates stand before those of the settings.
+AdamCoefficients adam_coefficients(const config::Optimizer& settings, const GroupRates& rates, int64_t step);
+SgdCoefficients sgd_coefficients(const config::Optimizer& settings, const GroupRates& rates, int64_t step);
+LionCoefficients lion_coefficients(const config::Optimizer& settings, const GroupRates& rates, int64_t step);
+AdagradCoefficients adagrad_coefficients(const config::Optimizer& settings, const GroupRates& rates, int64_t step);
+LambCoefficients lamb_coefficients(const config::Optimizer& settings, const GroupRates& rates, int64_t step);
 
 }  // namespace dslaunch::runtime::optim

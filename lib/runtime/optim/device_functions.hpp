@@ -3,6 +3,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <span>
+
 #include "runtime/optim/coefficients.hpp"
 #include "runtime/optim/flat_optimizer.hpp"
 #include "runtime/optim/gradient_norm.hpp"
@@ -17,14 +19,35 @@ struct DeviceCoefficients {
   int64_t base = 0;
 };
 
+// What this rank holds of one parameter, or some of it: tensors narrowed to it.
+struct ParameterPart {
+  ShardTensors tensors;
+  int parameter = 0;
+};
+
 // All of them enqueue on the current stream of the tensors' device and return; sizes, types and devices were checked
 // by the caller. The steps read gradient_factor, skip and applied_steps of the inputs. A launch that fails throws
 // Error.
 struct DeviceFunctions {
-  void (*adam)(const ShardTensors& shard, const DeviceCoefficients<AdamCoefficients>& coefficients,
-               const StepInputs& inputs);
-  void (*sgd)(const ShardTensors& shard, const DeviceCoefficients<SgdCoefficients>& coefficients,
-              const StepInputs& inputs);
+  template <class Coefficients>
+  using Update = void (*)(const ShardTensors& shard, const DeviceCoefficients<Coefficients>& coefficients,
+                          const StepInputs& inputs);
+  Update<AdamCoefficients> adam;  // with three moments AMSGrad
+  Update<SgdCoefficients> sgd;
+  Update<LionCoefficients> lion;
+  Update<AdagradCoefficients> adagrad;
+
+  // Lamb's first pass over all parts: fp64 [num_parameters, 2], the sums of squares of parameter and update; 0 for
+  // parameters without a part. A parameter has at most one part.
+  at::Tensor (*lamb_moments)(std::span<const ParameterPart> parts, int64_t num_parameters,
+                             std::span<const DeviceCoefficients<LambCoefficients>> by_group, const StepInputs& inputs,
+                             at::Device device);
+  // fp32 [parameters] from fp64 [ranks, parameters, 2]; of the coefficients only the bounds of the ratio are read.
+  at::Tensor (*lamb_ratios)(const at::Tensor& sums, const LambCoefficients& bounds);
+  // The second pass.
+  void (*lamb)(const ParameterPart& part, const DeviceCoefficients<LambCoefficients>& coefficients,
+               const at::Tensor& ratios, const StepInputs& inputs);
+
   at::Tensor (*sum_of_squares)(at::TensorList values);  // 0-dim fp64
   ClippedNorm (*clip)(const at::Tensor& sum_of_squares, double max_norm, double gradient_scale);
   void (*accumulate)(const at::Tensor& sum, const at::Tensor& gradient);

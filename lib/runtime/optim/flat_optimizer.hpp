@@ -1,5 +1,8 @@
-// Optimizers over flat shards: each element of the fp32 master is updated from the same element of the gradient and the
-// moments, so a shard may be cut anywhere and the result is the same bit by bit, for any number of threads as well.
+// Optimizers over flat shards. The element-wise ones (Adam, SGD, Lion, Adagrad) update each element of the fp32 master
+// from the same element of the gradient and the moments, so a shard may be cut anywhere and the result is the same bit
+// by bit. Lamb looks at norms and Muon at matrices of whole parameters; what other ranks hold of these they ask for
+// through the communicator of the layout. Results do not depend on the number of threads.
+//
 // Host tensors are updated before the call returns; CUDA tensors on the current stream, without a host synchronisation:
 // factor, skip and count of applied steps are read there by the kernels.
 // One thread at a time for one optimizer; optimizers carry no state of their own (it lies in the moments).
@@ -8,25 +11,31 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "config/job_config.hpp"
+#include "runtime/optim/optimizer_groups.hpp"
+#include "runtime/optim/step_rates.hpp"
+#include "runtime/state/partition.hpp"
+
+namespace dslaunch::comm {
+class Communicator;
+}
 
 namespace dslaunch::runtime::optim {
 
-// One slice of the flat parameters: 1-D contiguous tensors of one length on one device.
+// A run of the flat parameters whose elements belong to one optimizer group: 1-D contiguous tensors of one length on
+// one device. shard_runs.hpp makes them from shards.
 struct ShardTensors {
   at::Tensor master;                // fp32, updated
   at::Tensor gradient;              // fp32, read only
   at::Tensor low_precision;         // undefined, or bf16 or fp16: the new master, rounded, written in the same pass
-  std::vector<at::Tensor> moments;  // fp32, in the order of moment_names(); zeros before the first step
-};
-
-// What the schedule gives to the `step`-th applied step, counted from 1 (bias correction, first momentum).
-struct StepRates {
-  int64_t step = 1;
-  double lr = 0.0;
+  std::vector<at::Tensor> moments;  // fp32, in the order of moment_names(group)
+  int group = 0;                    // optimizer group
+  int flat_group = 0;               // where it lies: index into the layout's groups, and
+  Range range;                      // its elements there; element-wise optimizers ask for neither
 };
 
 // A device does not tell in time whether its last steps were skipped, so the host may not know how many were applied.
@@ -38,20 +47,33 @@ struct StepInputs {
   at::Tensor applied_steps;      // 0-dim int64 on the shard's device, this step not counted; undefined: rates[0] it is
   at::Tensor gradient_factor;    // 0-dim fp32 on the shard's device (averaging, clipping); undefined: 1
   at::Tensor skip;  // 0-dim fp32 on the shard's device; undefined or 0: a step like any other; else nothing
-                    // is written: neither master nor moments nor the low-precision copy
+                    // is written: neither master nor moments nor the low-precision copy. The same on all
+                    // ranks.
+};
+
+// How the flat parameters lie on the ranks, for the optimizers that look at whole parameters. All must outlive them.
+struct FlatLayout {
+  const ParameterTable* table = nullptr;
+  const std::vector<FlatGroup>* groups = nullptr;
+  comm::Communicator* ranks = nullptr;  // each flat group is cut evenly among them; null: this rank holds all of it
 };
 
 class FlatOptimizer {
  public:
   virtual ~FlatOptimizer() = default;
-  // The names under which a checkpoint keeps the moments; empty for an optimizer without state.
-  virtual const std::vector<std::string>& moment_names() const = 0;
-  // Throws InternalError for tensors that do not fit together, UserError 69 for CUDA tensors without the CUDA module.
-  virtual void step(const ShardTensors& shard, const StepInputs& inputs) const = 0;
+  // The names under which a checkpoint keeps the moments of that optimizer group; empty for one without state.
+  virtual const std::vector<std::string>& moment_names(int group) const = 0;
+  // What a moment holds before the first step.
+  virtual double initial_moment(int /*group*/, size_t /*moment*/) const { return 0.0; }
+  // One step over all runs of this rank; all ranks of the layout call it together. Throws InternalError for tensors
+  // that do not fit together, UserError 69 for CUDA tensors without the CUDA module.
+  virtual void step(std::span<const ShardTensors> shards, const StepInputs& inputs) const = 0;
 };
 
-// Adam and AdamW (moments exp_avg, exp_avg_sq) and SGD (momentum, if it is not 0), with the arithmetic of torch.optim.
+// Moments: Adam and AdamW exp_avg, exp_avg_sq and with AMSGrad max_exp_avg_sq; SGD momentum, if it is not 0; Lion
+// exp_avg; Adagrad sum; Lamb exp_avg, exp_avg_sq; Muon momentum_buffer for its matrices, else those of Adam. The
+// arithmetic is that of torch.optim for Adam, AdamW, SGD and Adagrad, DeepSpeed's for the others.
 // Throws UserError 65 for Nesterov momentum without momentum or with dampening.
-std::unique_ptr<FlatOptimizer> make_flat_optimizer(const config::Optimizer& settings);
+std::unique_ptr<FlatOptimizer> make_flat_optimizer(const OptimizerGroups& groups, FlatLayout layout);
 
 }  // namespace dslaunch::runtime::optim

@@ -2,6 +2,7 @@
 // would make a result depend on where a shard begins.
 #include "runtime/optim/host_update.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "runtime/optim/low_precision.hpp"
@@ -25,67 +26,181 @@ DSL_INLINE void store_low_precision(uint16_t* low_precision, int64_t i, float va
   if constexpr (kType == LowPrecision::kFloat16) low_precision[i] = float16_bits(value);
 }
 
-template <LowPrecision kType>
-DSL_INLINE void adam_loop(const AdamRange& range, const AdamCoefficients& coefficients, float gradient_factor) {
-  float* __restrict master = range.master;
-  const float* __restrict gradient = range.gradient;
-  float* __restrict exp_avg = range.exp_avg;
-  float* __restrict exp_avg_sq = range.exp_avg_sq;
-  uint16_t* __restrict low_precision = range.low_precision;
-  const AdamCoefficients c = coefficients;
-  for (int64_t i = 0; i < range.count; ++i) {
-    const float p = master[i];
-    const float g = gradient[i] * gradient_factor + c.coupled_decay * p;
-    const float m = exp_avg[i] + (g - exp_avg[i]) * c.one_minus_beta1;
-    const float v = exp_avg_sq[i] * c.beta2 + g * g * c.one_minus_beta2;
-    const float denominator = std::sqrt(v) * c.inverse_root_correction + c.eps;
-    const float updated = p - (c.step_size * (m / denominator) + c.decoupled_decay * p);
-    exp_avg[i] = m;
-    exp_avg_sq[i] = v;
-    master[i] = updated;
-    store_low_precision<kType>(low_precision, i, updated);
+// The loops, one struct each: what it multiplies with, and run().
+
+template <bool kAmsgrad>
+struct AdamLoop {
+  using Coefficients = AdamCoefficients;
+  template <LowPrecision kType>
+  DSL_INLINE static void run(const Range& range, const AdamCoefficients& coefficients, float factor) {
+    float* __restrict master = range.master;
+    const float* __restrict gradient = range.gradient;
+    float* __restrict exp_avg = range.moments[0];
+    float* __restrict exp_avg_sq = range.moments[1];
+    float* __restrict max_exp_avg_sq = range.moments[2];
+    uint16_t* __restrict low_precision = range.low_precision;
+    const AdamCoefficients c = coefficients;
+    const float towards = factor * c.direction;
+    for (int64_t i = 0; i < range.count; ++i) {
+      const float p = master[i];
+      const float g = gradient[i] * towards + c.coupled_decay * p;
+      const float m = exp_avg[i] + (g - exp_avg[i]) * c.one_minus_beta1;
+      const float v = exp_avg_sq[i] * c.beta2 + g * g * c.one_minus_beta2;
+      float w = v;
+      if constexpr (kAmsgrad) {
+        w = max_exp_avg_sq[i] > v ? max_exp_avg_sq[i] : v;
+        max_exp_avg_sq[i] = w;
+      }
+      const float denominator = std::sqrt(w) * c.inverse_root_correction + c.eps;
+      const float updated = p - (c.step_size * (m / denominator) + c.decoupled_decay * p);
+      exp_avg[i] = m;
+      exp_avg_sq[i] = v;
+      master[i] = updated;
+      store_low_precision<kType>(low_precision, i, updated);
+    }
   }
+};
+
+struct SgdPlainLoop {
+  using Coefficients = SgdCoefficients;
+  template <LowPrecision kType>
+  DSL_INLINE static void run(const Range& range, const SgdCoefficients& coefficients, float factor) {
+    float* __restrict master = range.master;
+    const float* __restrict gradient = range.gradient;
+    uint16_t* __restrict low_precision = range.low_precision;
+    const SgdCoefficients c = coefficients;
+    const float towards = factor * c.direction;
+    for (int64_t i = 0; i < range.count; ++i) {
+      const float p = master[i];
+      const float updated = p - c.lr * (gradient[i] * towards + c.coupled_decay * p);
+      master[i] = updated;
+      store_low_precision<kType>(low_precision, i, updated);
+    }
+  }
+};
+
+struct SgdMomentumLoop {
+  using Coefficients = SgdCoefficients;
+  template <LowPrecision kType>
+  DSL_INLINE static void run(const Range& range, const SgdCoefficients& coefficients, float factor) {
+    float* __restrict master = range.master;
+    const float* __restrict gradient = range.gradient;
+    float* __restrict momentum = range.moments[0];
+    uint16_t* __restrict low_precision = range.low_precision;
+    const SgdCoefficients c = coefficients;
+    const float towards = factor * c.direction;
+    for (int64_t i = 0; i < range.count; ++i) {
+      const float p = master[i];
+      const float g = gradient[i] * towards + c.coupled_decay * p;
+      const float b = c.keep * momentum[i] + c.share * g;
+      const float updated = p - c.lr * (c.gradient_weight * g + c.momentum_weight * b);
+      momentum[i] = b;
+      master[i] = updated;
+      store_low_precision<kType>(low_precision, i, updated);
+    }
+  }
+};
+
+struct LionLoop {
+  using Coefficients = LionCoefficients;
+  template <LowPrecision kType>
+  DSL_INLINE static void run(const Range& range, const LionCoefficients& coefficients, float factor) {
+    float* __restrict master = range.master;
+    const float* __restrict gradient = range.gradient;
+    float* __restrict exp_avg = range.moments[0];
+    uint16_t* __restrict low_precision = range.low_precision;
+    const LionCoefficients c = coefficients;
+    const float towards = factor * c.direction;
+    for (int64_t i = 0; i < range.count; ++i) {
+      const float g = gradient[i] * towards;
+      const float m = exp_avg[i];
+      const float mixed = c.beta1 * m + c.one_minus_beta1 * g;
+      const float sign = mixed > 0.0F ? 1.0F : mixed < 0.0F ? -1.0F : mixed;  // 0 stays 0, NaN stays NaN
+      const float updated = master[i] * c.keep - c.lr * sign;
+      exp_avg[i] = c.beta2 * m + c.one_minus_beta2 * g;
+      master[i] = updated;
+      store_low_precision<kType>(low_precision, i, updated);
+    }
+  }
+};
+
+struct AdagradLoop {
+  using Coefficients = AdagradCoefficients;
+  template <LowPrecision kType>
+  DSL_INLINE static void run(const Range& range, const AdagradCoefficients& coefficients, float factor) {
+    float* __restrict master = range.master;
+    const float* __restrict gradient = range.gradient;
+    float* __restrict sum = range.moments[0];
+    uint16_t* __restrict low_precision = range.low_precision;
+    const AdagradCoefficients c = coefficients;
+    const float towards = factor * c.direction;
+    for (int64_t i = 0; i < range.count; ++i) {
+      const float p = master[i];
+      const float g = gradient[i] * towards + c.coupled_decay * p;
+      const float s = sum[i] + g * g;
+      const float updated = p - c.step_size * (g / (std::sqrt(s) + c.eps));
+      sum[i] = s;
+      master[i] = updated;
+      store_low_precision<kType>(low_precision, i, updated);
+    }
+  }
+};
+
+DSL_INLINE float lamb_update(const LambCoefficients& c, float p, float m, float v) {
+  return m / (std::sqrt(v + c.eps_inside) + c.eps_outside) + c.decay * p;
 }
 
-template <LowPrecision kType>
-DSL_INLINE void sgd_plain_loop(const SgdRange& range, const SgdCoefficients& coefficients, float gradient_factor) {
-  float* __restrict master = range.master;
-  const float* __restrict gradient = range.gradient;
-  uint16_t* __restrict low_precision = range.low_precision;
-  const SgdCoefficients c = coefficients;
-  for (int64_t i = 0; i < range.count; ++i) {
-    const float p = master[i];
-    const float updated = p - c.lr * (gradient[i] * gradient_factor + c.coupled_decay * p);
-    master[i] = updated;
-    store_low_precision<kType>(low_precision, i, updated);
+struct LambLoop {
+  using Coefficients = LambCoefficients;
+  // Here the factor is the trust ratio.
+  template <LowPrecision kType>
+  DSL_INLINE static void run(const Range& range, const LambCoefficients& coefficients, float ratio) {
+    float* __restrict master = range.master;
+    const float* __restrict exp_avg = range.moments[0];
+    const float* __restrict exp_avg_sq = range.moments[1];
+    uint16_t* __restrict low_precision = range.low_precision;
+    const LambCoefficients c = coefficients;
+    const float scale = c.step_size * ratio;
+    for (int64_t i = 0; i < range.count; ++i) {
+      const float p = master[i];
+      const float updated = p - scale * lamb_update(c, p, exp_avg[i], exp_avg_sq[i]);
+      master[i] = updated;
+      store_low_precision<kType>(low_precision, i, updated);
+    }
   }
+};
+
+DSL_INLINE double sum_of_lanes(double* lanes) {
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
+  }
+  return lanes[0];
 }
 
-template <LowPrecision kType>
-DSL_INLINE void sgd_momentum_loop(const SgdRange& range, const SgdCoefficients& coefficients, float gradient_factor) {
-  float* __restrict master = range.master;
+DSL_INLINE LambSums lamb_moments_loop(const Range& range, const LambCoefficients& coefficients, float factor) {
+  const float* __restrict master = range.master;
   const float* __restrict gradient = range.gradient;
-  float* __restrict momentum = range.momentum;
-  uint16_t* __restrict low_precision = range.low_precision;
-  const SgdCoefficients c = coefficients;
-  for (int64_t i = 0; i < range.count; ++i) {
-    const float p = master[i];
-    const float g = gradient[i] * gradient_factor + c.coupled_decay * p;
-    const float b = c.keep * momentum[i] + c.share * g;
-    const float updated = p - c.lr * (c.gradient_weight * g + c.momentum_weight * b);
-    momentum[i] = b;
-    master[i] = updated;
-    store_low_precision<kType>(low_precision, i, updated);
+  float* __restrict exp_avg = range.moments[0];
+  float* __restrict exp_avg_sq = range.moments[1];
+  const LambCoefficients c = coefficients;
+  const float towards = factor * c.direction;
+  double parameter_lanes[kLanes] = {}, update_lanes[kLanes] = {};
+  for (int64_t begin = 0; begin < range.count; begin += kLanes) {
+    const int64_t width = std::min<int64_t>(kLanes, range.count - begin);
+    for (int64_t lane = 0; lane < width; ++lane) {
+      const int64_t i = begin + lane;
+      const float p = master[i];
+      const float g = gradient[i] * towards;
+      const float m = c.beta1 * exp_avg[i] + c.one_minus_beta1 * g;
+      const float v = c.beta2 * exp_avg_sq[i] + c.one_minus_beta2 * g * g;
+      exp_avg[i] = m;
+      exp_avg_sq[i] = v;
+      const double u = lamb_update(c, p, m, v);
+      parameter_lanes[lane] += static_cast<double>(p) * static_cast<double>(p);
+      update_lanes[lane] += u * u;
+    }
   }
-}
-
-template <LowPrecision kType>
-DSL_INLINE void sgd_loop(const SgdRange& range, const SgdCoefficients& coefficients, float gradient_factor) {
-  if (range.momentum != nullptr) {
-    sgd_momentum_loop<kType>(range, coefficients, gradient_factor);
-  } else {
-    sgd_plain_loop<kType>(range, coefficients, gradient_factor);
-  }
+  return {sum_of_lanes(parameter_lanes), sum_of_lanes(update_lanes)};
 }
 
 DSL_INLINE double squares_loop(const float* __restrict values, int64_t count) {
@@ -101,36 +216,30 @@ DSL_INLINE double squares_loop(const float* __restrict values, int64_t count) {
     const double x = values[i + lane];
     lanes[lane] += x * x;
   }
-  for (int width = kLanes / 2; width > 0; width /= 2) {
-    for (int lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
-  }
-  return lanes[0];
+  return sum_of_lanes(lanes);
 }
 
 // One function for each loop and instruction set; the loops above are inlined into them and vectorised there.
-template <LowPrecision kType>
-void adam_baseline(const AdamRange& range, const AdamCoefficients& c, float factor) {
-  adam_loop<kType>(range, c, factor);
+template <class Loop, LowPrecision kType>
+void baseline(const Range& range, const typename Loop::Coefficients& c, float factor) {
+  Loop::template run<kType>(range, c, factor);
 }
-template <LowPrecision kType>
-DSL_AVX2 void adam_avx2(const AdamRange& range, const AdamCoefficients& c, float factor) {
-  adam_loop<kType>(range, c, factor);
+template <class Loop, LowPrecision kType>
+DSL_AVX2 void avx2(const Range& range, const typename Loop::Coefficients& c, float factor) {
+  Loop::template run<kType>(range, c, factor);
 }
-template <LowPrecision kType>
-DSL_AVX512 void adam_avx512(const AdamRange& range, const AdamCoefficients& c, float factor) {
-  adam_loop<kType>(range, c, factor);
+template <class Loop, LowPrecision kType>
+DSL_AVX512 void avx512(const Range& range, const typename Loop::Coefficients& c, float factor) {
+  Loop::template run<kType>(range, c, factor);
 }
-template <LowPrecision kType>
-void sgd_baseline(const SgdRange& range, const SgdCoefficients& c, float factor) {
-  sgd_loop<kType>(range, c, factor);
+LambSums lamb_moments_baseline(const Range& range, const LambCoefficients& c, float factor) {
+  return lamb_moments_loop(range, c, factor);
 }
-template <LowPrecision kType>
-DSL_AVX2 void sgd_avx2(const SgdRange& range, const SgdCoefficients& c, float factor) {
-  sgd_loop<kType>(range, c, factor);
+DSL_AVX2 LambSums lamb_moments_avx2(const Range& range, const LambCoefficients& c, float factor) {
+  return lamb_moments_loop(range, c, factor);
 }
-template <LowPrecision kType>
-DSL_AVX512 void sgd_avx512(const SgdRange& range, const SgdCoefficients& c, float factor) {
-  sgd_loop<kType>(range, c, factor);
+DSL_AVX512 LambSums lamb_moments_avx512(const Range& range, const LambCoefficients& c, float factor) {
+  return lamb_moments_loop(range, c, factor);
 }
 double squares_baseline(const float* values, int64_t count) {
   return squares_loop(values, count);
@@ -142,27 +251,27 @@ DSL_AVX512 double squares_avx512(const float* values, int64_t count) {
   return squares_loop(values, count);
 }
 
-template <LowPrecision kType>
-void adam_typed(const AdamRange& range, const AdamCoefficients& c, float factor, InstructionSet set) {
+template <class Loop, LowPrecision kType>
+void run_typed(const Range& range, const typename Loop::Coefficients& c, float factor, InstructionSet set) {
   switch (set) {
     case InstructionSet::kBaseline:
-      return adam_baseline<kType>(range, c, factor);
+      return baseline<Loop, kType>(range, c, factor);
     case InstructionSet::kAvx2:
-      return adam_avx2<kType>(range, c, factor);
+      return avx2<Loop, kType>(range, c, factor);
     case InstructionSet::kAvx512:
-      return adam_avx512<kType>(range, c, factor);
+      return avx512<Loop, kType>(range, c, factor);
   }
 }
 
-template <LowPrecision kType>
-void sgd_typed(const SgdRange& range, const SgdCoefficients& c, float factor, InstructionSet set) {
-  switch (set) {
-    case InstructionSet::kBaseline:
-      return sgd_baseline<kType>(range, c, factor);
-    case InstructionSet::kAvx2:
-      return sgd_avx2<kType>(range, c, factor);
-    case InstructionSet::kAvx512:
-      return sgd_avx512<kType>(range, c, factor);
+template <class Loop>
+void run_loop(const Range& range, const typename Loop::Coefficients& c, float factor, InstructionSet set) {
+  switch (range.low_precision_type) {
+    case LowPrecision::kNone:
+      return run_typed<Loop, LowPrecision::kNone>(range, c, factor, set);
+    case LowPrecision::kBFloat16:
+      return run_typed<Loop, LowPrecision::kBFloat16>(range, c, factor, set);
+    case LowPrecision::kFloat16:
+      return run_typed<Loop, LowPrecision::kFloat16>(range, c, factor, set);
   }
 }
 
@@ -188,27 +297,51 @@ InstructionSet best_instruction_set() {
   return best;
 }
 
-void update_adam(const AdamRange& range, const AdamCoefficients& coefficients, float gradient_factor,
-                 InstructionSet set) {
-  switch (range.low_precision_type) {
-    case LowPrecision::kNone:
-      return adam_typed<LowPrecision::kNone>(range, coefficients, gradient_factor, set);
-    case LowPrecision::kBFloat16:
-      return adam_typed<LowPrecision::kBFloat16>(range, coefficients, gradient_factor, set);
-    case LowPrecision::kFloat16:
-      return adam_typed<LowPrecision::kFloat16>(range, coefficients, gradient_factor, set);
+Range part(const Range& range, int64_t begin, int64_t end) {
+  Range out = range;
+  out.master += begin;
+  out.gradient += begin;
+  for (float*& moment : out.moments) {
+    if (moment != nullptr) moment += begin;
   }
+  if (out.low_precision != nullptr) out.low_precision += begin;
+  out.count = end - begin;
+  return out;
 }
 
-void update_sgd(const SgdRange& range, const SgdCoefficients& coefficients, float gradient_factor, InstructionSet set) {
-  switch (range.low_precision_type) {
-    case LowPrecision::kNone:
-      return sgd_typed<LowPrecision::kNone>(range, coefficients, gradient_factor, set);
-    case LowPrecision::kBFloat16:
-      return sgd_typed<LowPrecision::kBFloat16>(range, coefficients, gradient_factor, set);
-    case LowPrecision::kFloat16:
-      return sgd_typed<LowPrecision::kFloat16>(range, coefficients, gradient_factor, set);
+void update_adam(const Range& range, const AdamCoefficients& coefficients, float factor, InstructionSet set) {
+  run_loop<AdamLoop<false>>(range, coefficients, factor, set);
+}
+void update_amsgrad(const Range& range, const AdamCoefficients& coefficients, float factor, InstructionSet set) {
+  run_loop<AdamLoop<true>>(range, coefficients, factor, set);
+}
+void update_sgd(const Range& range, const SgdCoefficients& coefficients, float factor, InstructionSet set) {
+  run_loop<SgdPlainLoop>(range, coefficients, factor, set);
+}
+void update_sgd_momentum(const Range& range, const SgdCoefficients& coefficients, float factor, InstructionSet set) {
+  run_loop<SgdMomentumLoop>(range, coefficients, factor, set);
+}
+void update_lion(const Range& range, const LionCoefficients& coefficients, float factor, InstructionSet set) {
+  run_loop<LionLoop>(range, coefficients, factor, set);
+}
+void update_adagrad(const Range& range, const AdagradCoefficients& coefficients, float factor, InstructionSet set) {
+  run_loop<AdagradLoop>(range, coefficients, factor, set);
+}
+void update_lamb(const Range& range, const LambCoefficients& coefficients, float ratio, InstructionSet set) {
+  run_loop<LambLoop>(range, coefficients, ratio, set);
+}
+
+LambSums update_lamb_moments(const Range& range, const LambCoefficients& coefficients, float factor,
+                             InstructionSet set) {
+  switch (set) {
+    case InstructionSet::kAvx512:
+      return lamb_moments_avx512(range, coefficients, factor);
+    case InstructionSet::kAvx2:
+      return lamb_moments_avx2(range, coefficients, factor);
+    case InstructionSet::kBaseline:
+      break;
   }
+  return lamb_moments_baseline(range, coefficients, factor);
 }
 
 double sum_of_squares(const float* values, int64_t count, InstructionSet set) {

@@ -15,28 +15,36 @@ InstructionSet best_instruction_set();
 
 enum class LowPrecision { kNone, kBFloat16, kFloat16 };
 
-struct AdamRange {
+struct Range {
   float* master = nullptr;
   const float* gradient = nullptr;
-  float* exp_avg = nullptr;
-  float* exp_avg_sq = nullptr;
+  float* moments[3] = {};             // in the order of the optimizer's names
   uint16_t* low_precision = nullptr;  // not read for LowPrecision::kNone
   LowPrecision low_precision_type = LowPrecision::kNone;
   int64_t count = 0;
 };
 
-struct SgdRange {
-  float* master = nullptr;
-  const float* gradient = nullptr;
-  float* momentum = nullptr;  // null: without
-  uint16_t* low_precision = nullptr;
-  LowPrecision low_precision_type = LowPrecision::kNone;
-  int64_t count = 0;
-};
+// The part [begin, end) of a range.
+Range part(const Range& range, int64_t begin, int64_t end);
 
-void update_adam(const AdamRange& range, const AdamCoefficients& coefficients, float gradient_factor,
-                 InstructionSet set);
-void update_sgd(const SgdRange& range, const SgdCoefficients& coefficients, float gradient_factor, InstructionSet set);
+// The formulas stand beside the coefficients (kernels/optimizer_coefficients.h); `factor` multiplies the gradient.
+void update_adam(const Range& range, const AdamCoefficients& coefficients, float factor, InstructionSet set);
+// With the largest second moment so far as third moment.
+void update_amsgrad(const Range& range, const AdamCoefficients& coefficients, float factor, InstructionSet set);
+void update_sgd(const Range& range, const SgdCoefficients& coefficients, float factor, InstructionSet set);
+void update_sgd_momentum(const Range& range, const SgdCoefficients& coefficients, float factor, InstructionSet set);
+void update_lion(const Range& range, const LionCoefficients& coefficients, float factor, InstructionSet set);
+void update_adagrad(const Range& range, const AdagradCoefficients& coefficients, float factor, InstructionSet set);
+
+// Lamb's second pass; the first is update_lamb_moments. `ratio` is the trust ratio of the parameter.
+void update_lamb(const Range& range, const LambCoefficients& coefficients, float ratio, InstructionSet set);
+struct LambSums {
+  double parameter = 0, update = 0;  // of squares
+};
+// Lamb's first pass: writes the moments. The order of the additions depends on `count` alone.
+LambSums update_lamb_moments(const Range& range, const LambCoefficients& coefficients, float factor,
+                             InstructionSet set);
+
 // In double; the order of the additions depends on `count` alone.
 double sum_of_squares(const float* values, int64_t count, InstructionSet set);
 

@@ -26,9 +26,10 @@ double decay_gamma(int64_t warmup, int64_t total, int64_t index) {
   return std::max(0.0, static_cast<double>(total - index) / static_cast<double>(std::max<int64_t>(1, total - warmup)));
 }
 
-double interpolated_rate(const config::Scheduler& scheduler, double base_lr, int64_t total, int64_t index) {
-  const double low = scheduler.warmup_min_lr;
-  const double high = scheduler.warmup_max_lr.value_or(base_lr);
+double interpolated_rate(const config::Scheduler& scheduler, double base_lr, int64_t total, int64_t index,
+                         size_t group) {
+  const double low = scheduler.warmup_min_lr.of(group);
+  const double high = scheduler.warmup_max_lr ? scheduler.warmup_max_lr->of(group) : base_lr;
   if (index < 0) return low;
   double gamma = 1.0;
   if (index < warmup_steps(scheduler)) {
@@ -40,23 +41,59 @@ double interpolated_rate(const config::Scheduler& scheduler, double base_lr, int
 }
 
 // Not clamped behind `total`: the cosine turns up again, as it does in DeepSpeed.
-double cosine_ratio(const config::Scheduler& scheduler, int64_t total, int64_t index) {
+double cosine_ratio(const config::Scheduler& scheduler, int64_t total, int64_t index, size_t group) {
   if (index < 0) return 0.0;
   const int64_t warmup = warmup_steps(scheduler);
   if (index < warmup) {
-    return scheduler.warmup_min_ratio + (1.0 - scheduler.warmup_min_ratio) * warmup_gamma(scheduler, index);
+    const double start = scheduler.warmup_min_ratio.of(group);
+    return start + (1.0 - start) * warmup_gamma(scheduler, index);
   }
-  const double floor = scheduler.cos_min_ratio;
+  const double floor = scheduler.cos_min_ratio.of(group);
   if (total == warmup) return std::max(0.0, floor);
   const double angle = std::numbers::pi * static_cast<double>(index - warmup + 1) / static_cast<double>(total - warmup);
   const double cosine = (1.0 + std::cos(angle)) / 2.0;
   return std::max(0.0, floor + (1.0 - floor) * cosine);
 }
 
+double range_test_rate(const config::Scheduler& scheduler, int64_t index, size_t group) {
+  double interval = static_cast<double>(index + 1) / static_cast<double>(scheduler.range_step_size);
+  if (scheduler.range_staircase) interval = std::floor(interval);
+  return scheduler.range_min_lr.of(group) * (1 + scheduler.range_step_rate * interval);
+}
+
+// Where OneCycle stands: first up, then down over the two parts of the cycle, then decaying.
+struct CyclePlace {
+  bool in_cycle = true;
+  double height = 0.0;  // of the way from the minimum to the maximum, 0 to 1
+  double decays = 0.0;  // decay steps since the end of the cycle, with fractions
+};
+
+CyclePlace cycle_place(const config::Scheduler& scheduler, int64_t index) {
+  const auto first = static_cast<double>(scheduler.cycle_first_step_size);
+  const auto second = static_cast<double>(scheduler.cycle_second_step_size.value_or(scheduler.cycle_first_step_size));
+  const double total = first + second;
+  if (static_cast<double>(index) < total) {
+    const double ratio = first / total;
+    const double passed = static_cast<double>(index + 1) / total;
+    const double x = 1.0 + passed - std::floor(1.0 + passed);
+    return {true, x <= ratio ? x / ratio : (x - 1.0) / (ratio - 1.0), 0.0};
+  }
+  if (scheduler.decay_step_size == 0) return {false, 0.0, 0.0};
+  return {false, 0.0, (static_cast<double>(index) - total + 1.0) / static_cast<double>(scheduler.decay_step_size)};
+}
+
+double cycle_rate(const config::Scheduler& scheduler, int64_t index, size_t group) {
+  const double low = scheduler.cycle_min_lr.of(group);
+  if (index < 0) return low;
+  const CyclePlace place = cycle_place(scheduler, index);
+  if (place.in_cycle) return low + (scheduler.cycle_max_lr.of(group) - low) * place.height;
+  return low / (1 + scheduler.decay_lr_rate * place.decays);
+}
+
 }  // namespace
 
-double learning_rate(const config::Scheduler& scheduler, double base_lr, int64_t total_run_steps,
-                     int64_t applied_steps) {
+double learning_rate(const config::Scheduler& scheduler, double base_lr, int64_t total_run_steps, int64_t applied_steps,
+                     size_t group) {
   DSL_CHECK(applied_steps >= 0, "a negative count of applied steps");
   const int64_t index = applied_steps - 1;
   const int64_t total = scheduler.total_num_steps.value_or(total_run_steps);
@@ -65,11 +102,39 @@ double learning_rate(const config::Scheduler& scheduler, double base_lr, int64_t
       return base_lr;
     case config::SchedulerType::kWarmupLR:
     case config::SchedulerType::kWarmupDecayLR:
-      return interpolated_rate(scheduler, base_lr, total, index);
+      return interpolated_rate(scheduler, base_lr, total, index, group);
     case config::SchedulerType::kWarmupCosineLR:
-      return base_lr * cosine_ratio(scheduler, total, index);
+      return base_lr * cosine_ratio(scheduler, total, index, group);
+    case config::SchedulerType::kLRRangeTest:
+      return range_test_rate(scheduler, index, group);
+    case config::SchedulerType::kOneCycle:
+      return cycle_rate(scheduler, index, group);
   }
   throw InternalError(__FILE__, __LINE__, "scheduler.type", "unknown scheduler type");
+}
+
+std::optional<double> cycled_momentum(const config::Scheduler& scheduler, int64_t applied_steps) {
+  if (scheduler.type != config::SchedulerType::kOneCycle || !scheduler.cycle_momentum) return std::nullopt;
+  const int64_t index = applied_steps - 1;
+  const double low = scheduler.cycle_min_mom, high = scheduler.cycle_max_mom;
+  if (index < 0) return low;
+  const CyclePlace place = cycle_place(scheduler, index);
+  if (place.in_cycle) return high - (high - low) * place.height;
+  return high * (1 + scheduler.decay_mom_rate * place.decays);
+}
+
+StepRates step_rates(const config::Scheduler& scheduler, const OptimizerGroups& groups, int64_t total_run_steps,
+                     int64_t applied_steps) {
+  StepRates out{.step = applied_steps + 1};
+  const auto momentum = cycled_momentum(scheduler, applied_steps);
+  for (size_t i = 0; i < groups.groups.size(); ++i) {
+    GroupRates rates{
+        learning_rate(scheduler, groups.groups[i].settings.lr, total_run_steps, applied_steps, i), momentum, {}};
+    if (momentum) rates.beta2 = kCycledBeta2;
+    out.groups.push_back(rates);
+  }
+  out.lr = out.groups.at(static_cast<size_t>(groups.default_group)).lr;
+  return out;
 }
 
 }  // namespace dslaunch::runtime::optim

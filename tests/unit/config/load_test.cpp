@@ -206,9 +206,8 @@ TEST_CASE("features that are not built yet are refused only when they are switch
       {"{communication_data_type: \"BF16\"}", "{communication_data_type: \"fp16\"}", "communication_data_type"},
       {"{data_types: {grad_accum_dtype: null}}", "{data_types: {grad_accum_dtype: \"fp16\"}}",
        "data_types.grad_accum_dtype"},
-      {"{optimizer: {type: \"adamw\"}}", "{optimizer: {type: \"Lamb\", params: {max_coeff: 5}}}", "optimizer.type"},
-      {"{scheduler: {type: \"WarmupLR\"}}", "{scheduler: {type: \"OneCycle\", params: {cycle_min_lr: 1}}}",
-       "scheduler.type"},
+      {"{optimizer: {type: \"adamw\"}}", "{optimizer: {type: \"OneBitLamb\", params: {max_coeff: 5}}}",
+       "optimizer.type"},
       {"{datastates_ckpt: false}", "{datastates_ckpt: {}}", "datastates_ckpt"},
       {"{weight_quantization: {enabled: false}}", "{weight_quantization: {num_bits: 4}}", "weight_quantization"},
       {"{sparse_attention: null}", "{sparse_attention: {mode: \"fixed\"}}", "sparse_attention"},
@@ -247,8 +246,8 @@ TEST_CASE("a switch inside a feature that is off switches nothing on", "[config]
 }
 
 TEST_CASE("a refusal says what is supported now", "[config][load]") {
-  CHECK_THAT(only_line("{scheduler: {type: \"OneCycle\"}}"),
-             Contains("supported now: WarmupLR, WarmupDecayLR or WarmupCosineLR"));
+  CHECK_THAT(only_line("{optimizer: {type: \"RAdam\"}}"),
+             Contains("supported now: AdamW, Adam, SGD, Adagrad, Lamb, Lion or Muon"));
   CHECK_THAT(only_line("{fp16: {enabled: true}}"), Contains("leave it out or switch it off"));
 }
 

@@ -64,7 +64,47 @@ TEST_CASE("an optimizer refuses parameters of another one", "[config][optimizer_
   CHECK_THAT(only_line("{optimizer: {type: \"AdamW\", params: {max_grad_norm: 1.0}}}"),
              Contains("write gradient_clipping"));
   CHECK_THAT(only_line("{optimizer: {type: \"SGD\", params: {nesterov: true}}}"), Contains("needs a momentum above 0"));
-  CHECK_THAT(only_line("{optimizer: {type: \"AdamW\", params: {amsgrad: true}}}"), Contains("not supported yet"));
+  CHECK_THAT(only_line("{optimizer: {type: \"Lion\", params: {eps: 1e-8}}}"), Contains("no parameter of Lion"));
+  CHECK_THAT(only_line("{optimizer: {type: \"Lamb\", params: {min_coeff: 2, max_coeff: 1}}}"),
+             Contains("is above 'optimizer.params.max_coeff'"));
+  CHECK_THAT(only_line("{optimizer: {type: \"OneBitAdam\"}}"), Contains("not supported yet"));
+}
+
+TEST_CASE("every optimizer has its own parameters and defaults", "[config][optimizer_rules]") {
+  const auto adam = load("{optimizer: {type: \"Adam\", params: {amsgrad: true, maximize: true}}}").config.optimizer;
+  CHECK(adam.amsgrad);
+  CHECK(adam.maximize);
+  const auto lion = load("{optimizer: {type: \"Lion\", params: {betas: [0.9, 0.99]}}}").config.optimizer;
+  CHECK(lion.type == OptimizerType::kLion);
+  CHECK(lion.beta2 == 0.99);
+  CHECK(lion.lr == 1e-3);
+  const auto adagrad = load("{optimizer: {type: \"Adagrad\", params: {lr_decay: 0.1}}}").config.optimizer;
+  CHECK(adagrad.type == OptimizerType::kAdagrad);
+  CHECK(adagrad.lr == 0.01);
+  CHECK(adagrad.eps == 1e-10);
+  CHECK(adagrad.lr_decay == 0.1);
+  const auto lamb =
+      load("{optimizer: {type: \"lamb\", params: {eps_inside_sqrt: true, max_coeff: 0.3}}}").config.optimizer;
+  CHECK(lamb.type == OptimizerType::kLamb);
+  CHECK(lamb.eps_inside_sqrt);
+  CHECK(lamb.max_coeff == 0.3);
+  CHECK(lamb.min_coeff == 0.01);
+}
+
+TEST_CASE("Muon has two learning rates", "[config][optimizer_rules]") {
+  const auto plain = load("{optimizer: {type: \"Muon\"}}").config.optimizer;
+  CHECK(plain.muon_lr == 0.02);
+  CHECK(plain.lr == 3e-4);
+  CHECK(plain.beta2 == 0.95);
+  CHECK(plain.eps == 1e-10);
+  CHECK(plain.momentum == 0.95);
+  const auto one = load("{optimizer: {type: \"Muon\", params: {lr: 0.5, momentum: 0.9}}}").config.optimizer;
+  CHECK(one.muon_lr == 0.5);
+  CHECK(one.lr == 0.5);
+  CHECK(one.momentum == 0.9);
+  const auto both = load("{optimizer: {type: \"Muon\", params: {muon_lr: 0.1, adam_lr: 0.2}}}").config.optimizer;
+  CHECK(both.muon_lr == 0.1);
+  CHECK(both.lr == 0.2);
 }
 
 TEST_CASE("schedules get their own defaults", "[config][scheduler]") {
@@ -102,7 +142,9 @@ TEST_CASE("schedules refuse what they do not take and miss what they need", "[co
   CHECK_THAT(only_line("{scheduler: {type: \"WarmupLR\", params: {total_num_steps: 9}}}"),
              Contains("'scheduler.params.total_num_steps' is no parameter of WarmupLR"));
   CHECK_THAT(only_line("{scheduler: {type: \"WarmupLR\", params: {warmup_min_lr: [0, 1]}}}"),
-             Contains("has 2 values, but a job has one parameter group"));
+             Contains("has 2 values, but the optimizer has 1 parameter group:"));
+  CHECK_THAT(only_line("{scheduler: {type: \"OneCycle\", params: {cycle_min_lr: 0.1}}}"),
+             Contains("OneCycle needs scheduler.params.cycle_max_lr"));
   CHECK_THAT(only_line("{scheduler: {type: \"WarmupLR\", params: {warmup_type: \"cosine\"}}}"),
              Contains("must be log or linear"));
   CHECK_THAT(only_line("{scheduler: {type: \"WarmupCosineLR\", params: {total_num_steps: 2, warmup_num_steps: 1}}}"),
@@ -110,6 +152,44 @@ TEST_CASE("schedules refuse what they do not take and miss what they need", "[co
   auto early = load("{scheduler: {type: \"WarmupDecayLR\", params: {total_num_steps: 10}}}");
   CHECK(early.ok());
   CHECK(has_note(early, "the rate never decays"));
+}
+
+TEST_CASE("LRRangeTest and OneCycle reach the typed section", "[config][scheduler]") {
+  const auto range = load(
+                         "{scheduler: {type: \"LRRangeTest\", params: {lr_range_test_min_lr: 0.1, "
+                         "lr_range_test_step_size: 5, lr_range_test_step_rate: 2, lr_range_test_staircase: true}}}")
+                         .config.scheduler;
+  CHECK(range.type == SchedulerType::kLRRangeTest);
+  CHECK(range.range_min_lr == 0.1);
+  CHECK(range.range_step_size == 5);
+  CHECK(range.range_step_rate == 2.0);
+  CHECK(range.range_staircase);
+  const auto cycle = load(
+                         "{scheduler: {type: \"OneCycle\", params: {cycle_min_lr: 0.1, cycle_max_lr: 0.2, "
+                         "cycle_first_step_size: 7, decay_step_size: 3, decay_lr_rate: 0.5, cycle_max_mom: 0.95}}}")
+                         .config.scheduler;
+  CHECK(cycle.type == SchedulerType::kOneCycle);
+  CHECK(cycle.cycle_max_lr == 0.2);
+  CHECK(cycle.cycle_first_step_size == 7);
+  CHECK_FALSE(cycle.cycle_second_step_size.has_value());
+  CHECK(cycle.decay_step_size == 3);
+  CHECK(cycle.cycle_momentum);
+  CHECK(cycle.cycle_max_mom == 0.95);
+}
+
+TEST_CASE("OneCycle leaves the momentum of optimizers without betas alone", "[config][scheduler]") {
+  const std::string cycle = ", scheduler: {type: \"OneCycle\", params: {cycle_min_lr: 0.1, cycle_max_lr: 0.2}}}";
+  for (const char* type : {"SGD", "Adagrad", "Muon"}) {
+    const auto result = load("{optimizer: {type: \"" + std::string(type) + "\"}" + cycle);
+    REQUIRE(result.ok());
+    CHECK_FALSE(result.config.scheduler.cycle_momentum);
+    CHECK(has_note(result, "momentum cycling is off"));
+  }
+  for (const char* type : {"Adam", "Lamb", "Lion"}) {
+    const auto result = load("{optimizer: {type: \"" + std::string(type) + "\"}" + cycle);
+    REQUIRE(result.ok());
+    CHECK(result.config.scheduler.cycle_momentum);
+  }
 }
 
 TEST_CASE("total_num_steps auto takes the steps of the run where they are known", "[config][scheduler]") {

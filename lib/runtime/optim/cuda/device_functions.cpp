@@ -6,11 +6,17 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "base/error.hpp"
 #include "comm/nccl/device_errors.hpp"
 #include "kernels/accumulate.h"
+#include "kernels/adagrad.h"
 #include "kernels/adamw.h"
 #include "kernels/clip_factor.h"
+#include "kernels/lamb.h"
+#include "kernels/lion.h"
 #include "kernels/sgd.h"
 #include "kernels/sum_of_squares.h"
 
@@ -73,6 +79,7 @@ void adam(const ShardTensors& shard, const DeviceCoefficients<AdamCoefficients>&
   auto arguments = arguments_of<kernels::AdamArguments>(shard, coefficients, inputs);
   arguments.exp_avg = shard.moments[0].mutable_data_ptr<float>();
   arguments.exp_avg_sq = shard.moments[1].mutable_data_ptr<float>();
+  if (shard.moments.size() > 2) arguments.max_exp_avg_sq = shard.moments[2].mutable_data_ptr<float>();
   check_launch(kernels::launch_adamw(arguments, stream_of(shard.master)), "adamw", shard.master);
 }
 
@@ -81,6 +88,90 @@ void sgd(const ShardTensors& shard, const DeviceCoefficients<SgdCoefficients>& c
   auto arguments = arguments_of<kernels::SgdArguments>(shard, coefficients, inputs);
   if (!shard.moments.empty()) arguments.momentum = shard.moments[0].mutable_data_ptr<float>();
   check_launch(kernels::launch_sgd(arguments, stream_of(shard.master)), "sgd", shard.master);
+}
+
+void lion(const ShardTensors& shard, const DeviceCoefficients<LionCoefficients>& coefficients,
+          const StepInputs& inputs) {
+  const c10::cuda::CUDAGuard guard(shard.master.device());
+  auto arguments = arguments_of<kernels::LionArguments>(shard, coefficients, inputs);
+  arguments.exp_avg = shard.moments[0].mutable_data_ptr<float>();
+  check_launch(kernels::launch_lion(arguments, stream_of(shard.master)), "lion", shard.master);
+}
+
+void adagrad(const ShardTensors& shard, const DeviceCoefficients<AdagradCoefficients>& coefficients,
+             const StepInputs& inputs) {
+  const c10::cuda::CUDAGuard guard(shard.master.device());
+  auto arguments = arguments_of<kernels::AdagradArguments>(shard, coefficients, inputs);
+  arguments.sum = shard.moments[0].mutable_data_ptr<float>();
+  check_launch(kernels::launch_adagrad(arguments, stream_of(shard.master)), "adagrad", shard.master);
+}
+
+kernels::LambArguments lamb_arguments(const ParameterPart& part,
+                                      const DeviceCoefficients<LambCoefficients>& coefficients,
+                                      const StepInputs& inputs) {
+  auto arguments = arguments_of<kernels::LambArguments>(part.tensors, coefficients, inputs);
+  arguments.exp_avg = part.tensors.moments[0].mutable_data_ptr<float>();
+  arguments.exp_avg_sq = part.tensors.moments[1].mutable_data_ptr<float>();
+  return arguments;
+}
+
+// Through pinned memory, so that the host does not wait.
+at::Tensor on_device(const std::vector<int64_t>& values, at::Device device) {
+  at::Tensor host =
+      at::empty({static_cast<int64_t>(values.size())}, at::TensorOptions().dtype(at::kLong).pinned_memory(true));
+  std::copy(values.begin(), values.end(), host.mutable_data_ptr<int64_t>());
+  return host.to(device, /*non_blocking=*/true);
+}
+
+at::Tensor lamb_moments(std::span<const ParameterPart> parts, int64_t num_parameters,
+                        std::span<const DeviceCoefficients<LambCoefficients>> by_group, const StepInputs& inputs,
+                        at::Device device) {
+  const c10::cuda::CUDAGuard guard(device);
+  const auto doubles = at::TensorOptions().dtype(at::kDouble).device(device);
+  at::Tensor sums = at::zeros({num_parameters, 2}, doubles);
+  if (parts.empty()) return sums;
+  std::vector<int64_t> ends, owners;
+  int64_t num_partials = 0;
+  for (const auto& part : parts) {
+    num_partials += static_cast<int64_t>(kernels::num_lamb_partials(static_cast<size_t>(part.tensors.master.numel())));
+    ends.push_back(num_partials);
+    owners.push_back(part.parameter);
+  }
+  at::Tensor partials = at::zeros({num_partials, 2}, doubles);  // a skipped step leaves them alone
+  auto* const first = static_cast<kernels::LambSums*>(partials.mutable_data_ptr());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const at::Tensor& master = parts[i].tensors.master;
+    const auto arguments = lamb_arguments(parts[i], by_group[static_cast<size_t>(parts[i].tensors.group)], inputs);
+    check_launch(kernels::launch_lamb_moments(arguments, first + (i == 0 ? 0 : ends[i - 1]), stream_of(master)),
+                 "lamb_moments", master);
+  }
+  at::Tensor by_part = at::empty({static_cast<int64_t>(parts.size()), 2}, doubles);
+  const at::Tensor ends_there = on_device(ends, device);
+  check_launch(
+      kernels::launch_lamb_sums(first, ends_there.const_data_ptr<int64_t>(), parts.size(),
+                                static_cast<kernels::LambSums*>(by_part.mutable_data_ptr()), stream_of(by_part)),
+      "lamb_sums", partials);
+  return sums.index_copy_(0, on_device(owners, device), by_part);
+}
+
+at::Tensor lamb_ratios(const at::Tensor& sums, const LambCoefficients& bounds) {
+  const c10::cuda::CUDAGuard guard(sums.device());
+  at::Tensor ratios = at::empty({sums.size(1)}, sums.options().dtype(at::kFloat));
+  check_launch(kernels::launch_lamb_ratios(static_cast<const kernels::LambSums*>(sums.const_data_ptr()),
+                                           static_cast<size_t>(sums.size(0)), static_cast<size_t>(sums.size(1)),
+                                           bounds.min_ratio, bounds.max_ratio, ratios.mutable_data_ptr<float>(),
+                                           stream_of(sums)),
+               "lamb_ratios", sums);
+  return ratios;
+}
+
+void lamb(const ParameterPart& part, const DeviceCoefficients<LambCoefficients>& coefficients, const at::Tensor& ratios,
+          const StepInputs& inputs) {
+  const at::Tensor& master = part.tensors.master;
+  const c10::cuda::CUDAGuard guard(master.device());
+  check_launch(kernels::launch_lamb(lamb_arguments(part, coefficients, inputs),
+                                    ratios.const_data_ptr<float>() + part.parameter, stream_of(master)),
+               "lamb", master);
 }
 
 at::Tensor sum_of_squares(at::TensorList values) {
@@ -124,8 +215,16 @@ void accumulate(const at::Tensor& sum, const at::Tensor& gradient) {
                "accumulate", sum);
 }
 
-constexpr DeviceFunctions kFunctions{
-    .adam = adam, .sgd = sgd, .sum_of_squares = sum_of_squares, .clip = clip, .accumulate = accumulate};
+constexpr DeviceFunctions kFunctions{.adam = adam,
+                                     .sgd = sgd,
+                                     .lion = lion,
+                                     .adagrad = adagrad,
+                                     .lamb_moments = lamb_moments,
+                                     .lamb_ratios = lamb_ratios,
+                                     .lamb = lamb,
+                                     .sum_of_squares = sum_of_squares,
+                                     .clip = clip,
+                                     .accumulate = accumulate};
 
 }  // namespace
 }  // namespace dslaunch::runtime::optim

@@ -16,10 +16,15 @@ namespace {
 using dslaunch::config::Optimizer;
 using dslaunch::config::OptimizerType;
 using dslaunch::runtime::optim::FlatOptimizer;
-using dslaunch::runtime::optim::make_flat_optimizer;
+using dslaunch::runtime::optim::OptimizerGroups;
 using dslaunch::runtime::optim::ShardTensors;
 using dslaunch::runtime::optim::StepInputs;
 using dslaunch::runtime::optim::StepRates;
+
+// One group for all.
+std::unique_ptr<FlatOptimizer> make_flat_optimizer(const Optimizer& settings) {
+  return dslaunch::runtime::optim::make_flat_optimizer(OptimizerGroups{{{"default", settings}}, {}, 0}, {});
+}
 
 struct NamedSettings {
   const char* name;
@@ -46,7 +51,7 @@ const std::vector<NamedSettings> kSettings = {
 ShardTensors make_shard(const FlatOptimizer& optimizer, const at::Tensor& start, at::ScalarType low = at::kFloat) {
   ShardTensors shard{.master = start.clone(), .gradient = at::zeros_like(start)};
   if (low != at::kFloat) shard.low_precision = at::zeros(start.sizes(), start.options().dtype(low));
-  for (size_t i = 0; i < optimizer.moment_names().size(); ++i) shard.moments.push_back(at::zeros_like(start));
+  for (size_t i = 0; i < optimizer.moment_names(0).size(); ++i) shard.moments.push_back(at::zeros_like(start));
   return shard;
 }
 
@@ -98,7 +103,7 @@ void run_steps(const FlatOptimizer& optimizer, ShardTensors& shard, double lr, i
                const at::Tensor& factor = {}) {
   for (int64_t t = 1; t <= steps; ++t) {
     shard.gradient.copy_(gradient_values(shard.master.numel(), t));
-    optimizer.step(shard, StepInputs{.rates = {{.step = t, .lr = lr}}, .gradient_factor = factor});
+    optimizer.step({&shard, 1}, StepInputs{.rates = {{.step = t, .lr = lr}}, .gradient_factor = factor});
   }
 }
 
@@ -169,14 +174,14 @@ TEST_CASE("a shard may be cut anywhere", "[runtime][flat_optimizer]") {
       const StepInputs inputs{.rates = {{.step = t, .lr = settings.lr}}, .gradient_factor = at::scalar_tensor(0.3F)};
       whole.gradient.copy_(gradient_values(kCount, t));
       pieces.gradient.copy_(whole.gradient);
-      optimizer->step(whole, inputs);
+      optimizer->step({&whole, 1}, inputs);
       int64_t begin = 0;
       for (const int64_t end : {int64_t{1}, int64_t{16'678}, int64_t{33'349}, kCount}) {
         ShardTensors piece{.master = pieces.master.slice(0, begin, end),
                            .gradient = pieces.gradient.slice(0, begin, end),
                            .low_precision = pieces.low_precision.slice(0, begin, end)};
         for (const auto& moment : pieces.moments) piece.moments.push_back(moment.slice(0, begin, end));
-        optimizer->step(piece, inputs);
+        optimizer->step({&piece, 1}, inputs);
         begin = end;
       }
     }
@@ -219,8 +224,8 @@ TEST_CASE("the gradient factor multiplies the gradient, and the gradient stays a
   ShardTensors plain = make_shard(*optimizer, start_values(100));
   scaled.gradient.copy_(gradient_values(100, 1));
   plain.gradient.copy_(gradient_values(100, 1).mul(0.5));
-  optimizer->step(scaled, {.rates = {{.step = 1, .lr = 0.1}}, .gradient_factor = at::scalar_tensor(0.5F)});
-  optimizer->step(plain, {.rates = {{.step = 1, .lr = 0.1}}});
+  optimizer->step({&scaled, 1}, {.rates = {{.step = 1, .lr = 0.1}}, .gradient_factor = at::scalar_tensor(0.5F)});
+  optimizer->step({&plain, 1}, {.rates = {{.step = 1, .lr = 0.1}}});
   CHECK(at::equal(scaled.master, plain.master));
   CHECK(at::equal(scaled.gradient, gradient_values(100, 1)));
 }
@@ -235,12 +240,12 @@ TEST_CASE("a skipped step writes nothing, and one that is not skipped all of it"
     StepInputs inputs{.rates = {{.step = 3, .lr = settings.lr}}, .skip = at::scalar_tensor(1.0F)};
     // As it comes with an overflow.
     shard.gradient.fill_(std::numeric_limits<float>::quiet_NaN());
-    optimizer->step(shard, inputs);
+    optimizer->step({&shard, 1}, inputs);
     CHECK(same_state(shard, before));
     shard.gradient.copy_(unsteered.gradient);
     inputs.skip = at::scalar_tensor(0.0F);
-    optimizer->step(shard, inputs);
-    optimizer->step(unsteered, {.rates = inputs.rates});
+    optimizer->step({&shard, 1}, inputs);
+    optimizer->step({&unsteered, 1}, {.rates = inputs.rates});
     CHECK(same_state(shard, unsteered));
     CHECK_FALSE(same_state(shard, before));
   }
@@ -255,8 +260,8 @@ TEST_CASE("the count of applied steps picks the rates of its step", "[runtime][f
       run_steps(*optimizer, told, settings.lr, 4);
       ShardTensors picked = copy_of(told);
       const std::vector<StepRates> rates = {{.step = 5, .lr = 0.1}, {.step = 6, .lr = 0.2}, {.step = 7, .lr = 0.3}};
-      optimizer->step(told, {.rates = {rates[static_cast<size_t>(applied - 4)]}});
-      optimizer->step(picked, {.rates = rates, .applied_steps = at::scalar_tensor(applied, at::kLong)});
+      optimizer->step({&told, 1}, {.rates = {rates[static_cast<size_t>(applied - 4)]}});
+      optimizer->step({&picked, 1}, {.rates = rates, .applied_steps = at::scalar_tensor(applied, at::kLong)});
       CHECK(same_state(picked, told));
     }
   }
@@ -267,25 +272,26 @@ TEST_CASE("a count of applied steps without rates of its own is refused", "[runt
   ShardTensors shard = make_shard(*optimizer, at::zeros({10}));
   const std::vector<StepRates> rates = {{.step = 5, .lr = 0.1}, {.step = 6, .lr = 0.2}};
   for (const int64_t applied : {3, 6}) {
-    CHECK_THROWS_AS(optimizer->step(shard, {.rates = rates, .applied_steps = at::scalar_tensor(applied, at::kLong)}),
-                    dslaunch::InternalError);
+    CHECK_THROWS_AS(
+        optimizer->step({&shard, 1}, {.rates = rates, .applied_steps = at::scalar_tensor(applied, at::kLong)}),
+        dslaunch::InternalError);
   }
-  CHECK_THROWS_AS(optimizer->step(shard, {.rates = rates}), dslaunch::InternalError);
-  CHECK_THROWS_AS(optimizer->step(shard, {.rates = {}}), dslaunch::InternalError);
+  CHECK_THROWS_AS(optimizer->step({&shard, 1}, {.rates = rates}), dslaunch::InternalError);
+  CHECK_THROWS_AS(optimizer->step({&shard, 1}, {.rates = {}}), dslaunch::InternalError);
 }
 
 TEST_CASE("moments carry the names of torch's state", "[runtime][flat_optimizer]") {
-  CHECK(make_flat_optimizer(kSettings[0].settings)->moment_names() ==
+  CHECK(make_flat_optimizer(kSettings[0].settings)->moment_names(0) ==
         std::vector<std::string>{"exp_avg", "exp_avg_sq"});
-  CHECK(make_flat_optimizer(kSettings[3].settings)->moment_names().empty());
-  CHECK(make_flat_optimizer(kSettings[4].settings)->moment_names() == std::vector<std::string>{"momentum"});
+  CHECK(make_flat_optimizer(kSettings[3].settings)->moment_names(0).empty());
+  CHECK(make_flat_optimizer(kSettings[4].settings)->moment_names(0) == std::vector<std::string>{"momentum"});
 }
 
 TEST_CASE("an empty shard is a step without work", "[runtime][flat_optimizer]") {
   for (const auto& [name, settings] : kSettings) {
     const auto optimizer = make_flat_optimizer(settings);
     ShardTensors shard = make_shard(*optimizer, at::zeros({0}), at::kBFloat16);
-    CHECK_NOTHROW(optimizer->step(shard, {.rates = {{.step = 1, .lr = 0.1}}}));
+    CHECK_NOTHROW(optimizer->step({&shard, 1}, {.rates = {{.step = 1, .lr = 0.1}}}));
   }
 }
 
@@ -295,7 +301,7 @@ TEST_CASE("tensors that do not fit together are refused", "[runtime][flat_optimi
   const auto refused = [&](auto&& spoil) {
     ShardTensors shard = make_shard(*optimizer, at::zeros({10}), at::kBFloat16);
     spoil(shard);
-    CHECK_THROWS_AS(optimizer->step(shard, inputs), dslaunch::InternalError);
+    CHECK_THROWS_AS(optimizer->step({&shard, 1}, inputs), dslaunch::InternalError);
   };
   refused([](ShardTensors& s) { s.gradient = at::zeros({9}); });
   refused([](ShardTensors& s) { s.gradient = at::zeros({10}, at::kBFloat16); });
@@ -304,7 +310,7 @@ TEST_CASE("tensors that do not fit together are refused", "[runtime][flat_optimi
   refused([](ShardTensors& s) { s.moments[1] = at::Tensor(); });
   refused([](ShardTensors& s) { s.low_precision = at::zeros({10}, at::kInt); });
   ShardTensors shard = make_shard(*optimizer, at::zeros({10}));
-  CHECK_THROWS_AS(optimizer->step(shard, {.rates = {{.step = 0, .lr = 0.1}}}), dslaunch::InternalError);
+  CHECK_THROWS_AS(optimizer->step({&shard, 1}, {.rates = {{.step = 0, .lr = 0.1}}}), dslaunch::InternalError);
 }
 
 TEST_CASE("Nesterov momentum without momentum is the user's mistake", "[runtime][flat_optimizer]") {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -26,8 +27,9 @@ struct State {
         gradient(uniform(count, 2, -1, 1)),
         first(uniform(count, 3, -1, 1)),
         second(uniform(count, 4, 0, 1)),
+        third(uniform(count, 5, 0, 1)),
         low(count) {}
-  std::vector<float> master, gradient, first, second;
+  std::vector<float> master, gradient, first, second, third;
   std::vector<uint16_t> low;
   bool operator==(const State&) const = default;
 };
@@ -43,26 +45,45 @@ const AdamCoefficients kAdam{.one_minus_beta1 = 0.1F,
 const SgdCoefficients kMomentum{
     .lr = 0.1F, .coupled_decay = 0.01F, .keep = 0.9F, .share = 0.7F, .gradient_weight = 1.0F, .momentum_weight = 0.9F};
 
-void adam(State& s, size_t begin, size_t end, LowPrecision type, InstructionSet set) {
-  host::update_adam({.master = s.master.data() + begin,
-                     .gradient = s.gradient.data() + begin,
-                     .exp_avg = s.first.data() + begin,
-                     .exp_avg_sq = s.second.data() + begin,
-                     .low_precision = s.low.data() + begin,
-                     .low_precision_type = type,
-                     .count = static_cast<int64_t>(end - begin)},
-                    kAdam, 0.37F, set);
+const LionCoefficients kLion{
+    .beta1 = 0.9F, .one_minus_beta1 = 0.1F, .beta2 = 0.99F, .one_minus_beta2 = 0.01F, .lr = 0.01F, .keep = 0.999F};
+const AdagradCoefficients kAdagrad{.step_size = 0.01F, .eps = 1e-10F, .coupled_decay = 0.02F};
+const LambCoefficients kLamb{.beta1 = 0.9F,
+                             .one_minus_beta1 = 0.1F,
+                             .beta2 = 0.999F,
+                             .one_minus_beta2 = 0.001F,
+                             .eps_outside = 1e-6F,
+                             .decay = 0.01F,
+                             .step_size = 0.02F,
+                             .min_ratio = 0.01F,
+                             .max_ratio = 10.0F};
+
+host::Range range_of(State& s, size_t begin, size_t end, LowPrecision type) {
+  return {.master = s.master.data() + begin,
+          .gradient = s.gradient.data() + begin,
+          .moments = {s.first.data() + begin, s.second.data() + begin, s.third.data() + begin},
+          .low_precision = s.low.data() + begin,
+          .low_precision_type = type,
+          .count = static_cast<int64_t>(end - begin)};
 }
 
-void sgd(State& s, size_t begin, size_t end, LowPrecision type, const SgdCoefficients& c, InstructionSet set) {
-  host::update_sgd({.master = s.master.data() + begin,
-                    .gradient = s.gradient.data() + begin,
-                    .momentum = c.momentum_weight == 0.0F ? nullptr : s.first.data() + begin,
-                    .low_precision = s.low.data() + begin,
-                    .low_precision_type = type,
-                    .count = static_cast<int64_t>(end - begin)},
-                   c, 0.37F, set);
-}
+// Each loop under one signature.
+using Update = void (*)(const host::Range& range, InstructionSet set);
+const std::vector<std::pair<const char*, Update>> kUpdates = {
+    {"adam", [](const host::Range& r, InstructionSet set) { host::update_adam(r, kAdam, 0.37F, set); }},
+    {"amsgrad", [](const host::Range& r, InstructionSet set) { host::update_amsgrad(r, kAdam, 0.37F, set); }},
+    {"sgd", [](const host::Range& r, InstructionSet set) { host::update_sgd(r, kMomentum, 0.37F, set); }},
+    {"sgd with momentum",
+     [](const host::Range& r, InstructionSet set) { host::update_sgd_momentum(r, kMomentum, 0.37F, set); }},
+    {"lion", [](const host::Range& r, InstructionSet set) { host::update_lion(r, kLion, 0.37F, set); }},
+    {"adagrad",
+     [](const host::Range& r, InstructionSet set) {
+       host::Range sums = r;
+       sums.moments[0] = r.moments[1];  // a sum of squares is not negative
+       host::update_adagrad(sums, kAdagrad, 0.37F, set);
+     }},
+    {"lamb", [](const host::Range& r, InstructionSet set) { host::update_lamb(r, kLamb, 1.3F, set); }},
+};
 
 std::vector<InstructionSet> supported_sets() {
   std::vector<InstructionSet> sets;
@@ -77,22 +98,17 @@ constexpr size_t kCounts[] = {0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 1023, 40
 }  // namespace
 
 TEST_CASE("every instruction set gives the same bits", "[runtime][host_update]") {
-  const SgdCoefficients plain{.lr = 0.1F, .coupled_decay = 0.01F};
-  for (const size_t count : kCounts) {
-    for (const auto type : {LowPrecision::kNone, LowPrecision::kBFloat16, LowPrecision::kFloat16}) {
-      State adam_expected(count), momentum_expected(count), plain_expected(count);
-      adam(adam_expected, 0, count, type, InstructionSet::kBaseline);
-      sgd(momentum_expected, 0, count, type, kMomentum, InstructionSet::kBaseline);
-      sgd(plain_expected, 0, count, type, plain, InstructionSet::kBaseline);
-      for (const auto set : supported_sets()) {
-        INFO("count " << count << ", set " << static_cast<int>(set) << ", type " << static_cast<int>(type));
-        State a(count), m(count), p(count);
-        adam(a, 0, count, type, set);
-        sgd(m, 0, count, type, kMomentum, set);
-        sgd(p, 0, count, type, plain, set);
-        CHECK(a == adam_expected);
-        CHECK(m == momentum_expected);
-        CHECK(p == plain_expected);
+  for (const auto& [name, update] : kUpdates) {
+    for (const size_t count : kCounts) {
+      for (const auto type : {LowPrecision::kNone, LowPrecision::kBFloat16, LowPrecision::kFloat16}) {
+        State expected(count);
+        update(range_of(expected, 0, count, type), InstructionSet::kBaseline);
+        for (const auto set : supported_sets()) {
+          INFO(name << ", count " << count << ", set " << static_cast<int>(set) << ", type " << static_cast<int>(type));
+          State state(count);
+          update(range_of(state, 0, count, type), set);
+          CHECK(state == expected);
+        }
       }
     }
   }
@@ -100,18 +116,32 @@ TEST_CASE("every instruction set gives the same bits", "[runtime][host_update]")
 
 TEST_CASE("a range gives the same bits wherever it is cut", "[runtime][host_update]") {
   constexpr size_t kCount = 1000;
-  for (const auto set : supported_sets()) {
-    State whole(kCount), whole_sgd(kCount);
-    adam(whole, 0, kCount, LowPrecision::kBFloat16, set);
-    sgd(whole_sgd, 0, kCount, LowPrecision::kFloat16, kMomentum, set);
-    for (const size_t cut : {1, 5, 16, 333, 999}) {
-      State cut_adam(kCount), cut_sgd(kCount);
-      adam(cut_adam, 0, cut, LowPrecision::kBFloat16, set);
-      adam(cut_adam, cut, kCount, LowPrecision::kBFloat16, set);
-      sgd(cut_sgd, 0, cut, LowPrecision::kFloat16, kMomentum, set);
-      sgd(cut_sgd, cut, kCount, LowPrecision::kFloat16, kMomentum, set);
-      CHECK(cut_adam == whole);
-      CHECK(cut_sgd == whole_sgd);
+  for (const auto& [name, update] : kUpdates) {
+    INFO(name);
+    for (const auto set : supported_sets()) {
+      State whole(kCount);
+      update(range_of(whole, 0, kCount, LowPrecision::kBFloat16), set);
+      for (const size_t cut : {1, 5, 16, 333, 999}) {
+        State state(kCount);
+        update(range_of(state, 0, cut, LowPrecision::kBFloat16), set);
+        update(range_of(state, cut, kCount, LowPrecision::kBFloat16), set);
+        CHECK(state == whole);
+      }
+    }
+  }
+}
+
+TEST_CASE("Lamb's moments and sums have the same bits with every instruction set", "[runtime][host_update]") {
+  for (const size_t count : kCounts) {
+    State expected(count);
+    const auto sums = host::update_lamb_moments(range_of(expected, 0, count, LowPrecision::kNone), kLamb, 0.37F,
+                                                InstructionSet::kBaseline);
+    for (const auto set : supported_sets()) {
+      State state(count);
+      const auto got = host::update_lamb_moments(range_of(state, 0, count, LowPrecision::kNone), kLamb, 0.37F, set);
+      CHECK(state == expected);
+      CHECK(got.parameter == sums.parameter);
+      CHECK(got.update == sums.update);
     }
   }
 }

@@ -1,0 +1,128 @@
+#include "runtime/optim/elementwise.hpp"
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "runtime/optim/parallel_ranges.hpp"
+#include "runtime/optim/step_choice.hpp"
+
+namespace dslaunch::runtime::optim {
+namespace {
+
+constexpr int64_t kGrain = 32768;  // elements that are worth a thread
+
+template <class C>
+struct Rule {
+  std::vector<std::string> moment_names;
+  C (*coefficients)(const config::Optimizer& settings, const GroupRates& rates, int64_t step);
+  void (*host)(const host::Range& range, const C& coefficients, float factor, host::InstructionSet set);
+  DeviceFunctions::Update<C> DeviceFunctions::*device;
+  double initial_moment = 0.0;
+};
+
+template <class C>
+class Elementwise final : public FlatOptimizer {
+ public:
+  Elementwise(const std::vector<OptimizerGroup>& groups, Rule<C> rule) : groups_(groups), rule_(std::move(rule)) {}
+
+  const std::vector<std::string>& moment_names(int) const override { return rule_.moment_names; }
+  double initial_moment(int, size_t) const override { return rule_.initial_moment; }
+
+  void step(std::span<const ShardTensors> shards, const StepInputs& inputs) const override {
+    if (shards.empty()) return;
+    const at::Device device = shards[0].master.device();
+    check_inputs(inputs, device);
+    for (const auto& shard : shards) check_shard(shard, groups_.size(), rule_.moment_names.size());
+    if (device.is_cuda()) return step_on_device(shards, inputs, device);
+    if (is_skipped(inputs)) return;
+    for (const auto& shard : shards) step_on_host(shard, inputs);
+  }
+
+ private:
+  C coefficients(size_t group, const StepRates& rates) const {
+    return rule_.coefficients(groups_[group].settings, rates.of_group(group), rates.step);
+  }
+
+  void step_on_device(std::span<const ShardTensors> shards, const StepInputs& inputs, at::Device device) const {
+    const auto by_group =
+        device_coefficients<C>(groups_.size(), inputs, device,
+                               [&](size_t group, const StepRates& rates) { return coefficients(group, rates); });
+    for (const auto& shard : shards) {
+      if (shard.master.numel() > 0) {
+        (device_functions().*rule_.device)(shard, by_group[static_cast<size_t>(shard.group)], inputs);
+      }
+    }
+  }
+
+  void step_on_host(const ShardTensors& shard, const StepInputs& inputs) const {
+    const C chosen = coefficients(static_cast<size_t>(shard.group), chosen_rates(inputs));
+    const host::Range all = host_range(shard);
+    const float factor = gradient_factor(inputs);
+    const auto set = host::best_instruction_set();
+    parallel_ranges(all.count, kGrain,
+                    [&](int64_t begin, int64_t end) { rule_.host(host::part(all, begin, end), chosen, factor, set); });
+  }
+
+  const std::vector<OptimizerGroup> groups_;
+  const Rule<C> rule_;
+};
+
+template <class C>
+std::unique_ptr<FlatOptimizer> make(const std::vector<OptimizerGroup>& groups, Rule<C> rule) {
+  return std::make_unique<Elementwise<C>>(groups, std::move(rule));
+}
+
+void check_nesterov(const config::Optimizer& settings) {
+  if (!settings.nesterov || (settings.momentum > 0.0 && settings.dampening == 0.0)) return;
+  throw UserError(ExitCode::kBadInput,
+                  fmt::format("optimizer.params.nesterov needs a momentum above 0 and a dampening of 0, but momentum "
+                              "is {} and dampening is {}.",
+                              settings.momentum, settings.dampening));
+}
+
+std::unique_ptr<FlatOptimizer> make_sgd(const std::vector<OptimizerGroup>& groups) {
+  // A group's momentum may be 0 where others have some: all keep the moment then.
+  bool has_momentum = false;
+  for (const auto& group : groups) {
+    check_nesterov(group.settings);
+    has_momentum = has_momentum || group.settings.momentum != 0.0;
+  }
+  if (!has_momentum)
+    return make<SgdCoefficients>(groups, {{}, sgd_coefficients, host::update_sgd, &DeviceFunctions::sgd});
+  return make<SgdCoefficients>(groups,
+                               {{"momentum"}, sgd_coefficients, host::update_sgd_momentum, &DeviceFunctions::sgd});
+}
+
+}  // namespace
+
+std::unique_ptr<FlatOptimizer> make_elementwise(const std::vector<OptimizerGroup>& groups) {
+  DSL_CHECK(!groups.empty(), "an optimizer has at least one group");
+  const config::Optimizer& settings = groups.front().settings;
+  switch (settings.type) {
+    case config::OptimizerType::kSgd:
+      return make_sgd(groups);
+    case config::OptimizerType::kLion:
+      return make<LionCoefficients>(groups,
+                                    {{"exp_avg"}, lion_coefficients, host::update_lion, &DeviceFunctions::lion});
+    case config::OptimizerType::kAdagrad:
+      return make<AdagradCoefficients>(groups, {{"sum"},
+                                                adagrad_coefficients,
+                                                host::update_adagrad,
+                                                &DeviceFunctions::adagrad,
+                                                settings.initial_accumulator_value});
+    case config::OptimizerType::kAdam:
+    case config::OptimizerType::kAdamW:
+    case config::OptimizerType::kMuon:
+      break;
+    case config::OptimizerType::kLamb:
+      throw InternalError(__FILE__, __LINE__, "settings.type", "Lamb is not element-wise");
+  }
+  if (settings.amsgrad) {
+    return make<AdamCoefficients>(
+        groups,
+        {{"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}, adam_coefficients, host::update_amsgrad, &DeviceFunctions::adam});
+  }
+  return make<AdamCoefficients>(
+      groups, {{"exp_avg", "exp_avg_sq"}, adam_coefficients, host::update_adam, &DeviceFunctions::adam});
+}
+
+}  // namespace dslaunch::runtime::optim

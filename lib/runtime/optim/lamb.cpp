@@ -1,0 +1,145 @@
+#include "runtime/optim/lamb.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.hpp"
+#include "comm/communicator.hpp"
+#include "runtime/optim/parallel_ranges.hpp"
+#include "runtime/optim/step_choice.hpp"
+
+namespace dslaunch::runtime::optim {
+namespace {
+
+constexpr int64_t kBlock = 8192;   // elements that one partial sum covers
+constexpr int64_t kGrain = 32768;  // elements that are worth a thread
+
+ShardTensors narrow(const ShardTensors& run, int64_t begin, int64_t count) {
+  ShardTensors out = run;
+  out.master = run.master.narrow(0, begin, count);
+  out.gradient = run.gradient.narrow(0, begin, count);
+  if (run.low_precision.defined()) out.low_precision = run.low_precision.narrow(0, begin, count);
+  for (at::Tensor& moment : out.moments) moment = moment.narrow(0, begin, count);
+  return out;
+}
+
+host::LambSums first_pass(const host::Range& all, const LambCoefficients& coefficients, float factor) {
+  const int64_t num_blocks = (all.count + kBlock - 1) / kBlock;
+  std::vector<host::LambSums> sums(static_cast<size_t>(num_blocks));
+  const auto set = host::best_instruction_set();
+  parallel_ranges(num_blocks, kGrain / kBlock, [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t last = std::min(all.count, (block + 1) * kBlock);
+      sums[static_cast<size_t>(block)] =
+          host::update_lamb_moments(host::part(all, block * kBlock, last), coefficients, factor, set);
+    }
+  });
+  host::LambSums sum;
+  for (const auto& block : sums) {
+    sum.parameter += block.parameter;
+    sum.update += block.update;
+  }
+  return sum;
+}
+
+float ratio_of(const host::LambSums& sums, const LambCoefficients& c) {
+  if (!(sums.parameter > 0.0 && sums.update > 0.0)) return 1.0F;
+  const auto ratio = static_cast<float>(std::sqrt(sums.parameter) / std::sqrt(sums.update));
+  return ratio > c.max_ratio ? c.max_ratio : ratio < c.min_ratio ? c.min_ratio : ratio;
+}
+
+class Lamb final : public FlatOptimizer {
+ public:
+  Lamb(const OptimizerGroups& groups, FlatLayout layout) : groups_(groups.groups), layout_(layout) {
+    DSL_CHECK(layout.table != nullptr && layout.groups != nullptr, "Lamb needs to know where parameters lie");
+  }
+
+  const std::vector<std::string>& moment_names(int) const override {
+    static const std::vector<std::string> names = {"exp_avg", "exp_avg_sq"};
+    return names;
+  }
+
+  void step(std::span<const ShardTensors> shards, const StepInputs& inputs) const override {
+    if (shards.empty()) return;
+    const at::Device device = shards[0].master.device();
+    check_inputs(inputs, device);
+    for (const auto& shard : shards) check_shard(shard, groups_.size(), 2);
+    const std::vector<ParameterPart> parts = parts_of(shards);
+    if (device.is_cuda()) return step_on_device(parts, inputs, device);
+    if (!is_skipped(inputs)) step_on_host(parts, inputs);
+  }
+
+ private:
+  std::vector<ParameterPart> parts_of(std::span<const ShardTensors> shards) const {
+    std::vector<ParameterPart> parts;
+    for (const auto& run : shards) {
+      for (const auto& piece : pieces_in(layout_.groups->at(static_cast<size_t>(run.flat_group)), run.range)) {
+        parts.push_back({narrow(run, piece.offset, piece.count), piece.parameter});
+      }
+    }
+    return parts;
+  }
+
+  LambCoefficients coefficients(size_t group, const StepRates& rates) const {
+    return lamb_coefficients(groups_[group].settings, rates.of_group(group), rates.step);
+  }
+
+  // fp64 [ranks, parameters, 2] from this rank's [parameters, 2]; on a device enqueued.
+  at::Tensor of_all_ranks(const at::Tensor& sums) const {
+    if (layout_.ranks == nullptr) return sums.unsqueeze(0);
+    at::Tensor all = at::empty({layout_.ranks->size(), sums.size(0), 2}, sums.options());
+    layout_.ranks->all_gather({sums.const_data_ptr(), sums.nbytes(), comm::DType::kUInt8},
+                              {all.mutable_data_ptr(), all.nbytes(), comm::DType::kUInt8});
+    return all;
+  }
+
+  int64_t num_parameters() const { return static_cast<int64_t>(layout_.table->parameters.size()); }
+
+  void step_on_host(const std::vector<ParameterPart>& parts, const StepInputs& inputs) const {
+    const StepRates& rates = chosen_rates(inputs);
+    const float factor = gradient_factor(inputs);
+    std::vector<LambCoefficients> by_group;
+    for (size_t group = 0; group < groups_.size(); ++group) by_group.push_back(coefficients(group, rates));
+
+    at::Tensor own = at::zeros({num_parameters(), 2}, at::kDouble);
+    auto* sums = static_cast<host::LambSums*>(own.mutable_data_ptr());
+    for (const auto& part : parts) {
+      sums[part.parameter] =
+          first_pass(host_range(part.tensors), by_group[static_cast<size_t>(part.tensors.group)], factor);
+    }
+    const at::Tensor total = of_all_ranks(own).sum(0);
+    const auto* totals = static_cast<const host::LambSums*>(total.const_data_ptr());
+    const auto set = host::best_instruction_set();
+    for (const auto& part : parts) {
+      const LambCoefficients& c = by_group[static_cast<size_t>(part.tensors.group)];
+      const float ratio = ratio_of(totals[part.parameter], c);
+      const host::Range all = host_range(part.tensors);
+      parallel_ranges(all.count, kGrain, [&](int64_t begin, int64_t end) {
+        host::update_lamb(host::part(all, begin, end), c, ratio, set);
+      });
+    }
+  }
+
+  void step_on_device(const std::vector<ParameterPart>& parts, const StepInputs& inputs, at::Device device) const {
+    const auto by_group = device_coefficients<LambCoefficients>(
+        groups_.size(), inputs, device,
+        [&](size_t group, const StepRates& rates) { return coefficients(group, rates); });
+    const at::Tensor sums = device_functions().lamb_moments(parts, num_parameters(), by_group, inputs, device);
+    const at::Tensor ratios = device_functions().lamb_ratios(of_all_ranks(sums), by_group[0].value);
+    for (const auto& part : parts) {
+      device_functions().lamb(part, by_group[static_cast<size_t>(part.tensors.group)], ratios, inputs);
+    }
+  }
+
+  const std::vector<OptimizerGroup> groups_;
+  const FlatLayout layout_;
+};
+
+}  // namespace
+
+std::unique_ptr<FlatOptimizer> make_lamb(const OptimizerGroups& groups, FlatLayout layout) {
+  return std::make_unique<Lamb>(groups, layout);
+}
+
+}  // namespace dslaunch::runtime::optim

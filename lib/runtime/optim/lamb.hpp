@@ -1,0 +1,15 @@
+// Lamb as DeepSpeed's FusedLamb computes it: Adam's direction, scaled for each parameter by |p| / |update|.
+//
+// A parameter may lie on several ranks. Each rank adds up the squares of what it holds, in double; the sums of all
+// ranks are gathered and added in the order of ranks, so that any sharding gives the same ratio to the last bits of a
+// double.
+#pragma once
+#include <memory>
+
+#include "runtime/optim/flat_optimizer.hpp"
+
+namespace dslaunch::runtime::optim {
+
+std::unique_ptr<FlatOptimizer> make_lamb(const OptimizerGroups& groups, FlatLayout layout);
+
+}  // namespace dslaunch::runtime::optim

@@ -1,0 +1,179 @@
+#include "runtime/optim/muon.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "comm/communicator.hpp"
+#include "runtime/optim/elementwise.hpp"
+#include "runtime/optim/step_choice.hpp"
+
+namespace dslaunch::runtime::optim {
+namespace {
+
+constexpr int kNewtonSchulzSteps = 5;
+constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
+
+// What a step multiplies with: 0-dim fp32 tensors where the master lies, so that nothing waits for a device.
+struct MuonCoefficients {
+  at::Tensor one_minus_momentum, lr, keep;
+};
+
+class Muon final : public FlatOptimizer {
+ public:
+  Muon(const OptimizerGroups& groups, FlatLayout layout)
+      : groups_(groups), layout_(layout), adam_(make_elementwise(groups.groups)) {
+    DSL_CHECK(layout.table != nullptr && layout.groups != nullptr, "Muon needs to know where parameters lie");
+  }
+
+  const std::vector<std::string>& moment_names(int group) const override {
+    static const std::vector<std::string> names = {"momentum_buffer"};
+    return groups_.groups.at(static_cast<size_t>(group)).is_muon ? names : adam_->moment_names(group);
+  }
+
+  void step(std::span<const ShardTensors> shards, const StepInputs& inputs) const override {
+    if (shards.empty()) return;
+    const at::Device device = shards[0].master.device();
+    check_inputs(inputs, device);
+    std::vector<ShardTensors> others;
+    for (const auto& run : shards) {
+      if (!is_muon(run)) others.push_back(run);
+    }
+    adam_->step(others, inputs);
+    if (device.is_cpu() && is_skipped(inputs)) return;
+    const at::NoGradGuard no_grad;
+    const auto by_group = coefficients(inputs, device);
+    for (size_t i = 0; i < layout_.groups->size(); ++i) {
+      if (has_matrices(layout_.groups->at(i))) step_group(static_cast<int>(i), shards, inputs, by_group);
+    }
+  }
+
+ private:
+  bool is_muon(const ShardTensors& run) const { return groups_.groups.at(static_cast<size_t>(run.group)).is_muon; }
+  bool is_muon(int parameter) const {
+    const int group = groups_.of_parameter.at(static_cast<size_t>(parameter));
+    return groups_.groups[static_cast<size_t>(group)].is_muon;
+  }
+  bool has_matrices(const FlatGroup& group) const {
+    return std::any_of(group.segments.begin(), group.segments.end(),
+                       [&](const Segment& s) { return s.numel > 0 && is_muon(s.parameter); });
+  }
+
+  std::vector<MuonCoefficients> coefficients(const StepInputs& inputs, at::Device device) const {
+    const auto num_groups = static_cast<int64_t>(groups_.groups.size());
+    const auto num_rows = static_cast<int64_t>(inputs.rates.size());
+    at::Tensor rows =
+        at::empty({num_rows, num_groups, 3}, at::TensorOptions().dtype(at::kFloat).pinned_memory(device.is_cuda()));
+    auto* next = rows.mutable_data_ptr<float>();
+    for (const StepRates& rates : inputs.rates) {
+      for (size_t g = 0; g < groups_.groups.size(); ++g) {
+        const auto& settings = groups_.groups[g].settings;
+        const double lr = rates.of_group(g).lr;
+        *next++ = static_cast<float>(1.0 - settings.momentum);
+        *next++ = static_cast<float>(lr);
+        *next++ = static_cast<float>(1.0 - lr * settings.weight_decay);
+      }
+    }
+    rows = rows.to(device, /*non_blocking=*/true);
+    const at::Tensor row = inputs.applied_steps.defined()
+                               ? rows.index_select(0, (inputs.applied_steps - (inputs.rates[0].step - 1)).view({1}))[0]
+                               : rows[0];
+    std::vector<MuonCoefficients> out;
+    for (int64_t g = 0; g < num_groups; ++g) out.push_back({row[g][0], row[g][1], row[g][2]});
+    return out;
+  }
+
+  void step_group(int index, std::span<const ShardTensors> shards, const StepInputs& inputs,
+                  const std::vector<MuonCoefficients>& by_group) const {
+    const FlatGroup& group = layout_.groups->at(static_cast<size_t>(index));
+    std::vector<const ShardTensors*> runs;
+    for (const auto& run : shards) {
+      if (run.flat_group != index || !is_muon(run)) continue;
+      check_shard(run, groups_.groups.size(), 1);
+      runs.push_back(&run);
+    }
+    const auto device = shards[0].master.device();
+    at::Tensor updates = at::zeros({group.padded_numel}, at::TensorOptions().dtype(at::kBFloat16).device(device));
+    for (const auto* run : runs) {
+      updates.narrow(0, run->range.begin, run->range.size())
+          .copy_(advance_momentum(*run, inputs, by_group[static_cast<size_t>(run->group)]));
+    }
+    gather(updates, group);
+    for (const auto& segment : group.segments) {
+      if (segment.numel > 0 && is_muon(segment.parameter)) apply(segment, updates, runs, inputs, by_group);
+    }
+  }
+
+  // The momentum buffer moves on; returns Nesterov's update. One operation at a time: a fused multiply-add, which some
+  // loops of LibTorch use and others do not, would make a result depend on where a shard begins.
+  static at::Tensor advance_momentum(const ShardTensors& run, const StepInputs& inputs, const MuonCoefficients& c) {
+    at::Tensor gradient = run.gradient;
+    if (inputs.gradient_factor.defined()) gradient = gradient * inputs.gradient_factor;
+    const at::Tensor& momentum = run.moments[0];
+    const at::Tensor moved = momentum + (gradient - momentum) * c.one_minus_momentum;
+    momentum.copy_(inputs.skip.defined() ? at::where(inputs.skip != 0, momentum, moved) : moved);
+    return moved - (moved - gradient) * c.one_minus_momentum;
+  }
+
+  void gather(const at::Tensor& updates, const FlatGroup& group) const {
+    if (layout_.ranks == nullptr) return;
+    const Range own = shard_range(group, layout_.ranks->rank(), layout_.ranks->size());
+    const at::Tensor in = updates.narrow(0, own.begin, own.size());
+    layout_.ranks->all_gather(
+        {in.const_data_ptr(), static_cast<size_t>(in.numel()), comm::DType::kBFloat16},
+        {updates.mutable_data_ptr(), static_cast<size_t>(updates.numel()), comm::DType::kBFloat16});
+  }
+
+  // Updates what the runs hold of one matrix; one that they do not touch is another rank's work.
+  void apply(const Segment& segment, const at::Tensor& updates, const std::vector<const ShardTensors*>& runs,
+             const StepInputs& inputs, const std::vector<MuonCoefficients>& by_group) const {
+    at::Tensor update;
+    for (const auto* run : runs) {
+      const int64_t begin = std::max(segment.offset, run->range.begin);
+      const int64_t end = std::min(segment.offset + segment.numel, run->range.end);
+      if (begin >= end) continue;
+      const auto& shape = layout_.table->parameters[static_cast<size_t>(segment.parameter)].shape;
+      if (!update.defined()) {
+        update = orthogonalised(updates.narrow(0, segment.offset, segment.numel).view(shape)).reshape({-1});
+      }
+      const auto& c = by_group[static_cast<size_t>(run->group)];
+      const at::Tensor p = run->master.narrow(0, begin - run->range.begin, end - begin);
+      const at::Tensor step = update.narrow(0, begin - segment.offset, end - begin).to(at::kFloat) * c.lr;
+      const at::Tensor moved = p * c.keep - step;
+      p.copy_(inputs.skip.defined() ? at::where(inputs.skip != 0, p, moved) : moved);
+      if (run->low_precision.defined()) {
+        run->low_precision.narrow(0, begin - run->range.begin, end - begin).copy_(p);
+      }
+    }
+  }
+
+  const OptimizerGroups groups_;
+  const FlatLayout layout_;
+  const std::unique_ptr<FlatOptimizer> adam_;
+};
+
+}  // namespace
+
+at::Tensor orthogonalised(const at::Tensor& update) {
+  DSL_CHECK(update.dim() >= 2 && update.numel() > 0, "Muon needs matrices");
+  at::Tensor x = update.dim() == 4 ? update.reshape({update.size(0), -1}) : update;
+  const bool tall = x.size(-2) > x.size(-1);
+  if (tall) x = x.mT();
+  x = x / (x.norm(2, {-2, -1}, /*keepdim=*/true) + 1e-7);
+  for (int step = 0; step < kNewtonSchulzSteps; ++step) {
+    const at::Tensor a = at::matmul(x, x.mT());
+    const at::Tensor b = kB * a + at::matmul(kC * a, a);
+    x = kA * x + at::matmul(b, x);
+  }
+  if (tall) x = x.mT();
+  const double aspect = static_cast<double>(update.size(-2)) / static_cast<double>(update.size(-1));
+  return x * std::sqrt(std::max(1.0, aspect));
+}
+
+std::unique_ptr<FlatOptimizer> make_muon(const OptimizerGroups& groups, FlatLayout layout) {
+  return std::make_unique<Muon>(groups, layout);
+}
+
+}  // namespace dslaunch::runtime::optim

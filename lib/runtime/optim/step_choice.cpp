@@ -1,0 +1,85 @@
+#include "runtime/optim/step_choice.hpp"
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+
+namespace dslaunch::runtime::optim {
+namespace {
+
+void check_tensor(const at::Tensor& tensor, const at::Tensor& master, const char* name) {
+  DSL_CHECK(tensor.defined(), fmt::format("the {} of a shard is missing", name));
+  DSL_CHECK(tensor.numel() == master.numel() && tensor.device() == master.device() && tensor.is_contiguous(),
+            fmt::format("the {} of a shard ({} elements) does not fit its master ({} elements)", name, tensor.numel(),
+                        master.numel()));
+}
+
+void check_scalar(const at::Tensor& scalar, at::ScalarType type, at::Device device, const char* name) {
+  if (!scalar.defined()) return;
+  DSL_CHECK(scalar.numel() == 1 && scalar.scalar_type() == type && scalar.device() == device,
+            fmt::format("the {} is one {} on the shard's device", name, c10::toString(type)));
+}
+
+}  // namespace
+
+void check_inputs(const StepInputs& inputs, at::Device device) {
+  DSL_CHECK(!inputs.rates.empty() && (inputs.applied_steps.defined() || inputs.rates.size() == 1),
+            "a step needs its rates, and a count of applied steps to choose among several");
+  for (size_t i = 0; i < inputs.rates.size(); ++i) {
+    DSL_CHECK(inputs.rates[i].step >= 1, "optimizer steps are counted from 1");
+    DSL_CHECK(inputs.rates[i].step == inputs.rates[0].step + static_cast<int64_t>(i), "rates of consecutive steps");
+  }
+  check_scalar(inputs.gradient_factor, at::kFloat, device, "gradient factor");
+  check_scalar(inputs.skip, at::kFloat, device, "skip flag");
+  check_scalar(inputs.applied_steps, at::kLong, device, "count of applied steps");
+}
+
+void check_shard(const ShardTensors& shard, size_t num_groups, size_t num_moments) {
+  DSL_CHECK(shard.group >= 0 && static_cast<size_t>(shard.group) < num_groups,
+            fmt::format("a shard of optimizer group {}, of which there are {}", shard.group, num_groups));
+  check_tensor(shard.master, shard.master, "master");
+  check_tensor(shard.gradient, shard.master, "gradient");
+  DSL_CHECK(shard.moments.size() == num_moments,
+            fmt::format("the optimizer keeps {} moments, the shard has {}", num_moments, shard.moments.size()));
+  for (const at::Tensor& moment : shard.moments) {
+    check_tensor(moment, shard.master, "moment");
+    DSL_CHECK(moment.scalar_type() == at::kFloat, "moments are fp32");
+  }
+  DSL_CHECK(shard.master.scalar_type() == at::kFloat && shard.gradient.scalar_type() == at::kFloat,
+            "master and gradient are fp32");
+  if (!shard.low_precision.defined()) return;
+  check_tensor(shard.low_precision, shard.master, "low-precision copy");
+  const auto type = shard.low_precision.scalar_type();
+  DSL_CHECK(type == at::kBFloat16 || type == at::kHalf, "a low-precision copy is bf16 or fp16");
+}
+
+bool is_skipped(const StepInputs& inputs) {
+  return inputs.skip.defined() && *inputs.skip.const_data_ptr<float>() != 0.0F;
+}
+
+float gradient_factor(const StepInputs& inputs) {
+  return inputs.gradient_factor.defined() ? *inputs.gradient_factor.const_data_ptr<float>() : 1.0F;
+}
+
+const StepRates& chosen_rates(const StepInputs& inputs) {
+  if (!inputs.applied_steps.defined()) return inputs.rates[0];
+  const int64_t row = *inputs.applied_steps.const_data_ptr<int64_t>() + 1 - inputs.rates[0].step;
+  DSL_CHECK(row >= 0 && row < static_cast<int64_t>(inputs.rates.size()),
+            fmt::format("step {} is none of the {} whose rates are there, from step {}", row + inputs.rates[0].step,
+                        inputs.rates.size(), inputs.rates[0].step));
+  return inputs.rates[static_cast<size_t>(row)];
+}
+
+host::Range host_range(const ShardTensors& shard) {
+  host::Range range{.master = shard.master.mutable_data_ptr<float>(),
+                    .gradient = shard.gradient.const_data_ptr<float>(),
+                    .count = shard.master.numel()};
+  for (size_t i = 0; i < shard.moments.size(); ++i) range.moments[i] = shard.moments[i].mutable_data_ptr<float>();
+  if (shard.low_precision.defined()) {
+    range.low_precision = static_cast<uint16_t*>(shard.low_precision.mutable_data_ptr());
+    range.low_precision_type = shard.low_precision.scalar_type() == at::kBFloat16 ? host::LowPrecision::kBFloat16
+                                                                                  : host::LowPrecision::kFloat16;
+  }
+  return range;
+}
+
+}  // namespace dslaunch::runtime::optim

@@ -1,0 +1,47 @@
+// What a step does before it touches an element: its inputs checked, its coefficients chosen by the host or laid out
+// for the device to choose.
+#pragma once
+#include <ATen/ATen.h>
+
+#include <vector>
+
+#include "runtime/optim/device_functions.hpp"
+#include "runtime/optim/flat_optimizer.hpp"
+#include "runtime/optim/host_update.hpp"
+
+namespace dslaunch::runtime::optim {
+
+// Throw InternalError.
+void check_inputs(const StepInputs& inputs, at::Device device);
+void check_shard(const ShardTensors& shard, size_t num_groups, size_t num_moments);
+
+// Of host tensors: reads them.
+bool is_skipped(const StepInputs& inputs);
+float gradient_factor(const StepInputs& inputs);
+const StepRates& chosen_rates(const StepInputs& inputs);
+host::Range host_range(const ShardTensors& shard);
+
+// By optimizer group; `coefficients_of(group, rates)`. One copy to the device for all of them, which waits for nothing;
+// LibTorch keeps the pinned memory until the copy is done.
+template <class Coefficients, class Make>
+std::vector<DeviceCoefficients<Coefficients>> device_coefficients(size_t num_groups, const StepInputs& inputs,
+                                                                  at::Device device, const Make& coefficients_of) {
+  std::vector<DeviceCoefficients<Coefficients>> out;
+  const int64_t base = inputs.rates[0].step - 1;
+  for (size_t group = 0; group < num_groups; ++group) {
+    out.push_back({.value = coefficients_of(group, inputs.rates[0]), .base = base});
+  }
+  if (!inputs.applied_steps.defined()) return out;
+  const auto rows_bytes = static_cast<int64_t>(inputs.rates.size() * sizeof(Coefficients));
+  at::Tensor rows = at::empty({static_cast<int64_t>(num_groups), rows_bytes},
+                              at::TensorOptions().dtype(at::kByte).pinned_memory(device.is_cuda()));
+  auto* row = static_cast<Coefficients*>(rows.mutable_data_ptr());
+  for (size_t group = 0; group < num_groups; ++group) {
+    for (const StepRates& rates : inputs.rates) *row++ = coefficients_of(group, rates);
+  }
+  const at::Tensor table = rows.to(device, /*non_blocking=*/true);
+  for (size_t group = 0; group < num_groups; ++group) out[group].table = table.select(0, static_cast<int64_t>(group));
+  return out;
+}
+
+}  // namespace dslaunch::runtime::optim

@@ -1,0 +1,208 @@
+// 200 steps of every optimizer over a small model, on 1, 2 and 3 ranks, against numbers of DeepSpeed and PyTorch
+// (tests/data/optimizers/optimizers.json, made by tests/oracle/optimizer_numbers.py, which says which is which).
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "config/load.hpp"
+#include "runtime/optim/learning_rate.hpp"
+#include "runtime/optim/shard_runs.hpp"
+#include "support/thread_communicator.hpp"
+
+namespace {
+
+using namespace dslaunch;
+using namespace dslaunch::runtime;
+using nlohmann::json;
+
+constexpr int64_t kSteps = 200;
+
+json numbers() {
+  std::ifstream in(std::string(DSL_SOURCE_DIR) + "/tests/data/optimizers/optimizers.json");
+  return json::parse(in);
+}
+
+// The parameters in three units: what is no block, and two blocks.
+struct Model {
+  ParameterTable table;
+  std::vector<int64_t> first;  // where a parameter begins among the numbers
+  int64_t numel = 0;
+};
+
+Model make_model(const json& parameters) {
+  Model model;
+  model.table.units = {{"", {}}, {"blocks.0", {}}, {"blocks.1", {}}};
+  for (const auto& entry : parameters) {
+    ParameterInfo info;
+    info.name = entry["name"];
+    info.shape = entry["shape"].get<std::vector<int64_t>>();
+    info.numel = c10::multiply_integers(info.shape);
+    info.unit = info.name.rfind("blocks.0", 0) == 0 ? 1 : info.name.rfind("blocks.1", 0) == 0 ? 2 : 0;
+    model.table.units[static_cast<size_t>(info.unit)].parameters.push_back(
+        static_cast<int>(model.table.parameters.size()));
+    model.first.push_back(model.numel);
+    model.numel += info.numel;
+    model.table.parameters.push_back(std::move(info));
+  }
+  return model;
+}
+
+float start_value(int64_t i) {
+  return static_cast<float>((i * 53) % 997 - 498) / 256.0F;
+}
+float gradient_value(int64_t i, int64_t step) {
+  return static_cast<float>((i * 37 + step * 101 + i * step * 13) % 1009 - 504) / 512.0F;
+}
+
+config::JobConfig load(const json& section) {
+  const auto loaded = config::load_text(section.dump(), "case", config::Format::kHjson);
+  config::throw_if_bad(loaded);
+  return loaded.config;
+}
+
+struct Job {
+  const Model& model;
+  const config::JobConfig config;
+  const optim::OptimizerGroups groups;
+  const std::vector<FlatGroup> layout;
+  const int ranks;
+  std::map<int64_t, at::Tensor> values;         // by step, all parameters one behind the other; written by all ranks
+  std::map<int64_t, at::Tensor> low_precision;  // likewise, bf16
+};
+
+// Fills `whole` with what the runs of one rank hold.
+template <class Take>
+void collect(const Job& job, const std::vector<optim::ShardTensors>& runs, at::Tensor& whole, const Take& take) {
+  for (const auto& run : runs) {
+    for (const auto& piece : pieces_in(job.layout[static_cast<size_t>(run.flat_group)], run.range)) {
+      whole.narrow(0, job.model.first[static_cast<size_t>(piece.parameter)] + piece.begin, piece.count)
+          .copy_(take(run).narrow(0, piece.offset, piece.count));
+    }
+  }
+}
+
+template <class Value>
+void fill(const Job& job, int flat_group, const Range& range, const at::Tensor& out, const Value& value) {
+  for (const auto& piece : pieces_in(job.layout[static_cast<size_t>(flat_group)], range)) {
+    float* data = out.data_ptr<float>() + piece.offset;
+    const int64_t first = job.model.first[static_cast<size_t>(piece.parameter)] + piece.begin;
+    for (int64_t k = 0; k < piece.count; ++k) data[k] = value(first + k);
+  }
+}
+
+void run_rank(Job& job, comm::Communicator& communicator) {
+  const auto optimizer =
+      optim::make_flat_optimizer(job.groups, {&job.model.table, &job.layout, job.ranks > 1 ? &communicator : nullptr});
+  std::vector<optim::ShardTensors> runs;
+  for (size_t g = 0; g < job.layout.size(); ++g) {
+    optim::ShardTensors shard;
+    shard.flat_group = static_cast<int>(g);
+    shard.range = shard_range(job.layout[g], communicator.rank(), job.ranks);
+    shard.master = at::zeros({shard.range.size()});
+    shard.gradient = at::zeros({shard.range.size()});
+    shard.low_precision = at::zeros({shard.range.size()}, at::kBFloat16);
+    fill(job, shard.flat_group, shard.range, shard.master, start_value);
+    for (auto& run : optim::cut_by_group(shard, job.layout[g], job.groups.of_parameter)) {
+      optim::allocate_moments(*optimizer, run);
+      runs.push_back(std::move(run));
+    }
+  }
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    for (const auto& run : runs) {
+      fill(job, run.flat_group, run.range, run.gradient, [&](int64_t i) { return gradient_value(i, step); });
+    }
+    optimizer->step(runs, {.rates = {optim::step_rates(job.config.scheduler, job.groups, kSteps, step - 1)}});
+    if (auto found = job.values.find(step); found != job.values.end()) {
+      collect(job, runs, found->second, [](const optim::ShardTensors& run) { return run.master; });
+      collect(job, runs, job.low_precision.at(step), [](const optim::ShardTensors& run) { return run.low_precision; });
+    }
+  }
+}
+
+Job run_job(const Model& model, const json& section, int ranks) {
+  const auto config = load(section);
+  const auto groups = optim::plan_optimizer_groups(config.optimizer, model.table);
+  const std::vector<at::ScalarType> dtypes(model.table.parameters.size(), at::kFloat);
+  const auto layout = plan_flat_groups(
+      model.table, {.compute_dtypes = dtypes, .num_shards = ranks, .optimizer_groups = groups.of_parameter});
+  Job job{model, config, groups, layout, ranks, {}, {}};
+  for (const int64_t step : {1, 20, 200}) {
+    job.values[step] = at::zeros({model.numel});
+    job.low_precision[step] = at::zeros({model.numel}, at::kBFloat16);
+  }
+  auto meeting = std::make_shared<test::ThreadGroup>(ranks);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&job, meeting, rank] {
+      test::ThreadCommunicator communicator(meeting, rank);
+      run_rank(job, communicator);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return job;
+}
+
+// The largest difference within a parameter over its largest value, the worst parameter counting.
+double worst_difference(const Model& model, const at::Tensor& got, const at::Tensor& expected) {
+  double worst = 0.0;
+  for (size_t i = 0; i < model.first.size(); ++i) {
+    const int64_t numel = model.table.parameters[i].numel;
+    if (numel == 0) continue;
+    const auto want = expected.narrow(0, model.first[i], numel);
+    const auto difference = (got.narrow(0, model.first[i], numel).to(at::kDouble) - want).abs().max().item<double>();
+    worst = std::max(worst, difference / want.abs().max().item<double>());
+  }
+  return worst;
+}
+
+// A step rounds each weight a few times by half a unit in the last place: 2^-24 of its size. Over n steps these
+// errors add up like a random walk; 4 sqrt(n) 2^-24 was never reached. Muon iterates in bf16, and how a processor adds
+// up a product of bf16 matrices is its own affair: a result may differ by a unit in the last place of bf16, 2^-8 of an
+// update, which is at most about lr of the weight's size here.
+double bound(const std::string& name, int64_t step) {
+  const auto steps = static_cast<double>(step);
+  if (name == "Muon") return 0.01 * steps * std::pow(2.0, -8);
+  return 4.0 * std::sqrt(steps) * std::pow(2.0, -24);
+}
+
+}  // namespace
+
+TEST_CASE("200 steps of every optimizer end where DeepSpeed's and PyTorch's do", "[runtime][trajectories]") {
+  const json file = numbers();
+  const Model model = make_model(file["parameters"]);
+  for (const auto& entry : file["cases"]) {
+    const std::string name = entry["name"];
+    const Job job = run_job(model, entry["config"], 1);
+    for (const auto& [step, values] : job.values) {
+      const auto expected = at::tensor(entry["values"][std::to_string(step)].get<std::vector<double>>(), at::kDouble);
+      REQUIRE(expected.numel() == model.numel);
+      INFO(name << ", step " << step);
+      CHECK(worst_difference(model, values, expected) < bound(name, step));
+    }
+  }
+}
+
+TEST_CASE("shards on two and three ranks end on the same bits as one rank", "[runtime][trajectories]") {
+  const json file = numbers();
+  const Model model = make_model(file["parameters"]);
+  for (const auto& entry : file["cases"]) {
+    const Job alone = run_job(model, entry["config"], 1);
+    for (const int ranks : {2, 3}) {
+      const Job shared = run_job(model, entry["config"], ranks);
+      for (const auto& [step, values] : alone.values) {
+        INFO(entry["name"].get<std::string>() << " on " << ranks << " ranks, step " << step);
+        CHECK(at::equal(shared.values.at(step), values));
+        CHECK(at::equal(shared.low_precision.at(step), values.to(at::kBFloat16)));
+      }
+    }
+  }
+}
