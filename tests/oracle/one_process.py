@@ -16,6 +16,7 @@ import sys
 
 import torch
 
+import plain_optimizers
 import tensor_file
 
 LABELS = ("labels", "label", "y")
@@ -28,6 +29,14 @@ def learning_rate(config, step):
         return base
     kind, params = config["scheduler"]["type"], config["scheduler"].get("params", {})
     n = step - 2
+    if kind == "LRRangeTest":
+        x = (n + 1) / params.get("lr_range_test_step_size", 2000)
+        x = math.floor(x) if params.get("lr_range_test_staircase") else x
+        return params.get("lr_range_test_min_lr", 1e-3) * (1 + params.get("lr_range_test_step_rate", 1.0) * x)
+    if kind == "OneCycle":
+        height, decays = one_cycle(params, n)
+        low, high = params["cycle_min_lr"], params["cycle_max_lr"]
+        return (low + (high - low) * height) / (1 + params.get("decay_lr_rate", 0.0) * decays)
     warm = max(2, params.get("warmup_num_steps", 1000))
     linear = params.get("warmup_type", "log") == "linear"
     gamma = n / warm if linear else math.log(max(n, 0) + 1) / math.log(warm)
@@ -52,16 +61,45 @@ def learning_rate(config, step):
     return low + (high - low) * max(0.0, (total - n) / max(1.0, total - warm))
 
 
-def make_optimizer(config, params):
+def one_cycle(params, n):
+    """How high on the way up or down the cycle stands at index n, and how many decay steps lie behind its end."""
+    up = params.get("cycle_first_step_size", 2000)
+    down = params.get("cycle_second_step_size") or up
+    size = params.get("decay_step_size", 0)
+    if n >= up + down:
+        return 0.0, (n + 1 - up - down) / size if size else 0.0
+    at = (n + 1) % (up + down) if n >= 0 else 0
+    return (at / up if at <= up else (up + down - at) / down), 0.0
+
+
+def betas(config, step):
+    """What OneCycle makes of the betas; None when nothing does."""
+    scheduler = config.get("scheduler", {})
+    params = scheduler.get("params", {})
+    if scheduler.get("type") != "OneCycle" or not params.get("cycle_momentum", True):
+        return None
+    low, high = params.get("cycle_min_mom", 0.8), params.get("cycle_max_mom", 0.9)
+    height, decays = one_cycle(params, step - 2) if step > 1 else (1.0, 0.0)
+    return (high - (high - low) * height) * (1 + params.get("decay_mom_rate", 0.0) * decays), 0.99
+
+
+def make_optimizer(config, named):
+    """`named`: (name, master weight, number of dims) of each parameter."""
     section = config.get("optimizer", {"type": "AdamW"})
     kind, given = section["type"].lower(), dict(section.get("params", {}))
+    if kind == "muon":
+        return plain_optimizers.make_muon(named, given)
+    params = plain_optimizers.by_name(config, named)
+    if plain := plain_optimizers.make(kind, params, given):
+        return plain
     lr, decay = given.get("lr", 1e-3), given.get("weight_decay", 0.0)
     if kind == "sgd":
         return torch.optim.SGD(params, lr, given.get("momentum", 0.0), given.get("dampening", 0.0), decay,
                                given.get("nesterov", False))
     decoupled = kind == "adamw" or given.get("adam_w_mode", True)
     settings = {"lr": lr, "betas": tuple(given.get("betas", (0.9, 0.999))), "eps": given.get("eps", 1e-8),
-                "weight_decay": decay, "foreach": False}
+                "weight_decay": decay, "foreach": False, "amsgrad": given.get("amsgrad", False),
+                "maximize": given.get("maximize", False)}
     return (torch.optim.AdamW if decoupled else torch.optim.Adam)(params, **settings)
 
 
@@ -122,8 +160,9 @@ class Trainer:
         self.accumulation = config.get("gradient_accumulation_steps", 1)
         self.clip = config.get("gradient_clipping", 0.0)
         self.dtype = torch.bfloat16 if config.get("bf16", {}).get("enabled") else torch.float32
-        self.master = [torch.nn.Parameter(p.detach().float().clone()) for p in models[0].parameters() if p.requires_grad]
-        self.optimizer = make_optimizer(config, self.master)
+        named = [(name, p) for name, p in models[0].named_parameters() if p.requires_grad]
+        self.master = [torch.nn.Parameter(p.detach().float().clone()) for _, p in named]
+        self.optimizer = make_optimizer(config, [(name, master, p.dim()) for (name, p), master in zip(named, self.master)])
         seed = config.get("train", {}).get("seed", 42)
         half = self.dtype if self.dtype != torch.float32 else None  # fp32 runs leave the model's own types as they are
         self.shares = [Share(model, seed + i, half) for i, model in enumerate(models)]
@@ -150,15 +189,17 @@ class Trainer:
         for sum_ in total:
             sum_ /= pieces
         return {"step": k + 1, "loss": total_loss / pieces, "lr": learning_rate(self.config, k + 1),
-                "grad_norm": self.apply(total, learning_rate(self.config, k + 1))}
+                "grad_norm": self.apply(total, learning_rate(self.config, k + 1), betas(self.config, k + 1))}
 
-    def apply(self, gradients, lr):
+    def apply(self, gradients, lr, cycled=None):
         norm = math.sqrt(sum(g.double().square().sum().item() for g in gradients))
         factor = max(1.0, (norm + 1e-6) / self.clip) if self.clip else 1.0
         for master, gradient in zip(self.master, gradients):
             master.grad = gradient / factor
         for group in self.optimizer.param_groups:
             group["lr"] = lr
+            if cycled and "betas" in group:
+                group["betas"] = cycled
         self.optimizer.step()
         with torch.no_grad():
             for share in self.shares:

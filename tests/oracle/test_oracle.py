@@ -144,6 +144,40 @@ class Recipes(OracleTest):
                 self.check("mlp", base_config("mlp", optimizer={"type": "SGD", "params": params},
                                               zero_optimization=zero(stage)), world=3)
 
+    def test_the_other_optimizers(self):
+        """Each at a stage and world where it must ask other ranks for what it needs, and in the plain case."""
+        sections = [
+            {"type": "AdamW", "params": {"lr": 3e-3, "weight_decay": 0.1, "amsgrad": True}},
+            {"type": "Lion", "params": {"lr": 3e-4, "betas": [0.9, 0.99], "weight_decay": 0.1}},
+            {"type": "Adagrad", "params": {"lr": 2e-2, "weight_decay": 0.01}},
+            {"type": "Lamb", "params": {"lr": 5e-3, "weight_decay": 0.01}},
+        ]
+        for section in sections:
+            for world, stage in ((1, 0), (3, 1)):
+                with self.subTest(optimizer=section["type"], world=world, stage=stage):
+                    self.check("gpt", base_config("gpt", optimizer=section, zero_optimization={"stage": stage}), world)
+
+    def test_muon(self):
+        """Its iteration rounds to bf16 after every product, so that a last bit of a gradient becomes 2^-8 of an update;
+        ranks agree far closer, since they compute from the same gathered bits."""
+        config = base_config("gpt", optimizer={"type": "Muon", "params": {"lr": 5e-3, "weight_decay": 0.01}})
+        oracle = self.oracle("gpt", "script", config, 1)
+        for world, stage in ((1, 0), (2, 1), (3, 1)):
+            with self.subTest(world=world, stage=stage):
+                rows, _ = self.run_of("gpt", "script", {**config, "zero_optimization": {"stage": stage}}, world)
+                self.assert_close(oracle, rows, 5e-3, ["loss"], f"muon world {world}")
+                self.assert_close(oracle, rows, 1e-12, ["lr"], f"muon world {world}")
+                self.assertLess(rows[-1]["loss"], 0.8 * rows[0]["loss"])
+
+    def test_biases_and_norms_without_weight_decay(self):
+        optimizer = {"type": "AdamW", "params": {"lr": 3e-3, "weight_decay": 0.5}, "no_decay": "auto"}
+        for world, stage in ((1, 0), (3, 1)):
+            with self.subTest(world=world, stage=stage):
+                config = base_config("gpt", optimizer=optimizer, zero_optimization={"stage": stage})
+                rows = self.check("gpt", config, world)
+                decayed = self.oracle("gpt", "script", base_config("gpt", optimizer={**optimizer, "no_decay": None}), 1)
+                self.assertNotEqual(decayed[-1]["loss"], rows[-1]["loss"], "weight decay must make a difference")
+
     def test_no_optimizer_section_means_adamw_at_1e_3(self):
         config = base_config("mlp")
         del config["optimizer"], config["scheduler"]
@@ -158,6 +192,10 @@ class Recipes(OracleTest):
             {"type": "WarmupCosineLR", "params": {"total_num_steps": 50, "warmup_num_steps": 10,
                                                   "warmup_min_ratio": 0.1, "cos_min_ratio": 0.01}},
             {"type": "WarmupCosineLR", "params": {"total_num_steps": 40, "warmup_num_steps": 5, "warmup_type": "linear"}},
+            {"type": "LRRangeTest", "params": {"lr_range_test_min_lr": 1e-4, "lr_range_test_step_size": 7,
+                                               "lr_range_test_step_rate": 3.0, "lr_range_test_staircase": True}},
+            {"type": "OneCycle", "params": {"cycle_min_lr": 1e-4, "cycle_max_lr": 5e-3, "cycle_first_step_size": 12,
+                                            "cycle_second_step_size": 20, "decay_step_size": 4, "decay_lr_rate": 0.5}},
         ]
         for schedule in schedules:
             with self.subTest(schedule=schedule):
@@ -285,6 +323,13 @@ class Resume(OracleTest):
                              zero_optimization={"stage": 1})
         whole, _ = self.run_of("gpt", "script", config, 2)
         self.assert_same(whole, self.stopped_and_resumed("gpt", config, 2))
+
+    def test_with_muon_and_groups_at_another_world(self):
+        config = base_config("gpt", optimizer={"type": "Muon", "params": {"lr": 5e-3, "weight_decay": 0.1},
+                                               "no_decay": "auto"}, zero_optimization={"stage": 1})
+        whole, _ = self.run_of("gpt", "script", config, 2)
+        self.assert_same(whole, self.stopped_and_resumed("gpt", config, 2))
+        self.assert_close(whole, self.stopped_and_resumed("gpt", config, 2, other_world=3), 5e-3, ["loss"])
 
     def test_batch_norm_statistics_travel(self):
         config = base_config("convnet")
