@@ -3,6 +3,7 @@
 // device).
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -13,6 +14,20 @@ namespace dslaunch::config {
 
 enum class Precision { kFp32, kBf16, kFp16, kAuto };  // kAuto: bf16 on GPUs that have it, else fp32
 enum class ScalarType { kFp32, kBf16, kFp16 };
+
+enum class LossScaleKind { kNone, kStatic, kDynamic };
+// By how much the loss is multiplied before backward, so that small gradients do not vanish in half precision, and how
+// that changes after steps whose gradients overflowed (docs/precision.md).
+struct LossScale {
+  LossScaleKind kind = LossScaleKind::kNone;
+  double initial = 1;      // the static scale, or the one that a dynamic scale starts with
+  int64_t window = 1000;   // clean steps before it doubles
+  int64_t hysteresis = 2;  // overflows before it halves
+  bool consecutive_hysteresis = false;
+  double minimum = 1;
+  double maximum = std::numeric_limits<double>::infinity();
+  bool late_growth = true;  // DeepSpeed's first doubling takes one clean step more than the window
+};
 
 // train_batch = micro_batch * accumulation * data-parallel world; all three solved.
 struct Batch {
@@ -153,6 +168,7 @@ struct JobConfig {
   Scheduler scheduler;
   Zero zero;
   Precision precision = Precision::kFp32;
+  LossScale loss_scale;
   std::optional<ScalarType> communication_data_type;  // empty: the compute type
   std::optional<ScalarType> grad_accum_dtype;         // empty: fp32
   double gradient_clipping = 0.0;                     // 0: off
