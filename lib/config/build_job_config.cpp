@@ -1,6 +1,7 @@
 // From the checked table to the typed sections.
 #include "config/job_config.hpp"
 #include "config/parameter_groups.hpp"
+#include "config/precision_rules.hpp"
 #include "config/rules.hpp"
 #include "config/synthetic.hpp"
 
@@ -188,7 +189,7 @@ JobConfig build_job_config(const Settings& settings) {
   out.optimizer = build_optimizer(settings);
   out.scheduler = build_scheduler(settings);
   out.zero = build_zero(settings);
-  out.precision = precision_of(settings);
+  build_precision(settings, out);
   out.communication_data_type = scalar_type_if_any(settings, "communication_data_type");
   out.grad_accum_dtype = scalar_type_if_any(settings, "data_types.grad_accum_dtype");
   out.gradient_clipping = settings.number("gradient_clipping");

@@ -168,7 +168,11 @@ struct JobConfig {
   Scheduler scheduler;
   Zero zero;
   Precision precision = Precision::kFp32;
-  LossScale loss_scale;
+  LossScale loss_scale;                // of fp16, or of autocast to fp16
+  std::optional<ScalarType> autocast;  // bf16 or fp16: forward runs under autocast, parameters stay as they are
+  bool keep_batch_norm = true;         // batch norms stay in the model's type when the rest is computed in 16 bits
+  bool fp32_master = true;             // false: weights are what 16 bits hold, nothing finer is kept between steps
+  std::optional<bool> tf32;            // empty: PyTorch's default
   std::optional<ScalarType> communication_data_type;  // empty: the compute type
   std::optional<ScalarType> grad_accum_dtype;         // empty: fp32
   double gradient_clipping = 0.0;                     // 0: off

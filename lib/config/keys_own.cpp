@@ -1,4 +1,4 @@
-// Sections of our own: data, loss, train, checkpoint, units, init, deterministic.
+// Sections of our own: data, loss, train, checkpoint, units, init, tf32, deterministic.
 #include "config/key_rows.hpp"
 
 namespace dslaunch::config {
@@ -63,6 +63,8 @@ constexpr KeySpec kRows[] = {
     {"init", kSection, "null", Status::kSupported, "fills a model that was exported empty"},
     supported("init.seed", kInt, "0", "seed of the initial weights").min(0),
     supported("init.std", kFloat, "0.02", "their standard deviation").min(0),
+    supported("tf32", kBool, "null",
+              "fp32 matrix products and convolutions on GPUs use TF32; null: PyTorch's default, convolutions only"),
     supported("deterministic", kBool, "false", "only operations whose results repeat bit by bit"),
 };
 

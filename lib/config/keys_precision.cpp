@@ -6,16 +6,21 @@ namespace {
 
 constexpr KeySpec kRows[] = {
     section("fp16"),
-    not_yet("fp16.enabled", kBool, "false", "compute in half precision; auto: bf16 on GPUs that have it, else fp32")
+    supported(
+        "fp16.enabled", kBool, "false",
+        "compute in half precision with fp32 master weights and a loss scale; auto: bf16 on GPUs that have it, else "
+        "fp32")
         .when_auto("late"),
-    not_yet("fp16.auto_cast", kBool, "false", "cast the inputs to half precision"),
-    tuning("fp16.loss_scale", kFloat, "0.0", "static loss scale; 0: dynamic").min(0),
-    tuning("fp16.initial_scale_power", kInt, "16", "the dynamic scale starts at 2 to this power").min(0),
-    tuning("fp16.loss_scale_window", kInt, "1000", "clean steps before the scale doubles").min(1),
-    tuning("fp16.hysteresis", kInt, "2", "overflows before the scale halves").min(1),
-    tuning("fp16.consecutive_hysteresis", kBool, "false", "refill that budget on every clean step"),
-    tuning("fp16.min_loss_scale", kInt, "1", "floor of the scale").min(0),
-    tuning("fp16.fp16_master_weights_and_grads", kBool, "false", "master weights in half precision"),
+    supported("fp16.auto_cast", kBool, "false", "cast the inputs to half precision; this is done in any case"),
+    supported("fp16.loss_scale", kFloat, "0.0", "static loss scale; 0: dynamic").min(0),
+    supported("fp16.initial_scale_power", kInt, "16", "the dynamic scale starts at 2 to this power").min(0).max(127),
+    supported("fp16.loss_scale_window", kInt, "1000", "clean steps before the scale doubles").min(1),
+    supported("fp16.hysteresis", kInt, "2",
+              "overflows before the scale halves (ZeRO 1 to 3; at stage 0 each halves it)")
+        .min(1),
+    supported("fp16.consecutive_hysteresis", kBool, "false", "refill that budget on every clean step"),
+    supported("fp16.min_loss_scale", kInt, "1", "floor of the scale; an overflow there ends the run").min(0),
+    not_yet("fp16.fp16_master_weights_and_grads", kBool, "false", "master weights in half precision"),
 
     section("bf16"),
     supported("bf16.enabled", kBool, "false",
@@ -27,21 +32,30 @@ constexpr KeySpec kRows[] = {
     not_yet("bf16.bf16_optimizer_states", kBool, "false", "moments in bfloat16"),
 
     section("amp"),
-    not_yet("amp.enabled", kBool, "false", "NVIDIA apex mixed precision").required(),
-    tuning("amp.opt_level", kString, "null", "O0 to O3"),
-    tuning("amp.*", kAny, "null", "handed to apex by DeepSpeed"),
+    supported("amp.enabled", kBool, "false", "mixed precision by apex's levels").required(),
+    supported("amp.opt_level", kEnum, "\"O1\"",
+              "O0: fp32; O1: autocast to fp16; O2: fp16 with fp32 batch norms and master weights; O3: fp16 throughout")
+        .one_of("O0|O1|O2|O3"),
+    supported("amp.loss_scale", kAny, "null",
+              "\"dynamic\" or a number; null: dynamic for O1 and O2, 1 for O3 (O0 has none)"),
+    supported("amp.min_loss_scale", kFloat, "null", "floor of the dynamic scale; null: 2^-24").min(0),
+    supported("amp.max_loss_scale", kFloat, "16777216.0", "ceiling of the dynamic scale").above(0),
+    supported("amp.keep_batchnorm_fp32", kBool, "null", "batch norms stay in the model's type; null: O2 yes, O3 no"),
+    supported("amp.master_weights", kBool, "null", "fp32 master weights; null: O2 yes, O3 no"),
+    no_counterpart("amp.*", kAny, "null", "an argument of apex without a counterpart"),
 
     section("torch_autocast"),
-    not_yet("torch_autocast.enabled", kBool, "false", "PyTorch's autocast"),
-    tuning("torch_autocast.dtype", kEnum, "null", "its low-precision type")
+    supported("torch_autocast.enabled", kBool, "false",
+              "PyTorch's autocast: fp32 parameters, forward computes in low precision where that is safe"),
+    supported("torch_autocast.dtype", kEnum, "null", "its low-precision type; null: bf16. fp16 brings a loss scale")
         .one_of("bfloat16|float16|torch.bfloat16|torch.float16|bf16|fp16"),
-    tuning("torch_autocast.lower_precision_safe_modules", kStringList, "null", "classes that stay in low precision"),
+    no_counterpart("torch_autocast.lower_precision_safe_modules", kStringList, "null",
+                   "gradients are reduced in communication_data_type, fp32 under autocast"),
 
     section("data_types"),
     supported("data_types.grad_accum_dtype", kEnum, "null",
               "type in which gradients are summed over micro steps; null: fp32")
         .one_of("fp32|bf16|fp16")
-        .later("fp16")
         .in_any_case(),
 };
 

@@ -21,7 +21,6 @@ constexpr KeySpec kRows[] = {
     supported("communication_data_type", kEnum, "null",
               "type in which gradients are reduced; null: the type that the model computes in")
         .one_of("fp32|bf16|fp16")
-        .later("fp16")
         .in_any_case(),
     tuning("seq_parallel_communication_data_type", kEnum, "\"fp32\"", "the same for sequence-parallel gradients")
         .one_of("fp32|bf16|fp16")

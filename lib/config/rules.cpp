@@ -8,6 +8,7 @@
 #include "config/batch_triple.hpp"
 #include "config/key_table.hpp"
 #include "config/optimizer_rules.hpp"
+#include "config/precision_rules.hpp"
 #include "config/synthetic.hpp"
 
 namespace dslaunch::config {
@@ -16,12 +17,6 @@ namespace {
 bool is_on(const Settings& settings, const std::string& path) {
   const Value& value = settings.at(path).value;
   return value.is_bool() && value.boolean;
-}
-
-void apply_precision_rules(Settings& settings) {
-  if (is_on(settings, "fp16.enabled") && is_on(settings, "bf16.enabled")) {
-    settings.complain(Issue::Kind::kConflict, "fp16.enabled", "fp16 and bf16 are both enabled; enable one of them");
-  }
 }
 
 // What of ZeRO++ the stage cannot do is a contradiction, not a setting without effect.
@@ -187,13 +182,6 @@ std::string apply_batch(Settings& settings, int64_t world) {
     settings.solve(kPaths[i], Value::of_int(values[i]), origin);
   }
   return solution.explanation;
-}
-
-Precision precision_of(const Settings& settings) {
-  if (is_on(settings, "bf16.enabled")) return Precision::kBf16;
-  if (is_on(settings, "fp16.enabled")) return Precision::kFp16;
-  bool undecided = settings.at("bf16.enabled").deferred || settings.at("fp16.enabled").deferred;
-  return undecided ? Precision::kAuto : Precision::kFp32;
 }
 
 }  // namespace dslaunch::config

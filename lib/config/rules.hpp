@@ -1,4 +1,4 @@
-// The rules that look at several keys at once: what an optimizer or schedule takes, which precision, what data needs.
+// The rules that look at several keys at once: what data needs, what ZeRO's old names stand for.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -15,9 +15,6 @@ void apply_rules(Settings& settings, std::optional<int64_t> steps);
 // Solves the batch triple for that many data-parallel ranks; complains where it has no solution. Returns the
 // explanation in numbers, empty without a solution.
 std::string apply_batch(Settings& settings, int64_t world);
-
-// bf16.enabled and fp16.enabled together.
-Precision precision_of(const Settings& settings);
 
 // The typed sections of a table to which the rules were applied and which has no issues.
 JobConfig build_job_config(const Settings& settings);

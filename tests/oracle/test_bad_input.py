@@ -265,7 +265,8 @@ class Config(StrangerTest):
         self.refused(65, "train_batch_size", "37", train_batch_size=37, train_micro_batch_size_per_gpu=18)
 
     def test_a_feature_that_is_not_there_yet_is_not_ignored(self):
-        self.refused(65, "fp16", "not supported", fp16={"enabled": True})
+        self.refused(65, "fp16_master_weights_and_grads", "not supported",
+                     fp16={"enabled": True, "fp16_master_weights_and_grads": True})
 
 
 class RunFolder(StrangerTest):

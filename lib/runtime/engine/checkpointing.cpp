@@ -67,8 +67,10 @@ DataPosition Checkpointing::resume(const std::string& from) {
   CheckpointReader reader(*path);
   const auto& saved = reader.metadata();
   reader.require_match(metadata({}).parameters);
-  engine_.restore(saved.step, [&](const std::string& parameter, const std::string& state, int64_t begin,
-                                  at::Tensor out) { reader.read_into(parameter, state, begin, std::move(out)); });
+  engine_.restore(saved.step, saved.scalars,
+                  [&](const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out) {
+                    reader.read_into(parameter, state, begin, std::move(out));
+                  });
   restore_buffers(reader);
   if (auto rng = reader.rng_state(world_.rank(), world_.size())) restore_random_state(tensor_of(*rng), device_);
   if (world_.rank() == 0) log::info("resumed from {} (step {})", reader.path(), saved.step);
@@ -132,6 +134,7 @@ std::vector<StatePiece> Checkpointing::pieces() const {
 CheckpointMetadata Checkpointing::metadata(const DataPosition& position) const {
   CheckpointMetadata out;
   out.step = engine_.steps_done();
+  out.scalars = engine_.scalars();
   out.position = position;
   out.config = options_.resolved_config;
   for (const auto& parameter : model_.table().parameters) {

@@ -9,6 +9,7 @@
 #include "runtime/optim/gradient_norm.hpp"
 #include "runtime/optim/learning_rate.hpp"
 #include "runtime/optim/shard_runs.hpp"
+#include "runtime/precision/autocast_scope.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -28,7 +29,8 @@ Engine::Engine(ModelSource& model, const config::JobConfig& config, EngineOption
       loss_(make_loss(config.loss, options.device)),
       optimizer_groups_(optim::plan_optimizer_groups(config.optimizer, model.table())),
       times_(config.wall_clock_breakdown, options.device),
-      clock_(options.device) {
+      clock_(options.device),
+      loss_scaling_(config.loss_scale, options.device) {
   auto sharding = choose_sharding(model.table(), config, options, data_group.size());
   sharding.optimizer_groups = optimizer_groups_.of_parameter;
   parameters_ = std::make_unique<FlatParameters>(model.table(), std::move(sharding), data_group,
@@ -45,6 +47,7 @@ Engine::Engine(ModelSource& model, const config::JobConfig& config, EngineOption
       shard_tensors_.push_back(std::move(run));
     }
   }
+  round_masters();
 }
 
 std::optional<StepResult> Engine::train_step(const std::function<MicroBatch()>& next, bool stop_requested) {
@@ -60,13 +63,14 @@ std::optional<StepResult> Engine::train_step(const std::function<MicroBatch()>& 
   parameters_->reduce_gradients();
   times_.end(StepPhase::kReduce);
   combine_statistics(stop_requested);
-  const auto rates = optim::step_rates(config_.scheduler, optimizer_groups_, options_.total_steps, steps_done_);
-  update_shards(rates);
+  const double lr = rates_after(loss_scaling_.known_applied_steps()).lr;
+  update_shards();
+  loss_scaling_.advance();
   times_.end(StepPhase::kUpdate);
   parameters_->gather_parameters();
   times_.end(StepPhase::kGather);
   steps_done_ += 1;
-  return hand_over({steps_done_, 0, rates.lr, 0, false, num_tokens, 0});
+  return hand_over({.step = steps_done_, .lr = lr, .num_tokens = num_tokens});
 }
 
 void Engine::forward_backward(const MicroBatch& batch, bool is_last) {
@@ -79,7 +83,8 @@ void Engine::forward_backward(const MicroBatch& batch, bool is_last) {
         "the loss does not depend on any trainable parameter (is it detached, or are all parameters frozen?)");
   }
   const auto accumulation = static_cast<double>(config_.batch.accumulation);
-  (accumulation == 1 ? loss : loss / accumulation).backward();
+  const at::Tensor scaled = loss_scaling_.scaled(loss);
+  (accumulation == 1 ? scaled : scaled / accumulation).backward();
   parameters_->end_micro_step();
   times_.end(StepPhase::kBackward);
   at::Tensor value = loss.detach().to(at::kFloat);
@@ -87,37 +92,64 @@ void Engine::forward_backward(const MicroBatch& batch, bool is_last) {
 }
 
 at::Tensor Engine::loss_of(const MicroBatch& batch) {
+  const precision::AutocastScope autocast(options_.device, precision::to_torch(config_.autocast));
   std::vector<at::Tensor> arguments = batch.inputs;
   if (!loss_->takes_labels()) arguments.insert(arguments.end(), batch.labels.begin(), batch.labels.end());
   return (*loss_)(model_.forward(arguments), batch.labels);
 }
 
 // One small all-reduce a step carries the loss, the squared norm of the shards and the wish to stop; from it come the
-// global norm and the factor that turns summed gradients into clipped means, all without waiting for the device.
+// verdict over an overflow, the global norm and the factor that turns summed gradients into clipped means, all without
+// waiting for the device.
 void Engine::combine_statistics(bool stop_requested) {
   const bool counts_here = parameters_->num_shards() > 1 || data_group_.rank() == 0;  // replicated shards count once
   std::vector<at::Tensor> gradients;
   for (const auto& tensors : shard_tensors_) gradients.push_back(tensors.gradient);
   const auto scalar = loss_sum_.options();
-  const at::Tensor squares = counts_here ? optim::sum_of_squares(gradients).to(at::kFloat) : at::zeros({}, scalar);
+  const at::Tensor squares = counts_here
+                                 ? loss_scaling_.unscaled_squares(optim::sum_of_squares(gradients)).to(at::kFloat)
+                                 : at::zeros({}, scalar);
   const double micro_steps = static_cast<double>(config_.batch.accumulation) * data_group_.size();
   statistics_ = at::stack({loss_sum_ / micro_steps, squares, at::full({}, stop_requested ? 1.0 : 0.0, scalar)});
   if (data_group_.size() > 1) data_group_.all_reduce(fp32_buffer(statistics_), comm::ReduceOp::kSum);
+  loss_scaling_.judge(statistics_.narrow(0, 0, 2));
   const auto clipped = optim::clip_by_norm(statistics_.select(0, 1).to(at::kDouble), config_.gradient_clipping,
                                            1.0 / parameters_->gradient_divisor());
   statistics_.select(0, 1).copy_(clipped.norm);
-  gradient_factor_ = clipped.factor;
+  gradient_factor_ = loss_scaling_.unscaled_factor(clipped.factor);
+  if (loss_scaling_.is_on()) statistics_ = at::cat({statistics_, loss_scaling_.report()});
 }
 
-void Engine::update_shards(const optim::StepRates& rates) {
-  optimizer_->step(shard_tensors_, {.rates = {rates}, .gradient_factor = gradient_factor_});
+// With a loss scale the host may not know yet whether its last steps were skipped: the device picks the rates by its
+// own count of applied steps.
+void Engine::update_shards() {
+  optim::StepInputs inputs{.applied_steps = loss_scaling_.applied_steps(),
+                           .gradient_factor = gradient_factor_,
+                           .skip = loss_scaling_.skip()};
+  const int64_t applied = loss_scaling_.known_applied_steps();
+  for (int64_t more = 0; more <= loss_scaling_.num_unknown_steps(); ++more)
+    inputs.rates.push_back(rates_after(applied + more));
+  optimizer_->step(shard_tensors_, inputs);
+  round_masters();
+}
+
+// Without fp32 masters ("amp" O3) nothing finer than the parameters themselves outlives a step.
+void Engine::round_masters() {
+  if (config_.fp32_master) return;
+  for (auto& tensors : shard_tensors_) {
+    if (tensors.low_precision.defined()) tensors.master.copy_(tensors.low_precision);
+  }
+}
+
+optim::StepRates Engine::rates_after(int64_t applied_steps) const {
+  return optim::step_rates(config_.scheduler, optimizer_groups_, options_.total_steps, applied_steps);
 }
 
 std::optional<StepResult> Engine::hand_over(StepResult result) {
   if (options_.device.is_cpu()) return read_statistics({result, statistics_, clock_.mark()});
   auto previous = finish();
   // Pinned memory and a copy on the stream: by the next step it has long arrived.
-  at::Tensor host = at::empty({3}, at::TensorOptions().dtype(at::kFloat).pinned_memory(true));
+  at::Tensor host = at::empty(statistics_.sizes(), at::TensorOptions().dtype(at::kFloat).pinned_memory(true));
   host.copy_(statistics_, /*non_blocking=*/true);
   in_flight_.emplace(InFlight{result, host, clock_.mark()});
   return previous;
@@ -138,7 +170,18 @@ StepResult Engine::read_statistics(InFlight in_flight) {
   result.loss = values[0];
   result.grad_norm = values[1];
   result.stop_requested = values[2] > 0;
+  if (loss_scaling_.is_on()) follow_loss_scale(result, values + 3);
   return result;
+}
+
+void Engine::follow_loss_scale(StepResult& result, const float* report) {
+  result.lr = learning_rate(loss_scaling_.known_applied_steps());
+  const auto change = loss_scaling_.follow(report);
+  result.loss_scale = change.scale;
+  result.overflow = change.overflow();
+  result.overflow_line = describe(change);
+  if (change.kind == precision::ScaleChange::Kind::kAtMinimum)
+    result.diagnosis = explain_minimum(loss_scaling_.state(), result.step);
 }
 
 double Engine::evaluate(const std::function<std::optional<std::pair<MicroBatch, int64_t>>()>& next) {
@@ -174,8 +217,9 @@ std::vector<OwnedState> Engine::owned_state() {
   return out;
 }
 
-void Engine::restore(int64_t steps_done, const ReadState& read) {
+void Engine::restore(int64_t steps_done, const std::map<std::string, double>& scalars, const ReadState& read) {
   steps_done_ = steps_done;
+  loss_scaling_.restore(scalars, steps_done);
   const auto& table = model_.table();
   parameters_->load([&](int parameter, int64_t begin, at::Tensor out) {
     read(table.parameters[parameter].name, "master", begin, std::move(out));
@@ -190,6 +234,7 @@ void Engine::restore(int64_t steps_done, const ReadState& read) {
       }
     }
   }
+  round_masters();
 }
 
 }  // namespace dslaunch::runtime

@@ -2,6 +2,7 @@
 // table of contents in engine.cpp (train_step). One thread.
 #pragma once
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,8 @@
 #include "runtime/engine/step_times.hpp"
 #include "runtime/model/model_source.hpp"
 #include "runtime/optim/flat_optimizer.hpp"
+#include "runtime/precision/loss_scaling.hpp"
+#include "runtime/precision/precision_choice.hpp"
 #include "runtime/sharding/flat_parameters.hpp"
 
 namespace dslaunch::runtime {
@@ -29,7 +32,11 @@ struct StepResult {
   int64_t step = 0;             // 1-based
   double loss = 0;              // mean of the micro batches' means over all data ranks
   double lr = 0;                // the rate that this step used
-  double grad_norm = 0;         // global, before clipping
+  double grad_norm = 0;         // global, before clipping, without the loss scale
+  double loss_scale = 1;        // that this step used
+  bool overflow = false;        // the step was skipped
+  std::string overflow_line;    // what became of the scale then, for the console
+  std::string diagnosis;        // not empty: training cannot go on, and why
   bool stop_requested = false;  // by any rank: all ranks see it at the same step
   int64_t num_tokens = 0;       // of this rank's micro batches
   double step_ms = 0;           // from the end of the step before (or start, or restart_clock()) to the end of this one
@@ -37,9 +44,8 @@ struct StepResult {
 
 struct EngineOptions {
   at::Device device = at::kCPU;
-  at::ScalarType compute_dtype = at::kFloat;  // of floating parameters under bf16; see keep_model_dtypes
-  bool keep_model_dtypes = true;              // fp32 runs leave half-precision parameters of the model as they are
-  int64_t total_steps = 0;                    // of the whole run, for schedules that ask
+  precision::ModelDtypes dtypes;  // that parameters are computed in
+  int64_t total_steps = 0;        // of the whole run, for schedules that ask
   // The data group's ranks a second time, for stage 3's gathers; null: they share the data group.
   comm::Communicator* gather_group = nullptr;
   comm::Communicator* secondary_group = nullptr;      // see ShardingOptions
@@ -71,10 +77,12 @@ class Engine {
   int64_t steps_done() const { return steps_done_; }
   // What this rank owns; views, valid until the next step. With replicated state (stage 0) only rank 0 owns it.
   std::vector<OwnedState> owned_state();
-  // Restores parameters, moments and counters. `read` fills elements of (parameter, state).
+  // Restores parameters, moments, counters and the loss scale. `read` fills elements of (parameter, state).
   using ReadState =
       std::function<void(const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out)>;
-  void restore(int64_t steps_done, const ReadState& read);
+  void restore(int64_t steps_done, const std::map<std::string, double>& scalars, const ReadState& read);
+  // What a checkpoint keeps in numbers; after finish().
+  std::map<std::string, double> scalars() const { return loss_scaling_.scalars(); }
   // What happened since the last step (an evaluation, a save) does not count into the next one's time.
   void restart_clock() { clock_.restart(); }
   // Of the last step; empty unless the config asks for them.
@@ -83,16 +91,19 @@ class Engine {
  private:
   struct InFlight {
     StepResult result;
-    at::Tensor statistics;  // fp32 [loss, grad norm, stop], on the host once `arrived`
+    at::Tensor statistics;  // as statistics_, on the host once `arrived`
     StepClock::Mark arrived;
   };
 
   void forward_backward(const MicroBatch& batch, bool is_last);
   at::Tensor loss_of(const MicroBatch& batch);
   void combine_statistics(bool stop_requested);
-  void update_shards(const optim::StepRates& rates);
+  void update_shards();
+  void round_masters();
+  optim::StepRates rates_after(int64_t applied_steps) const;
   std::optional<StepResult> hand_over(StepResult result);
   StepResult read_statistics(InFlight in_flight);
+  void follow_loss_scale(StepResult& result, const float* report);
 
   // fixed after construction
   ModelSource& model_;
@@ -108,8 +119,9 @@ class Engine {
   StepClock clock_;
   std::vector<optim::ShardTensors> shard_tensors_;  // the shards, cut by optimizer group
   int64_t steps_done_ = 0;
-  at::Tensor loss_sum_;         // of this step's micro batches, fp32 scalar on the device
-  at::Tensor statistics_;       // fp32 [loss, grad norm, stop] on the device
+  at::Tensor loss_sum_;  // of this step's micro batches, fp32 scalar on the device
+  precision::LossScaling loss_scaling_;
+  at::Tensor statistics_;       // fp32 on the device: [loss, grad norm, stop], with a loss scale also its report
   at::Tensor gradient_factor_;  // fp32 scalar on the device
   std::optional<InFlight> in_flight_;
 };

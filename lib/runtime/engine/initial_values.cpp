@@ -29,16 +29,6 @@ void require_trainable(const ModelSource& model, const std::string& path) {
                   path, none ? "it holds no parameters at all, as a frozen module does" : "all of them are frozen"));
 }
 
-PrecisionChoice choose_precision(config::Precision precision, at::Device device) {
-  if (precision == config::Precision::kAuto) {
-    // All GPUs that this build has code for (sm_80 and later) compute in bf16.
-    precision = device.is_cuda() ? config::Precision::kBf16 : config::Precision::kFp32;
-  }
-  DSL_CHECK(precision != config::Precision::kFp16, "fp16 is refused by the config");
-  if (precision == config::Precision::kBf16) return {at::kBFloat16, false};
-  return {at::kFloat, true};
-}
-
 FlatParameters::ReadElements initial_values(const ModelSource& model, std::optional<config::Init> init,
                                             const std::string& path) {
   return [&model, init, path](int parameter, int64_t begin, at::Tensor out) {
@@ -53,7 +43,7 @@ FlatParameters::ReadElements initial_values(const ModelSource& model, std::optio
 }
 
 void fill_empty_frozen(ModelSource& model, std::optional<config::Init> init, const std::string& path, at::Device device,
-                       at::ScalarType dtype) {
+                       const precision::ModelDtypes& dtypes) {
   for (size_t i = 0; i < model.table().parameters.size(); ++i) {
     const auto& info = model.table().parameters[i];
     const int index = static_cast<int>(i);
@@ -61,8 +51,7 @@ void fill_empty_frozen(ModelSource& model, std::optional<config::Init> init, con
     require_init(init, path);
     at::Tensor values = at::empty({info.numel}, at::kFloat);
     init_elements(info.name, info.shape.size(), init->seed, init->std, 0, values);
-    const bool floating = at::isFloatingType(info.dtype);
-    model.set_frozen_value(index, values.view(info.shape).to(device, floating ? dtype : info.dtype));
+    model.set_frozen_value(index, values.view(info.shape).to(device, dtypes(info.name, info.dtype)));
   }
 }
 

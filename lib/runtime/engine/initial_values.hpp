@@ -1,10 +1,11 @@
-// What the model file and the config say before the first step: starting values, precision, what can be trained.
+// What the model file and the config say before the first step: starting values, what can be trained.
 #pragma once
 #include <optional>
 #include <string>
 
 #include "config/job_config.hpp"
 #include "runtime/model/model_source.hpp"
+#include "runtime/precision/precision_choice.hpp"
 #include "runtime/sharding/flat_parameters.hpp"
 
 namespace dslaunch::runtime {
@@ -12,18 +13,11 @@ namespace dslaunch::runtime {
 // Throws UserError(65) for a model without trainable parameters (frozen, or none at all).
 void require_trainable(const ModelSource& model, const std::string& path);
 
-struct PrecisionChoice {
-  at::ScalarType compute_dtype = at::kFloat;  // floating inputs are cast to it
-  bool keep_model_dtypes = true;              // fp32 runs leave a model's half-precision parameters as they are
-};
-// "auto": bf16 on GPUs that have it, else fp32.
-PrecisionChoice choose_precision(config::Precision precision, at::Device device);
-
 // Elements from the file, or from "init" for a model that was exported empty; UserError(65) when that is missing.
 // `model` must outlive the result.
 FlatParameters::ReadElements initial_values(const ModelSource& model, std::optional<config::Init> init,
                                             const std::string& path);
 void fill_empty_frozen(ModelSource& model, std::optional<config::Init> init, const std::string& path, at::Device device,
-                       at::ScalarType dtype);
+                       const precision::ModelDtypes& dtypes);
 
 }  // namespace dslaunch::runtime

@@ -57,6 +57,8 @@ void RunLog::report_step(const StepResult& result, const std::string& time_line)
   metrics.loss = result.loss;
   metrics.lr = result.lr;
   metrics.grad_norm = result.grad_norm;
+  metrics.loss_scale = result.loss_scale;
+  metrics.overflow = result.overflow;
   metrics.step_ms = result.step_ms;
   metrics.samples_per_s = static_cast<double>(options_.train_batch) / seconds;
   if (result.num_tokens > 0)
@@ -65,6 +67,7 @@ void RunLog::report_step(const StepResult& result, const std::string& time_line)
   if (auto memory = read_host_memory()) metrics.host_mem_bytes = memory->resident;
   const bool shown = result.step % options_.steps_per_print == 0 || result.step == options_.resumed_step + 1 ||
                      result.step == options_.total_steps;
+  if (result.overflow && !options_.quiet) say(result.overflow_line);
   if (shown && !options_.quiet) say(format_progress(metrics, options_.total_steps));
   if (shown && !options_.quiet && !time_line.empty()) say(time_line);
   pending_ = metrics;

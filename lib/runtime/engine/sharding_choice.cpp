@@ -9,18 +9,6 @@
 namespace dslaunch::runtime {
 namespace {
 
-at::ScalarType to_torch(config::ScalarType type) {
-  switch (type) {
-    case config::ScalarType::kFp32:
-      return at::kFloat;
-    case config::ScalarType::kBf16:
-      return at::kBFloat16;
-    case config::ScalarType::kFp16:
-      return at::kHalf;
-  }
-  return at::kFloat;
-}
-
 std::vector<at::ScalarType> compute_dtypes(const ParameterTable& table, const EngineOptions& options) {
   std::vector<at::ScalarType> out;
   for (const auto& parameter : table.parameters) {
@@ -30,7 +18,7 @@ std::vector<at::ScalarType> compute_dtypes(const ParameterTable& table, const En
           fmt::format("parameter '{}' is float64; master weights are float32, so export the model with .float()",
                       parameter.name));
     }
-    out.push_back(options.keep_model_dtypes ? parameter.dtype : options.compute_dtype);
+    out.push_back(options.dtypes(parameter.name, parameter.dtype));
   }
   return out;
 }
@@ -61,8 +49,8 @@ ShardingOptions choose_sharding(const ParameterTable& table, const config::JobCo
   out.device = options.device;
   out.compute_dtypes = compute_dtypes(table, options);
   out.max_group_numel = std::max<int64_t>(1, std::min(*zero.reduce_bucket_size, zero.allgather_bucket_size));
-  if (config.grad_accum_dtype) out.accumulation_dtype = to_torch(*config.grad_accum_dtype);
-  if (config.communication_data_type) out.communication_dtype = to_torch(*config.communication_data_type);
+  if (config.grad_accum_dtype) out.accumulation_dtype = precision::to_torch(*config.grad_accum_dtype);
+  out.communication_dtype = precision::to_torch(config.communication_data_type);
   // What summed gradients are divided by before they are summed: all of it, a given part of it, or nothing.
   out.predivide = config.prescale_gradients ? data_ranks : config.gradient_predivide_factor;
   out.use_reduce_scatter = zero.reduce_scatter;

@@ -19,6 +19,12 @@
 namespace dslaunch::runtime {
 namespace {
 
+std::vector<std::string> names_of(const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : tensors) names.push_back(name);
+  return names;
+}
+
 // One training run; its members are built in the order in which they stand.
 class Training {
  public:
@@ -29,11 +35,13 @@ class Training {
         store_(store),
         device_(request.device),
         model_(load_script_model(request.model_path, config_.units)),
-        precision_(choose_precision(config_.precision, device_)) {
+        precision_(precision::choose_precision(config_.precision, config_.keep_batch_norm, device_)),
+        dtypes_(precision_, names_of(model_->buffers())) {
     require_trainable(*model_, request.model_path);
     log::debug("model read: {} parameters in {} units", model_->table().num_elements(), model_->table().units.size());
     seed_random_state(config_.train.seed, world.rank(), device_);
     at::globalContext().setDeterministicAlgorithms(config_.deterministic, /*warn_only=*/false);
+    precision::set_tf32(config_.tf32, device_);
     place_model();
     data_ = open_training_data(*model_, config_, world.rank(), world.size(), compute_dtype(), !device_.is_cpu());
     require_evaluation_data();
@@ -96,9 +104,11 @@ class Training {
     return stop;
   }
 
-  // Logs a step; ends the run when its loss is not finite.
+  // Logs a step; ends the run when its loss is not finite and no loss scale takes that for an overflow.
   bool take(const StepResult& result) {
     log_->report_step(result, engine_->time_line());
+    if (!result.diagnosis.empty()) throw UserError(ExitCode::kCannotContinue, result.diagnosis);
+    if (result.overflow) return result.stop_requested;
     if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
       throw UserError(ExitCode::kCannotContinue,
                       fmt::format("{} is not finite at step {} (loss {}, gradient norm {}). Lower the learning rate, "
@@ -142,8 +152,8 @@ class Training {
   }
 
   void place_model() {
-    model_->place(device_, precision_.keep_model_dtypes ? std::nullopt : std::optional(precision_.compute_dtype));
-    fill_empty_frozen(*model_, config_.init, request_.model_path, device_, compute_dtype());
+    model_->place(device_, dtypes_);
+    fill_empty_frozen(*model_, config_.init, request_.model_path, device_, dtypes_);
   }
 
   // Steps and epochs both given: whichever ends first.
@@ -170,7 +180,7 @@ class Training {
 
   at::ScalarType compute_dtype() const { return precision_.compute_dtype; }
   EngineOptions engine_options() {
-    EngineOptions out{device_, precision_.compute_dtype, precision_.keep_model_dtypes, total_steps_};
+    EngineOptions out{.device = device_, .dtypes = dtypes_, .total_steps = total_steps_};
     out.gather_group = request_.gather_group;
     out.secondary_group = request_.secondary_group;
     out.meet = [this](const std::string& event) { meet(event); };
@@ -183,7 +193,8 @@ class Training {
   rendezvous::Store& store_;
   at::Device device_;
   std::unique_ptr<ModelSource> model_;
-  PrecisionChoice precision_;
+  precision::PrecisionChoice precision_;
+  precision::ModelDtypes dtypes_;
   TrainingData data_;
   int64_t total_steps_ = 0;
   std::unique_ptr<Engine> engine_;

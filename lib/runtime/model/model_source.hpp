@@ -3,6 +3,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,8 +48,10 @@ class ModelSource {
   virtual bool is_empty(int parameter) const = 0;
   virtual std::vector<std::pair<std::string, at::Tensor>> buffers() const = 0;
 
-  // Moves buffers, frozen parameters and constants to the device; floating point ones become `float_dtype` if given.
-  virtual void place(at::Device device, std::optional<at::ScalarType> float_dtype) = 0;
+  // From a tensor's name and its own type to the type in which it is computed with.
+  using DtypeOf = std::function<at::ScalarType(const std::string& name, at::ScalarType own)>;
+  // Moves buffers, frozen parameters and constants to the device, buffers and frozen parameters in the types wanted.
+  virtual void place(at::Device device, const DtypeOf& dtype_of) = 0;
   virtual void set_frozen_value(int parameter, const at::Tensor& value) = 0;
   // Who gives out parameters and takes gradients; must outlive all calls.
   virtual void set_unit_parameters(UnitParameters* parameters) = 0;

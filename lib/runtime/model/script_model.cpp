@@ -1,5 +1,6 @@
 // ModelSource over a TorchScript module: the table of its parameters, the binding of its units, the call.
 #include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/passes/autocast.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/serialization/import.h>
 #include <torch/script.h>
@@ -105,6 +106,9 @@ class ScriptModel : public ModelSource {
       : path_(std::move(path)), module_(load_mapped_module(path_)) {
     // Predictable execution; fusion is left to graph passes of our own.
     torch::jit::setGraphExecutorOptimize(false);
+    // Autocast is left to the operators' dispatch: the pass would cast while it compiles, and stumbles over our
+    // operator.
+    torch::jit::setAutocastMode(false);
     if (!module_.find_method("forward")) {
       throw UserError(ExitCode::kBadInput, fmt::format("model '{}' has no method 'forward'", path_));
     }
@@ -129,19 +133,20 @@ class ScriptModel : public ModelSource {
     return out;
   }
 
-  void place(at::Device device, std::optional<at::ScalarType> float_dtype) override {
-    auto moved = [&](const at::Tensor& value) {
-      return value.is_floating_point() && float_dtype ? value.to(device, *float_dtype) : value.to(device);
+  void place(at::Device device, const DtypeOf& dtype_of) override {
+    auto moved = [&](const std::string& name, const at::Tensor& value) {
+      return value.to(device, dtype_of(name, value.scalar_type()));
     };
     rewrite_device_constants(module_, device);
-    for (const auto& module : module_.modules()) {
-      for (const auto& buffer : module.named_buffers(/*recurse=*/false)) {
-        module._ivalue()->setAttr(buffer.name, moved(buffer.value));
+    for (const auto& module : module_.named_modules()) {
+      const std::string prefix = module.name.empty() ? "" : module.name + ".";
+      for (const auto& buffer : module.value.named_buffers(/*recurse=*/false)) {
+        module.value._ivalue()->setAttr(buffer.name, moved(prefix + buffer.name, buffer.value));
       }
     }
     for (size_t i = 0; i < table_.parameters.size(); ++i) {
       if (!table_.parameters[i].trainable && !is_empty(static_cast<int>(i)))
-        set_frozen_value(static_cast<int>(i), moved(values_[i]));
+        set_frozen_value(static_cast<int>(i), moved(table_.parameters[i].name, values_[i]));
     }
   }
 

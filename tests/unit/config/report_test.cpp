@@ -58,7 +58,7 @@ TEST_CASE("explain gives value, origin and effect of every key", "[config][repor
   check("init", {{"seed", 0}, {"std", 0.5}}, "file");
   CHECK(keys["data.synthetic"]["value"]["z.z"]["shape"] == Json({4}));
   CHECK(keys["zero_optimization.stage"]["line"] == 3);
-  CHECK(keys["fp16.enabled"]["status"] == "not supported yet");
+  CHECK(keys["bf16.bf16_optimizer_states"]["status"] == "not supported yet");
   CHECK(json["batch"]["train_batch_size"] == 32);
   CHECK(json["world_size"] == 4);
   CHECK(json["world_size_assumed"] == false);
@@ -90,7 +90,7 @@ TEST_CASE("check says fine, or lists every error with its place", "[config][repo
   CHECK(json["errors"].empty());
   CHECK(json["batch"]["train_micro_batch_size_per_gpu"] == 4);
 
-  auto bad = load("{gradient_clipp1ng: 1,\n fp16: {enabled: true}}");
+  auto bad = load("{gradient_clipp1ng: 1,\n fp16: {enabled: true, fp16_master_weights_and_grads: true}}");
   json = Json::parse(check_json(bad));
   CHECK(json["ok"] == false);
   REQUIRE(json["errors"].size() == 2);
@@ -98,7 +98,7 @@ TEST_CASE("check says fine, or lists every error with its place", "[config][repo
   CHECK(json["errors"][0]["column"] == 2);
   CHECK(json["errors"][0]["kind"] == "unknown_key");
   CHECK(json["errors"][1]["kind"] == "not_supported_yet");
-  CHECK(json["errors"][1]["key"] == "fp16.enabled");
+  CHECK(json["errors"][1]["key"] == "fp16.fp16_master_weights_and_grads");
   CHECK_THAT(check_text(bad), Contains("ds.json: 2 errors"));
   CHECK(Json::parse(check_json(load_file("/nowhere/x.json")))["errors"][0]["kind"] == "file");
 }

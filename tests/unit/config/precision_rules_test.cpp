@@ -1,0 +1,154 @@
+#include "config/precision_rules.hpp"
+
+#include <catch2/catch.hpp>
+#include <limits>
+
+#include "load_support.hpp"
+
+using namespace dslaunch::config;
+using Catch::Matchers::Contains;
+
+namespace {
+
+JobConfig config_of(const std::string& text) {
+  auto result = load(text);
+  INFO(text << "\n" << all_lines(result));
+  REQUIRE(result.ok());
+  return result.config;
+}
+
+}  // namespace
+
+TEST_CASE("fp16 brings DeepSpeed's dynamic loss scale", "[config][precision_rules]") {
+  auto config = config_of("{fp16: {enabled: true}, zero_optimization: {stage: 1}}");
+  CHECK(config.precision == Precision::kFp16);
+  CHECK(config.loss_scale.kind == LossScaleKind::kDynamic);
+  CHECK(config.loss_scale.initial == 65536);
+  CHECK(config.loss_scale.window == 1000);
+  CHECK(config.loss_scale.hysteresis == 2);
+  CHECK(config.loss_scale.minimum == 1);
+  CHECK(config.loss_scale.maximum == std::numeric_limits<double>::infinity());
+  CHECK_FALSE(config.loss_scale.consecutive_hysteresis);
+  CHECK(config.loss_scale.late_growth);
+  CHECK(config.keep_batch_norm);
+  CHECK(config.fp32_master);
+  CHECK_FALSE(config.autocast.has_value());
+}
+
+TEST_CASE("every key of the loss scale reaches it", "[config][precision_rules]") {
+  auto scale = config_of(
+                   "{fp16: {enabled: true, initial_scale_power: 32, loss_scale_window: 7, hysteresis: 3, "
+                   "consecutive_hysteresis: true, min_loss_scale: 16}, zero_optimization: {stage: 1}}")
+                   .loss_scale;
+  CHECK(scale.initial == 4294967296.0);
+  CHECK(scale.window == 7);
+  CHECK(scale.hysteresis == 3);
+  CHECK(scale.consecutive_hysteresis);
+  CHECK(scale.minimum == 16);
+}
+
+TEST_CASE("stage 0 has no hysteresis", "[config][precision_rules]") {
+  auto scale =
+      config_of("{fp16: {enabled: true, hysteresis: 4, consecutive_hysteresis: true, min_loss_scale: 16}}").loss_scale;
+  CHECK(scale.hysteresis == 1);
+  CHECK_FALSE(scale.consecutive_hysteresis);
+  CHECK(scale.minimum == 16);
+}
+
+TEST_CASE("a loss scale that is given is static", "[config][precision_rules]") {
+  auto scale = config_of("{fp16: {enabled: true, loss_scale: 128.5}, zero_optimization: {stage: 1}}").loss_scale;
+  CHECK(scale.kind == LossScaleKind::kStatic);
+  CHECK(scale.initial == 128.5);
+}
+
+TEST_CASE("without fp16 nothing is scaled, whatever the section holds", "[config][precision_rules]") {
+  for (const char* text : {"{}", "{fp16: {enabled: false, loss_scale: 128}}", "{bf16: {enabled: true}}",
+                           "{fp16: {enabled: \"auto\", loss_scale: 0}}", "{amp: {enabled: true, opt_level: \"O0\"}}",
+                           "{torch_autocast: {enabled: true, dtype: \"bfloat16\"}}"}) {
+    INFO(text);
+    CHECK(config_of(text).loss_scale.kind == LossScaleKind::kNone);
+  }
+}
+
+TEST_CASE("apex's levels", "[config][precision_rules]") {
+  auto o0 = config_of("{amp: {enabled: true, opt_level: \"O0\"}}");
+  CHECK(o0.precision == Precision::kFp32);
+  CHECK_FALSE(o0.autocast.has_value());
+
+  auto o1 = config_of("{amp: {enabled: true}}");
+  CHECK(o1.precision == Precision::kFp32);
+  CHECK(o1.autocast == ScalarType::kFp16);
+  CHECK(o1.loss_scale.kind == LossScaleKind::kDynamic);
+  CHECK(o1.loss_scale.initial == 65536);
+  CHECK(o1.loss_scale.window == 2000);
+  CHECK(o1.loss_scale.maximum == 16777216);
+  CHECK_FALSE(o1.loss_scale.late_growth);
+
+  auto o2 = config_of("{amp: {enabled: true, opt_level: \"O2\", loss_scale: 128, keep_batchnorm_fp32: false}}");
+  CHECK(o2.precision == Precision::kFp16);
+  CHECK(o2.loss_scale.kind == LossScaleKind::kStatic);
+  CHECK(o2.loss_scale.initial == 128);
+  CHECK_FALSE(o2.keep_batch_norm);
+  CHECK(o2.fp32_master);
+
+  auto o3 = config_of("{amp: {enabled: true, opt_level: \"O3\"}}");
+  CHECK(o3.precision == Precision::kFp16);
+  CHECK(o3.loss_scale.kind == LossScaleKind::kStatic);
+  CHECK(o3.loss_scale.initial == 1);
+  CHECK_FALSE(o3.keep_batch_norm);
+  CHECK_FALSE(o3.fp32_master);
+
+  auto mixed = config_of(
+      "{amp: {enabled: true, opt_level: \"O3\", loss_scale: \"dynamic\", keep_batchnorm_fp32: true, "
+      "min_loss_scale: 4}}");
+  CHECK(mixed.loss_scale.kind == LossScaleKind::kDynamic);
+  CHECK(mixed.loss_scale.minimum == 4);
+  CHECK(mixed.keep_batch_norm);
+  CHECK(config_of("{amp: {enabled: true, loss_scale: \"64.0\"}}").loss_scale.initial == 64);
+}
+
+TEST_CASE("a level or a scale that apex does not know is an error", "[config][precision_rules]") {
+  CHECK_THAT(all_lines(load("{amp: {enabled: true, opt_level: \"O4\"}}")), Contains("O0, O1, O2 or O3"));
+  for (const char* scale : {"\"dynamics\"", "0", "-1", "\"nan\"", "[1]", "true"}) {
+    INFO(scale);
+    CHECK_THAT(all_lines(load(std::string("{amp: {enabled: true, loss_scale: ") + scale + "}}")),
+               Contains("'amp.loss_scale' must be \"dynamic\" or a number above 0"));
+  }
+}
+
+TEST_CASE("torch_autocast computes in the named type, fp16 with a scale", "[config][precision_rules]") {
+  for (const char* name : {"bfloat16", "torch.bfloat16", "bf16"}) {
+    auto config = config_of(std::string("{torch_autocast: {enabled: true, dtype: \"") + name + "\"}}");
+    CHECK(config.autocast == ScalarType::kBf16);
+    CHECK(config.loss_scale.kind == LossScaleKind::kNone);
+    CHECK(config.precision == Precision::kFp32);
+  }
+  for (const char* name : {"float16", "torch.float16", "fp16"}) {
+    auto config = config_of(std::string("{torch_autocast: {enabled: true, dtype: \"") + name + "\"}}");
+    CHECK(config.autocast == ScalarType::kFp16);
+    CHECK(config.loss_scale.kind == LossScaleKind::kDynamic);
+    CHECK(config.loss_scale.window == 2000);
+  }
+  CHECK(config_of("{torch_autocast: {enabled: true}}").autocast == ScalarType::kBf16);
+}
+
+TEST_CASE("one precision at a time", "[config][precision_rules]") {
+  CHECK_THAT(all_lines(load("{fp16: {enabled: true}, bf16: {enabled: true}}")),
+             Contains("fp16 and bf16 are both enabled"));
+  CHECK_THAT(all_lines(load("{fp16: {enabled: true}, amp: {enabled: true}}")),
+             Contains("fp16 and amp are both enabled"));
+  CHECK_THAT(all_lines(load("{bf16: {enabled: true}, torch_autocast: {enabled: true}}")),
+             Contains("bf16 and torch_autocast are both enabled"));
+  CHECK(load("{fp16: {enabled: true}, bf16: {enabled: false}, amp: {enabled: false}}").ok());
+}
+
+TEST_CASE("tf32 is PyTorch's default unless it is given", "[config][precision_rules]") {
+  CHECK_FALSE(config_of("{}").tf32.has_value());
+  CHECK(config_of("{tf32: true}").tf32 == true);
+  CHECK(config_of("{tf32: false}").tf32 == false);
+}
+
+TEST_CASE("gradients are summed and sent in any of three types", "[config][precision_rules]") {
+  CHECK(config_of("{communication_data_type: \"fp16\"}").communication_data_type == ScalarType::kFp16);
+  CHECK(config_of("{data_types: {grad_accum_dtype: \"fp16\"}}").grad_accum_dtype == ScalarType::kFp16);
+}
