@@ -170,6 +170,45 @@ Checkpoint build_checkpoint(const Settings& settings) {
   return out;
 }
 
+MonitorFiles build_monitor_files(const Settings& settings, const std::string& section) {
+  return {settings.boolean(section + ".enabled"), settings.text(section + ".output_path"),
+          settings.text(section + ".job_name")};
+}
+
+FlopsProfiler build_flops_profiler(const Settings& settings) {
+  FlopsProfiler out;
+  out.enabled = settings.boolean("flops_profiler.enabled");
+  out.recompute_fwd_factor = settings.number("flops_profiler.recompute_fwd_factor");
+  out.profile_step = settings.integer("flops_profiler.profile_step");
+  out.module_depth = settings.integer("flops_profiler.module_depth");
+  out.top_modules = settings.integer("flops_profiler.top_modules");
+  out.detailed = settings.boolean("flops_profiler.detailed");
+  out.output_file = settings.text("flops_profiler.output_file");
+  return out;
+}
+
+CommsLogger build_comms_logger(const Settings& settings) {
+  CommsLogger out;
+  out.enabled = settings.boolean("comms_logger.enabled");
+  out.prof_all = settings.boolean("comms_logger.prof_all");
+  out.prof_ops = settings.texts("comms_logger.prof_ops");
+  out.verbose = settings.boolean("comms_logger.verbose");
+  out.debug = settings.boolean("comms_logger.debug");
+  return out;
+}
+
+void build_monitoring(const Settings& settings, JobConfig& out) {
+  out.steps_per_print = settings.integer("steps_per_print");
+  out.deepspeed_lines = settings.given("steps_per_print");
+  out.throughput_timer = settings.boolean("timers.throughput.enabled");
+  out.wall_clock_breakdown = settings.boolean("wall_clock_breakdown");
+  out.memory_breakdown = settings.boolean("memory_breakdown");
+  out.tensorboard = build_monitor_files(settings, "tensorboard");
+  out.csv_monitor = build_monitor_files(settings, "csv_monitor");
+  out.flops_profiler = build_flops_profiler(settings);
+  out.comms_logger = build_comms_logger(settings);
+}
+
 void build_model_sections(const Settings& settings, JobConfig& out) {
   out.loss = settings.text("loss");
   out.units_auto = !settings.at("units").value.is_array();
@@ -195,8 +234,7 @@ JobConfig build_job_config(const Settings& settings) {
   out.gradient_clipping = settings.number("gradient_clipping");
   out.prescale_gradients = settings.boolean("prescale_gradients");
   out.gradient_predivide_factor = settings.number("gradient_predivide_factor");
-  out.steps_per_print = settings.integer("steps_per_print");
-  out.wall_clock_breakdown = settings.boolean("wall_clock_breakdown");
+  build_monitoring(settings, out);
   out.dump_state = settings.boolean("dump_state");
   out.data = build_data(settings);
   out.train = build_train(settings);

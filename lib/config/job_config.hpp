@@ -162,6 +162,28 @@ struct Init {  // "init": fills a model that was exported empty
   double std = 0.02;
 };
 
+struct MonitorFiles {  // "tensorboard", "csv_monitor": files below output_path/job_name
+  bool enabled = false;
+  std::string output_path, job_name = "DeepSpeedJobName";  // an empty path is the working folder
+};
+
+struct FlopsProfiler {
+  bool enabled = false;
+  double recompute_fwd_factor = 0.0;  // share of a forward that backward computes again
+  int64_t profile_step = 1;           // steps done before the one that is profiled, as DeepSpeed counts
+  int64_t module_depth = -1;          // of the table of top modules; -1: down to the innermost
+  int64_t top_modules = 1;
+  bool detailed = true;
+  std::string output_file;  // empty: standard output
+};
+
+struct CommsLogger {
+  bool enabled = false;
+  bool prof_all = true;
+  std::vector<std::string> prof_ops;  // DeepSpeed's names of collectives; read when prof_all is off
+  bool verbose = false, debug = false;
+};
+
 struct JobConfig {
   Batch batch;
   Optimizer optimizer;
@@ -179,7 +201,12 @@ struct JobConfig {
   bool prescale_gradients = false;
   double gradient_predivide_factor = 1.0;
   int64_t steps_per_print = 10;
-  bool wall_clock_breakdown = false;
+  bool deepspeed_lines = false;  // steps_per_print was given: DeepSpeed's own progress lines are wanted too
+  bool throughput_timer = true;  // one of those lines
+  bool wall_clock_breakdown = false, memory_breakdown = false;
+  MonitorFiles tensorboard, csv_monitor;
+  FlopsProfiler flops_profiler;
+  CommsLogger comms_logger;
   bool dump_state = false;
   Data data;
   std::string loss;  // "", "cross_entropy", "mse" or a TorchScript file

@@ -11,10 +11,11 @@ constexpr KeySpec kRows[] = {
     supported("train_micro_batch_size_per_gpu", kInt, "null", "samples of one forward on one rank").min(1),
     supported("gradient_accumulation_steps", kInt, "null", "micro steps of one optimizer step").min(1),
 
-    supported("steps_per_print", kInt, "10", "steps between two progress lines").min(1),
+    supported("steps_per_print", kInt, "10", "steps between two progress lines; given, DeepSpeed's own lines come too")
+        .min(1),
     supported("dump_state", kBool, "false", "print the resolved job file at start"),
     supported("wall_clock_breakdown", kBool, "false", "time forward, backward, reduction and step"),
-    not_yet("memory_breakdown", kBool, "false", "log memory use at the phases of a step"),
+    supported("memory_breakdown", kBool, "false", "memory use at the phases of a step, with its progress line"),
     supported("gradient_clipping", kFloat, "0.0", "limit of the global L2 norm of the gradients; 0: none")
         .min(0)
         .when_auto("1.0"),

@@ -7,6 +7,7 @@
 #include "base/nearest_name.hpp"
 #include "config/batch_triple.hpp"
 #include "config/key_table.hpp"
+#include "config/monitoring_rules.hpp"
 #include "config/optimizer_rules.hpp"
 #include "config/precision_rules.hpp"
 #include "config/synthetic.hpp"
@@ -147,6 +148,7 @@ void apply_rules(Settings& settings, std::optional<int64_t> steps) {
   apply_data_rules(settings);
   apply_train_rules(settings);
   apply_optimizer_rules(settings);
+  apply_monitoring_rules(settings);
   if (!steps && !settings.at("train.steps").value.is_null()) steps = settings.integer("train.steps");
   apply_scheduler_rules(settings, steps);
 }

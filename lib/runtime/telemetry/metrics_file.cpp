@@ -1,13 +1,8 @@
 #include "runtime/telemetry/metrics_file.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
-
-#include "base/error.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -56,22 +51,12 @@ std::string to_json_line(const StepMetrics& metrics) {
   return json.dump();
 }
 
-MetricsFile::MetricsFile(const std::string& path, int64_t resumed_step)
-    : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
-  if (!fd_.valid()) throw SystemError("create", "'" + path + "'", errno, ExitCode::kCannotCreate);
-  const int64_t keep = resumed_step > 0 ? bytes_to_keep(path, resumed_step) : 0;
-  // A device or pipe has no length to cut.
-  if (::ftruncate(fd_.get(), keep) != 0 && errno != EINVAL) throw SystemError("truncate", "'" + path + "'");
+MetricsFile::MetricsFile(const std::string& path, int64_t resumed_step) : file_(path) {
+  file_.cut(resumed_step > 0 ? bytes_to_keep(path, resumed_step) : 0);
 }
 
 void MetricsFile::write(const StepMetrics& metrics) {
-  std::string line = to_json_line(metrics) + "\n";
-  size_t done = 0;
-  while (done < line.size()) {
-    const ssize_t written = ::write(fd_.get(), line.data() + done, line.size() - done);
-    if (written < 0 && errno != EINTR) throw SystemError("write", "'" + path_ + "'");
-    if (written > 0) done += static_cast<size_t>(written);
-  }
+  file_.write(to_json_line(metrics) + "\n");
 }
 
 }  // namespace dslaunch::runtime

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "base/unique_fd.hpp"
+#include "runtime/telemetry/append_file.hpp"
 #include "runtime/telemetry/step_metrics.hpp"
 
 namespace dslaunch::runtime {
@@ -20,8 +20,7 @@ class MetricsFile {
   void write(const StepMetrics& metrics);
 
  private:
-  std::string path_;
-  UniqueFd fd_;
+  AppendFile file_;
 };
 
 }  // namespace dslaunch::runtime

@@ -200,7 +200,7 @@ TEST_CASE("features that are not built yet are refused only when they are switch
        "zero_optimization.offload_param.device"},
       {"{zero_optimization: {cpu_offload: false}}", "{zero_optimization: {cpu_offload: true}}",
        "zero_optimization.offload_optimizer.device"},
-      {"{csv_monitor: {enabled: false, job_name: \"x\"}}", "{csv_monitor: {enabled: true}}", "csv_monitor.enabled"},
+      {"{wandb: {enabled: false, group: \"x\"}}", "{wandb: {enabled: true}}", "wandb.enabled"},
       {"{loss_average: \"micro_batches\"}", "{loss_average: \"tokens\"}", "loss_average"},
       {"{data: {format: \"npz\"}}", "{data: {format: \"megatron\"}}", "data.format"},
       {"{optimizer: {type: \"adamw\"}}", "{optimizer: {type: \"OneBitLamb\", params: {max_coeff: 5}}}",

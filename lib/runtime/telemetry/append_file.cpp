@@ -1,0 +1,35 @@
+#include "runtime/telemetry/append_file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/error.hpp"
+
+namespace dslaunch::runtime {
+
+AppendFile::AppendFile(const std::string& path)
+    : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
+  if (!fd_.valid()) throw SystemError("create", "'" + path + "'", errno, ExitCode::kCannotCreate);
+}
+
+void AppendFile::write(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd_.get(), bytes.data(), bytes.size());
+    if (written < 0 && errno != EINTR) throw SystemError("write", "'" + path_ + "'");
+    if (written > 0) bytes.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+void AppendFile::cut(int64_t bytes) {
+  if (::ftruncate(fd_.get(), bytes) != 0 && errno != EINVAL) throw SystemError("truncate", "'" + path_ + "'");
+}
+
+void make_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) throw SystemError("create folder", "'" + path + "'", error.value(), ExitCode::kCannotCreate);
+}
+
+}  // namespace dslaunch::runtime

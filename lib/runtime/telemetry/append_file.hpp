@@ -1,0 +1,27 @@
+// A file that grows line by line or record by record: every write() is whole or an error. One thread.
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "base/unique_fd.hpp"
+
+namespace dslaunch::runtime {
+
+class AppendFile {
+ public:
+  // Creates the file where there is none. Throws SystemError(73).
+  explicit AppendFile(const std::string& path);
+  // Throws SystemError(74).
+  void write(std::string_view bytes);
+  // Drops everything behind the first `bytes`; no effect on devices and pipes. Throws SystemError(74).
+  void cut(int64_t bytes);
+
+ private:
+  std::string path_;
+  UniqueFd fd_;
+};
+
+// Throws SystemError(73).
+void make_folder(const std::string& path);
+
+}  // namespace dslaunch::runtime

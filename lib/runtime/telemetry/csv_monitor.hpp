@@ -1,0 +1,25 @@
+// "csv_monitor": a file for each event's name, rows of step and value, as Python's csv module writes them. A file is
+// appended to; every process writes its header once, so a run that was resumed has a second one, as with DeepSpeed.
+// One thread.
+#pragma once
+#include <map>
+#include <string>
+
+#include "runtime/telemetry/append_file.hpp"
+#include "runtime/telemetry/monitor.hpp"
+
+namespace dslaunch::runtime {
+
+class CsvMonitor final : public Monitor {
+ public:
+  explicit CsvMonitor(std::string folder);
+  void write(std::span<const ScalarEvent> events) override;
+
+ private:
+  AppendFile& file_of(const std::string& event);
+
+  const std::string folder_;
+  std::map<std::string, AppendFile> files_;  // by event name
+};
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,25 @@
+#include "runtime/telemetry/monitor.hpp"
+
+#include <filesystem>
+
+#include "runtime/telemetry/csv_monitor.hpp"
+#include "runtime/telemetry/tensorboard_monitor.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+std::string folder_of(const config::MonitorFiles& files) {
+  return (std::filesystem::path(files.output_path) / files.job_name).string();
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<Monitor>> make_monitors(const config::MonitorFiles& tensorboard,
+                                                    const config::MonitorFiles& csv) {
+  std::vector<std::unique_ptr<Monitor>> out;
+  if (tensorboard.enabled) out.push_back(std::make_unique<TensorBoardMonitor>(folder_of(tensorboard)));
+  if (csv.enabled) out.push_back(std::make_unique<CsvMonitor>(folder_of(csv)));
+  return out;
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,30 @@
+// One point of a curve, as DeepSpeed's monitors get it; and whoever takes such points. Plain data.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "config/job_config.hpp"
+
+namespace dslaunch::runtime {
+
+struct ScalarEvent {
+  std::string name;     // "Train/Samples/train_loss"
+  double value = 0;
+  int64_t samples = 0;  // the x axis: samples of all ranks since the start of training
+};
+
+// One thread. Throws SystemError (73, 74).
+class Monitor {
+ public:
+  virtual ~Monitor() = default;
+  virtual void write(std::span<const ScalarEvent> events) = 0;
+};
+
+// Those that the config enables, in DeepSpeed's order. Makes their folders.
+std::vector<std::unique_ptr<Monitor>> make_monitors(const config::MonitorFiles& tensorboard,
+                                                    const config::MonitorFiles& csv);
+
+}  // namespace dslaunch::runtime

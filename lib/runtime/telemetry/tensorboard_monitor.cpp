@@ -1,0 +1,46 @@
+#include "runtime/telemetry/tensorboard_monitor.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+
+#include "base/format.hpp"
+#include "runtime/telemetry/event_record.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
+// The count keeps two writers of one process and second apart.
+std::string file_in(const std::string& folder, double now) {
+  static int count = 0;
+  make_folder(folder);
+  return fmt::format("{}/events.out.tfevents.{:010d}.{}.{}.{}", folder, static_cast<int64_t>(now), host_name(),
+                     ::getpid(), count++);
+}
+
+}  // namespace
+
+double TensorBoardMonitor::wall_clock() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+TensorBoardMonitor::TensorBoardMonitor(const std::string& folder, Clock now)
+    : now_(std::move(now)), file_(file_in(folder, now_())) {
+  file_.write(event_record(encode_version_event(now_())));
+}
+
+void TensorBoardMonitor::write(std::span<const ScalarEvent> events) {
+  std::string records;  // one write, so that a reader meets whole records
+  for (const auto& event : events) {
+    records += event_record(encode_scalar_event(now_(), event.samples, event.name, static_cast<float>(event.value)));
+  }
+  file_.write(records);
+}
+
+}  // namespace dslaunch::runtime
