@@ -63,8 +63,6 @@ Arguments split_arguments(const std::vector<std::string>& words) {
 std::string unsupported_answer(const std::string& option) {
   static const std::map<std::string, std::string> answers{
       {"--verify", "comparing a run with one process"},
-      {"--timings", "timings of a step's phases"},
-      {"--trace", "tracing a step"},
       {"--slurm", "Slurm"},
   };
   auto found = answers.find(option.substr(0, option.find('=')));

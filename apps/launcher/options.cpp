@@ -139,6 +139,7 @@ void finish_launch_options(LaunchOptions& to, const RawLaunch& raw) {
 void check_run_options(const launch::RunOptions& run) {
   if (run.steps && *run.steps < 1) misuse(fmt::format("--steps {}: at least 1", *run.steps));
   if (run.epochs && *run.epochs < 1) misuse(fmt::format("--epochs {}: at least 1", *run.epochs));
+  if (run.trace && *run.trace < 1) misuse(fmt::format("--trace {}: steps count from 1", *run.trace));
   if (run.overwrite && !run.resume.empty()) misuse("--resume and --overwrite exclude each other");
   for (const auto& text : run.sets) assignment("--set", text);
 }
@@ -153,12 +154,14 @@ void refuse_program_words(const Arguments& arguments) {
 
 std::optional<launch::RunOptions> read_run_options(const Arguments& arguments) {
   launch::RunOptions run;
+  run.started = std::chrono::system_clock::now().time_since_epoch();
   RawLaunch raw;
   CommandLine line("dslaunch", "usage: dslaunch [run] [options] MODEL.pt [--config FILE]",
                    "  dslaunch model.pt --config ds.json                      train as the config says\n"
                    "  dslaunch model.pt --data train.safetensors --num_gpus 2 two ranks, default settings\n"
                    "  dslaunch model.pt --config ds.json --resume auto --run_dir runs/a   go on where it stopped\n"
                    "  dslaunch --hostfile hosts model.pt --config ds.json     several machines, through SSH\n"
+                   "  dslaunch model.pt --config ds.json --trace 10 --timings where step 10's and all other time went\n"
                    "  dslaunch model.pt --config ds.json --detach             in the background; see 'dslaunch jobs'\n"
                    "  dslaunch exec --num_gpus 8 -- python train.py           any program, torchrun's environment\n"
                    "  dslaunch infer --checkpoint runs/a/checkpoints --prompt 'Once'   continue a text\n"
@@ -178,6 +181,8 @@ std::optional<launch::RunOptions> read_run_options(const Arguments& arguments) {
   line.value("--resume", run.resume, "from the newest checkpoint of the run folder, or from PATH", "auto|PATH");
   line.flag("--overwrite", run.overwrite, "discard the run that the folder holds");
   line.flag("--eval_only", run.eval_only, "no training: the loss over the evaluation data");
+  line.value("--trace", run.trace, "write what step STEP did and when, as RUN_DIR/trace.step_STEP.rank_R.json", "STEP");
+  line.flag("--timings", run.timings, "at the end, a table of where the time since the launch went");
   line.group("Data");
   line.value("--data", run.data, "file, glob, or 'synthetic'", "PATH");
   line.value("--inputs", run.inputs, "arrays in the order of forward", "a,b");

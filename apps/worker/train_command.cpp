@@ -1,5 +1,7 @@
 // A rank of a training job: options, environment, device, store, communicator, run.
+#include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 
@@ -17,6 +19,7 @@
 #include "rendezvous/store.hpp"
 #include "runtime/engine/trainer.hpp"
 #include "runtime/sharding/hierarchical_gather.hpp"
+#include "runtime/telemetry/run_timings.hpp"
 #include "stop_signals.hpp"
 
 namespace dslaunch::worker {
@@ -25,10 +28,10 @@ namespace {
 constexpr std::chrono::minutes kJoinDeadline{5};
 
 const std::vector<OptionSpec>& train_options() {
-  static const std::vector<OptionSpec> options{{"config"},           {"set"},          {"run_dir"},       {"steps"},
-                                               {"epochs"},           {"seed"},         {"resume"},        {"data"},
-                                               {"inputs"},           {"labels"},       {"loss"},          {"device"},
-                                               {"eval_only", false}, {"quiet", false}, {"verbose", false}};
+  static const std::vector<OptionSpec> options{
+      {"config"}, {"set"},     {"run_dir"},          {"steps"},        {"epochs"},        {"seed"},
+      {"resume"}, {"data"},    {"inputs"},           {"labels"},       {"loss"},          {"device"},
+      {"trace"},  {"timings"}, {"eval_only", false}, {"quiet", false}, {"verbose", false}};
   return options;
 }
 
@@ -92,6 +95,13 @@ std::unique_ptr<comm::Communicator> make_secondary_group(comm::CommunicatorOptio
   return comm::make_communicator(world, store);
 }
 
+// `launched`: when dslaunch started, in seconds since 1970.
+std::optional<runtime::RunTimings> start_timings(std::optional<double> launched) {
+  if (!launched) return std::nullopt;
+  const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
+  return runtime::RunTimings(now - std::chrono::duration<double>(*launched), runtime::time_since_process_start());
+}
+
 int exit_code_of(runtime::TrainOutcome outcome) {
   if (outcome == runtime::TrainOutcome::kFinished) return to_int(ExitCode::kSuccess);
   return to_int(stop_signal() == SIGINT ? ExitCode::kInterrupted : ExitCode::kRunAgain);
@@ -101,15 +111,21 @@ int exit_code_of(runtime::TrainOutcome outcome) {
 
 int train_command(const std::vector<std::string>& arguments) {
   const CommandOptions options(arguments, train_options(), {"MODEL.pt"});
+  auto timings = start_timings(options.number("timings", 0));
+  auto ended = [&](const char* what) {
+    if (timings) timings->end(what);
+  };
   if (options.has("verbose")) log::set_level(log::Level::kDebug);
   const auto env = rendezvous::launch_env_from_environment();
   if (env.world_size > 1) log::set_speaker(fmt::format("rank {}", env.rank));
   const auto config = load_config(options, env);
+  ended("reading the config");
   log::debug("config read");
   // cuBLAS reads it when its handle is made; without it deterministic matrix products are refused.
   if (config.config.deterministic) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
   const at::Device device = open_device(options.value_or("device", "auto"), env);
 
+  ended("opening the device");
   log::debug("device {} open", device.str());
   auto store = rendezvous::connect_store(env, Deadline::after(kJoinDeadline));
   try {
@@ -124,6 +140,7 @@ int train_command(const std::vector<std::string>& arguments) {
       group.name = "gather";
       gather_group = comm::make_communicator(group, *store);
     }
+    ended("meeting the other ranks");
     log::debug("{} ranks have met", env.world_size);
     auto secondary_group = make_secondary_group(group, config.config.zero, *store);
     install_stop_signals();  // before this there is nothing to save: a signal ends the rank at once
@@ -131,9 +148,13 @@ int train_command(const std::vector<std::string>& arguments) {
     request.several_hosts = env.num_nodes > 1;
     request.gather_group = gather_group.get();
     request.secondary_group = secondary_group.get();
+    request.trace_step = options.integer("trace", 1);
+    request.timings = timings ? &*timings : nullptr;
     const auto outcome = runtime::train(request, *world, *store);
     world->barrier();
     store->leave();
+    ended("the end");
+    if (timings && env.rank == 0) std::puts(timings->table().c_str());
     return exit_code_of(outcome);
   } catch (const std::exception& error) {
     store->report_failure(error.what());

@@ -30,7 +30,8 @@ constexpr KeySpec kRows[] = {
     tuning("comet.mode", kEnum, "null", "new or existing").one_of("get|create|get_or_create"),
 
     section("flops_profiler"),
-    supported("flops_profiler.enabled", kBool, "false", "FLOPs, parameters and latency of one step's forward, by module"),
+    supported("flops_profiler.enabled", kBool, "false",
+              "FLOPs, parameters and latency of one step's forward, by module"),
     supported("flops_profiler.recompute_fwd_factor", kFloat, "0.0", "share of a forward that backward computes again")
         .min(0),
     supported("flops_profiler.profile_step", kInt, "1", "steps done before the one that is profiled").min(0),
@@ -42,9 +43,10 @@ constexpr KeySpec kRows[] = {
     section("comms_logger"),
     supported("comms_logger.enabled", kBool, "false", "log every collective; a table of them at the end"),
     supported("comms_logger.prof_all", kBool, "true", "log all kinds"),
-    supported("comms_logger.prof_ops", kStringList, "[]",
-              "only these, where prof_all is off: all_reduce, reduce_scatter_tensor, all_gather_into_tensor, broadcast, "
-              "send, recv, barrier"),
+    supported(
+        "comms_logger.prof_ops", kStringList, "[]",
+        "only these, where prof_all is off: all_reduce, reduce_scatter_tensor, all_gather_into_tensor, broadcast, "
+        "send, recv, barrier"),
     supported("comms_logger.verbose", kBool, "false", "a line for each collective, too"),
     supported("comms_logger.debug", kBool, "false", "tell apart the phases of a step that issued them"),
 

@@ -9,12 +9,22 @@ namespace dslaunch::config {
 namespace {
 
 // DeepSpeed's names of what is issued here, and of what is not.
-const std::vector<std::string> kIssued{"all_reduce", "reduce_scatter_tensor", "all_gather_into_tensor", "broadcast",
-                                       "send",       "recv",                  "barrier"};
-const std::vector<std::string> kOthers{
-    "all_gather", "all_gather_object", "all_reduce_coalesced",    "all_to_all", "all_to_all_single", "gather",
-    "irecv",      "isend",             "inference_all_reduce",    "reduce",     "reduce_scatter",    "scatter",
-    "monitored_barrier", "all_gather_coalesced"};
+const std::vector<std::string> kIssued{
+    "all_reduce", "reduce_scatter_tensor", "all_gather_into_tensor", "broadcast", "send", "recv", "barrier"};
+const std::vector<std::string> kOthers{"all_gather",
+                                       "all_gather_object",
+                                       "all_reduce_coalesced",
+                                       "all_to_all",
+                                       "all_to_all_single",
+                                       "gather",
+                                       "irecv",
+                                       "isend",
+                                       "inference_all_reduce",
+                                       "reduce",
+                                       "reduce_scatter",
+                                       "scatter",
+                                       "monitored_barrier",
+                                       "all_gather_coalesced"};
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -36,8 +46,9 @@ void check_logged_collectives(Settings& settings) {
                                   did_you_mean(name, kIssued), fmt::join(kIssued, ", ")));
   }
   if (settings.boolean("comms_logger.enabled") && !settings.boolean("comms_logger.prof_all") && !any) {
-    settings.note("comms_logger.prof_all", "the comms logger logs nothing: 'comms_logger.prof_all' is off and "
-                                           "'comms_logger.prof_ops' names no collective that is issued here");
+    settings.note("comms_logger.prof_all",
+                  "the comms logger logs nothing: 'comms_logger.prof_all' is off and "
+                  "'comms_logger.prof_ops' names no collective that is issued here");
   }
 }
 

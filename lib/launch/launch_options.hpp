@@ -56,7 +56,10 @@ struct RunOptions {
   std::optional<uint64_t> seed;
   std::string resume;  // auto | path; empty: not given
   bool overwrite = false, eval_only = false;
-  std::string data, inputs, labels, loss;  // empty: not given
+  std::optional<int64_t> trace;
+  bool timings = false;
+  std::chrono::duration<double> started{};  // since 1970: when this dslaunch began
+  std::string data, inputs, labels, loss;   // empty: not given
 };
 
 struct ExecOptions {

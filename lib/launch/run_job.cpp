@@ -127,6 +127,8 @@ std::vector<std::string> worker_argv(const RunOptions& run, const std::string& w
   if (run.seed) add("--seed", std::to_string(*run.seed));
   if (!run.resume.empty()) add("--resume", run.resume == "auto" ? run.resume : absolute(run.resume));
   if (run.eval_only) argv.emplace_back("--eval_only");
+  if (run.trace) add("--trace", std::to_string(*run.trace));
+  if (run.timings) add("--timings", fmt::format("{:.3f}", run.started.count()));
   if (run.launch.quiet) argv.emplace_back("--quiet");
   if (run.launch.verbose) argv.emplace_back("--verbose");
   return argv;

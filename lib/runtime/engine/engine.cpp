@@ -7,7 +7,6 @@
 #include "base/error.hpp"
 #include "runtime/engine/sharding_choice.hpp"
 #include "runtime/optim/gradient_norm.hpp"
-#include "runtime/optim/learning_rate.hpp"
 #include "runtime/optim/shard_runs.hpp"
 #include "runtime/precision/autocast_scope.hpp"
 
@@ -28,7 +27,7 @@ Engine::Engine(ModelSource& model, const config::JobConfig& config, EngineOption
       data_group_(data_group),
       loss_(make_loss(config.loss, options.device)),
       optimizer_groups_(optim::plan_optimizer_groups(config.optimizer, model.table())),
-      times_(config.wall_clock_breakdown, options.device),
+      times_(options_.phases),
       clock_(options.device),
       loss_scaling_(config.loss_scale, options.device) {
   auto sharding = choose_sharding(model.table(), config, options, data_group.size());
@@ -51,7 +50,7 @@ Engine::Engine(ModelSource& model, const config::JobConfig& config, EngineOption
 }
 
 std::optional<StepResult> Engine::train_step(const std::function<MicroBatch()>& next, bool stop_requested) {
-  times_.begin_step();
+  times_.begin_step(steps_done_ + 1);
   parameters_->begin_step();
   loss_sum_ = at::Tensor();
   int64_t num_tokens = 0;
@@ -69,6 +68,7 @@ std::optional<StepResult> Engine::train_step(const std::function<MicroBatch()>& 
   times_.end(StepPhase::kUpdate);
   parameters_->gather_parameters();
   times_.end(StepPhase::kGather);
+  times_.end_step();
   steps_done_ += 1;
   return hand_over({.step = steps_done_, .lr = lr, .num_tokens = num_tokens});
 }
@@ -175,7 +175,7 @@ StepResult Engine::read_statistics(InFlight in_flight) {
 }
 
 void Engine::follow_loss_scale(StepResult& result, const float* report) {
-  result.lr = learning_rate(loss_scaling_.known_applied_steps());
+  result.lr = rates_after(loss_scaling_.known_applied_steps()).lr;
   const auto change = loss_scaling_.follow(report);
   result.loss_scale = change.scale;
   result.overflow = change.overflow();

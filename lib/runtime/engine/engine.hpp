@@ -12,12 +12,12 @@
 #include "config/job_config.hpp"
 #include "runtime/engine/loss.hpp"
 #include "runtime/engine/step_clock.hpp"
-#include "runtime/engine/step_times.hpp"
 #include "runtime/model/model_source.hpp"
 #include "runtime/optim/flat_optimizer.hpp"
 #include "runtime/precision/loss_scaling.hpp"
 #include "runtime/precision/precision_choice.hpp"
 #include "runtime/sharding/flat_parameters.hpp"
+#include "runtime/telemetry/step_phases.hpp"
 
 namespace dslaunch::runtime {
 
@@ -50,6 +50,7 @@ struct EngineOptions {
   comm::Communicator* gather_group = nullptr;
   comm::Communicator* secondary_group = nullptr;      // see ShardingOptions
   std::function<void(const std::string& text)> meet;  // see ShardingOptions
+  StepPhases phases;                                  // who is told where a step stands
 };
 
 // A part of a parameter's state that this rank owns: what a checkpoint stores. `values`: 1-D, on the engine's device.
@@ -85,8 +86,6 @@ class Engine {
   std::map<std::string, double> scalars() const { return loss_scaling_.scalars(); }
   // What happened since the last step (an evaluation, a save) does not count into the next one's time.
   void restart_clock() { clock_.restart(); }
-  // Of the last step; empty unless the config asks for them.
-  std::string time_line() const { return times_.line(); }
 
  private:
   struct InFlight {
@@ -115,7 +114,7 @@ class Engine {
   std::unique_ptr<FlatParameters> parameters_;
   std::unique_ptr<optim::FlatOptimizer> optimizer_;
   // the engine's thread
-  StepTimes times_;
+  StepPhases times_;
   StepClock clock_;
   std::vector<optim::ShardTensors> shard_tensors_;  // the shards, cut by optimizer group
   int64_t steps_done_ = 0;

@@ -1,24 +1,18 @@
 #include "runtime/engine/run_log.hpp"
 
-#include <c10/core/CachingDeviceAllocator.h>
-
+#include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/telemetry/append_file.hpp"
 #include "runtime/telemetry/host_memory.hpp"
+#include "runtime/telemetry/memory_breakdown.hpp"
 #include "runtime/telemetry/progress_line.hpp"
 
 namespace dslaunch::runtime {
 namespace {
-
-void make_folder(const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (error) throw SystemError("create run folder", "'" + path + "'", error.value(), ExitCode::kCannotCreate);
-}
 
 void write_config(const std::string& path, const std::string& text) {
   std::ofstream out(path, std::ios::trunc);
@@ -33,25 +27,47 @@ void say(const std::string& line) {
   std::fflush(stdout);
 }
 
-std::optional<int64_t> device_memory(at::Device device) {
-  if (device.is_cpu()) return std::nullopt;
-  const auto stats = at::getDeviceAllocator(device.type())->getDeviceStats(device.index());
-  return stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak;
+void say(const std::vector<std::string>& lines) {
+  for (const auto& line : lines) say(line);
+}
+
+std::vector<Momentum> momentum_of(const config::Optimizer& optimizer) {
+  if (optimizer.type == config::OptimizerType::kSgd) return {{false, optimizer.momentum, 0}};
+  return {{true, optimizer.beta1, optimizer.beta2}};
 }
 
 }  // namespace
 
-RunLog::RunLog(RunLogOptions options, at::Device device) : options_(std::move(options)), device_(device) {
+std::vector<ScalarEvent> monitor_events(const StepMetrics& metrics, double next_lr, int64_t train_batch, bool is_fp16,
+                                        const std::optional<StepBreakdown>& times) {
+  const int64_t after = metrics.step * train_batch;
+  std::vector<ScalarEvent> events{{"Train/Samples/train_loss", metrics.loss, after - train_batch},
+                                  {"Train/Samples/lr", next_lr, after}};
+  if (is_fp16) events.push_back({"Train/Samples/loss_scale", metrics.loss_scale, after});
+  if (!times) return events;
+  const PhaseTimes& step = times->step;
+  events.push_back({"Train/Samples/elapsed_time_ms_forward", step.forward, after});
+  events.push_back({"Train/Samples/elapsed_time_ms_backward", step.backward, after});
+  events.push_back({"Train/Samples/elapsed_time_ms_backward_inner", step.backward_inner, after});
+  events.push_back({"Train/Samples/elapsed_time_ms_backward_allreduce", step.backward_reduce, after});
+  events.push_back({"Train/Samples/elapsed_time_ms_step", step.step, after});
+  return events;
+}
+
+RunLog::RunLog(RunLogOptions options, const config::JobConfig& config, at::Device device)
+    : options_(std::move(options)),
+      config_(config),
+      device_(device),
+      throughput_(config.batch.train_batch, config.batch.accumulation) {
   if (options_.rank != 0) return;
   make_folder(options_.run_dir);
   write_config(options_.run_dir + "/config.resolved.json", options_.resolved_config);
   file_.emplace(options_.run_dir + "/metrics.jsonl", options_.resumed_step);
+  monitors_ = make_monitors(config.tensorboard, config.csv_monitor);
 }
 
-void RunLog::report_step(const StepResult& result, const std::string& time_line) {
-  if (!writes()) return;
+StepMetrics RunLog::metrics_of(const StepResult& result, const StepReport& report) const {
   const double seconds = result.step_ms / 1e3;
-  write_pending();
   StepMetrics metrics;
   metrics.step = result.step;
   metrics.loss = result.loss;
@@ -60,19 +76,56 @@ void RunLog::report_step(const StepResult& result, const std::string& time_line)
   metrics.loss_scale = result.loss_scale;
   metrics.overflow = result.overflow;
   metrics.step_ms = result.step_ms;
-  metrics.samples_per_s = static_cast<double>(options_.train_batch) / seconds;
+  metrics.samples_per_s = static_cast<double>(config_.batch.train_batch) / seconds;
   if (result.num_tokens > 0)
     metrics.tokens_per_s = static_cast<double>(result.num_tokens * options_.world_size) / seconds;
-  metrics.gpu_mem_bytes = device_memory(device_);
+  if (!device_.is_cpu())
+    metrics.gpu_mem_bytes = std::max(read_device_memory(device_).peak_allocated, report.peak_device_bytes);
   if (auto memory = read_host_memory()) metrics.host_mem_bytes = memory->resident;
-  const bool shown = result.step % options_.steps_per_print == 0 || result.step == options_.resumed_step + 1 ||
-                     result.step == options_.total_steps;
+  return metrics;
+}
+
+void RunLog::report_step(const StepResult& result, const StepReport& report) {
+  if (!writes()) return;
+  write_pending();
+  const StepMetrics metrics = metrics_of(result, report);
+  num_skipped_ += metrics.overflow ? 1 : 0;
+  throughput_.add_step(metrics.step_ms);
+  const bool is_fp16 = config_.precision == config::Precision::kFp16;
+  const auto events = monitors_.empty() ? std::vector<ScalarEvent>()
+                                        : monitor_events(metrics, next_learning_rate(metrics.step),
+                                                         config_.batch.train_batch, is_fp16, report.times);
+  for (auto& monitor : monitors_) monitor->write(events);
   if (result.overflow && !options_.quiet) say(result.overflow_line);
-  if (shown && !options_.quiet) say(format_progress(metrics, options_.total_steps));
-  if (shown && !options_.quiet && !time_line.empty()) say(time_line);
+  if (!options_.quiet) show(metrics, report);
   pending_ = metrics;
-  const bool evaluation_follows = options_.eval_interval > 0 && result.step % options_.eval_interval == 0;
+  const int64_t interval = config_.train.eval_interval;
+  const bool evaluation_follows = interval > 0 && result.step % interval == 0;
   if (!evaluation_follows) write_pending();
+}
+
+void RunLog::show(const StepMetrics& metrics, const StepReport& report) const {
+  const bool is_shown = metrics.step % config_.steps_per_print == 0 || metrics.step == options_.resumed_step + 1 ||
+                        metrics.step == options_.total_steps;
+  if (is_shown) say(format_progress(metrics, options_.total_steps));
+  if (is_shown) show_deepspeed_lines(metrics, report);
+  say(report.lines);
+}
+
+void RunLog::show_deepspeed_lines(const StepMetrics& metrics, const StepReport& report) const {
+  if (config_.deepspeed_lines && metrics.step % config_.steps_per_print == 0) {
+    say(format_step_line(metrics.step, num_skipped_, {next_learning_rate(metrics.step)},
+                         momentum_of(config_.optimizer)));
+    const DeviceMemory memory = read_device_memory(device_);
+    const std::string line = throughput_.line(
+        metrics.step, memory.allocated, std::max(memory.peak_allocated, report.peak_device_bytes), report.step_flops);
+    if (config_.throughput_timer && !line.empty()) say(line);
+  }
+  if (report.times) {
+    say(format_micro_step_times(report.times->last_micro_step));
+    say(format_step_times(report.times->step));
+  }
+  say(report.lines_at_report);
 }
 
 void RunLog::report_evaluation(int64_t step, double loss) {
@@ -82,10 +135,11 @@ void RunLog::report_evaluation(int64_t step, double loss) {
   say(fmt::format("step {}  eval_loss {:.4f}", step, loss));
 }
 
-void RunLog::finish(bool stopped, const std::string& checkpoint) {
+void RunLog::finish(bool stopped, const std::string& checkpoint, const std::vector<std::string>& lines) {
   if (!writes()) return;
   write_pending();
   if (options_.quiet) return;
+  say(lines);
   say(fmt::format("{}{}; metrics in {}/metrics.jsonl", stopped ? "stopped on request" : "finished",
                   checkpoint.empty() ? "" : ", checkpoint in " + checkpoint, options_.run_dir));
 }

@@ -1,13 +1,20 @@
-// What a run tells while it goes: metrics.jsonl and config.resolved.json in its folder and progress lines on standard
-// output. Rank 0 writes, the others do nothing. One thread.
+// What a run tells while it goes: metrics.jsonl and config.resolved.json in its folder, the monitors' files, and lines
+// on standard output. Rank 0 writes, the others do nothing. One thread.
 #pragma once
 #include <c10/core/Device.h>
 
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "config/job_config.hpp"
 #include "runtime/engine/engine.hpp"
+#include "runtime/engine/step_monitors.hpp"
+#include "runtime/telemetry/deepspeed_lines.hpp"
 #include "runtime/telemetry/metrics_file.hpp"
+#include "runtime/telemetry/monitor.hpp"
 #include "runtime/telemetry/step_metrics.hpp"
 
 namespace dslaunch::runtime {
@@ -18,30 +25,42 @@ struct RunLogOptions {
   int rank = 0, world_size = 1;
   bool quiet = false;
   int64_t total_steps = 0;
-  int64_t steps_per_print = 10;
-  int64_t eval_interval = 0;
   int64_t resumed_step = 0;
-  int64_t train_batch = 1;
+  // The rate that a step uses after so many applied ones.
+  std::function<double(int64_t applied_steps)> learning_rate;
 };
+
+// A step's points as DeepSpeed's monitors get them: the loss where the step began, the rest where it ended.
+// `next_lr`: the rate that the next step will use, which is what DeepSpeed shows here.
+std::vector<ScalarEvent> monitor_events(const StepMetrics& metrics, double next_lr, int64_t train_batch, bool is_fp16,
+                                        const std::optional<StepBreakdown>& times);
 
 class RunLog {
  public:
-  // Makes the run's folder. Throws SystemError (73, 74).
-  RunLog(RunLogOptions options, at::Device device);
+  // Makes the run's folder. `config` must outlive this. Throws SystemError (73, 74).
+  RunLog(RunLogOptions options, const config::JobConfig& config, at::Device device);
 
-  // `time_line`: where the step's time went, shown with its progress line unless empty.
-  void report_step(const StepResult& result, const std::string& time_line);
+  void report_step(const StepResult& result, const StepReport& report);
   // The mean loss over the evaluation data after `step`; joins that step's line if it is the last one reported.
   void report_evaluation(int64_t step, double loss);
-  void finish(bool stopped, const std::string& checkpoint);
+  // `lines`: the monitors' last ones.
+  void finish(bool stopped, const std::string& checkpoint, const std::vector<std::string>& lines);
 
  private:
   bool writes() const { return file_.has_value(); }
+  StepMetrics metrics_of(const StepResult& result, const StepReport& report) const;
+  void show(const StepMetrics& metrics, const StepReport& report) const;
+  void show_deepspeed_lines(const StepMetrics& metrics, const StepReport& report) const;
+  double next_learning_rate(int64_t step) const { return options_.learning_rate(step - num_skipped_); }
   void write_pending();
 
   const RunLogOptions options_;
+  const config::JobConfig& config_;
   const at::Device device_;
   std::optional<MetricsFile> file_;
+  std::vector<std::unique_ptr<Monitor>> monitors_;
+  ThroughputAverage throughput_;
+  int64_t num_skipped_ = 0;             // steps of this process that overflowed
   std::optional<StepMetrics> pending_;  // a step whose evaluation may still come
 };
 

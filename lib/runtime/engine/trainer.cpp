@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -13,7 +14,9 @@
 #include "runtime/engine/engine.hpp"
 #include "runtime/engine/initial_values.hpp"
 #include "runtime/engine/run_log.hpp"
+#include "runtime/engine/step_monitors.hpp"
 #include "runtime/engine/training_data.hpp"
+#include "runtime/optim/learning_rate.hpp"
 #include "runtime/state/random_state.hpp"
 
 namespace dslaunch::runtime {
@@ -31,13 +34,17 @@ class Training {
   Training(const TrainRequest& request, comm::Communicator& world, rendezvous::Store& store)
       : request_(request),
         config_(request.config),
-        world_(world),
         store_(store),
         device_(request.device),
+        monitors_(request.config, {world.rank(), world.size(), device_, request.run_dir, request.trace_step}),
+        world_(monitors_.observe(world, "world")),
+        gather_group_(request.gather_group ? &monitors_.observe(*request.gather_group, "gather") : nullptr),
         model_(load_script_model(request.model_path, config_.units)),
         precision_(precision::choose_precision(config_.precision, config_.keep_batch_norm, device_)),
         dtypes_(precision_, names_of(model_->buffers())) {
     require_trainable(*model_, request.model_path);
+    ended("reading the model");
+    monitors_.watch_model(*model_);
     log::debug("model read: {} parameters in {} units", model_->table().num_elements(), model_->table().units.size());
     seed_random_state(config_.train.seed, world.rank(), device_);
     at::globalContext().setDeterministicAlgorithms(config_.deterministic, /*warn_only=*/false);
@@ -46,9 +53,11 @@ class Training {
     data_ = open_training_data(*model_, config_, world.rank(), world.size(), compute_dtype(), !device_.is_cpu());
     require_evaluation_data();
     total_steps_ = count_steps();
+    ended("opening the data");
     log::debug("data open");
     engine_ = std::make_unique<Engine>(*model_, config_, engine_options(), world_,
                                        initial_values(*model_, config_.init, request.model_path));
+    ended("placing parameters and optimizer");
     log::debug("engine ready");
     checkpoints_ = std::make_unique<Checkpointing>(
         CheckpointingOptions{request.run_dir, config_.checkpoint, request.model_path, request.resolved_config,
@@ -57,9 +66,9 @@ class Training {
     position_ = checkpoints_->resume(request.resume);
     log_ = std::make_unique<RunLog>(
         RunLogOptions{request.run_dir, request.resolved_config, world.rank(), world.size(), request.quiet, total_steps_,
-                      config_.steps_per_print, config_.train.eval_interval, engine_->steps_done(),
-                      config_.batch.train_batch},
-        device_);
+                      engine_->steps_done(), [this](int64_t applied) { return learning_rate_after(applied); }},
+        config_, device_);
+    ended("resuming");
   }
 
   TrainOutcome run() {
@@ -79,7 +88,8 @@ class Training {
     const bool save = stopped ? config_.checkpoint.on_interrupt : config_.checkpoint.at_end;
     if (save) checkpoints_->save(position_, /*wait=*/true);
     checkpoints_->finish();
-    log_->finish(stopped, checkpoints_->last_saved());
+    ended("checkpoints");
+    log_->finish(stopped, checkpoints_->last_saved(), monitors_.finish());
     return stopped ? TrainOutcome::kStopped : TrainOutcome::kFinished;
   }
 
@@ -90,15 +100,18 @@ class Training {
     position_ = loader.position();
     log::debug("step {} issued", engine_->steps_done());
     bool stop = result && take(*result);
+    ended(std::exchange(is_first_step_, false) ? "the first step" : "steps");
     if (stop) return true;
     if (is_due(config_.train.eval_interval)) {
       if (auto waiting = engine_->finish()) stop = take(*waiting);
       log_->report_evaluation(engine_->steps_done(), evaluate());
+      ended("evaluation");
       engine_->restart_clock();
     }
     if (is_due(config_.checkpoint.interval) && engine_->steps_done() < total_steps_) {
       if (auto waiting = engine_->finish()) stop = take(*waiting);
       checkpoints_->save(position_, /*wait=*/!config_.checkpoint.async);
+      ended("checkpoints");
       engine_->restart_clock();
     }
     return stop;
@@ -106,7 +119,7 @@ class Training {
 
   // Logs a step; ends the run when its loss is not finite and no loss scale takes that for an overflow.
   bool take(const StepResult& result) {
-    log_->report_step(result, engine_->time_line());
+    log_->report_step(result, monitors_.take_step(result.step));
     if (!result.diagnosis.empty()) throw UserError(ExitCode::kCannotContinue, result.diagnosis);
     if (result.overflow) return result.stop_requested;
     if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
@@ -117,6 +130,15 @@ class Training {
                                   result.grad_norm));
     }
     return result.stop_requested;
+  }
+
+  // For --timings: the time since the last call went into `what`.
+  void ended(const char* what) const {
+    if (request_.timings) request_.timings->end(what);
+  }
+
+  double learning_rate_after(int64_t applied_steps) const {
+    return optim::learning_rate(config_.scheduler, config_.optimizer.lr, total_steps_, applied_steps);
   }
 
   bool is_due(int64_t interval) const { return interval > 0 && engine_->steps_done() % interval == 0; }
@@ -181,22 +203,26 @@ class Training {
   at::ScalarType compute_dtype() const { return precision_.compute_dtype; }
   EngineOptions engine_options() {
     EngineOptions out{.device = device_, .dtypes = dtypes_, .total_steps = total_steps_};
-    out.gather_group = request_.gather_group;
+    out.gather_group = gather_group_;
     out.secondary_group = request_.secondary_group;
+    out.phases = monitors_.phases();
     out.meet = [this](const std::string& event) { meet(event); };
     return out;
   }
 
   const TrainRequest& request_;
   config::JobConfig config_;
-  comm::Communicator& world_;
   rendezvous::Store& store_;
   at::Device device_;
+  StepMonitors monitors_;
+  comm::Communicator& world_;         // as the monitors see it
+  comm::Communicator* gather_group_;  // likewise; may be null
   std::unique_ptr<ModelSource> model_;
   precision::PrecisionChoice precision_;
   precision::ModelDtypes dtypes_;
   TrainingData data_;
   int64_t total_steps_ = 0;
+  bool is_first_step_ = true;  // of this process
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Checkpointing> checkpoints_;
   DataPosition position_;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/state/module_info.hpp"
 #include "runtime/state/parameter_table.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
@@ -47,6 +48,8 @@ class ModelSource {
   virtual at::Tensor initial_value(int parameter) const = 0;
   virtual bool is_empty(int parameter) const = 0;
   virtual std::vector<std::pair<std::string, at::Tensor>> buffers() const = 0;
+  // The tree of modules, for reports; empty: not known.
+  virtual std::vector<ModuleInfo> modules() const { return {}; }
 
   // From a tensor's name and its own type to the type in which it is computed with.
   using DtypeOf = std::function<at::ScalarType(const std::string& name, at::ScalarType own)>;

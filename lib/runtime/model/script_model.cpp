@@ -133,6 +133,8 @@ class ScriptModel : public ModelSource {
     return out;
   }
 
+  std::vector<ModuleInfo> modules() const override { return module_tree(module_); }
+
   void place(at::Device device, const DtypeOf& dtype_of) override {
     auto moved = [&](const std::string& name, const at::Tensor& value) {
       return value.to(device, dtype_of(name, value.scalar_type()));

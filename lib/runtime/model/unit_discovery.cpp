@@ -68,7 +68,19 @@ void find_named(const torch::jit::Module& container, const std::string& path, co
   }
 }
 
+void add_modules(const torch::jit::Module& module, const std::string& path, std::vector<ModuleInfo>& out) {
+  out.push_back({path, class_name(module), module._ivalue().get()});
+  for (const auto& child : module.named_children())
+    add_modules(child.value, path.empty() ? child.name : path + "." + child.name, out);
+}
+
 }  // namespace
+
+std::vector<ModuleInfo> module_tree(const torch::jit::Module& model) {
+  std::vector<ModuleInfo> out;
+  add_modules(model, "", out);
+  return out;
+}
 
 std::string class_name(const torch::jit::Module& module) {
   const auto name = module.type()->name();

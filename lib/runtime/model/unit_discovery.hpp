@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/state/module_info.hpp"
+
 namespace dslaunch::runtime {
 
 struct UnitCandidate {
@@ -16,6 +18,9 @@ struct UnitCandidate {
 // `names`: class names or module paths that are units instead of the automatic choice; an unknown one is a
 // UserError(65).
 std::vector<UnitCandidate> find_unit_candidates(const torch::jit::Module& model, const std::vector<std::string>& names);
+
+// All modules, parents before their children.
+std::vector<ModuleInfo> module_tree(const torch::jit::Module& model);
 
 // "Block" for "__torch__.model.___torch_mangle_3.Block".
 std::string class_name(const torch::jit::Module& module);

@@ -11,7 +11,7 @@
 namespace dslaunch::runtime {
 
 struct ScalarEvent {
-  std::string name;     // "Train/Samples/train_loss"
+  std::string name;  // "Train/Samples/train_loss"
   double value = 0;
   int64_t samples = 0;  // the x axis: samples of all ranks since the start of training
 };

@@ -78,8 +78,8 @@ TEST_CASE("an event is a record around a protocol buffer", "[runtime][telemetry]
   // Bytes from the rules of the encoding: tag = field << 3 | wire type, varints of 7 bits, lengths before texts.
   CHECK(encode_version_event(1.0) == bytes({0x09, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f, 0x1a, 13}) + "brain.Event:2");
   CHECK(encode_scalar_event(2.0, 300, "ab", 1.5F) ==
-        bytes({0x09, 0, 0, 0, 0, 0, 0, 0, 0x40, 0x10, 0xac, 0x02, 0x2a, 0x0b, 0x0a, 0x09, 0x0a, 2, 'a', 'b', 0x15, 0, 0,
-               0xc0, 0x3f}));
+        bytes({0x09, 0,    0,    0,    0, 0,   0,   0,    0x40, 0x10, 0xac, 0x02, 0x2a,
+               0x0b, 0x0a, 0x09, 0x0a, 2, 'a', 'b', 0x15, 0,    0,    0xc0, 0x3f}));
   const std::string record = event_record("abc");
   CHECK(record.size() == 8 + 4 + 3 + 4);
   CHECK(record.substr(0, 8) == bytes({3, 0, 0, 0, 0, 0, 0, 0}));

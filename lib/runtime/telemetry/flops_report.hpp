@@ -1,0 +1,36 @@
+// The flops profiler's report, block by block as DeepSpeed prints it. Pure.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/job_config.hpp"
+#include "runtime/state/module_info.hpp"
+#include "runtime/state/parameter_table.hpp"
+#include "runtime/telemetry/flops_profiler.hpp"
+#include "runtime/telemetry/step_times.hpp"
+
+namespace dslaunch::runtime {
+
+// The tree with everything summed up; [0] is the model. Children stand behind their parents.
+struct ProfiledModule {
+  std::string name, class_name;  // its last name: "0" of "blocks.0"
+  size_t depth = 0;
+  std::vector<size_t> children;
+  int64_t params = 0, flops = 0, macs = 0;  // of all that is below it, too
+  double seconds = 0;                       // its calls', or the sum of its children's where it has none of its own
+};
+std::vector<ProfiledModule> profile_tree(const std::vector<ModuleInfo>& modules, const std::vector<ModuleCost>& costs,
+                                         const ParameterTable& table);
+
+struct FlopsReportContext {
+  int64_t step = 0;
+  int world_size = 1;
+  int64_t micro_batch = 1;          // samples
+  std::optional<PhaseTimes> times;  // of the micro step, with wall_clock_breakdown
+};
+std::string format_flops_report(const std::vector<ProfiledModule>& tree, const config::FlopsProfiler& options,
+                                const FlopsReportContext& context);
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,90 @@
+#include "runtime/telemetry/memory_breakdown.hpp"
+
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "runtime/telemetry/python_text.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+std::string gigabytes(int64_t bytes) {
+  return python_float(std::round(static_cast<double>(bytes) / (1 << 30) * 100) / 100);
+}
+
+SystemMemory read_system_memory() {
+  std::ifstream in("/proc/meminfo");
+  return parse_memory_info({std::istreambuf_iterator<char>(in), {}});
+}
+
+}  // namespace
+
+DeviceMemory read_device_memory(at::Device device) {
+  if (device.is_cpu()) return {};
+  const auto stats = at::getDeviceAllocator(device.type())->getDeviceStats(device.index());
+  constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return {stats.allocated_bytes[kAll].current, stats.allocated_bytes[kAll].peak, stats.reserved_bytes[kAll].current,
+          stats.reserved_bytes[kAll].peak};
+}
+
+SystemMemory parse_memory_info(const std::string& text) {
+  SystemMemory memory;
+  std::istringstream lines(text);
+  std::string line;
+  while (std::getline(lines, line)) {
+    std::istringstream words(line);
+    std::string key;
+    int64_t kilobytes = 0;
+    if (!(words >> key >> kilobytes)) continue;
+    if (key == "MemTotal:") memory.total = kilobytes * 1024;
+    if (key == "MemAvailable:") memory.available = kilobytes * 1024;
+  }
+  return memory;
+}
+
+std::vector<std::string> format_memory(const std::string& point, const DeviceMemory& device, const SystemMemory& host) {
+  const int64_t used = host.total - host.available;
+  const double percent = host.total > 0 ? 100.0 * static_cast<double>(used) / static_cast<double>(host.total) : 0;
+  return {point,
+          fmt::format("MA {} GB         Max_MA {} GB         CA {} GB         Max_CA {:.0f} GB ",
+                      gigabytes(device.allocated), gigabytes(device.peak_allocated), gigabytes(device.reserved),
+                      static_cast<double>(device.peak_reserved) / (1 << 30)),
+          fmt::format("CPU Virtual Memory:  used = {} GB, percent = {:.1f}%", gigabytes(used), percent)};
+}
+
+void MemoryBreakdown::begin_step(int64_t) {
+  steps_.emplace_back();
+  read("Engine before forward");
+}
+
+void MemoryBreakdown::end_phase(StepPhase phase) {
+  if (phase == StepPhase::kForward) read("Engine after forward");
+  if (phase == StepPhase::kBackward) read("Engine after backward");
+}
+
+void MemoryBreakdown::end_step() {
+  read("Engine after step");
+}
+
+void MemoryBreakdown::read(const char* point) {
+  const DeviceMemory memory = read_device_memory(device_);
+  peak_allocated_ = std::max(peak_allocated_, memory.peak_allocated);
+  if (!device_.is_cpu()) at::getDeviceAllocator(device_.type())->resetPeakStats(device_.index());
+  for (auto& line : format_memory(point, memory, read_system_memory())) steps_.back().push_back(std::move(line));
+}
+
+std::vector<std::string> MemoryBreakdown::take() {
+  DSL_CHECK(!steps_.empty(), "a step is measured before it is taken");
+  auto lines = std::move(steps_.front());
+  steps_.pop_front();
+  return lines;
+}
+
+}  // namespace dslaunch::runtime

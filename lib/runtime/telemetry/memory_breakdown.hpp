@@ -1,0 +1,52 @@
+// "memory_breakdown": what the device's allocator and the host hold at the phases of a step, in DeepSpeed's lines.
+// Reading it waits for nothing. The allocator's peaks start again at every reading, so a peak is that of one phase. One
+// thread.
+#pragma once
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "runtime/telemetry/step_phases.hpp"
+
+namespace dslaunch::runtime {
+
+struct DeviceMemory {  // bytes
+  int64_t allocated = 0, peak_allocated = 0, reserved = 0, peak_reserved = 0;
+};
+DeviceMemory read_device_memory(at::Device device);  // zeros for the host
+
+struct SystemMemory {  // bytes, of the whole host
+  int64_t total = 0, available = 0;
+};
+// From the text of /proc/meminfo.
+SystemMemory parse_memory_info(const std::string& text);
+
+// Three lines: the point, "MA … GB  Max_MA … GB  CA … GB  Max_CA … GB", "CPU Virtual Memory:  used = … GB, percent =
+// …%".
+std::vector<std::string> format_memory(const std::string& point, const DeviceMemory& device, const SystemMemory& host);
+
+class MemoryBreakdown final : public StepObserver {
+ public:
+  explicit MemoryBreakdown(at::Device device) : device_(device) {}
+
+  void begin_step(int64_t step) override;
+  void end_phase(StepPhase phase) override;
+  void end_step() override;
+
+  // The lines of the oldest step that was not taken yet.
+  std::vector<std::string> take();
+  // The largest allocation of the run so far: the allocator's own peak is reset here.
+  int64_t peak_allocated() const { return peak_allocated_; }
+
+ private:
+  void read(const char* point);
+
+  const at::Device device_;
+  int64_t peak_allocated_ = 0;
+  std::deque<std::vector<std::string>> steps_;
+};
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,48 @@
+#include "runtime/telemetry/observed_communicator.hpp"
+
+#include "comm/collective.hpp"
+
+namespace dslaunch::runtime {
+
+template <class Issue>
+void ObservedCommunicator::observe(const char* op, size_t bytes, Issue&& issue) {
+  auto record = std::make_shared<CollectiveRecord>();
+  record->op = op;
+  record->bytes = bytes;
+  record->group = group_;
+  record->group_size = inner_.size();
+  record->begin = mark_time(device_);
+  issue();
+  record->end = mark_time(device_);
+  for (auto* observer : observers_) observer->issued(record);
+}
+
+void ObservedCommunicator::all_reduce(comm::Buffer buffer, comm::ReduceOp op) {
+  observe("all_reduce", comm::bytes_of(buffer), [&] { inner_.all_reduce(buffer, op); });
+}
+
+void ObservedCommunicator::reduce_scatter(comm::ConstBuffer in, comm::Buffer out, comm::ReduceOp op) {
+  observe("reduce_scatter_tensor", comm::bytes_of(out), [&] { inner_.reduce_scatter(in, out, op); });
+}
+
+void ObservedCommunicator::all_gather(comm::ConstBuffer in, comm::Buffer out) {
+  observe("all_gather_into_tensor", comm::bytes_of(in), [&] { inner_.all_gather(in, out); });
+}
+
+void ObservedCommunicator::broadcast(comm::Buffer buffer, int root) {
+  observe("broadcast", comm::bytes_of(buffer), [&] { inner_.broadcast(buffer, root); });
+}
+
+void ObservedCommunicator::send(comm::ConstBuffer buffer, int destination) {
+  observe("send", comm::bytes_of(buffer), [&] { inner_.send(buffer, destination); });
+}
+
+void ObservedCommunicator::receive(comm::Buffer buffer, int source) {
+  observe("recv", comm::bytes_of(buffer), [&] { inner_.receive(buffer, source); });
+}
+
+void ObservedCommunicator::barrier() {
+  observe("barrier", 0, [&] { inner_.barrier(); });
+}
+
+}  // namespace dslaunch::runtime

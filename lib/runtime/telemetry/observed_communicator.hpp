@@ -1,0 +1,60 @@
+// A communicator around another one that tells observers of every collective: which, how large, and when it ran. Only
+// made where somebody observes; without it collectives cost what they cost.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "runtime/telemetry/time_mark.hpp"
+
+namespace dslaunch::runtime {
+
+// DeepSpeed's names: all_reduce, reduce_scatter_tensor, all_gather_into_tensor, broadcast, send, recv, barrier.
+struct CollectiveRecord {
+  const char* op = "";
+  size_t bytes = 0;  // of one rank's share for all-gather and reduce-scatter, else of the whole buffer
+  std::string group;
+  int group_size = 1;
+  TimeMark begin, end;  // in the stream that it was issued on
+};
+
+class CollectiveObserver {
+ public:
+  virtual ~CollectiveObserver() = default;
+  // Just issued; on the thread that issued it. Two communicators may call from two threads.
+  virtual void issued(const std::shared_ptr<const CollectiveRecord>& record) = 0;
+};
+
+class ObservedCommunicator final : public comm::Communicator {
+ public:
+  // `inner` and the observers must outlive this one. Threads as `inner`.
+  ObservedCommunicator(comm::Communicator& inner, std::string group, at::Device device,
+                       std::vector<CollectiveObserver*> observers)
+      : inner_(inner), group_(std::move(group)), device_(device), observers_(std::move(observers)) {}
+
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  const char* backend() const override { return inner_.backend(); }
+
+  void all_reduce(comm::Buffer buffer, comm::ReduceOp op) override;
+  void reduce_scatter(comm::ConstBuffer in, comm::Buffer out, comm::ReduceOp op) override;
+  void all_gather(comm::ConstBuffer in, comm::Buffer out) override;
+  void broadcast(comm::Buffer buffer, int root) override;
+  void send(comm::ConstBuffer buffer, int destination) override;
+  void receive(comm::Buffer buffer, int source) override;
+  void barrier() override;
+  void wait_for_completion() override { inner_.wait_for_completion(); }
+  void abort(const std::string& reason) override { inner_.abort(reason); }
+
+ private:
+  template <class Issue>
+  void observe(const char* op, size_t bytes, Issue&& issue);
+
+  comm::Communicator& inner_;
+  const std::string group_;
+  const at::Device device_;
+  const std::vector<CollectiveObserver*> observers_;
+};
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,241 @@
+#include "runtime/telemetry/operator_flops.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <unordered_map>
+
+namespace dslaunch::runtime {
+namespace {
+
+using Arguments = c10::ArrayRef<const c10::IValue>;
+using Shape = std::vector<int64_t>;
+
+int64_t product(c10::ArrayRef<int64_t> sizes) {
+  int64_t out = 1;
+  for (int64_t size : sizes) out *= size;
+  return out;
+}
+
+bool is_tensor(Arguments arguments, size_t i) {
+  return i < arguments.size() && arguments[i].isTensor() && arguments[i].toTensor().defined();
+}
+Shape shape(Arguments arguments, size_t i) {
+  return is_tensor(arguments, i) ? arguments[i].toTensor().sizes().vec() : Shape{};
+}
+int64_t numel(Arguments arguments, size_t i) {
+  return is_tensor(arguments, i) ? arguments[i].toTensor().numel() : 0;
+}
+bool flag(Arguments arguments, size_t i) {
+  return i < arguments.size() && arguments[i].isBool() && arguments[i].toBool();
+}
+
+// An int[] argument for `dims` dimensions; one number stands for all.
+Shape per_dim(Arguments arguments, size_t i, size_t dims, int64_t fallback) {
+  Shape out(dims, fallback);
+  if (i >= arguments.size()) return out;
+  if (arguments[i].isInt()) return Shape(dims, arguments[i].toInt());
+  if (!arguments[i].isIntList()) return out;
+  const auto given = arguments[i].toIntVector();
+  if (given.size() == 1) return Shape(dims, given[0]);
+  return given.size() == dims ? given : out;
+}
+
+OperatorCost product_cost(int64_t macs) {
+  return {2 * macs, macs};
+}
+
+// Batch dimensions broadcast; a vector counts as one row or one column.
+OperatorCost matmul_cost(Arguments arguments) {
+  Shape a = shape(arguments, 0), b = shape(arguments, 1);
+  if (a.empty() || b.empty()) return {};
+  const int64_t inner = a.back(), columns = b.size() > 1 ? b.back() : 1;
+  const int64_t rows = a.size() > 1 ? a[a.size() - 2] : 1;
+  a.resize(a.size() > 2 ? a.size() - 2 : 0);
+  b.resize(b.size() > 2 ? b.size() - 2 : 0);
+  if (a.size() < b.size()) std::swap(a, b);
+  int64_t batches = 1;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const size_t missing = a.size() - b.size();
+    const int64_t other = i < missing ? 1 : b[i - missing];
+    batches *= a[i] == 1 ? other : a[i];
+  }
+  return product_cost(batches * rows * inner * columns);
+}
+
+OperatorCost linear_cost(Arguments arguments) {
+  const Shape weight = shape(arguments, 1);
+  const int64_t out_features = weight.size() > 1 ? weight[0] : 1;
+  return product_cost(numel(arguments, 0) * out_features);
+}
+
+// addmm(self, a, b), baddbmm: the product, and one addition for each element of self.
+OperatorCost addmm_cost(Arguments arguments) {
+  const Shape b = shape(arguments, 2);
+  if (b.empty()) return {};
+  OperatorCost cost = product_cost(numel(arguments, 1) * b.back());
+  cost.flops += numel(arguments, 0);
+  return cost;
+}
+
+OperatorCost attention_cost(Arguments arguments) {
+  const Shape q = shape(arguments, 0), k = shape(arguments, 1), v = shape(arguments, 2);
+  if (q.size() < 2 || k.size() < 2 || v.size() < 2) return {};
+  const int64_t keys = k[k.size() - 2];
+  return product_cost(product(q) * keys + product(q) / q.back() * keys * v.back());
+}
+
+struct ConvolutionArguments {
+  size_t stride = 3, padding = 4, dilation = 5;
+  std::optional<size_t> output_padding;
+  bool transposed = false;
+};
+
+OperatorCost convolution_cost(Arguments arguments, const ConvolutionArguments& at) {
+  const Shape input = shape(arguments, 0), weight = shape(arguments, 1);
+  if (weight.size() < 3 || input.size() + 1 < weight.size()) return {};
+  const size_t dims = weight.size() - 2;
+  const bool is_batched = input.size() == weight.size();
+  const auto stride = per_dim(arguments, at.stride, dims, 1), padding = per_dim(arguments, at.padding, dims, 0);
+  const auto dilation = per_dim(arguments, at.dilation, dims, 1);
+  const bool keeps_size = at.padding < arguments.size() && arguments[at.padding].isString() &&
+                          arguments[at.padding].toStringRef() == "same";
+  const auto extra = per_dim(arguments, at.output_padding.value_or(arguments.size()), dims, 0);
+  int64_t inputs = is_batched ? input[0] : 1, outputs = inputs;
+  for (size_t d = 0; d < dims; ++d) {
+    const int64_t size = input[input.size() - dims + d], reach = dilation[d] * (weight[2 + d] - 1);
+    inputs *= size;
+    if (at.transposed) {
+      outputs *= (size - 1) * stride[d] - 2 * padding[d] + reach + extra[d] + 1;
+    } else {
+      outputs *= keeps_size ? size : (size + 2 * padding[d] - reach - 1) / stride[d] + 1;
+    }
+  }
+  // A weight holds in x out / groups x kernel: each is used once at every output (transposed: input) position.
+  OperatorCost cost = product_cost((at.transposed ? inputs : outputs) * product(weight));
+  if (is_tensor(arguments, 2)) cost.flops += outputs * numel(arguments, 2);
+  return cost;
+}
+
+OperatorCost plain_convolution_cost(Arguments arguments) {
+  return convolution_cost(arguments, {});
+}
+OperatorCost transposed_convolution_cost(Arguments arguments) {
+  return convolution_cost(arguments, {.dilation = 7, .output_padding = 5, .transposed = true});
+}
+// What a trace records: convolution and _convolution(input, weight, bias, stride, padding, dilation, transposed, …).
+OperatorCost any_convolution_cost(Arguments arguments) {
+  return convolution_cost(arguments, {.output_padding = 7, .transposed = flag(arguments, 6)});
+}
+
+OperatorCost elementwise_cost(Arguments arguments) {
+  return {numel(arguments, 0), 0};
+}
+OperatorCost batch_norm_cost(Arguments arguments) {
+  const int64_t affine = is_tensor(arguments, 1) ? 1 : 0;
+  return {numel(arguments, 0) * ((flag(arguments, 5) ? 4 : 1) + affine), 0};
+}
+OperatorCost instance_norm_cost(Arguments arguments) {
+  return {numel(arguments, 0) * (is_tensor(arguments, 1) ? 5 : 4), 0};
+}
+// layer_norm and group_norm: the weight is the third argument.
+OperatorCost layer_norm_cost(Arguments arguments) {
+  return {numel(arguments, 0) * (is_tensor(arguments, 2) ? 5 : 4), 0};
+}
+
+// upsample_*(input, output_size or null, …, scale_factors): one operation for each output element.
+OperatorCost upsample_cost(Arguments arguments) {
+  const Shape input = shape(arguments, 0);
+  if (input.size() < 3) return {};
+  double outputs = static_cast<double>(input[0] * input[1]);
+  if (arguments.size() > 1 && arguments[1].isIntList()) {
+    outputs *= static_cast<double>(product(arguments[1].toIntVector()));
+  } else {
+    for (size_t d = 2; d < input.size(); ++d) outputs *= static_cast<double>(input[d]);
+    if (arguments.back().isDoubleList()) {
+      for (double factor : arguments.back().toDoubleVector()) outputs *= factor;
+    }
+  }
+  return {static_cast<int64_t>(outputs), 0};
+}
+
+// lstm, gru, rnn_*(input, state, weights, …): every matrix once for each step of each sequence.
+OperatorCost recurrent_cost(Arguments arguments) {
+  const Shape input = shape(arguments, 0);
+  if (input.size() != 3) return {};
+  int64_t weights = 0;
+  for (const auto& argument : arguments) {
+    if (!argument.isTensorList()) continue;
+    for (const at::Tensor& weight : argument.toTensorVector()) weights += weight.dim() == 2 ? weight.numel() : 0;
+    if (weights > 0) break;
+  }
+  return product_cost(input[0] * input[1] * weights);
+}
+
+using Formula = OperatorCost (*)(Arguments);
+
+const std::unordered_map<std::string_view, Formula>& formulas() {
+  static const auto* const table = [] {
+    auto* out = new std::unordered_map<std::string_view, Formula>{
+        {"aten::linear", linear_cost},
+        {"aten::addmm", addmm_cost},
+        {"aten::baddbmm", addmm_cost},
+        {"aten::scaled_dot_product_attention", attention_cost},
+        {"aten::convolution", any_convolution_cost},
+        {"aten::_convolution", any_convolution_cost},
+        {"aten::batch_norm", batch_norm_cost},
+        {"aten::instance_norm", instance_norm_cost},
+        {"aten::layer_norm", layer_norm_cost},
+        {"aten::group_norm", layer_norm_cost},
+    };
+    for (const char* name : {"aten::matmul", "aten::mm", "aten::bmm"}) out->emplace(name, matmul_cost);
+    for (const char* name : {"aten::conv1d", "aten::conv2d", "aten::conv3d"})
+      out->emplace(name, plain_convolution_cost);
+    for (const char* name : {"aten::conv_transpose1d", "aten::conv_transpose2d", "aten::conv_transpose3d"})
+      out->emplace(name, transposed_convolution_cost);
+    for (const char* name : {"aten::relu",
+                             "aten::relu_",
+                             "aten::prelu",
+                             "aten::elu",
+                             "aten::elu_",
+                             "aten::leaky_relu",
+                             "aten::leaky_relu_",
+                             "aten::relu6",
+                             "aten::relu6_",
+                             "aten::silu",
+                             "aten::silu_",
+                             "aten::gelu",
+                             "aten::gelu_",
+                             "aten::softmax",
+                             "aten::avg_pool1d",
+                             "aten::avg_pool2d",
+                             "aten::avg_pool3d",
+                             "aten::max_pool1d",
+                             "aten::max_pool2d",
+                             "aten::max_pool3d",
+                             "aten::adaptive_avg_pool1d",
+                             "aten::adaptive_avg_pool2d",
+                             "aten::adaptive_avg_pool3d",
+                             "aten::adaptive_max_pool1d",
+                             "aten::adaptive_max_pool2d",
+                             "aten::adaptive_max_pool3d"})
+      out->emplace(name, elementwise_cost);
+    for (const char* name :
+         {"aten::upsample_nearest1d", "aten::upsample_nearest2d", "aten::upsample_nearest3d", "aten::upsample_linear1d",
+          "aten::upsample_bilinear2d", "aten::upsample_trilinear3d", "aten::upsample_bicubic2d"})
+      out->emplace(name, upsample_cost);
+    for (const char* name : {"aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu"})
+      out->emplace(name, recurrent_cost);
+    return out;
+  }();
+  return *table;
+}
+
+}  // namespace
+
+std::optional<OperatorCost> operator_cost(std::string_view name, c10::ArrayRef<const c10::IValue> arguments) {
+  const auto formula = formulas().find(name);
+  if (formula == formulas().end()) return std::nullopt;
+  return formula->second(arguments);
+}
+
+}  // namespace dslaunch::runtime

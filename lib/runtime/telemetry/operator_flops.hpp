@@ -1,0 +1,21 @@
+// What one call of an operator costs in floating-point operations, by the shapes of its arguments and DeepSpeed's
+// formulas. An operator without a formula costs nothing itself; the operators that it calls may have one. Pure.
+#pragma once
+#include <ATen/core/ivalue.h>
+#include <c10/util/ArrayRef.h>
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace dslaunch::runtime {
+
+struct OperatorCost {
+  int64_t flops = 0;
+  int64_t macs = 0;  // multiply-accumulates: of matrix products, convolutions and attention
+};
+
+// `name`: "aten::linear". Nothing for an operator without a formula. Arguments that do not look as expected cost 0.
+std::optional<OperatorCost> operator_cost(std::string_view name, c10::ArrayRef<const c10::IValue> arguments);
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,37 @@
+// LibTorch's record-function hooks for one listener: its begin() and end() are told of operators, backward nodes and
+// TorchScript functions. Nothing is installed, and nothing costs, while no OperatorScopes lives.
+#pragma once
+#include <ATen/record_function.h>
+
+#include <memory>
+#include <unordered_set>
+
+namespace dslaunch::runtime {
+
+// Listener: has `std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction&)` and `void end(const
+// at::RecordFunction&, at::ObserverContext*)`, which throw nothing. At most one listener of a type at a time. With
+// `every_thread` calls come from all threads, else only from the one that made this object, which must also destroy it.
+template <class Listener>
+class OperatorScopes {
+ public:
+  OperatorScopes(Listener& listener, std::unordered_set<at::RecordScope> scopes, bool with_arguments,
+                 bool every_thread) {
+    active_ = &listener;
+    auto callback = at::RecordFunctionCallback([](const at::RecordFunction& call) { return active_->begin(call); },
+                                               [](const at::RecordFunction& call, at::ObserverContext* context) {
+                                                 active_->end(call, context);
+                                               })
+                        .needsInputs(with_arguments)
+                        .scopes(scopes);
+    handle_ = every_thread ? at::addGlobalCallback(callback) : at::addThreadLocalCallback(callback);
+  }
+  ~OperatorScopes() { at::removeCallback(handle_); }
+  OperatorScopes(const OperatorScopes&) = delete;
+  OperatorScopes& operator=(const OperatorScopes&) = delete;
+
+ private:
+  inline static Listener* active_ = nullptr;
+  at::CallbackHandle handle_ = 0;
+};
+
+}  // namespace dslaunch::runtime

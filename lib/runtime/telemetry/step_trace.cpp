@@ -1,0 +1,163 @@
+#include "runtime/telemetry/step_trace.hpp"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <cmath>
+
+#include "base/format.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+// Lanes in the order in which viewers show them. A thread or group beyond the first adds to its lane's number.
+enum Lane { kPhases = 1, kCompute = 2, kCommunication = 100, kDevicePhases = 200, kDeviceCompute = 201 };
+
+const char* category_of(const at::RecordFunction& call) {
+  switch (call.scope()) {
+    case at::RecordScope::TORCHSCRIPT_FUNCTION:
+      return "module";
+    case at::RecordScope::BACKWARD_FUNCTION:
+      return "backward";
+    default:
+      return "operator";
+  }
+}
+
+template <class Key>
+int lane_of(std::map<Key, int>& lanes, const Key& key, int first) {
+  return lanes.emplace(key, first + static_cast<int>(lanes.size())).first->second;
+}
+
+}  // namespace
+
+struct StepTrace::Call : at::ObserverContext {
+  std::string name;
+  TimeMark begin;
+};
+
+StepTrace::~StepTrace() = default;
+
+void StepTrace::set_modules(const std::vector<ModuleInfo>& modules) {
+  for (const auto& module : modules) {
+    path_of_.emplace(module.identity,
+                     module.path.empty() ? module.class_name : module.path + " (" + module.class_name + ")");
+  }
+}
+
+void StepTrace::begin_step(int64_t step) {
+  if (step != step_ || state_ != State::kBefore) return;
+  // What is still under way belongs to the step before; only the traced step waits for it.
+  if (!device_.is_cpu()) c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
+  using Microseconds = std::chrono::duration<double, std::micro>;
+  constexpr double kDay = 86'400e6;
+  clock_offset_us_ = std::fmod(Microseconds(std::chrono::system_clock::now().time_since_epoch()).count(), kDay) -
+                     Microseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+  step_begin_ = mark_time(device_);
+  phase_begin_ = mark_time(device_);
+  state_ = State::kRecording;
+  using enum at::RecordScope;
+  listening_ = std::make_unique<OperatorScopes<StepTrace>>(
+      *this, std::unordered_set<at::RecordScope>{FUNCTION, BACKWARD_FUNCTION, TORCHSCRIPT_FUNCTION, USER_SCOPE},
+      /*with_arguments=*/true, /*every_thread=*/true);
+}
+
+void StepTrace::end_phase(StepPhase phase) {
+  if (state_ != State::kRecording) return;
+  phases_.push_back({std::string(runtime::name_of(phase)), "phase", 0, std::move(phase_begin_), mark_time(device_)});
+  phase_begin_ = mark_time(device_);
+}
+
+void StepTrace::end_step() {
+  if (state_ != State::kRecording) return;
+  phases_.push_back({fmt::format("step {}", step_), "step", 0, std::move(step_begin_), mark_time(device_)});
+  listening_.reset();
+  state_ = State::kRecorded;
+}
+
+void StepTrace::issued(const std::shared_ptr<const CollectiveRecord>& record) {
+  const std::lock_guard lock(mutex_);
+  if (state_ == State::kRecording) collectives_.push_back(record);
+}
+
+std::string StepTrace::name_of_call(const at::RecordFunction& call) const {
+  if (call.scope() != at::RecordScope::TORCHSCRIPT_FUNCTION) return call.name();
+  const auto arguments = call.inputs();
+  if (arguments.empty() || !arguments[0].isObject()) return call.name();
+  const auto found = path_of_.find(&arguments[0].toObjectRef());
+  return found == path_of_.end() ? call.name() : found->second;
+}
+
+std::unique_ptr<at::ObserverContext> StepTrace::begin(const at::RecordFunction& call) {
+  auto context = std::make_unique<Call>();
+  context->name = name_of_call(call);
+  const bool also_on_device = call.scope() != at::RecordScope::FUNCTION;
+  context->begin = mark_time(also_on_device ? device_ : at::Device(at::kCPU));
+  return context;
+}
+
+void StepTrace::end(const at::RecordFunction& call, at::ObserverContext* context) {
+  auto* begun = static_cast<Call*>(context);
+  if (begun == nullptr) return;
+  auto end = mark_time(begun->begin.event ? device_ : at::Device(at::kCPU));
+  const std::lock_guard lock(mutex_);
+  calls_.push_back({std::move(begun->name), category_of(call), at::RecordFunction::currentThreadId(),
+                    std::move(begun->begin), std::move(end)});
+}
+
+double StepTrace::microseconds(std::chrono::steady_clock::time_point time) const {
+  return std::chrono::duration<double, std::micro>(time.time_since_epoch()).count() + clock_offset_us_;
+}
+
+TraceSpan StepTrace::on_host(const Recorded& recorded, int lane) const {
+  const double begin = microseconds(recorded.begin.host);
+  return {lane, recorded.name, recorded.category, begin, microseconds(recorded.end.host) - begin, {}};
+}
+
+// The device was idle when the step began, so its events are placed by their distance from the step's first one.
+TraceSpan StepTrace::on_device(const Recorded& recorded, int lane) const {
+  const TimeMark& origin = phases_.back().begin;  // the step's own span
+  const double begin = microseconds(origin.host) + milliseconds_between(origin, recorded.begin) * 1e3;
+  return {lane, recorded.name, recorded.category, begin, milliseconds_between(recorded.begin, recorded.end) * 1e3, {}};
+}
+
+std::string StepTrace::take() {
+  if (state_ != State::kRecorded) return {};
+  state_ = State::kTaken;
+  const std::lock_guard lock(mutex_);
+  std::vector<TraceLane> lanes{{kPhases, "step"}};
+  std::vector<TraceSpan> spans;
+  std::map<uint64_t, int> thread_lanes{{at::RecordFunction::currentThreadId(), kCompute}};
+  std::map<std::string, int> group_lanes;
+  for (const auto& phase : phases_) {
+    spans.push_back(on_host(phase, kPhases));
+    if (phase.begin.event) spans.push_back(on_device(phase, kDevicePhases));
+  }
+  for (const auto& call : calls_) {
+    spans.push_back(on_host(call, lane_of(thread_lanes, call.thread, kCompute)));
+    if (call.begin.event) spans.push_back(on_device(call, kDeviceCompute));
+  }
+  for (const auto& record : collectives_) {
+    const int lane = lane_of(group_lanes, record->group, kCommunication);
+    const bool is_timed_on_device = record->begin.event.has_value();
+    const TimeMark& origin = phases_.back().begin;
+    const double begin = is_timed_on_device
+                             ? microseconds(origin.host) + milliseconds_between(origin, record->begin) * 1e3
+                             : microseconds(record->begin.host);
+    spans.push_back({lane,
+                     record->op,
+                     "collective",
+                     begin,
+                     milliseconds_between(record->begin, record->end) * 1e3,
+                     {{"bytes", std::to_string(record->bytes)}, {"ranks", std::to_string(record->group_size)}}});
+  }
+  for (const auto& [thread, lane] : thread_lanes)
+    lanes.push_back({lane, lane == kCompute ? "compute" : fmt::format("compute (thread {})", thread)});
+  for (const auto& [group, lane] : group_lanes) lanes.push_back({lane, "communication (" + group + ")"});
+  if (!device_.is_cpu()) {
+    lanes.push_back({kDevicePhases, "device: step"});
+    lanes.push_back({kDeviceCompute, "device: compute"});
+  }
+  return format_trace(rank_, lanes, spans);
+}
+
+}  // namespace dslaunch::runtime

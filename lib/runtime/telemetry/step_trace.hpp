@@ -1,0 +1,74 @@
+// "--trace STEP": what one step did and when, as a trace of lanes: the step's phases, the computation (calls of
+// modules, operators, backward nodes; a lane for each thread), and the collectives of each group of ranks. On a device
+// the lanes are there twice: when the host issued it, and when the device did it (phases, modules and backward nodes by
+// events in its stream). Operators are recorded for the host only. Steps that are not traced cost nothing.
+//
+// Threads: operators and collectives from any, the rest on the engine's.
+#pragma once
+#include <map>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/state/module_info.hpp"
+#include "runtime/telemetry/observed_communicator.hpp"
+#include "runtime/telemetry/operator_scopes.hpp"
+#include "runtime/telemetry/step_phases.hpp"
+#include "runtime/telemetry/trace_file.hpp"
+
+namespace dslaunch::runtime {
+
+class StepTrace final : public StepObserver, public CollectiveObserver {
+ public:
+  // `step` counts from 1.
+  StepTrace(int64_t step, int rank, at::Device device) : step_(step), rank_(rank), device_(device) {}
+  ~StepTrace() override;
+
+  // Whose calls are named by path instead of "forward".
+  void set_modules(const std::vector<ModuleInfo>& modules);
+
+  void begin_step(int64_t step) override;
+  void end_phase(StepPhase phase) override;
+  void end_step() override;
+  void issued(const std::shared_ptr<const CollectiveRecord>& record) override;
+
+  // The trace as JSON, once, when the step is done; waits for the device. Empty before and after.
+  std::string take();
+
+  // For OperatorScopes.
+  std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& call);
+  void end(const at::RecordFunction& call, at::ObserverContext* context);
+
+ private:
+  struct Call;
+  struct Recorded {
+    std::string name;
+    const char* category;
+    uint64_t thread;
+    TimeMark begin, end;
+  };
+  std::string name_of_call(const at::RecordFunction& call) const;
+  double microseconds(std::chrono::steady_clock::time_point time) const;
+  TraceSpan on_host(const Recorded& recorded, int lane) const;
+  TraceSpan on_device(const Recorded& recorded, int lane) const;
+
+  // fixed after construction
+  const int64_t step_;
+  const int rank_;
+  const at::Device device_;
+  std::unordered_map<const void*, std::string> path_of_;  // by identity
+  // the engine's thread
+  enum class State { kBefore, kRecording, kRecorded, kTaken };
+  State state_ = State::kBefore;
+  TimeMark step_begin_, phase_begin_;
+  double clock_offset_us_ = 0;  // steady clock to microseconds since midnight (UTC)
+  std::vector<Recorded> phases_;
+  // all threads
+  std::mutex mutex_;
+  std::vector<Recorded> calls_;                                       // guarded
+  std::vector<std::shared_ptr<const CollectiveRecord>> collectives_;  // guarded
+  std::unique_ptr<OperatorScopes<StepTrace>> listening_;
+};
+
+}  // namespace dslaunch::runtime

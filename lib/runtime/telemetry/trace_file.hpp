@@ -1,0 +1,25 @@
+// Spans in the Trace Event Format that chrome://tracing and Perfetto read: one process a rank, one thread a lane. Pure.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dslaunch::runtime {
+
+struct TraceSpan {
+  int lane = 0;
+  std::string name, category;
+  // Since midnight, so that ranks stand under each other and a double still tells nanoseconds apart.
+  double begin_us = 0, duration_us = 0;
+  std::vector<std::pair<std::string, std::string>> details;
+};
+
+struct TraceLane {
+  int lane = 0;  // also the order in which viewers show them
+  std::string name;
+};
+
+std::string format_trace(int rank, const std::vector<TraceLane>& lanes, const std::vector<TraceSpan>& spans);
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,369 @@
+#!/usr/bin/env python3
+"""The monitors of a job file and --trace, --timings, on the real programs: what they write is parsed by readers of its own
+and compared with metrics.jsonl, with DeepSpeed's numbers (deepspeed_monitors.json) and with PyTorch's flop counter."""
+import json
+import os
+import re
+import struct
+import sys
+import unittest
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+import deepspeed_monitors
+import event_file
+import one_process
+import workshop
+
+STEPS, TRACED, PROFILED = 6, 4, 2  # profile_step counts the steps done before
+PREFIX = "Train/Samples/"
+TIMES = ["elapsed_time_ms_" + name for name in ("forward", "backward", "backward_inner", "backward_allreduce", "step")]
+with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "deepspeed_monitors.json")) as oracle_file:
+    DEEPSPEED = json.load(oracle_file)
+
+
+def number_to_string(value):
+    """DeepSpeed's, for numbers of at least 1."""
+    size, unit = next(((s, u) for s, u in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "K")) if value >= s), (1, ""))
+    return f"{round(value / size, 2):g} {unit}"
+
+
+class Watched(unittest.TestCase):
+    """One run of two ranks with every monitor on."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.shop = workshop.Workshop()
+        cls.addClassCleanup(cls.shop.close)
+        cls.plain = workshop.base_config("gpt", gradient_accumulation_steps=3, zero_optimization={"stage": 1})
+        cls.files = cls.shop.path("files")
+        cls.config = dict(
+            cls.plain, steps_per_print=2, wall_clock_breakdown=True, memory_breakdown=True,
+            tensorboard={"enabled": True, "output_path": cls.files, "job_name": "tb"},
+            csv_monitor={"enabled": True, "output_path": cls.files, "job_name": "csv"},
+            flops_profiler={"enabled": True, "profile_step": PROFILED, "top_modules": 2},
+            comms_logger={"enabled": True, "verbose": True, "debug": True})
+        cls.run_dir = cls.shop.run_dir()
+        cls.outcome = workshop.run(cls.shop.command(
+            cls.shop.model("gpt"), cls.shop.data("gpt"), cls.config, cls.run_dir, 2, STEPS,
+            ["--trace", str(TRACED), "--timings", "--verbose"]))
+        if cls.outcome.code != 0:
+            raise AssertionError(str(cls.outcome))
+        cls.metrics = workshop.read_metrics(cls.run_dir)
+        # What the ranks wrote, without the prefix that tells them apart.
+        cls.lines = [re.sub(r"^\S+:\d+\| ", "", line) for line in cls.outcome.text.splitlines()]
+
+    def csv_rows(self, event):
+        with open(os.path.join(self.files, "csv", "Train_Samples_" + event + ".csv"), newline="") as file:
+            text = file.read()
+        self.assertTrue(text.endswith("\r\n"))
+        return [tuple(line.split(",")) for line in text[:-2].split("\r\n")]
+
+    def expected_points(self):
+        """{event: [(x, value)]} by DeepSpeed's rules; times have no values here."""
+        batch = workshop.BATCH
+        rates = [one_process.learning_rate(self.plain, k + 1) for k in range(1, STEPS + 1)]
+        self.assertEqual([round(r, 12) for r in rates[:-1]], [round(m["lr"], 12) for m in self.metrics[1:]])
+        points = {"train_loss": [(k * batch, m["loss"]) for k, m in enumerate(self.metrics)],
+                  "lr": [((k + 1) * batch, rate) for k, rate in enumerate(rates)]}
+        points.update({name: [((k + 1) * batch, None) for k in range(STEPS)] for name in TIMES})
+        return points
+
+    def test_watching_changes_nothing(self):
+        metrics, _ = self.shop.train(self.shop.model("gpt"), self.shop.data("gpt"), self.plain, 2, STEPS)
+        for key in ("step", "loss", "lr", "grad_norm"):
+            self.assertEqual([m[key] for m in metrics], [m[key] for m in self.metrics])
+
+    def test_csv_files(self):
+        points = self.expected_points()
+        self.assertEqual(sorted(os.listdir(os.path.join(self.files, "csv"))),
+                         sorted(f"Train_Samples_{name}.csv" for name in points))
+        for name, expected in points.items():
+            rows = self.csv_rows(name)
+            self.assertEqual(rows[0], ("step", name))
+            self.assertEqual([int(x) for x, _ in rows[1:]], [x for x, _ in expected])
+            for (_, text), (_, value) in zip(rows[1:], expected):
+                self.assertEqual(text, repr(float(text)))
+                if value is None:
+                    self.assertGreaterEqual(float(text), 0)
+                else:
+                    self.assertAlmostEqual(float(text), value, delta=1e-12)
+
+    def test_tensorboard_file(self):
+        names = os.listdir(os.path.join(self.files, "tb"))
+        self.assertEqual(len(names), 1)
+        self.assertRegex(names[0], r"^events\.out\.tfevents\.\d{10}\..+\.\d+\.0$")
+        path = os.path.join(self.files, "tb", names[0])
+        points = event_file.read(path)
+        of_csv = {PREFIX + name: self.csv_rows(name)[1:] for name in self.expected_points()}
+        single = lambda text: struct.unpack("<f", struct.pack("<f", float(text)))[0]
+        for tag, rows in of_csv.items():
+            self.assertEqual([(x, value) for _, x, name, value in points if name == tag],
+                             [(int(x), single(text)) for x, text in rows])
+        self.assertEqual(len(points), sum(map(len, of_csv.values())))
+        walls = [wall for wall, *_ in points]
+        self.assertEqual(walls, sorted(walls))
+        # DeepSpeed's odd order: a step's loss stands at the samples before it, its rate behind it.
+        self.assertEqual([(name, x) for _, x, name, _ in points if name in (PREFIX + "train_loss", PREFIX + "lr")][:4],
+                         [(PREFIX + "train_loss", 0), (PREFIX + "lr", workshop.BATCH),
+                          (PREFIX + "train_loss", workshop.BATCH), (PREFIX + "lr", 2 * workshop.BATCH)])
+        try:
+            from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+        except ImportError:
+            return  # the reader above is independent already
+        self.assertEqual(sum(len(event.summary.value) for event in LegacyEventFileLoader(path).Load()), len(points))
+
+    def test_progress_lines(self):
+        expected = []
+        for step in range(2, STEPS + 1, 2):
+            rate = one_process.learning_rate(self.plain, step + 1)
+            expected.append((step, 0, rate))
+        found = [re.fullmatch(r"step=(\d+), skipped=(\d+), lr=\[(.*)\], mom=\[\(0\.9, 0\.999\)\]", line)
+                 for line in self.lines if line.startswith("step=")]
+        self.assertEqual([(int(m[1]), int(m[2]), round(float(m[3]), 12)) for m in found],
+                         [(step, skipped, round(rate, 12)) for step, skipped, rate in expected])
+        self.assertEqual(len([line for line in self.lines if re.match(r"step +\d+/6  loss ", line)]), 4)  # 1, 2, 4, 6
+        speeds = [line for line in self.lines if "RunningAvgSamplesPerSec=" in line]
+        self.assertEqual(len(speeds), 2)  # at 4 and 6: two steps are left out
+        self.assertRegex(speeds[0], r"^micro_step=12/global_step=4, RunningAvgSamplesPerSec=[\d.]+, CurrSamplesPerSec=[\d.]+, "
+                                    r"MemAllocated=0\.0GB, MaxMemAllocated=0\.0GB, TFLOPS=\d+\.\d\d$")
+
+    def test_wall_clock_breakdown(self):
+        micro = [line for line in self.lines if line.startswith("time (ms) | fwd_microstep: ")]
+        whole = [line for line in self.lines if line.startswith("time (ms) | fwd: ")]
+        self.assertEqual((len(micro), len(whole)), (4, 4))
+        values = lambda line: [float(v) for v in re.findall(r": (\d+\.\d\d)(?: |$)", line)]
+        names = lambda line: re.findall(r"\| (\w+):", line)
+        for inner, outer in zip(micro, whole):
+            self.assertEqual(names(outer), ["fwd", "bwd", "bwd_inner", "bwd_allreduce", "step"])
+            self.assertEqual(names(inner), [name + "_microstep" for name in names(outer)])
+            self.assertTrue(all(a <= b for a, b in zip(values(inner), values(outer))), (inner, outer))
+            forward, backward, backward_inner, reduce, step = values(outer)
+            self.assertAlmostEqual(backward, backward_inner + reduce, delta=0.02)
+            self.assertTrue(min(forward, backward_inner, step) > 0)
+        for m, row in zip(self.metrics, zip(*(self.csv_rows(name)[1:] for name in TIMES))):
+            forward, backward, _, _, step = (float(value) for _, value in row)
+            self.assertLessEqual(forward + backward + step, m["step_ms"] * 1.01 + 1)
+
+    def test_memory_breakdown(self):
+        points = [line for line in self.lines if line.startswith("Engine ")]
+        one_step = (["Engine before forward"] + ["Engine after forward", "Engine after backward"] * 3
+                    + ["Engine after step"])
+        self.assertEqual(points, one_step * 4)
+        self.assertEqual(len([line for line in self.lines if re.match(r"MA 0\.0 GB +Max_MA 0\.0 GB", line)]), len(points))
+        self.assertEqual(len([line for line in self.lines if re.match(
+            r"CPU Virtual Memory:  used = \d+\.\d+ GB, percent = \d+\.\d%", line)]), len(points))
+
+    def test_comms_logger(self):
+        header = next(i for i, line in enumerate(self.lines) if line.startswith("Comm. Op  "))
+        table, name = {}, None
+        for line in self.lines[header + 1:]:
+            row = re.match(r"\s{20}(\S+(?: \S+)?)\s+(\d+)\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)\s*$", line)
+            if row:
+                table[name, row[1]] = int(row[2])
+            elif re.match(r"(all_|reduce_|broadcast|barrier|send|recv)", line):
+                name = line.strip()
+            else:
+                break
+        said = {}
+        for line in self.lines:
+            call = re.match(r"comm op: (.*) \| time \(ms\): [\d.]+ \| msg size: (\S+(?: \S+)?) \| "
+                            r"algbw \(Gbps\): [\d.]+ \| busbw \(Gbps\): [\d.]+$", line)
+            if call:
+                said[call[1], call[2]] = said.get((call[1], call[2]), 0) + 1
+        # Every collective is in the table, and those of the steps (not the last barrier's) have had their line.
+        self.assertEqual({key: count for key, count in table.items() if "Caller Func" in key[0]}, table)
+        self.assertTrue(set(said) <= set(table), (said, table))
+        in_steps = {key: count for key, count in table.items() if "between steps" not in key[0]}
+        self.assertEqual({key: said.get(key, 0) for key in in_steps}, in_steps)
+        traced = {}
+        for event in self.trace(0)["collective"]:
+            traced[event["name"]] = traced.get(event["name"], 0) + 1
+        by_op = {}
+        for (name, _), count in in_steps.items():
+            op = name.split(" | ")[0]
+            by_op[op] = by_op.get(op, 0) + count
+        self.assertEqual(by_op, {op: count * STEPS for op, count in traced.items()})
+
+    def trace(self, rank):
+        with open(os.path.join(self.run_dir, f"trace.step_{TRACED}.rank_{rank}.json")) as file:
+            events = json.load(file)["traceEvents"]
+        self.assertEqual({event["pid"] for event in events}, {rank})
+        found = {"lanes": {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}}
+        for event in events:
+            if event["ph"] == "X":
+                found.setdefault(event["cat"], []).append(event)
+        return found
+
+    def test_trace(self):
+        names = [name for name in os.listdir(self.run_dir) if name.startswith("trace")]
+        self.assertEqual(sorted(names), [f"trace.step_{TRACED}.rank_{rank}.json" for rank in (0, 1)])
+        issued = []
+        for rank in (0, 1):
+            trace = self.trace(rank)
+            lanes = trace.pop("lanes")
+            self.assertTrue({"step", "compute", "communication (world)"} <= set(lanes.values()), lanes)
+            spans = [span for group in trace.values() for span in group]
+            (step,) = trace["step"]
+            for span in spans:
+                self.assertGreaterEqual(span["ts"], step["ts"] - 0.01)
+                self.assertLessEqual(span["ts"] + span["dur"], step["ts"] + step["dur"] + 0.01)
+            self.check_nesting(spans)
+            self.assertEqual([span["name"] for span in sorted(trace["phase"], key=lambda s: s["ts"])],
+                             ["forward", "backward"] * 3 + ["reduce", "update", "gather"])
+            self.assertTrue(all(lanes[s["tid"]] == "communication (world)" for s in trace["collective"]))
+            self.assertTrue(all(lanes[s["tid"]] == "compute" for s in trace["operator"] + trace["module"]))
+            modules = {span["name"] for span in trace["module"]}
+            self.assertTrue({"GPT", "blocks.0 (Block)", "blocks.1.attn.qkv (Linear)", "head (Linear)"} <= modules, modules)
+            self.assertTrue({"aten::linear", "aten::scaled_dot_product_attention", "aten::gelu"}
+                            <= {span["name"] for span in trace["operator"]})
+            self.assertTrue(trace["backward"])
+            issued.append([(s["name"], s["args"]["bytes"]) for s in sorted(trace["collective"], key=lambda s: s["ts"])])
+        self.assertEqual(issued[0], issued[1])
+        scattered = sum(int(size) for name, size in issued[0] if name == "reduce_scatter_tensor")
+        params = DEEPSPEED["flops"]["gpt"]["params"]
+        self.assertGreaterEqual(2 * scattered, 4 * params)  # fp32, each rank its half, padded
+        self.assertLess(2 * scattered, 4 * params * 1.05)
+
+    def check_nesting(self, spans):
+        for lane in {span["tid"] for span in spans}:
+            open_ends = []
+            for span in sorted((s for s in spans if s["tid"] == lane), key=lambda s: (s["ts"], -s["dur"])):
+                while open_ends and open_ends[-1] <= span["ts"] + 0.002:
+                    open_ends.pop()
+                if open_ends:
+                    self.assertLessEqual(span["ts"] + span["dur"], open_ends[-1] + 0.002, span)
+                open_ends.append(span["ts"] + span["dur"])
+
+    def test_timings(self):
+        first = next(i for i, line in enumerate(self.lines) if line.startswith("where the time went (rank 0)"))
+        rows = {}
+        for line in self.lines[first + 1:]:
+            row = re.match(r"  (.{42}) *([\d.]+)(?: +([\d.]+)%)?", line)
+            if not row:
+                break
+            rows[row[1].strip()] = float(row[2])
+        total = rows.pop("since the launch")
+        self.assertTrue({"launch, until the rank's program started", "reading the model", "the first step", "steps",
+                         "checkpoints", "meeting the other ranks"} <= set(rows), rows)
+        self.assertAlmostEqual(total, sum(rows.values()), delta=0.01 + 0.001 * len(rows))
+        self.assertLess(total, self.outcome.seconds + 0.1)
+        self.assertGreater(total, sum(m["step_ms"] for m in self.metrics[1:]) / 1e3)
+
+
+class Flops(unittest.TestCase):
+    """What one forward costs: as DeepSpeed counts it, and as PyTorch's flop counter does."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.shop = workshop.Workshop()
+        cls.addClassCleanup(cls.shop.close)
+
+    def profile(self, kind, form="script", **changes):
+        """({flops, macs, params}, all that the run said): exact numbers stand in the log, rounded ones in the report."""
+        options = {"enabled": True, "profile_step": 1, **changes}
+        config = workshop.base_config(kind, train_batch_size=2 * deepspeed_monitors.MICRO_BATCH,
+                                      gradient_accumulation_steps=2, flops_profiler=options)
+        outcome = workshop.run(self.shop.command(self.shop.model(kind, form), self.shop.data(kind), config,
+                                                 self.shop.run_dir(), 1, 3, ["--verbose"]))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        exact = re.search(r"flops profile of step 2: (\d+) flops, (\d+) macs, (\d+) params", outcome.text)
+        self.assertTrue(exact, str(outcome))
+        return dict(zip(("flops", "macs", "params"), map(int, exact.groups()))), outcome.text
+
+    def flop_counter(self, kind):
+        """2 * multiply-accumulates; the plain form of attention, whose products the counter sees one by one."""
+        model, inputs = deepspeed_monitors.eager_models()[kind]
+        with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+            model(*inputs)
+        return counter.get_total_flops()
+
+    def test_counts_are_those_of_deepspeed_and_pytorch(self):
+        for kind in ("gpt", "mlp", "convnet"):
+            for form in ("script", "trace"):
+                with self.subTest(model=kind, form=form):
+                    counted, text = self.profile(kind, form)
+                    self.assertEqual(counted, DEEPSPEED["flops"][kind])
+                    self.assertEqual(2 * counted["macs"], self.flop_counter(kind))
+                    line = lambda title, value: re.escape(f"{title:<70}  {value:<8}")
+                    self.assertRegex(text, line("fwd MACs per GPU: ", number_to_string(counted["macs"]) + "MACs"))
+                    self.assertRegex(text, line("fwd flops per GPU: ", number_to_string(counted["flops"])))
+                    self.assertRegex(text, line("params per GPU: ", number_to_string(counted["params"]).strip()))
+                    self.assertIn("Profile Summary at step 2:", text)
+                    self.assertIn("time (ms) | fwd: ", text)  # the profiler brings the times with it
+
+    def test_report_goes_to_a_file_and_tells_modules_apart(self):
+        path = self.shop.path("deep", "flops.txt")
+        _, text = self.profile("gpt", output_file=path)
+        self.assertNotIn("DeepSpeed Flops Profiler", text)
+        with open(path) as file:
+            report = file.read()
+        batch, width, seq = deepspeed_monitors.MICRO_BATCH, 32, 12
+        linear = lambda a, b: batch * seq * a * b
+        macs = {"qkv": linear(width, 3 * width), "proj": linear(width, width), "fc": linear(width, 4 * width),
+                "out": linear(4 * width, width)}
+        for name, count in macs.items():
+            found = re.findall(rf"\({name}\): Linear\((\S+ ?\S*) = [\d.]+% Params, ([\d.]+ \w*MACs) = ", report)
+            self.assertEqual([value for _, value in found], [number_to_string(count) + "MACs"] * 2)
+        attention = macs["qkv"] + macs["proj"] + 2 * batch * seq * seq * width
+        self.assertRegex(report, rf"\(attn\): Attention\(\n +\S+ ?\S* = \S+% Params, {number_to_string(attention)}MACs = ")
+        self.assertRegex(report, r"depth 1:\n    params      - \{'ModuleList': '\S+ K'\}")
+        self.assertIn("100% latency", report)
+
+
+class Files(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.shop = workshop.Workshop()
+        cls.addClassCleanup(cls.shop.close)
+
+    def command(self, run_dir, steps, extra=(), **sections):
+        config = workshop.base_config("mlp", **sections)
+        return self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), config, run_dir, 1, steps, extra)
+
+    def test_a_resumed_run_goes_on_in_its_files(self):
+        run_dir, files = self.shop.run_dir(), self.shop.path("resumed")
+        sections = {name: {"enabled": True, "output_path": files, "job_name": name} for name in ("tensorboard", "csv_monitor")}
+        self.assertEqual(workshop.run(self.command(run_dir, 2, **sections)).code, 0)
+        outcome = workshop.run(self.command(run_dir, 4, ["--resume", "auto"], **sections))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        with open(os.path.join(files, "csv_monitor", "Train_Samples_train_loss.csv"), newline="") as file:
+            rows = [line.split(",")[0] for line in file.read().split("\r\n")]
+        batch = workshop.BATCH
+        self.assertEqual(rows, ["step", "0", str(batch), "step", str(2 * batch), str(3 * batch), ""])
+        found = []
+        for name in sorted(os.listdir(os.path.join(files, "tensorboard"))):
+            found.append([x for _, x, tag, _ in event_file.read(os.path.join(files, "tensorboard", name))
+                          if tag == PREFIX + "train_loss"])
+        self.assertEqual(sorted(found), [[0, batch], [2 * batch, 3 * batch]])
+
+    def test_folders_that_cannot_be_made_are_named(self):
+        blocked = self.shop.path("blocked")
+        with open(blocked, "w"):
+            pass
+        for name in ("tensorboard", "csv_monitor"):
+            outcome = workshop.run(self.command(self.shop.run_dir(), 1, **{name: {"enabled": True, "output_path": blocked}}))
+            self.assertEqual(outcome.code, 73, str(outcome))
+            self.assertIn(blocked, outcome.text)
+
+    def test_steps_that_never_come_are_said(self):
+        outcome = workshop.run(self.command(self.shop.run_dir(), 2, ["--trace", "9"],
+                                            flops_profiler={"enabled": True, "profile_step": 7}))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertIn("did not take step 9", outcome.text)
+        self.assertIn("profile_step 7 means step 8", outcome.text)
+
+    def test_without_monitors_nothing_is_written_and_no_line_comes(self):
+        run_dir, cwd = self.shop.run_dir(), self.shop.path("empty")
+        os.mkdir(cwd)
+        outcome = workshop.run(self.command(run_dir, 2), cwd=cwd)
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertEqual(os.listdir(cwd), [])
+        for word in ("step=", "time (ms)", "Comm. Op", "Engine ", "RunningAvg", "where the time went"):
+            self.assertNotIn(word, outcome.text)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
