@@ -126,6 +126,34 @@ class Grid(OracleTest):
         self.walk("convnet")
 
 
+class ZeroPlusPlus(OracleTest):
+    """Gathers inside a host change nothing; what travels as integers stays near what does not."""
+
+    def drift(self, **changes):
+        """The largest relative difference of a loss to that of plain stage 3, over all steps."""
+        plain, _ = self.run_of("gpt", "script", base_config("gpt", zero_optimization=zero(3)), 2)
+        actual, _ = self.run_of("gpt", "script", base_config("gpt", zero_optimization=zero(3, **changes)), 2)
+        drift = max(abs(want["loss"] - got["loss"]) / want["loss"] for want, got in zip(plain, actual))
+        self.assertGreater(drift, 0.0, "integers must have travelled")
+        return drift
+
+    def test_gathers_inside_a_host_change_no_bit(self):
+        # Two micro steps: the second one's forward is gathered inside the host, too.
+        configs = [base_config("gpt", gradient_accumulation_steps=2, zero_optimization=zero(3, **changes))
+                   for changes in ({}, {"zero_hpz_partition_size": 2})]
+        plain, inside = [self.run_of("gpt", "script", config, 4)[0] for config in configs]
+        self.assert_same(plain, inside)
+
+    def test_weights_in_8_bits(self):
+        # A weight is off by at most 1/254 of the largest one of its block.
+        self.assertLess(self.drift(zero_quantized_weights=True), 1e-2)
+
+    def test_gradients_in_4_bits(self):
+        # A gradient is off by at most 1/14 of the largest one of its block, before the moments average it.
+        self.assertLess(self.drift(zero_quantized_gradients=True), 5e-2)
+        self.assertLess(self.drift(zero_quantized_gradients=True, zeropp_loco_param={}), 5e-2)
+
+
 class Recipes(OracleTest):
     """Optimizers, schedules, sample order and precision, each against the oracle."""
 

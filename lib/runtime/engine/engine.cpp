@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "runtime/engine/sharding_choice.hpp"
 #include "runtime/optim/gradient_norm.hpp"
+#include "runtime/optim/learning_rate.hpp"
 #include "runtime/optim/shard_runs.hpp"
 #include "runtime/precision/autocast_scope.hpp"
 

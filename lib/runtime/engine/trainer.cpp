@@ -38,7 +38,8 @@ class Training {
         device_(request.device),
         monitors_(request.config, {world.rank(), world.size(), device_, request.run_dir, request.trace_step}),
         world_(monitors_.observe(world, "world")),
-        gather_group_(request.gather_group ? &monitors_.observe(*request.gather_group, "gather") : nullptr),
+        gather_group_(observed(request.gather_group, "gather")),
+        secondary_group_(observed(request.secondary_group, "hpz")),
         model_(load_script_model(request.model_path, config_.units)),
         precision_(precision::choose_precision(config_.precision, config_.keep_batch_norm, device_)),
         dtypes_(precision_, names_of(model_->buffers())) {
@@ -94,6 +95,10 @@ class Training {
   }
 
  private:
+  comm::Communicator* observed(comm::Communicator* group, const char* name) {
+    return group == nullptr ? nullptr : &monitors_.observe(*group, name);
+  }
+
   // True when all ranks agreed to stop after this step.
   bool train_one_step(BatchLoader& loader) {
     auto result = engine_->train_step([&] { return to_device(loader.next()); }, request_.stop_requested());
@@ -204,7 +209,7 @@ class Training {
   EngineOptions engine_options() {
     EngineOptions out{.device = device_, .dtypes = dtypes_, .total_steps = total_steps_};
     out.gather_group = gather_group_;
-    out.secondary_group = request_.secondary_group;
+    out.secondary_group = secondary_group_;
     out.phases = monitors_.phases();
     out.meet = [this](const std::string& event) { meet(event); };
     return out;
@@ -215,8 +220,8 @@ class Training {
   rendezvous::Store& store_;
   at::Device device_;
   StepMonitors monitors_;
-  comm::Communicator& world_;         // as the monitors see it
-  comm::Communicator* gather_group_;  // likewise; may be null
+  comm::Communicator& world_;                            // as the monitors see it
+  comm::Communicator *gather_group_, *secondary_group_;  // likewise; may be null
   std::unique_ptr<ModelSource> model_;
   precision::PrecisionChoice precision_;
   precision::ModelDtypes dtypes_;

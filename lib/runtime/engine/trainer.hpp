@@ -24,8 +24,8 @@ struct TrainRequest {
   // The world's ranks a second time, for stage 3's gathers on a device; null: they share `world`.
   comm::Communicator* gather_group = nullptr;
   comm::Communicator* secondary_group = nullptr;  // hpZ: the ranks of a host; null: off
-  std::optional<int64_t> trace_step;  // "--trace"
-  RunTimings* timings = nullptr;      // where to say what has ended; may be null
+  std::optional<int64_t> trace_step;              // "--trace"
+  RunTimings* timings = nullptr;                  // where to say what has ended; may be null
   std::function<bool()> stop_requested = [] { return false; };
 };
 

@@ -242,6 +242,19 @@ TEST_CASE("a switch inside a feature that is off switches nothing on", "[config]
   CHECK(load("{data_efficiency: {enabled: true, data_routing: {enabled: true}}}").issues.size() == 2);
 }
 
+TEST_CASE("ZeRO++ is refused at a stage that has nothing to apply it to", "[config][load]") {
+  CHECK_THAT(
+      only_line("{zero_optimization: {stage: 2, zero_hpz_partition_size: 4}}"),
+      Contains("'zero_optimization.zero_hpz_partition_size' needs ZeRO stage 3, but zero_optimization.stage is 2"));
+  CHECK_THAT(only_line("{zero_optimization: {stage: 2, zero_quantized_weights: true}}"),
+             Contains("needs ZeRO stage 3"));
+  CHECK_THAT(only_line("{zero_optimization: {stage: 1, zero_quantized_gradients: true}}"),
+             Contains("needs ZeRO stage 2 or 3"));
+  CHECK_THAT(only_line("{zero_optimization: {stage: 3, zeropp_loco_param: {err_beta: 0.5}}}"),
+             Contains("needs zero_quantized_gradients"));
+  CHECK(load("{zero_optimization: {stage: 2, zero_quantized_gradients: true, zeropp_loco_param: {}}}").ok());
+}
+
 TEST_CASE("a refusal says what is supported now", "[config][load]") {
   CHECK_THAT(only_line("{optimizer: {type: \"RAdam\"}}"),
              Contains("supported now: AdamW, Adam, SGD, Adagrad, Lamb, Lion or Muon"));
