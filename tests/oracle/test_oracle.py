@@ -132,14 +132,16 @@ class ZeroPlusPlus(OracleTest):
     def drift(self, **changes):
         """The largest relative difference of a loss to that of plain stage 3, over all steps."""
         plain, _ = self.run_of("gpt", "script", base_config("gpt", zero_optimization=zero(3)), 2)
+        # Norms stay whole, as in any real model: beside their ones a block's small weights would be lost.
+        changes["stage3_param_persistence_threshold"] = 500
         actual, _ = self.run_of("gpt", "script", base_config("gpt", zero_optimization=zero(3, **changes)), 2)
         drift = max(abs(want["loss"] - got["loss"]) / want["loss"] for want, got in zip(plain, actual))
         self.assertGreater(drift, 0.0, "integers must have travelled")
         return drift
 
     def test_gathers_inside_a_host_change_no_bit(self):
-        # Two micro steps: the second one's forward is gathered inside the host, too.
-        configs = [base_config("gpt", gradient_accumulation_steps=2, zero_optimization=zero(3, **changes))
+        # Later micro steps are gathered inside the host in forward, too.
+        configs = [base_config("gpt", gradient_accumulation_steps=3, zero_optimization=zero(3, **changes))
                    for changes in ({}, {"zero_hpz_partition_size": 2})]
         plain, inside = [self.run_of("gpt", "script", config, 4)[0] for config in configs]
         self.assert_same(plain, inside)

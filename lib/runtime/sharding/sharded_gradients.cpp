@@ -15,6 +15,9 @@
 namespace dslaunch::runtime {
 namespace {
 
+// Blocks that divide every shard, so that error feedback knows whose element an error was.
+constexpr WireFormat kGradientBlocks{kGradientWire.bits, kShardAlignment};
+
 class ShardedGradients final : public GradientReduction {
  public:
   ShardedGradients(const ParameterTable& table, const std::vector<FlatGroup>& groups, std::vector<Shard>& shards,
@@ -89,7 +92,7 @@ class ShardedGradients final : public GradientReduction {
   at::Tensor reduced(int index, const at::Tensor& wire) {
     if (data_group_.size() > 1 && options_.quantized_gradients) {
       at::Tensor own = at::empty({wire.numel() / data_group_.size()}, wire.options().dtype(at::kFloat));
-      quantized_reduce_scatter(data_group_, wire, own, kGradientWire, feedback_[index].get());
+      quantized_reduce_scatter(data_group_, wire, own, kGradientBlocks, feedback_[index].get());
       return own;
     }
     if (data_group_.size() > 1) reduce_to_owners(wire, data_group_, options_.use_reduce_scatter);
