@@ -83,6 +83,44 @@ class GpuRuns(unittest.TestCase):
             self.assertLess(abs(want["loss"] - got["loss"]) / want["loss"], 2e-2, json.dumps(got))
 
 
+    def test_fp16_scales_skips_and_resumes(self):
+        """The scale starts far too high: the first steps are skipped on the device, one step before the host knows. Rates
+        and bias correction count the applied steps, and a resumed run is the uninterrupted one bit by bit."""
+        keys = ("step", "loss", "lr", "grad_norm", "loss_scale", "overflow")
+        for world, stage in ((1, 0), (WORLDS[-1], 1), (WORLDS[-1], 3)):
+            config = base_config("gpt", zero_optimization={"stage": stage}, deterministic=True, fp16={
+                "enabled": True, "initial_scale_power": 32, "loss_scale_window": 6})
+            model, data = self.shop.model("gpt"), self.shop.data("gpt")
+            with self.subTest(world=world, stage=stage):
+                whole, _ = self.shop.train(model, data, config, world, STEPS)
+                skipped = [row["overflow"] for row in whole]
+                scales = [row["loss_scale"] for row in whole]
+                self.assertTrue(all(skipped[:10]) and skipped.count(False) > STEPS // 2, skipped)
+                self.assertEqual(scales[:3], [2.0**32, 2.0**(32 if stage else 31), 2.0**(31 if stage else 30)])
+                for k in range(len(skipped)):
+                    self.assertAlmostEqual(whole[k]["lr"], one_process.learning_rate(config, skipped[:k].count(False) + 1), 12)
+                self.assertLess(whole[-1]["loss"], whole[0]["loss"])
+                for at in (5, 21):
+                    _, folder = self.shop.train(model, data, config, world, at)
+                    resumed, _ = self.shop.train(model, data, config, world, STEPS, folder, ("--resume", "auto"))
+                    self.assertEqual([[row[key] for key in keys] for row in whole], [[row[key] for key in keys] for row in resumed])
+
+    def test_sixteen_bits_by_autocast_and_apexs_levels_stay_near_fp32(self):
+        config = base_config("gpt", zero_optimization={"stage": 1})
+        model, data = self.shop.model("gpt"), self.shop.data("gpt")
+        exact, _ = self.shop.train(model, data, config, 1, STEPS)
+        sections = [{"torch_autocast": {"enabled": True, "dtype": name}} for name in ("bfloat16", "float16")]
+        sections += [{"amp": {"enabled": True, "opt_level": level}} for level in ("O1", "O2")]
+        for section in sections:
+            with self.subTest(section=section):
+                rows, _ = self.shop.train(model, data, {**config, **section}, WORLDS[-1], STEPS)
+                self.assertNotEqual(rows[0]["loss"], exact[0]["loss"])
+                # A skipped first step or two leaves the trajectory behind by as many.
+                behind = sum(row["overflow"] for row in rows)
+                self.assertLessEqual(behind, 3)
+                self.assertLess(abs(rows[-1]["loss"] - exact[-1]["loss"]) / exact[-1]["loss"], 5e-2)
+
+
 def gpu_environment(**changes):
     env = {key: value for key, value in os.environ.items()
            if key not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")}
