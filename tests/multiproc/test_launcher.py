@@ -643,7 +643,12 @@ class Run(LauncherTest):
         self.assertIn(b'["infer", "--checkpoint", "c", "--prompt", "To be", "--num_tokens", "5"]', outcome.out)
         outcome = self.finish(self.start_run("consolidate", "c", "out.pt", "--state_dict"))
         self.assertIn(b'["consolidate", "c", "out.pt", "--state_dict"]', outcome.out)
+        outcome = self.finish(self.start_run("consolidate", "c", "o.safetensors", "--max-memory", "2GB", "-d", "bf16"))
+        self.assertIn(b'["consolidate", "c", "o.safetensors", "--max_memory", "2GB", "--dtype", "bf16"]', outcome.out)
         self.assertEqual(self.finish(self.start_run("consolidate", "c")).code, 64)
+        outcome = self.finish(self.start_run("import", "ds", "out", "--model", "m.pt", "--tag", "t", "--json"))
+        self.assertIn(b'["import", "ds", "out", "--tag", "t", "--model", "m.pt", "--json"]', outcome.out)
+        self.assertEqual(self.finish(self.start_run("import", "ds")).code, 64)
 
     def test_config_check_and_explain(self):
         outcome = self.finish(self.start_run("config", "check", "ds.json", "--world_size", "3"))
@@ -715,7 +720,7 @@ class CommandLine(LauncherTest):
         self.assertLess(min(times), 0.020)
 
     def test_every_command_has_help_and_there_is_a_version(self):
-        for command in ("run", "exec", "infer", "hosts", "config", "consolidate"):
+        for command in ("run", "exec", "infer", "hosts", "config", "consolidate", "import"):
             outcome = self.launch(command, "--help")
             self.assertEqual((outcome.code, b"Examples:" in outcome.out), (0, True), str(outcome))
         self.assertTrue(re.match(rb"dslaunch \d+\.\d+", self.launch("--version").out))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""`dslaunch consolidate` on a checkpoint several times larger than its limit of memory: the peak of the real program, in all
-three forms, and what torch and other readers make of the files.
+"""`dslaunch consolidate` on a checkpoint several times larger than its limit of memory: the peak of the real program, in
+all three forms, and what torch and other readers make of the files.
 
 Run by ctest (label oracle); by hand: DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/oracle/test_consolidate.py [Case...]."""
 import json
@@ -53,7 +53,8 @@ def save_deepspeed(folder, values):
 def peak_of(command):
     """(exit code, text, peak resident bytes) of a command; dslaunch becomes dsworker, so it is one process."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=workshop.environment())
-    text = process.stdout.read().decode()
+    with process.stdout:
+        text = process.stdout.read().decode()
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     return process.returncode, text, usage.ru_maxrss * 1024
