@@ -1,0 +1,116 @@
+"""The grid's one table: what is varied, over which values, what a case's job file looks like, and which combinations the
+runtime is expected to refuse. A new optimizer, model or setting becomes a row here and nothing else."""
+import copy
+from typing import NamedTuple
+
+import model_cases
+
+WORLDS = (1, 2, 3, 4)
+SLOW_WORLD = 7
+STAGES = (0, 1, 2, 3)
+ACCUMULATIONS = (1, 3)
+CLIPPINGS = (0.0, 0.05)
+STEPS = 20
+WARMUP = 5
+
+PRECISIONS = {
+    "fp32": {},
+    "bf16": {"bf16": {"enabled": True}},
+    "fp16": {"fp16": {"enabled": True, "initial_scale_power": 8, "loss_scale_window": 6, "hysteresis": 1}},
+}
+
+# eps is far above the rounding noise of gradients that are zero by nature (a key's bias in attention): Adam would
+# otherwise turn that noise into steps of full size, different ones for every order of additions.
+OPTIMIZERS = {
+    "AdamW": {"type": "AdamW", "params": {"lr": 2e-3, "weight_decay": 0.01, "eps": 1e-5}},
+    "Adam": {"type": "Adam", "params": {"lr": 2e-3, "weight_decay": 0.05, "eps": 1e-5, "betas": [0.8, 0.95],
+                                        "adam_w_mode": False}},
+    "SGD": {"type": "SGD", "params": {"lr": 0.02, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}},
+}
+
+# Settings of ZeRO that move the work and must leave the numbers alone, with the stages where they mean something.
+VARIANTS = {
+    "default": ({}, STAGES),
+    "small_buckets": ({"zero_optimization": {"reduce_bucket_size": 40, "allgather_bucket_size": 40}}, STAGES),
+    "all_reduce": ({"zero_optimization": {"reduce_scatter": False}}, (1, 2)),
+    "broadcast": ({"zero_optimization": {"allgather_partitions": False}}, (1, 2)),
+    "overlap": ({"zero_optimization": {"overlap_comm": True}}, STAGES),
+}
+
+MODELS = tuple(model_cases.CASES)
+
+# (does a case belong here, why): a refusal outside these rules is a failure, and so is a case inside them that runs.
+REFUSED = (
+    (lambda case: case.stage >= 2, "stages 2 and 3 are not there yet"),
+    (lambda case: case.precision == "fp16", "fp16 is not there yet"),
+)
+
+
+class Group(NamedTuple):
+    """Cases that differ in their stage only: they share oracles, and most of their numbers are equal bit by bit."""
+    world: int
+    accumulation: int
+    clipping: float
+    precision: str
+    model: str
+    optimizer: str
+    variant: str
+
+    def cases(self):
+        return [Case(*self, stage) for stage in VARIANTS[self.variant][1]]
+
+    def __str__(self):
+        clip = f"clip {self.clipping}" if self.clipping else "no clip"
+        return (f"world {self.world}, accumulation {self.accumulation}, {clip}, {self.precision}, {self.model}, "
+                f"{self.optimizer}, {self.variant}")
+
+
+class Case(NamedTuple):
+    world: int
+    accumulation: int
+    clipping: float
+    precision: str
+    model: str
+    optimizer: str
+    variant: str
+    stage: int
+
+    def __str__(self):
+        return f"stage {self.stage}, {Group(*self[:-1])}"
+
+
+def batch_of(world):
+    """Divides by every world of the fast set times every accumulation, with two samples and more in a micro batch."""
+    return 36 if world in WORLDS else world * 6
+
+
+def samples_of(world):
+    return 7 * batch_of(world) + 5  # 20 steps cross several epochs, each with a remainder
+
+
+def merged(base, change):
+    out = copy.deepcopy(base)
+    for key, value in change.items():
+        out[key] = merged(out[key], value) if isinstance(value, dict) and isinstance(out.get(key), dict) else value
+    return out
+
+
+def config_of(case, data):
+    config = {
+        "train_batch_size": batch_of(case.world),
+        "gradient_accumulation_steps": case.accumulation,
+        "gradient_clipping": case.clipping,
+        "optimizer": OPTIMIZERS[case.optimizer],
+        "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": WARMUP, "warmup_type": "linear"}},
+        "zero_optimization": {"stage": case.stage},
+        "train": {"seed": 42},
+        "data": {"train": data, "shuffle": False, "num_workers": 1, "prefetch": 2},
+        "checkpoint": {"async": False},
+    }
+    for change in (PRECISIONS[case.precision], model_cases.CASES[case.model].config, VARIANTS[case.variant][0]):
+        config = merged(config, change)
+    return config
+
+
+def expected_refusal(case):
+    return next((why for applies, why in REFUSED if applies(case)), None)

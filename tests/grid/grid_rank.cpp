@@ -1,0 +1,136 @@
+#include "grid_rank.hpp"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "case_store.hpp"
+#include "config/load.hpp"
+#include "config/report.hpp"
+#include "runtime/engine/trainer.hpp"
+
+namespace dslaunch::test {
+namespace {
+
+using Json = nlohmann::json;
+using namespace std::chrono_literals;
+
+constexpr auto kJoin = 60s;
+constexpr auto kIdle = 24h;             // between two cases the driver may compute as long as it likes
+constexpr auto kCase = 10min;           // the driver's own deadline for a case is shorter
+constexpr auto kOthersFailToo = 5s;     // a failure that every rank meets is met by all within this time
+constexpr auto kOneCollective = 120s;
+
+// Empty at the end of the input.
+std::string read_line(std::FILE* in) {
+  char* text = nullptr;
+  size_t capacity = 0;
+  const ssize_t length = ::getline(&text, &capacity, in);
+  std::string out = length > 0 ? std::string(text, static_cast<size_t>(length)) : std::string();
+  std::free(text);
+  return out;
+}
+
+void write_line(int fd, const Json& value) {
+  const std::string line = value.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (::write(fd, line.data(), line.size()) != static_cast<ssize_t>(line.size())) throw SystemError("write", "a result");
+}
+
+runtime::TrainRequest request_of(const Json& grid_case, int world_size) {
+  const auto steps = grid_case.at("steps").get<int64_t>();
+  const std::vector<config::Override> overrides{{"train.steps", std::to_string(steps), "the case"}};
+  const auto loaded = config::load_text(grid_case.at("config").dump(), "the case's config", config::Format::kHjson,
+                                        overrides, {world_size, steps});
+  config::throw_if_bad(loaded);
+  runtime::TrainRequest request;
+  request.model_path = grid_case.at("model").get<std::string>();
+  request.run_dir = grid_case.at("run_dir").get<std::string>();
+  request.config = loaded.config;
+  request.resolved_config = config::resolved_json(loaded);
+  request.resume = grid_case.value("resume", "");
+  request.quiet = true;
+  return request;
+}
+
+}  // namespace
+
+GridRank::GridRank(rendezvous::LaunchEnv env)
+    : env_(std::move(env)), store_(rendezvous::connect_store(env_, Deadline::after(kJoin))) {
+  comm::CommunicatorOptions group;
+  group.rank = env_.rank;
+  group.size = env_.world_size;
+  group.timeout = kOneCollective;
+  world_ = comm::make_communicator(group, *store_);
+}
+
+int GridRank::run(int in_fd, int out_fd) {
+  std::FILE* in = env_.rank == 0 ? ::fdopen(in_fd, "r") : nullptr;
+  for (;; ++case_number_) {
+    const std::string text = share_case(in != nullptr ? read_line(in) : "");
+    if (text.empty()) break;
+    const auto began = std::chrono::steady_clock::now();
+    const Ending own = run_case(text);
+    Ending ending;
+    const bool ready = agree(own, ending);
+    if (in != nullptr) {
+      const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - began;
+      write_line(out_fd, {{"code", ending.code},
+                          {"message", ending.message},
+                          {"seconds", taken.count()},
+                          {"pool", ready ? "ready" : "broken"}});
+    }
+    if (!ready) return 1;
+  }
+  store_->leave();
+  return 0;
+}
+
+std::string GridRank::key(const std::string& name) const {
+  return fmt::format("grid/{}/{}", case_number_, name);
+}
+
+std::string GridRank::share_case(const std::string& line) {
+  if (env_.rank != 0) return store_->get(key("case"), Deadline::after(kIdle));
+  store_->set(key("case"), line, Deadline::after(kJoin));
+  return line;
+}
+
+GridRank::Ending GridRank::run_case(const std::string& text) {
+  try {
+    CaseStore store(*store_, key("run/"));
+    runtime::train(request_of(Json::parse(text), env_.world_size), *world_, store);
+    return {};
+  } catch (const Error& error) {
+    return {to_int(error.code()), error.what()};
+  } catch (const std::exception& error) {
+    return {to_int(ExitCode::kInternal), error.what()};
+  }
+}
+
+// All ranks tell each other how the case ended. True when all ended alike, so that the next case may follow.
+bool GridRank::agree(const Ending& own, Ending& first_failure) {
+  store_->set(key(fmt::format("end/{}", env_.rank)), Json{{"code", own.code}, {"message", own.message}}.dump(),
+              Deadline::after(kJoin));
+  const auto deadline = own.code == 0 ? Deadline::after(kCase) : Deadline::after(kOthersFailToo);
+  int num_failed = 0;
+  try {
+    for (int rank = 0; rank < env_.world_size; ++rank) {
+      const Json theirs = Json::parse(store_->get(key(fmt::format("end/{}", rank)), deadline));
+      if (theirs.at("code") == 0) continue;
+      if (num_failed++ > 0) continue;
+      first_failure = {theirs.at("code"), fmt::format("rank {}: {}", rank, theirs.at("message").get<std::string>())};
+    }
+  } catch (const std::exception& error) {
+    if (num_failed == 0) first_failure = {own.code, own.message};
+    first_failure.message += fmt::format("; the other ranks: {}", error.what());
+    if (first_failure.code == 0) first_failure.code = to_int(ExitCode::kInternal);
+    return false;
+  }
+  return num_failed == 0 || num_failed == env_.world_size;
+}
+
+}  // namespace dslaunch::test

@@ -1,0 +1,127 @@
+"""What makes a case right. Pure functions from the numbers of runs to complaints; bounds in one table.
+
+A deviation of parameters is relative: the norm of the difference over the norm of the values, for the whole model and for
+every parameter alone. Under bf16 and fp16 it is taken relative to what the run has changed, since a bound on values that
+hardly move would say nothing."""
+import math
+
+import torch
+
+# precision: (whole model, one parameter) against plain PyTorch with the same split, and against one process.
+BOUNDS = {
+    "fp32": {"split": (1e-6, 5e-6), "one": (1e-6, 5e-6)},
+    "bf16": {"split": (2e-2, 1e-1), "one": (5e-2, 3e-1)},
+    "fp16": {"split": (2e-2, 1e-1), "one": (5e-2, 3e-1)},
+}
+# Of a model that keeps some parameters in bf16 in an fp32 run, against one process.
+MIXED_BOUND = 1e-3
+# Relative, of a step's loss and gradient norm.
+ROW_BOUNDS = {"fp32": 1e-5, "bf16": 3e-2, "fp16": 3e-2}
+
+
+def numbers_class(case):
+    """Cases of a group whose classes are equal give the same bits: the same numbers are added in the same order."""
+    if case.world == 1:
+        return ()
+    # With clipping the norm counts: a replicated gradient's squares are added up in one go, those of shards by shard.
+    norm = case.stage == 0 if case.clipping else None
+    # Stages 2 and 3 add over the ranks in every micro step and then over those, 0 and 1 the other way round.
+    order = case.stage >= 2 if case.accumulation > 1 else None
+    return norm, order
+
+
+def deviations(values, expected, start, precision):
+    """(whole model, worst parameter, its name): relative deviation of flat tensors by name."""
+    total_difference = total_size = 0.0
+    worst, worst_name = 0.0, ""
+    for name, want in expected.items():
+        want = want.double().flatten()
+        difference = (values[name].double() - want).norm().item()
+        size = (want if precision == "fp32" else want - start[name].double().flatten()).norm().item()
+        relative = difference / size if size else (math.inf if difference else 0.0)
+        total_difference, total_size = math.hypot(total_difference, difference), math.hypot(total_size, size)
+        if not relative <= worst:
+            worst, worst_name = relative, name
+    return (total_difference / total_size if total_size else 0.0), worst, worst_name
+
+
+def check_names(state, run):
+    """Every trainable parameter with all of its elements, and nothing else."""
+    masters = state.setdefault("master", {})
+    for name, value in run.parameters.items():
+        if value.numel() == 0:
+            masters.setdefault(name, torch.empty(0))
+        if name not in masters:
+            yield f"parameter '{name}' is not in the checkpoint"
+        elif masters[name].numel() != value.numel():
+            yield f"parameter '{name}' has {masters[name].numel()} elements, expected {value.numel()}"
+    for name in sorted(set(masters) - set(run.parameters)):
+        yield f"'{name}' is in the checkpoint, but no parameter of the model"
+
+
+def check_parameters(case, against, values, run):
+    """Complaints, and the whole model's deviation."""
+    whole, worst, name = deviations(values, run.parameters, run.start, case.precision)
+    whole_bound, one_bound = BOUNDS[case.precision][against]
+    if run.is_mixed and against == "one":  # what the split rounds differently is then rounded to bf16
+        whole_bound, one_bound = max(whole_bound, MIXED_BOUND), max(one_bound, MIXED_BOUND)
+    words = {"split": "plain PyTorch with the same split", "one": "one process"}[against]
+    complaints = []
+    if not whole <= whole_bound:
+        complaints.append(f"all parameters together are {whole:.2e} off {words} (bound {whole_bound:.0e}; "
+                          f"worst {name}: {worst:.2e})")
+    elif not worst <= one_bound:
+        complaints.append(f"parameter '{name}' is {worst:.2e} off {words} (bound {one_bound:.0e})")
+    return complaints, whole
+
+
+def check_rows(case, rows, run):
+    """Loss, rate, norm, overflow and scale of every step against plain PyTorch with the same split."""
+    if len(rows) != len(run.rows):
+        return [f"{len(rows)} steps were logged, expected {len(run.rows)}"]
+    bound = ROW_BOUNDS[case.precision]
+    for got, want in zip(rows, run.rows):
+        for key, limit in (("step", 0), ("lr", 1e-12), ("loss_scale", 0), ("overflow", 0), ("loss", bound),
+                           ("grad_norm", bound)):
+            if not near(got[key], want[key], limit):
+                return [f"step {want['step']}: {key} is {got[key]!r}, expected {want[key]!r}"]
+    if case.clipping and not any(row["grad_norm"] and row["grad_norm"] > case.clipping for row in run.rows):
+        return ["nothing was clipped: this case shows nothing about clipping"]
+    return []
+
+
+def near(got, want, limit):
+    if want is None or (isinstance(want, float) and not math.isfinite(want)):
+        return got is None or not math.isfinite(got)  # JSON has no word for it
+    return got is not None and abs(got - want) <= limit * max(abs(want), 1e-9)
+
+
+def check_kept(state, run, precision):
+    """Frozen parameters are what they were; buffers are rank 0's."""
+    for name, value in run.frozen.items():
+        if not torch.equal(state.get("frozen", {}).get(name, torch.empty(0)), value.flatten()):
+            yield f"frozen parameter '{name}' has changed"
+    bound = 1e-6 if precision == "fp32" else 1e-2
+    for name, want in run.buffers.items():
+        got = state.get("buffer", {}).get(name)
+        if got is None or got.numel() != want.numel():
+            yield f"buffer '{name}' is not in the checkpoint, or of another size"
+        elif not torch.allclose(got.double(), want.double().flatten(), rtol=10 * bound, atol=bound):
+            yield f"buffer '{name}' is {(got.double() - want.double().flatten()).abs().max():.2e} off"
+
+
+def check_same_bits(first, second):
+    """The names of parameters and steps that differ in a bit between two runs (state, rows)."""
+    for kind in first[0]:
+        for name, value in first[0][kind].items():
+            other = second[0].get(kind, {}).get(name)
+            if other is None or not torch.equal(bits(value), bits(other)):
+                yield f"{kind} of '{name}'"
+    for got, want in zip(first[1], second[1]):
+        for key in ("loss", "overflow", "loss_scale"):
+            if got[key] != want[key]:
+                yield f"{key} of step {want['step']}"
+
+
+def bits(tensor):
+    return tensor.contiguous().view(torch.uint8)

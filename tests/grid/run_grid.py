@@ -1,0 +1,265 @@
+#!/usr/bin/env python3
+"""The grid: thousands of small training runs in a pool of persistent ranks for each world size, every one compared with
+one process and with plain PyTorch under the same split, and with the other stages bit by bit.
+
+    run_grid.py --world 2 3 --set fast          what ctest runs (grid.world2, grid.world3)
+    run_grid.py --set full                      every world, 7 ranks too (scripts/grid)
+    run_grid.py --world 3 --only "tied, AdamW"  groups whose description holds these words
+
+The programs come from DSLAUNCH_BIN. Exit status 1 when a case failed."""
+import argparse
+import collections
+import concurrent.futures
+import os
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+
+TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = [os.path.join(TESTS, "oracle"), os.path.join(os.path.dirname(TESTS), "bench")]
+
+import bench_report as report  # noqa: E402
+import checkpoint_state  # noqa: E402
+import dimensions  # noqa: E402
+import judgement  # noqa: E402
+import model_cases  # noqa: E402
+import plain_pytorch  # noqa: E402
+import selection  # noqa: E402
+import tensor_file  # noqa: E402
+import workshop  # noqa: E402
+from pool import Pool  # noqa: E402
+
+AGAINST = {"split": "plain PyTorch, same split", "one": "one process"}
+REFUSED_CODES = (64, 65, 78)  # what a config that cannot be honoured ends with
+
+
+class Workplace:
+    """Models, data and run folders of one pass, and the oracles that several groups share."""
+
+    def __init__(self):
+        self.folder = tempfile.mkdtemp(prefix="dsl-grid-")
+        self.ones, self.made = {}, 0
+
+    def close(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def model(self, name):
+        path = os.path.join(self.folder, f"{name}.pt")
+        return path if os.path.exists(path) else model_cases.export(name, path)
+
+    def data(self, name, world):
+        path = os.path.join(self.folder, f"{name}-{dimensions.samples_of(world)}.safetensors")
+        if not os.path.exists(path):
+            tensor_file.write(path, model_cases.CASES[name].samples(dimensions.samples_of(world)))
+        return path
+
+    def run_dir(self):
+        self.made += 1
+        return os.path.join(self.folder, f"run{self.made}")
+
+    def config(self, case):
+        return dimensions.config_of(case, self.data(case.model, case.world))
+
+    def one_process(self, case):
+        """The whole global batch in one piece; None where the split matters by nature."""
+        if model_cases.CASES[case.model].split:
+            return None
+        key = (dimensions.batch_of(case.world), case.clipping, case.precision, case.model, case.optimizer)
+        if key not in self.ones:
+            self.ones[key] = plain_pytorch.train(self.model(case.model), self.data(case.model, case.world),
+                                                 self.config(case), dimensions.STEPS)
+        return self.ones[key]
+
+    def same_split(self, case, each_micro):
+        return plain_pytorch.train(self.model(case.model), self.data(case.model, case.world), self.config(case),
+                                   dimensions.STEPS, case.accumulation, case.world,
+                                   model_cases.CASES[case.model].random, each_micro)
+
+
+class Tally:
+    """What is counted for the summary: by value of every dimension."""
+
+    def __init__(self):
+        self.passed, self.failed, self.refused = 0, [], collections.Counter()
+        self.values = collections.defaultdict(lambda: {"cases": 0, "passed": 0, "refused": 0})
+        self.worst = collections.defaultdict(float)
+        self.same_bits = 0
+        self.seconds = 0.0
+
+    def count(self, case, outcome):
+        for name, value in zip(case._fields, case):
+            row = self.values[name, value]
+            row["cases"] += 1
+            if outcome in row:
+                row[outcome] += 1
+        if outcome == "passed":
+            self.passed += 1
+
+    def fail(self, case, text):
+        self.failed.append((str(case), text))
+        self.count(case, "failed")
+        print(f"FAIL: {case}\n      {text}", flush=True)
+
+
+class Grid:
+    def __init__(self, place, pool, tally, verbose):
+        self.place, self.pool, self.tally, self.verbose = place, pool, tally, verbose
+
+    def train(self, case):
+        """Runs one case; (ending, numbers) where numbers are the final state and the rows of metrics."""
+        run_dir = self.place.run_dir()
+        ending = self.pool.run(self.place.model(case.model), self.place.config(case), run_dir, dimensions.STEPS)
+        numbers = None
+        if ending.code == 0:
+            state, _ = checkpoint_state.read(checkpoint_state.newest(run_dir))
+            numbers = state, workshop.read_metrics(run_dir)
+        shutil.rmtree(run_dir, ignore_errors=True)
+        return ending, numbers
+
+    def judge(self, group, trained):
+        """`trained`: case -> future of train()."""
+        done, splits = {}, {}
+        for case in group.cases():
+            ending, numbers = trained[case].result()
+            self.tally.seconds += ending.seconds
+            why = dimensions.expected_refusal(case)
+            if why is not None:
+                if ending.code in REFUSED_CODES:
+                    self.tally.refused[why] += 1
+                    self.tally.count(case, "refused")
+                else:
+                    self.tally.fail(case, f"expected to be refused ({why}), but it ended with {ending.code}: take it "
+                                          f"out of the table in dimensions.py")
+            elif ending.code:
+                self.tally.fail(case, f"ended with {ending.code}: {ending.message}")
+            else:
+                complaints = self.complaints(case, numbers, splits)
+                complaints += self.bit_complaints(case, numbers, done)
+                done[case] = numbers
+                if complaints:
+                    self.tally.fail(case, "\n      ".join(complaints))
+                else:
+                    self.tally.count(case, "passed")
+
+    def complaints(self, case, numbers, splits):
+        # In which order micro steps and ranks are added makes a difference to numbers that are rounded in between.
+        each_micro = case.stage >= 2 and case.accumulation > 1
+        if each_micro not in splits:
+            splits[each_micro] = self.place.same_split(case, each_micro)
+        split, one = splits[each_micro], self.place.one_process(case)
+        state, rows = numbers
+        complaints = list(judgement.check_names(state, split))
+        if complaints:
+            return complaints
+        for against, run in (("split", split), ("one", one)):
+            if run is not None:
+                found, deviation = judgement.check_parameters(case, against, state["master"], run)
+                complaints += found
+                key = against, case.precision
+                self.tally.worst[key] = max(self.tally.worst[key], deviation)
+                if self.verbose:
+                    print(f"{against} {deviation:.2e} {case}", flush=True)
+        complaints += judgement.check_rows(case, rows, split)
+        complaints += judgement.check_kept(state, split, case.precision)
+        return complaints
+
+    def bit_complaints(self, case, numbers, done):
+        for other, theirs in done.items():
+            if judgement.numbers_class(other) == judgement.numbers_class(case):
+                self.tally.same_bits += 1
+                different = list(judgement.check_same_bits(theirs, numbers))
+                if different:
+                    return [f"not the bits of stage {other.stage}: {len(different)} differ, first {different[0]}"]
+                break
+        return []
+
+
+def run_world(place, world, groups, tally, verbose):
+    for group in groups:  # now, since exporting draws random numbers, and so do oracles while the pool works
+        place.model(group.model)
+        place.data(group.model, group.world)
+    pool = Pool(world)
+    grid = Grid(place, pool, tally, verbose)
+    try:
+        with concurrent.futures.ThreadPoolExecutor(1) as ahead:
+            trained = {case: ahead.submit(grid.train, case) for group in groups for case in group.cases()}
+            try:
+                for group in groups:
+                    try:
+                        grid.judge(group, trained)
+                    except Exception:  # the oracle or the reader fell: told with its group, and the grid goes on
+                        tally.fail(group.cases()[0], traceback.format_exc())
+            except BaseException:
+                ahead.shutdown(cancel_futures=True)
+                raise
+    finally:
+        pool.close()
+    if pool.restarts:
+        print(f"world {world}: the pool was started again {pool.restarts} times", flush=True)
+
+
+def tables(tally):
+    """What the summary and the page of results share: (columns, rows) twice."""
+    rows = [(name, value, row["cases"], row["passed"], row["refused"], row["cases"] - row["passed"] - row["refused"])
+            for (name, value), row in sorted(tally.values.items(), key=lambda item: item[0][0])]
+    bounds = [(AGAINST[against], precision, f"{judgement.BOUNDS[precision][against][0]:.0e}", f"{found:.1e}")
+              for (against, precision), found in sorted(tally.worst.items())]
+    return ((("dimension", "value", "cases", "passed", "refused as expected", "failed"), rows),
+            (("against", "precision", "bound", "worst deviation found"), bounds))
+
+
+def verdict(tally, seconds):
+    refused = sum(tally.refused.values())
+    lines = [f"{count} cases were refused as expected: {why}." for why, count in tally.refused.items()]
+    lines.append(f"{tally.passed + len(tally.failed) + refused} cases in {seconds:.0f} s ({tally.seconds:.0f} s of them in "
+                 f"the pools): {tally.passed} passed, {refused} refused as expected, {len(tally.failed)} failed. "
+                 f"{tally.same_bits} were compared bit by bit with another stage.")
+    return "\n".join(lines)
+
+
+def page(tally, seconds):
+    text = ("Every case trains 20 steps on CPU ranks and is compared with plain PyTorch in one process and under the same "
+            "split, and bit by bit with the other stages: docs/numerics.md says which numbers must be equal and what the "
+            "bounds are.")
+    (columns, rows), bounds = tables(tally)
+    failures = "\n".join(f"- {case}: {words}" for case, words in tally.failed)
+    notes = [report.table(*bounds), verdict(tally, seconds), failures and "Failed:\n\n" + failures]
+    return report.page("The grid", text, columns, rows, notes)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--world", type=int, nargs="+", default=None)
+    parser.add_argument("--set", choices=("fast", "full"), default="fast")
+    parser.add_argument("--only", default="", help="words that a group's description must hold, separated by commas")
+    parser.add_argument("--verbose", action="store_true", help="the deviation of every case")
+    parser.add_argument("--out", help="write the page of results to this file")
+    return parser.parse_args()
+
+
+def main():
+    args = parse_arguments()
+    worlds = args.world or [*dimensions.WORLDS] + ([dimensions.SLOW_WORLD] if args.set == "full" else [])
+    groups = getattr(selection, args.set)(worlds)
+    words = [word.strip() for word in args.only.split(",") if word.strip()]
+    groups = [group for group in groups if all(word in str(group).split(", ") for word in words)]
+    place, tally, began = Workplace(), Tally(), time.monotonic()
+    try:
+        for world in worlds:
+            run_world(place, world, [group for group in groups if group.world == world], tally, args.verbose)
+    finally:
+        place.close()
+    seconds = time.monotonic() - began
+    for columns, rows in tables(tally):
+        print("\n" + report.table(columns, rows))
+    print("\n" + verdict(tally, seconds))
+    if args.out:
+        report.write_page(args.out, page(tally, seconds))
+    return 1 if tally.failed or not tally.passed else 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    sys.exit(main())

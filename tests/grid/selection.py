@@ -1,0 +1,42 @@
+"""Which groups of cases are run. The full set takes every model, world, accumulation and precision with the rest taking
+turns, and on one model everything with everything. The fast set takes every model in every world, at every stage, and
+chooses the rest so that each pair of values of any two dimensions meets as often as the number of rows allows."""
+import collections
+import itertools
+
+from dimensions import ACCUMULATIONS, CLIPPINGS, MODELS, OPTIMIZERS, PRECISIONS, VARIANTS, WORLDS, Group
+
+BASE_MODEL = "plain"
+
+
+def full(worlds):
+    rest = itertools.cycle(itertools.product(OPTIMIZERS, CLIPPINGS, VARIANTS))
+    chosen = [Group(world, accumulation, clipping, precision, model, optimizer, variant)
+              for model, world, accumulation, precision in itertools.product(MODELS, worlds, ACCUMULATIONS, PRECISIONS)
+              for optimizer, clipping, variant in [next(rest)]]
+    chosen += [Group(world, accumulation, clipping, precision, BASE_MODEL, optimizer, "default")
+               for world, accumulation, clipping, precision, optimizer
+               in itertools.product(worlds, ACCUMULATIONS, CLIPPINGS, PRECISIONS, OPTIMIZERS)]
+    chosen += [Group(world, accumulation, CLIPPINGS[0], precision, BASE_MODEL, "AdamW", variant)
+               for world, accumulation, precision, variant
+               in itertools.product(worlds, ACCUMULATIONS, PRECISIONS, VARIANTS)]
+    return sorted(set(chosen), key=chosen.index)
+
+
+def fast(worlds):
+    """The same rows for every choice of worlds: a world's rows do not depend on which others are run."""
+    choices = list(itertools.product(ACCUMULATIONS, CLIPPINGS, PRECISIONS, OPTIMIZERS, VARIANTS))
+    seen, rows = collections.Counter(), []
+    for model, world in itertools.product(MODELS, WORLDS):
+        groups = [Group(world, accumulation, clipping, precision, model, optimizer, variant)
+                  for accumulation, clipping, precision, optimizer, variant in choices]
+        # Most new pairs first; among those the pairs that were met least.
+        best = max(groups, key=lambda group: (sum(seen[pair] == 0 for pair in pairs(group)),
+                                              -sum(seen[pair] for pair in pairs(group))))
+        rows.append(best)
+        seen.update(pairs(best))
+    return [row for row in rows if row.world in worlds]
+
+
+def pairs(group):
+    return list(itertools.combinations(enumerate(group), 2))

@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+"""The grid must be able to fail: its judgement, its choice of cases, and pools that meet refusals, deaths and hangs."""
+import os
+import shutil
+import signal
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "oracle"))
+
+import torch  # noqa: E402
+
+import checkpoint_state  # noqa: E402
+import dimensions  # noqa: E402
+import judgement  # noqa: E402
+import plain_pytorch  # noqa: E402
+import run_grid  # noqa: E402
+import selection  # noqa: E402
+from pool import Pool  # noqa: E402
+
+
+def case_of(world=2, stage=1, accumulation=1, clipping=0.0, precision="fp32"):
+    return dimensions.Case(world, accumulation, clipping, precision, "plain", "AdamW", "default", stage)
+
+
+def run_of(values, start=None, rows=()):
+    start = start or {name: torch.zeros_like(value) for name, value in values.items()}
+    return plain_pytorch.Run(values, start, {}, {}, False, list(rows))
+
+
+class Judgement(unittest.TestCase):
+    def setUp(self):
+        self.values = {"a": torch.linspace(1, 2, 50), "b": torch.tensor([[0.1, 0.2]])}
+        self.run = run_of(self.values)
+
+    def state(self, **changes):
+        return {"master": {name: changes.get(name, value).flatten() for name, value in self.values.items()}}
+
+    def complaints(self, case, **changes):
+        return judgement.check_parameters(case, "split", self.state(**changes)["master"], self.run)[0]
+
+    def test_equal_values_pass(self):
+        self.assertEqual(self.complaints(case_of()), [])
+
+    def test_one_wrong_element_is_told_with_its_parameter(self):
+        wrong = self.values["b"].clone()
+        wrong[0, 1] += 1e-5
+        self.assertIn("'b'", self.complaints(case_of(), b=wrong)[0])
+
+    def test_an_element_that_is_not_a_number_is_told(self):
+        for value in (float("nan"), float("inf")):
+            wrong = self.values["a"].clone()
+            wrong[7] = value
+            self.assertNotEqual(self.complaints(case_of(), a=wrong), [])
+
+    def test_half_precision_is_judged_by_what_has_changed(self):
+        close = {name: value * (1 - 1e-4) for name, value in self.values.items()}
+        run = run_of(self.values, start=close)  # the whole run moved them by 1e-4
+        complaints, deviation = judgement.check_parameters(case_of(precision="bf16"), "split", self.state(**close)["master"], run)
+        self.assertAlmostEqual(deviation, 1.0, places=3)
+        self.assertNotEqual(complaints, [])
+
+    def test_missing_and_unknown_names_and_wrong_sizes_are_told(self):
+        state = {"master": {"a": torch.zeros(3), "c": torch.zeros(1)}}
+        text = "\n".join(judgement.check_names(state, self.run))
+        for words in ("'a' has 3 elements, expected 50", "'b' is not in the checkpoint", "'c' is in the checkpoint"):
+            self.assertIn(words, text)
+
+    def test_rows_are_compared_step_by_step(self):
+        row = {"step": 1, "loss": 1.0, "lr": 1e-3, "grad_norm": 2.0, "overflow": False, "loss_scale": 1.0}
+        run = run_of(self.values, rows=[row])
+        self.assertEqual(judgement.check_rows(case_of(), [dict(row)], run), [])
+        for key, value in (("loss", 1.001), ("lr", 1.1e-3), ("grad_norm", 2.1), ("overflow", True), ("loss_scale", 2.0),
+                           ("loss", None)):
+            self.assertIn(key, judgement.check_rows(case_of(), [{**row, key: value}], run)[0])
+        self.assertIn("0 steps were logged", judgement.check_rows(case_of(), [], run)[0])
+        self.assertIn("nothing was clipped", judgement.check_rows(case_of(clipping=5.0), [dict(row)], run)[0])
+
+    def test_a_single_bit_is_seen(self):
+        other = self.values["a"].clone()
+        other[3] = torch.nextafter(other[3], torch.tensor(9.0))
+        found = list(judgement.check_same_bits((self.state(), []), (self.state(a=other), [])))
+        self.assertEqual(found, ["master of 'a'"])
+        zero = {"master": {"a": torch.tensor([0.0])}}, {"master": {"a": torch.tensor([-0.0])}}
+        self.assertEqual(len(list(judgement.check_same_bits((zero[0], []), (zero[1], [])))), 1)
+
+    def test_which_stages_must_share_their_bits(self):
+        def classes(**values):
+            return [judgement.numbers_class(case_of(stage=stage, **values)) for stage in dimensions.STAGES]
+
+        def equal(**values):
+            first = classes(**values)
+            return [value == first[0] for value in first], first[1] == first[2], first[2] == first[3]
+
+        self.assertEqual(equal(), ([True] * 4, True, True))
+        self.assertEqual(equal(clipping=0.1), ([True, False, False, False], True, True))
+        self.assertEqual(equal(accumulation=3), ([True, True, False, False], False, True))
+        self.assertEqual(equal(world=1, clipping=0.1, accumulation=3), ([True] * 4, True, True))
+
+
+class Selection(unittest.TestCase):
+    def test_the_full_set_holds_every_model_with_every_world_stage_accumulation_and_precision(self):
+        worlds = [*dimensions.WORLDS, dimensions.SLOW_WORLD]
+        cases = [case for group in selection.full(worlds) for case in group.cases()]
+        self.assertEqual(len(cases), len(set(cases)))
+        self.assertGreater(len(cases), 1000)
+        met = {(case.model, case.world, case.accumulation, case.precision) for case in cases}
+        self.assertEqual(len(met), len(dimensions.MODELS) * len(worlds) * len(dimensions.ACCUMULATIONS)
+                         * len(dimensions.PRECISIONS))
+        met = {(case.optimizer, case.stage, case.clipping, case.accumulation, case.precision, case.world) for case in cases}
+        self.assertEqual(len(met), len(dimensions.OPTIMIZERS) * 4 * 2 * 2 * 3 * len(worlds))
+
+    def test_the_fast_set_holds_every_model_in_every_world_and_most_pairs_of_values(self):
+        rows = selection.fast(dimensions.WORLDS)
+        self.assertEqual({(row.model, row.world) for row in rows},
+                         {(model, world) for model in dimensions.MODELS for world in dimensions.WORLDS})
+        met = {pair for row in rows for pair in selection.pairs(row)}
+        for first, second in (("PRECISIONS", "OPTIMIZERS"), ("PRECISIONS", "VARIANTS"), ("OPTIMIZERS", "VARIANTS")):
+            number = {"PRECISIONS": 3, "OPTIMIZERS": 5, "VARIANTS": 6}
+            for a in getattr(dimensions, first):
+                for b in getattr(dimensions, second):
+                    self.assertIn(((number[first], a), (number[second], b)), met)
+
+    def test_a_world_has_the_same_rows_whoever_else_is_run(self):
+        self.assertEqual(selection.fast([3]), [row for row in selection.fast([1, 2, 3, 4]) if row.world == 3])
+
+
+class Pools(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.place, cls.shared = run_grid.Workplace(), Pool(2)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.shared.close()
+        cls.place.close()
+
+    def run_in(self, pool, deadline=60, steps=2, **changes):
+        config = dimensions.merged(self.place.config(case_of()), changes)
+        run_dir = self.place.run_dir()
+        ending = pool.run(self.place.model("plain"), config, run_dir, steps, deadline=deadline)
+        shutil.rmtree(run_dir, ignore_errors=True)
+        return ending
+
+    def ranks(self, pool):
+        pid = pool.process.pid
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            return [int(child) for child in file.read().split()]
+
+    def test_a_refusal_is_told_and_leaves_the_pool_as_it_is(self):
+        self.assertEqual(self.run_in(self.shared).code, 0)
+        before = self.ranks(self.shared)
+        ending = self.run_in(self.shared, optimizer={"type": "Admw"})
+        self.assertEqual(ending.code, 65, ending.message)
+        self.assertIn("AdamW", ending.message)
+        self.assertEqual(self.run_in(self.shared).code, 0)
+        self.assertEqual(self.ranks(self.shared), before)
+
+    def test_a_rank_that_dies_costs_its_case_only(self):
+        pool = Pool(2)
+        try:
+            self.assertEqual(self.run_in(pool).code, 0)
+            os.kill(self.ranks(pool)[1], signal.SIGKILL)
+            ending = self.run_in(pool, steps=2000)
+            self.assertNotEqual(ending.code, 0)
+            self.assertEqual(self.run_in(pool).code, 0)
+            self.assertEqual(pool.restarts, 1)
+        finally:
+            pool.close()
+
+    def test_a_case_that_hangs_is_told_with_stacks(self):
+        pool = Pool(2)
+        try:
+            self.assertEqual(self.run_in(pool).code, 0)
+            os.kill(self.ranks(pool)[1], signal.SIGSTOP)
+            ending = self.run_in(pool, deadline=2)
+            self.assertEqual(ending.code, 124)
+            self.assertIn("--- stack of a rank's main thread", ending.message)
+            self.assertIn("grid_worker", ending.message)
+            self.assertEqual(self.run_in(pool).code, 0)
+        finally:
+            pool.close()
+
+    def test_a_checkpoint_with_a_hole_is_told(self):
+        with self.assertRaisesRegex(AssertionError, "elements 2 to 3 of 'a'"):
+            checkpoint_state.joined("a", [(0, torch.zeros(2)), (3, torch.zeros(1))])
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    unittest.main(verbosity=2)

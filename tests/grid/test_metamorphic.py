@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""What must not matter to a run's numbers: which rank holds which share, how the batch is split, and a change of world
+size, stage or both in mid-run through a checkpoint. Each run is compared with another run, without any oracle."""
+import os
+import shutil
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "oracle"))
+
+import torch  # noqa: E402
+
+import checkpoint_state  # noqa: E402
+import dimensions  # noqa: E402
+import judgement  # noqa: E402
+import model_cases  # noqa: E402
+import run_grid  # noqa: E402
+import tensor_file  # noqa: E402
+import workshop  # noqa: E402
+from dimensions import STEPS  # noqa: E402
+from pool import Pool  # noqa: E402
+
+BATCH = dimensions.batch_of(1)
+
+
+def case_of(world=1, stage=0, accumulation=1, precision="fp32", model="plain", optimizer="AdamW", clipping=0.05):
+    return dimensions.Case(world, accumulation, clipping, precision, model, optimizer, "default", stage)
+
+
+def runs_here(case):
+    return dimensions.expected_refusal(case) is None
+
+
+class Metamorphic(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.place, cls.pools = run_grid.Workplace(), {}
+
+    @classmethod
+    def tearDownClass(cls):
+        for pool in cls.pools.values():
+            pool.close()
+        cls.place.close()
+
+    def pool(self, world):
+        if world not in self.pools:
+            self.pools[world] = Pool(world)
+        return self.pools[world]
+
+    def train(self, case, run_dir=None, steps=STEPS, data=None, resume="", changes=None):
+        """Final state and rows of a run, or of its continuation in `run_dir`."""
+        folder = run_dir or self.place.run_dir()
+        config = dimensions.merged(self.place.config(case), changes or {})
+        if data is not None:
+            config["data"]["train"] = data
+        ending = self.pool(case.world).run(self.place.model(case.model), config, folder, steps, resume)
+        self.assertEqual(ending.code, 0, f"{case}: {ending.message}")
+        state, _ = checkpoint_state.read(checkpoint_state.newest(folder))
+        rows = workshop.read_metrics(folder)
+        if run_dir is None:
+            shutil.rmtree(folder)
+        return state, rows
+
+    def start_of(self, case):
+        parameters = torch.jit.load(self.place.model(case.model)).named_parameters()
+        return {name: p.detach().float() for name, p in parameters if p.requires_grad}
+
+    def assert_near(self, got, want, case):
+        expected = want[0]["master"]
+        whole, worst, name = judgement.deviations(got[0]["master"], expected, self.start_of(case), case.precision)
+        whole_bound, one_bound = judgement.BOUNDS[case.precision]["one"]
+        self.assertLessEqual(whole, whole_bound, f"{case}: worst is {name}, {worst:.2e}")
+        self.assertLessEqual(worst, one_bound, f"{case}: {name}")
+        self.assertEqual([row["step"] for row in got[1]], [row["step"] for row in want[1]])
+        for ours, theirs in zip(got[1], want[1]):
+            self.assertTrue(judgement.near(ours["loss"], theirs["loss"], judgement.ROW_BOUNDS[case.precision]),
+                            f"{case}: {ours} is not {theirs}")
+
+    def assert_same_bits(self, got, want, case):
+        self.assertEqual(list(judgement.check_same_bits(got, want)), [], str(case))
+
+
+class Ranks(Metamorphic):
+    def permuted(self, case, order):
+        """The samples in such an order that rank r gets what rank order[r] had, in every micro batch of every step."""
+        arrays = model_cases.CASES[case.model].samples(dimensions.samples_of(case.world))
+        share = BATCH // case.world // case.accumulation
+        count = len(next(iter(arrays.values())))
+        rows = torch.arange(count)
+        whole = count // BATCH * BATCH
+        rows[:whole] = rows[:whole].view(-1, case.world, share)[:, list(order)].reshape(-1)
+        path = os.path.join(self.place.folder, f"permuted-{case.model}-{case.world}-{case.accumulation}.safetensors")
+        tensor_file.write(path, {name: array[rows] for name, array in arrays.items()})
+        return path
+
+    def test_ranks_that_change_places_change_rounding_only(self):
+        for world, order in ((2, (1, 0)), (3, (2, 0, 1)), (4, (2, 3, 1, 0))):
+            for stage in dimensions.STAGES:
+                for model in ("plain", "tied", "batch_norm"):
+                    case = case_of(world, stage, accumulation=1 + 2 * (stage % 2), model=model)
+                    if runs_here(case):
+                        with self.subTest(case=str(case)):
+                            self.assert_near(self.train(case, data=self.permuted(case, order)), self.train(case), case)
+
+
+class Splits(Metamorphic):
+    SPLITS = ((1, 4), (1, 36), (2, 1), (2, 9), (3, 2), (3, 12), (4, 1), (4, 3))  # (world, accumulation)
+
+    def test_every_split_of_a_batch_gives_the_same_numbers(self):
+        for model, optimizer in (("plain", "AdamW"), ("tied", "SGD"), ("odd", "Adam")):
+            want = self.train(case_of(model=model, optimizer=optimizer))
+            for number, (world, accumulation) in enumerate(self.SPLITS):
+                case = case_of(world, number % 4, accumulation, model=model, optimizer=optimizer)
+                if runs_here(case):
+                    with self.subTest(case=str(case)):
+                        self.assert_near(self.train(case), want, case)
+
+
+class Resumed(Metamorphic):
+    # (world, stage) of each part of a run; the parts follow one another through checkpoints.
+    PATHS = (((2, 1), (2, 1)), ((1, 0), (3, 1), (2, 0)), ((4, 3), (1, 0)), ((2, 2), (4, 3), (3, 1)), ((3, 3), (2, 2)),
+             ((1, 3), (4, 2)), ((3, 0), (4, 1), (1, 2), (2, 3)))
+
+    def travel(self, path, template, changes=None):
+        """A run of STEPS steps in parts of about equal length."""
+        folder, numbers = self.place.run_dir(), None
+        for i, (world, stage) in enumerate(path):
+            case = template._replace(world=world, stage=stage)
+            steps = STEPS * (i + 1) // len(path)
+            numbers = self.train(case, folder, steps, resume="auto" if i else "", changes=changes)
+        shutil.rmtree(folder)
+        return numbers
+
+    def test_world_size_and_stage_may_change_in_mid_run(self):
+        for model, optimizer, precision in (("plain", "AdamW", "fp32"), ("frozen", "SGD", "fp32"),
+                                            ("tied", "Adam", "fp32"), ("odd", "AdamW", "bf16"),
+                                            ("plain", "AdamW", "fp16")):
+            template = case_of(model=model, optimizer=optimizer, precision=precision)
+            if not runs_here(template):
+                continue
+            want = self.train(template)
+            for path in self.PATHS:
+                if all(runs_here(template._replace(world=world, stage=stage)) for world, stage in path):
+                    with self.subTest(model=model, precision=precision, path=path):
+                        self.assert_near(self.travel(path, template), want, template)
+
+    def test_a_pause_in_the_same_world_and_stage_changes_no_bit(self):
+        # No model whose buffers feed back into its numbers: a checkpoint keeps those of rank 0 (docs/numerics.md).
+        for stage in dimensions.STAGES:
+            for world, model, precision in ((1, "plain", "fp32"), (2, "dropout", "fp32"), (3, "batch_norm", "fp32"),
+                                            (4, "tied", "bf16"), (2, "plain", "fp16")):
+                case = case_of(world, stage, accumulation=3, model=model, precision=precision)
+                if not runs_here(case):
+                    continue
+                with self.subTest(case=str(case)):
+                    shuffled = {"data": {"shuffle": True, "seed": 5}}
+                    self.assert_same_bits(self.travel([(world, stage)] * 3, case, shuffled),
+                                          self.train(case, changes=shuffled), case)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    unittest.main(verbosity=2)
