@@ -19,14 +19,20 @@ MIXED_BOUND = 1e-3
 ROW_BOUNDS = {"fp32": 1e-5, "bf16": 3e-2, "fp16": 3e-2}
 
 
+# A unit of these models is called more than once in a micro step.
+CALLED_AGAIN = ("called_twice", "called_twice_trace", "loop", "shared_names", "nested")
+# These look at norms of whole parameters, which shards add up in another order.
+WITH_NORMS = ("Lamb", "Muon")
+
+
 def numbers_class(case):
     """Cases of a group whose classes are equal give the same bits: the same numbers are added in the same order."""
     if case.world == 1:
         return ()
     # With clipping the norm counts: a replicated gradient's squares are added up in one go, those of shards by shard.
-    norm = case.stage == 0 if case.clipping else None
-    # Stages 2 and 3 add over the ranks in every micro step and then over those, 0 and 1 the other way round.
-    order = case.stage >= 2 if case.accumulation > 1 else None
+    norm = case.stage == 0 if case.clipping or case.optimizer in WITH_NORMS else None
+    # Stages 2 and 3 add over the ranks for each call of a unit and then over the calls, 0 and 1 the other way round.
+    order = case.stage >= 2 if case.accumulation > 1 or case.model in CALLED_AGAIN else None
     return norm, order
 
 

@@ -26,6 +26,53 @@ def sgd(given, masters):
                                      given.get("nesterov", False), foreach=False), masters)
 
 
+class Lion:
+    """Chen et al. 2023, with decoupled weight decay."""
+
+    def __init__(self, given, masters):
+        self.masters, self.decay = masters, given.get("weight_decay", 0.0)
+        self.beta1, self.beta2 = given.get("betas", (0.9, 0.999))
+        self.momenta = [torch.zeros_like(master) for master in masters]
+
+    @torch.no_grad()
+    def step(self, gradients, lr):
+        for master, gradient, momentum in zip(self.masters, gradients, self.momenta):
+            direction = torch.sign(self.beta1 * momentum + (1 - self.beta1) * gradient)
+            master.mul_(1 - lr * self.decay).add_(direction, alpha=-lr)
+            momentum.mul_(self.beta2).add_(gradient, alpha=1 - self.beta2)
+
+
+class Lamb:
+    """DeepSpeed's FusedLamb (csrc/lamb/fused_lamb_cuda_kernel.cu): bias correction in the step size, the ratio of norms of a
+    whole parameter between min_coeff and max_coeff."""
+
+    def __init__(self, given, masters):
+        self.masters, self.given, self.count = masters, given, 0
+        self.moments = [(torch.zeros_like(master), torch.zeros_like(master)) for master in masters]
+
+    @torch.no_grad()
+    def step(self, gradients, lr):
+        self.count += 1
+        beta1, beta2 = self.given.get("betas", (0.9, 0.999))
+        eps, decay = self.given.get("eps", 1e-8), self.given.get("weight_decay", 0.0)
+        size = lr * (1 - beta2**self.count)**0.5 / (1 - beta1**self.count) if self.given.get("bias_correction", True) else lr
+        for master, gradient, (m, v) in zip(self.masters, gradients, self.moments):
+            m.mul_(beta1).add_(gradient, alpha=1 - beta1)
+            v.mul_(beta2).add_(gradient.square(), alpha=1 - beta2)
+            root = (v + eps).sqrt() if self.given.get("eps_inside_sqrt", False) else v.sqrt() + eps
+            update = m / root + decay * master
+            weight_norm, update_norm = master.double().norm().item(), update.double().norm().item()
+            ratio = 1.0
+            if weight_norm and update_norm:
+                ratio = min(max(weight_norm / update_norm, self.given.get("min_coeff", 0.01)), self.given.get("max_coeff", 10.0))
+            master.sub_(size * ratio * update)
+
+
+def adagrad(given, masters):
+    return FromTorch(torch.optim.Adagrad(masters, given.get("lr", 1e-2), given.get("lr_decay", 0.0),
+                                         given.get("weight_decay", 0.0), eps=given.get("eps", 1e-10), foreach=False), masters)
+
+
 def make(config, names, masters):
     section = config.get("optimizer", {"type": "AdamW"})
     kind, given = section["type"].lower(), section.get("params", {})
@@ -33,6 +80,6 @@ def make(config, names, masters):
         return adam(given, masters, True)
     if kind == "adam":
         return adam(given, masters, given.get("adam_w_mode", True))
-    if kind == "sgd":
-        return sgd(given, masters)
+    if kind in ("sgd", "adagrad", "lion", "lamb"):
+        return {"sgd": sgd, "adagrad": adagrad, "lion": Lion, "lamb": Lamb}[kind](given, masters)
     raise NotImplementedError(f"the oracle knows no {section['type']}")

@@ -90,6 +90,7 @@ class Trainer:
         self.batch, self.clip = config["train_batch_size"], config.get("gradient_clipping", 0.0)
         low = low_precision(config)
         self.input_dtype = low or torch.float32
+        self.wire = {None: None, "fp32": torch.float32, **LOW}[config.get("communication_data_type")]
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         self.names, self.params = [name for name, _ in named], [p for _, p in named]
         self.master = [torch.nn.Parameter(p.detach().float().clone()) for p in self.params]
@@ -113,16 +114,17 @@ class Trainer:
         return loss.detach().float(), [torch.zeros_like(p) if g is None else g for g, p in zip(gradients, self.params)]
 
     def reduced(self, by_rank):
-        """The sum over the ranks, in their order, of what each sends in the parameter's type."""
+        """The sum over the ranks, in their order, of what each sends: in the parameter's type unless the config names one."""
         if self.shares == 1:
             return by_rank[0]
         out = []
         for i, param in enumerate(self.params):
-            sent = [gradients[i].to(param.dtype).float() for gradients in by_rank]
+            travels_as = self.wire or param.dtype
+            sent = [gradients[i].to(travels_as).float() for gradients in by_rank]
             total = sent[0].clone()
             for one in sent[1:]:
                 total += one
-            out.append(total.to(param.dtype).float())
+            out.append(total.to(travels_as).float())
         return out
 
     def summed(self, rows):

@@ -116,7 +116,7 @@ class Selection(unittest.TestCase):
                          {(model, world) for model in dimensions.MODELS for world in dimensions.WORLDS})
         met = {pair for row in rows for pair in selection.pairs(row)}
         for first, second in (("PRECISIONS", "OPTIMIZERS"), ("PRECISIONS", "VARIANTS"), ("OPTIMIZERS", "VARIANTS")):
-            number = {"PRECISIONS": 3, "OPTIMIZERS": 5, "VARIANTS": 6}
+            number = {"PRECISIONS": 3, "OPTIMIZERS": 5, "VARIANTS": 6}  # places in a group
             for a in getattr(dimensions, first):
                 for b in getattr(dimensions, second):
                     self.assertIn(((number[first], a), (number[second], b)), met)
