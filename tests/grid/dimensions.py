@@ -56,7 +56,6 @@ class Refusal(NamedTuple):
 
 # Every refusal outside this table is a failure.
 REFUSALS = (
-    Refusal(lambda case: case.stage >= 2, "stages 2 and 3 are not there yet", "not supported yet"),
     Refusal(lambda case: case.precision == "fp16", "fp16 is not there yet", "not supported yet"),
     Refusal(lambda case: case.stage >= 2 and case.world > 1 and case.model in OWN_ORDER,
             "control flow that depends on a rank's own data in the first step", "units in different orders", always=False),
