@@ -29,8 +29,17 @@ def low_precision(config):
     return LOW[enabled[0]] if enabled else None
 
 
+def lower(model, dtype):
+    """Casts a model; batch norms keep the types of the file (docs/precision.md)."""
+    kept = [(tensor, tensor.detach().clone()) for module in model.modules() if hasattr(module, "running_mean")
+            for tensor in (*module.parameters(False), *module.buffers(False))]
+    model.to(dtype)
+    for tensor, value in kept:
+        tensor.data = value
+
+
 class Scaler:
-    """DeepSpeed 0.18's DynamicLossScaler, or a static scale; outside fp16 a scale of 1 that never moves."""
+    """DeepSpeed 0.18.2's DynamicLossScaler, or a static scale; outside fp16 a scale of 1 that never moves."""
 
     def __init__(self, section):
         enabled = section.get("enabled", False)
@@ -46,17 +55,17 @@ class Scaler:
         if not self.is_dynamic:
             return
         if overflow:
-            if self.hysteresis == 1 or self.left == 1:
-                self.scale = max(self.scale / 2, self.least)
-            else:
+            if self.left > 1:
                 self.left -= 1
+            else:
+                self.scale = max(self.scale / 2, self.least)
             self.last_overflow = self.step
         else:
             if self.consecutive:
                 self.left = self.hysteresis
-            if (self.step - self.last_overflow) % self.window == 0:
-                if not self.consecutive:
-                    self.left = self.hysteresis
+            calm = self.step - self.last_overflow - 1
+            if calm > 0 and calm % self.window == 0:
+                self.left = self.hysteresis
                 self.scale *= 2
         self.step += 1
 
@@ -95,9 +104,9 @@ class Trainer:
         self.names, self.params = [name for name, _ in named], [p for _, p in named]
         self.master = [torch.nn.Parameter(p.detach().float().clone()) for p in self.params]
         if low is not None:
-            model.to(low)
+            lower(model, low)
         self.optimizer = plain_optimizers.make(config, self.names, self.master)
-        self.scaler = Scaler(config.get("fp16", {}))
+        self.scaler, self.scales = Scaler(config.get("fp16", {})), low is torch.float16
         self.ranks = [Rank(model, config.get("train", {}).get("seed", 42), rank, is_random) for rank in range(shares)]
         self.applied = 0
 
@@ -108,9 +117,9 @@ class Trainer:
         self.ranks[rank].enter(self.model)
         loss = one_process.loss_of(self.model, self.config.get("loss"), inputs, labels)
         self.ranks[rank].leave(self.model)
-        part = loss / self.accumulation if self.accumulation > 1 else loss
-        part = part.float() * self.scaler.scale if self.scaler.scale != 1.0 else part
-        gradients = torch.autograd.grad(part, self.params, allow_unused=True)
+        scaled = loss.float() * self.scaler.scale if self.scales else loss
+        gradients = torch.autograd.grad(scaled / self.accumulation if self.accumulation > 1 else scaled, self.params,
+                                        allow_unused=True)
         return loss.detach().float(), [torch.zeros_like(p) if g is None else g for g, p in zip(gradients, self.params)]
 
     def reduced(self, by_rank):
@@ -146,7 +155,7 @@ class Trainer:
         loss, total = self.summed(self.samples.rows(k, self.batch))
         scale = self.scaler.scale
         squares = sum(g.double().square().sum().item() for g in total)
-        overflow = scale != 1.0 and not math.isfinite(squares)
+        overflow = self.scales and not (math.isfinite(squares) and math.isfinite(loss))
         norm = math.sqrt(squares) / (self.shares * scale) if math.isfinite(squares) else math.inf
         lr = one_process.learning_rate(self.config, self.applied + 1)
         if not overflow:
