@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 constexpr auto kJoin = 60s;
 constexpr auto kIdle = 24h;             // between two cases the driver may compute as long as it likes
 constexpr auto kCase = 10min;           // the driver's own deadline for a case is shorter
-constexpr auto kOthersFailToo = 5s;     // a failure that every rank meets is met by all within this time
+constexpr auto kOthersFailToo = 2s;     // a failure that every rank meets is met by all within this time
 constexpr auto kOneCollective = 120s;
 
 // Empty at the end of the input.
@@ -117,20 +117,24 @@ bool GridRank::agree(const Ending& own, Ending& first_failure) {
               Deadline::after(kJoin));
   const auto deadline = own.code == 0 ? Deadline::after(kCase) : Deadline::after(kOthersFailToo);
   int num_failed = 0;
-  try {
-    for (int rank = 0; rank < env_.world_size; ++rank) {
+  bool is_peer_lost = false;
+  for (int rank = 0; rank < env_.world_size; ++rank) {
+    try {
       const Json theirs = Json::parse(store_->get(key(fmt::format("end/{}", rank)), deadline));
-      if (theirs.at("code") == 0) continue;
-      if (num_failed++ > 0) continue;
-      first_failure = {theirs.at("code"), fmt::format("rank {}: {}", rank, theirs.at("message").get<std::string>())};
+      const int code = theirs.at("code");
+      if (code == 0) continue;
+      num_failed += 1;
+      is_peer_lost |= code == to_int(ExitCode::kPeerLost);
+      // A rank that lost a peer is the echo of another one's failure.
+      const bool is_known = first_failure.code != 0 && first_failure.code != to_int(ExitCode::kPeerLost);
+      if (!is_known) first_failure = {code, fmt::format("rank {}: {}", rank, theirs.at("message").get<std::string>())};
+    } catch (const std::exception& error) {
+      if (first_failure.code == 0) first_failure = {to_int(ExitCode::kInternal), ""};
+      first_failure.message += fmt::format("; rank {} has not ended: {}", rank, error.what());
+      num_failed = -env_.world_size;
     }
-  } catch (const std::exception& error) {
-    if (num_failed == 0) first_failure = {own.code, own.message};
-    first_failure.message += fmt::format("; the other ranks: {}", error.what());
-    if (first_failure.code == 0) first_failure.code = to_int(ExitCode::kInternal);
-    return false;
   }
-  return num_failed == 0 || num_failed == env_.world_size;
+  return num_failed == 0 || (num_failed == env_.world_size && !is_peer_lost);
 }
 
 }  // namespace dslaunch::test

@@ -54,7 +54,7 @@ class Pool:
         if line is None:
             self._print_stacks(begin)
             self._kill()
-            return Ending(124, f"no end within {deadline} s{self._said_since(begin)}", seconds)
+            return Ending(124, f"no end within {deadline} s{readable(self._said_since(begin))}", seconds)
         if not line:
             self._kill()
             return Ending(70, f"the pool of {self.world} ended during the case{self._said_since(begin)}", seconds)
@@ -103,3 +103,12 @@ class Pool:
         self.errors.seek(begin)
         text = self.errors.read().decode(errors="replace").strip()
         return "\n" + text[-6000:] if text else ""
+
+
+def readable(stacks):
+    """The frames of ours, with their names as they stand in the source where c++filt is here."""
+    lines = [line for line in stacks.splitlines() if "grid_worker" not in line and ".so" not in line or "dslaunch" in line]
+    names = "\n".join(line.split("(")[-1].split("+")[0].split(")")[0] if "(" in line else line for line in lines)
+    with contextlib.suppress(OSError):
+        names = subprocess.run(["c++filt", "-p"], input=names, capture_output=True, text=True).stdout
+    return "\n".join(line for line in names.splitlines() if line.strip())

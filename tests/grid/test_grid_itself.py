@@ -176,7 +176,7 @@ class Pools(unittest.TestCase):
             ending = self.run_in(pool, deadline=2)
             self.assertEqual(ending.code, 124)
             self.assertIn("--- stack of a rank's main thread", ending.message)
-            self.assertIn("grid_worker", ending.message)
+            self.assertIn("dslaunch::", ending.message)
             self.assertEqual(self.run_in(pool).code, 0)
         finally:
             pool.close()
