@@ -209,6 +209,18 @@ void build_monitoring(const Settings& settings, JobConfig& out) {
   out.comms_logger = build_comms_logger(settings);
 }
 
+Recomputation build_recomputation(const Settings& settings) {
+  const std::string section = "activation_checkpointing.";
+  Recomputation out;
+  out.enabled = settings.boolean(section + "enabled");
+  out.number_checkpoints = integer_if_any(settings, section + "number_checkpoints");
+  out.cpu_checkpointing = settings.boolean(section + "cpu_checkpointing");
+  out.contiguous_memory_optimization = settings.boolean(section + "contiguous_memory_optimization");
+  out.synchronize_checkpoint_boundary = settings.boolean(section + "synchronize_checkpoint_boundary");
+  out.profile = settings.boolean(section + "profile");
+  return out;
+}
+
 void build_model_sections(const Settings& settings, JobConfig& out) {
   out.loss = settings.text("loss");
   out.units_auto = !settings.at("units").value.is_array();
@@ -239,6 +251,7 @@ JobConfig build_job_config(const Settings& settings) {
   out.data = build_data(settings);
   out.train = build_train(settings);
   out.checkpoint = build_checkpoint(settings);
+  out.recomputation = build_recomputation(settings);
   build_model_sections(settings, out);
   return out;
 }

@@ -157,6 +157,13 @@ struct Checkpoint {
   bool at_end = true, on_interrupt = true, async = true;
 };
 
+struct Recomputation {  // "activation_checkpointing"
+  bool enabled = false;
+  std::optional<int64_t> number_checkpoints;  // blocks that are recomputed; empty: all
+  bool cpu_checkpointing = false, contiguous_memory_optimization = false;
+  bool synchronize_checkpoint_boundary = false, profile = false;
+};
+
 struct Init {  // "init": fills a model that was exported empty
   uint64_t seed = 0;
   double std = 0.02;
@@ -212,6 +219,7 @@ struct JobConfig {
   std::string loss;  // "", "cross_entropy", "mse" or a TorchScript file
   Train train;
   Checkpoint checkpoint;
+  Recomputation recomputation;
   bool units_auto = true;
   std::vector<std::string> units;  // class names or module paths when not auto
   std::optional<Init> init;

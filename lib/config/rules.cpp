@@ -133,6 +133,23 @@ void apply_train_rules(Settings& settings) {
   }
 }
 
+// DeepSpeed's section has no switch, since there the model's code calls it. Here a key that asks for something is one,
+// unless `enabled` says it.
+void apply_recomputation_rules(Settings& settings) {
+  const std::string section = "activation_checkpointing.";
+  const auto is_true = [&](const char* key) { return settings.boolean(section + key); };
+  if (settings.at(section + "enabled").value.is_null()) {
+    const bool asked = is_true("partition_activations") || is_true("cpu_checkpointing") ||
+                       is_true("contiguous_memory_optimization") ||
+                       !settings.at(section + "number_checkpoints").value.is_null();
+    settings.solve(section + "enabled", Value::of_bool(asked), asked ? "the section's other keys" : "default");
+  }
+  if (is_true("partition_activations")) {
+    settings.note(section + "partition_activations",
+                  "'activation_checkpointing.partition_activations' splits nothing: there is no tensor axis");
+  }
+}
+
 std::optional<int64_t> number_if_given(const Settings& settings, const std::string& path, bool& is_auto) {
   const Setting& setting = settings.at(path);
   is_auto = setting.origin == "auto";
@@ -147,6 +164,7 @@ void apply_rules(Settings& settings, std::optional<int64_t> steps) {
   apply_zero_rules(settings);
   apply_data_rules(settings);
   apply_train_rules(settings);
+  apply_recomputation_rules(settings);
   apply_optimizer_rules(settings);
   apply_monitoring_rules(settings);
   if (!steps && !settings.at("train.steps").value.is_null()) steps = settings.integer("train.steps");

@@ -51,6 +51,10 @@ class Training {
     at::globalContext().setDeterministicAlgorithms(config_.deterministic, /*warn_only=*/false);
     precision::set_tf32(config_.tf32, device_);
     place_model();
+    if (world.rank() == 0) {
+      for (const auto& note : model_->notes()) log::warning("model: {}", note);
+    }
+    switch_on_recomputation();
     data_ = open_training_data(*model_, config_, world.rank(), world.size(), compute_dtype(), !device_.is_cpu());
     require_evaluation_data();
     total_steps_ = count_steps();
@@ -125,6 +129,9 @@ class Training {
   // Logs a step; ends the run when its loss is not finite and no loss scale takes that for an overflow.
   bool take(const StepResult& result) {
     log_->report_step(result, monitors_.take_step(result.step));
+    if (world_.rank() == 0 && config_.recomputation.profile && result.step % config_.steps_per_print == 0) {
+      log::info("{}", model_->take_recomputation_profile());
+    }
     if (!result.diagnosis.empty()) throw UserError(ExitCode::kCannotContinue, result.diagnosis);
     if (result.overflow) return result.stop_requested;
     if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
@@ -181,6 +188,15 @@ class Training {
   void place_model() {
     model_->place(device_, dtypes_);
     fill_empty_frozen(*model_, config_.init, request_.model_path, device_, dtypes_);
+  }
+
+  void switch_on_recomputation() {
+    const auto& wanted = config_.recomputation;
+    if (!wanted.enabled) return;
+    const auto summary = model_->set_recomputation({wanted.number_checkpoints, wanted.cpu_checkpointing,
+                                                    wanted.contiguous_memory_optimization,
+                                                    wanted.synchronize_checkpoint_boundary, wanted.profile, device_});
+    if (world_.rank() == 0) log::info("{}", summary);
   }
 
   // Steps and epochs both given: whichever ends first.

@@ -2,11 +2,12 @@
 
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/ir.h>
-#include <torch/csrc/jit/passes/inliner.h>
 
 #include <functional>
 #include <set>
 #include <string_view>
+
+#include "runtime/model/inlined_graph.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -15,14 +16,7 @@ using torch::jit::Block;
 using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
-using Environment = std::unordered_map<const Value*, c10::intrusive_ptr<c10::ivalue::Object>>;
-
-void bind_attribute(const Node* node, Environment& env) {
-  auto owner = env.find(node->input(0));
-  if (owner == env.end()) return;
-  const auto value = owner->second->getAttr(node->s(c10::attr::name));
-  if (value.isObject()) env[node->output()] = value.toObject();
-}
+using Environment = ObjectOfValue;
 
 // Follows module values through the graphs of all methods that forward reaches.
 class UnitUseScan {
@@ -52,6 +46,8 @@ class UnitUseScan {
         bind_attribute(node, env);
       } else if (node->kind() == c10::prim::CallMethod) {
         visit_call(node, env, unit);
+      } else if (node->kind() == c10::prim::fork || node->hasAttribute(c10::attr::Subgraph)) {
+        use_.understood = false;  // another thread may call a unit at the same time
       }
       for (const Block* inner : node->blocks()) visit_block(inner, env, unit);
     }
@@ -91,10 +87,7 @@ class UnitUseScan {
 // Traces values backwards through operators that keep an index (or the class dim of logits) what it is.
 class IndexUseScan {
  public:
-  explicit IndexUseScan(const torch::jit::Module& model)
-      : graph_(model.get_method("forward").graph()->copy()), self_(model._ivalue()) {
-    // With the optimising executor off one pass inlines one level of calls.
-    for (int level = 0; level < kMaxDepth && has_calls(graph_->block()); ++level) torch::jit::Inline(*graph_);
+  explicit IndexUseScan(const torch::jit::Module& model) : graph_(inlined_forward(model)), self_(model._ivalue()) {
     env_[graph_->inputs()[0]] = self_;
   }
 
@@ -106,17 +99,7 @@ class IndexUseScan {
   }
 
  private:
-  static constexpr int kMaxDepth = 64;  // of calls, and of operators between a value and its origin
-
-  static bool has_calls(const Block* block) {
-    for (const Node* node : block->nodes()) {
-      if (node->kind() == c10::prim::CallMethod || node->kind() == c10::prim::CallFunction) return true;
-      for (const Block* inner : node->blocks()) {
-        if (has_calls(inner)) return true;
-      }
-    }
-    return false;
-  }
+  static constexpr int kMaxDepth = 64;  // of operators between a value and its origin
 
   void bind(const Block* block) {
     for (const Node* node : block->nodes()) {
@@ -212,18 +195,6 @@ class IndexUseScan {
   IndexUse use_;
 };
 
-void rewrite_block(Block* block, at::Device device) {
-  for (Node* node : block->nodes()) {
-    if (node->kind() == c10::prim::Constant && node->hasAttribute(c10::attr::value)) {
-      if (node->output()->type()->kind() == c10::TypeKind::DeviceObjType) node->s_(c10::attr::value, device.str());
-      if (node->kindOf(c10::attr::value) == torch::jit::AttributeKind::t) {
-        node->t_(c10::attr::value, node->t(c10::attr::value).to(device));
-      }
-    }
-    for (Block* inner : node->blocks()) rewrite_block(inner, device);
-  }
-}
-
 }  // namespace
 
 UnitUse scan_unit_use(const torch::jit::Module& model, const std::unordered_map<ObjectKey, ObjectKey>& unit_of) {
@@ -232,18 +203,6 @@ UnitUse scan_unit_use(const torch::jit::Module& model, const std::unordered_map<
 
 IndexUse scan_index_use(const torch::jit::Module& model) {
   return IndexUseScan(model).run();
-}
-
-void rewrite_device_constants(const torch::jit::Module& model, at::Device device) {
-  std::unordered_set<const c10::ClassType*> seen;
-  for (const auto& module : model.modules()) {
-    if (!seen.insert(module.type().get()).second) continue;
-    for (auto* method : module.type()->methods()) {
-      if (!method->isGraphFunction()) continue;
-      method->ensure_defined();
-      rewrite_block(torch::jit::toGraphFunction(*method).graph()->block(), device);
-    }
-  }
 }
 
 }  // namespace dslaunch::runtime

@@ -9,16 +9,9 @@
 #include <vector>
 
 #include "runtime/model/model_source.hpp"
+#include "runtime/model/parameter_place.hpp"
 
 namespace dslaunch::runtime {
-
-using ObjectKey = const c10::ivalue::Object*;
-
-// A slot of a module that holds a parameter.
-struct ParameterPlace {
-  c10::intrusive_ptr<c10::ivalue::Object> object;
-  size_t slot = 0;
-};
 
 struct UnitUse {
   std::vector<ObjectKey> call_order;  // units whose forward is called, by first call
@@ -35,8 +28,5 @@ struct IndexUse {
   std::optional<int64_t> num_output_classes;  // last dim of forward's first output where a linear layer makes it
 };
 IndexUse scan_index_use(const torch::jit::Module& model);
-
-// Devices that a trace has baked into its graphs become `device`; so do constant tensors.
-void rewrite_device_constants(const torch::jit::Module& model, at::Device device);
 
 }  // namespace dslaunch::runtime

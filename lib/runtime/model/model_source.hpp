@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/model/recomputation_options.hpp"
 #include "runtime/state/module_info.hpp"
 #include "runtime/state/parameter_table.hpp"
 #include "runtime/state/unit_parameters.hpp"
@@ -58,6 +59,12 @@ class ModelSource {
   virtual void set_frozen_value(int parameter, const at::Tensor& value) = 0;
   // Who gives out parameters and takes gradients; must outlive all calls.
   virtual void set_unit_parameters(UnitParameters* parameters) = 0;
+  // From now on blocks are recomputed in backward instead of keeping what it needs; says in one line which.
+  virtual std::string set_recomputation(const RecomputationOptions& options) = 0;
+  // With RecomputationOptions::profile: what it took since it was last asked, as one line; else empty.
+  virtual std::string take_recomputation_profile() = 0;
+  // What the user should know about the file, a line each.
+  virtual const std::vector<std::string>& notes() const = 0;
   virtual void train(bool training) = 0;
   // Runs forward; throws UserError(65) with the shapes when the model refuses its inputs.
   virtual ForwardResult forward(const std::vector<at::Tensor>& inputs) = 0;

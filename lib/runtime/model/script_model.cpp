@@ -6,15 +6,21 @@
 #include <torch/script.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
-#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "runtime/model/forward_effects.hpp"
+#include "runtime/model/graph_constants.hpp"
+#include "runtime/model/graph_scan.hpp"
 #include "runtime/model/model_file.hpp"
 #include "runtime/model/model_source.hpp"
+#include "runtime/model/parameter_slots.hpp"
+#include "runtime/model/recomputation_plan.hpp"
+#include "runtime/model/traced_modes.hpp"
 #include "runtime/model/unit_discovery.hpp"
 #include "runtime/model/unit_interception.hpp"
 
@@ -22,32 +28,6 @@ namespace dslaunch::runtime {
 namespace {
 
 using torch::jit::Module;
-
-// Every slot of every module that holds a parameter, in the order of the module tree.
-struct Slot {
-  std::string name;
-  ParameterPlace place;
-  at::Tensor value;
-};
-
-void collect_slots(const Module& module, const std::string& path, std::vector<Slot>& out) {
-  for (const auto& parameter : module.named_parameters(/*recurse=*/false)) {
-    const size_t slot = module.type()->getAttributeSlot(parameter.name);
-    out.push_back(
-        {path.empty() ? parameter.name : path + "." + parameter.name, {module._ivalue(), slot}, parameter.value});
-  }
-  for (const auto& child : module.named_children()) {
-    collect_slots(child.value, path.empty() ? child.name : path + "." + child.name, out);
-  }
-}
-
-// Tied parameters are pickled one by one but share their storage: same bytes, same shape. Empty sets are never tied.
-using Identity = std::tuple<const void*, std::vector<int64_t>, std::vector<int64_t>, size_t>;
-Identity identity_of(const Slot& slot, size_t index) {
-  const bool has_bytes = slot.value.numel() > 0;
-  return {has_bytes ? slot.value.data_ptr() : nullptr, slot.value.sizes().vec(), slot.value.strides().vec(),
-          has_bytes ? 0 : index + 1};
-}
 
 bool is_stride_zero(const at::Tensor& value) {
   return value.numel() > 1 &&
@@ -112,9 +92,10 @@ class ScriptModel : public ModelSource {
     if (!module_.find_method("forward")) {
       throw UserError(ExitCode::kBadInput, fmt::format("model '{}' has no method 'forward'", path_));
     }
-    // On a second reading: inlining, which this scan needs, would cache the graphs that the interception replaces.
-    index_use_ = scan_index_use(load_mapped_module(path_));
+    look_ahead();
     read_signature();
+    modes_ = follow_training_flag(module_);
+    note_modes();
     build_table(unit_names);
   }
 
@@ -136,10 +117,12 @@ class ScriptModel : public ModelSource {
   std::vector<ModuleInfo> modules() const override { return module_tree(module_); }
 
   void place(at::Device device, const DtypeOf& dtype_of) override {
-    auto moved = [&](const std::string& name, const at::Tensor& value) {
-      return value.to(device, dtype_of(name, value.scalar_type()));
-    };
     rewrite_device_constants(module_, device);
+    fit_constants(module_, smallest_dtype(dtype_of), notes_);
+    auto moved = [&](const std::string& name, const at::Tensor& value) {
+      const auto dtype = dtype_of(name, value.scalar_type());
+      return fitted(value, dtype).to(device, dtype);
+    };
     for (const auto& module : module_.named_modules()) {
       const std::string prefix = module.name.empty() ? "" : module.name + ".";
       for (const auto& buffer : module.value.named_buffers(/*recurse=*/false)) {
@@ -153,17 +136,35 @@ class ScriptModel : public ModelSource {
   }
 
   void set_frozen_value(int parameter, const at::Tensor& value) override {
-    for (const auto& place : places_.at(parameter)) place.object->setSlot(place.slot, value);
+    for (const auto& place : places_.at(parameter)) place.set(value);
   }
 
   void set_unit_parameters(UnitParameters* parameters) override { interception_.set_unit_parameters(parameters); }
-  void train(bool training) override { module_.train(training); }
+  std::string set_recomputation(const RecomputationOptions& options) override {
+    auto plan = plan_recomputation(blocks_, module_, load_mapped_module(path_), options.number_checkpoints);
+    interception_.recompute(options, [&](int unit) -> std::optional<RecomputedUnit> {
+      auto found = plan.units.find(unit);
+      return found == plan.units.end() ? std::nullopt : std::optional(found->second);
+    });
+    return plan.summary;
+  }
+  std::string take_recomputation_profile() override { return interception_.take_recomputation_profile(); }
+
+  const std::vector<std::string>& notes() const override { return notes_; }
+
+  void train(bool training) override {
+    module_.train(training);
+    if (training) {
+      for (auto& module : still_) module.setattr("training", false);
+    }
+    if (modes_.has_switched) keep_buffers(training);
+  }
 
   ForwardResult forward(const std::vector<at::Tensor>& inputs) override {
     const torch::jit::Stack arguments(inputs.begin(), inputs.end());
     c10::IValue output;
     try {
-      output = interception_.call(root_, arguments, [&] { return module_.forward(arguments); });
+      output = interception_.call(root_, arguments, [&](torch::jit::Stack given) { return module_.forward(given); });
     } catch (const Error&) {
       throw;
     } catch (const c10::OutOfMemoryError& error) {
@@ -179,9 +180,70 @@ class ScriptModel : public ModelSource {
   }
 
  private:
+  // Of the parameters that this run computes with: fp16 or bf16 if any is.
+  at::ScalarType smallest_dtype(const DtypeOf& dtype_of) const {
+    at::ScalarType out = at::kFloat;
+    for (const auto& parameter : table_.parameters) {
+      const auto dtype = dtype_of(parameter.name, parameter.dtype);
+      if (dtype == at::kHalf || (dtype == at::kBFloat16 && out != at::kHalf)) out = dtype;
+    }
+    return out;
+  }
+
   [[noreturn]] void refuse_inputs(const std::vector<at::Tensor>& inputs, const std::string& what) const {
-    throw UserError(ExitCode::kBadInput, fmt::format("forward of '{}' failed on inputs {}: {}", path_,
-                                                     describe_shapes(inputs), first_line(what)));
+    const auto cause = first_line(what);
+    const bool types_differ =
+        cause.find("dtype") != std::string::npos || cause.find("scalar type") != std::string::npos;
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("forward of '{}' failed on inputs {}: {}{}", path_, describe_shapes(inputs), cause,
+                                types_differ ? ". A trace keeps the number types of its export: export it in the type "
+                                               "of this run, or train it in fp32 or with torch_autocast"
+                                             : ""));
+  }
+
+  // On a second reading: inlining, which these scans need, would cache the graphs that the interception replaces.
+  void look_ahead() {
+    const auto scratch = load_mapped_module(path_);
+    index_use_ = scan_index_use(scratch);
+    const auto effects = scan_forward_effects(scratch);
+    for (const auto& held : find_parameters(scratch)) {
+      for (const auto& place : held.places) {
+        if (!held.value.requires_grad() || !effects.written.count({place.object.get(), place.slot})) continue;
+        throw UserError(ExitCode::kBadInput,
+                        fmt::format("forward of '{}' writes to parameter '{}' (in place, or by assignment, or as an "
+                                    "embedding with max_norm); the master weights would not follow. Make it a buffer, "
+                                    "or leave the change to the optimizer",
+                                    path_, held.name));
+      }
+    }
+  }
+
+  // A model that was saved with some modules in eval mode and others not means it (a frozen BatchNorm): training keeps
+  // that. One that is in eval mode as a whole was only saved so.
+  void note_modes() {
+    std::string still;
+    bool any_trains = false;
+    for (const auto& module : module_.named_modules()) {
+      if (!module.value.hasattr("training")) continue;
+      any_trains |= module.value.is_training();
+      if (!module.value.is_training()) still_.push_back(module.value);
+      const bool has_own = module.value.buffers(/*recurse=*/false).size() > 0 || module.value.children().size() == 0;
+      if (!module.value.is_training() && has_own) still += fmt::format("{}{}", still.empty() ? "" : ", ", module.name);
+    }
+    if (!any_trains) still_.clear();
+    if (!still_.empty()) notes_.push_back(fmt::format("kept in eval mode, as they were saved: {}", still));
+    if (!modes_.dropout_off.empty()) {
+      notes_.push_back(
+          fmt::format("traced in eval mode, so their dropout is gone: {}; trace the model in train mode to "
+                      "train with it",
+                      fmt::join(modes_.dropout_off, ", ")));
+    }
+    if (!modes_.statistics_off.empty()) {
+      notes_.push_back(
+          fmt::format("traced in eval mode, so they normalise by their saved statistics: {}; trace the "
+                      "model in train mode to train with those of the batch",
+                      fmt::join(modes_.statistics_off, ", ")));
+    }
   }
 
   void read_signature() {
@@ -193,36 +255,19 @@ class ScriptModel : public ModelSource {
   }
 
   void build_table(const std::vector<std::string>& unit_names) {
-    std::vector<Slot> slots;
-    collect_slots(module_, "", slots);
-    std::vector<int> parameter_of_slot = add_parameters(slots);
-    const auto candidates = find_unit_candidates(module_, unit_names);
-    assign_units(candidates, slots, parameter_of_slot);
-  }
-
-  std::vector<int> add_parameters(const std::vector<Slot>& slots) {
-    std::map<Identity, int> known;
-    std::vector<int> parameter_of_slot;
-    for (size_t i = 0; i < slots.size(); ++i) {
-      const auto [entry, is_new] =
-          known.try_emplace(identity_of(slots[i], i), static_cast<int>(table_.parameters.size()));
-      if (is_new) {
-        const auto& value = slots[i].value;
-        table_.parameters.push_back(
-            {slots[i].name, value.sizes().vec(), value.numel(), value.scalar_type(), value.requires_grad(), 0, {}});
-        values_.push_back(value.detach());
-        places_.emplace_back();
-      }
-      if (!is_new) table_.parameters[entry->second].aliases.push_back(slots[i].name);
-      places_[entry->second].push_back(slots[i].place);
-      parameter_of_slot.push_back(entry->second);
+    for (auto& held : find_parameters(module_)) {
+      const auto& value = held.value;
+      table_.parameters.push_back({std::move(held.name), value.sizes().vec(), value.numel(), value.scalar_type(),
+                                   value.requires_grad(), 0, std::move(held.aliases)});
+      values_.push_back(value.detach());
+      places_.push_back(std::move(held.places));
     }
-    return parameter_of_slot;
+    assign_units(find_unit_candidates(module_, unit_names));
   }
 
-  // A parameter belongs to a unit when all its slots lie in that unit and nothing outside reads them; else to the root.
-  void assign_units(const std::vector<UnitCandidate>& candidates, const std::vector<Slot>& slots,
-                    const std::vector<int>& parameter_of_slot) {
+  // A parameter belongs to a unit when all its places lie in that unit and nothing outside reads them; else to the
+  // root.
+  void assign_units(const std::vector<UnitCandidate>& candidates) {
     std::unordered_map<ObjectKey, ObjectKey> unit_of;
     std::unordered_map<ObjectKey, const UnitCandidate*> candidate_of;
     for (const auto& candidate : candidates) {
@@ -238,42 +283,72 @@ class ScriptModel : public ModelSource {
         unit_index[key] = static_cast<int>(table_.units.size());
         table_.units.push_back({candidate_of.at(key)->path, {}});
       }
+    } else if (!candidates.empty()) {
+      notes_.push_back("modules are called through an interface or on another thread, so the model is one unit");
     }
     const std::set<std::pair<ObjectKey, size_t>> read_outside(use.read_outside.begin(), use.read_outside.end());
-    std::vector<int> owner(table_.parameters.size(), -1);
-    for (size_t i = 0; i < slots.size(); ++i) {
-      const auto& place = slots[i].place;
-      auto home = unit_of.find(place.object.get());
-      auto unit = home == unit_of.end() ? unit_index.end() : unit_index.find(home->second);
-      int wanted = unit == unit_index.end() ? 0 : unit->second;
-      if (read_outside.count({place.object.get(), place.slot})) wanted = 0;
-      int& current = owner[parameter_of_slot[i]];
-      current = current == -1 || current == wanted ? wanted : 0;
-    }
-    for (size_t i = 0; i < owner.size(); ++i) {
+    for (size_t i = 0; i < places_.size(); ++i) {
+      std::set<int> homes;
+      for (const auto& place : places_[i]) {
+        auto home = unit_of.find(place.object.get());
+        auto unit = home == unit_of.end() ? unit_index.end() : unit_index.find(home->second);
+        const bool is_outside = unit == unit_index.end() || read_outside.count({place.object.get(), place.slot});
+        homes.insert(is_outside ? 0 : unit->second);
+      }
       auto& parameter = table_.parameters[i];
-      parameter.unit = owner[i];
+      parameter.unit = homes.size() == 1 ? *homes.begin() : 0;
       if (parameter.trainable) table_.units[parameter.unit].parameters.push_back(static_cast<int>(i));
     }
     bind_units(candidate_of, use);
   }
 
   void bind_units(const std::unordered_map<ObjectKey, const UnitCandidate*>& candidate_of, const UnitUse& use) {
-    root_ = bound(0);
+    root_ = bound(0, {});
     for (size_t unit = 1; unit < table_.units.size(); ++unit) {
       if (table_.units[unit].parameters.empty()) continue;
-      interception_.intercept(candidate_of.at(use.call_order[unit - 1])->module, bound(static_cast<int>(unit)));
+      const auto& candidate = *candidate_of.at(use.call_order[unit - 1]);
+      const int index = static_cast<int>(unit);
+      std::unordered_set<ObjectKey> inside;
+      for (const auto& module : candidate.module.modules()) inside.insert(module._ivalue().get());
+      interception_.intercept(candidate.module, bound(index, inside));
+      if (candidate.is_block) blocks_.push_back({index, candidate.path, candidate.module});
     }
   }
 
-  BoundUnit bound(int unit) const {
-    BoundUnit out{unit, {}};
-    for (int parameter : table_.units[unit].parameters) out.places.push_back(places_[parameter]);
+  BoundUnit bound(int unit, const std::unordered_set<ObjectKey>& inside) const {
+    BoundUnit out{unit, {}, {}};
+    for (size_t i = 0; i < table_.parameters.size(); ++i) {
+      if (!table_.parameters[i].trainable) continue;
+      if (table_.parameters[i].unit == unit) {
+        out.places.push_back(places_[i]);
+        continue;
+      }
+      std::vector<ParameterPlace> borrowed;
+      for (const auto& place : places_[i]) {
+        if (inside.count(place.object.get())) borrowed.push_back(place);
+      }
+      if (!borrowed.empty()) out.borrowed.push_back(std::move(borrowed));
+    }
     return out;
+  }
+
+  // A trace updates buffers (BatchNorm's counter, for one) in whatever mode it runs: evaluation must not leave traces.
+  void keep_buffers(bool training) {
+    at::NoGradGuard no_grad;
+    if (!training && kept_buffers_.empty()) {
+      for (const auto& [name, value] : buffers()) kept_buffers_.emplace_back(value, value.clone());
+    } else if (training) {
+      for (auto& [value, kept] : kept_buffers_) value.copy_(kept);
+      kept_buffers_.clear();
+    }
   }
 
   std::string path_;
   Module module_;
+  std::vector<std::string> notes_;
+  TracedModes modes_;
+  std::vector<Module> still_;                                    // that stay in eval mode while the others train
+  std::vector<std::pair<at::Tensor, at::Tensor>> kept_buffers_;  // while a trace evaluates: each and its values before
   ParameterTable table_;
   std::vector<at::Tensor> values_;                   // by parameter, mapped
   std::vector<std::vector<ParameterPlace>> places_;  // by parameter
@@ -281,6 +356,7 @@ class ScriptModel : public ModelSource {
   IndexUse index_use_;
   UnitInterception interception_;
   BoundUnit root_;
+  std::vector<RecomputationCandidate> blocks_;  // units that are more than a layer, in order of use
 };
 
 }  // namespace
@@ -291,17 +367,11 @@ std::unique_ptr<ModelSource> load_script_model(const std::string& path, const st
 
 void write_model_skeleton(const std::string& model_path, const std::string& out_path) {
   auto module = load_mapped_module(model_path);
-  std::vector<Slot> slots;
-  collect_slots(module, "", slots);
-  std::map<Identity, at::Tensor> emptied;  // tied parameters stay tied
-  for (size_t i = 0; i < slots.size(); ++i) {
-    const auto& value = slots[i].value;
-    auto [entry, is_new] = emptied.try_emplace(identity_of(slots[i], i));
-    if (is_new)
-      entry->second = at::zeros({}, value.options().requires_grad(false))
-                          .expand(value.sizes())
-                          .set_requires_grad(value.requires_grad());
-    slots[i].place.object->setSlot(slots[i].place.slot, entry->second);
+  for (const auto& held : find_parameters(module)) {
+    const auto emptied = at::zeros({}, held.value.options().requires_grad(false))
+                             .expand(held.value.sizes())
+                             .set_requires_grad(held.value.requires_grad());
+    for (const auto& place : held.places) place.set(emptied);  // tied parameters stay tied
   }
   module.save(out_path);
 }

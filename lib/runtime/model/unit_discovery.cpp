@@ -44,7 +44,7 @@ void find_automatic(const torch::jit::Module& container, const std::string& path
     const bool repeated = repeats[class_name(child.value)] > 1;
     const bool large_leaf = is_leaf && num_elements(child.value) >= kLargeLeafNumel;
     if (is_callable(child.value) && (repeated || large_leaf)) {
-      out.push_back({child_path, child.value});
+      out.push_back({child_path, child.value, repeated});
     } else {
       find_automatic(child.value, child_path, out);
     }

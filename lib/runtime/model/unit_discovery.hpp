@@ -13,6 +13,7 @@ namespace dslaunch::runtime {
 struct UnitCandidate {
   std::string path;
   torch::jit::Module module;
+  bool is_block = true;  // false: a single large layer
 };
 
 // `names`: class names or module paths that are units instead of the automatic choice; an unknown one is a

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "runtime/model/gather_node.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -19,6 +20,7 @@ constexpr char kOperator[] = "dslaunch::run_unit";
 struct Interceptor {
   const UnitInterception* owner = nullptr;
   BoundUnit unit;
+  std::optional<RecomputedUnit> recomputed;
 };
 
 // What the operator needs to find again; written while models load, read while they run.
@@ -31,33 +33,6 @@ Registry& registry() {
   return instance;
 }
 
-// One call of a unit on its way through backward.
-struct CallInBackward {
-  UnitParameters* parameters = nullptr;
-  int unit = 0;
-  bool is_prepared = false;
-
-  void prepare() {
-    if (!std::exchange(is_prepared, true)) parameters->prepare_backward(unit);
-  }
-};
-
-// The gather as an autograd node: its outputs are the parameters of one call, its backward receives all their
-// gradients.
-struct GatherNode : torch::autograd::Node {
-  explicit GatherNode(std::shared_ptr<CallInBackward> call) : call_(std::move(call)) {}
-
-  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
-    call_->is_prepared = true;  // a hook that comes after the gradients has nothing left to ask for
-    call_->parameters->take_gradients(call_->unit, std::move(gradients));
-    return {};
-  }
-  std::string name() const override { return "dslaunch::GatherNode"; }
-
- private:
-  std::shared_ptr<CallInBackward> call_;
-};
-
 struct PrepareBackward : torch::autograd::FunctionPreHook {
   explicit PrepareBackward(std::shared_ptr<CallInBackward> call) : call_(std::move(call)) {}
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
@@ -68,15 +43,6 @@ struct PrepareBackward : torch::autograd::FunctionPreHook {
  private:
   std::shared_ptr<CallInBackward> call_;
 };
-
-std::vector<at::Tensor> tensors_in(const c10::IValue& value) {
-  std::vector<at::Tensor> out;
-  value.visit([&](const c10::IValue& part) {
-    if (part.isTensor() && part.toTensor().defined()) out.push_back(part.toTensor());
-    return part.isObject();  // a module's state is not what a call returns
-  });
-  return out;
-}
 
 // The nodes through which backward enters a call: those of its outputs, and of arguments that it changed in place.
 class EntryNodes {
@@ -102,28 +68,6 @@ class EntryNodes {
   std::unordered_set<torch::autograd::Node*> hooked_;
 };
 
-bool shares_storage(const std::vector<at::Tensor>& some, const std::vector<at::Tensor>& others) {
-  std::unordered_set<const void*> storages;
-  for (const auto& tensor : some) {
-    if (tensor.has_storage() && tensor.numel() > 0) storages.insert(tensor.storage().unsafeGetStorageImpl());
-  }
-  return std::any_of(others.begin(), others.end(), [&](const at::Tensor& tensor) {
-    return tensor.has_storage() && storages.count(tensor.storage().unsafeGetStorageImpl()) > 0;
-  });
-}
-
-void attach_gather_node(std::vector<at::Tensor>& views, const std::shared_ptr<CallInBackward>& call) {
-  auto node = std::make_shared<GatherNode>(call);
-  for (auto& view : views) torch::autograd::set_history(view, node);
-}
-
-void set_slots(const BoundUnit& unit, const std::vector<at::Tensor>& values) {
-  for (size_t i = 0; i < unit.places.size(); ++i) {
-    for (const auto& place : unit.places[i])
-      place.object->setSlot(place.slot, values.empty() ? at::Tensor() : values[i]);
-  }
-}
-
 void run_unit(torch::jit::Stack& stack) {
   const auto count = static_cast<size_t>(torch::jit::pop(stack).toInt());
   torch::jit::Stack arguments(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
@@ -134,12 +78,16 @@ void run_unit(torch::jit::Stack& stack) {
   if (found == registry().interceptors.end()) {  // another instance of a unit's class that is no unit itself
     original.run(arguments);
   } else {
-    const auto& [owner, unit] = found->second;
+    const auto& [owner, unit, recomputed] = found->second;
     const torch::jit::Stack given(arguments.begin() + 1, arguments.end());  // without self
-    stack.push_back(owner->call(unit, given, [&] {
-      original.run(arguments);
-      return std::move(arguments.back());
-    }));
+    stack.push_back(owner->call(
+        unit, given,
+        [&original, self](torch::jit::Stack stack_of_call) {
+          stack_of_call.insert(stack_of_call.begin(), self);
+          original.run(stack_of_call);
+          return std::move(stack_of_call.back());
+        },
+        recomputed ? &*recomputed : nullptr));
     return;
   }
   stack.push_back(std::move(arguments.back()));
@@ -168,6 +116,11 @@ void replace_forward(const c10::ClassTypePtr& type) {
 
 }  // namespace
 
+std::shared_ptr<torch::jit::Graph> original_forward(const c10::ClassType& type) {
+  auto found = registry().originals.find(&type);
+  return found == registry().originals.end() ? nullptr : found->second->graph();
+}
+
 UnitInterception::~UnitInterception() {
   for (ObjectKey key : intercepted_) registry().interceptors.erase(key);
 }
@@ -178,10 +131,20 @@ void UnitInterception::intercept(const torch::jit::Module& module, BoundUnit uni
   intercepted_.push_back(module._ivalue().get());
 }
 
-c10::IValue UnitInterception::call(const BoundUnit& unit, at::ArrayRef<c10::IValue> arguments,
-                                   const std::function<c10::IValue()>& body) const {
+void UnitInterception::recompute(const RecomputationOptions& options,
+                                 const std::function<std::optional<RecomputedUnit>(int)>& choose) {
+  recomputation_ = std::make_unique<Recomputation>(options);
+  for (ObjectKey key : intercepted_) {
+    auto& interceptor = registry().interceptors.at(key);
+    interceptor.recomputed = choose(interceptor.unit.unit);
+  }
+}
+
+c10::IValue UnitInterception::call(const BoundUnit& unit, const torch::jit::Stack& arguments, const UnitBody& body,
+                                   const RecomputedUnit* recomputed) const {
   DSL_CHECK(parameters_ != nullptr, "set_unit_parameters comes before the first call");
   const bool trains = at::GradMode::is_enabled() && !unit.places.empty();
+  if (trains && recomputed) return recomputation_->call(unit, *recomputed, *parameters_, arguments, body);
   auto views = parameters_->acquire(unit.unit, trains ? UnitCall::kTraining : UnitCall::kInference);
   DSL_CHECK(views.size() == unit.places.size(), "a unit gets as many parameters as it has");
   struct Scope {  // also when the model throws: nobody reads a stale view
@@ -189,21 +152,21 @@ c10::IValue UnitInterception::call(const BoundUnit& unit, at::ArrayRef<c10::IVal
     const BoundUnit& unit;
     bool stays = false;
     ~Scope() {
-      set_slots(unit, {});
+      unit.set_parameters({});
       if (!stays) self->parameters_->release(unit.unit);
     }
   } scope{this, unit};
   if (!trains) {
-    set_slots(unit, views);
-    auto result = body();
+    unit.set_parameters(views);
+    auto result = body(arguments);
     scope.stays = shares_storage(views, tensors_in(result));
     return result;
   }
   auto call = std::make_shared<CallInBackward>(CallInBackward{parameters_, unit.unit});
   attach_gather_node(views, call);
   EntryNodes entries(arguments);
-  set_slots(unit, views);
-  auto result = body();
+  unit.set_parameters(views);
+  auto result = body(arguments);
   const auto outputs = tensors_in(result);
   entries.hook(outputs, call);
   scope.stays = shares_storage(views, outputs);

@@ -6,18 +6,19 @@
 #include <torch/csrc/jit/api/module.h>
 
 #include <functional>
+#include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
-#include "runtime/model/graph_scan.hpp"
+#include "runtime/model/bound_unit.hpp"
+#include "runtime/model/recomputation.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
 namespace dslaunch::runtime {
 
-// A unit and where its parameters go: places[i] are all slots that hold its i-th parameter (several when it is tied).
-struct BoundUnit {
-  int unit = 0;
-  std::vector<std::vector<ParameterPlace>> places;
-};
+// The graph that ran as this class's forward before it was intercepted; null: it never was.
+std::shared_ptr<torch::jit::Graph> original_forward(const c10::ClassType& type);
 
 class UnitInterception {
  public:
@@ -26,17 +27,21 @@ class UnitInterception {
   UnitInterception(const UnitInterception&) = delete;
   UnitInterception& operator=(const UnitInterception&) = delete;
 
-  // Before the first run of any graph. Every call of module.forward goes through with_parameters(unit) from now on.
+  // Before the first run of any graph. Every call of module.forward goes through call(unit) from now on.
   void intercept(const torch::jit::Module& module, BoundUnit unit);
   void set_unit_parameters(UnitParameters* parameters) { parameters_ = parameters; }
-  // Runs `body` with the unit's parameters in their slots and returns what it returned. `arguments`: what the call was
-  // given, so that an argument that it changes in place counts as an output.
-  c10::IValue call(const BoundUnit& unit, at::ArrayRef<c10::IValue> arguments,
-                   const std::function<c10::IValue()>& body) const;
+  // From now on the units for which `choose` (by unit) says how are recomputed in backward.
+  void recompute(const RecomputationOptions& options, const std::function<std::optional<RecomputedUnit>(int)>& choose);
+  // Runs `body` on `arguments` with the unit's parameters in their places and returns what it returned. An argument
+  // that it changes in place counts as an output. `recomputed`: not null if the unit is recomputed.
+  c10::IValue call(const BoundUnit& unit, const torch::jit::Stack& arguments, const UnitBody& body,
+                   const RecomputedUnit* recomputed = nullptr) const;
+  std::string take_recomputation_profile() { return recomputation_ ? recomputation_->take_profile() : std::string(); }
 
  private:
   UnitParameters* parameters_ = nullptr;
   std::vector<ObjectKey> intercepted_;
+  std::unique_ptr<Recomputation> recomputation_;
 };
 
 }  // namespace dslaunch::runtime

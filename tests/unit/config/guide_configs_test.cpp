@@ -14,8 +14,7 @@ namespace {
 
 const std::string kFolder = DSL_SOURCE_DIR "/tests/data/guide_configs/";
 const std::string kParam = "zero_optimization.offload_param.device",
-                  kOptimizer = "zero_optimization.offload_optimizer.device",
-                  kCpuCheckpointing = "activation_checkpointing.cpu_checkpointing";
+                  kOptimizer = "zero_optimization.offload_optimizer.device";
 
 const std::map<std::string, std::set<std::string>> kRefused = {
     {"guide0_01", {}},
@@ -43,8 +42,8 @@ const std::map<std::string, std::set<std::string>> kRefused = {
     {"guide2_19", {}},
     {"guide2_20", {}},
     {"guide4_01", {}},
-    {"guide4_02", {kCpuCheckpointing}},
-    {"guide4_03", {kOptimizer, kParam, kCpuCheckpointing}},
+    {"guide4_02", {}},
+    {"guide4_03", {kOptimizer, kParam}},
 };
 
 LoadResult load_guide(const std::string& name, int world = 1, const std::vector<Override>& overrides = {}) {

@@ -1,0 +1,70 @@
+#include "runtime/model/call_surroundings.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+
+#include "runtime/state/random_state.hpp"
+
+namespace dslaunch::runtime {
+
+struct CallSurroundings::Autocast {
+  struct OfDevice {
+    at::DeviceType type;
+    bool enabled;
+    at::ScalarType dtype;
+  };
+  std::vector<OfDevice> devices;
+  bool cache;
+
+  explicit Autocast(at::Device device) : cache(at::autocast::is_autocast_cache_enabled()) {
+    add(at::kCPU);
+    if (!device.is_cpu()) add(device.type());
+  }
+  void put_back(bool with_cache) const {
+    for (const auto& one : devices) {
+      at::autocast::set_autocast_enabled(one.type, one.enabled);
+      at::autocast::set_autocast_dtype(one.type, one.dtype);
+    }
+    at::autocast::set_autocast_cache_enabled(with_cache);
+  }
+
+ private:
+  void add(at::DeviceType type) {
+    devices.push_back({type, at::autocast::is_autocast_enabled(type), at::autocast::get_autocast_dtype(type)});
+  }
+};
+
+CallSurroundings::CallSurroundings(const std::vector<ParameterPlace>& state, at::Device device, Keep keep)
+    : state_(state),
+      device_(device),
+      random_(save_random_state(device)),
+      autocast_(std::make_unique<Autocast>(device)) {
+  at::NoGradGuard no_grad;
+  for (const auto& place : state_) {
+    const auto& held = place.object->getSlot(place.slot);
+    values_.push_back(keep == Keep::kCopy ? held.deepcopy() : held);
+  }
+}
+
+CallSurroundings::CallSurroundings(const std::vector<ParameterPlace>& state, at::Device device)
+    : CallSurroundings(state, device, Keep::kCopy) {}
+
+CallSurroundings::~CallSurroundings() = default;
+
+void CallSurroundings::put_back() const {
+  restore_random_state(random_, device_);
+  for (size_t i = 0; i < state_.size(); ++i) state_[i].object->setSlot(state_[i].slot, values_[i]);
+}
+
+CallSurroundings::Return::Return(CallSurroundings& then)
+    : then_(then), now_(new CallSurroundings(then.state_, then.device_, Keep::kReference)) {
+  then_.put_back();
+  then_.autocast_->put_back(/*with_cache=*/false);  // what it would cache has no meaning after this pass
+}
+
+CallSurroundings::Return::~Return() {
+  now_->put_back();
+  now_->autocast_->put_back(now_->autocast_->cache);
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,180 @@
+#include "runtime/model/forward_effects.hpp"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/model/inlined_graph.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+using torch::jit::Block;
+using torch::jit::Node;
+using torch::jit::Value;
+
+// Where a value's bytes may come from: an argument (no object), or an attribute of an object.
+using Origin = std::pair<ObjectKey, size_t>;
+using Origins = std::set<Origin>;
+
+bool holds_tensors(const c10::TypePtr& type) {
+  if (type->isSubtypeOf(*c10::TensorType::get()) || type->kind() == c10::TypeKind::AnyType) return true;
+  const auto contained = type->containedTypes();
+  return std::any_of(contained.begin(), contained.end(), holds_tensors);
+}
+
+bool is_container(const c10::TypePtr& type) {
+  return type->kind() == c10::TypeKind::ListType || type->kind() == c10::TypeKind::DictType;
+}
+
+bool leaves_this_graph(const Node* node) {
+  const std::string_view kind = node->kind().toQualString();
+  return node->kind() == c10::prim::CallMethod || node->kind() == c10::prim::CallFunction || kind == "prim::fork" ||
+         kind == "prim::awaitable" || kind == "prim::rpc_async" || node->hasAttribute(c10::attr::Subgraph);
+}
+
+class EffectScan {
+ public:
+  explicit EffectScan(const torch::jit::Module& module) : graph_(inlined_forward(module)) {
+    objects_[graph_->inputs()[0]] = module._ivalue();
+    for (size_t i = 1; i < graph_->inputs().size(); ++i) origins_[graph_->inputs()[i]].insert({nullptr, i});
+  }
+
+  ForwardEffects run() {
+    visit_block(graph_->block());
+    return std::move(effects_);
+  }
+
+ private:
+  void visit_block(const Block* block) {
+    for (const Node* node : block->nodes()) visit_node(node);
+  }
+
+  void visit_node(const Node* node) {
+    if (node->kind() == c10::prim::GetAttr) {
+      read_attribute(node);
+    } else if (node->kind() == c10::prim::SetAttr) {
+      write_attribute(node);
+    } else if (node->kind() == c10::prim::If) {
+      visit_branches(node);
+    } else if (node->kind() == c10::prim::Loop) {
+      visit_loop(node);
+    } else {
+      if (leaves_this_graph(node)) effects_.understood = false;
+      if (std::string_view(node->kind().toQualString()) == "aten::grad") effects_.calls_autograd = true;
+      for (const Block* inner : node->blocks()) visit_block(inner);
+      visit_operator(node);
+    }
+  }
+
+  void read_attribute(const Node* node) {
+    bind_attribute(node, objects_);
+    auto owner = objects_.find(node->input(0));
+    if (owner == objects_.end()) {  // of an object made on the way
+      add(node->output(), origins_[node->input(0)]);
+      if (node->input(0)->type()->is_module()) effects_.understood = false;
+      return;
+    }
+    const size_t slot = owner->second->type()->getAttributeSlot(node->s(c10::attr::name));
+    origins_[node->output()].insert({owner->second.get(), slot});
+  }
+
+  void write_attribute(const Node* node) {
+    auto owner = objects_.find(node->input(0));
+    if (owner == objects_.end()) return add(node->input(0), origins_[node->input(1)]);
+    effects_.written.insert({owner->second.get(), owner->second->type()->getAttributeSlot(node->s(c10::attr::name))});
+  }
+
+  void visit_branches(const Node* node) {
+    for (const Block* branch : node->blocks()) {
+      visit_block(branch);
+      for (size_t i = 0; i < node->outputs().size(); ++i) add(node->output(i), origins_[branch->outputs()[i]]);
+    }
+  }
+
+  // Carried values: node inputs 2.., block inputs 1.., block outputs 1.., node outputs 0..
+  void visit_loop(const Node* node) {
+    const Block* body = node->blocks()[0];
+    for (size_t i = 0; i < node->outputs().size(); ++i) add(body->inputs()[i + 1], origins_[node->input(i + 2)]);
+    for (size_t before = 0; before != total_;) {  // until nothing new comes round
+      before = total_;
+      visit_block(body);
+      for (size_t i = 0; i < node->outputs().size(); ++i) add(body->inputs()[i + 1], origins_[body->outputs()[i + 1]]);
+    }
+    for (size_t i = 0; i < node->outputs().size(); ++i) add(node->output(i), origins_[body->inputs()[i + 1]]);
+  }
+
+  void visit_operator(const Node* node) {
+    const auto* schema = node->maybeSchema();
+    Origins all;
+    for (size_t i = 0; i < node->inputs().size(); ++i) {
+      const auto& origins = origins_[node->input(i)];
+      all.insert(origins.begin(), origins.end());
+      if (schema && i < schema->arguments().size() && writes(schema->arguments()[i])) note_write(node->input(i));
+    }
+    if (all.empty()) return;
+    for (size_t i = 0; i < node->outputs().size(); ++i) {
+      if (holds_tensors(node->output(i)->type())) add(node->output(i), origins_of_output(node, schema, i, all));
+    }
+    // What is put into a list is then part of it.
+    const bool fills = schema && !schema->arguments().empty() && writes(schema->arguments()[0]) &&
+                       is_container(node->input(0)->type());
+    if (fills) add(node->input(0), all);
+  }
+
+  // Batch norm's schema does not say that it updates its running statistics.
+  static bool writes(const c10::Argument& argument) {
+    return (argument.alias_info() && argument.alias_info()->isWrite()) || argument.name().rfind("running_", 0) == 0;
+  }
+
+  void note_write(const Value* value) {
+    for (const auto& [object, slot] : origins_[value]) {
+      if (object) {
+        effects_.written.insert({object, slot});
+      } else {
+        (is_container(value->type()) ? effects_.changes_containers : effects_.changes_tensors) = true;
+      }
+    }
+  }
+
+  // A tensor that an operator makes anew has no origin; a view has that of what it looks at; anything that may hold
+  // tensors, or that has no schema, has them all.
+  Origins origins_of_output(const Node* node, const c10::FunctionSchema* schema, size_t output, const Origins& all) {
+    if (!schema || schema->returns().size() != node->outputs().size()) return all;
+    const auto* info = schema->returns()[output].alias_info();
+    if (!info) return is_container(node->output(output)->type()) ? all : Origins();
+    if (info->isWildcardBefore() || info->isWildcardAfter()) return all;
+    Origins out;
+    for (size_t i = 0; i < node->inputs().size() && i < schema->arguments().size(); ++i) {
+      const auto* given = schema->arguments()[i].alias_info();
+      const bool same = given && std::any_of(given->beforeSets().begin(), given->beforeSets().end(),
+                                             [&](const auto& set) { return info->beforeSets().count(set) > 0; });
+      if (same) out.insert(origins_[node->input(i)].begin(), origins_[node->input(i)].end());
+    }
+    return out;
+  }
+
+  void add(const Value* value, const Origins& more) {
+    auto& origins = origins_[value];
+    const size_t before = origins.size();
+    const Origins copy = more;  // may be the same set
+    origins.insert(copy.begin(), copy.end());
+    total_ += origins.size() - before;
+  }
+
+  std::shared_ptr<torch::jit::Graph> graph_;
+  ObjectOfValue objects_;
+  std::map<const Value*, Origins> origins_;
+  size_t total_ = 0;  // of all sets: grows until a loop has settled
+  ForwardEffects effects_;
+};
+
+}  // namespace
+
+ForwardEffects scan_forward_effects(const torch::jit::Module& module) {
+  return EffectScan(module).run();
+}
+
+}  // namespace dslaunch::runtime

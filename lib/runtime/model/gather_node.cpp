@@ -1,0 +1,79 @@
+#include "runtime/model/gather_node.hpp"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+namespace dslaunch::runtime {
+namespace {
+
+struct GatherNode : torch::autograd::Node {
+  explicit GatherNode(std::shared_ptr<CallInBackward> call) : call_(std::move(call)) {}
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    call_->take(std::move(gradients));
+    return {};
+  }
+  std::string name() const override { return "dslaunch::GatherNode"; }
+
+ private:
+  std::shared_ptr<CallInBackward> call_;
+};
+
+void collect(const c10::IValue& value, std::vector<at::Tensor>& out) {
+  value.visit([&](const c10::IValue& part) {
+    if (part.isTensor() && part.toTensor().defined()) out.push_back(part.toTensor());
+    return part.isObject();  // a module's state is not what a call returns
+  });
+}
+
+}  // namespace
+
+void CallInBackward::prepare() {
+  if (!std::exchange(is_prepared, true)) parameters->prepare_backward(unit);
+}
+
+void CallInBackward::take(std::vector<at::Tensor> gradients) {
+  is_prepared = is_taken = true;      // a hook that comes after the gradients has nothing left to ask for
+  for (auto& gradient : gradients) {  // an embedding with sparse=True
+    if (gradient.defined() && gradient.is_sparse()) gradient = gradient.to_dense();
+  }
+  parameters->take_gradients(unit, std::move(gradients));
+}
+
+void attach_gather_node(std::vector<at::Tensor>& views, const std::shared_ptr<CallInBackward>& call) {
+  auto node = std::make_shared<GatherNode>(call);
+  for (auto& view : views) torch::autograd::set_history(view, node);
+}
+
+bool is_gathered(const at::Tensor& tensor) {
+  return tensor.grad_fn() && dynamic_cast<const GatherNode*>(tensor.grad_fn().get()) != nullptr;
+}
+
+std::vector<at::Tensor> tensors_in(const c10::IValue& value) {
+  std::vector<at::Tensor> out;
+  collect(value, out);
+  return out;
+}
+
+std::vector<at::Tensor> tensors_in_all(at::ArrayRef<c10::IValue> values) {
+  std::vector<at::Tensor> out;
+  for (const auto& value : values) collect(value, out);
+  return out;
+}
+
+bool shares_storage(const std::vector<at::Tensor>& some, const std::vector<at::Tensor>& others) {
+  std::unordered_set<const void*> storages;
+  for (const auto& tensor : some) {
+    if (tensor.has_storage() && tensor.numel() > 0) storages.insert(tensor.storage().unsafeGetStorageImpl());
+  }
+  return std::any_of(others.begin(), others.end(), [&](const at::Tensor& tensor) {
+    return tensor.has_storage() && storages.count(tensor.storage().unsafeGetStorageImpl()) > 0;
+  });
+}
+
+}  // namespace dslaunch::runtime

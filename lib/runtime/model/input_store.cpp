@@ -1,0 +1,99 @@
+#include "runtime/model/input_store.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+namespace dslaunch::runtime {
+namespace {
+
+constexpr int64_t kAlignment = 256;  // bytes, of a piece of the buffer
+
+int64_t aligned_bytes(const at::Tensor& tensor) {
+  return (static_cast<int64_t>(tensor.nbytes()) + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+bool can_move(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && tensor.numel() > 0 && tensor.is_non_overlapping_and_dense() &&
+         !tensor.is_quantized();
+}
+
+}  // namespace
+
+// Counts what was meant for the buffer: when the last piece goes, it is empty again.
+class InputStore::Piece {
+ public:
+  explicit Piece(std::shared_ptr<InputStore> store) : store_(std::move(store)) { store_->num_pieces_ += 1; }
+  ~Piece() {
+    store_->num_pieces_ -= 1;
+    if (store_->num_pieces_ == 0) store_->used_bytes_ = 0;
+  }
+  Piece(const Piece&) = delete;
+  Piece& operator=(const Piece&) = delete;
+
+ private:
+  std::shared_ptr<InputStore> store_;
+};
+
+// The tensor itself, by another name: it shares the version counter, which tells of changes.
+class InputStore::InPlace : public InputStore::Kept {
+ public:
+  InPlace(const at::Tensor& tensor, std::unique_ptr<Piece> piece)
+      : piece_(std::move(piece)), tensor_(tensor.detach()), version_(tensor_._version()) {}
+  at::Tensor get() const override { return tensor_; }
+  bool is_intact() const override { return static_cast<int64_t>(tensor_._version()) == version_; }
+
+ private:
+  std::unique_ptr<Piece> piece_;
+  at::Tensor tensor_;
+  int64_t version_;
+};
+
+class InputStore::Copied : public InputStore::Kept {
+ public:
+  Copied(const at::Tensor& tensor, at::Tensor place, std::unique_ptr<Piece> piece)
+      : piece_(std::move(piece)), device_(tensor.device()), place_(std::move(place)) {
+    place_.copy_(tensor.detach(), /*non_blocking=*/true);
+  }
+  at::Tensor get() const override { return place_.device() == device_ ? place_ : place_.to(device_, true); }
+
+ private:
+  std::unique_ptr<Piece> piece_;
+  at::Device device_;
+  at::Tensor place_;
+};
+
+std::unique_ptr<InputStore::Kept> InputStore::keep(const at::Tensor& tensor, bool is_activation) {
+  const bool leaves_device = on_host_ && !tensor.is_cpu();
+  if (!is_activation || !can_move(tensor) || (!leaves_device && !in_one_buffer_)) {
+    return std::make_unique<InPlace>(tensor, nullptr);
+  }
+  at::NoGradGuard no_grad;
+  at::Tensor place = in_one_buffer_ ? room_for(tensor) : at::Tensor();
+  auto piece = in_one_buffer_ ? std::make_unique<Piece>(shared_from_this()) : nullptr;
+  if (!place.defined() && !leaves_device) return std::make_unique<InPlace>(tensor, std::move(piece));
+  if (!place.defined()) {
+    place = at::empty_strided(tensor.sizes(), tensor.strides(),
+                              at::TensorOptions().dtype(tensor.dtype()).device(at::kCPU).pinned_memory(true));
+  }
+  return std::make_unique<Copied>(tensor, std::move(place), std::move(piece));
+}
+
+// The first forward pass learns the size; the buffer is made, or made larger, when nothing is in it.
+at::Tensor InputStore::room_for(const at::Tensor& tensor) {
+  if (num_pieces_ == 0 && buffer_bytes() < largest_bytes_) {
+    const bool on_host = on_host_ && !tensor.is_cpu();
+    auto options = at::TensorOptions().dtype(at::kByte).device(on_host ? at::Device(at::kCPU) : tensor.device());
+    buffer_ = at::empty({largest_bytes_}, on_host ? options.pinned_memory(true) : options);
+    used_bytes_ = 0;
+  }
+  const int64_t begin = used_bytes_;
+  used_bytes_ += aligned_bytes(tensor);
+  largest_bytes_ = std::max(largest_bytes_, used_bytes_);
+  if (used_bytes_ > buffer_bytes()) return {};
+  return buffer_.narrow(0, begin, static_cast<int64_t>(tensor.nbytes()))
+      .view(tensor.scalar_type())
+      .as_strided(tensor.sizes(), tensor.strides());
+}
+
+}  // namespace dslaunch::runtime

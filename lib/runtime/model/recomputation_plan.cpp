@@ -1,0 +1,75 @@
+#include "runtime/model/recomputation_plan.hpp"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "base/format.hpp"
+#include "runtime/model/forward_effects.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+using torch::jit::Module;
+
+// Two readings of one file, walked side by side.
+struct Twins {
+  std::unordered_map<ObjectKey, Module> scratch_of;                                 // by object of the model
+  std::unordered_map<ObjectKey, c10::intrusive_ptr<c10::ivalue::Object>> model_of;  // by object of the scratch reading
+};
+
+void pair_up(const Module& model, const Module& scratch, Twins& out) {
+  out.scratch_of.emplace(model._ivalue().get(), scratch);
+  out.model_of.emplace(scratch._ivalue().get(), model._ivalue());
+  auto other = scratch.named_children().begin();
+  for (const auto& child : model.named_children()) {
+    pair_up(child.value, (*other).value, out);
+    ++other;
+  }
+}
+
+// Why a unit cannot be recomputed; empty: it can.
+std::string obstacle(const ForwardEffects& effects) {
+  if (!effects.understood) return "it calls what cannot be followed (an interface, another thread)";
+  if (effects.changes_containers) return "it changes a list or dict that it was given";
+  if (effects.calls_autograd) return "it asks for gradients itself";
+  return {};
+}
+
+}  // namespace
+
+RecomputationPlan plan_recomputation(const std::vector<RecomputationCandidate>& candidates, const Module& model,
+                                     const Module& scratch, std::optional<int64_t> number_checkpoints) {
+  Twins twins;
+  pair_up(model, scratch, twins);
+  RecomputationPlan plan;
+  std::string obstacles;
+  const auto wanted = static_cast<size_t>(std::max<int64_t>(0, number_checkpoints.value_or(INT64_MAX)));
+  for (const auto& candidate : candidates) {
+    if (plan.units.size() >= wanted) break;
+    const auto effects = scan_forward_effects(twins.scratch_of.at(candidate.module._ivalue().get()));
+    RecomputedUnit unit{candidate.path, effects.changes_tensors, {}};
+    std::string why = obstacle(effects);
+    for (const auto& [object, slot] : effects.written) {
+      auto twin = twins.model_of.find(object);
+      if (twin == twins.model_of.end()) {
+        why = "it changes an object that is no module";
+      } else {
+        unit.state.push_back({twin->second, slot});
+      }
+    }
+    if (why.empty()) {
+      plan.units.emplace(candidate.unit, std::move(unit));
+    } else {
+      obstacles += fmt::format("; not '{}': {}", candidate.path, why);
+    }
+  }
+  plan.summary =
+      candidates.empty()
+          ? "activation_checkpointing: nothing is recomputed, since the model has no units but single layers; "
+            "name some in \"units\""
+          : fmt::format("activation_checkpointing: {} of {} blocks are recomputed in backward{}", plan.units.size(),
+                        candidates.size(), obstacles);
+  return plan;
+}
+
+}  // namespace dslaunch::runtime

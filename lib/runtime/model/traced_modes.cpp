@@ -1,0 +1,133 @@
+#include "runtime/model/traced_modes.hpp"
+
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <optional>
+#include <set>
+#include <string_view>
+
+namespace dslaunch::runtime {
+namespace {
+
+using torch::jit::Block;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+
+// A scripted module reads its flag at run time. What tells a traced one: the type of an attribute that torch.jit.trace
+// leaves general and torch.jit.script makes exact.
+bool is_traced(const c10::ClassTypePtr& type) {
+  const auto attribute = type->findAttribute("_is_full_backward_hook");
+  return attribute && attribute->kind() == c10::TypeKind::OptionalType && type->hasAttribute("training");
+}
+
+std::optional<size_t> argument_named(const Node* node, std::string_view name) {
+  const auto* schema = node->maybeSchema();
+  if (!schema) return std::nullopt;
+  for (size_t i = 0; i < schema->arguments().size() && i < node->inputs().size(); ++i) {
+    if (schema->arguments()[i].name() == name) return i;
+  }
+  return std::nullopt;
+}
+
+std::optional<size_t> mode_argument(const Node* node) {
+  for (const char* name : {"train", "training", "use_input_stats"}) {
+    if (auto found = argument_named(node, name)) return found;
+  }
+  return std::nullopt;
+}
+
+bool is_none(const Value* value) {
+  const auto constant = torch::jit::toIValue(value);
+  return constant && constant->isNone();
+}
+
+// A norm without running statistics works on its batch in both modes.
+bool has_two_modes(const Node* node) {
+  const auto statistics = argument_named(node, "running_mean");
+  return !statistics || !is_none(node->input(*statistics));
+}
+
+class ModeRewriter {
+ public:
+  ModeRewriter(const std::string& path, Graph& graph, TracedModes& out) : path_(path), graph_(graph), out_(out) {}
+
+  void visit(Block* block) {
+    for (Node* node : block->nodes()) {
+      for (Block* inner : node->blocks()) visit(inner);
+      if (auto mode = mode_argument(node)) {
+        follow(node, *mode);
+      } else if (auto probability = argument_named(node, "dropout_p")) {
+        follow_probability(node, *probability);
+      }
+    }
+  }
+
+ private:
+  void follow(Node* node, size_t mode) {
+    const auto constant = torch::jit::toIValue(node->input(mode));
+    if (!constant || !constant->isBool() || !has_two_modes(node)) return;
+    if (!constant->toBool()) return note_off(node);
+    node->replaceInput(mode, training_flag(node));
+    out_.has_switched = true;
+  }
+
+  // Attention takes no flag: its probability is 0 in evaluation. p becomes p * float(training).
+  void follow_probability(Node* node, size_t probability) {
+    const auto constant = torch::jit::toIValue(node->input(probability));
+    if (!constant || !constant->isDouble() || constant->toDouble() == 0) return;
+    Value* flag = training_flag(node);
+    torch::jit::WithInsertPoint here(node);
+    Value* as_number = graph_.insert(c10::Symbol::fromQualString("aten::Float"), {flag});
+    node->replaceInput(probability, graph_.insert(c10::aten::mul, {node->input(probability), as_number}));
+    out_.has_switched = true;
+  }
+
+  Value* training_flag(Node* user) {
+    torch::jit::WithInsertPoint here(user);
+    return graph_.insertGetAttr(graph_.inputs()[0], "training");
+  }
+
+  void note_off(const Node* node) {
+    const auto p = argument_named(node, "p");
+    if (p) {
+      const auto probability = torch::jit::toIValue(node->input(*p));
+      if (probability && probability->isDouble() && probability->toDouble() == 0) return;
+    }
+    const bool is_norm = argument_named(node, "running_mean").has_value();
+    auto& names = is_norm ? out_.statistics_off : out_.dropout_off;
+    if (names.empty() || names.back() != path_) names.push_back(path_);
+  }
+
+  const std::string& path_;
+  Graph& graph_;
+  TracedModes& out_;
+};
+
+void follow_in(const torch::jit::Module& module, const std::string& path, std::set<const c10::ClassType*>& seen,
+               TracedModes& out) {
+  if (is_traced(module.type()) && seen.insert(module.type().get()).second) {
+    for (auto* method : module.type()->methods()) {
+      if (!method->isGraphFunction()) continue;
+      method->ensure_defined();
+      auto graph = torch::jit::toGraphFunction(*method).graph();
+      ModeRewriter(path, *graph, out).visit(graph->block());
+    }
+  }
+  for (const auto& child : module.named_children()) {
+    follow_in(child.value, path.empty() ? child.name : path + "." + child.name, seen, out);
+  }
+}
+
+}  // namespace
+
+TracedModes follow_training_flag(const torch::jit::Module& model) {
+  TracedModes out;
+  std::set<const c10::ClassType*> seen;
+  follow_in(model, "", seen, out);
+  return out;
+}
+
+}  // namespace dslaunch::runtime

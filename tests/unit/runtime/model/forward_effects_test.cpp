@@ -1,0 +1,89 @@
+// What a forward changes besides making its results, read off its graph.
+#include "runtime/model/forward_effects.hpp"
+
+#include <ATen/ATen.h>
+
+#include <catch2/catch.hpp>
+#include <string>
+
+using namespace dslaunch::runtime;
+using torch::jit::Module;
+
+namespace {
+
+Module module_of(const std::string& forward) {
+  Module module("M");
+  module.register_buffer("mean", at::zeros({2}));
+  module.register_buffer("calls", at::zeros({}, at::kLong));
+  module.register_attribute("count", c10::IntType::get(), 0);
+  module.define(forward);
+  return module;
+}
+
+ForwardEffects effects_of(const std::string& forward) {
+  return scan_forward_effects(module_of(forward));
+}
+
+size_t slot(const char* name) {
+  static const Module kModule = module_of("def forward(self, x):\n    return x\n");
+  return kModule.type()->getAttributeSlot(name);
+}
+
+std::vector<size_t> written(const ForwardEffects& effects) {
+  std::vector<size_t> out;
+  for (const auto& [object, index] : effects.written) out.push_back(index);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("a forward that only computes changes nothing", "[runtime][forward_effects]") {
+  const auto effects = effects_of("def forward(self, x):\n    y = x * 2\n    return torch.relu_(y) + self.mean\n");
+  CHECK(effects.understood);
+  CHECK_FALSE(effects.changes_tensors);
+  CHECK_FALSE(effects.changes_containers);
+  CHECK(effects.written.empty());
+}
+
+TEST_CASE("an operator in place on an argument is seen through views, branches and loops",
+          "[runtime][forward_effects]") {
+  CHECK(effects_of("def forward(self, x):\n    return torch.tanh_(x)\n").changes_tensors);
+  CHECK(effects_of("def forward(self, x):\n    y = x.view(-1)[1:]\n    y.add_(1)\n    return x\n").changes_tensors);
+  CHECK(effects_of(R"(
+def forward(self, x, b: bool):
+    y = x
+    if b:
+        y = x * 2
+    return y.add_(1)
+)")
+            .changes_tensors);
+  CHECK(effects_of(R"(
+def forward(self, x):
+    y = x * 2
+    z = x * 3
+    for i in range(3):
+        z.add_(1)
+        z = y
+        y = x
+    return z
+)")
+            .changes_tensors);
+}
+
+TEST_CASE("what is reached through a list is the argument still", "[runtime][forward_effects]") {
+  const auto taken = effects_of("def forward(self, x: List[Tensor]):\n    x[0].add_(1)\n    return x[0]\n");
+  CHECK(taken.changes_tensors);
+  CHECK_FALSE(taken.changes_containers);
+  CHECK(effects_of("def forward(self, x):\n    y = [x]\n    y[0].add_(1)\n    return x\n").changes_tensors);
+  CHECK(effects_of("def forward(self, x: List[Tensor], y):\n    x.append(y)\n    return y\n").changes_containers);
+}
+
+TEST_CASE("state that a forward writes is listed, running statistics too", "[runtime][forward_effects]") {
+  CHECK(written(effects_of("def forward(self, x):\n    self.mean.add_(1)\n    return x\n")) ==
+        std::vector<size_t>{slot("mean")});
+  CHECK(written(effects_of("def forward(self, x):\n    self.count = self.count + 1\n    return x\n")) ==
+        std::vector<size_t>{slot("count")});
+  CHECK(written(effects_of(
+            "def forward(self, x):\n    return torch.batch_norm(x, None, None, self.mean, self.mean, True, 0.1, 0.1, "
+            "False)\n")) == std::vector<size_t>{slot("mean")});
+}

@@ -1,0 +1,49 @@
+#include "runtime/model/input_store.hpp"
+
+#include <ATen/ATen.h>
+
+#include <catch2/catch.hpp>
+#include <vector>
+
+using namespace dslaunch::runtime;
+
+TEST_CASE("a kept tensor tells when it was changed in place", "[runtime][input_store]") {
+  auto store = std::make_shared<InputStore>(false, false);
+  at::Tensor tensor = at::ones({3});
+  auto kept = store->keep(tensor, true);
+  CHECK(kept->is_intact());
+  CHECK(kept->get().is_alias_of(tensor));
+  tensor.add_(1);
+  CHECK_FALSE(kept->is_intact());
+}
+
+TEST_CASE("the buffer is sized by the first pass and holds the next ones", "[runtime][input_store]") {
+  auto store = std::make_shared<InputStore>(false, true);
+  auto pass = [&](int64_t rows) {
+    std::vector<at::Tensor> given{at::rand({rows, 3}), at::rand({5, rows}).t(), at::rand({rows}, at::kDouble)};
+    std::vector<std::unique_ptr<InputStore::Kept>> kept;
+    for (const auto& tensor : given) kept.push_back(store->keep(tensor, true));
+    bool all_copied = true;
+    for (size_t i = 0; i < given.size(); ++i) {
+      CHECK(at::equal(kept[i]->get(), given[i]));
+      CHECK(kept[i]->get().strides() == given[i].strides());
+      all_copied = all_copied && !kept[i]->get().is_alias_of(given[i]);
+    }
+    return all_copied;
+  };
+  CHECK_FALSE(pass(40));
+  CHECK(store->buffer_bytes() == 0);
+  CHECK(pass(40));
+  CHECK(store->buffer_bytes() == 512 + 1024 + 512);
+  CHECK(pass(10));
+  CHECK_FALSE(pass(80));  // too small: what does not fit is kept as it is
+  CHECK(pass(80));
+  CHECK(store->buffer_bytes() == 1024 + 1792 + 768);
+}
+
+TEST_CASE("what is no activation stays where it is", "[runtime][input_store]") {
+  auto store = std::make_shared<InputStore>(true, true);
+  at::Tensor mask = at::ones({100});
+  CHECK(store->keep(mask, false)->get().is_alias_of(mask));
+  CHECK(store->keep(mask, false)->get().is_alias_of(mask));
+}
