@@ -3,7 +3,6 @@
     case = CASES["tied"];  model_cases.export("tied", path);  tensor_file.write(data, case.samples(rows))
 
 Every model here is one that a user may bring. The numbers of a run must be those of plain PyTorch on the same file."""
-import contextlib
 import warnings
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
@@ -622,6 +621,72 @@ class NamedModules(nn.Module):
         return F.mse_loss(self.head(self.left(x) + self.right(x)), y)
 
 
+class Hooked(Regression):
+    """A forward hook of a block, which TorchScript keeps."""
+
+    def __init__(self):
+        super().__init__([Block(), Block()])
+        self.blocks[1].register_forward_hook(halve_output)
+
+
+def halve_output(module, inputs: Tuple[Tensor], output: Tensor) -> Tensor:
+    return output * 0.5
+
+
+class Forked(Regression):
+    """Two blocks run on threads of their own."""
+
+    def forward(self, x, y):
+        other = torch.jit.fork(self.blocks[0], x)
+        x = self.blocks[1](x) + torch.jit.wait(other)
+        return F.mse_loss(self.head(x), y)
+
+
+class SparseTable(nn.Module):
+    """An embedding whose gradient is sparse."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(VOCAB, WIDTH, sparse=True), nn.Linear(WIDTH, VOCAB)
+
+    def forward(self, ids, labels):
+        return token_loss(self.head(self.embedding(ids)), labels)
+
+
+class Strided(nn.Module):
+    """Weights whose memory is not in the order of their dims."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(2, 4, 3, padding=1).to(memory_format=torch.channels_last)
+        self.mix = nn.Parameter(torch.randn(3, 4).t())
+        self.head = nn.Linear(3, CLASSES)
+
+    def forward(self, x):
+        return self.head(self.stem(x).mean((2, 3)) @ self.mix)
+
+
+class FrozenNorm(ConvNet):
+    """BatchNorm that was put into eval mode while the rest trains."""
+
+    def __init__(self):
+        super().__init__()
+        for block in self.blocks:
+            block.norm.running_mean.uniform_(-0.1, 0.1)
+
+
+def frozen_norm():
+    model = FrozenNorm()
+    model.train = lambda mode=True: nn.Module.train(model, mode) and still(model)
+    return model
+
+
+def still(model):
+    for block in model.blocks:
+        block.norm.eval()
+    return model
+
+
 class LargeLeaf(nn.Module):
     """An embedding that is a unit of its own and padded, a head that is one too."""
 
@@ -661,6 +726,19 @@ class Attention(nn.Module):
         return x + self.out(self.drop(scores.softmax(-1)) @ v)
 
 
+class FusedAttention(nn.Module):
+    """Attention as one operator, whose dropout is a number."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x.unsqueeze(1)).chunk(3, -1)
+        p = 0.2 if self.training else 0.0
+        return x + self.out(F.scaled_dot_product_attention(q, k, v, dropout_p=p)).squeeze(1)
+
+
 class MaskedModel(nn.Module):
     def __init__(self, dropout=0.0):
         super().__init__()
@@ -694,13 +772,18 @@ class FilledMask(nn.Module):
         return token_loss(self.head(scores.softmax(-1) @ v), labels)
 
 
+class PlacedBlock(Block):
+    def forward(self, x):
+        return x + self.down(torch.tanh(self.up(x) + 0.1 * torch.ones(2 * x.shape[-1], device=x.device)))
+
+
 class DeviceConstants(nn.Module):
     """Tensors that forward makes on the device of its inputs; a trace bakes that device in."""
 
     def __init__(self):
         super().__init__()
         self.tokens, self.places = nn.Embedding(VOCAB, WIDTH), nn.Embedding(5, WIDTH)
-        self.blocks = nn.ModuleList([Block(), Block()])
+        self.blocks = nn.ModuleList([PlacedBlock(), PlacedBlock()])
         self.head = nn.Linear(WIDTH, VOCAB)
 
     def forward(self, ids, labels):
@@ -752,6 +835,7 @@ CASES = {
     # buffers
     "buffers": Case(blocks_of(BufferBlock), regression, split=True, stateful=True),
     "batch_norm": Case(ConvNet, images, config=ENTROPY, split=True),
+    "batch_norm_trace_eval": Case(ConvNet, images, "trace_eval", ENTROPY),
     "batch_norm_trace": Case(ConvNet, images, "trace", ENTROPY, split=True),
     "in_place": Case(lambda: InPlaceModel([InPlaceBlock(), InPlaceBlock()]), regression),
     # gradients
@@ -775,11 +859,18 @@ CASES = {
     "unit_in_unit": Case(blocks_of(lambda: CallsItsNeighbour(CallsItsNeighbour())), regression),
     "interface": Case(InterfaceModel, regression),
     "named_modules": Case(NamedModules, regression),
+    "hooked": Case(Hooked, regression),
+    "forked": Case(lambda: Forked([Block(), Block()]), regression),
+    "sparse_table": Case(SparseTable, tokens),
+    "strided": Case(Strided, images, config=ENTROPY),
+    "frozen_norm": Case(frozen_norm, images, config=ENTROPY),
     "large_leaf": Case(LargeLeaf, tokens),
     # random numbers, masks, constants
     "dropout": Case(blocks_of(DropoutBlock), regression, split=True, random=True),
     "dropout_trace": Case(blocks_of(DropoutBlock), regression, "trace", split=True, random=True),
     "dropout_trace_eval": Case(blocks_of(DropoutBlock), regression, "trace_eval"),
+    "attention": Case(blocks_of(FusedAttention), regression, split=True, random=True),
+    "attention_trace": Case(blocks_of(FusedAttention), regression, "trace", split=True, random=True),
     "mask_minimum": Case(MaskedModel, masked_tokens),
     "mask_minimum_trace": Case(MaskedModel, masked_tokens, "trace"),
     "mask_filled_trace": Case(FilledMask, masked_tokens, "trace"),
@@ -795,6 +886,12 @@ def build(name, seed=0):
         return CASES[name].module().train()
 
 
+def eager(name, seed=0):
+    """The case as a plain module that computes what its file should: the oracle, more exact than PyTorch's own run of the
+    file (whose passes merge equal expressions across the end of a no_grad block, and so lose gradients)."""
+    return build(name, seed).train(CASES[name].form != "trace_eval")
+
+
 def example_of(name, rows=4):
     """Arguments of forward for a trace."""
     case = CASES[name]
@@ -808,11 +905,12 @@ def exported(name, seed=0):
     if form == "script":
         return torch.jit.script(module)
     module.train(form == "trace")
+    buffers = {key: value.clone() for key, value in module.named_buffers()}  # a trace is a run, and updates them
     with warnings.catch_warnings(), torch.random.fork_rng():
         warnings.simplefilter("ignore")
         traced = torch.jit.trace(module, example_of(name), check_trace=False)
-    with contextlib.suppress(RuntimeError):
-        traced.train()
+    for key, value in module.named_buffers():
+        value.copy_(buffers[key])
     return traced
 
 

@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""Recomputation changes no number: with "activation_checkpointing" every model case trains bit by bit as without.
+
+By hand: DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/oracle/test_recomputation.py [Case.test...]"""
+import os
+import unittest
+
+import torch
+from torch import nn
+
+import model_cases
+import one_process
+import tensor_file
+import test_model_cases
+import workshop
+from model_cases import Block, Regression
+
+ON = {"activation_checkpointing": {"enabled": True}}
+ACCUMULATION = 3  # of test_model_cases.config_of
+
+
+def blocks_said(text):
+    """(recomputed, blocks) of the line at the start."""
+    for line in text.splitlines():
+        if "blocks are recomputed" in line:
+            words = line.split("activation_checkpointing: ")[1].split()
+            return int(words[0]), int(words[2])
+    return None
+
+
+class RecomputationTest(test_model_cases.CaseTest):
+    plain = {}
+
+    def metrics_of(self, rows):
+        return [(row["step"], row["loss"], row["grad_norm"]) for row in rows]
+
+    def check_same(self, name, stage=1, **section):
+        config = test_model_cases.config_of(name, zero_optimization={"stage": stage})
+        if (name, stage) not in self.plain:
+            self.plain[name, stage] = self.run_case(name, config)[0]
+        rows, text = self.run_case(name, {**config, "activation_checkpointing": section or {"enabled": True}})
+        self.assertEqual(self.metrics_of(self.plain[name, stage]), self.metrics_of(rows), f"{name} stage {stage} {section}")
+        return text
+
+
+class SameNumbers(RecomputationTest):
+    """Bit by bit the run without recomputation; the second number is how many blocks are recomputed."""
+
+    def recomputes(self, name, count, stage=1, **section):
+        said = blocks_said(self.check_same(name, stage, **section))
+        self.assertEqual(said and said[0], count, name)
+
+    def test_plain_blocks_at_every_stage(self):
+        for stage in (0, 1, 2, 3):
+            self.recomputes("plain", 2, stage)
+            self.recomputes("plain_trace", 2, stage)
+
+    def test_dropout_draws_the_same_numbers_again(self):
+        self.recomputes("dropout", 2, 1)
+        self.recomputes("dropout_trace", 2, 3)
+
+    def test_batch_norm_moves_its_statistics_once(self):
+        """Seen by the buffers, not by the losses: in train mode nothing reads them."""
+        for name in ("batch_norm", "batch_norm_trace", "buffers"):
+            self.recomputes(name, 2)
+            saved = [self.saved_state(name, section) for section in ({}, ON)]
+            self.assertEqual(sorted(saved[0]), sorted(saved[1]))
+            for key in saved[0]:
+                self.assertTrue(torch.equal(saved[0][key], saved[1][key]), f"{name}: {key}")
+
+    def saved_state(self, name, section):
+        config = test_model_cases.config_of(name, checkpoint={"at_end": True}, **section)
+        _, folder = self.shop.train(self.model(name), self.data(name), config, 2, 3)
+        out = self.shop.path(f"{name}{len(section)}.safetensors")
+        done = workshop.run([workshop.program("dslaunch"), "consolidate", os.path.join(folder, "checkpoints"), out])
+        self.assertEqual(done.code, 0, str(done))
+        return tensor_file.read(out)
+
+    def test_units_that_work_in_place_on_their_input(self):
+        self.recomputes("in_place", 2)
+        self.recomputes("in_place", 2, 3)
+
+    def test_tied_and_borrowed_parameters(self):
+        for name, count in (("tied", 2), ("tied_trace", 2), ("shared_names", 3), ("read_outside", 2),
+                            ("read_outside_trace", 2)):
+            self.recomputes(name, count)
+            self.recomputes(name, count, 3)
+
+    def test_parameters_of_every_kind(self):
+        for name, count in (("zero_size", 2), ("scalar", 2), ("mixed_dtype", 2), ("unused", 2), ("parameter_list", 2)):
+            self.recomputes(name, count, 3)
+
+    def test_calls_of_every_kind(self):
+        for name, count in (("used_twice", 2), ("called_twice", 2), ("skip_by_value", 3), ("skip_by_parity", 3), ("loop", 2),
+                            ("no_grad", 2), ("no_grad_unit", 3), ("defaults", 3), ("own_method", 2), ("nested", 3),
+                            ("hooked", 2)):
+            self.recomputes(name, count)
+
+    def test_values_of_every_kind(self):
+        for name, count in (("tuples", 3), ("tuples_trace", 3), ("dicts", 2), ("mask_minimum", 2)):
+            self.recomputes(name, count)
+
+    def test_models_without_blocks_say_that_nothing_is_recomputed(self):
+        for name in ("no_blocks", "interface", "forked"):
+            self.assertIn("nothing is recomputed", self.check_same(name))
+
+
+class Settings(RecomputationTest):
+    def calls(self, section):
+        """Recomputed calls in one step, as `profile` counts them."""
+        config = test_model_cases.config_of("plain", steps_per_print=1, activation_checkpointing={**section, "profile": True})
+        _, text = self.run_case("plain", config, steps=1)
+        lines = [line for line in text.splitlines() if "recomputation: " in line]
+        return int(lines[0].split("recomputation: ")[1].split()[0]) if lines else None
+
+    def test_every_call_of_every_block_is_recomputed(self):
+        self.assertEqual(self.calls({"enabled": True}), 2 * ACCUMULATION)
+        self.assertEqual(self.calls({"number_checkpoints": 1}), 1 * ACCUMULATION)
+
+    def test_one_buffer_for_saved_inputs(self):
+        self.check_same("plain", contiguous_memory_optimization=True)
+        self.check_same("skip_by_parity", contiguous_memory_optimization=True)
+        self.check_same("in_place", 3, contiguous_memory_optimization=True, cpu_checkpointing=True)
+
+    def test_the_sections_of_deepspeed_switch_it_on_and_off(self):
+        text = self.check_same("plain", partition_activations=True)
+        self.assertEqual(blocks_said(text), (2, 2))
+        self.assertIn("splits nothing: there is no tensor axis", text)
+        self.assertEqual(blocks_said(self.check_same("plain", cpu_checkpointing=True)), (2, 2))
+        self.assertEqual(blocks_said(self.check_same("plain", number_checkpoints=1)), (1, 2))
+        off = {"partition_activations": False, "cpu_checkpointing": False, "profile": False}
+        self.assertIsNone(blocks_said(self.check_same("plain", **off)))
+        self.assertIsNone(blocks_said(self.check_same("plain", enabled=False, cpu_checkpointing=True)))
+
+
+class InPlaceAfter(Regression):
+    """Adds to what a block was given before its backward could use it. Its own backward does not need that tensor."""
+
+    def __init__(self):
+        super().__init__([Block(), Block()])
+
+    def forward(self, x, y):
+        x = x * 1.0 + 0.0 * self.head.weight.sum()
+        out = self.blocks[0](x)
+        x += 1.0
+        return ((self.head(self.blocks[1](out)) - y) ** 2).mean()
+
+
+class AppendBlock(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x, seen: list[torch.Tensor]):
+        out = torch.tanh(self.layer(x))
+        seen.append(out)
+        return out
+
+
+class Appending(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([AppendBlock(), AppendBlock()])
+        self.head = nn.Linear(6, 1)
+
+    def forward(self, x, y):
+        seen = torch.jit.annotate(list[torch.Tensor], [])
+        for block in self.blocks:
+            x = block(x, seen)
+        return ((self.head(seen[0] + seen[1]) - y) ** 2).mean()
+
+
+class Refused(RecomputationTest):
+    def run_module(self, module, section):
+        torch.manual_seed(0)
+        path, data = self.shop.path("refused.pt"), self.data("plain")
+        torch.jit.script(module()).save(path)
+        config = test_model_cases.config_of("plain", **section)
+        return workshop.run(self.shop.command(path, data, config, self.shop.run_dir(), 1, 2))
+
+    def test_an_input_that_changes_before_backward_is_named(self):
+        outcome = self.run_module(InPlaceAfter, ON)
+        self.assertEqual(outcome.code, 65, str(outcome))
+        self.assertIn("recomputation of unit 'blocks.0': a tensor that it was given has been changed in place", outcome.text)
+
+    def test_a_block_that_appends_to_its_argument_stays_as_it_is(self):
+        outcome = self.run_module(Appending, ON)
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertIn("0 of 2 blocks are recomputed", outcome.text)
+        self.assertIn("'blocks.0': it changes a list or dict that it was given", outcome.text)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
