@@ -81,7 +81,7 @@ class SameNumbers(RecomputationTest):
         self.recomputes("in_place", 2, 3)
 
     def test_tied_and_borrowed_parameters(self):
-        for name, count in (("tied", 2), ("tied_trace", 2), ("shared_names", 3), ("read_outside", 2),
+        for name, count in (("tied", 2), ("shared_names", 3), ("read_outside", 2),
                             ("read_outside_trace", 2)):
             self.recomputes(name, count)
             self.recomputes(name, count, 3)

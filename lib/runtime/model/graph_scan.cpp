@@ -4,6 +4,7 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <functional>
+#include <map>
 #include <set>
 #include <string_view>
 
@@ -24,18 +25,25 @@ class UnitUseScan {
   explicit UnitUseScan(const std::unordered_map<ObjectKey, ObjectKey>& unit_of) : unit_of_(unit_of) {}
 
   UnitUse run(const torch::jit::Module& model) {
-    visit_method(model._ivalue(), "forward", nullptr);
+    visit_method(model._ivalue(), "forward", nullptr, {});
     return std::move(use_);
   }
 
  private:
-  void visit_method(const c10::intrusive_ptr<c10::ivalue::Object>& object, const std::string& name, ObjectKey unit) {
-    if (!visited_.insert({object.get(), name, unit}).second) return;
+  // `modules`: those that the call hands over as arguments, by position (a trace does so with shared ones).
+  using ModuleArguments = std::map<size_t, c10::intrusive_ptr<c10::ivalue::Object>>;
+
+  void visit_method(const c10::intrusive_ptr<c10::ivalue::Object>& object, const std::string& name, ObjectKey unit,
+                    const ModuleArguments& modules) {
+    std::vector<ObjectKey> keys{object.get(), unit};
+    for (const auto& [position, module] : modules) keys.push_back(module.get());
+    if (!visited_.insert({keys, name}).second) return;
     auto* method = object->type()->findMethod(name);
     if (!method || !method->isGraphFunction()) return;
     method->ensure_defined();
     auto graph = torch::jit::toGraphFunction(*method).graph();
     Environment env{{graph->inputs()[0], object}};
+    for (const auto& [position, module] : modules) env[graph->inputs()[position]] = module;
     visit_block(graph->block(), env, unit);
   }
 
@@ -65,7 +73,9 @@ class UnitUseScan {
   void visit_call(const Node* node, const Environment& env, ObjectKey unit) {
     auto callee = env.find(node->input(0));
     if (callee == env.end()) {
-      use_.understood = false;
+      // An object made on the way (torch.no_grad() is one) holds no modules; a module from an interface may be any.
+      const auto made = node->input(0)->type()->cast<c10::ClassType>();
+      if (!made || made->is_module()) use_.understood = false;
       return;
     }
     const std::string& name = node->s(c10::attr::name);
@@ -75,11 +85,15 @@ class UnitUseScan {
       inner = callee->second.get();
       if (called_.insert(inner).second) use_.call_order.push_back(inner);
     }
-    visit_method(callee->second, name, inner);
+    ModuleArguments modules;
+    for (size_t i = 1; i < node->inputs().size(); ++i) {
+      if (auto given = env.find(node->input(i)); given != env.end()) modules[i] = given->second;
+    }
+    visit_method(callee->second, name, inner, modules);
   }
 
   const std::unordered_map<ObjectKey, ObjectKey>& unit_of_;
-  std::set<std::tuple<ObjectKey, std::string, ObjectKey>> visited_;
+  std::set<std::pair<std::vector<ObjectKey>, std::string>> visited_;  // object, unit, modules among the arguments
   std::unordered_set<ObjectKey> called_;
   UnitUse use_;
 };

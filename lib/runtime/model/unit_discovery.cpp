@@ -34,6 +34,12 @@ std::string join(const std::string& parent, const std::string& child) {
   return parent.empty() ? child : parent + "." + child;
 }
 
+// A layer of PyTorch itself has nothing inside that recomputation could save.
+bool is_single_layer(const torch::jit::Module& module) {
+  const auto name = module.type()->name();
+  return module.children().size() == 0 && name && name->qualifiedName().rfind("__torch__.torch.nn.", 0) == 0;
+}
+
 void find_automatic(const torch::jit::Module& container, const std::string& path, std::vector<UnitCandidate>& out) {
   std::map<std::string, int> repeats;
   for (const auto& child : container.named_children()) repeats[class_name(child.value)] += 1;
@@ -44,7 +50,7 @@ void find_automatic(const torch::jit::Module& container, const std::string& path
     const bool repeated = repeats[class_name(child.value)] > 1;
     const bool large_leaf = is_leaf && num_elements(child.value) >= kLargeLeafNumel;
     if (is_callable(child.value) && (repeated || large_leaf)) {
-      out.push_back({child_path, child.value, repeated});
+      out.push_back({child_path, child.value, repeated && !is_single_layer(child.value)});
     } else {
       find_automatic(child.value, child_path, out);
     }
