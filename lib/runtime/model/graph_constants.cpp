@@ -83,8 +83,8 @@ void rewrite_device_constants(const torch::jit::Module& model, at::Device device
 }
 
 at::Tensor fitted(const at::Tensor& value, at::ScalarType dtype) {
-  if ((dtype != at::kHalf && dtype != at::kBFloat16) || !value.is_floating_point() || value.element_size() < 4 || value.numel() == 0 ||
-      !value.is_non_overlapping_and_dense())
+  if ((dtype != at::kHalf && dtype != at::kBFloat16) || !value.is_floating_point() || value.element_size() < 4 ||
+      value.numel() == 0 || !value.is_non_overlapping_and_dense())
     return value;
   const auto limits = limits_of(dtype);
   const at::Tensor too_low = value.lt(limits.lowest).logical_and_(value.isfinite());
