@@ -143,7 +143,8 @@ void check_one_cycle(Settings& settings) {
   const std::string cycling = "scheduler.params.cycle_momentum", optimizer = settings.text("optimizer.type");
   const bool has_betas = optimizer != "Muon" && optimizer_takes(optimizer, "betas");
   if (settings.boolean(cycling) && !has_betas) {
-    settings.note(cycling, fmt::format("{} has no betas that OneCycle could move: momentum cycling is off", optimizer));
+    settings.note("scheduler.type",
+                  fmt::format("{} has no betas that OneCycle could move: momentum cycling is off", optimizer));
     settings.solve(cycling, Value::of_bool(false), "solved");
   }
 }
