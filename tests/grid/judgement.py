@@ -13,6 +13,10 @@ BOUNDS = {
     "bf16": {"split": (2e-2, 1e-1), "one": (5e-2, 3e-1)},
     "fp16": {"split": (2e-2, 1e-1), "one": (5e-2, 3e-1)},
 }
+# Muon's iteration runs in bf16 and spreads a last bit over a whole matrix; Lion turns the sign of a number near zero into a
+# whole step.
+OPTIMIZER_BOUNDS = {("Muon", "fp32"): (2e-2, 2e-1), ("Muon", "bf16"): (2e-1, 1.0), ("Muon", "fp16"): (2e-1, 1.0),
+                    ("Lion", "fp32"): (1e-3, 1e-2), ("Lion", "bf16"): (1e-1, 5e-1), ("Lion", "fp16"): (1e-1, 5e-1)}
 # Of a model that keeps some parameters in bf16 in an fp32 run.
 MIXED_BOUND = 1e-3
 # Relative, of a step's loss and gradient norm.
@@ -71,7 +75,7 @@ def check_names(state, run):
 def check_parameters(case, against, values, run):
     """Complaints, and the whole model's deviation."""
     whole, worst, name = deviations(values, run.parameters, run.start, case.precision)
-    whole_bound, one_bound = BOUNDS[case.precision][against]
+    whole_bound, one_bound = OPTIMIZER_BOUNDS.get((case.optimizer, case.precision), BOUNDS[case.precision][against])
     if run.is_mixed and case.precision == "fp32":  # a last bit of fp32 may be the one that decides how bf16 rounds
         whole_bound, one_bound = max(whole_bound, MIXED_BOUND), max(one_bound, MIXED_BOUND)
     words = {"split": "plain PyTorch with the same split", "one": "one process"}[against]

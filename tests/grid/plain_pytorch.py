@@ -10,7 +10,6 @@ from typing import NamedTuple
 import torch
 
 import one_process
-import plain_optimizers
 
 LOW = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -30,12 +29,11 @@ def low_precision(config):
 
 
 def lower(model, dtype):
-    """Casts a model; batch norms keep the types of the file (docs/precision.md)."""
-    kept = [(tensor, tensor.detach().clone()) for module in model.modules() if hasattr(module, "running_mean")
-            for tensor in (*module.parameters(False), *module.buffers(False))]
+    """Casts a model; batch norms stay in fp32 (docs/precision.md)."""
     model.to(dtype)
-    for tensor, value in kept:
-        tensor.data = value
+    for module in model.modules():
+        if hasattr(module, "running_mean"):
+            module.float()
 
 
 class Scaler:
@@ -105,7 +103,8 @@ class Trainer:
         self.master = [torch.nn.Parameter(p.detach().float().clone()) for p in self.params]
         if low is not None:
             lower(model, low)
-        self.optimizer = plain_optimizers.make(config, self.names, self.master)
+        self.optimizer = one_process.make_optimizer(
+            config, [(name, master, master.dim()) for name, master in zip(self.names, self.master)])
         self.scaler, self.scales = Scaler(config.get("fp16", {})), low is torch.float16
         self.ranks = [Rank(model, config.get("train", {}).get("seed", 42), rank, is_random) for rank in range(shares)]
         self.applied = 0
@@ -167,7 +166,11 @@ class Trainer:
 
     def apply(self, gradients, lr):
         self.applied += 1
-        self.optimizer.step(gradients, lr)
+        for master, gradient in zip(self.master, gradients):
+            master.grad = gradient
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        self.optimizer.step()
         with torch.no_grad():
             for param, master in zip(self.params, self.master):
                 param.copy_(master)

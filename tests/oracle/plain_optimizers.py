@@ -67,14 +67,16 @@ class Muon(Plain):
 
     @staticmethod
     def orthogonal(u):
-        x = u.bfloat16()
-        tall = x.shape[0] > x.shape[1]
-        x = x.T if tall else x
-        x = x / (x.norm() + 1e-7)
+        if u.numel() == 0:
+            return u
+        x = (u.flatten(1) if u.dim() == 4 else u).bfloat16()  # a row for each filter
+        tall = x.shape[-2] > x.shape[-1]
+        x = x.mT if tall else x
+        x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
         for _ in range(5):
-            a = x @ x.T
+            a = x @ x.mT
             x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
-        return (x.T if tall else x) * math.sqrt(max(1.0, u.shape[0] / u.shape[1]))
+        return (x.mT if tall else x).reshape(u.shape) * math.sqrt(max(1.0, u.shape[-2] / u.shape[-1]))
 
 
 def make(kind, groups, given):
@@ -93,8 +95,8 @@ def make(kind, groups, given):
 
 
 def make_muon(named, given):
-    settings = {"lr": given["lr"], "weight_decay": given.get("weight_decay", 0.0), "momentum": 0.95,
-                "betas": (0.9, 0.95), "eps": 1e-10}
+    settings = {"lr": given["lr"], "weight_decay": given.get("weight_decay", 0.0), "momentum": given.get("momentum", 0.95),
+                "betas": given.get("betas", (0.9, 0.95)), "eps": given.get("eps", 1e-10)}
     matrices = [p for name, p, dims in named if dims >= 2 and "embed" not in name and "lm_head" not in name]
     others = [p for _, p, _ in named if not any(p is matrix for matrix in matrices)]
     return Muon([{"params": matrices, "use_muon": True}, {"params": others, "use_muon": False}], **settings)
