@@ -136,11 +136,19 @@ void finish_launch_options(LaunchOptions& to, const RawLaunch& raw) {
   }
 }
 
+void check_evaluation_and_verification(const launch::RunOptions& run) {
+  if (run.verify && *run.verify < 1) misuse(fmt::format("--verify {}: at least 1 step", *run.verify));
+  if (!run.eval_only) return;
+  if (run.verify) misuse("--verify compares training steps, and --eval_only takes none");
+  if (run.overwrite) misuse("--eval_only adds to a run folder; --overwrite would discard the run that it holds");
+}
+
 void check_run_options(const launch::RunOptions& run) {
   if (run.steps && *run.steps < 1) misuse(fmt::format("--steps {}: at least 1", *run.steps));
   if (run.epochs && *run.epochs < 1) misuse(fmt::format("--epochs {}: at least 1", *run.epochs));
   if (run.trace && *run.trace < 1) misuse(fmt::format("--trace {}: steps count from 1", *run.trace));
   if (run.overwrite && !run.resume.empty()) misuse("--resume and --overwrite exclude each other");
+  check_evaluation_and_verification(run);
   for (const auto& text : run.sets) assignment("--set", text);
 }
 
@@ -156,20 +164,23 @@ std::optional<launch::RunOptions> read_run_options(const Arguments& arguments) {
   launch::RunOptions run;
   run.started = std::chrono::system_clock::now().time_since_epoch();
   RawLaunch raw;
-  CommandLine line("dslaunch", "usage: dslaunch [run] [options] MODEL.pt [--config FILE]",
-                   "  dslaunch model.pt --config ds.json                      train as the config says\n"
-                   "  dslaunch model.pt --data train.safetensors --num_gpus 2 two ranks, default settings\n"
-                   "  dslaunch model.pt --config ds.json --resume auto --run_dir runs/a   go on where it stopped\n"
-                   "  dslaunch --hostfile hosts model.pt --config ds.json     several machines, through SSH\n"
-                   "  dslaunch model.pt --config ds.json --trace 10 --timings where step 10's and all other time went\n"
-                   "  dslaunch model.pt --config ds.json --detach             in the background; see 'dslaunch jobs'\n"
-                   "  dslaunch exec --num_gpus 8 -- python train.py           any program, torchrun's environment\n"
-                   "  dslaunch infer --checkpoint runs/a/checkpoints --prompt 'Once'   continue a text\n"
-                   "  dslaunch consolidate runs/a/checkpoints/latest model.safetensors\n"
-                   "  dslaunch import ds_run/ckpt runs/a/checkpoints --model model.pt   from DeepSpeed's checkpoint\n"
-                   "  dslaunch config explain ds.json                         value, origin and effect of every key\n"
-                   "  dslaunch hosts --hostfile hosts --include a:0,1         what a hostfile resolves to\n"
-                   "Each command has its own --help.\n");
+  CommandLine line(
+      "dslaunch", "usage: dslaunch [run] [options] MODEL.pt [--config FILE]",
+      "  dslaunch model.pt --config ds.json                      train as the config says\n"
+      "  dslaunch model.pt --data train.safetensors --num_gpus 2 two ranks, default settings\n"
+      "  dslaunch model.pt --config ds.json --resume auto --run_dir runs/a   go on where it stopped\n"
+      "  dslaunch model.pt --config ds.json --resume runs/a/checkpoints --eval_only   its loss on data.eval\n"
+      "  dslaunch model.pt --config ds.json --verify 20          20 steps beside an unsharded replica\n"
+      "  dslaunch --hostfile hosts model.pt --config ds.json     several machines, through SSH\n"
+      "  dslaunch model.pt --config ds.json --trace 10 --timings where step 10's and all other time went\n"
+      "  dslaunch model.pt --config ds.json --detach             in the background; see 'dslaunch jobs'\n"
+      "  dslaunch exec --num_gpus 8 -- python train.py           any program, torchrun's environment\n"
+      "  dslaunch infer --checkpoint runs/a/checkpoints --prompt 'Once'   continue a text\n"
+      "  dslaunch consolidate runs/a/checkpoints/latest model.safetensors\n"
+      "  dslaunch import ds_run/ckpt runs/a/checkpoints --model model.pt   from DeepSpeed's checkpoint\n"
+      "  dslaunch config explain ds.json                         value, origin and effect of every key\n"
+      "  dslaunch hosts --hostfile hosts --include a:0,1         what a hostfile resolves to\n"
+      "Each command has its own --help.\n");
   line.app().add_option("MODEL", run.model, "what torch.jit.save wrote");
   line.group("Job");
   line.value("--config", run.config, "JSON (DeepSpeed's keys and comments) or YAML", "FILE");
@@ -180,7 +191,10 @@ std::optional<launch::RunOptions> read_run_options(const Arguments& arguments) {
   line.value("--seed", run.seed, "of initial weights and dropout", "N");
   line.value("--resume", run.resume, "from the newest checkpoint of the run folder, or from PATH", "auto|PATH");
   line.flag("--overwrite", run.overwrite, "discard the run that the folder holds");
-  line.flag("--eval_only", run.eval_only, "no training: the loss over the evaluation data");
+  line.flag("--eval_only", run.eval_only,
+            "no training: the loss over data.eval, of MODEL or of the --resume checkpoint");
+  line.value("--verify", run.verify, "compare the first N steps of this start with an unsharded replica on rank 0",
+             "N");
   line.value("--trace", run.trace, "write what step STEP did and when, as RUN_DIR/trace.step_STEP.rank_R.json", "STEP");
   line.flag("--timings", run.timings, "at the end, a table of where the time since the launch went");
   line.group("Data");

@@ -22,7 +22,7 @@ const char kHelp[] =
     "dsworker is started by dslaunch on every rank; see dslaunch --help.\n"
     "\n"
     "  dsworker train MODEL.pt [--config F] [--data PATH] [--run_dir D] [--steps N] [--set KEY=VALUE]\n"
-    "                 [--trace STEP] [--timings SECONDS_SINCE_1970]\n"
+    "                 [--resume auto|PATH] [--eval_only] [--verify N] [--trace STEP] [--timings SECONDS_SINCE_1970]\n"
     "                 a rank of a job: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment, or a world of "
     "one\n"
     "  dsworker infer --checkpoint C --prompt TEXT [--num_tokens N] [--temperature T] [--seed S]\n"

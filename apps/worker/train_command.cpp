@@ -28,10 +28,11 @@ namespace {
 constexpr std::chrono::minutes kJoinDeadline{5};
 
 const std::vector<OptionSpec>& train_options() {
-  static const std::vector<OptionSpec> options{
-      {"config"}, {"set"},     {"run_dir"},          {"steps"},        {"epochs"},        {"seed"},
-      {"resume"}, {"data"},    {"inputs"},           {"labels"},       {"loss"},          {"device"},
-      {"trace"},  {"timings"}, {"eval_only", false}, {"quiet", false}, {"verbose", false}};
+  static const std::vector<OptionSpec> options{{"config"},       {"set"},           {"run_dir"}, {"steps"},
+                                               {"epochs"},       {"seed"},          {"resume"},  {"data"},
+                                               {"inputs"},       {"labels"},        {"loss"},    {"device"},
+                                               {"trace"},        {"timings"},       {"verify"},  {"eval_only", false},
+                                               {"quiet", false}, {"verbose", false}};
   return options;
 }
 
@@ -79,6 +80,10 @@ runtime::TrainRequest request_of(const CommandOptions& options, const config::Lo
   request.device = device.str();
   request.resume = options.value_or("resume", "");
   request.eval_only = options.has("eval_only");
+  request.verify = options.integer("verify", 1).value_or(0);
+  if (request.eval_only && request.verify > 0) {
+    throw UserError(ExitCode::kUsage, "--verify compares training steps, and --eval_only takes none");
+  }
   request.quiet = options.has("quiet");
   request.stop_requested = stop_requested;
   return request;

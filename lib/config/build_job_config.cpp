@@ -223,6 +223,7 @@ Recomputation build_recomputation(const Settings& settings) {
 
 void build_model_sections(const Settings& settings, JobConfig& out) {
   out.loss = settings.text("loss");
+  if (settings.text("loss_average") == "tokens") out.loss_average = LossAverage::kTokens;
   out.units_auto = !settings.at("units").value.is_array();
   out.units = settings.texts("units");
   if (!settings.at("init").value.is_null()) {

@@ -143,6 +143,9 @@ struct Data {
   std::vector<ArraySpec> synthetic;
 };
 
+// What the loss of a step is the mean of: of the micro batches' means, or of all labels that count.
+enum class LossAverage : uint8_t { kMicroBatches, kTokens };
+
 struct Train {
   std::optional<int64_t> steps;
   std::optional<int64_t> epochs;  // both empty: one epoch
@@ -224,6 +227,7 @@ struct JobConfig {
   std::vector<std::string> units;  // class names or module paths when not auto
   std::optional<Init> init;
   bool deterministic = false;
+  LossAverage loss_average = LossAverage::kMicroBatches;
 };
 
 }  // namespace dslaunch::config

@@ -38,9 +38,8 @@ constexpr KeySpec kRows[] = {
         "loss", kString, "null",
         "cross_entropy, mse or a TorchScript file called as loss(outputs, labels); null: forward returns the loss"),
     supported("loss_average", kEnum, "\"micro_batches\"",
-              "the loss of a step is the mean of the micro batches' means; tokens: weighted by token counts")
-        .one_of("micro_batches|tokens")
-        .later("tokens"),
+              "the loss is the mean of the micro batches' means; tokens: of all labels but those to ignore (-100)")
+        .one_of("micro_batches|tokens"),
 
     section("train"),
     supported("train.steps", kInt, "null", "end of the run in optimizer steps, counted from the start of training")

@@ -80,6 +80,18 @@ void check_loss_name(Settings& settings) {
                                 describe(loss), did_you_mean(loss.text, {"cross_entropy", "mse"})));
 }
 
+// Only a loss that is computed here can be taken apart into labels.
+void check_loss_average(Settings& settings) {
+  if (settings.text("loss_average") != "tokens") return;
+  const Value& loss = settings.at("loss").value;
+  if (loss.is_string() && (loss.text == "cross_entropy" || loss.text == "mse")) return;
+  settings.complain(Issue::Kind::kConflict, "loss_average",
+                    fmt::format("'loss_average' tokens needs \"loss\": \"cross_entropy\" or \"mse\": {}, and how many "
+                                "labels that is the mean of cannot be seen from outside",
+                                loss.is_null() ? "without 'loss' the model returns a mean of its own"
+                                               : "a loss from a file gives one number"));
+}
+
 void apply_data_rules(Settings& settings) {
   auto train = settings.texts("data.train");
   if (std::find(train.begin(), train.end(), "synthetic") != train.end()) {
@@ -95,10 +107,13 @@ void apply_data_rules(Settings& settings) {
   check_synthetic(settings);
   auto eval = settings.texts("data.eval");
   if (std::find(eval.begin(), eval.end(), "synthetic") != eval.end()) {
-    settings.complain(Issue::Kind::kNotYet, "data.eval", "not supported yet: 'data.eval' = synthetic; name files");
+    settings.complain(Issue::Kind::kConflict, "data.eval",
+                      "'data.eval' is synthetic, but an evaluation passes over its data once and synthetic data has no "
+                      "end; name files");
   }
   if (settings.integer("train.eval_interval") > 0 && eval.empty()) {
-    settings.note("train.eval_interval", "'train.eval_interval' has nothing to evaluate on: 'data.eval' is not given");
+    settings.complain(Issue::Kind::kConflict, "train.eval_interval",
+                      "'train.eval_interval' has nothing to evaluate on: set 'data.eval' too, or leave it out");
   }
   for (const char* path : {"data.train", "data.eval", "data.inputs", "data.labels"}) {
     auto names = settings.texts(path);
@@ -116,6 +131,7 @@ void apply_data_rules(Settings& settings) {
     settings.solve("data.drop_last", theirs.value, theirs.origin);
   }
   check_loss_name(settings);
+  check_loss_average(settings);
 }
 
 // Which data-parallel end of training: steps win over the default of one epoch.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/exit_code.hpp"
@@ -23,6 +24,16 @@ std::string describe_cause(const RankRecord& record, JobKind kind) {
     if (!meaning.empty()) text += " (" + meaning + ")";
   }
   return text;
+}
+
+// What the run told last, by its rank 0; null where this machine cannot see it.
+Json last_metrics(const LaunchPlan& plan) {
+  if (plan.kind != JobKind::kRun) return nullptr;
+  std::ifstream in(plan.run_dir + "/metrics.jsonl");
+  std::string line, last;
+  while (std::getline(in, line)) last = line;
+  const Json metrics = Json::parse(last, nullptr, /*allow_exceptions=*/false);
+  return metrics.is_object() ? metrics : Json(nullptr);
 }
 
 // The ways in which a rank ends because it was told to.
@@ -149,6 +160,7 @@ std::string story_json(const LaunchPlan& plan, const std::vector<RankRecord>& re
       {"exit_code", outcome.exit_code},
       {"stopped", reason == StopReason::kNone ? Json(nullptr) : Json(reason_text(reason))},
       {"run_dir", plan.run_dir.empty() ? Json(nullptr) : Json(plan.run_dir)},
+      {"last_metrics", last_metrics(plan)},
       {"first_failure", first},
       {"ranks", ranks},
   };

@@ -54,7 +54,8 @@ struct RunOptions {
   std::vector<std::string> sets;  // --set KEY=VALUE, in order
   std::optional<int64_t> steps, epochs;
   std::optional<uint64_t> seed;
-  std::string resume;  // auto | path; empty: not given
+  std::optional<int64_t> verify;  // steps beside an unsharded replica
+  std::string resume;             // auto | path; empty: not given
   bool overwrite = false, eval_only = false;
   std::optional<int64_t> trace;
   bool timings = false;

@@ -126,6 +126,7 @@ std::vector<std::string> worker_argv(const RunOptions& run, const std::string& w
   if (run.epochs) add("--epochs", std::to_string(*run.epochs));
   if (run.seed) add("--seed", std::to_string(*run.seed));
   if (!run.resume.empty()) add("--resume", run.resume == "auto" ? run.resume : absolute(run.resume));
+  if (run.verify) add("--verify", std::to_string(*run.verify));
   if (run.eval_only) argv.emplace_back("--eval_only");
   if (run.trace) add("--trace", std::to_string(*run.trace));
   if (run.timings) add("--timings", fmt::format("{:.3f}", run.started.count()));
@@ -165,8 +166,10 @@ class RunMaker {
   }
 
  private:
-  // A restart goes on from the newest checkpoint of this very run, or from its beginning where there is none.
+  // A restart goes on from the newest checkpoint of this very run, or from its beginning where there is none. An
+  // evaluation is made again from what it was to look at.
   void go_on() {
+    if (run_.eval_only) return;
     run_.resume = "auto";
     run_.overwrite = false;
   }
@@ -180,6 +183,9 @@ class RunMaker {
     notes_ = loaded.notes;
     if (run_.config.empty()) {
       notes_.emplace_back("no --config: default settings (dslaunch config explain shows them)");
+    }
+    if (run_.eval_only && (run_.steps || run_.epochs)) {
+      notes_.emplace_back("--steps and --epochs have no effect with --eval_only");
     }
   }
 

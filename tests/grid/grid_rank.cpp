@@ -20,9 +20,9 @@ using Json = nlohmann::json;
 using namespace std::chrono_literals;
 
 constexpr auto kJoin = 60s;
-constexpr auto kIdle = 24h;             // between two cases the driver may compute as long as it likes
-constexpr auto kCase = 10min;           // the driver's own deadline for a case is shorter
-constexpr auto kOthersFailToo = 2s;     // a failure that every rank meets is met by all within this time
+constexpr auto kIdle = 24h;          // between two cases the driver may compute as long as it likes
+constexpr auto kCase = 10min;        // the driver's own deadline for a case is shorter
+constexpr auto kOthersFailToo = 2s;  // a failure that every rank meets is met by all within this time
 constexpr auto kOneCollective = 120s;
 
 // Empty at the end of the input.
@@ -37,7 +37,8 @@ std::string read_line(std::FILE* in) {
 
 void write_line(int fd, const Json& value) {
   const std::string line = value.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  if (::write(fd, line.data(), line.size()) != static_cast<ssize_t>(line.size())) throw SystemError("write", "a result");
+  if (::write(fd, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
+    throw SystemError("write", "a result");
 }
 
 runtime::TrainRequest request_of(const Json& grid_case, int world_size) {

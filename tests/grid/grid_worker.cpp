@@ -1,11 +1,11 @@
-// The grid's pool of persistent ranks: one program for all cases of one world size, since a launch for each of a thousand
-// cases would take hours.
+// The grid's pool of persistent ranks: one program for all cases of one world size, since a launch for each of a
+// thousand cases would take hours.
 //
 //   grid_worker WORLD_SIZE        cases on standard input, results on standard output (grid_rank.hpp)
 //
-// This process binds the store's port, forks the ranks, serves the store and waits. It ends with 0 after the last case, and
-// with 1 as soon as the pool is of no use any more: the driver starts another one. SIGQUIT makes every rank print the stack
-// of its main thread: the driver asks for it before it ends a pool that hangs.
+// This process binds the store's port, forks the ranks, serves the store and waits. It ends with 0 after the last case,
+// and with 1 as soon as the pool is of no use any more: the driver starts another one. SIGQUIT makes every rank print
+// the stack of its main thread: the driver asks for it before it ends a pool that hangs.
 #include <execinfo.h>
 #include <poll.h>
 #include <sys/prctl.h>

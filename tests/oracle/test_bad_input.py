@@ -258,6 +258,15 @@ class Config(StrangerTest):
     def test_a_value_out_of_range(self):
         self.refused(65, "stage", "7", zero_optimization={"stage": 7})
 
+    def test_stage_4(self):
+        self.refused(65, "zero_optimization.stage", "4", zero_optimization={"stage": 4})
+
+    def test_an_optimizer_that_nobody_knows(self):
+        self.refused(65, "optimizer.type", "Adamm", "AdamW", optimizer={"type": "Adamm", "params": {"lr": 1e-3}})
+
+    def test_a_schedule_that_nobody_knows(self):
+        self.refused(65, "scheduler.type", "WarmUpLRR", "WarmupLR", scheduler={"type": "WarmUpLRR", "params": {}})
+
     def test_a_repeated_key(self):
         self.refused(65, "train_batch_size", text='{"train_batch_size": 36, "train_batch_size": 12}')
 

@@ -95,6 +95,13 @@ int64_t find_outside(const at::Tensor& values, int64_t limit, bool ignored_allow
   }
 }
 
+// Those that a loss averages over.
+int64_t count_labels(const at::Tensor& labels) {
+  if (labels.scalar_type() != at::kLong) return labels.numel();
+  const auto* values = labels.const_data_ptr<int64_t>();
+  return labels.numel() - std::count(values, values + labels.numel(), kIgnoredLabel);
+}
+
 bool contains(const std::vector<size_t>& list, size_t value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
@@ -118,6 +125,9 @@ Batch BatchAssembler::assemble(const MicroBatchPlan& plan) const {
     }
   }
   for (size_t array : selection_.labels) batch.labels.push_back(gather(array, plan.samples));
+  if (plan.num_samples > 0) {
+    for (const at::Tensor& labels : batch.labels) batch.num_labels += count_labels(labels);
+  }
   return batch;
 }
 

@@ -17,6 +17,7 @@ namespace dslaunch::runtime {
 struct Batch {
   std::vector<at::Tensor> inputs, labels;  // host tensors, samples first
   int64_t num_samples = 0;  // those that count; 0 for a filler (see EvaluationPlanner), whose tensors hold one sample
+  int64_t num_labels = 0;   // elements of the labels but those to ignore (-100); 0 for a filler
   int64_t num_tokens = 0;   // elements of the first integer input with two or more dims; 0 when there is none
   DataPosition first;       // of the first sample
   DataPosition after;       // where the run stands when the global batch of this one is done

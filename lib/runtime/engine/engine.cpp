@@ -26,7 +26,7 @@ Engine::Engine(ModelSource& model, const config::JobConfig& config, EngineOption
       config_(config),
       options_(options),
       data_group_(data_group),
-      loss_(make_loss(config.loss, options.device)),
+      loss_(make_loss(config.loss, options.device, config.loss_average)),
       optimizer_groups_(optim::plan_optimizer_groups(config.optimizer, model.table())),
       times_(options_.phases),
       clock_(options.device),
@@ -43,7 +43,7 @@ Engine::Engine(ModelSource& model, const config::JobConfig& config, EngineOption
   for (auto& shard : parameters_->shards()) {
     const optim::ShardTensors whole{shard.master, shard.gradient, shard.low_precision, {}, 0, shard.group, shard.range};
     for (auto& run : optim::cut_by_group(whole, parameters_->groups()[shard.group], optimizer_groups_.of_parameter)) {
-      optim::allocate_moments(*optimizer_, run);
+      if (!options_.for_evaluation) optim::allocate_moments(*optimizer_, run);
       shard_tensors_.push_back(std::move(run));
     }
   }
@@ -54,6 +54,7 @@ std::optional<StepResult> Engine::train_step(const std::function<MicroBatch()>& 
   times_.begin_step(steps_done_ + 1);
   parameters_->begin_step();
   loss_sum_ = at::Tensor();
+  label_weight_ = 0;
   int64_t num_tokens = 0;
   for (int64_t micro = 0; micro < config_.batch.accumulation; ++micro) {
     const MicroBatch batch = next();
@@ -77,6 +78,13 @@ std::optional<StepResult> Engine::train_step(const std::function<MicroBatch()>& 
 void Engine::forward_backward(const MicroBatch& batch, bool is_last) {
   parameters_->begin_micro_step(is_last);
   at::Tensor loss = loss_of(batch);
+  if (config_.loss_average == config::LossAverage::kTokens) {
+    // A sum over the labels that count, as a part of one over all: the rest of the way to their mean is one factor for
+    // all ranks, and comes with the clipping.
+    const auto all_labels = static_cast<double>(std::max<int64_t>(1, batch.labels.at(0).numel()));
+    loss = loss / all_labels;
+    label_weight_ += static_cast<double>(batch.num_labels) / all_labels;
+  }
   times_.end(StepPhase::kForward);
   if (!loss.requires_grad()) {
     throw UserError(
@@ -99,6 +107,23 @@ at::Tensor Engine::loss_of(const MicroBatch& batch) {
   return (*loss_)(model_.forward(arguments), batch.labels);
 }
 
+at::Tensor Engine::run_again(const MicroBatch& batch, UnitParameters& parameters, bool with_gradients) {
+  model_.set_unit_parameters(&parameters);
+  at::Tensor loss;
+  if (with_gradients) {
+    parameters_->begin_step();
+    parameters_->begin_micro_step(/*is_last=*/false);
+    loss = loss_of(batch);
+    loss.backward();
+    parameters_->end_micro_step();
+  } else {
+    at::NoGradGuard no_grad;
+    loss = loss_of(batch);
+  }
+  model_.set_unit_parameters(parameters_.get());
+  return loss.detach();
+}
+
 // One small all-reduce a step carries the loss, the squared norm of the shards and the wish to stop; from it come the
 // verdict over an overflow, the global norm and the factor that turns summed gradients into clipped means, all without
 // waiting for the device.
@@ -111,14 +136,25 @@ void Engine::combine_statistics(bool stop_requested) {
                                  ? loss_scaling_.unscaled_squares(optim::sum_of_squares(gradients)).to(at::kFloat)
                                  : at::zeros({}, scalar);
   const double micro_steps = static_cast<double>(config_.batch.accumulation) * data_group_.size();
-  statistics_ = at::stack({loss_sum_ / micro_steps, squares, at::full({}, stop_requested ? 1.0 : 0.0, scalar)});
+  statistics_ = at::stack({loss_sum_ / micro_steps, squares, at::full({}, stop_requested ? 1.0 : 0.0, scalar),
+                           at::full({}, label_weight_, scalar)});
   if (data_group_.size() > 1) data_group_.all_reduce(fp32_buffer(statistics_), comm::ReduceOp::kSum);
+  const bool by_labels = config_.loss_average == config::LossAverage::kTokens;
+  const at::Tensor factor = by_labels ? weigh_by_labels(micro_steps) : at::Tensor();
   loss_scaling_.judge(statistics_.narrow(0, 0, 2));
   const auto clipped = optim::clip_by_norm(statistics_.select(0, 1).to(at::kDouble), config_.gradient_clipping,
                                            1.0 / parameters_->gradient_divisor());
   statistics_.select(0, 1).copy_(clipped.norm);
-  gradient_factor_ = loss_scaling_.unscaled_factor(clipped.factor);
+  gradient_factor_ = loss_scaling_.unscaled_factor(by_labels ? clipped.factor * factor : clipped.factor);
   if (loss_scaling_.is_on()) statistics_ = at::cat({statistics_, loss_scaling_.report()});
+}
+
+// From means over all labels to means over those that count, in the statistics; returns the factor between the two.
+at::Tensor Engine::weigh_by_labels(double micro_steps) {
+  const at::Tensor factor = micro_steps / statistics_.select(0, 3);
+  statistics_.select(0, 0).mul_(factor);
+  statistics_.select(0, 1).mul_(factor).mul_(factor);
+  return factor;
 }
 
 // With a loss scale the host may not know yet whether its last steps were skipped: the device picks the rates by its
@@ -126,12 +162,22 @@ void Engine::combine_statistics(bool stop_requested) {
 void Engine::update_shards() {
   optim::StepInputs inputs{.applied_steps = loss_scaling_.applied_steps(),
                            .gradient_factor = gradient_factor_,
-                           .skip = loss_scaling_.skip()};
+                           .skip = loss_scaling_.is_on() ? loss_scaling_.skip() : is_broken()};
   const int64_t applied = loss_scaling_.known_applied_steps();
   for (int64_t more = 0; more <= loss_scaling_.num_unknown_steps(); ++more)
     inputs.rates.push_back(rates_after(applied + more));
-  optimizer_->step(shard_tensors_, inputs);
+  const UpdateShards update = [&](std::vector<optim::ShardTensors>& shards) { optimizer_->step(shards, inputs); };
+  if (options_.before_update) options_.before_update(shard_tensors_, update);
+  update(shard_tensors_);
   round_masters();
+}
+
+// Without a loss scale, what is not finite ends the run, on a device a step later; from then on the parameters stay as
+// they are, for the diagnosis.
+const at::Tensor& Engine::is_broken() {
+  const at::Tensor now = at::isfinite(statistics_).all().logical_not().to(at::kFloat);
+  broken_ = broken_.defined() ? at::maximum(broken_, now) : now;
+  return broken_;
 }
 
 // Without fp32 masters ("amp" O3) nothing finer than the parameters themselves outlives a step.
@@ -171,7 +217,7 @@ StepResult Engine::read_statistics(InFlight in_flight) {
   result.loss = values[0];
   result.grad_norm = values[1];
   result.stop_requested = values[2] > 0;
-  if (loss_scaling_.is_on()) follow_loss_scale(result, values + 3);
+  if (loss_scaling_.is_on()) follow_loss_scale(result, values + 4);
   return result;
 }
 
@@ -185,37 +231,46 @@ void Engine::follow_loss_scale(StepResult& result, const float* report) {
     result.diagnosis = explain_minimum(loss_scaling_.state(), result.step);
 }
 
-double Engine::evaluate(const std::function<std::optional<std::pair<MicroBatch, int64_t>>()>& next) {
-  at::NoGradGuard no_grad;
-  model_.train(false);
-  at::Tensor sums = at::zeros({2}, at::TensorOptions().device(options_.device).dtype(at::kFloat));
-  while (auto batch = next()) {
-    const auto samples = static_cast<double>(batch->second);
-    sums.select(0, 0).add_(loss_of(batch->first).to(at::kFloat) * samples);
-    sums.select(0, 1).add_(samples);
-  }
-  model_.train(true);
-  if (data_group_.size() > 1) data_group_.all_reduce(fp32_buffer(sums), comm::ReduceOp::kSum);
-  data_group_.wait_for_completion();
-  at::Tensor host = sums.cpu();
-  return host[0].item<double>() / std::max(1.0, host[1].item<double>());
+EvaluationResult Engine::evaluate(const std::function<std::optional<EvaluationBatch>()>& next,
+                                  const std::function<bool()>& stop_requested) {
+  EvaluationInputs inputs;
+  inputs.next = next;
+  inputs.loss_of = [this](const MicroBatch& batch) { return loss_of(batch); };
+  inputs.sums_over_labels = config_.loss_average == config::LossAverage::kTokens;
+  inputs.stop_requested = stop_requested;
+  return runtime::evaluate(model_, inputs, data_group_, options_.device);
 }
 
-std::vector<OwnedState> Engine::owned_state() {
+std::vector<OwnedState> Engine::named_state(const std::vector<optim::ShardTensors>& shards) const {
   std::vector<OwnedState> out;
   const bool owns = parameters_->num_shards() > 1 || data_group_.rank() == 0;
   if (!owns) return out;
-  for (const auto& run : shard_tensors_) {
+  for (const auto& run : shards) {
     const auto& moments = optimizer_->moment_names(run.group);
     for (const auto& piece : pieces_in(parameters_->groups()[run.flat_group], run.range)) {
       const auto& name = model_.table().parameters[piece.parameter].name;
       out.push_back({name, "master", piece.begin, run.master.narrow(0, piece.offset, piece.count)});
-      for (size_t m = 0; m < moments.size(); ++m) {
+      for (size_t m = 0; m < run.moments.size(); ++m) {
         out.push_back({name, moments[m], piece.begin, run.moments[m].narrow(0, piece.offset, piece.count)});
       }
     }
   }
   return out;
+}
+
+int64_t Engine::num_moments() const {
+  size_t most = 0;
+  for (const auto& run : shard_tensors_) most = std::max(most, run.moments.size());
+  return static_cast<int64_t>(most);
+}
+
+void Engine::take_over_state(int64_t steps_done, const std::map<std::string, double>& scalars) {
+  steps_done_ = steps_done;
+  loss_scaling_.restore(scalars, steps_done);
+  for (auto& run : shard_tensors_) {
+    if (run.low_precision.defined()) run.low_precision.copy_(run.master);
+  }
+  parameters_->gather_parameters();
 }
 
 void Engine::restore(int64_t steps_done, const std::map<std::string, double>& scalars, const ReadState& read) {
@@ -228,7 +283,7 @@ void Engine::restore(int64_t steps_done, const std::map<std::string, double>& sc
   for (auto& run : shard_tensors_) {
     const auto& moments = optimizer_->moment_names(run.group);
     for (const auto& piece : pieces_in(parameters_->groups()[run.flat_group], run.range)) {
-      for (size_t m = 0; m < moments.size(); ++m) {
+      for (size_t m = 0; m < run.moments.size(); ++m) {
         at::Tensor values = at::empty({piece.count}, at::kFloat);
         read(table.parameters[piece.parameter].name, moments[m], piece.begin, values);
         run.moments[m].narrow(0, piece.offset, piece.count).copy_(values);

@@ -10,7 +10,9 @@
 
 #include "comm/communicator.hpp"
 #include "config/job_config.hpp"
+#include "runtime/engine/evaluation.hpp"
 #include "runtime/engine/loss.hpp"
+#include "runtime/engine/micro_batch.hpp"
 #include "runtime/engine/step_clock.hpp"
 #include "runtime/model/model_source.hpp"
 #include "runtime/optim/flat_optimizer.hpp"
@@ -21,16 +23,9 @@
 
 namespace dslaunch::runtime {
 
-// One micro batch on the engine's device.
-struct MicroBatch {
-  std::vector<at::Tensor> inputs;
-  std::vector<at::Tensor> labels;
-  int64_t num_tokens = 0;
-};
-
 struct StepResult {
   int64_t step = 0;             // 1-based
-  double loss = 0;              // mean of the micro batches' means over all data ranks
+  double loss = 0;              // mean of the micro batches' means over all data ranks, or over labels (LossAverage)
   double lr = 0;                // the rate that this step used
   double grad_norm = 0;         // global, before clipping, without the loss scale
   double loss_scale = 1;        // that this step used
@@ -42,6 +37,9 @@ struct StepResult {
   double step_ms = 0;           // from the end of the step before (or start, or restart_clock()) to the end of this one
 };
 
+// One update of all shards with the rates and the gradient factor of the step at hand.
+using UpdateShards = std::function<void(std::vector<optim::ShardTensors>&)>;
+
 struct EngineOptions {
   at::Device device = at::kCPU;
   precision::ModelDtypes dtypes;  // that parameters are computed in
@@ -51,6 +49,9 @@ struct EngineOptions {
   comm::Communicator* secondary_group = nullptr;      // see ShardingOptions
   std::function<void(const std::string& text)> meet;  // see ShardingOptions
   StepPhases phases;                                  // who is told where a step stands
+  bool for_evaluation = false;                        // no step will be taken: no moments are held
+  // Sees the shards of every step in front of their update, and the update, which it may try on copies.
+  std::function<void(const std::vector<optim::ShardTensors>&, const UpdateShards&)> before_update;
 };
 
 // A part of a parameter's state that this rank owns: what a checkpoint stores. `values`: 1-D, on the engine's device.
@@ -72,12 +73,26 @@ class Engine {
   std::optional<StepResult> train_step(const std::function<MicroBatch()>& next, bool stop_requested);
   // The result still in flight, if any.
   std::optional<StepResult> finish();
-  // Mean loss over the given micro batches of all ranks, weighted by samples; no gradients, evaluation mode.
-  double evaluate(const std::function<std::optional<std::pair<MicroBatch, int64_t>>()>& next);
+  // The mean loss over the batches of all ranks (evaluation.hpp). Training goes on as if it had not been.
+  EvaluationResult evaluate(const std::function<std::optional<EvaluationBatch>()>& next,
+                            const std::function<bool()>& stop_requested);
+  // For a diagnosis, after a step whose loss or gradient was not finite (it left the parameters as they were): the loss
+  // of a micro batch once more, with its backward if `with_gradients`. The model gets its parameters from `parameters`,
+  // which hands on what unit_parameters() gives. Collective at stage 3. Training cannot go on after it.
+  at::Tensor run_again(const MicroBatch& batch, UnitParameters& parameters, bool with_gradients);
 
   int64_t steps_done() const { return steps_done_; }
   // What this rank owns; views, valid until the next step. With replicated state (stage 0) only rank 0 owns it.
-  std::vector<OwnedState> owned_state();
+  std::vector<OwnedState> owned_state() { return named_state(shard_tensors_); }
+  // The same of tensors that are laid out as this engine's shards.
+  std::vector<OwnedState> named_state(const std::vector<optim::ShardTensors>& shards) const;
+  // Of the optimizer group that has most of them.
+  int64_t num_moments() const;
+  // After masters and moments were written to through owned_state(): the parameters are made from the masters again;
+  // counters and loss scale are those of another engine, its steps_done() and scalars().
+  void take_over_state(int64_t steps_done, const std::map<std::string, double>& scalars);
+  // What the units of the model get and give; outside a step, and not at the same time as an evaluation.
+  UnitParameters& unit_parameters() { return *parameters_; }
   // Restores parameters, moments, counters and the loss scale. `read` fills elements of (parameter, state).
   using ReadState =
       std::function<void(const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out)>;
@@ -97,7 +112,9 @@ class Engine {
   void forward_backward(const MicroBatch& batch, bool is_last);
   at::Tensor loss_of(const MicroBatch& batch);
   void combine_statistics(bool stop_requested);
+  at::Tensor weigh_by_labels(double micro_steps);
   void update_shards();
+  const at::Tensor& is_broken();
   void round_masters();
   optim::StepRates rates_after(int64_t applied_steps) const;
   std::optional<StepResult> hand_over(StepResult result);
@@ -120,8 +137,11 @@ class Engine {
   int64_t steps_done_ = 0;
   at::Tensor loss_sum_;  // of this step's micro batches, fp32 scalar on the device
   precision::LossScaling loss_scaling_;
-  at::Tensor statistics_;       // fp32 on the device: [loss, grad norm, stop], with a loss scale also its report
+  double label_weight_ = 0;  // of this step's micro batches: the part of their labels that counts
+  // fp32 on the device: [loss, grad norm, stop, label weight], with a loss scale also its report
+  at::Tensor statistics_;
   at::Tensor gradient_factor_;  // fp32 scalar on the device
+  at::Tensor broken_;           // fp32 scalar on the device: 1 once a loss or norm was not finite
   std::optional<InFlight> in_flight_;
 };
 

@@ -62,27 +62,46 @@ class LabelledLoss : public Loss {
 
 // Classes stand in dim 1, as PyTorch defines it; where that does not fit and there is one label for each row of all
 // dims before the last, as language models have it, they stand in the last. Computed in fp32.
-at::Tensor cross_entropy(const at::Tensor& outputs, const at::Tensor& labels) {
+at::Tensor cross_entropy(const at::Tensor& outputs, const at::Tensor& labels, int64_t reduction) {
   const bool classes_second =
       outputs.dim() < 3 || labels.dim() < 1 || outputs.sizes().slice(2) == labels.sizes().slice(1);
   const bool classes_last = outputs.dim() > 1 && outputs.sizes().slice(0, outputs.dim() - 1) == labels.sizes();
-  if (classes_second || !classes_last) return at::cross_entropy_loss(outputs.to(at::kFloat), labels);
-  return at::cross_entropy_loss(outputs.reshape({-1, outputs.size(-1)}).to(at::kFloat), labels.reshape({-1}));
+  if (classes_second || !classes_last) return at::cross_entropy_loss(outputs.to(at::kFloat), labels, {}, reduction);
+  const at::Tensor rows = outputs.reshape({-1, outputs.size(-1)}).to(at::kFloat);
+  return at::cross_entropy_loss(rows, labels.reshape({-1}), {}, reduction);
 }
 
-at::Tensor mean_squared_error(const at::Tensor& outputs, const at::Tensor& labels) {
+at::Tensor mean_cross_entropy(const at::Tensor& outputs, const at::Tensor& labels) {
+  return cross_entropy(outputs, labels, at::Reduction::Mean);
+}
+
+at::Tensor summed_cross_entropy(const at::Tensor& outputs, const at::Tensor& labels) {
+  TORCH_CHECK(!labels.is_floating_point(),
+              "\"loss_average\": \"tokens\" counts labels, but these are probabilities of classes");
+  return cross_entropy(outputs, labels, at::Reduction::Sum);
+}
+
+template <at::Reduction::Reduction reduction>
+at::Tensor squared_error(const at::Tensor& outputs, const at::Tensor& labels) {
   if (outputs.sizes() != labels.sizes()) {  // broadcasting here is nearly always a mistake
     TORCH_CHECK(false, "the shapes differ");
   }
-  return at::mse_loss(outputs.to(at::kFloat), labels.to(at::kFloat));
+  return at::mse_loss(outputs.to(at::kFloat), labels.to(at::kFloat), reduction);
 }
 
 }  // namespace
 
-std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device) {
+std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device, config::LossAverage average) {
+  const bool sum = average == config::LossAverage::kTokens;
+  if (name == "cross_entropy") {
+    return std::make_unique<LabelledLoss>(name, sum ? summed_cross_entropy : mean_cross_entropy);
+  }
+  if (name == "mse") {
+    return std::make_unique<LabelledLoss>(name,
+                                          sum ? squared_error<at::Reduction::Sum> : squared_error<at::Reduction::Mean>);
+  }
+  DSL_CHECK(!sum, "the config refuses to weigh a loss by labels that it does not know");
   if (name.empty()) return std::make_unique<ModelsOwnLoss>();
-  if (name == "cross_entropy") return std::make_unique<LabelledLoss>(name, cross_entropy);
-  if (name == "mse") return std::make_unique<LabelledLoss>(name, mean_squared_error);
   auto module = std::make_shared<torch::jit::Module>(load_mapped_module(name));
   module->to(device);
   return std::make_unique<LabelledLoss>(name, [module](const at::Tensor& outputs, const at::Tensor& labels) {

@@ -1,10 +1,12 @@
 // From what forward returned and the labels to a scalar loss: the model's own, a named function, or a TorchScript file.
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "config/job_config.hpp"
 #include "runtime/model/model_source.hpp"
 
 namespace dslaunch::runtime {
@@ -19,7 +21,9 @@ class Loss {
 };
 
 // `name`: "" (forward returns the loss), "cross_entropy", "mse" or the path of a TorchScript file called as
-// loss(outputs, labels).
-std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device);
+// loss(outputs, labels). The loss is a mean; with LossAverage::kTokens it is the sum over the labels that count, which
+// "cross_entropy" and "mse" alone can give.
+std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device,
+                                config::LossAverage average = config::LossAverage::kMicroBatches);
 
 }  // namespace dslaunch::runtime

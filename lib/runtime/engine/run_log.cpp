@@ -61,8 +61,10 @@ RunLog::RunLog(RunLogOptions options, const config::JobConfig& config, at::Devic
       throughput_(config.batch.train_batch, config.batch.accumulation) {
   if (options_.rank != 0) return;
   make_folder(options_.run_dir);
-  write_config(options_.run_dir + "/config.resolved.json", options_.resolved_config);
-  file_.emplace(options_.run_dir + "/metrics.jsonl", options_.resumed_step);
+  const std::string resolved = options_.run_dir + "/config.resolved.json";
+  if (!options_.eval_only || !std::filesystem::exists(resolved)) write_config(resolved, options_.resolved_config);
+  file_.emplace(options_.run_dir + "/metrics.jsonl",
+                options_.eval_only ? MetricsFile::kKeepAll : options_.resumed_step);
   monitors_ = make_monitors(config.tensorboard, config.csv_monitor);
 }
 
@@ -100,7 +102,8 @@ void RunLog::report_step(const StepResult& result, const StepReport& report) {
   if (!options_.quiet) show(metrics, report);
   pending_ = metrics;
   const int64_t interval = config_.train.eval_interval;
-  const bool evaluation_follows = interval > 0 && result.step % interval == 0;
+  const bool evaluation_follows = (interval > 0 && result.step % interval == 0) ||
+                                  (options_.evaluates_at_end && result.step == options_.total_steps);
   if (!evaluation_follows) write_pending();
 }
 
@@ -128,11 +131,16 @@ void RunLog::show_deepspeed_lines(const StepMetrics& metrics, const StepReport& 
   say(report.lines_at_report);
 }
 
-void RunLog::report_evaluation(int64_t step, double loss) {
+void RunLog::report_evaluation(int64_t step, const EvaluationResult& result) {
   if (!writes()) return;
-  if (pending_ && pending_->step == step) pending_->eval_loss = loss;
-  write_pending();
-  say(fmt::format("step {}  eval_loss {:.4f}", step, loss));
+  if (pending_ && pending_->step == step) {
+    pending_->eval_loss = result.loss;
+    write_pending();
+  } else {
+    file_->write(EvaluationMetrics{step, result.loss, result.num_samples});
+  }
+  if (options_.quiet && !options_.eval_only) return;
+  say(fmt::format("step {}  eval_loss {:.4f}  over {} samples", step, result.loss, result.num_samples));
 }
 
 void RunLog::finish(bool stopped, const std::string& checkpoint, const std::vector<std::string>& lines) {

@@ -25,6 +25,8 @@ struct RunLogOptions {
   int rank = 0, world_size = 1;
   bool quiet = false;
   int64_t total_steps = 0;
+  bool evaluates_at_end = false;
+  bool eval_only = false;  // the folder's metrics and config are another run's: they stay, and a line is added
   int64_t resumed_step = 0;
   // The rate that a step uses after so many applied ones.
   std::function<double(int64_t applied_steps)> learning_rate;
@@ -41,8 +43,8 @@ class RunLog {
   RunLog(RunLogOptions options, const config::JobConfig& config, at::Device device);
 
   void report_step(const StepResult& result, const StepReport& report);
-  // The mean loss over the evaluation data after `step`; joins that step's line if it is the last one reported.
-  void report_evaluation(int64_t step, double loss);
+  // The evaluation after `step`; joins that step's line if it is the last one reported, else has a line of its own.
+  void report_evaluation(int64_t step, const EvaluationResult& result);
   // `lines`: the monitors' last ones.
   void finish(bool stopped, const std::string& checkpoint, const std::vector<std::string>& lines);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <memory>
 #include <utility>
 
@@ -11,11 +12,13 @@
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "runtime/engine/checkpointing.hpp"
+#include "runtime/engine/diagnosis.hpp"
 #include "runtime/engine/engine.hpp"
 #include "runtime/engine/initial_values.hpp"
 #include "runtime/engine/run_log.hpp"
 #include "runtime/engine/step_monitors.hpp"
 #include "runtime/engine/training_data.hpp"
+#include "runtime/engine/verification.hpp"
 #include "runtime/optim/learning_rate.hpp"
 #include "runtime/state/random_state.hpp"
 
@@ -43,7 +46,7 @@ class Training {
         model_(load_script_model(request.model_path, config_.units)),
         precision_(precision::choose_precision(config_.precision, config_.keep_batch_norm, device_)),
         dtypes_(precision_, names_of(model_->buffers())) {
-    require_trainable(*model_, request.model_path);
+    if (!request.eval_only) require_trainable(*model_, request.model_path);
     ended("reading the model");
     monitors_.watch_model(*model_);
     log::debug("model read: {} parameters in {} units", model_->table().num_elements(), model_->table().units.size());
@@ -56,6 +59,7 @@ class Training {
     }
     switch_on_recomputation();
     data_ = open_training_data(*model_, config_, world.rank(), world.size(), compute_dtype(), !device_.is_cpu());
+    require_same_data(data_, world_, device_);
     require_evaluation_data();
     total_steps_ = count_steps();
     ended("opening the data");
@@ -69,29 +73,31 @@ class Training {
                              request.several_hosts && !request.eval_only},
         *model_, *engine_, world_, store, device_);
     position_ = checkpoints_->resume(request.resume);
+    require_checkpoint_to_evaluate();
     log_ = std::make_unique<RunLog>(
         RunLogOptions{request.run_dir, request.resolved_config, world.rank(), world.size(), request.quiet, total_steps_,
-                      engine_->steps_done(), [this](int64_t applied) { return learning_rate_after(applied); }},
+                      data_.eval != nullptr, request.eval_only, engine_->steps_done(),
+                      [this](int64_t applied) { return learning_rate_after(applied); }},
         config_, device_);
     ended("resuming");
   }
 
   TrainOutcome run() {
     if (config_.dump_state && world_.rank() == 0) log::info("{}", request_.resolved_config);
-    if (request_.eval_only) {
-      log_->report_evaluation(engine_->steps_done(), evaluate());
-      return TrainOutcome::kFinished;
-    }
+    if (request_.eval_only) return evaluate() ? TrainOutcome::kStopped : TrainOutcome::kFinished;
     if (engine_->steps_done() >= total_steps_) {
       log::info("nothing to do: the run has done {} of {} steps", engine_->steps_done(), total_steps_);
       return TrainOutcome::kFinished;
     }
     BatchLoader loader(data_.train, data_.train_arrays, config_.data, data_.loader, position_);
+    begin_verification();
     bool stopped = false;
     while (engine_->steps_done() < total_steps_ && !stopped) stopped = train_one_step(loader);
     if (auto last = engine_->finish()) stopped |= take(*last);
-    const bool save = stopped ? config_.checkpoint.on_interrupt : config_.checkpoint.at_end;
-    if (save) checkpoints_->save(position_, /*wait=*/true);
+    end_verification();
+    save_at_end(stopped);  // before the evaluation, whatever becomes of that
+    if (!stopped && data_.eval && evaluated_step_ != engine_->steps_done()) stopped = evaluate();
+    save_at_end(stopped);
     checkpoints_->finish();
     ended("checkpoints");
     log_->finish(stopped, checkpoints_->last_saved(), monitors_.finish());
@@ -105,16 +111,18 @@ class Training {
 
   // True when all ranks agreed to stop after this step.
   bool train_one_step(BatchLoader& loader) {
-    auto result = engine_->train_step([&] { return to_device(loader.next()); }, request_.stop_requested());
+    remember_start();
+    auto result = engine_->train_step([&] { return on_device(loader.next(), device_); }, request_.stop_requested());
     position_ = loader.position();
     log::debug("step {} issued", engine_->steps_done());
+    if (verification_ && !result) result = engine_->finish();
     bool stop = result && take(*result);
+    if (verification_) verify(*result);
     ended(std::exchange(is_first_step_, false) ? "the first step" : "steps");
     if (stop) return true;
     if (is_due(config_.train.eval_interval)) {
       if (auto waiting = engine_->finish()) stop = take(*waiting);
-      log_->report_evaluation(engine_->steps_done(), evaluate());
-      ended("evaluation");
+      stop |= !stop && evaluate();
       engine_->restart_clock();
     }
     if (is_due(config_.checkpoint.interval) && engine_->steps_done() < total_steps_) {
@@ -134,14 +142,56 @@ class Training {
     }
     if (!result.diagnosis.empty()) throw UserError(ExitCode::kCannotContinue, result.diagnosis);
     if (result.overflow) return result.stop_requested;
-    if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
-      throw UserError(ExitCode::kCannotContinue,
-                      fmt::format("{} is not finite at step {} (loss {}, gradient norm {}). Lower the learning rate, "
-                                  "clip gradients, or look at the samples of this step",
-                                  std::isfinite(result.loss) ? "the gradient" : "the loss", result.step, result.loss,
-                                  result.grad_norm));
-    }
+    if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) explain_failure(result);
     return result.stop_requested;
+  }
+
+  [[noreturn]] void explain_failure(const StepResult& result) {
+    const bool loss_is_finite = std::isfinite(result.loss);
+    const auto start =
+        std::find_if(starts_.begin(), starts_.end(), [&](const StepStart& known) { return known.step == result.step; });
+    DSL_CHECK(start != starts_.end(), "a step's start is kept until its result is read");
+    const std::string finding = diagnose({*model_, *engine_, data_, config_, world_, device_}, *start, loss_is_finite);
+    throw UserError(
+        ExitCode::kCannotContinue,
+        fmt::format("{} is not finite at step {} (loss {}, gradient norm {}). Run again with checks: {}. "
+                    "Lower the learning rate, clip gradients, or look at these samples",
+                    loss_is_finite ? "the gradient" : "the loss", result.step, result.loss, result.grad_norm, finding));
+  }
+
+  // Once for each step, however often it is called.
+  void save_at_end(bool stopped) {
+    if (stopped ? config_.checkpoint.on_interrupt : config_.checkpoint.at_end) {
+      checkpoints_->save(position_, /*wait=*/false);
+    }
+  }
+
+  // A device tells a step's loss when the next one is under way.
+  void remember_start() {
+    if (starts_.size() == 2) starts_.pop_front();
+    starts_.push_back({engine_->steps_done() + 1, position_, save_random_state(device_)});
+  }
+
+  void begin_verification() {
+    if (request_.verify == 0) return;
+    const bool is_resumed = engine_->steps_done() > 0;
+    verification_ = std::make_unique<Verification>(
+        *engine_,
+        ReplicatedRun{*model_, request_.model_path, config_, engine_options(), data_, position_, world_.size(), {}},
+        world_, store_, is_resumed);
+    engine_->restart_clock();
+  }
+
+  void verify(const StepResult& result) {
+    verification_->compare(result);
+    if (verification_->steps_compared() == request_.verify) end_verification();
+    ended("verification");
+    engine_->restart_clock();
+  }
+
+  void end_verification() {
+    if (verification_ && world_.rank() == 0) log::info("{}", verification_->report());
+    verification_.reset();
   }
 
   // For --timings: the time since the last call went into `what`.
@@ -155,34 +205,44 @@ class Training {
 
   bool is_due(int64_t interval) const { return interval > 0 && engine_->steps_done() % interval == 0; }
 
-  MicroBatch to_device(Batch batch) const {
-    MicroBatch out{std::move(batch.inputs), std::move(batch.labels), batch.num_tokens};
-    if (device_.is_cpu()) return out;
-    for (auto* tensors : {&out.inputs, &out.labels}) {
-      for (auto& tensor : *tensors) tensor = tensor.to(device_, /*non_blocking=*/true);
-    }
-    return out;
-  }
-
-  // Without evaluation data of its own, --eval_only looks at the training data.
-  double evaluate() {
+  // Without evaluation data of its own, --eval_only looks at the training data. True when a rank asked to stop.
+  bool evaluate() {
     const bool own = data_.eval != nullptr;
     EvaluationLoader loader(own ? data_.eval : data_.train, own ? data_.eval_arrays : data_.train_arrays, config_.data,
                             own ? data_.eval_loader : data_.loader);
-    return engine_->evaluate([&]() -> std::optional<std::pair<MicroBatch, int64_t>> {
+    auto next = [&]() -> std::optional<EvaluationBatch> {
       auto batch = loader.next();
       if (!batch) return std::nullopt;
       const int64_t samples = batch->num_samples;
-      return std::make_pair(to_device(std::move(*batch)), samples);
-    });
+      return EvaluationBatch{on_device(std::move(*batch), device_), samples};
+    };
+    const auto result = engine_->evaluate(next, request_.stop_requested);
+    evaluated_step_ = engine_->steps_done();
+    if (result.stopped) {
+      log::info("the evaluation was stopped on request");
+    } else {
+      log_->report_evaluation(engine_->steps_done(), result);
+    }
+    ended("evaluation");
+    return result.stopped;
+  }
+
+  void require_checkpoint_to_evaluate() const {
+    if (!request_.eval_only || request_.resume != "auto" || engine_->steps_done() > 0) return;
+    throw UserError(ExitCode::kNoInput,
+                    fmt::format("--eval_only --resume auto: there is no complete checkpoint in '{}'; without --resume, "
+                                "the weights of the model file are evaluated",
+                                request_.run_dir));
   }
 
   void require_evaluation_data() const {
     const bool finite_train = data_.train && !config_.data.synthetic_train;
     if (data_.eval || (request_.eval_only && finite_train)) return;
-    if (!request_.eval_only && config_.train.eval_interval == 0) return;
+    if (!request_.eval_only) return;
     throw UserError(ExitCode::kBadInput,
-                    "evaluation needs data that ends: set \"data\": {\"eval\": PATH} in the config");
+                    data_.train ? "--eval_only needs data that ends, and synthetic data does not: set \"data\": "
+                                  "{\"eval\": PATH} in the config"
+                                : "--eval_only needs data: set \"data\": {\"eval\": PATH} in the config");
   }
 
   void place_model() {
@@ -224,6 +284,7 @@ class Training {
   at::ScalarType compute_dtype() const { return precision_.compute_dtype; }
   EngineOptions engine_options() {
     EngineOptions out{.device = device_, .dtypes = dtypes_, .total_steps = total_steps_};
+    out.for_evaluation = request_.eval_only;
     out.gather_group = gather_group_;
     out.secondary_group = secondary_group_;
     out.phases = monitors_.phases();
@@ -247,7 +308,10 @@ class Training {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Checkpointing> checkpoints_;
   DataPosition position_;
+  int64_t evaluated_step_ = -1;  // the last one that was followed by an evaluation
   std::unique_ptr<RunLog> log_;
+  std::unique_ptr<Verification> verification_;  // while it lasts
+  std::deque<StepStart> starts_;                // of the last two steps
 };
 
 }  // namespace

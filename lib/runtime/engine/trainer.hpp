@@ -19,6 +19,7 @@ struct TrainRequest {
   std::string device = "cpu";   // torch's name: "cpu", "cuda:0"
   std::string resume;           // "", "auto" or a checkpoint's path
   bool eval_only = false;
+  int64_t verify = 0;          // steps of this start that run beside an unsharded replica
   bool several_hosts = false;  // the checkpoints' folder has to be one that all of them see
   bool quiet = false;          // no progress lines
   // The world's ranks a second time, for stage 3's gathers on a device; null: they share `world`.

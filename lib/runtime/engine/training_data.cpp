@@ -2,7 +2,10 @@
 
 #include <algorithm>
 
+#include "base/error.hpp"
+#include "base/format.hpp"
 #include "base/log.hpp"
+#include "runtime/engine/rank_exchange.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -58,6 +61,33 @@ TrainingData open_training_data(const ModelSource& model, const config::JobConfi
     out.eval_loader.assembly.limits = limits_of(model, config, out.eval->arrays(), out.eval_arrays);
   }
   return out;
+}
+
+MicroBatch on_device(Batch batch, at::Device device) {
+  MicroBatch out{std::move(batch.inputs), std::move(batch.labels), batch.num_tokens, batch.num_labels};
+  if (device.is_cpu()) return out;
+  for (auto* tensors : {&out.inputs, &out.labels}) {
+    for (auto& tensor : *tensors) tensor = tensor.to(device, /*non_blocking=*/true);
+  }
+  return out;
+}
+
+void require_same_data(const TrainingData& data, comm::Communicator& world, at::Device device) {
+  struct Counts {
+    int64_t train = 0, eval = 0;
+    bool operator==(const Counts&) const = default;
+  };
+  const Counts own{data.train ? data.train->num_samples() : 0, data.eval ? data.eval->num_samples() : 0};
+  const auto all = gather_values(world, device, own);
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    const bool train = all[rank].train != all[0].train;
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("rank 0 found {} samples of {} data and rank {} found {}: every host needs the same "
+                                "files under the names of data.{}",
+                                train ? all[0].train : all[0].eval, train ? "training" : "evaluation", rank,
+                                train ? all[rank].train : all[rank].eval, train ? "train" : "eval"));
+  }
 }
 
 }  // namespace dslaunch::runtime

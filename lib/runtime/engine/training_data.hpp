@@ -4,8 +4,10 @@
 #include <memory>
 #include <optional>
 
+#include "comm/communicator.hpp"
 #include "config/job_config.hpp"
 #include "runtime/data/batch_loader.hpp"
+#include "runtime/engine/micro_batch.hpp"
 #include "runtime/model/model_source.hpp"
 
 namespace dslaunch::runtime {
@@ -19,5 +21,11 @@ struct TrainingData {
 
 TrainingData open_training_data(const ModelSource& model, const config::JobConfig& config, int rank, int world_size,
                                 at::ScalarType compute_dtype, bool pin);
+
+MicroBatch on_device(Batch batch, at::Device device);
+
+// Throws UserError(65) on every rank when they have opened different numbers of samples (a file that is not the same on
+// every host): some would come to the end while the others wait for them. Collective.
+void require_same_data(const TrainingData& data, comm::Communicator& world, at::Device device);
 
 }  // namespace dslaunch::runtime

@@ -36,6 +36,15 @@ struct InputSignature {
   size_t num_required = 0;  // those without a default value
 };
 
+// Sees what goes into the calls of units and what comes out of them (tensors inside tuples, lists and dicts one by
+// one), nested as the calls are; unit 0 is the whole forward. On the thread that runs the model.
+class UnitObserver {
+ public:
+  virtual ~UnitObserver() = default;
+  virtual void entered(int unit, const std::vector<at::Tensor>& inputs) = 0;
+  virtual void left(int unit, const std::vector<at::Tensor>& outputs) = 0;
+};
+
 class ModelSource {
  public:
   virtual ~ModelSource() = default;
@@ -68,6 +77,8 @@ class ModelSource {
   virtual void train(bool training) = 0;
   // Runs forward; throws UserError(65) with the shapes when the model refuses its inputs.
   virtual ForwardResult forward(const std::vector<at::Tensor>& inputs) = 0;
+  // For a diagnosis; null: nobody looks.
+  virtual void set_unit_observer(UnitObserver* observer) = 0;
 };
 
 // `unit_names`: class names or module paths; empty: repeated blocks and large leaf modules.

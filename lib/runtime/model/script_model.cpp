@@ -140,6 +140,7 @@ class ScriptModel : public ModelSource {
   }
 
   void set_unit_parameters(UnitParameters* parameters) override { interception_.set_unit_parameters(parameters); }
+  void set_unit_observer(UnitObserver* observer) override { interception_.set_unit_observer(observer); }
   std::string set_recomputation(const RecomputationOptions& options) override {
     auto plan = plan_recomputation(blocks_, module_, load_mapped_module(path_), options.number_checkpoints);
     interception_.recompute(options, [&](int unit) -> std::optional<RecomputedUnit> {

@@ -140,11 +140,28 @@ void UnitInterception::recompute(const RecomputationOptions& options,
   }
 }
 
+c10::IValue UnitInterception::observed(int unit, const torch::jit::Stack& arguments, const UnitBody& body) const {
+  if (!observer_) return body(arguments);
+  std::vector<at::Tensor> inputs;
+  for (const auto& argument : arguments) {
+    const auto tensors = tensors_in(argument);
+    inputs.insert(inputs.end(), tensors.begin(), tensors.end());
+  }
+  observer_->entered(unit, inputs);
+  auto result = body(arguments);
+  observer_->left(unit, tensors_in(result));
+  return result;
+}
+
 c10::IValue UnitInterception::call(const BoundUnit& unit, const torch::jit::Stack& arguments, const UnitBody& body,
                                    const RecomputedUnit* recomputed) const {
   DSL_CHECK(parameters_ != nullptr, "set_unit_parameters comes before the first call");
   const bool trains = at::GradMode::is_enabled() && !unit.places.empty();
-  if (trains && recomputed) return recomputation_->call(unit, *recomputed, *parameters_, arguments, body);
+  if (trains && recomputed) {
+    return observed(unit.unit, arguments, [&](const torch::jit::Stack& given) {
+      return recomputation_->call(unit, *recomputed, *parameters_, given, body);
+    });
+  }
   auto views = parameters_->acquire(unit.unit, trains ? UnitCall::kTraining : UnitCall::kInference);
   DSL_CHECK(views.size() == unit.places.size(), "a unit gets as many parameters as it has");
   struct Scope {  // also when the model throws: nobody reads a stale view
@@ -158,7 +175,7 @@ c10::IValue UnitInterception::call(const BoundUnit& unit, const torch::jit::Stac
   } scope{this, unit};
   if (!trains) {
     unit.set_parameters(views);
-    auto result = body(arguments);
+    auto result = observed(unit.unit, arguments, body);
     scope.stays = shares_storage(views, tensors_in(result));
     return result;
   }
@@ -166,7 +183,7 @@ c10::IValue UnitInterception::call(const BoundUnit& unit, const torch::jit::Stac
   attach_gather_node(views, call);
   EntryNodes entries(arguments);
   unit.set_parameters(views);
-  auto result = body(arguments);
+  auto result = observed(unit.unit, arguments, body);
   const auto outputs = tensors_in(result);
   entries.hook(outputs, call);
   scope.stays = shares_storage(views, outputs);

@@ -30,6 +30,7 @@ class UnitInterception {
   // Before the first run of any graph. Every call of module.forward goes through call(unit) from now on.
   void intercept(const torch::jit::Module& module, BoundUnit unit);
   void set_unit_parameters(UnitParameters* parameters) { parameters_ = parameters; }
+  void set_unit_observer(UnitObserver* observer) { observer_ = observer; }
   // From now on the units for which `choose` (by unit) says how are recomputed in backward.
   void recompute(const RecomputationOptions& options, const std::function<std::optional<RecomputedUnit>(int)>& choose);
   // Runs `body` on `arguments` with the unit's parameters in their places and returns what it returned. An argument
@@ -39,7 +40,10 @@ class UnitInterception {
   std::string take_recomputation_profile() { return recomputation_ ? recomputation_->take_profile() : std::string(); }
 
  private:
+  c10::IValue observed(int unit, const torch::jit::Stack& arguments, const UnitBody& body) const;
+
   UnitParameters* parameters_ = nullptr;
+  UnitObserver* observer_ = nullptr;
   std::vector<ObjectKey> intercepted_;
   std::unique_ptr<Recomputation> recomputation_;
 };

@@ -16,6 +16,9 @@ struct HostMemory {
 
 // Nothing where /proc cannot be read.
 std::optional<HostMemory> read_host_memory();
+// What this process may still take: the smaller of the host's available memory and what its control group leaves.
+// Nothing where neither can be read.
+std::optional<int64_t> read_available_memory();
 // From the text of /proc/PID/status; lines that are missing count 0.
 HostMemory parse_process_status(const std::string& status);
 

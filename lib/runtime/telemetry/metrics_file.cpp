@@ -51,11 +51,20 @@ std::string to_json_line(const StepMetrics& metrics) {
   return json.dump();
 }
 
+std::string to_json_line(const EvaluationMetrics& metrics) {
+  return Json{{"step", metrics.step}, {"eval_loss", number(metrics.eval_loss)}, {"eval_samples", metrics.eval_samples}}
+      .dump();
+}
+
 MetricsFile::MetricsFile(const std::string& path, int64_t resumed_step) : file_(path) {
   file_.cut(resumed_step > 0 ? bytes_to_keep(path, resumed_step) : 0);
 }
 
 void MetricsFile::write(const StepMetrics& metrics) {
+  file_.write(to_json_line(metrics) + "\n");
+}
+
+void MetricsFile::write(const EvaluationMetrics& metrics) {
   file_.write(to_json_line(metrics) + "\n");
 }
 

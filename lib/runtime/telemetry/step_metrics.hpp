@@ -20,4 +20,11 @@ struct StepMetrics {
   std::optional<double> eval_loss;  // a key of its own, only on steps that evaluated
 };
 
+// An evaluation that no step's line tells of.
+struct EvaluationMetrics {
+  int64_t step = 0;  // steps that the weights have seen
+  double eval_loss = 0;
+  int64_t eval_samples = 0;
+};
+
 }  // namespace dslaunch::runtime

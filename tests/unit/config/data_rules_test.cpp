@@ -60,10 +60,18 @@ TEST_CASE("synthetic arrays that cannot be made are refused", "[config][data_rul
              Contains("unknown key 'shap' in 'data.synthetic.a' (did you mean 'shape'?)"));
 }
 
-TEST_CASE("evaluation needs files, and an interval without them is mentioned", "[config][data_rules]") {
-  CHECK_THAT(only_line("{data: {eval: \"synthetic\"}}"), Contains("not supported yet: 'data.eval' = synthetic"));
-  CHECK(has_note(load("{train: {eval_interval: 5}}"), "nothing to evaluate on"));
-  CHECK_FALSE(has_note(load("{train: {eval_interval: 5}, data: {eval: \"e.npz\"}}"), "nothing to evaluate on"));
+TEST_CASE("evaluation needs files, and an interval needs an evaluation", "[config][data_rules]") {
+  CHECK_THAT(only_line("{data: {eval: \"synthetic\"}}"), Contains("synthetic data has no end"));
+  CHECK_THAT(only_line("{train: {eval_interval: 5}}"), Contains("nothing to evaluate on"));
+  CHECK(good("{train: {eval_interval: 5}, data: {eval: \"e.npz\"}}").train.eval_interval == 5);
+}
+
+TEST_CASE("labels are counted in a loss of ours only", "[config][data_rules]") {
+  CHECK(good("{loss: \"cross_entropy\", loss_average: \"tokens\"}").loss_average == LossAverage::kTokens);
+  CHECK(good("{loss: \"mse\", loss_average: \"tokens\"}").loss_average == LossAverage::kTokens);
+  CHECK(good("{loss: \"mse\"}").loss_average == LossAverage::kMicroBatches);
+  CHECK_THAT(only_line("{loss_average: \"tokens\"}"), Contains("the model returns a mean of its own"));
+  CHECK_THAT(only_line("{loss: \"my/loss.pt\", loss_average: \"tokens\"}"), Contains("a loss from a file"));
 }
 
 TEST_CASE("token streams need a sequence length", "[config][data_rules]") {

@@ -26,6 +26,7 @@ TEST_CASE("the worker gets every option as name and value, with absolute paths",
   run.data = "train.npz";
   run.inputs = "x,z";
   run.loss = "mse";
+  run.verify = 20;
   run.eval_only = true;
   auto argv = worker_argv(run, "/bin/dsworker", "cpu", "/runs/a");
   auto here = std::filesystem::current_path();
@@ -42,6 +43,7 @@ TEST_CASE("the worker gets every option as name and value, with absolute paths",
   CHECK(value_of(argv, "--steps") == "50");
   CHECK(value_of(argv, "--seed") == "7");
   CHECK(value_of(argv, "--resume") == "auto");
+  CHECK(value_of(argv, "--verify") == "20");
   CHECK(argv.back() == "--eval_only");
   CHECK(value_of(argv, "--epochs") == "(absent)");
 }

@@ -35,7 +35,8 @@ ImportedState example() {
 
 std::vector<std::string> names_of(const std::vector<StatePiece>& pieces) {
   std::vector<std::string> out;
-  for (const auto& piece : pieces) out.push_back(piece.state + "@" + std::to_string(piece.begin) + "/" + piece.parameter);
+  for (const auto& piece : pieces)
+    out.push_back(piece.state + "@" + std::to_string(piece.begin) + "/" + piece.parameter);
   return out;
 }
 
@@ -100,5 +101,7 @@ TEST_CASE("missing parameters and other shapes are listed together", "[runtime][
   expect_error(ExitCode::kBadInput,
                {"ckpt/global_step1", "'ww' (2, 2) is not in the checkpoint", "'f' has the shape (1) there and (3)",
                 "'w' is not in the model"},
-               [&] { fit_to_model(state, {tensor("ww", {2, 2}), tensor("f", {3}, false)}, no_value); });
+               [&] {
+                 fit_to_model(state, {tensor("ww", {2, 2}), tensor("f", {3}, false)}, no_value);
+               });
 }

@@ -161,6 +161,21 @@ TEST_CASE("an evaluation passes once over all samples on all ranks", "[runtime][
   CHECK(seen == std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6});
 }
 
+TEST_CASE("labels that count are counted, and fillers have none", "[runtime][data][batch_loader]") {
+  auto source = std::make_shared<CountingSamples>(5);
+  source->ignored = 1;
+  const config::Batch batch{.train_batch = 4, .micro_batch = 4, .accumulation = 1};
+  BatchLoader loader(source, kAll, data_with(0), options_with(batch), {});
+  CHECK(loader.next().num_labels == 3);
+  EvaluationLoader filler(source, kAll, data_with(0), options_with({.train_batch = 8, .micro_batch = 4}, 1, 2));
+  CHECK(filler.next()->num_labels == 2);  // samples 3 and 4
+  EvaluationLoader none(std::make_shared<CountingSamples>(1), kAll, data_with(0),
+                        options_with({.train_batch = 8, .micro_batch = 4}, 1, 2));
+  const auto repeated = none.next();
+  CHECK(repeated->num_labels == 0);
+  CHECK(repeated->labels[0].numel() == 1);
+}
+
 TEST_CASE("a loader that is dropped early stops its workers", "[runtime][data][batch_loader]") {
   for (int i = 0; i < 20; ++i) {
     BatchLoader loader(std::make_shared<CountingSamples>(100), kAll, data_with(4),

@@ -55,3 +55,20 @@ TEST_CASE("a loss with labels wants exactly one array of them", "[runtime][loss]
   auto loss = make_loss("mse", at::kCPU);
   CHECK_THROWS_AS((*loss)({at::ones({4}), {}}, {}), UserError);
 }
+
+TEST_CASE("by tokens a loss is the sum over the labels that count", "[runtime][loss]") {
+  auto sum_of = [](const char* name, const at::Tensor& outputs, const at::Tensor& labels) {
+    return (*make_loss(name, at::kCPU, config::LossAverage::kTokens))({outputs, {}}, {labels}).item<double>();
+  };
+  auto logits = at::randn({2, 5, 7});
+  auto labels = at::randint(0, 7, {2, 5}, at::kLong);
+  const double whole = by_hand(logits.view({10, 7}), labels.view({10})) * 10;
+  CHECK(sum_of("cross_entropy", logits, labels) == Approx(whole));
+  const double first = by_hand(logits.view({10, 7}).narrow(0, 0, 1), labels.view({10}).narrow(0, 0, 1));
+  labels[0][0] = -100;
+  CHECK(sum_of("cross_entropy", logits, labels) == Approx(whole - first));
+  CHECK(sum_of("cross_entropy", logits, at::full({2, 5}, -100, at::kLong)) == 0.0);  // a mean would be 0 / 0
+  CHECK(sum_of("mse", at::full({4, 2}, 3.0), at::ones({4, 2})) == Approx(32.0));
+  CHECK_THROWS_WITH(sum_of("cross_entropy", at::randn({3, 4}), at::softmax(at::randn({3, 4}), 1)),
+                    Catch::Contains("counts labels"));
+}

@@ -1,0 +1,120 @@
+#include "runtime/engine/diagnosis.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "base/format.hpp"
+#include "runtime/data/batch_assembly.hpp"
+#include "runtime/data/sample_order.hpp"
+#include "runtime/engine/finite_check.hpp"
+#include "runtime/engine/rank_exchange.hpp"
+#include "runtime/state/random_state.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+// The samples of one rank's micro batches once more, with their numbers.
+class SamplesAgain {
+ public:
+  SamplesAgain(const FailedRun& run, DataPosition start)
+      : data_(run.data),
+        planner_(options_of(run), start),
+        assembler_(run.data.train, run.data.train_arrays, assembly()) {}
+
+  Batch next() {
+    plan_ = planner_.next();
+    return assembler_.assemble(plan_);
+  }
+  const std::vector<int64_t>& samples() const { return plan_.samples; }
+
+  // The data's own NaNs and infinities; each value with its array, its sample and its file.
+  void look(FiniteCheck& check, const Batch& batch) const {
+    look(check, data_.train_arrays.inputs, batch.inputs);
+    look(check, data_.train_arrays.labels, batch.labels);
+  }
+
+ private:
+  static TrainingPlanner::Options options_of(const FailedRun& run) {
+    const BatchShape shape{run.config.batch.micro_batch, run.config.batch.accumulation, run.world.size()};
+    return {.num_samples = run.data.train->num_samples(),
+            .shape = shape,
+            .rank = run.world.rank(),
+            .shuffle = run.config.data.shuffle,
+            .seed = run.config.data.seed,
+            .drop_last = run.config.data.drop_last};
+  }
+  AssemblyOptions assembly() const {
+    AssemblyOptions out = data_.loader.assembly;
+    out.pin = false;
+    return out;
+  }
+  void look(FiniteCheck& check, const std::vector<size_t>& arrays, const std::vector<at::Tensor>& tensors) const {
+    for (size_t i = 0; i < arrays.size(); ++i) {
+      for (int64_t row = 0; row < tensors[i].size(0); ++row) {
+        const int64_t sample = plan_.samples[static_cast<size_t>(row)];
+        check.look(fmt::format("array '{}' of the data, sample {} (file: {}),", data_.train->arrays()[arrays[i]].name,
+                               sample, data_.train->describe(arrays[i], sample)),
+                   tensors[i][row]);
+      }
+    }
+  }
+
+  const TrainingData& data_;
+  TrainingPlanner planner_;
+  BatchAssembler assembler_;
+  MicroBatchPlan plan_;
+};
+
+std::string list_samples(const std::vector<int64_t>& samples) {
+  constexpr size_t kMost = 8;
+  const std::vector<int64_t> shown(samples.begin(),
+                                   samples.begin() + static_cast<std::ptrdiff_t>(std::min(kMost, samples.size())));
+  return fmt::format("samples {}{}", fmt::join(shown, ", "), samples.size() > kMost ? ", ..." : "");
+}
+
+// Of what went in and what came of it. A NaN of the data explains itself.
+std::string blame(const FiniteCheck& data, const FiniteCheck& model) {
+  if (data.has_nan()) return data.finding();
+  return data.finding().empty() ? model.finding() : model.finding() + "; before that, " + data.finding();
+}
+
+// This rank's first finding: "MICRO_BATCH text"; "" when all is finite. Every rank makes the same calls.
+std::string search(const FailedRun& run, const StepStart& start, bool in_backward) {
+  FiniteCheck in_data(run.model.table(), run.engine.unit_parameters());
+  FiniteCheck in_model(run.model.table(), run.engine.unit_parameters());
+  SamplesAgain samples(run, start.position);
+  std::string found;
+  run.model.set_unit_observer(&in_model);
+  for (int64_t micro = 0; micro < run.config.batch.accumulation; ++micro) {
+    in_data.forget();
+    in_model.forget();
+    Batch batch = samples.next();
+    samples.look(in_data, batch);
+    const at::Tensor loss = run.engine.run_again(on_device(std::move(batch), run.device), in_model, in_backward);
+    if (!found.empty() || (!in_backward && loss.isfinite().item<bool>())) continue;  // the loss does not see it
+    in_model.look("the loss, made from finite values,", loss);
+    if (in_model.finding().empty()) continue;
+    found = fmt::format("{} ({}): {}", micro, list_samples(samples.samples()), blame(in_data, in_model));
+  }
+  run.model.set_unit_observer(nullptr);
+  return found;
+}
+
+}  // namespace
+
+std::string diagnose(const FailedRun& run, const StepStart& start, bool loss_is_finite) {
+  restore_random_state(start.random_state, run.device);
+  const auto findings = gather_texts(run.world, run.device, search(run, start, loss_is_finite));
+  size_t first = findings.size();
+  for (size_t rank = 0; rank < findings.size(); ++rank) {
+    if (findings[rank].empty()) continue;
+    if (first == findings.size() || std::stoll(findings[rank]) < std::stoll(findings[first])) first = rank;
+  }
+  if (first < findings.size()) return fmt::format("rank {}, micro batch {}", first, findings[first]);
+  return loss_is_finite ? "every gradient is finite when the step is computed again: their sum over micro batches and "
+                          "ranks overflowed, or the computation does not repeat"
+                        : "every loss is finite when the step is computed again: the computation does not repeat";
+}
+
+}  // namespace dslaunch::runtime

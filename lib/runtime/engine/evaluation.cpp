@@ -1,0 +1,95 @@
+#include "runtime/engine/evaluation.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "runtime/engine/rank_exchange.hpp"
+#include "runtime/state/random_state.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+constexpr int64_t kBatchesBetweenQuestions = 32;  // whether to stop: an exchange that waits for the device
+
+// Training's state aside while it lives: the mode, the random numbers, and the buffers of ranks other than 0.
+class EvaluationMode {
+ public:
+  EvaluationMode(ModelSource& model, comm::Communicator& group, at::Device device)
+      : model_(model), device_(device), random_state_(save_random_state(device)) {
+    if (group.size() > 1) take_buffers_of_rank_0(group);
+    model_.train(false);
+  }
+  ~EvaluationMode() {
+    model_.train(true);
+    for (auto& [buffer, own] : own_buffers_) buffer.copy_(own);
+    restore_random_state(random_state_, device_);
+  }
+  EvaluationMode(const EvaluationMode&) = delete;
+  EvaluationMode& operator=(const EvaluationMode&) = delete;
+
+ private:
+  void take_buffers_of_rank_0(comm::Communicator& group) {
+    for (auto& [name, buffer] : model_.buffers()) {
+      if (buffer.nbytes() == 0) continue;
+      at::Tensor values = buffer.clone(at::MemoryFormat::Contiguous);
+      group.broadcast({values.data_ptr(), values.nbytes(), comm::DType::kUInt8}, /*root=*/0);
+      if (group.rank() == 0) continue;
+      own_buffers_.emplace_back(buffer, buffer.clone());
+      buffer.copy_(values);
+    }
+  }
+
+  ModelSource& model_;
+  const at::Device device_;
+  const at::Tensor random_state_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> own_buffers_;  // the model's tensor, its values
+};
+
+// What a rank brings; added up in double and in the order of the ranks, so that every rank has the same result.
+struct Sums {
+  double loss = 0, weight = 0;
+  int64_t num_samples = 0;
+};
+
+bool any_wants_to_stop(const EvaluationInputs& inputs, comm::Communicator& group, at::Device device) {
+  const auto wishes = gather_values<uint8_t>(group, device, inputs.stop_requested() ? 1 : 0);
+  return std::any_of(wishes.begin(), wishes.end(), [](uint8_t wish) { return wish != 0; });
+}
+
+}  // namespace
+
+EvaluationResult evaluate(ModelSource& model, const EvaluationInputs& inputs, comm::Communicator& group,
+                          at::Device device) {
+  at::NoGradGuard no_grad;
+  EvaluationMode mode(model, group, device);
+  Sums sums;
+  bool stopped = false;
+  at::Tensor loss_sum = at::zeros({}, at::TensorOptions().device(device).dtype(at::kDouble));
+  for (int64_t seen = 0; auto next = inputs.next(); ++seen) {
+    if (seen > 0 && seen % kBatchesBetweenQuestions == 0 && any_wants_to_stop(inputs, group, device)) {
+      stopped = true;
+      break;
+    }
+    const at::Tensor loss = inputs.loss_of(next->batch).to(at::kDouble);
+    if (next->num_samples == 0) continue;  // not 0 times the loss: that of a filler may be anything
+    const auto samples = static_cast<double>(next->num_samples);
+    loss_sum.add_(loss, inputs.sums_over_labels ? 1.0 : samples);
+    sums.weight += inputs.sums_over_labels ? static_cast<double>(next->batch.num_labels) : samples;
+    sums.num_samples += next->num_samples;
+  }
+  sums.loss = loss_sum.item<double>();
+  Sums total;
+  for (const auto& rank : gather_values(group, device, sums)) {
+    total.loss += rank.loss;
+    total.weight += rank.weight;
+    total.num_samples += rank.num_samples;
+  }
+  const double nothing = std::numeric_limits<double>::quiet_NaN();
+  return {total.weight > 0 ? total.loss / total.weight : nothing, total.num_samples, stopped};
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,94 @@
+#include "runtime/engine/finite_check.hpp"
+
+#include <ATen/ATen.h>
+
+#include "base/format.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+std::string shape_of(const at::Tensor& values) {
+  return fmt::format("{}[{}]", c10::toString(values.scalar_type()), fmt::join(values.sizes(), ", "));
+}
+
+}  // namespace
+
+std::string first_not_finite(const at::Tensor& values, bool nan) {
+  const at::Tensor bad = nan ? values.isnan() : values.isinf();
+  auto element = bad.reshape({-1}).to(at::kByte).argmax().item<int64_t>();
+  const double value = values.reshape({-1})[element].to(at::kDouble).item<double>();
+  std::vector<int64_t> at(static_cast<size_t>(values.dim()));
+  for (int64_t dim = values.dim(); dim-- > 0;) {
+    at[static_cast<size_t>(dim)] = element % values.size(dim);
+    element /= values.size(dim);
+  }
+  return values.dim() == 0 ? fmt::format("is {}", value)
+                           : fmt::format("element [{}] is {}", fmt::join(at, ", "), value);
+}
+
+void FiniteCheck::look(const std::string& what, const at::Tensor& values) {
+  if (!nan_.empty() || !values.defined() || !values.is_floating_point() || values.numel() == 0) return;
+  const at::Tensor detached = values.detach();
+  if (detached.isfinite().all().item<bool>()) return;
+  if (detached.isnan().any().item<bool>()) {
+    nan_ = what + " " + first_not_finite(detached, true);
+  } else if (infinity_.empty()) {
+    infinity_ = what + " " + first_not_finite(detached, false);
+  }
+}
+
+std::string FiniteCheck::finding() const {
+  if (nan_.empty()) return infinity_;
+  return infinity_.empty() ? nan_ : nan_ + "; before that, " + infinity_;
+}
+
+void FiniteCheck::forget() {
+  nan_.clear();
+  infinity_.clear();
+  last_left_.clear();
+}
+
+std::string FiniteCheck::unit_name(int unit) const {
+  return unit == 0 ? "the root unit" : "unit '" + table_.units[static_cast<size_t>(unit)].name + "'";
+}
+
+std::vector<at::Tensor> FiniteCheck::acquire(int unit, UnitCall call) {
+  auto views = inner_.acquire(unit, call);
+  const auto& members = table_.units[static_cast<size_t>(unit)].parameters;
+  for (size_t i = 0; i < views.size(); ++i) {
+    const auto& name = table_.parameters[static_cast<size_t>(members[i])].name;
+    look(fmt::format("parameter '{}' ({}) at the start of the step:", name, unit_name(unit)), views[i]);
+  }
+  return views;
+}
+
+void FiniteCheck::take_gradients(int unit, std::vector<at::Tensor> gradients) {
+  const auto& members = table_.units[static_cast<size_t>(unit)].parameters;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const auto& name = table_.parameters[static_cast<size_t>(members[i])].name;
+    look(fmt::format("the gradient of parameter '{}' ({}), the first in the order of backward:", name, unit_name(unit)),
+         gradients[i]);
+  }
+  inner_.take_gradients(unit, std::move(gradients));
+}
+
+void FiniteCheck::entered(int unit, const std::vector<at::Tensor>& inputs) {
+  if (unit == 0) return;  // the data, which has been looked at by name
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    look(fmt::format("input {} of {}, {}, made by the root unit{}:", i, unit_name(unit), shape_of(inputs[i]),
+                     last_left_),
+         inputs[i]);
+  }
+}
+
+void FiniteCheck::left(int unit, const std::vector<at::Tensor>& outputs) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const std::string which = outputs.size() > 1 ? fmt::format("output {}", i) : std::string("the output");
+    look(fmt::format("{} of {}, {}{}:", which, unit_name(unit), shape_of(outputs[i]),
+                     unit == 0 ? last_left_ : std::string()),
+         outputs[i]);
+  }
+  if (unit != 0) last_left_ = fmt::format(" after {}, which gave finite values", unit_name(unit));
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,17 @@
+// One micro batch on the engine's device.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace dslaunch::runtime {
+
+struct MicroBatch {
+  std::vector<at::Tensor> inputs;
+  std::vector<at::Tensor> labels;
+  int64_t num_tokens = 0;
+  int64_t num_labels = 0;  // labels that count: all but those to ignore (-100)
+};
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,156 @@
+#include "runtime/engine/replica.hpp"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "base/error.hpp"
+#include "runtime/engine/initial_values.hpp"
+#include "runtime/state/random_state.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+// The same sums in the same micro batches, on one rank.
+config::JobConfig alone(config::JobConfig config, int num_ranks) {
+  config.zero = config::Zero{};
+  config.batch.accumulation *= num_ranks;
+  return config;
+}
+
+at::Tensor bytes_as_tensor(const std::string& bytes) {
+  at::Tensor out = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
+  std::copy(bytes.begin(), bytes.end(), out.data_ptr<uint8_t>());
+  return out;
+}
+
+double mean_square(const std::vector<optim::ShardTensors>& shards) {
+  double squares = 0, count = 0;
+  for (const auto& shard : shards) {
+    squares += shard.gradient.to(at::kDouble).square().sum().item<double>();
+    count += static_cast<double>(shard.gradient.numel());
+  }
+  return count > 0 ? squares / count : 0;
+}
+
+// A tenth of the model's gradients beside those of the unit: gradients that are zero but for rounding (a bias in front
+// of a normalisation) have no size of their own to measure an error by. Exact zeros stay exact: rows of an embedding
+// that no token asked for.
+at::Tensor gradient_errors(const at::Tensor& gradient, double relative, double model_size) {
+  const at::Tensor own = gradient.abs();
+  const double unit_size = std::sqrt(gradient.to(at::kDouble).square().mean().item<double>());
+  return ((own + (unit_size + 0.1 * model_size)) * relative).masked_fill_(gradient == 0, 0);
+}
+
+}  // namespace
+
+Replica::Replica(const ReplicatedRun& run, comm::Communicator& alone_group, double gradient_error)
+    : device_(run.engine.device),
+      gradient_error_(gradient_error),
+      config_(alone(run.config, run.num_ranks)),
+      model_(load_script_model(run.model_path, config_.units)) {
+  EngineOptions options = run.engine;
+  options.gather_group = options.secondary_group = nullptr;
+  options.meet = {};
+  options.phases = {};
+  options.before_update = [this](const auto& shards, const auto& update) { bound_update(shards, update); };
+  model_->place(device_, options.dtypes);
+  fill_empty_frozen(*model_, config_.init, run.model_path, device_, options.dtypes);
+  engine_ = std::make_unique<Engine>(*model_, config_, options, alone_group,
+                                     initial_values(*model_, config_.init, run.model_path));
+  open_ranks(run);
+}
+
+void Replica::open_ranks(const ReplicatedRun& run) {
+  config::Data data = config_.data;
+  data.num_workers = 0;  // no threads for every rank of the job
+  const auto buffers = run.model.buffers();
+  for (int rank = 0; rank < run.num_ranks; ++rank) {
+    LoaderOptions options = run.data.loader;
+    options.rank = rank;
+    options.assembly.pin = false;
+    RankState state;
+    state.loader = std::make_unique<BatchLoader>(run.data.train, run.data.train_arrays, data, options, run.position);
+    state.random = bytes_as_tensor(run.random_states.at(static_cast<size_t>(rank)));
+    for (const auto& [name, buffer] : buffers) state.buffers.push_back(buffer.clone());
+    ranks_.push_back(std::move(state));
+  }
+}
+
+StepResult Replica::step() {
+  const at::Tensor of_this_process = save_random_state(device_);
+  const at::Tensor before = ranks_.front().random;
+  micro_batches_ = 0;
+  auto result = engine_->train_step([this] { return next_micro_batch(); }, /*stop_requested=*/false);
+  leave(ranks_.back());
+  if (!result) result = engine_->finish();
+  draws_random_numbers_ = !ranks_.front().random.equal(before);
+  restore_random_state(of_this_process, device_);
+  steps_done_ += 1;
+  return *result;
+}
+
+// In the order of dealing: slice by slice, rank by rank.
+MicroBatch Replica::next_micro_batch() {
+  if (micro_batches_ > 0) leave(ranks_[(micro_batches_ - 1) % ranks_.size()]);
+  RankState& rank = ranks_[micro_batches_++ % ranks_.size()];
+  enter(rank);
+  return on_device(rank.loader->next(), device_);
+}
+
+void Replica::enter(RankState& rank) {
+  restore_random_state(rank.random, device_);
+  auto buffers = model_->buffers();
+  for (size_t i = 0; i < buffers.size(); ++i) buffers[i].second.copy_(rank.buffers[i]);
+}
+
+void Replica::leave(RankState& rank) {
+  rank.random = save_random_state(device_);
+  const auto buffers = model_->buffers();
+  for (size_t i = 0; i < buffers.size(); ++i) rank.buffers[i].copy_(buffers[i].second);
+}
+
+void Replica::bound_update(const std::vector<optim::ShardTensors>& shards, const UpdateShards& update) {
+  const double model_size = std::sqrt(mean_square(shards));
+  for (auto* bound : {&lower_, &upper_}) {
+    bound->clear();
+    for (const auto& shard : shards) {
+      const at::Tensor errors = gradient_errors(shard.gradient, gradient_error_, model_size);
+      optim::ShardTensors moved = shard;
+      moved.master = shard.master.clone();
+      moved.gradient = bound == &lower_ ? shard.gradient - errors : shard.gradient + errors;
+      moved.low_precision = at::Tensor();
+      for (auto& moment : moved.moments) moment = moment.clone();
+      bound->push_back(std::move(moved));
+    }
+    update(*bound);
+    for (auto& moved : *bound) moved.gradient = at::Tensor();
+  }
+}
+
+Replica::State Replica::state() {
+  State out{engine_->owned_state(), {}, {}};
+  if (steps_done_ == 0) return out;
+  out.lower = engine_->named_state(lower_);
+  out.upper = engine_->named_state(upper_);
+  return out;
+}
+
+int64_t replica_bytes(const ModelSource& model, const precision::ModelDtypes& dtypes, int64_t num_moments) {
+  int64_t bytes = 0, num_trainable = 0;
+  for (const auto& parameter : model.table().parameters) {
+    const auto own = static_cast<int64_t>(c10::elementSize(parameter.dtype));
+    if (!parameter.trainable) {
+      bytes += parameter.numel * own;
+      continue;
+    }
+    const bool is_fp32 = dtypes(parameter.name, parameter.dtype) == at::kFloat;
+    // Master, accumulated gradient, moments; parameters in a shorter type; masters and moments again for both bounds.
+    bytes += parameter.numel * (4 + 4 + 4 * num_moments + (is_fp32 ? 0 : 2 + 4) + 2 * 4 * (1 + num_moments));
+    num_trainable += parameter.numel;
+  }
+  for (const auto& [name, buffer] : model.buffers()) bytes += static_cast<int64_t>(buffer.nbytes());
+  return bytes + num_trainable * 4 * (1 + num_moments);  // what comes from the ranks
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,77 @@
+// --verify N: the first steps of a run beside an unsharded replica (replica.hpp). Every step starts on both sides from
+// the run's own state, so the bound is that of one step and does not grow with their number; docs/verify.md tells what
+// is compared and how closely. All ranks take part: rank 0 has the replica and compares masters and moments, then every
+// rank compares the parameters that its forward will see, bit by bit. One thread.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "rendezvous/store.hpp"
+#include "runtime/engine/engine.hpp"
+#include "runtime/engine/replica.hpp"
+
+namespace dslaunch::runtime {
+
+class Verification {
+ public:
+  // `run`'s engine is where training starts or goes on. Throws on all ranks: UserError(69) with the numbers when the
+  // replica does not fit beside the run, UserError(76) when a fresh start differs already.
+  Verification(Engine& engine, ReplicatedRun run, comm::Communicator& world, rendezvous::Store& store, bool is_resumed);
+
+  // After a step of the run and before the next one. Throws UserError(76) on all ranks, naming the first parameter that
+  // differs, in the order of the model.
+  void compare(const StepResult& run);
+
+  // "verify: 20 steps agree with an unsharded replica (...)"
+  std::string report() const;
+  int64_t steps_compared() const { return steps_compared_; }
+
+ private:
+  struct Place {  // of a piece of state on a rank
+    int parameter = 0;
+    int state = 0;  // index into state_names_
+    int64_t begin = 0, count = 0;
+  };
+  struct Difference {
+    Place at;
+    int64_t element = 0;
+    int rank = 0;
+    double run = 0, replica = 0, bound = 0;
+  };
+
+  void require_memory(const ReplicatedRun& run);
+  void learn_layout();
+  at::Tensor values_of_rank(int rank);
+  std::optional<Difference> compare_state();
+  bool overflows_apart(const StepResult& run, const StepResult& replica);
+  std::optional<Difference> compare_piece(const Replica::State& mine, size_t index, const Place& place, int rank,
+                                          const at::Tensor& theirs);
+  std::string compare_numbers(const StepResult& run, const StepResult& replica);
+  std::string compare_unit(int unit, const std::vector<at::Tensor>& own);
+  void compare_copies(int64_t step);
+  std::string describe(const Difference& difference) const;
+  std::string describe_parameter(int parameter) const;
+  void agree(int64_t step, const std::string& problem);
+
+  // fixed after construction
+  Engine& engine_;
+  const ModelSource& model_;
+  comm::Communicator& world_;
+  const at::Device device_;
+  const double gradient_error_;  // relative, and of loss and norm
+  const double rounding_;        // relative, of a value itself
+  std::vector<std::string> state_names_;
+  std::vector<std::vector<Place>> layout_;  // by rank
+  std::unique_ptr<comm::Communicator> alone_;
+  std::unique_ptr<Replica> replica_;  // on rank 0
+  // what was seen
+  int64_t steps_compared_ = 0;
+  double largest_loss_error_ = 0, largest_norm_error_ = 0;  // relative
+  double largest_share_ = 0;                                // of the bound that a parameter or moment used up
+  int64_t num_different_ = 0;                               // parameters, in the last comparison
+};
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""--verify N with the real programs: a run that is right is said to be, on 1 to 4 ranks, at every stage, in fp32 and
+bf16, with dropout and BatchNorm, resumed, with evaluations in between, and its numbers are those of a run without; a
+run that is not one with its replica ends with 76 and names step and parameter."""
+import json
+import os
+import re
+import unittest
+
+import torch
+
+import tensor_file
+import workshop
+from workshop import base_config, program, run
+
+
+class Forgetful(torch.nn.Module):
+    """Counts its calls where neither parameters nor buffers are: in one process the second call is the second, on two
+    ranks it is the first of the other rank."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(6, 1)
+        self.calls: int = 0
+
+    def forward(self, x, y):
+        self.calls += 1
+        return (self.layer(x) - y).square().mean() * (1.0 + 0.01 * self.calls)
+
+
+class Dropping(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(6, 16), torch.nn.Linear(16, 1)
+
+    def forward(self, x, y):
+        hidden = torch.nn.functional.dropout(torch.relu(self.first(x)), 0.3, self.training)
+        return (self.last(hidden) - y).square().mean()
+
+
+class VerifyTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.shop = workshop.Workshop()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.shop.close()
+
+    def tearDown(self):
+        self.assertEqual(workshop.job_processes(self.shop.folder), [], "processes are left behind")
+
+    def scripted(self, kind):
+        path = self.shop.path(f"{kind.__name__}.pt")
+        torch.manual_seed(2)
+        torch.jit.script(kind()).save(path)
+        return path
+
+    def verified(self, model, data, config, world, steps, verify, extra=(), run_dir=None):
+        """(metrics, what was said) of a run that agrees with its replica."""
+        run_dir = run_dir or self.shop.run_dir()
+        outcome = run(self.shop.command(model, data, config, run_dir, world, steps, ["--verify", str(verify), *extra]),
+                      timeout=120)
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertEqual(len(re.findall(r"--verify: \d+ steps? agrees?", outcome.text)), 1, str(outcome))
+        self.assertRegex(outcome.text, r"--verify: the unsharded replica takes [\d.]+ GiB on rank 0")
+        return workshop.read_metrics(run_dir), outcome
+
+
+class Agreement(VerifyTest):
+    def test_worlds_stages_accumulation_and_precision(self):
+        cases = [(1, 0, 3, False, "mlp"), (2, 0, 1, False, "gpt"), (3, 1, 3, False, "mlp"), (2, 2, 3, True, "gpt"),
+                 (4, 3, 1, False, "gpt"), (3, 3, 3, True, "gpt"), (2, 1, 1, True, "mlp")]
+        for world, stage, accumulation, bf16, kind in cases:
+            with self.subTest(world=world, stage=stage, accumulation=accumulation, bf16=bf16, kind=kind):
+                config = base_config(kind, gradient_accumulation_steps=accumulation, bf16={"enabled": bf16},
+                                     zero_optimization={"stage": stage, "stage3_param_persistence_threshold": 40})
+                rows, outcome = self.verified(self.shop.model(kind), self.shop.data(kind), config, world, 12, 8)
+                self.assertIn("--verify: 8 steps agree", outcome.text)
+                self.assertEqual(len(rows), 12)
+                said = re.search(r"loss within (\S+), gradient norm within (\S+), parameters and moments within (\d+) %",
+                                 outcome.text)
+                self.assertLess(float(said[1].rstrip(",")), 1e-2 if bf16 else 1e-6, outcome.text)
+                self.assertLess(int(said[3]), 100, outcome.text)
+
+    def test_what_depends_on_the_split_is_split_alike_and_named(self):
+        for model, kind, word in ((self.scripted(Dropping), "mlp", "random numbers"),
+                                  (self.shop.model("convnet"), "convnet", "statistics of batches")):
+            with self.subTest(model=model):
+                config = base_config(kind, gradient_accumulation_steps=3, zero_optimization={"stage": 2})
+                _, outcome = self.verified(model, self.shop.data(kind), config, 3, 6, 6)
+                self.assertIn(word, outcome.text)
+
+    def test_the_numbers_are_those_of_a_run_without(self):
+        data = self.shop.path("eval.safetensors")
+        tensor_file.write(data, {name: array[:7] for name, array in workshop.samples_of("mlp").items()})
+        config = base_config("mlp", zero_optimization={"stage": 3}, train={"eval_interval": 2},
+                             data={"shuffle": True, "eval": data})
+        plain, _ = self.shop.train(self.scripted(Dropping), self.shop.data("mlp"), config, 3, 8)
+        checked, _ = self.verified(self.scripted(Dropping), self.shop.data("mlp"), config, 3, 8, 5)
+        for want, got in zip(plain, checked):
+            for key in ("loss", "grad_norm", "lr"):
+                self.assertEqual(want[key], got[key], (want["step"], key))
+            self.assertEqual(want.get("eval_loss"), got.get("eval_loss"))
+
+    def test_a_resumed_run(self):
+        config = base_config("gpt", zero_optimization={"stage": 1})
+        whole, _ = self.shop.train(self.shop.model("gpt"), self.shop.data("gpt"), config, 2, 9)
+        _, folder = self.shop.train(self.shop.model("gpt"), self.shop.data("gpt"), config, 2, 4)
+        rows, outcome = self.verified(self.shop.model("gpt"), self.shop.data("gpt"), config, 2, 9, 3, ["--resume", "auto"],
+                                      folder)
+        self.assertIn("3 steps agree", outcome.text)
+        self.assertEqual([r["loss"] for r in rows], [r["loss"] for r in whole])
+
+    def test_more_steps_than_the_run_has(self):
+        _, outcome = self.verified(self.shop.model("mlp"), self.shop.data("mlp"), base_config("mlp"), 2, 3, 50)
+        self.assertIn("--verify: 3 steps agree", outcome.text)
+
+
+class Difference(VerifyTest):
+    def test_a_run_that_is_not_one_with_its_replica(self):
+        for stage in (0, 3):
+            with self.subTest(stage=stage):
+                config = base_config("mlp", zero_optimization={"stage": stage, "stage3_param_persistence_threshold": 0})
+                outcome = run(self.shop.command(self.scripted(Forgetful), self.shop.data("mlp"), config,
+                                                self.shop.run_dir(), 2, 10, ["--verify", "5"]))
+                self.assertEqual(outcome.code, 76, str(outcome))
+                self.assertRegex(outcome.text, r"--verify: at step 1 the run differs from an unsharded replica: the loss is")
+                self.assertRegex(outcome.text, r"the first parameter that differs: parameter 'layer.weight' \(")
+                self.assertRegex(outcome.text, r"element \[0, \d\]: \S+ on rank \d, \S+ in the replica")
+                self.assertNotIn("agree", outcome.text)
+
+    def test_alone_it_is_one(self):
+        self.verified(self.scripted(Forgetful), self.shop.data("mlp"), base_config("mlp"), 1, 4, 4)
+
+
+class Options(VerifyTest):
+    def refused(self, *extra):
+        command = self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), base_config("mlp"), self.shop.run_dir(),
+                                    1, 3, extra)
+        outcome = run(command)
+        self.assertEqual(outcome.code, 64, str(outcome))
+        self.assertIn("--verify", outcome.text)
+        return outcome
+
+    def test_no_steps_fewer_and_no_number(self):
+        for value in ("0", "-3", "many", ""):
+            with self.subTest(value=value):
+                self.refused("--verify", value)
+
+    def test_beside_only_evaluation(self):
+        self.assertIn("--eval_only", self.refused("--verify", "3", "--eval_only").text)
+
+    def test_in_the_background(self):
+        command = self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), base_config("mlp"), self.shop.run_dir(),
+                                    2, 4, ["--verify", "2", "--detach", "--json"])
+        started = run(command)
+        self.assertEqual(started.code, 0, str(started))
+        attached = run([program("dslaunch"), "attach", json.loads(started.out)["job_id"]])
+        self.assertEqual(attached.code, 0, str(attached))
+        self.assertIn("2 steps agree", attached.text)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    unittest.main(verbosity=2)

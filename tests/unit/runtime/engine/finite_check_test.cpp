@@ -1,0 +1,84 @@
+#include "runtime/engine/finite_check.hpp"
+
+#include <ATen/ATen.h>
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+
+using namespace dslaunch::runtime;
+
+namespace {
+
+class OneParameter : public UnitParameters {
+ public:
+  std::vector<at::Tensor> acquire(int, UnitCall) override { return {value}; }
+  void release(int) override {}
+  void prepare_backward(int) override {}
+  void take_gradients(int, std::vector<at::Tensor>) override { taken += 1; }
+  at::Tensor value = at::ones({2, 3});
+  int taken = 0;
+};
+
+ParameterTable table_of_two_units() {
+  ParameterTable table;
+  table.parameters.push_back({"w", {2, 3}, 6, at::kFloat, true, 1, {}});
+  table.units = {{"", {}}, {"block", {0}}};
+  return table;
+}
+
+at::Tensor with(double value, int64_t element) {
+  at::Tensor out = at::ones({2, 3});
+  out.view({-1})[element] = value;
+  return out;
+}
+
+const double kNan = std::nan(""), kInfinity = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+TEST_CASE("the first NaN is the finding, with the infinity before it", "[runtime][engine][finite_check]") {
+  const auto table = table_of_two_units();
+  OneParameter inner;
+  FiniteCheck check(table, inner);
+  check.look("a", at::ones({3}));
+  check.look("ids", at::tensor({1, 2}));  // integers are always finite
+  check.look("empty", at::empty({0}));
+  CHECK(check.finding().empty());
+  check.look("b", with(-kInfinity, 1));
+  CHECK(check.finding() == "b element [0, 1] is -inf");
+  check.look("c", with(kNan, 5));
+  check.look("d", with(kNan, 0));
+  CHECK(check.finding() == "c element [1, 2] is nan; before that, b element [0, 1] is -inf");
+  check.forget();
+  CHECK(check.finding().empty());
+}
+
+TEST_CASE("parameters, inputs, outputs and gradients are named with their unit", "[runtime][engine][finite_check]") {
+  const auto table = table_of_two_units();
+  OneParameter inner;
+  FiniteCheck check(table, inner);
+
+  inner.value = with(kNan, 3);
+  check.acquire(1, UnitCall::kInference);
+  CHECK(check.finding() == "parameter 'w' (unit 'block') at the start of the step: element [1, 0] is nan");
+
+  check.forget();
+  check.entered(1, {at::ones({2}), with(kNan, 0)});
+  CHECK(check.finding() == "input 1 of unit 'block', Float[2, 3], made by the root unit: element [0, 0] is nan");
+
+  check.forget();
+  check.left(1, {with(kNan, 4)});
+  CHECK(check.finding() == "the output of unit 'block', Float[2, 3]: element [1, 1] is nan");
+
+  check.forget();
+  check.left(1, {at::ones({2})});
+  check.left(0, {at::full({}, kNan)});
+  CHECK(check.finding() == "the output of the root unit, Float[] after unit 'block', which gave finite values: is nan");
+
+  check.forget();
+  check.take_gradients(1, {with(kInfinity, 2)});
+  CHECK(check.finding() ==
+        "the gradient of parameter 'w' (unit 'block'), the first in the order of backward: element [0, 2] is inf");
+  CHECK(inner.taken == 1);
+}
