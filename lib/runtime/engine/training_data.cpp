@@ -57,6 +57,9 @@ TrainingData open_training_data(const ModelSource& model, const config::JobConfi
   }
   if (!config.data.eval.empty()) {
     out.eval = open_eval_samples(config.data);
+    if (out.eval->num_samples() == 0) {  // now, not after hours of training
+      throw UserError(ExitCode::kBadInput, "the evaluation data (data.eval) holds no samples");
+    }
     out.eval_arrays = select_arrays(out.eval->arrays(), config.data.inputs, config.data.labels, forward);
     out.eval_loader.assembly.limits = limits_of(model, config, out.eval->arrays(), out.eval_arrays);
   }
