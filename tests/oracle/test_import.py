@@ -23,9 +23,9 @@ import tiny_model  # noqa: E402
 
 CASES = sorted(os.path.basename(os.path.dirname(path)) for path in glob.glob(os.path.join(DATA, "*/expected.json")))
 WEIGHTS_ONLY = {"stage0_bf16"}  # DeepSpeed 0.18.2 saves no optimizer state there
-# Relative. fp32: the order of additions. bf16: 8 bits of mantissa, and gradients that DeepSpeed sums in bf16 and we in
-# fp32; half a unit in the last place of the loss' own scale is 2**-9.
-BOUNDS = {"fp32": 1e-5, "bf16": 2 ** -7}
+# Relative. Most losses are equal to the last bit; another CPU may add in another order (fp32), and half a unit in the last
+# place of bf16's 8 bits is 2**-9.
+BOUNDS = {"fp32": 1e-6, "bf16": 2 ** -9}
 
 
 def expected_of(case):
@@ -184,7 +184,7 @@ class Continuation(ImportTest):
 
     def config_of(self, case, values):
         config = {key: values["config"][key] for key in ("train_batch_size", "gradient_clipping", "scheduler")}
-        config["zero_optimization"] = {"stage": min(1, values["config"]["zero_optimization"]["stage"])}
+        config["zero_optimization"] = {"stage": values["config"]["zero_optimization"]["stage"]}
         config["data"] = {"inputs": ["tokens"], "labels": ["labels"], "shuffle": False}
         config["checkpoint"] = {"at_end": False, "on_interrupt": False}
         if "bf16" in case:
@@ -193,11 +193,13 @@ class Continuation(ImportTest):
             config["optimizer"] = {"type": "SGD", "params": {"lr": 0.05, "momentum": 0.9}}
         else:
             config["optimizer"] = {"type": "AdamW", "params": {"lr": 0.01, "weight_decay": 0.1}}
+        if "groups" in case:
+            config["optimizer"]["no_decay"] = ["ndim<2"]
         return config
 
     def test_losses(self):
-        cases = [case for case in CASES if case not in WEIGHTS_ONLY and "fp16" not in case and "groups" not in case]
-        self.assertGreaterEqual(len(cases), 8)
+        cases = [case for case in CASES if case not in WEIGHTS_ONLY and "fp16" not in case]
+        self.assertGreaterEqual(len(cases), 9)
         for case in cases:
             with self.subTest(case=case):
                 values, _ = expected_of(case)
