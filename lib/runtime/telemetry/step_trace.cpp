@@ -132,7 +132,11 @@ std::string StepTrace::take() {
     spans.push_back(on_host(phase, kPhases));
     if (phase.begin.event) spans.push_back(on_device(phase, kDevicePhases));
   }
+  const auto step_end = phases_.back().end.host;
+  std::map<uint64_t, bool> runs_backward;  // by thread; another one reads data, for example
   for (const auto& call : calls_) {
+    if (call.end.host > step_end) continue;  // of a thread that works ahead
+    runs_backward[call.thread] |= call.category == std::string_view("backward");
     spans.push_back(on_host(call, lane_of(thread_lanes, call.thread, kCompute)));
     if (call.begin.event) spans.push_back(on_device(call, kDeviceCompute));
   }
@@ -150,8 +154,11 @@ std::string StepTrace::take() {
                      milliseconds_between(record->begin, record->end) * 1e3,
                      {{"bytes", std::to_string(record->bytes)}, {"ranks", std::to_string(record->group_size)}}});
   }
-  for (const auto& [thread, lane] : thread_lanes)
-    lanes.push_back({lane, lane == kCompute ? "compute" : fmt::format("compute (thread {})", thread)});
+  for (const auto& [thread, lane] : thread_lanes) {
+    lanes.push_back({lane, lane == kCompute
+                               ? "compute"
+                               : fmt::format("{} (thread {})", runs_backward[thread] ? "compute" : "other", thread)});
+  }
   for (const auto& [group, lane] : group_lanes) lanes.push_back({lane, "communication (" + group + ")"});
   if (!device_.is_cpu()) {
     lanes.push_back({kDevicePhases, "device: step"});

@@ -15,7 +15,7 @@ at::Tensor tensor(std::vector<int64_t> shape) {
 }
 
 std::pair<int64_t, int64_t> cost(const char* name, const std::vector<c10::IValue>& arguments) {
-  const auto found = operator_cost(name, arguments);
+  const auto found = operator_cost(name, c10::ArrayRef<const c10::IValue>(arguments.data(), arguments.size()));
   REQUIRE(found);
   return {found->flops, found->macs};
 }
