@@ -218,6 +218,10 @@ StepResult Engine::read_statistics(InFlight in_flight) {
   result.grad_norm = values[1];
   result.stop_requested = values[2] > 0;
   if (loss_scaling_.is_on()) follow_loss_scale(result, values + 4);
+  const int64_t applied = loss_scaling_.is_on() ? loss_scaling_.known_applied_steps() : result.step;
+  result.num_skipped = result.step - applied;
+  result.next_lr = rates_after(applied).lr;
+  result.next_loss_scale = loss_scaling_.state().scale;
   return result;
 }
 

@@ -32,6 +32,9 @@ struct StepResult {
   bool overflow = false;        // the step was skipped
   std::string overflow_line;    // what became of the scale then, for the console
   std::string diagnosis;        // not empty: training cannot go on, and why
+  double next_lr = 0;           // that the next step will use, as far as this one has decided it
+  double next_loss_scale = 1;   // likewise
+  int64_t num_skipped = 0;      // of all steps since the start of training
   bool stop_requested = false;  // by any rank: all ranks see it at the same step
   int64_t num_tokens = 0;       // of this rank's micro batches
   double step_ms = 0;           // from the end of the step before (or start, or restart_clock()) to the end of this one

@@ -1,6 +1,7 @@
 #include "runtime/engine/run_log.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <cstdio>
 #include <fstream>
 
@@ -38,12 +39,12 @@ std::vector<Momentum> momentum_of(const config::Optimizer& optimizer) {
 
 }  // namespace
 
-std::vector<ScalarEvent> monitor_events(const StepMetrics& metrics, double next_lr, int64_t train_batch, bool is_fp16,
+std::vector<ScalarEvent> monitor_events(const StepResult& result, int64_t train_batch, bool is_fp16,
                                         const std::optional<StepBreakdown>& times) {
-  const int64_t after = metrics.step * train_batch;
-  std::vector<ScalarEvent> events{{"Train/Samples/train_loss", metrics.loss, after - train_batch},
-                                  {"Train/Samples/lr", next_lr, after}};
-  if (is_fp16) events.push_back({"Train/Samples/loss_scale", metrics.loss_scale, after});
+  const int64_t after = result.step * train_batch;
+  std::vector<ScalarEvent> events{{"Train/Samples/train_loss", result.loss, after - train_batch},
+                                  {"Train/Samples/lr", result.next_lr, after}};
+  if (is_fp16) events.push_back({"Train/Samples/loss_scale", result.next_loss_scale, after});
   if (!times) return events;
   const PhaseTimes& step = times->step;
   events.push_back({"Train/Samples/elapsed_time_ms_forward", step.forward, after});
@@ -91,15 +92,12 @@ void RunLog::report_step(const StepResult& result, const StepReport& report) {
   if (!writes()) return;
   write_pending();
   const StepMetrics metrics = metrics_of(result, report);
-  num_skipped_ += metrics.overflow ? 1 : 0;
   throughput_.add_step(metrics.step_ms);
   const bool is_fp16 = config_.precision == config::Precision::kFp16;
-  const auto events = monitors_.empty() ? std::vector<ScalarEvent>()
-                                        : monitor_events(metrics, next_learning_rate(metrics.step),
-                                                         config_.batch.train_batch, is_fp16, report.times);
+  const auto events = monitor_events(result, config_.batch.train_batch, is_fp16, report.times);
   for (auto& monitor : monitors_) monitor->write(events);
   if (result.overflow && !options_.quiet) say(result.overflow_line);
-  if (!options_.quiet) show(metrics, report);
+  if (!options_.quiet) show(result, metrics, report);
   pending_ = metrics;
   const int64_t interval = config_.train.eval_interval;
   const bool evaluation_follows = (interval > 0 && result.step % interval == 0) ||
@@ -107,21 +105,20 @@ void RunLog::report_step(const StepResult& result, const StepReport& report) {
   if (!evaluation_follows) write_pending();
 }
 
-void RunLog::show(const StepMetrics& metrics, const StepReport& report) const {
+void RunLog::show(const StepResult& result, const StepMetrics& metrics, const StepReport& report) const {
   const bool is_shown = metrics.step % config_.steps_per_print == 0 || metrics.step == options_.resumed_step + 1 ||
                         metrics.step == options_.total_steps;
   if (is_shown) say(format_progress(metrics, options_.total_steps));
-  if (is_shown) show_deepspeed_lines(metrics, report);
+  if (is_shown) show_deepspeed_lines(result, report);
   say(report.lines);
 }
 
-void RunLog::show_deepspeed_lines(const StepMetrics& metrics, const StepReport& report) const {
-  if (config_.deepspeed_lines && metrics.step % config_.steps_per_print == 0) {
-    say(format_step_line(metrics.step, num_skipped_, {next_learning_rate(metrics.step)},
-                         momentum_of(config_.optimizer)));
+void RunLog::show_deepspeed_lines(const StepResult& result, const StepReport& report) const {
+  if (config_.deepspeed_lines && result.step % config_.steps_per_print == 0) {
+    say(format_step_line(result.step, result.num_skipped, {result.next_lr}, momentum_of(config_.optimizer)));
     const DeviceMemory memory = read_device_memory(device_);
     const std::string line = throughput_.line(
-        metrics.step, memory.allocated, std::max(memory.peak_allocated, report.peak_device_bytes), report.step_flops);
+        result.step, memory.allocated, std::max(memory.peak_allocated, report.peak_device_bytes), report.step_flops);
     if (config_.throughput_timer && !line.empty()) say(line);
   }
   if (report.times) {

@@ -3,7 +3,6 @@
 #pragma once
 #include <c10/core/Device.h>
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,13 +27,11 @@ struct RunLogOptions {
   bool evaluates_at_end = false;
   bool eval_only = false;  // the folder's metrics and config are another run's: they stay, and a line is added
   int64_t resumed_step = 0;
-  // The rate that a step uses after so many applied ones.
-  std::function<double(int64_t applied_steps)> learning_rate;
 };
 
-// A step's points as DeepSpeed's monitors get them: the loss where the step began, the rest where it ended.
-// `next_lr`: the rate that the next step will use, which is what DeepSpeed shows here.
-std::vector<ScalarEvent> monitor_events(const StepMetrics& metrics, double next_lr, int64_t train_batch, bool is_fp16,
+// A step's points as DeepSpeed's monitors get them: the loss where the step began; where it ended the rate and the loss
+// scale that the next step will use, and the times.
+std::vector<ScalarEvent> monitor_events(const StepResult& result, int64_t train_batch, bool is_fp16,
                                         const std::optional<StepBreakdown>& times);
 
 class RunLog {
@@ -51,9 +48,8 @@ class RunLog {
  private:
   bool writes() const { return file_.has_value(); }
   StepMetrics metrics_of(const StepResult& result, const StepReport& report) const;
-  void show(const StepMetrics& metrics, const StepReport& report) const;
-  void show_deepspeed_lines(const StepMetrics& metrics, const StepReport& report) const;
-  double next_learning_rate(int64_t step) const { return options_.learning_rate(step - num_skipped_); }
+  void show(const StepResult& result, const StepMetrics& metrics, const StepReport& report) const;
+  void show_deepspeed_lines(const StepResult& result, const StepReport& report) const;
   void write_pending();
 
   const RunLogOptions options_;
@@ -62,7 +58,6 @@ class RunLog {
   std::optional<MetricsFile> file_;
   std::vector<std::unique_ptr<Monitor>> monitors_;
   ThroughputAverage throughput_;
-  int64_t num_skipped_ = 0;             // steps of this process that overflowed
   std::optional<StepMetrics> pending_;  // a step whose evaluation may still come
 };
 

@@ -19,7 +19,6 @@
 #include "runtime/engine/step_monitors.hpp"
 #include "runtime/engine/training_data.hpp"
 #include "runtime/engine/verification.hpp"
-#include "runtime/optim/learning_rate.hpp"
 #include "runtime/state/random_state.hpp"
 
 namespace dslaunch::runtime {
@@ -76,8 +75,7 @@ class Training {
     require_checkpoint_to_evaluate();
     log_ = std::make_unique<RunLog>(
         RunLogOptions{request.run_dir, request.resolved_config, world.rank(), world.size(), request.quiet, total_steps_,
-                      data_.eval != nullptr, request.eval_only, engine_->steps_done(),
-                      [this](int64_t applied) { return learning_rate_after(applied); }},
+                      data_.eval != nullptr, request.eval_only, engine_->steps_done()},
         config_, device_);
     ended("resuming");
   }
@@ -197,10 +195,6 @@ class Training {
   // For --timings: the time since the last call went into `what`.
   void ended(const char* what) const {
     if (request_.timings) request_.timings->end(what);
-  }
-
-  double learning_rate_after(int64_t applied_steps) const {
-    return optim::learning_rate(config_.scheduler, config_.optimizer.lr, total_steps_, applied_steps);
   }
 
   bool is_due(int64_t interval) const { return interval > 0 && engine_->steps_done() % interval == 0; }
