@@ -1,8 +1,8 @@
 #include "runtime/engine/run_log.hpp"
 
 #include <algorithm>
-#include <filesystem>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 
 #include "base/error.hpp"
