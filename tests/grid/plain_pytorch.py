@@ -1,4 +1,4 @@
-"""The grid's oracle: a training run in one process and plain PyTorch, on the same model file and samples.
+"""The grid's oracle: a training run in one process and plain PyTorch, on the same model and samples.
 
 train(…, shares=1) with accumulation 1 is the program that a user would write: the whole global batch in one piece. With
 more shares and accumulation it is "the same split": the micro batch of every rank one after the other, each rank with its
@@ -182,12 +182,10 @@ def added(total, gradients):
     return [a.add_(b) for a, b in zip(total, gradients)]
 
 
-def train(model_path, data_path, config, steps, accumulation=1, shares=1, is_random=False,
+def train(model, data_path, config, steps, accumulation=1, shares=1, is_random=False,
           reduces_every_micro_step=False):
-    """Deterministic: one thread, one order."""
+    """`model`: a module in the modes that it trains in; it is used up. Deterministic: one thread, one order."""
     torch.set_num_threads(1)
-    model = torch.jit.load(model_path)
-    model.train()
     frozen = {name: p.detach().clone() for name, p in model.named_parameters() if not p.requires_grad}
     is_mixed = any(p.dtype != torch.float32 for p in model.parameters())
     with torch.random.fork_rng():

@@ -69,12 +69,12 @@ class Workplace:
             return None
         key = (dimensions.batch_of(case.world), case.clipping, case.precision, case.model, case.optimizer)
         if key not in self.ones:
-            self.ones[key] = plain_pytorch.train(self.model(case.model), self.data(case.model, case.world),
+            self.ones[key] = plain_pytorch.train(model_cases.eager(case.model), self.data(case.model, case.world),
                                                  self.config(case), dimensions.STEPS)
         return self.ones[key]
 
     def same_split(self, case, each_micro):
-        return plain_pytorch.train(self.model(case.model), self.data(case.model, case.world), self.config(case),
+        return plain_pytorch.train(model_cases.eager(case.model), self.data(case.model, case.world), self.config(case),
                                    dimensions.STEPS, case.accumulation, case.world,
                                    model_cases.CASES[case.model].random, each_micro)
 

@@ -55,48 +55,46 @@ def scale_of(config):
 
 
 class HalfTrainer(one_process.Trainer):
-    def __init__(self, model, samples, config, shares):
+    """`models`: one for each share, all alike, in fp32."""
+
+    def __init__(self, models, samples, config):
+        super().__init__(models, samples, config)
         amp, level = config.get("amp", {}), config.get("amp", {}).get("opt_level", "O1")
-        low = config.get("fp16", {}).get("enabled") or (amp.get("enabled") and level in ("O2", "O3"))
-        master = [p.detach().float().clone() for p in model.parameters() if p.requires_grad]
-        super().__init__(model, samples, config, shares)
-        if low:
-            self.dtype = torch.float16
-            model.half()
-            if level != "O3" or not amp.get("enabled"):  # batch norms stay as they are
-                for module in model.modules():
-                    if hasattr(module, "running_mean"):
-                        module.float()
         self.pure = bool(amp.get("enabled")) and level == "O3"
-        for mine, first in zip(self.master, master):
-            mine.data.copy_(first.half().float() if self.pure else first)
-        for param, mine in zip(self.params, self.master):
-            param.data.copy_(mine)
+        if config.get("fp16", {}).get("enabled") or (amp.get("enabled") and level in ("O2", "O3")):
+            self.dtype = torch.float16
+            for model in models:
+                to_half(model, keep_batch_norm=not self.pure)
+        if self.pure:
+            for master in self.master:
+                master.data.copy_(master.half())
+        for share in self.shares:  # a batch norm lost nothing on its way to fp16 and back
+            for param, master in zip(share.params, self.master):
+                param.data.copy_(master)
         self.scale, self.applied = scale_of(config), 0
-        self.autocast = None
-        if amp.get("enabled") and level == "O1":
-            self.autocast = torch.float16
+        self.autocast = torch.float16 if amp.get("enabled") and level == "O1" else None
         if config.get("torch_autocast", {}).get("enabled"):
             self.autocast = getattr(torch, config["torch_autocast"]["dtype"].replace("torch.", ""))
 
-    def piece(self, rows):
+    def piece(self, share, rows):
         inputs = self.samples.take(self.samples.inputs, rows, self.dtype)
         labels = self.samples.take(self.samples.labels, rows, self.dtype)
-        with torch.autocast("cpu", self.autocast) if self.autocast else contextlib.nullcontext():
-            # Losses that the config names are computed in fp32 (docs/precision.md).
-            model = (lambda *given: self.model(*given).float()) if self.config.get("loss") else self.model
-            loss = one_process.loss_of(model, self.config.get("loss"), inputs, labels)
-        scaled = loss if self.scale is None else loss.float() * self.scale.value
-        gradients = torch.autograd.grad(scaled / self.accumulation, self.params, allow_unused=True)
+        with share.random_numbers():
+            with torch.autocast("cpu", self.autocast) if self.autocast else contextlib.nullcontext():
+                # Losses that the config names are computed in fp32 (docs/precision.md).
+                model = (lambda *given: share.model(*given).float()) if self.config.get("loss") else share.model
+                loss = one_process.loss_of(model, self.config.get("loss"), inputs, labels)
+            scaled = loss if self.scale is None else loss.float() * self.scale.value
+            gradients = torch.autograd.grad(scaled / self.accumulation, share.params, allow_unused=True)
         return loss.item(), [torch.zeros_like(m) if g is None else g.float() for g, m in zip(gradients, self.master)]
 
     def step(self, k):
         rows = self.samples.rows(k, self.batch)
-        pieces = self.accumulation * self.shares
+        pieces = self.accumulation * len(self.shares)
         size = self.batch // pieces
         total_loss, total = 0.0, [torch.zeros_like(m) for m in self.master]
         for i in range(pieces):
-            loss, gradients = self.piece(rows[i * size:(i + 1) * size])
+            loss, gradients = self.piece(self.shares[i % len(self.shares)], rows[i * size:(i + 1) * size])
             total_loss += loss
             for sum_, gradient in zip(total, gradients):
                 sum_ += gradient
@@ -104,20 +102,28 @@ class HalfTrainer(one_process.Trainer):
         finite = math.isfinite(total_loss) and all(torch.isfinite(sum_).all() for sum_ in total)
         lr, norm = one_process.learning_rate(self.config, self.applied + 1), None
         if finite or self.scale is None:
-            norm = self.apply([sum_ / (self.shares * scale) for sum_ in total], lr)
+            norm = self.apply([sum_ / (len(self.shares) * scale) for sum_ in total], lr)
             self.applied += 1
         if self.pure:
-            for mine, param in zip(self.master, self.params):
-                mine.data.copy_(param)
+            for master, param in zip(self.master, self.shares[0].params):
+                master.data.copy_(param)
         if self.scale is not None:
             self.scale.update(not finite)
         return {"step": k + 1, "loss": total_loss / pieces, "lr": lr, "grad_norm": norm, "loss_scale": scale,
                 "overflow": not finite}
 
 
+def to_half(model, keep_batch_norm):
+    model.half()
+    for module in model.modules():
+        if keep_batch_norm and hasattr(module, "running_mean"):
+            module.float()
+
+
 def train(model_path, data_path, config, steps, shares=1):
     torch.set_num_threads(1)
     torch._C._jit_set_autocast_mode(False)  # autocast as eager PyTorch does it, operator by operator
     torch._C._set_graph_executor_optimize(False)  # scripted backward graphs know nothing of it
-    trainer = HalfTrainer(torch.jit.load(model_path), one_process.Samples(data_path, config), config, shares)
+    models = [torch.jit.load(model_path) for _ in range(shares)]
+    trainer = HalfTrainer(models, one_process.Samples(data_path, config), config)
     return [trainer.step(k) for k in range(steps)]

@@ -132,6 +132,20 @@ class Modes(CaseTest):
         self.assertIn("kept in eval mode, as they were saved: blocks.0.norm, blocks.1.norm", text)
 
 
+class Consolidated(CaseTest):
+    """A TorchScript file made of a checkpoint computes with the trained weights wherever the module holds them."""
+
+    def test_weights_that_a_module_holds_in_a_list_too(self):
+        config = config_of("lstm", checkpoint={"at_end": True})
+        rows, folder = self.shop.train(self.model("lstm"), self.data("lstm"), config, 2, 4)
+        out = self.shop.path("lstm-trained.pt")
+        done = workshop.run([workshop.program("dslaunch"), "consolidate", os.path.join(folder, "checkpoints"), out])
+        self.assertEqual(done.code, 0, str(done))
+        expected = self.expected("lstm", config, 2, 5)[4]["loss"]
+        loss = one_process.loss_at(torch.jit.load(out), self.data("lstm"), config, 5)
+        self.assertLessEqual(abs(loss - expected) / expected, BOUND)
+
+
 class Half(CaseTest):
     """Masks whose minimum does not fit bf16: rows that are hidden as a whole would be NaN."""
 

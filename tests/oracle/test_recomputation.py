@@ -104,6 +104,12 @@ class SameNumbers(RecomputationTest):
         for name in ("no_blocks", "interface", "forked"):
             self.assertIn("nothing is recomputed", self.check_same(name))
 
+    def test_a_module_that_is_handed_over_as_an_argument_stops_its_block_alone(self):
+        """A trace hands shared modules over."""
+        text = self.check_same("tied_trace", 3)
+        self.assertEqual(blocks_said(text), (1, 2))
+        self.assertIn("not 'blocks.1': it calls what cannot be followed", text)
+
 
 class Settings(RecomputationTest):
     def calls(self, section):

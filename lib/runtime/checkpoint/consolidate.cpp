@@ -111,6 +111,19 @@ void write_state_dict(WeightStream& weights, const Tensors& tensors, const std::
   fill(archive, weights, tensors);
 }
 
+// nn.LSTM and its kin hold their weights a second time, in a list.
+void assign_in_lists(const torch::jit::Module& module, const at::Tensor& before, const at::Tensor& values) {
+  for (size_t slot = 0; slot < module.type()->numAttributes(); ++slot) {
+    const auto held = module._ivalue()->getSlot(slot);
+    if (!held.isTensorList()) continue;
+    auto list = held.toTensorList();
+    for (size_t i = 0; i < list.size(); ++i) {
+      const at::Tensor element = list.get(i);
+      if (element.is_alias_of(before) && element.sizes() == before.sizes()) list.set(i, values);
+    }
+  }
+}
+
 void assign(torch::jit::Module module, const std::string& name, const at::Tensor& values) {
   std::string rest = name;
   for (size_t dot; (dot = rest.find('.')) != std::string::npos; rest = rest.substr(dot + 1)) {
@@ -121,6 +134,7 @@ void assign(torch::jit::Module module, const std::string& name, const at::Tensor
     throw UserError(ExitCode::kBadInput,
                     fmt::format("the checkpoint's model.pt has no parameter or buffer '{}'", name));
   }
+  if (values.numel() > 0) assign_in_lists(module, module.attr(rest).toTensor(), values);
   module.setattr(rest, values);
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "runtime/model/gather_node.hpp"
+#include "runtime/model/model_source.hpp"
 
 namespace dslaunch::runtime {
 namespace {

@@ -17,6 +17,8 @@
 
 namespace dslaunch::runtime {
 
+class UnitObserver;
+
 // The graph that ran as this class's forward before it was intercepted; null: it never was.
 std::shared_ptr<torch::jit::Graph> original_forward(const c10::ClassType& type);
 
