@@ -121,9 +121,12 @@ Zero build_zero(const Settings& settings) {
   out.hpz_partition_size = std::max<int64_t>(1, settings.integer("zero_optimization.zero_hpz_partition_size"));
   out.quantized_weights = settings.boolean("zero_optimization.zero_quantized_weights");
   out.quantized_gradients = settings.boolean("zero_optimization.zero_quantized_gradients");
-  if (!settings.at("zero_optimization.zeropp_loco_param").value.is_null()) {
-    out.loco = Zero::Loco{settings.number("zero_optimization.zeropp_loco_param.err_beta"),
-                          settings.integer("zero_optimization.zeropp_loco_param.reset_T")};
+  const Value& beta = settings.at("zero_optimization.zeropp_loco_param.err_beta").value;
+  const auto reset_interval = integer_if_any(settings, "zero_optimization.zeropp_loco_param.reset_T");
+  if (beta.is_float() || reset_interval) {
+    out.loco.emplace();
+    if (beta.is_float()) out.loco->beta = beta.number;
+    if (reset_interval) out.loco->reset_interval = *reset_interval;
   }
   return out;
 }

@@ -110,12 +110,12 @@ constexpr KeySpec kRows[] = {
               "ZeRO++, stages 2 and 3: reduce gradients as 4-bit integers"),
     {"zero_optimization.zeropp_loco_param", kSection, "null", Status::kSupported,
      "ZeRO++: what quantized gradients lost is given back at the next step (LoCo)"},
-    supported("zero_optimization.zeropp_loco_param.err_beta", kFloat, "0.8",
-              "weight of the past in the error that is kept")
+    supported("zero_optimization.zeropp_loco_param.err_beta", kFloat, "null",
+              "weight of the past in the error that is kept (0.8); one of both given switches LoCo on")
         .min(0)
         .max(1),
-    supported("zero_optimization.zeropp_loco_param.reset_T", kInt, "1024",
-              "steps after which the error starts from zero")
+    supported("zero_optimization.zeropp_loco_param.reset_T", kInt, "null",
+              "steps after which the error starts from zero (1024)")
         .min(1),
     not_yet("zero_optimization.mics_shard_size", kInt, "-1", "MiCS: ranks of one shard group; -1: off")
         .min(-1)

@@ -33,7 +33,9 @@ void apply_zeropp_rules(Settings& settings) {
   need("zero_hpz_partition_size", settings.integer("zero_optimization.zero_hpz_partition_size") > 1, 3);
   need("zero_quantized_weights", is_on(settings, "zero_optimization.zero_quantized_weights"), 3);
   need("zero_quantized_gradients", is_on(settings, "zero_optimization.zero_quantized_gradients"), 2);
-  const bool has_loco = !settings.at("zero_optimization.zeropp_loco_param").value.is_null();
+  const std::string loco = "zero_optimization.zeropp_loco_param.";
+  const bool has_loco =
+      !settings.at(loco + "err_beta").value.is_null() || !settings.at(loco + "reset_T").value.is_null();
   if (has_loco && !is_on(settings, "zero_optimization.zero_quantized_gradients")) {
     settings.complain(
         Issue::Kind::kConflict, "zero_optimization.zeropp_loco_param",

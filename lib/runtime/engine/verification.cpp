@@ -270,8 +270,10 @@ std::optional<Verification::Difference> Verification::compare_piece(const Replic
   const at::Tensor own = part(mine.values);
   at::Tensor bound = at::zeros_like(own);
   if (!mine.lower.empty()) {
-    // Twice what the error of the gradient makes, either way.
-    bound = at::maximum((part(mine.lower) - own).abs(), (part(mine.upper) - own).abs()) * 2 + own.abs() * rounding_;
+    // Twice what the error of the gradient makes, either way; and a rounding of the largest value here, since a small
+    // one may be the difference of two large ones.
+    bound =
+        at::maximum((part(mine.lower) - own).abs(), (part(mine.upper) - own).abs()) * 2 + own.abs().max() * rounding_;
   }
   const at::Tensor error = (theirs - own).abs();
   const at::Tensor good = (error <= bound).logical_or(theirs == own);

@@ -98,11 +98,12 @@ class EffectScan {
   void visit_loop(const Node* node) {
     const Block* body = node->blocks()[0];
     for (size_t i = 0; i < node->outputs().size(); ++i) add(body->inputs()[i + 1], origins_[node->input(i + 2)]);
-    for (size_t before = 0; before != total_;) {  // until nothing new comes round
+    size_t before = 0;
+    do {
       before = total_;
       visit_block(body);
       for (size_t i = 0; i < node->outputs().size(); ++i) add(body->inputs()[i + 1], origins_[body->outputs()[i + 1]]);
-    }
+    } while (before != total_);  // until nothing new comes round
     for (size_t i = 0; i < node->outputs().size(); ++i) add(node->output(i), origins_[body->inputs()[i + 1]]);
   }
 

@@ -251,7 +251,8 @@ TEST_CASE("ZeRO++ is refused at a stage that has nothing to apply it to", "[conf
              Contains("needs ZeRO stage 2 or 3"));
   CHECK_THAT(only_line("{zero_optimization: {stage: 3, zeropp_loco_param: {err_beta: 0.5}}}"),
              Contains("needs zero_quantized_gradients"));
-  CHECK(load("{zero_optimization: {stage: 2, zero_quantized_gradients: true, zeropp_loco_param: {}}}").ok());
+  CHECK(
+      load("{zero_optimization: {stage: 2, zero_quantized_gradients: true, zeropp_loco_param: {err_beta: 0.8}}}").ok());
 }
 
 TEST_CASE("a refusal says what is supported now", "[config][load]") {

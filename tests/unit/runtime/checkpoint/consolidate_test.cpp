@@ -97,7 +97,7 @@ TEST_CASE("several files hold what one would, with an index beside them", "[runt
   TempDir dir;
   save_checkpoint(dir, false);
   // w takes 40 bytes, inner.tied (and head) 6, f 8, count 8.
-  const auto files = consolidate({.checkpoint = dir / "c", .out = dir / "m.safetensors", .max_shard_bytes = 16});
+  const auto files = consolidate({.checkpoint = dir / "c", .out = dir / "m.safetensors", .max_shard_bytes = 24});
   REQUIRE(files.size() == 3);
   CHECK(files[0] == dir / "m-00001-of-00002.safetensors");
   CHECK(files[2] == dir / "m.safetensors.index.json");

@@ -165,8 +165,10 @@ TEST_CASE("every cut of a sound pickle is refused", "[runtime][checkpoint][pickl
 
 TEST_CASE("a small pickle does not become a large value", "[runtime][checkpoint][pickle]") {
   refused(std::string(20'000, '('), "deeper");
-  CHECK_THROWS_AS(read(std::string(1000, ']') + ".", {.max_values = 100}), UserError);
-  CHECK_THROWS_AS(read(std::string(1000, ']') + ".", {.max_bytes = 100}), UserError);
+  std::string lists(1000, ']');
+  lists.push_back('.');
+  CHECK_THROWS_AS(read(lists, {.max_values = 100}), UserError);
+  CHECK_THROWS_AS(read(lists, {.max_bytes = 100}), UserError);
   // A list of 1000 wrapped a thousand times.
   std::string wraps = "](" + std::string(1000, 'N') + "eq" + "\x00"s + "0cbuiltins\nset\nq\x01"s + "0";
   for (int i = 0; i < 1000; ++i) wraps += "h\x01h\x00\x85R0"s;

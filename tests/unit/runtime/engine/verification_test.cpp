@@ -200,8 +200,9 @@ TEST_CASE("an error in one gradient shows in the moments though Adam's first ste
 
 TEST_CASE("parameters that arrive wrong on one rank are found though all masters agree",
           "[runtime][engine][verification]") {
-  // After the first step of stage 1, the first block: the element lies in what rank 2 owns, and rank 0 gets it wrong.
-  const auto ends = verify({.stage = 1, .damage = {Damage::Where::kGathered, 0, 1, 1200, 1e-3F}});
+  // After the first step of stage 1 (three groups were gathered at the start), the first block: the element lies in
+  // what rank 2 owns, and rank 0 gets it wrong.
+  const auto ends = verify({.stage = 1, .damage = {Damage::Where::kGathered, 0, 3 + 1, 1200, 1e-3F}});
   INFO(ends.errors[0]);
   CHECK_THAT(ends.errors[0], Catch::StartsWith("76: --verify: at step 1") &&
                                  Catch::Contains("forward reads it on rank 0") &&

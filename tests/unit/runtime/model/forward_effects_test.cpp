@@ -59,12 +59,10 @@ def forward(self, x, b: bool):
             .changes_tensors);
   CHECK(effects_of(R"(
 def forward(self, x):
-    y = x * 2
     z = x * 3
     for i in range(3):
         z.add_(1)
-        z = y
-        y = x
+        z = x
     return z
 )")
             .changes_tensors);

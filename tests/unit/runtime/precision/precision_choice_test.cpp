@@ -36,7 +36,7 @@ TEST_CASE("16 bits are for floating tensors outside batch norms", "[runtime][pre
   const auto half = dtypes(Precision::kFp16);
   CHECK(half("layer.weight", at::kFloat) == at::kHalf);
   CHECK(half("layer.weight", at::kBFloat16) == at::kHalf);
-  CHECK(half("positions", at::kFloat) == at::kHalf);
+  CHECK(half("embedding.positions", at::kFloat) == at::kHalf);
   CHECK(half("table", at::kLong) == at::kLong);
   for (const char* name : {"norm.weight", "norm.bias", "norm.running_mean", "weight", "running_var"})
     CHECK(half(name, at::kFloat) == at::kFloat);
@@ -61,7 +61,6 @@ TEST_CASE("under autocast products are computed in the low type, and not behind 
       CHECK(at::matmul(a, b).scalar_type() == at::kBFloat16);
     }
     CHECK(at::matmul(a, b).scalar_type() == at::kHalf);
-    CHECK(at::softmax(at::matmul(a, b), 0).scalar_type() == at::kFloat);
   }
   CHECK(at::matmul(a, b).scalar_type() == at::kFloat);
   const AutocastScope none(at::kCPU, std::nullopt);

@@ -41,7 +41,7 @@ std::shared_ptr<CollectiveRecord> record_of(const char* op, size_t bytes, int ra
   record->group = "world";
   record->group_size = ranks;
   record->begin = mark_time(at::kCPU);
-  record->end = record->begin;
+  record->end.host = record->begin.host;
   record->end.host += std::chrono::microseconds(500);
   return record;
 }
