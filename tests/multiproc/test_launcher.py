@@ -675,7 +675,7 @@ class CommandLine(LauncherTest):
                 (64, ["--master_addr A"], ["--rdzv-endpoint=a:1", "m.pt"]),
                 (64, ["--config F"], ["--deepspeed_config", "ds.json", "m.pt"]),
                 (64, ["'hosts'"], ["hsots"]),
-                (64, ["not supported yet"], ["--verify", "3", "m.pt"]),
+                (64, ["--verify 0", "at least 1"], ["--verify", "0", "m.pt"]),
                 (64, ["--trace 0", "count from 1"], ["--trace", "0", "m.pt"]),
                 (64, ["--trace"], ["--trace", "three", "m.pt"]),
                 (64, ["not supported yet"], ["--stages", "2", "m.pt"]),
