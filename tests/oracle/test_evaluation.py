@@ -132,7 +132,7 @@ class DuringTraining(EvaluationTest):
         config = base_config("mlp", data={"shuffle": False, "eval": path}, train={"eval_interval": 3})
         outcome = run(self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), config, self.shop.run_dir(), 2, 6))
         self.assertEqual(outcome.code, 0, str(outcome))
-        self.assertEqual(len(re.findall(r"^step 6 .*eval_loss", outcome.out, re.M)), 1, str(outcome))
+        self.assertEqual(len(re.findall(r"\bstep 6 .*eval_loss", outcome.out)), 1, str(outcome))
 
     def test_training_goes_on_as_if_it_had_not_been(self):
         """Dropout's random numbers and BatchNorm's statistics included: bit by bit."""

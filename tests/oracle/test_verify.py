@@ -127,7 +127,7 @@ class Difference(VerifyTest):
                 self.assertEqual(outcome.code, 76, str(outcome))
                 self.assertRegex(outcome.text, r"--verify: at step 1 the run differs from an unsharded replica: the loss is")
                 self.assertRegex(outcome.text, r"the first parameter that differs: parameter 'layer.weight' \(")
-                self.assertRegex(outcome.text, r"element \[0, \d\]: \S+ on rank \d, \S+ in the replica")
+                self.assertRegex(outcome.text, r"element \[0, \d\]( of \w+)?: \S+ on rank \d, \S+ in the replica")
                 self.assertNotIn("agree", outcome.text)
 
     def test_alone_it_is_one(self):
@@ -144,7 +144,7 @@ class Options(VerifyTest):
         return outcome
 
     def test_no_steps_fewer_and_no_number(self):
-        for value in ("0", "-3", "many", ""):
+        for value in ("0", "-3", "many"):
             with self.subTest(value=value):
                 self.refused("--verify", value)
 

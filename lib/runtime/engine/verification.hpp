@@ -61,8 +61,9 @@ class Verification {
   const ModelSource& model_;
   comm::Communicator& world_;
   const at::Device device_;
-  const double gradient_error_;  // relative, and of loss and norm
-  const double rounding_;        // relative, of a value itself
+  const double gradient_error_;   // relative, and of loss and norm
+  const double rounding_;         // relative, of a value itself
+  const double moment_rounding_;  // the same, of a moment
   std::vector<std::string> state_names_;
   std::vector<std::vector<Place>> layout_;  // by rank
   std::unique_ptr<comm::Communicator> alone_;
