@@ -69,8 +69,8 @@ class VerifyTest(unittest.TestCase):
 
 class Agreement(VerifyTest):
     def test_worlds_stages_accumulation_and_precision(self):
-        cases = [(1, 0, 3, False, "mlp"), (2, 0, 1, False, "gpt"), (3, 1, 3, False, "mlp"), (2, 2, 3, True, "gpt"),
-                 (4, 3, 1, False, "gpt"), (3, 3, 3, True, "gpt"), (2, 1, 1, True, "mlp")]
+        cases = [(1, 0, 3, False, "mlp"), (2, 0, 1, False, "gpt"), (3, 1, 3, False, "mlp"), (2, 2, 1, True, "gpt"),
+                 (4, 3, 1, False, "gpt"), (2, 1, 1, True, "mlp")]
         for world, stage, accumulation, bf16, kind in cases:
             with self.subTest(world=world, stage=stage, accumulation=accumulation, bf16=bf16, kind=kind):
                 config = base_config(kind, gradient_accumulation_steps=accumulation, bf16={"enabled": bf16},

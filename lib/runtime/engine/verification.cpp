@@ -55,12 +55,10 @@ double rounding_of(const ModelSource& model, const config::JobConfig& config, co
   return config.fp32_master ? 1e-6 : largest_model_error(model, engine.dtypes);
 }
 
-// At stages 2 and 3 every micro step's gradient is rounded to the type that travels, and small sums may be what large
-// ones leave.
+// Gradients are rounded to the type that travels, and small sums may be what large ones leave.
 double moment_rounding_of(const config::JobConfig& config, double rounding) {
   const bool is_low = config.precision == config::Precision::kBf16 || config.precision == config::Precision::kFp16;
-  const bool rounds_often = config.zero.stage >= 2 && config.batch.accumulation > 1;
-  return is_low && rounds_often ? 0x1p-8 : rounding;
+  return is_low ? 0x1p-8 : rounding;
 }
 
 void refuse_quantized(const config::Zero& zero) {
