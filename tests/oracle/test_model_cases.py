@@ -78,7 +78,8 @@ class CaseTest(unittest.TestCase):
     def check(self, name, world=2, **changes):
         config = config_of(name, **changes)
         actual, _ = self.run_case(name, config, world)
-        self.assert_close(self.expected(name, config, world), actual, LOOSE.get(name, BOUND), f"{name} {json.dumps(changes)}")
+        what = f"{name} {json.dumps(changes)}"
+        self.assert_close(self.expected(name, config, world), actual, LOOSE.get(name, BOUND), what)
 
 
 class Cases(CaseTest):
