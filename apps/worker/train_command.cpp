@@ -150,7 +150,7 @@ int train_command(const std::vector<std::string>& arguments) {
     auto secondary_group = make_secondary_group(group, config.config.zero, *store);
     install_stop_signals();  // before this there is nothing to save: a signal ends the rank at once
     auto request = request_of(options, config, device);
-    request.several_hosts = env.num_nodes > 1;
+    request.placement = {env.rank, env.world_size, env.local_rank, env.node_rank, env.num_nodes, env.host};
     request.gather_group = gather_group.get();
     request.secondary_group = secondary_group.get();
     request.trace_step = options.integer("trace", 1);

@@ -128,6 +128,7 @@ Zero build_zero(const Settings& settings) {
     if (beta.is_float()) out.loco->beta = beta.number;
     if (reset_interval) out.loco->reset_interval = *reset_interval;
   }
+  out.gather_16bit_weights_on_save = settings.boolean("zero_optimization.stage3_gather_16bit_weights_on_model_save");
   return out;
 }
 
@@ -170,6 +171,10 @@ Checkpoint build_checkpoint(const Settings& settings) {
   out.at_end = settings.boolean("checkpoint.at_end");
   out.on_interrupt = settings.boolean("checkpoint.on_interrupt");
   out.async = settings.boolean("checkpoint.async");
+  out.use_node_local_storage = settings.boolean("checkpoint.use_node_local_storage");
+  out.load.optimizer_states = settings.boolean("checkpoint.load.optimizer_states");
+  out.load.weights_only = settings.boolean("checkpoint.load.weights_only");
+  out.load.strict = settings.boolean("checkpoint.load.strict");
   return out;
 }
 

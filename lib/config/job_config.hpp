@@ -119,6 +119,7 @@ struct Zero {
     int64_t reset_interval = 1024;
   };
   std::optional<Loco> loco;
+  bool gather_16bit_weights_on_save = false;  // whole weights in the compute type beside every checkpoint
 };
 
 struct ArraySpec {  // one entry of data.synthetic
@@ -153,11 +154,20 @@ struct Train {
   uint64_t seed = 42;
 };
 
+// What `--resume PATH` takes of a checkpoint; `--resume auto` always takes all of it.
+struct CheckpointLoad {
+  bool optimizer_states = true;  // false: fresh moments, everything else goes on
+  bool weights_only = false;     // true: weights and buffers, step 1, the data from its start
+  bool strict = true;            // false: what model and checkpoint have in common
+};
+
 struct Checkpoint {
   std::string dir;       // empty: RUN_DIR/checkpoints
   int64_t interval = 0;  // steps; 0: only at the end
   int64_t keep_last = 2;
   bool at_end = true, on_interrupt = true, async = true;
+  bool use_node_local_storage = false;  // every node may have a folder of its own under this name
+  CheckpointLoad load;
 };
 
 struct Recomputation {  // "activation_checkpointing"

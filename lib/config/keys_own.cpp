@@ -55,6 +55,14 @@ constexpr KeySpec kRows[] = {
     supported("checkpoint.at_end", kBool, "true", "write one when the run ends"),
     supported("checkpoint.on_interrupt", kBool, "true", "write one when the run is asked to stop"),
     supported("checkpoint.async", kBool, "true", "write in the background while training goes on"),
+    section("checkpoint.load"),
+    supported("checkpoint.load.optimizer_states", kBool, "true",
+              "--resume PATH takes the optimizer's moments too; false: they start afresh, step and schedule go on"),
+    supported("checkpoint.load.weights_only", kBool, "false",
+              "--resume PATH takes weights and buffers only; steps, schedule and data start afresh"),
+    supported(
+        "checkpoint.load.strict", kBool, "true",
+        "--resume PATH needs the same names on both sides; false: takes what model and checkpoint have in common"),
 
     supported(
         "units", kStringList, "\"auto\"",

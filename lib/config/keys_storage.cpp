@@ -46,9 +46,9 @@ constexpr KeySpec kRows[] = {
         .one_of("Ignore|Warn|Fail")
         .in_any_case(),
     no_counterpart("checkpoint.load_universal", kBool, "false", "every checkpoint loads at every world size and stage"),
-    no_counterpart(
+    supported(
         "checkpoint.use_node_local_storage", kBool, "false",
-        "a folder of checkpoints on every node; ours is one that all hosts share, which is checked before the start"),
+        "every node keeps its ranks' part of a checkpoint in a folder of its own; false: one that all hosts share"),
     tuning_section("checkpoint.parallel_write"),
     tuning("checkpoint.parallel_write.pipeline_stage", kBool, "false",
            "data-parallel ranks share the writing of a stage"),

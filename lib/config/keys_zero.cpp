@@ -85,8 +85,8 @@ constexpr KeySpec kRows[] = {
     no_counterpart("zero_optimization.stage3_max_reuse_distance", kInt, "1000000000",
                    "stage 3: a unit stays in its slot until another one needs it")
         .min(0),
-    tuning("zero_optimization.stage3_gather_16bit_weights_on_model_save", kBool, "false",
-           "stage 3: whole 16-bit weights when saving"),
+    supported("zero_optimization.stage3_gather_16bit_weights_on_model_save", kBool, "false",
+              "every checkpoint also holds the whole weights in the compute type, weights.safetensors; at any stage"),
     no_counterpart("zero_optimization.stage3_module_granularity_threshold", kInt, "0",
                    "stage 3: \"units\" says what is gathered as one"),
     no_counterpart("zero_optimization.stage3_use_all_reduce_for_fetch_params", kBool, "false",

@@ -19,8 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kWriting[] = ".tmp", kLeaving[] = ".removing";
-
 // Codes of what cannot be made: a full disk is an I/O error (74), everything else is 73.
 SystemError cannot_create(const std::string& path, const std::error_code& error) {
   const bool full = error.value() == ENOSPC || error.value() == EDQUOT;
@@ -76,11 +74,14 @@ CheckpointFile CheckpointFolder::add_skeleton(const std::string& file) {
   return {kSkeletonName, source->size(), content_hash(source->data(), source->size())};
 }
 
-void CheckpointFolder::publish(const Manifest& manifest) {
+void CheckpointFolder::seal(const Manifest& manifest) {
   OutputFile file(path_ + "/" + kManifestName);
   file.write(to_json(manifest));
   file.finish(true);
   sync_folder(path_);
+}
+
+void CheckpointFolder::publish() {
   if (::rename(path_.c_str(), target_.c_str()) != 0) {
     if (errno != EEXIST && errno != ENOTEMPTY) throw SystemError("rename checkpoint to", "'" + target_ + "'");
     replace_target();

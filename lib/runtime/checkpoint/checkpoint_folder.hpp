@@ -1,4 +1,4 @@
-// Rank 0's side of a save: the folder that is written aside, published whole, and the removal of old ones.
+// A leader's side of a save: the folder that is written aside, published whole, and the removal of old ones.
 // One thread at a time.
 #pragma once
 #include <cstdint>
@@ -19,8 +19,10 @@ class CheckpointFolder {
   const std::string& path() const { return path_; }
   // Copies the file into the folder under kSkeletonName. Throws UserError(66), SystemError(74).
   CheckpointFile add_skeleton(const std::string& file);
-  // Writes the manifest, flushes, renames the folder to its name and points `latest` at it. Throws SystemError(74).
-  void publish(const Manifest& manifest);
+  // Writes the manifest and flushes it and the folder: what is left is a rename. Throws SystemError(74).
+  void seal(const Manifest& manifest);
+  // Renames the sealed folder to its name and points `latest` at it. Throws SystemError(74).
+  void publish();
   // Removes checkpoints of earlier steps but the newest; those of later steps (of a run that was gone back from) stay.
   // `keep` counts the published one; 0 keeps all. Failures are logged only.
   void prune(int64_t keep) const;

@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/checkpoint/content_hash.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -33,6 +34,30 @@ at::ScalarType dtype_named(const std::string& name) {
     if (name == known.name) return known.dtype;
   }
   throw std::runtime_error("unknown dtype '" + name + "'");
+}
+
+// The checksum covers the whole text with zeros in its own place, which is the first of that name.
+const std::string kNoChecksum(32, '0');
+
+std::string checksum_entry(const std::string& checksum) {
+  return "\"checksum\": \"" + checksum + "\"";
+}
+
+std::string sealed(std::string text) {
+  const std::string entry = checksum_entry(kNoChecksum);
+  const size_t at = text.find(entry);
+  DSL_CHECK(at != std::string::npos, "a manifest has a place for its checksum");
+  return text.replace(at, entry.size(), checksum_entry(content_hash(text.data(), text.size())));
+}
+
+void require_unchanged(std::string text, const std::string& checksum) {
+  const std::string entry = checksum_entry(checksum);
+  const size_t at = text.find(entry);
+  if (at != std::string::npos) text.replace(at, entry.size(), checksum_entry(kNoChecksum));
+  const std::string found = content_hash(text.data(), text.size());
+  if (at == std::string::npos || found != checksum) {
+    throw std::runtime_error(fmt::format("it says the checksum {} and has {}", checksum, found));
+  }
 }
 
 // JSON has no infinities; a scalar that is one is kept as text.
@@ -69,11 +94,28 @@ SavedTensor parameter_from_json(const Json& json) {
   return tensor;
 }
 
-Manifest read(const Json& json) {
-  const int format = json.at("format").get<int>();
-  if (format != kCheckpointFormat) {
-    throw std::runtime_error(fmt::format("format {} (this program reads {})", format, kCheckpointFormat));
+CheckpointFile file_from_json(const Json& json) {
+  CheckpointFile file{json.at("name").get<std::string>(), json.at("bytes").get<uint64_t>(),
+                      json.at("xxh3_128").get<std::string>(), json.value("host", "")};
+  if (file.name.empty() || file.name.find('/') != std::string::npos) {
+    throw std::runtime_error("bad file name '" + file.name + "'");
   }
+  return file;
+}
+
+Json file_to_json(const CheckpointFile& file) {
+  Json json{{"name", file.name}, {"bytes", file.bytes}, {"xxh3_128", file.xxh3_128}};
+  if (!file.host.empty()) json["host"] = file.host;
+  return json;
+}
+
+Manifest read(const std::string& text) {
+  const Json json = Json::parse(text);
+  const int format = json.at("format").get<int>();
+  if (format != 1 && format != kCheckpointFormat) {
+    throw std::runtime_error(fmt::format("format {} (this program reads 1 and {})", format, kCheckpointFormat));
+  }
+  if (format > 1) require_unchanged(text, json.at("checksum").get<std::string>());
   Manifest manifest;
   auto& metadata = manifest.metadata;
   metadata.step = json.at("step").get<int64_t>();
@@ -81,12 +123,7 @@ Manifest read(const Json& json) {
   metadata.position = {json.at("data").at("epoch").get<int64_t>(), json.at("data").at("offset").get<int64_t>()};
   for (const auto& [name, value] : json.at("scalars").items()) metadata.scalars[name] = scalar_from_json(value);
   metadata.config = json.at("config").get<std::string>();
-  for (const auto& file : json.at("files")) {
-    manifest.files.push_back(
-        {file.at("name").get<std::string>(), file.at("bytes").get<uint64_t>(), file.at("xxh3_128").get<std::string>()});
-    const std::string& name = manifest.files.back().name;
-    if (name.empty() || name.find('/') != std::string::npos) throw std::runtime_error("bad file name '" + name + "'");
-  }
+  for (const auto& file : json.at("files")) manifest.files.push_back(file_from_json(file));
   for (const auto& parameter : json.at("parameters")) metadata.parameters.push_back(parameter_from_json(parameter));
   return manifest;
 }
@@ -99,9 +136,14 @@ int64_t SavedTensor::numel() const {
   return numel;
 }
 
+const char* weight_state(const SavedTensor& tensor) {
+  return tensor.is_buffer ? "buffer" : tensor.trainable ? "master" : "frozen";
+}
+
 std::string to_json(const Manifest& manifest) {
   const auto& metadata = manifest.metadata;
   Json json{{"format", kCheckpointFormat},
+            {"checksum", kNoChecksum},
             {"program", std::string("dslaunch ") + DSL_VERSION},
             {"step", metadata.step},
             {"world_size", manifest.world_size},
@@ -111,17 +153,15 @@ std::string to_json(const Manifest& manifest) {
             {"files", Json::array()},
             {"parameters", Json::array()}};
   for (const auto& [name, value] : metadata.scalars) json["scalars"][name] = scalar_to_json(value);
-  for (const auto& file : manifest.files) {
-    json["files"].push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3_128", file.xxh3_128}});
-  }
+  for (const auto& file : manifest.files) json["files"].push_back(file_to_json(file));
   for (const auto& parameter : metadata.parameters) json["parameters"].push_back(parameter_to_json(parameter));
   // A config is the user's text: bytes that are no UTF-8 are replaced rather than losing the checkpoint.
-  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return sealed(json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 Manifest manifest_from_json(const std::string& text, const std::string& path) {
   try {
-    return read(Json::parse(text));
+    return read(text);
   } catch (const std::exception& error) {
     throw UserError(ExitCode::kBadInput, fmt::format("checkpoint manifest '{}' is not usable: {}", path, error.what()));
   }

@@ -23,6 +23,9 @@ struct SavedTensor {
   int64_t numel() const;
 };
 
+// The state that holds the tensor's values: "master", "frozen" or "buffer".
+const char* weight_state(const SavedTensor& tensor);
+
 // A part of one parameter's state that one rank owns.
 struct StatePiece {
   std::string parameter;
@@ -44,18 +47,20 @@ struct CheckpointFile {
   std::string name;
   uint64_t bytes = 0;
   std::string xxh3_128;  // hexadecimal
+  std::string host;      // where it lies when every node keeps its own part of the checkpoint; else empty
 };
 
 struct Manifest {
   CheckpointMetadata metadata;
   int world_size = 1;
-  std::vector<CheckpointFile> files;  // shards by rank, then model.pt if there is one
+  std::vector<CheckpointFile> files;  // shards by rank, then model.pt and whole weights if there are any
 };
 
-inline constexpr int kCheckpointFormat = 1;
+// 2: the manifest has a checksum of its own. 1 is read as well.
+inline constexpr int kCheckpointFormat = 2;
 
 std::string to_json(const Manifest& manifest);
-// Throws UserError(65); `path` is for messages.
+// Throws UserError(65) when a byte of the text has changed since it was written; `path` is for messages.
 Manifest manifest_from_json(const std::string& text, const std::string& path);
 
 }  // namespace dslaunch::runtime

@@ -36,6 +36,10 @@ std::string shard_name(int rank) {
   return fmt::format("rank_{:05}.safetensors", rank);
 }
 
+bool is_shard_name(const std::string& name) {
+  return name.rfind("rank_", 0) == 0;
+}
+
 std::vector<int64_t> steps_in(const std::string& dir) {
   std::vector<int64_t> steps;
   std::error_code error;
@@ -47,13 +51,10 @@ std::vector<int64_t> steps_in(const std::string& dir) {
   return steps;
 }
 
-std::optional<std::string> newest_checkpoint(const std::string& dir) {
+std::optional<int64_t> latest_step(const std::string& dir) {
   std::string latest;
   std::ifstream(dir + "/" + kLatestName) >> latest;
-  if (step_of(latest) && has_manifest(std::filesystem::path(dir) / latest)) return dir + "/" + latest;
-  const auto steps = steps_in(dir);
-  if (steps.empty()) return std::nullopt;
-  return dir + "/" + step_name(steps.back());
+  return step_of(latest);
 }
 
 }  // namespace dslaunch::runtime

@@ -1,4 +1,4 @@
-// Names inside a folder of checkpoints, and what of them is complete. Any thread.
+// Names inside a folder of checkpoints. Any thread.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,14 +10,18 @@ namespace dslaunch::runtime {
 inline constexpr char kManifestName[] = "manifest.json";
 inline constexpr char kLatestName[] = "latest";
 inline constexpr char kSkeletonName[] = "model.pt";
+inline constexpr char kWholeWeightsName[] = "weights.safetensors";
+// Endings of what is being written and of what is being removed: no checkpoints any more, or not yet.
+inline constexpr char kWriting[] = ".tmp", kLeaving[] = ".removing";
 
 std::string step_name(int64_t step);                      // "step_00000050"
 std::optional<int64_t> step_of(const std::string& name);  // of a complete name; nothing for "step_00000050.tmp"
 std::string shard_name(int rank);                         // "rank_00003.safetensors"
+bool is_shard_name(const std::string& name);
 
 // Steps with a manifest, ascending. An unreadable or missing folder has none.
 std::vector<int64_t> steps_in(const std::string& dir);
-// The checkpoint that `latest` names if it has a manifest, else the one of the highest step.
-std::optional<std::string> newest_checkpoint(const std::string& dir);
+// The step that `latest` names.
+std::optional<int64_t> latest_step(const std::string& dir);
 
 }  // namespace dslaunch::runtime

@@ -5,9 +5,11 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "base/nearest_name.hpp"
+#include "base/log.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
+#include "runtime/checkpoint/checkpoint_survey.hpp"
 #include "runtime/checkpoint/content_hash.hpp"
+#include "runtime/checkpoint/name_match.hpp"
 #include "runtime/checkpoint/shard_file.hpp"
 
 namespace dslaunch::runtime {
@@ -22,35 +24,47 @@ constexpr size_t kHashedBytes = 8 << 20;
   throw UserError(ExitCode::kBadInput, message);
 }
 
-std::string resolve(const std::string& path) {
+std::string damaged(const std::string& folder, const std::string& fault) {
+  return fmt::format("the checkpoint '{}' is damaged: {}; use another checkpoint", folder, fault);
+}
+
+std::string in_parts(const FoundCheckpoint& found) {
+  return fmt::format(
+      "the checkpoint '{}' was saved with use_node_local_storage, and the files of other hosts are not here: {}. Copy "
+      "the checkpoint's folders of all hosts into one (their files have different names), or read it in a job on "
+      "these hosts",
+      found.path, describe_by_host(found.elsewhere));
+}
+
+[[noreturn]] void refuse_all(const std::string& path, const std::vector<FoundCheckpoint>& found) {
   std::error_code ignored;
-  if (fs::is_regular_file(fs::path(path) / kManifestName, ignored)) return path;
-  if (const auto newest = newest_checkpoint(path)) return *newest;
-  const bool is_folder = fs::is_directory(path, ignored);
-  const bool in_run = is_folder && newest_checkpoint(path + "/checkpoints");
-  throw UserError(ExitCode::kNoInput,
-                  is_folder
-                      ? fmt::format("'{}' holds no complete checkpoint (no step_N folder with a {}){}", path,
-                                    kManifestName, in_run ? fmt::format("; did you mean '{}/checkpoints'?", path) : "")
-                      : fmt::format("no checkpoint at '{}': there is no such folder", path));
-}
-
-Manifest read_manifest(const std::string& folder) {
-  const std::string path = folder + "/" + kManifestName;
-  const auto file = MappedFile::open(path, kWhat);
-  return manifest_from_json({reinterpret_cast<const char*>(file->data()), file->size()}, path);
-}
-
-void require_size(const std::string& folder, const CheckpointFile& listed) {
-  const std::string path = folder + "/" + listed.name;
-  std::error_code error;
-  const auto bytes = fs::file_size(path, error);
-  if (error)
-    refuse(fmt::format("the checkpoint '{}' is damaged: {} cannot be read: {}", folder, listed.name, error.message()));
-  if (bytes != listed.bytes) {
-    refuse(fmt::format("the checkpoint '{}' is damaged: {} has {} bytes, its manifest says {}; use another checkpoint",
-                       folder, listed.name, bytes, listed.bytes));
+  for (const auto& checkpoint : found) {
+    if (!checkpoint.fault.empty() && !checkpoint.manifest_text.empty())
+      throw DamagedCheckpoint(damaged(checkpoint.path, checkpoint.fault));
+    if (checkpoint.fault.empty()) refuse(in_parts(checkpoint));
   }
+  if (!fs::is_directory(path, ignored)) {
+    throw UserError(ExitCode::kNoInput, fmt::format("no checkpoint at '{}': there is no such folder", path));
+  }
+  const bool in_run = !steps_in(path + "/checkpoints").empty();
+  throw UserError(ExitCode::kNoInput,
+                  fmt::format("'{}' holds no complete checkpoint (no step_N folder with a {}){}", path, kManifestName,
+                              in_run ? fmt::format("; did you mean '{}/checkpoints'?", path) : ""));
+}
+
+// The newest one that is complete here; those that are not are named.
+FoundCheckpoint choose(const std::string& path) {
+  std::error_code ignored;
+  const bool is_checkpoint = fs::exists(fs::path(path) / kManifestName, ignored);
+  auto found = is_checkpoint ? std::vector{look_at_checkpoint(path)} : survey_checkpoints(path);
+  for (auto& checkpoint : found) {
+    if (checkpoint.fault.empty() && checkpoint.elsewhere.empty()) return std::move(checkpoint);
+    if (!is_checkpoint) {
+      log::warning("passing over '{}': {}", checkpoint.path,
+                   checkpoint.fault.empty() ? "files of other hosts are missing" : checkpoint.fault);
+    }
+  }
+  refuse_all(path, found);
 }
 
 void require_hash(const std::string& folder, const CheckpointFile& listed, const MappedFile& file) {
@@ -63,36 +77,41 @@ void require_hash(const std::string& folder, const CheckpointFile& listed, const
   }
   const std::string hash = hashing.hex();
   if (hash != listed.xxh3_128) {
-    refuse(
-        fmt::format("the checkpoint '{}' is damaged: {} has the hash {}, its manifest says {}; use another checkpoint",
-                    folder, listed.name, hash, listed.xxh3_128));
+    throw DamagedCheckpoint(
+        damaged(folder, fmt::format("{} has the hash {}, its manifest says {}", listed.name, hash, listed.xxh3_128)));
   }
 }
 
 }  // namespace
 
-CheckpointReader::CheckpointReader(const std::string& path) : path_(resolve(path)), manifest_(read_manifest(path_)) {
-  const auto& parameters = manifest_.metadata.parameters;
-  for (size_t i = 0; i < parameters.size(); ++i) parameters_[parameters[i].name] = i;
+CheckpointReader::CheckpointReader(const std::string& path) {
+  auto found = choose(path);
+  path_ = std::move(found.path);
+  manifest_ = std::move(*found.manifest);
+  open_files();
+}
+
+CheckpointReader::CheckpointReader(std::string folder, Manifest manifest)
+    : path_(std::move(folder)), manifest_(std::move(manifest)) {
   open_files();
 }
 
 void CheckpointReader::open_files() {
+  const auto& parameters = manifest_.metadata.parameters;
+  for (size_t i = 0; i < parameters.size(); ++i) parameters_[parameters[i].name] = i;
   for (const auto& listed : manifest_.files) {
-    require_size(path_, listed);
-    if (listed.name == kSkeletonName) {
-      skeleton_ = listed;
-      continue;
+    if (listed.name == kSkeletonName) skeleton_ = listed;
+    if (!is_shard_name(listed.name)) continue;
+    shards_.push_back({listed, nullptr, false});
+    std::error_code ignored;
+    const std::string file = path_ + "/" + listed.name;
+    if (!fs::exists(file, ignored)) continue;
+    try {
+      shards_.back().file = std::make_unique<SafetensorsFile>(file, kWhat);
+    } catch (const UserError& error) {
+      throw DamagedCheckpoint(damaged(path_, error.what()));
     }
-    shards_.push_back({listed, std::make_unique<SafetensorsFile>(path_ + "/" + listed.name, kWhat), false});
     add_pieces(shards_.size() - 1);
-  }
-  if (shards_.size() != static_cast<size_t>(manifest_.world_size)) {
-    refuse(fmt::format("the checkpoint '{}' is damaged: its manifest lists {} shards for {} ranks", path_,
-                       shards_.size(), manifest_.world_size));
-  }
-  for (auto& [key, pieces] : pieces_) {
-    std::sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
   }
 }
 
@@ -103,11 +122,23 @@ void CheckpointReader::add_pieces(size_t shard) {
     const auto name = parse_piece_name(entries[i].name);
     const SavedTensor* parameter = name ? find(name->parameter) : nullptr;
     if (!parameter || entries[i].shape.size() != 1 || entries[i].shape[0] > parameter->numel() - name->begin) {
-      refuse(fmt::format("the checkpoint '{}' is damaged: {} holds '{}', which fits no parameter of the manifest",
-                         path_, shards_[shard].listed.name, entries[i].name));
+      throw DamagedCheckpoint(damaged(path_, fmt::format("{} holds '{}', which fits no parameter of the manifest",
+                                                         shards_[shard].listed.name, entries[i].name)));
     }
-    pieces_[{name->parameter, name->state}].push_back({name->begin, name->begin + entries[i].shape[0], shard, i});
+    place({name->parameter, name->state}, {name->begin, name->begin + entries[i].shape[0], shard, i, {}});
   }
+}
+
+void CheckpointReader::place(const PieceKey& key, PlacedPiece piece) {
+  auto& pieces = pieces_[key];
+  const auto at = std::upper_bound(pieces.begin(), pieces.end(), piece,
+                                   [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  pieces.insert(at, std::move(piece));
+}
+
+void CheckpointReader::add_piece(const std::string& parameter, const std::string& state, int64_t begin,
+                                 const at::Tensor& values) {
+  place({parameter, state}, {begin, begin + values.numel(), 0, 0, values});
 }
 
 void CheckpointReader::verify(Shard& shard) {
@@ -116,37 +147,75 @@ void CheckpointReader::verify(Shard& shard) {
   shard.verified = true;
 }
 
+CheckpointReader::Shard* CheckpointReader::shard_named(const std::string& file) {
+  for (auto& shard : shards_) {
+    if (shard.listed.name == file) return &shard;
+  }
+  return nullptr;
+}
+
+bool CheckpointReader::is_whole() const {
+  return std::all_of(shards_.begin(), shards_.end(), [](const auto& shard) { return shard.file != nullptr; });
+}
+
+bool CheckpointReader::has_shard(const std::string& file) const {
+  return std::any_of(shards_.begin(), shards_.end(),
+                     [&](const auto& shard) { return shard.listed.name == file && shard.file; });
+}
+
+const SafetensorsFile& CheckpointReader::verified_shard(const std::string& file) {
+  Shard* shard = shard_named(file);
+  DSL_CHECK(shard && shard->file, "the shard is here: " + file);
+  verify(*shard);
+  return *shard->file;
+}
+
 const SavedTensor* CheckpointReader::find(const std::string& parameter) const {
   const auto found = parameters_.find(parameter);
   return found == parameters_.end() ? nullptr : &manifest_.metadata.parameters[found->second];
 }
 
 void CheckpointReader::require_match(const std::vector<SavedTensor>& model) const {
-  std::set<std::string> wanted;
-  for (const auto& tensor : model) {
-    wanted.insert(tensor.name);
-    const SavedTensor* saved = find(tensor.name);
-    if (!saved) {
-      std::vector<std::string> names;
-      for (const auto& [name, index] : parameters_) names.push_back(name);
-      refuse(fmt::format("the checkpoint '{}' does not fit the model: it has no '{}'{}", path_, tensor.name,
-                         did_you_mean(tensor.name, names)));
-    }
-    if (saved->shape != tensor.shape) {
-      refuse(
-          fmt::format("the checkpoint '{}' does not fit the model: '{}' has the shape ({}) there and ({}) in the model",
-                      path_, tensor.name, fmt::join(saved->shape, ", "), fmt::join(tensor.shape, ", ")));
-    }
-  }
-  for (const auto& saved : manifest_.metadata.parameters) {
-    if (!wanted.count(saved.name)) {
-      refuse(fmt::format("the checkpoint '{}' does not fit the model: the model has no '{}'", path_, saved.name));
-    }
-  }
+  const auto match = match_names(model, manifest_.metadata.parameters);
+  if (!match.fits()) refuse(describe_misfit(match, path_));
 }
 
 bool CheckpointReader::has(const std::string& parameter, const std::string& state) const {
   return pieces_.count({parameter, state}) > 0;
+}
+
+const CheckpointReader::PlacedPiece* CheckpointReader::furthest_piece_at(const std::string& parameter,
+                                                                         const std::string& state,
+                                                                         int64_t element) const {
+  const auto found = pieces_.find({parameter, state});
+  const PlacedPiece* best = nullptr;  // of the pieces that hold the element, the one that reaches furthest
+  if (found == pieces_.end()) return best;
+  for (const auto& piece : found->second) {
+    if (piece.begin > element) break;
+    if (piece.end > element && (!best || piece.end > best->end)) best = &piece;
+  }
+  return best;
+}
+
+std::vector<MissingPiece> CheckpointReader::missing(const std::string& parameter, const std::string& state,
+                                                    int64_t begin, int64_t end) const {
+  std::vector<MissingPiece> out;
+  const auto found = pieces_.find({parameter, state});
+  while (begin < end) {
+    if (const PlacedPiece* piece = furthest_piece_at(parameter, state, begin)) {
+      begin = piece->end;
+      continue;
+    }
+    int64_t next = end;
+    if (found != pieces_.end()) {
+      for (const auto& piece : found->second) {
+        if (piece.begin > begin) next = std::min(next, piece.begin);
+      }
+    }
+    out.push_back({parameter, state, begin, next});
+    begin = next;
+  }
+  return out;
 }
 
 void CheckpointReader::read_into(const std::string& parameter, const std::string& state, int64_t begin,
@@ -154,27 +223,28 @@ void CheckpointReader::read_into(const std::string& parameter, const std::string
   DSL_CHECK(out.is_contiguous() && out.device().is_cpu(), "read_into needs contiguous host memory");
   at::Tensor flat = out.view({-1});
   const int64_t end = begin + flat.numel();
-  static const std::vector<PlacedPiece> kNone;
-  const auto found = pieces_.find({parameter, state});
-  const auto& pieces = found == pieces_.end() ? kNone : found->second;
-  int64_t done = begin;
-  while (done < end) {
-    const PlacedPiece* best = nullptr;  // of the pieces that hold `done`, the one that reaches furthest
-    for (const auto& piece : pieces) {
-      if (piece.begin > done) break;
-      if (piece.end > done && (!best || piece.end > best->end)) best = &piece;
+  for (int64_t done = begin; done < end;) {
+    const PlacedPiece* piece = furthest_piece_at(parameter, state, done);
+    if (!piece) {
+      const SavedTensor* saved = find(parameter);
+      const bool is_moment = saved && state != weight_state(*saved);
+      refuse(fmt::format("the checkpoint '{}' lacks '{}' of parameter '{}', elements {} to {}{}", path_, state,
+                         parameter, done, end - 1,
+                         is_moment ? ". Was it saved with another optimizer? --resume PATH with checkpoint.load."
+                                     "optimizer_states false starts with fresh moments"
+                                   : ""));
     }
-    if (!best) {
-      refuse(fmt::format("the checkpoint '{}' lacks '{}' of parameter '{}', elements {} to {}", path_, state, parameter,
-                         done, end - 1));
-    }
-    Shard& shard = shards_[best->shard];
-    verify(shard);
-    const int64_t count = std::min(best->end, end) - done;
-    const at::Tensor source = shard.file->tensor(shard.file->entries()[best->entry]);
-    flat.narrow(0, done - begin, count).copy_(source.narrow(0, done - best->begin, count));
+    const int64_t count = std::min(piece->end, end) - done;
+    flat.narrow(0, done - begin, count).copy_(values_of(*piece).narrow(0, done - piece->begin, count));
     done += count;
   }
+}
+
+at::Tensor CheckpointReader::values_of(const PlacedPiece& piece) {
+  if (piece.received.defined()) return piece.received;
+  Shard& shard = shards_[piece.shard];
+  verify(shard);
+  return shard.file->tensor(shard.file->entries()[piece.entry]);
 }
 
 void CheckpointReader::forget_pages() const {
@@ -185,15 +255,13 @@ void CheckpointReader::forget_pages() const {
 
 std::optional<std::string> CheckpointReader::rng_state(int rank, int world_size) {
   if (world_size != manifest_.world_size || rank < 0 || rank >= world_size) return std::nullopt;
-  for (auto& shard : shards_) {
-    if (shard.listed.name != shard_name(rank)) continue;
-    const SafetensorsEntry* entry = shard.file->find(kRngName);
-    if (!entry) return std::nullopt;
-    verify(shard);
-    return std::string(reinterpret_cast<const char*>(shard.file->file()->data()) + entry->begin,
-                       entry->end - entry->begin);
-  }
-  return std::nullopt;
+  if (const auto received = received_rng_.find(rank); received != received_rng_.end()) return received->second;
+  const Shard* shard = shard_named(shard_name(rank));
+  if (!shard || !shard->file) return std::nullopt;
+  const SafetensorsFile& file = verified_shard(shard->listed.name);
+  const SafetensorsEntry* entry = file.find(kRngName);
+  if (!entry) return std::nullopt;
+  return std::string(reinterpret_cast<const char*>(file.file()->data()) + entry->begin, entry->end - entry->begin);
 }
 
 std::optional<std::string> CheckpointReader::skeleton() {

@@ -9,6 +9,8 @@
 #include "base/format.hpp"
 #include "rendezvous/store.hpp"
 #include "runtime/checkpoint/checkpoint_folder.hpp"
+#include "runtime/checkpoint/checkpoint_paths.hpp"
+#include "runtime/checkpoint/checkpoint_reader.hpp"
 #include "runtime/checkpoint/shard_file.hpp"
 
 namespace dslaunch::runtime {
@@ -20,33 +22,36 @@ using Json = nlohmann::json;
 struct Report {
   ExitCode code = ExitCode::kSuccess;
   std::string message;
-  CheckpointFile file;
+  std::vector<CheckpointFile> files;
+
+  bool failed() const { return code != ExitCode::kSuccess; }
 };
 
 std::string to_text(const Report& report) {
-  return Json{{"code", to_int(report.code)},
-              {"message", report.message},
-              {"name", report.file.name},
-              {"bytes", report.file.bytes},
-              {"hash", report.file.xxh3_128}}
-      .dump(-1, ' ', false, Json::error_handler_t::replace);
+  Json json{{"code", to_int(report.code)}, {"message", report.message}, {"files", Json::array()}};
+  for (const auto& file : report.files) json["files"].push_back({file.name, file.bytes, file.xxh3_128, file.host});
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 Report report_from(const std::string& text) {
   const Json json = Json::parse(text);
-  return {static_cast<ExitCode>(json.at("code").get<int>()),
-          json.at("message").get<std::string>(),
-          {json.at("name").get<std::string>(), json.at("bytes").get<uint64_t>(), json.at("hash").get<std::string>()}};
+  Report report{static_cast<ExitCode>(json.at("code").get<int>()), json.at("message").get<std::string>(), {}};
+  for (const auto& file : json.at("files")) {
+    report.files.push_back({file.at(0).get<std::string>(), file.at(1).get<uint64_t>(), file.at(2).get<std::string>(),
+                            file.at(3).get<std::string>()});
+  }
+  return report;
 }
 
 void throw_if_failed(const Report& report) {
-  if (report.code != ExitCode::kSuccess) throw Error(report.code, report.message);
+  if (report.failed()) throw Error(report.code, report.message);
 }
 
 // Runs one rank's share of a phase and turns what it throws into a report.
-Report report_of(const std::function<CheckpointFile()>& share) {
+Report report_of(const std::function<void()>& share) {
   try {
-    return {ExitCode::kSuccess, "", share()};
+    share();
+    return {};
   } catch (const Error& error) {
     return {error.code(), error.what(), {}};
   } catch (const std::exception& error) {
@@ -65,7 +70,8 @@ class Save {
         deadline_(Deadline::after(options.timeout)) {}
 
   void run() {
-    if (options_.rank == 0) {
+    if (part_.wait_for_copies) part_.wait_for_copies();
+    if (options_.rank == options_.share.leader) {
       lead();
     } else {
       follow();
@@ -73,67 +79,103 @@ class Save {
   }
 
  private:
-  // All of rank 0's work. A failure of any phase is told to all ranks before it is thrown.
+  bool has_several_folders() const { return !options_.share.is_one_folder(); }
+
+  void follow() {
+    const Report created = hear("folder", options_.share.leader);
+    tell("shard", options_.rank, write_own_shard(created));
+    throw_if_failed(hear("done", 0));
+  }
+
+  // All of a leader's work, in step with the other leaders. A failure of any phase is told to all ranks before it is
+  // thrown, and the folder is gone before anybody hears of it.
   void lead() {
     std::optional<CheckpointFolder> folder;
-    const Report created = report_of([&] {
-      folder.emplace(options_.dir, part_.metadata.step);
-      return CheckpointFile{};
-    });
-    tell("folder", created);
-    throw_if_failed(created);
-
-    const Report own = report_of([&] { return write_own_shard(); });
-    const Report published = report_of([&] {
-      folder->publish(collect(own, *folder));
-      return CheckpointFile{};
-    });
-    if (published.code != ExitCode::kSuccess) folder.reset();  // gone before anybody hears of the failure
-    tell("done", published);
-    throw_if_failed(published);
+    const Report created = report_of([&] { folder.emplace(options_.dir, part_.metadata.step); });
+    tell("folder", options_.rank, created);
+    Report outcome = collect_shards(write_own_shard(created));
+    if (!outcome.failed()) {
+      outcome = agree("sealed", report_of([&] { seal(*folder, std::move(outcome.files)); }));
+    }
+    if (!outcome.failed()) outcome = report_of([&] { folder->publish(); });
+    if (outcome.failed()) folder.reset();
+    throw_if_failed(agree("done", outcome));
     folder->prune(options_.keep_last);
   }
 
-  void follow() {
-    throw_if_failed(hear("folder"));
-    tell(shard_key(options_.rank), report_of([&] { return write_own_shard(); }));
-    throw_if_failed(hear("done"));
+  // A rank whose folder could not be made says so as its part: the others wait for nobody.
+  Report write_own_shard(const Report& created) const {
+    if (created.failed()) return created;
+    Report report;
+    const Report written = report_of([&] {
+      report.files.push_back(
+          write_shard(writing_folder(options_.dir, part_.metadata.step), options_.rank, part_.pieces, part_.rng_state));
+      if (has_several_folders()) report.files.back().host = options_.host;
+    });
+    return written.failed() ? written : report;
   }
 
-  CheckpointFile write_own_shard() const {
-    return write_shard(writing_folder(options_.dir, part_.metadata.step), options_.rank, part_.pieces, part_.rng_state);
-  }
-
-  // Waits for all ranks, so that nobody writes any more when the folder is removed; then the first failure counts.
-  Manifest collect(const Report& own, CheckpointFolder& folder) {
-    Manifest manifest{part_.metadata, options_.world_size, {}};
-    std::optional<Report> failed;
-    for (int rank = 0; rank < options_.world_size; ++rank) {
-      Report report = rank == 0 ? own : hear_shard(rank);
-      if (report.code != ExitCode::kSuccess && !failed) {
-        failed = Report{report.code,
-                        fmt::format("checkpoint of step {}: rank {}: {}; the checkpoints before are untouched",
-                                    part_.metadata.step, rank, report.message),
-                        {}};
-      }
-      manifest.files.push_back(std::move(report.file));
+  // All shards' files in the order of ranks, or the first failure. Waits for all ranks, so that nobody writes any more
+  // when a folder is removed.
+  Report collect_shards(const Report& own) {
+    if (options_.rank != 0) {
+      tell("shard", options_.rank, own);
+      return hear("written", 0);
     }
-    if (failed) throw_if_failed(*failed);
-    if (!part_.skeleton.empty()) manifest.files.push_back(folder.add_skeleton(part_.skeleton));
-    return manifest;
+    Report all;
+    for (int rank = 0; rank < options_.world_size; ++rank) {
+      const Report report = rank == 0 ? own : hear_in_time("shard", rank);
+      if (report.failed() && !all.failed()) all = {report.code, in_words(rank, report), {}};
+      all.files.insert(all.files.end(), report.files.begin(), report.files.end());
+    }
+    if (has_several_folders()) tell("written", 0, all);
+    return all;
   }
 
-  Report hear_shard(int rank) {
+  // All leaders have come to this point; the first failure of any is everybody's.
+  Report agree(const char* phase, const Report& own) {
+    if (options_.rank != 0) {
+      tell(phase, options_.rank, own);
+      return hear(phase, 0);
+    }
+    Report all = own;
+    for (const int leader : options_.share.leaders) {
+      if (leader == 0) continue;
+      const Report report = hear_in_time(phase, leader);
+      if (report.failed() && !all.failed()) all = {report.code, in_words(leader, report), {}};
+    }
+    tell(phase, 0, all);
+    return all;
+  }
+
+  void seal(CheckpointFolder& folder, std::vector<CheckpointFile> files) const {
+    Manifest manifest{part_.metadata, options_.world_size, std::move(files)};
+    if (!part_.skeleton.empty()) manifest.files.push_back(folder.add_skeleton(part_.skeleton));
+    if (part_.whole_weights) {
+      CheckpointReader written(folder.path(), manifest);
+      manifest.files.push_back(write_whole_weights(written, *part_.whole_weights, folder.path(), kWholeWeightsName));
+    }
+    folder.seal(manifest);
+  }
+
+  std::string in_words(int rank, const Report& report) const {
+    return fmt::format("checkpoint of step {}: rank {}: {}; the checkpoints before are untouched", part_.metadata.step,
+                       rank, report.message);
+  }
+
+  Report hear_in_time(const char* phase, int rank) {
     try {
-      return hear(shard_key(rank));
+      return hear(phase, rank);
     } catch (const TimeoutError& error) {
       return {ExitCode::kTimeout, fmt::format("has not told the end of its part ({})", error.what()), {}};
     }
   }
 
-  static std::string shard_key(int rank) { return fmt::format("rank/{}", rank); }
-  void tell(const std::string& phase, const Report& report) { store_.set(keys_ + phase, to_text(report), deadline_); }
-  Report hear(const std::string& phase) { return report_from(store_.get(keys_ + phase, deadline_)); }
+  std::string key(const char* phase, int rank) const { return fmt::format("{}{}/{}", keys_, phase, rank); }
+  void tell(const char* phase, int rank, const Report& report) {
+    store_.set(key(phase, rank), to_text(report), deadline_);
+  }
+  Report hear(const char* phase, int rank) { return report_from(store_.get(key(phase, rank), deadline_)); }
 
   const CheckpointWriterOptions& options_;
   rendezvous::Store& store_;

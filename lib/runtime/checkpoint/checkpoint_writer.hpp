@@ -1,18 +1,23 @@
 // Saving a checkpoint on all ranks, in the background. Rank 0 makes DIR/step_N.tmp, every rank writes its shard there,
 // and when all have told rank 0 (through the store) that theirs is on the device, rank 0 adds the manifest, renames the
-// folder, points `latest` at it and prunes. Whatever fails on any rank fails the save on all of them with that rank's
-// code, removes the folder and leaves the checkpoints before untouched. docs/checkpoint_format.md.
+// folder, points `latest` at it and prunes. Where nodes have folders of their own, the leader of each does so in its
+// folder, in step with rank 0: nobody renames before all have sealed theirs, nobody prunes before all have renamed.
+// Whatever fails on any rank fails the save on all of them with that rank's code, removes the folder and leaves the
+// checkpoints before untouched. docs/checkpoint_format.md.
 // One instance a rank, used by one thread; all ranks call save() for the same steps.
 #pragma once
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "runtime/checkpoint/checkpoint_metadata.hpp"
+#include "runtime/checkpoint/folder_share.hpp"
+#include "runtime/checkpoint/whole_weights.hpp"
 
 namespace dslaunch::rendezvous {
 class Store;
@@ -27,14 +32,20 @@ struct CheckpointWriterOptions {
   int64_t keep_last = 2;  // older ones are removed after a success; 0 keeps all
   bool async = true;
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  // for the slowest rank's write
+  FolderShare share = {};                                        // whose folder this rank writes into
+  std::string host = {};                                         // named in the manifest when there are several folders
 };
 
 // One rank's part of a save. The tensors are host copies that nobody changes until the save is done.
 struct CheckpointPart {
   std::vector<StatePiece> pieces;
   std::string rng_state;        // bytes, given back to the same rank at the same world size
-  CheckpointMetadata metadata;  // rank 0's is written; of the others only the step counts
-  std::string skeleton;         // rank 0: TorchScript file with emptied weights, copied; "" for none
+  CheckpointMetadata metadata;  // the leaders' is written; of the others only the step counts
+  std::string skeleton;         // leaders: TorchScript file with emptied weights, copied; "" for none
+  // Called in the background before anything is written: waits until the pieces are on the host.
+  std::function<void()> wait_for_copies = {};
+  // Rank 0, one folder: the whole weights are written beside the shards, floating ones in this dtype.
+  std::optional<WholeWeights> whole_weights = {};
 };
 
 class CheckpointWriter {

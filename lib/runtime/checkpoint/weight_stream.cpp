@@ -11,10 +11,6 @@ namespace {
 constexpr uint64_t kBytesPerElement = 2 * (sizeof(double) + sizeof(double));
 constexpr int64_t kMaxChunk = 16 << 20;  // more elements at a time are no faster
 
-std::string state_of(const SavedTensor& tensor) {
-  return tensor.is_buffer ? "buffer" : tensor.trainable ? "master" : "frozen";
-}
-
 }  // namespace
 
 WeightStream::WeightStream(CheckpointReader& checkpoint, Options options) : checkpoint_(checkpoint), options_(options) {
@@ -40,7 +36,7 @@ void WeightStream::read(const SavedTensor& tensor, const std::function<void(cons
   // An empty tensor has one part without elements.
   for (int64_t begin = 0; begin == 0 || begin < numel; begin += chunk) {
     at::Tensor part = buffer.narrow(0, 0, std::min(chunk, numel - begin));
-    if (part.numel() > 0) checkpoint_.read_into(tensor.name, state_of(tensor), begin, part);
+    if (part.numel() > 0) checkpoint_.read_into(tensor.name, weight_state(tensor), begin, part);
     checkpoint_.forget_pages();
     take(part);
   }

@@ -2,21 +2,30 @@
 
 #include <ATen/ATen.h>
 
+#include <chrono>
+#include <filesystem>
+#include <set>
+
+#include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
-#include "runtime/checkpoint/checkpoint_reader.hpp"
-#include "runtime/checkpoint/shared_folder.hpp"
+#include "runtime/checkpoint/name_match.hpp"
+#include "runtime/engine/initial_values.hpp"
 #include "runtime/state/random_state.hpp"
 
 namespace dslaunch::runtime {
 namespace {
 
-// Always a copy of its own: the run changes the original while the copy is being written.
-at::Tensor host_copy(const at::Tensor& values) {
-  at::Tensor flat = values.detach().reshape({-1});
-  return flat.is_cpu() ? flat.clone() : flat.to(at::kCPU);
-}
+class Stopwatch {
+ public:
+  double ms() const {
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began_).count();
+  }
+
+ private:
+  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+};
 
 std::string bytes_of(const at::Tensor& state) {
   const at::Tensor bytes = state.contiguous();
@@ -29,113 +38,154 @@ at::Tensor tensor_of(const std::string& bytes) {
   return out;
 }
 
-CheckpointWriterOptions writer_options(const std::string& dir, const config::Checkpoint& checkpoint,
-                                       const comm::Communicator& world) {
+CheckpointWriterOptions writer_options(const std::string& dir, const CheckpointingOptions& options,
+                                       const FolderShare& share, const comm::Communicator& world) {
   CheckpointWriterOptions out;
   out.dir = dir;
   out.rank = world.rank();
   out.world_size = world.size();
-  out.keep_last = checkpoint.keep_last;
-  out.async = checkpoint.async;
+  out.keep_last = options.checkpoint.keep_last;
+  out.async = options.checkpoint.async;
+  out.share = share;
+  out.host = options.placement.host;
   return out;
 }
 
-bool saves_anything(const config::Checkpoint& checkpoint) {
-  return checkpoint.interval > 0 || checkpoint.at_end || checkpoint.on_interrupt;
+bool saves_anything(const CheckpointingOptions& options) {
+  const auto& checkpoint = options.checkpoint;
+  return options.saves && (checkpoint.interval > 0 || checkpoint.at_end || checkpoint.on_interrupt);
+}
+
+void require_one_folder_for_whole_weights(const CheckpointingOptions& options, const FolderShare& share) {
+  if (!options.whole_weights || share.is_one_folder()) return;
+  throw UserError(ExitCode::kBadInput,
+                  "zero_optimization.stage3_gather_16bit_weights_on_model_save needs one folder that all hosts see: "
+                  "with use_node_local_storage no host has all shards. Switch one of the two off; `dslaunch "
+                  "consolidate` makes whole weights of folders that were copied into one");
+}
+
+using Names = std::set<std::string>;
+
+Names names_missing_in_checkpoint(const NameMatch& match) {
+  return {match.only_model.begin(), match.only_model.end()};
 }
 
 }  // namespace
 
 Checkpointing::Checkpointing(CheckpointingOptions options, ModelSource& model, Engine& engine,
                              comm::Communicator& world, rendezvous::Store& store, at::Device device)
-    : options_(std::move(options)), model_(model), engine_(engine), world_(world), device_(device) {
+    : options_(std::move(options)),
+      model_(model),
+      engine_(engine),
+      world_(world),
+      store_(store),
+      device_(device),
+      copies_(device) {
   dir_ = options_.checkpoint.dir.empty() ? options_.run_dir + "/checkpoints" : options_.checkpoint.dir;
-  skeleton_ = options_.run_dir + "/model_skeleton.pt";
-  if (options_.several_hosts && saves_anything(options_.checkpoint)) {
-    require_shared_folder(dir_, world_.rank(), world_.size(), store, Deadline::after(std::chrono::minutes(5)));
+  if (options_.placement.num_nodes > 1 && saves_anything(options_)) {
+    share_ = share_folder(dir_, options_.checkpoint.use_node_local_storage, options_.placement, store,
+                          Deadline::after(std::chrono::minutes(5)));
+    require_one_folder_for_whole_weights(options_, share_);
   }
-  writer_ = std::make_unique<CheckpointWriter>(writer_options(dir_, options_.checkpoint, world_), store);
+  writer_ = std::make_unique<CheckpointWriter>(writer_options(dir_, options_, share_, world_), store);
+  engine_.set_before_update([this] { copies_.block_current_stream(); });
 }
 
-DataPosition Checkpointing::resume(const std::string& from) {
-  if (from.empty()) return {};
-  const auto path = from == "auto" ? newest_checkpoint(dir_) : std::optional(from);
-  if (!path) {
-    log::info("--resume auto: no complete checkpoint in {}, starting afresh", dir_);
-    return {};
-  }
-  CheckpointReader reader(*path);
-  const auto& saved = reader.metadata();
-  reader.require_match(metadata({}).parameters);
-  engine_.restore(saved.step, saved.scalars,
-                  [&](const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out) {
-                    reader.read_into(parameter, state, begin, std::move(out));
-                  });
-  restore_buffers(reader);
-  if (auto rng = reader.rng_state(world_.rank(), world_.size())) restore_random_state(tensor_of(*rng), device_);
-  if (world_.rank() == 0) log::info("resumed from {} (step {})", reader.path(), saved.step);
-  last_step_ = saved.step;
-  return saved.position;
-}
+// --- saving ---------------------------------------------------------------------------------------------------------
 
-void Checkpointing::restore_buffers(CheckpointReader& reader) {
-  for (auto& [name, value] : model_.buffers()) {
-    if (!reader.has(name, "buffer")) continue;
-    at::Tensor host = at::empty(value.sizes(), value.options().device(at::kCPU));
-    reader.read_into(name, "buffer", 0, host);
-    value.copy_(host);
-  }
+void Checkpointing::wait_for_writer() {
+  const Stopwatch watch;
+  writer_->finish();
+  stalls_.waiting_ms += watch.ms();
 }
 
 void Checkpointing::save(const DataPosition& position, bool wait) {
   if (engine_.steps_done() == last_step_) {  // the interval's save and the end's fall together
-    if (wait) writer_->finish();
+    if (wait) wait_for_writer();
     return;
   }
+  const SaveStalls before = stalls_;
+  wait_for_writer();  // it still reads the copies
+  const Stopwatch watch;
   CheckpointPart part;
+  copies_.begin();
   part.pieces = pieces();
+  copies_.end();
+  part.wait_for_copies = [this] { copies_.wait_until_arrived(); };
   part.rng_state = bytes_of(save_random_state(device_));
   part.metadata = metadata(position);
-  if (world_.rank() == 0) {
-    if (!skeleton_written_) write_model_skeleton(options_.model_path, skeleton_);
-    skeleton_written_ = true;
-    part.skeleton = skeleton_;
-  }
+  if (world_.rank() == share_.leader) part.skeleton = skeleton();
+  if (world_.rank() == 0 && options_.whole_weights) part.whole_weights = WholeWeights{options_.float_dtype};
   last_step_ = engine_.steps_done();
+  stalls_.copying_ms += watch.ms();
   writer_->save(std::move(part));
-  if (wait) writer_->finish();
+  if (wait) wait_for_writer();
+  stalls_.num_saves += 1;
+  if (world_.rank() == 0) {
+    const double waited = stalls_.waiting_ms - before.waiting_ms, copied = stalls_.copying_ms - before.copying_ms;
+    log::info(
+        "{} checkpoint of step {}: the run stood still for {:.1f} ms ({:.1f} waiting for files, {:.1f} copying {:.1f} "
+        "MB)",
+        wait ? "saved the" : "saving a", last_step_, waited + copied, waited, copied,
+        static_cast<double>(copies_.num_bytes()) / 1e6);
+  }
 }
 
 void Checkpointing::finish() {
-  writer_->finish();
+  wait_for_writer();
+  if (world_.rank() != 0 || stalls_.num_saves < 2) return;
+  log::info("{} checkpoints: the run stood still for {:.1f} ms in all", stalls_.num_saves,
+            stalls_.waiting_ms + stalls_.copying_ms);
 }
 
 std::string Checkpointing::last_saved() const {
   return writer_->last_saved_step() < 0 ? std::string() : dir_ + "/" + step_name(writer_->last_saved_step());
 }
 
-std::vector<StatePiece> Checkpointing::pieces() const {
+// The code of the model with emptied weights, once for all saves. A leader elsewhere has no run folder yet, and may see
+// that of rank 0: a folder of its own inside. The file's name is part of its bytes, so it is the same everywhere.
+std::string Checkpointing::skeleton() {
+  if (!skeleton_.empty()) return skeleton_;
+  const std::string folder =
+      options_.run_dir + (share_.leader == 0 ? "" : fmt::format("/node_{}", options_.placement.node));
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw SystemError("create folder", "'" + folder + "'", error.value(), ExitCode::kCannotCreate);
+  write_model_skeleton(options_.model_path, folder + "/model_skeleton.pt");
+  skeleton_ = folder + "/model_skeleton.pt";
+  return skeleton_;
+}
+
+std::vector<StatePiece> Checkpointing::pieces() {
   std::vector<StatePiece> out;
   for (const auto& owned : engine_.owned_state()) {
-    out.push_back({owned.parameter, owned.state, owned.begin, host_copy(owned.values)});
+    out.push_back({owned.parameter, owned.state, owned.begin, copies_.take(owned.values)});
   }
   if (world_.rank() != 0) return out;
-  for (const auto& [name, value] : model_.buffers()) out.push_back({name, "buffer", 0, host_copy(value)});
+  for (const auto& [name, value] : model_.buffers())
+    out.push_back({name, "buffer", 0, copies_.take_before_forward(value)});
   const auto& table = model_.table();
   for (size_t i = 0; i < table.parameters.size(); ++i) {
-    const int index = static_cast<int>(i);
-    if (!table.parameters[i].trainable && !model_.is_empty(index)) {
-      out.push_back({table.parameters[i].name, "frozen", 0, host_copy(model_.initial_value(index))});
-    }
+    if (table.parameters[i].trainable) continue;
+    out.push_back({table.parameters[i].name, "frozen", 0, copies_.take(frozen_value(static_cast<int>(i)))});
   }
   return out;
+}
+
+at::Tensor Checkpointing::frozen_value(int parameter) const {
+  if (const auto loaded = loaded_frozen_.find(parameter); loaded != loaded_frozen_.end()) return loaded->second;
+  if (!model_.is_empty(parameter)) return model_.initial_value(parameter);
+  const auto& info = model_.table().parameters[parameter];
+  at::Tensor values = at::empty({info.numel}, at::kFloat);
+  initial_values(model_, options_.init, options_.model_path)(parameter, 0, values);
+  return values.to(info.dtype);
 }
 
 CheckpointMetadata Checkpointing::metadata(const DataPosition& position) const {
   CheckpointMetadata out;
   out.step = engine_.steps_done();
-  out.scalars = engine_.scalars();
   out.position = position;
+  out.scalars = engine_.scalars();
   out.config = options_.resolved_config;
   for (const auto& parameter : model_.table().parameters) {
     out.parameters.push_back(
@@ -145,6 +195,108 @@ CheckpointMetadata Checkpointing::metadata(const DataPosition& position) const {
     out.parameters.push_back({name, value.sizes().vec(), value.scalar_type(), false, true, {}});
   }
   return out;
+}
+
+// --- loading --------------------------------------------------------------------------------------------------------
+
+DataPosition Checkpointing::resume(const std::string& from) {
+  if (from.empty()) return {};
+  // A run that goes on takes all of its own checkpoint: the options are for what comes from elsewhere, and a restart of
+  // the job must not start its steps anew.
+  const config::CheckpointLoad how = from == "auto" ? config::CheckpointLoad{} : options_.checkpoint.load;
+  const auto restored = restore_checkpoint({dir_, from, options_.placement, device_}, store_, world_,
+                                           [&](RestoreSource& source) { load(source, how); });
+  if (!restored) {
+    if (world_.rank() == 0) log::info("--resume auto: no complete checkpoint in {}, starting afresh", dir_);
+    return {};
+  }
+  if (world_.rank() == 0) tell_loaded(*restored, how);
+  if (how.weights_only) return {};
+  last_step_ = restored->metadata.step;
+  return restored->metadata.position;
+}
+
+void Checkpointing::load(RestoreSource& source, const config::CheckpointLoad& how) {
+  const auto match = match_names(metadata({}).parameters, source.metadata().parameters);
+  if (!match.shapes.empty() || (how.strict && !match.fits())) {
+    const char* const advice = match.shapes.empty()
+                                   ? "\n  \"checkpoint\": {\"load\": {\"strict\": false}} with --resume "
+                                     "PATH loads what they have in common"
+                                   : "";
+    throw UserError(ExitCode::kBadInput, describe_misfit(match, source.reader().path()) + advice);
+  }
+  restore_engine(source, how, match);
+  restore_frozen(source, match);
+  restore_buffers(source, match);
+  if (how.weights_only) return;
+  if (auto rng = source.rng_state(world_.rank(), world_.size())) restore_random_state(tensor_of(*rng), device_);
+}
+
+// What the checkpoint lacks starts as in a new run. The role of a parameter may have changed: what was trained is
+// frozen now, or the other way round; then there are no moments.
+void Checkpointing::restore_engine(RestoreSource& source, const config::CheckpointLoad& how, const NameMatch& match) {
+  const bool fresh_moments = how.weights_only || !how.optimizer_states;
+  const Names absent = names_missing_in_checkpoint(match);
+  const auto initial = initial_values(model_, options_.init, options_.model_path);
+  std::map<std::string, int> indices;
+  for (size_t i = 0; i < model_.table().parameters.size(); ++i) {
+    indices[model_.table().parameters[i].name] = static_cast<int>(i);
+  }
+  const auto read = [&](const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out) {
+    const SavedTensor* saved = source.reader().find(parameter);
+    const bool is_weight = state == "master";
+    if (absent.count(parameter) && is_weight) {
+      initial(indices.at(parameter), begin, out);
+    } else if (absent.count(parameter) || (!is_weight && (fresh_moments || !saved->trainable))) {
+      out.zero_();
+    } else {
+      source.read_into(parameter, is_weight ? weight_state(*saved) : state, begin, out);
+    }
+  };
+  const auto& saved = source.metadata();
+  if (how.weights_only) {
+    engine_.restore(0, {}, true, read);
+  } else {
+    engine_.restore(saved.step, saved.scalars, fresh_moments, read);
+  }
+}
+
+void Checkpointing::restore_frozen(RestoreSource& source, const NameMatch& match) {
+  const Names absent = names_missing_in_checkpoint(match);
+  const auto& table = model_.table();
+  for (size_t i = 0; i < table.parameters.size(); ++i) {
+    const auto& info = table.parameters[i];
+    if (info.trainable || absent.count(info.name)) continue;
+    at::Tensor value = at::empty(info.shape, info.dtype);
+    source.read_into(info.name, weight_state(*source.reader().find(info.name)), 0, value);
+    model_.set_frozen_value(static_cast<int>(i), value.to(device_, options_.dtypes(info.name, info.dtype)));
+    loaded_frozen_[static_cast<int>(i)] = std::move(value);
+  }
+}
+
+void Checkpointing::restore_buffers(RestoreSource& source, const NameMatch& match) {
+  const Names absent = names_missing_in_checkpoint(match);
+  for (auto& [name, value] : model_.buffers()) {
+    if (absent.count(name)) continue;
+    at::Tensor host = at::empty(value.sizes(), value.options().device(at::kCPU));
+    source.read_into(name, weight_state(*source.reader().find(name)), 0, host);
+    value.copy_(host);
+  }
+}
+
+void Checkpointing::tell_loaded(const Restored& restored, const config::CheckpointLoad& how) const {
+  const auto match = match_names(metadata({}).parameters, restored.metadata.parameters);
+  if (!match.only_model.empty()) {
+    log::warning("not in the checkpoint, so they keep their starting values: {}", list_names(match.only_model));
+  }
+  if (!match.only_saved.empty()) log::warning("in the checkpoint only, so not used: {}", list_names(match.only_saved));
+  if (how.weights_only) {
+    log::info("took the weights of {} (step {}); steps, schedule and data start afresh", restored.path,
+              restored.metadata.step);
+    return;
+  }
+  log::info("resumed from {} (step {}){}", restored.path, restored.metadata.step,
+            how.optimizer_states ? "" : ", with fresh moments");
 }
 
 }  // namespace dslaunch::runtime

@@ -2,25 +2,44 @@
 // agreement of the ranks are the checkpoint room's.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "comm/communicator.hpp"
 #include "config/job_config.hpp"
 #include "rendezvous/store.hpp"
+#include "runtime/checkpoint/checkpoint_restore.hpp"
 #include "runtime/checkpoint/checkpoint_writer.hpp"
+#include "runtime/checkpoint/host_copies.hpp"
 #include "runtime/engine/engine.hpp"
 #include "runtime/model/model_source.hpp"
+#include "runtime/precision/precision_choice.hpp"
 #include "runtime/state/data_position.hpp"
 
 namespace dslaunch::runtime {
 
+struct NameMatch;
+
 struct CheckpointingOptions {
   std::string run_dir;
   config::Checkpoint checkpoint;
+  std::optional<config::Init> init;
   std::string model_path;
   std::string resolved_config;
-  bool several_hosts = false;
+  Placement placement;
+  bool saves = true;                          // false: nothing will be saved, whatever the config says
+  bool whole_weights = false;                 // each checkpoint holds them too, in float_dtype
+  std::optional<at::ScalarType> float_dtype;  // of whole weights; empty: the model's own
+  precision::ModelDtypes dtypes;              // of the model's tensors in this run
+};
+
+// How long the run stood still for its saves, on this rank.
+struct SaveStalls {
+  int64_t num_saves = 0;
+  double waiting_ms = 0;  // for the save before, and at the end for the last one
+  double copying_ms = 0;
 };
 
 class Checkpointing {
@@ -29,8 +48,9 @@ class Checkpointing {
   Checkpointing(CheckpointingOptions options, ModelSource& model, Engine& engine, comm::Communicator& world,
                 rendezvous::Store& store, at::Device device);
 
-  // "": starts afresh. "auto": the newest complete checkpoint of the run, or afresh. A path: that checkpoint, or the
-  // newest one in that folder. Restores engine, buffers and random state; returns where the data goes on.
+  // "": starts afresh. "auto": the newest checkpoint of the run that is sound, or afresh where there is none. A path:
+  // that checkpoint, or the newest one in that folder, as far as checkpoint.load says. Restores engine, frozen weights,
+  // buffers and random state; returns where the data goes on. Collective.
   DataPosition resume(const std::string& from);
   // Saves the state after the last step. All ranks call it at the same step. Returns before the files are written
   // unless `wait`; errors of a save in the background are thrown by the next call.
@@ -38,21 +58,35 @@ class Checkpointing {
   void finish();
   // The folder of the last checkpoint that all ranks completed; empty: none.
   std::string last_saved() const;
+  const SaveStalls& stalls() const { return stalls_; }
 
  private:
-  std::vector<StatePiece> pieces() const;
+  std::vector<StatePiece> pieces();
   CheckpointMetadata metadata(const DataPosition& position) const;
-  void restore_buffers(class CheckpointReader& reader);
+  at::Tensor frozen_value(int parameter) const;
+  std::string skeleton();
+  void wait_for_writer();
+
+  void load(RestoreSource& source, const config::CheckpointLoad& how);
+  void restore_engine(RestoreSource& source, const config::CheckpointLoad& how, const NameMatch& match);
+  void restore_frozen(RestoreSource& source, const NameMatch& match);
+  void restore_buffers(RestoreSource& source, const NameMatch& match);
+  void tell_loaded(const Restored& restored, const config::CheckpointLoad& how) const;
 
   const CheckpointingOptions options_;
   ModelSource& model_;
   Engine& engine_;
   comm::Communicator& world_;
+  rendezvous::Store& store_;
   const at::Device device_;
-  std::string dir_, skeleton_;
+  std::string dir_;
+  FolderShare share_;
+  HostCopies copies_;  // outlives the writer, which reads them
   std::unique_ptr<CheckpointWriter> writer_;
-  bool skeleton_written_ = false;  // by this process: the run's folder may hold another model's
-  int64_t last_step_ = -1;         // that was handed to the writer
+  std::map<int, at::Tensor> loaded_frozen_;  // by parameter, on the host, in the model's own dtype
+  std::string skeleton_;                     // written by this process: the run's folder may hold another model's
+  int64_t last_step_ = -1;                   // that was handed to the writer
+  SaveStalls stalls_;
 };
 
 }  // namespace dslaunch::runtime

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.hpp"
 #include "runtime/engine/sharding_choice.hpp"
@@ -13,6 +14,8 @@
 
 namespace dslaunch::runtime {
 namespace {
+
+constexpr char kScheduleOffset[] = "schedule_offset";
 
 comm::Buffer fp32_buffer(const at::Tensor& tensor) {
   return {tensor.data_ptr(), static_cast<size_t>(tensor.numel()), comm::DType::kFloat32};
@@ -160,6 +163,7 @@ at::Tensor Engine::weigh_by_labels(double micro_steps) {
 // With a loss scale the host may not know yet whether its last steps were skipped: the device picks the rates by its
 // own count of applied steps.
 void Engine::update_shards() {
+  if (before_update_) before_update_();
   optim::StepInputs inputs{.applied_steps = loss_scaling_.applied_steps(),
                            .gradient_factor = gradient_factor_,
                            .skip = loss_scaling_.is_on() ? loss_scaling_.skip() : is_broken()};
@@ -189,7 +193,10 @@ void Engine::round_masters() {
 }
 
 optim::StepRates Engine::rates_after(int64_t applied_steps) const {
-  return optim::step_rates(config_.scheduler, optimizer_groups_, options_.total_steps, applied_steps);
+  auto rates =
+      optim::step_rates(config_.scheduler, optimizer_groups_, options_.total_steps, applied_steps + schedule_offset_);
+  rates.step = applied_steps + 1;  // bias correction counts from where the moments were zero
+  return rates;
 }
 
 std::optional<StepResult> Engine::hand_over(StepResult result) {
@@ -269,17 +276,31 @@ int64_t Engine::num_moments() const {
 }
 
 void Engine::take_over_state(int64_t steps_done, const std::map<std::string, double>& scalars) {
-  steps_done_ = steps_done;
-  loss_scaling_.restore(scalars, steps_done);
+  set_counters(steps_done, scalars, /*fresh_moments=*/false);
   for (auto& run : shard_tensors_) {
     if (run.low_precision.defined()) run.low_precision.copy_(run.master);
   }
   parameters_->gather_parameters();
 }
 
-void Engine::restore(int64_t steps_done, const std::map<std::string, double>& scalars, const ReadState& read) {
+std::map<std::string, double> Engine::scalars() const {
+  auto out = loss_scaling_.scalars();
+  if (schedule_offset_ > 0) out[kScheduleOffset] = static_cast<double>(schedule_offset_);
+  return out;
+}
+
+void Engine::set_counters(int64_t steps_done, std::map<std::string, double> scalars, bool fresh_moments) {
   steps_done_ = steps_done;
+  const auto offset = scalars.find(kScheduleOffset);
+  schedule_offset_ = offset == scalars.end() ? 0 : static_cast<int64_t>(offset->second);
+  double& applied = scalars.try_emplace("applied_steps", static_cast<double>(steps_done)).first->second;
+  if (fresh_moments) schedule_offset_ += static_cast<int64_t>(std::exchange(applied, 0.0));
   loss_scaling_.restore(scalars, steps_done);
+}
+
+void Engine::restore(int64_t steps_done, const std::map<std::string, double>& scalars, bool fresh_moments,
+                     const ReadState& read) {
+  set_counters(steps_done, scalars, fresh_moments);
   const auto& table = model_.table();
   parameters_->load([&](int parameter, int64_t begin, at::Tensor out) {
     read(table.parameters[parameter].name, "master", begin, std::move(out));

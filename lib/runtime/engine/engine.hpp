@@ -96,12 +96,17 @@ class Engine {
   void take_over_state(int64_t steps_done, const std::map<std::string, double>& scalars);
   // What the units of the model get and give; outside a step, and not at the same time as an evaluation.
   UnitParameters& unit_parameters() { return *parameters_; }
-  // Restores parameters, moments, counters and the loss scale. `read` fills elements of (parameter, state).
+  // Restores parameters, moments, counters and the loss scale. `read` fills elements of (parameter, state); `scalars`
+  // may lack any (a checkpoint of an older program). With `fresh_moments` bias correction starts anew while the
+  // schedule goes on.
   using ReadState =
       std::function<void(const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out)>;
-  void restore(int64_t steps_done, const std::map<std::string, double>& scalars, const ReadState& read);
+  void restore(int64_t steps_done, const std::map<std::string, double>& scalars, bool fresh_moments,
+               const ReadState& read);
   // What a checkpoint keeps in numbers; after finish().
-  std::map<std::string, double> scalars() const { return loss_scaling_.scalars(); }
+  std::map<std::string, double> scalars() const;
+  // Called in every step before the shards are updated: what still reads the state puts its wait on the stream here.
+  void set_before_update(std::function<void()> hook) { before_update_ = std::move(hook); }
   // What happened since the last step (an evaluation, a save) does not count into the next one's time.
   void restart_clock() { clock_.restart(); }
 
@@ -112,6 +117,7 @@ class Engine {
     StepClock::Mark arrived;
   };
 
+  void set_counters(int64_t steps_done, std::map<std::string, double> scalars, bool fresh_moments);
   void forward_backward(const MicroBatch& batch, bool is_last);
   at::Tensor loss_of(const MicroBatch& batch);
   void combine_statistics(bool stop_requested);
@@ -138,6 +144,8 @@ class Engine {
   StepClock clock_;
   std::vector<optim::ShardTensors> shard_tensors_;  // the shards, cut by optimizer group
   int64_t steps_done_ = 0;
+  int64_t schedule_offset_ = 0;  // steps applied before the moments were last zero: the schedule counts them too
+  std::function<void()> before_update_;
   at::Tensor loss_sum_;  // of this step's micro batches, fp32 scalar on the device
   precision::LossScaling loss_scaling_;
   double label_weight_ = 0;  // of this step's micro batches: the part of their labels that counts

@@ -68,8 +68,9 @@ class Training {
     ended("placing parameters and optimizer");
     log::debug("engine ready");
     checkpoints_ = std::make_unique<Checkpointing>(
-        CheckpointingOptions{request.run_dir, config_.checkpoint, request.model_path, request.resolved_config,
-                             request.several_hosts && !request.eval_only},
+        CheckpointingOptions{request.run_dir, config_.checkpoint, config_.init, request.model_path,
+                             request.resolved_config, request.placement, !request.eval_only,
+                             config_.zero.gather_16bit_weights_on_save, float_dtype(), dtypes_},
         *model_, *engine_, world_, store, device_);
     position_ = checkpoints_->resume(request.resume);
     require_checkpoint_to_evaluate();
@@ -276,6 +277,10 @@ class Training {
   }
 
   at::ScalarType compute_dtype() const { return precision_.compute_dtype; }
+  // What floating tensors of the model become; empty: they stay as they are.
+  std::optional<at::ScalarType> float_dtype() const {
+    return precision_.keep_model_dtypes ? std::nullopt : std::optional(precision_.compute_dtype);
+  }
   EngineOptions engine_options() {
     EngineOptions out{.device = device_, .dtypes = dtypes_, .total_steps = total_steps_};
     out.for_evaluation = request_.eval_only;

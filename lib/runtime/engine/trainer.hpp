@@ -7,6 +7,7 @@
 #include "comm/communicator.hpp"
 #include "config/job_config.hpp"
 #include "rendezvous/store.hpp"
+#include "runtime/checkpoint/placement.hpp"
 #include "runtime/telemetry/run_timings.hpp"
 
 namespace dslaunch::runtime {
@@ -19,9 +20,9 @@ struct TrainRequest {
   std::string device = "cpu";   // torch's name: "cpu", "cuda:0"
   std::string resume;           // "", "auto" or a checkpoint's path
   bool eval_only = false;
-  int64_t verify = 0;          // steps of this start that run beside an unsharded replica
-  bool several_hosts = false;  // the checkpoints' folder has to be one that all of them see
-  bool quiet = false;          // no progress lines
+  int64_t verify = 0;   // steps of this start that run beside an unsharded replica
+  Placement placement;  // where this rank sits; on several hosts the checkpoints' folders are asked about
+  bool quiet = false;   // no progress lines
   // The world's ranks a second time, for stage 3's gathers on a device; null: they share `world`.
   comm::Communicator* gather_group = nullptr;
   comm::Communicator* secondary_group = nullptr;  // hpZ: the ranks of a host; null: off

@@ -127,4 +127,25 @@ TEST_CASE("checkpoint holds our keys and DeepSpeed's side by side", "[config][da
   CHECK_FALSE(c.at_end);
   CHECK_FALSE(c.async);
   CHECK(c.on_interrupt);
+  CHECK(c.use_node_local_storage);
+}
+
+TEST_CASE("what is loaded of a checkpoint can be said in DeepSpeed's words", "[config][data_rules]") {
+  const CheckpointLoad whole = good("{}").checkpoint.load;
+  CHECK(whole.optimizer_states);
+  CHECK_FALSE(whole.weights_only);
+  CHECK(whole.strict);
+  const CheckpointLoad ours =
+      good("{checkpoint: {load: {optimizer_states: false, weights_only: true, strict: false}}}").checkpoint.load;
+  const CheckpointLoad theirs =
+      good("{checkpoint: {load: {load_optimizer_states: false, load_module_only: true, load_module_strict: false}}}")
+          .checkpoint.load;
+  for (const auto& load : {ours, theirs}) {
+    CHECK_FALSE(load.optimizer_states);
+    CHECK(load.weights_only);
+    CHECK_FALSE(load.strict);
+  }
+  CHECK_THAT(only_line("{checkpoint: {load: {weight_only: true}}}"), Contains("weights_only"));
+  CHECK(
+      good("{zero_optimization: {stage3_gather_fp16_weights_on_model_save: true}}").zero.gather_16bit_weights_on_save);
 }

@@ -15,7 +15,8 @@ std::string write_imported(const ImportedState& state, const std::string& dir, c
     manifest.files.push_back(write_shard(folder.path(), static_cast<int>(rank), state.shards[rank], /*rng_state=*/""));
   }
   if (!skeleton.empty()) manifest.files.push_back(folder.add_skeleton(skeleton));
-  folder.publish(manifest);
+  folder.seal(manifest);
+  folder.publish();
   return dir + "/" + step_name(step);
 }
 

@@ -237,15 +237,15 @@ TEST_CASE("an error of the background shows at the next save", "[runtime][checkp
 TEST_CASE("the newest complete checkpoint is found without latest", "[runtime][checkpoint]") {
   TempDir dir;
   for (int64_t step : {10, 20}) require_saved(dir.path(), step, 1);
-  CHECK(newest_checkpoint(dir.path()) == dir / "step_00000020");
+  const auto newest = [&] { return CheckpointReader(dir.path()).path(); };
+  CHECK(newest() == dir / "step_00000020");
   test::write_file(dir / "latest", "step_00000010\n");
-  CHECK(newest_checkpoint(dir.path()) == dir / "step_00000010");
+  CHECK(newest() == dir / "step_00000010");
   test::write_file(dir / "latest", "step_00000099\n");
-  CHECK(newest_checkpoint(dir.path()) == dir / "step_00000020");
+  CHECK(newest() == dir / "step_00000020");
   fs::remove(dir / "latest");
   fs::remove(dir / "step_00000020/manifest.json");
-  CHECK(newest_checkpoint(dir.path()) == dir / "step_00000010");
-  CHECK_FALSE(newest_checkpoint(dir / "nowhere"));
+  CHECK(newest() == dir / "step_00000010");
 }
 
 TEST_CASE("damage is found and named", "[runtime][checkpoint]") {
@@ -278,11 +278,18 @@ TEST_CASE("damage is found and named", "[runtime][checkpoint]") {
     test::write_file(folder + "/manifest.json", manifest.substr(0, manifest.size() / 2));
     expect_error(ExitCode::kBadInput, {"manifest.json", "not usable"}, open);
   }
+  SECTION("another number in the manifest") {
+    std::string other = manifest;
+    const size_t at = other.find("\"offset\": 17");
+    REQUIRE(at != std::string::npos);
+    test::write_file(folder + "/manifest.json", other.replace(at, 12, "\"offset\": 18"));
+    expect_error(ExitCode::kBadInput, {"manifest.json", "checksum"}, open);
+  }
   SECTION("a manifest of the future") {
     std::string future = manifest;
-    future.replace(future.find("\"format\": 1"), 11, "\"format\": 9");
+    future.replace(future.find("\"format\": 2"), 11, "\"format\": 9");
     test::write_file(folder + "/manifest.json", future);
-    expect_error(ExitCode::kBadInput, {"format 9", "reads 1"}, open);
+    expect_error(ExitCode::kBadInput, {"format 9", "reads 1 and 2"}, open);
   }
   SECTION("no checkpoint at all") {
     expect_error(ExitCode::kNoInput, {"no checkpoint at", "nowhere"}, [&] { CheckpointReader(dir / "nowhere"); });
@@ -301,9 +308,13 @@ TEST_CASE("a checkpoint of another model is refused by the parameter's name", "[
     model[0].shape = {2, 5};
     expect_error(ExitCode::kBadInput, {"'w'", "(5, 2)", "(2, 5)"}, [&] { reader.require_match(model); });
   }
-  SECTION("a parameter more") {
-    model.push_back({.name = "inner.tide", .shape = {3}});
-    expect_error(ExitCode::kBadInput, {"no 'inner.tide'", "did you mean 'inner.tied'?"},
+  SECTION("other names") {
+    model.push_back({.name = "more", .shape = {3}});
+    model[0].name = "module.w";
+    model[1].name = "inner.tide";
+    expect_error(ExitCode::kBadInput,
+                 {"it has no 'module.w', 'inner.tide', 'more'", "the model has no 'w', 'inner.tied'",
+                  "probably the same", "'module.w'; 'w'", "'inner.tide'; 'inner.tied'"},
                  [&] { reader.require_match(model); });
   }
   SECTION("a parameter less") {

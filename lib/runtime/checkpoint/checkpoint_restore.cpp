@@ -1,0 +1,242 @@
+#include "runtime/checkpoint/checkpoint_restore.hpp"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/log.hpp"
+#include "runtime/checkpoint/checkpoint_paths.hpp"
+#include "runtime/checkpoint/content_hash.hpp"
+#include "runtime/checkpoint/resume_plan.hpp"
+
+namespace dslaunch::runtime {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+// How a phase went on one rank, or on all of them.
+enum class Outcome { kGood, kNeedsOthers, kDamaged, kRefused };  // the worst of all ranks counts
+struct Report {
+  Outcome outcome = Outcome::kGood;
+  std::string message;
+};
+
+std::string to_text(const Report& report) {
+  return Json{static_cast<int>(report.outcome), report.message}.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Report report_from(const std::string& text) {
+  const Json json = Json::parse(text);
+  return {static_cast<Outcome>(json.at(0).get<int>()), json.at(1).get<std::string>()};
+}
+
+// The manifest's bytes; empty when there is none.
+std::string manifest_in(const std::string& folder) {
+  std::error_code ignored;
+  const std::string path = folder + "/" + kManifestName;
+  if (!fs::is_regular_file(path, ignored)) return {};
+  const auto file = MappedFile::open(path, "checkpoint file");
+  return {reinterpret_cast<const char*>(file->data()), file->size()};
+}
+
+bool is_checkpoint(const std::string& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(fs::path(path) / kManifestName, ignored);
+}
+
+}  // namespace
+
+void RestoreSource::keep(const UserError& error) {
+  if (error_.empty()) error_ = error.what();
+  is_damage_ |= dynamic_cast<const DamagedCheckpoint*>(&error) != nullptr;
+}
+
+void RestoreSource::read_into(const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out) {
+  try {
+    if (!fetched_ && !reader_.is_whole()) {
+      const auto missing = reader_.missing(parameter, state, begin, begin + out.numel());
+      needs_.pieces.insert(needs_.pieces.end(), missing.begin(), missing.end());
+      if (!missing.empty()) {
+        out.zero_();
+        return;
+      }
+    }
+    reader_.read_into(parameter, state, begin, out);
+  } catch (const UserError& error) {
+    keep(error);
+    out.zero_();
+  }
+}
+
+std::optional<std::string> RestoreSource::rng_state(int rank, int world_size) {
+  const bool lies_elsewhere = world_size == reader_.world_size() && !reader_.has_shard(shard_name(rank));
+  if (lies_elsewhere && !fetched_) needs_.rng_of = rank;
+  try {
+    return reader_.rng_state(rank, world_size);
+  } catch (const UserError& error) {
+    keep(error);
+    return std::nullopt;
+  }
+}
+
+// One restoring of one rank, start to end.
+class Restore {
+ public:
+  Restore(const RestoreOptions& options, rendezvous::Store& store, comm::Communicator& world,
+          const std::function<void(RestoreSource&)>& attempt)
+      : options_(options),
+        placement_(options.placement),
+        store_(store),
+        world_(world),
+        attempt_(attempt),
+        deadline_(Deadline::after(options.timeout)),
+        folder_(is_auto() ? options.dir : options.from) {}
+
+  std::optional<Restored> run() {
+    const ResumePlan plan = agree_on_plan();
+    if (placement_.rank == 0) {
+      for (const auto& line : plan.passed_over) log::warning("passing over checkpoint {}", line);
+    }
+    if (is_auto() && plan.candidates.empty() && !plan.has_damaged) return std::nullopt;
+    if (plan.candidates.empty() || (!is_auto() && plan.newest_is_damaged)) refuse(plan);
+    std::string last_fault;
+    for (size_t i = 0; i < plan.candidates.size(); ++i) {
+      const auto& candidate = plan.candidates[i];
+      phase_ = fmt::format("checkpoint/resume/{}/", i);
+      Restored restored{path_of(candidate), {}};
+      const Report report = try_candidate(candidate, restored.metadata);
+      if (report.outcome == Outcome::kGood) return restored;
+      if (report.outcome == Outcome::kRefused) throw UserError(ExitCode::kBadInput, report.message);
+      if (!is_auto()) {
+        throw DamagedCheckpoint(report.message + " (--resume auto would go back to the newest one that is sound)");
+      }
+      last_fault = report.message;
+      if (placement_.rank == 0 && i + 1 < plan.candidates.size()) {
+        log::warning("{}; GOING BACK to '{}'", report.message, plan.candidates[i + 1].path);
+      }
+    }
+    throw DamagedCheckpoint(
+        fmt::format("--resume auto: no checkpoint in '{}' is usable; the last one tried: {}", folder_, last_fault));
+  }
+
+ private:
+  bool is_auto() const { return options_.from == "auto"; }
+
+  // On this host, which may have nothing there.
+  std::string path_of(const ResumeCandidate& candidate) const {
+    const bool is_named = !is_auto() && is_checkpoint(folder_);
+    return is_named ? folder_ : folder_ + "/" + step_name(candidate.step);
+  }
+
+  ResumePlan agree_on_plan() {
+    if (placement_.leads_node()) store_.set(offer_key(placement_.node), to_text(look()), deadline_);
+    if (placement_.rank == 0) {
+      std::vector<ResumeOffer> offers;
+      for (int node = 0; node < placement_.num_nodes; ++node) {
+        offers.push_back(offer_from(store_.get(offer_key(node), deadline_)));
+      }
+      store_.set("checkpoint/resume/plan", to_text(plan_resume(offers)), deadline_);
+    }
+    return plan_from(store_.get("checkpoint/resume/plan", deadline_));
+  }
+
+  // A named folder that holds a checkpoint is that checkpoint; nothing else is looked at then.
+  ResumeOffer look() const {
+    const bool is_named = !is_auto() && is_checkpoint(folder_);
+    auto found = is_named ? std::vector{look_at_checkpoint(folder_)} : survey_checkpoints(folder_);
+    return offer_of(std::move(found), is_named ? std::nullopt : latest_step(folder_), placement_.rank, placement_.host);
+  }
+
+  [[noreturn]] void refuse(const ResumePlan& plan) const {
+    if (plan.has_damaged) {
+      throw DamagedCheckpoint(fmt::format(
+          "{} in '{}' is damaged:\n  {}\n{}", is_auto() ? "every checkpoint" : "the checkpoint", folder_,
+          fmt::join(plan.passed_over, "\n  "),
+          is_auto() ? "Name another one with --resume PATH, or take the folder away to start afresh"
+                    : "Name another one with --resume, or let --resume auto take the newest one that is sound"));
+    }
+    CheckpointReader says_what_is_wrong(folder_);  // on rank 0's host, as the user named it
+    throw UserError(ExitCode::kNoInput, fmt::format("no host of this job sees a checkpoint at '{}'", folder_));
+  }
+
+  // Opens, reads, fetches what is elsewhere and reads again; the ranks agree after each.
+  Report try_candidate(const ResumeCandidate& candidate, CheckpointMetadata& metadata) {
+    std::unique_ptr<CheckpointReader> reader;
+    Report report = agree("open", guarded([&] { reader = open(candidate); }));
+    if (report.outcome != Outcome::kGood) return report;
+    metadata = reader->metadata();
+    RemoteNeeds needs;
+    report = agree("read", read_all(*reader, false, needs));
+    if (report.outcome != Outcome::kNeedsOthers) return report;
+    const auto fault = fetch_remote_pieces(world_, options_.device, candidate.travelling, needs, *reader);
+    report = agree("fetch", fault ? Report{Outcome::kDamaged, *fault} : Report{});
+    if (report.outcome != Outcome::kGood) return report;
+    return agree("read again", read_all(*reader, true, needs));
+  }
+
+  std::unique_ptr<CheckpointReader> open(const ResumeCandidate& candidate) {
+    const std::string path = path_of(candidate);
+    std::string text = manifest_in(path);
+    if (!candidate.manifest_is_everywhere) {
+      if (placement_.rank == candidate.teller) store_.set(phase_ + "manifest", text, deadline_);
+      if (content_hash(text.data(), text.size()) != candidate.id) text = store_.get(phase_ + "manifest", deadline_);
+    }
+    if (content_hash(text.data(), text.size()) != candidate.id) {
+      throw DamagedCheckpoint(fmt::format("'{}/{}' has changed since the job looked at it", path, kManifestName));
+    }
+    return std::make_unique<CheckpointReader>(path, manifest_from_json(text, path));
+  }
+
+  Report read_all(CheckpointReader& reader, bool fetched, RemoteNeeds& needs) const {
+    RestoreSource source(reader, fetched);
+    attempt_(source);
+    needs = std::move(source.needs_);
+    if (!source.error_.empty()) return {source.is_damage_ ? Outcome::kDamaged : Outcome::kRefused, source.error_};
+    return {needs.pieces.empty() && !needs.rng_of ? Outcome::kGood : Outcome::kNeedsOthers, ""};
+  }
+
+  static Report guarded(const std::function<void()>& work) {
+    try {
+      work();
+      return {};
+    } catch (const UserError& error) {
+      return {Outcome::kDamaged, error.what()};
+    }
+  }
+
+  Report agree(const char* phase, const Report& own) {
+    const std::string key = phase_ + phase + "/";
+    store_.set(key + std::to_string(placement_.rank), to_text(own), deadline_);
+    if (placement_.rank == 0) {
+      Report worst;
+      for (int rank = 0; rank < placement_.world_size; ++rank) {
+        Report report = report_from(store_.get(key + std::to_string(rank), deadline_));
+        if (report.outcome > worst.outcome) worst = std::move(report);
+      }
+      store_.set(key + "all", to_text(worst), deadline_);
+    }
+    return report_from(store_.get(key + "all", deadline_));
+  }
+
+  static std::string offer_key(int node) { return fmt::format("checkpoint/resume/offer/{}", node); }
+
+  const RestoreOptions& options_;
+  const Placement& placement_;
+  rendezvous::Store& store_;
+  comm::Communicator& world_;
+  const std::function<void(RestoreSource&)>& attempt_;
+  const Deadline deadline_;
+  const std::string folder_;
+  std::string phase_;
+};
+
+std::optional<Restored> restore_checkpoint(const RestoreOptions& options, rendezvous::Store& store,
+                                           comm::Communicator& world,
+                                           const std::function<void(RestoreSource&)>& attempt) {
+  return Restore(options, store, world, attempt).run();
+}
+
+}  // namespace dslaunch::runtime

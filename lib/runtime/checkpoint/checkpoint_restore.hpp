@@ -1,0 +1,64 @@
+// Going on from a checkpoint, all ranks together. The nodes tell what they see; rank 0 plans which checkpoint is taken
+// (resume_plan.hpp); all ranks read what they need of it, and hashes are checked on the way; then they agree that it
+// was sound. When it was not, everything is read again from the next older one (`auto`) or the job ends (a path that
+// the user named): what is loaded is always one checkpoint as a whole. One thread.
+#pragma once
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "comm/communicator.hpp"
+#include "rendezvous/store.hpp"
+#include "runtime/checkpoint/checkpoint_reader.hpp"
+#include "runtime/checkpoint/placement.hpp"
+#include "runtime/checkpoint/remote_pieces.hpp"
+
+namespace dslaunch::runtime {
+
+// The checkpoint at hand, as the reading callback sees it. Reading never throws for damage: the callback runs
+// collectives, so a rank that finds some goes on with zeros, and the reading as a whole is thrown away.
+class RestoreSource {
+ public:
+  RestoreSource(CheckpointReader& reader, bool fetched) : reader_(reader), fetched_(fetched) {}
+
+  const CheckpointMetadata& metadata() const { return reader_.metadata(); }
+  const CheckpointReader& reader() const { return reader_; }
+  void read_into(const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out);
+  // Nothing at another world size.
+  std::optional<std::string> rng_state(int rank, int world_size);
+
+ private:
+  friend class Restore;
+  void keep(const UserError& error);
+
+  CheckpointReader& reader_;
+  const bool fetched_;  // what lies on other hosts is here by now
+  RemoteNeeds needs_;
+  std::string error_;
+  bool is_damage_ = false;
+};
+
+struct RestoreOptions {
+  std::string dir;   // the run's folder of checkpoints
+  std::string from;  // "auto", a checkpoint, or a folder of checkpoints
+  Placement placement;
+  at::Device device = at::kCPU;
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);  // for the slowest rank's reading
+};
+
+struct Restored {
+  std::string path;
+  CheckpointMetadata metadata;
+};
+
+// Collective. `attempt` reads everything it needs from its source and may run collectives; it can be called several
+// times, each time for a checkpoint as a whole, and may throw what is wrong on all ranks alike (another model).
+// Nothing: `auto`, and there is no checkpoint. Throws UserError: 66 when the named one is not there, 65 when none is
+// usable.
+std::optional<Restored> restore_checkpoint(const RestoreOptions& options, rendezvous::Store& store,
+                                           comm::Communicator& world,
+                                           const std::function<void(RestoreSource&)>& attempt);
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,113 @@
+#include "runtime/checkpoint/checkpoint_survey.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "runtime/checkpoint/checkpoint_paths.hpp"
+#include "runtime/state/mapped_file.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_there(const std::string& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+void read_manifest(FoundCheckpoint& found) {
+  const std::string path = found.path + "/" + kManifestName;
+  try {
+    const auto file = MappedFile::open(path, "checkpoint file");
+    found.manifest_text.assign(reinterpret_cast<const char*>(file->data()), file->size());
+    found.manifest = manifest_from_json(found.manifest_text, path);
+  } catch (const UserError& error) {
+    found.fault = is_there(path) ? error.what() : fmt::format("it has no {}", kManifestName);
+  }
+}
+
+// Empty: as the manifest has it.
+std::string fault_of(const std::string& folder, const CheckpointFile& listed) {
+  std::error_code error;
+  const auto bytes = fs::file_size(folder + "/" + listed.name, error);
+  if (error) return fmt::format("{} cannot be read: {}", listed.name, error.message());
+  if (bytes == listed.bytes) return {};
+  return fmt::format("{} has {} bytes, its manifest says {}", listed.name, bytes, listed.bytes);
+}
+
+void look_at_files(FoundCheckpoint& found) {
+  size_t num_shards = 0;
+  for (const auto& listed : found.manifest->files) {
+    if (is_shard_name(listed.name)) ++num_shards;
+    if (!listed.host.empty() && !is_there(found.path + "/" + listed.name)) {
+      found.elsewhere.push_back(listed);
+    } else if (found.fault.empty()) {
+      found.fault = fault_of(found.path, listed);
+    }
+  }
+  if (found.fault.empty() && num_shards != static_cast<size_t>(found.manifest->world_size)) {
+    found.fault = fmt::format("its manifest lists {} shards for {} ranks", num_shards, found.manifest->world_size);
+  }
+}
+
+// "step_00000020.tmp"; nothing for other names.
+std::optional<FoundCheckpoint> leftover(const fs::path& path) {
+  const bool writing = path.extension() == kWriting;
+  if (!writing && path.extension() != kLeaving) return std::nullopt;
+  FoundCheckpoint found{.path = path, .step = step_of(path.stem()), .is_leftover = true};
+  if (!found.step) return std::nullopt;
+  found.fault = writing ? "its save did not end" : "it was being removed";
+  return found;
+}
+
+}  // namespace
+
+FoundCheckpoint look_at_checkpoint(const std::string& path) {
+  FoundCheckpoint found{.path = path, .step = step_of(fs::path(path).filename())};
+  read_manifest(found);
+  if (found.manifest) look_at_files(found);
+  return found;
+}
+
+std::vector<FoundCheckpoint> survey_checkpoints(const std::string& dir) {
+  std::vector<FoundCheckpoint> out;
+  std::error_code error;
+  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
+    std::error_code ignored;
+    if (!it->is_directory(ignored)) continue;
+    if (step_of(it->path().filename())) {
+      out.push_back(look_at_checkpoint(it->path()));
+    } else if (auto found = leftover(it->path())) {
+      out.push_back(std::move(*found));
+    }
+  }
+  const auto latest = latest_step(dir);
+  std::sort(out.begin(), out.end(), [&](const auto& a, const auto& b) {
+    return *a.step == *b.step ? a.path < b.path : is_preferred(*a.step, *b.step, latest);
+  });
+  return out;
+}
+
+bool is_preferred(int64_t step, int64_t other, std::optional<int64_t> latest) {
+  const bool is_later = latest && step > *latest, other_is_later = latest && other > *latest;
+  return is_later == other_is_later ? step > other : !is_later;
+}
+
+std::string describe_by_host(const std::vector<CheckpointFile>& files) {
+  std::map<std::string, std::vector<std::string>> by_host;
+  for (const auto& file : files) by_host[file.host].push_back(file.name);
+  std::string out;
+  for (auto& [host, names] : by_host) {
+    const size_t more = names.size() > 4 ? names.size() - 3 : 0;
+    if (more > 0) names.resize(3);
+    out += fmt::format("{}{}{}{}", out.empty() ? "" : "; ", fmt::join(names, ", "),
+                       more > 0 ? fmt::format(" and {} more", more) : "", host.empty() ? "" : " of " + host);
+  }
+  return out;
+}
+
+}  // namespace dslaunch::runtime

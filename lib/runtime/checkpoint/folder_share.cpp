@@ -1,0 +1,160 @@
+#include "runtime/checkpoint/folder_share.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+
+#include "base/bytes.hpp"
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "rendezvous/store.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using namespace std::chrono_literals;
+
+// A network file system shows a new file to other hosts a moment later.
+constexpr auto kVisibleTime = 5000ms;
+constexpr int kBlind = -1;
+
+std::string key(const std::string& name) {
+  return "checkpoint/share/" + name;
+}
+
+// Its name is the question: nobody else can have put it there.
+std::string make_probe(const std::string& dir) {
+  std::error_code error;
+  fs::create_directories(dir, error);
+  std::string name = ".seen-by-all-" + to_hex(random_bytes(8));
+  std::ofstream file(dir + "/" + name);
+  file.close();
+  if (!file) throw SystemError("create a file", dir, error ? error.value() : errno, ExitCode::kCannotCreate);
+  return name;
+}
+
+bool appears(const std::string& path, std::chrono::milliseconds patience_time) {
+  Deadline patience = Deadline::after(patience_time);
+  std::error_code ignored;
+  while (!fs::exists(path, ignored)) {
+    if (patience.passed()) return false;
+    std::this_thread::sleep_for(20ms);
+  }
+  return true;
+}
+
+// One question, from one rank.
+class Question {
+ public:
+  Question(std::string dir, bool own_folders, const Placement& placement, rendezvous::Store& store, Deadline deadline)
+      : dir_(std::move(dir)), own_folders_(own_folders), placement_(placement), store_(store), deadline_(deadline) {}
+
+  FolderShare ask() {
+    const bool asks = placement_.rank == 0 || (own_folders_ && placement_.leads_node());
+    if (asks) put_probe();
+    if (placement_.rank == 0) collect_probes();
+    store_.set(key(fmt::format("rank/{}", placement_.rank)), std::to_string(leader_in_sight()), deadline_);
+    if (placement_.rank == 0) store_.set(key("verdict"), verdict().dump(), deadline_);
+    const Json verdict = Json::parse(store_.get(key("verdict"), deadline_));
+    std::error_code ignored;
+    if (!probe_.empty()) fs::remove(dir_ + "/" + probe_, ignored);
+    if (verdict.contains("error")) throw UserError(ExitCode::kCannotCreate, verdict["error"].get<std::string>());
+    const auto leader_of_rank = verdict.at("leader_of_rank").get<std::vector<int>>();
+    const std::set<int> leaders(leader_of_rank.begin(), leader_of_rank.end());
+    return {leader_of_rank.at(static_cast<size_t>(placement_.rank)), {leaders.begin(), leaders.end()}};
+  }
+
+ private:
+  void put_probe() {
+    Json told{{"rank", placement_.rank}, {"host", placement_.host}};
+    try {
+      probe_ = make_probe(dir_);
+      told["probe"] = probe_;
+    } catch (const SystemError& error) {
+      told["error"] = error.what();
+    }
+    store_.set(key(fmt::format("node/{}", placement_.node)), told.dump(), deadline_);
+  }
+
+  void collect_probes() {
+    Json all = Json::array();
+    for (int node = 0; node < (own_folders_ ? placement_.num_nodes : 1); ++node) {
+      all.push_back(
+          Json::parse(store_.get(key(fmt::format("node/{}", own_folders_ ? node : placement_.node)), deadline_)));
+    }
+    store_.set(key("probes"), all.dump(), deadline_);
+  }
+
+  // The lowest rank whose file is here. With folders of their own, those of other nodes are not waited for: a file that
+  // was made before its name was told is found by its first look-up.
+  int leader_in_sight() {
+    probes_ = Json::parse(store_.get(key("probes"), deadline_));
+    int leader = kBlind;
+    for (size_t node = 0; node < probes_.size(); ++node) {
+      if (!probes_[node].contains("probe")) continue;
+      const bool is_own = !own_folders_ || static_cast<int>(node) == placement_.node;
+      const int rank = probes_[node].at("rank").get<int>();
+      if (leader != kBlind && rank > leader) continue;
+      if (appears(dir_ + "/" + probes_[node].at("probe").get<std::string>(), is_own ? kVisibleTime : 0ms))
+        leader = rank;
+    }
+    return leader;
+  }
+
+  // Rank 0's.
+  Json verdict() {
+    std::vector<int> leader_of_rank, blind;
+    for (int rank = 0; rank < placement_.world_size; ++rank) {
+      leader_of_rank.push_back(std::stoi(store_.get(key(fmt::format("rank/{}", rank)), deadline_)));
+      if (leader_of_rank.back() == kBlind) blind.push_back(rank);
+    }
+    for (const auto& probe : probes_) {
+      if (probe.contains("error")) return {{"error", error_of(probe)}};
+    }
+    if (!blind.empty()) return {{"error", own_folders_ ? no_folder_in_sight(blind) : not_shared(blind)}};
+    return {{"leader_of_rank", leader_of_rank}};
+  }
+
+  std::string error_of(const Json& probe) const {
+    const auto text = probe.at("error").get<std::string>();
+    if (!own_folders_) return text;
+    return fmt::format("rank {} on {}: {}", probe.at("rank").get<int>(), probe.at("host").get<std::string>(), text);
+  }
+
+  std::string not_shared(const std::vector<int>& blind) const {
+    return fmt::format(
+        "rank{} {} cannot see {}, where rank 0 keeps the checkpoints: put --run_dir (or checkpoint.dir) on a "
+        "file system that all hosts share, let every host keep its own part (\"checkpoint\": "
+        "{{\"use_node_local_storage\": true}}), or switch checkpoints off (checkpoint.at_end and on_interrupt false)",
+        blind.size() == 1 ? "" : "s", fmt::join(blind, ", "), dir_);
+  }
+
+  std::string no_folder_in_sight(const std::vector<int>& blind) const {
+    return fmt::format(
+        "rank{} {} cannot see {} of their node's first rank: with use_node_local_storage the ranks of a node have to "
+        "share that folder",
+        blind.size() == 1 ? "" : "s", fmt::join(blind, ", "), dir_);
+  }
+
+  const std::string dir_;
+  const bool own_folders_;
+  const Placement& placement_;
+  rendezvous::Store& store_;
+  const Deadline deadline_;
+  std::string probe_;
+  Json probes_;
+};
+
+}  // namespace
+
+FolderShare share_folder(const std::string& dir, bool own_folders, const Placement& placement, rendezvous::Store& store,
+                         Deadline deadline) {
+  return Question(dir, own_folders, placement, store, deadline).ask();
+}
+
+}  // namespace dslaunch::runtime

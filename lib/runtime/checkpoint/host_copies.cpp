@@ -1,0 +1,87 @@
+#include "runtime/checkpoint/host_copies.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+
+namespace dslaunch::runtime {
+namespace {
+
+// The allocator of pinned memory rounds up to powers of two, so blocks are one. Each is twice the one before.
+constexpr int64_t kFirstBlockBytes = 1 << 20, kLargestBlockBytes = 256 << 20, kAlignment = 64;
+
+c10::Stream current_stream(at::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+}  // namespace
+
+HostCopies::HostCopies(at::Device device) : device_(device) {
+  if (!device_.is_cpu()) {
+    side_stream_ = c10::impl::VirtualGuardImpl(device_.type()).getStreamFromGlobalPool(device_);
+  }
+}
+
+void HostCopies::begin() {
+  for (auto& block : blocks_) block.used = 0;
+  num_bytes_ = 0;
+  if (!side_stream_) return;
+  c10::Event ready(device_.type());
+  ready.record(current_stream(device_));
+  ready.block(*side_stream_);
+}
+
+at::Tensor HostCopies::take(const at::Tensor& values) {
+  const at::Tensor flat = values.detach().reshape({-1});
+  if (!side_stream_ || flat.is_cpu()) return copy_of(flat);
+  const c10::StreamGuard on_side(*side_stream_);
+  return copy_of(flat);
+}
+
+at::Tensor HostCopies::take_before_forward(const at::Tensor& values) {
+  return copy_of(values.detach().reshape({-1}));
+}
+
+void HostCopies::end() {
+  if (!side_stream_) return;
+  c10::Event taken(device_.type());  // what went on the current stream
+  taken.record(current_stream(device_));
+  taken.block(*side_stream_);
+  arrived_.emplace(device_.type());
+  arrived_->record(*side_stream_);
+}
+
+void HostCopies::block_current_stream() {
+  if (arrived_) arrived_->block(current_stream(device_));
+}
+
+void HostCopies::wait_until_arrived() const {
+  if (arrived_) arrived_->synchronize();
+}
+
+at::Tensor HostCopies::place(int64_t num_bytes) {
+  const int64_t needed = (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  auto block =
+      std::find_if(blocks_.begin(), blocks_.end(), [&](const Block& b) { return b.bytes.numel() - b.used >= needed; });
+  if (block == blocks_.end()) {
+    const auto options = at::TensorOptions().dtype(at::kByte).pinned_memory(side_stream_.has_value());
+    const int64_t next =
+        blocks_.empty() ? kFirstBlockBytes : std::min(2 * blocks_.back().bytes.numel(), kLargestBlockBytes);
+    blocks_.push_back({at::empty({std::max(needed, next)}, options), 0});
+    block = blocks_.end() - 1;
+  }
+  at::Tensor out = block->bytes.narrow(0, block->used, num_bytes);
+  block->used += needed;
+  num_bytes_ += num_bytes;
+  return out;
+}
+
+at::Tensor HostCopies::copy_of(const at::Tensor& flat) {
+  at::Tensor out = place(flat.numel() * flat.element_size()).view(flat.scalar_type());
+  out.copy_(flat, /*non_blocking=*/true);
+  return out;
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,51 @@
+// Copies of a rank's state on the host, for a save in the background. The memory is allocated once and used again by
+// every save; on a device it is pinned, and the copies run on a stream of their own beside the next forward and
+// backward.
+//
+//   begin()  take…  end()      the values as they are after all that was enqueued so far
+//   block_current_stream()     before anything that was taken is overwritten: enqueues a wait, the host goes on
+//   wait_until_arrived()       any thread: the copies may be read
+//
+// All but wait_until_arrived() on one thread. What take() returned is valid until the next begin().
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace dslaunch::runtime {
+
+class HostCopies {
+ public:
+  explicit HostCopies(at::Device device);
+
+  void begin();
+  // A flat host tensor. The original stays as it is until block_current_stream() at least.
+  at::Tensor take(const at::Tensor& values);
+  // For what the next forward may change already (buffers): copied before that runs.
+  at::Tensor take_before_forward(const at::Tensor& values);
+  void end();
+
+  void block_current_stream();
+  void wait_until_arrived() const;
+  int64_t num_bytes() const { return num_bytes_; }  // taken since begin()
+
+ private:
+  struct Block {
+    at::Tensor bytes;
+    int64_t used = 0;
+  };
+  at::Tensor place(int64_t num_bytes);
+  at::Tensor copy_of(const at::Tensor& flat);
+
+  const at::Device device_;
+  std::vector<Block> blocks_;
+  int64_t num_bytes_ = 0;
+  std::optional<c10::Stream> side_stream_;  // empty on the host
+  std::optional<c10::Event> arrived_;
+};
+
+}  // namespace dslaunch::runtime

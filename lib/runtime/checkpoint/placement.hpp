@@ -1,0 +1,16 @@
+// Where a rank of the job sits: what saving and loading on several hosts has to know.
+#pragma once
+#include <string>
+
+namespace dslaunch::runtime {
+
+struct Placement {
+  int rank = 0, world_size = 1;
+  int local_rank = 0;  // 0 is the node's leader: it looks at folders for the others
+  int node = 0, num_nodes = 1;
+  std::string host;  // the node's name, for messages
+
+  bool leads_node() const { return local_rank == 0; }
+};
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,28 @@
+// Parts of a checkpoint that lie on other hosts, sent over the job's communicator: shard after shard, the rank that has
+// it gives its pieces to all, and those who need them keep them. Simple rather than sparing: what no rank wants is not
+// sent, what one wants is sent to all. Collective; one thread.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "runtime/checkpoint/checkpoint_reader.hpp"
+
+namespace dslaunch::runtime {
+
+struct RemoteNeeds {
+  std::vector<MissingPiece> pieces;
+  std::optional<int> rng_of;  // the random state of this rank of the saved world
+};
+
+// `holders`: shard -> the rank that reads it, the same on all ranks; `device`: where the communicator's memory is. Adds
+// what came to `reader`. Returns what was wrong with a shard on its host, the same on all ranks.
+std::optional<std::string> fetch_remote_pieces(comm::Communicator& world, at::Device device,
+                                               const std::map<std::string, int>& holders, const RemoteNeeds& needs,
+                                               CheckpointReader& reader);
+
+}  // namespace dslaunch::runtime

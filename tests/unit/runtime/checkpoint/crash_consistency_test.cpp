@@ -1,0 +1,236 @@
+// Whatever happens to a save, at whichever of its steps: what is loaded afterwards is the old state or the new one as a
+// whole, and the log names what was passed over.
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <filesystem>
+
+#include "file_call_tracer.hpp"
+#include "rank_threads.hpp"
+#include "runtime/checkpoint/checkpoint_paths.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::runtime;
+using test::TempDir;
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// One rank saves the values of step `values` as the checkpoint of step `name`, in this process.
+int save_alone(const std::string& dir, const std::string& skeleton, int64_t values, int64_t name, int64_t keep_last) {
+  const auto outcome = test::outcome_of([&] {
+    test::MemoryStore store;
+    CheckpointWriter writer({dir, 0, 1, keep_last}, store);
+    auto part = test::example_part(values, 0, 1);
+    part.metadata.step = name;
+    part.skeleton = skeleton;
+    writer.save(part);
+    writer.finish();
+  });
+  return outcome.code;
+}
+
+// The step whose values are loaded by --resume auto; restore_on() has checked that all are of one step.
+int64_t loaded_values(const std::string& dir) {
+  test::MemoryStore store;
+  test::ThreadCommunicator world(std::make_shared<test::ThreadGroup>(1), 0);
+  at::Tensor master, moment, count;
+  const auto restored = restore_checkpoint({dir, "auto", {}}, store, world, [&](RestoreSource& source) {
+    master = at::empty({10}), moment = at::empty({10}), count = at::empty({}, at::kLong);
+    source.read_into("w", "master", 0, master);
+    source.read_into("w", "exp_avg", 0, moment);
+    source.read_into("count", "buffer", 0, count);
+    source.rng_state(0, 1);
+  });
+  if (!restored) return -1;
+  const int64_t step = count.item<int64_t>();
+  test::require_step(master, step, 0);
+  test::require_step(moment, step, 0);
+  return step;
+}
+
+// Standard error of what `work` says.
+std::string said_by(const std::function<void()>& work) {
+  std::FILE* const file = std::tmpfile();
+  const int before = ::dup(2);
+  ::dup2(::fileno(file), 2);
+  work();
+  ::dup2(before, 2);
+  ::close(before);
+  std::string text(static_cast<size_t>(::lseek(::fileno(file), 0, SEEK_END)), '\0');
+  ::lseek(::fileno(file), 0, SEEK_SET);
+  if (!text.empty() && ::read(::fileno(file), text.data(), text.size()) < 0) text.clear();
+  std::fclose(file);
+  return text;
+}
+
+bool holds_leftovers(const std::string& dir) {
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    if (entry.path().extension() == ".tmp" || entry.path().extension() == ".removing") return true;
+  }
+  return false;
+}
+
+std::vector<std::string> files_of(const std::string& folder) {
+  std::vector<std::string> out;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.is_regular_file()) out.push_back(entry.path());
+  }
+  return out;
+}
+
+// The folder with the checkpoint of step 10 that every try starts from.
+struct Start {
+  explicit Start(const TempDir& dir) : folder(dir / "c"), skeleton(dir / "model_skeleton.pt") {
+    test::write_file(skeleton, "model bytes");
+    REQUIRE(save_alone(folder, skeleton, 10, 10, 1) == 0);
+  }
+  const std::string folder, skeleton;
+};
+
+}  // namespace
+
+#ifdef DSL_CAN_TRACE_FILE_CALLS
+
+TEST_CASE("a kill before any file call of a save leaves the old or the new state",
+          "[runtime][checkpoint][crash_consistency][multiproc]") {
+  const int64_t name = GENERATE(20, 10);  // a new step; the same step again, which replaces the first
+  bool found_old = false, found_new = false, ended = false;
+  for (int call = 0; !ended; ++call) {
+    INFO("step " << name << ", kill before call " << call);
+    TempDir dir;
+    const Start start(dir);
+    const auto end = test::run_disturbed([&] { return save_alone(start.folder, start.skeleton, 20, name, 1); },
+                                         {test::Disturbance::Kind::kKill, call, 0});
+    ended = !end.reached;
+    REQUIRE(end.killed == end.reached);
+    const int64_t values = loaded_values(start.folder);
+    REQUIRE((values == 10 || values == 20));
+    REQUIRE((!ended || values == 20));
+    (values == 10 ? found_old : found_new) = true;
+    REQUIRE(save_alone(start.folder, start.skeleton, 30, 30, 1) == 0);  // and the next save clears up
+    REQUIRE(loaded_values(start.folder) == 30);
+    REQUIRE_FALSE(holds_leftovers(start.folder));
+    if (ended) REQUIRE(end.calls > 15);
+  }
+  CHECK(found_old);
+  CHECK(found_new);
+}
+
+TEST_CASE("a file call that fails ends the save with its code and the old state, or the save is whole",
+          "[runtime][checkpoint][crash_consistency][multiproc]") {
+  const int error = GENERATE(ENOSPC, EIO);
+  const int64_t name = GENERATE(20, 10);
+  bool ended = false;
+  int failures = 0;
+  for (int call = 0; !ended; ++call) {
+    INFO("errno " << error << ", step " << name << ", call " << call);
+    TempDir dir;
+    const Start start(dir);
+    const auto end = test::run_disturbed([&] { return save_alone(start.folder, start.skeleton, 20, name, 1); },
+                                         {test::Disturbance::Kind::kFail, call, error});
+    ended = !end.reached;
+    REQUIRE_FALSE(end.killed);
+    const int64_t values = loaded_values(start.folder);
+    if (end.code == 0) {
+      REQUIRE(values == 20);
+    } else {
+      ++failures;
+      REQUIRE((end.code == 74 || (end.code == 73 && error != ENOSPC)));
+      REQUIRE((values == 10 || values == 20));
+    }
+    REQUIRE(save_alone(start.folder, start.skeleton, 30, 30, 1) == 0);
+    REQUIRE(loaded_values(start.folder) == 30);
+    REQUIRE_FALSE(holds_leftovers(start.folder));
+  }
+  CHECK(failures > 5);
+}
+
+#endif
+
+TEST_CASE("a flipped bit or a cut in any file gives the old or the new state, and is named",
+          "[runtime][checkpoint][crash_consistency]") {
+  TempDir dir;
+  const Start start(dir);
+  REQUIRE(save_alone(start.folder, start.skeleton, 20, 20, 2) == 0);
+  auto files = files_of(start.folder + "/step_00000020");
+  files.push_back(start.folder + "/latest");
+  REQUIRE(files.size() == 4);
+  for (const auto& file : files) {
+    const std::string good = test::read_file(file);
+    bool found_old = false;
+    const auto check = [&](const std::string& bad) {
+      test::write_file(file, bad);
+      int64_t values = 0;
+      const std::string said = said_by([&] { values = loaded_values(start.folder); });
+      INFO(said);
+      REQUIRE((values == 10 || values == 20));
+      if (values == 10) REQUIRE_THAT(said, Catch::Contains("step_00000020"));
+      found_old |= values == 10;
+    };
+    for (size_t at = 0; at < good.size(); at += 5) {
+      INFO(file << ", byte " << at);
+      std::string bad = good;
+      bad[at] = static_cast<char>(bad[at] ^ (1 << at % 8));
+      check(bad);
+    }
+    for (const size_t size : {size_t{0}, size_t{1}, good.size() / 2, good.size() - 1}) {
+      INFO(file << ", cut to " << size);
+      check(good.substr(0, size));
+    }
+    test::write_file(file, good);
+    REQUIRE(loaded_values(start.folder) == 20);
+    // What a bit can do to the name in `latest` is to make it no name, or that of another step.
+    const std::string name = fs::path(file).filename();
+    CHECK((found_old || name == "latest"));
+  }
+}
+
+TEST_CASE("a file that is missing sends back to the checkpoint before", "[runtime][checkpoint][crash_consistency]") {
+  TempDir dir;
+  const Start start(dir);
+  REQUIRE(save_alone(start.folder, start.skeleton, 20, 20, 2) == 0);
+  for (const auto& file : files_of(start.folder + "/step_00000020")) {
+    fs::rename(file, dir / "aside");
+    int64_t values = 0;
+    const std::string said = said_by([&] { values = loaded_values(start.folder); });
+    CHECK(values == 10);
+    CHECK_THAT(said, Catch::Contains("step_00000020") && Catch::Contains(fs::path(file).filename()));
+    fs::rename(dir / "aside", file);
+  }
+}
+
+TEST_CASE("damage of all checkpoints is an error, not a new start", "[runtime][checkpoint][crash_consistency]") {
+  TempDir dir;
+  const auto hosts = test::one_host(dir / "c", 2);
+  CHECK_FALSE(test::restore_on(hosts)[0].found);
+  for (int64_t step : {10, 20}) test::save_on(hosts, step);
+  for (const auto& file : files_of(dir / "c")) {
+    std::string bytes = test::read_file(file);
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    if (fs::path(file).extension() == ".safetensors") test::write_file(file, bytes);
+  }
+  for (const auto& rank : test::restore_on(hosts)) {
+    CHECK(rank.outcome.code == 65);
+    CHECK_THAT(rank.outcome.message, Catch::Contains("no checkpoint in") && Catch::Contains("step_00000010"));
+  }
+  for (const auto& rank : test::restore_on(hosts, "/step_00000020")) {
+    CHECK(rank.outcome.code == 65);
+    CHECK_THAT(rank.outcome.message, Catch::Contains("hash") && Catch::Contains("--resume auto would go back"));
+  }
+}
+
+TEST_CASE("a named folder gives its newest checkpoint or an error", "[runtime][checkpoint][crash_consistency]") {
+  TempDir dir;
+  const auto hosts = test::one_host(dir / "c", 2);
+  for (int64_t step : {10, 20}) test::save_on(hosts, step);
+  CHECK(test::restore_on(hosts, "/.")[1].step == 20);
+  CHECK(test::restore_on(hosts, "/step_00000010")[1].step == 10);
+  CHECK(test::restore_on(hosts, "/nowhere")[1].outcome.code == 66);
+  fs::resize_file(dir / "c/step_00000020/rank_00001.safetensors", 100);
+  const auto refused = test::restore_on(hosts, "/.")[0].outcome;
+  CHECK(refused.code == 65);
+  CHECK_THAT(refused.message, Catch::Contains("rank_00001.safetensors has 100 bytes") && Catch::Contains("auto"));
+  CHECK(test::restore_on(hosts)[0].step == 10);
+}

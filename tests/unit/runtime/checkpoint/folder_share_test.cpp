@@ -1,0 +1,107 @@
+#include "runtime/checkpoint/folder_share.hpp"
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.hpp"
+#include "memory_store.hpp"
+#include "support/temporary_folder.hpp"
+
+using namespace dslaunch;
+
+namespace {
+
+struct Answer {
+  int leader = -1;
+  std::vector<int> leaders;
+  std::string error;
+};
+
+// `folders` and `nodes` by rank; the first rank of a node leads it.
+std::vector<Answer> ask(const std::vector<std::string>& folders, const std::vector<int>& nodes, bool own_folders) {
+  test::MemoryStore store;
+  std::vector<Answer> told(folders.size());
+  std::vector<std::thread> ranks;
+  for (size_t rank = 0; rank < folders.size(); ++rank) {
+    ranks.emplace_back([&, rank] {
+      runtime::Placement placement;
+      placement.rank = static_cast<int>(rank);
+      placement.world_size = static_cast<int>(folders.size());
+      placement.local_rank = rank > 0 && nodes[rank] == nodes[rank - 1] ? 1 : 0;
+      placement.node = nodes[rank];
+      placement.num_nodes = nodes.back() + 1;
+      placement.host = "node" + std::to_string(nodes[rank]);
+      try {
+        const auto share = runtime::share_folder(folders[rank], own_folders, placement, store,
+                                                 Deadline::after(std::chrono::minutes(1)));
+        told[rank] = {share.leader, share.leaders, ""};
+      } catch (const Error& error) {
+        told[rank].error = error.code() == ExitCode::kCannotCreate ? error.what() : "another code";
+      }
+    });
+  }
+  for (auto& rank : ranks) rank.join();
+  return told;
+}
+
+std::vector<int> leaders_of(const std::vector<Answer>& told) {
+  std::vector<int> out;
+  for (const auto& answer : told) {
+    INFO(answer.error);
+    CHECK(answer.error.empty());
+    CHECK(answer.leaders == told.front().leaders);
+    out.push_back(answer.leader);
+  }
+  return out;
+}
+
+using Ranks = std::vector<int>;
+
+}  // namespace
+
+TEST_CASE("a folder that all ranks see is made and left empty", "[runtime][checkpoint][folder_share]") {
+  test::TemporaryFolder folder;
+  std::string dir = folder.file("new");
+  const bool own_folders = GENERATE(false, true);
+  CHECK(leaders_of(ask({dir, dir, dir}, {0, 1, 2}, own_folders)) == Ranks{0, 0, 0});
+  CHECK(std::filesystem::is_empty(dir));
+}
+
+TEST_CASE("a rank that sees another folder is named to all", "[runtime][checkpoint][folder_share]") {
+  test::TemporaryFolder folder;
+  std::string dir = folder.file("a");
+  for (const auto& answer : ask({dir, dir, folder.file("b")}, {0, 0, 1}, false)) {
+    CHECK_THAT(answer.error, Catch::Contains("rank 2 cannot see") && Catch::Contains(dir) &&
+                                 Catch::Contains("use_node_local_storage"));
+  }
+  CHECK(std::filesystem::is_empty(dir));
+}
+
+TEST_CASE("nodes with folders of their own have a leader each, and those that see one folder share it",
+          "[runtime][checkpoint][folder_share]") {
+  test::TemporaryFolder folder;
+  const std::string a = folder.file("a"), b = folder.file("b");
+  const auto told = ask({a, a, b, b, a}, {0, 0, 1, 1, 2}, true);
+  CHECK(leaders_of(told) == Ranks{0, 0, 2, 2, 0});
+  CHECK(told[0].leaders == Ranks{0, 2});
+  CHECK(std::filesystem::is_empty(a));
+  CHECK(std::filesystem::is_empty(b));
+}
+
+TEST_CASE("a rank that does not see its node's folder is named to all", "[runtime][checkpoint][folder_share]") {
+  test::TemporaryFolder folder;
+  for (const auto& answer : ask({folder.file("a"), folder.file("b"), folder.file("c")}, {0, 1, 1}, true)) {
+    CHECK_THAT(answer.error, Catch::Contains("rank 2 cannot see") && Catch::Contains("ranks of a node"));
+  }
+}
+
+TEST_CASE("a folder that cannot be made is told to all", "[runtime][checkpoint][folder_share]") {
+  for (const auto& answer : ask({"/proc/nowhere/checkpoints", "/tmp"}, {0, 1}, false))
+    CHECK_THAT(answer.error, Catch::Contains("/proc/nowhere"));
+  test::TemporaryFolder folder;
+  for (const auto& answer : ask({folder.file("a"), "/proc/nowhere/checkpoints"}, {0, 1}, true))
+    CHECK_THAT(answer.error, Catch::Contains("/proc/nowhere") && Catch::Contains("rank 1 on node1"));
+}
