@@ -91,6 +91,11 @@ void check_resume(const RunOptions& run) {
   if (run.resume == "auto" && run.launch.run_dir.empty()) {
     throw UserError(ExitCode::kUsage, "--resume auto needs --run_dir: which run shall go on?");
   }
+}
+
+// With node-local storage it may lie on the job's hosts only; they look for it.
+void check_resume_path(const RunOptions& run, const config::JobConfig& config) {
+  if (config.checkpoint.use_node_local_storage) return;
   if (run.resume.empty() || run.resume == "auto" || std::filesystem::exists(run.resume)) return;
   throw UserError(
       ExitCode::kNoInput,
@@ -179,6 +184,7 @@ class RunMaker {
     if (restart > 0 && world_size != batch_.world_size) split_anew(world_size);
     auto loaded = load_config(run_, world_size);
     if (restart > 0) return;
+    check_resume_path(run_, loaded.config);
     batch_ = {loaded.config.batch.train_batch, loaded.config.batch.micro_batch, world_size};
     notes_ = loaded.notes;
     if (run_.config.empty()) {
