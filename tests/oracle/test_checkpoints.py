@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""Checkpoints through the real programs: any world, stage and precision loads any other's; what --resume PATH takes of
+one; torn ones; whole weights beside the shards. The oracle is plain PyTorch (one_process.py) or the uninterrupted run."""
+import glob
+import os
+import shutil
+import unittest
+
+import torch
+
+import one_process
+import tensor_file
+import workshop
+from test_oracle import OracleTest
+from workshop import base_config
+
+BOUND = 1e-6  # relative, fp32: another world or stage adds in another order
+
+
+class Changes(OracleTest):
+    """The trajectory does not notice what changes in mid-run."""
+
+    def through(self, kind, segments, last_config=None):
+        """Runs segment after segment, each from the checkpoint of the one before: (world, config, last step)."""
+        folder = self.shop.run_dir()
+        for world, config, last in segments:
+            rows, _ = self.shop.train(self.shop.model(kind), self.shop.data(kind), config, world, last, folder,
+                                      ["--resume", "auto"])
+        return rows
+
+    def test_world_and_stage(self):
+        walk = [(2, 1), (3, 2), (4, 3), (1, 0), (3, 3), (2, 0), (4, 1), (1, 3), (2, 2)]
+        for kind, accumulation in (("mlp", 1), ("gpt", 3)):
+            with self.subTest(kind=kind):
+                segments = [(world, base_config(kind, zero_optimization={"stage": stage},
+                                                gradient_accumulation_steps=accumulation), 3 * (i + 1))
+                            for i, (world, stage) in enumerate(walk)]
+                rows = self.through(kind, segments)
+                config = base_config(kind, gradient_accumulation_steps=accumulation)
+                expected = one_process.train(self.shop.model(kind), self.shop.data(kind), config, len(rows))
+                self.assert_close(expected, rows, BOUND, keys=("loss", "lr"), what=kind)
+
+    def test_the_same_world_and_stage_at_every_stage_bit_by_bit(self):
+        for stage in (0, 1, 2, 3):
+            with self.subTest(stage=stage):
+                config = base_config("gpt", zero_optimization={"stage": stage})
+                whole, _ = self.shop.train(self.shop.model("gpt"), self.shop.data("gpt"), config, 2, 12)
+                self.assert_same(whole, self.through("gpt", [(2, config, 5), (2, config, 9), (2, config, 12)]))
+
+    def test_precision(self):
+        """Master weights and moments are fp32 in all of them: only the steps that compute in bf16 differ, by its rounding."""
+        exact = base_config("gpt", zero_optimization={"stage": 1})
+        short = base_config("gpt", zero_optimization={"stage": 2}, bf16={"enabled": True})
+        rows = self.through("gpt", [(2, exact, 6), (3, short, 12), (1, exact, 18)])
+        whole = one_process.train(self.shop.model("gpt"), self.shop.data("gpt"), exact, 18)
+        self.assert_close(whole[:6], rows[:6], BOUND, ["loss"])
+        self.assert_close(whole, rows, 1e-2, ["loss"])
+        self.assert_close(whole, rows, 1e-12, ["lr"])
+        self.assertNotEqual(whole[11]["loss"], rows[11]["loss"], "bf16 was not in effect")
+
+
+class Loading(OracleTest):
+    """What --resume PATH takes of a checkpoint."""
+
+    def setUp(self):
+        self.config = base_config("gpt", zero_optimization={"stage": 1})
+        self.model, self.data = self.shop.model("gpt"), self.shop.data("gpt")
+
+    def saved(self, steps=12):
+        _, folder = self.shop.train(self.model, self.data, self.config, 2, steps)
+        return os.path.join(folder, "checkpoints")
+
+    def resumed(self, checkpoint, steps, load, world=2, model=None):
+        """(metrics, what the program said); `load` is the config's section."""
+        config = {**self.config, "checkpoint": {"load": load}}
+        folder = self.shop.run_dir()
+        outcome = workshop.run(self.shop.command(model or self.model, self.data, config, folder, world, steps,
+                                                 ["--resume", checkpoint]))
+        return outcome, workshop.read_metrics(folder) if outcome.code == 0 else None
+
+    def test_without_the_moments_the_optimizer_starts_afresh_and_the_schedule_goes_on(self):
+        outcome, rows = self.resumed(self.saved(), 20, {"optimizer_states": False}, world=3)
+        self.assertEqual(outcome.code, 0, str(outcome))
+        torch.set_num_threads(1)
+        trainer = one_process.Trainer([torch.jit.load(self.model)], one_process.Samples(self.data, self.config), self.config)
+        expected = [trainer.step(k) for k in range(12)]
+        trainer.optimizer.state.clear()  # moments and their step count; rates are set in every step
+        expected = [trainer.step(k) for k in range(12, 20)]
+        self.assert_close(expected, rows)
+        whole = one_process.train(self.model, self.data, self.config, 20)
+        self.assertGreater(abs(whole[-1]["loss"] - rows[-1]["loss"]), 1e-4 * whole[-1]["loss"], "nothing was left out")
+        self.assertIn("with fresh moments", outcome.text)
+
+    def test_weights_only_is_a_new_run_with_these_weights(self):
+        checkpoint = self.saved()
+        outcome, rows = self.resumed(checkpoint, 8, {"load_module_only": True})
+        self.assertEqual(outcome.code, 0, str(outcome))
+        start = self.consolidate(os.path.dirname(checkpoint), "start.pt")
+        self.assert_close(one_process.train(start, self.data, self.config, 8), rows)
+        self.assertIn("took the weights of", outcome.text)
+
+    def test_auto_takes_all_of_the_run_s_own_checkpoint(self):
+        config = {**self.config, "checkpoint": {"load": {"weights_only": True}}}
+        whole, _ = self.shop.train(self.model, self.data, config, 2, 12)
+        _, folder = self.shop.train(self.model, self.data, config, 2, 6)
+        rows, _ = self.shop.train(self.model, self.data, config, 2, 12, folder, ["--resume", "auto"])
+        self.assert_same(whole, rows)
+
+    def larger(self):
+        """The same GPT with a third block, and a narrower one."""
+        paths = []
+        for name, options in (("three", ["--blocks", "3", "--width", "32"]), ("narrow", ["--blocks", "2", "--width", "16"])):
+            paths.append(self.shop.path(f"gpt-{name}.pt"))
+            if not os.path.exists(paths[-1]):
+                self.shop.tool.main(["gpt", "--vocab", "64", "--seq", "12", *options, "--heads", "2", paths[-1]])
+        return paths
+
+    def test_a_checkpoint_of_another_model_is_refused_with_the_names_and_shapes(self):
+        checkpoint, (three, narrow) = self.saved(3), self.larger()
+        outcome, _ = self.resumed(checkpoint, 5, {}, model=three)
+        self.assertEqual(outcome.code, 65, str(outcome))
+        for word in ("it has no", "blocks.2", '"strict": false'):
+            self.assertIn(word, outcome.text)
+        for load in ({}, {"strict": False}):
+            outcome, _ = self.resumed(checkpoint, 5, load, model=narrow)
+            self.assertEqual(outcome.code, 65, str(outcome))
+            self.assertIn("other shapes", outcome.text)
+            self.assertIn("(64, 32) there and (64, 16) in the model", outcome.text)
+
+    def test_not_strict_loads_what_both_have_and_says_what_it_left(self):
+        checkpoint, (three, _) = self.saved(), self.larger()
+        outcome, rows = self.resumed(checkpoint, 14, {"strict": False}, model=three)
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertIn("keep their starting values", outcome.text)
+        self.assertIn("'blocks.2", outcome.text)
+        weights = tensor_file.read(self.consolidate(os.path.dirname(checkpoint), "part.safetensors"))
+        model = torch.jit.load(three)
+        missing = model.load_state_dict(weights, strict=False)
+        self.assertEqual(missing.unexpected_keys, [])
+        loss = one_process.loss_at(model, self.data, self.config, 13)
+        self.assertEqual(rows[0]["step"], 13)
+        self.assertLessEqual(abs(rows[0]["loss"] - loss) / loss, 1e-5)
+
+    def test_another_optimizer_s_state_is_told_and_the_way_past(self):
+        checkpoint = self.saved(3)
+        self.config["optimizer"] = {"type": "SGD", "params": {"lr": 0.01, "momentum": 0.9}}
+        outcome, _ = self.resumed(checkpoint, 5, {})
+        self.assertEqual(outcome.code, 65, str(outcome))
+        for word in ("lacks 'momentum'", "another optimizer", "optimizer_states false"):
+            self.assertIn(word, outcome.text)
+        outcome, rows = self.resumed(checkpoint, 5, {"load_optimizer_states": False})
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertEqual([row["step"] for row in rows], [4, 5])
+
+
+class Torn(OracleTest):
+    """The newest sound one is taken, and the others are named."""
+
+    def setUp(self):
+        self.config = base_config("gpt", zero_optimization={"stage": 1}, checkpoint={"interval": 4, "keep_last": 3})
+        self.model, self.data = self.shop.model("gpt"), self.shop.data("gpt")
+        self.rows, self.folder = self.shop.train(self.model, self.data, self.config, 2, 12)
+        self.newest = os.path.join(self.folder, "checkpoints/step_00000012")
+
+    def resume(self, how="auto", steps=14):
+        return workshop.run(self.shop.command(self.model, self.data, self.config, self.folder, 2, steps, ["--resume", how]))
+
+    def flip_a_bit(self, path):
+        with open(path, "r+b") as file:
+            file.seek(-3, os.SEEK_END)
+            byte = file.read(1)[0]
+            file.seek(-3, os.SEEK_END)
+            file.write(bytes([byte ^ 16]))
+
+    def test_a_flipped_bit_sends_auto_back_loudly_and_ends_a_named_one(self):
+        self.flip_a_bit(os.path.join(self.newest, "rank_00001.safetensors"))
+        named = self.resume(self.newest)
+        self.assertEqual(named.code, 65, str(named))
+        self.assertIn("rank_00001.safetensors has the hash", named.text)
+        self.assertNotIn("resumed from", named.text)
+        auto = self.resume()
+        self.assertEqual(auto.code, 0, str(auto))
+        for word in ("rank_00001.safetensors has the hash", "GOING BACK to", "resumed from", "step_00000008"):
+            self.assertIn(word, auto.text)
+        rows = workshop.read_metrics(self.folder)
+        self.assertEqual([row["step"] for row in rows], list(range(1, 15)))
+        self.assert_same(self.rows, rows[:12])
+
+    def test_a_cut_file_and_a_missing_manifest_are_named(self):
+        os.truncate(os.path.join(self.newest, "rank_00000.safetensors"), 1000)
+        os.unlink(os.path.join(self.folder, "checkpoints/step_00000008/manifest.json"))
+        os.mkdir(os.path.join(self.folder, "checkpoints/step_00000016.tmp"))
+        outcome = self.resume()
+        self.assertEqual(outcome.code, 0, str(outcome))
+        for word in ("rank_00000.safetensors has 1000 bytes, its manifest says", "step_00000008': it has no manifest.json",
+                     "step_00000016.tmp': its save did not end", "resumed from", "step_00000004"):
+            self.assertIn(word, outcome.text)
+
+    def test_when_all_are_damaged_nothing_starts_afresh(self):
+        for path in glob.glob(os.path.join(self.folder, "checkpoints/*/rank_00000.safetensors")):
+            self.flip_a_bit(path)
+        outcome = self.resume()
+        self.assertEqual(outcome.code, 65, str(outcome))
+        self.assertIn("no checkpoint in", outcome.text)
+        self.assertEqual(workshop.read_metrics(self.folder)[-1]["step"], 12)
+
+    def test_the_stall_of_every_save_is_told(self):
+        shutil.rmtree(self.folder)
+        outcome = workshop.run(self.shop.command(self.model, self.data, self.config, self.folder, 2, 12))
+        self.assertEqual(outcome.text.count("the run stood still for"), 4, str(outcome))  # three saves and the sum
+
+
+class WholeWeights(OracleTest):
+    def test_beside_every_checkpoint_in_the_compute_type(self):
+        for precision, dtype in ({"enabled": True}, torch.bfloat16), ({"enabled": False}, torch.float32):
+            with self.subTest(dtype=dtype):
+                zero = {"stage": 3, "stage3_gather_16bit_weights_on_model_save": True}
+                config = base_config("gpt", zero_optimization=zero, bf16=precision)
+                _, folder = self.shop.train(self.shop.model("gpt"), self.shop.data("gpt"), config, 3, 3)
+                whole = tensor_file.read(os.path.join(folder, "checkpoints/step_00000003/weights.safetensors"))
+                expected = tensor_file.read(self.consolidate(folder, f"whole-{dtype}.safetensors"))
+                self.assertEqual(sorted(whole), sorted(expected))
+                for name, tensor in whole.items():
+                    self.assertEqual(tensor.dtype, dtype, name)
+                    self.assertTrue(torch.equal(tensor, expected[name].to(dtype)), name)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
