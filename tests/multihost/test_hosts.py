@@ -14,6 +14,7 @@ from exec_cases import OtherJobs, Output, Ranks  # noqa: E402,F401
 from failure_cases import Deaths, Losses, Refusals, Stopping  # noqa: E402,F401
 from harness_cases import Harness  # noqa: E402,F401
 from job_cases import Background, MasterPort, Restarts, Secrets, Ways  # noqa: E402,F401
+from node_local_cases import OwnFolders  # noqa: E402,F401
 from training_cases import ByHand, Programs, Torch, Training  # noqa: E402,F401
 
 if __name__ == "__main__":
