@@ -1,0 +1,56 @@
+// The copies of a save on a CUDA device: what is written over the originals afterwards never shows in them. Without a
+// CUDA device the case says so and passes.
+#include "runtime/checkpoint/host_copies.hpp"
+
+#include <ATen/ATen.h>
+
+#include <catch2/catch.hpp>
+
+#include "base/error.hpp"
+#include "comm/module.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::runtime;
+
+namespace {
+
+bool has_device() {
+  try {
+    comm::Module::cuda();
+  } catch (const UserError& error) {
+    WARN("not run: " << error.what());
+    return false;
+  }
+  if (at::globalContext().hasCUDA()) return true;
+  WARN("not run: no CUDA device here");
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("copies hold the values of their moment while the device goes on", "[gpu][host_copies]") {
+  if (!has_device()) return;
+  const at::Device device(at::kCUDA, 0);
+  const auto options = at::TensorOptions().device(device);
+  at::Tensor state = at::zeros({64 << 20}, options), buffer = at::zeros({1000}, options.dtype(at::kLong));
+  HostCopies copies(device);
+  const void* memory = nullptr;
+  for (int step = 1; step <= 20; ++step) {
+    state.add_(1);
+    buffer.add_(1);
+    copies.begin();
+    const at::Tensor kept = copies.take(state), kept_buffer = copies.take_before_forward(buffer);
+    copies.end();
+    buffer.add_(100);  // as a forward does
+    copies.block_current_stream();
+    state.mul_(-7);  // as an update does
+    copies.wait_until_arrived();
+    CHECK(kept.is_pinned());
+    CHECK(at::equal(kept, at::full_like(kept, step)));
+    CHECK(at::equal(kept_buffer, at::full_like(kept_buffer, step)));
+    if (!memory) memory = kept.const_data_ptr();
+    CHECK(kept.const_data_ptr() == memory);  // the same memory in every save
+    state.fill_(step);
+    buffer.fill_(step);
+  }
+}
