@@ -11,6 +11,7 @@ import unittest
 import torch
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../oracle"))
+import gpu_workshop
 import one_process
 import workshop
 from workshop import base_config
@@ -21,18 +22,11 @@ BOUND = 1e-4
 WORLDS = [world for world in (1, 2, 4, 8) if world <= torch.cuda.device_count()]
 
 
-class GpuWorkshop(workshop.Workshop):
-    def command(self, model, data, config, run_dir, world=1, steps=50, extra=()):
-        command = super().command(model, data, config, run_dir, world, steps, extra)
-        command[command.index("cpu")] = "cuda"
-        return command
-
-
 class GpuRuns(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.shop = GpuWorkshop()
-        workshop.environment = gpu_environment  # the GPUs stay visible
+        cls.shop = gpu_workshop.GpuWorkshop()
+        workshop.environment = gpu_workshop.environment  # the GPUs stay visible
 
     @classmethod
     def tearDownClass(cls):
@@ -82,7 +76,6 @@ class GpuRuns(unittest.TestCase):
         for want, got in zip(exact, rounded):
             self.assertLess(abs(want["loss"] - got["loss"]) / want["loss"], 2e-2, json.dumps(got))
 
-
     def test_fp16_scales_skips_and_resumes(self):
         """The scale starts far too high: the first steps are skipped on the device, one step before the host knows. Rates
         and bias correction count the applied steps, and a resumed run is the uninterrupted one bit by bit."""
@@ -119,13 +112,6 @@ class GpuRuns(unittest.TestCase):
                 behind = sum(row["overflow"] for row in rows)
                 self.assertLessEqual(behind, 3)
                 self.assertLess(abs(rows[-1]["loss"] - exact[-1]["loss"]) / exact[-1]["loss"], 5e-2)
-
-
-def gpu_environment(**changes):
-    env = {key: value for key, value in os.environ.items()
-           if key not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")}
-    env.update(changes)
-    return env
 
 
 if __name__ == "__main__":

@@ -77,8 +77,9 @@ class OracleTest(unittest.TestCase):
             self.runs[key] = self.shop.train(self.shop.model(kind, form), self.shop.data(kind), config, world, STEPS)
         return self.runs[key]
 
-    def assert_close(self, expected, actual, bound=BOUND, keys=("loss", "lr", "grad_norm"), what=""):
+    def assert_close(self, expected, actual, bound=None, keys=("loss", "lr", "grad_norm"), what=""):
         self.assertEqual([row["step"] for row in expected], [row["step"] for row in actual], what)
+        bound = BOUND if bound is None else bound
         for want, got in zip(expected, actual):
             for key in keys:
                 difference = abs(want[key] - got[key]) / max(abs(want[key]), 1e-30) if want[key] != got[key] else 0.0
@@ -96,8 +97,8 @@ class OracleTest(unittest.TestCase):
         self.assertEqual(outcome.code, 0, str(outcome))
         return out
 
-    def check(self, kind, config, world=2, form="script", bound=BOUND):
-        shares = world if kind == "convnet" or bound != BOUND else 1
+    def check(self, kind, config, world=2, form="script", bound=None):
+        shares = world if kind == "convnet" or bound is not None else 1
         expected = self.oracle(kind, form, config, shares)
         actual, _ = self.run_of(kind, form, config, world)
         self.assertTrue(all(math.isfinite(row["loss"]) for row in actual))

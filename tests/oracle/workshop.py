@@ -149,6 +149,8 @@ def rank_processes(folder, rank):
 class Workshop:
     """A temporary folder with the models, the data and the runs of one test class."""
 
+    device = "cpu"
+
     def __init__(self):
         self.folder = tempfile.mkdtemp(prefix="dsl-oracle-")
         self.tool = export_tool()
@@ -190,7 +192,7 @@ class Workshop:
 
     def command(self, model, data, config, run_dir, world=1, steps=50, extra=()):
         path = config if isinstance(config, str) else self.config(config)
-        return [program("dslaunch"), "--device", "cpu", "--num_gpus", str(world), "--config", path, "--data", data,
+        return [program("dslaunch"), "--device", self.device, "--num_gpus", str(world), "--config", path, "--data", data,
                 "--run_dir", run_dir, "--steps", str(steps), *extra, model]
 
     def train(self, model, data, config, world=1, steps=50, run_dir=None, extra=()):

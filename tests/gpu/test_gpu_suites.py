@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""The oracle suites that CPU ranks pass, with the ranks on GPUs: models of every kind, recomputation bit by bit, every
+optimizer, evaluation, precision's refusals, loading of checkpoints, --verify. Worlds of more ranks than the machine has GPUs
+are skipped. Run by ctest (label gpu) where there is a GPU; elsewhere it ends with 77 (skipped).
+
+    DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/gpu/test_gpu_suites.py [--jobs N] [WORD...]   tests whose names hold a word
+
+With several jobs the tests are dealt out to that many processes, which share the GPUs."""
+import argparse
+import os
+import subprocess
+import sys
+import unittest
+
+import torch
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../oracle"))
+import gpu_workshop
+import model_cases
+import test_checkpoints
+import test_evaluation
+import test_model_cases
+import test_not_finite
+import test_oracle
+import test_recomputation
+import test_verify
+import workshop
+
+# fp32 on both sides, but matrix products add up in another order than on a CPU, and the steps carry that on.
+BOUND = 1e-4
+SUITES = (test_model_cases.Cases, test_model_cases.Modes, test_recomputation.SameNumbers, test_recomputation.Settings,
+          test_recomputation.Refused, test_oracle.Recipes, test_oracle.ZeroPlusPlus, test_evaluation.DuringTraining,
+          test_evaluation.Alone, test_evaluation.ByLabels, test_not_finite.NotFinite, test_verify.Agreement,
+          test_verify.Difference, test_checkpoints.Changes, test_checkpoints.Loading, test_checkpoints.Torn,
+          test_checkpoints.WholeWeights)
+
+
+def put_on_gpus():
+    workshop.Workshop = gpu_workshop.GpuWorkshop
+    workshop.environment = gpu_workshop.environment
+    for suite in (test_checkpoints, test_evaluation, test_model_cases, test_oracle):
+        suite.BOUND = BOUND
+    for name, case in model_cases.CASES.items():
+        if case.random:  # a GPU draws other numbers than plain PyTorch's CPU run; recomputation compares GPU with GPU
+            delattr(test_model_cases.Cases, f"test_{name}")
+
+
+def tests(words):
+    loader = unittest.defaultTestLoader
+    found = [test for suite in SUITES for test in loader.loadTestsFromTestCase(suite)]
+    return [test for test in found if not words or any(word in test.id() for word in words)]
+
+
+def in_processes(count, words):
+    command = [sys.executable, "-W", "ignore", os.path.abspath(__file__), *words]
+    running = [subprocess.Popen([*command, "--slice", str(i), str(count)]) for i in range(count)]
+    return max(process.wait() for process in running)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", metavar="WORD")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--slice", type=int, nargs=2, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("skipped: no GPU on this machine")
+        return 77
+    if args.jobs > 1:
+        return in_processes(args.jobs, args.words)
+    put_on_gpus()
+    first, step = args.slice or (0, 1)
+    suite = unittest.TestSuite(tests(args.words)[first::step])
+    return 0 if unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
