@@ -45,7 +45,8 @@ TEST_CASE("a forward that only computes changes nothing", "[runtime][forward_eff
   CHECK(effects.written.empty());
 }
 
-TEST_CASE("an operator in place on an argument is seen through views and branches", "[runtime][forward_effects]") {
+TEST_CASE("an operator in place on an argument is seen through views, branches and loops",
+          "[runtime][forward_effects]") {
   CHECK(effects_of("def forward(self, x):\n    return torch.tanh_(x)\n").changes_tensors);
   CHECK(effects_of("def forward(self, x):\n    y = x.view(-1)[1:]\n    y.add_(1)\n    return x\n").changes_tensors);
   CHECK(effects_of(R"(
@@ -54,6 +55,16 @@ def forward(self, x, b: bool):
     if b:
         y = x * 2
     return y.add_(1)
+)")
+            .changes_tensors);
+  CHECK(effects_of(R"(
+def forward(self, x):
+    z = x * 3
+    for i in range(3):
+        y = z.add_(1)
+        z = x
+        x = x + y
+    return x
 )")
             .changes_tensors);
 }
