@@ -8,12 +8,17 @@ import workshop
 
 
 class GpuWorkshop(workshop.Workshop):
-    device = "cuda"
-
-    def command(self, model, data, config, run_dir, world=1, steps=50, extra=()):
+    def ranks(self, world):
         if world > torch.cuda.device_count():
             raise unittest.SkipTest(f"{world} ranks need as many GPUs")
-        return super().command(model, data, config, run_dir, world, steps, extra)
+        return ["--device", "cuda", "--num_gpus", str(world)]
+
+
+class RepeatableWorkshop(GpuWorkshop):
+    """Its runs use kernels that always add in one order, for what is compared bit by bit."""
+
+    def config(self, config, ending=".json", text=None):
+        return super().config({"deterministic": True, **config} if text is None else config, ending, text)
 
 
 def environment(**changes):

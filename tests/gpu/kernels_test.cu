@@ -344,17 +344,18 @@ void test_lamb(size_t count, const Layout& layout, Low low) {
   require(cudaDeviceSynchronize(), name.c_str());
   cudaFree(sums);
 
-  LambSums expected;
+  long double parameter = 0, update = 0;  // one after the other in double would be off by 1e-12 itself
   const auto update_of = [&](size_t i) {
     return s.first[i] / (std::sqrt(s.second[i] + c.eps_inside) + c.eps_outside) + c.decay * s.master[i];
   };
   for (size_t i = 0; i < count; ++i) {
     s.first[i] = c.beta1 * s.first[i] + c.one_minus_beta1 * s.gradient[i];
     s.second[i] = c.beta2 * s.second[i] + c.one_minus_beta2 * s.gradient[i] * s.gradient[i];
-    const double p = s.master[i], u = update_of(i);
-    expected.parameter += p * p;
-    expected.update += u * u;
+    const long double p = s.master[i], u = update_of(i);
+    parameter += p * p;
+    update += u * u;
   }
+  const LambSums expected{static_cast<double>(parameter), static_cast<double>(update)};
   check(std::abs(got.parameter - expected.parameter) <= 1e-13 * expected.parameter, name + ": sum of the parameter");
   check(std::abs(got.update - expected.update) <= 1e-13 * expected.update, name + ": sum of the update");
   const double wanted = count == 0 ? 1.0 : std::sqrt(expected.parameter / expected.update);

@@ -36,7 +36,7 @@ SUITES = (test_model_cases.Cases, test_model_cases.Modes, test_recomputation.Sam
 
 
 def put_on_gpus():
-    workshop.Workshop = gpu_workshop.GpuWorkshop
+    workshop.Workshop = gpu_workshop.RepeatableWorkshop
     workshop.environment = gpu_workshop.environment
     for suite in (test_checkpoints, test_evaluation, test_model_cases, test_oracle):
         suite.BOUND = BOUND

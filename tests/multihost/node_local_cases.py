@@ -93,7 +93,11 @@ class OwnFolders(HostCase):
         for node in self.nodes[1:]:
             shutil.copytree(node.root(OWN), merged, dirs_exist_ok=True)
         self.expect(self.launch("consolidate", merged, self.path("one.safetensors")), 0)
-        self.assertGreater(os.path.getsize(self.path("one.safetensors")), 1000)
+        shared = self.path("shared")  # which all hosts see
+        self.expect(self.launch(*self.command("--steps", "4", run_dir="again", folder=shared, own=False)), 0)
+        self.expect(self.launch("consolidate", shared, self.path("other.safetensors")), 0)
+        with open(self.path("one.safetensors"), "rb") as one, open(self.path("other.safetensors"), "rb") as other:
+            self.assertEqual(one.read(), other.read())
 
     @long_running
     def test_without_the_key_the_answer_names_it(self):

@@ -84,13 +84,14 @@ class EvaluationTest(unittest.TestCase):
     def evaluate_only(self, model, config, world, *extra, run_dir=None):
         """(line of metrics.jsonl, outcome) of a run with --eval_only."""
         run_dir = run_dir or self.shop.run_dir()
-        outcome = run([program("dslaunch"), "--device", self.shop.device, "--num_gpus", str(world), "--config",
-                       self.shop.config(config), "--run_dir", run_dir, "--eval_only", *extra, model])
+        outcome = run([program("dslaunch"), *self.shop.ranks(world), "--config", self.shop.config(config), "--run_dir",
+                       run_dir, "--eval_only", *extra, model])
         self.assertEqual(outcome.code, 0, str(outcome))
         return workshop.read_metrics(run_dir)[-1], outcome
 
     def assert_near(self, actual, expected, what="", bound=None):
-        self.assertLessEqual(abs(actual - expected), (BOUND if bound is None else bound) * abs(expected), f"{what}: {actual} is not {expected}")
+        bound = BOUND if bound is None else bound
+        self.assertLessEqual(abs(actual - expected), bound * abs(expected), f"{what}: {actual} is not {expected}")
 
 
 class DuringTraining(EvaluationTest):
@@ -281,7 +282,7 @@ class ByLabels(EvaluationTest):
 
 class Refusals(EvaluationTest):
     def refused(self, code, *words, config=None, extra=(), data=None):
-        command = [program("dslaunch"), "--device", self.shop.device, "--config", self.shop.config(config or base_config("mlp")),
+        command = [program("dslaunch"), "--device", "cpu", "--config", self.shop.config(config or base_config("mlp")),
                    "--run_dir", self.shop.run_dir(), *extra, self.shop.model("mlp")]
         outcome = run(command + (["--data", data] if data else []))
         self.assertEqual(outcome.code, code, str(outcome))

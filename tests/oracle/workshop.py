@@ -149,8 +149,6 @@ def rank_processes(folder, rank):
 class Workshop:
     """A temporary folder with the models, the data and the runs of one test class."""
 
-    device = "cpu"
-
     def __init__(self):
         self.folder = tempfile.mkdtemp(prefix="dsl-oracle-")
         self.tool = export_tool()
@@ -190,10 +188,14 @@ class Workshop:
         self.made += 1
         return self.path(f"run{self.made}")
 
+    def ranks(self, world):
+        """What asks for that many ranks."""
+        return ["--device", "cpu", "--num_gpus", str(world)]
+
     def command(self, model, data, config, run_dir, world=1, steps=50, extra=()):
         path = config if isinstance(config, str) else self.config(config)
-        return [program("dslaunch"), "--device", self.device, "--num_gpus", str(world), "--config", path, "--data", data,
-                "--run_dir", run_dir, "--steps", str(steps), *extra, model]
+        return [program("dslaunch"), *self.ranks(world), "--config", path, "--data", data, "--run_dir", run_dir, "--steps",
+                str(steps), *extra, model]
 
     def train(self, model, data, config, world=1, steps=50, run_dir=None, extra=()):
         """Runs dslaunch to success and returns (metrics, run folder)."""
