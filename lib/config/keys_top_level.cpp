@@ -26,7 +26,9 @@ constexpr KeySpec kRows[] = {
     tuning("seq_parallel_communication_data_type", kEnum, "\"fp32\"", "the same for sequence-parallel gradients")
         .one_of("fp32|bf16|fp16")
         .in_any_case(),
-    supported("prescale_gradients", kBool, "false", "divide gradients by the number of ranks before the reduction"),
+    supported(
+        "prescale_gradients", kBool, "false",
+        "divide gradients by the number of ranks before the reduction, not after; what travels as fp16 always is"),
     supported("gradient_predivide_factor", kFloat, "1.0", "how much of that division happens before the reduction")
         .above(0),
     not_yet("sparse_gradients", kBool, "false", "sparse reduction of embedding gradients"),

@@ -122,17 +122,19 @@ class Trainer:
         return loss.detach().float(), [torch.zeros_like(p) if g is None else g for g, p in zip(gradients, self.params)]
 
     def reduced(self, by_rank):
-        """The sum over the ranks, in their order, of what each sends: in the parameter's type unless the config names one."""
+        """The sum over the ranks, in their order, of what each sends: in the parameter's type unless the config names one;
+        what travels as fp16 is divided by the ranks first."""
         if self.shares == 1:
             return by_rank[0]
         out = []
         for i, param in enumerate(self.params):
             travels_as = self.wire or param.dtype
-            sent = [gradients[i].to(travels_as).float() for gradients in by_rank]
+            part = self.shares if travels_as == torch.float16 else 1
+            sent = [(gradients[i] / part).to(travels_as).float() for gradients in by_rank]
             total = sent[0].clone()
             for one in sent[1:]:
                 total += one
-            out.append(total.to(travels_as).float())
+            out.append(total.to(travels_as).float() * part)
         return out
 
     def summed(self, rows):

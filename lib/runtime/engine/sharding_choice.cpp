@@ -38,6 +38,19 @@ int64_t width_of(const ParameterTable& table) {
   return norm_width > 0 ? norm_width : any_width;
 }
 
+// What gradients are divided by before they are summed: all of it, a given part of it, or nothing. fp16 ends at 65504,
+// so there it is all unless the user says otherwise (as in DeepSpeed's stages 1 to 3): a mean is not larger than the
+// largest of its parts, but their sum would overflow the sooner the more ranks there are.
+double predivide(const config::JobConfig& config, const ShardingOptions& options, int data_ranks) {
+  if (config.prescale_gradients) return data_ranks;
+  if (config.gradient_predivide_factor != 1.0) return config.gradient_predivide_factor;
+  const auto& dtypes = options.compute_dtypes;
+  const bool sums_in_fp16 = options.communication_dtype
+                                ? *options.communication_dtype == at::kHalf
+                                : std::find(dtypes.begin(), dtypes.end(), at::kHalf) != dtypes.end();
+  return sums_in_fp16 ? data_ranks : 1.0;
+}
+
 }  // namespace
 
 ShardingOptions choose_sharding(const ParameterTable& table, const config::JobConfig& config,
@@ -51,8 +64,7 @@ ShardingOptions choose_sharding(const ParameterTable& table, const config::JobCo
   out.max_group_numel = std::max<int64_t>(1, std::min(*zero.reduce_bucket_size, zero.allgather_bucket_size));
   if (config.grad_accum_dtype) out.accumulation_dtype = precision::to_torch(*config.grad_accum_dtype);
   out.communication_dtype = precision::to_torch(config.communication_data_type);
-  // What summed gradients are divided by before they are summed: all of it, a given part of it, or nothing.
-  out.predivide = config.prescale_gradients ? data_ranks : config.gradient_predivide_factor;
+  out.predivide = predivide(config, out, data_ranks);
   out.use_reduce_scatter = zero.reduce_scatter;
   out.use_all_gather = zero.allgather_partitions;
   out.overlap_communication = zero.overlap_comm;
