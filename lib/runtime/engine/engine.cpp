@@ -226,7 +226,7 @@ StepResult Engine::read_statistics(InFlight in_flight) {
   result.stop_requested = values[2] > 0;
   if (loss_scaling_.is_on()) follow_loss_scale(result, values + 4);
   const int64_t applied = loss_scaling_.is_on() ? loss_scaling_.known_applied_steps() : result.step;
-  result.num_skipped = result.step - applied;
+  result.num_skipped = result.step - applied - schedule_offset_;
   result.next_lr = rates_after(applied).lr;
   result.next_loss_scale = loss_scaling_.state().scale;
   return result;
@@ -285,7 +285,7 @@ void Engine::take_over_state(int64_t steps_done, const std::map<std::string, dou
 
 std::map<std::string, double> Engine::scalars() const {
   auto out = loss_scaling_.scalars();
-  if (schedule_offset_ > 0) out[kScheduleOffset] = static_cast<double>(schedule_offset_);
+  if (schedule_offset_ != 0) out[kScheduleOffset] = static_cast<double>(schedule_offset_);
   return out;
 }
 

@@ -144,7 +144,7 @@ class Engine {
   StepClock clock_;
   std::vector<optim::ShardTensors> shard_tensors_;  // the shards, cut by optimizer group
   int64_t steps_done_ = 0;
-  int64_t schedule_offset_ = 0;  // steps applied before the moments were last zero: the schedule counts them too
+  int64_t schedule_offset_ = 0;  // steps that the schedule counts and bias correction does not: the moments began later
   std::function<void()> before_update_;
   at::Tensor loss_sum_;  // of this step's micro batches, fp32 scalar on the device
   precision::LossScaling loss_scaling_;

@@ -2,6 +2,7 @@
 // which follows from the order and the shapes; where that does not decide, the moments are left out and the user is
 // told.
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "base/error.hpp"
@@ -141,6 +142,7 @@ class OptimizerStates {
   }
 
   void read(const Assignment& assignment, StateBuilder& builder, ImportedState& out) const {
+    note_own_steps(out.metadata.scalars);
     for (size_t g = 0; g < assignment.size(); ++g) {
       if (flat_masters_) {
         read_flat(g, assignment[g], builder, out);
@@ -162,6 +164,28 @@ class OptimizerStates {
   }
 
  private:
+  // Bias correction goes by the optimizer's own count: DeepSpeed's fp16 wrapper makes it take a step on zero gradients
+  // when it is made, which the schedule does not see.
+  void note_own_steps(std::map<std::string, double>& scalars) const {
+    const auto steps = own_steps();
+    double& applied = scalars.at("applied_steps");
+    if (!steps || *steps == applied) return;
+    scalars["schedule_offset"] = applied - *steps;
+    applied = *steps;
+  }
+  // torch's optimizers keep it with each parameter, DeepSpeed's fused ones with each group.
+  std::optional<double> own_steps() const {
+    for (const Value* group : groups_->items) {
+      if (const Value* steps = group->find("step")) return steps->as_number();
+    }
+    for (const auto& [index, states] : state_->entries) {
+      const Value* steps = states->find("step");
+      if (steps && TorchFile::is_tensor(*steps)) return file_.tensor(*steps, "step").item<double>();
+      if (steps) return steps->as_number();
+    }
+    return std::nullopt;
+  }
+
   std::vector<int64_t> indices(size_t group) const {
     std::vector<int64_t> out;
     if (const Value* parameters = groups_->items[group]->find("params")) {
