@@ -199,16 +199,30 @@ class Recipes(OracleTest):
                 self.assert_close(oracle, rows, 1e-3, ["grad_norm"], f"adagrad world {world}")
 
     def test_muon(self):
-        """Its iteration rounds to bf16 after every product, so that a last bit of a gradient becomes 2^-8 of an update,
-        and training spreads that: losses of the first 20 steps are compared (1.6e-5 apart at the end of them)."""
+        """Its iteration rounds to bf16 after every product, so that a last bit of a gradient becomes 2^-8 of an update, and
+        training spreads that. How far is asked of the oracle itself: it runs again from weights changed by a last bit."""
         config = base_config("gpt", optimizer={"type": "Muon", "params": {"lr": 5e-3, "weight_decay": 0.01}})
         oracle = self.oracle("gpt", "script", config, 1)
-        for world, stage in ((1, 0), (2, 1), (3, 1)):
+        nudged = one_process.train(self.nudged(self.shop.model("gpt")), self.shop.data("gpt"), config, STEPS)
+        for world, stage in ((1, 0), (2, 1), (3, 1), (2, 3)):
             with self.subTest(world=world, stage=stage):
                 rows, _ = self.run_of("gpt", "script", {**config, "zero_optimization": {"stage": stage}}, world)
-                self.assert_close(oracle[:20], rows[:20], 1e-3, ["loss"], f"muon world {world}")
+                for key in ("loss", "grad_norm"):
+                    drift = max(abs(a[key] - b[key]) / a[key] for a, b in zip(oracle, nudged))
+                    self.assertLess(drift, 1e-2)
+                    self.assert_close(oracle, rows, 4 * drift, [key], f"muon world {world}")
                 self.assert_close(oracle, rows, 1e-12, ["lr"], f"muon world {world}")
                 self.assertLess(rows[-1]["loss"], 0.9 * rows[0]["loss"])
+
+    def nudged(self, model):
+        path = model[:-3] + "-nudged.pt"
+        module = torch.jit.load(model)
+        generator = torch.Generator().manual_seed(3)
+        with torch.no_grad():
+            for param in module.parameters():
+                param.mul_(1 + 1e-7 * torch.randn(param.shape, generator=generator).sign())
+        module.save(path)
+        return path
 
     def test_biases_and_norms_without_weight_decay(self):
         optimizer = {"type": "AdamW", "params": {"lr": 3e-3, "weight_decay": 0.5}, "no_decay": "auto"}
