@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -58,16 +57,6 @@ Arguments split_arguments(const std::vector<std::string>& words) {
     split.program.assign(word + 1, words.end());
   }
   return split;
-}
-
-std::string unsupported_answer(const std::string& option) {
-  static const std::map<std::string, std::string> answers{
-      {"--verify", "comparing a run with one process"},
-      {"--slurm", "Slurm"},
-  };
-  auto found = answers.find(option.substr(0, option.find('=')));
-  return found == answers.end() ? std::string()
-                                : fmt::format("{} is not supported yet ({})", found->first, found->second);
 }
 
 }  // namespace dslaunch::launcher

@@ -19,7 +19,4 @@ Arguments split_arguments(const std::vector<std::string>& words);
 // The commands that users may name.
 const std::vector<std::string>& command_names();
 
-// Options that belong to what is not built yet, with what to say of them; empty for all others.
-std::string unsupported_answer(const std::string& option);
-
 }  // namespace dslaunch::launcher

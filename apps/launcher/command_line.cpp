@@ -53,8 +53,7 @@ std::vector<std::string> CommandLine::option_names() const {
 void CommandLine::refuse_unknown(const std::vector<std::string>& words) const {
   for (const auto& word : words) {
     if (!word.starts_with("-") || word == "-") continue;
-    std::string answer = unsupported_answer(word);
-    if (answer.empty()) answer = launch::migration_answer(word).value_or("");
+    std::string answer = launch::migration_answer(word).value_or("");
     std::string name = word.substr(0, word.find('='));
     if (answer.empty()) {
       answer = fmt::format("unknown option {}{}", name, did_you_mean(name, option_names()));

@@ -7,11 +7,17 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "arguments.hpp"
 
 namespace dslaunch::launcher {
+
+template <class T>
+inline constexpr bool kIsOptionalNumber = false;
+template <class N>
+inline constexpr bool kIsOptionalNumber<std::optional<N>> = std::is_arithmetic_v<N>;
 
 class CommandLine {
  public:
@@ -23,7 +29,12 @@ class CommandLine {
   // An option with a value. `name` may hold a short form: "-H,--hostfile".
   template <class T>
   CLI::Option* value(const std::string& name, T& target, const std::string& what, const std::string& value_name) {
-    return app_.add_option(name, target, what)->type_name(value_name);
+    CLI::Option* option = app_.add_option(name, target, what)->type_name(value_name);
+    // CLI11 takes an empty text for a number that was not given.
+    if constexpr (kIsOptionalNumber<T>) {
+      option->check([](const std::string& text) { return std::string(text.empty() ? "needs a number" : ""); });
+    }
+    return option;
   }
   CLI::Option* flag(const std::string& name, bool& target, const std::string& what) {
     return app_.add_flag(name, target, what);

@@ -144,7 +144,7 @@ class Options(VerifyTest):
         return outcome
 
     def test_no_steps_fewer_and_no_number(self):
-        for value in ("0", "-3", "many"):
+        for value in ("0", "-3", "many", ""):
             with self.subTest(value=value):
                 self.refused("--verify", value)
 
