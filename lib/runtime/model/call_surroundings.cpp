@@ -2,41 +2,35 @@
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
-#include <torch/csrc/jit/runtime/graph_executor.h>
 
 #include "runtime/state/random_state.hpp"
 
 namespace dslaunch::runtime {
 
-// What PyTorch keeps for each thread: backward on a device runs on a thread of its own, which has its defaults.
-struct CallSurroundings::ThreadModes {
+struct CallSurroundings::Autocast {
   struct OfDevice {
     at::DeviceType type;
     bool enabled;
     at::ScalarType dtype;
   };
-  std::vector<OfDevice> autocast;
-  bool caches_casts;
-  bool optimizes_graphs;  // else the second pass would run through other kernels than the first
+  std::vector<OfDevice> devices;
+  bool cache;
 
-  explicit ThreadModes(at::Device device)
-      : caches_casts(at::autocast::is_autocast_cache_enabled()),
-        optimizes_graphs(torch::jit::getGraphExecutorOptimize()) {
+  explicit Autocast(at::Device device) : cache(at::autocast::is_autocast_cache_enabled()) {
     add(at::kCPU);
     if (!device.is_cpu()) add(device.type());
   }
   void put_back(bool with_cache) const {
-    for (const auto& one : autocast) {
+    for (const auto& one : devices) {
       at::autocast::set_autocast_enabled(one.type, one.enabled);
       at::autocast::set_autocast_dtype(one.type, one.dtype);
     }
     at::autocast::set_autocast_cache_enabled(with_cache);
-    torch::jit::setGraphExecutorOptimize(optimizes_graphs);
   }
 
  private:
   void add(at::DeviceType type) {
-    autocast.push_back({type, at::autocast::is_autocast_enabled(type), at::autocast::get_autocast_dtype(type)});
+    devices.push_back({type, at::autocast::is_autocast_enabled(type), at::autocast::get_autocast_dtype(type)});
   }
 };
 
@@ -44,7 +38,7 @@ CallSurroundings::CallSurroundings(const std::vector<ParameterPlace>& state, at:
     : state_(state),
       device_(device),
       random_(save_random_state(device)),
-      modes_(std::make_unique<ThreadModes>(device)) {
+      autocast_(std::make_unique<Autocast>(device)) {
   at::NoGradGuard no_grad;
   for (const auto& place : state_) {
     const auto& held = place.object->getSlot(place.slot);
@@ -65,12 +59,12 @@ void CallSurroundings::put_back() const {
 CallSurroundings::Return::Return(CallSurroundings& then)
     : then_(then), now_(new CallSurroundings(then.state_, then.device_, Keep::kReference)) {
   then_.put_back();
-  then_.modes_->put_back(/*with_cache=*/false);  // what it would cache has no meaning after this pass
+  then_.autocast_->put_back(/*with_cache=*/false);  // what it would cache has no meaning after this pass
 }
 
 CallSurroundings::Return::~Return() {
   now_->put_back();
-  now_->modes_->put_back(now_->modes_->caches_casts);
+  now_->autocast_->put_back(now_->autocast_->cache);
 }
 
 }  // namespace dslaunch::runtime

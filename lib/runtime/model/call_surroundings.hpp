@@ -1,6 +1,5 @@
 // What a unit's forward sees besides its arguments and parameters, kept at its first pass and put back for its second:
-// random numbers, the thread's modes (autocast, whether graphs are optimised), and the attributes that the forward
-// itself writes (BatchNorm's running values, counters).
+// random numbers, autocast, and the attributes that the forward itself writes (BatchNorm's running values, counters).
 #pragma once
 #include <ATen/core/ivalue.h>
 
@@ -33,7 +32,7 @@ class CallSurroundings {
   };
 
  private:
-  struct ThreadModes;
+  struct Autocast;
   enum class Keep { kCopy, kReference };
   CallSurroundings(const std::vector<ParameterPlace>& state, at::Device device, Keep keep);
   void put_back() const;
@@ -41,7 +40,7 @@ class CallSurroundings {
   const std::vector<ParameterPlace>& state_;
   at::Device device_;
   at::Tensor random_;
-  std::unique_ptr<ThreadModes> modes_;
+  std::unique_ptr<Autocast> autocast_;
   std::vector<c10::IValue> values_;  // of the state
 };
 
