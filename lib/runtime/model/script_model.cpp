@@ -1,7 +1,6 @@
 // ModelSource over a TorchScript module: the table of its parameters, the binding of its units, the call.
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/passes/autocast.h>
-#include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/serialization/import.h>
 #include <torch/script.h>
 
@@ -19,6 +18,7 @@
 #include "runtime/model/model_file.hpp"
 #include "runtime/model/model_source.hpp"
 #include "runtime/model/parameter_slots.hpp"
+#include "runtime/model/plain_execution.hpp"
 #include "runtime/model/recomputation_plan.hpp"
 #include "runtime/model/traced_modes.hpp"
 #include "runtime/model/unit_discovery.hpp"
@@ -84,8 +84,7 @@ class ScriptModel : public ModelSource {
  public:
   ScriptModel(std::string path, const std::vector<std::string>& unit_names)
       : path_(std::move(path)), module_(load_mapped_module(path_)) {
-    // Predictable execution; fusion is left to graph passes of our own.
-    torch::jit::setGraphExecutorOptimize(false);
+    run_forks_plainly(module_);
     // Autocast is left to the operators' dispatch: the pass would cast while it compiles, and stumbles over our
     // operator.
     torch::jit::setAutocastMode(false);
@@ -164,6 +163,7 @@ class ScriptModel : public ModelSource {
   ForwardResult forward(const std::vector<at::Tensor>& inputs) override {
     const torch::jit::Stack arguments(inputs.begin(), inputs.end());
     c10::IValue output;
+    const PlainExecution plain;
     try {
       output = interception_.call(root_, arguments, [&](torch::jit::Stack given) { return module_.forward(given); });
     } catch (const Error&) {

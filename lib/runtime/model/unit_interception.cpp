@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "runtime/model/gather_node.hpp"
 #include "runtime/model/model_source.hpp"
+#include "runtime/model/plain_execution.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -84,6 +85,7 @@ void run_unit(torch::jit::Stack& stack) {
     stack.push_back(owner->call(
         unit, given,
         [&original, self](torch::jit::Stack stack_of_call) {
+          const PlainExecution plain;  // a second pass may run on a thread of autograd's
           stack_of_call.insert(stack_of_call.begin(), self);
           original.run(stack_of_call);
           return std::move(stack_of_call.back());

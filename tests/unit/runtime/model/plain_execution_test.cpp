@@ -1,0 +1,128 @@
+// A model's numbers do not depend on the thread that runs its graphs: what it forks, and second passes of
+// recomputation. In bf16 TorchScript's optimiser would round its derivatives otherwise from the second call on.
+#include "runtime/model/plain_execution.hpp"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/script.h>
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <thread>
+#include <unordered_map>
+
+#include "runtime/model/model_source.hpp"
+#include "support/temporary_folder.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::runtime;
+using torch::jit::Module;
+
+namespace {
+
+constexpr int kWidth = 16;
+Module make_block() {
+  Module block("Block");
+  block.register_parameter("weight", at::randn({kWidth, kWidth}).to(at::kBFloat16), false);
+  block.define("def forward(self, x):\n    return torch.tanh(torch.matmul(x, self.weight))\n");
+  return block;
+}
+
+// Another thread computes the call of a method: its place is taken by a fork and a wait.
+void fork_first_call(torch::jit::Graph& graph) {
+  auto call = graph.nodes().begin();
+  while (call->kind() != c10::prim::CallMethod) ++call;
+  auto forked = std::make_shared<torch::jit::Graph>();
+  std::unordered_map<torch::jit::Value*, torch::jit::Value*> inside;
+  for (auto* input : call->inputs()) inside[input] = forked->addInput()->setType(input->type());
+  auto* inner = forked->appendNode(forked->createClone(*call, [&](torch::jit::Value* v) { return inside.at(v); }));
+  forked->registerOutput(inner->output());
+  auto* fork = graph.create(c10::prim::fork, call->inputs(), 1)->insertBefore(*call);
+  fork->g_(c10::attr::Subgraph, forked);
+  fork->output()->setType(c10::FutureType::create(call->output()->type()));
+  auto* wait = graph.create(c10::aten::wait, {fork->output()}, 1)->insertBefore(*call);
+  wait->output()->setType(call->output()->type());
+  call->output()->replaceAllUsesWith(wait->output());
+  call.destroyCurrent();
+}
+
+std::unique_ptr<ModelSource> load(const test::TemporaryFolder& folder, bool forks) {
+  torch::manual_seed(3);
+  Module net("Net");
+  net.register_module("one", make_block());
+  net.register_module("two", make_block());
+  for (const auto& p : net.named_parameters()) p.value.set_requires_grad(true);
+  net.define(R"(
+    def forward(self, x):
+        x = x + self.one.forward(x)
+        return (x + self.two.forward(x)).mean()
+  )");
+  if (forks) fork_first_call(*net.get_method("forward").graph());
+  net.save(folder.file("net.pt"));
+  return load_script_model(folder.file("net.pt"), {});
+}
+
+// Gives out the parameters as they stand in the file and keeps the gradients of a step, by name.
+class Parameters : public UnitParameters {
+ public:
+  explicit Parameters(ModelSource& model) : model_(model) { model.set_unit_parameters(this); }
+  std::vector<at::Tensor> acquire(int unit, UnitCall) override {
+    std::vector<at::Tensor> out;
+    for (int p : model_.table().units[unit].parameters) out.push_back(model_.initial_value(p).variable_data());
+    return out;
+  }
+  void release(int) override {}
+  void prepare_backward(int) override {}
+  void take_gradients(int unit, std::vector<at::Tensor> gradients) override {
+    const auto& parameters = model_.table().units[unit].parameters;
+    for (size_t i = 0; i < gradients.size(); ++i)
+      gradients_[model_.table().parameters[parameters[i]].name] = gradients[i];
+  }
+  std::map<std::string, at::Tensor> take() { return std::exchange(gradients_, {}); }
+
+ private:
+  const ModelSource& model_;
+  std::map<std::string, at::Tensor> gradients_;
+};
+
+std::map<std::string, at::Tensor> gradients_of_step(ModelSource& model, Parameters& parameters, bool other_thread) {
+  const auto x = at::linspace(-2, 2, 8 * kWidth).view({8, kWidth}).to(at::kBFloat16);
+  const auto loss = model.forward({x}).first;
+  if (other_thread) {
+    std::thread([&] { loss.backward(); }).join();
+  } else {
+    loss.backward();
+  }
+  return parameters.take();
+}
+
+void check_equal(const std::map<std::string, at::Tensor>& found, const std::map<std::string, at::Tensor>& expected) {
+  REQUIRE(found.size() == 2);
+  for (const auto& [name, gradient] : expected) CHECK(at::equal(found.at(name), gradient));
+}
+
+}  // namespace
+
+TEST_CASE("what a model forks gives the bits that it gives in turn, in every call",
+          "[runtime][model][plain_execution]") {
+  test::TemporaryFolder folder;
+  auto in_turn = load(folder, /*forks=*/false);
+  Parameters plain(*in_turn);
+  const auto expected = gradients_of_step(*in_turn, plain, false);
+  auto forked = load(folder, /*forks=*/true);
+  Parameters parameters(*forked);
+  for (int step = 0; step < 4; ++step) check_equal(gradients_of_step(*forked, parameters, false), expected);
+}
+
+TEST_CASE("a unit's second pass gives the bits of its first on a thread of autograd's",
+          "[runtime][model][plain_execution]") {
+  test::TemporaryFolder folder;
+  auto model = load(folder, /*forks=*/false);
+  Parameters parameters(*model);
+  const auto expected = gradients_of_step(*model, parameters, false);
+  model->set_recomputation({});
+  for (int step = 0; step < 4; ++step) {
+    check_equal(gradients_of_step(*model, parameters, false), expected);
+    check_equal(gradients_of_step(*model, parameters, true), expected);
+  }
+}
