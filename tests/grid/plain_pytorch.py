@@ -30,10 +30,13 @@ def low_precision(config):
 
 def lower(model, dtype):
     """Casts a model; batch norms stay in fp32 (docs/precision.md)."""
-    model.to(dtype)
     for module in model.modules():
         if hasattr(module, "running_mean"):
-            module.float()
+            continue
+        for held in (module._parameters, module._buffers):
+            for name, value in held.items():
+                if value is not None and value.is_floating_point():
+                    value.data = value.data.to(dtype)
 
 
 class Scaler:
@@ -114,12 +117,13 @@ class Trainer:
         inputs = self.samples.take(self.samples.inputs, rows, self.input_dtype)
         labels = self.samples.take(self.samples.labels, rows, self.input_dtype)
         self.ranks[rank].enter(self.model)
-        loss = one_process.loss_of(self.model, self.config.get("loss"), inputs, labels)
+        loss = one_process.loss_of(self.model, self.config.get("loss"), inputs, labels, upcast=True)
         self.ranks[rank].leave(self.model)
         scaled = loss.float() * self.scaler.scale if self.scales else loss
         gradients = torch.autograd.grad(scaled / self.accumulation if self.accumulation > 1 else scaled, self.params,
                                         allow_unused=True)
-        return loss.detach().float(), [torch.zeros_like(p) if g is None else g for g, p in zip(gradients, self.params)]
+        return loss.detach().float(), [torch.zeros_like(p) if g is None else g.to_dense() if g.is_sparse else g
+                                       for g, p in zip(gradients, self.params)]
 
     def reduced(self, by_rank):
         """The sum over the ranks, in their order, of what each sends: in the parameter's type unless the config names one;

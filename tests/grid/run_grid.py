@@ -21,6 +21,8 @@ import traceback
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path[:0] = [os.path.join(TESTS, "oracle"), os.path.join(os.path.dirname(TESTS), "bench")]
 
+import torch  # noqa: E402
+
 import bench_report as report  # noqa: E402
 import checkpoint_state  # noqa: E402
 import dimensions  # noqa: E402
@@ -63,18 +65,21 @@ class Workplace:
     def config(self, case):
         return dimensions.config_of(case, self.data(case.model, case.world))
 
+    def module(self, case):
+        return model_cases.eager(case.model, dtype=plain_pytorch.low_precision(self.config(case)) or torch.float32)
+
     def one_process(self, case):
         """The whole global batch in one piece; None where the split matters by nature."""
         if model_cases.CASES[case.model].split or (case.variant, case.precision) == ("overflows", "fp16"):
             return None
         key = (dimensions.batch_of(case.world), case.clipping, case.precision, case.model, case.optimizer)
         if key not in self.ones:
-            self.ones[key] = plain_pytorch.train(model_cases.eager(case.model), self.data(case.model, case.world),
+            self.ones[key] = plain_pytorch.train(self.module(case), self.data(case.model, case.world),
                                                  self.config(case), dimensions.STEPS)
         return self.ones[key]
 
     def same_split(self, case, each_micro):
-        return plain_pytorch.train(model_cases.eager(case.model), self.data(case.model, case.world), self.config(case),
+        return plain_pytorch.train(self.module(case), self.data(case.model, case.world), self.config(case),
                                    dimensions.STEPS, case.accumulation, case.world,
                                    model_cases.CASES[case.model].random, each_micro)
 

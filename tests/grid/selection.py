@@ -8,11 +8,6 @@ import random
 from dimensions import ACCUMULATIONS, CLIPPINGS, MODELS, OPTIMIZERS, PRECISIONS, VARIANTS, WORLDS, Group
 
 BASE_MODEL = "plain"
-# Only in fp32 in the fast set. Traces with the number types of their export baked in are refused there (65); plain
-# PyTorch has no LSTM of that type on this processor, and its mask minimum is -inf where the runtime's is not; for the rest
-# the oracle's bounds are still to be found.
-FP32_ONLY = {"lstm", "lstm_trace", "device_constants_trace", "mask_minimum", "mask_minimum_trace", "mask_filled_trace",
-             "named_loss", "batch_norm", "batch_norm_trace", "sparse_table"}
 SAMPLE = 150  # choices that the fast set looks at for each of its rows
 
 
@@ -43,7 +38,7 @@ def fast(worlds):
                                               -sum(seen[pair] for pair in pairs(group))))
         rows.append(best)
         seen.update(pairs(best))
-    return [row._replace(precision="fp32") if row.model in FP32_ONLY else row for row in rows if row.world in worlds]
+    return [row for row in rows if row.world in worlds]
 
 
 def pairs(group):

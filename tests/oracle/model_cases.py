@@ -4,7 +4,7 @@
 
 Every model here is one that a user may bring. The numbers of a run must be those of plain PyTorch on the same file."""
 import warnings
-from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, Final, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ class Case(NamedTuple):
 
 
 WIDTH, VOCAB, CLASSES = 6, 19, 5
+FP32_MINIMUM = -3.4028234663852886e38
 LABELS = ("labels", "label", "y")  # what the runtime takes for labels by name
 
 
@@ -713,14 +714,17 @@ class DropoutBlock(Block):
 class Attention(nn.Module):
     """Scores plus a mask whose minimum is that of fp32: what traced models of transformers hold as a constant."""
 
+    hidden: Final[float]
+
     def __init__(self):
         super().__init__()
+        self.hidden = FP32_MINIMUM
         self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
         self.drop = nn.Dropout(0.1)
 
     def forward(self, x, allowed):
         q, k, v = self.qkv(x).chunk(3, -1)
-        hidden = torch.full((), -3.4028234663852886e38, dtype=torch.float32, device=x.device)
+        hidden = torch.full((), self.hidden, dtype=torch.float32, device=x.device)
         scores = (q @ k.transpose(-1, -2)) / x.shape[-1] ** 0.5
         scores = scores + torch.where(allowed, torch.zeros_like(hidden), hidden).to(scores.dtype)
         return x + self.out(self.drop(scores.softmax(-1)) @ v)
@@ -761,14 +765,17 @@ class MaskedModel(nn.Module):
 class FilledMask(nn.Module):
     """The other way of masks: masked_fill with fp32's minimum as a number."""
 
+    hidden: Final[float]
+
     def __init__(self):
         super().__init__()
+        self.hidden = FP32_MINIMUM
         self.embedding = nn.Embedding(VOCAB, WIDTH)
         self.qkv, self.head = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, VOCAB)
 
     def forward(self, ids, mask, labels):
         q, k, v = self.qkv(self.embedding(ids)).chunk(3, -1)
-        scores = (q @ k.transpose(-1, -2)).masked_fill(mask[:, None, :] == 0, -3.4028234663852886e38)
+        scores = (q @ k.transpose(-1, -2)).masked_fill(mask[:, None, :] == 0, self.hidden)
         return token_loss(self.head(scores.softmax(-1) @ v), labels)
 
 
@@ -886,10 +893,15 @@ def build(name, seed=0):
         return CASES[name].module().train()
 
 
-def eager(name, seed=0):
+def eager(name, seed=0, dtype=torch.float32):
     """The case as a plain module that computes what its file should: the oracle, more exact than PyTorch's own run of the
-    file (whose passes merge equal expressions across the end of a no_grad block, and so lose gradients)."""
-    return build(name, seed).train(CASES[name].form != "trace_eval")
+    file (whose passes merge equal expressions across the end of a no_grad block, and so lose gradients). With `dtype`
+    bf16 or fp16, minima of masks are those that stand in for fp32's (docs/precision.md): half of the type's own."""
+    module = build(name, seed).train(CASES[name].form != "trace_eval")
+    for part in module.modules():
+        if dtype != torch.float32 and hasattr(part, "hidden"):
+            part.hidden = torch.finfo(dtype).min / 2
+    return module
 
 
 def example_of(name, rows=4):

@@ -124,14 +124,16 @@ class Samples:
         return [tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in picked]
 
 
-def loss_of(model, loss_name, inputs, labels):
+def loss_of(model, loss_name, inputs, labels, upcast=False):
+    """`upcast`: a loss that the config names is taken of outputs in fp32 (docs/precision.md)."""
     if not loss_name:
         result = model(*inputs, *labels)
         if isinstance(result, dict):
             return result["loss"]
         return result[0] if isinstance(result, (tuple, list)) else result
     functional = {"cross_entropy": torch.nn.functional.cross_entropy, "mse": torch.nn.functional.mse_loss}
-    return functional[loss_name](model(*inputs), *labels)
+    outputs = model(*inputs)
+    return functional[loss_name](outputs.float() if upcast else outputs, *labels)
 
 
 class Share:
