@@ -23,8 +23,8 @@ JobRecord some_record(const std::string& id) {
   record.kind = JobKind::kRun;
   record.command = {"/opt/bin/python", "a b", "new\nline", ""};
   record.hosts = {{"node1", 2}, {"node2", 3}};
-  record.cwd = "/work";
-  record.run_dir = record.log_root = "/work/runs/1";
+  record.cwd = "/data";
+  record.run_dir = record.log_root = "/data/runs/1";
   record.started = 1790000000;
   record.supervisor = own_identity();
   record.socket = "/run/x.sock";
