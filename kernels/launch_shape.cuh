@@ -17,13 +17,9 @@ inline unsigned num_blocks(size_t count, size_t elements_per_thread, unsigned mo
   return static_cast<unsigned>(blocks < 1 ? 1 : blocks > most ? most : blocks);
 }
 
-inline bool is_aligned(const void* pointer, size_t bytes) {
-  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
-}
-
-// Elements of `size` bytes before the first 16-byte boundary; the address must be a multiple of `size`.
-inline size_t elements_to_boundary(const void* pointer, size_t size) {
-  return (16 - reinterpret_cast<uintptr_t>(pointer) % 16) % 16 / size;
+// fp32 elements before the first 16-byte boundary; the address must be a multiple of 4.
+inline size_t elements_to_boundary(const void* pointer) {
+  return (16 - reinterpret_cast<uintptr_t>(pointer) % 16) % 16 / sizeof(float);
 }
 
 // Where a kernel over several fp32 arrays may use 16-byte accesses: [head, head + 4 * num_vectors). Without a common
@@ -34,9 +30,9 @@ struct VectorSpan {
 };
 
 inline VectorSpan vector_span(size_t count, const void* const* pointers, int num_pointers) {
-  const size_t head = elements_to_boundary(pointers[0], sizeof(float));
+  const size_t head = elements_to_boundary(pointers[0]);
   for (int i = 1; i < num_pointers; ++i) {
-    if (elements_to_boundary(pointers[i], sizeof(float)) != head) return {count, 0};
+    if (elements_to_boundary(pointers[i]) != head) return {count, 0};
   }
   if (head >= count) return {count, 0};
   return {head, (count - head) / 4};

@@ -18,15 +18,6 @@ __device__ inline uint16_t low_precision_bits(float value) {
   }
 }
 
-template <ElementType kType>
-__device__ inline float from_low_precision_bits(uint16_t bits) {
-  if constexpr (kType == ElementType::kBFloat16) {
-    return __bfloat162float(__ushort_as_bfloat16(bits));
-  } else {
-    return __half2float(__ushort_as_half(bits));
-  }
-}
-
 // kFloat32 stands for "no copy".
 template <ElementType kType>
 __device__ inline void store_low_precision(void* low_precision, size_t i, float value) {

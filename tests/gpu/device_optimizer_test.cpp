@@ -1,5 +1,5 @@
-// The optimizers, the norm and the accumulation on CUDA tensors, through the module, against the same on host tensors,
-// whose own oracle is in tests/unit/runtime/optim. Without a CUDA device every case says so and passes.
+// The optimizers and the norm on CUDA tensors, through the module, against the same on host tensors, whose own oracle
+// is in tests/unit/runtime/optim. Without a CUDA device every case says so and passes.
 #include <ATen/ATen.h>
 
 #include <catch2/catch.hpp>
@@ -12,7 +12,6 @@
 #include "base/error.hpp"
 #include "comm/module.hpp"
 #include "runtime/optim/flat_optimizer.hpp"
-#include "runtime/optim/gradient_accumulation.hpp"
 #include "runtime/optim/gradient_norm.hpp"
 #include "runtime/optim/shard_runs.hpp"
 
@@ -20,7 +19,6 @@ namespace {
 
 using dslaunch::config::Optimizer;
 using dslaunch::config::OptimizerType;
-using dslaunch::runtime::optim::accumulate_gradient;
 using dslaunch::runtime::optim::clip_by_norm;
 using dslaunch::runtime::optim::FlatOptimizer;
 using dslaunch::runtime::optim::OptimizerGroups;
@@ -213,16 +211,4 @@ TEST_CASE("norm and clip factor stay on the device and agree with the host's", "
   const auto expected = clip_by_norm(sum.cpu(), 2.0, 0.5);
   CHECK(clipped.norm.item<double>() == expected.norm.item<double>());
   CHECK(clipped.factor.item<float>() == expected.factor.item<float>());
-}
-
-TEST_CASE("micro batches add up on the device as on the host", "[gpu][gradient_accumulation]") {
-  if (!has_device()) return;
-  for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
-    const at::Tensor gradient = normal(100'003, 5).to(type);
-    at::Tensor host = normal(100'003, 6);
-    const at::Tensor device = on_device(host);
-    accumulate_gradient(host, gradient);
-    accumulate_gradient(device, on_device(gradient));
-    CHECK(at::equal(device.cpu(), host));
-  }
 }

@@ -15,7 +15,6 @@
 #include <string>
 #include <vector>
 
-#include "kernels/accumulate.h"
 #include "kernels/adagrad.h"
 #include "kernels/adamw.h"
 #include "kernels/clip_factor.h"
@@ -95,11 +94,6 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 uint16_t rounded(float value, ElementType type) {
   if (type == ElementType::kBFloat16) return __bfloat16_as_ushort(__float2bfloat16_rn(value));
   return __half_as_ushort(__float2half_rn(value));
-}
-
-float widened(uint16_t bits, ElementType type) {
-  if (type == ElementType::kBFloat16) return __bfloat162float(__ushort_as_bfloat16(bits));
-  return __half2float(__ushort_as_half(bits));
 }
 
 // Offsets in elements: of the master (and the moments), the gradient, the low-precision copy.
@@ -431,26 +425,6 @@ void test_clip_factor(double sum, double max_norm, double scale, double expected
   check(factor.download(name)[0] == expected_factor, name + ": factor");
 }
 
-void test_accumulate_fp32(size_t count, const Layout& layout) {
-  const std::string name = describe("accumulate fp32", count, layout, 0);
-  State s(count);
-  DeviceArray<float> sum(s.master, layout.master), gradient(s.gradient, layout.gradient);
-  require(launch_accumulate(sum.data(), gradient.data(), ElementType::kFloat32, 0.3F, count, nullptr), name.c_str());
-  for (size_t i = 0; i < count; ++i) s.master[i] = s.master[i] + 0.3F * s.gradient[i];
-  check(same_bits(sum.download(name), s.master), name);
-}
-
-void test_accumulate_low(size_t count, const Layout& layout, ElementType type) {
-  const std::string name = describe("accumulate 16 bit", count, layout, static_cast<int>(type));
-  State s(count);
-  for (size_t i = 0; i < count; ++i) s.low[i] = rounded(s.gradient[i], type);
-  DeviceArray<float> sum(s.master, layout.master);
-  DeviceArray<uint16_t> gradient(s.low, layout.low);
-  require(launch_accumulate(sum.data(), gradient.data(), type, 1.0F, count, nullptr), name.c_str());
-  for (size_t i = 0; i < count; ++i) s.master[i] = s.master[i] + widened(s.low[i], type);
-  check(same_bits(sum.download(name), s.master), name);
-}
-
 void run_tests() {
   test_step_control();
   for (const size_t count : kCounts) {
@@ -464,13 +438,8 @@ void run_tests() {
         test_lamb(count, layout, low);
       }
       test_amsgrad(count, layout);
-      test_accumulate_fp32(count, layout);
-      test_accumulate_low(count, layout, ElementType::kBFloat16);
-      test_accumulate_low(count, layout, ElementType::kFloat16);
       test_sum_of_squares(count, layout.master);
     }
-    // Both sides on a boundary, after a head of four 16-bit elements.
-    test_accumulate_low(count, {4, 0, 4}, ElementType::kBFloat16);
   }
   test_clip_factor(25.0, 2.0, 1.0, 5.0, static_cast<float>(2.0 / (5.0 + 1e-6)));
   test_clip_factor(25.0, 6.0, 1.0, 5.0, 1.0F);
@@ -566,11 +535,6 @@ void run_bench() {
   report("lamb, moments and sums", 24 * count,
          median_ms([&] { return launch_lamb_moments(b, reinterpret_cast<LambSums*>(sums), nullptr); }), copy);
   report("lamb, update", 16 * count, median_ms([&] { return launch_lamb(b, arrays[1], nullptr); }), copy);
-  report("accumulate fp32", 12 * count,
-         median_ms([&] { return launch_accumulate(arrays[0], arrays[1], ElementType::kFloat32, 1.0F, n, nullptr); }),
-         copy);
-  report("accumulate bf16", 10 * count,
-         median_ms([&] { return launch_accumulate(arrays[0], low, ElementType::kBFloat16, 1.0F, n, nullptr); }), copy);
   report("sum of squares", 4 * count, median_ms([&] {
            const cudaError_t result = launch_square_partials(arrays[1], n, sums + 1, nullptr);
            return result != cudaSuccess ? result : launch_sum_partials(sums + 1, num_square_partials(n), sums, nullptr);

@@ -50,7 +50,6 @@ struct DeviceFunctions {
 
   at::Tensor (*sum_of_squares)(at::TensorList values);  // 0-dim fp64
   ClippedNorm (*clip)(const at::Tensor& sum_of_squares, double max_norm, double gradient_scale);
-  void (*accumulate)(const at::Tensor& sum, const at::Tensor& gradient);
 };
 
 // The name of the module's function `extern "C" const DeviceFunctions* f()`.

@@ -11,7 +11,6 @@
 
 #include "base/error.hpp"
 #include "comm/nccl/device_errors.hpp"
-#include "kernels/accumulate.h"
 #include "kernels/adagrad.h"
 #include "kernels/adamw.h"
 #include "kernels/clip_factor.h"
@@ -35,8 +34,6 @@ void check_launch(cudaError_t result, const char* kernel, const at::Tensor& tens
 
 kernels::ElementType element_type(at::ScalarType type) {
   switch (type) {
-    case at::kFloat:
-      return kernels::ElementType::kFloat32;
     case at::kBFloat16:
       return kernels::ElementType::kBFloat16;
     case at::kHalf:
@@ -207,14 +204,6 @@ ClippedNorm clip(const at::Tensor& sum_of_squares, double max_norm, double gradi
   return clipped;
 }
 
-void accumulate(const at::Tensor& sum, const at::Tensor& gradient) {
-  const c10::cuda::CUDAGuard guard(sum.device());
-  check_launch(kernels::launch_accumulate(sum.mutable_data_ptr<float>(), gradient.const_data_ptr(),
-                                          element_type(gradient.scalar_type()), 1.0F, static_cast<size_t>(sum.numel()),
-                                          stream_of(sum)),
-               "accumulate", sum);
-}
-
 constexpr DeviceFunctions kFunctions{.adam = adam,
                                      .sgd = sgd,
                                      .lion = lion,
@@ -223,8 +212,7 @@ constexpr DeviceFunctions kFunctions{.adam = adam,
                                      .lamb_ratios = lamb_ratios,
                                      .lamb = lamb,
                                      .sum_of_squares = sum_of_squares,
-                                     .clip = clip,
-                                     .accumulate = accumulate};
+                                     .clip = clip};
 
 }  // namespace
 }  // namespace dslaunch::runtime::optim

@@ -9,11 +9,9 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "runtime/optim/gradient_accumulation.hpp"
 
 namespace {
 
-using dslaunch::runtime::optim::accumulate_gradient;
 using dslaunch::runtime::optim::clip_by_norm;
 using dslaunch::runtime::optim::sum_of_squares;
 
@@ -99,17 +97,4 @@ TEST_CASE("a norm that is not finite is reported as it is", "[runtime][gradient_
 TEST_CASE("a norm over tensors of another type is refused", "[runtime][gradient_norm]") {
   CHECK_THROWS_AS(sum_of_squares(at::zeros({4}, at::kDouble)), dslaunch::InternalError);
   CHECK_THROWS_AS(sum_of_squares(at::TensorList{}), dslaunch::InternalError);
-}
-
-TEST_CASE("micro batches add up in fp32 whatever their type", "[runtime][gradient_accumulation]") {
-  for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
-    const at::Tensor start = normal(1003, 5);
-    const at::Tensor gradient = normal(1003, 6).to(type);
-    at::Tensor sum = start.clone();
-    accumulate_gradient(sum, gradient);
-    CHECK(at::equal(sum, start + gradient.to(at::kFloat)));
-  }
-  at::Tensor sum = at::zeros({3});
-  CHECK_THROWS_AS(accumulate_gradient(sum, at::zeros({4})), dslaunch::InternalError);
-  CHECK_THROWS_AS(accumulate_gradient(sum, at::zeros({3}, at::kLong)), dslaunch::InternalError);
 }
