@@ -15,23 +15,4 @@ HierarchicalGather::HierarchicalGather(int num_ranks, int group_size) : num_rank
                   group_size, num_ranks));
 }
 
-std::vector<int> HierarchicalGather::members(int rank) const {
-  std::vector<int> out;
-  const int first = group_of(rank) * group_size_;
-  for (int member = first; member < first + group_size_; ++member) out.push_back(member);
-  return out;
-}
-
-Range HierarchicalGather::primary(const FlatGroup& group, int rank) const {
-  return shard_range(group, rank, num_ranks_);
-}
-
-Range HierarchicalGather::secondary(const FlatGroup& group, int rank) const {
-  return is_on() ? shard_range(group, index_in_group(rank), group_size_) : primary(group, rank);
-}
-
-int64_t HierarchicalGather::extra_numel(const FlatGroup& group) const {
-  return is_on() ? group.padded_numel / group_size_ : 0;
-}
-
 }  // namespace dslaunch::runtime

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <catch2/catch.hpp>
+#include <thread>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -17,11 +18,14 @@ constexpr UnitEvent forward(int unit) {
   return {UnitEvent::Kind::kForward, unit};
 }
 
-// A root and `num_units` units of one parameter with 100 elements each; one rank, so that a gather is a copy of the
-// shard and its value says which unit is there. Counts gathers through the communicator.
+std::shared_ptr<test::ThreadGroup> ranks(int count) {
+  return std::make_shared<test::ThreadGroup>(count);
+}
+
+// Counts gathers.
 class CountingCommunicator : public test::ThreadCommunicator {
  public:
-  CountingCommunicator() : test::ThreadCommunicator(std::make_shared<test::ThreadGroup>(1), 0) {}
+  using test::ThreadCommunicator::ThreadCommunicator;
   void all_gather(comm::ConstBuffer in, comm::Buffer out) override {
     num_gathers += 1;
     test::ThreadCommunicator::all_gather(in, out);
@@ -29,8 +33,16 @@ class CountingCommunicator : public test::ThreadCommunicator {
   int num_gathers = 0;
 };
 
+// What a unit's flat buffer holds: its first element says which unit is there.
+at::Tensor values_of(int unit, int64_t begin, int64_t end) {
+  return at::arange(begin, end, at::kFloat) * 100 + unit;
+}
+
+// A root and `num_units` units of one parameter with 100 elements each; one rank unless told.
 struct Bench {
-  explicit Bench(int num_units, int64_t prefetch_numel, int64_t max_live_numel) {
+  Bench(int num_units, int64_t prefetch_numel, int64_t max_live_numel,
+        std::shared_ptr<test::ThreadGroup> world = ranks(1), int rank = 0, comm::Communicator* host = nullptr)
+      : communicator(world, rank) {
     table.units.push_back({"", {}});
     for (int i = 0; i < num_units; ++i) {
       table.parameters.push_back({fmt::format("p{}", i), {100}, 100, at::kFloat, true, i + 1, {}});
@@ -38,21 +50,26 @@ struct Bench {
     }
     PartitionOptions partition;
     partition.compute_dtypes.assign(table.parameters.size(), at::kFloat);
+    partition.num_shards = world->size;
     partition.gathers = true;
     partition.persistence_threshold = 0;
     groups = plan_flat_groups(table, partition);
     for (size_t i = 0; i < groups.size(); ++i) {
-      const at::Tensor master = at::full({groups[i].padded_numel}, static_cast<double>(groups[i].unit));
-      shards.push_back({static_cast<int>(i), shard_range(groups[i], 0, 1), master, {}, {}});
+      const Range own = shard_range(groups[i], rank, world->size);
+      shards.push_back({static_cast<int>(i), own, values_of(groups[i].unit, own.begin, own.end), {}, {}});
     }
     options.stage = 3;
     options.prefetch_numel = prefetch_numel;
     options.max_live_numel = max_live_numel;
+    options.secondary_group = host;
     gathered = std::make_unique<GatheredParameters>(table, groups, shards, options, communicator);
   }
   void visit(int unit, std::vector<UnitEvent> ahead = {}) { gathered->visit(unit, ahead); }
   double value(int unit) { return gathered->whole(unit - 1)[0].item<double>(); }
   const void* address(int unit) { return gathered->whole(unit - 1).const_data_ptr(); }
+  bool is_whole(int unit) {
+    return at::equal(gathered->whole(unit - 1), values_of(unit, 0, groups[unit - 1].padded_numel));
+  }
 
   ParameterTable table;
   std::vector<FlatGroup> groups;
@@ -136,4 +153,39 @@ TEST_CASE("a unit that is needed where another one still runs is refused instead
   bench.visit(2);
   bench.gathered->open(2);
   CHECK_THROWS_AS(bench.visit(1), UserError);
+}
+
+TEST_CASE("with hpZ the first gather of a step is over all ranks, later ones stay inside a host",
+          "[runtime][sharding][gathered]") {
+  const auto world = ranks(4);
+  const std::shared_ptr<test::ThreadGroup> hosts[] = {ranks(2), ranks(2)};
+  struct Seen {
+    bool whole = true;
+    int among_all = 0, inside_host = 0, among_all_after_step = 0;
+  };
+  std::vector<Seen> seen(4);
+  auto be_rank = [&](int rank) {
+    CountingCommunicator host(hosts[rank / 2], rank % 2);
+    Bench bench(2, 0, 1, world, rank, &host);  // one slot
+    Seen& own = seen[rank];
+    for (int unit : {1, 2, 1, 2}) {
+      bench.visit(unit);
+      own.whole = own.whole && bench.is_whole(unit);
+    }
+    own.among_all = bench.communicator.num_gathers;
+    own.inside_host = host.num_gathers;
+    bench.gathered->end_pass();
+    bench.gathered->shards_changed();
+    bench.visit(1);
+    own.among_all_after_step = bench.communicator.num_gathers - own.among_all;
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 4; ++rank) threads.emplace_back(be_rank, rank);
+  for (auto& thread : threads) thread.join();
+  for (const Seen& own : seen) {
+    CHECK(own.whole);
+    CHECK(own.among_all == 2);
+    CHECK(own.inside_host == 2);
+    CHECK(own.among_all_after_step == 1);
+  }
 }
