@@ -15,12 +15,10 @@
 #include <string>
 #include <vector>
 
-#include "kernels/adagrad.h"
 #include "kernels/adamw.h"
 #include "kernels/clip_factor.h"
 #include "kernels/lamb.h"
-#include "kernels/lion.h"
-#include "kernels/sgd.h"
+#include "kernels/one_moment.h"
 #include "kernels/sum_of_squares.h"
 
 using namespace dslaunch::kernels;
@@ -188,7 +186,7 @@ void test_sgd(size_t count, const Layout& layout, Low low, bool momentum) {
   c.momentum_weight = 0.9F;
   a.master = master.data();
   a.gradient = gradient.data();
-  a.momentum = momentum ? first.data() : nullptr;
+  a.moment = momentum ? first.data() : nullptr;
   a.count = count;
   set_low(a, low, copy.data());
   require(launch_sgd(a, nullptr), name.c_str());
@@ -256,7 +254,7 @@ void test_lion(size_t count, const Layout& layout, Low low) {
   c.keep = 0.999F;
   a.master = master.data();
   a.gradient = gradient.data();
-  a.exp_avg = first.data();
+  a.moment = first.data();
   a.count = count;
   set_low(a, low, copy.data());
   require(launch_lion(a, nullptr), name.c_str());
@@ -284,7 +282,7 @@ void test_adagrad(size_t count, const Layout& layout, Low low) {
   c.coupled_decay = 0.02F;
   a.master = master.data();
   a.gradient = gradient.data();
-  a.sum = second.data();
+  a.moment = second.data();
   a.count = count;
   set_low(a, low, copy.data());
   require(launch_adagrad(a, nullptr), name.c_str());
@@ -509,19 +507,19 @@ void run_bench() {
   SgdArguments s;
   s.master = arrays[0];
   s.gradient = arrays[1];
-  s.momentum = arrays[2];
+  s.moment = arrays[2];
   s.count = n;
   report("sgd with momentum", 20 * count, median_ms([&] { return launch_sgd(s, nullptr); }), copy);
   LionArguments l;
   l.master = arrays[0];
   l.gradient = arrays[1];
-  l.exp_avg = arrays[2];
+  l.moment = arrays[2];
   l.count = n;
   report("lion", 20 * count, median_ms([&] { return launch_lion(l, nullptr); }), copy);
   AdagradArguments g;
   g.master = arrays[0];
   g.gradient = arrays[1];
-  g.sum = arrays[2];
+  g.moment = arrays[2];
   g.count = n;
   g.coefficients.value.eps = 1e-10F;
   report("adagrad", 20 * count, median_ms([&] { return launch_adagrad(g, nullptr); }), copy);

@@ -11,12 +11,10 @@
 
 #include "base/error.hpp"
 #include "comm/nccl/device_errors.hpp"
-#include "kernels/adagrad.h"
 #include "kernels/adamw.h"
 #include "kernels/clip_factor.h"
 #include "kernels/lamb.h"
-#include "kernels/lion.h"
-#include "kernels/sgd.h"
+#include "kernels/one_moment.h"
 #include "kernels/sum_of_squares.h"
 
 namespace dslaunch::runtime::optim {
@@ -83,7 +81,7 @@ void adam(const ShardTensors& shard, const DeviceCoefficients<AdamCoefficients>&
 void sgd(const ShardTensors& shard, const DeviceCoefficients<SgdCoefficients>& coefficients, const StepInputs& inputs) {
   const c10::cuda::CUDAGuard guard(shard.master.device());
   auto arguments = arguments_of<kernels::SgdArguments>(shard, coefficients, inputs);
-  if (!shard.moments.empty()) arguments.momentum = shard.moments[0].mutable_data_ptr<float>();
+  if (!shard.moments.empty()) arguments.moment = shard.moments[0].mutable_data_ptr<float>();
   check_launch(kernels::launch_sgd(arguments, stream_of(shard.master)), "sgd", shard.master);
 }
 
@@ -91,7 +89,7 @@ void lion(const ShardTensors& shard, const DeviceCoefficients<LionCoefficients>&
           const StepInputs& inputs) {
   const c10::cuda::CUDAGuard guard(shard.master.device());
   auto arguments = arguments_of<kernels::LionArguments>(shard, coefficients, inputs);
-  arguments.exp_avg = shard.moments[0].mutable_data_ptr<float>();
+  arguments.moment = shard.moments[0].mutable_data_ptr<float>();
   check_launch(kernels::launch_lion(arguments, stream_of(shard.master)), "lion", shard.master);
 }
 
@@ -99,7 +97,7 @@ void adagrad(const ShardTensors& shard, const DeviceCoefficients<AdagradCoeffici
              const StepInputs& inputs) {
   const c10::cuda::CUDAGuard guard(shard.master.device());
   auto arguments = arguments_of<kernels::AdagradArguments>(shard, coefficients, inputs);
-  arguments.sum = shard.moments[0].mutable_data_ptr<float>();
+  arguments.moment = shard.moments[0].mutable_data_ptr<float>();
   check_launch(kernels::launch_adagrad(arguments, stream_of(shard.master)), "adagrad", shard.master);
 }
 
