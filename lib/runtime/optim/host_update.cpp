@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/one_moment_rules.h"
 #include "runtime/optim/low_precision.hpp"
 
 #define DSL_INLINE __attribute__((always_inline)) inline
@@ -61,87 +62,25 @@ struct AdamLoop {
   }
 };
 
-struct SgdPlainLoop {
-  using Coefficients = SgdCoefficients;
+template <class Rule>
+struct OneMomentLoop {
+  using Coefficients = typename Rule::Values;
   template <LowPrecision kType>
-  DSL_INLINE static void run(const Range& range, const SgdCoefficients& coefficients, float factor) {
+  DSL_INLINE static void run(const Range& range, const Coefficients& coefficients, float factor) {
     float* __restrict master = range.master;
     const float* __restrict gradient = range.gradient;
+    float* __restrict moments = range.moments[0];
     uint16_t* __restrict low_precision = range.low_precision;
-    const SgdCoefficients c = coefficients;
+    const Coefficients c = coefficients;
     const float towards = factor * c.direction;
     for (int64_t i = 0; i < range.count; ++i) {
-      const float p = master[i];
-      const float updated = p - c.lr * (gradient[i] * towards + c.coupled_decay * p);
-      master[i] = updated;
-      store_low_precision<kType>(low_precision, i, updated);
-    }
-  }
-};
-
-struct SgdMomentumLoop {
-  using Coefficients = SgdCoefficients;
-  template <LowPrecision kType>
-  DSL_INLINE static void run(const Range& range, const SgdCoefficients& coefficients, float factor) {
-    float* __restrict master = range.master;
-    const float* __restrict gradient = range.gradient;
-    float* __restrict momentum = range.moments[0];
-    uint16_t* __restrict low_precision = range.low_precision;
-    const SgdCoefficients c = coefficients;
-    const float towards = factor * c.direction;
-    for (int64_t i = 0; i < range.count; ++i) {
-      const float p = master[i];
-      const float g = gradient[i] * towards + c.coupled_decay * p;
-      const float b = c.keep * momentum[i] + c.share * g;
-      const float updated = p - c.lr * (c.gradient_weight * g + c.momentum_weight * b);
-      momentum[i] = b;
-      master[i] = updated;
-      store_low_precision<kType>(low_precision, i, updated);
-    }
-  }
-};
-
-struct LionLoop {
-  using Coefficients = LionCoefficients;
-  template <LowPrecision kType>
-  DSL_INLINE static void run(const Range& range, const LionCoefficients& coefficients, float factor) {
-    float* __restrict master = range.master;
-    const float* __restrict gradient = range.gradient;
-    float* __restrict exp_avg = range.moments[0];
-    uint16_t* __restrict low_precision = range.low_precision;
-    const LionCoefficients c = coefficients;
-    const float towards = factor * c.direction;
-    for (int64_t i = 0; i < range.count; ++i) {
-      const float g = gradient[i] * towards;
-      const float m = exp_avg[i];
-      const float mixed = c.beta1 * m + c.one_minus_beta1 * g;
-      const float sign = mixed > 0.0F ? 1.0F : mixed < 0.0F ? -1.0F : mixed;  // 0 stays 0, NaN stays NaN
-      const float updated = master[i] * c.keep - c.lr * sign;
-      exp_avg[i] = c.beta2 * m + c.one_minus_beta2 * g;
-      master[i] = updated;
-      store_low_precision<kType>(low_precision, i, updated);
-    }
-  }
-};
-
-struct AdagradLoop {
-  using Coefficients = AdagradCoefficients;
-  template <LowPrecision kType>
-  DSL_INLINE static void run(const Range& range, const AdagradCoefficients& coefficients, float factor) {
-    float* __restrict master = range.master;
-    const float* __restrict gradient = range.gradient;
-    float* __restrict sum = range.moments[0];
-    uint16_t* __restrict low_precision = range.low_precision;
-    const AdagradCoefficients c = coefficients;
-    const float towards = factor * c.direction;
-    for (int64_t i = 0; i < range.count; ++i) {
-      const float p = master[i];
-      const float g = gradient[i] * towards + c.coupled_decay * p;
-      const float s = sum[i] + g * g;
-      const float updated = p - c.step_size * (g / (std::sqrt(s) + c.eps));
-      sum[i] = s;
-      master[i] = updated;
-      store_low_precision<kType>(low_precision, i, updated);
+      float p = master[i];
+      float m = 0;
+      if constexpr (Rule::kHasMoment) m = moments[i];
+      Rule::update(p, gradient[i] * towards, m, c);
+      if constexpr (Rule::kHasMoment) moments[i] = m;
+      master[i] = p;
+      store_low_precision<kType>(low_precision, i, p);
     }
   }
 };
@@ -316,16 +255,16 @@ void update_amsgrad(const Range& range, const AdamCoefficients& coefficients, fl
   run_loop<AdamLoop<true>>(range, coefficients, factor, set);
 }
 void update_sgd(const Range& range, const SgdCoefficients& coefficients, float factor, InstructionSet set) {
-  run_loop<SgdPlainLoop>(range, coefficients, factor, set);
+  run_loop<OneMomentLoop<kernels::SgdRule>>(range, coefficients, factor, set);
 }
 void update_sgd_momentum(const Range& range, const SgdCoefficients& coefficients, float factor, InstructionSet set) {
-  run_loop<SgdMomentumLoop>(range, coefficients, factor, set);
+  run_loop<OneMomentLoop<kernels::SgdMomentumRule>>(range, coefficients, factor, set);
 }
 void update_lion(const Range& range, const LionCoefficients& coefficients, float factor, InstructionSet set) {
-  run_loop<LionLoop>(range, coefficients, factor, set);
+  run_loop<OneMomentLoop<kernels::LionRule>>(range, coefficients, factor, set);
 }
 void update_adagrad(const Range& range, const AdagradCoefficients& coefficients, float factor, InstructionSet set) {
-  run_loop<AdagradLoop>(range, coefficients, factor, set);
+  run_loop<OneMomentLoop<kernels::AdagradRule>>(range, coefficients, factor, set);
 }
 void update_lamb(const Range& range, const LambCoefficients& coefficients, float ratio, InstructionSet set) {
   run_loop<LambLoop>(range, coefficients, ratio, set);
