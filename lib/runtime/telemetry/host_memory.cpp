@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <sstream>
 
 namespace dslaunch::runtime {
@@ -15,15 +16,23 @@ std::optional<int64_t> read_number(const char* path) {
   return in >> number ? std::optional(number) : std::nullopt;
 }
 
-std::optional<int64_t> available_of_host() {
-  std::ifstream in("/proc/meminfo");
-  std::string key, unit;
-  int64_t kilobytes = 0;
-  while (in >> key >> kilobytes) {
-    if (key == "MemAvailable:") return kilobytes * 1024;
-    std::getline(in, unit);
+// The lines "Name:  123 kB" of a file of /proc, in bytes.
+std::map<std::string, int64_t> bytes_by_name(const std::string& text) {
+  std::map<std::string, int64_t> out;
+  std::istringstream lines(text);
+  std::string line;
+  while (std::getline(lines, line)) {
+    std::istringstream words(line);
+    std::string name;
+    int64_t kilobytes = 0;
+    if (words >> name >> kilobytes) out[name] = kilobytes * 1024;
   }
-  return std::nullopt;
+  return out;
+}
+
+std::optional<int64_t> available_of_host() {
+  const int64_t available = read_system_memory().available;
+  return available > 0 ? std::optional(available) : std::nullopt;
 }
 
 std::optional<int64_t> available_of_group() {
@@ -40,21 +49,22 @@ std::optional<int64_t> read_available_memory() {
 }
 
 HostMemory parse_process_status(const std::string& status) {
-  HostMemory memory;
-  std::istringstream lines(status);
-  std::string line;
-  while (std::getline(lines, line)) {
-    std::istringstream words(line);
-    std::string key;
-    int64_t kilobytes = 0;
-    if (!(words >> key >> kilobytes)) continue;
-    if (key == "RssAnon:") memory.anonymous = kilobytes * 1024;
-    if (key == "RssFile:") memory.file = kilobytes * 1024;
-    if (key == "RssShmem:") memory.shared = kilobytes * 1024;
-    if (key == "VmRSS:") memory.resident = kilobytes * 1024;
-    if (key == "VmHWM:") memory.peak = kilobytes * 1024;
-  }
-  return memory;
+  auto bytes = bytes_by_name(status);
+  return {.anonymous = bytes["RssAnon:"],
+          .file = bytes["RssFile:"],
+          .shared = bytes["RssShmem:"],
+          .resident = bytes["VmRSS:"],
+          .peak = bytes["VmHWM:"]};
+}
+
+SystemMemory parse_memory_info(const std::string& text) {
+  auto bytes = bytes_by_name(text);
+  return {.total = bytes["MemTotal:"], .available = bytes["MemAvailable:"]};
+}
+
+SystemMemory read_system_memory() {
+  std::ifstream in("/proc/meminfo");
+  return parse_memory_info({std::istreambuf_iterator<char>(in), {}});
 }
 
 std::optional<HostMemory> read_host_memory() {

@@ -4,9 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <iterator>
-#include <sstream>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -19,11 +16,6 @@ std::string gigabytes(int64_t bytes) {
   return python_float(std::round(static_cast<double>(bytes) / (1 << 30) * 100) / 100);
 }
 
-SystemMemory read_system_memory() {
-  std::ifstream in("/proc/meminfo");
-  return parse_memory_info({std::istreambuf_iterator<char>(in), {}});
-}
-
 }  // namespace
 
 DeviceMemory read_device_memory(at::Device device) {
@@ -32,21 +24,6 @@ DeviceMemory read_device_memory(at::Device device) {
   constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   return {stats.allocated_bytes[kAll].current, stats.allocated_bytes[kAll].peak, stats.reserved_bytes[kAll].current,
           stats.reserved_bytes[kAll].peak};
-}
-
-SystemMemory parse_memory_info(const std::string& text) {
-  SystemMemory memory;
-  std::istringstream lines(text);
-  std::string line;
-  while (std::getline(lines, line)) {
-    std::istringstream words(line);
-    std::string key;
-    int64_t kilobytes = 0;
-    if (!(words >> key >> kilobytes)) continue;
-    if (key == "MemTotal:") memory.total = kilobytes * 1024;
-    if (key == "MemAvailable:") memory.available = kilobytes * 1024;
-  }
-  return memory;
 }
 
 std::vector<std::string> format_memory(const std::string& point, const DeviceMemory& device, const SystemMemory& host) {

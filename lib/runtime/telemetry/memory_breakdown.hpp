@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/telemetry/host_memory.hpp"
 #include "runtime/telemetry/step_phases.hpp"
 
 namespace dslaunch::runtime {
@@ -17,12 +18,6 @@ struct DeviceMemory {  // bytes
   int64_t allocated = 0, peak_allocated = 0, reserved = 0, peak_reserved = 0;
 };
 DeviceMemory read_device_memory(at::Device device);  // zeros for the host
-
-struct SystemMemory {  // bytes, of the whole host
-  int64_t total = 0, available = 0;
-};
-// From the text of /proc/meminfo.
-SystemMemory parse_memory_info(const std::string& text);
 
 // Three lines: the point, "MA … GB  Max_MA … GB  CA … GB  Max_CA … GB", "CPU Virtual Memory:  used = … GB, percent =
 // …%".
