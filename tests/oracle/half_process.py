@@ -89,15 +89,7 @@ class HalfTrainer(one_process.Trainer):
         return loss.item(), [torch.zeros_like(m) if g is None else g.float() for g, m in zip(gradients, self.master)]
 
     def step(self, k):
-        rows = self.samples.rows(k, self.batch)
-        pieces = self.accumulation * len(self.shares)
-        size = self.batch // pieces
-        total_loss, total = 0.0, [torch.zeros_like(m) for m in self.master]
-        for i in range(pieces):
-            loss, gradients = self.piece(self.shares[i % len(self.shares)], rows[i * size:(i + 1) * size])
-            total_loss += loss
-            for sum_, gradient in zip(total, gradients):
-                sum_ += gradient
+        total_loss, total = self.add_up(k)
         scale = 1.0 if self.scale is None else self.scale.value
         finite = math.isfinite(total_loss) and all(torch.isfinite(sum_).all() for sum_ in total)
         lr, norm = one_process.learning_rate(self.config, self.applied + 1), None
@@ -109,7 +101,7 @@ class HalfTrainer(one_process.Trainer):
                 master.data.copy_(param)
         if self.scale is not None:
             self.scale.update(not finite)
-        return {"step": k + 1, "loss": total_loss / pieces, "lr": lr, "grad_norm": norm, "loss_scale": scale,
+        return {"step": k + 1, "loss": total_loss / self.pieces, "lr": lr, "grad_norm": norm, "loss_scale": scale,
                 "overflow": not finite}
 
 

@@ -168,6 +168,7 @@ class Trainer:
         seed = config.get("train", {}).get("seed", 42)
         half = self.dtype if self.dtype != torch.float32 else None  # fp32 runs leave the model's own types as they are
         self.shares = [Share(model, seed + i, half) for i, model in enumerate(models)]
+        self.pieces = self.accumulation * len(self.shares)
 
     def piece(self, share, rows):
         """Loss and gradients (fp32) of one micro batch of one rank."""
@@ -178,19 +179,23 @@ class Trainer:
             gradients = torch.autograd.grad(loss, share.params, allow_unused=True)
         return loss.item(), [torch.zeros_like(m) if g is None else g.float() for g, m in zip(gradients, self.master)]
 
-    def step(self, k):
+    def add_up(self, k):
+        """The sums of the losses and the gradients of global batch k, over all shares' pieces."""
         rows = self.samples.rows(k, self.batch)
-        pieces = self.accumulation * len(self.shares)
-        size = self.batch // pieces
+        size = self.batch // self.pieces
         total_loss, total = 0.0, [torch.zeros_like(m) for m in self.master]
-        for i in range(pieces):
+        for i in range(self.pieces):
             loss, gradients = self.piece(self.shares[i % len(self.shares)], rows[i * size:(i + 1) * size])
             total_loss += loss
             for sum_, gradient in zip(total, gradients):
                 sum_ += gradient
+        return total_loss, total
+
+    def step(self, k):
+        total_loss, total = self.add_up(k)
         for sum_ in total:
-            sum_ /= pieces
-        return {"step": k + 1, "loss": total_loss / pieces, "lr": learning_rate(self.config, k + 1),
+            sum_ /= self.pieces
+        return {"step": k + 1, "loss": total_loss / self.pieces, "lr": learning_rate(self.config, k + 1),
                 "grad_norm": self.apply(total, learning_rate(self.config, k + 1), betas(self.config, k + 1))}
 
     def apply(self, gradients, lr, cycled=None):
