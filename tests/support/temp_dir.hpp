@@ -1,4 +1,4 @@
-// A folder of the test's own under the system's temporary folder, removed with everything in it.
+// A folder of the test's own under the system's temporary folder, removed with everything in it; files in one call.
 #pragma once
 #include <cstdlib>
 #include <filesystem>
@@ -9,6 +9,17 @@
 #include <string_view>
 
 namespace dslaunch::test {
+
+inline void write_file(const std::string& path, std::string_view content) {
+  std::ofstream out(path, std::ios::binary);
+  out.write(content.data(), static_cast<std::streamsize>(content.size()));
+  if (!out.flush()) throw std::runtime_error("cannot write " + path);
+}
+
+inline std::string read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
 
 class TempDir {
  public:
@@ -26,20 +37,15 @@ class TempDir {
 
   const std::string& path() const { return path_; }
   std::string operator/(std::string_view name) const { return path_ + "/" + std::string(name); }
+  // Writes a file and returns its path.
+  std::string write(std::string_view name, std::string_view content) const {
+    const std::string path = *this / name;
+    write_file(path, content);
+    return path;
+  }
 
  private:
   std::string path_;
 };
-
-inline void write_file(const std::string& path, std::string_view content) {
-  std::ofstream out(path, std::ios::binary);
-  out.write(content.data(), static_cast<std::streamsize>(content.size()));
-  if (!out.flush()) throw std::runtime_error("cannot write " + path);
-}
-
-inline std::string read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 }  // namespace dslaunch::test

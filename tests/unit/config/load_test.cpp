@@ -1,33 +1,16 @@
 #include "config/load.hpp"
 
-#include <unistd.h>
-
 #include <catch2/catch.hpp>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 
 #include "base/error.hpp"
 #include "load_support.hpp"
+#include "support/temp_dir.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::config;
 using Catch::Matchers::Contains;
 
 namespace {
-
-struct TemporaryFolder {
-  std::string path;
-  TemporaryFolder() {
-    char name[] = "/tmp/dsl_config_XXXXXX";
-    path = ::mkdtemp(name);
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path); }
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(path + "/" + name) << text;
-    return path + "/" + name;
-  }
-};
 
 std::string only_line(const std::string& text, int world = 1) {
   auto result = load(text, world);
@@ -105,12 +88,12 @@ TEST_CASE("numbers are taken as the reference says", "[config][load]") {
 }
 
 TEST_CASE("a file that is not there is 66, other trouble 65", "[config][load]") {
-  TemporaryFolder folder;
-  auto missing = load_file(folder.path + "/none.json");
+  test::TempDir folder;
+  auto missing = load_file(folder / "none.json");
   CHECK(missing.exit_code() == ExitCode::kNoInput);
   CHECK_THAT(all_lines(missing), Contains("cannot read the job file") && Contains("none.json': No such file"));
   CHECK_THROWS_AS(throw_if_bad(missing), UserError);
-  auto directory = load_file(folder.path);
+  auto directory = load_file(folder.path());
   CHECK(directory.exit_code() == ExitCode::kNoInput);
   CHECK_THAT(all_lines(directory), Contains("is a directory"));
   auto empty = load_file(folder.write("empty.json", ""));

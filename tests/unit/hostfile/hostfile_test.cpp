@@ -1,12 +1,9 @@
 #include "hostfile/hostfile.hpp"
 
-#include <unistd.h>
-
 #include <catch2/catch.hpp>
-#include <cstdlib>
-#include <fstream>
 
 #include "base/error.hpp"
+#include "support/temp_dir.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::hostfile;
@@ -153,15 +150,10 @@ TEST_CASE("a hostfile that cannot be read is exit code 66 with its path", "[host
 }
 
 TEST_CASE("a hostfile is read from disk whole", "[hostfile]") {
-  char path[] = "/tmp/dslaunch-hostfile-test-XXXXXX";
-  int fd = mkstemp(path);
-  REQUIRE(fd >= 0);
-  close(fd);
-  std::ofstream file(path);
-  for (int i = 0; i < 10000; ++i) file << "node" << i << " slots=8\n";  // larger than one read
-  file.close();
-  auto entries = read_hostfile(path);
-  unlink(path);
+  test::TempDir folder;
+  std::string text;
+  for (int i = 0; i < 10000; ++i) text += "node" + std::to_string(i) + " slots=8\n";  // larger than one read
+  auto entries = read_hostfile(folder.write("hostfile", text));
   REQUIRE(entries.size() == 10000);
   CHECK(entries.back().host.name == "node9999");
 }

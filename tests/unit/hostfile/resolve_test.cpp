@@ -1,12 +1,9 @@
 #include "hostfile/resolve.hpp"
 
-#include <unistd.h>
-
 #include <catch2/catch.hpp>
-#include <cstdlib>
-#include <fstream>
 
 #include "base/error.hpp"
+#include "support/temp_dir.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::hostfile;
@@ -16,17 +13,12 @@ namespace {
 
 class TemporaryHostfile {
  public:
-  explicit TemporaryHostfile(const std::string& text) {
-    int fd = mkstemp(path_.data());
-    REQUIRE(fd >= 0);
-    close(fd);
-    std::ofstream(path_) << text;
-  }
-  ~TemporaryHostfile() { unlink(path_.c_str()); }
+  explicit TemporaryHostfile(const std::string& text) : path_(folder_.write("hostfile", text)) {}
   const std::string& path() const { return path_; }
 
  private:
-  std::string path_ = "/tmp/dslaunch-resolve-test-XXXXXX";
+  test::TempDir folder_;
+  std::string path_;
 };
 
 std::string text(const Allocation& allocation) {

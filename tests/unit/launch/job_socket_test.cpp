@@ -5,9 +5,9 @@
 
 #include <catch2/catch.hpp>
 
-#include "../../support/temporary_folder.hpp"
 #include "launch/jobs/job_client.hpp"
 #include "launch/jobs/socket_path.hpp"
+#include "support/temp_dir.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -17,9 +17,9 @@ namespace {
 
 // A supervisor's loop, turned by hand.
 struct Desk {
-  test::TemporaryFolder folder;
-  std::string path = folder.file("control.sock");
-  ConsoleLog console{folder.file("console.log")};
+  test::TempDir folder;
+  std::string path = folder / "control.sock";
+  ConsoleLog console{folder / "console.log"};
   JobSocket socket{path, console};
   std::vector<AskStop> stops;
 
@@ -152,8 +152,8 @@ TEST_CASE("silent clients make room for those that ask", "[launch][job_socket]")
 }
 
 TEST_CASE("a path longer than an address is reached too, and nobody there is no connection", "[launch][job_socket]") {
-  test::TemporaryFolder folder;
-  std::string deep = folder.file(std::string(120, 'd'));
+  test::TempDir folder;
+  std::string deep = folder / std::string(120, 'd');
   REQUIRE(::mkdir(deep.c_str(), 0700) == 0);
   CHECK_FALSE(connect_to(deep + "/s").valid());
   UniqueFd listener = listen_at(deep + "/s");

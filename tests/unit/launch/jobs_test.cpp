@@ -6,10 +6,10 @@
 #include <filesystem>
 
 #include "../../support/expect_error.hpp"
-#include "../../support/temporary_folder.hpp"
 #include "launch/jobs/job_folders.hpp"
 #include "launch/jobs/job_table.hpp"
 #include "launch/jobs/private_files.hpp"
+#include "support/temp_dir.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -87,18 +87,18 @@ TEST_CASE("a process is known by more than its number", "[launch][jobs]") {
 }
 
 TEST_CASE("folders and files are private and whole", "[launch][jobs]") {
-  test::TemporaryFolder folder;
-  std::string root = folder.file("a/b/jobs");
+  test::TempDir folder;
+  std::string root = folder / "a/b/jobs";
   JobFolder job = make_job_folder(root, "j1");
-  for (const char* name : {"a", "a/b", "a/b/jobs", "a/b/jobs/j1"}) CHECK(mode_of(folder.file(name)) == 0700);
+  for (const char* name : {"a", "a/b", "a/b/jobs", "a/b/jobs/j1"}) CHECK(mode_of(folder / name) == 0700);
   write_private_file(job.record_file(), "one");
   write_private_file(job.record_file(), "two");
   CHECK(mode_of(job.record_file()) == 0600);
   CHECK(read_whole_file(job.record_file()) == "two");
   CHECK(std::distance(std::filesystem::directory_iterator(job.path), {}) == 1);
   test::expect_error(ExitCode::kCannotCreate, {"j1"}, [&] { make_job_folder(root, "j1"); });
-  write_private_file(folder.file("plain"), "");
-  test::expect_error(ExitCode::kCannotCreate, {"plain"}, [&] { make_job_folder(folder.file("plain/jobs"), "j1"); });
+  write_private_file(folder / "plain", "");
+  test::expect_error(ExitCode::kCannotCreate, {"plain"}, [&] { make_job_folder(folder / "plain/jobs", "j1"); });
   test::expect_error(ExitCode::kCannotCreate, {"HOME"}, [&] { make_job_folder("", "j1"); });
 }
 
@@ -129,8 +129,8 @@ TEST_CASE("a job is found by id, by a beginning that is its own, and as the last
 }
 
 TEST_CASE("jobs are listed newest first with what became of them", "[launch][jobs]") {
-  test::TemporaryFolder folder;
-  std::string root = folder.path().string();
+  test::TempDir folder;
+  std::string root = folder.path();
   JobRecord living = some_record("a"), lost = some_record("b"), ended = some_record("c"), elsewhere = some_record("d");
   lost.supervisor.boot_id = "before";
   lost.started += 1;
@@ -139,7 +139,7 @@ TEST_CASE("jobs are listed newest first with what became of them", "[launch][job
   elsewhere.supervisor.host = "other.invalid";
   elsewhere.started += 3;
   for (const auto& record : {living, lost, ended, elsewhere}) put(root, record);
-  std::filesystem::create_directory(folder.path() / "no job");
+  std::filesystem::create_directory(folder / "no job");
   auto jobs = list_jobs(root);
   REQUIRE(jobs.size() == 4);
   CHECK(jobs[0].condition == Condition::kElsewhere);
@@ -150,8 +150,8 @@ TEST_CASE("jobs are listed newest first with what became of them", "[launch][job
 }
 
 TEST_CASE("old jobs go, living ones never", "[launch][jobs]") {
-  test::TemporaryFolder folder;
-  std::string root = folder.path().string();
+  test::TempDir folder;
+  std::string root = folder.path();
   const int64_t now = 1800000000;
   for (int i = 0; i < 6; ++i) {
     JobRecord record = some_record("e" + std::to_string(i));

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "base/error.hpp"
-#include "unit/spawn/test_folder.hpp"
+#include "support/temp_dir.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -34,9 +34,9 @@ TEST_CASE("files of other kinds are named as what they are", "[launch][model_fil
 }
 
 TEST_CASE("missing files and folders are told apart from models", "[launch][model_file]") {
-  TempFolder folder;
-  CHECK(code_for((folder.path / "none.pt").string(), "does not exist") == 66);
-  CHECK(code_for(folder.path.string(), "folder") == 65);
-  CHECK(code_for(folder.file("model.pt", "anything"), "") == 0);
-  CHECK(code_for((folder.path / "model.pt" / "below.pt").string(), "") == 66);
+  test::TempDir folder;
+  CHECK(code_for(folder / "none.pt", "does not exist") == 66);
+  CHECK(code_for(folder.path(), "folder") == 65);
+  CHECK(code_for(folder.write("model.pt", "anything"), "") == 0);
+  CHECK(code_for(folder / "model.pt/below.pt", "") == 66);
 }

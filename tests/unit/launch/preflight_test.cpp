@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "support/expect_error.hpp"
-#include "support/temporary_folder.hpp"
+#include "support/temp_dir.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -29,43 +29,43 @@ spawn::ProcessSpec script(const std::string& path, const std::string& body) {
 }  // namespace
 
 TEST_CASE("a model's fingerprint follows its content, not its name", "[launch][preflight]") {
-  test::TemporaryFolder folder;
-  write_archive(folder.file("a.pt"), "weights one");
-  write_archive(folder.file("b.pt"), "weights two");
-  write_archive(folder.file("c.pt"), "weights one");
-  CHECK(model_fingerprint(folder.file("a.pt")) != model_fingerprint(folder.file("b.pt")));
-  Preflight preflight = make_preflight(folder.file("a.pt"));
+  test::TempDir folder;
+  write_archive(folder / "a.pt", "weights one");
+  write_archive(folder / "b.pt", "weights two");
+  write_archive(folder / "c.pt", "weights one");
+  CHECK(model_fingerprint(folder / "a.pt") != model_fingerprint(folder / "b.pt"));
+  Preflight preflight = make_preflight(folder / "a.pt");
   CHECK(preflight.model_bytes > 100);
   preflight.worker_version.clear();
-  preflight.model = folder.file("c.pt");
+  preflight.model = folder / "c.pt";
   // Times of writing are part of an archive's directory; the same second is likely but not certain.
-  preflight.model_fingerprint = model_fingerprint(folder.file("c.pt"));
+  preflight.model_fingerprint = model_fingerprint(folder / "c.pt");
   CHECK_NOTHROW(check_preflight(preflight, {}));
-  preflight.model = folder.file("b.pt");
+  preflight.model = folder / "b.pt";
   test::expect_error(ExitCode::kBadInput, {"b.pt", "another one"}, [&] { check_preflight(preflight, {}); });
-  preflight.model = folder.file("none.pt");
+  preflight.model = folder / "none.pt";
   test::expect_error(ExitCode::kNoInput, {"none.pt"}, [&] { check_preflight(preflight, {}); });
 }
 
 TEST_CASE("something else than an archive is no model", "[launch][preflight]") {
-  test::TemporaryFolder folder;
+  test::TempDir folder;
   for (std::string content : {"", "x", "PK\5\6", "a longer text without any end record in it"}) {
-    std::ofstream(folder.file("m.pt"), std::ios::binary) << content;
-    test::expect_error(ExitCode::kBadInput, {"m.pt"}, [&] { model_fingerprint(folder.file("m.pt")); });
+    std::ofstream(folder / "m.pt", std::ios::binary) << content;
+    test::expect_error(ExitCode::kBadInput, {"m.pt"}, [&] { model_fingerprint(folder / "m.pt"); });
   }
 }
 
 TEST_CASE("a worker of another version, or one that does not start, is refused with what it said",
           "[launch][preflight]") {
-  test::TemporaryFolder folder;
+  test::TempDir folder;
   Preflight preflight{.worker_version = "dsworker 7"};
-  CHECK_NOTHROW(check_preflight(preflight, script(folder.file("same"), "echo dsworker 7\n")));
+  CHECK_NOTHROW(check_preflight(preflight, script(folder / "same", "echo dsworker 7\n")));
   test::expect_error(ExitCode::kUnavailable, {"dsworker 6", "dsworker 7"},
-                     [&] { check_preflight(preflight, script(folder.file("other"), "echo dsworker 6\n")); });
+                     [&] { check_preflight(preflight, script(folder / "other", "echo dsworker 6\n")); });
   test::expect_error(ExitCode::kUnavailable, {"libtorch_cpu.so: not found"}, [&] {
-    check_preflight(preflight, script(folder.file("broken"), "echo libtorch_cpu.so: not found >&2; exit 127\n"));
+    check_preflight(preflight, script(folder / "broken", "echo libtorch_cpu.so: not found >&2; exit 127\n"));
   });
   test::expect_error(ExitCode::kUnavailable, {"nothing"}, [&] {
-    check_preflight(preflight, {.argv = {folder.file("nothing"), "train"}, .env = {}});
+    check_preflight(preflight, {.argv = {folder / "nothing", "train"}, .env = {}});
   });
 }

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "base/error.hpp"
-#include "unit/spawn/test_folder.hpp"
+#include "support/temp_dir.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -23,36 +23,36 @@ int code_for(const std::string& folder, EarlierRun earlier) {
 }  // namespace
 
 TEST_CASE("a run folder is made with its parents", "[launch][run_folder]") {
-  TempFolder temp;
-  auto folder = (temp.path / "runs" / "a").string();
+  test::TempDir temp;
+  auto folder = temp / "runs/a";
   CHECK(code_for(folder, EarlierRun::kRefuse) == 0);
   CHECK(std::filesystem::is_directory(folder));
   CHECK(code_for(folder, EarlierRun::kRefuse) == 0);  // empty: no run yet
 }
 
 TEST_CASE("a folder that holds a run is refused, kept or cleared of the run's own files", "[launch][run_folder]") {
-  TempFolder temp;
-  auto folder = temp.path.string();
-  temp.file("metrics.jsonl", "{}\n");
-  temp.file("notes.txt", "mine");
-  std::filesystem::create_directories(temp.path / "checkpoints" / "step_1");
+  test::TempDir temp;
+  auto folder = temp.path();
+  temp.write("metrics.jsonl", "{}\n");
+  temp.write("notes.txt", "mine");
+  std::filesystem::create_directories(temp / "checkpoints/step_1");
   CHECK(code_for(folder, EarlierRun::kRefuse) == 73);
   CHECK(code_for(folder, EarlierRun::kKeep) == 0);
-  CHECK(std::filesystem::exists(temp.path / "metrics.jsonl"));
+  CHECK(std::filesystem::exists(temp / "metrics.jsonl"));
   CHECK(code_for(folder, EarlierRun::kDiscard) == 0);
   CHECK_FALSE(holds_run(folder));
-  CHECK(std::filesystem::exists(temp.path / "notes.txt"));
+  CHECK(std::filesystem::exists(temp / "notes.txt"));
 }
 
 TEST_CASE("logs of a run that never began are no run", "[launch][run_folder]") {
-  TempFolder temp;
-  std::filesystem::create_directories(temp.path / "logs");
-  CHECK_FALSE(holds_run(temp.path.string()));
+  test::TempDir temp;
+  std::filesystem::create_directories(temp / "logs");
+  CHECK_FALSE(holds_run(temp.path()));
 }
 
 TEST_CASE("a file in the way is named", "[launch][run_folder]") {
-  TempFolder temp;
-  auto file = temp.file("in-the-way", "");
+  test::TempDir temp;
+  auto file = temp.write("in-the-way", "");
   CHECK(code_for(file + "/run", EarlierRun::kRefuse) == 73);
   CHECK(code_for(file, EarlierRun::kRefuse) == 73);
 }

@@ -10,7 +10,7 @@
 #include "spawn/output_hint.hpp"
 #include "spawn/process.hpp"
 #include "spawn/start_trouble.hpp"
-#include "unit/spawn/test_folder.hpp"
+#include "support/temp_dir.hpp"
 
 using namespace dslaunch::spawn;
 using Catch::Contains;
@@ -76,38 +76,38 @@ TEST_CASE("a full or small /dev/shm is told", "[spawn][end_explainer]") {
 }
 
 TEST_CASE("an interpreter that is missing is named", "[spawn][start_trouble]") {
-  TempFolder folder;
-  CHECK_THAT(missing_interpreter(folder.file("a", "#!/no/such/python -u\n")), Contains("/no/such/python,"));
-  CHECK_THAT(missing_interpreter(folder.file("b", "#! /no/such/python\n")), Contains("/no/such/python,"));
-  CHECK_THAT(missing_interpreter(folder.file("c", "#!/bin/sh\r\n")), Contains("Windows") && Contains("sed -i"));
-  CHECK(missing_interpreter(folder.file("d", "#!/bin/sh\n")).empty());
-  CHECK(missing_interpreter(folder.file("e", "no script")).empty());
+  dslaunch::test::TempDir folder;
+  CHECK_THAT(missing_interpreter(folder.write("a", "#!/no/such/python -u\n")), Contains("/no/such/python,"));
+  CHECK_THAT(missing_interpreter(folder.write("b", "#! /no/such/python\n")), Contains("/no/such/python,"));
+  CHECK_THAT(missing_interpreter(folder.write("c", "#!/bin/sh\r\n")), Contains("Windows") && Contains("sed -i"));
+  CHECK(missing_interpreter(folder.write("d", "#!/bin/sh\n")).empty());
+  CHECK(missing_interpreter(folder.write("e", "no script")).empty());
   CHECK(missing_interpreter("/bin/sh").empty());
   CHECK(missing_interpreter("/no/such/file").empty());
 }
 
 TEST_CASE("a binary for another loader or CPU is told apart", "[spawn][start_trouble]") {
-  TempFolder folder;
+  dslaunch::test::TempDir folder;
   std::ifstream shell("/bin/sh", std::ios::binary);
   std::string binary{std::istreambuf_iterator<char>(shell), {}};
   size_t loader = binary.find("/lib64/ld-linux");
   if (loader == std::string::npos) return;  // another kind of system
   std::string musl = binary;
   musl.replace(loader, 15, "/lib64/ld-odd-x");
-  CHECK_THAT(missing_interpreter(folder.file("musl", musl)), Contains("dynamic loader /lib64/ld-odd-x"));
+  CHECK_THAT(missing_interpreter(folder.write("musl", musl)), Contains("dynamic loader /lib64/ld-odd-x"));
   std::string arm = binary;
   arm[18] = static_cast<char>(183);  // e_machine: EM_AARCH64
-  CHECK_THAT(wrong_format(folder.file("arm", arm)), Contains("built for aarch64"));
-  CHECK(wrong_format(folder.file("empty", "")) == "it is empty");
-  CHECK_THAT(wrong_format(folder.file("text", "echo hello\n")), Contains("#! line"));
+  CHECK_THAT(wrong_format(folder.write("arm", arm)), Contains("built for aarch64"));
+  CHECK(wrong_format(folder.write("empty", "")) == "it is empty");
+  CHECK_THAT(wrong_format(folder.write("text", "echo hello\n")), Contains("#! line"));
 }
 
 TEST_CASE("start_process says what keeps a program from starting", "[spawn][start_trouble]") {
-  TempFolder folder;
+  dslaunch::test::TempDir folder;
   auto refused = [&](const std::string& content) {
-    auto file = folder.file("program", content);
+    auto file = folder.write("program", content);
     std::filesystem::permissions(file, std::filesystem::perms::owner_all);
-    auto result = start_process({{"program"}, {{"PATH", "/usr/bin:" + folder.path.string()}}, ""});
+    auto result = start_process({{"program"}, {{"PATH", "/usr/bin:" + folder.path()}}, ""});
     REQUIRE(std::holds_alternative<ExitCause>(result));
     return std::get<ExitCause>(result);
   };

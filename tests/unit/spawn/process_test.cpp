@@ -12,7 +12,7 @@
 
 #include "base/exit_code.hpp"
 #include "spawn/job_sweep.hpp"
-#include "unit/spawn/test_folder.hpp"
+#include "support/temp_dir.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::spawn;
@@ -142,14 +142,14 @@ TEST_CASE("a missing program is 127 and names it", "[spawn][process]") {
 }
 
 TEST_CASE("a file that is no program is 126 and says why", "[spawn][process]") {
-  TempFolder folder;
-  auto plain = folder.file("plain", "#!/bin/sh\n");
+  test::TempDir folder;
+  auto plain = folder.write("plain", "#!/bin/sh\n");
   CHECK(refused({{plain}, kEnv, ""}).shell_code() == 126);
-  CHECK(refused({{folder.path.string()}, kEnv, ""}).shell_code() == 126);
-  auto garbage = folder.file("garbage", std::string("\0\1\2", 3));
+  CHECK(refused({{folder.path()}, kEnv, ""}).shell_code() == 126);
+  auto garbage = folder.write("garbage", std::string("\0\1\2", 3));
   std::filesystem::permissions(garbage, std::filesystem::perms::owner_all);
   CHECK(refused({{garbage}, kEnv, ""}).shell_code() == 126);
-  auto orphan = folder.file("orphan", "#!/no/such/interpreter\n");
+  auto orphan = folder.write("orphan", "#!/no/such/interpreter\n");
   std::filesystem::permissions(orphan, std::filesystem::perms::owner_all);
   CHECK_THAT(refused({{orphan}, kEnv, ""}).hint, Catch::Contains("interpreter"));
 }

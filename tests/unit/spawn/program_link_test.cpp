@@ -7,8 +7,8 @@
 #include <fstream>
 
 #include "spawn/local/local_link.hpp"
+#include "support/temp_dir.hpp"
 #include "unit/spawn/link_ends.hpp"
-#include "unit/spawn/test_folder.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::spawn;
@@ -89,8 +89,8 @@ TEST_CASE("a slow reader gets everything", "[spawn][program_link]") {
 }
 
 TEST_CASE("a program that is started again finds its input untouched", "[spawn][program_link]") {
-  TempFolder folder;
-  std::string count = (folder.path / "count").string();
+  test::TempDir folder;
+  std::string count = folder / "count";
   ProgramLinkOptions options = capturing();
   options.again = [](const ExitCause& cause, const std::string& errors) -> std::optional<std::chrono::milliseconds> {
     if (cause.number != 255 || errors != "dropped\n") return std::nullopt;

@@ -375,9 +375,9 @@ TEST_CASE("programs are pushed once, by hash, and again when the copy is damaged
   auto way = GENERATE(Way::kLibssh, Way::kProgram);
   auto options = options_for(way, sshd);
   std::filesystem::remove_all(sshd.home() / ".cache");
-  TempFolder folder;
-  std::string program = folder.file("dslaunch", "#!/bin/sh\necho $((6 * 7))\n"),
-              module = folder.file("m.so", noise(300001));
+  test::TempDir folder;
+  std::string program = folder.write("dslaunch", "#!/bin/sh\necho $((6 * 7))\n"),
+              module = folder.write("m.so", noise(300001));
   std::filesystem::permissions(program, std::filesystem::perms::owner_all);
   auto set = read_push_set({{program, "bin/dslaunch"}, {module, "lib/dslaunch/m.so"}});
   auto push = [&](const PushSet& what) {
@@ -402,7 +402,7 @@ TEST_CASE("programs are pushed once, by hash, and again when the copy is damaged
   CHECK(push(set).copied);
   CHECK_FALSE(push(set).copied);
 
-  folder.file("dslaunch", "#!/bin/sh\necho newer\n");
+  folder.write("dslaunch", "#!/bin/sh\necho newer\n");
   auto newer = push(read_push_set({{program, "bin/dslaunch"}, {module, "lib/dslaunch/m.so"}}));
   CHECK(newer.copied);
   CHECK(newer.folder != first.folder);
@@ -415,8 +415,8 @@ TEST_CASE("programs are pushed once, by hash, and again when the copy is damaged
 TEST_CASE("hosts that share a home may be pushed to at once", "[spawn][push][sshd]") {
   if (skipped()) return;
   Sshd sshd;
-  TempFolder folder;
-  auto set = read_push_set({{folder.file("dslaunch", noise(3 << 20)), "bin/dslaunch"}});
+  test::TempDir folder;
+  auto set = read_push_set({{folder.write("dslaunch", noise(3 << 20)), "bin/dslaunch"}});
   std::vector<std::thread> threads;
   std::vector<PushResult> results(6);
   for (auto& result : results) {
@@ -434,8 +434,8 @@ TEST_CASE("a push that cannot be done says what the far side said", "[spawn][pus
   if (skipped()) return;
   Sshd sshd;
   sshd.write(".cache", "a file where the folder should be");
-  TempFolder folder;
-  auto set = read_push_set({{folder.file("dslaunch", "x"), "bin/dslaunch"}});
+  test::TempDir folder;
+  auto set = read_push_set({{folder.write("dslaunch", "x"), "bin/dslaunch"}});
   auto result = push_programs(target_of(sshd), set, {}, Deadline::after(10s));
   REQUIRE(result.failure);
   INFO(result.failure->text);

@@ -12,6 +12,7 @@
 
 #include "base/unique_fd.hpp"
 #include "launch/error_files.hpp"
+#include "support/temp_dir.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -27,21 +28,8 @@ pid_t dead_pid() {
   return pid;
 }
 
-struct Folder {
-  Folder() {
-    std::string pattern = (fs::temp_directory_path() / "dsl-doctor-XXXXXX").string();
-    path = mkdtemp(pattern.data());
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
-  fs::path path;
-
-  fs::path old_file(const std::string& name, const std::string& text = "x") const {
-    std::ofstream(path / name) << text;
-    return aged(path / name);
-  }
+struct Folder : test::TempDir {
+  fs::path old_file(const std::string& name, const std::string& text = "x") const { return aged(write(name, text)); }
   static fs::path aged(const fs::path& file) {
     timespec times[2] = {{time(nullptr) - 3600, 0}, {time(nullptr) - 3600, 0}};
     utimensat(AT_FDCWD, file.c_str(), times, 0);
@@ -64,8 +52,8 @@ TEST_CASE("segments of makers that are gone are left behind", "[launch][doctor]"
   auto openmp = folder.old_file("__KMP_REGISTERED_LIB_" + std::to_string(dead_pid()) + "_0");
   folder.old_file("torch_" + std::to_string(getpid()) + "_77_0");  // its maker lives
   folder.old_file("somebody_elses");
-  std::ofstream(folder.path / "nccl-young") << "x";
-  auto found = paths(leftover_shared_memory(folder.path.string()));
+  folder.write("nccl-young", "x");
+  auto found = paths(leftover_shared_memory(folder.path()));
   std::sort(found.begin(), found.end());
   std::vector<std::string> expected{torch.string(), nccl.string(), openmp.string()};
   std::sort(expected.begin(), expected.end());
@@ -76,13 +64,13 @@ TEST_CASE("a segment that a process has open or mapped is in use", "[launch][doc
   Folder folder;
   auto file = folder.old_file("nccl-AbCdEf", std::string(4096, 'x'));
   UniqueFd open(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
-  CHECK(leftover_shared_memory(folder.path.string()).empty());
+  CHECK(leftover_shared_memory(folder.path()).empty());
   void* mapped = mmap(nullptr, 4096, PROT_READ, MAP_SHARED, open.get(), 0);
   REQUIRE(mapped != MAP_FAILED);
   open.reset();
-  CHECK(leftover_shared_memory(folder.path.string()).empty());
+  CHECK(leftover_shared_memory(folder.path()).empty());
   munmap(mapped, 4096);
-  CHECK(leftover_shared_memory(folder.path.string()).size() == 1);
+  CHECK(leftover_shared_memory(folder.path()).size() == 1);
 }
 
 TEST_CASE("pid files of launchers that are gone", "[launch][doctor]") {
@@ -93,7 +81,7 @@ TEST_CASE("pid files of launchers that are gone", "[launch][doctor]") {
   folder.old_file("1" + dead + "1.deepspeed", std::to_string(getpid()));  // the launcher inside lives
   folder.old_file(dead + ".deepspeed.txt");
   folder.old_file(".deepspeed");
-  CHECK(paths(leftover_pid_files(folder.path.string())) == std::vector<std::string>{stale.string()});
+  CHECK(paths(leftover_pid_files(folder.path())) == std::vector<std::string>{stale.string()});
 }
 
 TEST_CASE("a folder of error files is abandoned once its agent is gone, however that ended", "[launch][doctor]") {
@@ -102,7 +90,7 @@ TEST_CASE("a folder of error files is abandoned once its agent is gone, however 
   REQUIRE(pipe(ready) == 0);
   pid_t agent = fork();
   if (agent == 0) {
-    setenv("TMPDIR", folder.path.c_str(), 1);
+    setenv("TMPDIR", folder.path().c_str(), 1);
     ErrorFiles files("20260131-174502-4711");
     std::ofstream(files.path_of(0)) << "{}";
     if (write(ready[1], "x", 1) != 1) _exit(1);
@@ -110,14 +98,15 @@ TEST_CASE("a folder of error files is abandoned once its agent is gone, however 
   }
   char byte;
   REQUIRE(read(ready[0], &byte, 1) == 1);
-  for (const auto& entry : fs::directory_iterator(folder.path)) Folder::aged(entry.path());
-  fs::create_directory(folder.path / "dslaunch-20260131-174502-4711-socket");
-  std::ofstream(folder.path / "dslaunch-20260131-174502-4711-socket" / "control") << "";
-  Folder::aged(folder.path / "dslaunch-20260131-174502-4711-socket");
-  CHECK(leftover_error_folders(folder.path.string()).empty());
+  for (const auto& entry : fs::directory_iterator(folder.path())) Folder::aged(entry.path());
+  const std::string sockets = folder / "dslaunch-20260131-174502-4711-socket";
+  fs::create_directory(sockets);
+  folder.write("dslaunch-20260131-174502-4711-socket/control", "");
+  Folder::aged(sockets);
+  CHECK(leftover_error_folders(folder.path()).empty());
   kill(agent, SIGKILL);
   waitpid(agent, nullptr, 0);
-  auto found = leftover_error_folders(folder.path.string());
+  auto found = leftover_error_folders(folder.path());
   REQUIRE(found.size() == 1);
   CHECK(found[0].job_id == "20260131-174502-4711");
   CHECK(remove_leftover(found[0]).empty());
@@ -131,5 +120,5 @@ TEST_CASE("another user's leftovers are none of ours", "[launch][doctor]") {
   Folder folder;
   auto file = folder.old_file("nccl-AbCdEf");
   REQUIRE(chown(file.c_str(), 65534, 65534) == 0);
-  CHECK(leftover_shared_memory(folder.path.string()).empty());
+  CHECK(leftover_shared_memory(folder.path()).empty());
 }

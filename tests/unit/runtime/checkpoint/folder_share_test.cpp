@@ -8,7 +8,7 @@
 
 #include "base/error.hpp"
 #include "memory_store.hpp"
-#include "support/temporary_folder.hpp"
+#include "support/temp_dir.hpp"
 
 using namespace dslaunch;
 
@@ -63,17 +63,17 @@ using Ranks = std::vector<int>;
 }  // namespace
 
 TEST_CASE("a folder that all ranks see is made and left empty", "[runtime][checkpoint][folder_share]") {
-  test::TemporaryFolder folder;
-  std::string dir = folder.file("new");
+  test::TempDir folder;
+  std::string dir = folder / "new";
   const bool own_folders = GENERATE(false, true);
   CHECK(leaders_of(ask({dir, dir, dir}, {0, 1, 2}, own_folders)) == Ranks{0, 0, 0});
   CHECK(std::filesystem::is_empty(dir));
 }
 
 TEST_CASE("a rank that sees another folder is named to all", "[runtime][checkpoint][folder_share]") {
-  test::TemporaryFolder folder;
-  std::string dir = folder.file("a");
-  for (const auto& answer : ask({dir, dir, folder.file("b")}, {0, 0, 1}, false)) {
+  test::TempDir folder;
+  std::string dir = folder / "a";
+  for (const auto& answer : ask({dir, dir, folder / "b"}, {0, 0, 1}, false)) {
     CHECK_THAT(answer.error, Catch::Contains("rank 2 cannot see") && Catch::Contains(dir) &&
                                  Catch::Contains("use_node_local_storage"));
   }
@@ -82,8 +82,8 @@ TEST_CASE("a rank that sees another folder is named to all", "[runtime][checkpoi
 
 TEST_CASE("nodes with folders of their own have a leader each, and those that see one folder share it",
           "[runtime][checkpoint][folder_share]") {
-  test::TemporaryFolder folder;
-  const std::string a = folder.file("a"), b = folder.file("b");
+  test::TempDir folder;
+  const std::string a = folder / "a", b = folder / "b";
   const auto told = ask({a, a, b, b, a}, {0, 0, 1, 1, 2}, true);
   CHECK(leaders_of(told) == Ranks{0, 0, 2, 2, 0});
   CHECK(told[0].leaders == Ranks{0, 2});
@@ -92,8 +92,8 @@ TEST_CASE("nodes with folders of their own have a leader each, and those that se
 }
 
 TEST_CASE("a rank that does not see its node's folder is named to all", "[runtime][checkpoint][folder_share]") {
-  test::TemporaryFolder folder;
-  for (const auto& answer : ask({folder.file("a"), folder.file("b"), folder.file("c")}, {0, 1, 1}, true)) {
+  test::TempDir folder;
+  for (const auto& answer : ask({folder / "a", folder / "b", folder / "c"}, {0, 1, 1}, true)) {
     CHECK_THAT(answer.error, Catch::Contains("rank 2 cannot see") && Catch::Contains("ranks of a node"));
   }
 }
@@ -101,7 +101,7 @@ TEST_CASE("a rank that does not see its node's folder is named to all", "[runtim
 TEST_CASE("a folder that cannot be made is told to all", "[runtime][checkpoint][folder_share]") {
   for (const auto& answer : ask({"/proc/nowhere/checkpoints", "/tmp"}, {0, 1}, false))
     CHECK_THAT(answer.error, Catch::Contains("/proc/nowhere"));
-  test::TemporaryFolder folder;
-  for (const auto& answer : ask({folder.file("a"), "/proc/nowhere/checkpoints"}, {0, 1}, true))
+  test::TempDir folder;
+  for (const auto& answer : ask({folder / "a", "/proc/nowhere/checkpoints"}, {0, 1}, true))
     CHECK_THAT(answer.error, Catch::Contains("/proc/nowhere") && Catch::Contains("rank 1 on node1"));
 }

@@ -12,7 +12,7 @@
 #include "../checkpoint/memory_store.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "support/temporary_folder.hpp"
+#include "support/temp_dir.hpp"
 #include "support/thread_communicator.hpp"
 
 using namespace dslaunch;
@@ -123,8 +123,8 @@ config::JobConfig config_of(const Run& run) {
 }
 
 Ends verify(const Run& run) {
-  test::TemporaryFolder folder;
-  const std::string path = folder.file("net.pt");
+  test::TempDir folder;
+  const std::string path = folder / "net.pt";
   make_net().save(path);
   std::vector<std::unique_ptr<ModelSource>> models;  // loaded one by one: that is for one thread
   for (int rank = 0; rank < kRanks; ++rank) models.push_back(load_script_model(path, {}));

@@ -7,29 +7,20 @@
 #include <fstream>
 
 #include "base/error.hpp"
-#include "support/temporary_folder.hpp"
+#include "support/temp_dir.hpp"
 
 using namespace dslaunch;
 using dslaunch::runtime::load_mapped_module;
 
 namespace {
 
-std::string saved_linear(const test::TemporaryFolder& folder) {
+std::string saved_linear(const test::TempDir& folder) {
   torch::jit::Module net("Net");
   net.register_parameter("weight", at::randn({300, 300}).requires_grad_(true), false);
   net.register_buffer("count", at::arange(5));
   net.define("def forward(self, x):\n    return torch.matmul(x, self.weight)\n");
-  net.save(folder.file("net.pt"));
-  return folder.file("net.pt");
-}
-
-std::string contents(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-void write(const std::string& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
+  net.save(folder / "net.pt");
+  return folder / "net.pt";
 }
 
 ExitCode code_of(const std::string& path, const std::string& word) {
@@ -46,7 +37,7 @@ ExitCode code_of(const std::string& path, const std::string& word) {
 }  // namespace
 
 TEST_CASE("a mapped model holds the tensors that torch.jit.load reads", "[runtime][model_file]") {
-  test::TemporaryFolder folder;
+  test::TempDir folder;
   const auto path = saved_linear(folder);
   auto mapped = load_mapped_module(path), loaded = torch::jit::load(path);
   CHECK(at::equal(mapped.attr("weight").toTensor(), loaded.attr("weight").toTensor()));
@@ -63,50 +54,47 @@ TEST_CASE("reading a large model takes no memory of the process's own: ranks sha
     }
     return 0L;
   };
-  test::TemporaryFolder folder;
+  test::TempDir folder;
   torch::jit::Module net("Net");
   net.register_parameter("weight", at::zeros({4096, 4096}), false);  // 64 MiB
   net.define("def forward(self, x):\n    return torch.matmul(x, self.weight)\n");
-  net.save(folder.file("large.pt"));
+  net.save(folder / "large.pt");
   const long before = own_pages_kib();
-  auto mapped = load_mapped_module(folder.file("large.pt"));
+  auto mapped = load_mapped_module(folder / "large.pt");
   CHECK(mapped.attr("weight").toTensor().sum().item<double>() == 0.0);  // every page is touched
   CHECK(own_pages_kib() - before < 8 * 1024);
 }
 
 TEST_CASE("writing to a mapped tensor leaves the file as it is", "[runtime][model_file]") {
-  test::TemporaryFolder folder;
+  test::TempDir folder;
   const auto path = saved_linear(folder);
-  const auto before = contents(path);
+  const auto before = test::read_file(path);
   load_mapped_module(path).attr("count").toTensor().fill_(9);
-  CHECK(contents(path) == before);
+  CHECK(test::read_file(path) == before);
 }
 
 TEST_CASE("files that are no TorchScript are refused with what they are", "[runtime][model_file]") {
-  test::TemporaryFolder folder;
-  const auto whole = contents(saved_linear(folder));
-  CHECK(code_of(folder.file("none.pt"), "No such file") == ExitCode::kNoInput);
-  write(folder.file("empty.pt"), "");
-  CHECK(code_of(folder.file("empty.pt"), "empty") == ExitCode::kBadInput);
-  write(folder.file("text.pt"), "hello, world");
-  CHECK(code_of(folder.file("text.pt"), "not TorchScript") == ExitCode::kBadInput);
-  write(folder.file("train.py"), "import torch");
-  CHECK(code_of(folder.file("train.py"), "dslaunch exec -- python") == ExitCode::kBadInput);
-  write(folder.file("cut.pt"), whole.substr(0, whole.size() / 2));
-  CHECK(code_of(folder.file("cut.pt"), "truncated") == ExitCode::kBadInput);
-  write(folder.file("zip.pt"), std::string("PK\x05\x06") + std::string(18, '\0'));
-  CHECK(code_of(folder.file("zip.pt"), "not TorchScript") == ExitCode::kBadInput);
+  test::TempDir folder;
+  const auto whole = test::read_file(saved_linear(folder));
+  CHECK(code_of(folder / "none.pt", "No such file") == ExitCode::kNoInput);
+  CHECK(code_of(folder.write("empty.pt", ""), "empty") == ExitCode::kBadInput);
+  CHECK(code_of(folder.write("text.pt", "hello, world"), "not TorchScript") == ExitCode::kBadInput);
+  CHECK(code_of(folder.write("train.py", "import torch"), "dslaunch exec -- python") == ExitCode::kBadInput);
+  folder.write("cut.pt", whole.substr(0, whole.size() / 2));
+  CHECK(code_of(folder / "cut.pt", "truncated") == ExitCode::kBadInput);
+  folder.write("zip.pt", std::string("PK\x05\x06") + std::string(18, '\0'));
+  CHECK(code_of(folder / "zip.pt", "not TorchScript") == ExitCode::kBadInput);
 }
 
 TEST_CASE("a damaged archive is refused, never a crash", "[runtime][model_file]") {
-  test::TemporaryFolder folder;
-  const auto whole = contents(saved_linear(folder));
+  test::TempDir folder;
+  const auto whole = test::read_file(saved_linear(folder));
   for (size_t cut = 0; cut < whole.size(); cut += whole.size() / 40) {
     auto damaged = whole;
     for (size_t i = cut; i < std::min(cut + 64, damaged.size()); ++i) damaged[i] = static_cast<char>(damaged[i] ^ 0x5a);
-    write(folder.file("damaged.pt"), damaged);
+    folder.write("damaged.pt", damaged);
     try {
-      load_mapped_module(folder.file("damaged.pt"));
+      load_mapped_module(folder / "damaged.pt");
     } catch (const UserError& error) {
       CHECK(error.code() == ExitCode::kBadInput);
     }

@@ -8,7 +8,7 @@
 
 #include "base/error.hpp"
 #include "runtime/model/model_source.hpp"
-#include "support/temporary_folder.hpp"
+#include "support/temp_dir.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::runtime;
@@ -99,15 +99,15 @@ int unit_called(const ParameterTable& table, const std::string& name) {
 }  // namespace
 
 TEST_CASE("an intercepted model gives the loss and the gradients of plain autograd bit by bit", "[runtime][model]") {
-  test::TemporaryFolder folder;
-  make_net().save(folder.file("net.pt"));
+  test::TempDir folder;
+  make_net().save(folder / "net.pt");
   auto ids = at::randint(0, 11, {4, 6}, at::kLong), labels = at::randint(0, 11, {4, 6}, at::kLong);
 
-  auto plain = torch::jit::load(folder.file("net.pt"));
+  auto plain = torch::jit::load(folder / "net.pt");
   auto expected = plain.forward({ids, labels}).toTuple()->elements()[0].toTensor();
   expected.backward();
 
-  auto model = load_script_model(folder.file("net.pt"), {});
+  auto model = load_script_model(folder / "net.pt", {});
   PlainParameters parameters(*model);
   model->set_unit_parameters(&parameters);
   auto result = model->forward({ids, labels});
@@ -139,9 +139,9 @@ TEST_CASE("an intercepted model gives the loss and the gradients of plain autogr
 
 TEST_CASE("a parameter that is read from outside its module belongs to the root, frozen ones to no unit",
           "[runtime][model]") {
-  test::TemporaryFolder folder;
-  make_net().save(folder.file("net.pt"));
-  auto model = load_script_model(folder.file("net.pt"), {"embedding", "Block"});
+  test::TempDir folder;
+  make_net().save(folder / "net.pt");
+  auto model = load_script_model(folder / "net.pt", {"embedding", "Block"});
   const auto& table = model->table();
   for (const auto& p : table.parameters) {
     if (p.name == "embedding.weight") CHECK(p.unit == 0);
@@ -151,9 +151,9 @@ TEST_CASE("a parameter that is read from outside its module belongs to the root,
 }
 
 TEST_CASE("ids and labels get their bounds from the graph", "[runtime][model]") {
-  test::TemporaryFolder folder;
-  make_net().save(folder.file("net.pt"));
-  auto limits = load_script_model(folder.file("net.pt"), {})->index_limits();
+  test::TempDir folder;
+  make_net().save(folder / "net.pt");
+  auto limits = load_script_model(folder / "net.pt", {})->index_limits();
   REQUIRE(limits.size() >= 1);
   CHECK(limits[0].input == 0);
   CHECK(limits[0].bound == 11);
@@ -161,9 +161,9 @@ TEST_CASE("ids and labels get their bounds from the graph", "[runtime][model]") 
 }
 
 TEST_CASE("inputs that do not fit forward are the user's error and name the shapes", "[runtime][model]") {
-  test::TemporaryFolder folder;
-  make_net().save(folder.file("net.pt"));
-  auto model = load_script_model(folder.file("net.pt"), {});
+  test::TempDir folder;
+  make_net().save(folder / "net.pt");
+  auto model = load_script_model(folder / "net.pt", {});
   PlainParameters parameters(*model);
   model->set_unit_parameters(&parameters);
   try {
@@ -176,17 +176,17 @@ TEST_CASE("inputs that do not fit forward are the user's error and name the shap
 }
 
 TEST_CASE("an unknown unit name is refused with the nearest one", "[runtime][model]") {
-  test::TemporaryFolder folder;
-  make_net().save(folder.file("net.pt"));
-  CHECK_THROWS_WITH(load_script_model(folder.file("net.pt"), {"Blok"}), Catch::Contains("did you mean 'Block'"));
+  test::TempDir folder;
+  make_net().save(folder / "net.pt");
+  CHECK_THROWS_WITH(load_script_model(folder / "net.pt", {"Blok"}), Catch::Contains("did you mean 'Block'"));
 }
 
 TEST_CASE("a skeleton keeps code, shapes and ties, and weighs little", "[runtime][model]") {
-  test::TemporaryFolder folder;
-  make_net().save(folder.file("net.pt"));
-  write_model_skeleton(folder.file("net.pt"), folder.file("skeleton.pt"));
-  auto skeleton = load_script_model(folder.file("skeleton.pt"), {});
-  auto model = load_script_model(folder.file("net.pt"), {});
+  test::TempDir folder;
+  make_net().save(folder / "net.pt");
+  write_model_skeleton(folder / "net.pt", folder / "skeleton.pt");
+  auto skeleton = load_script_model(folder / "skeleton.pt", {});
+  auto model = load_script_model(folder / "net.pt", {});
   REQUIRE(skeleton->table().parameters.size() == model->table().parameters.size());
   for (size_t i = 0; i < model->table().parameters.size(); ++i) {
     CHECK(skeleton->table().parameters[i].shape == model->table().parameters[i].shape);
