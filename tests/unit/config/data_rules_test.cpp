@@ -5,24 +5,6 @@
 using namespace dslaunch::config;
 using Catch::Matchers::Contains;
 
-namespace {
-
-std::string only_line(const std::string& text) {
-  auto result = load(text);
-  INFO(all_lines(result));
-  REQUIRE(result.issues.size() == 1);
-  return lines_of(result).front();
-}
-
-JobConfig good(const std::string& text) {
-  auto result = load(text);
-  INFO(all_lines(result));
-  REQUIRE(result.ok());
-  return result.config;
-}
-
-}  // namespace
-
 TEST_CASE("data takes one path, several, or synthetic", "[config][data_rules]") {
   CHECK(good("{data: {train: \"a.npz\"}}").data.train == std::vector<std::string>{"a.npz"});
   CHECK(good("{data: {train: [\"a\", \"b/*.npy\"], eval: \"c\"}}").data.train.size() == 2);

@@ -1,6 +1,7 @@
 // Short ways to load a text in a test and to look at what came of it.
 #pragma once
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,22 @@ inline std::string all_lines(const LoadResult& result) {
   std::string out;
   for (const auto& line : lines_of(result)) out += line + "\n";
   return out;
+}
+
+// Of a text with one error: its line.
+inline std::string only_line(const std::string& text, int world = 1) {
+  auto result = load(text, world);
+  INFO(text << "\n" << all_lines(result));
+  REQUIRE(result.issues.size() == 1);
+  return lines_of(result).front();
+}
+
+// Of a text without errors: what it says.
+inline JobConfig good(const std::string& text) {
+  auto result = load(text);
+  INFO(text << "\n" << all_lines(result));
+  REQUIRE(result.ok());
+  return result.config;
 }
 
 inline bool has_note(const LoadResult& result, const std::string& part) {

@@ -10,17 +10,6 @@ using namespace dslaunch;
 using namespace dslaunch::config;
 using Catch::Matchers::Contains;
 
-namespace {
-
-std::string only_line(const std::string& text, int world = 1) {
-  auto result = load(text, world);
-  INFO(all_lines(result));
-  REQUIRE(result.issues.size() == 1);
-  return lines_of(result).front();
-}
-
-}  // namespace
-
 TEST_CASE("an unknown key is named with its place and the nearest known one", "[config][load]") {
   CHECK(only_line("{\n  \"gradient_clipp1ng\": 1.0\n}") ==
         "ds.json:2:3: unknown key 'gradient_clipp1ng' (did you mean 'gradient_clipping'?)");

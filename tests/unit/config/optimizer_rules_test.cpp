@@ -7,17 +7,6 @@
 using namespace dslaunch::config;
 using Catch::Matchers::Contains;
 
-namespace {
-
-std::string only_line(const std::string& text) {
-  auto result = load(text);
-  INFO(all_lines(result));
-  REQUIRE(result.issues.size() == 1);
-  return lines_of(result).front();
-}
-
-}  // namespace
-
 TEST_CASE("optimizer names are known in any case", "[config][optimizer_rules]") {
   for (const char* name : {"AdamW", "adamw", "ADAMW"}) {
     CHECK(load("{optimizer: {type: \"" + std::string(name) + "\"}}").config.optimizer.type == OptimizerType::kAdamW);

@@ -9,17 +9,6 @@
 using namespace dslaunch::config;
 using Catch::Matchers::Contains;
 
-namespace {
-
-std::string only_line(const std::string& text) {
-  auto result = load(text);
-  INFO(all_lines(result));
-  REQUIRE(result.issues.size() == 1);
-  return lines_of(result).front();
-}
-
-}  // namespace
-
 TEST_CASE("parameter groups come in the order of the file", "[config][parameter_groups]") {
   const auto optimizer =
       load(

@@ -8,19 +8,8 @@
 using namespace dslaunch::config;
 using Catch::Matchers::Contains;
 
-namespace {
-
-JobConfig config_of(const std::string& text) {
-  auto result = load(text);
-  INFO(text << "\n" << all_lines(result));
-  REQUIRE(result.ok());
-  return result.config;
-}
-
-}  // namespace
-
 TEST_CASE("fp16 brings DeepSpeed's dynamic loss scale", "[config][precision_rules]") {
-  auto config = config_of("{fp16: {enabled: true}, zero_optimization: {stage: 1}}");
+  auto config = good("{fp16: {enabled: true}, zero_optimization: {stage: 1}}");
   CHECK(config.precision == Precision::kFp16);
   CHECK(config.loss_scale.kind == LossScaleKind::kDynamic);
   CHECK(config.loss_scale.initial == 65536);
@@ -36,7 +25,7 @@ TEST_CASE("fp16 brings DeepSpeed's dynamic loss scale", "[config][precision_rule
 }
 
 TEST_CASE("every key of the loss scale reaches it", "[config][precision_rules]") {
-  auto scale = config_of(
+  auto scale = good(
                    "{fp16: {enabled: true, initial_scale_power: 32, loss_scale_window: 7, hysteresis: 3, "
                    "consecutive_hysteresis: true, min_loss_scale: 16}, zero_optimization: {stage: 1}}")
                    .loss_scale;
@@ -49,14 +38,14 @@ TEST_CASE("every key of the loss scale reaches it", "[config][precision_rules]")
 
 TEST_CASE("stage 0 has no hysteresis", "[config][precision_rules]") {
   auto scale =
-      config_of("{fp16: {enabled: true, hysteresis: 4, consecutive_hysteresis: true, min_loss_scale: 16}}").loss_scale;
+      good("{fp16: {enabled: true, hysteresis: 4, consecutive_hysteresis: true, min_loss_scale: 16}}").loss_scale;
   CHECK(scale.hysteresis == 1);
   CHECK_FALSE(scale.consecutive_hysteresis);
   CHECK(scale.minimum == 16);
 }
 
 TEST_CASE("a loss scale that is given is static", "[config][precision_rules]") {
-  auto scale = config_of("{fp16: {enabled: true, loss_scale: 128.5}, zero_optimization: {stage: 1}}").loss_scale;
+  auto scale = good("{fp16: {enabled: true, loss_scale: 128.5}, zero_optimization: {stage: 1}}").loss_scale;
   CHECK(scale.kind == LossScaleKind::kStatic);
   CHECK(scale.initial == 128.5);
 }
@@ -66,16 +55,16 @@ TEST_CASE("without fp16 nothing is scaled, whatever the section holds", "[config
                            "{fp16: {enabled: \"auto\", loss_scale: 0}}", "{amp: {enabled: true, opt_level: \"O0\"}}",
                            "{torch_autocast: {enabled: true, dtype: \"bfloat16\"}}"}) {
     INFO(text);
-    CHECK(config_of(text).loss_scale.kind == LossScaleKind::kNone);
+    CHECK(good(text).loss_scale.kind == LossScaleKind::kNone);
   }
 }
 
 TEST_CASE("apex's levels", "[config][precision_rules]") {
-  auto o0 = config_of("{amp: {enabled: true, opt_level: \"O0\"}}");
+  auto o0 = good("{amp: {enabled: true, opt_level: \"O0\"}}");
   CHECK(o0.precision == Precision::kFp32);
   CHECK_FALSE(o0.autocast.has_value());
 
-  auto o1 = config_of("{amp: {enabled: true}}");
+  auto o1 = good("{amp: {enabled: true}}");
   CHECK(o1.precision == Precision::kFp32);
   CHECK(o1.autocast == ScalarType::kFp16);
   CHECK(o1.loss_scale.kind == LossScaleKind::kDynamic);
@@ -84,27 +73,27 @@ TEST_CASE("apex's levels", "[config][precision_rules]") {
   CHECK(o1.loss_scale.maximum == 16777216);
   CHECK_FALSE(o1.loss_scale.late_growth);
 
-  auto o2 = config_of("{amp: {enabled: true, opt_level: \"O2\", loss_scale: 128, keep_batchnorm_fp32: false}}");
+  auto o2 = good("{amp: {enabled: true, opt_level: \"O2\", loss_scale: 128, keep_batchnorm_fp32: false}}");
   CHECK(o2.precision == Precision::kFp16);
   CHECK(o2.loss_scale.kind == LossScaleKind::kStatic);
   CHECK(o2.loss_scale.initial == 128);
   CHECK_FALSE(o2.keep_batch_norm);
   CHECK(o2.fp32_master);
 
-  auto o3 = config_of("{amp: {enabled: true, opt_level: \"O3\"}}");
+  auto o3 = good("{amp: {enabled: true, opt_level: \"O3\"}}");
   CHECK(o3.precision == Precision::kFp16);
   CHECK(o3.loss_scale.kind == LossScaleKind::kStatic);
   CHECK(o3.loss_scale.initial == 1);
   CHECK_FALSE(o3.keep_batch_norm);
   CHECK_FALSE(o3.fp32_master);
 
-  auto mixed = config_of(
+  auto mixed = good(
       "{amp: {enabled: true, opt_level: \"O3\", loss_scale: \"dynamic\", keep_batchnorm_fp32: true, "
       "min_loss_scale: 4}}");
   CHECK(mixed.loss_scale.kind == LossScaleKind::kDynamic);
   CHECK(mixed.loss_scale.minimum == 4);
   CHECK(mixed.keep_batch_norm);
-  CHECK(config_of("{amp: {enabled: true, loss_scale: \"64.0\"}}").loss_scale.initial == 64);
+  CHECK(good("{amp: {enabled: true, loss_scale: \"64.0\"}}").loss_scale.initial == 64);
 }
 
 TEST_CASE("a level or a scale that apex does not know is an error", "[config][precision_rules]") {
@@ -118,18 +107,18 @@ TEST_CASE("a level or a scale that apex does not know is an error", "[config][pr
 
 TEST_CASE("torch_autocast computes in the named type, fp16 with a scale", "[config][precision_rules]") {
   for (const char* name : {"bfloat16", "torch.bfloat16", "bf16"}) {
-    auto config = config_of(std::string("{torch_autocast: {enabled: true, dtype: \"") + name + "\"}}");
+    auto config = good(std::string("{torch_autocast: {enabled: true, dtype: \"") + name + "\"}}");
     CHECK(config.autocast == ScalarType::kBf16);
     CHECK(config.loss_scale.kind == LossScaleKind::kNone);
     CHECK(config.precision == Precision::kFp32);
   }
   for (const char* name : {"float16", "torch.float16", "fp16"}) {
-    auto config = config_of(std::string("{torch_autocast: {enabled: true, dtype: \"") + name + "\"}}");
+    auto config = good(std::string("{torch_autocast: {enabled: true, dtype: \"") + name + "\"}}");
     CHECK(config.autocast == ScalarType::kFp16);
     CHECK(config.loss_scale.kind == LossScaleKind::kDynamic);
     CHECK(config.loss_scale.window == 2000);
   }
-  CHECK(config_of("{torch_autocast: {enabled: true}}").autocast == ScalarType::kBf16);
+  CHECK(good("{torch_autocast: {enabled: true}}").autocast == ScalarType::kBf16);
 }
 
 TEST_CASE("one precision at a time", "[config][precision_rules]") {
@@ -143,12 +132,12 @@ TEST_CASE("one precision at a time", "[config][precision_rules]") {
 }
 
 TEST_CASE("tf32 is PyTorch's default unless it is given", "[config][precision_rules]") {
-  CHECK_FALSE(config_of("{}").tf32.has_value());
-  CHECK(config_of("{tf32: true}").tf32 == true);
-  CHECK(config_of("{tf32: false}").tf32 == false);
+  CHECK_FALSE(good("{}").tf32.has_value());
+  CHECK(good("{tf32: true}").tf32 == true);
+  CHECK(good("{tf32: false}").tf32 == false);
 }
 
 TEST_CASE("gradients are summed and sent in any of three types", "[config][precision_rules]") {
-  CHECK(config_of("{communication_data_type: \"fp16\"}").communication_data_type == ScalarType::kFp16);
-  CHECK(config_of("{data_types: {grad_accum_dtype: \"fp16\"}}").grad_accum_dtype == ScalarType::kFp16);
+  CHECK(good("{communication_data_type: \"fp16\"}").communication_data_type == ScalarType::kFp16);
+  CHECK(good("{data_types: {grad_accum_dtype: \"fp16\"}}").grad_accum_dtype == ScalarType::kFp16);
 }
