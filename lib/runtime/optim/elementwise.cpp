@@ -2,8 +2,8 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "runtime/optim/parallel_ranges.hpp"
 #include "runtime/optim/step_choice.hpp"
+#include "runtime/state/parallel_ranges.hpp"
 
 namespace dslaunch::runtime::optim {
 namespace {

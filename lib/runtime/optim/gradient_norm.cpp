@@ -9,7 +9,7 @@
 #include "base/error.hpp"
 #include "runtime/optim/device_functions.hpp"
 #include "runtime/optim/host_update.hpp"
-#include "runtime/optim/parallel_ranges.hpp"
+#include "runtime/state/parallel_ranges.hpp"
 
 namespace dslaunch::runtime::optim {
 namespace {

@@ -1,11 +1,12 @@
 #include "runtime/state/element_init.hpp"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 
 #include <cmath>
 #include <numbers>
 #include <utility>
+
+#include "runtime/state/parallel_ranges.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -49,7 +50,7 @@ void init_elements(const std::string& name, size_t num_dims, uint64_t seed, doub
   const uint64_t key = mix(seed ^ mix(hash_name(name)));
   at::Tensor values = at::empty({out.numel()}, at::kFloat);
   float* data = values.data_ptr<float>();
-  at::parallel_for(0, out.numel(), 1 << 14, [&](int64_t first, int64_t last) {
+  parallel_ranges(out.numel(), 1 << 14, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last;) {
       const int64_t element = begin + i;
       const auto [even, odd] = normal_pair(key, element / 2);

@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <functional>
 
-namespace dslaunch::runtime::optim {
+namespace dslaunch::runtime {
 
 // Splits [0, count) among LibTorch's intra-op threads, in ranges of at least `grain` elements; returns when all have
 // finished. An exception of a range comes out here.
 void parallel_ranges(int64_t count, int64_t grain, const std::function<void(int64_t begin, int64_t end)>& work);
 
-}  // namespace dslaunch::runtime::optim
+}  // namespace dslaunch::runtime
