@@ -4,7 +4,6 @@
 // rank compares the parameters that its forward will see, bit by bit. One thread.
 #pragma once
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +11,8 @@
 #include "rendezvous/store.hpp"
 #include "runtime/engine/engine.hpp"
 #include "runtime/engine/replica.hpp"
+#include "runtime/engine/state_comparison.hpp"
+#include "runtime/engine/verification_bounds.hpp"
 
 namespace dslaunch::runtime {
 
@@ -30,30 +31,11 @@ class Verification {
   int64_t steps_compared() const { return steps_compared_; }
 
  private:
-  struct Place {  // of a piece of state on a rank
-    int parameter = 0;
-    int state = 0;  // index into state_names_
-    int64_t begin = 0, count = 0;
-  };
-  struct Difference {
-    Place at;
-    int64_t element = 0;
-    int rank = 0;
-    double run = 0, replica = 0, bound = 0;
-  };
-
   void require_memory(const ReplicatedRun& run);
-  void learn_layout();
-  at::Tensor values_of_rank(int rank);
-  std::optional<Difference> compare_state();
   bool overflows_apart(const StepResult& run, const StepResult& replica);
-  std::optional<Difference> compare_piece(const Replica::State& mine, size_t index, const Place& place, int rank,
-                                          const at::Tensor& theirs);
   std::string compare_numbers(const StepResult& run, const StepResult& replica);
   std::string compare_unit(int unit, const std::vector<at::Tensor>& own);
   void compare_copies(int64_t step);
-  std::string describe(const Difference& difference) const;
-  std::string describe_parameter(int parameter) const;
   void agree(int64_t step, const std::string& problem);
 
   // fixed after construction
@@ -61,18 +43,13 @@ class Verification {
   const ModelSource& model_;
   comm::Communicator& world_;
   const at::Device device_;
-  const double gradient_error_;   // relative, and of loss and norm
-  const double rounding_;         // relative, of a value itself
-  const double moment_rounding_;  // the same, of a moment
-  std::vector<std::string> state_names_;
-  std::vector<std::vector<Place>> layout_;  // by rank
+  const VerificationBounds bounds_;
   std::unique_ptr<comm::Communicator> alone_;
   std::unique_ptr<Replica> replica_;  // on rank 0
+  StateComparison state_;
   // what was seen
   int64_t steps_compared_ = 0;
   double largest_loss_error_ = 0, largest_norm_error_ = 0;  // relative
-  double largest_share_ = 0;                                // of the bound that a parameter or moment used up
-  int64_t num_different_ = 0;                               // parameters, in the last comparison
 };
 
 }  // namespace dslaunch::runtime

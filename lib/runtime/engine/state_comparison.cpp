@@ -1,0 +1,149 @@
+#include "runtime/engine/state_comparison.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <sstream>
+#include <tuple>
+
+#include "base/format.hpp"
+#include "runtime/engine/rank_exchange.hpp"
+
+namespace dslaunch::runtime {
+
+StateComparison::StateComparison(Engine& engine, const ModelSource& model, comm::Communicator& world, at::Device device,
+                                 const VerificationBounds& bounds)
+    : engine_(engine), model_(model), world_(world), device_(device), bounds_(bounds) {
+  learn_layout();
+}
+
+void StateComparison::learn_layout() {
+  std::map<std::string, int> parameter_of, state_of;
+  const auto& parameters = model_.table().parameters;
+  for (size_t i = 0; i < parameters.size(); ++i) parameter_of[parameters[i].name] = static_cast<int>(i);
+  std::string lines;
+  for (const auto& piece : engine_.owned_state()) {
+    lines +=
+        fmt::format("{} {} {} {}\n", parameter_of.at(piece.parameter), piece.begin, piece.values.numel(), piece.state);
+  }
+  for (const auto& text : gather_texts(world_, device_, lines)) {
+    auto& places = layout_.emplace_back();
+    std::istringstream in(text);
+    Place place;
+    std::string state;
+    while (in >> place.parameter >> place.begin >> place.count >> state) {
+      const auto [known, is_new] = state_of.try_emplace(state, static_cast<int>(state_of.size()));
+      if (is_new) state_names_.push_back(state);
+      place.state = known->second;
+      places.push_back(place);
+    }
+  }
+}
+
+// What the rank owns, in the order of its layout, on every rank.
+at::Tensor StateComparison::values_of_rank(int rank) {
+  int64_t count = 0;
+  for (const auto& place : layout_[static_cast<size_t>(rank)]) count += place.count;
+  at::Tensor flat = at::empty({count}, at::TensorOptions().device(device_).dtype(at::kFloat));
+  if (rank == world_.rank()) {
+    int64_t at = 0;
+    for (const auto& piece : engine_.owned_state()) {
+      flat.narrow(0, at, piece.values.numel()).copy_(piece.values);
+      at += piece.values.numel();
+    }
+  }
+  if (count > 0 && world_.size() > 1) {
+    world_.broadcast({flat.data_ptr(), static_cast<size_t>(count), comm::DType::kFloat32}, rank);
+  }
+  return flat;
+}
+
+std::string StateComparison::compare(Replica* replica) {
+  std::optional<Difference> first;
+  std::vector<bool> differs(model_.table().parameters.size(), false);
+  auto mine = replica ? replica->state() : Replica::State{};
+  std::map<std::pair<std::string, std::string>, size_t> index_of;
+  for (size_t i = 0; i < mine.values.size(); ++i) index_of[{mine.values[i].parameter, mine.values[i].state}] = i;
+  for (int rank = 0; rank < world_.size(); ++rank) {
+    const at::Tensor theirs = values_of_rank(rank);
+    int64_t at = 0;
+    for (const auto& place : layout_[static_cast<size_t>(rank)]) {
+      const at::Tensor piece = theirs.narrow(0, at, place.count);
+      at += place.count;
+      if (!replica) continue;
+      const auto& name = model_.table().parameters[static_cast<size_t>(place.parameter)].name;
+      const size_t index = index_of.at({name, state_names_[static_cast<size_t>(place.state)]});
+      const auto difference = compare_piece(mine, index, place, rank, piece);
+      mine.values[index].values.narrow(0, place.begin, place.count).copy_(piece);
+      if (!difference) continue;
+      differs[static_cast<size_t>(place.parameter)] = true;
+      auto order = [](const Difference& d) { return std::tuple(d.at.parameter, d.at.state, d.element); };
+      if (!first || order(*difference) < order(*first)) first = difference;
+    }
+  }
+  if (replica) replica->take_over(engine_);
+  num_different_ = std::count(differs.begin(), differs.end(), true);
+  return first ? describe(*first) : "";
+}
+
+std::optional<StateComparison::Difference> StateComparison::compare_piece(const Replica::State& mine, size_t index,
+                                                                          const Place& place, int rank,
+                                                                          const at::Tensor& theirs) {
+  auto part = [&](const std::vector<OwnedState>& state) {
+    return state.at(index).values.narrow(0, place.begin, place.count);
+  };
+  if (place.count == 0) return std::nullopt;
+  const at::Tensor own = part(mine.values);
+  at::Tensor bound = at::zeros_like(own);
+  if (!mine.lower.empty()) {
+    // Twice what the error of the gradient makes, either way; and a rounding of the largest value here, since a small
+    // one may be the difference of two large ones.
+    bound = at::maximum((part(mine.lower) - own).abs(), (part(mine.upper) - own).abs()) * 2 +
+            own.abs().max() * (state_names_.at(static_cast<size_t>(place.state)) == "master" ? bounds_.rounding
+                                                                                             : bounds_.moment_rounding);
+  }
+  const at::Tensor error = (theirs - own).abs();
+  const at::Tensor good = (error <= bound).logical_or(theirs == own);
+  if (good.all().item<bool>()) {
+    const double share = (error / (bound + 1e-30)).max().item<double>();
+    largest_share_ = std::max(largest_share_, share);
+    return std::nullopt;
+  }
+  const auto element = good.to(at::kByte).argmin().item<int64_t>();
+  return Difference{place,
+                    place.begin + element,
+                    rank,
+                    theirs[element].item<double>(),
+                    own[element].item<double>(),
+                    bound[element].item<double>()};
+}
+
+std::string StateComparison::describe(const Difference& difference) const {
+  const auto& state = state_names_[static_cast<size_t>(difference.at.state)];
+  const auto& shape = model_.table().parameters[static_cast<size_t>(difference.at.parameter)].shape;
+  return fmt::format(
+      "the first parameter that differs: {}, element {}{}: {:.9g} on rank {}, {:.9g} in the replica "
+      "(difference {:.3g}, bound {:.3g})",
+      describe_parameter(model_.table(), difference.at.parameter), coordinates(difference.element, shape),
+      state == "master" ? "" : " of " + state, difference.run, difference.rank, difference.replica,
+      std::abs(difference.run - difference.replica), difference.bound);
+}
+
+std::string describe_parameter(const ParameterTable& table, int parameter) {
+  const auto& info = table.parameters[static_cast<size_t>(parameter)];
+  const auto& unit = table.units[static_cast<size_t>(info.unit)].name;
+  return fmt::format("parameter '{}' ({})", info.name, unit.empty() ? "root unit" : "unit '" + unit + "'");
+}
+
+std::string coordinates(int64_t element, const std::vector<int64_t>& shape) {
+  std::vector<int64_t> out(shape.size());
+  for (size_t dim = shape.size(); dim-- > 0;) {
+    out[dim] = element % shape[dim];
+    element /= shape[dim];
+  }
+  return fmt::format("[{}]", fmt::join(out, ", "));
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,67 @@
+// Masters and moments of a run against those of its replica, for --verify: each rank's pieces go to all by broadcast,
+// and rank 0, which has the replica, compares them. One thread.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "runtime/engine/engine.hpp"
+#include "runtime/engine/replica.hpp"
+#include "runtime/engine/verification_bounds.hpp"
+
+namespace dslaunch::runtime {
+
+class StateComparison {
+ public:
+  // Collective: every rank learns who owns what. The references must outlive this object.
+  StateComparison(Engine& engine, const ModelSource& model, comm::Communicator& world, at::Device device,
+                  const VerificationBounds& bounds);
+
+  // Collective; `replica`: on rank 0, null elsewhere. On rank 0 what differs first in the order of the model, in words;
+  // empty: nothing. The replica then has what the run has.
+  std::string compare(Replica* replica);
+
+  // Parameters that differed in the last comparison.
+  int64_t num_different() const { return num_different_; }
+  // Of its bound that a parameter or moment used up so far.
+  double largest_share() const { return largest_share_; }
+
+ private:
+  struct Place {  // of a piece of state on a rank
+    int parameter = 0;
+    int state = 0;  // index into state_names_
+    int64_t begin = 0, count = 0;
+  };
+  struct Difference {
+    Place at;
+    int64_t element = 0;
+    int rank = 0;
+    double run = 0, replica = 0, bound = 0;
+  };
+
+  void learn_layout();
+  at::Tensor values_of_rank(int rank);
+  std::optional<Difference> compare_piece(const Replica::State& mine, size_t index, const Place& place, int rank,
+                                          const at::Tensor& theirs);
+  std::string describe(const Difference& difference) const;
+
+  // fixed after construction
+  Engine& engine_;
+  const ModelSource& model_;
+  comm::Communicator& world_;
+  const at::Device device_;
+  const VerificationBounds bounds_;
+  std::vector<std::string> state_names_;
+  std::vector<std::vector<Place>> layout_;  // by rank
+  // what was seen
+  int64_t num_different_ = 0;
+  double largest_share_ = 0;
+};
+
+// What messages call a parameter of the model, and an element of it.
+std::string describe_parameter(const ParameterTable& table, int parameter);
+std::string coordinates(int64_t element, const std::vector<int64_t>& shape);
+
+}  // namespace dslaunch::runtime
