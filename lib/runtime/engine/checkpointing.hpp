@@ -58,7 +58,6 @@ class Checkpointing {
   void finish();
   // The folder of the last checkpoint that all ranks completed; empty: none.
   std::string last_saved() const;
-  const SaveStalls& stalls() const { return stalls_; }
 
  private:
   std::vector<StatePiece> pieces();

@@ -10,8 +10,7 @@ struct CheckpointFiles {
   std::string tag;
   std::vector<std::string> model_states;  // paths; one, or one a rank (stage 3)
   std::vector<std::string> optim_states;  // paths by rank; empty without ZeRO
-  bool is_stage3() const { return model_states_by_rank; }
-  bool model_states_by_rank = false;
+  bool model_states_by_rank = false;      // stage 3
 };
 
 // `dir`: what save_checkpoint() was given, or a tag's folder in it. `tag`: "" takes what `latest` names. Throws
