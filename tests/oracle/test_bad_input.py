@@ -34,15 +34,7 @@ int nvmlDeviceGetUUID(void *device, char *out, unsigned size) {
 """
 
 
-class StrangerTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.shop = workshop.Workshop()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.shop.close()
-
+class StrangerTest(workshop.ShopTest):
     def tearDown(self):
         self.assertEqual(workshop.job_processes(self.shop.folder), [], "processes are left behind")
 

@@ -60,10 +60,10 @@ def peak_of(command):
     return process.returncode, text, usage.ru_maxrss * 1024
 
 
-class ConsolidateTest(unittest.TestCase):
+class ConsolidateTest(workshop.ShopTest):
     @classmethod
     def setUpClass(cls):
-        cls.shop = workshop.Workshop()
+        super().setUpClass()
         cls.checkpoints = {}
         for name, rows in (("small", 10), ("large", ROWS)):
             source, model = cls.shop.path(name), cls.shop.path(name + ".pt")
@@ -73,10 +73,6 @@ class ConsolidateTest(unittest.TestCase):
             code, text, _ = peak_of([workshop.program("dslaunch"), "import", source, out, "--model", model])
             assert code == 0, text
             cls.checkpoints[name] = out
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.shop.close()
 
     def consolidate(self, which, out, *options):
         path = self.shop.path(out)

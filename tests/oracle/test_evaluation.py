@@ -40,15 +40,7 @@ def plain_mean(model, tensors, loss=None):
     return total / len(arrays[0])
 
 
-class EvaluationTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.shop = workshop.Workshop()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.shop.close()
-
+class EvaluationTest(workshop.ShopTest):
     def samples_file(self, kind, count):
         """Samples that training does not see, `count` of them."""
         tensors = {name: array[-count:] for name, array in workshop.samples_of(kind).items()}

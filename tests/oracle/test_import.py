@@ -53,19 +53,15 @@ def whole(pieces):
     return torch.cat(values)
 
 
-class ImportTest(unittest.TestCase):
+class ImportTest(workshop.ShopTest):
     @classmethod
     def setUpClass(cls):
-        cls.shop = workshop.Workshop()
+        super().setUpClass()
         cls.data = cls.shop.path("tokens.safetensors")
         tensor_file.write(cls.data, tiny_model.make_data())
         cls.model = cls.shop.path("tiny.pt")
         model = tiny_model.make_model(99)  # other weights than those that were trained
         torch.jit.script(model).save(cls.model)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.shop.close()
 
     def run_import(self, source, *options):
         out = self.shop.run_dir()

@@ -36,15 +36,7 @@ def config_of(name, **changes):
     return config
 
 
-class CaseTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.shop = workshop.Workshop()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.shop.close()
-
+class CaseTest(workshop.ShopTest):
     def model(self, name):
         path = self.shop.path(name + ".pt")
         return path if os.path.exists(path) else model_cases.export(name, path)

@@ -30,13 +30,12 @@ def number_to_string(value):
     return f"{round(value / size, 2):g} {unit}"
 
 
-class Watched(unittest.TestCase):
+class Watched(workshop.ShopTest):
     """One run of two ranks with every monitor on."""
 
     @classmethod
     def setUpClass(cls):
-        cls.shop = workshop.Workshop()
-        cls.addClassCleanup(cls.shop.close)
+        super().setUpClass()
         cls.plain = workshop.base_config("gpt", gradient_accumulation_steps=3, zero_optimization={"stage": 1})
         cls.files = cls.shop.path("files")
         cls.config = dict(
@@ -254,13 +253,8 @@ class Watched(unittest.TestCase):
         self.assertGreater(total, sum(m["step_ms"] for m in self.metrics[1:]) / 1e3)
 
 
-class Flops(unittest.TestCase):
+class Flops(workshop.ShopTest):
     """What one forward costs: as DeepSpeed counts it, and as PyTorch's flop counter does."""
-
-    @classmethod
-    def setUpClass(cls):
-        cls.shop = workshop.Workshop()
-        cls.addClassCleanup(cls.shop.close)
 
     def profile(self, kind, form="script", **changes):
         """({flops, macs, params}, all that the run said): exact numbers stand in the log, rounded ones in the report."""
@@ -314,12 +308,7 @@ class Flops(unittest.TestCase):
         self.assertIn("100% latency", report)
 
 
-class Files(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.shop = workshop.Workshop()
-        cls.addClassCleanup(cls.shop.close)
-
+class Files(workshop.ShopTest):
     def command(self, run_dir, steps, extra=(), **sections):
         config = workshop.base_config("mlp", **sections)
         return self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), config, run_dir, 1, steps, extra)

@@ -46,15 +46,7 @@ class SteepNet(torch.nn.Module):
         return (self.first(x) - y).square().mean() + torch.sqrt(self.steep).sum()
 
 
-class NotFinite(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.shop = workshop.Workshop()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.shop.close()
-
+class NotFinite(workshop.ShopTest):
     def save(self, name, model):
         path = self.shop.path(name)
         torch.jit.script(model).save(path)

@@ -47,15 +47,7 @@ def ddp_rank(rank, world, port, model_path, data_path, config, steps, out):
     dist.destroy_process_group()
 
 
-class OneProcess(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.shop = workshop.Workshop()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.shop.close()
-
+class OneProcess(workshop.ShopTest):
     def losses(self, kind, shares, **changes):
         config = workshop.base_config(kind, **changes)
         rows = one_process.train(self.shop.model(kind), self.shop.data(kind), config, 50, shares)

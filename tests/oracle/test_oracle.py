@@ -54,15 +54,11 @@ def yaml_of(value, indent=0):
     return "\n".join(lines)
 
 
-class OracleTest(unittest.TestCase):
+class OracleTest(workshop.ShopTest):
     @classmethod
     def setUpClass(cls):
-        cls.shop = workshop.Workshop()
+        super().setUpClass()
         cls.oracles, cls.runs = {}, {}
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.shop.close()
 
     def oracle(self, kind, form, config, shares):
         key = (kind, form, json.dumps({**config, "zero_optimization": None}, sort_keys=True), shares)

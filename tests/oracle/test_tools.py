@@ -14,15 +14,7 @@ EXPORT = os.path.join(workshop.ROOT, "tools/export")
 TOKENIZE = os.path.join(workshop.ROOT, "tools/tokenize")
 
 
-class ToolTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.shop = workshop.Workshop()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.shop.close()
-
+class ToolTest(workshop.ShopTest):
     def run_tool(self, tool, *arguments):
         return workshop.run([sys.executable, tool, *arguments], cwd=self.shop.folder)
 

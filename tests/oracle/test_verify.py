@@ -38,15 +38,7 @@ class Dropping(torch.nn.Module):
         return (self.last(hidden) - y).square().mean()
 
 
-class VerifyTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.shop = workshop.Workshop()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.shop.close()
-
+class VerifyTest(workshop.ShopTest):
     def tearDown(self):
         self.assertEqual(workshop.job_processes(self.shop.folder), [], "processes are left behind")
 

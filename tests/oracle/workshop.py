@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest
 
 import torch
 
@@ -204,3 +205,12 @@ class Workshop:
         if outcome.code != 0:
             raise AssertionError(f"expected success: {outcome}")
         return read_metrics(run_dir), run_dir
+
+
+class ShopTest(unittest.TestCase):
+    """A test class with a workshop of its own, `shop`."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.shop = Workshop()
+        cls.addClassCleanup(cls.shop.close)
