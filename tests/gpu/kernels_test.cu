@@ -118,29 +118,53 @@ struct State {
   std::vector<uint16_t> low;
 };
 
+// A State's arrays on the device.
+struct DeviceState {
+  DeviceState(const State& s, const Layout& layout)
+      : count(s.master.size()),
+        master(s.master, layout.master),
+        gradient(s.gradient, layout.gradient),
+        first(s.first, layout.master),
+        second(s.second, layout.master),
+        low(s.low, layout.low) {}
+  const size_t count;
+  DeviceArray<float> master, gradient, first, second;
+  DeviceArray<uint16_t> low;
+};
+
+// What all kinds of arguments have.
 template <class Arguments>
-void set_low(Arguments& arguments, Low low, uint16_t* data) {
-  if (low == Low::kNone) return;
-  arguments.low_precision = data;
-  arguments.low_precision_type = low == Low::kBFloat16 ? ElementType::kBFloat16 : ElementType::kFloat16;
+Arguments arguments_of(DeviceState& state, Low low) {
+  Arguments arguments;
+  arguments.master = state.master.data();
+  arguments.gradient = state.gradient.data();
+  arguments.count = state.count;
+  if (low != Low::kNone) {
+    arguments.low_precision = state.low.data();
+    arguments.low_precision_type = low == Low::kBFloat16 ? ElementType::kBFloat16 : ElementType::kFloat16;
+  }
+  return arguments;
 }
 
-void compare(const State& expected, DeviceArray<float>& master, DeviceArray<float>& gradient, DeviceArray<float>& first,
-             DeviceArray<float>& second, DeviceArray<uint16_t>& low, const std::string& name) {
-  check(same_bits(master.download(name), expected.master), name + ": master");
-  check(same_bits(gradient.download(name), expected.gradient), name + ": gradient was changed");
-  check(same_bits(first.download(name), expected.first), name + ": first moment");
-  check(same_bits(second.download(name), expected.second), name + ": second moment");
-  check(same_bits(low.download(name), expected.low), name + ": low-precision copy");
+void finish(cudaError_t launched, const std::string& name) {
+  require(launched, name.c_str());
+  require(cudaDeviceSynchronize(), name.c_str());
+}
+
+void compare(const State& expected, DeviceState& got, const std::string& name) {
+  check(same_bits(got.master.download(name), expected.master), name + ": master");
+  check(same_bits(got.gradient.download(name), expected.gradient), name + ": gradient was changed");
+  check(same_bits(got.first.download(name), expected.first), name + ": first moment");
+  check(same_bits(got.second.download(name), expected.second), name + ": second moment");
+  check(same_bits(got.low.download(name), expected.low), name + ": low-precision copy");
 }
 
 void test_adamw(size_t count, const Layout& layout, Low low) {
   const std::string name = describe("adamw", count, layout, static_cast<int>(low));
   State s(count);
-  DeviceArray<float> master(s.master, layout.master), gradient(s.gradient, layout.gradient);
-  DeviceArray<float> first(s.first, layout.master), second(s.second, layout.master), factor({0.37F}, 1);
-  DeviceArray<uint16_t> copy(s.low, layout.low);
-  AdamArguments a;
+  DeviceState there(s, layout);
+  DeviceArray<float> factor({0.37F}, 1);
+  auto a = arguments_of<AdamArguments>(there, low);
   AdamCoefficients& c = a.coefficients.value;
   c.one_minus_beta1 = 0.1F;
   c.beta2 = 0.999F;
@@ -150,15 +174,10 @@ void test_adamw(size_t count, const Layout& layout, Low low) {
   c.inverse_root_correction = 1.7F;
   c.coupled_decay = 0.02F;
   c.decoupled_decay = 0.01F;
-  a.master = master.data();
-  a.gradient = gradient.data();
-  a.exp_avg = first.data();
-  a.exp_avg_sq = second.data();
-  a.count = count;
+  a.exp_avg = there.first.data();
+  a.exp_avg_sq = there.second.data();
   a.control.gradient_factor = factor.data();
-  set_low(a, low, copy.data());
-  require(launch_adamw(a, nullptr), name.c_str());
-  require(cudaDeviceSynchronize(), name.c_str());
+  finish(launch_adamw(a, nullptr), name);
   for (size_t i = 0; i < count; ++i) {
     const float g = s.gradient[i] * 0.37F + c.coupled_decay * s.master[i];
     s.first[i] = s.first[i] + (g - s.first[i]) * c.one_minus_beta1;
@@ -167,16 +186,14 @@ void test_adamw(size_t count, const Layout& layout, Low low) {
     s.master[i] = s.master[i] - (c.step_size * (s.first[i] / denominator) + c.decoupled_decay * s.master[i]);
     if (low != Low::kNone) s.low[i] = rounded(s.master[i], a.low_precision_type);
   }
-  compare(s, master, gradient, first, second, copy, name);
+  compare(s, there, name);
 }
 
 void test_sgd(size_t count, const Layout& layout, Low low, bool momentum) {
   const std::string name = describe(momentum ? "sgd with momentum" : "sgd", count, layout, static_cast<int>(low));
   State s(count);
-  DeviceArray<float> master(s.master, layout.master), gradient(s.gradient, layout.gradient);
-  DeviceArray<float> first(s.first, layout.master), second(s.second, layout.master);
-  DeviceArray<uint16_t> copy(s.low, layout.low);
-  SgdArguments a;
+  DeviceState there(s, layout);
+  auto a = arguments_of<SgdArguments>(there, low);
   SgdCoefficients& c = a.coefficients.value;
   c.lr = 0.1F;
   c.coupled_decay = 0.01F;
@@ -184,13 +201,8 @@ void test_sgd(size_t count, const Layout& layout, Low low, bool momentum) {
   c.share = 0.7F;
   c.gradient_weight = 1.0F;
   c.momentum_weight = 0.9F;
-  a.master = master.data();
-  a.gradient = gradient.data();
-  a.moment = momentum ? first.data() : nullptr;
-  a.count = count;
-  set_low(a, low, copy.data());
-  require(launch_sgd(a, nullptr), name.c_str());
-  require(cudaDeviceSynchronize(), name.c_str());
+  a.moment = momentum ? there.first.data() : nullptr;
+  finish(launch_sgd(a, nullptr), name);
   for (size_t i = 0; i < count; ++i) {
     const float g = s.gradient[i] + c.coupled_decay * s.master[i];
     if (momentum) {
@@ -201,17 +213,16 @@ void test_sgd(size_t count, const Layout& layout, Low low, bool momentum) {
     }
     if (low != Low::kNone) s.low[i] = rounded(s.master[i], a.low_precision_type);
   }
-  compare(s, master, gradient, first, second, copy, name);
+  compare(s, there, name);
 }
 
 void test_amsgrad(size_t count, const Layout& layout) {
   const std::string name = describe("adamw with amsgrad", count, layout, 0);
   State s(count);
   std::vector<float> largest = uniform(count, 6, 0, 1);
-  DeviceArray<float> master(s.master, layout.master), gradient(s.gradient, layout.gradient);
-  DeviceArray<float> first(s.first, layout.master), second(s.second, layout.master), third(largest, layout.master);
-  DeviceArray<uint16_t> copy(s.low, layout.low);
-  AdamArguments a;
+  DeviceState there(s, layout);
+  DeviceArray<float> third(largest, layout.master);
+  auto a = arguments_of<AdamArguments>(there, Low::kNone);
   AdamCoefficients& c = a.coefficients.value;
   c.direction = -1.0F;
   c.one_minus_beta1 = 0.1F;
@@ -219,14 +230,10 @@ void test_amsgrad(size_t count, const Layout& layout) {
   c.one_minus_beta2 = 0.1F;
   c.eps = 1e-8F;
   c.step_size = 3e-3F;
-  a.master = master.data();
-  a.gradient = gradient.data();
-  a.exp_avg = first.data();
-  a.exp_avg_sq = second.data();
+  a.exp_avg = there.first.data();
+  a.exp_avg_sq = there.second.data();
   a.max_exp_avg_sq = third.data();
-  a.count = count;
-  require(launch_adamw(a, nullptr), name.c_str());
-  require(cudaDeviceSynchronize(), name.c_str());
+  finish(launch_adamw(a, nullptr), name);
   for (size_t i = 0; i < count; ++i) {
     const float g = s.gradient[i] * -1.0F;
     s.first[i] = s.first[i] + (g - s.first[i]) * c.one_minus_beta1;
@@ -234,17 +241,15 @@ void test_amsgrad(size_t count, const Layout& layout) {
     largest[i] = largest[i] > s.second[i] ? largest[i] : s.second[i];
     s.master[i] = s.master[i] - c.step_size * (s.first[i] / (std::sqrt(largest[i]) + c.eps));
   }
-  compare(s, master, gradient, first, second, copy, name);
+  compare(s, there, name);
   check(same_bits(third.download(name), largest), name + ": third moment");
 }
 
 void test_lion(size_t count, const Layout& layout, Low low) {
   const std::string name = describe("lion", count, layout, static_cast<int>(low));
   State s(count);
-  DeviceArray<float> master(s.master, layout.master), gradient(s.gradient, layout.gradient);
-  DeviceArray<float> first(s.first, layout.master), second(s.second, layout.master);
-  DeviceArray<uint16_t> copy(s.low, layout.low);
-  LionArguments a;
+  DeviceState there(s, layout);
+  auto a = arguments_of<LionArguments>(there, low);
   LionCoefficients& c = a.coefficients.value;
   c.beta1 = 0.9F;
   c.one_minus_beta1 = 0.1F;
@@ -252,13 +257,8 @@ void test_lion(size_t count, const Layout& layout, Low low) {
   c.one_minus_beta2 = 0.01F;
   c.lr = 0.01F;
   c.keep = 0.999F;
-  a.master = master.data();
-  a.gradient = gradient.data();
-  a.moment = first.data();
-  a.count = count;
-  set_low(a, low, copy.data());
-  require(launch_lion(a, nullptr), name.c_str());
-  require(cudaDeviceSynchronize(), name.c_str());
+  a.moment = there.first.data();
+  finish(launch_lion(a, nullptr), name);
   for (size_t i = 0; i < count; ++i) {
     const float mixed = c.beta1 * s.first[i] + c.one_minus_beta1 * s.gradient[i];
     const float sign = mixed > 0.0F ? 1.0F : mixed < 0.0F ? -1.0F : mixed;
@@ -266,44 +266,36 @@ void test_lion(size_t count, const Layout& layout, Low low) {
     s.first[i] = c.beta2 * s.first[i] + c.one_minus_beta2 * s.gradient[i];
     if (low != Low::kNone) s.low[i] = rounded(s.master[i], a.low_precision_type);
   }
-  compare(s, master, gradient, first, second, copy, name);
+  compare(s, there, name);
 }
 
 void test_adagrad(size_t count, const Layout& layout, Low low) {
   const std::string name = describe("adagrad", count, layout, static_cast<int>(low));
   State s(count);
-  DeviceArray<float> master(s.master, layout.master), gradient(s.gradient, layout.gradient);
-  DeviceArray<float> first(s.first, layout.master), second(s.second, layout.master);
-  DeviceArray<uint16_t> copy(s.low, layout.low);
-  AdagradArguments a;
+  DeviceState there(s, layout);
+  auto a = arguments_of<AdagradArguments>(there, low);
   AdagradCoefficients& c = a.coefficients.value;
   c.step_size = 0.01F;
   c.eps = 1e-10F;
   c.coupled_decay = 0.02F;
-  a.master = master.data();
-  a.gradient = gradient.data();
-  a.moment = second.data();
-  a.count = count;
-  set_low(a, low, copy.data());
-  require(launch_adagrad(a, nullptr), name.c_str());
-  require(cudaDeviceSynchronize(), name.c_str());
+  a.moment = there.second.data();
+  finish(launch_adagrad(a, nullptr), name);
   for (size_t i = 0; i < count; ++i) {
     const float g = s.gradient[i] + c.coupled_decay * s.master[i];
     s.second[i] = s.second[i] + g * g;
     s.master[i] = s.master[i] - c.step_size * (g / (std::sqrt(s.second[i]) + c.eps));
     if (low != Low::kNone) s.low[i] = rounded(s.master[i], a.low_precision_type);
   }
-  compare(s, master, gradient, first, second, copy, name);
+  compare(s, there, name);
 }
 
 // Both passes and what stands between them; the same sums on two "ranks" double the squares of both norms.
 void test_lamb(size_t count, const Layout& layout, Low low) {
   const std::string name = describe("lamb", count, layout, static_cast<int>(low));
   State s(count);
-  DeviceArray<float> master(s.master, layout.master), gradient(s.gradient, layout.gradient);
-  DeviceArray<float> first(s.first, layout.master), second(s.second, layout.master), ratio({0.0F}, 0);
-  DeviceArray<uint16_t> copy(s.low, layout.low);
-  LambArguments a;
+  DeviceState there(s, layout);
+  DeviceArray<float> ratio({0.0F}, 0);
+  auto a = arguments_of<LambArguments>(there, low);
   LambCoefficients& c = a.coefficients.value;
   c.beta1 = 0.9F;
   c.one_minus_beta1 = 0.1F;
@@ -313,12 +305,8 @@ void test_lamb(size_t count, const Layout& layout, Low low) {
   c.eps_outside = 1e-6F;
   c.decay = 0.01F;
   c.step_size = 0.02F;
-  a.master = master.data();
-  a.gradient = gradient.data();
-  a.exp_avg = first.data();
-  a.exp_avg_sq = second.data();
-  a.count = count;
-  set_low(a, low, copy.data());
+  a.exp_avg = there.first.data();
+  a.exp_avg_sq = there.second.data();
 
   const size_t num_partials = num_lamb_partials(count);
   LambSums* sums = nullptr;  // two ranks' sums, then the partial ones
@@ -332,8 +320,7 @@ void test_lamb(size_t count, const Layout& layout, Low low) {
   LambSums got;
   require(cudaMemcpy(&got, sums, sizeof(got), cudaMemcpyDeviceToHost), name.c_str());
   const float got_ratio = ratio.download(name)[0];
-  require(launch_lamb(a, ratio.data(), nullptr), name.c_str());
-  require(cudaDeviceSynchronize(), name.c_str());
+  finish(launch_lamb(a, ratio.data(), nullptr), name);
   cudaFree(sums);
 
   long double parameter = 0, update = 0;  // one after the other in double would be off by 1e-12 itself
@@ -356,7 +343,7 @@ void test_lamb(size_t count, const Layout& layout, Low low) {
     s.master[i] = s.master[i] - (c.step_size * got_ratio) * update_of(i);
     if (low != Low::kNone) s.low[i] = rounded(s.master[i], a.low_precision_type);
   }
-  compare(s, master, gradient, first, second, copy, name);
+  compare(s, there, name);
 }
 
 // Steered from the device: a skipped step writes nothing, and the counter picks its row of the table.
@@ -364,28 +351,24 @@ void test_step_control() {
   const std::string name = "step control";
   const size_t count = 1023;
   const State start(count);
-  DeviceArray<float> master(start.master, 0), gradient(start.gradient, 0), first(start.first, 0),
-      second(start.second, 0), skip({1.0F}, 0);
-  DeviceArray<uint16_t> copy(start.low, 0);
+  DeviceState there(start, {0, 0, 0});
+  DeviceArray<float> skip({1.0F}, 0);
   SgdCoefficients rows[3];
   for (int i = 0; i < 3; ++i) rows[i].lr = 0.1F * static_cast<float>(i + 1);
   SgdCoefficients* table = nullptr;
   require(cudaMalloc(&table, sizeof(rows)), "cudaMalloc");
   require(cudaMemcpy(table, rows, sizeof(rows), cudaMemcpyHostToDevice), "upload");
   DeviceArray<int64_t> applied({8}, 0);
-  SgdArguments a;
-  a.master = master.data();
-  a.gradient = gradient.data();
-  a.count = count;
+  auto a = arguments_of<SgdArguments>(there, Low::kNone);
   a.control.skip = skip.data();
   a.coefficients = {{}, table, applied.data(), 7, 3};
   require(launch_sgd(a, nullptr), name.c_str());
-  compare(start, master, gradient, first, second, copy, name + ", skipped");
+  compare(start, there, name + ", skipped");
   a.control.skip = nullptr;
   require(launch_sgd(a, nullptr), name.c_str());
   State expected = start;
   for (size_t i = 0; i < count; ++i) expected.master[i] -= rows[1].lr * expected.gradient[i];
-  compare(expected, master, gradient, first, second, copy, name + ", from the table");
+  compare(expected, there, name + ", from the table");
   cudaFree(table);
 }
 
