@@ -57,10 +57,7 @@ class HostCase(unittest.TestCase):
         return os.path.join(self.folder, name)
 
     def write(self, name, text, mode=0o644):
-        with open(self.path(name), "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(self.path(name), mode)
-        return self.path(name)
+        return self.cluster.write(self.path(name), text, mode)
 
     def read(self, name):
         with open(self.path(name), encoding="utf-8") as file:

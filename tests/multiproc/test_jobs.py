@@ -14,13 +14,10 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
-import uuid
 
-DSLAUNCH = os.path.join(os.environ["DSLAUNCH_BIN"], "dslaunch")
-LIMIT_S = 60  # for what should take moments, on a machine that is busy
+from marked_case import DSLAUNCH, LIMIT_S, MarkedTest
 
 SAVES = "trap 'echo saved; exit 75' TERM; echo ready $RANK; while :; do sleep 0.05; done"
 STUBBORN = "trap '' TERM INT; echo ready $RANK; while :; do sleep 0.05; done"
@@ -34,28 +31,14 @@ class Outcome:
         return f"exit code {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
 
 
-class JobsTest(unittest.TestCase):
+class JobsTest(MarkedTest):
     def setUp(self):
-        self.folder = tempfile.mkdtemp(prefix="dsl-jobs-")
-        self.temp = self.make("tmp")
-        self.mark = f"DSL_TEST_MARK={uuid.uuid4()}"
-        name, value = self.mark.split("=")
-        self.env = {**os.environ, name: value, "TMPDIR": self.temp, "CUDA_VISIBLE_DEVICES": "", "HOME": self.make("home"),
-                    "XDG_STATE_HOME": self.path("state"), "XDG_RUNTIME_DIR": self.make("runtime")}
-        self.running = []
+        super().setUp()
+        self.env = self.environment(HOME=self.make("home"), XDG_RUNTIME_DIR=self.make("runtime"))
 
     def tearDown(self):
-        for process in self.running:
-            process.kill()
-            process.wait()
-            for stream in (process.stdout, process.stderr):
-                stream.close()
         # A supervisor in the background ends a moment after it has said that its job has.
-        deadline = time.monotonic() + 5
-        while (leftovers := self.marked_processes()) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        for pid in leftovers:
-            os.kill(pid, signal.SIGKILL)
+        leftovers = self.end_processes(settle_s=5)
         temporary = os.listdir(self.temp)
         sockets = [path for path in glob.glob(self.path("**"), recursive=True) if stat.S_ISSOCK(os.lstat(path).st_mode)]
         shutil.rmtree(self.folder)
@@ -64,13 +47,6 @@ class JobsTest(unittest.TestCase):
         self.assertTrue(sockets == [] or self.sockets_may_stay, f"{sockets} are left behind")
 
     sockets_may_stay = False  # where a supervisor was killed
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
-    def make(self, name):
-        os.mkdir(self.path(name))
-        return self.path(name)
 
     def start(self, *arguments, **options):
         process = subprocess.Popen([DSLAUNCH, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -112,26 +88,6 @@ class JobsTest(unittest.TestCase):
 
     def console(self, job):
         return self.read(self.job_folder(job), "console.log")
-
-    def marked_processes(self):
-        found = {}
-        for entry in glob.glob("/proc/[0-9]*"):
-            try:
-                with open(f"{entry}/environ", "rb") as file:
-                    if self.mark.encode() not in file.read().split(b"\0"):
-                        continue
-                with open(f"{entry}/cmdline", "rb") as file:
-                    found[int(entry[6:])] = file.read().replace(b"\0", b" ").decode(errors="replace")
-            except OSError:
-                continue
-        found.pop(os.getpid(), None)
-        return found
-
-    def wait_until(self, condition, what="the condition"):
-        deadline = time.monotonic() + LIMIT_S
-        while not condition():
-            self.assertLess(time.monotonic(), deadline, f"{what} did not come true in {LIMIT_S} s")
-            time.sleep(0.01)
 
     def ready(self, job, count):
         self.wait_until(lambda: self.console(job).count("ready") == count, f"{count} ranks that are ready")

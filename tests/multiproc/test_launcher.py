@@ -3,7 +3,6 @@
 
 The program comes from DSLAUNCH_BIN, the folder of dslaunch. Ranks are small shell and Python scripts started by `exec`.
 Every process of a test carries a mark in its environment, which is how leftovers are found."""
-import glob
 import json
 import os
 import re
@@ -13,13 +12,10 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
-import uuid
 
-DSLAUNCH = os.path.join(os.environ["DSLAUNCH_BIN"], "dslaunch")
-LIMIT_S = 60  # for what should take moments, on a machine that is busy
+from marked_case import DSLAUNCH, LIMIT_S, MarkedTest
 
 
 class Outcome:
@@ -30,35 +26,11 @@ class Outcome:
         return f"exit code {self.code}\n--- stdout\n{self.out!r}\n--- stderr\n{self.err.decode(errors='replace')}"
 
 
-class LauncherTest(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.mkdtemp(prefix="dsl-launcher-")
-        self.temp = os.path.join(self.folder, "tmp")
-        os.mkdir(self.temp)
-        self.mark = f"DSL_TEST_MARK={uuid.uuid4()}"
-        self.running = []
-
+class LauncherTest(MarkedTest):
     def tearDown(self):
-        for process in self.running:
-            process.kill()
-            process.wait()
-            for stream in (process.stdout, process.stderr):
-                stream.close()
-        leftovers = self.marked_processes()
-        for pid in leftovers:
-            os.kill(pid, signal.SIGKILL)
-        self.assertEqual(leftovers, {}, "processes are left behind")
+        self.assertEqual(self.end_processes(), {}, "processes are left behind")
         self.assertEqual(os.listdir(self.temp), [], "temporary files are left behind")
         shutil.rmtree(self.folder)
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
-    def environment(self, **extra):
-        name, value = self.mark.split("=")
-        # The same on a host with GPUs: one rank unless a test asks for more.
-        return {**os.environ, name: value, "TMPDIR": self.temp, "CUDA_VISIBLE_DEVICES": "",
-                "XDG_STATE_HOME": self.path("state"), **extra}
 
     def start(self, *arguments, env=None):
         process = subprocess.Popen([DSLAUNCH, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -79,27 +51,6 @@ class LauncherTest(unittest.TestCase):
 
     def start_sh(self, world, script, *options):
         return self.start("exec", "--device", "cpu", "--num_gpus", str(world), *options, "--", "sh", "-c", script)
-
-    def marked_processes(self, but=()):
-        """pid -> command line of every living process with this test's mark."""
-        found = {}
-        for entry in glob.glob("/proc/[0-9]*"):
-            pid = int(entry[6:])
-            try:
-                with open(f"{entry}/environ", "rb") as file:
-                    environment = file.read().split(b"\0")
-                if self.mark.encode() in environment and pid not in but and pid != os.getpid():
-                    with open(f"{entry}/cmdline", "rb") as file:
-                        found[pid] = file.read().replace(b"\0", b" ").decode(errors="replace")
-            except OSError:
-                continue
-        return found
-
-    def wait_until(self, condition, limit=LIMIT_S, what="the condition"):
-        deadline = time.monotonic() + limit
-        while not condition():
-            self.assertLess(time.monotonic(), deadline, f"{what} did not come true in {limit} s")
-            time.sleep(0.01)
 
     def lines(self, process, count, stream="stdout"):
         return [getattr(process, stream).readline().decode() for _ in range(count)]
@@ -296,7 +247,7 @@ class NothingLeftBehind(LauncherTest):
                 time.sleep(delay)
                 process.kill()
                 process.wait()
-                self.wait_until(lambda: self.marked_processes() == {}, 5, "an end of all processes")
+                self.wait_until(lambda: self.marked_processes() == {}, "an end of all processes", 5)
 
     def test_ranks_die_with_their_agent_and_the_launcher_says_so(self):
         process = self.start_sh(2, self.GRANDCHILD + Stopping.STUBBORN)
@@ -313,7 +264,7 @@ class NothingLeftBehind(LauncherTest):
         self.lines(process, 2)
         process.send_signal(signal.SIGTERM)
         self.finish(process)
-        self.wait_until(lambda: self.marked_processes() == {}, 5, "an end of the inner job")
+        self.wait_until(lambda: self.marked_processes() == {}, "an end of the inner job", 5)
 
 
 class Output(LauncherTest):
@@ -366,7 +317,7 @@ class Output(LauncherTest):
         process.send_signal(signal.SIGINT)
         process.stderr.readline()
         process.send_signal(signal.SIGINT)
-        self.wait_until(lambda: self.marked_processes(but={process.pid}) == {}, 15, "an end of the ranks")
+        self.wait_until(lambda: self.marked_processes(but={process.pid}) == {}, "an end of the ranks", 15)
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(LIMIT_S), 130)
 

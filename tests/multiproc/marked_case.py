@@ -1,0 +1,68 @@
+"""What the tests of dslaunch's commands share: a folder for each test, and a mark in the environment of all its processes,
+which is how leftovers are found. The program comes from DSLAUNCH_BIN."""
+import glob
+import os
+import signal
+import tempfile
+import time
+import unittest
+import uuid
+
+DSLAUNCH = os.path.join(os.environ["DSLAUNCH_BIN"], "dslaunch")
+LIMIT_S = 60  # for what should take moments, on a machine that is busy
+
+
+class MarkedTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="dsl-test-")
+        self.temp = self.make("tmp")
+        self.mark = f"DSL_TEST_MARK={uuid.uuid4()}"
+        self.running = []
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def make(self, name):
+        os.mkdir(self.path(name))
+        return self.path(name)
+
+    def environment(self, **extra):
+        name, value = self.mark.split("=")
+        # The same on a host with GPUs: one rank unless a test asks for more.
+        return {**os.environ, name: value, "TMPDIR": self.temp, "CUDA_VISIBLE_DEVICES": "",
+                "XDG_STATE_HOME": self.path("state"), **extra}
+
+    def end_processes(self, settle_s=0):
+        """Ends what the test started; returns which others were still there `settle_s` later, and ends those as well."""
+        for process in self.running:
+            process.kill()
+            process.wait()
+            for stream in (process.stdout, process.stderr):
+                stream.close()
+        deadline = time.monotonic() + settle_s
+        while (leftovers := self.marked_processes()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        for pid in leftovers:
+            os.kill(pid, signal.SIGKILL)
+        return leftovers
+
+    def marked_processes(self, but=()):
+        """pid -> command line of every living process with this test's mark."""
+        found = {}
+        for entry in glob.glob("/proc/[0-9]*"):
+            pid = int(entry[6:])
+            try:
+                with open(f"{entry}/environ", "rb") as file:
+                    environment = file.read().split(b"\0")
+                if self.mark.encode() in environment and pid not in but and pid != os.getpid():
+                    with open(f"{entry}/cmdline", "rb") as file:
+                        found[pid] = file.read().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+        return found
+
+    def wait_until(self, condition, what="the condition", limit=LIMIT_S):
+        deadline = time.monotonic() + limit
+        while not condition():
+            self.assertLess(time.monotonic(), deadline, f"{what} did not come true in {limit} s")
+            time.sleep(0.01)
