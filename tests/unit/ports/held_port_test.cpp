@@ -1,6 +1,5 @@
 #include "ports/held_port.hpp"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -17,23 +16,10 @@ using Catch::Contains;
 
 namespace {
 
-bool can_connect(const char* address, uint16_t port) {
-  sockaddr_in target{};
-  target.sin_family = AF_INET;
-  target.sin_port = htons(port);
-  inet_pton(AF_INET, address, &target.sin_addr);
-  UniqueFd fd(socket(AF_INET, SOCK_STREAM, 0));
-  return connect(fd.get(), reinterpret_cast<sockaddr*>(&target), sizeof(target)) == 0;
-}
-
 // Leaves a connection of `port` in TIME_WAIT: the side that closes first keeps it.
 void leave_time_wait(int listener, uint16_t port) {
-  sockaddr_in target{};
-  target.sin_family = AF_INET;
-  target.sin_port = htons(port);
-  target.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  UniqueFd client(socket(AF_INET, SOCK_STREAM, 0));
-  REQUIRE(connect(client.get(), reinterpret_cast<sockaddr*>(&target), sizeof(target)) == 0);
+  UniqueFd client = connect_to("127.0.0.1", port);
+  REQUIRE(client.valid());
   UniqueFd server(accept(listener, nullptr, nullptr));
   REQUIRE(server.valid());
   server.reset();
@@ -54,7 +40,7 @@ TEST_CASE("the kernel chooses a port and it is held at once", "[ports][held_port
   auto outcome = hold_port("127.0.0.1", 0);
   auto& held = std::get<HeldPort>(outcome);
   CHECK(held.port != 0);
-  CHECK(can_connect("127.0.0.1", held.port));
+  CHECK(connect_to("127.0.0.1", held.port).valid());
   auto second = hold_port("127.0.0.1", held.port);
   REQUIRE(std::holds_alternative<Busy>(second));
   CHECK(std::get<Busy>(second).holders.at(0).pid == getpid());
@@ -62,7 +48,7 @@ TEST_CASE("the kernel chooses a port and it is held at once", "[ports][held_port
 
 TEST_CASE("all addresses means IPv4 too", "[ports][held_port]") {
   auto outcome = hold_port("", 0);
-  CHECK(can_connect("127.0.0.1", std::get<HeldPort>(outcome).port));
+  CHECK(connect_to("127.0.0.1", std::get<HeldPort>(outcome).port).valid());
 }
 
 TEST_CASE("a port that another process holds names that process", "[ports][held_port]") {

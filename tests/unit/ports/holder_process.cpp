@@ -72,6 +72,16 @@ UniqueFd listen_on(const char* address, uint16_t* port) {
   return fd;
 }
 
+UniqueFd connect_to(const char* address, uint16_t port) {
+  sockaddr_in target{};
+  target.sin_family = AF_INET;
+  target.sin_port = htons(port);
+  inet_pton(AF_INET, address, &target.sin_addr);
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM, 0));
+  if (connect(fd.get(), reinterpret_cast<sockaddr*>(&target), sizeof(target)) != 0) return {};
+  return fd;
+}
+
 std::string output_of_ordinary_user(const std::function<std::string()>& body) {
   Pipe pipe = make_pipe();
   pid_t child = fork();

@@ -31,6 +31,9 @@ class HolderProcess {
 // A listening socket of this process on a port that the kernel chooses.
 UniqueFd listen_on(const char* address, uint16_t* port);
 
+// A connection to an IPv4 address; not valid where nobody answers.
+UniqueFd connect_to(const char* address, uint16_t port);
+
 // Runs `body` in a child, as an ordinary user when we are root, and returns its text.
 std::string output_of_ordinary_user(const std::function<std::string()>& body);
 

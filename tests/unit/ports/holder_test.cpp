@@ -86,12 +86,8 @@ TEST_CASE("a process that listens on two addresses is one holder", "[ports][hold
 TEST_CASE("the local end of a connection is a holder when nothing listens", "[ports][holder]") {
   uint16_t port = 0;
   UniqueFd listener = listen_on("127.0.0.1", &port);
-  sockaddr_in target{};
-  target.sin_family = AF_INET;
-  target.sin_port = htons(port);
-  target.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  UniqueFd client(socket(AF_INET, SOCK_STREAM, 0));
-  REQUIRE(connect(client.get(), reinterpret_cast<sockaddr*>(&target), sizeof(target)) == 0);
+  UniqueFd client = connect_to("127.0.0.1", port);
+  REQUIRE(client.valid());
   sockaddr_in own{};
   socklen_t length = sizeof(own);
   REQUIRE(getsockname(client.get(), reinterpret_cast<sockaddr*>(&own), &length) == 0);
