@@ -12,7 +12,7 @@
 #include <unordered_map>
 
 #include "runtime/model/model_source.hpp"
-#include "support/temporary_folder.hpp"
+#include "support/temp_dir.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::runtime;
@@ -46,7 +46,7 @@ void fork_first_call(torch::jit::Graph& graph) {
   call.destroyCurrent();
 }
 
-std::unique_ptr<ModelSource> load(const test::TemporaryFolder& folder, bool forks) {
+std::unique_ptr<ModelSource> load(const test::TempDir& folder, bool forks) {
   torch::manual_seed(3);
   Module net("Net");
   net.register_module("one", make_block());
@@ -58,8 +58,8 @@ std::unique_ptr<ModelSource> load(const test::TemporaryFolder& folder, bool fork
         return (x + self.two.forward(x)).mean()
   )");
   if (forks) fork_first_call(*net.get_method("forward").graph());
-  net.save(folder.file("net.pt"));
-  return load_script_model(folder.file("net.pt"), {});
+  net.save(folder / "net.pt");
+  return load_script_model(folder / "net.pt", {});
 }
 
 // Gives out the parameters as they stand in the file and keeps the gradients of a step, by name.
@@ -105,7 +105,7 @@ void check_equal(const std::map<std::string, at::Tensor>& found, const std::map<
 
 TEST_CASE("what a model forks gives the bits that it gives in turn, in every call",
           "[runtime][model][plain_execution]") {
-  test::TemporaryFolder folder;
+  test::TempDir folder;
   auto in_turn = load(folder, /*forks=*/false);
   Parameters plain(*in_turn);
   const auto expected = gradients_of_step(*in_turn, plain, false);
@@ -116,7 +116,7 @@ TEST_CASE("what a model forks gives the bits that it gives in turn, in every cal
 
 TEST_CASE("a unit's second pass gives the bits of its first on a thread of autograd's",
           "[runtime][model][plain_execution]") {
-  test::TemporaryFolder folder;
+  test::TempDir folder;
   auto model = load(folder, /*forks=*/false);
   Parameters parameters(*model);
   const auto expected = gradients_of_step(*model, parameters, false);
