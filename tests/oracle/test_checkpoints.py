@@ -3,6 +3,7 @@
 one; torn ones; whole weights beside the shards. The oracle is plain PyTorch (one_process.py) or the uninterrupted run."""
 import glob
 import os
+import re
 import shutil
 import unittest
 
@@ -208,6 +209,13 @@ class Torn(OracleTest):
         shutil.rmtree(self.folder)
         outcome = workshop.run(self.shop.command(self.model, self.data, self.config, self.folder, 2, 12))
         self.assertEqual(outcome.text.count("the run stood still for"), 4, str(outcome))  # three saves and the sum
+
+    def test_a_save_that_is_waited_for_is_told_as_waiting(self):
+        config = {**self.config, "checkpoint": {"interval": 4, "async": False}}
+        outcome = workshop.run(self.shop.command(self.model, self.data, config, self.shop.run_dir(), 2, 8))
+        waited = [float(ms) for ms in re.findall(r"([\d.]+) waiting for files", outcome.text)]
+        self.assertEqual(len(waited), 2, str(outcome))
+        self.assertGreater(min(waited), 0.0, str(outcome))
 
 
 class WholeWeights(OracleTest):

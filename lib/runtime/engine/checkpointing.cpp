@@ -99,6 +99,13 @@ void Checkpointing::wait_for_writer() {
   stalls_.waiting_ms += watch.ms();
 }
 
+// Returns when the files are written where checkpoint.async is false.
+void Checkpointing::start_writing(CheckpointPart part) {
+  const Stopwatch watch;
+  writer_->save(std::move(part));
+  stalls_.waiting_ms += watch.ms();
+}
+
 void Checkpointing::save(const DataPosition& position, bool wait) {
   if (engine_.steps_done() == last_step_) {  // the interval's save and the end's fall together
     if (wait) wait_for_writer();
@@ -118,7 +125,7 @@ void Checkpointing::save(const DataPosition& position, bool wait) {
   if (world_.rank() == 0 && options_.whole_weights) part.whole_weights = WholeWeights{options_.float_dtype};
   last_step_ = engine_.steps_done();
   stalls_.copying_ms += watch.ms();
-  writer_->save(std::move(part));
+  start_writing(std::move(part));
   if (wait) wait_for_writer();
   stalls_.num_saves += 1;
   if (world_.rank() == 0) {

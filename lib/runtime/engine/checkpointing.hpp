@@ -38,7 +38,7 @@ struct CheckpointingOptions {
 // How long the run stood still for its saves, on this rank.
 struct SaveStalls {
   int64_t num_saves = 0;
-  double waiting_ms = 0;  // for the save before, and at the end for the last one
+  double waiting_ms = 0;  // for files: the save before, the last one at the end, each one without checkpoint.async
   double copying_ms = 0;
 };
 
@@ -65,6 +65,7 @@ class Checkpointing {
   at::Tensor frozen_value(int parameter) const;
   std::string skeleton();
   void wait_for_writer();
+  void start_writing(CheckpointPart part);
 
   void load(RestoreSource& source, const config::CheckpointLoad& how);
   void restore_engine(RestoreSource& source, const config::CheckpointLoad& how, const NameMatch& match);
