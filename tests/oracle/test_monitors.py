@@ -19,6 +19,7 @@ import workshop
 
 STEPS, TRACED, PROFILED = 6, 4, 2  # profile_step counts the steps done before
 PREFIX = "Train/Samples/"
+PHASES = ["forward", "backward"] * 3 + ["reduce", "update", "gather"]
 TIMES = ["elapsed_time_ms_" + name for name in ("forward", "backward", "backward_inner", "backward_allreduce", "step")]
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "deepspeed_monitors.json")) as oracle_file:
     DEEPSPEED = json.load(oracle_file)
@@ -51,6 +52,8 @@ class Watched(workshop.ShopTest):
         if cls.outcome.code != 0:
             raise AssertionError(str(cls.outcome))
         cls.metrics = workshop.read_metrics(cls.run_dir)
+        cls.has_device = "cuda" in cls.shop.ranks(2)
+        cls.memory = r"\d+\.\d+" if cls.has_device else r"0\.0"  # of the device, in GB
         # What the ranks wrote, without the prefix that tells them apart.
         cls.lines = [re.sub(r"^\S+:\d+\| ", "", line) for line in cls.outcome.text.splitlines()]
 
@@ -127,7 +130,7 @@ class Watched(workshop.ShopTest):
         speeds = [line for line in self.lines if "RunningAvgSamplesPerSec=" in line]
         self.assertEqual(len(speeds), 2)  # at 4 and 6: two steps are left out
         self.assertRegex(speeds[0], r"^micro_step=12/global_step=4, RunningAvgSamplesPerSec=[\d.]+, CurrSamplesPerSec=[\d.]+, "
-                                    r"MemAllocated=0\.0GB, MaxMemAllocated=0\.0GB, TFLOPS=\d+\.\d\d$")
+                                    r"MemAllocated={0}GB, MaxMemAllocated={0}GB, TFLOPS=\d+\.\d\d$".replace("{0}", self.memory))
 
     def test_wall_clock_breakdown(self):
         micro = [line for line in self.lines if line.startswith("time (ms) | fwd_microstep: ")]
@@ -151,7 +154,8 @@ class Watched(workshop.ShopTest):
         one_step = (["Engine before forward"] + ["Engine after forward", "Engine after backward"] * 3
                     + ["Engine after step"])
         self.assertEqual(points, one_step * 4)
-        self.assertEqual(len([line for line in self.lines if re.match(r"MA 0\.0 GB +Max_MA 0\.0 GB", line)]), len(points))
+        allocated = rf"MA {self.memory} GB +Max_MA {self.memory} GB"
+        self.assertEqual(len([line for line in self.lines if re.match(allocated, line)]), len(points))
         self.assertEqual(len([line for line in self.lines if re.match(
             r"CPU Virtual Memory:  used = \d+\.\d+ GB, percent = \d+\.\d%", line)]), len(points))
 
@@ -190,11 +194,25 @@ class Watched(workshop.ShopTest):
         with open(os.path.join(self.run_dir, f"trace.step_{TRACED}.rank_{rank}.json")) as file:
             events = json.load(file)["traceEvents"]
         self.assertEqual({event["pid"] for event in events}, {rank})
-        found = {"lanes": {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}}
+        lanes = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+        found, device = {"lanes": lanes}, {}
         for event in events:
             if event["ph"] == "X":
-                found.setdefault(event["cat"], []).append(event)
+                where = device if lanes[event["tid"]].startswith("device:") else found
+                where.setdefault(event["cat"], []).append(event)
+        if self.has_device:
+            self.check_device_lanes(device)
         return found
+
+    def check_device_lanes(self, spans):
+        """When the device did what the host lanes say it was told."""
+        (step,) = spans["step"]
+        phases = sorted(spans["phase"], key=lambda s: s["ts"])
+        self.assertEqual([span["name"] for span in phases], PHASES)
+        for span in phases + spans["module"] + spans["backward"]:
+            self.assertGreaterEqual(span["ts"], step["ts"] - 0.01)
+            self.assertLessEqual(span["ts"] + span["dur"], step["ts"] + step["dur"] + 0.01)
+        self.assertTrue({"GPT", "blocks.0 (Block)"} <= {span["name"] for span in spans["module"]})
 
     def test_trace(self):
         names = [name for name in os.listdir(self.run_dir) if name.startswith("trace")]
@@ -211,7 +229,7 @@ class Watched(workshop.ShopTest):
                 self.assertLessEqual(span["ts"] + span["dur"], step["ts"] + step["dur"] + 0.01)
             self.check_nesting(spans)
             self.assertEqual([span["name"] for span in sorted(trace["phase"], key=lambda s: s["ts"])],
-                             ["forward", "backward"] * 3 + ["reduce", "update", "gather"])
+                             PHASES)
             self.assertTrue(all(lanes[s["tid"]] == "communication (world)" for s in trace["collective"]))
             self.assertEqual({lanes[s["tid"]] for s in trace["module"] + trace["backward"]}, {"compute"})
             self.assertTrue(all(re.fullmatch(r"compute|other \(thread \d+\)", lanes[s["tid"]]) for s in trace["operator"]))
