@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -126,6 +127,18 @@ def job_processes(folder):
         if folder.encode() in command + env and not re.search(rb"^State:\s+Z", status, re.M):
             found.append((int(pid), command.replace(b"\0", b" ").decode(errors="replace").strip()))
     return found
+
+
+def wait_for_end(pid, limit=10):
+    """Until the process has ended, `limit` seconds at most."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        select.select([process], [], [], limit)
+    finally:
+        os.close(process)
 
 
 def read_proc(pid, name):

@@ -59,10 +59,11 @@ std::optional<StepResult> Engine::train_step(const std::function<MicroBatch()>& 
   loss_sum_ = at::Tensor();
   label_weight_ = 0;
   int64_t num_tokens = 0;
-  for (int64_t micro = 0; micro < config_.batch.accumulation; ++micro) {
+  const int64_t num_micro_steps = config_.batch.accumulation * options_.replicated_ranks;
+  for (int64_t micro = 0; micro < num_micro_steps; ++micro) {
     const MicroBatch batch = next();
     num_tokens += batch.num_tokens;
-    forward_backward(batch, micro + 1 == config_.batch.accumulation);
+    forward_backward(batch, micro + 1 == num_micro_steps);
   }
   parameters_->reduce_gradients();
   times_.end(StepPhase::kReduce);
@@ -138,7 +139,8 @@ void Engine::combine_statistics(bool stop_requested) {
   const at::Tensor squares = counts_here
                                  ? loss_scaling_.unscaled_squares(optim::sum_of_squares(gradients)).to(at::kFloat)
                                  : at::zeros({}, scalar);
-  const double micro_steps = static_cast<double>(config_.batch.accumulation) * data_group_.size();
+  const int num_ranks = data_group_.size() * options_.replicated_ranks;
+  const double micro_steps = static_cast<double>(config_.batch.accumulation) * num_ranks;
   statistics_ = at::stack({loss_sum_ / micro_steps, squares, at::full({}, stop_requested ? 1.0 : 0.0, scalar),
                            at::full({}, label_weight_, scalar)});
   if (data_group_.size() > 1) data_group_.all_reduce(fp32_buffer(statistics_), comm::ReduceOp::kSum);
@@ -146,7 +148,7 @@ void Engine::combine_statistics(bool stop_requested) {
   const at::Tensor factor = by_labels ? weigh_by_labels(micro_steps) : at::Tensor();
   loss_scaling_.judge(statistics_.narrow(0, 0, 2));
   const auto clipped = optim::clip_by_norm(statistics_.select(0, 1).to(at::kDouble), config_.gradient_clipping,
-                                           1.0 / parameters_->gradient_divisor());
+                                           1.0 / (parameters_->gradient_divisor() * options_.replicated_ranks));
   statistics_.select(0, 1).copy_(clipped.norm);
   gradient_factor_ = loss_scaling_.unscaled_factor(by_labels ? clipped.factor * factor : clipped.factor);
   if (loss_scaling_.is_on()) statistics_ = at::cat({statistics_, loss_scaling_.report()});

@@ -53,6 +53,7 @@ struct EngineOptions {
   std::function<void(const std::string& text)> meet;  // see ShardingOptions
   StepPhases phases;                                  // who is told where a step stands
   bool for_evaluation = false;                        // no step will be taken: no moments are held
+  int replicated_ranks = 1;  // of a run whose micro batches this engine computes all by itself, slice by slice
   // Sees the shards of every step in front of their update, and the update, which it may try on copies.
   std::function<void(const std::vector<optim::ShardTensors>&, const UpdateShards&)> before_update;
 };

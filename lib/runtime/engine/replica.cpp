@@ -11,10 +11,8 @@
 namespace dslaunch::runtime {
 namespace {
 
-// The same sums in the same micro batches, on one rank.
-config::JobConfig alone(config::JobConfig config, int num_ranks) {
+config::JobConfig unsharded(config::JobConfig config) {
   config.zero = config::Zero{};
-  config.batch.accumulation *= num_ranks;
   return config;
 }
 
@@ -33,31 +31,27 @@ double mean_square(const std::vector<optim::ShardTensors>& shards) {
   return count > 0 ? squares / count : 0;
 }
 
-// A tenth of the model's gradients beside those of the unit: gradients that are zero but for rounding (a bias in front
-// of a normalisation) have no size of their own to measure an error by. Exact zeros stay exact: rows of an embedding
-// that no token asked for.
-at::Tensor gradient_errors(const at::Tensor& gradient, double relative, double model_size) {
-  const at::Tensor own = gradient.abs();
-  const double unit_size = std::sqrt(gradient.to(at::kDouble).square().mean().item<double>());
-  return ((own + (unit_size + 0.1 * model_size)) * relative).masked_fill_(gradient == 0, 0);
-}
-
 }  // namespace
 
-Replica::Replica(const ReplicatedRun& run, comm::Communicator& alone_group, double gradient_error)
+Replica::Replica(const ReplicatedRun& run, comm::Communicator& alone_group, const GradientBound& bound)
     : device_(run.engine.device),
-      gradient_error_(gradient_error),
-      config_(alone(run.config, run.num_ranks)),
+      bound_(bound),
+      config_(unsharded(run.config)),
       model_(load_script_model(run.model_path, config_.units)) {
   EngineOptions options = run.engine;
   options.gather_group = options.secondary_group = nullptr;
   options.meet = {};
   options.phases = {};
+  options.replicated_ranks = run.num_ranks;
   options.before_update = [this](const auto& shards, const auto& update) { bound_update(shards, update); };
   model_->place(device_, options.dtypes);
   fill_empty_frozen(*model_, config_.init, run.model_path, device_, options.dtypes);
   engine_ = std::make_unique<Engine>(*model_, config_, options, alone_group,
                                      initial_values(*model_, config_.init, run.model_path));
+  magnitudes_ = std::make_unique<GradientMagnitudes>(model_->table(), engine_->unit_parameters());
+  model_->set_unit_parameters(magnitudes_.get());
+  const auto& parameters = model_->table().parameters;
+  for (size_t i = 0; i < parameters.size(); ++i) parameter_of_[parameters[i].name] = static_cast<int>(i);
   open_ranks(run);
 }
 
@@ -81,6 +75,7 @@ StepResult Replica::step() {
   const at::Tensor of_this_process = save_random_state(device_);
   const at::Tensor before = ranks_.front().random;
   micro_batches_ = 0;
+  magnitudes_->begin_step();
   auto result = engine_->train_step([this] { return next_micro_batch(); }, /*stop_requested=*/false);
   leave(ranks_.back());
   if (!result) result = engine_->finish();
@@ -115,7 +110,7 @@ void Replica::bound_update(const std::vector<optim::ShardTensors>& shards, const
   for (auto* bound : {&lower_, &upper_}) {
     bound->clear();
     for (const auto& shard : shards) {
-      const at::Tensor errors = gradient_errors(shard.gradient, gradient_error_, model_size);
+      const at::Tensor errors = gradient_errors(shard, model_size);
       optim::ShardTensors moved = shard;
       moved.master = shard.master.clone();
       moved.gradient = bound == &lower_ ? shard.gradient - errors : shard.gradient + errors;
@@ -126,6 +121,27 @@ void Replica::bound_update(const std::vector<optim::ShardTensors>& shards, const
     update(*bound);
     for (auto& moved : *bound) moved.gradient = at::Tensor();
   }
+}
+
+// A tenth of the model's gradients beside those of the unit: gradients that are zero but for rounding (a bias in front
+// of a normalisation) have no size of their own to measure an error by. What nothing was added to is exact: rows of an
+// embedding that no token asked for.
+at::Tensor Replica::gradient_errors(const optim::ShardTensors& shard, double model_size) const {
+  const at::Tensor own = shard.gradient.abs(), parts = magnitudes(shard);
+  const double unit_size = std::sqrt(own.to(at::kDouble).square().mean().item<double>());
+  const at::Tensor errors = (own + (unit_size + 0.1 * model_size)) * bound_.relative + parts * bound_.of_parts;
+  return (errors + bound_.absolute).masked_fill_(parts == 0, 0);
+}
+
+at::Tensor Replica::magnitudes(const optim::ShardTensors& shard) const {
+  optim::ShardTensors out = shard;  // only its place matters
+  out.master = at::zeros_like(shard.gradient);
+  out.moments.clear();
+  for (auto& piece : engine_->named_state({out})) {
+    const at::Tensor& sizes = magnitudes_->of(parameter_of_.at(piece.parameter));
+    if (sizes.defined()) piece.values.copy_(sizes.narrow(0, piece.begin, piece.values.numel()));
+  }
+  return out.master;
 }
 
 Replica::State Replica::state() {
@@ -145,8 +161,9 @@ int64_t replica_bytes(const ModelSource& model, const precision::ModelDtypes& dt
       continue;
     }
     const bool is_fp32 = dtypes(parameter.name, parameter.dtype) == at::kFloat;
-    // Master, accumulated gradient, moments; parameters in a shorter type; masters and moments again for both bounds.
-    bytes += parameter.numel * (4 + 4 + 4 * num_moments + (is_fp32 ? 0 : 2 + 4) + 2 * 4 * (1 + num_moments));
+    // Master, accumulated gradient and its parts' size, moments; parameters in a shorter type; masters and moments
+    // again for both bounds.
+    bytes += parameter.numel * (4 + 4 + 4 + 4 * num_moments + (is_fp32 ? 0 : 2 + 4) + 2 * 4 * (1 + num_moments));
     num_trainable += parameter.numel;
   }
   for (const auto& [name, buffer] : model.buffers()) bytes += static_cast<int64_t>(buffer.nbytes());

@@ -13,7 +13,9 @@
 #include "config/job_config.hpp"
 #include "runtime/data/batch_loader.hpp"
 #include "runtime/engine/engine.hpp"
+#include "runtime/engine/gradient_magnitudes.hpp"
 #include "runtime/engine/training_data.hpp"
+#include "runtime/engine/verification_bounds.hpp"
 #include "runtime/model/model_source.hpp"
 
 namespace dslaunch::runtime {
@@ -32,15 +34,14 @@ struct ReplicatedRun {
 
 class Replica {
  public:
-  // `alone`: a group of one; must outlive the replica. `gradient_error`: see `lower` and `upper`.
-  Replica(const ReplicatedRun& run, comm::Communicator& alone, double gradient_error);
+  // `alone`: a group of one; must outlive the replica.
+  Replica(const ReplicatedRun& run, comm::Communicator& alone, const GradientBound& bound);
 
   // The next step over the whole global batch. This process's random numbers are left as they were.
   StepResult step();
 
-  // Whole parameters and moments, views. What an error of the gradient would have made of them in the last step (of
-  // gradient_error, relative to the element and to the size of the gradients of its unit) lies between `lower` and
-  // `upper`, in the same order as `values`; before the first step these are empty.
+  // Whole parameters and moments, views. What an error of the gradient within the bound would have made of them in the
+  // last step lies between `lower` and `upper`, in the same order as `values`; before the first step these are empty.
   struct State {
     std::vector<OwnedState> values, lower, upper;
   };
@@ -64,13 +65,17 @@ class Replica {
   void enter(RankState& rank);
   void leave(RankState& rank);
   void bound_update(const std::vector<optim::ShardTensors>& shards, const UpdateShards& update);
+  at::Tensor gradient_errors(const optim::ShardTensors& shard, double model_size) const;
+  at::Tensor magnitudes(const optim::ShardTensors& shard) const;
 
   // fixed after construction
   const at::Device device_;
-  const double gradient_error_;
+  const GradientBound bound_;
   config::JobConfig config_;
   std::unique_ptr<ModelSource> model_;
   std::unique_ptr<Engine> engine_;
+  std::unique_ptr<GradientMagnitudes> magnitudes_;
+  std::map<std::string, int> parameter_of_;  // by name
   // changes with every step
   std::vector<RankState> ranks_;
   size_t micro_batches_ = 0;  // of the step at hand that were given out

@@ -88,6 +88,15 @@ std::string StateComparison::compare(Replica* replica) {
   return first ? describe(*first) : "";
 }
 
+namespace {
+
+// The largest that the error of the gradient makes of any element of the parameter.
+at::Tensor furthest_move(const Replica::State& mine, size_t index) {
+  return (mine.upper.at(index).values - mine.lower.at(index).values).abs().max();
+}
+
+}  // namespace
+
 std::optional<StateComparison::Difference> StateComparison::compare_piece(const Replica::State& mine, size_t index,
                                                                           const Place& place, int rank,
                                                                           const at::Tensor& theirs) {
@@ -100,9 +109,9 @@ std::optional<StateComparison::Difference> StateComparison::compare_piece(const 
   if (!mine.lower.empty()) {
     // Twice what the error of the gradient makes, either way; and a rounding of the largest value here, since a small
     // one may be the difference of two large ones.
-    bound = at::maximum((part(mine.lower) - own).abs(), (part(mine.upper) - own).abs()) * 2 +
-            own.abs().max() * (state_names_.at(static_cast<size_t>(place.state)) == "master" ? bounds_.rounding
-                                                                                             : bounds_.moment_rounding);
+    const at::Tensor moved = at::maximum((part(mine.lower) - own).abs(), (part(mine.upper) - own).abs());
+    bound = (bounds_.is_spread ? furthest_move(mine, index).expand_as(moved) : moved) * 2 +
+            own.abs().max() * bounds_.rounding;
   }
   const at::Tensor error = (theirs - own).abs();
   const at::Tensor good = (error <= bound).logical_or(theirs == own);

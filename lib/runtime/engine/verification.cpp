@@ -57,7 +57,7 @@ Verification::Verification(Engine& engine, ReplicatedRun run, comm::Communicator
       model_(run.model),
       world_(world),
       device_(run.engine.device),
-      bounds_(bounds_of(run.model, run.config, run.engine)),
+      bounds_(bounds_of(run.model, run.config, run.engine, run.num_ranks)),
       state_(engine, run.model, world, run.engine.device, bounds_) {
   require_memory(run);
   run.random_states = gather_bytes(world, device_, random_bytes(device_));
@@ -124,9 +124,9 @@ std::string Verification::compare_numbers(const StepResult& run, const StepResul
   largest_norm_error_ = std::max(largest_norm_error_, norm);
   std::string problem;
   auto compare = [&](const char* what, double error, double of_run, double of_replica) {
-    if (error <= bounds_.gradient) return;
+    if (error <= bounds_.gradient.relative) return;
     problem += fmt::format("{}the {} is {:.9g}, that of the replica {:.9g} (bound: {:.1e}, relative)",
-                           problem.empty() ? "" : "; ", what, of_run, of_replica, bounds_.gradient);
+                           problem.empty() ? "" : "; ", what, of_run, of_replica, bounds_.gradient.relative);
   };
   compare("loss", loss, run.loss, replica.loss);
   compare("gradient norm", norm, run.grad_norm, replica.grad_norm);
@@ -194,7 +194,7 @@ std::string Verification::report() const {
       "--verify: {} step{} agree{} with an unsharded replica: loss within {:.1e}, gradient norm within {:.1e}, "
       "parameters and moments within {:.0f} % of what an error of {:.1e} in the gradient makes",
       steps_compared_, steps_compared_ == 1 ? "" : "s", steps_compared_ == 1 ? "s" : "", largest_loss_error_,
-      largest_norm_error_, 100 * state_.largest_share(), bounds_.gradient);
+      largest_norm_error_, 100 * state_.largest_share(), bounds_.gradient.relative);
   std::vector<std::string> by_split;
   if (replica_ && replica_->draws_random_numbers()) by_split.emplace_back("random numbers");
   const auto buffers = model_.buffers();

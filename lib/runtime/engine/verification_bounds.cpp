@@ -7,17 +7,14 @@
 namespace dslaunch::runtime {
 namespace {
 
-// What the order of additions and the type in which gradients travel may do to a gradient, relative. A sum over ranks
-// in bf16 rounds at 2^-9 for each addition; there remains a margin of some additions.
+double unit_roundoff(at::ScalarType type) {
+  return type == at::kBFloat16 ? 0x1p-8 : type == at::kHalf ? 0x1p-11 : 0x1p-24;
+}
+
+// What the order of additions inside an operator may do to a gradient, relative: some roundings in fp32, one in shorter
+// types, which add up in fp32.
 double error_of(at::ScalarType type) {
-  switch (type) {
-    case at::kBFloat16:
-      return 1.0 / 32;
-    case at::kHalf:
-      return 1.0 / 128;
-    default:
-      return 1e-5;
-  }
+  return std::max(1e-5, unit_roundoff(type));
 }
 
 double largest_model_error(const ModelSource& model, const precision::ModelDtypes& dtypes) {
@@ -42,10 +39,41 @@ double rounding_of(const ModelSource& model, const config::JobConfig& config, co
   return config.fp32_master ? 1e-6 : largest_model_error(model, engine.dtypes);
 }
 
-// Gradients are rounded to the type that travels, and small sums may be what large ones leave.
-double moment_rounding_of(const config::JobConfig& config, double rounding) {
-  const bool is_low = config.precision == config::Precision::kBf16 || config.precision == config::Precision::kFp16;
-  return is_low ? 0x1p-8 : rounding;
+at::ScalarType coarser(at::ScalarType a, at::ScalarType b) {
+  return unit_roundoff(a) < unit_roundoff(b) ? b : a;
+}
+
+at::ScalarType wire_dtype(const ModelSource& model, const config::JobConfig& config, const EngineOptions& engine) {
+  if (config.communication_data_type) return precision::to_torch(*config.communication_data_type);
+  at::ScalarType out = at::kFloat;
+  for (const auto& parameter : model.table().parameters) {
+    if (parameter.trainable) out = coarser(out, engine.dtypes(parameter.name, parameter.dtype));
+  }
+  return out;
+}
+
+// A sum of n numbers in any order is off by at most n roundings of the sum of their sizes. What travels is rounded once
+// more as it is packed and once as it is divided by the ranks; the run's micro steps are added up on each rank, all
+// ranks' micro steps in the replica.
+double error_of_parts(at::ScalarType wire, at::ScalarType sums, int64_t num_ranks, int64_t accumulation) {
+  const auto ranks = static_cast<double>(num_ranks), steps = static_cast<double>(accumulation);
+  return unit_roundoff(wire) * (ranks + 2) + unit_roundoff(sums) * (steps + steps * ranks);
+}
+
+// fp16 has nothing below 2^-24: half of that for every part that is divided by the ranks and multiplied again.
+double smallest_error(at::ScalarType wire, int64_t num_ranks, int64_t accumulation) {
+  if (wire != at::kHalf) return 0;
+  return 0x1p-25 * static_cast<double>(num_ranks * num_ranks * accumulation);
+}
+
+GradientBound gradient_bound(const ModelSource& model, const config::JobConfig& config, const EngineOptions& engine,
+                             int num_ranks) {
+  const auto wire = wire_dtype(model, config, engine);
+  const auto sums = config.grad_accum_dtype ? precision::to_torch(*config.grad_accum_dtype) : at::kFloat;
+  const int64_t accumulation = config.batch.accumulation;
+  return {.relative = error_of_gradients(model, config, engine),
+          .of_parts = error_of_parts(wire, sums, num_ranks, accumulation),
+          .absolute = smallest_error(wire, num_ranks, accumulation)};
 }
 
 void refuse_quantized(const config::Zero& zero) {
@@ -58,12 +86,12 @@ void refuse_quantized(const config::Zero& zero) {
 
 }  // namespace
 
-VerificationBounds bounds_of(const ModelSource& model, const config::JobConfig& config, const EngineOptions& engine) {
+VerificationBounds bounds_of(const ModelSource& model, const config::JobConfig& config, const EngineOptions& engine,
+                             int num_ranks) {
   refuse_quantized(config.zero);
-  const double rounding = rounding_of(model, config, engine);
-  return {.gradient = error_of_gradients(model, config, engine),
-          .rounding = rounding,
-          .moment_rounding = moment_rounding_of(config, rounding)};
+  return {.gradient = gradient_bound(model, config, engine, num_ranks),
+          .rounding = rounding_of(model, config, engine),
+          .is_spread = config.optimizer.type == config::OptimizerType::kMuon};
 }
 
 }  // namespace dslaunch::runtime

@@ -1,0 +1,34 @@
+// The sizes of what a step adds up, for --verify: how far rounding may move a sum depends on its parts, not on what is
+// left of them. Stands between a model and its parameters; one thread at a time.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "runtime/state/parameter_table.hpp"
+#include "runtime/state/unit_parameters.hpp"
+
+namespace dslaunch::runtime {
+
+class GradientMagnitudes : public UnitParameters {
+ public:
+  // Both must outlive this object.
+  GradientMagnitudes(const ParameterTable& table, UnitParameters& parameters);
+
+  void begin_step();
+  // By parameter: the sum of |gradient| over the calls since begin_step(), 1-D in fp32; undefined where there was none.
+  const at::Tensor& of(int parameter) const { return sums_.at(static_cast<size_t>(parameter)); }
+
+  std::vector<at::Tensor> acquire(int unit, UnitCall call) override { return parameters_.acquire(unit, call); }
+  void release(int unit) override { parameters_.release(unit); }
+  void prepare_backward(int unit) override { parameters_.prepare_backward(unit); }
+  void take_gradients(int unit, std::vector<at::Tensor> gradients) override;
+
+ private:
+  const ParameterTable& table_;
+  UnitParameters& parameters_;
+  std::vector<at::Tensor> sums_;
+};
+
+}  // namespace dslaunch::runtime
