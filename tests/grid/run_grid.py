@@ -5,6 +5,7 @@ one process and with plain PyTorch under the same split, and with the other stag
     run_grid.py --world 2 3 --set fast          what ctest runs (grid.world2, grid.world3)
     run_grid.py --set full                      every world, 7 ranks too (scripts/grid)
     run_grid.py --world 3 --only "tied, AdamW"  groups whose description holds these words
+    run_grid.py --set full --thin 7:5           of world 7 only every 5th group
 
 The programs come from DSLAUNCH_BIN. Exit status 1 when a case failed."""
 import argparse
@@ -238,6 +239,7 @@ def parse_arguments():
     parser.add_argument("--world", type=int, nargs="+", default=None)
     parser.add_argument("--set", choices=("fast", "full"), default="fast")
     parser.add_argument("--only", default="", help="words that a group's description must hold, separated by commas")
+    parser.add_argument("--thin", nargs="+", default=[], metavar="WORLD:N", help="only every Nth group of a world")
     parser.add_argument("--verbose", action="store_true", help="the deviation of every case")
     parser.add_argument("--out", help="write the page of results to this file")
     return parser.parse_args()
@@ -249,10 +251,12 @@ def main():
     groups = getattr(selection, args.set)(worlds)
     words = [word.strip() for word in args.only.split(",") if word.strip()]
     groups = [group for group in groups if all(word in str(group).split(", ") for word in words)]
+    thin = {int(world): int(n) for world, n in (words.split(":") for words in args.thin)}
     place, tally, began = Workplace(), Tally(), time.monotonic()
     try:
         for world in worlds:
-            run_world(place, world, [group for group in groups if group.world == world], tally, args.verbose)
+            own = [group for group in groups if group.world == world][::thin.get(world, 1)]
+            run_world(place, world, own, tally, args.verbose)
     finally:
         place.close()
     seconds = time.monotonic() - began

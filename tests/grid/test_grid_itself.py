@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The grid must be able to fail: its judgement, its choice of cases, and pools that meet refusals, deaths and hangs."""
+import itertools
 import os
 import shutil
 import signal
@@ -120,6 +121,21 @@ class Selection(unittest.TestCase):
             for a in getattr(dimensions, first):
                 for b in getattr(dimensions, second):
                     self.assertIn(((number[first], a), (number[second], b)), met)
+
+    def test_the_fast_set_holds_more_than_a_thousand_cases_and_each_pair_of_settings_in_every_world(self):
+        rows = selection.fast(dimensions.WORLDS)
+        self.assertEqual(len(rows), len(set(rows)))
+        self.assertGreater(sum(len(row.cases()) for row in rows), 1000)
+        settings = {"accumulation": dimensions.ACCUMULATIONS, "clipping": dimensions.CLIPPINGS,
+                    "precision": dimensions.PRECISIONS, "optimizer": dimensions.OPTIMIZERS, "variant": dimensions.VARIANTS}
+        for world in dimensions.WORLDS:
+            for one, other in itertools.combinations(settings, 2):
+                if (one, other) == ("optimizer", "variant"):
+                    continue
+                met = {(getattr(row, one), getattr(row, other)) for row in rows if row.world == world}
+                self.assertEqual(met, set(itertools.product(settings[one], settings[other])), f"world {world}")
+            met = {(row.accumulation, row.precision, row.optimizer) for row in rows if row.world == world}
+            self.assertEqual(len(met), 2 * 3 * len(dimensions.OPTIMIZERS))
 
     def test_a_world_has_the_same_rows_whoever_else_is_run(self):
         self.assertEqual(selection.fast([3]), [row for row in selection.fast([1, 2, 3, 4]) if row.world == 3])

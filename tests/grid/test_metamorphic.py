@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What must not matter to a run's numbers: which rank holds which share, how the batch is split, and a change of world
-size, stage or both in mid-run through a checkpoint. Each run is compared with another run, without any oracle."""
+size, stage or both in mid-run through a checkpoint, also where the precision changes there. Each run is compared with
+another run, without any oracle."""
 import os
 import shutil
 import sys
@@ -121,11 +122,11 @@ class Resumed(Metamorphic):
     PATHS = (((2, 1), (2, 1)), ((1, 0), (3, 1), (2, 0)), ((4, 3), (1, 0)), ((2, 2), (4, 3), (3, 1)), ((3, 3), (2, 2)),
              ((1, 3), (4, 2)), ((3, 0), (4, 1), (1, 2), (2, 3)))
 
-    def travel(self, path, template, changes=None):
-        """A run of STEPS steps in parts of about equal length."""
+    def travel(self, path, template, changes=None, precisions=None):
+        """A run of STEPS steps in parts of about equal length; each with its own precision where `precisions` are given."""
         folder, numbers = self.place.run_dir(), None
         for i, (world, stage) in enumerate(path):
-            case = template._replace(world=world, stage=stage)
+            case = template._replace(world=world, stage=stage, precision=(precisions or [template.precision] * len(path))[i])
             steps = STEPS * (i + 1) // len(path)
             numbers = self.train(case, folder, steps, resume="auto" if i else "", changes=changes)
         shutil.rmtree(folder)
@@ -143,6 +144,18 @@ class Resumed(Metamorphic):
                 if all(runs_here(template._replace(world=world, stage=stage)) for world, stage in path):
                     with self.subTest(model=model, precision=precision, path=path):
                         self.assert_near(self.travel(path, template), want, template)
+
+    def test_precision_may_change_in_mid_run_with_world_size_and_stage(self):
+        """Where the precision changes is part of the job; where the ranks and stages change is not."""
+        for precisions in (("fp32", "bf16"), ("bf16", "fp32"), ("fp16", "bf16"), ("fp32", "fp16", "bf16", "fp32")):
+            for model, optimizer in (("plain", "AdamW"), ("tied", "SGD")):
+                template = case_of(model=model, optimizer=optimizer)
+                half = template._replace(precision=max(precisions, key=lambda name: name != "fp32"))
+                want = self.travel([(1, 0)] * len(precisions), template, precisions=precisions)
+                for path in (((2, 1), (3, 3), (1, 2), (4, 0)), ((4, 2), (1, 0), (3, 1), (2, 3)),
+                             ((3, 3), (2, 3), (4, 1), (1, 1))):
+                    with self.subTest(model=model, precisions=precisions, path=path[:len(precisions)]):
+                        self.assert_near(self.travel(path[:len(precisions)], template, precisions=precisions), want, half)
 
     def test_a_pause_in_the_same_world_and_stage_changes_no_bit(self):
         # No model whose buffers feed back into its numbers: a checkpoint keeps those of rank 0 (docs/numerics.md).
