@@ -228,7 +228,7 @@ def verdict(tally, seconds):
     return "\n".join(lines)
 
 
-def page(tally, seconds, thin):
+def page(tally, seconds, worlds, thin):
     text = ("Every case trains 20 steps on CPU ranks and is compared with plain PyTorch in one process and under the same "
             "split, and bit by bit with the other stages: docs/numerics.md says which numbers must be equal and what the "
             "bounds are.")
@@ -236,7 +236,8 @@ def page(tally, seconds, thin):
     (columns, rows), bounds = tables(tally)
     failures = "\n".join(f"- {case}: {words}" for case, words in tally.failed)
     notes = [report.table(*bounds), verdict(tally, seconds), failures and "Failed:\n\n" + failures]
-    return report.page("The grid", text, columns, rows, notes)
+    title = "The grid: " + ", ".join(f"{world} rank" + "s" * (world > 1) for world in worlds)
+    return report.page(title, text, columns, rows, notes)
 
 
 def parse_arguments():
@@ -269,7 +270,7 @@ def main():
         print("\n" + report.table(columns, rows))
     print("\n" + verdict(tally, seconds))
     if args.out:
-        report.write_page(args.out, page(tally, seconds, thin))
+        report.write_page(args.out, page(tally, seconds, worlds, thin))
     return 1 if tally.failed or not tally.passed else 0
 
 
