@@ -12,7 +12,7 @@ import torch
 BOUNDS = {
     "fp32": {"split": (1e-6, 5e-6), "one": (1e-6, 5e-6)},
     "bf16": {"split": (2e-2, 1e-1), "one": (5e-2, 3e-1)},
-    "fp16": {"split": (1e-2, 1e-1), "one": (2e-2, 3e-1)},
+    "fp16": {"split": (2e-2, 1e-1), "one": (3e-2, 3e-1)},
 }
 # Muon's iteration runs in bf16 and spreads a last bit over a whole matrix; Lion turns the sign of a number near zero into a
 # whole step.
