@@ -90,9 +90,10 @@ std::string StateComparison::compare(Replica* replica) {
 
 namespace {
 
-// The largest that the error of the gradient makes of any element of the parameter.
+// Twice the largest that the error of the gradient makes of any element of the parameter: which roundings it turns is
+// chance, and two trials need not meet the worst.
 at::Tensor furthest_move(const Replica::State& mine, size_t index) {
-  return (mine.upper.at(index).values - mine.lower.at(index).values).abs().max();
+  return (mine.upper.at(index).values - mine.lower.at(index).values).abs().max() * 2;
 }
 
 }  // namespace
