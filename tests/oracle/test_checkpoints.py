@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 """Checkpoints through the real programs: any world, stage and precision loads any other's; what --resume PATH takes of
 one; torn ones; whole weights beside the shards. The oracle is plain PyTorch (one_process.py) or the uninterrupted run."""
+import contextlib
 import glob
 import os
 import re
 import shutil
+import signal
+import subprocess
+import time
 import unittest
 
 import torch
@@ -216,6 +220,44 @@ class Torn(OracleTest):
         waited = [float(ms) for ms in re.findall(r"([\d.]+) waiting for files", outcome.text)]
         self.assertEqual(len(waited), 2, str(outcome))
         self.assertGreater(min(waited), 0.0, str(outcome))
+
+
+class Killed(OracleTest):
+    """A rank that is killed in the middle of a save, again and again: the run that goes on is the uninterrupted one."""
+
+    def kill_in_a_save(self, command, folder, rank):
+        """Starts the job and kills one rank as soon as a save is under way; its exit code."""
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+                                   env=workshop.environment())
+        before = self.steps(folder)
+        while process.poll() is None:
+            # A save of this start, not a folder that the last one left half written.
+            if self.steps(folder) - before and glob.glob(os.path.join(folder, "checkpoints/*.tmp")):
+                for pid in workshop.rank_processes(folder, rank):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                break
+            time.sleep(0.001)
+        return process.wait(timeout=60)
+
+    def steps(self, folder):
+        return set(glob.glob(os.path.join(folder, "checkpoints/step_????????")))
+
+    def test_in_the_middle_of_a_save(self):
+        model, data = self.shop.model("gpt"), self.shop.data("gpt")
+        for world, stage, in_background in ((2, 1, True), (3, 3, False)):
+            with self.subTest(world=world, stage=stage, in_background=in_background):
+                config = base_config("gpt", zero_optimization={"stage": stage},
+                                     checkpoint={"interval": 1, "async": in_background})
+                whole, _ = self.shop.train(model, data, config, world, 30)
+                folder = self.shop.run_dir()
+                command = self.shop.command(model, data, config, folder, world, 30, ["--resume", "auto"])
+                for rank in (0, world - 1, 0):
+                    self.assertEqual(self.kill_in_a_save(command, folder, rank), 137)
+                outcome = workshop.run(command)
+                self.assertEqual(outcome.code, 0, str(outcome))
+                self.assertIn("resumed from", outcome.text)
+                self.assert_same(whole, workshop.read_metrics(folder))
 
 
 class WholeWeights(OracleTest):
