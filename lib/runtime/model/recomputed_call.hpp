@@ -1,0 +1,97 @@
+// A recomputed call between its two passes: what the second one needs of the first, and how both see the unit's
+// parameters.
+#pragma once
+#include <ATen/core/ivalue.h>
+#include <ATen/core/stack.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/model/bound_unit.hpp"
+#include "runtime/model/call_surroundings.hpp"
+#include "runtime/model/input_store.hpp"
+#include "runtime/model/recomputation.hpp"
+#include "runtime/state/unit_parameters.hpp"
+
+namespace dslaunch::runtime {
+
+bool is_differentiable(const at::Tensor& tensor);
+
+// The same value with every defined tensor replaced; tuples, lists and dicts are made anew, objects stay.
+c10::IValue map_tensors(const c10::IValue& value, const std::function<at::Tensor(const at::Tensor&)>& change);
+torch::jit::Stack map_tensors(const torch::jit::Stack& values,
+                              const std::function<at::Tensor(const at::Tensor&)>& change);
+
+// Parameters in the unit's places, for the time of one pass.
+class ParametersInPlace {
+ public:
+  ParametersInPlace(const BoundUnit& unit, const std::vector<at::Tensor>& own) : unit_(unit) {
+    unit_.set_parameters(own);
+  }
+  ~ParametersInPlace() { unit_.set_parameters({}); }
+  ParametersInPlace(const ParametersInPlace&) = delete;
+  ParametersInPlace& operator=(const ParametersInPlace&) = delete;
+
+ private:
+  const BoundUnit& unit_;
+};
+
+// Parameters of other units that this one uses.
+std::vector<at::Tensor> borrowed_values(const BoundUnit& unit);
+
+class BorrowedInPlace {
+ public:
+  BorrowedInPlace(const BoundUnit& unit, const std::vector<at::Tensor>& values)
+      : unit_(unit), before_(borrowed_values(unit)) {
+    set(values);
+  }
+  ~BorrowedInPlace() { set(before_); }
+  BorrowedInPlace(const BorrowedInPlace&) = delete;
+  BorrowedInPlace& operator=(const BorrowedInPlace&) = delete;
+
+ private:
+  void set(const std::vector<at::Tensor>& values) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      for (const auto& place : unit_.borrowed[i]) place.set(values[i]);
+    }
+  }
+  const BoundUnit& unit_;
+  std::vector<at::Tensor> before_;
+};
+
+constexpr int64_t kNoOutput = -1;  // of the node: passed through, or no gradient can flow to it
+
+// All that the second pass of a call needs.
+struct SavedCall {
+  struct Input {
+    std::unique_ptr<InputStore::Kept> kept;
+    bool requires_grad = false;
+  };
+
+  SavedCall(const BoundUnit& unit_, const RecomputedUnit& recomputed_, UnitParameters& parameters_, UnitBody body_,
+            at::Device device)
+      : unit(unit_),
+        recomputed(recomputed_),
+        parameters(parameters_),
+        body(std::move(body_)),
+        surroundings(recomputed_.state, device) {}
+
+  const BoundUnit& unit;
+  const RecomputedUnit& recomputed;
+  UnitParameters& parameters;
+  UnitBody body;
+  CallSurroundings surroundings;
+  torch::jit::Stack arguments;           // with all tensors taken out
+  std::vector<Input> inputs;             // those tensors, in order, then the borrowed parameters
+  std::vector<int64_t> outputs;          // by tensor of the result: which output of the node it is
+  std::vector<int64_t> changed_outputs;  // by tensor among the arguments: the same for one that was changed in place
+  std::vector<std::vector<int64_t>> output_sizes;  // by output of the node
+};
+
+// Throws UserError(65): the unit cannot be recomputed, and what to do.
+[[noreturn]] void refuse(const SavedCall& call, const std::string& what);
+
+}  // namespace dslaunch::runtime

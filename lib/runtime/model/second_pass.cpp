@@ -1,0 +1,97 @@
+#include "runtime/model/second_pass.hpp"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <utility>
+
+#include "base/error.hpp"
+#include "runtime/model/gather_node.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+using torch::autograd::variable_list;
+
+constexpr const char* kDiffers =
+    "its second pass gave other outputs than its first; something outside it changed what it does";
+
+std::vector<at::Tensor> leaves_of(const SavedCall& call) {
+  std::vector<at::Tensor> out;
+  for (const auto& input : call.inputs) {
+    if (!input.kept->is_intact()) {
+      refuse(call, "a tensor that it was given has been changed in place before backward");
+    }
+    out.push_back(input.kept->get().detach().set_requires_grad(input.requires_grad));
+  }
+  return out;
+}
+
+std::vector<at::Tensor> outputs_of_node(const SavedCall& call, const std::vector<at::Tensor>& result,
+                                        const std::vector<at::Tensor>& given) {
+  std::vector<at::Tensor> out(call.output_sizes.size());
+  const auto put = [&](int64_t output, const at::Tensor& tensor) {
+    if (output == kNoOutput) return;
+    if (tensor.sizes() != call.output_sizes[output]) refuse(call, kDiffers);
+    out[output] = tensor;
+  };
+  if (result.size() != call.outputs.size()) refuse(call, kDiffers);
+  for (size_t i = 0; i < result.size(); ++i) put(call.outputs[i], result[i]);
+  for (size_t i = 0; i < given.size(); ++i) put(call.changed_outputs[i], given[i]);
+  return out;
+}
+
+// The outputs of the node, this time with their history.
+std::vector<at::Tensor> run_again(SavedCall& call, const std::vector<at::Tensor>& leaves,
+                                  const std::shared_ptr<CallInBackward>& in_backward) {
+  at::AutoGradMode with_gradients(true);
+  CallSurroundings::Return as_then(call.surroundings);
+  const size_t num_tensors = leaves.size() - call.unit.borrowed.size();
+  std::vector<at::Tensor> given;
+  for (size_t i = 0; i < num_tensors; ++i) {
+    given.push_back(call.recomputed.copies_arguments ? leaves[i].clone() : leaves[i]);
+  }
+  size_t next = 0;
+  torch::jit::Stack arguments = map_tensors(call.arguments, [&](const at::Tensor&) { return given.at(next++); });
+  std::vector<at::Tensor> own;
+  if (!call.unit.places.empty()) {
+    own = call.parameters.acquire(call.unit.unit, UnitCall::kAgain);
+    attach_gather_node(own, in_backward);
+  }
+  ParametersInPlace own_in_place(call.unit, own);
+  BorrowedInPlace borrowed_in_place(call.unit,
+                                    {leaves.begin() + static_cast<std::ptrdiff_t>(num_tensors), leaves.end()});
+  return outputs_of_node(call, tensors_in(call.body(std::move(arguments))), given);
+}
+
+void differentiate(const std::vector<at::Tensor>& outputs, const variable_list& gradients) {
+  variable_list roots, root_gradients;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!gradients[i].defined() || !outputs[i].defined() || !outputs[i].requires_grad()) continue;
+    roots.push_back(outputs[i]);
+    root_gradients.push_back(gradients[i]);
+  }
+  if (!roots.empty()) torch::autograd::backward(roots, root_gradients);
+}
+
+}  // namespace
+
+variable_list RecomputeNode::apply(variable_list&& gradients) {
+  std::lock_guard lock(mutex_);
+  DSL_CHECK(call_ != nullptr, "a recomputed call passes through backward once");
+  const auto call = std::move(call_);
+  auto timer = times_->second_pass();
+  const auto leaves = leaves_of(*call);
+  auto in_backward = std::make_shared<CallInBackward>(CallInBackward{&call->parameters, call->unit.unit, true, false});
+  differentiate(run_again(*call, leaves, in_backward), gradients);
+  // A call whose results do not depend on its parameters has no gradients to give, and says so.
+  const size_t num_own = call->unit.places.size();
+  if (!in_backward->is_taken && num_own > 0) in_backward->take(std::vector<at::Tensor>(num_own));
+  variable_list out;
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    if (call->inputs[i].requires_grad) out.push_back(leaves[i].grad());
+  }
+  return out;
+}
+
+}  // namespace dslaunch::runtime
