@@ -1,5 +1,5 @@
 // The optimizers and the norm on CUDA tensors, through the module, against the same on host tensors, whose own oracle
-// is in tests/unit/runtime/optim. Without a CUDA device every case says so and passes.
+// is in tests/unit/runtime/optim. Without a CUDA device they are skipped.
 #include <ATen/ATen.h>
 
 #include <catch2/catch.hpp>
@@ -9,11 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/error.hpp"
-#include "comm/module.hpp"
 #include "runtime/optim/flat_optimizer.hpp"
 #include "runtime/optim/gradient_norm.hpp"
 #include "runtime/optim/shard_runs.hpp"
+#include "support/cuda_device.hpp"
 
 namespace {
 
@@ -29,18 +28,6 @@ using dslaunch::runtime::optim::sum_of_squares;
 // One group for all.
 std::unique_ptr<FlatOptimizer> make_flat_optimizer(const Optimizer& settings) {
   return dslaunch::runtime::optim::make_flat_optimizer(OptimizerGroups{{{"default", settings}}, {}, 0}, {});
-}
-
-bool has_device() {
-  try {
-    dslaunch::comm::Module::cuda();
-  } catch (const dslaunch::UserError& error) {
-    WARN("not run: " << error.what());
-    return false;
-  }
-  if (at::globalContext().hasCUDA()) return true;
-  WARN("not run: no CUDA device here");
-  return false;
 }
 
 const std::vector<Optimizer> kSettings = {
@@ -70,7 +57,7 @@ at::Tensor on_device(const at::Tensor& host) {
 }  // namespace
 
 TEST_CASE("three steps on the device give the host's bits", "[gpu][flat_optimizer]") {
-  if (!has_device()) return;
+  if (!dslaunch::test::has_device()) return;
   for (const auto& settings : kSettings) {
     for (const int64_t count : {0, 1, 33, 100'003}) {
       INFO("type " << static_cast<int>(settings.type) << ", count " << count);
@@ -100,7 +87,7 @@ TEST_CASE("three steps on the device give the host's bits", "[gpu][flat_optimize
 }
 
 TEST_CASE("the device skips a step and picks the rates of its own count", "[gpu][flat_optimizer]") {
-  if (!has_device()) return;
+  if (!dslaunch::test::has_device()) return;
   for (const auto& settings : kSettings) {
     INFO("type " << static_cast<int>(settings.type));
     const auto optimizer = make_flat_optimizer(settings);
@@ -161,7 +148,7 @@ struct Whole {
 
 TEST_CASE("Lamb and Muon on the device follow the host, skipped steps and chosen rates included",
           "[gpu][flat_optimizer]") {
-  if (!has_device()) return;
+  if (!dslaunch::test::has_device()) return;
   // Lamb's sums are added in another order, which shows in the last bit of a ratio at most; Muon multiplies in bf16.
   const std::vector<std::pair<Optimizer, double>> cases = {
       {{.type = OptimizerType::kLamb, .weight_decay = 0.01}, 1e-6},
@@ -197,7 +184,7 @@ TEST_CASE("Lamb and Muon on the device follow the host, skipped steps and chosen
 }
 
 TEST_CASE("norm and clip factor stay on the device and agree with the host's", "[gpu][gradient_norm]") {
-  if (!has_device()) return;
+  if (!dslaunch::test::has_device()) return;
   const std::vector<at::Tensor> host = {normal(10'000, 1), normal(0, 2), normal(100'003, 3)};
   std::vector<at::Tensor> device;
   for (const auto& tensor : host) device.push_back(on_device(tensor));

@@ -1,35 +1,18 @@
 // The copies of a save on a CUDA device: what is written over the originals afterwards never shows in them. Without a
-// CUDA device the case says so and passes.
+// CUDA device it is skipped.
 #include "runtime/checkpoint/host_copies.hpp"
 
 #include <ATen/ATen.h>
 
 #include <catch2/catch.hpp>
 
-#include "base/error.hpp"
-#include "comm/module.hpp"
+#include "support/cuda_device.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::runtime;
 
-namespace {
-
-bool has_device() {
-  try {
-    comm::Module::cuda();
-  } catch (const UserError& error) {
-    WARN("not run: " << error.what());
-    return false;
-  }
-  if (at::globalContext().hasCUDA()) return true;
-  WARN("not run: no CUDA device here");
-  return false;
-}
-
-}  // namespace
-
 TEST_CASE("copies hold the values of their moment while the device goes on", "[gpu][host_copies]") {
-  if (!has_device()) return;
+  if (!test::has_device()) return;
   const at::Device device(at::kCUDA, 0);
   const auto options = at::TensorOptions().device(device);
   at::Tensor state = at::zeros({64 << 20}, options), buffer = at::zeros({1000}, options.dtype(at::kLong));

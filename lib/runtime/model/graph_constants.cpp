@@ -1,58 +1,26 @@
 #include "runtime/model/graph_constants.hpp"
 
 #include <ATen/ATen.h>
-#include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <unordered_set>
 
 #include "base/format.hpp"
-#include "runtime/model/unit_interception.hpp"
+#include "runtime/model/every_node.hpp"
 
 namespace dslaunch::runtime {
 namespace {
 
 using torch::jit::AttributeKind;
-using torch::jit::Block;
-using torch::jit::Graph;
 using torch::jit::Node;
 
-// Every constant that a run of the model may meet: in all methods, in the forwards that were set aside when their units
-// were intercepted, in the functions that these call.
-class ConstantVisitor {
- public:
-  explicit ConstantVisitor(std::function<void(Node*)> change) : change_(std::move(change)) {}
-
-  void visit(const torch::jit::Module& model) {
-    for (const auto& module : model.modules()) {
-      if (!seen_.insert(module.type().get()).second) continue;
-      for (auto* method : module.type()->methods()) visit(*method);
-      if (auto original = original_forward(*module.type())) visit(original->block());
-    }
-  }
-
- private:
-  void visit(torch::jit::Function& function) {
-    if (!function.isGraphFunction() || !seen_.insert(&function).second) return;
-    function.ensure_defined();
-    visit(torch::jit::toGraphFunction(function).graph()->block());
-  }
-  void visit(Block* block) {
-    for (Node* node : block->nodes()) {
-      if (node->kind() == c10::prim::Constant && node->hasAttribute(c10::attr::value)) change_(node);
-      if (node->kind() == c10::prim::CallFunction) {
-        visit(*node->input(0)->type()->expect<c10::FunctionType>()->function());
-      }
-      for (Block* inner : node->blocks()) visit(inner);
-    }
-  }
-
-  std::function<void(Node*)> change_;
-  std::unordered_set<const void*> seen_;  // classes and functions
-};
+void for_every_constant(const torch::jit::Module& model, const std::function<void(Node*)>& change) {
+  for_every_node(model, [&](Node* node) {
+    if (node->kind() == c10::prim::Constant && node->hasAttribute(c10::attr::value)) change(node);
+  });
+}
 
 struct Limits {
   double lowest;
@@ -74,12 +42,12 @@ bool is_the_largest(double value) {
 }  // namespace
 
 void rewrite_device_constants(const torch::jit::Module& model, at::Device device) {
-  ConstantVisitor([device](Node* node) {
+  for_every_constant(model, [device](Node* node) {
     if (node->output()->type()->kind() == c10::TypeKind::DeviceObjType) node->s_(c10::attr::value, device.str());
     if (node->kindOf(c10::attr::value) == AttributeKind::t) {
       node->t_(c10::attr::value, node->t(c10::attr::value).to(device));
     }
-  }).visit(model);
+  });
 }
 
 at::Tensor fitted(const at::Tensor& value, at::ScalarType dtype) {
@@ -97,7 +65,7 @@ void fit_constants(const torch::jit::Module& model, at::ScalarType dtype, std::v
   if (dtype != at::kHalf && dtype != at::kBFloat16) return;
   const auto limits = limits_of(dtype);
   int changed = 0;
-  ConstantVisitor([&](Node* node) {
+  for_every_constant(model, [&](Node* node) {
     if (node->kindOf(c10::attr::value) == AttributeKind::f) {
       const double value = node->f(c10::attr::value);
       if (!is_too_low(value, limits) && !is_the_largest(value)) return;
@@ -110,7 +78,7 @@ void fit_constants(const torch::jit::Module& model, at::ScalarType dtype, std::v
       node->t_(c10::attr::value, fit);
       changed += 1;
     }
-  }).visit(model);
+  });
   if (changed == 0) return;
   notes.push_back(fmt::format("{} constants of its graphs (minima of masks) are beyond {} and became {:.4g}", changed,
                               dtype == at::kHalf ? "fp16" : "bf16", limits.substitute));
