@@ -150,6 +150,26 @@ class Half(CaseTest):
             self.assert_close(self.expected(name, config_of(name), 2), rows, 5e-2, name, ["loss"])
 
 
+    def test_a_mask_minimum_in_what_is_forked(self):
+        path = self.shop.path("forked_mask.pt")
+        torch.manual_seed(0)
+        torch.jit.script(ForkedMask([model_cases.Block()])).save(path)
+        outcome = workshop.run(self.shop.command(path, self.data("plain"), config_of("plain", bf16={"enabled": True}),
+                                                 self.shop.run_dir(), 2, 3))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertIn("1 constants of its graphs (minima of masks) are beyond bf16", outcome.text)
+
+
+def hide_all(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(torch.full_like(x, 1.0) * -3.4028234663852886e38, -1) * x
+
+
+class ForkedMask(model_cases.Regression):
+    def forward(self, x, y):
+        hidden = torch.jit.fork(hide_all, x)
+        return torch.nn.functional.mse_loss(self.head(self.blocks[0](x) + torch.jit.wait(hidden)), y)
+
+
 class Refused(CaseTest):
     """What cannot be trained as it stands is refused at load, with the name of the culprit."""
 
