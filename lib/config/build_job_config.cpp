@@ -120,6 +120,7 @@ Zero build_zero(const Settings& settings) {
   out.max_live_parameters = settings.integer("zero_optimization.stage3_max_live_parameters");
   out.hpz_partition_size = std::max<int64_t>(1, settings.integer("zero_optimization.zero_hpz_partition_size"));
   out.quantized_weights = settings.boolean("zero_optimization.zero_quantized_weights");
+  out.quantized_frozen = settings.boolean("zero_optimization.zero_quantized_nontrainable_weights");
   out.quantized_gradients = settings.boolean("zero_optimization.zero_quantized_gradients");
   const Value& beta = settings.at("zero_optimization.zeropp_loco_param.err_beta").value;
   const auto reset_interval = integer_if_any(settings, "zero_optimization.zeropp_loco_param.reset_T");

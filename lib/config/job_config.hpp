@@ -113,7 +113,7 @@ struct Zero {
   int64_t max_live_parameters = 1'000'000'000;
   // ZeRO++.
   int64_t hpz_partition_size = 1;  // ranks that gather among themselves after the first gather of a step; 1: off
-  bool quantized_weights = false, quantized_gradients = false;
+  bool quantized_weights = false, quantized_frozen = false, quantized_gradients = false;
   struct Loco {
     double beta = 0.8;
     int64_t reset_interval = 1024;

@@ -32,6 +32,8 @@ void apply_zeropp_rules(Settings& settings) {
   };
   need("zero_hpz_partition_size", settings.integer("zero_optimization.zero_hpz_partition_size") > 1, 3);
   need("zero_quantized_weights", is_on(settings, "zero_optimization.zero_quantized_weights"), 3);
+  need("zero_quantized_nontrainable_weights", is_on(settings, "zero_optimization.zero_quantized_nontrainable_weights"),
+       3);
   need("zero_quantized_gradients", is_on(settings, "zero_optimization.zero_quantized_gradients"), 2);
   const std::string loco = "zero_optimization.zeropp_loco_param.";
   const bool has_loco =

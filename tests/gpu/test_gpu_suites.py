@@ -19,6 +19,7 @@ import gpu_workshop
 import model_cases
 import test_checkpoints
 import test_evaluation
+import test_frozen
 import test_model_cases
 import test_monitors
 import test_not_finite
@@ -33,7 +34,8 @@ SUITES = (test_model_cases.Cases, test_model_cases.Modes, test_recomputation.Sam
           test_recomputation.Refused, test_oracle.Recipes, test_oracle.ZeroPlusPlus, test_evaluation.DuringTraining,
           test_evaluation.Alone, test_evaluation.ByLabels, test_not_finite.NotFinite, test_verify.Agreement,
           test_verify.Difference, test_checkpoints.Changes, test_checkpoints.Loading, test_checkpoints.Torn,
-          test_checkpoints.WholeWeights, test_monitors.Watched, test_monitors.Files)
+          test_checkpoints.WholeWeights, test_frozen.Checkpoints, test_frozen.EightBits, test_frozen.Evaluation,
+          test_monitors.Watched, test_monitors.Files)
 
 
 def put_on_gpus():

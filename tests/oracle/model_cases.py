@@ -119,6 +119,90 @@ def frozen():
     return model
 
 
+class Adapted(nn.Module):
+    """LoRA: a frozen layer beside a trained one of low rank that starts at zero."""
+
+    def __init__(self, inputs: int, outputs: int):
+        super().__init__()
+        self.base = nn.Linear(inputs, outputs).requires_grad_(False)
+        self.down, self.up = nn.Linear(inputs, 2, bias=False), nn.Linear(2, outputs, bias=False)
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, x):
+        return self.base(x) + self.up(self.down(x)) * 2.0
+
+
+class AdaptedBlock(nn.Module):
+    """Ends in a frozen layer, so backward needs that one first."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH).requires_grad_(False)
+        self.mix, self.out = Adapted(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH).requires_grad_(False)
+
+    def forward(self, x):
+        return x + self.out(torch.tanh(self.mix(self.norm(x))))
+
+
+class Lora(nn.Module):
+    """Only adapters are trained: the embedding, the last norm and the head have no trained parameter at all."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(VOCAB, WIDTH).requires_grad_(False)
+        self.blocks = nn.ModuleList([AdaptedBlock(), AdaptedBlock(), AdaptedBlock()])
+        self.norm = nn.LayerNorm(WIDTH).requires_grad_(False)
+        self.head = nn.Linear(WIDTH, VOCAB).requires_grad_(False)
+
+    def forward(self, ids, labels):
+        x = self.embedding(ids)
+        for block in self.blocks:
+            x = block(x)
+        return token_loss(self.head(self.norm(x)), labels)
+
+
+class FrozenBetween(nn.Module):
+    """Frozen blocks in front of all trained ones, between them (called twice, with several inputs and outputs, one of
+    them unused) and behind them; a frozen matrix that two blocks and the root share."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.ModuleList([Block(), Block()]).requires_grad_(False)
+        self.trained = nn.ModuleList([SharedBlock(), SharedBlock()])
+        self.pairs = nn.ModuleList([PairBlock(), PairBlock()]).requires_grad_(False)
+        self.shared = nn.Linear(WIDTH, WIDTH).requires_grad_(False)
+        for block in self.trained:
+            block.shared = self.shared
+        self.head = nn.Linear(WIDTH, 1).requires_grad_(False)
+
+    def forward(self, x, y):
+        for block in self.stem:
+            x = block(x)
+        first = self.trained[0](x)
+        left, right = self.pairs[0](first, x)
+        left, _ = self.pairs[0](left, right)
+        left, right = self.pairs[1](self.trained[1](left), right.detach())
+        return ((self.head(self.shared(left) + right) - y) ** 2).mean()
+
+
+class SharedBlock(Block):
+    def __init__(self):
+        super().__init__()
+        self.shared = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        return self.shared(torch.tanh(x + self.down(torch.tanh(self.up(x)))))
+
+
+class PairBlock(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, a, b):
+        return torch.tanh(self.left(a) * b), torch.sigmoid(self.right(b)) + a
+
+
 class EmptyParameterBlock(Block):
     """A parameter without elements that is used, and one that is not."""
 
@@ -823,6 +907,10 @@ CASES = {
     "tied_trace": Case(Tied, tokens, "trace"),
     "frozen": Case(frozen, regression),
     "frozen_trace": Case(frozen, regression, "trace"),
+    "lora": Case(Lora, tokens),
+    "lora_trace": Case(Lora, tokens, "trace"),
+    "frozen_between": Case(FrozenBetween, regression),
+    "frozen_between_trace": Case(FrozenBetween, regression, "trace"),
     "zero_size": Case(blocks_of(EmptyParameterBlock), regression),
     "scalar": Case(ScalarModel, regression),
     "odd": Case(lambda: Regression([Bottleneck(), Bottleneck(), Bottleneck()], 7), lambda rows: regression(rows, 7)),

@@ -91,6 +91,12 @@ class SameNumbers(RecomputationTest):
         for name, count in (("zero_size", 2), ("scalar", 2), ("mixed_dtype", 2), ("unused", 2), ("parameter_list", 2)):
             self.recomputes(name, count, 3)
 
+    def test_frozen_blocks(self):
+        """The one that is called twice is no unit in a trace."""
+        for name, count in (("lora", 3), ("lora_trace", 3), ("frozen_between", 6), ("frozen_between_trace", 5)):
+            for stage in (1, 3):
+                self.recomputes(name, count, stage)
+
     def test_calls_of_every_kind(self):
         for name, count in (("used_twice", 2), ("called_twice", 2), ("skip_by_value", 3), ("skip_by_parity", 3), ("loop", 2),
                             ("no_grad", 2), ("no_grad_unit", 3), ("defaults", 3), ("own_method", 2), ("nested", 2),

@@ -37,9 +37,9 @@ class LoadedCheckpoint : public CheckpointModel, public UnitParameters {
 
   ModelSource& model() override { return *model_; }
 
-  std::vector<at::Tensor> acquire(int unit, UnitCall) override {
-    std::vector<at::Tensor> out;
-    for (int parameter : model_->table().units[unit].parameters) out.push_back(values_[parameter]);
+  UnitValues acquire(int unit, UnitCall) override {
+    UnitValues out;
+    for (int parameter : model_->table().units[unit].parameters) out.parameters.push_back(values_[parameter]);
     return out;
   }
   void release(int) override {}

@@ -168,24 +168,40 @@ std::vector<StatePiece> Checkpointing::pieces() {
   for (const auto& owned : engine_.owned_state()) {
     out.push_back({owned.parameter, owned.state, owned.begin, copies_.take(owned.values)});
   }
+  const auto& table = model_.table();
+  for (const auto& part : owned_frozen()) {  // nothing writes to these, so they need no copy
+    out.push_back({table.parameters[part.parameter].name, "frozen", part.begin, frozen_part(part).contiguous()});
+  }
   if (world_.rank() != 0) return out;
   for (const auto& [name, value] : model_.buffers())
     out.push_back({name, "buffer", 0, copies_.take_before_forward(value)});
-  const auto& table = model_.table();
-  for (size_t i = 0; i < table.parameters.size(); ++i) {
-    if (table.parameters[i].trainable) continue;
-    out.push_back({table.parameters[i].name, "frozen", 0, copies_.take(frozen_value(static_cast<int>(i)))});
+  return out;
+}
+
+// What this rank saves of frozen parameters: its parts of those that are sharded; rank 0 the others.
+std::vector<FrozenPart> Checkpointing::owned_frozen() const {
+  auto out = engine_.owned_frozen();
+  if (world_.rank() != 0) return out;
+  const auto& parameters = model_.table().parameters;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const int parameter = static_cast<int>(i);
+    if (parameters[i].trainable || engine_.shards_frozen(parameter)) continue;
+    out.push_back({parameter, 0, parameters[i].numel});
   }
   return out;
 }
 
-at::Tensor Checkpointing::frozen_value(int parameter) const {
-  if (const auto loaded = loaded_frozen_.find(parameter); loaded != loaded_frozen_.end()) return loaded->second;
-  if (!model_.is_empty(parameter)) return model_.initial_value(parameter);
-  const auto& info = model_.table().parameters[parameter];
-  at::Tensor values = at::empty({info.numel}, at::kFloat);
-  initial_values(model_, options_.init, options_.model_path)(parameter, 0, values);
-  return values.to(info.dtype);
+// As the model file or the checkpoint has it; what this run computes with may be shorter.
+at::Tensor Checkpointing::frozen_part(const FrozenPart& part) const {
+  if (const auto loaded = loaded_frozen_.find({part.parameter, part.begin}); loaded != loaded_frozen_.end()) {
+    return loaded->second;
+  }
+  if (!model_.is_empty(part.parameter)) {
+    return model_.initial_value(part.parameter).reshape({-1}).narrow(0, part.begin, part.count);
+  }
+  at::Tensor values = at::empty({part.count}, at::kFloat);
+  initial_values(model_, options_.init, options_.model_path)(part.parameter, part.begin, values);
+  return values.to(model_.table().parameters[part.parameter].dtype);
 }
 
 CheckpointMetadata Checkpointing::metadata(const DataPosition& position) const {
@@ -232,6 +248,7 @@ void Checkpointing::load(RestoreSource& source, const config::CheckpointLoad& ho
                                    : "";
     throw UserError(ExitCode::kBadInput, describe_misfit(match, source.reader().path()) + advice);
   }
+  loaded_frozen_.clear();
   restore_engine(source, how, match);
   restore_frozen(source, match);
   restore_buffers(source, match);
@@ -252,8 +269,11 @@ void Checkpointing::restore_engine(RestoreSource& source, const config::Checkpoi
   const auto read = [&](const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out) {
     const SavedTensor* saved = source.reader().find(parameter);
     const bool is_weight = state == "master";
+    const int index = indices.at(parameter);
     if (absent.count(parameter) && is_weight) {
-      initial(indices.at(parameter), begin, out);
+      initial(index, begin, out);
+    } else if (!model_.table().parameters[index].trainable) {
+      out.copy_(read_frozen(source, {index, begin, out.numel()}));
     } else if (absent.count(parameter) || (!is_weight && (fresh_moments || !saved->trainable))) {
       out.zero_();
     } else {
@@ -268,16 +288,24 @@ void Checkpointing::restore_engine(RestoreSource& source, const config::Checkpoi
   }
 }
 
+const at::Tensor& Checkpointing::read_frozen(RestoreSource& source, const FrozenPart& part) {
+  const auto& info = model_.table().parameters[part.parameter];
+  at::Tensor& values = loaded_frozen_[{part.parameter, part.begin}];
+  values = at::empty({part.count}, info.dtype);
+  source.read_into(info.name, weight_state(*source.reader().find(info.name)), part.begin, values);
+  return values;
+}
+
+// Those that every rank holds whole.
 void Checkpointing::restore_frozen(RestoreSource& source, const NameMatch& match) {
   const Names absent = names_missing_in_checkpoint(match);
   const auto& table = model_.table();
   for (size_t i = 0; i < table.parameters.size(); ++i) {
+    const int parameter = static_cast<int>(i);
     const auto& info = table.parameters[i];
-    if (info.trainable || absent.count(info.name)) continue;
-    at::Tensor value = at::empty(info.shape, info.dtype);
-    source.read_into(info.name, weight_state(*source.reader().find(info.name)), 0, value);
-    model_.set_frozen_value(static_cast<int>(i), value.to(device_, options_.dtypes(info.name, info.dtype)));
-    loaded_frozen_[static_cast<int>(i)] = std::move(value);
+    if (info.trainable || absent.count(info.name) || engine_.shards_frozen(parameter)) continue;
+    const at::Tensor value = read_frozen(source, {parameter, 0, info.numel}).view(info.shape);
+    model_.set_frozen_value(parameter, value.to(device_, options_.dtypes(info.name, info.dtype)));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "comm/communicator.hpp"
 #include "config/job_config.hpp"
@@ -62,13 +63,15 @@ class Checkpointing {
  private:
   std::vector<StatePiece> pieces();
   CheckpointMetadata metadata(const DataPosition& position) const;
-  at::Tensor frozen_value(int parameter) const;
+  at::Tensor frozen_part(const FrozenPart& part) const;
+  std::vector<FrozenPart> owned_frozen() const;
   std::string skeleton();
   void wait_for_writer();
   void start_writing(CheckpointPart part);
 
   void load(RestoreSource& source, const config::CheckpointLoad& how);
   void restore_engine(RestoreSource& source, const config::CheckpointLoad& how, const NameMatch& match);
+  const at::Tensor& read_frozen(RestoreSource& source, const FrozenPart& part);
   void restore_frozen(RestoreSource& source, const NameMatch& match);
   void restore_buffers(RestoreSource& source, const NameMatch& match);
   void tell_loaded(const Restored& restored, const config::CheckpointLoad& how) const;
@@ -83,9 +86,11 @@ class Checkpointing {
   FolderShare share_;
   HostCopies copies_;  // outlives the writer, which reads them
   std::unique_ptr<CheckpointWriter> writer_;
-  std::map<int, at::Tensor> loaded_frozen_;  // by parameter, on the host, in the model's own dtype
-  std::string skeleton_;                     // written by this process: the run's folder may hold another model's
-  int64_t last_step_ = -1;                   // that was handed to the writer
+  // What a checkpoint brought of frozen parameters that this rank saves again: by parameter and first element, 1-D, on
+  // the host, in the model's own dtype.
+  std::map<std::pair<int, int64_t>, at::Tensor> loaded_frozen_;
+  std::string skeleton_;    // written by this process: the run's folder may hold another model's
+  int64_t last_step_ = -1;  // that was handed to the writer
   SaveStalls stalls_;
 };
 

@@ -39,7 +39,7 @@ Engine::Engine(ModelSource& model, const config::JobConfig& config, EngineOption
   parameters_ = std::make_unique<FlatParameters>(model.table(), std::move(sharding), data_group,
                                                  options.gather_group != nullptr ? *options.gather_group : data_group);
   parameters_->load(read);
-  model_.set_unit_parameters(parameters_.get());
+  place_model(read);
   model_.train(true);
   optimizer_ = optim::make_flat_optimizer(optimizer_groups_, {&model.table(), &parameters_->groups(),
                                                               parameters_->num_shards() > 1 ? &data_group : nullptr});
@@ -51,6 +51,23 @@ Engine::Engine(ModelSource& model, const config::JobConfig& config, EngineOption
     }
   }
   round_masters();
+}
+
+// Frozen parameters that are not sharded are placed with the model; empty ones get their values here.
+void Engine::place_model(const FlatParameters::ReadElements& read) {
+  const auto& parameters = model_.table().parameters;
+  std::vector<bool> is_sharded(parameters.size());
+  for (size_t i = 0; i < parameters.size(); ++i) is_sharded[i] = parameters_->shards_frozen(static_cast<int>(i));
+  model_.place(options_.device, options_.dtypes, is_sharded);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const int index = static_cast<int>(i);
+    const auto& info = parameters[i];
+    if (info.trainable || is_sharded[i] || !model_.is_empty(index)) continue;
+    at::Tensor values = at::empty({info.numel}, at::kFloat);
+    read(index, 0, values);
+    model_.set_frozen_value(index, values.view(info.shape).to(options_.device, options_.dtypes(info.name, info.dtype)));
+  }
+  model_.set_unit_parameters(parameters_.get());
 }
 
 std::optional<StepResult> Engine::train_step(const std::function<MicroBatch()>& next, bool stop_requested) {
@@ -252,6 +269,16 @@ EvaluationResult Engine::evaluate(const std::function<std::optional<EvaluationBa
   inputs.sums_over_labels = config_.loss_average == config::LossAverage::kTokens;
   inputs.stop_requested = stop_requested;
   return runtime::evaluate(model_, inputs, data_group_, options_.device);
+}
+
+std::vector<FrozenPart> Engine::owned_frozen() const {
+  std::vector<FrozenPart> out;
+  for (const auto& shard : parameters_->frozen_shards()) {
+    for (const auto& piece : pieces_in(parameters_->groups()[shard.group], shard.range)) {
+      out.push_back({piece.parameter, piece.begin, piece.count});
+    }
+  }
+  return out;
 }
 
 std::vector<OwnedState> Engine::named_state(const std::vector<optim::ShardTensors>& shards) const {

@@ -66,9 +66,16 @@ struct OwnedState {
   at::Tensor values;
 };
 
+// A part of a frozen parameter that this rank holds at stage 3.
+struct FrozenPart {
+  int parameter = 0;
+  int64_t begin = 0, count = 0;  // elements
+};
+
 class Engine {
  public:
-  // `model` and `data_group` must outlive the engine. `read`: initial elements of a parameter (fills empty models too).
+  // Places the model. It and `data_group` must outlive the engine. `read`: initial elements of a parameter (fills empty
+  // models too).
   Engine(ModelSource& model, const config::JobConfig& config, EngineOptions options, comm::Communicator& data_group,
          const FlatParameters::ReadElements& read);
 
@@ -90,6 +97,9 @@ class Engine {
   std::vector<OwnedState> owned_state() { return named_state(shard_tensors_); }
   // The same of tensors that are laid out as this engine's shards.
   std::vector<OwnedState> named_state(const std::vector<optim::ShardTensors>& shards) const;
+  // What this rank holds of sharded frozen parameters, and which those are; the others are whole on every rank.
+  std::vector<FrozenPart> owned_frozen() const;
+  bool shards_frozen(int parameter) const { return parameters_->shards_frozen(parameter); }
   // Of the optimizer group that has most of them.
   int64_t num_moments() const;
   // After masters and moments were written to through owned_state(): the parameters are made from the masters again;
@@ -119,6 +129,7 @@ class Engine {
   };
 
   void set_counters(int64_t steps_done, std::map<std::string, double> scalars, bool fresh_moments);
+  void place_model(const FlatParameters::ReadElements& read);
   void forward_backward(const MicroBatch& batch, bool is_last);
   at::Tensor loss_of(const MicroBatch& batch);
   void combine_statistics(bool stop_requested);

@@ -52,14 +52,19 @@ std::string FiniteCheck::unit_name(int unit) const {
   return unit == 0 ? "the root unit" : "unit '" + table_.units[static_cast<size_t>(unit)].name + "'";
 }
 
-std::vector<at::Tensor> FiniteCheck::acquire(int unit, UnitCall call) {
-  auto views = inner_.acquire(unit, call);
-  const auto& members = table_.units[static_cast<size_t>(unit)].parameters;
-  for (size_t i = 0; i < views.size(); ++i) {
+UnitValues FiniteCheck::acquire(int unit, UnitCall call) {
+  auto values = inner_.acquire(unit, call);
+  const auto& members = table_.units[static_cast<size_t>(unit)];
+  look_at(unit, members.parameters, values.parameters);
+  look_at(unit, members.frozen, values.frozen);
+  return values;
+}
+
+void FiniteCheck::look_at(int unit, const std::vector<int>& members, const std::vector<at::Tensor>& values) {
+  for (size_t i = 0; i < values.size(); ++i) {
     const auto& name = table_.parameters[static_cast<size_t>(members[i])].name;
-    look(fmt::format("parameter '{}' ({}) at the start of the step:", name, unit_name(unit)), views[i]);
+    look(fmt::format("parameter '{}' ({}) at the start of the step:", name, unit_name(unit)), values[i]);
   }
-  return views;
 }
 
 void FiniteCheck::take_gradients(int unit, std::vector<at::Tensor> gradients) {

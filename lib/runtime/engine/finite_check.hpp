@@ -23,7 +23,7 @@ class FiniteCheck : public UnitParameters, public UnitObserver {
   bool has_nan() const { return !nan_.empty(); }
   void forget();
 
-  std::vector<at::Tensor> acquire(int unit, UnitCall call) override;
+  UnitValues acquire(int unit, UnitCall call) override;
   void release(int unit) override { inner_.release(unit); }
   void prepare_backward(int unit) override { inner_.prepare_backward(unit); }
   void take_gradients(int unit, std::vector<at::Tensor> gradients) override;
@@ -32,6 +32,7 @@ class FiniteCheck : public UnitParameters, public UnitObserver {
 
  private:
   std::string unit_name(int unit) const;
+  void look_at(int unit, const std::vector<int>& members, const std::vector<at::Tensor>& values);
 
   const ParameterTable& table_;
   UnitParameters& inner_;

@@ -20,7 +20,7 @@ class GradientMagnitudes : public UnitParameters {
   // By parameter: the sum of |gradient| over the calls since begin_step(), 1-D in fp32; undefined where there was none.
   const at::Tensor& of(int parameter) const { return sums_.at(static_cast<size_t>(parameter)); }
 
-  std::vector<at::Tensor> acquire(int unit, UnitCall call) override { return parameters_.acquire(unit, call); }
+  UnitValues acquire(int unit, UnitCall call) override { return parameters_.acquire(unit, call); }
   void release(int unit) override { parameters_.release(unit); }
   void prepare_backward(int unit) override { parameters_.prepare_backward(unit); }
   void take_gradients(int unit, std::vector<at::Tensor> gradients) override;

@@ -42,17 +42,4 @@ FlatParameters::ReadElements initial_values(const ModelSource& model, std::optio
   };
 }
 
-void fill_empty_frozen(ModelSource& model, std::optional<config::Init> init, const std::string& path, at::Device device,
-                       const precision::ModelDtypes& dtypes) {
-  for (size_t i = 0; i < model.table().parameters.size(); ++i) {
-    const auto& info = model.table().parameters[i];
-    const int index = static_cast<int>(i);
-    if (info.trainable || !model.is_empty(index)) continue;
-    require_init(init, path);
-    at::Tensor values = at::empty({info.numel}, at::kFloat);
-    init_elements(info.name, info.shape.size(), init->seed, init->std, 0, values);
-    model.set_frozen_value(index, values.view(info.shape).to(device, dtypes(info.name, info.dtype)));
-  }
-}
-
 }  // namespace dslaunch::runtime

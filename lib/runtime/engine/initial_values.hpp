@@ -5,7 +5,6 @@
 
 #include "config/job_config.hpp"
 #include "runtime/model/model_source.hpp"
-#include "runtime/precision/precision_choice.hpp"
 #include "runtime/sharding/flat_parameters.hpp"
 
 namespace dslaunch::runtime {
@@ -17,7 +16,5 @@ void require_trainable(const ModelSource& model, const std::string& path);
 // `model` must outlive the result.
 FlatParameters::ReadElements initial_values(const ModelSource& model, std::optional<config::Init> init,
                                             const std::string& path);
-void fill_empty_frozen(ModelSource& model, std::optional<config::Init> init, const std::string& path, at::Device device,
-                       const precision::ModelDtypes& dtypes);
 
 }  // namespace dslaunch::runtime

@@ -44,15 +44,25 @@ Replica::Replica(const ReplicatedRun& run, comm::Communicator& alone_group, cons
   options.phases = {};
   options.replicated_ranks = run.num_ranks;
   options.before_update = [this](const auto& shards, const auto& update) { bound_update(shards, update); };
-  model_->place(device_, options.dtypes);
-  fill_empty_frozen(*model_, config_.init, run.model_path, device_, options.dtypes);
   engine_ = std::make_unique<Engine>(*model_, config_, options, alone_group,
                                      initial_values(*model_, config_.init, run.model_path));
+  take_frozen(run.model);
   magnitudes_ = std::make_unique<GradientMagnitudes>(model_->table(), engine_->unit_parameters());
   model_->set_unit_parameters(magnitudes_.get());
   const auto& parameters = model_->table().parameters;
   for (size_t i = 0; i < parameters.size(); ++i) parameter_of_[parameters[i].name] = static_cast<int>(i);
   open_ranks(run);
+}
+
+// A checkpoint may have brought others than the file's.
+void Replica::take_frozen(const ModelSource& of_run) {
+  for (size_t i = 0; i < model_->table().parameters.size(); ++i) {
+    const int parameter = static_cast<int>(i);
+    if (model_->table().parameters[i].trainable) continue;
+    if (const at::Tensor value = of_run.frozen_value(parameter); value.defined()) {
+      model_->set_frozen_value(parameter, value);
+    }
+  }
 }
 
 void Replica::open_ranks(const ReplicatedRun& run) {

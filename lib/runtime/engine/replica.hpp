@@ -49,6 +49,9 @@ class Replica {
   // After the run's values were written to those of state(): the replica stands where `run` does.
   void take_over(const Engine& run) { engine_->take_over_state(run.steps_done(), run.scalars()); }
 
+  // Of a frozen parameter that no rank of the run holds whole.
+  void set_frozen(int parameter, const at::Tensor& value) { model_->set_frozen_value(parameter, value); }
+
   UnitParameters& unit_parameters() { return engine_->unit_parameters(); }
   // Did the last step draw random numbers?
   bool draws_random_numbers() const { return draws_random_numbers_; }
@@ -60,6 +63,7 @@ class Replica {
     at::Tensor random;
     std::vector<at::Tensor> buffers;
   };
+  void take_frozen(const ModelSource& of_run);
   void open_ranks(const ReplicatedRun& run);
   MicroBatch next_micro_batch();
   void enter(RankState& rank);

@@ -73,6 +73,7 @@ ShardingOptions choose_sharding(const ParameterTable& table, const config::JobCo
   out.prefetch_numel = *zero.prefetch_bucket_size;
   out.max_live_numel = zero.max_live_parameters;
   out.quantized_weights = zero.quantized_weights;
+  out.quantized_frozen = zero.quantized_frozen;
   out.quantized_gradients = zero.quantized_gradients;
   if (zero.loco) out.loco = {zero.loco->beta, zero.loco->reset_interval};
   out.secondary_group = options.secondary_group;

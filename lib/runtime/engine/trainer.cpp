@@ -52,10 +52,6 @@ class Training {
     seed_random_state(config_.train.seed, world.rank(), device_);
     at::globalContext().setDeterministicAlgorithms(config_.deterministic, /*warn_only=*/false);
     precision::set_tf32(config_.tf32, device_);
-    place_model();
-    if (world.rank() == 0) {
-      for (const auto& note : model_->notes()) log::warning("model: {}", note);
-    }
     switch_on_recomputation();
     data_ = open_training_data(*model_, config_, world.rank(), world.size(), compute_dtype(), !device_.is_cpu());
     require_same_data(data_, world_, device_);
@@ -66,6 +62,9 @@ class Training {
     engine_ = std::make_unique<Engine>(*model_, config_, engine_options(), world_,
                                        initial_values(*model_, config_.init, request.model_path));
     ended("placing parameters and optimizer");
+    if (world.rank() == 0) {
+      for (const auto& note : model_->notes()) log::warning("model: {}", note);
+    }
     log::debug("engine ready");
     checkpoints_ = std::make_unique<Checkpointing>(
         CheckpointingOptions{request.run_dir, config_.checkpoint, config_.init, request.model_path,
@@ -238,11 +237,6 @@ class Training {
                     data_.train ? "--eval_only needs data that ends, and synthetic data does not: set \"data\": "
                                   "{\"eval\": PATH} in the config"
                                 : "--eval_only needs data: set \"data\": {\"eval\": PATH} in the config");
-  }
-
-  void place_model() {
-    model_->place(device_, dtypes_);
-    fill_empty_frozen(*model_, config_.init, request_.model_path, device_, dtypes_);
   }
 
   void switch_on_recomputation() {

@@ -65,6 +65,7 @@ Verification::Verification(Engine& engine, ReplicatedRun run, comm::Communicator
     alone_ = comm::make_communicator(group_of_one(device_), store);
     replica_ = std::make_unique<Replica>(run, *alone_, bounds_.gradient);
   }
+  share_frozen();
   // A checkpoint is the run's own business; from the model's file both sides must read the same.
   const std::string different = state_.compare(replica_.get());
   agree(engine_.steps_done(), is_resumed ? "" : different);
@@ -133,28 +134,46 @@ std::string Verification::compare_numbers(const StepResult& run, const StepResul
   return problem;
 }
 
-// Every rank: what its units see against the replica's, which now stands on the run's masters. The root is held around
-// the others, as in a pass over the model.
-void Verification::compare_copies(int64_t step) {
+// The root is held around the others, as in a pass over the model.
+void Verification::for_every_unit(const std::function<void(int unit, const UnitValues& values)>& visit) {
   at::NoGradGuard no_grad;
   auto& parameters = engine_.unit_parameters();
   const auto root = parameters.acquire(0, UnitCall::kInference);
-  std::string problem = compare_unit(0, root);
+  visit(0, root);
   for (size_t i = 1; i < model_.table().units.size(); ++i) {
     const int unit = static_cast<int>(i);
-    if (model_.table().units[i].parameters.empty()) continue;
-    const std::string found = compare_unit(unit, parameters.acquire(unit, UnitCall::kInference));
+    const auto& members = model_.table().units[i];
+    if (members.parameters.empty() && members.frozen.empty()) continue;
+    visit(unit, parameters.acquire(unit, UnitCall::kInference));
     parameters.release(unit);
-    if (problem.empty()) problem = found;
   }
   parameters.release(0);
+}
+
+// What the ranks hold of frozen parameters in parts, whole for the replica.
+void Verification::share_frozen() {
+  for_every_unit([&](int unit, const UnitValues& values) {
+    const auto& members = model_.table().units[static_cast<size_t>(unit)].frozen;
+    for (size_t i = 0; i < values.frozen.size(); ++i) {
+      if (replica_ && values.frozen[i].defined()) replica_->set_frozen(members[i], values.frozen[i].clone());
+    }
+  });
+}
+
+// Every rank: what its units see against the replica's, which now stands on the run's masters.
+void Verification::compare_copies(int64_t step) {
+  std::string problem;
+  for_every_unit([&](int unit, const UnitValues& values) {
+    const std::string found = compare_unit(unit, values.parameters);
+    if (problem.empty()) problem = found;
+  });
   agree(step, problem);
 }
 
 std::string Verification::compare_unit(int unit, const std::vector<at::Tensor>& own) {
   const auto& members = model_.table().units[static_cast<size_t>(unit)].parameters;
   const auto expected =
-      replica_ ? replica_->unit_parameters().acquire(unit, UnitCall::kInference) : std::vector<at::Tensor>();
+      replica_ ? replica_->unit_parameters().acquire(unit, UnitCall::kInference).parameters : std::vector<at::Tensor>();
   std::string problem;
   for (size_t i = 0; i < own.size(); ++i) {
     const at::Tensor mine = as_bytes(own[i]);

@@ -3,6 +3,7 @@
 // is compared and how closely. All ranks take part: rank 0 has the replica and compares masters and moments, then every
 // rank compares the parameters that its forward will see, bit by bit. One thread.
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,6 +36,8 @@ class Verification {
   bool overflows_apart(const StepResult& run, const StepResult& replica);
   std::string compare_numbers(const StepResult& run, const StepResult& replica);
   std::string compare_unit(int unit, const std::vector<at::Tensor>& own);
+  void for_every_unit(const std::function<void(int unit, const UnitValues& values)>& visit);
+  void share_frozen();
   void compare_copies(int64_t step);
   void agree(int64_t step, const std::string& problem);
 

@@ -45,6 +45,10 @@ void CallInBackward::take(std::vector<at::Tensor> gradients) {
   parameters->take_gradients(unit, std::move(gradients));
 }
 
+void CallInBackward::end() {
+  if (is_prepared && !is_taken) take({});
+}
+
 void attach_gather_node(std::vector<at::Tensor>& views, const std::shared_ptr<CallInBackward>& call) {
   auto node = std::make_shared<GatherNode>(call);
   for (auto& view : views) torch::autograd::set_history(view, node);

@@ -19,6 +19,7 @@ struct CallInBackward {
 
   void prepare();
   void take(std::vector<at::Tensor> gradients);
+  void end();  // for a call that has no gradients to give
 };
 
 // Makes `views` outputs of one node that hands their gradients to the call.

@@ -9,6 +9,7 @@
 
 #include "base/format.hpp"
 #include "runtime/model/every_node.hpp"
+#include "runtime/state/mask_minimum.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -22,23 +23,6 @@ void for_every_constant(const torch::jit::Module& model, const std::function<voi
   });
 }
 
-struct Limits {
-  double lowest;
-  double substitute;  // for what is below
-};
-Limits limits_of(at::ScalarType dtype) {
-  const double lowest = dtype == at::kHalf ? -65504.0 : -3.3895313892515355e38;
-  return {lowest, lowest / 2};
-}
-constexpr double kLargest = std::numeric_limits<float>::max();
-
-bool is_too_low(double value, const Limits& limits) {
-  return std::isfinite(value) && value < limits.lowest;
-}
-bool is_the_largest(double value) {
-  return std::isfinite(value) && value >= kLargest;
-}
-
 }  // namespace
 
 void rewrite_device_constants(const torch::jit::Module& model, at::Device device) {
@@ -50,26 +34,15 @@ void rewrite_device_constants(const torch::jit::Module& model, at::Device device
   });
 }
 
-at::Tensor fitted(const at::Tensor& value, at::ScalarType dtype) {
-  if ((dtype != at::kHalf && dtype != at::kBFloat16) || !value.is_floating_point() || value.element_size() < 4 ||
-      value.numel() == 0 || !value.is_non_overlapping_and_dense())
-    return value;
-  const auto limits = limits_of(dtype);
-  const at::Tensor too_low = value.lt(limits.lowest).logical_and_(value.isfinite());
-  const at::Tensor too_high = value.ge(kLargest).logical_and_(value.isfinite());
-  if (!too_low.any().item<bool>() && !too_high.any().item<bool>()) return value;
-  return value.masked_fill(too_low, limits.substitute).masked_fill_(too_high, -limits.substitute);
-}
-
 void fit_constants(const torch::jit::Module& model, at::ScalarType dtype, std::vector<std::string>& notes) {
-  if (dtype != at::kHalf && dtype != at::kBFloat16) return;
-  const auto limits = limits_of(dtype);
+  if (!is_half(dtype)) return;
   int changed = 0;
   for_every_constant(model, [&](Node* node) {
     if (node->kindOf(c10::attr::value) == AttributeKind::f) {
       const double value = node->f(c10::attr::value);
-      if (!is_too_low(value, limits) && !is_the_largest(value)) return;
-      node->f_(c10::attr::value, value < 0 ? limits.substitute : -limits.substitute);
+      const double fit = fitted(value, dtype);
+      if (fit == value || std::isnan(value)) return;
+      node->f_(c10::attr::value, fit);
       changed += 1;
     } else if (node->kindOf(c10::attr::value) == AttributeKind::t) {
       const at::Tensor& value = node->t(c10::attr::value);
@@ -81,7 +54,8 @@ void fit_constants(const torch::jit::Module& model, at::ScalarType dtype, std::v
   });
   if (changed == 0) return;
   notes.push_back(fmt::format("{} constants of its graphs (minima of masks) are beyond {} and became {:.4g}", changed,
-                              dtype == at::kHalf ? "fp16" : "bf16", limits.substitute));
+                              dtype == at::kHalf ? "fp16" : "bf16",
+                              fitted(-std::numeric_limits<double>::max(), dtype)));
 }
 
 }  // namespace dslaunch::runtime

@@ -63,9 +63,11 @@ class ModelSource {
 
   // From a tensor's name and its own type to the type in which it is computed with.
   using DtypeOf = std::function<at::ScalarType(const std::string& name, at::ScalarType own)>;
-  // Moves buffers, frozen parameters and constants to the device, buffers and frozen parameters in the types wanted.
-  virtual void place(at::Device device, const DtypeOf& dtype_of) = 0;
+  // Moves buffers, constants and frozen parameters to the device, buffers and parameters in the types wanted. Frozen
+  // parameters that are sharded (by parameter) go nowhere: the units get them when they run.
+  virtual void place(at::Device device, const DtypeOf& dtype_of, const std::vector<bool>& is_sharded) = 0;
   virtual void set_frozen_value(int parameter, const at::Tensor& value) = 0;
+  virtual at::Tensor frozen_value(int parameter) const = 0;  // undefined: not here now
   // Who gives out parameters and takes gradients; must outlive all calls.
   virtual void set_unit_parameters(UnitParameters* parameters) = 0;
   // From now on blocks are recomputed in backward instead of keeping what it needs; says in one line which.

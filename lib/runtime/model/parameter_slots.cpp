@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "base/error.hpp"
@@ -128,7 +129,31 @@ class ParameterSearch {
   std::vector<std::pair<Bytes, size_t>> by_address_;
 };
 
+bool can_hold_tensors(const c10::Type& type) {
+  if (type.kind() == c10::TypeKind::TensorType) return true;
+  const auto inner = type.containedTypes();
+  return type.kind() != c10::TypeKind::ClassType &&
+         std::any_of(inner.begin(), inner.end(), [](const auto& part) { return can_hold_tensors(*part); });
+}
+
 }  // namespace
+
+std::vector<ParameterPlace> find_tensor_state(const Module& module,
+                                              const std::vector<std::vector<ParameterPlace>>& parameters) {
+  std::set<std::pair<ObjectKey, size_t>> taken;
+  for (const auto& places : parameters) {
+    for (const auto& place : places) taken.emplace(place.object.get(), place.slot);
+  }
+  std::vector<ParameterPlace> out;
+  for (const auto& inner : module.modules()) {
+    const auto object = inner._ivalue();
+    for (size_t slot = 0; slot < object->type()->numAttributes(); ++slot) {
+      if (taken.count({object.get(), slot}) || !can_hold_tensors(*object->type()->getAttribute(slot))) continue;
+      out.push_back({object, slot});
+    }
+  }
+  return out;
+}
 
 std::string join_path(const std::string& parent, const std::string& child) {
   return parent.empty() ? child : parent + "." + child;

@@ -24,7 +24,7 @@ class FirstPass {
         store_(store),
         node_(std::make_shared<RecomputeNode>(std::move(times))),
         given_(tensors_in_all(arguments)),
-        borrowed_(borrowed_values(call_->unit)) {
+        borrowed_(call_->unit.borrowed_values()) {
     call_->arguments = map_tensors(arguments, [](const at::Tensor&) { return kTakenOut(); });
     passed_ = call_->recomputed.copies_arguments
                   ? map_tensors(arguments, [](const at::Tensor& t) { return t.detach().clone(); })
@@ -73,19 +73,17 @@ class FirstPass {
   c10::IValue run_without_history() {
     at::NoGradGuard no_grad;
     const auto& unit = call_->unit;
-    std::vector<at::Tensor> own;
-    if (!unit.places.empty()) own = call_->parameters.acquire(unit.unit, UnitCall::kTraining);
+    UnitValues own = call_->parameters.acquire(unit.unit, UnitCall::kTraining);
     struct Release {
       SavedCall& call;
-      ~Release() {
-        if (!call.unit.places.empty()) call.parameters.release(call.unit.unit);
-      }
+      ~Release() { call.parameters.release(call.unit.unit); }
     } release{*call_};
     ParametersInPlace in_place(unit, own);
     c10::IValue result = call_->body(passed_);
     // Outputs that look into what does not stay (parameters, state) or is not theirs (arguments) become their own.
     std::vector<at::Tensor> others = tensors_in_all(passed_);
-    for (const auto* more : {&own, &borrowed_}) others.insert(others.end(), more->begin(), more->end());
+    for (const auto* more : {&own.parameters, &own.frozen, &borrowed_})
+      others.insert(others.end(), more->begin(), more->end());
     for (const auto& place : call_->recomputed.state) {
       const auto held = tensors_in(place.object->getSlot(place.slot));
       others.insert(others.end(), held.begin(), held.end());

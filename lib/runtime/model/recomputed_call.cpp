@@ -43,12 +43,6 @@ torch::jit::Stack map_tensors(const torch::jit::Stack& values,
   return out;
 }
 
-std::vector<at::Tensor> borrowed_values(const BoundUnit& unit) {
-  std::vector<at::Tensor> out;
-  for (const auto& places : unit.borrowed) out.push_back(places.front().get());
-  return out;
-}
-
 void refuse(const SavedCall& call, const std::string& what) {
   throw UserError(
       ExitCode::kBadInput,

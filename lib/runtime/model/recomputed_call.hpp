@@ -28,24 +28,22 @@ torch::jit::Stack map_tensors(const torch::jit::Stack& values,
 // Parameters in the unit's places, for the time of one pass.
 class ParametersInPlace {
  public:
-  ParametersInPlace(const BoundUnit& unit, const std::vector<at::Tensor>& own) : unit_(unit) {
-    unit_.set_parameters(own);
+  ParametersInPlace(const BoundUnit& unit, UnitValues own) : unit_(unit), own_(std::move(own)) {
+    unit_.set_parameters(own_);
   }
-  ~ParametersInPlace() { unit_.set_parameters({}); }
+  ~ParametersInPlace() { unit_.clear_parameters(own_); }
   ParametersInPlace(const ParametersInPlace&) = delete;
   ParametersInPlace& operator=(const ParametersInPlace&) = delete;
 
  private:
   const BoundUnit& unit_;
+  const UnitValues own_;
 };
-
-// Parameters of other units that this one uses.
-std::vector<at::Tensor> borrowed_values(const BoundUnit& unit);
 
 class BorrowedInPlace {
  public:
   BorrowedInPlace(const BoundUnit& unit, const std::vector<at::Tensor>& values)
-      : unit_(unit), before_(borrowed_values(unit)) {
+      : unit_(unit), before_(unit.borrowed_values()) {
     set(values);
   }
   ~BorrowedInPlace() { set(before_); }
@@ -64,7 +62,7 @@ class BorrowedInPlace {
 
 constexpr int64_t kNoOutput = -1;  // of the node: passed through, or no gradient can flow to it
 
-// All that the second pass of a call needs.
+// All that the second pass of a call needs. The unit has parameters.
 struct SavedCall {
   struct Input {
     std::unique_ptr<InputStore::Kept> kept;

@@ -23,6 +23,7 @@
 #include "runtime/model/traced_modes.hpp"
 #include "runtime/model/unit_discovery.hpp"
 #include "runtime/model/unit_interception.hpp"
+#include "runtime/state/mask_minimum.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -47,6 +48,10 @@ std::string describe_shapes(const std::vector<at::Tensor>& inputs) {
     out += fmt::format("{}{}[{}]", out.empty() ? "" : ", ", c10::toString(input.scalar_type()),
                        fmt::join(input.sizes(), ", "));
   return out;
+}
+
+bool can_be_sharded(const ParameterInfo& frozen) {
+  return frozen.numel > 0 && (frozen.dtype == at::kFloat || is_half(frozen.dtype));
 }
 
 ForwardResult unpack(const c10::IValue& value) {
@@ -115,7 +120,7 @@ class ScriptModel : public ModelSource {
 
   std::vector<ModuleInfo> modules() const override { return module_tree(module_); }
 
-  void place(at::Device device, const DtypeOf& dtype_of) override {
+  void place(at::Device device, const DtypeOf& dtype_of, const std::vector<bool>& is_sharded) override {
     rewrite_device_constants(module_, device);
     fit_constants(module_, smallest_dtype(dtype_of), notes_);
     auto moved = [&](const std::string& name, const at::Tensor& value) {
@@ -129,14 +134,21 @@ class ScriptModel : public ModelSource {
       }
     }
     for (size_t i = 0; i < table_.parameters.size(); ++i) {
-      if (!table_.parameters[i].trainable && !is_empty(static_cast<int>(i)))
-        set_frozen_value(static_cast<int>(i), moved(table_.parameters[i].name, values_[i]));
+      const int parameter = static_cast<int>(i);
+      if (table_.parameters[i].trainable) continue;
+      if (is_sharded[i]) {
+        set_frozen_value(parameter, at::Tensor());
+      } else if (!is_empty(parameter)) {
+        set_frozen_value(parameter, moved(table_.parameters[i].name, values_[i]));
+      }
     }
   }
 
   void set_frozen_value(int parameter, const at::Tensor& value) override {
     for (const auto& place : places_.at(parameter)) place.set(value);
   }
+
+  at::Tensor frozen_value(int parameter) const override { return places_.at(parameter).front().get(); }
 
   void set_unit_parameters(UnitParameters* parameters) override { interception_.set_unit_parameters(parameters); }
   void set_unit_observer(UnitObserver* observer) override { interception_.set_unit_observer(observer); }
@@ -298,7 +310,12 @@ class ScriptModel : public ModelSource {
       }
       auto& parameter = table_.parameters[i];
       parameter.unit = homes.size() == 1 ? *homes.begin() : 0;
-      if (parameter.trainable) table_.units[parameter.unit].parameters.push_back(static_cast<int>(i));
+      auto& unit = table_.units[parameter.unit];
+      if (parameter.trainable) {
+        unit.parameters.push_back(static_cast<int>(i));
+      } else if (can_be_sharded(parameter)) {
+        unit.frozen.push_back(static_cast<int>(i));
+      }
     }
     bind_units(candidate_of, use);
   }
@@ -306,24 +323,28 @@ class ScriptModel : public ModelSource {
   void bind_units(const std::unordered_map<ObjectKey, const UnitCandidate*>& candidate_of, const UnitUse& use) {
     root_ = bound(0, {});
     for (size_t unit = 1; unit < table_.units.size(); ++unit) {
-      if (table_.units[unit].parameters.empty()) continue;
+      if (table_.units[unit].parameters.empty() && table_.units[unit].frozen.empty()) continue;
       const auto& candidate = *candidate_of.at(use.call_order[unit - 1]);
       const int index = static_cast<int>(unit);
       std::unordered_set<ObjectKey> inside;
       for (const auto& module : candidate.module.modules()) inside.insert(module._ivalue().get());
-      interception_.intercept(candidate.module, bound(index, inside));
+      auto binding = bound(index, inside);
+      binding.state = find_tensor_state(candidate.module, places_);
+      interception_.intercept(candidate.module, std::move(binding));
       if (candidate.is_block) blocks_.push_back({index, candidate.path, candidate.module});
     }
   }
 
   BoundUnit bound(int unit, const std::unordered_set<ObjectKey>& inside) const {
-    BoundUnit out{unit, {}, {}};
+    BoundUnit out;
+    out.unit = unit;
+    out.name = table_.units[static_cast<size_t>(unit)].name;
+    for (int parameter : table_.units[static_cast<size_t>(unit)].parameters) out.places.push_back(places_[parameter]);
+    for (int parameter : table_.units[static_cast<size_t>(unit)].frozen)
+      out.frozen_places.push_back(places_[parameter]);
     for (size_t i = 0; i < table_.parameters.size(); ++i) {
-      if (!table_.parameters[i].trainable) continue;
-      if (table_.parameters[i].unit == unit) {
-        out.places.push_back(places_[i]);
-        continue;
-      }
+      const auto& parameter = table_.parameters[i];
+      if (parameter.unit == unit || !(parameter.trainable || can_be_sharded(parameter))) continue;
       std::vector<ParameterPlace> borrowed;
       for (const auto& place : places_[i]) {
         if (inside.count(place.object.get())) borrowed.push_back(place);

@@ -53,11 +53,8 @@ std::vector<at::Tensor> run_again(SavedCall& call, const std::vector<at::Tensor>
   }
   size_t next = 0;
   torch::jit::Stack arguments = map_tensors(call.arguments, [&](const at::Tensor&) { return given.at(next++); });
-  std::vector<at::Tensor> own;
-  if (!call.unit.places.empty()) {
-    own = call.parameters.acquire(call.unit.unit, UnitCall::kAgain);
-    attach_gather_node(own, in_backward);
-  }
+  UnitValues own = call.parameters.acquire(call.unit.unit, UnitCall::kAgain);
+  attach_gather_node(own.parameters, in_backward);
   ParametersInPlace own_in_place(call.unit, own);
   BorrowedInPlace borrowed_in_place(call.unit,
                                     {leaves.begin() + static_cast<std::ptrdiff_t>(num_tensors), leaves.end()});
@@ -85,8 +82,7 @@ variable_list RecomputeNode::apply(variable_list&& gradients) {
   auto in_backward = std::make_shared<CallInBackward>(CallInBackward{&call->parameters, call->unit.unit, true, false});
   differentiate(run_again(*call, leaves, in_backward), gradients);
   // A call whose results do not depend on its parameters has no gradients to give, and says so.
-  const size_t num_own = call->unit.places.size();
-  if (!in_backward->is_taken && num_own > 0) in_backward->take(std::vector<at::Tensor>(num_own));
+  if (!in_backward->is_taken) in_backward->take(std::vector<at::Tensor>(call->unit.places.size()));
   variable_list out;
   for (size_t i = 0; i < leaves.size(); ++i) {
     if (call->inputs[i].requires_grad) out.push_back(leaves[i].grad());

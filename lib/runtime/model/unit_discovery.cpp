@@ -13,11 +13,8 @@ namespace {
 // A leaf module outside the blocks with at least this many elements (an embedding, a head) is a unit of its own.
 constexpr int64_t kLargeLeafNumel = 1 << 16;
 
-bool has_trainable(const torch::jit::Module& module) {
-  for (const auto& parameter : module.parameters()) {
-    if (parameter.requires_grad()) return true;
-  }
-  return false;
+bool has_parameters(const torch::jit::Module& module) {
+  return module.parameters().size() > 0;
 }
 
 int64_t num_elements(const torch::jit::Module& module) {
@@ -44,7 +41,7 @@ void find_automatic(const torch::jit::Module& container, const std::string& path
   std::map<std::string, int> repeats;
   for (const auto& child : container.named_children()) repeats[class_name(child.value)] += 1;
   for (const auto& child : container.named_children()) {
-    if (!has_trainable(child.value)) continue;
+    if (!has_parameters(child.value)) continue;
     const std::string child_path = join(path, child.name);
     const bool is_leaf = child.value.children().size() == 0;
     const bool repeated = repeats[class_name(child.value)] > 1;
@@ -66,7 +63,7 @@ void find_named(const torch::jit::Module& container, const std::string& path, co
     known.push_back(child_class);
     const bool named =
         std::any_of(names.begin(), names.end(), [&](const auto& n) { return n == child_path || n == child_class; });
-    if (named && is_callable(child.value) && has_trainable(child.value)) {
+    if (named && is_callable(child.value) && has_parameters(child.value)) {
       out.push_back({child_path, child.value});
     } else {
       find_named(child.value, child_path, names, out, known);

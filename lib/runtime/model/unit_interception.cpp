@@ -1,15 +1,15 @@
 #include "runtime/model/unit_interception.hpp"
 
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <algorithm>
-#include <unordered_set>
+#include <unordered_map>
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
+#include "runtime/model/call_hooks.hpp"
 #include "runtime/model/gather_node.hpp"
 #include "runtime/model/model_source.hpp"
 #include "runtime/model/plain_execution.hpp"
@@ -35,40 +35,66 @@ Registry& registry() {
   return instance;
 }
 
-struct PrepareBackward : torch::autograd::FunctionPreHook {
-  explicit PrepareBackward(std::shared_ptr<CallInBackward> call) : call_(std::move(call)) {}
-  torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
-    call_->prepare();
-    return gradients;
-  }
+// Backward comes to a call of such a unit only when it goes on to what went in. The root is around everything.
+bool needs_no_gradient(const BoundUnit& unit) {
+  return unit.places.empty() && unit.unit != 0;
+}
 
- private:
-  std::shared_ptr<CallInBackward> call_;
-};
+std::vector<at::Tensor> inputs_of(const BoundUnit& unit, const torch::jit::Stack& arguments) {
+  auto out = tensors_in_all(arguments);
+  for (auto& value : unit.borrowed_values()) out.push_back(std::move(value));
+  return out;
+}
 
-// The nodes through which backward enters a call: those of its outputs, and of arguments that it changed in place.
-class EntryNodes {
+bool any_requires_grad(const std::vector<at::Tensor>& tensors) {
+  return std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) { return tensor.requires_grad(); });
+}
+
+// Parameters in the unit's places for the time of a call, also when the model throws.
+class InPlace {
  public:
-  explicit EntryNodes(at::ArrayRef<c10::IValue> arguments) {
-    for (const auto& argument : arguments) {
-      for (auto& tensor : tensors_in(argument)) before_.emplace_back(tensor, tensor.grad_fn());
-    }
+  InPlace(UnitParameters& parameters, const BoundUnit& unit, UnitCall call)
+      : parameters_(parameters), unit_(unit), values_(parameters.acquire(unit.unit, call)) {
+    DSL_CHECK(values_.parameters.size() == unit.places.size(), "a unit gets as many parameters as it has");
+    DSL_CHECK(values_.frozen.empty() || values_.frozen.size() == unit.frozen_places.size(),
+              "a unit gets all of its frozen parameters or none");
   }
-  void hook(const std::vector<at::Tensor>& outputs, const std::shared_ptr<CallInBackward>& call) {
-    for (const auto& output : outputs) add(output.grad_fn(), call);
-    for (const auto& [tensor, node] : before_) {
-      if (tensor.grad_fn() != node) add(tensor.grad_fn(), call);
-    }
+  ~InPlace() {
+    unit_.clear_parameters(values_);
+    if (!stays_) parameters_.release(unit_.unit);
+  }
+  InPlace(const InPlace&) = delete;
+  InPlace& operator=(const InPlace&) = delete;
+
+  void set() const { unit_.set_parameters(values_); }
+  UnitValues& values() { return values_; }
+  // An output that is itself a view of a parameter: the unit stays where it is.
+  void stay_for(const std::vector<at::Tensor>& outputs) {
+    stays_ = shares_storage(values_.parameters, outputs) || shares_storage(values_.frozen, outputs);
   }
 
  private:
-  void add(const std::shared_ptr<torch::autograd::Node>& node, const std::shared_ptr<CallInBackward>& call) {
-    if (node && hooked_.insert(node.get()).second) node->add_pre_hook(std::make_unique<PrepareBackward>(call));
-  }
-
-  std::vector<std::pair<at::Tensor, std::shared_ptr<torch::autograd::Node>>> before_;
-  std::unordered_set<torch::autograd::Node*> hooked_;
+  UnitParameters& parameters_;
+  const BoundUnit& unit_;
+  UnitValues values_;
+  bool stays_ = false;
 };
+
+// Frozen parameters are there again when backward enters the call by its outputs. What reaches the loss by another way
+// would find others in their place.
+void refuse_hidden_ways(const BoundUnit& unit, const std::vector<at::Tensor>& without_backward) {
+  std::vector<at::Tensor> seen = without_backward;
+  for (const auto& place : unit.state) {
+    for (auto& tensor : tensors_in(place.object->getSlot(place.slot))) seen.push_back(std::move(tensor));
+  }
+  if (!at::GradMode::is_enabled() || !any_requires_grad(seen)) return;
+  throw UserError(
+      ExitCode::kBadInput,
+      fmt::format("unit '{}' has frozen parameters, and what it computes from trained ones comes or goes by "
+                  "an attribute of a module. Stage 3 cannot follow that: name other \"units\" in the config, "
+                  "or use ZeRO stage 2",
+                  unit.name));
+}
 
 void run_unit(torch::jit::Stack& stack) {
   const auto count = static_cast<size_t>(torch::jit::pop(stack).toInt());
@@ -159,37 +185,25 @@ c10::IValue UnitInterception::observed(int unit, const torch::jit::Stack& argume
 c10::IValue UnitInterception::call(const BoundUnit& unit, const torch::jit::Stack& arguments, const UnitBody& body,
                                    const RecomputedUnit* recomputed) const {
   DSL_CHECK(parameters_ != nullptr, "set_unit_parameters comes before the first call");
-  const bool trains = at::GradMode::is_enabled() && !unit.places.empty();
+  const auto inputs = needs_no_gradient(unit) ? inputs_of(unit, arguments) : std::vector<at::Tensor>();
+  const bool trains =
+      at::GradMode::is_enabled() && unit.has_parameters() && (!needs_no_gradient(unit) || any_requires_grad(inputs));
   if (trains && recomputed) {
     return observed(unit.unit, arguments, [&](const torch::jit::Stack& given) {
       return recomputation_->call(unit, *recomputed, *parameters_, given, body);
     });
   }
-  auto views = parameters_->acquire(unit.unit, trains ? UnitCall::kTraining : UnitCall::kInference);
-  DSL_CHECK(views.size() == unit.places.size(), "a unit gets as many parameters as it has");
-  struct Scope {  // also when the model throws: nobody reads a stale view
-    const UnitInterception* self;
-    const BoundUnit& unit;
-    bool stays = false;
-    ~Scope() {
-      unit.set_parameters({});
-      if (!stays) self->parameters_->release(unit.unit);
-    }
-  } scope{this, unit};
-  if (!trains) {
-    unit.set_parameters(views);
-    auto result = observed(unit.unit, arguments, body);
-    scope.stays = shares_storage(views, tensors_in(result));
-    return result;
-  }
+  InPlace in_place(*parameters_, unit, trains ? UnitCall::kTraining : UnitCall::kInference);
   auto call = std::make_shared<CallInBackward>(CallInBackward{parameters_, unit.unit});
-  attach_gather_node(views, call);
+  if (trains) attach_gather_node(in_place.values().parameters, call);
+  if (trains) end_at_inputs(inputs, call);
   EntryNodes entries(arguments);
-  unit.set_parameters(views);
+  in_place.set();
   auto result = observed(unit.unit, arguments, body);
   const auto outputs = tensors_in(result);
-  entries.hook(outputs, call);
-  scope.stays = shares_storage(views, outputs);
+  if (trains) entries.hook(outputs, call);
+  if (!in_place.values().frozen.empty()) refuse_hidden_ways(unit, trains ? std::vector<at::Tensor>() : outputs);
+  in_place.stay_for(outputs);
   return result;
 }
 

@@ -5,6 +5,8 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/sharding/flat_collectives.hpp"
+#include "runtime/sharding/quantized_wire.hpp"
+#include "runtime/state/mask_minimum.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -32,18 +34,22 @@ FlatParameters::FlatParameters(const ParameterTable& table, ShardingOptions opti
       shard_index_(options_.stage >= 1 ? data_group.rank() : 0),
       groups_(plan_flat_groups(table, partition_options(options_, num_shards_))),
       places_(find_places(table, groups_)),
+      frozen_places_(find_frozen_places(table, groups_)),
+      is_sharded_frozen_(table.parameters.size()),
       resident_(groups_.size()),
       resident_ready_(groups_.size()),
       side_(options_.device, options_.overlap_communication),
       lock_step_(data_group, lock_step_options()),
       views_(table.units.size()) {
+  std::vector<at::Tensor> at_rest;
   for (size_t i = 0; i < groups_.size(); ++i) {
     if (!groups_[i].is_gathered) allocate_resident(i);
-    make_shard(i);
+    (groups_[i].is_frozen ? make_frozen_shard(i) : make_shard(i));
+    at_rest.push_back(groups_[i].is_frozen ? frozen_shards_.back().at_rest : shards_.back().at_rest());
   }
-  gathered_ = std::make_unique<GatheredParameters>(table_, groups_, shards_, options_, gather_group);
-  gradients_ = (options_.stage >= 2 ? make_sharded_gradients : make_whole_gradients)(table_, groups_, shards_, options_,
-                                                                                     data_group_);
+  gathered_ = std::make_unique<GatheredParameters>(table_, groups_, std::move(at_rest), options_, gather_group);
+  gradients_ = (options_.stage >= 2 ? make_sharded_gradients : make_whole_gradients)(table_, trained_groups(), shards_,
+                                                                                     options_, data_group_);
 }
 
 void FlatParameters::allocate_resident(size_t index) {
@@ -67,6 +73,17 @@ void FlatParameters::make_shard(size_t index) {
   shards_.push_back(std::move(shard));
 }
 
+void FlatParameters::make_frozen_shard(size_t index) {
+  const auto& group = groups_[index];
+  const Range range = shard_range(group, shard_index_, num_shards_);
+  const bool quantized = options_.quantized_frozen;
+  const int64_t numel = quantized ? wire_bytes(range.size(), kWeightWire) : range.size();
+  const auto dtype = quantized ? at::kByte : group.dtype;
+  frozen_shards_.push_back(
+      {static_cast<int>(index), range, at::zeros({numel}, at::TensorOptions().device(options_.device).dtype(dtype))});
+  for (const auto& segment : group.segments) is_sharded_frozen_[static_cast<size_t>(segment.parameter)] = true;
+}
+
 LockStep::Options FlatParameters::lock_step_options() {
   LockStep::Options out;
   out.device = options_.device;
@@ -80,6 +97,12 @@ LockStep::Options FlatParameters::lock_step_options() {
 }
 
 void FlatParameters::load(const ReadElements& read) {
+  load_trained(read);
+  load_frozen(read);
+  gather_parameters();
+}
+
+void FlatParameters::load_trained(const ReadElements& read) {
   for (auto& shard : shards_) {
     for (const auto& piece : pieces_in(groups_[shard.group], shard.range)) {
       at::Tensor values = at::empty({piece.count}, at::kFloat);
@@ -88,11 +111,23 @@ void FlatParameters::load(const ReadElements& read) {
     }
     if (shard.low_precision.defined()) shard.low_precision.copy_(shard.master);
   }
-  gather_parameters();
+}
+
+void FlatParameters::load_frozen(const ReadElements& read) {
+  for (auto& shard : frozen_shards_) {
+    const auto& group = groups_[shard.group];
+    at::Tensor own = at::zeros({shard.range.size()}, group.dtype);
+    for (const auto& piece : pieces_in(group, shard.range)) {
+      at::Tensor values = at::empty({piece.count}, at::kFloat);
+      read(piece.parameter, piece.begin, values);
+      own.narrow(0, piece.offset, piece.count).copy_(fitted(values, group.dtype));
+    }
+    shard.at_rest.copy_(options_.quantized_frozen ? quantize(own, kWeightWire) : own);
+  }
 }
 
 // The root runs around all others: in a pass without backward, its call is the pass.
-std::vector<at::Tensor> FlatParameters::acquire(int unit, UnitCall call) {
+UnitValues FlatParameters::acquire(int unit, UnitCall call) {
   if (unit == 0 && !in_training_pass_) {
     if (in_inference_pass_) end_inference_pass();  // its root was never released: an output was a parameter of it
     in_inference_pass_ = true;
@@ -101,11 +136,13 @@ std::vector<at::Tensor> FlatParameters::acquire(int unit, UnitCall call) {
   bring(unit, call == UnitCall::kAgain ? UnitEvent::Kind::kBackward : UnitEvent::Kind::kForward);
   if (call == UnitCall::kTraining) {
     gathered_->expect_backward(unit);
-    gradients_->expect(unit);
+    if (!places_[unit].empty()) gradients_->expect(unit);
   }
   for (const auto& place : places_[unit]) wait_on_current_stream(resident_ready_[place.group], options_.device);
-  std::vector<at::Tensor> out;
-  for (const auto& view : views_of(unit)) out.push_back(view.variable_data());
+  UnitValues out = views_of(unit);
+  for (auto* views : {&out.parameters, &out.frozen}) {
+    for (auto& view : *views) view = view.defined() ? view.variable_data() : view;
+  }
   return out;
 }
 
@@ -126,8 +163,10 @@ void FlatParameters::prepare_backward(int unit) {
 
 void FlatParameters::take_gradients(int unit, std::vector<at::Tensor> gradients) {
   at::NoGradGuard no_grad;
-  if (is_lock_stepped()) lock_step_.arrive({UnitEvent::Kind::kReduce, unit});
-  gradients_->take(unit, std::move(gradients));
+  if (!places_[unit].empty()) {
+    if (is_lock_stepped()) lock_step_.arrive({UnitEvent::Kind::kReduce, unit});
+    gradients_->take(unit, std::move(gradients));
+  }
   gathered_->backward_done(unit);
 }
 
@@ -150,17 +189,22 @@ at::Tensor FlatParameters::whole(int group) const {
   return groups_[group].is_gathered ? gathered_->whole(group) : resident_[group];
 }
 
-const std::vector<at::Tensor>& FlatParameters::views_of(int unit) {
-  auto& views = views_[unit];
+at::Tensor FlatParameters::view_at(ParameterPlaceInGroup place) const {
+  const Segment& segment = groups_[place.group].segments[place.segment];
+  return whole(place.group).narrow(0, segment.offset, segment.numel).view(table_.parameters[segment.parameter].shape);
+}
+
+const UnitValues& FlatParameters::views_of(int unit) {
+  auto& [known_address, values] = views_[unit];
   const void* address = gathered_->address(unit);
-  if (views.parameters.size() == places_[unit].size() && views.address == address) return views.parameters;
-  views = {address, {}};
-  for (const auto& place : places_[unit]) {
-    const Segment& segment = groups_[place.group].segments[place.segment];
-    views.parameters.push_back(
-        whole(place.group).narrow(0, segment.offset, segment.numel).view(table_.parameters[segment.parameter].shape));
-  }
-  return views.parameters;
+  const bool is_known =
+      values.parameters.size() == places_[unit].size() && values.frozen.size() == frozen_places_[unit].size();
+  if (is_known && known_address == address) return values;
+  known_address = address;
+  values = {};
+  for (const auto& place : places_[unit]) values.parameters.push_back(view_at(place));
+  for (const auto& place : frozen_places_[unit]) values.frozen.push_back(place ? view_at(*place) : at::Tensor());
+  return values;
 }
 
 void FlatParameters::begin_step() {

@@ -6,12 +6,15 @@
 //            parameters all-gathered after the step (with overlap: while the next forward runs, unit by unit).
 //   stage 2: gradients are sharded as well: reduced every micro step, as each call's backward ends.
 //   stage 3: parameters too: gathered for each unit's run, the next units ahead of their use. Small ones stay whole.
+//            Frozen ones are sharded and gathered like the others; at stages 0 to 2 they are the model's own business.
 //
 // Threads: acquire/release on the thread that runs the model, prepare_backward/take_gradients on autograd's, all else
 // on the engine's, never at the same time as a backward pass.
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "comm/communicator.hpp"
@@ -34,11 +37,11 @@ class FlatParameters : public UnitParameters {
 
   // Reads elements [begin, begin + out.numel()) of a parameter into `out` (1-D, any floating type, host memory).
   using ReadElements = std::function<void(int parameter, int64_t begin, at::Tensor out)>;
-  // Fills this rank's shards, reading only their elements, then all parameters from everybody's. All ranks call it and
-  // read the same values.
+  // Fills this rank's shards (of frozen parameters, too), reading only their elements, then all parameters from
+  // everybody's. All ranks call it and read the same values.
   void load(const ReadElements& read);
 
-  std::vector<at::Tensor> acquire(int unit, UnitCall call) override;
+  UnitValues acquire(int unit, UnitCall call) override;
   void release(int unit) override;
   void prepare_backward(int unit) override;
   void take_gradients(int unit, std::vector<at::Tensor> gradients) override;
@@ -50,7 +53,10 @@ class FlatParameters : public UnitParameters {
   void gather_parameters();             // after the optimizer has written the shards
 
   std::vector<Shard>& shards() { return shards_; }
+  const std::vector<FrozenShard>& frozen_shards() const { return frozen_shards_; }
   const std::vector<FlatGroup>& groups() const { return groups_; }
+  // A frozen parameter that is sharded here; the others rest in the model.
+  bool shards_frozen(int parameter) const { return is_sharded_frozen_[static_cast<size_t>(parameter)]; }
   int num_shards() const { return num_shards_; }
   // Sums to divide by, so that the gradient is the mean over the data ranks: data ranks / predivide.
   double gradient_divisor() const;
@@ -58,15 +64,20 @@ class FlatParameters : public UnitParameters {
  private:
   struct UnitViews {  // the parameters in their own shapes, as long as the unit stays at one address
     const void* address = nullptr;
-    std::vector<at::Tensor> parameters;
+    UnitValues values;
   };
 
   void allocate_resident(size_t group);
   void make_shard(size_t group);
+  void make_frozen_shard(size_t group);
+  std::span<const FlatGroup> trained_groups() const { return {groups_.data(), shards_.size()}; }
+  void load_trained(const ReadElements& read);
+  void load_frozen(const ReadElements& read);
   LockStep::Options lock_step_options();
   void serve(UnitEvent event);
   void bring(int unit, UnitEvent::Kind kind);
-  const std::vector<at::Tensor>& views_of(int unit);
+  const UnitValues& views_of(int unit);
+  at::Tensor view_at(ParameterPlaceInGroup place) const;
   at::Tensor whole(int group) const;
   void end_inference_pass();
   bool is_lock_stepped() const { return options_.stage >= 2; }
@@ -76,12 +87,15 @@ class FlatParameters : public UnitParameters {
   const ShardingOptions options_;
   comm::Communicator& data_group_;
   int num_shards_ = 1, shard_index_ = 0;
-  std::vector<FlatGroup> groups_;
+  std::vector<FlatGroup> groups_;  // trained ones, as shards_, then frozen ones, as frozen_shards_
   std::vector<std::vector<ParameterPlaceInGroup>> places_;
+  std::vector<std::vector<std::optional<ParameterPlaceInGroup>>> frozen_places_;
+  std::vector<bool> is_sharded_frozen_;  // by parameter
   // the engine's thread, or autograd's during a backward pass
   std::vector<at::Tensor> resident_;        // by group: whole parameters, padded; undefined where they are gathered
   std::vector<StreamMark> resident_ready_;  // by group: the end of the last gather after a step
   std::vector<Shard> shards_;
+  std::vector<FrozenShard> frozen_shards_;
   SideStream side_;                               // gathers after a step
   std::unique_ptr<GatheredParameters> gathered_;  // stage 3 on several ranks
   std::unique_ptr<GradientReduction> gradients_;

@@ -26,11 +26,11 @@ int64_t bytes_of(const FlatGroup& group) {
 }  // namespace
 
 GatheredParameters::GatheredParameters(const ParameterTable& table, const std::vector<FlatGroup>& groups,
-                                       const std::vector<Shard>& shards, const ShardingOptions& options,
+                                       std::vector<at::Tensor> at_rest, const ShardingOptions& options,
                                        comm::Communicator& group)
     : table_(table),
       groups_(groups),
-      shards_(shards),
+      at_rest_(std::move(at_rest)),
       options_(options),
       group_(group),
       side_(options.device, options.overlap_communication) {
@@ -128,12 +128,14 @@ void GatheredParameters::gather(int index) {
   });
 }
 
-void GatheredParameters::gather_from_all(Unit& unit) {
+void GatheredParameters::gather_from_all(const Unit& unit) {
   for (int group : unit.groups) {
-    if (options_.quantized_weights) {
-      quantized_all_gather(group_, shards_[group].at_rest(), whole(group));
+    if (groups_[group].is_frozen && options_.quantized_frozen) {
+      all_gather_quantized(group_, at_rest_[group], whole(group));
+    } else if (options_.quantized_weights) {
+      quantized_all_gather(group_, at_rest_[group], whole(group));
     } else {
-      gather_from_owners(shards_[group].at_rest(), whole(group), group_, options_.use_all_gather);
+      gather_from_owners(at_rest_[group], whole(group), group_, options_.use_all_gather);
     }
   }
 }

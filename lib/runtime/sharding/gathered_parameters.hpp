@@ -26,9 +26,10 @@ namespace dslaunch::runtime {
 
 class GatheredParameters {
  public:
-  // `table`, `groups`, `shards` and `group` must outlive this object; groups that are not gathered are left alone.
-  GatheredParameters(const ParameterTable& table, const std::vector<FlatGroup>& groups,
-                     const std::vector<Shard>& shards, const ShardingOptions& options, comm::Communicator& group);
+  // `at_rest`: by group, this rank's slice of it (of frozen ones see FrozenShard); read at every gather. All but that
+  // must outlive this object; groups that are not gathered are left alone.
+  GatheredParameters(const ParameterTable& table, const std::vector<FlatGroup>& groups, std::vector<at::Tensor> at_rest,
+                     const ShardingOptions& options, comm::Communicator& group);
 
   bool has(int unit) const { return !units_[unit].groups.empty(); }
   // Issues the gather that this event needs, if any, and those of units that come soon in `ahead`.
@@ -75,7 +76,7 @@ class GatheredParameters {
   int64_t slots_numel(int num_slots) const;
   void prefetch(int unit, std::span<const UnitEvent> ahead);
   void gather(int unit);
-  void gather_from_all(Unit& unit);
+  void gather_from_all(const Unit& unit);
   void gather_from_host(Unit& unit);
   void keep_secondary(Unit& unit);
   std::shared_ptr<Place> place_for(int unit);
@@ -84,7 +85,7 @@ class GatheredParameters {
   // fixed after construction
   const ParameterTable& table_;
   const std::vector<FlatGroup>& groups_;
-  const std::vector<Shard>& shards_;
+  const std::vector<at::Tensor> at_rest_;
   const ShardingOptions& options_;
   comm::Communicator& group_;
   // the thread at work

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "comm/communicator.hpp"
@@ -28,18 +29,18 @@ class GradientReduction {
   virtual void finish() = 0;
 };
 
-// Both give the shards their gradient tensors. All arguments must outlive the result.
+// Both give the shards their gradient tensors. All arguments must outlive the result. `groups`: those that are trained,
+// by shard.
 //
 // Stages 0 and 1: gradients are summed up over the micro steps in a buffer of their own for each group, then reduced
 // once (with overlap: while the last backward runs, from the last unit to the root).
-std::unique_ptr<GradientReduction> make_whole_gradients(const ParameterTable& table,
-                                                        const std::vector<FlatGroup>& groups,
+std::unique_ptr<GradientReduction> make_whole_gradients(const ParameterTable& table, std::span<const FlatGroup> groups,
                                                         std::vector<Shard>& shards, const ShardingOptions& options,
                                                         comm::Communicator& data_group);
 // Stages 2 and 3: the gradients of every call are reduced at once from a small bucket and summed up in the shards.
 std::unique_ptr<GradientReduction> make_sharded_gradients(const ParameterTable& table,
-                                                          const std::vector<FlatGroup>& groups,
-                                                          std::vector<Shard>& shards, const ShardingOptions& options,
+                                                          std::span<const FlatGroup> groups, std::vector<Shard>& shards,
+                                                          const ShardingOptions& options,
                                                           comm::Communicator& data_group);
 
 }  // namespace dslaunch::runtime

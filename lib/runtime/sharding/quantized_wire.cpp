@@ -125,11 +125,16 @@ at::Tensor ErrorFeedback::quantize(const at::Tensor& values, WireFormat format) 
 
 void quantized_all_gather(comm::Communicator& group, const at::Tensor& shard, at::Tensor out, WireFormat format) {
   DSL_CHECK(out.numel() == shard.numel() * group.size(), "the output holds one part of each rank");
-  const at::Tensor own = quantize(shard, format);
+  all_gather_quantized(group, quantize(shard, format), std::move(out), format);
+}
+
+void all_gather_quantized(comm::Communicator& group, const at::Tensor& own, at::Tensor out, WireFormat format) {
+  const int64_t part = out.numel() / group.size();
+  DSL_CHECK(own.numel() == wire_bytes(part, format), "a wire holds one part of the output");
   const at::Tensor all = at::empty({group.size(), own.numel()}, own.options());
   group.all_gather(byte_buffer(own), byte_buffer(all));
   for (int rank = 0; rank < group.size(); ++rank) {
-    dequantize(all.select(0, rank), format, out.narrow(0, rank * shard.numel(), shard.numel()));
+    dequantize(all.select(0, rank), format, out.narrow(0, rank * part, part));
   }
 }
 

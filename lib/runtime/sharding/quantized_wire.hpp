@@ -51,6 +51,9 @@ class ErrorFeedback {
 // out.numel() == size * shard.numel(); 1-D, floating point; `shard` may be this rank's part of `out`.
 void quantized_all_gather(comm::Communicator& group, const at::Tensor& shard, at::Tensor out,
                           WireFormat format = kWeightWire);
+// The same where `own` is what quantize() once made of this rank's part.
+void all_gather_quantized(comm::Communicator& group, const at::Tensor& own, at::Tensor out,
+                          WireFormat format = kWeightWire);
 
 // Rank r gets the r-th slice of the sum over all ranks; what comes from others was quantized once, this rank's own
 // slice is exact, and the slices are added in fp32 in the order of the ranks. in.numel() == size * out.numel().

@@ -20,7 +20,7 @@ constexpr WireFormat kGradientBlocks{kGradientWire.bits, kShardAlignment};
 
 class ShardedGradients final : public GradientReduction {
  public:
-  ShardedGradients(const ParameterTable& table, const std::vector<FlatGroup>& groups, std::vector<Shard>& shards,
+  ShardedGradients(const ParameterTable& table, std::span<const FlatGroup> groups, std::vector<Shard>& shards,
                    const ShardingOptions& options, comm::Communicator& data_group)
       : groups_(groups),
         shards_(shards),
@@ -126,7 +126,7 @@ class ShardedGradients final : public GradientReduction {
     has_gradient_[index] = true;
   }
 
-  const std::vector<FlatGroup>& groups_;
+  const std::span<const FlatGroup> groups_;
   std::vector<Shard>& shards_;
   const ShardingOptions& options_;
   comm::Communicator& data_group_;
@@ -143,8 +143,8 @@ class ShardedGradients final : public GradientReduction {
 }  // namespace
 
 std::unique_ptr<GradientReduction> make_sharded_gradients(const ParameterTable& table,
-                                                          const std::vector<FlatGroup>& groups,
-                                                          std::vector<Shard>& shards, const ShardingOptions& options,
+                                                          std::span<const FlatGroup> groups, std::vector<Shard>& shards,
+                                                          const ShardingOptions& options,
                                                           comm::Communicator& data_group) {
   return std::make_unique<ShardedGradients>(table, groups, shards, options, data_group);
 }

@@ -32,6 +32,7 @@ struct ShardingOptions {
   int64_t max_live_numel = 1'000'000'000;
   // ZeRO++.
   bool quantized_weights = false;    // stage 3: gathers carry 8-bit integers
+  bool quantized_frozen = false;     // stage 3: frozen parameters rest as 8-bit integers, and are gathered so
   bool quantized_gradients = false;  // stages 2 and 3: reductions carry 4-bit integers
   struct Loco {
     double beta = 0.8;
@@ -56,6 +57,13 @@ struct Shard {
 
   // The parameters themselves as they rest here, in the compute dtype.
   const at::Tensor& at_rest() const { return low_precision.defined() ? low_precision : master; }
+};
+
+// Stage 3: this rank's part of a flat group that is not trained.
+struct FrozenShard {
+  int group = 0;
+  Range range;
+  at::Tensor at_rest;  // in the compute dtype; with quantized_frozen what quantize() gave
 };
 
 }  // namespace dslaunch::runtime

@@ -12,7 +12,7 @@ namespace {
 
 class WholeGradients final : public GradientReduction {
  public:
-  WholeGradients(const ParameterTable& table, const std::vector<FlatGroup>& groups, std::vector<Shard>& shards,
+  WholeGradients(const ParameterTable& table, std::span<const FlatGroup> groups, std::vector<Shard>& shards,
                  const ShardingOptions& options, comm::Communicator& data_group)
       : groups_(groups),
         shards_(shards),
@@ -116,7 +116,7 @@ class WholeGradients final : public GradientReduction {
     if (own.data_ptr() != shard.gradient.data_ptr()) shard.gradient.copy_(own);
   }
 
-  const std::vector<FlatGroup>& groups_;
+  const std::span<const FlatGroup> groups_;
   std::vector<Shard>& shards_;
   const ShardingOptions& options_;
   comm::Communicator& data_group_;
@@ -132,8 +132,7 @@ class WholeGradients final : public GradientReduction {
 
 }  // namespace
 
-std::unique_ptr<GradientReduction> make_whole_gradients(const ParameterTable& table,
-                                                        const std::vector<FlatGroup>& groups,
+std::unique_ptr<GradientReduction> make_whole_gradients(const ParameterTable& table, std::span<const FlatGroup> groups,
                                                         std::vector<Shard>& shards, const ShardingOptions& options,
                                                         comm::Communicator& data_group) {
   return std::make_unique<WholeGradients>(table, groups, shards, options, data_group);

@@ -21,6 +21,8 @@ struct ParameterInfo {
 struct UnitInfo {
   std::string name;             // module path; "" is the root
   std::vector<int> parameters;  // trainable ones, indices into the table, in order of use
+  // The others that may be sharded as well: frozen, of fp32 or a shorter floating type, not empty.
+  std::vector<int> frozen = {};
 };
 
 struct ParameterTable {

@@ -38,31 +38,52 @@ class Residence {
   int64_t persistent_numel_ = 0;
 };
 
+// The groups of one unit's parameters, appended as these come.
+class UnitGroups {
+ public:
+  UnitGroups(int unit, const PartitionOptions& options, std::vector<FlatGroup>& out)
+      : unit_(unit), options_(options), out_(out), first_(out.size()) {}
+
+  void add(int parameter, int64_t numel, bool is_gathered, bool is_frozen) {
+    const at::ScalarType dtype = options_.compute_dtypes[parameter];
+    auto open = std::find_if(out_.begin() + static_cast<std::ptrdiff_t>(first_), out_.end(), [&](const auto& group) {
+      return group.dtype == dtype && group.is_gathered == is_gathered && group.numel < options_.max_group_numel;
+    });
+    if (open == out_.end()) {
+      out_.push_back({unit_, dtype, is_gathered, {}, 0, 0, is_frozen});
+      open = out_.end() - 1;
+    }
+    open->segments.push_back({parameter, open->numel, numel});
+    open->numel += numel;
+  }
+
+ private:
+  const int unit_;
+  const PartitionOptions& options_;
+  std::vector<FlatGroup>& out_;
+  const size_t first_;
+};
+
 }  // namespace
 
 std::vector<FlatGroup> plan_flat_groups(const ParameterTable& table, const PartitionOptions& options) {
   DSL_CHECK(options.num_shards >= 1 && options.max_group_numel >= 1,
             "a partition needs at least one shard and one element");
   Residence residence(options);
-  std::vector<FlatGroup> groups;
-  for (size_t unit = 0; unit < table.units.size(); ++unit) {
-    const size_t first = groups.size();
-    for (int index : in_order_of_optimizer_groups(table.units[unit].parameters, options.optimizer_groups)) {
-      const at::ScalarType dtype = options.compute_dtypes[index];
+  std::vector<FlatGroup> groups, frozen_groups;
+  for (size_t i = 0; i < table.units.size(); ++i) {
+    const auto& unit = table.units[i];
+    UnitGroups trained(static_cast<int>(i), options, groups), frozen(static_cast<int>(i), options, frozen_groups);
+    for (int index : in_order_of_optimizer_groups(unit.parameters, options.optimizer_groups)) {
       const int64_t numel = table.parameters[index].numel;
-      const bool is_gathered = residence.is_gathered(numel);
-      auto open =
-          std::find_if(groups.begin() + static_cast<std::ptrdiff_t>(first), groups.end(), [&](const auto& group) {
-            return group.dtype == dtype && group.is_gathered == is_gathered && group.numel < options.max_group_numel;
-          });
-      if (open == groups.end()) {
-        groups.push_back({static_cast<int>(unit), dtype, is_gathered, {}, 0, 0});
-        open = groups.end() - 1;
-      }
-      open->segments.push_back({index, open->numel, numel});
-      open->numel += numel;
+      trained.add(index, numel, residence.is_gathered(numel), /*is_frozen=*/false);
+    }
+    for (int index : unit.frozen) {
+      const int64_t numel = table.parameters[index].numel;
+      if (residence.is_gathered(numel)) frozen.add(index, numel, /*is_gathered=*/true, /*is_frozen=*/true);
     }
   }
+  groups.insert(groups.end(), frozen_groups.begin(), frozen_groups.end());
   for (auto& group : groups) group.padded_numel = round_up(group.numel, options.num_shards * kShardAlignment);
   return groups;
 }

@@ -24,6 +24,7 @@ struct FlatGroup {
   std::vector<Segment> segments;
   int64_t numel = 0;         // sum of the segments
   int64_t padded_numel = 0;  // a multiple of the shards times kShardAlignment
+  bool is_frozen = false;    // its parameters are not trained; always gathered
 };
 
 // Every shard starts on a multiple of this many elements, so that vector kernels see aligned memory.
@@ -40,7 +41,8 @@ struct PartitionOptions {
   int64_t model_persistence_threshold = std::numeric_limits<int64_t>::max();
 };
 
-// Groups come out in order of units, then of use.
+// Groups come out in order of units, then of use; those of frozen parameters behind all others. Frozen parameters that
+// are not gathered are in no group.
 std::vector<FlatGroup> plan_flat_groups(const ParameterTable& table, const PartitionOptions& options);
 
 struct Range {

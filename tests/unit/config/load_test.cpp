@@ -219,6 +219,8 @@ TEST_CASE("ZeRO++ is refused at a stage that has nothing to apply it to", "[conf
       Contains("'zero_optimization.zero_hpz_partition_size' needs ZeRO stage 3, but zero_optimization.stage is 2"));
   CHECK_THAT(only_line("{zero_optimization: {stage: 2, zero_quantized_weights: true}}"),
              Contains("needs ZeRO stage 3"));
+  CHECK_THAT(only_line("{zero_optimization: {stage: 2, zero_quantized_nontrainable_weights: true}}"),
+             Contains("needs ZeRO stage 3"));
   CHECK_THAT(only_line("{zero_optimization: {stage: 1, zero_quantized_gradients: true}}"),
              Contains("needs ZeRO stage 2 or 3"));
   CHECK_THAT(only_line("{zero_optimization: {stage: 3, zeropp_loco_param: {err_beta: 0.5}}}"),

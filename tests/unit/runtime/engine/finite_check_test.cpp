@@ -12,7 +12,7 @@ namespace {
 
 class OneParameter : public UnitParameters {
  public:
-  std::vector<at::Tensor> acquire(int, UnitCall) override { return {value}; }
+  UnitValues acquire(int, UnitCall) override { return {{value}}; }
   void release(int) override {}
   void prepare_backward(int) override {}
   void take_gradients(int, std::vector<at::Tensor>) override { taken += 1; }

@@ -66,9 +66,10 @@ std::unique_ptr<ModelSource> load(const test::TempDir& folder, bool forks) {
 class Parameters : public UnitParameters {
  public:
   explicit Parameters(ModelSource& model) : model_(model) { model.set_unit_parameters(this); }
-  std::vector<at::Tensor> acquire(int unit, UnitCall) override {
-    std::vector<at::Tensor> out;
-    for (int p : model_.table().units[unit].parameters) out.push_back(model_.initial_value(p).variable_data());
+  UnitValues acquire(int unit, UnitCall) override {
+    UnitValues out;
+    for (int p : model_.table().units[unit].parameters)
+      out.parameters.push_back(model_.initial_value(p).variable_data());
     return out;
   }
   void release(int) override {}

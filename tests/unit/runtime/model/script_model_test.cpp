@@ -63,9 +63,10 @@ Module make_net() {
 class PlainParameters : public UnitParameters {
  public:
   explicit PlainParameters(const ModelSource& model) : model_(model) {}
-  std::vector<at::Tensor> acquire(int unit, UnitCall) override {
-    std::vector<at::Tensor> out;
-    for (int p : model_.table().units[unit].parameters) out.push_back(model_.initial_value(p).variable_data());
+  UnitValues acquire(int unit, UnitCall) override {
+    UnitValues out;
+    for (int p : model_.table().units[unit].parameters)
+      out.parameters.push_back(model_.initial_value(p).variable_data());
     calls[unit] += 1;
     return out;
   }

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <catch2/catch.hpp>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -81,7 +82,7 @@ void run_rank(const ParameterTable& table, ShardingOptions options, comm::Commun
   }
   parameters.gather_parameters();
   parameters.acquire(0, UnitCall::kInference);
-  const auto views = parameters.acquire(1, UnitCall::kInference);
+  const auto views = parameters.acquire(1, UnitCall::kInference).parameters;
   std::unique_lock lock(outcome.mutex);
   CHECK(views[0].sizes() == at::IntArrayRef({7, 11}));
   CHECK(views[0].reshape({-1})[5].item<double>() == initial(2, 5) + 0.5);
@@ -143,7 +144,7 @@ TEST_CASE("under bf16 the master keeps fp32 values and the parameters are their 
     REQUIRE(shard.low_precision.defined());
     CHECK(at::equal(shard.low_precision, shard.master.to(at::kBFloat16)));
   }
-  CHECK(parameters.acquire(0, UnitCall::kInference)[0].scalar_type() == at::kBFloat16);
+  CHECK(parameters.acquire(0, UnitCall::kInference).parameters[0].scalar_type() == at::kBFloat16);
 }
 
 TEST_CASE("a rank reads only the elements of its shards, and all parameters are there afterwards",
@@ -169,7 +170,7 @@ TEST_CASE("a rank reads only the elements of its shards, and all parameters are 
         for (int64_t i = 0; i < out.numel(); ++i) times_read[parameter][begin + i] += 1;
       });
       parameters.acquire(0, UnitCall::kInference);
-      const auto views = parameters.acquire(1, UnitCall::kInference);
+      const auto views = parameters.acquire(1, UnitCall::kInference).parameters;
       std::unique_lock lock(mutex);
       CHECK(views[1][12].item<float>() == at::tensor(initial(3, 12)).to(at::kBFloat16).item<float>());
       lock.unlock();
@@ -181,4 +182,121 @@ TEST_CASE("a rank reads only the elements of its shards, and all parameters are 
   for (const auto& elements : times_read) {
     for (int times : elements) CHECK(times == 1);
   }
+}
+
+namespace {
+
+// Under the block: a trained matrix, a frozen one and a small frozen one; a second block that is frozen as a whole.
+ParameterTable partly_frozen_table() {
+  ParameterTable table;
+  const std::vector<std::vector<int64_t>> shapes{{3, 5}, {40, 50}, {4}, {30, 30}};
+  const std::vector<int> units{1, 1, 1, 2};
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    int64_t numel = 1;
+    for (int64_t size : shapes[i]) numel *= size;
+    table.parameters.push_back({fmt::format("p{}", i), shapes[i], numel, at::kFloat, i == 0, units[i], {}});
+  }
+  table.units = {{"", {}}, {"block", {0}, {1, 2}}, {"frozen", {}, {3}}};
+  return table;
+}
+
+void on_ranks(int count, const std::function<void(comm::Communicator&)>& body) {
+  auto shared = std::make_shared<test::ThreadGroup>(count);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < count; ++rank) {
+    threads.emplace_back([&, rank] {
+      test::ThreadCommunicator group(shared, rank);
+      body(group);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+at::Tensor initial_values(const ParameterTable& table, int parameter) {
+  at::Tensor out = at::empty({table.parameters[parameter].numel});
+  read_initial(parameter, 0, out);
+  return out.view(table.parameters[parameter].shape);
+}
+
+}  // namespace
+
+TEST_CASE("at stage 3 frozen parameters are sharded: a rank holds and reads its part, a unit gets them whole",
+          "[runtime][sharding][frozen]") {
+  const int count = GENERATE(2, 3);
+  const auto table = partly_frozen_table();
+  ShardingOptions options;
+  options.stage = 3;
+  options.persistence_threshold = 20;
+  options.compute_dtypes.assign(table.parameters.size(), at::kFloat);
+  std::mutex mutex;
+  std::vector<int64_t> num_read(table.parameters.size()), num_held(static_cast<size_t>(count));
+  on_ranks(count, [&](comm::Communicator& group) {
+    FlatParameters parameters(table, options, group, group);
+    parameters.load([&](int parameter, int64_t begin, at::Tensor out) {
+      read_initial(parameter, begin, out);
+      std::lock_guard lock(mutex);
+      num_read[parameter] += out.numel();
+    });
+    std::unique_lock lock(mutex);
+    for (const auto& shard : parameters.frozen_shards()) num_held[group.rank()] += shard.at_rest.numel();
+    CHECK(parameters.shards().size() == 1);  // the optimizer sees the trained one only
+    CHECK((parameters.shards_frozen(1) && parameters.shards_frozen(3)));
+    CHECK_FALSE((parameters.shards_frozen(0) || parameters.shards_frozen(2)));  // small ones rest in the model
+    lock.unlock();
+    parameters.begin_step();
+    parameters.begin_micro_step(true);
+    parameters.acquire(0, UnitCall::kTraining);
+    for (int unit : {1, 2}) {
+      const auto values = parameters.acquire(unit, UnitCall::kTraining);
+      lock.lock();
+      CHECK(values.parameters.size() == (unit == 1 ? 1U : 0U));
+      CHECK(at::equal(values.frozen[0], initial_values(table, unit == 1 ? 1 : 3)));
+      if (unit == 1) CHECK_FALSE(values.frozen[1].defined());
+      lock.unlock();
+      parameters.release(unit);
+    }
+    parameters.release(0);
+    parameters.prepare_backward(0);
+    parameters.prepare_backward(2);
+    parameters.take_gradients(2, {});
+    parameters.prepare_backward(1);
+    parameters.take_gradients(1, {at::ones({3, 5})});
+    parameters.end_micro_step();
+    parameters.reduce_gradients();
+    lock.lock();
+    CHECK(parameters.shards()[0].gradient.max().item<float>() <= static_cast<float>(count));
+  });
+  CHECK(num_read == std::vector<int64_t>{15, 2000, 0, 900});
+  for (int64_t held : num_held) CHECK(held < (2000 + 900 + 2 * 64 * count) / count + 1);
+}
+
+TEST_CASE("frozen parameters that rest as 8-bit integers come back within half a step of their block",
+          "[runtime][sharding][frozen]") {
+  const auto table = partly_frozen_table();
+  ShardingOptions options;
+  options.stage = 3;
+  options.persistence_threshold = 0;
+  options.quantized_frozen = true;
+  options.compute_dtypes.assign(table.parameters.size(), at::kBFloat16);
+  std::mutex mutex;
+  on_ranks(2, [&](comm::Communicator& group) {
+    FlatParameters parameters(table, options, group, group);
+    parameters.load([&](int parameter, int64_t begin, at::Tensor out) {
+      out.copy_((at::arange(begin, begin + out.numel(), at::kFloat) * 0.37 + parameter).sin());
+    });
+    parameters.acquire(0, UnitCall::kInference);
+    const auto values = parameters.acquire(2, UnitCall::kInference);
+    std::unique_lock lock(mutex);
+    const at::Tensor exact = (at::arange(0, 900, at::kFloat) * 0.37 + 3).sin().view({30, 30}).to(at::kBFloat16);
+    const double error = (values.frozen[0].to(at::kFloat) - exact.to(at::kFloat)).abs().max().item<double>();
+    CHECK(error <= 0.5 / 127 + 1.0 / 256);  // half a step of the largest magnitude, and bf16's rounding
+    CHECK(error > 0);
+    // One byte an element and four for a block of 256.
+    for (const auto& shard : parameters.frozen_shards()) {
+      CHECK(shard.at_rest.nbytes() <= static_cast<size_t>(shard.range.size() + 4 * (shard.range.size() / 256 + 1)));
+    }
+    lock.unlock();
+    parameters.release(2);
+    parameters.release(0);
+  });
 }

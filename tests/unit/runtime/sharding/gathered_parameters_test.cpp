@@ -56,13 +56,13 @@ struct Bench {
     groups = plan_flat_groups(table, partition);
     for (size_t i = 0; i < groups.size(); ++i) {
       const Range own = shard_range(groups[i], rank, world->size);
-      shards.push_back({static_cast<int>(i), own, values_of(groups[i].unit, own.begin, own.end), {}, {}});
+      at_rest.push_back(values_of(groups[i].unit, own.begin, own.end));
     }
     options.stage = 3;
     options.prefetch_numel = prefetch_numel;
     options.max_live_numel = max_live_numel;
     options.secondary_group = host;
-    gathered = std::make_unique<GatheredParameters>(table, groups, shards, options, communicator);
+    gathered = std::make_unique<GatheredParameters>(table, groups, at_rest, options, communicator);
   }
   void visit(int unit, std::vector<UnitEvent> ahead = {}) { gathered->visit(unit, ahead); }
   double value(int unit) { return gathered->whole(unit - 1)[0].item<double>(); }
@@ -73,7 +73,7 @@ struct Bench {
 
   ParameterTable table;
   std::vector<FlatGroup> groups;
-  std::vector<Shard> shards;
+  std::vector<at::Tensor> at_rest;
   ShardingOptions options;
   CountingCommunicator communicator;
   std::unique_ptr<GatheredParameters> gathered;

@@ -102,3 +102,20 @@ TEST_CASE("stage 3 keeps small parameters whole, up to the limit for the model",
   }
   CHECK(is_gathered == std::vector<bool>{false, true, false, true, false});  // 10 + 9 are the 19
 }
+
+TEST_CASE("frozen parameters are in groups of their own behind all others, and only when they are gathered",
+          "[runtime][partition]") {
+  auto table = table_of({5, 300, 7, 200}, {{0}, {2}});
+  for (int frozen : {1, 3}) table.parameters[static_cast<size_t>(frozen)].trainable = false;
+  table.units[0].frozen = {1};
+  table.units[1].frozen = {3};
+  auto options = options_of(table, 2, 1000);
+  CHECK(plan_flat_groups(table, options).size() == 2);
+  options.gathers = true;
+  options.persistence_threshold = 250;
+  const auto groups = plan_flat_groups(table, options);
+  REQUIRE(groups.size() == 3);
+  CHECK_FALSE((groups[0].is_frozen || groups[1].is_frozen));
+  CHECK((groups[2].is_frozen && groups[2].is_gathered && groups[2].unit == 0));
+  CHECK(groups[2].segments[0].parameter == 1);
+}

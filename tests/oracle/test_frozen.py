@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""Models of which only a part is trained (LoRA, a frozen backbone). At stage 3 the frozen parameters are sharded as well:
+their way through checkpoints, worlds and stages, in 8 bits, in evaluation, and the memory that they take. The oracle is
+plain PyTorch (one_process.py) or the model file; that every step's numbers are right, the grid and test_model_cases show.
+
+By hand: DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/oracle/test_frozen.py [Case.test...]"""
+import collections
+import glob
+import os
+import unittest
+from typing import List
+
+import torch
+from torch import nn
+
+import model_cases
+import one_process
+import tensor_file
+import test_model_cases
+import workshop
+
+STAGE_3 = {"stage": 3, "stage3_param_persistence_threshold": 0}
+
+
+class FrozenTest(test_model_cases.CaseTest):
+    def config(self, zero=None, **changes):
+        return test_model_cases.config_of("lora", zero_optimization=zero or STAGE_3, **changes)
+
+    def train(self, config, world=3, steps=6, folder=None, extra=(), model=None):
+        """(metrics, run folder, all text)"""
+        folder = folder or self.shop.run_dir()
+        outcome = workshop.run(self.shop.command(model or self.model("lora"), self.data("lora"), config, folder, world, steps,
+                                                 extra))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        return workshop.read_metrics(folder), folder, outcome.text
+
+    def frozen_of_file(self, path):
+        return {name: value.detach() for name, value in torch.jit.load(path).named_parameters() if not value.requires_grad}
+
+    def consolidated(self, folder):
+        out = self.shop.path(f"whole{len(os.listdir(self.shop.folder))}.safetensors")
+        done = workshop.run([workshop.program("dslaunch"), "consolidate", os.path.join(folder, "checkpoints"), out])
+        self.assertEqual(done.code, 0, str(done))
+        return tensor_file.read(out)
+
+    def assert_frozen(self, folder, path):
+        """The consolidated checkpoint has the file's frozen values bit by bit, in the file's type."""
+        whole = self.consolidated(folder)
+        for name, value in self.frozen_of_file(path).items():
+            self.assertEqual(whole[name].dtype, value.dtype, name)
+            self.assertTrue(torch.equal(whole[name], value), name)
+
+
+class Checkpoints(FrozenTest):
+    KEPT = {"checkpoint": {"at_end": True}}
+
+    def test_every_rank_saves_its_part_and_nothing_twice(self):
+        """In bf16 too: what the run computes with is shorter than what it saves."""
+        for precision in ({}, {"bf16": {"enabled": True}}):
+            _, folder, _ = self.train(self.config(**self.KEPT, **precision))
+            sizes, savers = collections.Counter(), set()
+            for path in glob.glob(os.path.join(folder, "checkpoints/step_*/*.safetensors")):
+                for key, tensor in tensor_file.read(path).items():
+                    if key.startswith("frozen@"):
+                        sizes[key.split("/", 1)[1]] += tensor.numel()
+                        savers.add(os.path.basename(path))
+            self.assertEqual(sizes, {name: value.numel() for name, value in self.frozen_of_file(self.model("lora")).items()})
+            self.assertEqual(len(savers), 3, savers)
+            self.assert_frozen(folder, self.model("lora"))
+
+    def test_through_worlds_and_stages(self):
+        config, folder = self.config(), self.shop.run_dir()
+        for i, (world, stage) in enumerate([(3, 3), (2, 1), (4, 3), (1, 3), (2, 3), (3, 0), (2, 3)]):
+            zero = {**STAGE_3, "stage": stage}
+            rows, _, _ = self.train(self.config(zero, **self.KEPT), world, 3 * (i + 1), folder, ["--resume", "auto"])
+        expected = one_process.train(lambda: model_cases.eager("lora"), self.data("lora"), config, len(rows), 1)
+        self.assert_close(expected, rows, test_model_cases.BOUND, "lora")
+        self.assert_frozen(folder, self.model("lora"))
+
+    def test_a_checkpoint_s_frozen_weights_win_over_the_file_s(self):
+        """And the replica of --verify has them, too."""
+        other = model_cases.export("lora", self.shop.path("other.pt"), seed=9)
+        whole, _, _ = self.train(self.config(), steps=8)
+        for stage in (1, 3):
+            zero = {**STAGE_3, "stage": stage}
+            _, folder, _ = self.train(self.config(zero, **self.KEPT), steps=4)
+            rows, _, text = self.train(self.config(zero, **self.KEPT), 2, 8, folder, ["--resume", "auto", "--verify", "3"],
+                                       model=other)
+            self.assertIn("--verify: 3 steps agree", text)
+            self.assert_close(whole, rows, test_model_cases.BOUND, f"stage {stage}")
+            self.assert_frozen(folder, self.model("lora"))
+
+
+class EightBits(FrozenTest):
+    def test_frozen_weights_in_8_bits(self):
+        """A weight is off by at most 1/254 of the largest one of its block; the checkpoint has the exact ones."""
+        exact, _, _ = self.train(self.config())
+        zero = {**STAGE_3, "zero_quantized_nontrainable_weights": True}
+        rows, folder, text = self.train(self.config(zero, checkpoint={"at_end": True}), extra=["--verify", "4"])
+        drift = max(abs(want["loss"] - got["loss"]) / want["loss"] for want, got in zip(exact, rows))
+        self.assertGreater(drift, 0.0, "weights must rest as integers")
+        self.assertLess(drift, 1e-2)
+        self.assertIn("--verify: 4 steps agree", text)
+        self.assert_frozen(folder, self.model("lora"))
+
+
+class Evaluation(FrozenTest):
+    def test_a_model_without_a_trained_parameter(self):
+        """On all ranks together, none of which has a whole layer."""
+        model = model_cases.build("lora").requires_grad_(False)
+        path = self.shop.path("all_frozen.pt")
+        torch.jit.script(model).save(path)
+        folder = self.shop.run_dir()
+        config = {"zero_optimization": STAGE_3, "train_micro_batch_size_per_gpu": 4}
+        done = workshop.run([workshop.program("dslaunch"), *self.shop.ranks(3), "--config", self.shop.config(config), "--data",
+                             self.data("lora"), "--run_dir", folder, "--eval_only", path])
+        self.assertEqual(done.code, 0, str(done))
+        arrays = tensor_file.read(self.data("lora"))
+        with torch.no_grad():
+            expected = model(arrays["ids"], arrays["labels"]).item()
+        got = workshop.read_metrics(folder)[-1]["eval_loss"]
+        self.assertLessEqual(abs(got - expected) / expected, test_model_cases.BOUND)
+
+
+class Wide(nn.Module):
+    """Frozen matrices of 8 M elements in all, with an adapter each."""
+
+    def __init__(self, blocks: int = 8, width: int = 1024):
+        super().__init__()
+        self.blocks = nn.ModuleList([model_cases.Adapted(width, width) for _ in range(blocks)])
+        self.width = width
+
+    def forward(self, x, y):
+        h = x.expand(-1, self.width)
+        for block in self.blocks:
+            h = h + torch.tanh(block(h))
+        return ((h.mean(1, keepdim=True) - y) ** 2).mean()
+
+
+class Memory(FrozenTest):
+    def test_a_rank_reads_and_holds_its_part(self):
+        """Of 8 M frozen elements on 4 ranks; in bf16, so that what is held is no page of the file."""
+        model, data = self.shop.path("wide.pt"), self.shop.path("wide.safetensors")
+        torch.jit.script(Wide()).save(model)
+        tensor_file.write(data, {"x": torch.randn(64, 1), "y": torch.randn(64, 1)})
+        most = {}
+        for stage in (2, 3):
+            config = {"train_batch_size": 8, "bf16": {"enabled": True}, "checkpoint": {"at_end": False},
+                      "zero_optimization": {**STAGE_3, "stage": stage, "stage3_prefetch_bucket_size": 0,
+                                            "stage3_max_live_parameters": 2_000_000}}
+            rows, _ = self.shop.train(model, data, config, 4, 3)
+            most[stage] = rows[-1]["host_mem_bytes"]
+        file_and_copy = 8 * 2**20 * (4 + 2)
+        self.assertGreater(most[2] - most[3], 0.6 * file_and_copy, most)  # 3/4 of it, less the slots of two blocks
+
+
+class Keeping(nn.Module):
+    """A frozen block that keeps what it made of a trained layer in an attribute, which the model reads."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(model_cases.WIDTH, model_cases.WIDTH)
+        self.blocks = nn.ModuleList([KeepingBlock(), KeepingBlock()]).requires_grad_(False)
+
+    def forward(self, x, y):
+        h = self.first(x)
+        kept: List[torch.Tensor] = []
+        for block in self.blocks:
+            h = block(h)
+            kept.append(block.kept)
+        return ((kept[0].sum(1, keepdim=True) + h.sum(1, keepdim=True) - y) ** 2).mean()
+
+
+class KeepingBlock(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(model_cases.WIDTH, model_cases.WIDTH)
+        self.kept = torch.zeros(1)
+
+    def forward(self, x):
+        self.kept = torch.tanh(self.layer(x))
+        return x + self.kept
+
+
+class HiddenWays(FrozenTest):
+    def test_what_leaves_by_an_attribute_is_refused_at_stage_3_only(self):
+        model, data = self.shop.path("keeping.pt"), self.shop.path("keeping.safetensors")
+        torch.jit.script(Keeping()).save(model)
+        tensor_file.write(data, model_cases.regression(64))
+        for stage in (2, 3):
+            config = {"train_batch_size": 8, "checkpoint": {"at_end": False}, "zero_optimization": {**STAGE_3, "stage": stage}}
+            outcome = workshop.run(self.shop.command(model, data, config, self.shop.run_dir(), 2, 3))
+            self.assertEqual(outcome.code, 65 if stage == 3 else 0, str(outcome))
+            if stage == 3:
+                self.assertIn("unit 'blocks.0' has frozen parameters", outcome.text)
+                self.assertIn("ZeRO stage 2", outcome.text)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
