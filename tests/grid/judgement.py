@@ -4,6 +4,7 @@ A deviation of parameters is relative: the norm of the difference over the norm 
 every parameter alone. Under bf16 and fp16 it is taken relative to what the run has changed, since a bound on values that
 hardly move would say nothing."""
 import math
+import statistics
 
 import torch
 
@@ -23,6 +24,9 @@ MIXED_BOUND = 1e-3
 # Relative, of a step's loss and gradient norm; where parameters may be further off in fp32, so may these.
 ROW_BOUNDS = {"fp32": 1e-5, "bf16": 3e-2, "fp16": 3e-2}
 
+
+# Of what a run changes, in 16 bits: the middle one of all cases' deviations from plain PyTorch with the same split.
+TYPICAL_BOUND, ENOUGH_FOR_MEDIAN = 1e-4, 20
 
 # A unit of these models is called more than once in a micro step.
 CALLED_AGAIN = ("called_twice", "called_twice_trace", "loop", "shared_names", "nested")
@@ -59,6 +63,15 @@ def deviations(values, expected, start, precision):
     return (total_difference / total_size if total_size else 0.0), worst, worst_name
 
 
+def check_typical(precision, found):
+    """Under the same split both sides round alike: single cases part where a last bit decides, most of them must not."""
+    if precision == "fp32" or len(found) < ENOUGH_FOR_MEDIAN:
+        return []
+    median = statistics.median(found)
+    return [] if median <= TYPICAL_BOUND else [f"half of the {len(found)} cases in {precision} are more than {median:.1e} off "
+                                               f"plain PyTorch with the same split (bound {TYPICAL_BOUND:.0e})"]
+
+
 def check_names(state, run):
     """Every trainable parameter with all of its elements, and nothing else."""
     masters = state.setdefault("master", {})
@@ -88,10 +101,17 @@ def bounds_of(case, against, run):
     return OPTIMIZER_BOUNDS.get((kind, case.precision), bounds)
 
 
-def check_parameters(case, against, values, run):
-    """Complaints, and the whole model's deviation."""
+def sensitivity(case, split, one):
+    """How far plain PyTorch under the same split is off plain PyTorch in one process: what a model makes of last bits."""
+    values = {name: value.double().flatten() for name, value in split.parameters.items()}
+    return deviations(values, one.parameters, one.start, case.precision)[:2]
+
+
+def check_parameters(case, against, values, run, least=(0.0, 0.0)):
+    """Complaints, and the whole model's deviation. The bound is twice `least` (whole model, one parameter) where that is
+    more."""
     whole, worst, name = deviations(values, run.parameters, run.start, case.precision)
-    whole_bound, one_bound = bounds_of(case, against, run)
+    whole_bound, one_bound = (max(bound, 2 * size) for bound, size in zip(bounds_of(case, against, run), least))
     words = {"split": "plain PyTorch with the same split", "one": "one process"}[against]
     complaints = []
     if not whole <= whole_bound:

@@ -14,6 +14,7 @@ import concurrent.futures
 import os
 import re
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -93,6 +94,7 @@ class Tally:
         self.passed, self.failed, self.refused = 0, [], collections.Counter()
         self.values = collections.defaultdict(lambda: {"cases": 0, "passed": 0, "refused": 0})
         self.worst = collections.defaultdict(float)  # against what, precision, kind of case, bound
+        self.of_split = collections.defaultdict(list)  # deviations by precision, without those of wayward optimizers
         self.same_bits = 0
         self.seconds = 0.0
 
@@ -108,6 +110,14 @@ class Tally:
     def note(self, against, case, run, bound, deviation):
         key = AGAINST[against], case.precision, judgement.kind_of(case, run), f"{bound:.0e}"
         self.worst[key] = max(self.worst[key], deviation)
+        if against == "split" and judgement.kind_of(case, run) == "others":
+            self.of_split[case.precision].append(deviation)
+
+    def judge_as_a_whole(self):
+        for precision, found in self.of_split.items():
+            for complaint in judgement.check_typical(precision, found):
+                self.failed.append((f"all cases in {precision}", complaint))
+                print(f"FAIL: all cases in {precision}\n      {complaint}", flush=True)
 
     def fail(self, case, text):
         self.failed.append((str(case), text))
@@ -165,7 +175,8 @@ class Grid:
             return complaints
         for against, run in (("split", split), ("one", one)):
             if run is not None:
-                found, deviation = judgement.check_parameters(case, against, state["master"], run)
+                least = judgement.sensitivity(case, split, run) if against == "one" else (0.0, 0.0)
+                found, deviation = judgement.check_parameters(case, against, state["master"], run, least)
                 complaints += found
                 self.tally.note(against, case, split, judgement.bounds_of(case, against, split)[0], deviation)
                 if self.verbose:
@@ -215,6 +226,8 @@ def tables(tally):
     rows = [(name, value, row["cases"], row["passed"], row["refused"], row["cases"] - row["passed"] - row["refused"])
             for (name, value), row in sorted(tally.values.items(), key=lambda item: item[0][0])]
     bounds = [(*key, f"{found:.1e}") for key, found in sorted(tally.worst.items())]
+    bounds += [("the same, the middle case", precision, "others", f"{judgement.TYPICAL_BOUND:.0e}",
+                f"{statistics.median(found):.1e}") for precision, found in sorted(tally.of_split.items()) if precision != "fp32"]
     return ((("dimension", "value", "cases", "passed", "refused as expected", "failed"), rows),
             (("against", "precision", "of", "bound", "worst deviation found"), bounds))
 
@@ -263,6 +276,7 @@ def main():
         for world in worlds:
             own = [group for group in groups if group.world == world][::thin.get(world, 1)]
             run_world(place, world, own, tally, args.verbose)
+        tally.judge_as_a_whole()
     finally:
         place.close()
     seconds = time.monotonic() - began

@@ -61,6 +61,21 @@ class Judgement(unittest.TestCase):
         self.assertAlmostEqual(deviation, 1.0, places=3)
         self.assertNotEqual(complaints, [])
 
+    def test_the_middle_of_many_cases_is_judged_more_closely_than_one(self):
+        self.assertEqual(judgement.check_typical("bf16", [1e-6] * 30 + [1e-2] * 20), [])
+        self.assertIn("25 cases in bf16", judgement.check_typical("bf16", [1e-3] * 13 + [1e-6] * 12)[0])
+        self.assertEqual(judgement.check_typical("bf16", [1e-3] * 5), [], "too few to say")
+
+    def test_what_plain_pytorch_makes_of_a_split_widens_the_bound_and_nothing_else_does(self):
+        off = {name: value * (1 + 1.5e-6) for name, value in self.values.items()}
+        state, case = self.state(**off)["master"], case_of()
+        self.assertNotEqual(judgement.check_parameters(case, "one", state, self.run)[0], [])
+        split = run_of({name: value * (1 + 0.9e-6) for name, value in self.values.items()})
+        least = judgement.sensitivity(case, split, self.run)
+        self.assertEqual(judgement.check_parameters(case, "one", state, self.run, least)[0], [])
+        least = judgement.sensitivity(case, run_of(self.values), self.run)
+        self.assertNotEqual(judgement.check_parameters(case, "one", state, self.run, least)[0], [])
+
     def test_missing_and_unknown_names_and_wrong_sizes_are_told(self):
         state = {"master": {"a": torch.zeros(3), "c": torch.zeros(1)}}
         text = "\n".join(judgement.check_names(state, self.run))

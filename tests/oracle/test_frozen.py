@@ -123,9 +123,9 @@ class Evaluation(FrozenTest):
 
 
 class Wide(nn.Module):
-    """Frozen matrices of 8 M elements in all, with an adapter each."""
+    """Frozen matrices of 16 M elements in all, with an adapter each."""
 
-    def __init__(self, blocks: int = 8, width: int = 1024):
+    def __init__(self, blocks: int = 16, width: int = 1024):
         super().__init__()
         self.blocks = nn.ModuleList([model_cases.Adapted(width, width) for _ in range(blocks)])
         self.width = width
@@ -139,7 +139,7 @@ class Wide(nn.Module):
 
 class Memory(FrozenTest):
     def test_a_rank_reads_and_holds_its_part(self):
-        """Of 8 M frozen elements on 4 ranks; in bf16, so that what is held is no page of the file."""
+        """Of 16 M frozen elements on 4 ranks; in bf16, so that what is held is no page of the file."""
         model, data = self.shop.path("wide.pt"), self.shop.path("wide.safetensors")
         torch.jit.script(Wide()).save(model)
         tensor_file.write(data, {"x": torch.randn(64, 1), "y": torch.randn(64, 1)})
@@ -150,8 +150,8 @@ class Memory(FrozenTest):
                                             "stage3_max_live_parameters": 2_000_000}}
             rows, _ = self.shop.train(model, data, config, 4, 3)
             most[stage] = rows[-1]["host_mem_bytes"]
-        file_and_copy = 8 * 2**20 * (4 + 2)
-        self.assertGreater(most[2] - most[3], 0.6 * file_and_copy, most)  # 3/4 of it, less the slots of two blocks
+        file_and_copy = 16 * 2**20 * (4 + 2)
+        self.assertGreater(most[2] - most[3], 0.5 * file_and_copy, most)  # 3/4 of it, less the slots of two blocks
 
 
 class Keeping(nn.Module):
