@@ -32,10 +32,12 @@ def require_gpus():
 
 
 class Runner:
-    """args: bin, host_torch. Models and configs are made once, below `folder`."""
+    """args: bin, host_torch. Models and configs are made once, below `folder`. `train`: the parameters that are trained, a
+    pattern; the others are frozen."""
 
-    def __init__(self, args, folder):
+    def __init__(self, args, folder, train=""):
         self.folder, self.python = folder, report.torch_python()
+        self.train = ["--train", train] if train else []
         self.dslaunch = report.program(args.bin, "dslaunch")
         self.env = report.environment(OMP_NUM_THREADS="8")
         if args.host_torch:
@@ -46,30 +48,30 @@ class Runner:
     def model(self, preset):
         if preset not in self.models:
             path = os.path.join(self.folder, preset + ".pt")
-            report.checked([self.python, os.path.join(report.ROOT, "tools/export"), preset, path, "--empty"])
+            report.checked([self.python, os.path.join(report.ROOT, "tools/export"), preset, path, "--empty", *self.train])
             self.models[preset] = path
         return self.models[preset]
 
-    def config(self, preset, stage, steps):
-        path = os.path.join(self.folder, f"{preset}-{stage}.json")
+    def config(self, preset, stage, steps, zero):
+        path = os.path.join(self.folder, f"{preset}-{stage}-{'-'.join(zero)}.json")
         tokens = {"shape": [SEQUENCE[preset]], "dtype": "int64", "low": 0, "high": 50304}
         with open(path, "w") as file:
             json.dump({"train_micro_batch_size_per_gpu": MICRO[preset], "gradient_accumulation_steps": 1,
-                       "bf16": {"enabled": True}, "zero_optimization": {"stage": stage, "overlap_comm": True},
+                       "bf16": {"enabled": True}, "zero_optimization": {"stage": stage, "overlap_comm": True, **zero},
                        "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}, "init": {"seed": 0, "std": 0.02},
                        "train": {"steps": steps}, "checkpoint": {"at_end": False},
                        "data": {"train": "synthetic", "synthetic": {"input_ids": tokens, "labels": {"like": "input_ids"}}}},
                       file)
         return path
 
-    def command(self, preset, world, stage, steps, run_dir):
-        return [self.dslaunch, "--device", "cuda", "--num_gpus", str(world), "--config", self.config(preset, stage, steps),
+    def command(self, preset, world, stage, steps, run_dir, zero={}):
+        return [self.dslaunch, "--device", "cuda", "--num_gpus", str(world), "--config", self.config(preset, stage, steps, zero),
                 "--run_dir", run_dir, "--steps", str(steps), self.model(preset)]
 
-    def ours(self, preset, world, stage, steps, warm):
+    def ours(self, preset, world, stage, steps, warm, zero={}):
         """The rows of metrics.jsonl after the warm-up."""
         run_dir = os.path.join(self.folder, f"{preset}-{world}-{stage}-{time.monotonic_ns()}")
-        report.checked(self.command(preset, world, stage, steps, run_dir), env=self.env, timeout=300)
+        report.checked(self.command(preset, world, stage, steps, run_dir, zero), env=self.env, timeout=300)
         with open(os.path.join(run_dir, "metrics.jsonl")) as file:
             rows = [json.loads(line) for line in file]
         return {"step_ms": [row["step_ms"] for row in rows[warm:]], "loss": [row["loss"] for row in rows],
@@ -79,7 +81,7 @@ class Runner:
         out = os.path.join(self.folder, f"peer-{time.monotonic_ns()}.json")
         report.checked([self.python, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(world),
                         os.path.join(report.ROOT, "bench/peers/train_gpt.py"), "--kind", kind, "--preset", preset,
-                        "--micro", str(MICRO[preset]), "--steps", str(steps), "--out", out, *options],
+                        "--micro", str(MICRO[preset]), "--steps", str(steps), "--out", out, *self.train, *options],
                        env=self.env, timeout=300)
         with open(out) as file:
             result = json.load(file)
@@ -111,7 +113,7 @@ def figures(preset, world, result):
     return [report.spread(result["step_ms"]), f"{tokens:,.0f}", f"{result['loss'][-1]:.3f}"]
 
 
-def expected_gib(preset, world, stage):
+def expected_gib(preset, world, stage, frozen=False):
     """(state, activations) in GiB a rank, from docs/zero.md and from what eager PyTorch keeps of this GPT in bf16.
 
     Activations: 17 tensors of the width a block and token (two norms' inputs and outputs, qkv 3, attention's output twice,
@@ -120,8 +122,10 @@ def expected_gib(preset, world, stage):
     params, width, blocks = PARAMETERS[preset], WIDTH[preset], BLOCKS[preset]
     largest = max(12 * width * width, VOCABULARY * width)  # elements of the largest unit
     whole, shard = {0: (2 + 4 + 4 + 8, 0), 1: (2 + 4, 4 + 8), 2: (2, 4 + 4 + 8), 3: (0, 2 + 4 + 4 + 8)}[stage]
+    if frozen:  # but for some vectors: no gradient, master or moment, and buckets only of those
+        whole, shard = (0, 2) if stage == 3 else (2, 0)
     state = params * (whole + shard / world)
-    if stage >= 2:
+    if stage >= 2 and not frozen:
         state += 2 * 2 * largest
     if stage == 3:
         state += 3 * 2 * largest

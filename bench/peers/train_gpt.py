@@ -11,6 +11,7 @@ The file appears when the last step is done."""
 import argparse
 import json
 import os
+import re
 import sys
 
 import torch
@@ -36,6 +37,7 @@ def parse():
     parser.add_argument("--steps", type=int, default=1)
     parser.add_argument("--zero", type=int, default=1, help="deepspeed: the stage")
     parser.add_argument("--no-reshard", action="store_true", help="fsdp2: keep parameters gathered after forward")
+    parser.add_argument("--train", metavar="PATTERN", help="train only parameters whose name matches; freeze the others")
     parser.add_argument("--mean-loss", action="store_true", help="report losses as means over the ranks")
     parser.add_argument("--out", required=True)
     return parser.parse_args()
@@ -47,7 +49,14 @@ def make_model(args, device):
     with torch.device(device):
         model = gpt.GPT(*sizes)
     model.init_weights()
+    if args.train:
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(re.search(args.train, name) is not None)
     return model
+
+
+def trained(model):
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 def shard(args, model, device):
@@ -69,7 +78,7 @@ class DeepSpeedStep:
         config = {"train_micro_batch_size_per_gpu": args.micro, "gradient_accumulation_steps": 1, "bf16": {"enabled": True},
                   "zero_optimization": {"stage": args.zero, "overlap_comm": True, "contiguous_gradients": True},
                   "zero_allow_untested_optimizer": True}
-        optimizer = torch.optim.AdamW(model.parameters(), args.lr, weight_decay=0.0, fused=args.device == "cuda")
+        optimizer = torch.optim.AdamW(trained(model), args.lr, weight_decay=0.0, fused=args.device == "cuda")
         self.engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
 
     def __call__(self, inputs, labels):
@@ -85,7 +94,7 @@ class DeepSpeedStep:
 class PlainStep:
     def __init__(self, args, model, device):
         self.model = shard(args, model, device)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), args.lr, weight_decay=0.0, fused=True)
+        self.optimizer = torch.optim.AdamW(trained(self.model), args.lr, weight_decay=0.0, fused=True)
         self.autocast = torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda" and args.kind == "ddp")
 
     def __call__(self, inputs, labels):

@@ -43,6 +43,7 @@ def put_on_gpus():
     workshop.environment = gpu_workshop.environment
     for suite in (test_checkpoints, test_evaluation, test_model_cases, test_oracle):
         suite.BOUND = BOUND
+    test_frozen.MOST_RANKS = torch.cuda.device_count()
     for name, case in model_cases.CASES.items():
         if case.random:  # a GPU draws other numbers than plain PyTorch's CPU run; recomputation compares GPU with GPU
             delattr(test_model_cases.Cases, f"test_{name}")

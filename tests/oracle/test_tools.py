@@ -90,6 +90,12 @@ class Net(torch.nn.Module):
         self.assert_refused(self.run_tool(EXPORT, "--recipe", "own.py:Net", "--args", "[2]", "--trace", "x.pt"), 65,
                             "example_inputs")
 
+    def test_only_what_matches_is_trained(self):
+        for extra in ([], ["--empty"]):
+            model = torch.jit.load(self.export("gpt", "--train", "ln|bias", *extra))
+            for name, parameter in model.named_parameters():
+                self.assertEqual(parameter.requires_grad, "ln" in name or "bias" in name, name)
+
     def test_slips_are_answered(self):
         self.file("broken.py", b"x = (")
         for code, words, arguments in (
@@ -97,6 +103,8 @@ class Net(torch.nn.Module):
                 (64, ["usage:"], ["gpt"]),
                 (64, ["--layers means nothing to gpt"], ["gpt", "x.pt", "--layers", "2"]),
                 (64, ["--args must be JSON"], ["--recipe", "own.py:Net", "--args", "{", "x.pt"]),
+                (64, ["regular expression"], ["gpt", "x.pt", "--train", "("]),
+                (65, ["'nrom' matches none", "wte.weight"], ["gpt", "x.pt", "--train", "nrom"]),
                 (65, ["cannot be divided"], ["gpt", "x.pt", "--width", "10", "--heads", "3"]),
                 (65, ["SyntaxError"], ["--recipe", "broken.py:Net", "x.pt"]),
                 (66, ["no such file"], ["--recipe", "none.py:Net", "x.pt"]),
