@@ -65,13 +65,9 @@ at::Tensor to_wire(const Quantized& quantized, WireFormat format) {
   return at::cat({scales, codes.flatten()});
 }
 
-// [blocks * block] values of one wire.
-at::Tensor from_wire(const at::Tensor& wire, int64_t blocks, WireFormat format) {
-  // Scales are copied: a wire inside a larger buffer need not start where a float may.
-  const at::Tensor scales = wire.narrow(0, 0, blocks * kScaleBytes).clone().view(at::kFloat).view({blocks, 1});
-  const at::Tensor bytes = wire.narrow(0, blocks * kScaleBytes, blocks * code_bytes(format)).view({blocks, -1});
-  const at::Tensor codes = format.bits == 8 ? bytes.view(at::kChar).to(at::kFloat) : unpack4(bytes);
-  return (codes * scales).flatten();
+// The product in fp32, rounded to the type of `out`; of 8-bit codes in one pass over the device's memory.
+void multiply(const at::Tensor& codes, const at::Tensor& scales, at::Tensor out) {
+  if (out.numel() > 0) at::mul_out(out, codes, scales);
 }
 
 comm::Buffer byte_buffer(const at::Tensor& bytes) {
@@ -104,8 +100,16 @@ void dequantize(const at::Tensor& wire, WireFormat format, at::Tensor out) {
   check(out, format);
   DSL_CHECK(wire.scalar_type() == at::kByte && wire.numel() == wire_bytes(out.numel(), format),
             "the wire does not fit the output");
-  if (out.numel() == 0) return;
-  out.copy_(from_wire(wire, num_blocks(out.numel(), format), format).narrow(0, 0, out.numel()));
+  const int64_t blocks = num_blocks(out.numel(), format), whole_blocks = out.numel() / format.block;
+  const int64_t rest = out.numel() - whole_blocks * format.block;
+  // Scales are copied: a wire inside a larger buffer need not start where a float may.
+  const at::Tensor scales = wire.narrow(0, 0, blocks * kScaleBytes).clone().view(at::kFloat).view({blocks, 1});
+  const at::Tensor bytes = wire.narrow(0, blocks * kScaleBytes, blocks * code_bytes(format)).view({blocks, -1});
+  const at::Tensor codes = format.bits == 8 ? bytes.view(at::kChar) : unpack4(bytes);
+  multiply(codes.narrow(0, 0, whole_blocks), scales.narrow(0, 0, whole_blocks),
+           out.narrow(0, 0, out.numel() - rest).view({whole_blocks, format.block}));
+  if (rest > 0)
+    multiply(codes[blocks - 1].narrow(0, 0, rest), scales[blocks - 1], out.narrow(0, out.numel() - rest, rest));
 }
 
 at::Tensor ErrorFeedback::quantize(const at::Tensor& values, WireFormat format) {
