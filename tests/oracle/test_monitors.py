@@ -227,7 +227,8 @@ class Watched(workshop.ShopTest):
             for span in spans:
                 what = f"{span['name']} on {lanes[span['tid']]}"
                 self.assertGreaterEqual(span["ts"], step["ts"] - 0.01, what)
-                if not lanes[span["tid"]].startswith("other"):  # as the loader's: it goes on with the next step's batch
+                # A device's collectives stand where it did them, and the last gather overlaps the next step.
+                if not (self.has_device and span["cat"] == "collective"):
                     self.assertLessEqual(span["ts"] + span["dur"], step["ts"] + step["dur"] + 0.01, what)
             self.check_nesting(spans)
             self.assertEqual([span["name"] for span in sorted(trace["phase"], key=lambda s: s["ts"])], PHASES)
