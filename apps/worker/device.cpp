@@ -2,8 +2,11 @@
 
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/AllocatorConfig.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <sys/stat.h>
+
+#include <cstdlib>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -15,6 +18,13 @@ namespace {
 bool driver_is_there() {
   struct stat status {};
   return ::stat("/dev/nvidiactl", &status) == 0;
+}
+
+// Host memory for copies is mapped by several threads at once and then registered, which is three times as fast as
+// having the driver allocate it and does not hold up the launch of kernels on other threads. A user's settings win.
+void choose_pinned_memory() {
+  if (std::getenv("PYTORCH_CUDA_ALLOC_CONF") != nullptr || std::getenv("PYTORCH_ALLOC_CONF") != nullptr) return;
+  c10::CachingAllocator::setAllocatorSettings("pinned_use_cuda_host_register:True,pinned_num_register_threads:8");
 }
 
 at::Device first_cuda_device(const rendezvous::LaunchEnv& env) {
@@ -29,6 +39,7 @@ at::Device first_cuda_device(const rendezvous::LaunchEnv& env) {
     throw UserError(ExitCode::kUnavailable,
                     fmt::format("local rank {} needs a device of its own, but {} are visible", env.local_rank, count));
   }
+  choose_pinned_memory();
   at::globalContext().lazyInitDevice(at::kCUDA);
   const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(count == 1 ? 0 : env.local_rank));
   c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(device);

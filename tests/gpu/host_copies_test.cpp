@@ -11,6 +11,24 @@
 using namespace dslaunch;
 using namespace dslaunch::runtime;
 
+TEST_CASE("memory that was prepared is what the first save takes", "[gpu][host_copies]") {
+  if (!test::has_device()) return;
+  const at::Device device(at::kCUDA, 0);
+  const at::Tensor first = at::full({40 << 20}, 3.0, at::TensorOptions().device(device)),
+                   second = first.slice(0, 0, 1001);
+  HostCopies copies(device);
+  copies.prepare({static_cast<int64_t>(first.nbytes()), static_cast<int64_t>(second.nbytes())});
+  copies.begin();
+  const at::Tensor kept[] = {copies.take(first), copies.take(second)};
+  copies.end();
+  copies.wait_until_arrived();
+  CHECK(copies.num_bytes() == static_cast<int64_t>(first.nbytes() + second.nbytes()));
+  for (const at::Tensor& copy : kept) {
+    CHECK(copy.is_pinned());
+    CHECK(at::equal(copy, at::full_like(copy, 3.0)));
+  }
+}
+
 TEST_CASE("copies hold the values of their moment while the device goes on", "[gpu][host_copies]") {
   if (!test::has_device()) return;
   const at::Device device(at::kCUDA, 0);

@@ -1,10 +1,13 @@
 #include "runtime/checkpoint/host_copies.hpp"
 
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <exception>
+#include <utility>
 
 namespace dslaunch::runtime {
 namespace {
@@ -24,7 +27,28 @@ HostCopies::HostCopies(at::Device device) : device_(device) {
   }
 }
 
+HostCopies::~HostCopies() {
+  wait_until_prepared();
+}
+
+void HostCopies::prepare(std::vector<int64_t> sizes) {
+  if (!side_stream_) return;
+  wait_until_prepared();
+  preparing_ = std::thread([this, sizes = std::move(sizes)] {
+    const c10::DeviceGuard on_device(device_);
+    try {
+      for (int64_t size : sizes) place(size);
+    } catch (const std::exception&) {  // no memory to pin: the save asks again, and tells it
+    }
+  });
+}
+
+void HostCopies::wait_until_prepared() {
+  if (preparing_.joinable()) preparing_.join();
+}
+
 void HostCopies::begin() {
+  wait_until_prepared();
   for (auto& block : blocks_) block.used = 0;
   num_bytes_ = 0;
   if (!side_stream_) return;

@@ -1,7 +1,8 @@
 // Copies of a rank's state on the host, for a save in the background. The memory is allocated once and used again by
-// every save; on a device it is pinned, and the copies run on a stream of their own beside the next forward and
-// backward.
+// every save; on a device it is pinned, which takes the host a second for some GB, and the copies run on a stream of
+// their own beside the next forward and backward.
 //
+//   prepare(sizes)             once, if the save is known to come: gets that memory on a thread of its own, meanwhile
 //   begin()  take…  end()      the values as they are after all that was enqueued so far
 //   block_current_stream()     before anything that was taken is overwritten: enqueues a wait, the host goes on
 //   wait_until_arrived()       any thread: the copies may be read
@@ -14,6 +15,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <thread>
 #include <vector>
 
 namespace dslaunch::runtime {
@@ -22,6 +24,12 @@ class HostCopies {
  public:
   explicit HostCopies(at::Device device);
 
+  HostCopies(const HostCopies&) = delete;
+  HostCopies& operator=(const HostCopies&) = delete;
+  ~HostCopies();
+
+  // The bytes of what will be taken, in that order. Does nothing on the host, where memory costs no time.
+  void prepare(std::vector<int64_t> sizes);
   void begin();
   // A flat host tensor. The original stays as it is until block_current_stream() at least.
   at::Tensor take(const at::Tensor& values);
@@ -38,10 +46,12 @@ class HostCopies {
     at::Tensor bytes;
     int64_t used = 0;
   };
+  void wait_until_prepared();
   at::Tensor place(int64_t num_bytes);
   at::Tensor copy_of(const at::Tensor& flat);
 
   const at::Device device_;
+  std::thread preparing_;  // has blocks_ and num_bytes_ while it runs
   std::vector<Block> blocks_;
   int64_t num_bytes_ = 0;
   std::optional<c10::Stream> side_stream_;  // empty on the host

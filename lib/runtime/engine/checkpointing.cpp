@@ -89,6 +89,16 @@ Checkpointing::Checkpointing(CheckpointingOptions options, ModelSource& model, E
   }
   writer_ = std::make_unique<CheckpointWriter>(writer_options(dir_, options_, share_, world_), store);
   engine_.set_before_update([this] { copies_.block_current_stream(); });
+  if (options_.saves && options_.checkpoint.async && options_.checkpoint.interval > 0) prepare_copies();
+}
+
+void Checkpointing::prepare_copies() {
+  std::vector<int64_t> sizes;
+  for (const auto& owned : engine_.owned_state()) sizes.push_back(static_cast<int64_t>(owned.values.nbytes()));
+  if (world_.rank() == 0) {
+    for (const auto& [name, value] : model_.buffers()) sizes.push_back(static_cast<int64_t>(value.nbytes()));
+  }
+  copies_.prepare(std::move(sizes));
 }
 
 // --- saving ---------------------------------------------------------------------------------------------------------

@@ -61,6 +61,7 @@ class Checkpointing {
   std::string last_saved() const;
 
  private:
+  void prepare_copies();
   std::vector<StatePiece> pieces();
   CheckpointMetadata metadata(const DataPosition& position) const;
   at::Tensor frozen_part(const FrozenPart& part) const;
