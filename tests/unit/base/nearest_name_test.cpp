@@ -17,6 +17,11 @@ TEST_CASE("a name far from all others gets no suggestion", "[base][nearest_name]
   CHECK(did_you_mean("x", {"lr"}).empty());
 }
 
+TEST_CASE("a name of a megabyte is compared with nothing", "[base][nearest_name]") {
+  const std::vector<std::string> known(200, "gradient_accumulation_steps");
+  CHECK(nearest_names(std::string(1 << 20, 'a'), known).empty());  // a minute and gigabytes, if it were
+}
+
 TEST_CASE("two near names are both offered, nearest first", "[base][nearest_name]") {
   CHECK(did_you_mean("--num_gpu", {"--num_gpus", "--num_cpus"}, 2) == " (did you mean '--num_gpus' or '--num_cpus'?)");
 }
