@@ -21,6 +21,7 @@ namespace dslaunch::hostfile {
 namespace {
 
 constexpr size_t kMostProblemsShown = 20;
+constexpr size_t kLongestHostName = 255;
 constexpr size_t kMostSlotsInAll = size_t{1} << 20;
 
 struct Problem {
@@ -157,6 +158,11 @@ class LineParser {
     }
     if (name[0] == '-') {
       note(column, fmt::format("host name '{}' begins with '-'", printable(name)));
+      return false;
+    }
+    if (name.size() > kLongestHostName) {
+      note(column, fmt::format("the host name '{}...' has {} characters, more than any name may have ({})",
+                               printable(name.substr(0, 20)), name.size(), kLongestHostName));
       return false;
     }
     for (unsigned char c : name) {

@@ -116,6 +116,12 @@ TEST_CASE("each mistake is named with line and column", "[hostfile]") {
   CHECK_THAT(refusal("a =3\n"), Contains("unexpected '=3'"));
 }
 
+TEST_CASE("a host name longer than any is refused with its beginning only", "[hostfile]") {
+  auto message = refusal(std::string(100000, 'n') + " slots=2");
+  CHECK_THAT(message, Contains("100000 characters"));
+  CHECK(message.size() < 300);
+}
+
 TEST_CASE("blanks around the equals sign give one message, not three", "[hostfile]") {
   std::string message = refusal("a slots = 2\n");
   CHECK_THAT(message, Contains("hosts:1:3: no blanks around '=': write 'slots=N'"));
