@@ -52,16 +52,19 @@ void check_run_folder(const std::string& folder, EarlierRun earlier) {
                               folder));
 }
 
-void prepare_run_folder(const std::string& folder, EarlierRun earlier) {
-  check_run_folder(folder, earlier);
+FolderLock prepare_run_folder(const std::string& folder, EarlierRun earlier, const std::string& owner) {
+  check_writable(folder);
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) refuse(folder, error.message());
-  if (earlier != EarlierRun::kDiscard) return;
+  FolderLock lock = FolderLock::take(folder, owner);
+  check_run_folder(folder, earlier);
+  if (earlier != EarlierRun::kDiscard) return lock;
   for (const char* name : kRunFiles) {
     fs::remove_all(fs::path(folder) / name, error);
     if (error) refuse(folder, fmt::format("{} cannot be removed: {}", name, error.message()));
   }
+  return lock;
 }
 
 }  // namespace dslaunch::launch

@@ -2,6 +2,8 @@
 #pragma once
 #include <string>
 
+#include "launch/folder_lock.hpp"
+
 namespace dslaunch::launch {
 
 enum class EarlierRun { kRefuse, kKeep, kDiscard };  // without an option; --resume; --overwrite
@@ -12,7 +14,8 @@ bool holds_run(const std::string& folder);
 // Throws UserError(73) when the folder holds a run that `earlier` refuses, or cannot be used. Changes nothing.
 void check_run_folder(const std::string& folder, EarlierRun earlier);
 
-// Checks, makes the folder, and discards the earlier run's own files (nothing else in the folder) where told to.
-void prepare_run_folder(const std::string& folder, EarlierRun earlier);
+// Checks, makes the folder, takes it for `owner` as long as the lock lives (73 when a living job has it), and discards
+// the earlier run's own files (nothing else in the folder) where told to.
+[[nodiscard]] FolderLock prepare_run_folder(const std::string& folder, EarlierRun earlier, const std::string& owner);
 
 }  // namespace dslaunch::launch

@@ -165,7 +165,7 @@ class RunMaker {
 
   void prepare(const LaunchPlan& plan, int restart) {
     if (restart > 0) return;
-    prepare_run_folder(plan.run_dir, earlier_run(run_));
+    lock_ = prepare_run_folder(plan.run_dir, earlier_run(run_), fmt::format("job {}", plan.job_id));
     for (const auto& note : notes_) log::info("{}", note);
     log::info("{} rank(s) on {}, run folder {}", plan.world_size(), plan.device, plan.run_dir);
   }
@@ -233,6 +233,7 @@ class RunMaker {
   RunOptions run_;
   FirstBatch batch_;
   std::vector<std::string> notes_;  // for people: what the config says that is worth a line
+  FolderLock lock_;
 };
 
 }  // namespace

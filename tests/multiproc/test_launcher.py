@@ -560,6 +560,24 @@ class Run(LauncherTest):
         self.assertEqual(self.run_job(*arguments, "--overwrite").code, 0)
         self.assertFalse(os.path.exists(self.path("old/metrics.jsonl")))
 
+    def test_a_folder_in_which_another_job_is_at_work(self):
+        arguments = ["--device", "cpu", "--num_gpus", "2", self.model, "--data", self.data, "--run_dir", "out"]
+        first = self.start_run(*arguments, END="wait")
+        seen = first.stdout.readline() + first.stdout.readline()  # a rank works
+        self.file("out/metrics.jsonl", "{}\n")
+        for option in ([], ["--resume", "auto"], ["--overwrite"]):
+            with self.subTest(option=option):
+                second = self.finish(self.start_run(*arguments, *option))
+                self.assertEqual(second.code, 73, str(second))
+                self.assertIn(self.path("out"), second.err.decode())
+        self.assertIn(b"is at work in it", second.err)
+        self.assertTrue(os.path.exists(self.path("out/metrics.jsonl")))
+        first.send_signal(signal.SIGKILL)  # however it ends, the next one gets the folder
+        self.finish(first)
+        self.assertNotEqual(seen, b"")
+        self.assertEqual(self.finish(self.start_run(*arguments, "--resume", "auto")).code, 0)
+        self.assertFalse(os.path.exists(self.path("out/.lock")))
+
     def test_the_ends_of_workers(self):
         arguments = [self.model, "--data", self.data, "--run_dir", "out"]
         for code, words, ends in ((76, ["training cannot go on", "rank 1"], {"END_1": "76"}),

@@ -12,7 +12,7 @@ namespace {
 
 int code_for(const std::string& folder, EarlierRun earlier) {
   try {
-    prepare_run_folder(folder, earlier);
+    auto lock = prepare_run_folder(folder, earlier, "a test");
   } catch (const UserError& error) {
     CHECK_THAT(error.what(), Catch::Contains(folder));
     return to_int(error.code());
@@ -55,4 +55,20 @@ TEST_CASE("a file in the way is named", "[launch][run_folder]") {
   auto file = temp.write("in-the-way", "");
   CHECK(code_for(file + "/run", EarlierRun::kRefuse) == 73);
   CHECK(code_for(file, EarlierRun::kRefuse) == 73);
+}
+
+TEST_CASE("a folder is one job's until it ends, whatever another one asks for", "[launch][run_folder]") {
+  test::TempDir temp;
+  auto folder = temp / "run";
+  {
+    auto lock = prepare_run_folder(folder, EarlierRun::kRefuse, "job 1");
+    temp.write("run/metrics.jsonl", "{}\n");
+    for (auto earlier : {EarlierRun::kRefuse, EarlierRun::kKeep, EarlierRun::kDiscard}) {
+      CHECK(code_for(folder, earlier) == 73);
+    }
+    CHECK(holds_run(folder));
+    CHECK_THROWS_WITH(prepare_run_folder(folder, EarlierRun::kDiscard, "job 2"), Catch::Contains("job 1"));
+  }
+  CHECK(code_for(folder, EarlierRun::kKeep) == 0);
+  CHECK_FALSE(std::filesystem::exists(folder + "/.lock"));
 }
