@@ -36,20 +36,14 @@ const std::vector<OptionSpec>& train_options() {
   return options;
 }
 
-// "a,b" of the command line as the list that the config's key takes.
-std::string as_list(const std::string& text) {
-  return "[" + text + "]";
-}
-
 std::vector<config::Override> overrides_of(const CommandOptions& options) {
   std::vector<config::Override> out;
-  auto add = [&](const char* option, const char* key, bool is_list = false) {
-    if (auto value = options.value(option))
-      out.push_back({key, is_list ? as_list(*value) : *value, fmt::format("--{}", option)});
+  auto add = [&](const char* option, const char* key) {
+    if (auto value = options.value(option)) out.push_back({key, *value, fmt::format("--{}", option)});
   };
   add("data", "data.train");
-  add("inputs", "data.inputs", true);
-  add("labels", "data.labels", true);
+  add("inputs", "data.inputs");
+  add("labels", "data.labels");
   add("loss", "loss");
   add("steps", "train.steps");
   add("epochs", "train.epochs");

@@ -61,19 +61,33 @@ std::string values_for_now(const KeySpec& spec) {
   return listed.empty() ? "" : spoken_list(listed);
 }
 
+// "a, b" as a list of texts.
+Value words_between_commas(const std::string& text) {
+  std::vector<Value> items;
+  for (const auto& item : split(text, ',')) {
+    size_t start = std::min(item.find_first_not_of(' '), item.size());
+    items.push_back(Value::of_string(item.substr(start, item.find_last_not_of(' ') + 1 - start)));
+  }
+  return Value::of_array(std::move(items));
+}
+
+// [a, b]: what a shell makes of ["a", "b"], since it takes the quotes away.
+bool is_list_without_quotes(const std::string& text) {
+  return text.size() > 2 && text.front() == '[' && text.back() == ']' &&
+         text.find_first_of("[]{}\"'", 1) == text.size() - 1;
+}
+
 // The text of an option as a value of that key: texts as they stand, the rest as HJSON.
 Value value_of_option(const KeySpec& spec, const std::string& text) {
   bool textual = spec.kind == Kind::kString || spec.kind == Kind::kEnum || spec.kind == Kind::kStringList;
   bool quoted = !text.empty() && (text[0] == '"' || text[0] == '[');
   if (textual && text == "null") return {};
   if (textual && !quoted) {
-    if (!spec.comma_list || text.find(',') == text.npos) return Value::of_string(text);
-    std::vector<Value> items;
-    for (const auto& item : split(text, ',')) {
-      size_t start = std::min(item.find_first_not_of(' '), item.size());
-      items.push_back(Value::of_string(item.substr(start, item.find_last_not_of(' ') + 1 - start)));
-    }
-    return Value::of_array(std::move(items));
+    bool is_list = spec.comma_list && text.find(',') != text.npos;
+    return is_list ? words_between_commas(text) : Value::of_string(text);
+  }
+  if (spec.kind == Kind::kStringList && is_list_without_quotes(text)) {
+    return words_between_commas(text.substr(1, text.size() - 2));
   }
   ReadResult read = read_hjson("{v: " + text + "\n}");
   const Value* value = read.root && read.root->members.size() == 1 ? read.root->find("v") : nullptr;

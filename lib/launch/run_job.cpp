@@ -23,17 +23,6 @@ std::string absolute(const std::string& path) {
   return std::filesystem::absolute(path).lexically_normal().string();
 }
 
-// "a,b" as the list that the config's reader takes.
-std::string list_value(const std::string& names) {
-  std::string list;
-  for (size_t begin = 0; begin <= names.size();) {
-    size_t end = std::min(names.find(',', begin), names.size());
-    list += fmt::format("{}\"{}\"", list.empty() ? "" : ", ", names.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return "[" + list + "]";
-}
-
 std::string data_value(const std::string& data) {
   return data == "synthetic" ? data : absolute(data);
 }
@@ -53,8 +42,8 @@ std::vector<config::Override> overrides_of(const RunOptions& run) {
   if (run.epochs) add("train.epochs", std::to_string(*run.epochs), "--epochs");
   if (run.seed) add("train.seed", std::to_string(*run.seed), "--seed");
   if (!run.data.empty()) add("data.train", data_value(run.data), "--data");
-  if (!run.inputs.empty()) add("data.inputs", list_value(run.inputs), "--inputs");
-  if (!run.labels.empty()) add("data.labels", list_value(run.labels), "--labels");
+  if (!run.inputs.empty()) add("data.inputs", run.inputs, "--inputs");
+  if (!run.labels.empty()) add("data.labels", run.labels, "--labels");
   if (!run.loss.empty()) add("loss", loss_value(run.loss), "--loss");
   for (const auto& text : run.sets) overrides.push_back(config::parse_set_option(text));
   return overrides;

@@ -102,6 +102,19 @@ class CommandLine(StrangerTest):
         self.assert_refused([program("dslaunch"), "--device", "cpu", "--run_dir", self.shop.run_dir(),
                              self.shop.model("mlp")], (64, 65), "--data")
 
+    def test_arrays_are_chosen_by_name(self):
+        """Among three, and in the other order than the file's."""
+        samples = workshop.samples_of("mlp")
+        data = self.path("named.safetensors")
+        tensor_file.write(data, {"a": samples["y"], "b": samples["x"], "c": torch.zeros(len(samples["x"]))})
+        config = base_config("mlp", data={"shuffle": False, "inputs": ["b"], "labels": ["a"]})
+        expected, _ = self.shop.train(self.shop.model("mlp"), data, config, 2, 3)
+        for words in (["--inputs", "b", "--labels", "a"], ["--inputs", "b,a"], ["--set", "data.inputs=[b, a]"]):
+            with self.subTest(words=words):
+                rows, _ = self.shop.train(self.shop.model("mlp"), data, base_config("mlp"), 2, 3, extra=words)
+                self.assertEqual([row["loss"] for row in rows], [row["loss"] for row in expected])
+        self.assert_refused(self.start(data=data, extra=["--inputs", "b,d"]), 65, "'d'", "a, b, c")
+
     def test_without_a_config_the_defaults_are_taken_and_said(self):
         outcome = run([program("dslaunch"), "--device", "cpu", "--data", self.shop.data("mlp"), "--run_dir",
                        self.shop.run_dir(), "--steps", "2", self.shop.model("mlp")])

@@ -44,6 +44,19 @@ TEST_CASE("the command line wins over the file", "[config][override]") {
   CHECK(result.settings.at("loss").place.line == 0);
 }
 
+TEST_CASE("a list whose quotes the shell took away is still a list", "[config][override]") {
+  auto result = with("{}", {{"data.inputs", "[a, b]"},
+                            {"data.labels", "[c]"},
+                            {"data.train", "[one.npz,two.npz]"},
+                            {"units", "[\"Block\"]"}});
+  INFO(all_lines(result));
+  REQUIRE(result.ok());
+  CHECK(result.config.data.inputs == std::vector<std::string>{"a", "b"});
+  CHECK(result.config.data.labels == std::vector<std::string>{"c"});
+  CHECK(result.config.data.train == std::vector<std::string>{"one.npz", "two.npz"});
+  CHECK(result.config.units == std::vector<std::string>{"Block"});
+}
+
 TEST_CASE("null on the command line takes a value back", "[config][override]") {
   auto result =
       with("{train: {steps: 5}, init: {std: 1}, loss: \"mse\", zero_optimization: {offload_param: {device: \"cpu\"}}}",
