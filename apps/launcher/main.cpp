@@ -1,13 +1,19 @@
 // dslaunch: from one command to a running job. Every command is a function of commands.hpp; this file finds which one.
+#include <poll.h>
+#include <unistd.h>
+
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "arguments.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/standard_streams.hpp"
 #include "commands.hpp"
 
 namespace dslaunch::launcher {
@@ -34,9 +40,29 @@ int dispatch(const std::vector<std::string>& words) {
   return run_named(split_arguments(words));
 }
 
-int report(ExitCode code, const char* message) {
+int report(ExitCode code, const std::string& message) {
   log::write(log::Level::kError, message);
   return to_int(code);
+}
+
+int report_unexpected(const std::exception& error) {
+  const auto* system = dynamic_cast<const std::system_error*>(&error);
+  if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {
+    return report(ExitCode::kUnavailable,
+                  "the system refused another thread: a limit of this user (ulimit -u, ulimit "
+                  "-v) or of the container (pids.max)");
+  }
+  return report(ExitCode::kInternal, std::string("internal error: ") + error.what() + ". Please report this.");
+}
+
+// What was printed for whoever asked has to have arrived, or a full disk would pass for success. A reader that went
+// away had what it wanted.
+int with_output_written(int code) {
+  const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
+  if (!failed || code != 0) return code;
+  pollfd reader{STDOUT_FILENO, POLLOUT, 0};
+  if (::poll(&reader, 1, 0) == 1 && (reader.revents & POLLERR) != 0) return code;
+  return report(ExitCode::kIoError, "standard output did not take all that was written: is its disk full?");
 }
 
 }  // namespace
@@ -44,15 +70,16 @@ int report(ExitCode code, const char* message) {
 
 int main(int argc, char** argv) {
   using namespace dslaunch;
+  open_standard_streams();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file at the limit of its size is an error of the write, as a full disk is
   log::set_speaker("dslaunch");
   try {
-    return launcher::dispatch({argv + 1, argv + argc});
+    return launcher::with_output_written(launcher::dispatch({argv + 1, argv + argc}));
   } catch (const Error& error) {
     return launcher::report(error.code(), error.what());
   } catch (const std::bad_alloc&) {
     return launcher::report(ExitCode::kUnavailable, "out of memory");
   } catch (const std::exception& error) {
-    return launcher::report(ExitCode::kInternal,
-                            (std::string("internal error: ") + error.what() + ". Please report this.").c_str());
+    return launcher::report_unexpected(error);
   }
 }

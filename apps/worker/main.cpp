@@ -1,17 +1,21 @@
 // dsworker: what runs on every rank, and dslaunch's local tool for commands that need tensors.
 #include <unistd.h>
 
+#include <c10/util/Exception.h>
 #include <torch/headeronly/version.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/nearest_name.hpp"
+#include "base/standard_streams.hpp"
 #include "commands.hpp"
 
 namespace {
@@ -52,6 +56,34 @@ int run(const std::vector<std::string>& words) {
   return to_int(ExitCode::kUsage);
 }
 
+int out_of_memory(const std::string& what) {
+  log::error("out of memory: {}. Use a smaller micro batch or a higher ZeRO stage", what);
+  return to_int(ExitCode::kUnavailable);
+}
+
+// What LibTorch threw where nobody of ours could say more: its first line, without the stack.
+int report(const c10::Error& error) {
+  std::string what = error.what_without_backtrace();
+  what = what.substr(0, what.find('\n'));
+  const bool is_memory = dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
+                         what.find("can't allocate memory") != std::string::npos;
+  if (is_memory) return out_of_memory(what);
+  log::error("unexpected: {}. Please report this", what);
+  return to_int(ExitCode::kInternal);
+}
+
+int report_unexpected(const std::exception& error) {
+  const auto* system = dynamic_cast<const std::system_error*>(&error);
+  if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {
+    log::error(
+        "the system refused another thread: a limit of this user (ulimit -u, ulimit -v) or of the container "
+        "(pids.max)");
+    return to_int(ExitCode::kUnavailable);
+  }
+  log::error("unexpected: {}. Please report this", error.what());
+  return to_int(ExitCode::kInternal);
+}
+
 // Leaves without running destructors of LibTorch's globals, which take longer than some steps.
 [[noreturn]] void leave(int code) {
   std::fflush(nullptr);
@@ -61,16 +93,18 @@ int run(const std::vector<std::string>& words) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_standard_streams();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file at the limit of its size is an error of the write, as a full disk is
   try {
     leave(run(std::vector<std::string>(argv + 1, argv + argc)));
   } catch (const Error& error) {
     log::error("{}", error.what());
     leave(to_int(error.code()));
   } catch (const std::bad_alloc&) {
-    log::error("out of memory: the system refused an allocation. Use a smaller micro batch or a higher ZeRO stage");
-    leave(to_int(ExitCode::kUnavailable));
+    leave(out_of_memory("the system refused an allocation"));
+  } catch (const c10::Error& error) {
+    leave(report(error));
   } catch (const std::exception& error) {
-    log::error("unexpected: {}. Please report this", error.what());
-    leave(to_int(ExitCode::kInternal));
+    leave(report_unexpected(error));
   }
 }

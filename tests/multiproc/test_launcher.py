@@ -321,6 +321,40 @@ class Output(LauncherTest):
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(LIMIT_S), 130)
 
+    def test_without_any_standard_stream(self):
+        """As a careless daemon starts it: no pipe or file of ours may get the number of standard output."""
+        words = [DSLAUNCH, "exec", "--device", "cpu", "--num_gpus", "2", "--run_dir", self.path("run"), "--", "sh", "-c",
+                 "echo word; exit 3"]
+        process = subprocess.Popen(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *words], env=self.environment())
+        self.running.append(process)
+        self.assertEqual(process.wait(timeout=LIMIT_S), 3)
+        self.running.remove(process)
+        with open(self.path("run/logs/localhost.0.log"), encoding="utf-8") as file:
+            self.assertEqual(file.read(), "word\n")
+
+    def test_a_system_that_refuses_threads_is_no_bug_of_ours(self):
+        """No thread's stack of this size fits into an address space."""
+        hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+        if hard != resource.RLIM_INFINITY:
+            self.skipTest("stacks are limited here")
+        process = subprocess.Popen([DSLAUNCH, "exec", "--device", "cpu", "--num_gpus", "2", "--", "true"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment(),
+                                   preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, (1 << 47, hard)))
+        self.running.append(process)
+        outcome = self.finish(process)
+        self.assertEqual(outcome.code, 69, str(outcome))
+        self.assertIn(b"refused another thread", outcome.err)
+        self.assertNotIn(b"internal error", outcome.err)
+
+    def test_under_a_limit_of_file_sizes(self):
+        """The launcher's own files stop growing; the job and its exit code are what they were."""
+        process = subprocess.Popen([DSLAUNCH, "exec", "--device", "cpu", "--num_gpus", "2", "--", "sh", "-c", "exit 3"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment(),
+                                   preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (16, 16)))
+        self.running.append(process)
+        outcome = self.finish(process)
+        self.assertEqual(outcome.code, 3, str(outcome))
+
     def test_logs_of_an_earlier_launch_are_replaced(self):
         for word in ("one", "two"):
             self.exec_sh(1, f"echo {word}", "--run_dir", self.path("run"))

@@ -3,6 +3,7 @@
 left behind, and a bounded time. Then the deaths of ranks and the ways to start ranks by hand."""
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -295,6 +296,13 @@ class RunFolder(StrangerTest):
         rows, _ = self.shop.train(self.shop.model("mlp"), self.shop.data("mlp"), base_config("mlp"), 1, 4, folder,
                                   ["--overwrite"])
         self.assertEqual([row["step"] for row in rows], [1, 2, 3, 4])
+
+    def test_a_limit_of_file_sizes_is_told_as_a_full_disk_is(self):
+        command = self.start("gpt", steps=3)
+        outcome = subprocess.run(command, capture_output=True, text=True, env=workshop.environment(), timeout=60,
+                                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000)))
+        self.assertEqual(outcome.returncode, 74, outcome.stderr)
+        self.assertIn("File too large", outcome.stderr)
 
     def small_disk(self):
         """A file system of 1 MB, or the reason why there is none here."""

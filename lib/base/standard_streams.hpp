@@ -1,0 +1,10 @@
+// The streams that every program expects to be open: cron jobs and careless daemons start theirs without.
+#pragma once
+
+namespace dslaunch {
+
+// Opens /dev/null in place of a closed standard stream, so that no file, pipe or socket of ours gets its number: what
+// is printed would land in it. First thing in main, before threads.
+void open_standard_streams();
+
+}  // namespace dslaunch
