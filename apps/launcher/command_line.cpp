@@ -19,6 +19,26 @@ class WithoutUsage : public CLI::Formatter {
   std::string make_usage(const CLI::App*, std::string) const override { return {}; }
 };
 
+// "--name=" with nothing behind it: CLI11 would take the next word.
+std::vector<std::string> with_empty_values(const std::vector<std::string>& words) {
+  std::vector<std::string> out;
+  for (const auto& word : words) {
+    const bool is_empty = word.size() > 3 && word.starts_with("--") && word.find('=') == word.size() - 1;
+    out.push_back(is_empty ? word.substr(0, word.size() - 1) : word);
+    if (is_empty) out.emplace_back();
+  }
+  return out;
+}
+
+// CLI11's counts of arguments, for people.
+std::string words_of(const CLI::ParseError& error) {
+  const std::string text = error.what();
+  const std::string name = text.substr(0, text.find(": "));
+  if (text.find("At Most 1 required") != std::string::npos) return name + " is given more than once";
+  if (text.find("1 required") != std::string::npos) return name + " needs a value";
+  return text;
+}
+
 }  // namespace
 
 CommandLine::CommandLine(const std::string& command, const std::string& usage, const std::string& examples)
@@ -65,7 +85,7 @@ void CommandLine::refuse_unknown(const std::vector<std::string>& words) const {
 }
 
 bool CommandLine::parse(const Arguments& arguments) {
-  const auto& words = arguments.words;
+  const auto words = with_empty_values(arguments.words);
   auto asked_for = [&](const char* name, const char* letter) {
     return std::any_of(words.begin(), words.end(), [&](const auto& word) { return word == name || word == letter; });
   };
@@ -83,7 +103,7 @@ bool CommandLine::parse(const Arguments& arguments) {
   } catch (const CLI::ParseError& error) {
     // An option that is not known explains the misfit best.
     refuse_unknown(app_.remaining());
-    throw UserError(ExitCode::kUsage, fmt::format("{}; see '{} --help'", error.what(), command_));
+    throw UserError(ExitCode::kUsage, fmt::format("{}; see '{} --help'", words_of(error), command_));
   }
   refuse_unknown(app_.remaining());
   return true;

@@ -11,13 +11,18 @@
 #include <vector>
 
 #include "arguments.hpp"
+#include "option_values.hpp"
 
 namespace dslaunch::launcher {
 
 template <class T>
-inline constexpr bool kIsOptionalNumber = false;
-template <class N>
-inline constexpr bool kIsOptionalNumber<std::optional<N>> = std::is_arithmetic_v<N>;
+struct OptionValue {
+  using Type = T;
+};
+template <class T>
+struct OptionValue<std::optional<T>> {
+  using Type = T;
+};
 
 class CommandLine {
  public:
@@ -29,12 +34,19 @@ class CommandLine {
   // An option with a value. `name` may hold a short form: "-H,--hostfile".
   template <class T>
   CLI::Option* value(const std::string& name, T& target, const std::string& what, const std::string& value_name) {
+    using Value = typename OptionValue<T>::Type;
     CLI::Option* option = app_.add_option(name, target, what)->type_name(value_name);
-    // CLI11 takes an empty text for a number that was not given.
-    if constexpr (kIsOptionalNumber<T>) {
-      option->check([](const std::string& text) { return std::string(text.empty() ? "needs a number" : ""); });
+    if constexpr (std::is_integral_v<Value>) {
+      option->transform(CLI::Validator([](std::string& text) { return read_whole_number<Value>(text); }, ""));
+    } else if constexpr (std::is_arithmetic_v<Value> || std::is_same_v<Value, std::string>) {
+      option->transform(CLI::Validator(refuse_empty, ""));
     }
     return option;
+  }
+  // An option whose empty text means that it was left out.
+  CLI::Option* text_or_nothing(const std::string& name, std::string& target, const std::string& what,
+                               const std::string& value_name) {
+    return app_.add_option(name, target, what)->type_name(value_name);
   }
   CLI::Option* flag(const std::string& name, bool& target, const std::string& what) {
     return app_.add_flag(name, target, what);

@@ -76,8 +76,8 @@ std::optional<DoctorCommand> read_doctor_options(const Arguments& arguments) {
   line.flag("--json", doctor.json, "one document on standard output; all else goes to standard error");
   line.group("Hosts");
   line.value("-H,--hostfile", hostfile, "examine these hosts, all at once", "FILE");
-  line.value("-i,--include", command.launch.include, "only these: HOST[@HOST...]", "HOSTS");
-  line.value("-e,--exclude", command.launch.exclude, "all but these", "HOSTS");
+  line.text_or_nothing("-i,--include", command.launch.include, "only these: HOST[@HOST...]", "HOSTS");
+  line.text_or_nothing("-e,--exclude", command.launch.exclude, "all but these", "HOSTS");
   line.value("--ssh_port", command.launch.ssh_port, "of hosts whose line names none", "PORT");
   line.value("--ssh_program", command.launch.ssh_program, "reach hosts through this program instead of libssh", "ssh");
   line.value("--remote_path", command.launch.remote_path, "folder of dslaunch there; without it the same as here",

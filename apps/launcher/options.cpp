@@ -39,8 +39,8 @@ void add_host_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
   line.value("--num_gpus,--num_accelerators", to.num_gpus, "GPUs of each host; on CPU the number of ranks", "N");
   line.value("--num_nodes", to.num_nodes, "the first N hosts of the hostfile", "N");
   line.value("-H,--hostfile", raw.hostfile, "lines 'HOST slots=N'", "FILE");
-  line.value("-i,--include", to.include, "only these: HOST[:SLOT,...][@HOST...]", "HOSTS");
-  line.value("-e,--exclude", to.exclude, "all but these", "HOSTS");
+  line.text_or_nothing("-i,--include", to.include, "only these: HOST[:SLOT,...][@HOST...]", "HOSTS");
+  line.text_or_nothing("-e,--exclude", to.exclude, "all but these", "HOSTS");
 }
 
 void add_reach_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {

@@ -685,7 +685,18 @@ class CommandLine(LauncherTest):
                 (64, ["not supported yet"], ["--tp=2", "m.pt"]),
                 (64, ["MODEL.pt"], ["--config", "ds.json"]),
                 (64, ["one argument too many"], ["m.pt", "n.pt"]),
-                (64, ["--steps"], ["--steps", "many", "m.pt"]),
+                (64, ["--steps", "'many' is not a whole number"], ["--steps", "many", "m.pt"]),
+                (64, ["--steps", "'1e3' is not a whole number"], ["--steps", "1e3", "m.pt"]),
+                (64, ["--steps", "is not between"], ["--steps", "99999999999999999999", "m.pt"]),
+                (64, ["--master_port", "'65536' is not between 0 and 65535"], ["exec", "--master_port", "65536", "--", "x"]),
+                (64, ["--master_port", "number"], ["exec", "--master_port", "", "--", "x"]),
+                (64, ["--seed", "'-1' is not between 0 and"], ["--seed", "-1", "m.pt"]),
+                (64, ["--hostfile", "empty value"], ["exec", "--hostfile", "", "--", "true"]),
+                (64, ["--hostfile", "empty value"], ["exec", "--hostfile=", "--", "true"]),
+                (64, ["--resume", "empty value"], ["--resume", "", "m.pt"]),
+                (64, ["--run_dir", "empty value"], ["--run_dir=", "m.pt"]),
+                (64, ["--num_gpus is given more than once"], ["exec", "--num_gpus", "1", "--num_gpus", "2", "--", "x"]),
+                (64, ["--num_gpus needs a value"], ["exec", "--num_gpus", "--", "x"]),
                 (64, ["--device"], ["--device", "tpu", "m.pt"]),
                 (64, ["--timeout"], ["exec", "--timeout", "soon", "--", "true"]),
                 (64, ["exec"], ["m.pt", "--", "x"]),
@@ -703,6 +714,43 @@ class CommandLine(LauncherTest):
         two = json.loads(self.launch("exec", "--dry-run", "--json", "--num-gpus=2", "--device", "cpu", "--", "x").out)
         self.assertEqual(one["world_size"], 2)
         self.assertEqual(one["ranks"], two["ranks"])
+
+    def test_numbers_are_decimal_whatever_stands_in_front(self):
+        for text, count in (("010", 10), ("08", 8), ("3", 3)):
+            outcome = self.launch("exec", "--dry_run", "--json", "--num_gpus", text, "--device", "cpu", "--", "x")
+            self.assertEqual(json.loads(outcome.out)["world_size"], count, text)
+
+    def test_a_filter_that_is_empty_filters_nothing(self):
+        for words in (["--include", ""], ["--include="], ["--exclude", ""]):
+            self.assertEqual(self.launch("hosts", "--device", "cpu", *words).code, 0, words)
+
+    def to_a_full_disk(self, *arguments):
+        with open("/dev/full", "wb") as full:
+            return subprocess.run([DSLAUNCH, *arguments], stdout=full, stderr=subprocess.PIPE, env=self.environment(),
+                                  timeout=LIMIT_S)
+
+    def test_a_document_that_did_not_arrive_is_no_success(self):
+        for arguments in (["--help"], ["--version"], ["hosts", "--device", "cpu", "--json"], ["jobs", "--json"],
+                          ["config", "explain", self.document("{}")],
+                          ["exec", "--device", "cpu", "--dry_run", "--", "true"]):
+            with self.subTest(arguments=arguments):
+                outcome = self.to_a_full_disk(*arguments)
+                self.assertEqual(outcome.returncode, 74)
+                self.assertIn(b"standard output", outcome.stderr)
+
+    def document(self, text):
+        with open(self.path("ds.json"), "w", encoding="utf-8") as file:
+            file.write(text)
+        return self.path("ds.json")
+
+    def test_a_reader_that_has_seen_enough_is_no_failure(self):
+        """Here one whose SIGPIPE is ignored, as Python's is, so that the write fails."""
+        read, write = os.pipe()
+        os.close(read)
+        outcome = subprocess.run([DSLAUNCH, "config", "explain", self.document("{}"), "--json"], stdout=write,
+                                 stderr=subprocess.PIPE, env=self.environment(), timeout=LIMIT_S, restore_signals=False)
+        os.close(write)
+        self.assertEqual((outcome.returncode, outcome.stderr), (0, b""))
 
     def test_a_dry_run_starts_nothing(self):
         script = f"touch {self.path('started')}"

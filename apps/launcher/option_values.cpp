@@ -1,0 +1,22 @@
+#include "option_values.hpp"
+
+#include <algorithm>
+
+namespace dslaunch::launcher {
+
+bool is_whole_number(const std::string& text) {
+  const auto digits = text.begin() + (text.starts_with("-") ? 1 : 0);
+  return digits != text.end() && std::all_of(digits, text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+std::string without_leading_zeros(const std::string& digits) {
+  const std::string sign = digits.starts_with("-") ? "-" : "";
+  const size_t first = digits.find_first_not_of('0', sign.size());
+  return first == std::string::npos ? "0" : sign + digits.substr(first);
+}
+
+std::string refuse_empty(std::string& text) {
+  return text.empty() ? "an empty value is no value (is a variable of the shell not set?); leave the option out" : "";
+}
+
+}  // namespace dslaunch::launcher
