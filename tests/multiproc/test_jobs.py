@@ -358,6 +358,23 @@ class Attached(JobsTest):
         self.assertEqual(self.listed(job)["condition"], "living")
         self.run_it("stop", job, code=0)
 
+    def test_without_a_reader_it_goes_away(self):
+        job = self.detach(1, "echo ready; while :; do echo more; sleep 0.05; done")
+        self.ready(job, 1)
+        process = self.start("attach", job)
+        self.assertEqual(process.stdout.readline(), b"ready\n")
+        process.stdout.close()
+        self.assertIn(b"detached", process.stderr.read())
+        self.assertEqual(process.wait(timeout=LIMIT_S), 0)
+        process.stderr.close()
+        self.running.remove(process)
+        with open("/dev/full", "wb") as full:
+            outcome = subprocess.run([DSLAUNCH, "attach", job], stdout=full, stderr=subprocess.PIPE, env=self.env,
+                                     timeout=LIMIT_S)
+        self.assertEqual(outcome.returncode, 74, outcome.stderr)
+        self.assertIn(b"standard output", outcome.stderr)
+        self.run_it("stop", job, code=0)
+
     def test_a_client_that_does_not_read_holds_nothing_up(self):
         gate = self.path("gate")
         os.mkfifo(gate)

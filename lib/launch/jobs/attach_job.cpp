@@ -1,4 +1,7 @@
 // `dslaunch attach`: the job's console here, live; Ctrl-C goes away again.
+#include <poll.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
 
@@ -66,6 +69,7 @@ class Attachment {
         if (const auto* refused = std::get_if<Refused>(&*answer)) throw Error(ExitCode::kUnavailable, refused->why);
       }
       if (!there_) return finish_without_word();
+      if (out_.fd() < 0) return leave_without_reader();
     }
   }
 
@@ -119,6 +123,13 @@ class Attachment {
     say(fmt::format("detached; job {} goes on ('dslaunch attach {}' comes back, 'dslaunch stop {}' ends it)",
                     job_.record.job_id, job_.record.job_id, job_.record.job_id));
     return 0;
+  }
+
+  int leave_without_reader() {
+    pollfd reader{STDOUT_FILENO, POLLOUT, 0};
+    const bool is_gone = ::poll(&reader, 1, 0) == 1 && (reader.revents & POLLERR) != 0;
+    if (!is_gone) throw Error(ExitCode::kIoError, "standard output does not take the job's output: is its disk full?");
+    return detach();
   }
 
   const KnownJob& job_;
