@@ -185,6 +185,17 @@ class Data(StrangerTest):
     def test_missing(self):
         self.assert_refused(self.start(data=self.path("nowhere.safetensors")), 66, "nowhere.safetensors")
 
+    def test_a_named_pipe(self):
+        os.mkfifo(self.path("pipe.safetensors"))
+        self.assert_refused(self.start(data=self.path("pipe.safetensors")), 66, "pipe.safetensors")
+
+    def test_synthetic_samples_larger_than_memory(self):
+        for shape, code in (([2**40], 69), ([2**32, 2**32, 16], 65)):
+            with self.subTest(shape=shape):
+                arrays = {"x": {"shape": shape, "dtype": "float32"}, "y": {"shape": [1], "dtype": "float32"}}
+                config = base_config("mlp", data={"train": "synthetic", "synthetic": arrays})
+                self.assert_refused(self.start(config=config, data="synthetic"), code, "memory")
+
     def test_not_a_data_file(self):
         self.assert_refused(self.start(data=self.file("text.safetensors", "not tensors at all")), 65, "text.safetensors")
 

@@ -50,6 +50,7 @@ class SyntheticSamples : public SampleSource {
       if (std::any_of(info.sample_shape.begin(), info.sample_shape.end(), [](int64_t size) { return size < 0; })) {
         refuse(fmt::format("data.synthetic.{}: a size in shape is negative", array.name));
       }
+      require_size(info);
       require_range(origin, info.dtype);
       made_.push_back({key_of(origin.name, seed), info.dtype, origin.low, origin.high, info.sample_numel()});
       infos_.push_back(std::move(info));
@@ -96,6 +97,18 @@ class SyntheticSamples : public SampleSource {
       at = &*next;
     }
     return *at;
+  }
+
+  static void require_size(const ArrayInfo& array) {
+    constexpr int64_t kMostBytes = int64_t{1} << 46;  // far beyond any memory, and products of it still fit
+    int64_t bytes = static_cast<int64_t>(c10::elementSize(array.dtype));
+    for (int64_t size : array.sample_shape) {
+      if (size > 0 && bytes > kMostBytes / size) {
+        refuse(fmt::format("data.synthetic.{}: one sample of shape [{}] is larger than any memory", array.name,
+                           fmt::join(array.sample_shape, ", ")));
+      }
+      bytes *= size;
+    }
   }
 
   static void require_range(const config::ArraySpec& array, at::ScalarType dtype) {

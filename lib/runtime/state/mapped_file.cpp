@@ -16,7 +16,7 @@
 namespace dslaunch::runtime {
 
 std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path, const std::string& what) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe is refused, not waited for
   struct stat status {};
   if (!fd.valid() || ::fstat(fd.get(), &status) != 0) {
     throw UserError(ExitCode::kNoInput, fmt::format("cannot read {} '{}': {}", what, path, describe_errno(errno)));
