@@ -172,6 +172,54 @@ class Models(StrangerTest):
         torch.jit.save(torch.jit.freeze(torch.jit.load(self.shop.model("mlp")).eval()), path)
         self.refused(path, 65, "frozen")
 
+    def scripted(self, module):
+        torch.jit.script(module).save(self.path("scripted.pt"))
+        return self.path("scripted.pt")
+
+    def test_a_backward_that_fails(self):
+        class Overwrites(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = torch.nn.Linear(6, 1)
+
+            def forward(self, x, y):
+                h = self.layer(x).exp()
+                h += 1  # exp's backward needs what it gave
+                return (h * h - y).mean()
+
+        self.assert_refused(self.start(model=self.scripted(Overwrites())), 65, "backward", "inplace operation")
+
+    def test_a_dict_without_a_loss(self):
+        class Names(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = torch.nn.Linear(6, 1)
+
+            def forward(self, x, y):
+                h = self.layer(x)
+                return {"penalty": h.abs().mean(), "error": (h - y).square().mean()}
+
+        self.assert_refused(self.start(model=self.scripted(Names())), 65, "dict", '"loss"')
+
+    def test_a_loss_file_that_raises(self):
+        class Raises(torch.nn.Module):
+            def forward(self, outputs, labels):
+                if outputs.numel() > 0:
+                    raise RuntimeError("not with me")
+                return outputs.sum()
+
+        class Predicts(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = torch.nn.Linear(6, 1)
+
+            def forward(self, x):
+                return self.layer(x)
+
+        torch.jit.script(Raises()).save(self.path("loss.pt"))
+        config = base_config("mlp", loss=self.path("loss.pt"))
+        self.assert_refused(self.start(model=self.scripted(Predicts()), config=config), 65, "loss.pt", "not with me")
+
     def test_a_folder(self):
         os.makedirs(self.path("folder.pt"), exist_ok=True)
         self.refused(self.path("folder.pt"), (65, 66))

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "runtime/engine/backward.hpp"
 #include "runtime/engine/sharding_choice.hpp"
 #include "runtime/optim/gradient_norm.hpp"
 #include "runtime/optim/learning_rate.hpp"
@@ -114,7 +115,7 @@ void Engine::forward_backward(const MicroBatch& batch, bool is_last) {
   }
   const auto accumulation = static_cast<double>(config_.batch.accumulation);
   const at::Tensor scaled = loss_scaling_.scaled(loss);
-  (accumulation == 1 ? scaled : scaled / accumulation).backward();
+  run_backward(accumulation == 1 ? scaled : scaled / accumulation);
   parameters_->end_micro_step();
   times_.end(StepPhase::kBackward);
   at::Tensor value = loss.detach().to(at::kFloat);
@@ -135,7 +136,7 @@ at::Tensor Engine::run_again(const MicroBatch& batch, UnitParameters& parameters
     parameters_->begin_step();
     parameters_->begin_micro_step(/*is_last=*/false);
     loss = loss_of(batch);
-    loss.backward();
+    run_backward(loss);
     parameters_->end_micro_step();
   } else {
     at::NoGradGuard no_grad;

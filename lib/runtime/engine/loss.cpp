@@ -27,6 +27,11 @@ class ModelsOwnLoss : public Loss {
  public:
   bool takes_labels() const override { return false; }
   at::Tensor operator()(const ForwardResult& result, const std::vector<at::Tensor>&) override {
+    if (result.is_named_otherwise) {
+      throw UserError(ExitCode::kBadInput,
+                      "forward returned a dict without a tensor named \"loss\". Name the mean loss so, or give the "
+                      "config a loss of the outputs: \"loss\": \"cross_entropy\" | \"mse\" | \"path/to/loss.pt\"");
+    }
     return require_scalar(result.first, "forward");
   }
 };
@@ -47,15 +52,25 @@ class LabelledLoss : public Loss {
     }
     try {
       return require_scalar(function_(result.first, labels[0]), "loss '" + name_ + "'");
+    } catch (const Error&) {
+      throw;
     } catch (const c10::Error& error) {
-      const std::string what = error.what_without_backtrace();
-      throw UserError(ExitCode::kBadInput,
-                      fmt::format("loss '{}' of outputs {} and labels {} failed: {}", name_, shape_of(result.first),
-                                  shape_of(labels[0]), what.substr(0, what.find('\n'))));
+      refuse(result.first, labels[0], error.what_without_backtrace());
+    } catch (const std::exception& error) {
+      refuse(result.first, labels[0], error.what());
     }
   }
 
  private:
+  [[noreturn]] void refuse(const at::Tensor& outputs, const at::Tensor& labels, std::string what) const {
+    // TorchScript puts the cause last, after the traceback of the script; a plain operator error puts it first.
+    const auto cause = what.rfind("RuntimeError: ");
+    if (cause != std::string::npos) what = what.substr(cause + 14);
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("loss '{}' of outputs {} and labels {} failed: {}", name_, shape_of(outputs),
+                                shape_of(labels), what.substr(0, what.find('\n'))));
+  }
+
   std::string name_;
   Function function_;
 };

@@ -21,6 +21,7 @@ namespace dslaunch::runtime {
 struct ForwardResult {
   at::Tensor first;                // the tensor itself, a tuple's first element, a dict's "loss" (else its first entry)
   std::vector<at::Tensor> others;  // the rest in order
+  bool is_named_otherwise = false;  // `first` is of a dict, and not its "loss"
 };
 
 // An integer input that must stay below a bound: an id of an embedding, a class label.

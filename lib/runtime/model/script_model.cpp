@@ -73,6 +73,7 @@ ForwardResult unpack(const c10::IValue& value) {
   } else if (value.isGenericDict()) {
     auto dict = value.toGenericDict();
     if (dict.contains("loss")) add(dict.at("loss"));
+    result.is_named_otherwise = !result.first.defined();
     for (const auto& entry : dict) {
       if (!(entry.key().isString() && entry.key().toStringRef() == "loss")) add(entry.value());
     }

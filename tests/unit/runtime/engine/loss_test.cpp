@@ -51,6 +51,14 @@ TEST_CASE("a forward that returns no scalar is told how to name a loss", "[runti
   CHECK_THROWS_WITH((*loss)({at::ones({4, 7}), {}}, {}), Catch::Contains("\"loss\": \"cross_entropy\""));
 }
 
+TEST_CASE("a dict's loss is the one named so, never whatever stands first", "[runtime][loss]") {
+  auto loss = make_loss("", at::kCPU);
+  ForwardResult result{at::ones({}), {}};
+  CHECK((*loss)(result, {}).item<double>() == 1);
+  result.is_named_otherwise = true;
+  CHECK_THROWS_WITH((*loss)(result, {}), Catch::Contains("named \"loss\""));
+}
+
 TEST_CASE("a loss with labels wants exactly one array of them", "[runtime][loss]") {
   auto loss = make_loss("mse", at::kCPU);
   CHECK_THROWS_AS((*loss)({at::ones({4}), {}}, {}), UserError);
