@@ -1,6 +1,7 @@
 // ModelSource over a TorchScript module: the table of its parameters, the binding of its units, the call.
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/passes/autocast.h>
+#include <torch/csrc/jit/serialization/export.h>
 #include <torch/csrc/jit/serialization/import.h>
 #include <torch/script.h>
 
@@ -24,6 +25,7 @@
 #include "runtime/model/unit_discovery.hpp"
 #include "runtime/model/unit_interception.hpp"
 #include "runtime/state/mask_minimum.hpp"
+#include "runtime/state/output_file.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -396,7 +398,15 @@ void write_model_skeleton(const std::string& model_path, const std::string& out_
                              .set_requires_grad(held.value.requires_grad());
     for (const auto& place : held.places) place.set(emptied);  // tied parameters stay tied
   }
-  module.save(out_path);
+  // Into memory first: LibTorch's own writer ends the process where a disk is full (its destructor throws).
+  std::string archive;
+  torch::jit::ExportModule(module, [&](const void* data, size_t size) {
+    archive.append(static_cast<const char*>(data), size);
+    return size;
+  });
+  OutputFile file(out_path);
+  file.write(archive);
+  file.finish(/*sync=*/false);
 }
 
 }  // namespace dslaunch::runtime
