@@ -5,6 +5,7 @@ all three forms, and what torch and other readers make of the files.
 Run by ctest (label oracle); by hand: DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/oracle/test_consolidate.py [Case...]."""
 import json
 import os
+import resource
 import subprocess
 import unittest
 import zipfile
@@ -129,6 +130,22 @@ class ConsolidateTest(workshop.ShopTest):
                 tensors = torch.load(path, weights_only=True) if options else tensor_file.read(path)
                 for key, want in weights(10).items():
                     self.assertTrue(torch.equal(tensors[key], want.to(dtype)), f"{out} {key}")
+
+    def test_no_more_room_at_whichever_byte(self):
+        """A limit of file sizes stands for a full disk."""
+        for out, options in (("room.safetensors", ()), ("room-state.pt", ("--state_dict",)), ("room.pt", ())):
+            path, _ = self.consolidate("small", out, *options)
+            size = os.path.getsize(path)
+            os.unlink(path)
+            for room in (0, 1, size // 3, size // 2, size - 200, size - 1):
+                with self.subTest(out=out, room=room, size=size):
+                    command = [workshop.program("dslaunch"), "consolidate", self.checkpoints["small"], path, *options]
+                    outcome = subprocess.run(command, capture_output=True, text=True, timeout=60,
+                                             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, room)))
+                    self.assertEqual(outcome.returncode, 74, outcome.stderr)
+                    self.assertIn("File too large", outcome.stderr)
+                    self.assertEqual(len(outcome.stderr.splitlines()), 1, outcome.stderr)
+                    self.assertEqual([name for name in os.listdir(self.shop.folder) if name.startswith("room")], [])
 
     def test_bad_sizes(self):
         for options, word in ((("--max_memory", "1"), "unit"), (("--max_memory", "1MB"), "16 MB"),

@@ -45,20 +45,20 @@ at::Tensor HollowArchive::add_hollow(const std::vector<int64_t>& shape, at::Scal
 }
 
 size_t HollowArchive::write(const void* data, size_t size) {
-  if (error_) return 0;
+  const uint64_t offset = end_;
+  end_ += size;
+  if (error_) return size;
   const auto* begin = static_cast<const char*>(data);
   const auto region = std::find_if(regions_.begin(), regions_.end(), [&](const auto& r) { return r.begin == begin; });
   try {
     if (region != regions_.end() && size == region->size) {
-      holes_.push_back({end_, size, region->tag, 0});
+      holes_.push_back({offset, size, region->tag, 0});
     } else {
-      write_at(end_, data, size);
+      write_at(offset, data, size);
     }
   } catch (...) {
     error_ = std::current_exception();
-    return 0;
   }
-  end_ += size;
   return size;
 }
 

@@ -26,8 +26,9 @@ class HollowArchive {
 
   // A tensor that reads as zeros; its storage is recognised when write() sees it. `tag` comes back in fill().
   at::Tensor add_hollow(const std::vector<int64_t>& shape, at::ScalarType dtype, size_t tag);
-  // The next bytes of the archive; 0 when they could not be written, and then rethrow() tells why: LibTorch's zip code
-  // cannot be thrown through.
+  // The next bytes of the archive; always their number, also when they could not be written, which rethrow() tells
+  // afterwards: LibTorch's zip code cannot be thrown through, and what it is told of a failure its writer's destructor
+  // throws again, which ends the process.
   size_t write(const void* data, size_t size);
   void rethrow() const;
 
