@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/writable_folder.hpp"
 #include "comm/communicator.hpp"
 #include "command_options.hpp"
 #include "commands.hpp"
@@ -65,6 +66,15 @@ config::LoadResult load_config(const CommandOptions& options, const rendezvous::
   return result;
 }
 
+// A folder of checkpoints of its own is first written to after hours of training perhaps.
+void check_checkpoint_folder(const config::Checkpoint& checkpoint) {
+  if (checkpoint.dir.empty()) return;
+  if (const std::string why = why_not_writable(checkpoint.dir); !why.empty()) {
+    throw UserError(ExitCode::kCannotCreate,
+                    fmt::format("checkpoints cannot go to '{}' (checkpoint.dir): {}", checkpoint.dir, why));
+  }
+}
+
 runtime::TrainRequest request_of(const CommandOptions& options, const config::LoadResult& config, at::Device device) {
   runtime::TrainRequest request;
   request.model_path = options.operand(0);
@@ -118,6 +128,7 @@ int train_command(const std::vector<std::string>& arguments) {
   const auto env = rendezvous::launch_env_from_environment();
   if (env.world_size > 1) log::set_speaker(fmt::format("rank {}", env.rank));
   const auto config = load_config(options, env);
+  if (!options.has("eval_only")) check_checkpoint_folder(config.config.checkpoint);
   ended("reading the config");
   log::debug("config read");
   // cuBLAS reads it when its handle is made; without it deterministic matrix products are refused.

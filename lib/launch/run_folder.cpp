@@ -1,11 +1,10 @@
 #include "launch/run_folder.hpp"
 
-#include <unistd.h>
-
 #include <filesystem>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/writable_folder.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -19,18 +18,8 @@ constexpr const char* kRunFiles[] = {"metrics.jsonl", "config.resolved.json", "c
                   fmt::format("cannot use the run folder {}: {}; choose another with --run_dir", folder, why));
 }
 
-// The folder itself, or the nearest one above it that exists, has to take new entries.
 void check_writable(const std::string& folder) {
-  std::error_code error;
-  fs::path nearest = fs::absolute(folder);
-  while (!fs::exists(nearest, error) && nearest.has_relative_path()) {
-    if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory) break;
-    nearest = nearest.parent_path();
-  }
-  if (!fs::is_directory(nearest, error)) refuse(folder, nearest.string() + " is no folder");
-  if (::access(nearest.c_str(), W_OK | X_OK) != 0) {
-    refuse(folder, fmt::format("{} cannot be written to: {}", nearest.string(), describe_errno(errno)));
-  }
+  if (const std::string why = why_not_writable(folder); !why.empty()) refuse(folder, why);
 }
 
 }  // namespace

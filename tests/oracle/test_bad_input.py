@@ -363,6 +363,12 @@ class RunFolder(StrangerTest):
         self.assertEqual(outcome.returncode, 74, outcome.stderr)
         self.assertIn("File too large", outcome.stderr)
 
+    def test_a_checkpoint_folder_that_cannot_be_made_is_told_before_training(self):
+        self.file("no-folder", "")
+        config = base_config("mlp", checkpoint={"dir": self.path("no-folder/checkpoints")})
+        outcome = self.assert_refused(self.start(config=config), 73, "checkpoint.dir", self.path("no-folder"))
+        self.assertNotIn("step 1", outcome.text)
+
     def small_disk(self):
         """A file system of 1 MB, or the reason why there is none here."""
         mount = tempfile.mkdtemp(prefix="dsl-small-")

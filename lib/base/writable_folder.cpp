@@ -1,0 +1,25 @@
+#include "base/writable_folder.hpp"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include "base/error.hpp"
+
+namespace dslaunch {
+
+std::string why_not_writable(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  fs::path nearest = fs::absolute(folder);
+  while (!fs::exists(nearest, error) && nearest.has_relative_path()) {
+    if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory) break;
+    nearest = nearest.parent_path();
+  }
+  if (!fs::is_directory(nearest, error)) return nearest.string() + " is no folder";
+  if (::access(nearest.c_str(), W_OK | X_OK) == 0) return {};
+  return nearest.string() + " cannot be written to: " + describe_errno(errno);
+}
+
+}  // namespace dslaunch
