@@ -1,7 +1,4 @@
 // dslaunch: from one command to a running job. Every command is a function of commands.hpp; this file finds which one.
-#include <poll.h>
-#include <unistd.h>
-
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -55,13 +52,10 @@ int report_unexpected(const std::exception& error) {
   return report(ExitCode::kInternal, std::string("internal error: ") + error.what() + ". Please report this.");
 }
 
-// What was printed for whoever asked has to have arrived, or a full disk would pass for success. A reader that went
-// away had what it wanted.
+// What was printed for whoever asked has to have arrived, or a full disk would pass for success.
 int with_output_written(int code) {
-  const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
+  const bool failed = standard_output_failed();
   if (!failed || code != 0) return code;
-  pollfd reader{STDOUT_FILENO, POLLOUT, 0};
-  if (::poll(&reader, 1, 0) == 1 && (reader.revents & POLLERR) != 0) return code;
   return report(ExitCode::kIoError, "standard output did not take all that was written: is its disk full?");
 }
 

@@ -1,6 +1,7 @@
 // Continues a text with the model and the weights of a checkpoint.
 #include <cstdio>
 #include <memory>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -33,8 +34,9 @@ int infer_command(const std::vector<std::string>& arguments) {
   generate.context = options.integer("context", 1).value_or(0);
 
   auto checkpoint = runtime::load_checkpoint_model(*options.value("checkpoint"));
-  std::fputs(generate.prompt.c_str(), stdout);
-  runtime::generate(checkpoint->model(), generate, [](char byte) {
+  bool has_begun = false;  // the prompt waits for the first byte: an error then stands on a line of its own
+  runtime::generate(checkpoint->model(), generate, [&](char byte) {
+    if (!std::exchange(has_begun, true)) std::fputs(generate.prompt.c_str(), stdout);
     std::fputc(byte, stdout);
     std::fflush(stdout);
   });

@@ -35,11 +35,18 @@ const char kHelp[] =
     "                 [--exclude_frozen_parameters] [--dtype fp32|bf16|fp16]\n"
     "  dsworker import DS_CHECKPOINT_DIR OUT [--tag T] [--model MODEL.pt] [--json]\n";
 
+// A text that did not arrive is no success.
+int with_output_written(int code) {
+  if (!standard_output_failed()) return code;
+  log::error("standard output did not take all that was written: is its disk full?");
+  return to_int(ExitCode::kIoError);
+}
+
 int run(const std::vector<std::string>& words) {
   const std::string command = words.empty() ? "" : words[0];
   const std::vector<std::string> rest(words.begin() + (words.empty() ? 0 : 1), words.end());
   if (command == "train") return worker::train_command(rest);
-  if (command == "infer") return worker::infer_command(rest);
+  if (command == "infer") return with_output_written(worker::infer_command(rest));
   if (command == "consolidate") return worker::consolidate_command(rest);
   if (command == "import") return worker::import_command(rest);
   if (command == "--help" || command == "-h") {

@@ -1,9 +1,11 @@
 #include "base/standard_streams.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <initializer_list>
 
 namespace dslaunch {
@@ -14,6 +16,12 @@ void open_standard_streams() {
     // The lowest free number, which is this one. A failure leaves things as they were.
     [[maybe_unused]] int opened = ::open("/dev/null", stream == STDIN_FILENO ? O_RDONLY : O_WRONLY);
   }
+}
+
+bool standard_output_failed() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return false;
+  pollfd reader{STDOUT_FILENO, POLLOUT, 0};
+  return ::poll(&reader, 1, 0) != 1 || (reader.revents & POLLERR) == 0;
 }
 
 }  // namespace dslaunch

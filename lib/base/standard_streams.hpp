@@ -7,4 +7,8 @@ namespace dslaunch {
 // is printed would land in it. First thing in main, before threads.
 void open_standard_streams();
 
+// Flushes standard output. True when what was printed did not arrive although somebody would read it: a full disk. A
+// reader that went away had what it wanted.
+bool standard_output_failed();
+
 }  // namespace dslaunch

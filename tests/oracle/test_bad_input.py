@@ -392,6 +392,44 @@ class RunFolder(StrangerTest):
         self.assertEqual([name for name in os.listdir(mount) if name.endswith((".tmp", ".part"))], [])
 
 
+class Infer(StrangerTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.checkpoints = {vocabulary: cls.trained(vocabulary) for vocabulary in (64, 256)}
+
+    @classmethod
+    def trained(cls, vocabulary):
+        model, folder = cls.shop.path(f"bytes{vocabulary}.pt"), cls.shop.run_dir()
+        outcome = run([sys.executable, os.path.join(workshop.ROOT, "tools/export"), "gpt", model, "--vocab", str(vocabulary),
+                       "--seq", "12", "--blocks", "1", "--width", "16", "--heads", "2", "--returns", "loss_logits"])
+        assert outcome.code == 0, str(outcome)
+        arrays = {"input_ids": {"shape": [12], "dtype": "int64", "low": 0, "high": vocabulary}, "labels": {"like": "input_ids"}}
+        config = {"train_batch_size": 4, "data": {"train": "synthetic", "synthetic": arrays}}
+        outcome = run([program("dslaunch"), "--device", "cpu", "--config", cls.shop.config(config), "--run_dir", folder,
+                       "--steps", "2", model])
+        assert outcome.code == 0, str(outcome)
+        return os.path.join(folder, "checkpoints")
+
+    def command(self, *words, vocabulary=256):
+        return [program("dslaunch"), "infer", "--checkpoint", self.checkpoints[vocabulary], "--prompt", "hello", *words]
+
+    def test_no_temperature_is_too_low(self):
+        coldest = run(self.command("--temperature", "0"))
+        self.assertEqual((coldest.code, coldest.out[:5]), (0, "hello"), str(coldest))
+        self.assertEqual(run(self.command("--temperature", "1e-300")).out, coldest.out)
+
+    def test_an_error_stands_alone(self):
+        outcome = self.assert_refused(self.command(vocabulary=64), 65, "out of range")
+        self.assertEqual(outcome.out, "")
+
+    def test_a_text_that_did_not_arrive_is_no_success(self):
+        with open("/dev/full", "wb") as full:
+            outcome = subprocess.run(self.command("--num_tokens", "3"), stdout=full, stderr=subprocess.PIPE,
+                                     env=workshop.environment(), timeout=60)
+        self.assertEqual(outcome.returncode, 74, outcome.stderr)
+
+
 class Deaths(StrangerTest):
     """A run without end, something that happens to it, and how the job ends."""
 

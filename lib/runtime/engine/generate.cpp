@@ -50,9 +50,14 @@ int64_t find_context(ModelSource& model) {
 }
 
 int64_t pick(const at::Tensor& logits, double temperature) {
-  const at::Tensor bytes = logits.narrow(0, 0, kNumBytes).to(at::kFloat);
+  const at::Tensor bytes = logits.narrow(0, 0, kNumBytes).to(at::kDouble);
+  const at::Tensor best = bytes.max();
+  if (!at::isfinite(best).item<bool>()) {
+    throw UserError(ExitCode::kBadInput, "the model's logits are not finite: did its training go wrong?");
+  }
   if (temperature == 0) return bytes.argmax().item<int64_t>();
-  return at::multinomial(at::softmax(bytes / temperature, 0), 1).item<int64_t>();
+  // Below the best one, so that no temperature makes a logit infinite.
+  return at::multinomial(at::softmax(((bytes - best) / temperature).to(at::kFloat), 0), 1).item<int64_t>();
 }
 
 }  // namespace
