@@ -58,6 +58,10 @@ void check_model_file(const std::string& path) {
   if (status.type() == std::filesystem::file_type::not_found) {
     throw UserError(ExitCode::kNoInput, fmt::format("the model {} does not exist", shell_word(path)));
   }
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status) &&
+      !std::filesystem::is_directory(status)) {
+    throw UserError(ExitCode::kNoInput, fmt::format("the model {} is a device or pipe, not a file", shell_word(path)));
+  }
   if (status.type() == std::filesystem::file_type::directory) {
     throw UserError(ExitCode::kBadInput,
                     fmt::format("{} is a folder; a model is one file, written by torch.jit.save", shell_word(path)));

@@ -82,6 +82,14 @@ void check_resume(const RunOptions& run) {
   }
 }
 
+// Every rank reads it again, which a pipe (<(...), /dev/stdin) allows once.
+void check_config_file(const std::string& config) {
+  std::error_code ignored;
+  if (config.empty() || std::filesystem::is_regular_file(config, ignored)) return;
+  throw UserError(ExitCode::kNoInput,
+                  fmt::format("--config {} is no file, and every rank has to read it: write it to a file", config));
+}
+
 // With node-local storage it may lie on the job's hosts only; they look for it.
 void check_resume_path(const RunOptions& run, const config::JobConfig& config) {
   if (config.checkpoint.use_node_local_storage) return;
@@ -173,6 +181,7 @@ class RunMaker {
     if (restart > 0 && world_size != batch_.world_size) split_anew(world_size);
     auto loaded = load_config(run_, world_size);
     if (restart > 0) return;
+    check_config_file(run_.config);
     check_resume_path(run_, loaded.config);
     batch_ = {loaded.config.batch.train_batch, loaded.config.batch.micro_batch, world_size};
     notes_ = loaded.notes;

@@ -584,6 +584,18 @@ class Run(LauncherTest):
         os.unlink(self.worker)
         self.refused(69, ["dsworker"], self.model, "--data", self.data)
 
+    def test_a_config_that_can_be_read_only_once(self):
+        read, write = os.pipe()
+        os.write(write, b"{}")
+        os.close(write)
+        process = subprocess.run([self.program, self.model, "--data", self.data, "--config", f"/dev/fd/{read}"],
+                                 capture_output=True, env=self.environment(), cwd=self.folder, timeout=LIMIT_S,
+                                 pass_fds=[read])
+        os.close(read)
+        self.assertEqual(process.returncode, 66, process.stderr)
+        self.assertIn(b"write it to a file", process.stderr)
+        self.assertNotIn(b"ARGV", process.stdout)
+
     def test_a_folder_that_holds_a_run(self):
         os.mkdir(self.path("old"))
         self.file("old/metrics.jsonl", "{}\n")

@@ -26,7 +26,8 @@ using caffe2::serialize::PyTorchStreamReader;
 class FileMapping {
  public:
   explicit FileMapping(const std::string& path) {
-    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    // A pipe is refused, not waited for.
+    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     struct stat status {};
     if (!fd.valid() || ::fstat(fd.get(), &status) != 0) {
       throw SystemError("open model", "'" + path + "'", errno, ExitCode::kNoInput);

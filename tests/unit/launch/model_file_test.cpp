@@ -37,6 +37,7 @@ TEST_CASE("missing files and folders are told apart from models", "[launch][mode
   test::TempDir folder;
   CHECK(code_for(folder / "none.pt", "does not exist") == 66);
   CHECK(code_for(folder.path(), "folder") == 65);
+  CHECK(code_for("/dev/null", "device or pipe") == 66);
   CHECK(code_for(folder.write("model.pt", "anything"), "") == 0);
   CHECK(code_for(folder / "model.pt/below.pt", "") == 66);
 }
