@@ -106,6 +106,16 @@ class EightBits(FrozenTest):
         self.assert_frozen(folder, self.model("lora"))
 
 
+class InsideAHost(FrozenTest):
+    def test_gathers_inside_a_host_change_no_bit(self):
+        """Of the second micro step on, in forward as well."""
+        for more in ({}, {"zero_quantized_nontrainable_weights": True}):
+            plain, inside = [self.train(self.config({**STAGE_3, **more, **changes}), 4)[0]
+                             for changes in ({}, {"zero_hpz_partition_size": 2})]
+            self.assertEqual([(row["loss"], row["grad_norm"]) for row in plain],
+                             [(row["loss"], row["grad_norm"]) for row in inside])
+
+
 class Evaluation(FrozenTest):
     def test_a_model_without_a_trained_parameter(self):
         """On all ranks together, none of which has a whole layer."""

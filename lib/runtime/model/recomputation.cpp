@@ -11,6 +11,7 @@
 #include "runtime/model/gather_node.hpp"
 #include "runtime/model/recomputed_call.hpp"
 #include "runtime/model/second_pass.hpp"
+#include "runtime/model/unit_in_place.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -73,12 +74,9 @@ class FirstPass {
   c10::IValue run_without_history() {
     at::NoGradGuard no_grad;
     const auto& unit = call_->unit;
-    UnitValues own = call_->parameters.acquire(unit.unit, UnitCall::kTraining);
-    struct Release {
-      SavedCall& call;
-      ~Release() { call.parameters.release(call.unit.unit); }
-    } release{*call_};
-    ParametersInPlace in_place(unit, own);
+    UnitInPlace in_place(call_->parameters, unit, UnitCall::kTraining);
+    in_place.set();
+    UnitValues& own = in_place.values();
     c10::IValue result = call_->body(passed_);
     // Outputs that look into what does not stay (parameters, state) or is not theirs (arguments) become their own.
     std::vector<at::Tensor> others = tensors_in_all(passed_);

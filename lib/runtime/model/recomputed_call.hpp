@@ -25,21 +25,7 @@ c10::IValue map_tensors(const c10::IValue& value, const std::function<at::Tensor
 torch::jit::Stack map_tensors(const torch::jit::Stack& values,
                               const std::function<at::Tensor(const at::Tensor&)>& change);
 
-// Parameters in the unit's places, for the time of one pass.
-class ParametersInPlace {
- public:
-  ParametersInPlace(const BoundUnit& unit, UnitValues own) : unit_(unit), own_(std::move(own)) {
-    unit_.set_parameters(own_);
-  }
-  ~ParametersInPlace() { unit_.clear_parameters(own_); }
-  ParametersInPlace(const ParametersInPlace&) = delete;
-  ParametersInPlace& operator=(const ParametersInPlace&) = delete;
-
- private:
-  const BoundUnit& unit_;
-  const UnitValues own_;
-};
-
+// Parameters of other units that this one uses, in their places for the time of one pass.
 class BorrowedInPlace {
  public:
   BorrowedInPlace(const BoundUnit& unit, const std::vector<at::Tensor>& values)

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "runtime/model/gather_node.hpp"
+#include "runtime/model/unit_in_place.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -53,9 +54,9 @@ std::vector<at::Tensor> run_again(SavedCall& call, const std::vector<at::Tensor>
   }
   size_t next = 0;
   torch::jit::Stack arguments = map_tensors(call.arguments, [&](const at::Tensor&) { return given.at(next++); });
-  UnitValues own = call.parameters.acquire(call.unit.unit, UnitCall::kAgain);
-  attach_gather_node(own.parameters, in_backward);
-  ParametersInPlace own_in_place(call.unit, own);
+  UnitInPlace own(call.parameters, call.unit, UnitCall::kAgain);
+  attach_gather_node(own.values().parameters, in_backward);
+  own.set();
   BorrowedInPlace borrowed_in_place(call.unit,
                                     {leaves.begin() + static_cast<std::ptrdiff_t>(num_tensors), leaves.end()});
   return outputs_of_node(call, tensors_in(call.body(std::move(arguments))), given);

@@ -13,6 +13,7 @@
 #include "runtime/model/gather_node.hpp"
 #include "runtime/model/model_source.hpp"
 #include "runtime/model/plain_execution.hpp"
+#include "runtime/model/unit_in_place.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -35,8 +36,8 @@ Registry& registry() {
   return instance;
 }
 
-// Backward comes to a call of such a unit only when it goes on to what went in. The root is around everything.
-bool needs_no_gradient(const BoundUnit& unit) {
+// Backward comes to a call of such a unit only on its way to what went in. The root is around everything.
+bool is_frozen(const BoundUnit& unit) {
   return unit.places.empty() && unit.unit != 0;
 }
 
@@ -49,36 +50,6 @@ std::vector<at::Tensor> inputs_of(const BoundUnit& unit, const torch::jit::Stack
 bool any_requires_grad(const std::vector<at::Tensor>& tensors) {
   return std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) { return tensor.requires_grad(); });
 }
-
-// Parameters in the unit's places for the time of a call, also when the model throws.
-class InPlace {
- public:
-  InPlace(UnitParameters& parameters, const BoundUnit& unit, UnitCall call)
-      : parameters_(parameters), unit_(unit), values_(parameters.acquire(unit.unit, call)) {
-    DSL_CHECK(values_.parameters.size() == unit.places.size(), "a unit gets as many parameters as it has");
-    DSL_CHECK(values_.frozen.empty() || values_.frozen.size() == unit.frozen_places.size(),
-              "a unit gets all of its frozen parameters or none");
-  }
-  ~InPlace() {
-    unit_.clear_parameters(values_);
-    if (!stays_) parameters_.release(unit_.unit);
-  }
-  InPlace(const InPlace&) = delete;
-  InPlace& operator=(const InPlace&) = delete;
-
-  void set() const { unit_.set_parameters(values_); }
-  UnitValues& values() { return values_; }
-  // An output that is itself a view of a parameter: the unit stays where it is.
-  void stay_for(const std::vector<at::Tensor>& outputs) {
-    stays_ = shares_storage(values_.parameters, outputs) || shares_storage(values_.frozen, outputs);
-  }
-
- private:
-  UnitParameters& parameters_;
-  const BoundUnit& unit_;
-  UnitValues values_;
-  bool stays_ = false;
-};
 
 // Frozen parameters are there again when backward enters the call by its outputs. What reaches the loss by another way
 // would find others in their place.
@@ -185,15 +156,15 @@ c10::IValue UnitInterception::observed(int unit, const torch::jit::Stack& argume
 c10::IValue UnitInterception::call(const BoundUnit& unit, const torch::jit::Stack& arguments, const UnitBody& body,
                                    const RecomputedUnit* recomputed) const {
   DSL_CHECK(parameters_ != nullptr, "set_unit_parameters comes before the first call");
-  const auto inputs = needs_no_gradient(unit) ? inputs_of(unit, arguments) : std::vector<at::Tensor>();
+  const auto inputs = is_frozen(unit) ? inputs_of(unit, arguments) : std::vector<at::Tensor>();
   const bool trains =
-      at::GradMode::is_enabled() && unit.has_parameters() && (!needs_no_gradient(unit) || any_requires_grad(inputs));
+      at::GradMode::is_enabled() && unit.has_parameters() && (!is_frozen(unit) || any_requires_grad(inputs));
   if (trains && recomputed) {
     return observed(unit.unit, arguments, [&](const torch::jit::Stack& given) {
       return recomputation_->call(unit, *recomputed, *parameters_, given, body);
     });
   }
-  InPlace in_place(*parameters_, unit, trains ? UnitCall::kTraining : UnitCall::kInference);
+  UnitInPlace in_place(*parameters_, unit, trains ? UnitCall::kTraining : UnitCall::kInference);
   auto call = std::make_shared<CallInBackward>(CallInBackward{parameters_, unit.unit});
   if (trains) attach_gather_node(in_place.values().parameters, call);
   if (trains) end_at_inputs(inputs, call);
