@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "runtime/model/inlined_graph.hpp"
@@ -15,9 +16,23 @@ using torch::jit::Block;
 using torch::jit::Node;
 using torch::jit::Value;
 
-// Where a value's bytes may come from: an argument (no object), or an attribute of an object.
-using Origin = std::pair<ObjectKey, size_t>;
+// Where a value's bytes may come from: an argument (no object), or an attribute of an object. `is_content`: the value
+// is a container that was made on the way and holds it, so that a change of the container leaves it alone.
+struct Origin {
+  ObjectKey object;
+  size_t slot;
+  bool is_content = false;
+  bool operator<(const Origin& other) const {
+    return std::tie(object, slot, is_content) < std::tie(other.object, other.slot, other.is_content);
+  }
+};
 using Origins = std::set<Origin>;
+
+Origins with_content(const Origins& origins, bool is_content) {
+  Origins out;
+  for (const auto& origin : origins) out.insert({origin.object, origin.slot, is_content});
+  return out;
+}
 
 bool holds_tensors(const c10::TypePtr& type) {
   if (type->isSubtypeOf(*c10::TensorType::get()) || type->kind() == c10::TypeKind::AnyType) return true;
@@ -39,7 +54,7 @@ class EffectScan {
  public:
   explicit EffectScan(const torch::jit::Module& module) : graph_(inlined_forward(module)) {
     objects_[graph_->inputs()[0]] = module._ivalue();
-    for (size_t i = 1; i < graph_->inputs().size(); ++i) origins_[graph_->inputs()[i]].insert({nullptr, i});
+    for (size_t i = 1; i < graph_->inputs().size(); ++i) origins_[graph_->inputs()[i]].insert({nullptr, i, false});
   }
 
   ForwardEffects run() {
@@ -78,7 +93,7 @@ class EffectScan {
       return;
     }
     const size_t slot = owner->second->type()->getAttributeSlot(node->s(c10::attr::name));
-    origins_[node->output()].insert({owner->second.get(), slot});
+    origins_[node->output()].insert({owner->second.get(), slot, false});
   }
 
   void write_attribute(const Node* node) {
@@ -113,7 +128,8 @@ class EffectScan {
     for (size_t i = 0; i < node->inputs().size(); ++i) {
       const auto& origins = origins_[node->input(i)];
       all.insert(origins.begin(), origins.end());
-      if (schema && i < schema->arguments().size() && writes(schema->arguments()[i])) note_write(node->input(i));
+      if (schema && i < schema->arguments().size() && writes(schema->arguments()[i]))
+        note_write(node->input(i), writes_elements(schema->arguments()[i]));
     }
     if (all.empty()) return;
     for (size_t i = 0; i < node->outputs().size(); ++i) {
@@ -122,7 +138,7 @@ class EffectScan {
     // What is put into a list is then part of it.
     const bool fills = schema && !schema->arguments().empty() && writes(schema->arguments()[0]) &&
                        is_container(node->input(0)->type());
-    if (fills) add(node->input(0), all);
+    if (fills) add(node->input(0), with_content(all, true));
   }
 
   // Batch norm's schema does not say that it updates its running statistics.
@@ -130,8 +146,18 @@ class EffectScan {
     return (argument.alias_info() && argument.alias_info()->isWrite()) || argument.name().rfind("running_", 0) == 0;
   }
 
-  void note_write(const Value* value) {
-    for (const auto& [object, slot] : origins_[value]) {
+  // `list.append(t)` changes the list, `_foreach_add_(list, 1)` what it holds.
+  static bool writes_elements(const c10::Argument& argument) {
+    const auto* info = argument.alias_info();
+    if (!info) return true;
+    const auto& inner = info->containedTypes();
+    return std::any_of(inner.begin(), inner.end(), [](const auto& type) { return type.isWrite(); });
+  }
+
+  void note_write(const Value* value, bool elements) {
+    const bool is_content_safe = is_container(value->type()) && !elements;
+    for (const auto& [object, slot, is_content] : origins_[value]) {
+      if (is_content && is_content_safe) continue;
       if (object) {
         effects_.written.insert({object, slot});
       } else {
@@ -140,21 +166,36 @@ class EffectScan {
     }
   }
 
-  // A tensor that an operator makes anew has no origin; a view has that of what it looks at; anything that may hold
-  // tensors, or that has no schema, has them all.
+  // A tensor that an operator makes anew has no origin; a view has that of what it looks at, a list of views too;
+  // anything that may hold tensors, or that has no schema, has them all.
   Origins origins_of_output(const Node* node, const c10::FunctionSchema* schema, size_t output, const Origins& all) {
-    if (!schema || schema->returns().size() != node->outputs().size()) return all;
+    if (node->kind() == c10::prim::ListConstruct || node->kind() == c10::prim::DictConstruct)
+      return with_content(all, true);
+    if (!schema || schema->returns().size() != node->outputs().size()) return with_content(all, false);
     const auto* info = schema->returns()[output].alias_info();
-    if (!info) return is_container(node->output(output)->type()) ? all : Origins();
-    if (info->isWildcardBefore() || info->isWildcardAfter()) return all;
+    if (!info) return is_container(node->output(output)->type()) ? with_content(all, true) : Origins();
+    if (is_any(*info)) return with_content(all, false);
+    if (std::any_of(info->containedTypes().begin(), info->containedTypes().end(), is_any))
+      return with_content(all, true);
     Origins out;
     for (size_t i = 0; i < node->inputs().size() && i < schema->arguments().size(); ++i) {
       const auto* given = schema->arguments()[i].alias_info();
-      const bool same = given && std::any_of(given->beforeSets().begin(), given->beforeSets().end(),
-                                             [&](const auto& set) { return info->beforeSets().count(set) > 0; });
-      if (same) out.insert(origins_[node->input(i)].begin(), origins_[node->input(i)].end());
+      if (!given) continue;
+      const auto& origins = origins_[node->input(i)];
+      if (shares_set(*given, *info)) out.insert(origins.begin(), origins.end());
+      for (const auto& inner : info->containedTypes()) {
+        if (!shares_set(*given, inner)) continue;
+        const auto contents = with_content(origins, true);
+        out.insert(contents.begin(), contents.end());
+      }
     }
     return out;
+  }
+
+  static bool is_any(const c10::AliasInfo& info) { return info.isWildcardBefore() || info.isWildcardAfter(); }
+  static bool shares_set(const c10::AliasInfo& given, const c10::AliasInfo& returned) {
+    return std::any_of(given.beforeSets().begin(), given.beforeSets().end(),
+                       [&](const auto& set) { return returned.beforeSets().count(set) > 0; });
   }
 
   void add(const Value* value, const Origins& more) {

@@ -77,6 +77,30 @@ TEST_CASE("what is reached through a list is the argument still", "[runtime][for
   CHECK(effects_of("def forward(self, x: List[Tensor], y):\n    x.append(y)\n    return y\n").changes_containers);
 }
 
+TEST_CASE("a container that a forward makes may grow without a change of what it holds", "[runtime][forward_effects]") {
+  CHECK(effects_of(R"(
+def forward(self, x):
+    seen = [self.mean]
+    seen.append(self.mean * x)
+    seen.append(self.mean)
+    named = {"a": self.mean}
+    named["b"] = x
+    return torch.stack(seen).sum() + named["a"]
+)")
+            .written.empty());
+  const auto filled = effects_of("def forward(self, x: List[Tensor], y):\n    z = x\n    z.append(y)\n    return y\n");
+  CHECK(filled.changes_containers);
+}
+
+TEST_CASE("state is written through the pieces that it is split into", "[runtime][forward_effects]") {
+  for (const char* pieces : {"self.mean.chunk(2)", "self.mean.unbind(0)", "torch.split(self.mean, 1)"}) {
+    const std::string forward =
+        std::string("def forward(self, x):\n    for part in ") + pieces + ":\n        part.add_(1)\n    return x\n";
+    CHECK(written(effects_of(forward)) == std::vector<size_t>{slot("mean")});
+  }
+  CHECK(effects_of("def forward(self, x):\n    a, b = x.chunk(2)\n    a.add_(1)\n    return x\n").changes_tensors);
+}
+
 TEST_CASE("state that a forward writes is listed, running statistics too", "[runtime][forward_effects]") {
   CHECK(written(effects_of("def forward(self, x):\n    self.mean.add_(1)\n    return x\n")) ==
         std::vector<size_t>{slot("mean")});
