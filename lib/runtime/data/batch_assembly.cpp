@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
+#include <optional>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -68,28 +70,59 @@ void convert(const void* from, at::ScalarType from_dtype, void* to, at::ScalarTy
 }
 
 // Index of the first value that is out of [0, limit); -1: none.
+// Whether a limit speaks of an element of a batch's values, by its place in the flattened sample.
+class Coverage {
+ public:
+  Coverage(const IndexRange& range, const std::vector<int64_t>& sample_shape) {
+    if (range.is_all()) return;
+    const auto rank = static_cast<int64_t>(sample_shape.size()) + 1;
+    const int64_t dim = range.dim < 0 ? range.dim + rank : range.dim;
+    if (dim < 1 || dim >= rank) {  // along the samples, or not in this array
+      end_ = 0;
+      return;
+    }
+    size_ = sample_shape[static_cast<size_t>(dim - 1)];
+    for (auto later = static_cast<size_t>(dim); later < sample_shape.size(); ++later) stride_ *= sample_shape[later];
+    const auto from_start = [&](int64_t at) { return at < 0 ? at + size_ : at; };
+    begin_ = from_start(range.begin);
+    end_ = from_start(range.end);
+  }
+  bool holds(int64_t element) const {
+    const int64_t at = element / stride_ % size_;
+    return at >= begin_ && at < end_;
+  }
+
+ private:
+  int64_t stride_ = 1, size_ = 1;
+  int64_t begin_ = 0, end_ = std::numeric_limits<int64_t>::max();
+};
+
+// The first element that a limit does not allow; -1: none.
 template <class T>
-int64_t find_outside(const at::Tensor& values, int64_t limit, bool ignored_allowed) {
+int64_t find_outside(const at::Tensor& values, const ArrayLimit& limit, const std::vector<int64_t>& sample_shape) {
   const T* data = values.const_data_ptr<T>();
+  std::optional<Coverage> coverage;
   for (int64_t i = 0; i < values.numel(); ++i) {
     const auto value = static_cast<int64_t>(data[i]);
-    if ((value < 0 || value >= limit) && !(ignored_allowed && value == kIgnoredLabel)) return i;
+    if ((value >= 0 && value < limit.bound) || value == limit.ignored) continue;
+    if (!coverage) coverage.emplace(limit.range, sample_shape);
+    if (coverage->holds(i)) return i;
   }
   return -1;
 }
 
-int64_t find_outside(const at::Tensor& values, int64_t limit, bool ignored_allowed) {
+int64_t find_outside(const at::Tensor& values, const ArrayLimit& limit, const std::vector<int64_t>& sample_shape) {
   switch (values.scalar_type()) {
     case at::kLong:
-      return find_outside<int64_t>(values, limit, ignored_allowed);
+      return find_outside<int64_t>(values, limit, sample_shape);
     case at::kInt:
-      return find_outside<int32_t>(values, limit, ignored_allowed);
+      return find_outside<int32_t>(values, limit, sample_shape);
     case at::kShort:
-      return find_outside<int16_t>(values, limit, ignored_allowed);
+      return find_outside<int16_t>(values, limit, sample_shape);
     case at::kChar:
-      return find_outside<int8_t>(values, limit, ignored_allowed);
+      return find_outside<int8_t>(values, limit, sample_shape);
     case at::kByte:
-      return find_outside<uint8_t>(values, limit, ignored_allowed);
+      return find_outside<uint8_t>(values, limit, sample_shape);
     default:
       return -1;
   }
@@ -100,10 +133,6 @@ int64_t count_labels(const at::Tensor& labels) {
   if (labels.scalar_type() != at::kLong) return labels.numel();
   const auto* values = labels.const_data_ptr<int64_t>();
   return labels.numel() - std::count(values, values + labels.numel(), kIgnoredLabel);
-}
-
-bool contains(const std::vector<size_t>& list, size_t value) {
-  return std::find(list.begin(), list.end(), value) != list.end();
 }
 
 }  // namespace
@@ -158,21 +187,22 @@ at::Tensor BatchAssembler::gather(size_t array, const std::vector<int64_t>& samp
 
 void BatchAssembler::check(size_t array, const std::vector<int64_t>& samples, const at::Tensor& values) const {
   const ArrayInfo& info = source_->arrays()[array];
-  const auto limit = options_.limits.find(info.name);
-  if (limit == options_.limits.end()) return;
-  const bool is_label = contains(selection_.labels, array) || is_label_name(info.name);
-  const int64_t at = find_outside(values, limit->second, is_label);
-  if (at < 0) return;
-  const int64_t sample = samples[static_cast<size_t>(at / info.sample_numel())];
-  const int64_t element = at % info.sample_numel();
-  throw UserError(
-      ExitCode::kBadInput,
-      fmt::format(
-          "array '{}' of the data, sample {}{}: the value {} is out of range: the model takes 0 to {}{}; file: {}",
-          info.name, sample, info.sample_shape.empty() ? "" : fmt::format(", element {}", element),
-          values.flatten()[at].item<int64_t>(), limit->second - 1,
-          is_label ? fmt::format(" (and {} for labels to ignore)", kIgnoredLabel) : "",
-          source_->describe(array, sample)));
+  const auto limits = options_.limits.find(info.name);
+  if (limits == options_.limits.end()) return;
+  for (const auto& limit : limits->second) {
+    const int64_t at = find_outside(values, limit, info.sample_shape);
+    if (at < 0) continue;
+    const int64_t sample = samples[static_cast<size_t>(at / info.sample_numel())];
+    const int64_t element = at % info.sample_numel();
+    throw UserError(
+        ExitCode::kBadInput,
+        fmt::format(
+            "array '{}' of the data, sample {}{}: the value {} is out of range: the model takes 0 to {}{}; file: {}",
+            info.name, sample, info.sample_shape.empty() ? "" : fmt::format(", element {}", element),
+            values.flatten()[at].item<int64_t>(), limit.bound - 1,
+            limit.ignored ? fmt::format(" (and {} for labels to ignore)", *limit.ignored) : "",
+            source_->describe(array, sample)));
+  }
 }
 
 }  // namespace dslaunch::runtime

@@ -5,12 +5,14 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/data/array_selection.hpp"
 #include "runtime/data/sample_order.hpp"
 #include "runtime/data/sample_source.hpp"
+#include "runtime/state/index_range.hpp"
 
 namespace dslaunch::runtime {
 
@@ -23,10 +25,17 @@ struct Batch {
   DataPosition after;       // where the run stands when the global batch of this one is done
 };
 
+// What integers of an array must be.
+struct ArrayLimit {
+  int64_t bound = 0;               // in [0, bound)
+  std::optional<int64_t> ignored;  // or this: a label to ignore
+  IndexRange range;                // of a batch: dim 0 are its samples, along which no range runs
+};
+
 struct AssemblyOptions {
   at::ScalarType compute_dtype = at::kFloat;
-  bool pin = false;                       // page-locked memory (needs CUDA)
-  std::map<std::string, int64_t> limits;  // array -> integers must be in [0, limit); labels may also be -100
+  bool pin = false;                                       // page-locked memory (needs CUDA)
+  std::map<std::string, std::vector<ArrayLimit>> limits;  // by array
 };
 
 class BatchAssembler {

@@ -10,24 +10,26 @@
 namespace dslaunch::runtime {
 namespace {
 
-void add_limit(std::map<std::string, int64_t>& limits, const std::string& array, int64_t bound) {
-  auto [entry, is_new] = limits.try_emplace(array, bound);
-  if (!is_new) entry->second = std::min(entry->second, bound);
-}
+constexpr int64_t kIgnoredLabel = -100;  // torch's default ignore_index, and that of the losses that the config names
 
 // Bounds that the model's graph reveals, by the array that feeds the argument.
-std::map<std::string, int64_t> limits_of(const ModelSource& model, const config::JobConfig& config,
-                                         const std::vector<ArrayInfo>& arrays, const ArraySelection& selection) {
+std::map<std::string, std::vector<ArrayLimit>> limits_of(const ModelSource& model, const config::JobConfig& config,
+                                                         const std::vector<ArrayInfo>& arrays,
+                                                         const ArraySelection& selection) {
   std::vector<size_t> arguments = selection.inputs;
   if (config.loss.empty()) arguments.insert(arguments.end(), selection.labels.begin(), selection.labels.end());
-  std::map<std::string, int64_t> limits;
+  std::map<std::string, std::vector<ArrayLimit>> limits;
   for (const auto& limit : model.index_limits()) {
-    if (limit.input < arguments.size()) add_limit(limits, arrays[arguments[limit.input]].name, limit.bound);
+    if (limit.input >= arguments.size()) continue;
+    limits[arrays[arguments[limit.input]].name].push_back({limit.bound, limit.ignored, limit.range});
   }
   if (config.loss == "cross_entropy" && model.num_output_classes()) {
-    for (size_t label : selection.labels) add_limit(limits, arrays[label].name, *model.num_output_classes());
+    for (size_t label : selection.labels)
+      limits[arrays[label].name].push_back({*model.num_output_classes(), kIgnoredLabel, {}});
   }
-  for (const auto& [array, bound] : limits) log::debug("array '{}' must stay below {}", array, bound);
+  for (const auto& [array, of_array] : limits) {
+    for (const auto& limit : of_array) log::debug("array '{}' must stay below {}", array, limit.bound);
+  }
   return limits;
 }
 

@@ -1,6 +1,7 @@
 #include "runtime/model/graph_scan.hpp"
 
 #include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <functional>
@@ -133,56 +134,111 @@ class IndexUseScan {
       const std::string_view kind = node->kind().toQualString();
       if (kind == "aten::embedding") {
         auto table = parameter(node->input(0));
-        add_limit(node->input(1), table ? std::optional(table->size(0)) : std::nullopt, false);
+        if (table) add_limit(node->input(1), table->size(0), std::nullopt);
       } else if (kind == "aten::cross_entropy_loss" || kind == "aten::nll_loss" || kind == "aten::nll_loss_nd") {
-        add_limit(node->input(1), classes_of(node->input(0), 0), true);
+        const auto classes = classes_of(node->input(0), 0), ignored = integer(node->input(4));
+        if (classes && ignored) add_limit(node->input(1), *classes, ignored);
       }
       for (const Block* inner : node->blocks()) visit(inner);
     }
   }
 
-  void add_limit(const Value* index, std::optional<int64_t> bound, bool is_label) {
-    auto input = graph_input(index, 0);
-    if (input && bound) use_.limits.push_back({*input, *bound, is_label});
+  void add_limit(const Value* index, int64_t bound, std::optional<int64_t> ignored) {
+    const auto part = part_of_input(index, {}, 0);
+    if (part) use_.limits.push_back({part->input, bound, ignored, part->range});
   }
 
   static bool keeps_indices(std::string_view kind) {
     static const std::unordered_set<std::string_view> kKeeping{
-        "aten::view",    "aten::reshape", "aten::to",        "aten::contiguous", "aten::long",
-        "aten::flatten", "aten::squeeze", "aten::unsqueeze", "aten::slice",      "aten::transpose",
-        "aten::clone",   "aten::detach",  "aten::select"};
+        "aten::view",    "aten::reshape",   "aten::to",        "aten::contiguous", "aten::long",  "aten::flatten",
+        "aten::squeeze", "aten::unsqueeze", "aten::transpose", "aten::clone",      "aten::detach"};
+    return kKeeping.count(kind) > 0;
+  }
+  // Those that leave every index in its place.
+  static bool keeps_places(std::string_view kind) {
+    static const std::unordered_set<std::string_view> kKeeping{"aten::to", "aten::contiguous", "aten::long",
+                                                               "aten::clone", "aten::detach"};
     return kKeeping.count(kind) > 0;
   }
   static bool keeps_classes(std::string_view kind) {
-    static const std::unordered_set<std::string_view> kKeeping{"aten::view",       "aten::reshape", "aten::to",
-                                                               "aten::contiguous", "aten::float",   "aten::log_softmax",
-                                                               "aten::slice",      "aten::clone"};
+    static const std::unordered_set<std::string_view> kKeeping{"aten::to",          "aten::contiguous", "aten::float",
+                                                               "aten::log_softmax", "aten::slice",      "aten::clone"};
     return kKeeping.count(kind) > 0;
   }
 
-  std::optional<size_t> graph_input(const Value* value, int depth) const {
+  struct Part {
+    size_t input;
+    IndexRange range;
+  };
+
+  // What of which argument a value is; `range`: of this value. Empty: not to be known.
+  std::optional<Part> part_of_input(const Value* value, const IndexRange& range, int depth) const {
     for (size_t i = 1; i < graph_->inputs().size(); ++i) {
-      if (graph_->inputs()[i] == value) return i - 1;
+      if (graph_->inputs()[i] == value) return Part{i - 1, range};
     }
     const Node* node = value->node();
     if (depth > kMaxDepth) return std::nullopt;
     if (node->kind() == c10::prim::If) {  // F.embedding has branches that hand its indices on
       for (const Block* branch : node->blocks()) {
-        if (auto input = graph_input(branch->outputs()[value->offset()], depth + 1)) return input;
+        if (auto part = part_of_input(branch->outputs()[value->offset()], range, depth + 1)) return part;
       }
       return std::nullopt;
     }
-    if (node->inputs().empty() || !keeps_indices(node->kind().toQualString())) return std::nullopt;
-    return graph_input(node->input(0), depth + 1);
+    if (node->inputs().empty()) return std::nullopt;
+    const std::string_view kind = node->kind().toQualString();
+    if (kind == "aten::slice" || kind == "aten::select") {
+      const auto taken = range_taken(node);
+      if (!taken || (!taken->is_all() && !range.is_all())) return std::nullopt;
+      return part_of_input(node->input(0), taken->is_all() ? range : *taken, depth + 1);
+    }
+    if (!(range.is_all() ? keeps_indices(kind) : keeps_places(kind))) return std::nullopt;
+    return part_of_input(node->input(0), range, depth + 1);
   }
 
-  std::optional<at::Tensor> parameter(const Value* value) const {
+  // slice(input, dim, begin, end, step), select(input, dim, index)
+  std::optional<IndexRange> range_taken(const Node* node) const {
+    if (node->inputs().size() < 3) return std::nullopt;
+    const auto dim = integer(node->input(1));
+    IndexRange range;
+    const auto begin = bound_of_slice(node->input(2), range.begin);
+    if (!dim || !begin) return std::nullopt;
+    range.dim = *dim;
+    range.begin = *begin;
+    if (node->inputs().size() == 3) {
+      if (*begin != -1) range.end = *begin + 1;
+      return range;
+    }
+    const auto end = bound_of_slice(node->input(3), range.end), step = integer(node->input(4));
+    if (!end || step != 1) return std::nullopt;
+    range.end = *end;
+    return range;
+  }
+
+  std::optional<int64_t> bound_of_slice(const Value* value, int64_t otherwise) const {
+    const auto constant = torch::jit::toIValue(value);
+    return constant && constant->isNone() ? otherwise : integer(value);
+  }
+
+  // A constant, or an attribute that holds a number.
+  std::optional<int64_t> integer(const Value* value) const {
+    if (const auto constant = torch::jit::toIValue(value)) {
+      return constant->isInt() ? std::optional(constant->toInt()) : std::nullopt;
+    }
+    const auto held = attribute(value);
+    return held && held->isInt() ? std::optional(held->toInt()) : std::nullopt;
+  }
+
+  std::optional<c10::IValue> attribute(const Value* value) const {
     const Node* node = value->node();
     if (node->kind() != c10::prim::GetAttr) return std::nullopt;
     auto owner = env_.find(node->input(0));
     if (owner == env_.end()) return std::nullopt;
-    const auto held = owner->second->getAttr(node->s(c10::attr::name));
-    return held.isTensor() ? std::optional(held.toTensor()) : std::nullopt;
+    return owner->second->getAttr(node->s(c10::attr::name));
+  }
+
+  std::optional<at::Tensor> parameter(const Value* value) const {
+    const auto held = attribute(value);
+    return held && held->isTensor() ? std::optional(held->toTensor()) : std::nullopt;
   }
 
   // Class count of logits: rows of the weight of the linear layer that made them.
@@ -200,7 +256,27 @@ class IndexUseScan {
       }
       return std::nullopt;
     }
+    if (kind == "aten::view" || kind == "aten::reshape") {
+      const auto classes = classes_of(node->input(0), depth + 1);
+      return classes && keeps_last_dim(node, *classes) ? classes : std::nullopt;
+    }
     return keeps_classes(kind) ? classes_of(node->input(0), depth + 1) : std::nullopt;
+  }
+
+  // view(-1, 50257), view(-1, logits.size(-1)), view(-1, logits.shape[-1]) do; one to (-1, number of choices) does not.
+  bool keeps_last_dim(const Node* node, int64_t size) const {
+    const Node* shape = node->input(1)->node();
+    if (shape->kind() != c10::prim::ListConstruct || shape->inputs().empty()) return false;
+    const Value* last = shape->inputs().back();
+    if (integer(last) == size) return true;
+    const Node* origin = last->node();
+    const std::string_view kind = origin->kind().toQualString();
+    if (kind == "aten::size" && origin->inputs().size() == 2) {
+      return origin->input(0) == node->input(0) && integer(origin->input(1)) == -1;
+    }
+    if (kind != "aten::__getitem__" || integer(origin->input(1)) != -1) return false;
+    const Node* sizes = origin->input(0)->node();
+    return sizes->kind() == c10::aten::size && sizes->input(0) == node->input(0);
   }
 
   std::shared_ptr<Graph> graph_;

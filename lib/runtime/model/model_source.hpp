@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/model/recomputation_options.hpp"
+#include "runtime/state/index_range.hpp"
 #include "runtime/state/module_info.hpp"
 #include "runtime/state/parameter_table.hpp"
 #include "runtime/state/unit_parameters.hpp"
@@ -24,11 +25,12 @@ struct ForwardResult {
   bool is_named_otherwise = false;  // `first` is of a dict, and not its "loss"
 };
 
-// An integer input that must stay below a bound: an id of an embedding, a class label.
+// A part of an integer input that must stay below a bound: ids of an embedding, class labels.
 struct IndexLimit {
-  size_t input = 0;       // index among forward's arguments (without self)
-  int64_t bound = 0;      // 0 <= id < bound
-  bool is_label = false;  // a label may also be the loss's ignore_index (-100)
+  size_t input = 0;                // index among forward's arguments (without self)
+  int64_t bound = 0;               // 0 <= id < bound
+  std::optional<int64_t> ignored;  // of labels: the loss's ignore_index, which they may be as well
+  IndexRange range;                // where in the input
 };
 
 // What forward takes, without self.

@@ -103,7 +103,7 @@ TEST_CASE("the position moves when a global batch is complete", "[runtime][data]
 TEST_CASE("a value out of range is named and reaches the caller in its place", "[runtime][data][batch_loader]") {
   const int64_t num_workers = GENERATE(0, 2);
   LoaderOptions options = options_with({.train_batch = 2, .micro_batch = 2, .accumulation = 1});
-  options.assembly.limits = {{"ids", 5}};
+  options.assembly.limits = {{"ids", {{5, {}, {}}}}};
   BatchLoader loader(std::make_shared<CountingSamples>(10), kAll, data_with(num_workers), options, {});
   CHECK(loader.next().num_samples == 2);
   CHECK(loader.next().num_samples == 2);
@@ -111,16 +111,29 @@ TEST_CASE("a value out of range is named and reaches the caller in its place", "
                [&] { loader.next(); });
 }
 
+TEST_CASE("a bound of some columns leaves the others alone", "[runtime][data][batch_loader]") {
+  LoaderOptions options = options_with({.train_batch = 10, .micro_batch = 10, .accumulation = 1});
+  const auto first_batch = [&](const IndexRange& range) {
+    options.assembly.limits = {{"ids", {{5, {}, range}}}};
+    return BatchLoader(std::make_shared<CountingSamples>(10), kAll, data_with(0), options, {}).next();
+  };
+  CHECK(first_batch({1, 3, 4}).num_samples == 10);  // there are three columns
+  CHECK(first_batch({2, 0, 1}).num_samples == 10);  // and no such dim
+  CHECK(first_batch({0, 0, 1}).num_samples == 10);  // which samples those are depends on the batch
+  expect_error(ExitCode::kBadInput, {"'ids'", "sample 5", "element 2", "value 5"}, [&] { first_batch({-1, -1}); });
+  expect_error(ExitCode::kBadInput, {"'ids'", "sample 5", "element 1", "value 5"}, [&] { first_batch({1, 1, -1}); });
+}
+
 TEST_CASE("minus one hundred is a label to ignore, but no id", "[runtime][data][batch_loader]") {
   auto source = std::make_shared<CountingSamples>(4);
   source->ignored = 1;
   LoaderOptions options = options_with({.train_batch = 2, .micro_batch = 2, .accumulation = 1});
-  options.assembly.limits = {{"labels", 4}};
+  options.assembly.limits = {{"labels", {{4, -100, {}}}}};
   CHECK(BatchLoader(source, kAll, data_with(0), options, {}).next().labels[0].equal(at::tensor({0, -100}, at::kLong)));
-  options.assembly.limits = {{"ids", 4}};
+  options.assembly.limits = {{"ids", {{4, {}, {}}}}};
   expect_error(ExitCode::kBadInput, {"'ids'", "sample 1", "value -100"},
                [&] { BatchLoader(source, kAll, data_with(0), options, {}).next(); });
-  options.assembly.limits = {{"labels", 3}};
+  options.assembly.limits = {{"labels", {{3, -100, {}}}}};
   BatchLoader loader(source, kAll, data_with(0), options, {0, 2});
   expect_error(ExitCode::kBadInput, {"'labels'", "sample 3", "value 3", "-100 for labels"}, [&] { loader.next(); });
 }

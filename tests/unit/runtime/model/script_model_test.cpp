@@ -158,7 +158,64 @@ TEST_CASE("ids and labels get their bounds from the graph", "[runtime][model]") 
   REQUIRE(limits.size() >= 1);
   CHECK(limits[0].input == 0);
   CHECK(limits[0].bound == 11);
-  CHECK_FALSE(limits[0].is_label);
+  CHECK_FALSE(limits[0].ignored);
+}
+
+namespace {
+
+// The limits of a forward over (ids, labels) with two tables and a layer.
+std::vector<IndexLimit> limits_in(const std::string& forward) {
+  test::TempDir folder;
+  Module net("Net");
+  net.register_parameter("small", at::zeros({5, 3}), false);
+  net.register_parameter("large", at::zeros({50, 3}), false);
+  net.register_parameter("layer", at::zeros({7, 3}), false);
+  net.register_attribute("padding", c10::IntType::get(), 255);
+  net.define(forward);
+  net.save(folder / "net.pt");
+  return load_script_model(folder / "net.pt", {})->index_limits();
+}
+
+}  // namespace
+
+TEST_CASE("columns of an array that go to tables of their own have bounds of their own", "[runtime][model]") {
+  const auto limits = limits_in(R"(
+    def forward(self, ids, labels):
+        a = torch.embedding(self.small, ids[:, 0])
+        b = torch.embedding(self.large, ids[:, 1:-1].long().view(-1))
+        c = torch.embedding(self.small, ids[..., -1])
+        d = torch.embedding(self.small, ids.view(-1)[1:])
+        return a.sum() + b.sum() + c.sum() + d.sum()
+  )");
+  REQUIRE(limits.size() == 3);  // where the last one's indices stand in the batch is not to be known
+  CHECK(limits[0].bound == 5);
+  CHECK((limits[0].range.dim == 1 && limits[0].range.begin == 0 && limits[0].range.end == 1));
+  CHECK(limits[1].bound == 50);
+  CHECK((limits[1].range.dim == 1 && limits[1].range.begin == 1 && limits[1].range.end == -1));
+  CHECK((limits[2].range.dim == -1 && limits[2].range.begin == -1 && !limits[2].range.is_all()));
+}
+
+TEST_CASE("labels may be what the loss ignores", "[runtime][model]") {
+  for (const auto& [given, ignored] : std::map<std::string, int64_t>{{"-1", -1}, {"self.padding", 255}}) {
+    const auto limits = limits_in(R"(
+    def forward(self, x, labels):
+        logits = torch.linear(x, self.layer)
+        return torch.cross_entropy_loss(logits.view(-1, logits.size(-1)), labels.view(-1), None, 1, )" +
+                                  given + ")\n");
+    REQUIRE(limits.size() == 1);
+    CHECK(limits[0].input == 1);
+    CHECK(limits[0].bound == 7);
+    CHECK(limits[0].ignored == ignored);
+  }
+}
+
+TEST_CASE("a layer's outputs that become other classes give labels no bound", "[runtime][model]") {
+  CHECK(limits_in(R"(
+    def forward(self, x, labels):
+        choices = torch.linear(x, self.layer).view(-1, 14)
+        return torch.cross_entropy_loss(choices, labels)
+  )")
+            .empty());
 }
 
 TEST_CASE("inputs that do not fit forward are the user's error and name the shapes", "[runtime][model]") {

@@ -1,0 +1,15 @@
+// Part of a tensor along one dim, as Python writes it: tensor[:, begin:end]. Plain data.
+#pragma once
+#include <cstdint>
+#include <limits>
+
+namespace dslaunch::runtime {
+
+struct IndexRange {
+  int64_t dim = 0;    // negative: from the last
+  int64_t begin = 0;  // begin and end may be negative, counted from the end of the dim
+  int64_t end = std::numeric_limits<int64_t>::max();
+  bool is_all() const { return begin == 0 && end == std::numeric_limits<int64_t>::max(); }
+};
+
+}  // namespace dslaunch::runtime
