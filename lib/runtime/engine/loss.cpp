@@ -5,7 +5,10 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/model/autocast_regions.hpp"
 #include "runtime/model/model_file.hpp"
+#include "runtime/model/plain_execution.hpp"
+#include "runtime/model/script_error.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -56,19 +59,15 @@ class LabelledLoss : public Loss {
       throw;
     } catch (const c10::Error& error) {
       refuse(result.first, labels[0], error.what_without_backtrace());
-    } catch (const std::exception& error) {
+    } catch (const std::exception& error) {  // a `raise` in a TorchScript file
       refuse(result.first, labels[0], error.what());
     }
   }
 
  private:
-  [[noreturn]] void refuse(const at::Tensor& outputs, const at::Tensor& labels, std::string what) const {
-    // TorchScript puts the cause last, after the traceback of the script; a plain operator error puts it first.
-    const auto cause = what.rfind("RuntimeError: ");
-    if (cause != std::string::npos) what = what.substr(cause + 14);
-    throw UserError(ExitCode::kBadInput,
-                    fmt::format("loss '{}' of outputs {} and labels {} failed: {}", name_, shape_of(outputs),
-                                shape_of(labels), what.substr(0, what.find('\n'))));
+  [[noreturn]] void refuse(const at::Tensor& outputs, const at::Tensor& labels, const std::string& what) const {
+    throw UserError(ExitCode::kBadInput, fmt::format("loss '{}' of outputs {} and labels {} failed: {}", name_,
+                                                     shape_of(outputs), shape_of(labels), cause_in(what)));
   }
 
   std::string name_;
@@ -106,6 +105,17 @@ at::Tensor squared_error(const at::Tensor& outputs, const at::Tensor& labels) {
 
 }  // namespace
 
+void run_backward(const at::Tensor& loss) {
+  try {
+    loss.backward();
+  } catch (const c10::OutOfMemoryError& error) {
+    throw UserError(ExitCode::kUnavailable,
+                    "out of device memory in backward: " + cause_in(error.what_without_backtrace()));
+  } catch (const c10::Error& error) {
+    throw UserError(ExitCode::kBadInput, "backward of the model failed: " + cause_in(error.what_without_backtrace()));
+  }
+}
+
 std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device, config::LossAverage average) {
   const bool sum = average == config::LossAverage::kTokens;
   if (name == "cross_entropy") {
@@ -119,7 +129,9 @@ std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device, conf
   if (name.empty()) return std::make_unique<ModelsOwnLoss>();
   auto module = std::make_shared<torch::jit::Module>(load_mapped_module(name));
   module->to(device);
+  follow_autocast_regions(*module);
   return std::make_unique<LabelledLoss>(name, [module](const at::Tensor& outputs, const at::Tensor& labels) {
+    const PlainExecution plain;
     return module->forward({outputs, labels}).toTensor();
   });
 }

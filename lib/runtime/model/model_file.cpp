@@ -137,6 +137,17 @@ c10::IValue read_archive(PyTorchStreamReader& reader, const SharedMapping& file,
 
 void require_storages_inside(const std::string& path, const FileMapping& file, const torch::jit::Module& module) {
   auto check = [&](const std::string& name, const at::Tensor& tensor) {
+    if (tensor.is_meta()) {
+      refuse(path,
+             fmt::format("has no values: '{}' was saved from the device \"meta\" (tools/export --empty makes models "
+                         "that the config's \"init\" fills)",
+                         name));
+    }
+    if (tensor.layout() != at::kStrided) {
+      refuse(path, fmt::format("holds '{}', which is {}; keep its indices and values as dense buffers, and put them "
+                               "together in forward",
+                               name, c10::str(tensor.layout())));
+    }
     const char* begin = static_cast<const char*>(tensor.storage().data());
     if (begin == nullptr) return;
     const bool inside = begin >= file.data() && begin + tensor.storage().nbytes() <= file.data() + file.size();

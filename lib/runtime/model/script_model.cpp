@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "runtime/model/autocast_regions.hpp"
 #include "runtime/model/forward_effects.hpp"
 #include "runtime/model/graph_constants.hpp"
 #include "runtime/model/graph_scan.hpp"
@@ -21,6 +22,7 @@
 #include "runtime/model/parameter_slots.hpp"
 #include "runtime/model/plain_execution.hpp"
 #include "runtime/model/recomputation_plan.hpp"
+#include "runtime/model/script_error.hpp"
 #include "runtime/model/traced_modes.hpp"
 #include "runtime/model/unit_discovery.hpp"
 #include "runtime/model/unit_interception.hpp"
@@ -35,13 +37,6 @@ using torch::jit::Module;
 bool is_stride_zero(const at::Tensor& value) {
   return value.numel() > 1 &&
          std::all_of(value.strides().begin(), value.strides().end(), [](int64_t s) { return s == 0; });
-}
-
-std::string first_line(std::string text) {
-  // TorchScript puts the cause last, after the traceback of the script; a plain operator error puts it first.
-  const auto at = text.rfind("RuntimeError: ");
-  if (at != std::string::npos) text = text.substr(at + 14);
-  return text.substr(0, text.find('\n'));
 }
 
 std::string describe_shapes(const std::vector<at::Tensor>& inputs) {
@@ -93,9 +88,8 @@ class ScriptModel : public ModelSource {
   ScriptModel(std::string path, const std::vector<std::string>& unit_names)
       : path_(std::move(path)), module_(load_mapped_module(path_)) {
     run_forks_plainly(module_);
-    // Autocast is left to the operators' dispatch: the pass would cast while it compiles, and stumbles over our
-    // operator.
-    torch::jit::setAutocastMode(false);
+    torch::jit::setAutocastMode(false);  // left to the operators' dispatch
+    follow_autocast_regions(module_);
     if (!module_.find_method("forward")) {
       throw UserError(ExitCode::kBadInput, fmt::format("model '{}' has no method 'forward'", path_));
     }
@@ -186,7 +180,7 @@ class ScriptModel : public ModelSource {
     } catch (const c10::OutOfMemoryError& error) {
       throw UserError(ExitCode::kUnavailable,
                       fmt::format("out of device memory in forward on {}: {}", describe_shapes(inputs),
-                                  first_line(error.what_without_backtrace())));
+                                  cause_in(error.what_without_backtrace())));
     } catch (const c10::Error& error) {
       refuse_inputs(inputs, error.what_without_backtrace());
     } catch (const std::exception& error) {
@@ -207,7 +201,7 @@ class ScriptModel : public ModelSource {
   }
 
   [[noreturn]] void refuse_inputs(const std::vector<at::Tensor>& inputs, const std::string& what) const {
-    const auto cause = first_line(what);
+    const auto cause = cause_in(what);
     const bool types_differ =
         cause.find("dtype") != std::string::npos || cause.find("scalar type") != std::string::npos;
     throw UserError(ExitCode::kBadInput,

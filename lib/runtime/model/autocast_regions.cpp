@@ -1,0 +1,75 @@
+#include "runtime/model/autocast_regions.hpp"
+
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
+
+#include <vector>
+
+#include "runtime/model/every_node.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+using torch::jit::Node;
+
+struct Surroundings {
+  at::DeviceType device;
+  bool enabled;
+  at::ScalarType dtype;
+  bool cache;
+};
+
+// Of the regions that this thread is in, from the outermost on.
+std::vector<Surroundings>& entered() {
+  static thread_local std::vector<Surroundings> regions;
+  return regions;
+}
+
+// torch.autocast, torch.cuda.amp.autocast and torch.cpu.amp.autocast keep these three when they are scripted.
+bool is_autocast(const c10::ClassType& type) {
+  return type.name() && type.name()->name() == "autocast" && type.hasAttribute("_enabled") &&
+         type.hasAttribute("device") && type.hasAttribute("fast_dtype");
+}
+
+void enter(torch::jit::Stack& stack) {
+  const auto region = torch::jit::pop(stack).toObject();
+  const auto device = at::Device(region->getAttr("device").toStringRef()).type();
+  entered().push_back({device, at::autocast::is_autocast_enabled(device), at::autocast::get_autocast_dtype(device),
+                       at::autocast::is_autocast_cache_enabled()});
+  at::autocast::set_autocast_enabled(device, region->getAttr("_enabled").toBool());
+  at::autocast::set_autocast_dtype(device, static_cast<at::ScalarType>(region->getAttr("fast_dtype").toInt()));
+  at::autocast::set_autocast_cache_enabled(false);  // it keeps casts of leaf parameters, and ours are none
+}
+
+void leave(torch::jit::Stack& stack) {
+  torch::jit::drop(stack, 1);
+  const Surroundings before = entered().back();
+  entered().pop_back();
+  at::autocast::set_autocast_enabled(before.device, before.enabled);
+  at::autocast::set_autocast_dtype(before.device, before.dtype);
+  at::autocast::set_autocast_cache_enabled(before.cache);
+}
+
+constexpr char kEnter[] = "dslaunch::enter_autocast";
+constexpr char kLeave[] = "dslaunch::leave_autocast";
+// With side effects as far as TorchScript's passes know, so that nothing moves across them.
+const torch::jit::RegisterOperators kRegistration(
+    {torch::jit::Operator("dslaunch::enter_autocast(Any region) -> ()", enter, c10::AliasAnalysisKind::CONSERVATIVE),
+     torch::jit::Operator("dslaunch::leave_autocast(Any region) -> ()", leave, c10::AliasAnalysisKind::CONSERVATIVE)});
+
+}  // namespace
+
+void follow_autocast_regions(const torch::jit::Module& model) {
+  for_every_node(model, [](Node* node) {
+    const bool enters = node->kind() == c10::prim::Enter;
+    if (!enters && node->kind() != c10::prim::Exit) return;
+    const auto region = node->input(0)->type()->cast<c10::ClassType>();
+    if (!region || !is_autocast(*region)) return;
+    auto* change = node->owningGraph()->create(c10::Symbol::fromQualString(enters ? kEnter : kLeave), {node->input(0)},
+                                               /*num_outputs=*/0);
+    change->insertAfter(node);
+  });
+}
+
+}  // namespace dslaunch::runtime
