@@ -4,7 +4,7 @@ import json
 import torch
 
 CODES = {torch.float32: "F32", torch.float64: "F64", torch.bfloat16: "BF16", torch.float16: "F16", torch.int64: "I64",
-         torch.int32: "I32", torch.uint8: "U8", torch.bool: "BOOL"}
+         torch.int32: "I32", torch.uint8: "U8", torch.bool: "BOOL", torch.complex64: "C64"}
 TYPES = {code: dtype for dtype, code in CODES.items()}
 
 

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import unittest
+from typing import List
 
 import torch
 
@@ -170,17 +171,190 @@ class ForkedMask(model_cases.Regression):
         return torch.nn.functional.mse_loss(self.head(self.blocks[0](x) + torch.jit.wait(hidden)), y)
 
 
+class Unusual(CaseTest):
+    """Modules of this file, trained with the real programs and as plain modules."""
+
+    def file_of(self, make, form="script"):
+        path = self.shop.path(f"{make.__name__}.pt")
+        torch.jit.script(self.module_of(make)).save(path)
+        return path
+
+    def module_of(self, make):
+        torch.manual_seed(0)
+        return make([model_cases.Block(), model_cases.Block()]).train()
+
+    def run_module(self, make, config, world=2, steps=STEPS, folder=None, extra=()):
+        folder = folder or self.shop.run_dir()
+        outcome = workshop.run(self.shop.command(self.file_of(make), self.data("plain"), config, folder, world, steps, extra))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        return workshop.read_metrics(folder), folder
+
+    def check_module(self, make, world=2, steps=STEPS, **changes):
+        config = config_of("plain", **changes)
+        expected = one_process.train(lambda: self.module_of(make), self.data("plain"), config, steps, world)
+        rows, folder = self.run_module(make, config, world, steps)
+        self.assert_close(expected, rows, BOUND, f"{make.__name__} {json.dumps(changes)}")
+        return folder
+
+    def test_weights_that_units_hand_out(self):
+        """They are put into a list, which is no change of them; at stage 3 they are read long after their unit was left."""
+        for stage in (0, 3):
+            self.check_module(HandsOutWeights, zero_optimization={"stage": stage})
+
+    def test_regions_under_autocast(self):
+        """Which layers run in bf16 is the model's own choice; at dispatch, as in eager PyTorch."""
+        halves = 2  # a factor of 1/3 on the loss would round otherwise in bf16
+        self.check_module(AutocastRegions, gradient_accumulation_steps=halves)
+        self.check_module(AutocastRegions, gradient_accumulation_steps=halves, zero_optimization={"stage": 3},
+                          activation_checkpointing={"enabled": True})
+
+    def test_a_region_without_autocast_in_a_run_with_it(self):
+        config = config_of("plain", torch_autocast={"enabled": True, "dtype": "bfloat16"})
+        rows, _ = self.run_module(NoAutocast, config)
+        expected = one_process.train(lambda: self.module_of(NoAutocast), self.data("plain"), config_of("plain"), STEPS, 2)
+        self.assert_close(expected, rows, BOUND, "all of it is in fp32")
+
+    def test_complex_and_expanded_buffers_are_saved_resumed_and_consolidated(self):
+        save = {"checkpoint": {"at_end": True}}
+        folder = self.check_module(Rotating, **save)
+        config = config_of("plain", **save)
+        _, part = self.run_module(Rotating, config, steps=STEPS // 2)
+        self.run_module(Rotating, config, folder=part, extra=["--resume", "auto"])
+        weights = []
+        for run_dir in (folder, part):
+            out = self.shop.path("rotating.safetensors")
+            done = workshop.run([workshop.program("dslaunch"), "consolidate", os.path.join(run_dir, "checkpoints"), out])
+            self.assertEqual(done.code, 0, str(done))
+            weights.append(tensor_file.read(out))
+        self.assertEqual(sorted(weights[0]), sorted(weights[1]))
+        for name, value in weights[0].items():
+            self.assertTrue(torch.equal(value, weights[1][name]), name)
+        self.assertTrue(torch.equal(weights[0]["angles"], Rotating([]).turn ** (1 + STEPS * 3)))
+
+    def test_what_the_model_takes_is_no_value_out_of_range(self):
+        """Labels of the loss's own ignore_index; columns that go to tables of different sizes; choices made of one output."""
+        generator = torch.Generator().manual_seed(3)
+        rows = 4 * BATCH
+        ids = torch.stack([torch.randint(0, size, (rows,), generator=generator) for size in (3, 40, 3)], 1)
+        labels = torch.randint(-1, 3, (rows,), generator=generator)
+        arrays = {"ids": ids, "labels": labels}
+        path, data = self.shop.path("columns.pt"), self.shop.path("columns.safetensors")
+        torch.manual_seed(0)
+        module = Columns()
+        torch.jit.script(module).save(path)
+        tensor_file.write(data, arrays)
+        config = config_of("plain", gradient_accumulation_steps=1)
+        expected = one_process.train(lambda: torch.jit.load(path), data, config, STEPS, 2)
+        rows, _ = self.shop.train(path, data, config, 2, STEPS)
+        self.assert_close(expected, rows, BOUND, "columns")
+        for array, row, value in (("ids", (5, 0), 3), ("ids", (5, 1), 40), ("labels", (5,), -2), ("labels", (5,), 3)):
+            wrong = {key: tensor.clone() for key, tensor in arrays.items()}
+            wrong[array][row] = value
+            tensor_file.write(data, wrong)
+            outcome = workshop.run(self.shop.command(path, data, config, self.shop.run_dir(), 1, 1))
+            self.assertEqual(outcome.code, 65, str(outcome))
+            self.assertIn(f"array '{array}' of the data, sample 5", outcome.text)
+            self.assertIn(f"the value {value} is out of range", outcome.text)
+
+    def test_a_loss_file_resumes_to_the_bit(self):
+        """No executor that runs its graph otherwise from the third call on."""
+        path = self.shop.path("loss.pt")
+        torch.jit.script(SoftLoss()).save(path)
+        config = config_of("named_loss", loss=path, bf16={"enabled": True}, checkpoint={"at_end": True})
+        model, data = self.model("named_loss"), self.data("named_loss")
+        rows, _ = self.shop.train(model, data, config, 2, STEPS)
+        part, folder = self.shop.train(model, data, config, 2, 3)
+        resumed, _ = self.shop.train(model, data, config, 2, STEPS, folder, ["--resume", "auto"])
+        self.assertEqual([row["loss"] for row in rows], [row["loss"] for row in resumed])
+        self.assertEqual([row["grad_norm"] for row in rows], [row["grad_norm"] for row in resumed])
+
+
+class HandsOut(model_cases.Block):
+    def forward(self, x):
+        return x + self.down(torch.tanh(self.up(x))), self.up.weight
+
+
+class HandsOutWeights(model_cases.Regression):
+    def __init__(self, _):
+        super().__init__([HandsOut(), HandsOut()])
+
+    def forward(self, x, y):
+        weights = torch.jit.annotate(List[torch.Tensor], [])
+        for block in self.blocks:
+            x, weight = block(x)
+            weights.append(weight)
+        penalty = (weights[1] @ weights[0].t()).square().mean()
+        return torch.nn.functional.mse_loss(self.head(x), y) + 0.01 * penalty
+
+
+class AutocastRegions(model_cases.Regression):
+    def forward(self, x, y):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            x = self.blocks[0](x)
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=False):
+                x = self.blocks[1](x.float())
+        return torch.nn.functional.mse_loss(self.head(x), y)
+
+
+class NoAutocast(model_cases.Regression):
+    def forward(self, x, y):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=False):
+            for block in self.blocks:
+                x = block(x)
+            return torch.nn.functional.mse_loss(self.head(x), y)
+
+
+class Rotating(model_cases.Regression):
+    """A complex buffer, as rotary embeddings keep one, that turns with every call, and one that is expanded."""
+    angles: torch.Tensor
+
+    def __init__(self, blocks):
+        super().__init__(blocks)
+        self.register_buffer("turn", torch.tensor([1j, -1j, 1 + 0j]))
+        self.register_buffer("angles", self.turn.clone())
+        self.register_buffer("scale", torch.full((1,), 0.5).expand(6))
+
+    def forward(self, x, y):
+        if self.training:
+            self.angles = self.angles * self.turn
+        x = self.scale * torch.view_as_real(torch.view_as_complex(x.reshape(x.shape[0], 3, 2)) * self.angles).flatten(1)
+        for block in self.blocks:
+            x = block(x)
+        return torch.nn.functional.mse_loss(self.head(x), y)
+
+
+class Columns(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.few, self.many = torch.nn.Embedding(3, 4), torch.nn.Embedding(40, 4)
+        self.classes, self.choice = torch.nn.Linear(4, 3), torch.nn.Linear(4, 1)
+
+    def forward(self, ids, labels):
+        x = self.few(ids[:, 0]) + self.many(ids[:, 1:2]).squeeze(1) + self.few(ids[..., -1])
+        loss = torch.nn.functional.cross_entropy(self.classes(x), labels, ignore_index=-1)
+        pairs = self.choice(torch.tanh(x)).view(-1, 2)
+        return loss + torch.nn.functional.cross_entropy(pairs, labels[:pairs.shape[0]] % 2)
+
+
+class SoftLoss(torch.nn.Module):
+    def forward(self, outputs, labels):
+        shifted = torch.tanh(outputs * 0.3) * torch.sigmoid(outputs) + outputs * 1.7
+        return -(torch.log_softmax(shifted, -1).gather(1, labels[:, None]) * torch.sigmoid(shifted.mean())).mean()
+
+
 class Refused(CaseTest):
     """What cannot be trained as it stands is refused at load, with the name of the culprit."""
 
-    def refusal(self, make, text, trace=False):
+    def refusal(self, make, text, trace=False, saves=False):
         path = self.shop.path("refused.pt")
         torch.manual_seed(0)
         module = torch.jit.trace(make(), model_cases.example_of("plain")) if trace else torch.jit.script(make())
         module.save(path)
-        outcome = workshop.run(self.shop.command(path, self.data("plain"), config_of("plain"), self.shop.run_dir(), 1, 1))
+        config = config_of("plain", gradient_accumulation_steps=1, checkpoint={"at_end": saves})
+        outcome = workshop.run(self.shop.command(path, self.data("plain"), config, self.shop.run_dir(), 1, 1))
         self.assertEqual(outcome.code, 65, str(outcome))
         self.assertIn(text, outcome.text)
+        self.assertNotIn("step 1", outcome.text)
 
     def test_parameters_that_forward_writes_to(self):
         self.refusal(Clamping, "writes to parameter 'layer.weight'")
@@ -193,6 +367,23 @@ class Refused(CaseTest):
 
     def test_numbers_that_cannot_be_trained(self):
         self.refusal(Complex, "parameter 'z' is ComplexFloat")
+
+    def test_numbers_that_no_checkpoint_can_hold(self):
+        """At the start, not after the training."""
+        self.refusal(Precise, "buffer 'z' is ComplexDouble, which a checkpoint cannot hold", saves=True)
+
+    def test_tensors_without_values_of_their_own(self):
+        with torch.device("meta"):
+            hollow = Small()
+        self.refusal(lambda: hollow, "has no values: 'layer.weight' was saved from the device \"meta\"")
+        self.refusal(Sparse, "holds 'links', which is Sparse")
+
+    def test_what_the_model_itself_raises(self):
+        self.refusal(Raising, "failed on inputs Float[36, 6], Float[36, 1]: ValueError: no batch is good enough")
+        self.refusal(Asserting, "AssertionError: one row only")
+
+    def test_what_autograd_refuses(self):
+        self.refusal(Overwriting, "backward of the model failed: one of the variables needed for gradient computation")
 
 
 class Small(torch.nn.Module):
@@ -257,6 +448,38 @@ class Complex(Small):
 
     def forward(self, x, y):
         return ((self.layer(x) * self.z.abs() - y) ** 2).mean()
+
+
+class Precise(Small):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("z", torch.ones(1, dtype=torch.complex128))
+
+
+class Sparse(Small):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("links", torch.eye(6).to_sparse())
+
+
+class Raising(Small):
+    def forward(self, x, y):
+        if x.dim() == 2:
+            raise ValueError("no batch is good enough")
+        return ((self.layer(x) - y) ** 2).mean()
+
+
+class Asserting(Small):
+    def forward(self, x, y):
+        assert x.shape[0] == 1, "one row only"
+        return ((self.layer(x) - y) ** 2).mean()
+
+
+class Overwriting(Small):
+    def forward(self, x, y):
+        z = torch.exp(self.layer(x))
+        z.mul_(2.0)
+        return ((z - y) ** 2).mean()
 
 
 if __name__ == "__main__":

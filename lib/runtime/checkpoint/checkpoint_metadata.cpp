@@ -16,17 +16,32 @@ struct DtypeName {
   const char* name;
   at::ScalarType dtype;
 };
-constexpr DtypeName kDtypes[] = {{"float32", at::kFloat},  {"bfloat16", at::kBFloat16}, {"float16", at::kHalf},
-                                 {"float64", at::kDouble}, {"int64", at::kLong},        {"int32", at::kInt},
-                                 {"int16", at::kShort},    {"int8", at::kChar},         {"uint8", at::kByte},
-                                 {"bool", at::kBool}};
+// What safetensors can hold.
+constexpr DtypeName kDtypes[] = {{"float32", at::kFloat},
+                                 {"bfloat16", at::kBFloat16},
+                                 {"float16", at::kHalf},
+                                 {"float64", at::kDouble},
+                                 {"int64", at::kLong},
+                                 {"int32", at::kInt},
+                                 {"int16", at::kShort},
+                                 {"int8", at::kChar},
+                                 {"uint8", at::kByte},
+                                 {"uint64", at::kUInt64},
+                                 {"uint32", at::kUInt32},
+                                 {"uint16", at::kUInt16},
+                                 {"bool", at::kBool},
+                                 {"float8_e4m3fn", at::kFloat8_e4m3fn},
+                                 {"float8_e5m2", at::kFloat8_e5m2},
+                                 {"complex64", at::kComplexFloat}};
 
-std::string dtype_name(at::ScalarType dtype) {
+std::string dtype_name(const SavedTensor& tensor) {
   for (const auto& known : kDtypes) {
-    if (known.dtype == dtype) return known.name;
+    if (known.dtype == tensor.dtype) return known.name;
   }
   throw UserError(ExitCode::kBadInput,
-                  fmt::format("a checkpoint cannot hold parameters of the dtype {}", c10::toString(dtype)));
+                  fmt::format("{} '{}' is {}, which a checkpoint cannot hold. Keep it in another type in the model, or "
+                              "train without checkpoints",
+                              tensor.is_buffer ? "buffer" : "parameter", tensor.name, c10::toString(tensor.dtype)));
 }
 
 at::ScalarType dtype_named(const std::string& name) {
@@ -73,7 +88,7 @@ double scalar_from_json(const Json& value) {
 Json parameter_to_json(const SavedTensor& tensor) {
   Json json{{"name", tensor.name},
             {"shape", tensor.shape},
-            {"dtype", dtype_name(tensor.dtype)},
+            {"dtype", dtype_name(tensor)},
             {"trainable", tensor.trainable},
             {"buffer", tensor.is_buffer}};
   if (!tensor.aliases.empty()) json["aliases"] = tensor.aliases;
@@ -138,6 +153,10 @@ int64_t SavedTensor::numel() const {
 
 const char* weight_state(const SavedTensor& tensor) {
   return tensor.is_buffer ? "buffer" : tensor.trainable ? "master" : "frozen";
+}
+
+void require_savable(const CheckpointMetadata& metadata) {
+  for (const auto& tensor : metadata.parameters) dtype_name(tensor);
 }
 
 std::string to_json(const Manifest& manifest) {

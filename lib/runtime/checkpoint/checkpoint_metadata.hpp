@@ -59,6 +59,9 @@ struct Manifest {
 // 2: the manifest has a checksum of its own. 1 is read as well.
 inline constexpr int kCheckpointFormat = 2;
 
+// Throws UserError (65) with the name of a parameter or buffer whose type no checkpoint can hold.
+void require_savable(const CheckpointMetadata& metadata);
+
 std::string to_json(const Manifest& manifest);
 // Throws UserError(65) when a byte of the text has changed since it was written; `path` is for messages.
 Manifest manifest_from_json(const std::string& text, const std::string& path);

@@ -1,6 +1,7 @@
 #include "runtime/engine/checkpointing.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
 
 #include <chrono>
 #include <filesystem>
@@ -81,6 +82,7 @@ Checkpointing::Checkpointing(CheckpointingOptions options, ModelSource& model, E
       store_(store),
       device_(device),
       copies_(device) {
+  if (saves_anything(options_)) require_savable(metadata({}));  // now, not after the training
   dir_ = options_.checkpoint.dir.empty() ? options_.run_dir + "/checkpoints" : options_.checkpoint.dir;
   if (options_.placement.num_nodes > 1 && saves_anything(options_)) {
     share_ = share_folder(dir_, options_.checkpoint.use_node_local_storage, options_.placement, store,
@@ -325,7 +327,11 @@ void Checkpointing::restore_buffers(RestoreSource& source, const NameMatch& matc
     if (absent.count(name)) continue;
     at::Tensor host = at::empty(value.sizes(), value.options().device(at::kCPU));
     source.read_into(name, weight_state(*source.reader().find(name)), 0, host);
-    value.copy_(host);
+    if (at::has_internal_overlap(value) == at::MemOverlap::No) {
+      value.copy_(host);
+    } else {  // expanded in the file: one element stands for many
+      value.set_(host.to(value.device()));
+    }
   }
 }
 
