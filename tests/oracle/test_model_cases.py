@@ -216,20 +216,38 @@ class Unusual(CaseTest):
 
     def test_complex_and_expanded_buffers_are_saved_resumed_and_consolidated(self):
         save = {"checkpoint": {"at_end": True}}
-        folder = self.check_module(Rotating, **save)
+        steps = 7  # of three micro steps, after which the angles have been multiplied 22 times
+        folder = self.check_module(Rotating, steps=steps, **save)
         config = config_of("plain", **save)
-        _, part = self.run_module(Rotating, config, steps=STEPS // 2)
-        self.run_module(Rotating, config, folder=part, extra=["--resume", "auto"])
-        weights = []
-        for run_dir in (folder, part):
-            out = self.shop.path("rotating.safetensors")
-            done = workshop.run([workshop.program("dslaunch"), "consolidate", os.path.join(run_dir, "checkpoints"), out])
-            self.assertEqual(done.code, 0, str(done))
-            weights.append(tensor_file.read(out))
+        _, part = self.run_module(Rotating, config, steps=3)
+        self.run_module(Rotating, config, steps=steps, folder=part, extra=["--resume", "auto"])
+        weights = [self.consolidated(run_dir) for run_dir in (folder, part)]
         self.assertEqual(sorted(weights[0]), sorted(weights[1]))
         for name, value in weights[0].items():
             self.assertTrue(torch.equal(value, weights[1][name]), name)
-        self.assertTrue(torch.equal(weights[0]["angles"], Rotating([]).turn ** (1 + STEPS * 3)))
+        self.assertTrue(torch.equal(weights[0]["angles"], torch.tensor([-1, -1, 1 + 0j])))
+
+    def test_frozen_parameters_that_forward_writes_to(self):
+        """They are saved as they have become, are whole at stage 3 too, and --verify has them for each rank."""
+        config = config_of("plain", checkpoint={"at_end": True}, zero_optimization={"stage": 3})
+        folder = self.check_module(Following, **{key: config[key] for key in ("checkpoint", "zero_optimization")})
+        half = {**config, "bf16": {"enabled": True}}
+        whole, done = self.run_module(Following, half, extra=["--verify", "3"])
+        _, part = self.run_module(Following, half, steps=STEPS // 2)
+        resumed, _ = self.run_module(Following, half, folder=part, extra=["--resume", "auto"])
+        self.assertEqual([row["loss"] for row in whole], [row["loss"] for row in resumed])
+        kept = self.consolidated(done), self.consolidated(part), self.consolidated(folder)
+        start = self.module_of(Following).target.up.weight
+        for weights in kept:
+            self.assertTrue(torch.equal(weights["target.up.weight"], kept[0]["target.up.weight"]) or weights is kept[2])
+            self.assertFalse(torch.equal(weights["target.up.weight"], start.to(weights["target.up.weight"].dtype)))
+        torch.testing.assert_close(kept[2]["target.up.weight"], kept[0]["target.up.weight"].float(), rtol=0.1, atol=0.1)
+
+    def consolidated(self, run_dir):
+        out = self.shop.path("consolidated.safetensors")
+        done = workshop.run([workshop.program("dslaunch"), "consolidate", os.path.join(run_dir, "checkpoints"), out])
+        self.assertEqual(done.code, 0, str(done))
+        return tensor_file.read(out)
 
     def test_what_the_model_takes_is_no_value_out_of_range(self):
         """Labels of the loss's own ignore_index; columns that go to tables of different sizes; choices made of one output."""
@@ -285,6 +303,24 @@ class HandsOutWeights(model_cases.Regression):
             weights.append(weight)
         penalty = (weights[1] @ weights[0].t()).square().mean()
         return torch.nn.functional.mse_loss(self.head(x), y) + 0.01 * penalty
+
+
+class Following(model_cases.Regression):
+    """A target network without gradients that moves towards a trained block in every forward."""
+
+    def __init__(self, blocks):
+        super().__init__(blocks)
+        self.target = model_cases.Block().requires_grad_(False)
+
+    def forward(self, x, y):
+        if self.training:
+            with torch.no_grad():
+                self.target.up.weight.mul_(0.9).add_(0.1 * self.blocks[0].up.weight)
+                self.target.down.bias.copy_(self.blocks[0].down.bias)
+        aim = self.target(x)
+        for block in self.blocks:
+            x = block(x)
+        return torch.nn.functional.mse_loss(self.head(x), y) + 0.1 * torch.nn.functional.mse_loss(x, aim)
 
 
 class AutocastRegions(model_cases.Regression):
@@ -377,6 +413,9 @@ class Refused(CaseTest):
             hollow = Small()
         self.refusal(lambda: hollow, "has no values: 'layer.weight' was saved from the device \"meta\"")
         self.refusal(Sparse, "holds 'links', which is Sparse")
+
+    def test_a_file_in_16_bits_in_a_run_in_32(self):
+        self.refusal(lambda: Small().half(), "set fp16.enabled or bf16.enabled, or export the model with .float()")
 
     def test_what_the_model_itself_raises(self):
         self.refusal(Raising, "failed on inputs Float[36, 6], Float[36, 1]: ValueError: no batch is good enough")

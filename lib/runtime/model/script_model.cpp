@@ -112,6 +112,7 @@ class ScriptModel : public ModelSource {
   std::vector<std::pair<std::string, at::Tensor>> buffers() const override {
     std::vector<std::pair<std::string, at::Tensor>> out;
     for (const auto& buffer : module_.named_buffers()) out.emplace_back(buffer.name, buffer.value);
+    for (const auto& held : moving_) out.emplace_back(held.name, held.places.front().get());
     return out;
   }
 
@@ -129,6 +130,10 @@ class ScriptModel : public ModelSource {
       for (const auto& buffer : module.value.named_buffers(/*recurse=*/false)) {
         module.value._ivalue()->setAttr(buffer.name, moved(prefix + buffer.name, buffer.value));
       }
+    }
+    for (const auto& held : moving_) {
+      const at::Tensor value = moved(held.name, held.value.detach());
+      for (const auto& place : held.places) place.set(value);
     }
     for (size_t i = 0; i < table_.parameters.size(); ++i) {
       const int parameter = static_cast<int>(i);
@@ -206,9 +211,21 @@ class ScriptModel : public ModelSource {
         cause.find("dtype") != std::string::npos || cause.find("scalar type") != std::string::npos;
     throw UserError(ExitCode::kBadInput,
                     fmt::format("forward of '{}' failed on inputs {}: {}{}", path_, describe_shapes(inputs), cause,
-                                types_differ ? ". A trace keeps the number types of its export: export it in the type "
-                                               "of this run, or train it in fp32 or with torch_autocast"
-                                             : ""));
+                                types_differ ? advice(inputs) : ""));
+  }
+
+  // For inputs of other number types than forward wants.
+  std::string advice(const std::vector<at::Tensor>& inputs) const {
+    const bool is_half_file = std::any_of(table_.parameters.begin(), table_.parameters.end(),
+                                          [](const auto& parameter) { return is_half(parameter.dtype); });
+    const bool are_whole =
+        std::any_of(inputs.begin(), inputs.end(), [](const auto& input) { return input.scalar_type() == at::kFloat; });
+    return is_half_file && are_whole
+               ? ". The file holds parameters in 16 bits, and inputs are cast only in a run in 16 bits: set "
+                 "fp16.enabled "
+                 "or bf16.enabled, or export the model with .float()"
+               : ". A trace keeps the number types of its export: export it in the type of this run, or train it in "
+                 "fp32 or with torch_autocast";
   }
 
   // On a second reading: inlining, which these scans need, would cache the graphs that the interception replaces.
@@ -217,14 +234,17 @@ class ScriptModel : public ModelSource {
     index_use_ = scan_index_use(scratch);
     const auto effects = scan_forward_effects(scratch);
     for (const auto& held : find_parameters(scratch)) {
-      for (const auto& place : held.places) {
-        if (!held.value.requires_grad() || !effects.written.count({place.object.get(), place.slot})) continue;
+      const bool is_written = std::any_of(held.places.begin(), held.places.end(), [&](const ParameterPlace& place) {
+        return effects.written.count({place.object.get(), place.slot}) > 0;
+      });
+      if (is_written && held.value.requires_grad()) {
         throw UserError(ExitCode::kBadInput,
                         fmt::format("forward of '{}' writes to parameter '{}' (in place, or by assignment, or as an "
                                     "embedding with max_norm); the master weights would not follow. Make it a buffer, "
                                     "or leave the change to the optimizer",
                                     path_, held.name));
       }
+      if (is_written && !is_stride_zero(held.value)) names_of_moving_.insert(held.name);
     }
   }
 
@@ -266,6 +286,10 @@ class ScriptModel : public ModelSource {
 
   void build_table(const std::vector<std::string>& unit_names) {
     for (auto& held : find_parameters(module_)) {
+      if (names_of_moving_.count(held.name)) {
+        moving_.push_back(std::move(held));
+        continue;
+      }
       const auto& value = held.value;
       table_.parameters.push_back({std::move(held.name), value.sizes().vec(), value.numel(), value.scalar_type(),
                                    value.requires_grad(), 0, std::move(held.aliases)});
@@ -371,6 +395,9 @@ class ScriptModel : public ModelSource {
   ParameterTable table_;
   std::vector<at::Tensor> values_;                   // by parameter, mapped
   std::vector<std::vector<ParameterPlace>> places_;  // by parameter
+  // Frozen parameters that forward itself writes to, as the target network of BYOL: buffers in all but name.
+  std::vector<HeldParameter> moving_;
+  std::set<std::string> names_of_moving_;
   InputSignature inputs_;
   IndexUse index_use_;
   UnitInterception interception_;
