@@ -227,6 +227,13 @@ class Unusual(CaseTest):
             self.assertTrue(torch.equal(value, weights[1][name]), name)
         self.assertTrue(torch.equal(weights[0]["angles"], torch.tensor([-1, -1, 1 + 0j])))
 
+    def test_a_buffer_that_grows_does_not_keep_a_job_from_going_on(self):
+        config = config_of("plain", checkpoint={"at_end": True}, zero_optimization={"stage": 2})
+        whole, _ = self.run_module(Growing, config)
+        _, folder = self.run_module(Growing, config, steps=3)
+        resumed, _ = self.run_module(Growing, config, folder=folder, extra=["--resume", "auto"])
+        self.assertEqual([row["loss"] for row in whole], [row["loss"] for row in resumed])
+
     def test_frozen_parameters_that_forward_writes_to(self):
         """They are saved as they have become, are whole at stage 3 too, and --verify has them for each rank."""
         config = config_of("plain", checkpoint={"at_end": True}, zero_optimization={"stage": 3})
@@ -303,6 +310,24 @@ class HandsOutWeights(model_cases.Regression):
             weights.append(weight)
         penalty = (weights[1] @ weights[0].t()).square().mean()
         return torch.nn.functional.mse_loss(self.head(x), y) + 0.01 * penalty
+
+
+class Growing(model_cases.Regression):
+    """A table that is made when it is needed, and then moves."""
+    table: torch.Tensor
+
+    def __init__(self, blocks):
+        super().__init__(blocks)
+        self.register_buffer("table", torch.zeros(0))
+
+    def forward(self, x, y):
+        if self.table.numel() < x.shape[1]:
+            self.table = 0.1 * torch.arange(x.shape[1], dtype=x.dtype, device=x.device)
+        self.table += 0.01
+        x = x + self.table
+        for block in self.blocks:
+            x = block(x)
+        return torch.nn.functional.mse_loss(self.head(x), y)
 
 
 class Following(model_cases.Regression):

@@ -239,8 +239,11 @@ DataPosition Checkpointing::resume(const std::string& from) {
   // A run that goes on takes all of its own checkpoint: the options are for what comes from elsewhere, and a restart of
   // the job must not start its steps anew.
   const config::CheckpointLoad how = from == "auto" ? config::CheckpointLoad{} : options_.checkpoint.load;
-  const auto restored = restore_checkpoint({dir_, from, options_.placement, device_}, store_, world_,
-                                           [&](RestoreSource& source) { load(source, how); });
+  const auto restored =
+      restore_checkpoint({dir_, from, options_.placement, device_}, store_, world_, [&](RestoreSource& source) {
+        if (from == "auto") follow_shapes(source);
+        load(source, how);
+      });
   if (!restored) {
     if (world_.rank() == 0) log::info("--resume auto: no complete checkpoint in {}, starting afresh", dir_);
     return {};
@@ -249,6 +252,16 @@ DataPosition Checkpointing::resume(const std::string& from) {
   if (how.weights_only) return {};
   last_step_ = restored->metadata.step;
   return restored->metadata.position;
+}
+
+// Buffers that forward has given another shape (a table that grew with the inputs) are in the run's own checkpoint as
+// they have become.
+void Checkpointing::follow_shapes(RestoreSource& source) {
+  for (auto& [name, value] : model_.buffers()) {
+    const SavedTensor* saved = source.reader().find(name);
+    if (saved == nullptr || !saved->is_buffer || value.sizes() == at::IntArrayRef(saved->shape)) continue;
+    value.set_(at::empty(saved->shape, value.options()));
+  }
 }
 
 void Checkpointing::load(RestoreSource& source, const config::CheckpointLoad& how) {

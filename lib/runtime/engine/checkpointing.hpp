@@ -70,6 +70,7 @@ class Checkpointing {
   void wait_for_writer();
   void start_writing(CheckpointPart part);
 
+  void follow_shapes(RestoreSource& source);
   void load(RestoreSource& source, const config::CheckpointLoad& how);
   void restore_engine(RestoreSource& source, const config::CheckpointLoad& how, const NameMatch& match);
   const at::Tensor& read_frozen(RestoreSource& source, const FrozenPart& part);
