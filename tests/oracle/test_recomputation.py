@@ -178,6 +178,23 @@ class Appending(nn.Module):
         return ((self.head(seen[0] + seen[1]) - y) ** 2).mean()
 
 
+class GradientPenalty(Regression):
+    """Asks for gradients in forward, so that backward comes to each block twice."""
+
+    def __init__(self):
+        super().__init__([Block(), Block()])
+
+    def forward(self, x, y):
+        x = x.detach().requires_grad_(True)
+        out = x
+        for block in self.blocks:
+            out = block(out)
+        out = self.head(out)
+        slope = torch.autograd.grad([out.sum()], [x], create_graph=True)[0]
+        assert slope is not None
+        return ((out - y) ** 2).mean() + 0.1 * slope.square().mean()
+
+
 class Refused(RecomputationTest):
     def run_module(self, module, section):
         torch.manual_seed(0)
@@ -190,6 +207,12 @@ class Refused(RecomputationTest):
         outcome = self.run_module(InPlaceAfter, ON)
         self.assertEqual(outcome.code, 65, str(outcome))
         self.assertIn("recomputation of unit 'blocks.0': a tensor that it was given has been changed in place", outcome.text)
+
+    def test_blocks_of_a_model_that_asks_for_gradients_stay_as_they_are(self):
+        outcomes = [self.run_module(GradientPenalty, section) for section in (ON, {})]
+        self.assertEqual([outcome.code for outcome in outcomes], [0, 0], str(outcomes[0]))
+        self.assertIn("0 of 2 blocks are recomputed in backward; not 'blocks.0': the model asks for gradients in its forward",
+                      outcomes[0].text)
 
     def test_a_block_that_appends_to_its_argument_stays_as_it_is(self):
         outcome = self.run_module(Appending, ON)

@@ -78,7 +78,8 @@ class EffectScan {
       visit_loop(node);
     } else {
       if (leaves_this_graph(node)) effects_.understood = false;
-      if (std::string_view(node->kind().toQualString()) == "aten::grad") effects_.calls_autograd = true;
+      const std::string_view kind = node->kind().toQualString();
+      if (kind == "aten::grad" || kind == "aten::backward") effects_.calls_autograd = true;
       for (const Block* inner : node->blocks()) visit_block(inner);
       visit_operator(node);
     }

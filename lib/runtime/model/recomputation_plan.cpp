@@ -43,12 +43,15 @@ RecomputationPlan plan_recomputation(const std::vector<RecomputationCandidate>& 
   pair_up(model, scratch, twins);
   RecomputationPlan plan;
   std::string obstacles;
+  // Backward then comes to a block twice: for those gradients, and for all.
+  const bool model_calls_autograd = scan_forward_effects(scratch).calls_autograd;
   const auto wanted = static_cast<size_t>(std::max<int64_t>(0, number_checkpoints.value_or(INT64_MAX)));
   for (const auto& candidate : candidates) {
     if (plan.units.size() >= wanted) break;
     const auto effects = scan_forward_effects(twins.scratch_of.at(candidate.module._ivalue().get()));
     RecomputedUnit unit{candidate.path, effects.changes_tensors, {}};
     std::string why = obstacle(effects);
+    if (why.empty() && model_calls_autograd) why = "the model asks for gradients in its forward";
     for (const auto& [object, slot] : effects.written) {
       auto twin = twins.model_of.find(object);
       if (twin == twins.model_of.end()) {
