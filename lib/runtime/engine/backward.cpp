@@ -7,16 +7,13 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/model/script_error.hpp"
 
 namespace dslaunch::runtime {
 namespace {
 
-std::string first_line(const std::string& text) {
-  return text.substr(0, text.find('\n'));
-}
-
 [[noreturn]] void refuse(const std::string& what) {
-  throw UserError(ExitCode::kBadInput, fmt::format("backward of the loss failed: {}", first_line(what)));
+  throw UserError(ExitCode::kBadInput, fmt::format("backward of the model failed: {}", cause_in(what)));
 }
 
 }  // namespace
@@ -28,7 +25,7 @@ void run_backward(const at::Tensor& loss) {
     throw;
   } catch (const c10::OutOfMemoryError& error) {
     throw UserError(ExitCode::kUnavailable,
-                    fmt::format("out of device memory in backward: {}", first_line(error.what_without_backtrace())));
+                    fmt::format("out of device memory in backward: {}", cause_in(error.what_without_backtrace())));
   } catch (const c10::Error& error) {
     refuse(error.what_without_backtrace());
   } catch (const std::bad_alloc&) {

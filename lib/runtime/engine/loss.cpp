@@ -105,17 +105,6 @@ at::Tensor squared_error(const at::Tensor& outputs, const at::Tensor& labels) {
 
 }  // namespace
 
-void run_backward(const at::Tensor& loss) {
-  try {
-    loss.backward();
-  } catch (const c10::OutOfMemoryError& error) {
-    throw UserError(ExitCode::kUnavailable,
-                    "out of device memory in backward: " + cause_in(error.what_without_backtrace()));
-  } catch (const c10::Error& error) {
-    throw UserError(ExitCode::kBadInput, "backward of the model failed: " + cause_in(error.what_without_backtrace()));
-  }
-}
-
 std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device, config::LossAverage average) {
   const bool sum = average == config::LossAverage::kTokens;
   if (name == "cross_entropy") {

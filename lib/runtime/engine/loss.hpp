@@ -26,8 +26,4 @@ class Loss {
 std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device,
                                 config::LossAverage average = config::LossAverage::kMicroBatches);
 
-// Backward of a scalar. What PyTorch refuses there is told as what it is: a fault of the model (65), or too little
-// device memory (69).
-void run_backward(const at::Tensor& loss);
-
 }  // namespace dslaunch::runtime
