@@ -185,6 +185,44 @@ class FrozenBetween(nn.Module):
         return ((self.head(self.shared(left) + right) - y) ** 2).mean()
 
 
+@torch.jit.script
+class Basket:
+    def __init__(self):
+        self.parts: List[Tensor] = []
+
+    def put(self, part: Tensor):
+        self.parts.append(part)
+
+
+class LeavingBlock(Block):
+    """Returns one thing and leaves another in a list and in an object that it was given."""
+
+    def forward(self, x, parts: List[Tensor], basket: Basket):
+        hidden = torch.tanh(self.up(x))
+        parts.append(self.down(hidden))
+        basket.put(self.down(hidden * 0.5))
+        return x + 0.1 * hidden[:, :x.size(1)]
+
+
+class Leaving(nn.Module):
+    """The loss sees only what blocks left behind, the middle one's frozen."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([LeavingBlock(), LeavingBlock(), LeavingBlock()])
+        self.blocks[1].requires_grad_(False)
+
+    def forward(self, x, y):
+        parts: List[Tensor] = []
+        basket = Basket()
+        for block in self.blocks:
+            x = block(x, parts, basket)
+        total = torch.zeros_like(y)
+        for part in parts + basket.parts:
+            total = total + part.sum(1, keepdim=True)
+        return ((total - y) ** 2).mean()
+
+
 class SharedBlock(Block):
     def __init__(self):
         super().__init__()
@@ -911,6 +949,7 @@ CASES = {
     "lora_trace": Case(Lora, tokens, "trace"),
     "frozen_between": Case(FrozenBetween, regression),
     "frozen_between_trace": Case(FrozenBetween, regression, "trace"),
+    "leaving": Case(Leaving, regression),
     "zero_size": Case(blocks_of(EmptyParameterBlock), regression),
     "scalar": Case(ScalarModel, regression),
     "odd": Case(lambda: Regression([Bottleneck(), Bottleneck(), Bottleneck()], 7), lambda rows: regression(rows, 7)),

@@ -107,6 +107,10 @@ class SameNumbers(RecomputationTest):
         for name, count in (("tuples", 3), ("tuples_trace", 3), ("dicts", 2), ("mask_minimum", 2)):
             self.recomputes(name, count)
 
+    def test_blocks_that_leave_something_in_their_arguments_stay_as_they_are(self):
+        for stage in (1, 3):
+            self.recomputes("leaving", 0, stage)
+
     def test_models_without_blocks_say_that_nothing_is_recomputed(self):
         for name in ("no_blocks", "interface", "forked"):
             self.assertIn("nothing is recomputed", self.check_same(name))

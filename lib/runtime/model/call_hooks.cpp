@@ -25,22 +25,22 @@ class CallHook : public torch::autograd::FunctionPreHook {
 
 }  // namespace
 
-EntryNodes::EntryNodes(at::ArrayRef<c10::IValue> arguments) {
-  for (const auto& argument : arguments) {
-    for (auto& tensor : tensors_in(argument)) before_.emplace_back(tensor, tensor.grad_fn());
+EntryNodes::EntryNodes(at::ArrayRef<c10::IValue> arguments) : arguments_(arguments) {
+  for (const auto& tensor : tensors_reached_from(arguments)) {
+    if (tensor.grad_fn()) before_.insert(tensor.grad_fn());
   }
 }
 
-void EntryNodes::hook(const std::vector<at::Tensor>& outputs, const std::shared_ptr<CallInBackward>& call) {
-  for (const auto& output : outputs) add(output.grad_fn(), call);
-  for (const auto& [tensor, node] : before_) {
-    if (tensor.grad_fn() != node) add(tensor.grad_fn(), call);
+void EntryNodes::hook(const std::vector<at::Tensor>& outputs, const std::shared_ptr<CallInBackward>& call) const {
+  auto known = before_;
+  auto left = tensors_reached_from(arguments_);
+  left.insert(left.end(), outputs.begin(), outputs.end());
+  for (const auto& tensor : left) {
+    const auto& node = tensor.grad_fn();
+    if (node && known.insert(node).second) {
+      node->add_pre_hook(std::make_unique<CallHook>(call, &CallInBackward::prepare));
+    }
   }
-}
-
-void EntryNodes::add(const std::shared_ptr<Node>& node, const std::shared_ptr<CallInBackward>& call) {
-  if (!node || !hooked_.insert(node.get()).second) return;
-  node->add_pre_hook(std::make_unique<CallHook>(call, &CallInBackward::prepare));
 }
 
 void end_at_inputs(const std::vector<at::Tensor>& inputs, const std::shared_ptr<CallInBackward>& call) {

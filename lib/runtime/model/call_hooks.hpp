@@ -10,7 +10,6 @@
 
 #include <memory>
 #include <unordered_set>
-#include <utility>
 #include <vector>
 
 #include "runtime/model/gather_node.hpp"
@@ -21,18 +20,16 @@ struct Node;
 
 namespace dslaunch::runtime {
 
-// The nodes through which backward enters a call: those of its outputs, and of arguments that it changed in place. To
-// be made before the call runs.
+// The nodes through which backward enters a call: those of its outputs, and of what it left in its arguments (changed
+// in place, or added to a list, a dict or an object). To be made before the call runs; `arguments` must outlive it.
 class EntryNodes {
  public:
   explicit EntryNodes(at::ArrayRef<c10::IValue> arguments);
-  void hook(const std::vector<at::Tensor>& outputs, const std::shared_ptr<CallInBackward>& call);
+  void hook(const std::vector<at::Tensor>& outputs, const std::shared_ptr<CallInBackward>& call) const;
 
  private:
-  void add(const std::shared_ptr<torch::autograd::Node>& node, const std::shared_ptr<CallInBackward>& call);
-
-  std::vector<std::pair<at::Tensor, std::shared_ptr<torch::autograd::Node>>> before_;
-  std::unordered_set<torch::autograd::Node*> hooked_;
+  at::ArrayRef<c10::IValue> arguments_;
+  std::unordered_set<std::shared_ptr<torch::autograd::Node>> before_;
 };
 
 // Ends the call, if it has been entered and not been left yet, at the first of the nodes that made `inputs`. Before the

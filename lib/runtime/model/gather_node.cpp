@@ -24,10 +24,10 @@ struct GatherNode : torch::autograd::Node {
   std::shared_ptr<CallInBackward> call_;
 };
 
-void collect(const c10::IValue& value, std::vector<at::Tensor>& out) {
+void collect(const c10::IValue& value, std::vector<at::Tensor>& out, bool enters_objects = false) {
   value.visit([&](const c10::IValue& part) {
     if (part.isTensor() && part.toTensor().defined()) out.push_back(part.toTensor());
-    return part.isObject();  // a module's state is not what a call returns
+    return part.isObject() && !enters_objects;  // a module's state is not what a call returns
   });
 }
 
@@ -67,6 +67,12 @@ std::vector<at::Tensor> tensors_in(const c10::IValue& value) {
 std::vector<at::Tensor> tensors_in_all(at::ArrayRef<c10::IValue> values) {
   std::vector<at::Tensor> out;
   for (const auto& value : values) collect(value, out);
+  return out;
+}
+
+std::vector<at::Tensor> tensors_reached_from(at::ArrayRef<c10::IValue> values) {
+  std::vector<at::Tensor> out;
+  for (const auto& value : values) collect(value, out, /*enters_objects=*/true);
   return out;
 }
 

@@ -32,6 +32,9 @@ bool is_gathered(const at::Tensor& tensor);
 std::vector<at::Tensor> tensors_in(const c10::IValue& value);
 std::vector<at::Tensor> tensors_in_all(at::ArrayRef<c10::IValue> values);
 
+// The same, objects entered: what a call can leave behind in its arguments.
+std::vector<at::Tensor> tensors_reached_from(at::ArrayRef<c10::IValue> values);
+
 bool shares_storage(const std::vector<at::Tensor>& some, const std::vector<at::Tensor>& others);
 
 }  // namespace dslaunch::runtime
