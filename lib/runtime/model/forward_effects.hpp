@@ -17,7 +17,7 @@ struct ForwardEffects {
   bool changes_containers = false;  // or append to a list or dict that it was given
   bool calls_autograd = false;      // it asks for gradients itself
   // Attributes that it writes, as (object, slot): assigned, changed in place, or running statistics of a norm.
-  std::set<std::pair<ObjectKey, size_t>> written;
+  std::set<SlotKey> written;
 };
 
 // Inlines the calls below `module`'s forward, which caches graphs: give it a reading of the model that never runs.

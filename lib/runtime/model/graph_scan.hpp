@@ -4,6 +4,7 @@
 #include <torch/csrc/jit/api/module.h>
 
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -15,8 +16,8 @@ namespace dslaunch::runtime {
 
 struct UnitUse {
   std::vector<ObjectKey> call_order;  // units whose forward is called, by first call
-  // Slots inside a unit that code outside it reads, as (object, slot).
-  std::vector<std::pair<ObjectKey, size_t>> read_outside;
+  // Slots inside a unit that code outside it reads.
+  std::set<SlotKey> read_outside;
   bool understood = true;  // false: a call through an interface; no module may be taken for a unit
 };
 

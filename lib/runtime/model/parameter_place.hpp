@@ -4,10 +4,12 @@
 #include <ATen/core/ivalue.h>
 
 #include <optional>
+#include <utility>
 
 namespace dslaunch::runtime {
 
 using ObjectKey = const c10::ivalue::Object*;
+using SlotKey = std::pair<ObjectKey, size_t>;  // an attribute of an object
 
 struct ParameterPlace {
   c10::intrusive_ptr<c10::ivalue::Object> object;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <tuple>
 
 #include "base/error.hpp"
@@ -138,17 +137,12 @@ bool can_hold_tensors(const c10::Type& type) {
 
 }  // namespace
 
-std::vector<ParameterPlace> find_tensor_state(const Module& module,
-                                              const std::vector<std::vector<ParameterPlace>>& parameters) {
-  std::set<std::pair<ObjectKey, size_t>> taken;
-  for (const auto& places : parameters) {
-    for (const auto& place : places) taken.emplace(place.object.get(), place.slot);
-  }
+std::vector<ParameterPlace> find_tensor_state(const Module& module, const std::set<SlotKey>& parameters) {
   std::vector<ParameterPlace> out;
   for (const auto& inner : module.modules()) {
     const auto object = inner._ivalue();
     for (size_t slot = 0; slot < object->type()->numAttributes(); ++slot) {
-      if (taken.count({object.get(), slot}) || !can_hold_tensors(*object->type()->getAttribute(slot))) continue;
+      if (parameters.count({object.get(), slot}) || !can_hold_tensors(*object->type()->getAttribute(slot))) continue;
       out.push_back({object, slot});
     }
   }

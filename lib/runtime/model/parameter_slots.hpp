@@ -2,6 +2,7 @@
 #pragma once
 #include <torch/csrc/jit/api/module.h>
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,10 +22,9 @@ struct HeldParameter {
 // without being the same, a buffer or another attribute that shares a parameter's memory, complex numbers.
 std::vector<HeldParameter> find_parameters(const torch::jit::Module& model);
 
-// Attributes of `module` and of those in it that can hold tensors besides `parameters`: buffers, and what forward
-// keeps.
-std::vector<ParameterPlace> find_tensor_state(const torch::jit::Module& module,
-                                              const std::vector<std::vector<ParameterPlace>>& parameters);
+// Attributes of `module` and of those in it that can hold tensors, without those in `parameters`: buffers, and what
+// forward keeps.
+std::vector<ParameterPlace> find_tensor_state(const torch::jit::Module& module, const std::set<SlotKey>& parameters);
 
 // "blocks.0" + "weight"
 std::string join_path(const std::string& parent, const std::string& child);

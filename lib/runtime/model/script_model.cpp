@@ -7,8 +7,6 @@
 
 #include <algorithm>
 #include <set>
-#include <unordered_map>
-#include <unordered_set>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -24,6 +22,7 @@
 #include "runtime/model/recomputation_plan.hpp"
 #include "runtime/model/script_error.hpp"
 #include "runtime/model/traced_modes.hpp"
+#include "runtime/model/unit_assignment.hpp"
 #include "runtime/model/unit_discovery.hpp"
 #include "runtime/model/unit_interception.hpp"
 #include "runtime/state/mask_minimum.hpp"
@@ -45,10 +44,6 @@ std::string describe_shapes(const std::vector<at::Tensor>& inputs) {
     out += fmt::format("{}{}[{}]", out.empty() ? "" : ", ", c10::toString(input.scalar_type()),
                        fmt::join(input.sizes(), ", "));
   return out;
-}
-
-bool can_be_sharded(const ParameterInfo& frozen) {
-  return frozen.numel > 0 && (frozen.dtype == at::kFloat || is_half(frozen.dtype));
 }
 
 ForwardResult unpack(const c10::IValue& value) {
@@ -296,83 +291,18 @@ class ScriptModel : public ModelSource {
       values_.push_back(value.detach());
       places_.push_back(std::move(held.places));
     }
-    assign_units(find_unit_candidates(module_, unit_names));
+    take_units(assign_units(module_, find_unit_candidates(module_, unit_names), places_, table_));
   }
 
-  // A parameter belongs to a unit when all its places lie in that unit and nothing outside reads them; else to the
-  // root.
-  void assign_units(const std::vector<UnitCandidate>& candidates) {
-    std::unordered_map<ObjectKey, ObjectKey> unit_of;
-    std::unordered_map<ObjectKey, const UnitCandidate*> candidate_of;
-    for (const auto& candidate : candidates) {
-      candidate_of[candidate.module._ivalue().get()] = &candidate;
-      for (const auto& inner : candidate.module.modules())
-        unit_of[inner._ivalue().get()] = candidate.module._ivalue().get();
-    }
-    const UnitUse use = scan_unit_use(module_, unit_of);
-    table_.units.push_back({"", {}});
-    std::unordered_map<ObjectKey, int> unit_index;
-    if (use.understood) {
-      for (ObjectKey key : use.call_order) {
-        unit_index[key] = static_cast<int>(table_.units.size());
-        table_.units.push_back({candidate_of.at(key)->path, {}});
-      }
-    } else if (!candidates.empty()) {
+  void take_units(UnitAssignment units) {
+    if (!units.understood) {
       notes_.push_back("modules are called through an interface or on another thread, so the model is one unit");
     }
-    const std::set<std::pair<ObjectKey, size_t>> read_outside(use.read_outside.begin(), use.read_outside.end());
-    for (size_t i = 0; i < places_.size(); ++i) {
-      std::set<int> homes;
-      for (const auto& place : places_[i]) {
-        auto home = unit_of.find(place.object.get());
-        auto unit = home == unit_of.end() ? unit_index.end() : unit_index.find(home->second);
-        const bool is_outside = unit == unit_index.end() || read_outside.count({place.object.get(), place.slot});
-        homes.insert(is_outside ? 0 : unit->second);
-      }
-      auto& parameter = table_.parameters[i];
-      parameter.unit = homes.size() == 1 ? *homes.begin() : 0;
-      auto& unit = table_.units[parameter.unit];
-      if (parameter.trainable) {
-        unit.parameters.push_back(static_cast<int>(i));
-      } else if (can_be_sharded(parameter)) {
-        unit.frozen.push_back(static_cast<int>(i));
-      }
+    root_ = std::move(units.root);
+    for (auto& [unit, module, is_block] : units.others) {
+      if (is_block) blocks_.push_back({unit.unit, unit.name, module});
+      interception_.intercept(module, std::move(unit));
     }
-    bind_units(candidate_of, use);
-  }
-
-  void bind_units(const std::unordered_map<ObjectKey, const UnitCandidate*>& candidate_of, const UnitUse& use) {
-    root_ = bound(0, {});
-    for (size_t unit = 1; unit < table_.units.size(); ++unit) {
-      if (table_.units[unit].parameters.empty() && table_.units[unit].frozen.empty()) continue;
-      const auto& candidate = *candidate_of.at(use.call_order[unit - 1]);
-      const int index = static_cast<int>(unit);
-      std::unordered_set<ObjectKey> inside;
-      for (const auto& module : candidate.module.modules()) inside.insert(module._ivalue().get());
-      auto binding = bound(index, inside);
-      binding.state = find_tensor_state(candidate.module, places_);
-      interception_.intercept(candidate.module, std::move(binding));
-      if (candidate.is_block) blocks_.push_back({index, candidate.path, candidate.module});
-    }
-  }
-
-  BoundUnit bound(int unit, const std::unordered_set<ObjectKey>& inside) const {
-    BoundUnit out;
-    out.unit = unit;
-    out.name = table_.units[static_cast<size_t>(unit)].name;
-    for (int parameter : table_.units[static_cast<size_t>(unit)].parameters) out.places.push_back(places_[parameter]);
-    for (int parameter : table_.units[static_cast<size_t>(unit)].frozen)
-      out.frozen_places.push_back(places_[parameter]);
-    for (size_t i = 0; i < table_.parameters.size(); ++i) {
-      const auto& parameter = table_.parameters[i];
-      if (parameter.unit == unit || !(parameter.trainable || can_be_sharded(parameter))) continue;
-      std::vector<ParameterPlace> borrowed;
-      for (const auto& place : places_[i]) {
-        if (inside.count(place.object.get())) borrowed.push_back(place);
-      }
-      if (!borrowed.empty()) out.borrowed.push_back(std::move(borrowed));
-    }
-    return out;
   }
 
   // A trace updates buffers (BatchNorm's counter, for one) in whatever mode it runs: evaluation must not leave traces.

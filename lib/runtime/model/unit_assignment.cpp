@@ -1,0 +1,122 @@
+#include "runtime/model/unit_assignment.hpp"
+
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "runtime/model/graph_scan.hpp"
+#include "runtime/model/parameter_slots.hpp"
+#include "runtime/state/mask_minimum.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+using torch::jit::Module;
+
+bool can_be_sharded(const ParameterInfo& frozen) {
+  return frozen.numel > 0 && (frozen.dtype == at::kFloat || is_half(frozen.dtype));
+}
+
+class Assignment {
+ public:
+  Assignment(const Module& model, const std::vector<UnitCandidate>& candidates, const BoundUnit::Places& places,
+             ParameterTable& table)
+      : places_(places), table_(table) {
+    for (const auto& candidate : candidates) {
+      const ObjectKey key = candidate.module._ivalue().get();
+      candidate_of_[key] = &candidate;
+      for (const auto& inner : candidate.module.modules()) home_of_[inner._ivalue().get()] = key;
+    }
+    use_ = scan_unit_use(model, home_of_);
+    for (const auto& of_parameter : places) {
+      for (const auto& place : of_parameter) parameter_slots_.emplace(place.object.get(), place.slot);
+    }
+  }
+
+  UnitAssignment run() {
+    list_units();
+    for (size_t parameter = 0; parameter < places_.size(); ++parameter) settle(static_cast<int>(parameter));
+    UnitAssignment out{bound(0, {}), {}, use_.understood || candidate_of_.empty()};
+    for (size_t unit = 1; unit < table_.units.size(); ++unit) {
+      if (table_.units[unit].parameters.empty() && table_.units[unit].frozen.empty()) continue;
+      const auto& candidate = *candidate_of_.at(use_.call_order[unit - 1]);
+      out.others.push_back({bound_to(static_cast<int>(unit), candidate.module), candidate.module, candidate.is_block});
+    }
+    return out;
+  }
+
+ private:
+  void list_units() {
+    table_.units.push_back({"", {}});
+    if (!use_.understood) return;
+    for (ObjectKey key : use_.call_order) {
+      unit_of_[key] = static_cast<int>(table_.units.size());
+      table_.units.push_back({candidate_of_.at(key)->path, {}});
+    }
+  }
+
+  void settle(int index) {
+    std::set<int> homes;
+    for (const auto& place : places_[index]) homes.insert(home(place));
+    auto& parameter = table_.parameters[index];
+    parameter.unit = homes.size() == 1 ? *homes.begin() : 0;
+    auto& unit = table_.units[parameter.unit];
+    if (parameter.trainable) {
+      unit.parameters.push_back(index);
+    } else if (can_be_sharded(parameter)) {
+      unit.frozen.push_back(index);
+    }
+  }
+
+  int home(const ParameterPlace& place) const {
+    const auto candidate = home_of_.find(place.object.get());
+    if (candidate == home_of_.end() || use_.read_outside.count({place.object.get(), place.slot}) > 0) return 0;
+    const auto unit = unit_of_.find(candidate->second);
+    return unit == unit_of_.end() ? 0 : unit->second;
+  }
+
+  BoundUnit bound_to(int unit, const Module& module) const {
+    std::unordered_set<ObjectKey> inside;
+    for (const auto& inner : module.modules()) inside.insert(inner._ivalue().get());
+    BoundUnit out = bound(unit, inside);
+    out.state = find_tensor_state(module, parameter_slots_);
+    return out;
+  }
+
+  BoundUnit bound(int unit, const std::unordered_set<ObjectKey>& inside) const {
+    const auto& members = table_.units[static_cast<size_t>(unit)];
+    BoundUnit out;
+    out.unit = unit;
+    out.name = members.name;
+    for (int parameter : members.parameters) out.places.push_back(places_[parameter]);
+    for (int parameter : members.frozen) out.frozen_places.push_back(places_[parameter]);
+    for (size_t i = 0; i < table_.parameters.size(); ++i) {
+      const auto& parameter = table_.parameters[i];
+      if (parameter.unit == unit || !(parameter.trainable || can_be_sharded(parameter))) continue;
+      std::vector<ParameterPlace> borrowed;
+      for (const auto& place : places_[i]) {
+        if (inside.count(place.object.get())) borrowed.push_back(place);
+      }
+      if (!borrowed.empty()) out.borrowed.push_back(std::move(borrowed));
+    }
+    return out;
+  }
+
+  const BoundUnit::Places& places_;
+  ParameterTable& table_;
+  std::unordered_map<ObjectKey, const UnitCandidate*> candidate_of_;
+  std::unordered_map<ObjectKey, ObjectKey> home_of_;  // every object inside a candidate -> the candidate
+  UnitUse use_;
+  std::set<SlotKey> parameter_slots_;
+  std::unordered_map<ObjectKey, int> unit_of_;  // by candidate
+};
+
+}  // namespace
+
+UnitAssignment assign_units(const Module& model, const std::vector<UnitCandidate>& candidates,
+                            const BoundUnit::Places& places, ParameterTable& table) {
+  return Assignment(model, candidates, places, table).run();
+}
+
+}  // namespace dslaunch::runtime
