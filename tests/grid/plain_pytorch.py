@@ -127,11 +127,12 @@ class Trainer:
 
     def reduced(self, by_rank):
         """The sum over the ranks, in their order, of what each sends: in the parameter's type unless the config names one;
-        where something travels as fp16, all is divided by the ranks first."""
+        where something travels as fp16, or with "prescale_gradients", all is divided by the ranks first."""
         if self.shares == 1:
             return by_rank[0]
         out = []
-        part = self.shares if torch.float16 in ([self.wire] if self.wire else {p.dtype for p in self.params}) else 1
+        in_fp16 = torch.float16 in ([self.wire] if self.wire else {p.dtype for p in self.params})
+        part = self.shares if in_fp16 or self.config.get("prescale_gradients") else 1
         for i, param in enumerate(self.params):
             travels_as = self.wire or param.dtype
             sent = [(gradients[i] / part).to(travels_as).float() for gradients in by_rank]
