@@ -38,7 +38,6 @@ class RankSessions::Session final : public StoreConnection::Session {
     while (!refused_) {
       size_t step = accept_one(input.substr(taken));
       if (step == 0) break;
-      all_.board_.count_request();
       taken += step;
     }
     return taken;
@@ -59,10 +58,12 @@ class RankSessions::Session final : public StoreConnection::Session {
     switch (phase_) {
       case Phase::kHello:
         if (input.size() < wire::kClientHelloBytes) return 0;
+        all_.board_.count_request();
         accept_hello(input.substr(0, wire::kClientHelloBytes));
         return wire::kClientHelloBytes;
       case Phase::kProof:
         if (input.size() < wire::kClientProofBytes) return 0;
+        all_.board_.count_request();
         accept_proof(input.substr(0, wire::kClientProofBytes));
         return wire::kClientProofBytes;
       case Phase::kFrames:
@@ -71,6 +72,7 @@ class RankSessions::Session final : public StoreConnection::Session {
     if (input.size() < wire::kLengthBytes) return 0;
     size_t length = wire::decode_length(input.substr(0, wire::kLengthBytes));
     if (input.size() - wire::kLengthBytes < length) return 0;
+    all_.board_.count_request();  // before the answer: who has it may look at the count
     accept_frame(wire::decode(input.substr(wire::kLengthBytes, length)));
     return wire::kLengthBytes + length;
   }

@@ -49,6 +49,7 @@ double requests_per_rank(int size) {
   for (int rank = 0; rank < size; ++rank)
     ranks.emplace_back([&world, rank, size] { start_and_end(world, rank, size); });
   for (auto& rank : ranks) rank.join();
+  CHECK(world.server->wait_until_all_left(Deadline::after(std::chrono::seconds(100))));  // nobody waits for an answer
   return static_cast<double>(world.server->num_requests()) / size;
 }
 
