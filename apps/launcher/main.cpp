@@ -4,12 +4,12 @@
 #include <exception>
 #include <new>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "arguments.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/refused_thread.hpp"
 #include "base/standard_streams.hpp"
 #include "commands.hpp"
 
@@ -43,12 +43,7 @@ int report(ExitCode code, const std::string& message) {
 }
 
 int report_unexpected(const std::exception& error) {
-  const auto* system = dynamic_cast<const std::system_error*>(&error);
-  if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {
-    return report(ExitCode::kUnavailable,
-                  "the system refused another thread: a limit of this user (ulimit -u, ulimit "
-                  "-v) or of the container (pids.max)");
-  }
+  if (const auto refused = refused_thread(error)) return report(ExitCode::kUnavailable, *refused);
   return report(ExitCode::kInternal, std::string("internal error: ") + error.what() + ". Please report this.");
 }
 

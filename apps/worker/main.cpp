@@ -9,12 +9,12 @@
 #include <cstdlib>
 #include <new>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/nearest_name.hpp"
+#include "base/refused_thread.hpp"
 #include "base/standard_streams.hpp"
 #include "commands.hpp"
 
@@ -80,11 +80,8 @@ int report(const c10::Error& error) {
 }
 
 int report_unexpected(const std::exception& error) {
-  const auto* system = dynamic_cast<const std::system_error*>(&error);
-  if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {
-    log::error(
-        "the system refused another thread: a limit of this user (ulimit -u, ulimit -v) or of the container "
-        "(pids.max)");
+  if (const auto refused = refused_thread(error)) {
+    log::error("{}", *refused);
     return to_int(ExitCode::kUnavailable);
   }
   log::error("unexpected: {}. Please report this", error.what());

@@ -20,8 +20,12 @@ void open_standard_streams() {
 
 bool standard_output_failed() {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return false;
+  return !standard_output_is_left();
+}
+
+bool standard_output_is_left() {
   pollfd reader{STDOUT_FILENO, POLLOUT, 0};
-  return ::poll(&reader, 1, 0) != 1 || (reader.revents & POLLERR) == 0;
+  return ::poll(&reader, 1, 0) == 1 && (reader.revents & POLLERR) != 0;
 }
 
 }  // namespace dslaunch

@@ -11,4 +11,7 @@ void open_standard_streams();
 // reader that went away had what it wanted.
 bool standard_output_failed();
 
+// Whoever read it has gone away.
+bool standard_output_is_left();
+
 }  // namespace dslaunch

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/standard_streams.hpp"
 #include "launch/jobs/console_log.hpp"
 #include "launch/jobs/job_client.hpp"
 #include "launch/jobs/job_commands.hpp"
@@ -126,10 +127,8 @@ class Attachment {
   }
 
   int leave_without_reader() {
-    pollfd reader{STDOUT_FILENO, POLLOUT, 0};
-    const bool is_gone = ::poll(&reader, 1, 0) == 1 && (reader.revents & POLLERR) != 0;
-    if (!is_gone) throw Error(ExitCode::kIoError, "standard output does not take the job's output: is its disk full?");
-    return detach();
+    if (standard_output_is_left()) return detach();
+    throw Error(ExitCode::kIoError, "standard output does not take the job's output: is its disk full?");
   }
 
   const KnownJob& job_;
