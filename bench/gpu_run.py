@@ -116,13 +116,15 @@ def figures(preset, world, result):
 def expected_gib(preset, world, stage, frozen=False, in_8_bits=False):
     """(state, activations) in GiB a rank, from docs/zero.md and from what eager PyTorch keeps of this GPT in bf16.
 
+    Without gradients: these come as activations go, and take less (in those of the models here).
+
     Activations: 17 tensors of the width a block and token (two norms' inputs and outputs, qkv 3, attention's output twice,
     the MLP's 4 + 4, the residual), 10 where the linear layers are frozen and so need not keep their inputs (1 + 1 + 1 + 4);
     at the loss, for each logit: itself (2 bytes), its fp32 copy, the log-softmax and both gradients (4 + 4 + 4 + 2)."""
     params, width, blocks = PARAMETERS[preset], WIDTH[preset], BLOCKS[preset]
     largest = max(12 * width * width, VOCABULARY * width)  # elements of the largest unit
-    whole, shard = {0: (2 + 4 + 4 + 8, 0), 1: (2 + 4, 4 + 8), 2: (2, 4 + 4 + 8), 3: (0, 2 + 4 + 4 + 8)}[stage]
-    if frozen:  # but for some vectors: no gradient, master or moment, and buckets only of those
+    whole, shard = {0: (2 + 4 + 8, 0), 1: (2, 4 + 8), 2: (2, 4 + 8), 3: (0, 2 + 4 + 8)}[stage]
+    if frozen:  # but for some vectors: no master or moment, and buckets only of those
         whole, shard = (0, 1 + 4 / 256 if in_8_bits else 2) if stage == 3 else (2, 0)
     state = params * (whole + shard / world)
     if stage >= 2 and not frozen:

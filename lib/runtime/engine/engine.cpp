@@ -45,7 +45,7 @@ Engine::Engine(ModelSource& model, const config::JobConfig& config, EngineOption
   optimizer_ = optim::make_flat_optimizer(optimizer_groups_, {&model.table(), &parameters_->groups(),
                                                               parameters_->num_shards() > 1 ? &data_group : nullptr});
   for (auto& shard : parameters_->shards()) {
-    const optim::ShardTensors whole{shard.master, shard.gradient, shard.low_precision, {}, 0, shard.group, shard.range};
+    const optim::ShardTensors whole{shard.master, {}, shard.low_precision, {}, 0, shard.group, shard.range};
     for (auto& run : optim::cut_by_group(whole, parameters_->groups()[shard.group], optimizer_groups_.of_parameter)) {
       if (!options_.for_evaluation) optim::allocate_moments(*optimizer_, run);
       shard_tensors_.push_back(std::move(run));
@@ -73,7 +73,6 @@ void Engine::place_model(const FlatParameters::ReadElements& read) {
 
 std::optional<StepResult> Engine::train_step(const std::function<MicroBatch()>& next, bool stop_requested) {
   times_.begin_step(steps_done_ + 1);
-  parameters_->begin_step();
   loss_sum_ = at::Tensor();
   label_weight_ = 0;
   int64_t num_tokens = 0;
@@ -83,11 +82,12 @@ std::optional<StepResult> Engine::train_step(const std::function<MicroBatch()>& 
     num_tokens += batch.num_tokens;
     forward_backward(batch, micro + 1 == num_micro_steps);
   }
-  parameters_->reduce_gradients();
+  reduce_gradients();
   times_.end(StepPhase::kReduce);
   combine_statistics(stop_requested);
   const double lr = rates_after(loss_scaling_.known_applied_steps()).lr;
   update_shards();
+  forget_gradients();
   loss_scaling_.advance();
   times_.end(StepPhase::kUpdate);
   parameters_->gather_parameters();
@@ -133,17 +133,30 @@ at::Tensor Engine::run_again(const MicroBatch& batch, UnitParameters& parameters
   model_.set_unit_parameters(&parameters);
   at::Tensor loss;
   if (with_gradients) {
-    parameters_->begin_step();
     parameters_->begin_micro_step(/*is_last=*/false);
     loss = loss_of(batch);
     run_backward(loss);
     parameters_->end_micro_step();
+    parameters_->forget_gradients();
   } else {
     at::NoGradGuard no_grad;
     loss = loss_of(batch);
   }
   model_.set_unit_parameters(parameters_.get());
   return loss.detach();
+}
+
+void Engine::reduce_gradients() {
+  parameters_->reduce_gradients();
+  for (auto& run : shard_tensors_) {
+    const Shard& shard = parameters_->shards()[run.flat_group];
+    run.gradient = shard.gradient.narrow(0, run.range.begin - shard.range.begin, run.range.size());
+  }
+}
+
+void Engine::forget_gradients() {
+  for (auto& run : shard_tensors_) run.gradient = at::Tensor();
+  parameters_->forget_gradients();
 }
 
 // One small all-reduce a step carries the loss, the squared norm of the shards and the wish to stop; from it come the

@@ -132,6 +132,8 @@ class Engine {
   void place_model(const FlatParameters::ReadElements& read);
   void forward_backward(const MicroBatch& batch, bool is_last);
   at::Tensor loss_of(const MicroBatch& batch);
+  void reduce_gradients();
+  void forget_gradients();
   void combine_statistics(bool stop_requested);
   at::Tensor weigh_by_labels(double micro_steps);
   void update_shards();
@@ -154,7 +156,7 @@ class Engine {
   // the engine's thread
   StepPhases times_;
   StepClock clock_;
-  std::vector<optim::ShardTensors> shard_tensors_;  // the shards, cut by optimizer group
+  std::vector<optim::ShardTensors> shard_tensors_;  // the shards, cut by optimizer group; gradients during the update
   int64_t steps_done_ = 0;
   int64_t schedule_offset_ = 0;  // steps that the schedule counts and bias correction does not: the moments began later
   std::function<void()> before_update_;

@@ -10,7 +10,7 @@ namespace {
 ShardTensors run_of(const ShardTensors& shard, int64_t begin, int64_t end, int group) {
   ShardTensors run = shard;
   run.master = shard.master.narrow(0, begin, end - begin);
-  run.gradient = shard.gradient.narrow(0, begin, end - begin);
+  if (shard.gradient.defined()) run.gradient = shard.gradient.narrow(0, begin, end - begin);
   if (shard.low_precision.defined()) run.low_precision = shard.low_precision.narrow(0, begin, end - begin);
   run.group = group;
   run.range = {shard.range.begin + begin, shard.range.begin + end};

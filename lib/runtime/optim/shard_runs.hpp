@@ -7,9 +7,9 @@
 
 namespace dslaunch::runtime::optim {
 
-// Cuts `shard` (its flat_group and range filled in, its moments not) where the optimizer group changes; `group_of` by
-// parameter. Padding belongs to the run before it. Views of the same memory, in order; one run for a shard without
-// parameters.
+// Cuts `shard` (its flat_group and range filled in, its moments not, its gradient or not) where the optimizer group
+// changes; `group_of` by parameter. Padding belongs to the run before it. Views of the same memory, in order; one run
+// for a shard without parameters.
 std::vector<ShardTensors> cut_by_group(const ShardTensors& shard, const FlatGroup& layout,
                                        const std::vector<int>& group_of);
 

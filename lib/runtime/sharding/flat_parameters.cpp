@@ -207,10 +207,6 @@ const UnitValues& FlatParameters::views_of(int unit) {
   return values;
 }
 
-void FlatParameters::begin_step() {
-  gradients_->begin_step();
-}
-
 void FlatParameters::begin_micro_step(bool is_last) {
   in_training_pass_ = true;
   lock_step_.begin_pass(LockStep::Pass::kTraining);
@@ -227,6 +223,10 @@ void FlatParameters::reduce_gradients() {
   gradients_->finish();
   // Units that this step did not run have not waited for their gather; the optimizer is about to write what it reads.
   for (const auto& ready : resident_ready_) wait_on_current_stream(ready, options_.device);
+}
+
+void FlatParameters::forget_gradients() {
+  gradients_->forget();
 }
 
 void FlatParameters::gather_parameters() {

@@ -1,9 +1,8 @@
 // The parameters of a model in flat buffers, sharded over the ranks of the data axis as ZeRO's stages say:
 //
 //   stage 0: every rank holds everything; gradients are all-reduced; the optimizer's step is replicated.
-//   stage 1: master weights and moments are sharded; gradients are reduce-scattered at the accumulation boundary,
-//   updated
-//            parameters all-gathered after the step (with overlap: while the next forward runs, unit by unit).
+//   stage 1: master weights and moments are sharded; gradients are reduce-scattered at the accumulation boundary;
+//            updated parameters all-gathered after the step (with overlap: while the next forward runs, unit by unit).
 //   stage 2: gradients are sharded as well: reduced every micro step, as each call's backward ends.
 //   stage 3: parameters too: gathered for each unit's run, the next units ahead of their use. Small ones stay whole.
 //            Frozen ones are sharded and gathered like the others; at stages 0 to 2 they are the model's own business.
@@ -46,10 +45,10 @@ class FlatParameters : public UnitParameters {
   void prepare_backward(int unit) override;
   void take_gradients(int unit, std::vector<at::Tensor> gradients) override;
 
-  void begin_step();                    // forgets the gradients of the last step
   void begin_micro_step(bool is_last);  // before a forward whose backward follows
   void end_micro_step();                // after that backward
-  void reduce_gradients();              // after the last backward
+  void reduce_gradients();              // after the last backward: the shards have their gradients
+  void forget_gradients();              // after their use: the next step begins anew
   void gather_parameters();             // after the optimizer has written the shards
 
   std::vector<Shard>& shards() { return shards_; }

@@ -1,4 +1,9 @@
-// How the gradients of unit calls become the gradients of the shards: one interface, one class for each way.
+// How the gradients of unit calls become the gradients of the shards: one interface, one class for each way. Their
+// memory is taken as they come and given back after the update: when activations are at their most, at the end of a
+// forward, a step's gradients are not there yet.
+//
+// On a device: what a stream of its own works on is allocated, and freed, by the thread's current stream, which has
+// waited for that stream by then.
 //
 // Threads: take() and serve() on autograd's thread, all else on the engine's, never at the same time as a backward
 // pass.
@@ -18,7 +23,6 @@ namespace dslaunch::runtime {
 class GradientReduction {
  public:
   virtual ~GradientReduction() = default;
-  virtual void begin_step() = 0;                    // forgets the gradients of the last step
   virtual void begin_micro_step(bool is_last) = 0;  // before its forward
   virtual void expect(int unit) = 0;                // a call of the unit whose gradients will come
   // The gradients of one call, in the order of UnitInfo::parameters; undefined: not used.
@@ -27,10 +31,12 @@ class GradientReduction {
   virtual void serve(int unit) = 0;
   // After the last backward of the step: every shard's gradient is whole, in fp32.
   virtual void finish() = 0;
+  // The next step's gradients begin anew; the shards' are gone.
+  virtual void forget() = 0;
 };
 
-// Both give the shards their gradient tensors. All arguments must outlive the result. `groups`: those that are trained,
-// by shard.
+// Both give the shards their gradient tensors, from finish() to forget(). All arguments must outlive the result.
+// `groups`: those that are trained, by shard.
 //
 // Stages 0 and 1: gradients are summed up over the micro steps in a buffer of their own for each group, then reduced
 // once (with overlap: while the last backward runs, from the last unit to the root).

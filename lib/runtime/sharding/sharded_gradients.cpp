@@ -28,26 +28,19 @@ class ShardedGradients final : public GradientReduction {
         data_group_(data_group),
         places_(find_places(table, groups)),
         groups_of_unit_(table.units.size()),
-        has_gradient_(groups.size()),
+        sums_(groups.size()),
         side_(options.device, options.overlap_communication) {
     int64_t largest = 0;
-    const auto on_device = at::TensorOptions().device(options_.device);
     for (size_t i = 0; i < groups_.size(); ++i) {
       groups_of_unit_[groups_[i].unit].push_back(static_cast<int>(i));
       largest = std::max(largest, num_bytes(groups_[i]));
       feedback_.push_back(options_.loco
                               ? std::make_unique<ErrorFeedback>(options_.loco->beta, options_.loco->reset_interval)
                               : nullptr);
-      auto& shard = shards_[i];
-      shard.gradient = at::zeros({shard.range.size()}, on_device.dtype(at::kFloat));
-      sums_.push_back(options_.accumulation_dtype == at::kFloat
-                          ? shard.gradient
-                          : at::zeros({shard.range.size()}, on_device.dtype(options_.accumulation_dtype)));
     }
-    for (auto& bucket : buckets_) bucket.bytes = at::empty({largest}, on_device.dtype(at::kByte));
+    for (auto& bucket : buckets_) bucket.bytes = at::empty({largest}, on_device(at::kByte));
   }
 
-  void begin_step() override { has_gradient_.assign(groups_.size(), false); }
   void begin_micro_step(bool) override {}
   void expect(int) override {}
 
@@ -60,9 +53,15 @@ class ShardedGradients final : public GradientReduction {
   void finish() override {
     for (const auto& bucket : buckets_) wait_on_current_stream(bucket.is_free, options_.device);
     for (size_t i = 0; i < groups_.size(); ++i) {
-      if (!has_gradient_[i]) sums_[i].zero_();
-      if (sums_[i].data_ptr() != shards_[i].gradient.data_ptr()) shards_[i].gradient.copy_(sums_[i]);
+      shards_[i].gradient =
+          sums_[i].defined() ? sums_[i].to(at::kFloat) : at::zeros({shards_[i].range.size()}, on_device(at::kFloat));
+      sums_[i] = at::Tensor();
     }
+  }
+
+  void forget() override {
+    for (auto& sum : sums_) sum = at::Tensor();
+    for (auto& shard : shards_) shard.gradient = at::Tensor();
   }
 
  private:
@@ -71,6 +70,9 @@ class ShardedGradients final : public GradientReduction {
     StreamMark is_free;  // the end of its last reduction
   };
 
+  at::TensorOptions on_device(at::ScalarType dtype) const {
+    return at::TensorOptions().device(options_.device).dtype(dtype);
+  }
   at::ScalarType wire_dtype(const FlatGroup& group) const { return options_.communication_dtype.value_or(group.dtype); }
   int64_t num_bytes(const FlatGroup& group) const {
     return group.padded_numel * static_cast<int64_t>(c10::elementSize(wire_dtype(group)));
@@ -84,8 +86,13 @@ class ShardedGradients final : public GradientReduction {
     const at::Tensor wire = bucket.bytes.narrow(0, 0, num_bytes(group)).view(wire_dtype(group));
     fill(wire, group, gradients);
     if (options_.predivide != 1.0) wire.div_(options_.predivide);
+    const bool is_first = !sums_[index].defined();
+    if (is_first) sums_[index] = at::empty({shards_[index].range.size()}, on_device(options_.accumulation_dtype));
     side_.wait(mark_current_stream(options_.device));
-    bucket.is_free = side_.run([&] { add_to_shard(index, reduced(index, wire)); });
+    bucket.is_free = side_.run([&] {
+      const at::Tensor own = reduced(index, wire);
+      is_first ? sums_[index].copy_(own) : sums_[index].add_(own);
+    });
   }
 
   // This rank's slice of the sum over the ranks.
@@ -116,24 +123,13 @@ class ShardedGradients final : public GradientReduction {
     moves.run();
   }
 
-  void add_to_shard(int index, const at::Tensor& own) {
-    at::Tensor& sum = sums_[index];
-    if (has_gradient_[index]) {
-      sum.add_(own);
-    } else {
-      sum.copy_(own);
-    }
-    has_gradient_[index] = true;
-  }
-
   const std::span<const FlatGroup> groups_;
   std::vector<Shard>& shards_;
   const ShardingOptions& options_;
   comm::Communicator& data_group_;
   const std::vector<std::vector<ParameterPlaceInGroup>> places_;
   std::vector<std::vector<int>> groups_of_unit_;
-  std::vector<at::Tensor> sums_;  // by group, in the accumulation dtype; the shard's gradient itself where that is fp32
-  std::vector<bool> has_gradient_;
+  std::vector<at::Tensor> sums_;  // by group, in the accumulation dtype; undefined until its first gradient
   std::vector<std::unique_ptr<ErrorFeedback>> feedback_;  // by group; null without LoCo
   std::array<Bucket, 2> buckets_;
   size_t next_bucket_ = 0;

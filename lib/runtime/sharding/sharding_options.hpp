@@ -52,7 +52,8 @@ struct Shard {
   int group = 0;
   Range range;               // within the group's flat buffer
   at::Tensor master;         // fp32
-  at::Tensor gradient;       // fp32, the sum over the data ranks after reduce_gradients(), times 1/predivide
+  at::Tensor gradient;       // fp32, the sum over the data ranks times 1/predivide; from reduce_gradients() to
+                             // forget_gradients(), else undefined
   at::Tensor low_precision;  // this range of the parameters themselves when they are not fp32; else undefined
 
   // The parameters themselves as they rest here, in the compute dtype.

@@ -20,14 +20,9 @@ class WholeGradients final : public GradientReduction {
         data_group_(data_group),
         num_units_(static_cast<int>(table.units.size())),
         places_(find_places(table, groups)),
+        buffers_(groups.size()),
         open_calls_(table.units.size()),
-        side_(options.device, options.overlap_communication) {
-    for (size_t i = 0; i < groups_.size(); ++i) allocate(i);
-  }
-
-  void begin_step() override {
-    for (auto& buffer : buffers_) buffer.written.assign(buffer.written.size(), false);
-  }
+        side_(options.device, options.overlap_communication) {}
 
   void begin_micro_step(bool is_last) override {
     std::fill(open_calls_.begin(), open_calls_.end(), 0);
@@ -42,7 +37,7 @@ class WholeGradients final : public GradientReduction {
     for (size_t i = 0; i < gradients.size(); ++i) {
       if (!gradients[i].defined()) continue;
       const auto place = places_[unit][i];
-      auto& buffer = buffers_[place.group];
+      auto& buffer = buffer_of_group(place.group);
       moves.move(buffer.segments[place.segment], gradients[i], !buffer.written[place.segment]);
       buffer.written[place.segment] = true;
     }
@@ -59,25 +54,33 @@ class WholeGradients final : public GradientReduction {
     wait_on_current_stream(reduced_, options_.device);
   }
 
+  void forget() override {
+    for (auto& buffer : buffers_) buffer = {};
+    for (auto& shard : shards_) shard.gradient = at::Tensor();
+  }
+
  private:
-  struct Buffer {
+  struct Buffer {                      // of a group; empty until its first gradient
     at::Tensor sum;                    // accumulation dtype, padded
     std::vector<at::Tensor> segments;  // 1-D views
-    std::vector<bool> written;         // by segment, since begin_step()
+    std::vector<bool> written;         // by segment
   };
 
-  void allocate(size_t index) {
+  Buffer& buffer_of_group(size_t index) {
+    Buffer& buffer = buffers_[index];
+    if (buffer.sum.defined()) return buffer;
     const auto& group = groups_[index];
     auto& shard = shards_[index];
     const auto on_device = at::TensorOptions().device(options_.device);
-    Buffer buffer{at::zeros({group.padded_numel}, on_device.dtype(options_.accumulation_dtype)), {}, {}};
+    buffer.sum = at::empty({group.padded_numel}, on_device.dtype(options_.accumulation_dtype));
+    buffer.sum.narrow(0, group.numel, group.padded_numel - group.numel).zero_();
     for (const auto& segment : group.segments)
       buffer.segments.push_back(buffer.sum.narrow(0, segment.offset, segment.numel));
     buffer.written.resize(group.segments.size());
     shard.gradient = options_.accumulation_dtype == at::kFloat
                          ? buffer.sum.narrow(0, shard.range.begin, shard.range.size())
-                         : at::zeros({shard.range.size()}, on_device.dtype(at::kFloat));
-    buffers_.push_back(std::move(buffer));
+                         : at::empty({shard.range.size()}, on_device.dtype(at::kFloat));
+    return buffer;
   }
 
   // Ranks must issue the same sequence, whatever order their gradients come in: a unit waits for those behind it.
@@ -86,11 +89,15 @@ class WholeGradients final : public GradientReduction {
   }
 
   void reduce_unit(int unit) {
+    std::vector<size_t> of_unit;
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      if (groups_[i].unit != unit) continue;
+      of_unit.push_back(i);
+      buffer_of_group(i);
+    }
     side_.wait(mark_current_stream(options_.device));
     reduced_ = side_.run([&] {
-      for (size_t i = 0; i < groups_.size(); ++i) {
-        if (groups_[i].unit == unit) reduce_group(i);
-      }
+      for (size_t i : of_unit) reduce_group(i);
     });
   }
 
