@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -53,6 +54,9 @@ class Communicator {
   virtual void barrier() = 0;
   // Device backends: blocks until everything enqueued so far has finished, and throws what went wrong. Host: no effect.
   virtual void wait_for_completion() = 0;
+  // Blocks until `is_reached` is true (a point in a stream; it is asked again and again), and throws what goes wrong
+  // meanwhile: on a device, nothing else of what was enqueued is waited for.
+  virtual void wait_until(const std::function<bool()>& is_reached) = 0;
   // Any thread, idempotent, does not block: pending and later calls throw PeerError with this reason.
   virtual void abort(const std::string& reason) = 0;
 };

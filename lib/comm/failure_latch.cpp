@@ -3,6 +3,11 @@
 #include "base/error.hpp"
 
 namespace dslaunch::comm {
+namespace {
+
+constexpr std::chrono::milliseconds kBetweenQuestions{1};
+
+}  // namespace
 
 void FailureLatch::trip(const std::string& reason, int rank, const std::string& host) {
   // The action runs under the lock: disarm() must not return while it does.
@@ -40,6 +45,13 @@ bool FailureLatch::wait_until_tripped(std::chrono::milliseconds at_most) const {
 void FailureLatch::check(std::string_view phase) const {
   std::lock_guard lock(mutex_);
   if (tripped_) throw PeerError(rank_, host_, phase, reason_);
+}
+
+void FailureLatch::wait_until(const std::function<bool()>& is_reached, std::string_view phase) const {
+  check(phase);
+  while (!is_reached()) {
+    if (wait_until_tripped(kBetweenQuestions)) check(phase);
+  }
 }
 
 std::shared_ptr<FailureLatch> watch_peers(rendezvous::Store& store) {

@@ -26,6 +26,8 @@ class FailureLatch {
   bool wait_until_tripped(std::chrono::milliseconds at_most) const;
   // Throws PeerError when tripped; `phase` says what this rank was doing.
   void check(std::string_view phase) const;
+  // Asks `is_reached` until it says so; throws like check() once tripped.
+  void wait_until(const std::function<bool()>& is_reached, std::string_view phase) const;
 
  private:
   mutable std::mutex mutex_;

@@ -62,6 +62,7 @@ class ThreadCommunicator : public comm::Communicator {
   void receive(comm::Buffer, int) override { throw std::logic_error("not used here"); }
   void barrier() override { group_->meet.arrive_and_wait(); }
   void wait_for_completion() override {}
+  void wait_until(const std::function<bool()>&) override { throw std::logic_error("not used here"); }
   void abort(const std::string&) override {}
 
  private:

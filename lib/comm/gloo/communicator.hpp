@@ -32,6 +32,7 @@ class GlooCommunicator final : public Communicator {
   void receive(Buffer buffer, int source) override;
   void barrier() override;
   void wait_for_completion() override {}
+  void wait_until(const std::function<bool()>& is_reached) override { latch_->wait_until(is_reached, "wait"); }
   void abort(const std::string& reason) override { latch_->trip(reason); }
 
  private:

@@ -224,7 +224,10 @@ void NcclCommunicator::wait_for_completion() {
   wait_for_stream(fmt::format("wait for the collectives of group '{}'", options_.name));
 }
 
-// The watchdog: polls instead of waiting, since a kernel whose peer is dead never ends by itself.
+void NcclCommunicator::wait_until(const std::function<bool()>& is_reached) {
+  poll(is_reached, fmt::format("wait for the collectives of group '{}'", options_.name));
+}
+
 void NcclCommunicator::wait_for_stream(const std::string& what) {
   c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(options_.device));
   latch_->check(what);
@@ -232,13 +235,25 @@ void NcclCommunicator::wait_for_stream(const std::string& what) {
     latch_->check(what);
     check_cuda(outcome, what);
   }
-  auto deadline = Deadline::after(options_.timeout);
+  poll(
+      [&] {
+        const cudaError_t state = ::cudaEventQuery(event_);
+        if (state != cudaErrorNotReady) check_cuda(state, what);
+        return state == cudaSuccess;
+      },
+      what);
+}
+
+// The watchdog: polls instead of waiting, since a kernel whose peer is dead never ends by itself.
+void NcclCommunicator::poll(const std::function<bool()>& is_reached, const std::string& what) {
+  latch_->check(what);
+  const auto deadline = Deadline::after(options_.timeout);
   for (int round = 0;; ++round) {
-    cudaError_t state = ::cudaEventQuery(event_);
-    if (state == cudaSuccess) break;
-    if (state != cudaErrorNotReady) {
+    try {
+      if (is_reached()) break;
+    } catch (const std::exception&) {
       latch_->check(what);  // an abort may show as an error of the device
-      check_cuda(state, what);
+      throw;
     }
     if (round < kSpins) continue;
     latch_->check(what);

@@ -34,6 +34,7 @@ class NcclCommunicator final : public Communicator {
   void receive(Buffer buffer, int source) override;
   void barrier() override;
   void wait_for_completion() override;
+  void wait_until(const std::function<bool()>& is_reached) override;
   void abort(const std::string& reason) override { latch_->trip(reason); }
 
  private:
@@ -43,6 +44,7 @@ class NcclCommunicator final : public Communicator {
   void settle(ncclResult_t result, const std::string& what, Deadline deadline);
   ncclResult_t asynchronous_state();
   void wait_for_stream(const std::string& what);
+  void poll(const std::function<bool()>& is_reached, const std::string& what);
   void abort_in_background();
   void release();
   bool flush();

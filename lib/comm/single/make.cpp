@@ -50,6 +50,9 @@ class SingleCommunicator final : public Communicator {
     using Wait = void (*)(int device);
     reinterpret_cast<Wait>(Module::cuda().symbol("dslaunch_wait_for_device"))(options_.device);
   }
+  void wait_until(const std::function<bool()>& is_reached) override {
+    latch_->wait_until(is_reached, "wait for the device");
+  }
   void abort(const std::string& reason) override { latch_->trip(reason); }
 
  private:

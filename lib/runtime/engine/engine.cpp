@@ -244,7 +244,7 @@ std::optional<StepResult> Engine::hand_over(StepResult result) {
 
 std::optional<StepResult> Engine::finish() {
   if (!in_flight_) return std::nullopt;
-  data_group_.wait_for_completion();
+  data_group_.wait_until([this] { return is_reached(in_flight_->arrived); });
   StepResult result = read_statistics(std::move(*in_flight_));
   in_flight_.reset();
   return result;

@@ -45,6 +45,7 @@ class ObservedCommunicator final : public comm::Communicator {
   void receive(comm::Buffer buffer, int source) override;
   void barrier() override;
   void wait_for_completion() override { inner_.wait_for_completion(); }
+  void wait_until(const std::function<bool()>& is_reached) override { inner_.wait_until(is_reached); }
   void abort(const std::string& reason) override { inner_.abort(reason); }
 
  private:

@@ -334,6 +334,22 @@ inline void check_death(const ProcessGroup& group, int victim) {
   CHECK(WIFSIGNALED(group.reports[static_cast<size_t>(victim)].status));
 }
 
+// A wait asks until it is told that the point is reached, and ends when something goes wrong.
+inline std::string check_wait_until(Communicator& communicator) {
+  int asked = 0;
+  communicator.wait_until([&] { return ++asked == 3; });
+  if (asked != 3) return fmt::format("asked {} times", asked);
+  std::thread aborting([&] { communicator.abort("the test says stop"); });
+  std::string got = "no error";
+  try {
+    communicator.wait_until([] { return false; });
+  } catch (const PeerError& error) {
+    got = error.what();
+  }
+  aborting.join();
+  return got.find("the test says stop") == std::string::npos ? "the wait ended with: " + got : "";
+}
+
 // abort() by another thread ends a wait for a message that nobody sends.
 inline std::string check_abort(Communicator& communicator, Memory& memory) {
   TestBuffer buffer(memory, DType::kInt64, 5);

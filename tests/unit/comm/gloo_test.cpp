@@ -145,6 +145,12 @@ TEST_CASE("abort() by another thread ends what is pending", "[comm][gloo][multip
   }));
 }
 
+TEST_CASE("a wait for a point ends when it is reached or when something goes wrong", "[comm][gloo][multiproc]") {
+  check_all_well(run_ranks(2, [](const RankContext& context) {
+    return check_wait_until(*comm::make_communicator(options_for(context), context.store));
+  }));
+}
+
 TEST_CASE("a rank that does not come to a collective is named when time is up", "[comm][gloo][multiproc]") {
   auto group = run_ranks(3, [](const RankContext& context) -> std::string {
     auto options = options_for(context);

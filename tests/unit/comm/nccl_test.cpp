@@ -132,6 +132,11 @@ TEST_CASE("over NCCL a rank that dies during set-up does not hold the others up"
               1);
 }
 
+TEST_CASE("over NCCL a wait for a point ends when it is reached or when something goes wrong", "[comm][nccl][gpu2]") {
+  if (!enough_gpus(2)) return;
+  check_all_well(run_ranks(2, [](const RankContext& context) { return check_wait_until(*open_on_device(context)); }));
+}
+
 TEST_CASE("over NCCL abort() by another thread ends what is pending", "[comm][nccl][gpu2]") {
   if (!enough_gpus(2)) return;
   check_all_well(run_ranks(2, [](const RankContext& context) {
