@@ -406,14 +406,14 @@ class SoftLoss(torch.nn.Module):
 class Refused(CaseTest):
     """What cannot be trained as it stands is refused at load, with the name of the culprit."""
 
-    def refusal(self, make, text, trace=False, saves=False):
+    def refusal(self, make, text, trace=False, saves=False, code=65):
         path = self.shop.path("refused.pt")
         torch.manual_seed(0)
         module = torch.jit.trace(make(), model_cases.example_of("plain")) if trace else torch.jit.script(make())
         module.save(path)
         config = config_of("plain", gradient_accumulation_steps=1, checkpoint={"at_end": saves})
         outcome = workshop.run(self.shop.command(path, self.data("plain"), config, self.shop.run_dir(), 1, 1))
-        self.assertEqual(outcome.code, 65, str(outcome))
+        self.assertEqual(outcome.code, code, str(outcome))
         self.assertIn(text, outcome.text)
         self.assertNotIn("step 1", outcome.text)
 
@@ -446,6 +446,9 @@ class Refused(CaseTest):
         self.refusal(Raising, "failed on inputs Float[36, 6], Float[36, 1]: ValueError: no batch is good enough")
         self.refusal(Asserting, "AssertionError: one row only")
 
+    def test_more_memory_than_there_is(self):
+        self.refusal(Hungry, "out of memory in forward on Float[36, 6], Float[36, 1]:", code=69)
+
     def test_what_autograd_refuses(self):
         self.refusal(Overwriting, "backward of the model failed: one of the variables needed for gradient computation")
 
@@ -457,6 +460,11 @@ class Small(torch.nn.Module):
 
     def forward(self, x, y):
         return ((self.layer(x) - y) ** 2).mean()
+
+
+class Hungry(Small):
+    def forward(self, x, y):
+        return ((self.layer(x) - y) ** 2).mean() + x.new_empty([1 << 46])[0]
 
 
 class Clamping(Small):

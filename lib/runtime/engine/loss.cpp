@@ -57,19 +57,16 @@ class LabelledLoss : public Loss {
       return require_scalar(function_(result.first, labels[0]), "loss '" + name_ + "'");
     } catch (const Error&) {
       throw;
-    } catch (const c10::Error& error) {
-      refuse(result.first, labels[0], error.what_without_backtrace());
-    } catch (const std::exception& error) {  // a `raise` in a TorchScript file
-      refuse(result.first, labels[0], error.what());
+    } catch (const std::exception& error) {
+      const auto what =
+          fmt::format("loss '{}' of outputs {} and labels {}", name_, shape_of(result.first), shape_of(labels[0]));
+      const auto cause = cause_of(error);
+      throw_if_out_of_memory(cause, what);
+      throw UserError(ExitCode::kBadInput, fmt::format("{} failed: {}", what, cause));
     }
   }
 
  private:
-  [[noreturn]] void refuse(const at::Tensor& outputs, const at::Tensor& labels, const std::string& what) const {
-    throw UserError(ExitCode::kBadInput, fmt::format("loss '{}' of outputs {} and labels {} failed: {}", name_,
-                                                     shape_of(outputs), shape_of(labels), cause_in(what)));
-  }
-
   std::string name_;
   Function function_;
 };

@@ -87,11 +87,13 @@ class FirstPass {
       others.insert(others.end(), held.begin(), held.end());
     }
     const auto passed = tensors_in_all(passed_);
-    return map_tensors(result, [&](const at::Tensor& tensor) {
+    result = map_tensors(result, [&](const at::Tensor& tensor) {
       const bool is_argument =
           std::any_of(passed.begin(), passed.end(), [&](const auto& t) { return t.is_same(tensor); });
       return !is_argument && shares_storage({tensor}, others) ? tensor.clone() : tensor;
     });
+    in_place.leave({});
+    return result;
   }
 
   void keep_inputs(const std::vector<bool>& is_changed) {

@@ -1,5 +1,10 @@
 #include "runtime/model/script_error.hpp"
 
+#include <c10/util/Exception.h>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+
 namespace dslaunch::runtime {
 
 std::string cause_in(std::string text) {
@@ -12,6 +17,24 @@ std::string cause_in(std::string text) {
     text = text.substr(own + raised.size());
   }
   return text.substr(0, text.find('\n'));
+}
+
+std::string cause_of(const std::exception& error) {
+  const auto* of_libtorch = dynamic_cast<const c10::Error*>(&error);
+  return cause_in(of_libtorch != nullptr ? of_libtorch->what_without_backtrace() : error.what());
+}
+
+bool says_out_of_memory(const std::string& cause) {
+  return cause.find("CUDA out of memory") != std::string::npos ||
+         cause.find("DefaultCPUAllocator: can't allocate memory") != std::string::npos;
+}
+
+void throw_if_out_of_memory(const std::string& cause, const std::string& during) {
+  if (!says_out_of_memory(cause)) return;
+  throw UserError(ExitCode::kUnavailable,
+                  fmt::format("out of memory in {}: {}. Use a smaller micro batch, \"activation_checkpointing\" or a "
+                              "higher ZeRO stage",
+                              during, cause));
 }
 
 }  // namespace dslaunch::runtime

@@ -1,5 +1,6 @@
 // The line of an exception's text that says what went wrong.
 #pragma once
+#include <exception>
 #include <string>
 
 namespace dslaunch::runtime {
@@ -7,5 +8,11 @@ namespace dslaunch::runtime {
 // TorchScript puts the cause last, after the traceback of the script and what of its source follows the place; a plain
 // operator error puts it first. What a model itself raises keeps its kind ("ValueError: ...").
 std::string cause_in(std::string text);
+// The same of what LibTorch or TorchScript threw.
+std::string cause_of(const std::exception& error);
+// Whether such a line says that memory was refused, a device's or the host's: in a graph the type of the error is lost.
+bool says_out_of_memory(const std::string& cause);
+// Throws UserError 69 if it does; `during` says of what ("forward on int64 [4, 16]").
+void throw_if_out_of_memory(const std::string& cause, const std::string& during);
 
 }  // namespace dslaunch::runtime

@@ -177,14 +177,9 @@ class ScriptModel : public ModelSource {
       output = interception_.call(root_, arguments, [&](torch::jit::Stack given) { return module_.forward(given); });
     } catch (const Error&) {
       throw;
-    } catch (const c10::OutOfMemoryError& error) {
-      throw UserError(ExitCode::kUnavailable,
-                      fmt::format("out of device memory in forward on {}: {}", describe_shapes(inputs),
-                                  cause_in(error.what_without_backtrace())));
-    } catch (const c10::Error& error) {
-      refuse_inputs(inputs, error.what_without_backtrace());
     } catch (const std::exception& error) {
-      refuse_inputs(inputs, error.what());
+      interception_.throw_failure();
+      refuse_inputs(inputs, cause_of(error));
     }
     return unpack(output);
   }
@@ -200,8 +195,8 @@ class ScriptModel : public ModelSource {
     return out;
   }
 
-  [[noreturn]] void refuse_inputs(const std::vector<at::Tensor>& inputs, const std::string& what) const {
-    const auto cause = cause_in(what);
+  [[noreturn]] void refuse_inputs(const std::vector<at::Tensor>& inputs, const std::string& cause) const {
+    throw_if_out_of_memory(cause, "forward on " + describe_shapes(inputs));
     const bool types_differ =
         cause.find("dtype") != std::string::npos || cause.find("scalar type") != std::string::npos;
     throw UserError(ExitCode::kBadInput,

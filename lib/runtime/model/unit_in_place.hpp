@@ -1,5 +1,6 @@
-// A unit's parameters in its places for the time of a call, also when the model throws: asked for when it is made,
-// given back when it goes. On the thread that runs the model.
+// A unit's parameters in its places for the time of a call: asked for when it is made, taken out of their places when
+// it goes, also when the model throws. Given back they are by leave() alone: that may talk to other ranks, and after an
+// error the pass is broken anyway. On the thread that runs the model.
 #pragma once
 #include "base/error.hpp"
 #include "runtime/model/bound_unit.hpp"
@@ -12,32 +13,29 @@ class UnitInPlace {
  public:
   // Both must outlive this object.
   UnitInPlace(UnitParameters& parameters, const BoundUnit& unit, UnitCall call)
-      : parameters_(parameters), unit_(unit), call_(call), values_(parameters.acquire(unit.unit, call)) {
+      : parameters_(parameters), unit_(unit), values_(parameters.acquire(unit.unit, call)) {
     DSL_CHECK(values_.parameters.size() == unit.places.size(), "a unit gets as many parameters as it has");
     DSL_CHECK(values_.frozen.empty() || values_.frozen.size() == unit.frozen_places.size(),
               "a unit gets all of its frozen parameters or none");
   }
-  ~UnitInPlace() {
-    unit_.clear_parameters(values_);
-    if (!stays_ && call_ != UnitCall::kAgain) parameters_.release(unit_.unit);
-  }
+  ~UnitInPlace() { unit_.clear_parameters(values_); }
   UnitInPlace(const UnitInPlace&) = delete;
   UnitInPlace& operator=(const UnitInPlace&) = delete;
 
   // May be given a history before they are set.
   UnitValues& values() { return values_; }
   void set() const { unit_.set_parameters(values_); }
-  // An output that is itself a view of a parameter: the unit stays where it is.
-  void stay_for(const std::vector<at::Tensor>& outputs) {
-    stays_ = shares_storage(values_.parameters, outputs) || shares_storage(values_.frozen, outputs);
+  // The end of a call, not of its second pass. For an output that is itself a view of a parameter the unit stays where
+  // it is.
+  void leave(const std::vector<at::Tensor>& outputs) {
+    const bool stays = shares_storage(values_.parameters, outputs) || shares_storage(values_.frozen, outputs);
+    if (!stays) parameters_.release(unit_.unit);
   }
 
  private:
   UnitParameters& parameters_;
   const BoundUnit& unit_;
-  const UnitCall call_;
   UnitValues values_;
-  bool stays_ = false;
 };
 
 }  // namespace dslaunch::runtime

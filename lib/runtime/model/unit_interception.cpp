@@ -79,7 +79,7 @@ void run_unit(torch::jit::Stack& stack) {
   } else {
     const auto& [owner, unit, recomputed] = found->second;
     const torch::jit::Stack given(arguments.begin() + 1, arguments.end());  // without self
-    stack.push_back(owner->call(
+    stack.push_back(owner->call_in_graph(
         unit, given,
         [&original, self](torch::jit::Stack stack_of_call) {
           const PlainExecution plain;  // a second pass may run on a thread of autograd's
@@ -140,6 +140,20 @@ void UnitInterception::recompute(const RecomputationOptions& options,
   }
 }
 
+c10::IValue UnitInterception::call_in_graph(const BoundUnit& unit, const torch::jit::Stack& arguments,
+                                            const UnitBody& body, const RecomputedUnit* recomputed) const {
+  try {
+    return call(unit, arguments, body, recomputed);
+  } catch (const Error&) {
+    if (!failure_) failure_ = std::current_exception();
+    throw;
+  }
+}
+
+void UnitInterception::throw_failure() {
+  if (const auto failure = std::exchange(failure_, nullptr)) std::rethrow_exception(failure);
+}
+
 c10::IValue UnitInterception::observed(int unit, const torch::jit::Stack& arguments, const UnitBody& body) const {
   if (!observer_) return body(arguments);
   std::vector<at::Tensor> inputs;
@@ -174,7 +188,7 @@ c10::IValue UnitInterception::call(const BoundUnit& unit, const torch::jit::Stac
   const auto outputs = tensors_in(result);
   if (trains) entries.hook(outputs, call);
   if (!in_place.values().frozen.empty()) refuse_hidden_ways(unit, trains ? std::vector<at::Tensor>() : outputs);
-  in_place.stay_for(outputs);
+  in_place.leave(outputs);
   return result;
 }
 

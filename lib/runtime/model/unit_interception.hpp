@@ -5,6 +5,7 @@
 #pragma once
 #include <torch/csrc/jit/api/module.h>
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -39,6 +40,12 @@ class UnitInterception {
   // that it changes in place counts as an output. `recomputed`: not null if the unit is recomputed.
   c10::IValue call(const BoundUnit& unit, const torch::jit::Stack& arguments, const UnitBody& body,
                    const RecomputedUnit* recomputed = nullptr) const;
+  // The same as an operator of a graph.
+  c10::IValue call_in_graph(const BoundUnit& unit, const torch::jit::Stack& arguments, const UnitBody& body,
+                            const RecomputedUnit* recomputed) const;
+  // TorchScript turns what is thrown inside a graph into an error of its own. Throws what a call of a unit threw, if it
+  // was an error of ours, and forgets it.
+  void throw_failure();
   std::string take_recomputation_profile() { return recomputation_ ? recomputation_->take_profile() : std::string(); }
 
  private:
@@ -48,6 +55,7 @@ class UnitInterception {
   UnitObserver* observer_ = nullptr;
   std::vector<ObjectKey> intercepted_;
   std::unique_ptr<Recomputation> recomputation_;
+  mutable std::exception_ptr failure_;  // the first since throw_failure()
 };
 
 }  // namespace dslaunch::runtime

@@ -99,6 +99,33 @@ int unit_called(const ParameterTable& table, const std::string& name) {
 
 }  // namespace
 
+TEST_CASE("what a unit's parameters throw in the middle of a graph keeps its type, and nothing is given back after it",
+          "[runtime][model]") {
+  struct LostPeer : PlainParameters {
+    using PlainParameters::PlainParameters;
+    UnitValues acquire(int unit, UnitCall call) override {
+      if (unit > 0) throw PeerError(3, "far", "all_gather", "it was killed");
+      return PlainParameters::acquire(unit, call);
+    }
+    void release(int) override { throw PeerError(3, "far", "all_gather", "after the first error"); }
+  };
+  test::TempDir folder;
+  make_net().save(folder / "net.pt");
+  auto model = load_script_model(folder / "net.pt", {});
+  LostPeer parameters(*model);
+  model->set_unit_parameters(&parameters);
+  const auto ids = at::randint(0, 11, {4, 6}, at::kLong);
+  const bool trains = GENERATE(true, false);
+  at::AutoGradMode mode(trains);
+  try {
+    model->forward({ids, ids});
+    FAIL("forward went through");
+  } catch (const PeerError& error) {
+    CHECK(error.rank() == 3);
+    CHECK_THAT(error.what(), Catch::Contains("it was killed"));
+  }
+}
+
 TEST_CASE("an intercepted model gives the loss and the gradients of plain autograd bit by bit", "[runtime][model]") {
   test::TempDir folder;
   make_net().save(folder / "net.pt");
