@@ -227,6 +227,16 @@ class Unusual(CaseTest):
             self.assertTrue(torch.equal(value, weights[1][name]), name)
         self.assertTrue(torch.equal(weights[0]["angles"], torch.tensor([-1, -1, 1 + 0j])))
 
+    def test_an_evaluation_leaves_buffers_as_they_were(self):
+        """Also those that share memory within themselves, and those that forward replaces in evaluation as well."""
+        for make in (Rotating, Restless):
+            with self.subTest(make=make.__name__):
+                plain, _ = self.run_module(make, config_of("plain"))
+                config = config_of("plain", train={"eval_interval": 1}, data={"shuffle": False, "eval": self.data("plain")})
+                evaluated, _ = self.run_module(make, config)
+                self.assertTrue(all("eval_loss" in row for row in evaluated))
+                self.assertEqual([row["loss"] for row in plain], [row["loss"] for row in evaluated])
+
     def test_a_buffer_that_grows_does_not_keep_a_job_from_going_on(self):
         config = config_of("plain", checkpoint={"at_end": True}, zero_optimization={"stage": 2})
         whole, _ = self.run_module(Growing, config)
@@ -374,14 +384,21 @@ class Rotating(model_cases.Regression):
         self.register_buffer("turn", torch.tensor([1j, -1j, 1 + 0j]))
         self.register_buffer("angles", self.turn.clone())
         self.register_buffer("scale", torch.full((1,), 0.5).expand(6))
+        self.always = False
 
     def forward(self, x, y):
-        if self.training:
+        if self.training or self.always:
             self.angles = self.angles * self.turn
         x = self.scale * torch.view_as_real(torch.view_as_complex(x.reshape(x.shape[0], 3, 2)) * self.angles).flatten(1)
         for block in self.blocks:
             x = block(x)
         return torch.nn.functional.mse_loss(self.head(x), y)
+
+
+class Restless(Rotating):
+    def __init__(self, blocks):
+        super().__init__(blocks)
+        self.always = True
 
 
 class Columns(torch.nn.Module):

@@ -70,7 +70,6 @@ class Save {
         deadline_(Deadline::after(options.timeout)) {}
 
   void run() {
-    if (part_.wait_for_copies) part_.wait_for_copies();
     if (options_.rank == options_.share.leader) {
       lead();
     } else {
@@ -108,6 +107,7 @@ class Save {
     if (created.failed()) return created;
     Report report;
     const Report written = report_of([&] {
+      if (part_.wait_for_copies) part_.wait_for_copies();
       report.files.push_back(
           write_shard(writing_folder(options_.dir, part_.metadata.step), options_.rank, part_.pieces, part_.rng_state));
       if (has_several_folders()) report.files.back().host = options_.host;

@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/checkpoint/checkpoint_reader.hpp"
+#include "runtime/state/write_buffer.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -30,7 +31,10 @@ class LoadedCheckpoint : public CheckpointModel, public UnitParameters {
       values_.push_back(std::move(value));
     }
     for (auto& [name, value] : model_->buffers()) {
-      if (reader_.has(name, "buffer")) reader_.read_into(name, "buffer", 0, value);
+      if (!reader_.has(name, "buffer")) continue;
+      const at::Tensor saved = at::empty(reader_.find(name)->shape, value.options());
+      reader_.read_into(name, "buffer", 0, saved);
+      write_buffer(value, saved);
     }
     model_->set_unit_parameters(this);
   }

@@ -1,7 +1,6 @@
 #include "runtime/engine/checkpointing.hpp"
 
 #include <ATen/ATen.h>
-#include <ATen/MemoryOverlap.h>
 
 #include <chrono>
 #include <filesystem>
@@ -14,6 +13,7 @@
 #include "runtime/checkpoint/name_match.hpp"
 #include "runtime/engine/initial_values.hpp"
 #include "runtime/state/random_state.hpp"
+#include "runtime/state/write_buffer.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -340,11 +340,7 @@ void Checkpointing::restore_buffers(RestoreSource& source, const NameMatch& matc
     if (absent.count(name)) continue;
     at::Tensor host = at::empty(value.sizes(), value.options().device(at::kCPU));
     source.read_into(name, weight_state(*source.reader().find(name)), 0, host);
-    if (at::has_internal_overlap(value) == at::MemOverlap::No) {
-      value.copy_(host);
-    } else {  // expanded in the file: one element stands for many
-      value.set_(host.to(value.device()));
-    }
+    write_buffer(value, host);
   }
 }
 

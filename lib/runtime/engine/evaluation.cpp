@@ -9,24 +9,30 @@
 
 #include "runtime/engine/rank_exchange.hpp"
 #include "runtime/state/random_state.hpp"
+#include "runtime/state/write_buffer.hpp"
 
 namespace dslaunch::runtime {
 namespace {
 
 constexpr int64_t kBatchesBetweenQuestions = 32;  // whether to stop: an exchange that waits for the device
 
-// Training's state aside while it lives: the mode, the random numbers, and the buffers of ranks other than 0.
+// Training's state aside while it lives: the mode, the random numbers and the buffers; all ranks have those of rank 0.
 class EvaluationMode {
  public:
   EvaluationMode(ModelSource& model, comm::Communicator& group, at::Device device)
       : model_(model), device_(device), random_state_(save_random_state(device)) {
+    for (const auto& [name, buffer] : model_.buffers()) own_buffers_.push_back(buffer.clone());
     if (group.size() > 1) take_buffers_of_rank_0(group);
     model_.train(false);
   }
   ~EvaluationMode() {
-    model_.train(true);
-    for (auto& [buffer, own] : own_buffers_) buffer.copy_(own);
-    restore_random_state(random_state_, device_);
+    try {
+      model_.train(true);
+      const auto buffers = model_.buffers();  // forward may have put others in their places
+      for (size_t i = 0; i < buffers.size(); ++i) write_buffer(buffers[i].second, own_buffers_[i]);
+      restore_random_state(random_state_, device_);
+    } catch (const std::exception&) {  // the device is broken, and what broke it is on its way up
+    }
   }
   EvaluationMode(const EvaluationMode&) = delete;
   EvaluationMode& operator=(const EvaluationMode&) = delete;
@@ -37,16 +43,14 @@ class EvaluationMode {
       if (buffer.nbytes() == 0) continue;
       at::Tensor values = buffer.clone(at::MemoryFormat::Contiguous);
       group.broadcast({values.data_ptr(), values.nbytes(), comm::DType::kUInt8}, /*root=*/0);
-      if (group.rank() == 0) continue;
-      own_buffers_.emplace_back(buffer, buffer.clone());
-      buffer.copy_(values);
+      if (group.rank() != 0) write_buffer(buffer, values);
     }
   }
 
   ModelSource& model_;
   const at::Device device_;
   const at::Tensor random_state_;
-  std::vector<std::pair<at::Tensor, at::Tensor>> own_buffers_;  // the model's tensor, its values
+  std::vector<at::Tensor> own_buffers_;  // in the model's order
 };
 
 // What a rank brings; added up in double and in the order of the ranks, so that every rank has the same result.

@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "runtime/engine/initial_values.hpp"
 #include "runtime/state/random_state.hpp"
+#include "runtime/state/write_buffer.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -106,13 +107,13 @@ MicroBatch Replica::next_micro_batch() {
 void Replica::enter(RankState& rank) {
   restore_random_state(rank.random, device_);
   auto buffers = model_->buffers();
-  for (size_t i = 0; i < buffers.size(); ++i) buffers[i].second.copy_(rank.buffers[i]);
+  for (size_t i = 0; i < buffers.size(); ++i) write_buffer(buffers[i].second, rank.buffers[i]);
 }
 
 void Replica::leave(RankState& rank) {
   rank.random = save_random_state(device_);
   const auto buffers = model_->buffers();
-  for (size_t i = 0; i < buffers.size(); ++i) rank.buffers[i].copy_(buffers[i].second);
+  for (size_t i = 0; i < buffers.size(); ++i) rank.buffers[i] = buffers[i].second.clone();
 }
 
 void Replica::bound_update(const std::vector<optim::ShardTensors>& shards, const UpdateShards& update) {

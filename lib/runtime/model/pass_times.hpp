@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <chrono>
+#include <exception>
 #include <string>
 
 namespace dslaunch::runtime {
@@ -21,7 +22,11 @@ class PassTimes {
       if (times_.profile_) begin_ = std::chrono::steady_clock::now();
     }
     ~Timer() {
-      times_.wait_for_device();
+      try {
+        times_.wait_for_device();
+      } catch (const std::exception&) {  // the device is broken, and what broke it is on its way up
+        return;
+      }
       if (times_.profile_)
         sum_ += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin_).count();
     }

@@ -166,7 +166,6 @@ class ScriptModel : public ModelSource {
     if (training) {
       for (auto& module : still_) module.setattr("training", false);
     }
-    if (modes_.has_switched) keep_buffers(training);
   }
 
   ForwardResult forward(const std::vector<at::Tensor>& inputs) override {
@@ -300,23 +299,11 @@ class ScriptModel : public ModelSource {
     }
   }
 
-  // A trace updates buffers (BatchNorm's counter, for one) in whatever mode it runs: evaluation must not leave traces.
-  void keep_buffers(bool training) {
-    at::NoGradGuard no_grad;
-    if (!training && kept_buffers_.empty()) {
-      for (const auto& [name, value] : buffers()) kept_buffers_.emplace_back(value, value.clone());
-    } else if (training) {
-      for (auto& [value, kept] : kept_buffers_) value.copy_(kept);
-      kept_buffers_.clear();
-    }
-  }
-
   std::string path_;
   Module module_;
   std::vector<std::string> notes_;
   TracedModes modes_;
-  std::vector<Module> still_;                                    // that stay in eval mode while the others train
-  std::vector<std::pair<at::Tensor, at::Tensor>> kept_buffers_;  // while a trace evaluates: each and its values before
+  std::vector<Module> still_;  // that stay in eval mode while the others train
   ParameterTable table_;
   std::vector<at::Tensor> values_;                   // by parameter, mapped
   std::vector<std::vector<ParameterPlace>> places_;  // by parameter

@@ -71,7 +71,6 @@ class ModeRewriter {
     if (!constant || !constant->isBool() || !has_two_modes(node)) return;
     if (!constant->toBool()) return note_off(node);
     node->replaceInput(mode, training_flag(node));
-    out_.has_switched = true;
   }
 
   // Attention takes no flag: its probability is 0 in evaluation. p becomes p * float(training).
@@ -82,7 +81,6 @@ class ModeRewriter {
     torch::jit::WithInsertPoint here(node);
     Value* as_number = graph_.insert(c10::Symbol::fromQualString("aten::Float"), {flag});
     node->replaceInput(probability, graph_.insert(c10::aten::mul, {node->input(probability), as_number}));
-    out_.has_switched = true;
   }
 
   Value* training_flag(Node* user) {

@@ -10,7 +10,6 @@
 namespace dslaunch::runtime {
 
 struct TracedModes {
-  bool has_switched = false;                // some operator follows the module's flag now
   std::vector<std::string> dropout_off;     // modules whose dropout was traced in eval mode
   std::vector<std::string> statistics_off;  // modules whose batch norm uses its saved statistics
 };
