@@ -19,6 +19,7 @@
 #include "rendezvous/own_address.hpp"
 #include "rendezvous/store.hpp"
 #include "runtime/engine/trainer.hpp"
+#include "runtime/model/script_error.hpp"
 #include "runtime/sharding/hierarchical_gather.hpp"
 #include "runtime/telemetry/run_timings.hpp"
 #include "stop_signals.hpp"
@@ -104,6 +105,36 @@ std::unique_ptr<comm::Communicator> make_secondary_group(comm::CommunicatorOptio
   return comm::make_communicator(world, store);
 }
 
+// The communicators of a rank.
+struct Groups {
+  std::unique_ptr<comm::Communicator> world;
+  std::unique_ptr<comm::Communicator> gather;     // the world a second time, for stage 3 on a device; else null
+  std::unique_ptr<comm::Communicator> secondary;  // hpZ; else null
+
+  void abort(const std::string& reason) const {
+    for (const auto* group : {&world, &gather, &secondary}) {
+      if (*group) (*group)->abort(reason);
+    }
+  }
+};
+
+Groups make_groups(const rendezvous::LaunchEnv& env, at::Device device, const config::Zero& zero,
+                   rendezvous::Store& store) {
+  Groups groups;
+  comm::CommunicatorOptions options;
+  options.rank = env.rank;
+  options.size = env.world_size;
+  if (env.world_size > 1) options.host = rendezvous::own_address_towards(env.master_addr, env.num_nodes);
+  options.device = device.is_cuda() ? device.index() : -1;
+  groups.world = comm::make_communicator(options, store);
+  if (zero.stage == 3 && device.is_cuda()) {
+    options.name = "gather";
+    groups.gather = comm::make_communicator(options, store);
+  }
+  groups.secondary = make_secondary_group(options, zero, store);
+  return groups;
+}
+
 // `launched`: when dslaunch started, in seconds since 1970.
 std::optional<runtime::RunTimings> start_timings(std::optional<double> launched) {
   if (!launched) return std::nullopt;
@@ -138,36 +169,31 @@ int train_command(const std::vector<std::string>& arguments) {
   ended("opening the device");
   log::debug("device {} open", device.str());
   auto store = rendezvous::connect_store(env, Deadline::after(kJoinDeadline));
+  Groups groups;
   try {
-    comm::CommunicatorOptions group;
-    group.rank = env.rank;
-    group.size = env.world_size;
-    if (env.world_size > 1) group.host = rendezvous::own_address_towards(env.master_addr, env.num_nodes);
-    group.device = device.is_cuda() ? device.index() : -1;
-    auto world = comm::make_communicator(group, *store);
-    std::unique_ptr<comm::Communicator> gather_group;
-    if (config.config.zero.stage == 3 && device.is_cuda()) {
-      group.name = "gather";
-      gather_group = comm::make_communicator(group, *store);
-    }
+    groups = make_groups(env, device, config.config.zero, *store);
     ended("meeting the other ranks");
     log::debug("{} ranks have met", env.world_size);
-    auto secondary_group = make_secondary_group(group, config.config.zero, *store);
     install_stop_signals();  // before this there is nothing to save: a signal ends the rank at once
     auto request = request_of(options, config, device);
     request.placement = {env.rank, env.world_size, env.local_rank, env.node_rank, env.num_nodes, env.host};
-    request.gather_group = gather_group.get();
-    request.secondary_group = secondary_group.get();
+    request.gather_group = groups.gather.get();
+    request.secondary_group = groups.secondary.get();
     request.trace_step = options.integer("trace", 1);
     request.timings = timings ? &*timings : nullptr;
-    const auto outcome = runtime::train(request, *world, *store);
-    world->barrier();
+    const auto outcome = runtime::train(request, *groups.world, *store);
+    groups.world->barrier();
     store->leave();
     ended("the end");
     if (timings && env.rank == 0) std::puts(timings->table().c_str());
     return exit_code_of(outcome);
   } catch (const std::exception& error) {
-    store->report_failure(error.what());
+    // The others, who wait for this rank in collectives, hear of it before its groups are torn down. A checkpoint that
+    // was being written is complete by then, for all.
+    const bool is_ours = dynamic_cast<const Error*>(&error) != nullptr;
+    const auto reason = is_ours ? error.what() : runtime::cause_of(error);
+    store->report_failure(reason);
+    groups.abort(reason);
     throw;
   }
 }

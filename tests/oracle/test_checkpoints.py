@@ -84,8 +84,11 @@ class Loading(OracleTest):
         return outcome, workshop.read_metrics(folder) if outcome.code == 0 else None
 
     def test_without_the_moments_the_optimizer_starts_afresh_and_the_schedule_goes_on(self):
+        self.config["steps_per_print"] = 20
         outcome, rows = self.resumed(self.saved(), 20, {"optimizer_states": False}, world=3)
         self.assertEqual(outcome.code, 0, str(outcome))
+        line = re.search(r"step=20, skipped=(-?\d+), lr=\[(.*)\], mom", outcome.text)
+        self.assertEqual((int(line[1]), float(line[2])), (0, one_process.learning_rate(self.config, 21)), line[0])
         torch.set_num_threads(1)
         trainer = one_process.Trainer([torch.jit.load(self.model)], one_process.Samples(self.data, self.config), self.config)
         expected = [trainer.step(k) for k in range(12)]

@@ -258,7 +258,9 @@ StepResult Engine::read_statistics(InFlight in_flight) {
   result.grad_norm = values[1];
   result.stop_requested = values[2] > 0;
   if (loss_scaling_.is_on()) follow_loss_scale(result, values + 4);
-  const int64_t applied = loss_scaling_.is_on() ? loss_scaling_.known_applied_steps() : result.step;
+  // Without a loss scale every step is applied, also the one that may be under way already.
+  const int64_t since = loss_scaling_.is_on() ? 0 : steps_done_ - result.step;
+  const int64_t applied = loss_scaling_.known_applied_steps() - since;
   result.num_skipped = result.step - applied - schedule_offset_;
   result.next_lr = rates_after(applied).lr;
   result.next_loss_scale = loss_scaling_.state().scale;

@@ -217,6 +217,9 @@ at::Tensor GatheredParameters::whole(int group) const {
 
 void GatheredParameters::end_pass() {
   for (Unit& unit : units_) {
+    // Also of a gather that no call here has waited for (one ahead, or another rank's): its place may be freed now, and
+    // what it reads may be written.
+    if (unit.place) wait_on_current_stream(unit.ready, options_.device);
     if (unit.place && unit.pins > 0) unit.place->last_use = mark_current_stream(options_.device);
     unit.pins = unit.open_calls = 0;
     unit.place = nullptr;
