@@ -479,6 +479,23 @@ class Deaths(StrangerTest):
         self.assertIn("rank 1", last, str(outcome))
         self.assertRegex(last, "SIGKILL|signal 9")
 
+    def test_a_rank_killed_in_an_evaluation_at_stage_3(self):
+        """Gathers run in the middle of forward, and at its end for those that have left it already."""
+        data = self.path("long.safetensors")
+        tensor_file.write(data, {name: values.repeat(300, *[1] * (values.dim() - 1))
+                                 for name, values in workshop.samples_of("gpt").items()})
+        folder = self.shop.run_dir()
+        config = base_config("gpt", zero_optimization={"stage": 3, "stage3_param_persistence_threshold": 0})
+        process = subprocess.Popen(self.start("gpt", config=config, data=data, world=3, run_dir=folder,
+                                              extra=["--eval_only"]), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                   start_new_session=True, env=workshop.environment(), errors="replace", stdin=subprocess.DEVNULL)
+        self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
+        self.wait_for_steps(process, folder, 0)  # the file is there, and the evaluation begins
+        os.kill(workshop.rank_processes(folder, 1)[0], signal.SIGKILL)
+        outcome = self.end(process, 5)
+        self.assertEqual(outcome.code, 137, str(outcome))
+        self.assertIn("ranks 0, 2: stopped by dslaunch (exit code 71", outcome.text)
+
     def test_a_killed_rank_zero_too(self):
         process, folder = self.endless(world=2)
         os.kill(workshop.rank_processes(folder, 0)[0], signal.SIGKILL)
