@@ -11,6 +11,7 @@
 #include "base/deadline.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/hash.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -34,13 +35,6 @@ std::string read_range(std::ifstream& file, uint64_t begin, size_t count) {
   file.read(bytes.data(), static_cast<std::streamsize>(count));
   if (!file) throw std::out_of_range("the file ends early");
   return bytes;
-}
-
-// FNV-1a: only to tell files apart, nobody forges a model against its own user.
-uint64_t hash(const std::string& bytes) {
-  uint64_t value = 0xcbf29ce484222325ULL;
-  for (char byte : bytes) value = (value ^ static_cast<uint8_t>(byte)) * 0x100000001b3ULL;
-  return value;
 }
 
 // The central directory of a zip archive, found from its end record (APPNOTE 4.3.16; 4.3.14 and 4.3.15 for archives
@@ -136,7 +130,7 @@ uint64_t model_fingerprint(const std::string& path) {
     throw UserError(ExitCode::kNoInput, fmt::format("the model {} cannot be read: {}", path, error.message()));
   }
   try {
-    return hash(central_directory(file, bytes));
+    return fnv1a(central_directory(file, bytes));  // nobody forges a model against its own user
   } catch (const std::out_of_range& problem) {
     throw UserError(ExitCode::kBadInput, fmt::format("{} is not what torch.jit.save wrote: {}", path, problem.what()));
   }

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/half_float.hpp"
+
 namespace dslaunch::comm {
 
 namespace {
@@ -21,17 +23,6 @@ struct Float16 {
   uint16_t bits;
 };
 
-float as_float(uint32_t bits) {
-  float out;
-  std::memcpy(&out, &bits, sizeof out);
-  return out;
-}
-uint32_t as_bits(float value) {
-  uint32_t out;
-  std::memcpy(&out, &value, sizeof out);
-  return out;
-}
-
 void widen(const float* in, float* out, size_t count) {
   std::memcpy(out, in, count * sizeof(float));
 }
@@ -40,39 +31,19 @@ void narrow(const float* in, float* out, size_t count) {
 }
 
 void widen(const BFloat16* in, float* out, size_t count) {
-  for (size_t i = 0; i < count; ++i) out[i] = as_float(static_cast<uint32_t>(in[i].bits) << 16);
+  for (size_t i = 0; i < count; ++i) out[i] = __builtin_bit_cast(float, static_cast<uint32_t>(in[i].bits) << 16);
 }
 void narrow(const float* in, BFloat16* out, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    uint32_t bits = as_bits(in[i]);
-    uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
-    out[i].bits = static_cast<uint16_t>(is_nan ? (bits >> 16) | 0x40u : rounded);
-  }
+  for (size_t i = 0; i < count; ++i) out[i].bits = bfloat16_bits(in[i]);
 }
 
 float half_to_float(uint16_t half) {
   uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
   uint32_t exponent = (half >> 10) & 0x1fu, fraction = half & 0x3ffu;
-  if (exponent == 31) return as_float(sign | 0x7f800000u | (fraction << 13));
-  if (exponent != 0) return as_float(sign | ((exponent + 112) << 23) | (fraction << 13));
+  if (exponent == 31) return __builtin_bit_cast(float, sign | 0x7f800000u | (fraction << 13));
+  if (exponent != 0) return __builtin_bit_cast(float, sign | ((exponent + 112) << 23) | (fraction << 13));
   float magnitude = static_cast<float>(fraction) * 0x1p-24f;  // subnormal, exact
   return sign ? -magnitude : magnitude;
-}
-
-uint16_t float_to_half(float value) {
-  uint32_t bits = as_bits(value);
-  auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
-  uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);
-  if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // rounds beyond 65504
-  if (magnitude < 0x38800000u) {
-    // Subnormal: adding 0.5 puts the half's lowest bit where float32 rounds to nearest even.
-    uint32_t shifted = as_bits(as_float(magnitude) + 0.5f) - as_bits(0.5f);
-    return static_cast<uint16_t>(sign | shifted);
-  }
-  uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u) - (112u << 23);
-  return static_cast<uint16_t>(sign | (rounded >> 13));
 }
 
 __attribute__((target("avx,f16c"))) size_t widen_vectors(const Float16* in, float* out, size_t count) {
@@ -102,7 +73,7 @@ void widen(const Float16* in, float* out, size_t count) {
 }
 void narrow(const float* in, Float16* out, size_t count) {
   size_t i = has_f16c() ? narrow_vectors(in, out, count) : 0;
-  for (; i < count; ++i) out[i].bits = float_to_half(in[i]);
+  for (; i < count; ++i) out[i].bits = float16_bits(in[i]);
 }
 
 float larger(float a, float b) {

@@ -9,7 +9,6 @@
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/checkpoint/checkpoint_survey.hpp"
 #include "runtime/checkpoint/content_hash.hpp"
-#include "runtime/checkpoint/name_match.hpp"
 #include "runtime/checkpoint/shard_file.hpp"
 
 namespace dslaunch::runtime {
@@ -173,11 +172,6 @@ const SafetensorsFile& CheckpointReader::verified_shard(const std::string& file)
 const SavedTensor* CheckpointReader::find(const std::string& parameter) const {
   const auto found = parameters_.find(parameter);
   return found == parameters_.end() ? nullptr : &manifest_.metadata.parameters[found->second];
-}
-
-void CheckpointReader::require_match(const std::vector<SavedTensor>& model) const {
-  const auto match = match_names(model, manifest_.metadata.parameters);
-  if (!match.fits()) refuse(describe_misfit(match, path_));
 }
 
 bool CheckpointReader::has(const std::string& parameter, const std::string& state) const {

@@ -42,8 +42,6 @@ class CheckpointReader {
   int world_size() const { return manifest_.world_size; }
   const SavedTensor* find(const std::string& parameter) const;  // null when absent
 
-  // Throws UserError(65) that lists the parameters that are missing here, are not the model's, or differ in shape.
-  void require_match(const std::vector<SavedTensor>& model) const;
   // Whether a shard here has this state of the parameter at all.
   bool has(const std::string& parameter, const std::string& state) const;
   // Fills `out` (contiguous, CPU, any shape) with the elements from `begin` on of the flattened parameter, cast to its

@@ -28,10 +28,6 @@ constexpr char kAside[] = ".tmp";
 
 using Tensors = std::vector<const SavedTensor*>;
 
-bool ends_with(const std::string& text, std::string_view end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
 void write_safetensors(WeightStream& weights, const Tensors& tensors, const std::string& out) {
   std::vector<TensorDescription> descriptions;
   std::map<std::string, const SavedTensor*> sources;
@@ -181,8 +177,8 @@ void guarded(const std::string& out, const std::function<void()>& write) {
 enum class Form { kSafetensors, kStateDict, kTorchScript };
 
 Form form_of(const ConsolidateOptions& options) {
-  const bool safetensors = ends_with(options.out, ".safetensors");
-  if (!safetensors && !ends_with(options.out, ".pt") && !ends_with(options.out, ".pth")) {
+  const bool safetensors = options.out.ends_with(".safetensors");
+  if (!safetensors && !options.out.ends_with(".pt") && !options.out.ends_with(".pth")) {
     misuse(fmt::format(
         "cannot tell the form of '{}': name it .safetensors or .pt (--state_dict for a plain name -> tensor "
         "file)",

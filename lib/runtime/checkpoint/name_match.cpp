@@ -5,6 +5,7 @@
 
 #include "base/format.hpp"
 #include "base/nearest_name.hpp"
+#include "runtime/state/tensor_text.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -49,10 +50,6 @@ void pair_near_misses(NameMatch& match, const ByName& model, const ByName& saved
     match.near.emplace_back(name, *found);
     left.erase(found);
   }
-}
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  return fmt::format("({})", fmt::join(shape, ", "));
 }
 
 template <class Items, class Describe>

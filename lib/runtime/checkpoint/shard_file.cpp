@@ -11,18 +11,9 @@
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/checkpoint/content_hash.hpp"
 #include "runtime/state/safetensors_file.hpp"
+#include "runtime/state/tensor_bytes.hpp"
 
 namespace dslaunch::runtime {
-namespace {
-
-at::Tensor to_tensor(const std::string& bytes) {
-  at::Tensor tensor = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
-  if (!bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
-  return tensor;
-}
-
-}  // namespace
-
 std::string to_tensor_name(const StatePiece& piece) {
   return fmt::format("{}@{}/{}", piece.state, piece.begin, piece.parameter);
 }
@@ -50,7 +41,7 @@ CheckpointFile write_shard(const std::string& folder, int rank, const std::vecto
     DSL_CHECK(piece.values.dim() == 1, "a piece is one-dimensional");
     add(to_tensor_name(piece), piece.values);
   }
-  if (!rng_state.empty()) add(kRngName, to_tensor(rng_state));
+  if (!rng_state.empty()) add(kRngName, tensor_of_bytes(rng_state));
 
   CheckpointFile file{.name = shard_name(rank)};
   ContentHash hash;

@@ -19,10 +19,6 @@ std::string subject_of(const std::string& path) {
   return fmt::format("{} '{}'", kDataFile, path);
 }
 
-bool ends_with(const std::string& text, std::string_view end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
 // File name without folder and ending.
 std::string stem_of(const std::string& path) {
   std::string name = path.substr(path.find_last_of('/') + 1);
@@ -62,7 +58,7 @@ std::vector<FileArray> read_npz(const std::string& path) {
     }
     const NpyHeader header = read_npy_header(bytes, subject);
     const std::string name =
-        ends_with(member.name, ".npy") ? member.name.substr(0, member.name.size() - 4) : member.name;
+        member.name.ends_with(".npy") ? member.name.substr(0, member.name.size() - 4) : member.name;
     arrays.push_back({name, header.dtype, header.shape, bytes.data() + header.data_begin, owner, path});
   }
   return arrays;
@@ -92,12 +88,12 @@ FileFormat file_format(const std::string& path, const std::string& format, bool 
     throw UserError(ExitCode::kBadInput,
                     fmt::format("data.format '{}' is not one of auto, safetensors, npy, npz, tokens", format));
   }
-  if (ends_with(path, ".safetensors")) return FileFormat::kSafetensors;
-  if (ends_with(path, ".npz")) return FileFormat::kNpz;
+  if (path.ends_with(".safetensors")) return FileFormat::kSafetensors;
+  if (path.ends_with(".npz")) return FileFormat::kNpz;
   const auto file = MappedFile::open(path, kDataFile);
   // A flat .npy of integers with a sequence length is a token stream.
   if (looks_like_npy(bytes_of(*file))) return has_seq_len ? FileFormat::kTokens : FileFormat::kNpy;
-  if (ends_with(path, ".npy")) return FileFormat::kNpy;
+  if (path.ends_with(".npy")) return FileFormat::kNpy;
   if (file->size() >= 4 && std::memcmp(file->data(), "PK\x03\x04", 4) == 0) return FileFormat::kNpz;
   if (file->size() >= 9 && file->data()[8] == '{' && file->data()[7] == 0) return FileFormat::kSafetensors;
   if (has_seq_len) return FileFormat::kTokens;

@@ -14,8 +14,6 @@
 namespace dslaunch::runtime {
 namespace {
 
-constexpr int64_t kIgnoredLabel = -100;  // torch's default ignore_index
-
 // LibTorch's operators have no unsigned types beyond 8 bits, so those become int64.
 at::ScalarType batch_dtype(at::ScalarType dtype, at::ScalarType compute_dtype) {
   if (c10::isFloatingType(dtype)) return compute_dtype;
@@ -69,7 +67,6 @@ void convert(const void* from, at::ScalarType from_dtype, void* to, at::ScalarTy
   }
 }
 
-// Index of the first value that is out of [0, limit); -1: none.
 // Whether a limit speaks of an element of a batch's values, by its place in the flattened sample.
 class Coverage {
  public:

@@ -16,6 +16,9 @@
 
 namespace dslaunch::runtime {
 
+// torch's default ignore_index, and that of the losses that the config names.
+inline constexpr int64_t kIgnoredLabel = -100;
+
 struct Batch {
   std::vector<at::Tensor> inputs, labels;  // host tensors, samples first
   int64_t num_samples = 0;  // those that count; 0 for a filler (see EvaluationPlanner), whose tensors hold one sample
@@ -43,7 +46,6 @@ class BatchAssembler {
   BatchAssembler(std::shared_ptr<const SampleSource> source, ArraySelection selection, AssemblyOptions options);
   // Throws UserError(65) naming array, sample, value and bound for an integer that is out of range.
   Batch assemble(const MicroBatchPlan& plan) const;
-  const SampleSource& source() const { return *source_; }
 
  private:
   at::Tensor gather(size_t array, const std::vector<int64_t>& samples) const;

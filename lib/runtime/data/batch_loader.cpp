@@ -66,7 +66,6 @@ EvaluationLoader::EvaluationLoader(std::shared_ptr<const SampleSource> source, A
   require_samples(*source);
   auto planner = std::make_shared<EvaluationPlanner>(source->num_samples(), options.batch.micro_batch,
                                                      options.data_parallel, options.rank);
-  num_batches_ = planner->num_batches();
   prefetcher_ = std::make_unique<Prefetcher>([planner] { return planner->next(); },
                                              BatchAssembler(std::move(source), std::move(selection), options.assembly),
                                              data.num_workers, data.prefetch);

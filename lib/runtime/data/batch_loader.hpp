@@ -44,13 +44,10 @@ class EvaluationLoader {
   // Throws UserError(65) when there are no samples.
   EvaluationLoader(std::shared_ptr<const SampleSource> source, ArraySelection selection, const config::Data& data,
                    const LoaderOptions& options);
-  // Nothing after the last one; every rank gets num_batches() batches. Weigh a batch by its num_samples, which may be
-  // 0.
+  // Nothing after the last one; every rank gets as many. Weigh a batch by its num_samples, which may be 0.
   std::optional<Batch> next() { return prefetcher_->next(); }
-  int64_t num_batches() const { return num_batches_; }
 
  private:
-  int64_t num_batches_ = 0;
   std::unique_ptr<Prefetcher> prefetcher_;
 };
 

@@ -10,13 +10,10 @@
 #include "runtime/data/array_file.hpp"
 #include "runtime/data/array_selection.hpp"
 #include "runtime/data/sample_source.hpp"
+#include "runtime/state/tensor_text.hpp"
 
 namespace dslaunch::runtime {
 namespace {
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  return fmt::format("({})", fmt::join(shape, ", "));
-}
 
 std::string array_names(const std::vector<FileArray>& arrays) {
   std::vector<std::string> names;

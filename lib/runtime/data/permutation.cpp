@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/hash.hpp"
+
 namespace dslaunch::runtime {
 
 Permutation::Permutation(int64_t size, uint64_t seed, int64_t epoch) : size_(static_cast<uint64_t>(size)) {

@@ -5,14 +5,6 @@
 
 namespace dslaunch::runtime {
 
-// splitmix64's finaliser.
-constexpr uint64_t mix64(uint64_t x) {
-  x += 0x9e3779b97f4a7c15ULL;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
-
 // A Feistel network over the next power of four that holds `size`, walked until it lands inside [0, size).
 class Permutation {
  public:

@@ -5,8 +5,8 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/hash.hpp"
 #include "base/nearest_name.hpp"
-#include "runtime/data/permutation.hpp"
 #include "runtime/data/sample_source.hpp"
 
 namespace dslaunch::runtime {
@@ -130,11 +130,7 @@ class SyntheticSamples : public SampleSource {
     refuse(fmt::format("data.synthetic.{}: no {} x has {} <= x < {}", array.name, array.dtype, array.low, array.high));
   }
 
-  static uint64_t key_of(const std::string& name, uint64_t seed) {
-    uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a
-    for (unsigned char c : name) hash = (hash ^ c) * 0x100000001b3ULL;
-    return mix64(mix64(seed) ^ hash);
-  }
+  static uint64_t key_of(const std::string& name, uint64_t seed) { return mix64(mix64(seed) ^ fnv1a(name)); }
 
   template <class T>
   static void fill(const MadeArray& array, int64_t sample, void* out) {

@@ -12,7 +12,9 @@
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/checkpoint/name_match.hpp"
 #include "runtime/engine/initial_values.hpp"
+#include "runtime/engine/saved_tensors.hpp"
 #include "runtime/state/random_state.hpp"
+#include "runtime/state/tensor_bytes.hpp"
 #include "runtime/state/write_buffer.hpp"
 
 namespace dslaunch::runtime {
@@ -27,17 +29,6 @@ class Stopwatch {
  private:
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
-
-std::string bytes_of(const at::Tensor& state) {
-  const at::Tensor bytes = state.contiguous();
-  return {reinterpret_cast<const char*>(bytes.const_data_ptr()), static_cast<size_t>(bytes.nbytes())};
-}
-
-at::Tensor tensor_of(const std::string& bytes) {
-  at::Tensor out = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
-  std::copy(bytes.begin(), bytes.end(), out.data_ptr<uint8_t>());
-  return out;
-}
 
 CheckpointWriterOptions writer_options(const std::string& dir, const CheckpointingOptions& options,
                                        const FolderShare& share, const comm::Communicator& world) {
@@ -222,13 +213,7 @@ CheckpointMetadata Checkpointing::metadata(const DataPosition& position) const {
   out.position = position;
   out.scalars = engine_.scalars();
   out.config = options_.resolved_config;
-  for (const auto& parameter : model_.table().parameters) {
-    out.parameters.push_back(
-        {parameter.name, parameter.shape, parameter.dtype, parameter.trainable, false, parameter.aliases});
-  }
-  for (const auto& [name, value] : model_.buffers()) {
-    out.parameters.push_back({name, value.sizes().vec(), value.scalar_type(), false, true, {}});
-  }
+  out.parameters = saved_tensors_of(model_);
   return out;
 }
 
@@ -278,7 +263,7 @@ void Checkpointing::load(RestoreSource& source, const config::CheckpointLoad& ho
   restore_frozen(source, match);
   restore_buffers(source, match);
   if (how.weights_only) return;
-  if (auto rng = source.rng_state(world_.rank(), world_.size())) restore_random_state(tensor_of(*rng), device_);
+  if (auto rng = source.rng_state(world_.rank(), world_.size())) restore_random_state(tensor_of_bytes(*rng), device_);
 }
 
 // What the checkpoint lacks starts as in a new run. The role of a parameter may have changed: what was trained is

@@ -12,18 +12,9 @@
 #include "runtime/optim/learning_rate.hpp"
 #include "runtime/optim/shard_runs.hpp"
 #include "runtime/precision/autocast_scope.hpp"
+#include "runtime/sharding/flat_collectives.hpp"
 
 namespace dslaunch::runtime {
-namespace {
-
-constexpr char kScheduleOffset[] = "schedule_offset";
-
-comm::Buffer fp32_buffer(const at::Tensor& tensor) {
-  return {tensor.data_ptr(), static_cast<size_t>(tensor.numel()), comm::DType::kFloat32};
-}
-
-}  // namespace
-
 Engine::Engine(ModelSource& model, const config::JobConfig& config, EngineOptions options,
                comm::Communicator& data_group, const FlatParameters::ReadElements& read)
     : model_(model),
@@ -174,7 +165,7 @@ void Engine::combine_statistics(bool stop_requested) {
   const double micro_steps = static_cast<double>(config_.batch.accumulation) * num_ranks;
   statistics_ = at::stack({loss_sum_ / micro_steps, squares, at::full({}, stop_requested ? 1.0 : 0.0, scalar),
                            at::full({}, label_weight_, scalar)});
-  if (data_group_.size() > 1) data_group_.all_reduce(fp32_buffer(statistics_), comm::ReduceOp::kSum);
+  if (data_group_.size() > 1) data_group_.all_reduce(buffer_of(statistics_), comm::ReduceOp::kSum);
   const bool by_labels = config_.loss_average == config::LossAverage::kTokens;
   const at::Tensor factor = by_labels ? weigh_by_labels(micro_steps) : at::Tensor();
   loss_scaling_.judge(statistics_.narrow(0, 0, 2));
@@ -285,82 +276,6 @@ EvaluationResult Engine::evaluate(const std::function<std::optional<EvaluationBa
   inputs.sums_over_labels = config_.loss_average == config::LossAverage::kTokens;
   inputs.stop_requested = stop_requested;
   return runtime::evaluate(model_, inputs, data_group_, options_.device);
-}
-
-std::vector<FrozenPart> Engine::owned_frozen() const {
-  std::vector<FrozenPart> out;
-  for (const auto& shard : parameters_->frozen_shards()) {
-    for (const auto& piece : pieces_in(parameters_->groups()[shard.group], shard.range)) {
-      out.push_back({piece.parameter, piece.begin, piece.count});
-    }
-  }
-  return out;
-}
-
-std::vector<OwnedState> Engine::named_state(const std::vector<optim::ShardTensors>& shards) const {
-  std::vector<OwnedState> out;
-  const bool owns = parameters_->num_shards() > 1 || data_group_.rank() == 0;
-  if (!owns) return out;
-  for (const auto& run : shards) {
-    const auto& moments = optimizer_->moment_names(run.group);
-    for (const auto& piece : pieces_in(parameters_->groups()[run.flat_group], run.range)) {
-      const auto& name = model_.table().parameters[piece.parameter].name;
-      out.push_back({name, "master", piece.begin, run.master.narrow(0, piece.offset, piece.count)});
-      for (size_t m = 0; m < run.moments.size(); ++m) {
-        out.push_back({name, moments[m], piece.begin, run.moments[m].narrow(0, piece.offset, piece.count)});
-      }
-    }
-  }
-  return out;
-}
-
-int64_t Engine::num_moments() const {
-  size_t most = 0;
-  for (const auto& run : shard_tensors_) most = std::max(most, run.moments.size());
-  return static_cast<int64_t>(most);
-}
-
-void Engine::take_over_state(int64_t steps_done, const std::map<std::string, double>& scalars) {
-  set_counters(steps_done, scalars, /*fresh_moments=*/false);
-  for (auto& run : shard_tensors_) {
-    if (run.low_precision.defined()) run.low_precision.copy_(run.master);
-  }
-  parameters_->gather_parameters();
-}
-
-std::map<std::string, double> Engine::scalars() const {
-  auto out = loss_scaling_.scalars();
-  if (schedule_offset_ != 0) out[kScheduleOffset] = static_cast<double>(schedule_offset_);
-  return out;
-}
-
-void Engine::set_counters(int64_t steps_done, std::map<std::string, double> scalars, bool fresh_moments) {
-  steps_done_ = steps_done;
-  const auto offset = scalars.find(kScheduleOffset);
-  schedule_offset_ = offset == scalars.end() ? 0 : static_cast<int64_t>(offset->second);
-  double& applied = scalars.try_emplace("applied_steps", static_cast<double>(steps_done)).first->second;
-  if (fresh_moments) schedule_offset_ += static_cast<int64_t>(std::exchange(applied, 0.0));
-  loss_scaling_.restore(scalars, steps_done);
-}
-
-void Engine::restore(int64_t steps_done, const std::map<std::string, double>& scalars, bool fresh_moments,
-                     const ReadState& read) {
-  set_counters(steps_done, scalars, fresh_moments);
-  const auto& table = model_.table();
-  parameters_->load([&](int parameter, int64_t begin, at::Tensor out) {
-    read(table.parameters[parameter].name, "master", begin, std::move(out));
-  });
-  for (auto& run : shard_tensors_) {
-    const auto& moments = optimizer_->moment_names(run.group);
-    for (const auto& piece : pieces_in(parameters_->groups()[run.flat_group], run.range)) {
-      for (size_t m = 0; m < run.moments.size(); ++m) {
-        at::Tensor values = at::empty({piece.count}, at::kFloat);
-        read(table.parameters[piece.parameter].name, moments[m], piece.begin, values);
-        run.moments[m].narrow(0, piece.offset, piece.count).copy_(values);
-      }
-    }
-  }
-  round_masters();
 }
 
 }  // namespace dslaunch::runtime

@@ -3,16 +3,9 @@
 #include <ATen/ATen.h>
 
 #include "base/format.hpp"
+#include "runtime/state/tensor_text.hpp"
 
 namespace dslaunch::runtime {
-namespace {
-
-std::string shape_of(const at::Tensor& values) {
-  return fmt::format("{}[{}]", c10::toString(values.scalar_type()), fmt::join(values.sizes(), ", "));
-}
-
-}  // namespace
-
 std::string first_not_finite(const at::Tensor& values, bool nan) {
   const at::Tensor bad = nan ? values.isnan() : values.isinf();
   auto element = bad.reshape({-1}).to(at::kByte).argmax().item<int64_t>();
@@ -80,7 +73,7 @@ void FiniteCheck::take_gradients(int unit, std::vector<at::Tensor> gradients) {
 void FiniteCheck::entered(int unit, const std::vector<at::Tensor>& inputs) {
   if (unit == 0) return;  // the data, which has been looked at by name
   for (size_t i = 0; i < inputs.size(); ++i) {
-    look(fmt::format("input {} of {}, {}, made by the root unit{}:", i, unit_name(unit), shape_of(inputs[i]),
+    look(fmt::format("input {} of {}, {}, made by the root unit{}:", i, unit_name(unit), type_and_shape(inputs[i]),
                      last_left_),
          inputs[i]);
   }
@@ -89,7 +82,7 @@ void FiniteCheck::entered(int unit, const std::vector<at::Tensor>& inputs) {
 void FiniteCheck::left(int unit, const std::vector<at::Tensor>& outputs) {
   for (size_t i = 0; i < outputs.size(); ++i) {
     const std::string which = outputs.size() > 1 ? fmt::format("output {}", i) : std::string("the output");
-    look(fmt::format("{} of {}, {}{}:", which, unit_name(unit), shape_of(outputs[i]),
+    look(fmt::format("{} of {}, {}{}:", which, unit_name(unit), type_and_shape(outputs[i]),
                      unit == 0 ? last_left_ : std::string()),
          outputs[i]);
   }

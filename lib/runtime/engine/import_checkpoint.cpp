@@ -10,21 +10,11 @@
 #include "runtime/checkpoint/deepspeed/deepspeed_checkpoint.hpp"
 #include "runtime/checkpoint/deepspeed/model_fit.hpp"
 #include "runtime/checkpoint/deepspeed/write_imported.hpp"
+#include "runtime/engine/saved_tensors.hpp"
 #include "runtime/model/model_source.hpp"
 
 namespace dslaunch::runtime {
 namespace {
-
-std::vector<SavedTensor> tensors_of(const ModelSource& model) {
-  std::vector<SavedTensor> out;
-  for (const auto& parameter : model.table().parameters) {
-    out.push_back({parameter.name, parameter.shape, parameter.dtype, parameter.trainable, false, parameter.aliases});
-  }
-  for (const auto& [name, value] : model.buffers()) {
-    out.push_back({name, value.sizes().vec(), value.scalar_type(), false, true, {}});
-  }
-  return out;
-}
 
 // A parameter or buffer as the model file has it.
 at::Tensor value_in(const ModelSource& model, const std::string& name) {
@@ -89,7 +79,7 @@ ImportReport import_checkpoint(const ImportRequest& request) {
   std::vector<SavedTensor> tensors;
   if (!request.model.empty()) {
     model = load_script_model(request.model, {});
-    tensors = tensors_of(*model);
+    tensors = saved_tensors_of(*model);
   }
   auto state =
       deepspeed::read_checkpoint(request.source, {request.tag, request.check_sums, model ? &tensors : nullptr});

@@ -9,13 +9,10 @@
 #include "runtime/model/model_file.hpp"
 #include "runtime/model/plain_execution.hpp"
 #include "runtime/model/script_error.hpp"
+#include "runtime/state/tensor_text.hpp"
 
 namespace dslaunch::runtime {
 namespace {
-
-std::string shape_of(const at::Tensor& tensor) {
-  return fmt::format("{}[{}]", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
-}
 
 at::Tensor require_scalar(const at::Tensor& loss, const std::string& whose) {
   if (loss.numel() == 1 && loss.is_floating_point()) return loss.reshape({});
@@ -23,7 +20,7 @@ at::Tensor require_scalar(const at::Tensor& loss, const std::string& whose) {
       ExitCode::kBadInput,
       fmt::format("{} gave {} where a scalar loss is needed. Return the mean loss from forward, or name one in "
                   "the config: \"loss\": \"cross_entropy\" | \"mse\" | \"path/to/loss.pt\"",
-                  whose, shape_of(loss)));
+                  whose, type_and_shape(loss)));
 }
 
 class ModelsOwnLoss : public Loss {
@@ -58,8 +55,8 @@ class LabelledLoss : public Loss {
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
-      const auto what =
-          fmt::format("loss '{}' of outputs {} and labels {}", name_, shape_of(result.first), shape_of(labels[0]));
+      const auto what = fmt::format("loss '{}' of outputs {} and labels {}", name_, type_and_shape(result.first),
+                                    type_and_shape(labels[0]));
       const auto cause = cause_of(error);
       throw_if_out_of_memory(cause, what);
       throw UserError(ExitCode::kBadInput, fmt::format("{} failed: {}", what, cause));

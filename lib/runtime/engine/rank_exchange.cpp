@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "runtime/sharding/flat_collectives.hpp"
+
 namespace dslaunch::runtime {
 
 std::vector<std::string> gather_bytes(comm::Communicator& group, at::Device device, const std::string& own) {
@@ -14,8 +16,7 @@ std::vector<std::string> gather_bytes(comm::Communicator& group, at::Device devi
   std::memcpy(all[group.rank()].data_ptr(), own.data(), own.size());
   all = all.to(device);
   const at::Tensor mine = all[group.rank()];
-  group.all_gather({mine.data_ptr(), own.size(), comm::DType::kUInt8},
-                   {all.data_ptr(), own.size() * static_cast<size_t>(ranks), comm::DType::kUInt8});
+  group.all_gather(buffer_of(mine), buffer_of(all));
   group.wait_for_completion();
   all = all.cpu();
   std::vector<std::string> out;

@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "runtime/engine/initial_values.hpp"
 #include "runtime/state/random_state.hpp"
+#include "runtime/state/tensor_bytes.hpp"
 #include "runtime/state/write_buffer.hpp"
 
 namespace dslaunch::runtime {
@@ -15,12 +16,6 @@ namespace {
 config::JobConfig unsharded(config::JobConfig config) {
   config.zero = config::Zero{};
   return config;
-}
-
-at::Tensor bytes_as_tensor(const std::string& bytes) {
-  at::Tensor out = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
-  std::copy(bytes.begin(), bytes.end(), out.data_ptr<uint8_t>());
-  return out;
 }
 
 double mean_square(const std::vector<optim::ShardTensors>& shards) {
@@ -76,7 +71,7 @@ void Replica::open_ranks(const ReplicatedRun& run) {
     options.assembly.pin = false;
     RankState state;
     state.loader = std::make_unique<BatchLoader>(run.data.train, run.data.train_arrays, data, options, run.position);
-    state.random = bytes_as_tensor(run.random_states.at(static_cast<size_t>(rank)));
+    state.random = tensor_of_bytes(run.random_states.at(static_cast<size_t>(rank)));
     for (const auto& [name, buffer] : buffers) state.buffers.push_back(buffer.clone());
     ranks_.push_back(std::move(state));
   }

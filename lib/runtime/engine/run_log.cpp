@@ -109,23 +109,24 @@ void RunLog::show(const StepResult& result, const StepMetrics& metrics, const St
   const bool is_shown = metrics.step % config_.steps_per_print == 0 || metrics.step == options_.resumed_step + 1 ||
                         metrics.step == options_.total_steps;
   if (is_shown) say(format_progress(metrics, options_.total_steps));
-  if (is_shown) show_deepspeed_lines(result, report);
+  if (is_shown) {
+    show_deepspeed_lines(result, report);
+    if (report.times) {
+      say(format_micro_step_times(report.times->last_micro_step));
+      say(format_step_times(report.times->step));
+    }
+    say(report.lines_at_report);
+  }
   say(report.lines);
 }
 
 void RunLog::show_deepspeed_lines(const StepResult& result, const StepReport& report) const {
-  if (config_.deepspeed_lines && result.step % config_.steps_per_print == 0) {
-    say(format_step_line(result.step, result.num_skipped, {result.next_lr}, momentum_of(config_.optimizer)));
-    const DeviceMemory memory = read_device_memory(device_);
-    const std::string line = throughput_.line(
-        result.step, memory.allocated, std::max(memory.peak_allocated, report.peak_device_bytes), report.step_flops);
-    if (config_.throughput_timer && !line.empty()) say(line);
-  }
-  if (report.times) {
-    say(format_micro_step_times(report.times->last_micro_step));
-    say(format_step_times(report.times->step));
-  }
-  say(report.lines_at_report);
+  if (!config_.deepspeed_lines || result.step % config_.steps_per_print != 0) return;
+  say(format_step_line(result.step, result.num_skipped, {result.next_lr}, momentum_of(config_.optimizer)));
+  const DeviceMemory memory = read_device_memory(device_);
+  const std::string line = throughput_.line(
+      result.step, memory.allocated, std::max(memory.peak_allocated, report.peak_device_bytes), report.step_flops);
+  if (config_.throughput_timer && !line.empty()) say(line);
 }
 
 void RunLog::report_evaluation(int64_t step, const EvaluationResult& result) {

@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/engine/engine.hpp"
+#include "runtime/state/parameter_table.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -23,16 +24,11 @@ std::vector<at::ScalarType> compute_dtypes(const ParameterTable& table, const En
   return out;
 }
 
-bool ends_with_weight(const std::string& name) {
-  return name == "weight" || (name.size() > 7 && name.compare(name.size() - 7, 7, ".weight") == 0);
-}
-
 int64_t width_of(const ParameterTable& table) {
   int64_t norm_width = 0, any_width = 1;
   for (const auto& parameter : table.parameters) {
     if (parameter.shape.empty()) continue;
-    if (parameter.shape.size() == 1 && ends_with_weight(parameter.name))
-      norm_width = std::max(norm_width, parameter.shape[0]);
+    if (parameter.shape.size() == 1 && is_weight(parameter.name)) norm_width = std::max(norm_width, parameter.shape[0]);
     if (parameter.shape.size() == 2) any_width = std::max(any_width, parameter.shape[1]);
   }
   return norm_width > 0 ? norm_width : any_width;

@@ -10,6 +10,7 @@
 
 #include "base/format.hpp"
 #include "runtime/engine/rank_exchange.hpp"
+#include "runtime/sharding/flat_collectives.hpp"
 
 namespace dslaunch::runtime {
 
@@ -55,7 +56,7 @@ at::Tensor StateComparison::values_of_rank(int rank) {
     }
   }
   if (count > 0 && world_.size() > 1) {
-    world_.broadcast({flat.data_ptr(), static_cast<size_t>(count), comm::DType::kFloat32}, rank);
+    world_.broadcast(buffer_of(flat), rank);
   }
   return flat;
 }

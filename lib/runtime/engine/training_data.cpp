@@ -10,8 +10,6 @@
 namespace dslaunch::runtime {
 namespace {
 
-constexpr int64_t kIgnoredLabel = -100;  // torch's default ignore_index, and that of the losses that the config names
-
 // Bounds that the model's graph reveals, by the array that feeds the argument.
 std::map<std::string, std::vector<ArrayLimit>> limits_of(const ModelSource& model, const config::JobConfig& config,
                                                          const std::vector<ArrayInfo>& arrays,

@@ -12,6 +12,7 @@
 #include "base/log.hpp"
 #include "runtime/engine/rank_exchange.hpp"
 #include "runtime/state/random_state.hpp"
+#include "runtime/state/tensor_bytes.hpp"
 #include "runtime/telemetry/host_memory.hpp"
 
 namespace dslaunch::runtime {
@@ -22,11 +23,6 @@ comm::CommunicatorOptions group_of_one(at::Device device) {
   out.name = "verification";
   out.device = device.is_cuda() ? device.index() : -1;
   return out;
-}
-
-std::string random_bytes(at::Device device) {
-  const at::Tensor state = save_random_state(device);
-  return {static_cast<const char*>(state.const_data_ptr()), state.nbytes()};
 }
 
 int64_t free_bytes(at::Device device) {
@@ -60,7 +56,7 @@ Verification::Verification(Engine& engine, ReplicatedRun run, comm::Communicator
       bounds_(bounds_of(run.model, run.config, run.engine, run.num_ranks)),
       state_(engine, run.model, world, run.engine.device, bounds_) {
   require_memory(run);
-  run.random_states = gather_bytes(world, device_, random_bytes(device_));
+  run.random_states = gather_bytes(world, device_, bytes_of(save_random_state(device_)));
   if (world.rank() == 0) {
     alone_ = comm::make_communicator(group_of_one(device_), store);
     replica_ = std::make_unique<Replica>(run, *alone_, bounds_.gradient);

@@ -27,6 +27,7 @@
 #include "runtime/model/unit_interception.hpp"
 #include "runtime/state/mask_minimum.hpp"
 #include "runtime/state/output_file.hpp"
+#include "runtime/state/tensor_text.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -36,14 +37,6 @@ using torch::jit::Module;
 bool is_stride_zero(const at::Tensor& value) {
   return value.numel() > 1 &&
          std::all_of(value.strides().begin(), value.strides().end(), [](int64_t s) { return s == 0; });
-}
-
-std::string describe_shapes(const std::vector<at::Tensor>& inputs) {
-  std::string out;
-  for (const auto& input : inputs)
-    out += fmt::format("{}{}[{}]", out.empty() ? "" : ", ", c10::toString(input.scalar_type()),
-                       fmt::join(input.sizes(), ", "));
-  return out;
 }
 
 ForwardResult unpack(const c10::IValue& value) {
@@ -195,11 +188,11 @@ class ScriptModel : public ModelSource {
   }
 
   [[noreturn]] void refuse_inputs(const std::vector<at::Tensor>& inputs, const std::string& cause) const {
-    throw_if_out_of_memory(cause, "forward on " + describe_shapes(inputs));
+    throw_if_out_of_memory(cause, "forward on " + types_and_shapes(inputs));
     const bool types_differ =
         cause.find("dtype") != std::string::npos || cause.find("scalar type") != std::string::npos;
     throw UserError(ExitCode::kBadInput,
-                    fmt::format("forward of '{}' failed on inputs {}: {}{}", path_, describe_shapes(inputs), cause,
+                    fmt::format("forward of '{}' failed on inputs {}: {}{}", path_, types_and_shapes(inputs), cause,
                                 types_differ ? advice(inputs) : ""));
   }
 

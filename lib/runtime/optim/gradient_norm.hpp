@@ -6,8 +6,9 @@
 namespace dslaunch::runtime::optim {
 
 // The sum of the squares of all elements of `values` (fp32, 1-D, contiguous, on one device, at least one tensor), added
-// up in double: 0-dim fp64. The order of the additions follows from the lengths alone, so the result is the same bit
-// by bit for any number of threads and on any device of one kind.
+// up in double: 0-dim fp64. The order of the additions follows from the lengths, on CUDA also from the addresses modulo
+// 16 (kernels/sum_of_squares.h), so the result is the same bit by bit for any number of threads and on any device of
+// one kind.
 at::Tensor sum_of_squares(at::TensorList values);
 
 struct ClippedNorm {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/half_float.hpp"
 #include "kernels/one_moment_rules.h"
-#include "runtime/optim/low_precision.hpp"
 
 #define DSL_INLINE __attribute__((always_inline)) inline
 #define DSL_AVX2 __attribute__((target("avx2")))

@@ -85,12 +85,6 @@ std::string describe(const ScaleChange& change) {
   return {};
 }
 
-std::string describe(const LossScaleState& state) {
-  return fmt::format("scale {}, {} steps seen, {} applied, last overflow at {}, budget {}", number(state.scale),
-                     state.iteration, state.applied_steps,
-                     state.last_overflow < 0 ? "none" : fmt::format("step {}", state.last_overflow + 1), state.budget);
-}
-
 std::string explain_minimum(const LossScaleState& state, int64_t step) {
   const int64_t first = step - state.overflows_in_row + 1;
   const std::string row =

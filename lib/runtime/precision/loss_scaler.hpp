@@ -54,8 +54,6 @@ class LossScaler {
 
 // The line DeepSpeed users know: "OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768".
 std::string describe(const ScaleChange& change);
-// "scale 65536, 12 steps seen, 10 applied, last overflow at step 2, budget 1".
-std::string describe(const LossScaleState& state);
 // Why the run ends at the minimum and what to do; `step` (from 1) is the step that overflowed.
 std::string explain_minimum(const LossScaleState& state, int64_t step);
 

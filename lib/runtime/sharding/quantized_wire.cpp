@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "base/error.hpp"
+#include "runtime/sharding/flat_collectives.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -52,7 +53,7 @@ Quantized to_codes(const at::Tensor& blocks, WireFormat format) {
   const auto largest = static_cast<double>(format.largest_code());
   Quantized out;
   out.scales = blocks.abs().amax({1}, /*keepdim=*/true) / largest;
-  // A block of zeros has the scale 0, and a scale so small that it is no normal number cannot be divided by.
+  // A block of zeros has the scale 0, and so has one whose values are too small to have another.
   const at::Tensor divisor = at::where(out.scales > 0, out.scales, at::ones_like(out.scales));
   // NaN, from a block that is not finite, becomes a code as well: its scale brings it back.
   out.codes = (blocks / divisor).round_().nan_to_num_(1.0, largest, -largest).clamp_(-largest, largest);
@@ -70,15 +71,11 @@ void multiply(const at::Tensor& codes, const at::Tensor& scales, at::Tensor out)
   if (out.numel() > 0) at::mul_out(out, codes, scales);
 }
 
-comm::Buffer byte_buffer(const at::Tensor& bytes) {
-  return {bytes.data_ptr(), static_cast<size_t>(bytes.numel()), comm::DType::kUInt8};
-}
-
 // Row p of `outgoing` goes to rank p; row p of `incoming` comes from there. The lower rank of a pair speaks first.
 void exchange_rows(comm::Communicator& group, const at::Tensor& outgoing, const at::Tensor& incoming) {
   for (int peer : meeting_order(group.rank(), group.size())) {
     if (peer < 0) continue;
-    const comm::Buffer out = byte_buffer(outgoing.select(0, peer)), in = byte_buffer(incoming.select(0, peer));
+    const comm::Buffer out = buffer_of(outgoing.select(0, peer)), in = buffer_of(incoming.select(0, peer));
     if (group.rank() < peer) group.send(out, peer);
     group.receive(in, peer);
     if (group.rank() > peer) group.send(out, peer);
@@ -136,7 +133,7 @@ void all_gather_quantized(comm::Communicator& group, const at::Tensor& own, at::
   const int64_t part = out.numel() / group.size();
   DSL_CHECK(own.numel() == wire_bytes(part, format), "a wire holds one part of the output");
   const at::Tensor all = at::empty({group.size(), own.numel()}, own.options());
-  group.all_gather(byte_buffer(own), byte_buffer(all));
+  group.all_gather(buffer_of(own), buffer_of(all));
   for (int rank = 0; rank < group.size(); ++rank) {
     dequantize(all.select(0, rank), format, out.narrow(0, rank * part, part));
   }

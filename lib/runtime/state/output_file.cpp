@@ -35,11 +35,6 @@ void OutputFile::finish(bool sync) {
   if (::close(fd_.release()) != 0 && errno != EINTR) throw SystemError("close", "'" + path_ + "'");
 }
 
-void sync_file(const std::string& path) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid() || ::fsync(fd.get()) != 0) throw SystemError("fsync", "'" + path + "'");
-}
-
 void sync_folder(const std::string& path) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.valid()) throw SystemError("open folder", "'" + path + "'");

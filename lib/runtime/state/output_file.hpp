@@ -23,8 +23,6 @@ class OutputFile {
   UniqueFd fd_;
 };
 
-// Flushes a file that somebody else wrote. Throws SystemError(74).
-void sync_file(const std::string& path);
 // Flushes a folder's entries (created and renamed names) to the device. Throws SystemError(74).
 void sync_folder(const std::string& path);
 

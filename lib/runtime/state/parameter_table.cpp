@@ -14,4 +14,8 @@ int64_t ParameterTable::num_elements() const {
   return count;
 }
 
+bool is_weight(const std::string& name) {
+  return name == "weight" || name.ends_with(".weight");
+}
+
 }  // namespace dslaunch::runtime

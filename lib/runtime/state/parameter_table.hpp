@@ -33,4 +33,7 @@ struct ParameterTable {
   int64_t num_elements() const;
 };
 
+// "weight" or "….weight": of a 1-D parameter, that of a normalisation.
+bool is_weight(const std::string& name);
+
 }  // namespace dslaunch::runtime

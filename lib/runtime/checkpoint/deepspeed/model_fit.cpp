@@ -10,6 +10,7 @@
 #include "base/format.hpp"
 #include "base/nearest_name.hpp"
 #include "runtime/checkpoint/deepspeed/deepspeed_checkpoint.hpp"
+#include "runtime/state/tensor_text.hpp"
 
 namespace dslaunch::runtime::deepspeed {
 namespace {
@@ -59,10 +60,6 @@ std::string wrappers_prefix(const std::vector<std::string>& names) {
     }
   }
   return prefix;
-}
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  return fmt::format("({})", fmt::join(shape, ", "));
 }
 
 std::string list(const std::vector<std::string>& lines) {

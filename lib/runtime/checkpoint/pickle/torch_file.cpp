@@ -54,10 +54,6 @@ std::optional<at::ScalarType> dtype_of(const StorageType (&types)[N], std::strin
   return std::nullopt;
 }
 
-bool ends_with(std::string_view text, std::string_view end) {
-  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
-}
-
 // The call that rebuilds a tensor, below those that wrap it (parameters, subclasses). Null when there is none.
 const Value* rebuild_call(const Value* value, std::vector<const Value*>* arguments) {
   for (int depth = 0; depth < 8; ++depth) {
@@ -111,11 +107,11 @@ void TorchFile::open_members(bool check_sums) {
       refuse(fmt::format("is damaged: the checksum of its member '{}' does not match; use another checkpoint",
                          member.name));
     }
-    if (ends_with(member.name, kPickleName)) {
+    if (member.name.ends_with(kPickleName)) {
       pickled = member;
     } else if (const size_t at = member.name.find(kStorages); at != std::string::npos) {
       storages_[member.name.substr(at + kStorages.size())] = member;
-    } else if (ends_with(member.name, kByteOrder)) {
+    } else if (member.name.ends_with(kByteOrder)) {
       if (std::string_view(reinterpret_cast<const char*>(member.bytes.data()), member.bytes.size()) != "little") {
         refuse("was written on a big-endian machine");
       }
@@ -149,7 +145,7 @@ TorchFile::Place TorchFile::place(const Value& value, const std::string& name) c
   const Value& id = storage_id(*arguments[0], name);
   Place out;
   auto dtype = dtype_of(kStorageTypes, id.items[1]->text);
-  const bool untyped = ends_with(id.items[1]->text, "UntypedStorage");
+  const bool untyped = id.items[1]->text.ends_with("UntypedStorage");
   if (untyped) dtype = arguments.size() >= 7 ? dtype_of(kDtypes, arguments[6]->text) : std::nullopt;
   if (!dtype) refuse(fmt::format("holds '{}' in the unknown storage type '{}'", name, id.items[1]->text));
   out.dtype = *dtype;

@@ -58,8 +58,7 @@ TEST_CASE("the device's scaler is the host's, for any settings and overflows", "
       device.update(verdict(overflow));
       LossScaleState expected = host.state();
       expected.overflows_in_row = 0;
-      INFO("round " << round << " step " << step << ": host " << describe(expected) << "; device "
-                    << describe(device.read()));
+      INFO("round " << round << " step " << step << ", scale " << expected.scale << " and " << device.read().scale);
       REQUIRE(device.read() == expected);
     }
   }

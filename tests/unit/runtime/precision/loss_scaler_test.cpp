@@ -141,7 +141,6 @@ TEST_CASE("an overflow is told in DeepSpeed's words", "[runtime][loss_scaler]") 
   CHECK(describe(scaler.update(true)) ==
         "OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 4294967296, reducing to 2147483648");
   CHECK(describe(scaler.update(false)).empty());
-  CHECK(describe(scaler.state()) == "scale 2147483648, 3 steps seen, 1 applied, last overflow at step 2, budget 1");
 }
 
 TEST_CASE("the end at the minimum says how many overflowed, since when, and what to do", "[runtime][loss_scaler]") {

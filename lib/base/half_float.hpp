@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 
-namespace dslaunch::runtime::optim {
+namespace dslaunch {
 
 inline uint16_t bfloat16_bits(float value) {
   const auto bits = __builtin_bit_cast(uint32_t, value);
@@ -27,4 +27,4 @@ inline uint16_t float16_bits(float value) {
   return static_cast<uint16_t>(sign | result);
 }
 
-}  // namespace dslaunch::runtime::optim
+}  // namespace dslaunch

@@ -1,4 +1,4 @@
-#include "runtime/optim/low_precision.hpp"
+#include "base/half_float.hpp"
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -10,8 +10,8 @@
 
 namespace {
 
-using dslaunch::runtime::optim::bfloat16_bits;
-using dslaunch::runtime::optim::float16_bits;
+using dslaunch::bfloat16_bits;
+using dslaunch::float16_bits;
 
 // All exponents and signs, with mantissas around every rounding boundary and a sweep in between.
 template <class Check>

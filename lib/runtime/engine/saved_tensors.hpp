@@ -1,0 +1,12 @@
+// A model's parameters and buffers as a checkpoint's manifest lists them.
+#pragma once
+#include <vector>
+
+#include "runtime/checkpoint/checkpoint_metadata.hpp"
+#include "runtime/model/model_source.hpp"
+
+namespace dslaunch::runtime {
+
+std::vector<SavedTensor> saved_tensors_of(const ModelSource& model);
+
+}  // namespace dslaunch::runtime
