@@ -923,6 +923,19 @@ class DeviceConstants(nn.Module):
         return token_loss(self.head(x), labels)
 
 
+class NumbersBlock(Block):
+    """Numbers beside scalars: a trace's file has them as tensors in 64 bits, which must not make float64 of all they
+    meet."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.tensor(0.9))
+
+    def forward(self, x):
+        gains = torch.stack([0.5 * self.gain, 1.5 - self.gain]).repeat(x.shape[1] // 2)
+        return x + gains * self.down(torch.tanh(self.up(x)))
+
+
 def logits_of(blocks):
     class Logits(nn.Module):
         def __init__(self):
@@ -1009,6 +1022,7 @@ CASES = {
     "mask_minimum_trace": Case(MaskedModel, masked_tokens, "trace"),
     "mask_filled_trace": Case(FilledMask, masked_tokens, "trace"),
     "device_constants_trace": Case(DeviceConstants, tokens, "trace"),
+    "numbers_trace": Case(blocks_of(NumbersBlock), regression, "trace"),
     "named_loss": Case(lambda: logits_of(lambda: [Block(), Block()])(), classes, config=ENTROPY),
 }
 

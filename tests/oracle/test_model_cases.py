@@ -214,6 +214,17 @@ class Unusual(CaseTest):
         expected = one_process.train(lambda: self.module_of(NoAutocast), self.data("plain"), config_of("plain"), STEPS, 2)
         self.assert_close(expected, rows, BOUND, "all of it is in fp32")
 
+    def test_numbers_of_a_traced_loss_file(self):
+        """Numbers of Python are no tensors of 64 bits, in a file that was traced neither."""
+        path = self.shop.path("traced_loss.pt")
+        outputs, labels = torch.randn(6, 5), torch.arange(6) % 5
+        torch.jit.trace(traced_loss, (outputs, labels)).save(path)
+        config = config_of("named_loss", loss=path)
+        rows, _ = self.shop.train(self.model("named_loss"), self.data("named_loss"), config, 2, STEPS)
+        plain = one_process.train(lambda: WithLoss(model_cases.build("named_loss")), self.data("named_loss"),
+                                  config_of("named_loss", loss=None), STEPS, 2)
+        self.assert_close(plain, rows, BOUND, "traced loss")
+
     def test_complex_and_expanded_buffers_are_saved_resumed_and_consolidated(self):
         save = {"checkpoint": {"at_end": True}}
         steps = 7  # of three micro steps, after which the angles have been multiplied 22 times
@@ -414,6 +425,20 @@ class Columns(torch.nn.Module):
         return loss + torch.nn.functional.cross_entropy(pairs, labels[:pairs.shape[0]] % 2)
 
 
+def traced_loss(outputs, labels):
+    penalty = torch.stack([0.1 * outputs.square().mean(), outputs.mean()])
+    return torch.nn.functional.cross_entropy(outputs, labels) + penalty @ torch.ones_like(outputs[0, :2])
+
+
+class WithLoss(torch.nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, x, labels):
+        return traced_loss(self.module(x), labels)
+
+
 class SoftLoss(torch.nn.Module):
     def forward(self, outputs, labels):
         shifted = torch.tanh(outputs * 0.3) * torch.sigmoid(outputs) + outputs * 1.7
@@ -423,12 +448,12 @@ class SoftLoss(torch.nn.Module):
 class Refused(CaseTest):
     """What cannot be trained as it stands is refused at load, with the name of the culprit."""
 
-    def refusal(self, make, text, trace=False, saves=False, code=65):
+    def refusal(self, make, text, trace=False, saves=False, code=65, **changes):
         path = self.shop.path("refused.pt")
         torch.manual_seed(0)
         module = torch.jit.trace(make(), model_cases.example_of("plain")) if trace else torch.jit.script(make())
         module.save(path)
-        config = config_of("plain", gradient_accumulation_steps=1, checkpoint={"at_end": saves})
+        config = config_of("plain", gradient_accumulation_steps=1, checkpoint={"at_end": saves}, **changes)
         outcome = workshop.run(self.shop.command(path, self.data("plain"), config, self.shop.run_dir(), 1, 1))
         self.assertEqual(outcome.code, code, str(outcome))
         self.assertIn(text, outcome.text)
@@ -459,6 +484,16 @@ class Refused(CaseTest):
     def test_a_file_in_16_bits_in_a_run_in_32(self):
         self.refusal(lambda: Small().half(), "set fp16.enabled or bf16.enabled, or export the model with .float()")
 
+    def test_number_types_that_do_not_meet(self):
+        """What to do depends on what the run does already."""
+        half = {"bf16": {"enabled": True}}
+        self.refusal(FixedType, "torch.zeros without a dtype makes fp32): export it in the type of this run, or train it in "
+                                "fp32 or with torch_autocast", **half)
+        self.refusal(NotInHalf, "PyTorch has no such operator in 16 bits on this device: train it in fp32 or with "
+                                "torch_autocast", **half)
+        self.refusal(NotInHalf, "no such operator in 16 bits on this device: train it in fp32\n",
+                     torch_autocast={"enabled": True, "dtype": "bfloat16"})
+
     def test_what_the_model_itself_raises(self):
         self.refusal(Raising, "failed on inputs Float[36, 6], Float[36, 1]: ValueError: no batch is good enough")
         self.refusal(Asserting, "AssertionError: one row only")
@@ -482,6 +517,16 @@ class Small(torch.nn.Module):
 class Hungry(Small):
     def forward(self, x, y):
         return ((self.layer(x) - y) ** 2).mean() + x.new_empty([1 << 46])[0]
+
+
+class FixedType(Small):
+    def forward(self, x, y):
+        return ((self.layer(x + torch.zeros(6)) - y) ** 2).mean()
+
+
+class NotInHalf(Small):
+    def forward(self, x, y):
+        return (torch.linalg.slogdet(self.layer(x)[:1])[1] - y).square().mean()
 
 
 class Clamping(Small):

@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/model/autocast_regions.hpp"
+#include "runtime/model/graph_constants.hpp"
 #include "runtime/model/model_file.hpp"
 #include "runtime/model/plain_execution.hpp"
 #include "runtime/model/script_error.hpp"
@@ -112,6 +113,8 @@ std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device, conf
   if (name.empty()) return std::make_unique<ModelsOwnLoss>();
   auto module = std::make_shared<torch::jit::Module>(load_mapped_module(name));
   module->to(device);
+  rewrite_device_constants(*module, device);
+  restore_numbers(*module);
   follow_autocast_regions(*module);
   return std::make_unique<LabelledLoss>(name, [module](const at::Tensor& outputs, const at::Tensor& labels) {
     const PlainExecution plain;

@@ -23,7 +23,32 @@ void for_every_constant(const torch::jit::Module& model, const std::function<voi
   });
 }
 
+// What `torch.tensor(2)` left in a trace goes through one of these before it is used, a number of Python's does not.
+bool copies_constant(const Node* node) {
+  return node->kind() == c10::aten::detach || node->kind() == c10::aten::lift_fresh || node->kind() == c10::aten::clone;
+}
+
+bool was_number(const Node* node) {
+  if (node->kindOf(c10::attr::value) != AttributeKind::t) return false;
+  const at::Tensor& value = node->t(c10::attr::value);
+  const at::ScalarType dtype = value.scalar_type();
+  if (value.dim() != 0 || (dtype != at::kDouble && dtype != at::kLong && dtype != at::kComplexDouble)) return false;
+  for (const auto& use : node->output()->uses()) {
+    if (copies_constant(use.user)) return false;
+  }
+  return true;
+}
+
 }  // namespace
+
+void restore_numbers(const torch::jit::Module& model) {
+  for_every_constant(model, [](Node* node) {
+    if (!was_number(node)) return;
+    const at::Tensor number = node->t(c10::attr::value).clone();
+    number.unsafeGetTensorImpl()->set_wrapped_number(true);
+    node->t_(c10::attr::value, number);
+  });
+}
 
 void rewrite_device_constants(const torch::jit::Module& model, at::Device device) {
   for_every_constant(model, [device](Node* node) {

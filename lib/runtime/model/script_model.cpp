@@ -1,4 +1,5 @@
 // ModelSource over a TorchScript module: the table of its parameters, the binding of its units, the call.
+#include <ATen/autocast_mode.h>
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/passes/autocast.h>
 #include <torch/csrc/jit/serialization/export.h>
@@ -107,8 +108,10 @@ class ScriptModel : public ModelSource {
   std::vector<ModuleInfo> modules() const override { return module_tree(module_); }
 
   void place(at::Device device, const DtypeOf& dtype_of, const std::vector<bool>& is_sharded) override {
+    device_ = device;
     rewrite_device_constants(module_, device);
     fit_constants(module_, smallest_dtype(dtype_of), notes_);
+    restore_numbers(module_);
     auto moved = [&](const std::string& name, const at::Tensor& value) {
       const auto dtype = dtype_of(name, value.scalar_type());
       return fitted(value, dtype).to(device, dtype);
@@ -189,25 +192,30 @@ class ScriptModel : public ModelSource {
 
   [[noreturn]] void refuse_inputs(const std::vector<at::Tensor>& inputs, const std::string& cause) const {
     throw_if_out_of_memory(cause, "forward on " + types_and_shapes(inputs));
-    const bool types_differ =
-        cause.find("dtype") != std::string::npos || cause.find("scalar type") != std::string::npos;
-    throw UserError(ExitCode::kBadInput,
-                    fmt::format("forward of '{}' failed on inputs {}: {}{}", path_, types_and_shapes(inputs), cause,
-                                types_differ ? advice(inputs) : ""));
+    throw UserError(ExitCode::kBadInput, fmt::format("forward of '{}' failed on inputs {}: {}{}", path_,
+                                                     types_and_shapes(inputs), cause, advice(inputs, cause)));
   }
 
-  // For inputs of other number types than forward wants.
-  std::string advice(const std::vector<at::Tensor>& inputs) const {
+  // For number types that do not meet, and for operators that a type does not have.
+  std::string advice(const std::vector<at::Tensor>& inputs, const std::string& cause) const {
+    const auto names = [&](const char* words) { return cause.find(words) != std::string::npos; };
+    const bool is_autocast = at::autocast::is_autocast_enabled(device_.type());
+    const char* elsewhere = is_autocast ? "train it in fp32" : "train it in fp32 or with torch_autocast";
+    if (names("not implemented for 'Half'") || names("not implemented for 'BFloat16'") || names("Low precision dtypes")) {
+      return fmt::format(". PyTorch has no such operator in 16 bits on this device: {}", elsewhere);
+    }
+    if (!names("dtype") && !names("scalar type") && !names("Input type (")) return "";
     const bool is_half_file = std::any_of(table_.parameters.begin(), table_.parameters.end(),
                                           [](const auto& parameter) { return is_half(parameter.dtype); });
     const bool are_whole =
         std::any_of(inputs.begin(), inputs.end(), [](const auto& input) { return input.scalar_type() == at::kFloat; });
-    return is_half_file && are_whole
-               ? ". The file holds parameters in 16 bits, and inputs are cast only in a run in 16 bits: set "
-                 "fp16.enabled "
-                 "or bf16.enabled, or export the model with .float()"
-               : ". A trace keeps the number types of its export: export it in the type of this run, or train it in "
-                 "fp32 or with torch_autocast";
+    if (is_half_file && are_whole) {
+      return ". The file holds parameters in 16 bits, and inputs are cast only in a run in 16 bits: set fp16.enabled or "
+             "bf16.enabled, or export the model with .float()";
+    }
+    return fmt::format(". A trace keeps the number types of its export, a script those that it names (torch.zeros "
+                       "without a dtype makes fp32): export it in the type of this run, or {}",
+                       elsewhere);
   }
 
   // On a second reading: inlining, which these scans need, would cache the graphs that the interception replaces.
@@ -294,6 +302,7 @@ class ScriptModel : public ModelSource {
 
   std::string path_;
   Module module_;
+  at::Device device_ = at::kCPU;
   std::vector<std::string> notes_;
   TracedModes modes_;
   std::vector<Module> still_;  // that stay in eval mode while the others train
