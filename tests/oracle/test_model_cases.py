@@ -214,6 +214,18 @@ class Unusual(CaseTest):
         expected = one_process.train(lambda: self.module_of(NoAutocast), self.data("plain"), config_of("plain"), STEPS, 2)
         self.assert_close(expected, rows, BOUND, "all of it is in fp32")
 
+    def test_convolutions_of_a_trace_under_autocast(self):
+        """A trace holds them as another operator than a script does."""
+        config = config_of("plain", torch_autocast={"enabled": True, "dtype": "bfloat16"})
+        module, losses = self.module_of(Convolving), []
+        for form, file in (("script", torch.jit.script(module)),
+                           ("trace", torch.jit.trace(module, model_cases.example_of("plain"), check_trace=False))):
+            path = self.shop.path(f"convolving-{form}.pt")
+            file.save(path)
+            rows, _ = self.shop.train(path, self.data("plain"), config, 2, STEPS)
+            losses.append([row["loss"] for row in rows])
+        self.assertEqual(*losses)
+
     def test_numbers_of_a_traced_loss_file(self):
         """Numbers of Python are no tensors of 64 bits, in a file that was traced neither."""
         path = self.shop.path("traced_loss.pt")
@@ -423,6 +435,19 @@ class Columns(torch.nn.Module):
         loss = torch.nn.functional.cross_entropy(self.classes(x), labels, ignore_index=-1)
         pairs = self.choice(torch.tanh(x)).view(-1, 2)
         return loss + torch.nn.functional.cross_entropy(pairs, labels[:pairs.shape[0]] % 2)
+
+
+class Convolving(model_cases.Regression):
+    """A convolution behind a layer that autocast computes in bf16."""
+
+    def __init__(self, blocks):
+        super().__init__(blocks)
+        self.conv = torch.nn.Conv1d(1, 1, 3, padding=1)
+
+    def forward(self, x, y):
+        for block in self.blocks:
+            x = self.conv(block.up(x).unsqueeze(1)).squeeze(1)[:, :6] + x
+        return torch.nn.functional.mse_loss(self.head(x), y)
 
 
 def traced_loss(outputs, labels):
