@@ -1,4 +1,6 @@
 // A rank of a training job: options, environment, device, store, communicator, run.
+#include <unistd.h>
+
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -6,6 +8,7 @@
 #include <memory>
 
 #include "base/error.hpp"
+#include "base/folder_lock.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "base/writable_folder.hpp"
@@ -21,6 +24,7 @@
 #include "runtime/engine/trainer.hpp"
 #include "runtime/model/script_error.hpp"
 #include "runtime/sharding/hierarchical_gather.hpp"
+#include "runtime/telemetry/append_file.hpp"
 #include "runtime/telemetry/run_timings.hpp"
 #include "stop_signals.hpp"
 
@@ -76,10 +80,21 @@ void check_checkpoint_folder(const config::Checkpoint& checkpoint) {
   }
 }
 
+std::string run_folder_of(const CommandOptions& options) {
+  return options.value_or("run_dir", "runs/dsworker");
+}
+
+// dslaunch holds its jobs' run folders itself; without it rank 0 does. Others need none.
+FolderLock take_run_folder(const std::string& folder, const rendezvous::LaunchEnv& env) {
+  if (env.rank != 0 || env.is_of_a_run()) return {};
+  runtime::make_folder(folder);
+  return FolderLock::take(folder, fmt::format("dsworker (process {} on {})", ::getpid(), env.host));
+}
+
 runtime::TrainRequest request_of(const CommandOptions& options, const config::LoadResult& config, at::Device device) {
   runtime::TrainRequest request;
   request.model_path = options.operand(0);
-  request.run_dir = options.value_or("run_dir", "runs/dsworker");
+  request.run_dir = run_folder_of(options);
   request.config = config.config;
   request.resolved_config = config::resolved_json(config);
   request.device = device.str();
@@ -172,6 +187,8 @@ int train_command(const std::vector<std::string>& arguments) {
   Groups groups;
   try {
     groups = make_groups(env, device, config.config.zero, *store);
+    // Not before all have come: rank 0 may serve the store, and would leave the others waiting for it.
+    const FolderLock lock = take_run_folder(run_folder_of(options), env);
     ended("meeting the other ranks");
     log::debug("{} ranks have met", env.world_size);
     install_stop_signals();  // before this there is nothing to save: a signal ends the rank at once

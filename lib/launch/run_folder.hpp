@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "launch/folder_lock.hpp"
+#include "base/folder_lock.hpp"
 
 namespace dslaunch::launch {
 

@@ -26,6 +26,9 @@ struct LaunchEnv {
   // ranks are its clients; rank 0 of a worker serves ours elsewhere and publishes where there.
   bool torch_agent_store = false;
   std::string torch_run;  // names this attempt in that store: run id and restart count
+
+  // `dslaunch run` started this rank, and watches over its run folder: no start by hand, by torchrun or by our `exec`.
+  bool is_of_a_run() const { return !token.empty() && !torch_agent_store; }
 };
 
 // RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, GROUP_RANK, MASTER_ADDR, MASTER_PORT, ... and DSLAUNCH_*.

@@ -581,6 +581,31 @@ class ByHand(StrangerTest):
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assert_same_run(folder)
 
+    def test_a_run_folder_is_one_jobs_at_a_time(self):
+        folder, forever = self.shop.run_dir(), 10**6
+        first = subprocess.Popen(self.worker(folder, forever), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                 env=workshop.environment())
+        try:
+            self.assertRegex(first.stdout.readline(), r"^step +1/")
+            other = self.worker(folder)
+            self.assert_refused(other, 73, f"dsworker (process {first.pid}", folder)
+            self.assert_refused(self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), base_config("mlp"), folder,
+                                                  extra=["--overwrite"]), 73, f"dsworker (process {first.pid}")
+            # The other ranks of such a job hear of it at once.
+            port = self.free_port()
+            started = [subprocess.Popen(other, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                        env=workshop.environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+                                                                 MASTER_PORT=port)) for rank in (0, 1)]
+            texts = [rank.communicate(timeout=30)[0] for rank in started]
+            self.assertEqual([rank.returncode for rank in started], [73, 71], texts)
+        finally:
+            first.terminate()
+            first.communicate(timeout=60)
+        self.assertEqual(first.returncode, 75)
+        outcome = run([*self.worker(folder), "--resume", "auto"])  # it is free again
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertNotIn(".lock", os.listdir(folder))
+
     def test_half_an_environment_is_a_contradiction(self):
         self.assert_refused(self.worker(self.shop.run_dir()), 78, "WORLD_SIZE", env=workshop.environment(RANK="1"))
 

@@ -1,4 +1,4 @@
-#include "launch/folder_lock.hpp"
+#include "base/folder_lock.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -11,7 +11,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 
-namespace dslaunch::launch {
+namespace dslaunch {
 namespace {
 
 constexpr size_t kMostOwnerBytes = 256;
@@ -62,4 +62,4 @@ FolderLock::~FolderLock() {
   if (file_.valid() && is_still_there(file_.get(), path_)) ::unlink(path_.c_str());
 }
 
-}  // namespace dslaunch::launch
+}  // namespace dslaunch

@@ -1,11 +1,11 @@
-// One job at a time in a run folder: a lock that the launcher holds for as long as it lives, in the file .lock of that
-// folder. The kernel lets go of it however the launcher dies. One thread.
+// One job at a time in a run folder: a lock that the launcher, or rank 0 of a job that has none of ours, holds for as
+// long as it lives, in the file .lock of that folder. The kernel lets go of it however its holder dies. One thread.
 #pragma once
 #include <string>
 
 #include "base/unique_fd.hpp"
 
-namespace dslaunch::launch {
+namespace dslaunch {
 
 class FolderLock {
  public:
@@ -27,4 +27,4 @@ class FolderLock {
   std::string path_;
 };
 
-}  // namespace dslaunch::launch
+}  // namespace dslaunch
