@@ -64,11 +64,20 @@ RestartDecision conclude(Supervisor& supervisor, const LaunchPlan& plan, const J
   return decision;
 }
 
-void finish(Supervisor& supervisor, const LaunchPlan& plan, const JobReport& report, const LaunchOptions& options) {
+// A document or the ranks' output on a full disk is a failure of the job too, though never more than its own.
+void tell_lost_output(Supervisor& supervisor, JobReport& report) {
+  if (!supervisor.output().out().has_lost()) return;
+  supervisor.output().say("standard output did not take all that was written: is its disk full?");
+  if (report.outcome.exit_code == 0) report.outcome.exit_code = to_int(ExitCode::kIoError);
+}
+
+void finish(Supervisor& supervisor, const LaunchPlan& plan, JobReport& report, const LaunchOptions& options) {
   if (options.json && !options.detach) {
     supervisor.output().print(story_json(plan, report.records, report.outcome, report.reason));
   }
   supervisor.dismiss({report.outcome.exit_code, false, report.story});
+  supervisor.drain_output();
+  tell_lost_output(supervisor, report);
   supervisor.drain_output();
 }
 

@@ -1,6 +1,7 @@
 #include "launch/terminal.hpp"
 
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,13 @@ void Terminal::write(std::string_view bytes) {
   if (fd_ < 0) return;
   pending_ += bytes;
   flush();
+}
+
+// A closed pipe, or a terminal that was hung up.
+static bool reader_is_gone(int fd, int error) {
+  struct stat status {};
+  const bool is_file = ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+  return !is_file && (error == EPIPE || error == EIO || error == ECONNRESET);
 }
 
 void Terminal::drop() {
@@ -32,6 +40,7 @@ void Terminal::flush() {
     } else if (errno == EAGAIN) {
       break;
     } else if (errno != EINTR) {
+      has_lost_ = !reader_is_gone(fd_, errno);
       fd_ = -1;
       drop();
     }

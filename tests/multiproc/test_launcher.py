@@ -750,6 +750,14 @@ class CommandLine(LauncherTest):
                 self.assertEqual(outcome.returncode, 74)
                 self.assertIn(b"standard output", outcome.stderr)
 
+    def test_a_jobs_output_that_did_not_arrive_is_no_success(self):
+        for options, rank, code in ((["--json"], "exit 0", 74), ([], "echo result", 74), (["--json"], "exit 5", 5),
+                                    ([], "echo alas >&2", 0)):
+            with self.subTest(options=options, rank=rank):
+                outcome = self.to_a_full_disk("exec", "--device", "cpu", *options, "--", "sh", "-c", rank)
+                self.assertEqual(outcome.returncode, code, outcome.stderr)
+                self.assertEqual(b"standard output did not take all" in outcome.stderr, code != 0)
+
     def document(self, text):
         with open(self.path("ds.json"), "w", encoding="utf-8") as file:
             file.write(text)
