@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import re
+import resource
 import select
 import shutil
 import signal
@@ -146,6 +147,21 @@ class Detached(JobsTest):
             self.env["XDG_STATE_HOME"] = self.path("in-the-way")
         outcome = self.run_it(*self.exec_words(1, "true", "--detach"), code=73)
         self.assertIn("XDG_STATE_HOME", outcome.err)
+
+    @unittest.skipUnless(os.geteuid() == 0, "a limit of processes that leaves room for two needs a user without any")
+    def test_a_limit_of_processes_has_its_own_words(self):
+        def as_a_new_user():
+            os.setgroups([])
+            os.setresgid(54321, 54321, 54321)
+            os.setresuid(54321, 54321, 54321)
+            resource.setrlimit(resource.RLIMIT_NPROC, (2, 2))
+
+        program = shutil.copy(DSLAUNCH, self.path("dslaunch"))
+        os.chmod(self.folder, 0o755)
+        outcome = subprocess.run([program, "exec", "--device", "cpu", "--detach", "--", "true"], env=self.env, cwd="/",
+                                 preexec_fn=as_a_new_user, capture_output=True, timeout=LIMIT_S)
+        self.assertEqual(outcome.returncode, 69, outcome.stderr)
+        self.assertIn(b"Resource temporarily unavailable", outcome.stderr)
 
     def test_a_dry_run_detaches_nothing(self):
         self.assertIn("world", self.exec_sh(1, "true", "--detach", "--dry_run").out)

@@ -35,12 +35,19 @@ bool write_report(int fd, const Report& report) {
   return ::write(fd, &report, sizeof report) == sizeof report;
 }
 
+SystemError no_supervisor(int error) {
+  return {"fork", "the job's supervisor", error, ExitCode::kUnavailable};
+}
+
 // Who it is comes first, how it began after that.
 Started await_start(UniqueFd reports, pid_t between) {
   SignalInbox signals{SIGINT, SIGTERM, SIGHUP};
-  ::waitpid(between, nullptr, 0);
+  int status = 0;
+  ::waitpid(between, &status, 0);
   Report report;
-  if (!read_report(reports.get(), report)) throw SystemError("fork", "the job's supervisor", ECHILD);
+  if (!read_report(reports.get(), report)) {
+    throw no_supervisor(WIFEXITED(status) && WEXITSTATUS(status) > 0 ? WEXITSTATUS(status) : ECHILD);
+  }
   pid_t supervisor = report.supervisor;
   bool interrupted = false;
   for (;;) {
@@ -64,7 +71,7 @@ DetachedSide detach() {
   // What is buffered would be written twice.
   std::fflush(nullptr);
   pid_t between = ::fork();
-  if (between < 0) throw SystemError("fork", "the job's supervisor");
+  if (between < 0) throw no_supervisor(errno);
   DetachedSide side;
   if (between > 0) {
     starter.reset();
@@ -73,7 +80,7 @@ DetachedSide detach() {
   }
   // A session without a terminal, and not its leader, so that it never gets one again.
   ::setsid();
-  if (pid_t supervisor = ::fork(); supervisor != 0) ::_exit(supervisor < 0 ? 1 : 0);
+  if (pid_t supervisor = ::fork(); supervisor != 0) ::_exit(supervisor < 0 ? errno : 0);
   reports.reset();
   if (!write_report(starter.get(), {.supervisor = ::getpid()})) ::_exit(to_int(ExitCode::kInternal));
   side.is_supervisor = true;
