@@ -1,41 +1,16 @@
 #include "config/load.hpp"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <tuple>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "base/unique_fd.hpp"
+#include "base/small_file.hpp"
 #include "config/rules.hpp"
 
 namespace dslaunch::config {
 namespace {
-
-// The file's bytes; false with a message when they cannot be had. Reads at most one byte more than a job file may have.
-bool read_whole(const std::string& path, std::string& bytes, std::string& message) {
-  auto fail = [&](std::string_view why) {
-    message = fmt::format("cannot read the job file '{}': {}", path, why);
-    return false;
-  };
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) return fail(describe_errno(errno));
-  struct stat info {};
-  if (::fstat(fd.get(), &info) == 0 && S_ISDIR(info.st_mode)) return fail("it is a directory");
-  char buffer[65536];
-  while (bytes.size() <= kMostBytes) {
-    ssize_t got = ::read(fd.get(), buffer, sizeof buffer);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return fail(describe_errno(errno));
-    if (got == 0) return true;
-    bytes.append(buffer, static_cast<size_t>(got));
-  }
-  return true;
-}
 
 void sort_issues(std::vector<Issue>& issues, const std::string& source) {
   auto order = [&](const Issue& issue) {
@@ -98,13 +73,14 @@ LoadResult load_file(const std::string& path, const std::vector<Override>& overr
     resolve(result, nullptr, overrides, context);
     return result;
   }
-  std::string bytes, message;
-  if (!read_whole(path, bytes, message)) {
+  const SmallFile file = read_small_file(path, kMostBytes);
+  if (!file.trouble.empty() && !file.too_large) {
     LoadResult result = start(path, context);
-    result.issues.push_back({Issue::Kind::kFile, "", {}, "", message});
+    result.issues.push_back(
+        {Issue::Kind::kFile, "", {}, "", fmt::format("cannot read the job file '{}': {}", path, file.trouble)});
     return result;
   }
-  return load_text(bytes, path, format_of(path), overrides, context);
+  return load_text(file.bytes, path, format_of(path), overrides, context);
 }
 
 void throw_if_bad(const LoadResult& result) {

@@ -1,8 +1,6 @@
 #include "hostfile/hostfile.hpp"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
@@ -13,7 +11,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/nearest_name.hpp"
-#include "base/unique_fd.hpp"
+#include "base/small_file.hpp"
 #include "hostfile/host_range.hpp"
 #include "hostfile/printable.hpp"
 
@@ -330,20 +328,10 @@ std::vector<Entry> parse_hostfile(std::string_view text, const std::string& path
 }
 
 std::vector<Entry> read_hostfile(const std::string& path) {
-  auto cannot = [&]() -> UserError {
-    return {ExitCode::kNoInput, fmt::format("cannot read the hostfile {}: {}", path, describe_errno(errno))};
-  };
-  UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) throw cannot();
-  std::string text;
-  std::vector<char> chunk(1 << 16);
-  while (true) {
-    ssize_t count = read(file.get(), chunk.data(), chunk.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw cannot();
-    if (count == 0) return parse_hostfile(text, path);
-    text.append(chunk.data(), static_cast<size_t>(count));
-  }
+  const SmallFile file = read_small_file(path);
+  if (file.trouble.empty()) return parse_hostfile(file.bytes, path);
+  throw UserError(file.too_large ? ExitCode::kBadInput : ExitCode::kNoInput,
+                  fmt::format("cannot read the hostfile {}: {}", path, file.trouble));
 }
 
 }  // namespace dslaunch::hostfile

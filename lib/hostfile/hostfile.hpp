@@ -28,7 +28,8 @@ constexpr int kMostSlots = 4096;
 // `path` is for those messages.
 std::vector<Entry> parse_hostfile(std::string_view text, const std::string& path);
 
-// Reads and parses. Throws UserError(66) when there is no such file or it cannot be read.
+// Reads (a pipe too) and parses. Throws UserError: 66 when there is no such file or it cannot be read, 65 when it is
+// far too large.
 std::vector<Entry> read_hostfile(const std::string& path);
 
 }  // namespace dslaunch::hostfile

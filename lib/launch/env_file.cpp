@@ -1,13 +1,11 @@
 #include "launch/env_file.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/small_file.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -166,17 +164,10 @@ Assignments parse_env_file(std::string_view text, const std::string& path) {
 }
 
 Assignments read_env_file(const std::string& path) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) {
-    throw UserError(ExitCode::kNoInput, fmt::format("the file of variables {} is a folder", path));
-  }
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    throw UserError(ExitCode::kNoInput,
-                    fmt::format("cannot read the file of variables {}: {}", path, describe_errno(errno)));
-  }
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  return parse_env_file(text, path);
+  const SmallFile file = read_small_file(path);
+  if (file.trouble.empty()) return parse_env_file(file.bytes, path);
+  throw UserError(file.too_large ? ExitCode::kBadInput : ExitCode::kNoInput,
+                  fmt::format("cannot read the file of variables {}: {}", path, file.trouble));
 }
 
 std::vector<std::string> default_env_files(const std::string& home, const std::string& folder,

@@ -5,11 +5,11 @@
 #include <sys/file.h>
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string_view>
 #include <vector>
+
+#include "base/small_file.hpp"
 
 namespace dslaunch::launch {
 
@@ -44,10 +44,7 @@ std::string ErrorFiles::path_of(int rank) const {
 }
 
 std::string ErrorFiles::message_of(int rank) const {
-  std::ifstream file(path_of(rank));
-  std::ostringstream text;
-  text << file.rdbuf();
-  return message_in_error_file(text.str());
+  return message_in_error_file(read_small_file(path_of(rank)).bytes);
 }
 
 void remove_private_folders(const std::string& job_id) {

@@ -1,12 +1,11 @@
 #include "launch/run_job.hpp"
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/small_file.hpp"
 #include "config/load.hpp"
 #include "launch/carry_out.hpp"
 #include "launch/model_file.hpp"
@@ -99,15 +98,10 @@ void check_resume_path(const RunOptions& run, const config::JobConfig& config) {
       fmt::format("--resume {}: there is no such checkpoint; 'auto' takes the newest of the run folder", run.resume));
 }
 
-std::string read_small_file(const std::string& path) {
-  constexpr uintmax_t kMostBytes = 16U << 20;
-  std::ifstream file(path, std::ios::binary);
-  std::string content((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (file.bad() || content.size() > kMostBytes) {
-    throw UserError(ExitCode::kNoInput, fmt::format("{} cannot be sent to the other hosts: {}", path,
-                                                    file.bad() ? "it cannot be read" : "it is larger than 16 MiB"));
-  }
-  return content;
+std::string content_to_send(const std::string& path) {
+  SmallFile file = read_small_file(path);
+  if (file.trouble.empty()) return std::move(file.bytes);
+  throw UserError(ExitCode::kNoInput, fmt::format("{} cannot be sent to the other hosts: {}", path, file.trouble));
 }
 
 }  // namespace
@@ -220,7 +214,7 @@ class RunMaker {
     for (const auto& path : {run_.config, run_.loss}) {
       std::error_code ignored;
       if (path.empty() || !std::filesystem::is_regular_file(path, ignored)) continue;
-      plan.files[absolute(path)] = read_small_file(path);
+      plan.files[absolute(path)] = content_to_send(path);
     }
   }
 

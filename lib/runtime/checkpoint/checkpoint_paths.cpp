@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
 
 #include "base/format.hpp"
+#include "base/small_file.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -52,9 +52,8 @@ std::vector<int64_t> steps_in(const std::string& dir) {
 }
 
 std::optional<int64_t> latest_step(const std::string& dir) {
-  std::string latest;
-  std::ifstream(dir + "/" + kLatestName) >> latest;
-  return step_of(latest);
+  const std::string text = read_small_file(dir + "/" + kLatestName).bytes;
+  return step_of(text.substr(0, text.find_first_of(" \t\r\n")));
 }
 
 }  // namespace dslaunch::runtime

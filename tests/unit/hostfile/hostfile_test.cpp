@@ -155,6 +155,16 @@ TEST_CASE("a hostfile that cannot be read is exit code 66 with its path", "[host
   }
 }
 
+TEST_CASE("a hostfile without an end is refused", "[hostfile]") {
+  try {
+    read_hostfile("/dev/zero");
+    FAIL("read /dev/zero");
+  } catch (const UserError& error) {
+    CHECK(error.code() == ExitCode::kBadInput);
+    CHECK_THAT(error.what(), Contains("cannot read the hostfile /dev/zero: ") && Contains("bytes"));
+  }
+}
+
 TEST_CASE("a hostfile is read from disk whole", "[hostfile]") {
   test::TempDir folder;
   std::string text;

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <regex>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/nearest_name.hpp"
+#include "base/small_file.hpp"
 
 namespace dslaunch::runtime::deepspeed {
 namespace {
@@ -46,9 +46,8 @@ std::vector<std::string> tags_in(const std::string& dir) {
 }
 
 std::string text_of(const std::string& path) {
-  std::ifstream file(path);
-  std::string text;
-  std::getline(file, text);
+  std::string text = read_small_file(path).bytes;
+  text.resize(std::min(text.size(), text.find('\n')));
   while (!text.empty() && (text.back() == '\r' || text.back() == ' ')) text.pop_back();
   return text;
 }

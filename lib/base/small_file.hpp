@@ -1,0 +1,19 @@
+// Files of the user's hand that are read whole: a hostfile, a config, a list of variables. Pipes (<(...), /dev/stdin)
+// are read to their end; what has none (/dev/zero) is given up. Any thread.
+#pragma once
+#include <cstddef>
+#include <string>
+
+namespace dslaunch {
+
+inline constexpr size_t kMostSmallBytes = size_t{16} << 20;
+
+struct SmallFile {
+  std::string bytes;    // when it is too large: its beginning, more than `most_bytes`
+  std::string trouble;  // empty: `bytes` is all of it; else what came instead, as the end of a sentence
+  bool too_large = false;
+};
+
+SmallFile read_small_file(const std::string& path, size_t most_bytes = kMostSmallBytes);
+
+}  // namespace dslaunch

@@ -1,0 +1,44 @@
+#include "base/small_file.hpp"
+
+#include <sys/stat.h>
+
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <thread>
+
+#include "support/temp_dir.hpp"
+
+using namespace dslaunch;
+
+TEST_CASE("a file is read whole, and so is a pipe", "[base][small_file]") {
+  test::TempDir folder;
+  const std::string text(300'000, 'x');  // several reads
+  CHECK(read_small_file(folder.write("file", text)).bytes == text);
+  const std::string pipe = folder / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  std::thread writer([&] { std::ofstream(pipe) << text; });
+  const auto read = read_small_file(pipe);
+  writer.join();
+  CHECK(read.bytes == text);
+  CHECK(read.trouble.empty());
+}
+
+TEST_CASE("a file without an end is given up", "[base][small_file]") {
+  const auto read = read_small_file("/dev/zero", 1000);
+  CHECK(read.too_large);
+  CHECK_THAT(read.trouble, Catch::Contains("1000 bytes"));
+  CHECK(read.bytes.size() > 1000);
+  CHECK(read.bytes.size() < 1'000'000);
+}
+
+TEST_CASE("a file of just as many bytes as it may have is read", "[base][small_file]") {
+  test::TempDir folder;
+  const auto path = folder.write("file", std::string(100'000, 'x'));
+  CHECK_FALSE(read_small_file(path, 100'000).too_large);
+  CHECK(read_small_file(path, 99'999).too_large);
+}
+
+TEST_CASE("what cannot be read has the reason", "[base][small_file]") {
+  CHECK_THAT(read_small_file("/nonexistent/file").trouble, Catch::Contains("No such file"));
+  CHECK_THAT(read_small_file("/").trouble, Catch::Contains("folder"));
+}
