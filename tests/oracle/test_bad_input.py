@@ -172,6 +172,30 @@ class Models(StrangerTest):
         torch.jit.save(torch.jit.freeze(torch.jit.load(self.shop.model("mlp")).eval()), path)
         self.refused(path, 65, "frozen")
 
+    def test_a_file_made_for_inference(self):
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv, self.norm, self.layer = torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Linear(64, 5)
+
+            def forward(self, x):
+                return self.layer(torch.relu(self.norm(self.conv(x))).flatten(1))
+
+        def quantized():
+            """Its first layer still has parameters, which the second one would give no gradient."""
+            net = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Linear(16, 1))
+            chosen = {"1": torch.ao.quantization.default_dynamic_qconfig}
+            return torch.jit.script(torch.ao.quantization.quantize_dynamic(net, chosen))
+
+        from torch.utils.mobile_optimizer import optimize_for_mobile
+        plain = torch.jit.script(Net().eval())
+        made = {"optimize_for_inference": torch.jit.optimize_for_inference(plain),
+                "optimize_for_mobile": optimize_for_mobile(torch.jit.script(Net().eval())), "quantized": quantized()}
+        for word, module in made.items():
+            with self.subTest(word=word):
+                module.save(self.path("made.pt"))
+                self.refused(self.path("made.pt"), 65, word, "no gradient", "torch.jit.script(module).save")
+
     def scripted(self, module):
         torch.jit.script(module).save(self.path("scripted.pt"))
         return self.path("scripted.pt")

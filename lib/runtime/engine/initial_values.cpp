@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/model/inference_file.hpp"
 #include "runtime/state/element_init.hpp"
 
 namespace dslaunch::runtime {
@@ -20,13 +21,17 @@ void require_init(const std::optional<config::Init>& init, const std::string& pa
 }  // namespace
 
 void require_trainable(const ModelSource& model, const std::string& path) {
+  refuse_inference_file(path);
   if (model.table().num_trainable() > 0) return;
   const bool none = model.table().parameters.empty();
   throw UserError(
       ExitCode::kBadInput,
-      fmt::format("model '{}' has no trainable parameters: {}. Training needs the module before torch.jit.freeze, "
-                  "with requires_grad set",
-                  path, none ? "it holds no parameters at all, as a frozen module does" : "all of them are frozen"));
+      fmt::format(
+          "model '{}' has no trainable parameters: {}. Training needs the module as it was before, "
+          "with requires_grad set",
+          path,
+          none ? "it holds no parameters at all, as a module after torch.jit.freeze or optimize_for_inference does"
+               : "all of them are frozen"));
 }
 
 FlatParameters::ReadElements initial_values(const ModelSource& model, std::optional<config::Init> init,

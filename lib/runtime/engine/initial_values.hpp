@@ -9,7 +9,8 @@
 
 namespace dslaunch::runtime {
 
-// Throws UserError(65) for a model without trainable parameters (frozen, or none at all).
+// Throws UserError(65) for a model without trainable parameters (frozen, or none at all), and for one that was made for
+// inference (quantized, say), whose parameters would get wrong gradients.
 void require_trainable(const ModelSource& model, const std::string& path);
 
 // Elements from the file, or from "init" for a model that was exported empty; UserError(65) when that is missing.

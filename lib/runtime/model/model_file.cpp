@@ -16,6 +16,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/unique_fd.hpp"
+#include "runtime/model/inference_file.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -157,9 +158,7 @@ void require_storages_inside(const std::string& path, const FileMapping& file, c
   for (const auto& buffer : module.named_buffers()) check(buffer.name, buffer.value);
 }
 
-torch::jit::Module read_module(const std::string& path, const SharedMapping& file) {
-  auto reader = std::make_shared<PyTorchStreamReader>(path);
-  require_torchscript(path, *reader);
+torch::jit::Module read_module(const std::shared_ptr<PyTorchStreamReader>& reader, const SharedMapping& file) {
   auto unit = std::make_shared<torch::jit::CompilationUnit>();
   const auto constant_table = read_archive(*reader, file, "constants", nullptr, unit).toTuple();
   const std::vector<at::IValue> constants(constant_table->elements().begin(), constant_table->elements().end());
@@ -174,20 +173,29 @@ torch::jit::Module read_module(const std::string& path, const SharedMapping& fil
   return torch::jit::Module(read_archive(*reader, file, "data", &importer, unit).toObject());
 }
 
+// What could not be read. Some tools write files that this or any LibTorch cannot read back.
+[[noreturn]] void explain(const std::string& path, PyTorchStreamReader* reader, const std::string& what) {
+  const std::string made = reader ? describe_inference_file(*reader) : "";
+  if (made.empty()) refuse(path, "cannot be read as TorchScript: " + what.substr(0, what.find('\n')));
+  throw UserError(ExitCode::kBadInput, fmt::format("model '{}' cannot be read here: it {}", path, made));
+}
+
 }  // namespace
 
 torch::jit::Module load_mapped_module(const std::string& path) {
   auto file = std::make_shared<FileMapping>(path);
   require_zip(path, *file);
+  std::shared_ptr<PyTorchStreamReader> reader;
   try {
-    auto module = read_module(path, file);
+    reader = std::make_shared<PyTorchStreamReader>(path);
+    require_torchscript(path, *reader);
+    auto module = read_module(reader, file);
     require_storages_inside(path, *file, module);
     return module;
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    const std::string what = error.what();
-    refuse(path, "cannot be read as TorchScript: " + what.substr(0, what.find('\n')));
+    explain(path, reader.get(), error.what());
   }
 }
 

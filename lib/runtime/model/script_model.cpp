@@ -251,7 +251,8 @@ class ScriptModel : public ModelSource {
       if (!module.value.is_training() && has_own) still += fmt::format("{}{}", still.empty() ? "" : ", ", module.name);
     }
     if (!any_trains) still_.clear();
-    if (!still_.empty()) notes_.push_back(fmt::format("kept in eval mode, as they were saved: {}", still));
+    if (!still_.empty() && !still.empty())
+      notes_.push_back(fmt::format("kept in eval mode, as they were saved: {}", still));
     if (!modes_.dropout_off.empty()) {
       notes_.push_back(
           fmt::format("traced in eval mode, so their dropout is gone: {}; trace the model in train mode to "
