@@ -71,17 +71,31 @@ config::LoadResult load_config(const CommandOptions& options, const rendezvous::
   return result;
 }
 
-// A folder of checkpoints of its own is first written to after hours of training perhaps.
-void check_checkpoint_folder(const config::Checkpoint& checkpoint) {
-  if (checkpoint.dir.empty()) return;
-  if (const std::string why = why_not_writable(checkpoint.dir); !why.empty()) {
-    throw UserError(ExitCode::kCannotCreate,
-                    fmt::format("checkpoints cannot go to '{}' (checkpoint.dir): {}", checkpoint.dir, why));
-  }
-}
-
 std::string run_folder_of(const CommandOptions& options) {
   return options.value_or("run_dir", "runs/dsworker");
+}
+
+void require_place(const char* what, const std::string& place, const char* named_by, const std::string& why_not) {
+  if (why_not.empty()) return;
+  throw UserError(ExitCode::kCannotCreate,
+                  fmt::format("{} cannot go to '{}' ({}): {}", what, place, named_by, why_not));
+}
+
+// What is first written to in the middle of training or after it, perhaps after hours. An evaluation writes none of it.
+void check_places(const CommandOptions& options, const config::JobConfig& config, int rank) {
+  const std::string& checkpoints = config.checkpoint.dir;
+  if (!checkpoints.empty()) {
+    require_place("checkpoints", checkpoints, "checkpoint.dir", why_not_writable(checkpoints));
+  }
+  const auto& profile = config.flops_profiler;
+  if (rank == 0 && profile.enabled && !profile.output_file.empty()) {
+    require_place("the flops profile", profile.output_file, "flops_profiler.output_file",
+                  why_not_writable_file(profile.output_file));
+  }
+  if (options.has("trace")) {  // every rank's own file, and on another machine in a folder that nobody has looked at
+    const std::string folder = run_folder_of(options);
+    require_place("the trace", folder, "--run_dir", why_not_writable(folder));
+  }
 }
 
 // dslaunch holds its jobs' run folders itself; without it rank 0 does. Others need none.
@@ -174,7 +188,7 @@ int train_command(const std::vector<std::string>& arguments) {
   const auto env = rendezvous::launch_env_from_environment();
   if (env.world_size > 1) log::set_speaker(fmt::format("rank {}", env.rank));
   const auto config = load_config(options, env);
-  if (!options.has("eval_only")) check_checkpoint_folder(config.config.checkpoint);
+  if (!options.has("eval_only")) check_places(options, config.config, env.rank);
   ended("reading the config");
   log::debug("config read");
   // cuBLAS reads it when its handle is made; without it deterministic matrix products are refused.

@@ -22,4 +22,12 @@ std::string why_not_writable(const std::string& folder) {
   return nearest.string() + " cannot be written to: " + describe_errno(errno);
 }
 
+std::string why_not_writable_file(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (fs::is_directory(path, error)) return path + " is a folder";
+  if (!fs::exists(path, error)) return why_not_writable(fs::absolute(path).parent_path());
+  return ::access(path.c_str(), W_OK) == 0 ? "" : path + " cannot be written to: " + describe_errno(errno);
+}
+
 }  // namespace dslaunch

@@ -403,6 +403,13 @@ class RunFolder(StrangerTest):
         self.addCleanup(lambda: (subprocess.run(["umount", "-l", mount]), os.rmdir(mount)))
         return mount
 
+    def test_a_report_in_an_impossible_place_is_told_before_training(self):
+        self.file("in-the-way", "")
+        for place in ("in-the-way/flops.txt", "."):
+            profile = {"enabled": True, "profile_step": 10**6, "output_file": self.path(place)}
+            with self.subTest(place=place):
+                self.assert_refused(self.start(config=base_config("mlp", flops_profiler=profile)), 73, "flops_profiler.output_file", self.path(place))
+
     def test_a_full_disk_keeps_the_previous_checkpoint(self):
         mount = self.small_disk()
         checkpoint = {"dir": mount, "interval": 2, "keep_last": 9}
@@ -629,6 +636,19 @@ class ByHand(StrangerTest):
         outcome = run([*self.worker(folder), "--resume", "auto"])  # it is free again
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertNotIn(".lock", os.listdir(folder))
+
+    def test_a_rank_whose_trace_has_no_place_is_told_before_training(self):
+        self.file("in-the-way", "")
+        port, folders = self.free_port(), [self.shop.run_dir(), self.path("in-the-way/run")]
+        ranks = [subprocess.Popen([*self.worker(folder), "--trace", "1000000"], stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True,
+                                  env=workshop.environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+                                                           MASTER_PORT=port)) for rank, folder in enumerate(folders)]
+        text, _ = ranks[1].communicate(timeout=30)
+        ranks[0].kill()  # it waits for rank 1, as it would for one that was never started
+        ranks[0].communicate()
+        self.assertEqual(ranks[1].returncode, 73, text)
+        self.assertIn("the trace cannot go to", text)
 
     def test_half_an_environment_is_a_contradiction(self):
         self.assert_refused(self.worker(self.shop.run_dir()), 78, "WORLD_SIZE", env=workshop.environment(RANK="1"))
