@@ -48,7 +48,7 @@ at::ScalarType dtype_named(const std::string& name) {
   for (const auto& known : kDtypes) {
     if (name == known.name) return known.dtype;
   }
-  throw std::runtime_error("unknown dtype '" + name + "'");
+  throw std::runtime_error("is damaged: it has an unknown dtype '" + name + "'");
 }
 
 // The checksum covers the whole text with zeros in its own place, which is the first of that name.
@@ -71,7 +71,8 @@ void require_unchanged(std::string text, const std::string& checksum) {
   if (at != std::string::npos) text.replace(at, entry.size(), checksum_entry(kNoChecksum));
   const std::string found = content_hash(text.data(), text.size());
   if (at == std::string::npos || found != checksum) {
-    throw std::runtime_error(fmt::format("it says the checksum {} and has {}", checksum, found));
+    throw std::runtime_error(fmt::format("is damaged: it says that its checksum is {}, and its {} bytes have {}",
+                                         checksum, text.size(), found));
   }
 }
 
@@ -104,7 +105,7 @@ SavedTensor parameter_from_json(const Json& json) {
   tensor.is_buffer = json.at("buffer").get<bool>();
   if (json.contains("aliases")) tensor.aliases = json["aliases"].get<std::vector<std::string>>();
   for (int64_t size : tensor.shape) {
-    if (size < 0) throw std::runtime_error("'" + tensor.name + "' has a negative size");
+    if (size < 0) throw std::runtime_error("is damaged: '" + tensor.name + "' has a negative size");
   }
   return tensor;
 }
@@ -113,7 +114,7 @@ CheckpointFile file_from_json(const Json& json) {
   CheckpointFile file{json.at("name").get<std::string>(), json.at("bytes").get<uint64_t>(),
                       json.at("xxh3_128").get<std::string>(), json.value("host", "")};
   if (file.name.empty() || file.name.find('/') != std::string::npos) {
-    throw std::runtime_error("bad file name '" + file.name + "'");
+    throw std::runtime_error("is damaged: it has the file name '" + file.name + "'");
   }
   return file;
 }
@@ -128,7 +129,8 @@ Manifest read(const std::string& text) {
   const Json json = Json::parse(text);
   const int format = json.at("format").get<int>();
   if (format != 1 && format != kCheckpointFormat) {
-    throw std::runtime_error(fmt::format("format {} (this program reads 1 and {})", format, kCheckpointFormat));
+    throw std::runtime_error(fmt::format("has the format {}: this program reads 1 and {}, a newer one has written it",
+                                         format, kCheckpointFormat));
   }
   if (format > 1) require_unchanged(text, json.at("checksum").get<std::string>());
   Manifest manifest;
@@ -141,6 +143,14 @@ Manifest read(const std::string& text) {
   for (const auto& file : json.at("files")) manifest.files.push_back(file_from_json(file));
   for (const auto& parameter : json.at("parameters")) metadata.parameters.push_back(parameter_from_json(parameter));
   return manifest;
+}
+
+// `byte`: where the reader stopped, from 1.
+std::string describe_break(const std::string& text, size_t byte) {
+  if (text.empty()) return "is damaged: it is empty";
+  if (byte > text.size())
+    return fmt::format("is damaged: it ends after {} bytes, in the middle of its text", text.size());
+  return fmt::format("is damaged: byte {} of {} cannot stand there", byte, text.size());
 }
 
 }  // namespace
@@ -179,10 +189,17 @@ std::string to_json(const Manifest& manifest) {
 }
 
 Manifest manifest_from_json(const std::string& text, const std::string& path) {
+  auto refused = [&](const std::string& why) {
+    return UserError(ExitCode::kBadInput, fmt::format("checkpoint manifest '{}' {}", path, why));
+  };
   try {
     return read(text);
+  } catch (const Json::parse_error& error) {
+    throw refused(describe_break(text, error.byte));
+  } catch (const Json::exception&) {
+    throw refused("is damaged: it is JSON, but an entry of a manifest is missing or of another type");
   } catch (const std::exception& error) {
-    throw UserError(ExitCode::kBadInput, fmt::format("checkpoint manifest '{}' is not usable: {}", path, error.what()));
+    throw refused(error.what());
   }
 }
 

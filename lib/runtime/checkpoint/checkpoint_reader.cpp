@@ -38,7 +38,7 @@ std::string in_parts(const FoundCheckpoint& found) {
 [[noreturn]] void refuse_all(const std::string& path, const std::vector<FoundCheckpoint>& found) {
   std::error_code ignored;
   for (const auto& checkpoint : found) {
-    if (!checkpoint.fault.empty() && !checkpoint.manifest_text.empty())
+    if (!checkpoint.fault.empty() && checkpoint.has_manifest)
       throw DamagedCheckpoint(damaged(checkpoint.path, checkpoint.fault));
     if (checkpoint.fault.empty()) refuse(in_parts(checkpoint));
   }

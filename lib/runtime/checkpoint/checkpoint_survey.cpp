@@ -21,12 +21,13 @@ bool is_there(const std::string& path) {
 
 void read_manifest(FoundCheckpoint& found) {
   const std::string path = found.path + "/" + kManifestName;
+  found.has_manifest = is_there(path);
   try {
     const auto file = MappedFile::open(path, "checkpoint file");
     found.manifest_text.assign(reinterpret_cast<const char*>(file->data()), file->size());
     found.manifest = manifest_from_json(found.manifest_text, path);
   } catch (const UserError& error) {
-    found.fault = is_there(path) ? error.what() : fmt::format("it has no {}", kManifestName);
+    found.fault = found.has_manifest ? error.what() : fmt::format("it has no {}", kManifestName);
   }
 }
 

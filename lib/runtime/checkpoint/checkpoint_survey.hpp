@@ -15,7 +15,8 @@ struct FoundCheckpoint {
   std::optional<int64_t> step;  // of the folder's name
   std::string fault;            // why it cannot be loaded: what is missing, cut off or unreadable; empty: nothing found
   bool is_leftover = false;     // of a save or a removal that was killed; `fault` says so
-  std::string manifest_text;    // empty without a manifest
+  bool has_manifest = false;    // the file is there, whatever is in it: this is no save that did not end
+  std::string manifest_text;
   std::optional<Manifest> manifest;
   std::vector<CheckpointFile> elsewhere;  // files that other hosts keep (a checkpoint in parts) and that are not here
 };

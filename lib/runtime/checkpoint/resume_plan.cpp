@@ -93,8 +93,7 @@ ResumeOffer offer_of(std::vector<FoundCheckpoint> found, std::optional<int64_t> 
   for (auto& checkpoint : found) {
     if (!checkpoint.fault.empty()) {
       offer.torn.push_back(fmt::format("'{}': {}", checkpoint.path, checkpoint.fault));
-      if (!checkpoint.is_leftover && !checkpoint.manifest_text.empty())
-        offer.damaged.push_back(checkpoint.step.value_or(0));
+      if (!checkpoint.is_leftover && checkpoint.has_manifest) offer.damaged.push_back(checkpoint.step.value_or(0));
       continue;
     }
     const auto& manifest = *checkpoint.manifest;

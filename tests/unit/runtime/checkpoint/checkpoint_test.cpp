@@ -8,11 +8,13 @@
 #include <limits>
 #include <thread>
 
+#include "base/format.hpp"
 #include "memory_store.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/checkpoint/checkpoint_reader.hpp"
 #include "runtime/checkpoint/checkpoint_writer.hpp"
 #include "runtime/checkpoint/name_match.hpp"
+#include "runtime/checkpoint/resume_plan.hpp"
 #include "saved_example.hpp"
 #include "support/expect_error.hpp"
 #include "support/temp_dir.hpp"
@@ -276,8 +278,18 @@ TEST_CASE("damage is found and named", "[runtime][checkpoint]") {
     expect_error(ExitCode::kBadInput, {"damaged", "rank_00001.safetensors", "No such file"}, open);
   }
   SECTION("a broken manifest") {
-    test::write_file(folder + "/manifest.json", manifest.substr(0, manifest.size() / 2));
-    expect_error(ExitCode::kBadInput, {"manifest.json", "not usable"}, open);
+    const size_t half = manifest.size() / 2;
+    auto open_with = [&](const std::string& text, const std::vector<std::string>& words) {
+      test::write_file(folder + "/manifest.json", text);
+      expect_error(ExitCode::kBadInput, {"manifest.json", "is damaged", words.front()}, open);
+      CHECK_THROWS_WITH(open(), !Catch::Contains("json.exception"));
+    };
+    open_with(manifest.substr(0, half), {fmt::format("ends after {} bytes", half)});
+    open_with("{\n;" + manifest.substr(1), {fmt::format("byte 3 of {}", manifest.size() + 2)});
+    open_with("[1, 2]", {"it is JSON, but"});
+    open_with("", {"it is empty"});
+    // As a power cut can leave it. Not passed over as if there had been no checkpoint.
+    CHECK(offer_of(survey_checkpoints(dir.path()), std::nullopt, 0, "here").damaged == std::vector<int64_t>{10});
   }
   SECTION("another number in the manifest") {
     std::string other = manifest;
