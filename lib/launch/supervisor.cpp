@@ -112,6 +112,7 @@ void Supervisor::turn() {
   output_.err().flush();
   for (size_t i = 0; i < nodes_.size(); ++i) {
     nodes_[i].flush();
+    if (!may_read) nodes_[i].leave_unread();
     if (polls.ready(places[i])) receive(i);
   }
   watch_clocks();

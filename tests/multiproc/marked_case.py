@@ -37,7 +37,7 @@ class MarkedTest(unittest.TestCase):
         for process in self.running:
             process.kill()
             process.wait()
-            for stream in (process.stdout, process.stderr):
+            for stream in filter(None, (process.stdout, process.stderr)):
                 stream.close()
         deadline = time.monotonic() + settle_s
         while (leftovers := self.marked_processes()) and time.monotonic() < deadline:

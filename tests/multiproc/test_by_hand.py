@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import unittest
 
 from test_launcher import LauncherTest
@@ -18,11 +19,11 @@ class ByHand(LauncherTest):
             listener.bind(("127.0.0.1", 0))
             self.port = str(listener.getsockname()[1])
 
-    def node(self, rank, script, *options, num_nodes=2, slots=1, **env):
+    def node(self, rank, script, *options, num_nodes=2, slots=1, stdout=subprocess.PIPE, **env):
         env.setdefault("DSLAUNCH_TOKEN", TOKEN)
         return self.start("exec", "--device", "cpu", "--num_gpus", str(slots), "--no_ssh", "--node_rank", str(rank),
                           "--num_nodes", str(num_nodes), "--master_addr", "127.0.0.1", "--master_port", self.port,
-                          *options, "--", "sh", "-c", script, env=self.environment(**env))
+                          *options, "--", "sh", "-c", script, env=self.environment(**env), stdout=stdout)
 
     def test_nodes_with_different_slots_make_one_world(self):
         script = "echo rank $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE node $GROUP_RANK"
@@ -57,6 +58,20 @@ class ByHand(LauncherTest):
                 self.assertEqual([outcome.code for outcome in outcomes], [75, 75], "\n".join(map(str, outcomes)))
                 self.assertEqual(outcomes[0].out.count(b"saved"), 2)
                 os.remove(self.path("up"))
+
+    def test_a_reader_that_pauses_is_no_silence_of_a_node(self):
+        """Ctrl-S, a pager: what the launcher leaves unread for longer than --lost_after is not the node's fault."""
+        script = f"[ $RANK = 0 ] || yes {'x' * 99} | head -n 400000"
+        options = ("--lost_after", "1s", "--grace", "1s")
+        with open(os.devnull, "wb") as null:
+            other = self.node(1, script, *options, stdout=null)
+            first = self.node(0, script, *options)
+            with self.assertRaises(subprocess.TimeoutExpired):
+                first.wait(timeout=4)  # its standard output is full; nobody reads
+            outcome = self.finish(first)
+        self.assertEqual(outcome.code, 0, str(outcome)[-2000:])
+        self.assertEqual(outcome.out.count(b"x" * 99 + b"\n"), 400000)
+        self.assertEqual(self.finish(other).code, 0)
 
     def test_a_restart_gathers_the_nodes_again(self):
         script = "echo try $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || [ $RANK = 0 ] || exit 4"

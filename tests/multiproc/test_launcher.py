@@ -32,8 +32,8 @@ class LauncherTest(MarkedTest):
         self.assertEqual(os.listdir(self.temp), [], "temporary files are left behind")
         shutil.rmtree(self.folder)
 
-    def start(self, *arguments, env=None):
-        process = subprocess.Popen([DSLAUNCH, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+    def start(self, *arguments, env=None, stdout=subprocess.PIPE):
+        process = subprocess.Popen([DSLAUNCH, *arguments], stdin=subprocess.DEVNULL, stdout=stdout,
                                    stderr=subprocess.PIPE, env=env or self.environment())
         self.running.append(process)
         return process
