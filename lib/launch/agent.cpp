@@ -4,7 +4,9 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <initializer_list>
 #include <sstream>
 
 #include "base/error.hpp"
@@ -27,7 +29,7 @@ using namespace std::chrono_literals;
 constexpr auto kGraceWithoutLauncher = 700ms;
 // For what the ranks left behind, once they have ended themselves.
 constexpr auto kSweepPatience = 2000ms;
-// More output than this waiting for the launcher: the ranks wait too.
+// More output than this waiting for the launcher, or for our own reader: the ranks wait too.
 constexpr size_t kMostUnsentBytes = 4U << 20;
 constexpr size_t kReadBytesPerTurn = 256U << 10;
 // Between two words about ranks that have not joined the store.
@@ -52,10 +54,9 @@ std::string host_name() {
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
-// To our own terminal or log, as far as it takes it: the launcher has all of it.
-void echo(const RankOutput& output) {
-  int fd = output.stream == Stream::kErr ? STDERR_FILENO : STDOUT_FILENO;
-  [[maybe_unused]] auto written = ::write(fd, output.bytes.data(), output.bytes.size());
+// Those that have something to write; their places do not matter.
+void poll_for_room(PollSet& polls, std::initializer_list<const Terminal*> terminals) {
+  for (const Terminal* terminal : terminals) polls.add(terminal->num_pending() > 0 ? terminal->fd() : -1, POLLOUT);
 }
 
 }  // namespace
@@ -84,16 +85,37 @@ std::optional<JobEnded> Agent::await_last_word() {
     polls.add(channel_.input(), POLLIN);
     polls.add(channel_.num_unsent() > 0 ? channel_.output() : -1, POLLOUT);
     size_t signal = polls.add(signals_.fd(), POLLIN);
+    poll_for_room(polls, {&echo_out_, &echo_err_});
     polls.wait(next_wakeup());
     if (polls.ready(signal)) {
       if (!options_.came_by_itself) break;  // whoever wants us gone has nothing to wait for any more
       take_signals();
     }
     channel_.flush();
+    flush_echo();
     receive();
     watch_clocks();
   }
   return last_word_;
+}
+
+void Agent::drain_echo() {
+  for (flush_echo(); echo_out_.num_pending() + echo_err_.num_pending() > 0; flush_echo()) {
+    PollSet polls;
+    size_t signal = polls.add(signals_.fd(), POLLIN);
+    poll_for_room(polls, {&echo_out_, &echo_err_});
+    polls.wait(Deadline::never());
+    if (polls.ready(signal) && signals_.take().value_or(SIGCHLD) != SIGCHLD) return;
+  }
+}
+
+void Agent::flush_echo() {
+  echo_out_.flush();
+  echo_err_.flush();
+}
+
+bool Agent::may_read_ranks() const {
+  return std::max({channel_.num_unsent(), echo_out_.num_pending(), echo_err_.num_pending()}) < kMostUnsentBytes;
 }
 
 void Agent::say(const Message& message) {
@@ -111,7 +133,7 @@ bool Agent::finished() const {
 }
 
 void Agent::turn() {
-  bool may_read = channel_.num_unsent() < kMostUnsentBytes;
+  bool may_read = may_read_ranks();
   PollSet polls;
   size_t control = polls.add(launcher_gone_ ? -1 : channel_.input(), POLLIN);
   polls.add(channel_.num_unsent() > 0 ? channel_.output() : -1, POLLOUT);
@@ -120,8 +142,10 @@ void Agent::turn() {
     polls.add(may_read ? rank.out() : -1, POLLIN);
     polls.add(may_read ? rank.err() : -1, POLLIN);
   }
+  poll_for_room(polls, {&echo_out_, &echo_err_});
   polls.wait(next_wakeup());
   channel_.flush();
+  flush_echo();
   if (may_read) read_outputs();
   take_signals();
   if (polls.ready(control)) receive();
@@ -300,7 +324,7 @@ void Agent::read_outputs() {
 
 void Agent::carry(const RankOutput& output) {
   say(output);
-  if (options_.came_by_itself) echo(output);
+  if (options_.came_by_itself) (output.stream == Stream::kErr ? echo_err_ : echo_out_).write(output.bytes);
 }
 
 void Agent::sweep() {

@@ -17,6 +17,7 @@
 #include "launch/rank_process.hpp"
 #include "launch/settle_node.hpp"
 #include "launch/signal_inbox.hpp"
+#include "launch/terminal.hpp"
 #include "spawn/end_explainer.hpp"
 
 namespace dslaunch::launch {
@@ -37,6 +38,8 @@ class Agent {
   bool run();
   // For an agent that went to the launcher by itself: waits for its last word. Empty when the launcher is gone.
   std::optional<JobEnded> await_last_word();
+  // What our own reader has not taken of the ranks' output yet; a signal spares the rest.
+  void drain_echo();
 
  private:
   void turn();
@@ -55,6 +58,8 @@ class Agent {
   void end_rank(RankProcess& rank, const spawn::EndedChild& ended);
   void read_outputs();
   void carry(const RankOutput& output);
+  bool may_read_ranks() const;
+  void flush_echo();
   void watch_clocks();
   void tell_who_is_missing();
   void kill_when_due();
@@ -65,6 +70,7 @@ class Agent {
   AgentOptions options_;
   Channel channel_;
   Pulse pulse_;
+  Terminal echo_out_{1}, echo_err_{2};  // of an agent that came by itself: what the launcher gets, our own reader too
   SignalInbox signals_{SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
   spawn::EndExplainer ends_;
   std::optional<JobDescription> job_;

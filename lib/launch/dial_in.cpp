@@ -120,6 +120,7 @@ int serve_as_node(const NodePlace& place, const AgentHello& offer, std::chrono::
       throw UserError(ExitCode::kUnavailable, fmt::format("node rank 0 ({}:{}) is gone: the ranks here were ended",
                                                           place.master_addr, place.master_port));
     }
+    agent.drain_echo();
     if (!last_word->story.empty()) {
       [[maybe_unused]] auto written = ::write(STDERR_FILENO, last_word->story.data(), last_word->story.size());
     }

@@ -73,6 +73,18 @@ class ByHand(LauncherTest):
         self.assertEqual(outcome.out.count(b"x" * 99 + b"\n"), 400000)
         self.assertEqual(self.finish(other).code, 0)
 
+    def test_a_reader_of_a_nodes_own_output_that_pauses_is_no_silence_either(self):
+        script = f"[ $RANK = 0 ] || yes {'x' * 99} | head -n 100000"
+        options = ("--lost_after", "1s", "--grace", "1s")
+        other = self.node(1, script, *options)
+        with open(os.devnull, "wb") as null:
+            first = self.node(0, script, *options, stdout=null)
+            with self.assertRaises(subprocess.TimeoutExpired):
+                first.wait(timeout=4)  # the other node's standard output is full; nobody reads
+            second = self.finish(other)
+        self.assertEqual((second.code, self.finish(first).code), (0, 0), str(second)[-2000:])
+        self.assertEqual(second.out.count(b"x" * 99 + b"\n"), 100000)
+
     def test_a_restart_gathers_the_nodes_again(self):
         script = "echo try $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || [ $RANK = 0 ] || exit 4"
         other = self.node(1, script, "--max_restarts", "2")
