@@ -365,7 +365,10 @@ int run_agent_on_standard_streams(const AgentCommand& command) {
   }
   AgentOptions options{.hello = {}, .listener = UniqueFd(command.listener)};
   if (command.tell_devices) options.hello.devices = look_for_devices().visible;
-  return Agent(Channel(std::move(input), std::move(output)), std::move(options)).run() ? 0 : 1;
+  Agent agent(Channel(std::move(input), std::move(output)), std::move(options));
+  bool good = agent.run();
+  agent.ignore_signals();
+  return good ? 0 : 1;
 }
 
 }  // namespace dslaunch::launch

@@ -40,6 +40,8 @@ class Agent {
   std::optional<JobEnded> await_last_word();
   // What our own reader has not taken of the ranks' output yet; a signal spares the rest.
   void drain_echo();
+  // The job has ended, with its exit code: no signal changes that any more.
+  void ignore_signals() { signals_.ignore_from_now_on(); }
 
  private:
   void turn();

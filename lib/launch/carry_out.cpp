@@ -14,6 +14,7 @@
 #include "launch/push.hpp"
 #include "launch/restart.hpp"
 #include "launch/supervisor.hpp"
+#include "spawn/exit_cause.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -60,6 +61,9 @@ RestartDecision conclude(Supervisor& supervisor, const LaunchPlan& plan, const J
                          const LaunchOptions& options, int restart) {
   if (!report.story.empty()) supervisor.output().tell(report.story);
   auto decision = decide_restart(report, plan.kind, options, restart, static_cast<int>(plan.nodes.size()));
+  if (decision.restart) {
+    if (auto signal = supervisor.late_signal()) decision = {false, {}, "no restart: " + spawn::signal_name(*signal)};
+  }
   if (!decision.text.empty()) supervisor.output().say(decision.text);
   return decision;
 }
@@ -79,6 +83,7 @@ void finish(Supervisor& supervisor, const LaunchPlan& plan, JobReport& report, c
   supervisor.drain_output();
   tell_lost_output(supervisor, report);
   supervisor.drain_output();
+  supervisor.ignore_signals();
 }
 
 // The next attempt's plan; empty, with a word why, where the job is impossible on the hosts that are left.
@@ -106,28 +111,41 @@ std::string cause_of(const LaunchPlan& plan, const JobReport& report) {
   return line.starts_with(kSpeaker) ? line.substr(kSpeaker.size()) : line;
 }
 
-// Attempts until one is the last.
+// One attempt, under a supervisor of its own. The plan of the next one; empty where this was the last.
+std::optional<LaunchPlan> run_attempt(const LaunchPlan& plan, Field& field, const LaunchOptions& options,
+                                      const JobMaker& maker, LiveJob& live, JobReport& report) {
+  SupervisorOptions how = field.supervisor_options(options);
+  how.live = &live;
+  Supervisor supervisor(plan, std::move(how));
+  report = supervisor.run();
+  const int restart = plan.restart_count;
+  RestartDecision decision = conclude(supervisor, plan, report, options, restart);
+  std::optional<LaunchPlan> next;
+  if (decision.restart) {
+    field.leave_out(decision.without);
+    next = plan_again(maker, field, supervisor, plan, restart + 1);
+  }
+  if (!next) {
+    finish(supervisor, plan, report, options);
+    return std::nullopt;
+  }
+  supervisor.dismiss({report.outcome.exit_code, true, report.story});
+  supervisor.drain_output();
+  return next;
+}
+
+// Attempts until one is the last. Between two of them there is no supervisor that would take signals: whoever does not
+// want to wait for the nodes, or for --push, ends the launcher.
 JobReport run_attempts(LaunchPlan plan, Field& field, const LaunchOptions& options, const JobMaker& maker,
                        LiveJob& live) {
   for (int restart = 0;; ++restart) {
     if (plan.reach.push) push_programs(plan, own_program());
-    SupervisorOptions how = field.supervisor_options(options);
-    how.live = &live;
-    Supervisor supervisor(plan, std::move(how));
-    JobReport report = supervisor.run();
-    RestartDecision decision = conclude(supervisor, plan, report, options, restart);
-    std::optional<LaunchPlan> next;
-    if (decision.restart) {
-      field.leave_out(decision.without);
-      next = plan_again(maker, field, supervisor, plan, restart + 1);
-    }
+    JobReport report;
+    auto next = run_attempt(plan, field, options, maker, live, report);
     if (!next) {
-      finish(supervisor, plan, report, options);
       live.on_end(report.outcome.exit_code, cause_of(plan, report));
       return report;
     }
-    supervisor.dismiss({report.outcome.exit_code, true, report.story});
-    supervisor.drain_output();
     plan = std::move(*next);
     field.gather(options);
     maker.prepare(plan, restart + 1);

@@ -124,7 +124,9 @@ int serve_as_node(const NodePlace& place, const AgentHello& offer, std::chrono::
     if (!last_word->story.empty()) {
       [[maybe_unused]] auto written = ::write(STDERR_FILENO, last_word->story.data(), last_word->story.size());
     }
-    if (!last_word->again) return last_word->exit_code;
+    if (last_word->again) continue;
+    agent.ignore_signals();
+    return last_word->exit_code;
   }
 }
 

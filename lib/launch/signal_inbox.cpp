@@ -16,15 +16,27 @@ static bool is_ignored(int signal) {
 
 SignalInbox::SignalInbox(std::initializer_list<int> signals) {
   ::signal(SIGPIPE, SIG_IGN);
-  sigset_t set;
-  ::sigemptyset(&set);
+  ::sigemptyset(&taken_);
   for (int signal : signals) {
     if (signal == SIGHUP && is_ignored(signal)) continue;
-    ::sigaddset(&set, signal);
+    ::sigaddset(&taken_, signal);
   }
-  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  fd_ = UniqueFd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  fd_ = UniqueFd(::signalfd(-1, &taken_, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd_.valid()) throw SystemError("signalfd", "for our signals");
+  ::pthread_sigmask(SIG_BLOCK, &taken_, &before_);
+}
+
+SignalInbox::~SignalInbox() {
+  for (int signal : {SIGUSR1, SIGUSR2}) {
+    if (::sigismember(&taken_, signal) == 1) ::sigaddset(&before_, signal);
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+void SignalInbox::ignore_from_now_on() {
+  for (int signal = 1; signal < NSIG; ++signal) {
+    if (::sigismember(&taken_, signal) == 1 && signal != SIGCHLD) ::signal(signal, SIG_IGN);
+  }
 }
 
 std::optional<int> SignalInbox::take() {

@@ -412,6 +412,15 @@ void Supervisor::dismiss(const JobEnded& last_word) {
   }
 }
 
+std::optional<int> Supervisor::late_signal() {
+  while (auto signal = signals_.take()) {
+    bool asks_for_end =
+        *signal != SIGTSTP && *signal != SIGUSR2 && !(*signal == SIGUSR1 && plan_.kind == JobKind::kExec);
+    if (asks_for_end) return signal;
+  }
+  return std::nullopt;
+}
+
 // A slow reader gets everything; one more Ctrl-C spares the rest.
 void Supervisor::drain_output() {
   while (output_.num_pending() > 0 && !spare_output_) {

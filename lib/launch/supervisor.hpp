@@ -53,6 +53,10 @@ class Supervisor {
   // A line on the terminal, a document on standard output; ends once the readers have everything.
   JobOutput& output() { return output_; }
   void drain_output();
+  // A signal that asks for an end and came too late to end the attempt; once.
+  std::optional<int> late_signal();
+  // There is no further attempt: no signal changes the outcome any more.
+  void ignore_signals() { signals_.ignore_from_now_on(); }
 
  private:
   void open_links();

@@ -92,6 +92,21 @@ class ByHand(LauncherTest):
         self.assertEqual((first.code, self.finish(other).code), (0, 0), str(first))
         self.assertEqual(first.out.count(b"try 1"), 2)
 
+    def test_a_wait_for_the_nodes_of_a_restart_can_be_interrupted(self):
+        options = ("--max_restarts", "1", "--grace", "1s")
+        nodes = [self.node(rank, f"echo x >> {self.path('up')}; exec sleep 1000", *options) for rank in (0, 1)]
+        self.wait_until(lambda: os.path.exists(self.path("up")) and os.path.getsize(self.path("up")) == 4)
+        nodes[1].kill()
+        for line in nodes[0].stderr:
+            if b"restart 1 of 1" in line:
+                break
+        nodes[0].send_signal(signal.SIGINT)
+        # Before the wait begins it is the job's end with the code of its failure, in the wait it is ours.
+        self.assertIn(self.finish(nodes[0]).code, (69, -signal.SIGINT))
+        self.finish(nodes[1])
+        for name in os.listdir(self.temp):
+            shutil.rmtree(os.path.join(self.temp, name))
+
     def test_a_node_that_is_killed_ends_the_job(self):
         script = f"echo x >> {self.path('up')}; exec sleep 1000"
         nodes = [self.node(rank, script) for rank in (0, 1)]

@@ -92,7 +92,7 @@ class Attachment {
     out_.write(piece.bytes);
   }
 
-  // Our reader gets everything, unless a Ctrl-C spares it.
+  // Our reader gets everything, unless a Ctrl-C spares it. After that there is nothing left to interrupt.
   void drain() {
     while (out_.num_pending() > 0 && !signals_.take()) {
       PollSet polls;
@@ -101,6 +101,7 @@ class Attachment {
       polls.wait(Deadline::never());
       out_.flush();
     }
+    signals_.ignore_from_now_on();
   }
 
   int finish(const JobEnd& end) {
@@ -121,6 +122,7 @@ class Attachment {
   }
 
   int detach() {
+    signals_.ignore_from_now_on();
     say(fmt::format("detached; job {} goes on ('dslaunch attach {}' comes back, 'dslaunch stop {}' ends it)",
                     job_.record.job_id, job_.record.job_id, job_.record.job_id));
     return 0;

@@ -40,8 +40,7 @@ SystemError no_supervisor(int error) {
 }
 
 // Who it is comes first, how it began after that.
-Started await_start(UniqueFd reports, pid_t between) {
-  SignalInbox signals{SIGINT, SIGTERM, SIGHUP};
+Started await_start(SignalInbox& signals, UniqueFd reports, pid_t between) {
   int status = 0;
   ::waitpid(between, &status, 0);
   Report report;
@@ -57,6 +56,7 @@ Started await_start(UniqueFd reports, pid_t between) {
     polls.wait(Deadline::never());
     while (auto signal = signals.take()) interrupted = ::kill(supervisor, *signal) == 0;
     if (!polls.ready(place)) continue;
+    signals.ignore_from_now_on();
     if (read_report(reports.get(), report)) return {supervisor, report.exit_code, report.job_id};
     return {supervisor, to_int(interrupted ? ExitCode::kInterrupted : ExitCode::kInternal), {}};
   }
@@ -70,12 +70,14 @@ DetachedSide detach() {
   UniqueFd reports(ends[0]), starter(ends[1]);
   // What is buffered would be written twice.
   std::fflush(nullptr);
+  // Before there is a supervisor: a Ctrl-C must not end us alone.
+  SignalInbox signals{SIGINT, SIGTERM, SIGHUP};
   pid_t between = ::fork();
   if (between < 0) throw no_supervisor(errno);
   DetachedSide side;
   if (between > 0) {
     starter.reset();
-    side.started = await_start(std::move(reports), between);
+    side.started = await_start(signals, std::move(reports), between);
     return side;
   }
   // A session without a terminal, and not its leader, so that it never gets one again.
