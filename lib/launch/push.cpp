@@ -1,13 +1,13 @@
 #include "launch/push.hpp"
 
 #include <filesystem>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/side_by_side.hpp"
 #include "launch/node_link.hpp"
 #include "spawn/failure_table.hpp"
 #include "spawn/ssh/push.hpp"
@@ -45,18 +45,14 @@ void push_programs(LaunchPlan& plan, const std::string& own_program) {
   if (nodes.empty()) return;
   spawn::PushSet set = spawn::read_push_set(our_files(plan.kind, own_program));
   std::vector<spawn::PushResult> results(nodes.size());
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    threads.emplace_back([&, i] {
-      try {
-        results[i] = spawn::push_programs(ssh_target(*nodes[i]), set, ssh_options(plan.reach),
-                                          Deadline::after(plan.reach.connect_timeout + kCopyTime));
-      } catch (const Error& error) {
-        results[i].failure = spawn::LinkFailure{error.code(), "push", error.what()};
-      }
-    });
-  }
-  for (auto& thread : threads) thread.join();
+  side_by_side(nodes.size(), [&](size_t i) {
+    try {
+      results[i] = spawn::push_programs(ssh_target(*nodes[i]), set, ssh_options(plan.reach),
+                                        Deadline::after(plan.reach.connect_timeout + kCopyTime));
+    } catch (const Error& error) {
+      results[i].failure = spawn::LinkFailure{error.code(), "push", error.what()};
+    }
+  });
 
   std::vector<std::pair<std::string, spawn::LinkFailure>> failures;
   int num_copied = 0;

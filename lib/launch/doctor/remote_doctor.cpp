@@ -1,10 +1,10 @@
 #include "launch/doctor/remote_doctor.hpp"
 
 #include <algorithm>
-#include <thread>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/side_by_side.hpp"
 #include "launch/hosts.hpp"
 #include "launch/node_link.hpp"
 #include "launch/plan_job.hpp"
@@ -57,13 +57,11 @@ bool HostRounds::is_here(const std::string& host) const {
 std::vector<RemoteAnswer> HostRounds::ask(const std::vector<std::string>& hosts,
                                           const std::vector<std::string>& words) const {
   std::vector<RemoteAnswer> answers(hosts.size());
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < hosts.size(); ++i) {
+  side_by_side(hosts.size(), [&](size_t i) {
     auto node = std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& each) { return each.host == hosts[i]; });
     DSL_CHECK(node != nodes_.end(), "doctor asks hosts of its own list");
-    threads.emplace_back([&answers, i, node, &words, this] { answers[i] = ask_one(*node, reach_, words); });
-  }
-  for (auto& thread : threads) thread.join();
+    answers[i] = ask_one(*node, reach_, words);
+  });
   return answers;
 }
 

@@ -8,10 +8,19 @@ Prefetcher::Prefetcher(Plan plan, BatchAssembler assembler, int64_t num_workers,
     : assembler_(std::move(assembler)),
       depth_(static_cast<size_t>(std::max<int64_t>(depth, 1))),
       plan_(std::move(plan)) {
-  for (int64_t i = 0; i < num_workers; ++i) workers_.emplace_back([this] { work(); });
+  try {
+    for (int64_t i = 0; i < num_workers; ++i) workers_.emplace_back([this] { work(); });
+  } catch (...) {  // the system refused a thread; those before it run already
+    stop();
+    throw;
+  }
 }
 
 Prefetcher::~Prefetcher() {
+  stop();
+}
+
+void Prefetcher::stop() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;

@@ -20,6 +20,7 @@ class Prefetcher {
   using Plan = std::function<std::optional<MicroBatchPlan>()>;
 
   // `num_workers` 0: everything happens in next(). At most `depth` batches (at least 1) are kept or in the making.
+  // Throws std::system_error when the system refuses a thread.
   Prefetcher(Plan plan, BatchAssembler assembler, int64_t num_workers, int64_t depth);
   ~Prefetcher();  // waits for batches in the making
   Prefetcher(const Prefetcher&) = delete;
@@ -35,6 +36,7 @@ class Prefetcher {
     std::exception_ptr error;
   };
   void work();
+  void stop();  // waits for the workers' ends
 
   const BatchAssembler assembler_;
   const size_t depth_;

@@ -1,0 +1,35 @@
+#include "base/side_by_side.hpp"
+
+#include <catch2/catch.hpp>
+#include <stdexcept>
+#include <system_error>
+#include <vector>
+
+#include "support/refused_threads.hpp"
+
+using namespace dslaunch;
+
+TEST_CASE("all of the work is done when it returns", "[base][side_by_side]") {
+  std::vector<size_t> done(5);
+  side_by_side(done.size(), [&](size_t i) { done[i] = i + 1; });
+  CHECK(done == std::vector<size_t>{1, 2, 3, 4, 5});
+}
+
+TEST_CASE("an exception of one thread reaches the caller after all have ended", "[base][side_by_side]") {
+  std::vector<int> done(4);
+  auto work = [&](size_t i) {
+    done[i] = 1;
+    if (i % 2 == 1) throw std::runtime_error(std::to_string(i));
+  };
+  CHECK_THROWS_WITH(side_by_side(done.size(), work), "1");
+  CHECK(done == std::vector<int>{1, 1, 1, 1});
+}
+
+TEST_CASE("a thread that the system refuses is told, and those before it are waited for", "[base][side_by_side]") {
+  std::vector<int> done(4);
+  {
+    RefusedThreads after(2);
+    CHECK_THROWS_AS(side_by_side(done.size(), [&](size_t i) { done[i] = 1; }), std::system_error);
+  }
+  CHECK(done == std::vector<int>{1, 1, 0, 0});
+}
