@@ -361,11 +361,14 @@ void Supervisor::abandon() {
 }
 
 void Supervisor::await_links() {
+  for (auto& node : nodes_) {
+    if (node.plan().reach != Reach::kDialIn) node.close();
+  }
+  const Deadline patience = Deadline::after(kLinkPatience);  // one for all
   std::vector<PlannedNode> unswept;
   for (auto& node : nodes_) {
     if (node.plan().reach == Reach::kDialIn) continue;
-    node.close();
-    if (!node.link().wait(Deadline::after(kLinkPatience))) node.link().kill();
+    if (!node.link().wait(patience)) node.link().kill();
     // Ranks die with their agent; one that was killed could not sweep up after them.
     if (!node.done && described_) unswept.push_back(node.plan());
   }

@@ -1,0 +1,57 @@
+#include "launch/supervisor.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+
+using namespace dslaunch;
+using namespace dslaunch::launch;
+
+namespace {
+
+// A way whose other end is gone before it has greeted, and of which something stays behind for ever.
+class StuckLink final : public spawn::AgentLink {
+ public:
+  explicit StuckLink(std::vector<Deadline>& waits) : waits_(waits) {}
+  spawn::LinkEnds take_ends() override {
+    return {UniqueFd(::open("/dev/null", O_RDWR | O_CLOEXEC)), UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC))};
+  }
+  std::optional<spawn::LinkFailure> failure() const override { return std::nullopt; }
+  void kill() override {}
+  bool wait(Deadline deadline) override {
+    waits_.push_back(deadline);
+    return false;
+  }
+
+ private:
+  std::vector<Deadline>& waits_;
+};
+
+LaunchPlan plan_of(int num_nodes) {
+  LaunchPlan plan;
+  plan.detach = true;  // nothing is written to this program's terminal
+  for (int node = 0; node < num_nodes; ++node) {
+    PlannedNode planned;
+    planned.node_rank = node;
+    planned.host = "node" + std::to_string(node);
+    planned.reach = Reach::kSsh;
+    plan.nodes.push_back(planned);
+  }
+  return plan;
+}
+
+}  // namespace
+
+TEST_CASE("ways that do not end are waited for under one deadline", "[launch][supervisor]") {
+  const LaunchPlan plan = plan_of(4);
+  LiveJob live(plan, {});
+  std::vector<Deadline> waits;
+  SupervisorOptions options;
+  options.live = &live;
+  for (size_t node = 0; node < plan.nodes.size(); ++node) options.links.push_back(std::make_unique<StuckLink>(waits));
+  Supervisor supervisor(plan, std::move(options));
+  CHECK(supervisor.run().lost_hosts.size() == 4);
+  REQUIRE(waits.size() == 4);
+  for (const auto& wait : waits) CHECK(wait.when() == waits[0].when());
+}
