@@ -3,17 +3,24 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "rendezvous/stream_socket.hpp"
+#include "rendezvous/torch_protocol.hpp"
 #include "rendezvous/wire.hpp"
 
 namespace dslaunch::rendezvous {
 
 namespace {
 
-// Requests open with one byte, strings carry a 64-bit length, numbers are little-endian.
-constexpr uint8_t kValidate = 0, kSet = 1, kGet = 3, kWait = 6;
-constexpr uint32_t kValidationMagic = 0x3C85F7CE;
-constexpr uint8_t kStopWaiting = 0;
+using torch_wire::Type;
+
 constexpr uint64_t kMaxNoteBytes = 4096;
+
+wire::Writer request(Type type) {
+  return wire::Writer().u8(static_cast<uint8_t>(type));
+}
+
+std::string request_with_key(Type type, const std::string& key) {
+  return request(type).bytes(torch_wire::encode_value(key)).take();
+}
 
 class TorchStoreConnection {
  public:
@@ -27,7 +34,7 @@ class TorchStoreConnection {
                                   place_, attempt.failure));
     }
     fd_ = std::move(attempt.fd);
-    send(wire::Writer().u8(kValidate).u32(kValidationMagic).take());
+    send(request(Type::kValidate).u32(torch_wire::kValidationMagic).take());
   }
 
   void send(const std::string& bytes) {
@@ -58,29 +65,25 @@ class TorchStoreConnection {
   UniqueFd fd_;
 };
 
-std::string torch_text(const std::string& text) {
-  return wire::Writer().u64(text.size()).bytes(text).take();
-}
-
 }  // namespace
 
 void leave_note_in_torch_store(const std::string& host, uint16_t port, const std::string& key, const std::string& value,
                                Deadline deadline) {
   TorchStoreConnection store(host, port, deadline);
-  store.send(wire::Writer().u8(kSet).bytes(torch_text(key)).bytes(torch_text(value)).take());
+  store.send(request_with_key(Type::kSet, key) + torch_wire::encode_value(value));
   // A set has no answer; reading the value back shows that it has arrived before we close.
-  store.send(wire::Writer().u8(kGet).bytes(torch_text(key)).take());
+  store.send(request_with_key(Type::kGet, key));
   store.receive(8 + value.size(), "answer");
 }
 
 std::string find_note_in_torch_store(const std::string& host, uint16_t port, const std::string& key,
                                      Deadline deadline) {
   TorchStoreConnection store(host, port, deadline);
-  store.send(wire::Writer().u8(kWait).u64(1).bytes(torch_text(key)).take());
-  if (store.receive(1, "address of dslaunch's store")[0] != kStopWaiting) {
+  store.send(request(Type::kWait).u64(1).bytes(torch_wire::encode_value(key)).take());
+  if (store.receive(1, "address of dslaunch's store")[0] != static_cast<char>(torch_wire::WaitAnswer::kStopWaiting)) {
     throw UserError(ExitCode::kUnavailable, "the launcher's store cancelled our wait for key '" + key + "'");
   }
-  store.send(wire::Writer().u8(kGet).bytes(torch_text(key)).take());
+  store.send(request_with_key(Type::kGet, key));
   std::string header = store.receive(8, "answer");
   uint64_t length = wire::Reader(header).u64();
   DSL_CHECK(length <= kMaxNoteBytes, fmt::format("the launcher's store holds {} bytes under '{}'", length, key));
