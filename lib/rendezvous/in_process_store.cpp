@@ -58,6 +58,12 @@ class InProcessStore final : public Store {
     return wire::Reader(body).text(wire::kMaxValueBytes);
   }
 
+  int64_t erase(const std::string& prefix, Deadline) override {
+    std::lock_guard lock(mutex_);
+    std::string body = body_of(state_.erase(prefix));
+    return static_cast<int64_t>(wire::Reader(body).u64());
+  }
+
   void barrier(const std::string& name, int count, Deadline) override {
     std::lock_guard lock(mutex_);
     state_.barrier(0, name, count, [](const Answer& answer) { body_of(answer); });

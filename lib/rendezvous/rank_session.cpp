@@ -144,6 +144,11 @@ class RankSessions::Session final : public StoreConnection::Session {
         reader.expect_end();
         return all_.state_.compare_and_set(key, expected, desired);
       }
+      case wire::Type::kErase: {
+        std::string prefix = reader.text(wire::kMaxKeyBytes);
+        reader.expect_end();
+        return all_.state_.erase(prefix);
+      }
       case wire::Type::kReportFailure:
         return all_.lose(rank_, reader.text(wire::kMaxTextBytes)), Answer{};
       case wire::Type::kLeave:

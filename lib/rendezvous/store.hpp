@@ -33,6 +33,9 @@ class Store {
   // after.
   virtual std::string compare_and_set(const std::string& key, const std::string& expected, const std::string& desired,
                                       Deadline deadline) = 0;
+  // Takes away all keys that begin with `prefix` (not empty); returns how many. For what nobody will ask for again: a
+  // store that only grows is full one day.
+  virtual int64_t erase(const std::string& prefix, Deadline deadline) = 0;
   // All `count` ranks meet; a time-out names the ranks that have not come. A name may be used again (rounds are
   // counted).
   virtual void barrier(const std::string& name, int count, Deadline deadline) = 0;

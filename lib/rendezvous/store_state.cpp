@@ -144,6 +144,17 @@ Answer StoreState::compare_and_set(const std::string& key, const std::string& ex
   return {wire::Status::kOk, wire::Writer().text(found == values_.end() ? std::string() : found->second).take()};
 }
 
+Answer StoreState::erase(const std::string& prefix) {
+  if (prefix.empty()) return refused("erase with no prefix would take every key away");
+  size_t num_erased = std::erase_if(values_, [&](const auto& entry) {
+    const auto& [key, value] = entry;
+    if (!key.starts_with(prefix)) return false;
+    stored_bytes_ -= key.size() + value.size();
+    return true;
+  });
+  return {wire::Status::kOk, wire::Writer().u64(num_erased).take()};
+}
+
 StoreState::Ticket StoreState::get(int rank, const std::string& key, Answered answered) {
   auto found = values_.find(key);
   if (found != values_.end()) {

@@ -48,6 +48,7 @@ class StoreState {
   Answer try_get(const std::string& key) const;
   Answer add(const std::string& key, int64_t amount);
   Answer compare_and_set(const std::string& key, const std::string& expected, const std::string& desired);
+  Answer erase(const std::string& prefix);
 
   // These answer now or later.
   Ticket get(int rank, const std::string& key, Answered answered);

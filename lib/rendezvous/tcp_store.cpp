@@ -93,6 +93,13 @@ std::string TcpStore::compare_and_set(const std::string& key, const std::string&
   return wire::Reader(body).text(wire::kMaxValueBytes);
 }
 
+int64_t TcpStore::erase(const std::string& prefix, Deadline deadline) {
+  check_sizes(prefix, 0);
+  auto body =
+      call(wire::Type::kErase, wire::Writer().text(prefix).take(), "erase of keys '" + prefix + "*'", deadline, false);
+  return static_cast<int64_t>(wire::Reader(body).u64());
+}
+
 void TcpStore::barrier(const std::string& name, int count, Deadline deadline) {
   check_sizes(name, 0);
   call(wire::Type::kBarrier,

@@ -35,6 +35,7 @@ class TcpStore final : public Store {
   int64_t add(const std::string& key, int64_t amount, Deadline deadline) override;
   std::string compare_and_set(const std::string& key, const std::string& expected, const std::string& desired,
                               Deadline deadline) override;
+  int64_t erase(const std::string& prefix, Deadline deadline) override;
   void barrier(const std::string& name, int count, Deadline deadline) override;
   void report_failure(const std::string& reason) override;
   void leave() override;

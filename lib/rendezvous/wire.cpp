@@ -31,7 +31,7 @@ void expect_magic(Reader& reader) {
 }
 
 bool is_known(uint8_t type) {
-  return (type >= static_cast<uint8_t>(Type::kSet) && type <= static_cast<uint8_t>(Type::kLeave)) ||
+  return (type >= static_cast<uint8_t>(Type::kSet) && type <= static_cast<uint8_t>(Type::kErase)) ||
          (type >= static_cast<uint8_t>(Type::kReply) && type <= static_cast<uint8_t>(Type::kServerLeaves));
 }
 

@@ -39,6 +39,7 @@ enum class Type : uint8_t {
   kBarrier = 6,
   kReportFailure = 7,
   kLeave = 8,
+  kErase = 9,
   kReply = 64,
   kRankLost = 65,
   kServerLeaves = 66,

@@ -27,6 +27,9 @@ class CaseStore : public rendezvous::Store {
                               Deadline deadline) override {
     return whole_.compare_and_set(prefix_ + key, expected, desired, deadline);
   }
+  int64_t erase(const std::string& prefix, Deadline deadline) override {
+    return whole_.erase(prefix_ + prefix, deadline);
+  }
   // Whoever is alone at a meeting of ranks (a unit that the others do not run) would wait a minute to be sure.
   void barrier(const std::string& name, int count, Deadline deadline) override {
     const auto enough = Deadline::after(std::chrono::seconds(5));

@@ -59,13 +59,18 @@ Report report_of(const std::function<void()>& share) {
   }
 }
 
+// What the ranks tell each other in one save. All save in the same order, so the number names it.
+std::string keys_of_save(int64_t number) {
+  return fmt::format("checkpoint/{}/", number);
+}
+
 // One save of one rank, start to end.
 class Save {
  public:
-  Save(const CheckpointWriterOptions& options, rendezvous::Store& store, std::string keys, const CheckpointPart& part)
+  Save(const CheckpointWriterOptions& options, rendezvous::Store& store, int64_t number, const CheckpointPart& part)
       : options_(options),
         store_(store),
-        keys_(std::move(keys)),
+        number_(number),
         part_(part),
         deadline_(Deadline::after(options.timeout)) {}
 
@@ -94,6 +99,7 @@ class Save {
     tell("folder", options_.rank, created);
     Report outcome = collect_shards(write_own_shard(created));
     if (!outcome.failed()) {
+      forget_save_before();
       outcome = agree("sealed", report_of([&] { seal(*folder, std::move(outcome.files)); }));
     }
     if (!outcome.failed()) outcome = report_of([&] { folder->publish(); });
@@ -130,6 +136,12 @@ class Save {
     }
     if (has_several_folders()) tell("written", 0, all);
     return all;
+  }
+
+  // Every rank has told its part of this save, so none still reads what was told in the one before. A job of many saves
+  // would fill the store.
+  void forget_save_before() {
+    if (options_.rank == 0 && number_ > 0) store_.erase(keys_of_save(number_ - 1), deadline_);
   }
 
   // All leaders have come to this point; the first failure of any is everybody's.
@@ -171,7 +183,7 @@ class Save {
     }
   }
 
-  std::string key(const char* phase, int rank) const { return fmt::format("{}{}/{}", keys_, phase, rank); }
+  std::string key(const char* phase, int rank) const { return fmt::format("{}{}/{}", keys_of_save(number_), phase, rank); }
   void tell(const char* phase, int rank, const Report& report) {
     store_.set(key(phase, rank), to_text(report), deadline_);
   }
@@ -179,7 +191,7 @@ class Save {
 
   const CheckpointWriterOptions& options_;
   rendezvous::Store& store_;
-  const std::string keys_;
+  const int64_t number_;
   const CheckpointPart& part_;
   const Deadline deadline_;
 };
@@ -196,11 +208,9 @@ CheckpointWriter::~CheckpointWriter() {
 void CheckpointWriter::save(CheckpointPart part) {
   finish();
   saving_step_ = part.metadata.step;
-  // All ranks save in the same order, so the count names the save.
-  const std::string keys = fmt::format("checkpoint/{}/", num_saves_++);
-  thread_ = std::thread([this, keys, part = std::move(part)] {
+  thread_ = std::thread([this, number = num_saves_++, part = std::move(part)] {
     try {
-      Save(options_, store_, keys, part).run();
+      Save(options_, store_, number, part).run();
     } catch (...) {
       error_ = std::current_exception();
     }

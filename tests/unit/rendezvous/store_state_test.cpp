@@ -55,6 +55,24 @@ TEST_CASE("counters add, and refuse text and overflow", "[rendezvous][store_stat
   CHECK(rdv::wire::Reader(state.try_get("big").body.substr(1)).text(32) == "9223372036854775807");
 }
 
+TEST_CASE("erase takes away what begins with the prefix, and gives its room back", "[rendezvous][store_state]") {
+  auto state = world_of(1, 1);
+  auto num_erased = [&](const std::string& prefix) { return rdv::wire::Reader(state.erase(prefix).body).u64(); };
+  auto is_there = [&](const std::string& key) { return rdv::wire::Reader(state.try_get(key).body).u8() == 1; };
+  // Far more than the store holds at once.
+  const std::string value(16 << 20, 'v');
+  for (int round = 0; round < 100; ++round) {
+    REQUIRE(state.set("save/1/a", value).status == Status::kOk);
+    REQUIRE(state.set("save/1/b", "x").status == Status::kOk);
+    REQUIRE(num_erased("save/1/") == 2);
+  }
+  state.set("save/10/a", "kept");
+  CHECK(num_erased("save/1/") == 0);
+  CHECK((is_there("save/10/a") && !is_there("save/1/a")));
+  CHECK(state.erase("").status == Status::kRefused);
+  CHECK(is_there("save/10/a"));
+}
+
 TEST_CASE("compare-and-set returns the value after", "[rendezvous][store_state]") {
   auto state = world_of(1, 1);
   auto value = [](const Answer& answer) { return rdv::wire::Reader(answer.body).text(100); };

@@ -70,6 +70,8 @@ TEST_CASE("ranks see each other's keys, counters and barriers", "[rendezvous][st
   CHECK(second->add("n", -5, soon()) == -3);
   CHECK(first->compare_and_set("c", "", "x", soon()) == "x");
   CHECK(second->compare_and_set("c", "", "y", soon()) == "x");
+  CHECK(first->erase("k", soon()) == 1);
+  CHECK_FALSE(second->try_get("k", soon()));
   for (int round = 0; round < 50; ++round) {
     auto other = std::async(std::launch::async, [&] { second->barrier("b", 2, soon()); });
     first->barrier("b", 2, soon());
@@ -287,6 +289,7 @@ TEST_CASE("a world of one needs no port", "[rendezvous][store]") {
   CHECK(store->get("k", soon()) == "v");
   CHECK(store->add("n", 3, soon()) == 3);
   CHECK(store->compare_and_set("k", "v", "w", soon()) == "w");
+  CHECK((store->erase("k", soon()) == 1 && !store->try_get("k", soon())));
   store->barrier("b", 1, soon());
   CHECK_THAT(message_of([&] { store->get("nothing", in_ms(20)); }), Contains("'nothing'"));
   auto waiting = std::async(std::launch::async, [&] { return store->get("later", soon()); });

@@ -42,6 +42,14 @@ class MemoryStore : public rendezvous::Store {
     changed_.notify_all();
     return values_[key];
   }
+  int64_t erase(const std::string& prefix, Deadline) override {
+    std::lock_guard lock(mutex_);
+    return static_cast<int64_t>(std::erase_if(values_, [&](const auto& at) { return at.first.starts_with(prefix); }));
+  }
+  size_t num_keys() {
+    std::lock_guard lock(mutex_);
+    return values_.size();
+  }
   void barrier(const std::string& name, int count, Deadline deadline) override {
     std::unique_lock lock(mutex_);
     const int64_t round = arrived_[name]++ / count;

@@ -71,6 +71,26 @@ TEST_CASE("every node keeps its ranks' part, and says whose the others are", "[r
   CHECK(restored[2].attempts == 2);
 }
 
+TEST_CASE("many saves leave no more in the store than one", "[runtime][checkpoint][node_local]") {
+  TempDir a, b;
+  const Hosts hosts{{0, 0, 1}, {a.path(), b.path()}};
+  auto keys_after = [&](int64_t num_saves) {
+    test::MemoryStore store;
+    std::vector<test::RankOutcome> outcomes(3);
+    test::on_all_ranks(3, [&](int rank) {
+      CheckpointWriter writer(test::writer_options(hosts, rank, 2), store);
+      outcomes[static_cast<size_t>(rank)] = test::outcome_of([&] {
+        for (int64_t step = 1; step <= num_saves; ++step) writer.save(test::example_part(step, rank, 3));
+        writer.finish();
+      });
+    });
+    for (const auto& outcome : outcomes) CHECK(outcome.message.empty());
+    return store.num_keys();
+  };
+  CHECK(keys_after(1) > 0);
+  CHECK(keys_after(12) == keys_after(1));
+}
+
 TEST_CASE("another world on the same hosts gets its pieces from where they lie", "[runtime][checkpoint][node_local]") {
   TempDir a, b, c;
   require_saved({{0, 0, 1, 2}, {a.path(), b.path(), c.path()}}, 10);

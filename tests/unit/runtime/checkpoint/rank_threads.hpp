@@ -78,20 +78,25 @@ inline RankOutcome outcome_of(const std::function<void()>& work) {
   }
 }
 
+inline runtime::CheckpointWriterOptions writer_options(const Hosts& hosts, int rank, int64_t keep_last) {
+  runtime::CheckpointWriterOptions options;
+  options.dir = hosts.dir_of_rank(rank);
+  options.rank = rank;
+  options.world_size = hosts.world_size();
+  options.keep_last = keep_last;
+  options.timeout = std::chrono::seconds(30);
+  options.share = hosts.share(rank);
+  options.host = hosts.placement(rank).host;
+  return options;
+}
+
 inline std::vector<RankOutcome> save_on(const Hosts& hosts, int64_t step, int64_t keep_last = 9,
                                         const std::string& skeleton = "") {
   MemoryStore store;
   std::vector<RankOutcome> outcomes(static_cast<size_t>(hosts.world_size()));
   on_all_ranks(hosts.world_size(), [&](int rank) {
     outcomes[static_cast<size_t>(rank)] = outcome_of([&] {
-      runtime::CheckpointWriterOptions options;
-      options.dir = hosts.dir_of_rank(rank);
-      options.rank = rank;
-      options.world_size = hosts.world_size();
-      options.keep_last = keep_last;
-      options.timeout = std::chrono::seconds(30);
-      options.share = hosts.share(rank);
-      options.host = hosts.placement(rank).host;
+      const auto options = writer_options(hosts, rank, keep_last);
       runtime::CheckpointWriter writer(options, store);
       auto part = example_part(step, rank, hosts.world_size());
       if (rank == options.share.leader) part.skeleton = skeleton;
