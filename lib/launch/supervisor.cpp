@@ -7,11 +7,8 @@
 #include "base/bytes.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "launch/job_story.hpp"
 #include "launch/missing_ranks.hpp"
 #include "launch/poll_set.hpp"
-#include "launch/sweep_nodes.hpp"
-#include "spawn/failure_table.hpp"
 #include "spawn/process.hpp"
 
 namespace dslaunch::launch {
@@ -26,8 +23,6 @@ constexpr auto kAgentSlack = 5000ms;
 // For an agent to greet, once the way to it is there: a slow login shell, a busy file server.
 constexpr auto kGreetingTime = 20000ms;
 constexpr auto kNewsInterval = 10000ms;
-// For what is left of the ways to agents that have ended, or never will.
-constexpr auto kLinkPatience = 3000ms;
 
 // The way was there, and its other end went away in peace.
 spawn::LinkFailure failure_without_a_word(const NodeSession& node) {
@@ -357,85 +352,6 @@ void Supervisor::abandon() {
   output_.say("the agents do not answer: ending them and everything that carries the job's id");
   for (auto& node : nodes_) {
     if (!node.over()) node.link().kill();
-  }
-}
-
-void Supervisor::await_links() {
-  for (auto& node : nodes_) {
-    if (node.plan().reach != Reach::kDialIn) node.close();
-  }
-  const Deadline patience = Deadline::after(kLinkPatience);  // one for all
-  std::vector<PlannedNode> unswept;
-  for (auto& node : nodes_) {
-    if (node.plan().reach == Reach::kDialIn) continue;
-    if (!node.link().wait(patience)) node.link().kill();
-    // Ranks die with their agent; one that was killed could not sweep up after them.
-    if (!node.done && described_) unswept.push_back(node.plan());
-  }
-  for (const auto& host : sweep_nodes(unswept, plan_, options_.program)) {
-    output_.say(
-        fmt::format("{} cannot be reached to tidy up there; its agent ends the ranks by itself when it has heard "
-                    "nothing from us for {} s",
-                    host, plan_.reach.silence_limit / 1s));
-  }
-}
-
-JobReport Supervisor::report() {
-  JobReport report;
-  report.outcome = decide_outcome(records_, plan_.kind, reason_, agent_error_);
-  report.reason = reason_;
-  report.records = records_;
-  for (const auto& [host, failure] : failures_) report.lost_hosts.push_back(host);
-  if (report.outcome.exit_code == 0) return report;
-  // What happened to a host explains what happened to the ranks, not the other way round.
-  bool hosts_fault = agent_error_ != 0 && reason_ == StopReason::kNone;
-  if (hosts_fault) report.outcome.first_failure.reset();
-  report.story = tell_story(plan_, records_, report.outcome, reason_);
-  if (hosts_fault && !failures_.empty()) report.story += tell_failures();
-  return report;
-}
-
-std::string Supervisor::tell_failures() const {
-  return fmt::format("dslaunch: {} of {} host{} failed:\n{}", failures_.size(), nodes_.size(),
-                     nodes_.size() == 1 ? "" : "s", spawn::failure_table(failures_));
-}
-
-void Supervisor::dismiss(const JobEnded& last_word) {
-  Deadline patience = Deadline::after(kLinkPatience);
-  for (auto& node : nodes_) {
-    if (node.plan().reach != Reach::kDialIn || node.closed()) continue;
-    node.send(last_word);
-    while (node.num_unsent() > 0 && !patience.passed()) {
-      PollSet polls;
-      polls.add(node.output(), POLLOUT);
-      polls.wait(patience);
-      node.flush();
-    }
-    node.close();
-  }
-}
-
-std::optional<int> Supervisor::late_signal() {
-  while (auto signal = signals_.take()) {
-    bool asks_for_end =
-        *signal != SIGTSTP && *signal != SIGUSR2 && !(*signal == SIGUSR1 && plan_.kind == JobKind::kExec);
-    if (asks_for_end) return signal;
-  }
-  return std::nullopt;
-}
-
-// A slow reader gets everything; one more Ctrl-C spares the rest.
-void Supervisor::drain_output() {
-  while (output_.num_pending() > 0 && !spare_output_) {
-    PollSet polls;
-    polls.add(signals_.fd(), POLLIN);
-    for (Terminal* terminal : {&output_.out(), &output_.err()}) {
-      polls.add(terminal->num_pending() > 0 ? terminal->fd() : -1, POLLOUT);
-    }
-    polls.wait(Deadline::never());
-    output_.out().flush();
-    output_.err().flush();
-    if (auto signal = signals_.take(); signal && *signal != SIGUSR1 && *signal != SIGUSR2) break;
   }
 }
 
