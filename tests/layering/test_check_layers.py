@@ -96,6 +96,16 @@ class PlantedViolations(unittest.TestCase):
         self.assertIn("lib/loose.hpp:1: lies in no room", output)
         self.expect_refusal("lib/launch/bad.cpp", '"tests/planted.hpp"', "outside the rooms")
 
+    def test_a_room_of_the_page_without_a_folder(self):
+        page = os.path.join(self.root, "docs/map.md")
+        with open(page, encoding="utf-8") as file:
+            text = file.read()
+        row = "| 4 | `lib/runtime/state` |"
+        self.assertIn(row, text)
+        self.write("docs/map.md", text.replace(row, "| 4 | `lib/runtime/lost` | gone |\n" + row))
+        self.addCleanup(self.write, "docs/map.md", text)
+        self.assertEqual(run_check(self.root), (1, "docs/map.md: there is no folder for lib/runtime/lost\n"))
+
     def test_what_is_allowed(self):
         for path, include in (("lib/hostfile/good.cpp", '"base/planted.hpp"'),
                               ("lib/hostfile/good.cpp", '"hostfile/planted.hpp"'),
