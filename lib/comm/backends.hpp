@@ -14,7 +14,7 @@ std::unique_ptr<Communicator> make_nccl(const CommunicatorOptions& options, rend
 // The prefix of this communicator's keys in the store: a group that is made again finds no stale ones.
 std::string fresh_key_prefix(const CommunicatorOptions& options, rendezvous::Store& store, Deadline deadline);
 
-// What a module exports under kFactorySymbol.
+// What a module exports as dslaunch_make_gloo or dslaunch_make_nccl.
 using ModuleFactory = Communicator* (*)(const CommunicatorOptions&, rendezvous::Store&);
 
 }  // namespace dslaunch::comm

@@ -69,8 +69,9 @@ struct CommunicatorOptions {
   std::chrono::milliseconds timeout{30 * 60 * 1000};  // of one collective
 };
 
-// Backends live in modules that are opened on demand (RTLD_LOCAL|RTLD_DEEPBIND). A size of 1 gets a communicator that
-// copies, without any module. Throws UserError(69) naming the module and what to install when it cannot be opened.
+// Backends live in modules that are opened on demand (RTLD_LOCAL, Gloo's with RTLD_DEEPBIND too). A size of 1 gets a
+// communicator that copies: in host memory without any module, on a device through CUDA's. Throws UserError(69) naming
+// the module and what to install when it cannot be opened.
 std::unique_ptr<Communicator> make_communicator(const CommunicatorOptions& options, rendezvous::Store& store);
 
 }  // namespace dslaunch::comm
