@@ -519,6 +519,13 @@ class Refused(CaseTest):
         self.refusal(NotInHalf, "no such operator in 16 bits on this device: train it in fp32\n",
                      torch_autocast={"enabled": True, "dtype": "bfloat16"})
 
+    def test_a_name_that_torchscript_cannot_read_again(self):
+        """It writes the file without a word."""
+        named = Small()
+        named.add_module("größe", torch.nn.Linear(6, 1))
+        named.forward = lambda x, y: ((getattr(named, "größe")(x) - y) ** 2).mean()
+        self.refusal(lambda: named, 'ill formed octal specifier: gr____e = getattr(self, "gr', trace=True)
+
     def test_what_the_model_itself_raises(self):
         self.refusal(Raising, "failed on inputs Float[36, 6], Float[36, 1]: ValueError: no batch is good enough")
         self.refusal(Asserting, "AssertionError: one row only")

@@ -17,6 +17,7 @@
 #include "base/format.hpp"
 #include "base/unique_fd.hpp"
 #include "runtime/model/inference_file.hpp"
+#include "runtime/model/script_error.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -176,7 +177,7 @@ torch::jit::Module read_module(const std::shared_ptr<PyTorchStreamReader>& reade
 // What could not be read. Some tools write files that this or any LibTorch cannot read back.
 [[noreturn]] void explain(const std::string& path, PyTorchStreamReader* reader, const std::string& what) {
   const std::string made = reader ? describe_inference_file(*reader) : "";
-  if (made.empty()) refuse(path, "cannot be read as TorchScript: " + what.substr(0, what.find('\n')));
+  if (made.empty()) refuse(path, "cannot be read as TorchScript: " + parse_error_in(what));
   throw UserError(ExitCode::kBadInput, fmt::format("model '{}' cannot be read here: it {}", path, made));
 }
 

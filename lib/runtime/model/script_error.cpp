@@ -6,6 +6,15 @@
 #include "base/format.hpp"
 
 namespace dslaunch::runtime {
+namespace {
+
+// From the first character of `text` behind `begin` that is no space to the end of its line.
+std::string line_at(const std::string& text, size_t begin) {
+  begin = text.find_first_not_of(" \n", begin);
+  return begin == std::string::npos ? "" : text.substr(begin, text.find('\n', begin) - begin);
+}
+
+}  // namespace
 
 std::string cause_in(std::string text) {
   const std::string place = "<--- HERE\n", of_operator = "RuntimeError: ", raised = "\nbuiltins.";
@@ -16,7 +25,14 @@ std::string cause_in(std::string text) {
   } else if (const auto own = text.find(raised, begin); own != std::string::npos) {
     text = text.substr(own + raised.size());
   }
-  return text.substr(0, text.find('\n'));
+  return line_at(text, 0);
+}
+
+std::string parse_error_in(const std::string& text) {
+  const auto mark = text.find("~~~");
+  const auto end_of_code = mark == std::string::npos ? mark : text.rfind('\n', mark);
+  if (end_of_code == std::string::npos || end_of_code == 0) return line_at(text, 0);
+  return line_at(text, 0) + " " + line_at(text, text.rfind('\n', end_of_code - 1) + 1);
 }
 
 std::string cause_of(const std::exception& error) {

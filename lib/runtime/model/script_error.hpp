@@ -10,6 +10,8 @@ namespace dslaunch::runtime {
 std::string cause_in(std::string text);
 // The same of what LibTorch or TorchScript threw.
 std::string cause_of(const std::exception& error);
+// What is wrong with the source in a file, and the line of it that is marked as the place.
+std::string parse_error_in(const std::string& text);
 // Whether such a line says that memory was refused, a device's or the host's: in a graph the type of the error is lost.
 bool says_out_of_memory(const std::string& cause);
 // Throws UserError 69 if it does; `during` says of what ("forward on int64 [4, 16]").
