@@ -445,6 +445,25 @@ class BufferBlock(Block):
         return x + self.down(torch.tanh(self.up(x[:, self.order] - self.mean)))
 
 
+class Teacher(nn.Module):
+    """Buffers that follow a layer under no_grad, which a trace forgets: they must not carry gradients from step to step."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 1)
+        self.register_buffer("weight", self.layer.weight.detach().clone())
+        self.register_buffer("bias", self.layer.bias.detach().clone())
+
+    def forward(self, x, y):
+        hidden = self.layer(x)
+        loss = F.mse_loss(self.head(torch.tanh(hidden)), y) + F.mse_loss(hidden, F.linear(x, self.weight, self.bias))
+        if self.training:
+            with torch.no_grad():
+                self.weight.lerp_(self.layer.weight, 0.3)
+                self.bias.lerp_(self.layer.bias, 0.3)
+        return loss
+
+
 class NormBlock(nn.Module):
     """BatchNorm and an activation that works in place, on the unit's own input too."""
 
@@ -981,6 +1000,8 @@ CASES = {
     "loop": Case(lambda: Loop([Block(), Block()]), regression, split=True),
     # buffers
     "buffers": Case(blocks_of(BufferBlock), regression, split=True, stateful=True),
+    "teacher": Case(Teacher, regression, split=True, stateful=True),
+    "teacher_trace": Case(Teacher, regression, "trace", split=True, stateful=True),
     "batch_norm": Case(ConvNet, images, config=ENTROPY, split=True),
     "batch_norm_trace_eval": Case(ConvNet, images, "trace_eval", ENTROPY),
     "batch_norm_trace": Case(ConvNet, images, "trace", ENTROPY, split=True),

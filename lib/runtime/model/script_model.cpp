@@ -85,6 +85,7 @@ class ScriptModel : public ModelSource {
     look_ahead();
     read_signature();
     modes_ = follow_training_flag(module_);
+    traced_state_ = find_traced_state(module_);
     note_modes();
     build_table(unit_names);
   }
@@ -176,6 +177,7 @@ class ScriptModel : public ModelSource {
       interception_.throw_failure();
       refuse_inputs(inputs, cause_of(error));
     }
+    drop_history(traced_state_);
     return unpack(output);
   }
 
@@ -306,6 +308,7 @@ class ScriptModel : public ModelSource {
   at::Device device_ = at::kCPU;
   std::vector<std::string> notes_;
   TracedModes modes_;
+  std::vector<ParameterPlace> traced_state_;
   std::vector<Module> still_;  // that stay in eval mode while the others train
   ParameterTable table_;
   std::vector<at::Tensor> values_;                   // by parameter, mapped

@@ -128,4 +128,30 @@ TracedModes follow_training_flag(const torch::jit::Module& model) {
   return out;
 }
 
+std::vector<ParameterPlace> find_traced_state(const torch::jit::Module& model) {
+  std::vector<ParameterPlace> out;
+  for (const auto& module : model.modules()) {
+    if (!is_traced(module.type())) continue;
+    const auto object = module._ivalue();
+    for (size_t slot = 0; slot < module.type()->numAttributes(); ++slot) {
+      const auto& held = object->getSlot(slot);
+      const bool is_state = module.type()->is_buffer(slot) || module.type()->is_parameter(slot);
+      if (is_state && held.isTensor() && !held.toTensor().requires_grad()) out.push_back({object, slot});
+    }
+  }
+  return out;
+}
+
+void drop_history(const std::vector<ParameterPlace>& state) {
+  for (const auto& place : state) {
+    at::Tensor value = place.get();
+    if (!value.requires_grad()) continue;
+    if (value.is_view()) {
+      place.set(value.detach());
+    } else {
+      value.detach_();
+    }
+  }
+}
+
 }  // namespace dslaunch::runtime
