@@ -203,7 +203,8 @@ class ScriptModel : public ModelSource {
     const auto names = [&](const char* words) { return cause.find(words) != std::string::npos; };
     const bool is_autocast = at::autocast::is_autocast_enabled(device_.type());
     const char* elsewhere = is_autocast ? "train it in fp32" : "train it in fp32 or with torch_autocast";
-    if (names("not implemented for 'Half'") || names("not implemented for 'BFloat16'") || names("Low precision dtypes")) {
+    if (names("not implemented for 'Half'") || names("not implemented for 'BFloat16'") ||
+        names("Low precision dtypes")) {
       return fmt::format(". PyTorch has no such operator in 16 bits on this device: {}", elsewhere);
     }
     if (!names("dtype") && !names("scalar type") && !names("Input type (")) return "";
@@ -212,12 +213,14 @@ class ScriptModel : public ModelSource {
     const bool are_whole =
         std::any_of(inputs.begin(), inputs.end(), [](const auto& input) { return input.scalar_type() == at::kFloat; });
     if (is_half_file && are_whole) {
-      return ". The file holds parameters in 16 bits, and inputs are cast only in a run in 16 bits: set fp16.enabled or "
+      return ". The file holds parameters in 16 bits, and inputs are cast only in a run in 16 bits: set fp16.enabled "
+             "or "
              "bf16.enabled, or export the model with .float()";
     }
-    return fmt::format(". A trace keeps the number types of its export, a script those that it names (torch.zeros "
-                       "without a dtype makes fp32): export it in the type of this run, or {}",
-                       elsewhere);
+    return fmt::format(
+        ". A trace keeps the number types of its export, a script those that it names (torch.zeros "
+        "without a dtype makes fp32): export it in the type of this run, or {}",
+        elsewhere);
   }
 
   // On a second reading: inlining, which these scans need, would cache the graphs that the interception replaces.
