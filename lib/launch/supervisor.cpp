@@ -24,11 +24,19 @@ constexpr auto kAgentSlack = 5000ms;
 constexpr auto kGreetingTime = 20000ms;
 constexpr auto kNewsInterval = 10000ms;
 
+// What a user can look at when sshd's login shell was there and our agent never was.
+std::string start_file_hint(const NodeSession& node) {
+  if (node.hello || node.plan().reach != Reach::kSsh) return {};
+  return fmt::format("; a start-up file there (~/.bashrc or the like) may end the shell, or wait: try ssh {} true",
+                     node.host());
+}
+
 // The way was there, and its other end went away in peace.
 spawn::LinkFailure failure_without_a_word(const NodeSession& node) {
   std::string noise = node.noise();
   for (char& c : noise) c = static_cast<unsigned char>(c) < ' ' ? ' ' : c;
   if (noise.empty()) {
+    if (!node.hello) return {ExitCode::kUnavailable, "connection", "its shell ended without starting our agent", true};
     return {ExitCode::kUnavailable, "connection", "its agent is gone before its ranks have ended"};
   }
   return {ExitCode::kUnavailable, "start", "something else than our agent answered: " + noise};
@@ -189,7 +197,9 @@ void Supervisor::close(NodeSession& node) {
   if (node.closed()) return;
   node.close();
   if (!node.done) {
-    lose(node, node.link().failure().value_or(failure_without_a_word(node)));
+    auto failure = node.link().failure().value_or(failure_without_a_word(node));
+    if (failure.ended_there) failure.text += start_file_hint(node);
+    lose(node, failure);
   }
   end_if_all_over();
 }
@@ -276,7 +286,8 @@ void Supervisor::watch_nodes() {
     if (node.over()) continue;
     std::string why;
     if (too_late && !node.hello) {
-      why = fmt::format("its agent did not answer within {} s", (plan_.reach.connect_timeout + kGreetingTime) / 1s);
+      why = fmt::format("its agent did not answer within {} s{}", (plan_.reach.connect_timeout + kGreetingTime) / 1s,
+                        start_file_hint(node));
     } else if (node.pulse().lost()) {
       why = fmt::format("no sign of life for {} s: the machine is down, or the network between is",
                         node.pulse().silence() / 1s);

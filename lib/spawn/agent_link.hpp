@@ -16,6 +16,7 @@ struct LinkFailure {
   ExitCode code = ExitCode::kUnavailable;  // 69; 77 for keys and authentication; 124 for a deadline that passed
   std::string phase;                       // "resolve", "connect", "host key", "authentication", "start", "connection"
   std::string text;                        // one line: what was tried, what came back, what to do
+  bool ended_there = false;                // the way was good: what it led to, a shell or the agent, ended
 };
 
 // Both non-blocking.

@@ -206,6 +206,17 @@ class Programs(HostCase):
         self.expect(outcome, 0)
         self.assertNotIn("morning", outcome.out)
 
+    def test_a_shell_that_ends_when_it_starts(self):
+        start_file = self.cluster.node2.root(f"{HOME}/.bashrc")
+        try:
+            for text, what in (("exit 0\n", "its shell ended without starting our agent"), ("exit 3\n", "exit code 3")):
+                with open(start_file, "w", encoding="utf-8") as file:
+                    file.write(text)
+                for way in ([], ["--ssh_program", "ssh"]):
+                    self.expect(self.exec_hostname(*way), 69, "node2", what, "~/.bashrc", "ssh node2 true")
+        finally:
+            os.unlink(start_file)
+
     @long_running
     def test_pushed_once(self):
         self.allowed_files = rf"{self.allowed_files}|^{HOME}/\.cache/dslaunch"

@@ -99,7 +99,8 @@ LinkFailure explain_remote_end(const SshTarget& target, const std::string& progr
                                 said(errors), kProgramAdvice)};
   }
   return {.phase = "connection",
-          .text = fmt::format("{} on {} ended: {}{}", program, target.host, describe(cause), said(errors))};
+          .text = fmt::format("{} on {} ended: {}{}", program, target.host, describe(cause), said(errors)),
+          .ended_there = true};
 }
 
 bool was_dropped(const ExitCause& cause, const std::string& errors) {
