@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -36,6 +37,12 @@ SmallFile read_small_file(const std::string& path, size_t most_bytes) {
   file.too_large = true;
   file.trouble = fmt::format("it goes on after {} bytes, which is more than such a file may have", most_bytes);
   return file;
+}
+
+std::optional<std::string> read_whole_file(const std::string& path) {
+  SmallFile file = read_small_file(path, SIZE_MAX);
+  if (!file.trouble.empty()) return std::nullopt;
+  return std::move(file.bytes);
 }
 
 }  // namespace dslaunch

@@ -2,6 +2,8 @@
 // are read to their end; what has none (/dev/zero) is given up. Any thread.
 #pragma once
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 
 namespace dslaunch {
@@ -15,5 +17,8 @@ struct SmallFile {
 };
 
 SmallFile read_small_file(const std::string& path, size_t most_bytes = kMostSmallBytes);
+
+// For files of the kernel (/proc, /sys) and of our own, however long: all of it; empty when it cannot be read.
+std::optional<std::string> read_whole_file(const std::string& path);
 
 }  // namespace dslaunch

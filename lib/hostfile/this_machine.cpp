@@ -19,6 +19,8 @@
 #include <system_error>
 #include <thread>
 
+#include "base/host_name.hpp"
+
 namespace dslaunch::hostfile {
 namespace {
 
@@ -124,8 +126,7 @@ std::string plain_name(const std::string& host) {
 }
 
 std::string own_name() {
-  char buffer[256] = {};
-  return gethostname(buffer, sizeof(buffer) - 1) == 0 ? lower(buffer) : std::string();
+  return lower(host_name());
 }
 
 // What can be said without asking the resolver.

@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/host_name.hpp"
 #include "base/log.hpp"
 #include "launch/devices.hpp"
 #include "launch/doctor/agent_mark.hpp"
@@ -47,11 +48,6 @@ std::string address_of_this_host() {
   std::string client, client_port, server;
   if (words >> client >> client_port >> server && !server.starts_with("127.") && server != "::1") return server;
   return rendezvous::first_interface_address();
-}
-
-std::string host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
 // Those that have something to write; their places do not matter.

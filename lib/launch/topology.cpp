@@ -8,11 +8,11 @@
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <optional>
 #include <sstream>
 
+#include "base/small_file.hpp"
 #include "launch/cpu_list.hpp"
 
 namespace dslaunch::launch {
@@ -191,8 +191,7 @@ Topology read_topology(const std::string& root, const std::vector<int>& allowed)
     auto node = nodes.find(number);
     topology.cpus.push_back(cpus.read(number, node == nodes.end() ? 0 : node->second));
   }
-  std::ifstream cgroup(root + "/proc/self/cgroup");
-  topology.quota_cores = read_cpu_quota(root, std::string(std::istreambuf_iterator<char>(cgroup), {}));
+  topology.quota_cores = read_cpu_quota(root, read_whole_file(root + "/proc/self/cgroup").value_or(""));
   return topology;
 }
 

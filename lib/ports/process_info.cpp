@@ -8,11 +8,11 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <sstream>
 #include <string_view>
+
+#include "base/small_file.hpp"
 
 namespace dslaunch::ports {
 namespace {
@@ -31,8 +31,7 @@ Directory open_directory(const std::string& path) {
 }
 
 std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  return read_whole_file(path).value_or("");
 }
 
 std::optional<uint64_t> parse_number(std::string_view text) {

@@ -8,6 +8,7 @@
 #include "base/bytes.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/host_name.hpp"
 
 namespace dslaunch::rendezvous {
 
@@ -42,11 +43,6 @@ constexpr int64_t kMostRanks = 1 << 20;
 
 bool is_loopback_name(const std::string& address) {
   return address == "localhost" || address == "::1" || address.rfind("127.", 0) == 0;
-}
-
-std::string own_host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 && name[0] ? name : "localhost";
 }
 
 // "a*4,b*4": the environment stays short for many ranks on few hosts.
@@ -233,7 +229,7 @@ LaunchEnv launch_env_from_environment() {
   if (address) env.master_addr = *address;
   read_ranks(env);
   read_nodes(env);
-  env.host = variable("DSLAUNCH_HOST").value_or(own_host_name());
+  env.host = variable("DSLAUNCH_HOST").value_or(host_name());
   env.job_id = variable("DSLAUNCH_JOB_ID").value_or("");
   bool ours = !is_nested(env);
   env.agent_store = ours && number("DSLAUNCH_AGENT_STORE", 0, 1).value_or(0) == 1;

@@ -1,17 +1,15 @@
 #include "spawn/oom_watch.hpp"
 
-#include <fstream>
 #include <sstream>
 #include <string_view>
+
+#include "base/small_file.hpp"
 
 namespace dslaunch::spawn {
 namespace {
 
 std::string read_text(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
+  return read_whole_file(path).value_or("");
 }
 
 struct CgroupMount {

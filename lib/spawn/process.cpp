@@ -12,12 +12,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <fstream>
-#include <iterator>
 
 #include "base/error.hpp"
 #include "base/exit_code.hpp"
 #include "base/format.hpp"
+#include "base/small_file.hpp"
 #include "spawn/program_path.hpp"
 #include "spawn/start_trouble.hpp"
 
@@ -246,8 +245,7 @@ std::variant<Process, ExitCause> start_process(const ProcessSpec& spec) {
 
 // While it is a zombie, /proc still knows where it lived.
 static std::string cgroups_of(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/cgroup", pid));
-  return {std::istreambuf_iterator<char>(file), {}};
+  return read_whole_file(fmt::format("/proc/{}/cgroup", pid)).value_or("");
 }
 
 std::optional<EndedChild> reap_any() {

@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/nearest_name.hpp"
+#include "base/small_file.hpp"
 #include "launch/jobs/private_files.hpp"
 
 namespace dslaunch::launch {

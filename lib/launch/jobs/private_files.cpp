@@ -6,8 +6,6 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -53,14 +51,6 @@ void write_private_file(const std::string& path, std::string_view text) {
 
 UniqueFd open_private_log(const std::string& path) {
   return UniqueFd(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600));
-}
-
-std::optional<std::string> read_whole_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return std::nullopt;
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad()) return std::nullopt;
-  return text;
 }
 
 }  // namespace dslaunch::launch

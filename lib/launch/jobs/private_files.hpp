@@ -1,6 +1,5 @@
 // Folders and files of this user alone (0700, 0600). Any thread.
 #pragma once
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -17,8 +16,5 @@ void write_private_file(const std::string& path, std::string_view text);
 
 // For appending; made where it is missing. Not valid (errno says why) when that fails.
 UniqueFd open_private_log(const std::string& path);
-
-// Empty when the file is not there or cannot be read.
-std::optional<std::string> read_whole_file(const std::string& path);
 
 }  // namespace dslaunch::launch

@@ -6,7 +6,8 @@
 #include <sstream>
 
 #include "base/format.hpp"
-#include "launch/jobs/private_files.hpp"
+#include "base/host_name.hpp"
+#include "base/small_file.hpp"
 #include "spawn/pidfd.hpp"
 
 namespace dslaunch::launch {
@@ -30,12 +31,6 @@ std::optional<Stat> read_stat(pid_t pid) {
   fields >> stat.start_ticks;
   if (!fields) return std::nullopt;
   return stat;
-}
-
-std::string host_name() {
-  char name[256] = "";
-  ::gethostname(name, sizeof name - 1);
-  return name;
 }
 
 std::string boot_id() {

@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/small_file.hpp"
 #include "launch/jobs/detach.hpp"
 #include "launch/jobs/private_files.hpp"
 

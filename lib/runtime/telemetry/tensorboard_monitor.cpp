@@ -2,19 +2,14 @@
 
 #include <unistd.h>
 
-#include <array>
 #include <chrono>
 
 #include "base/format.hpp"
+#include "base/host_name.hpp"
 #include "runtime/telemetry/event_record.hpp"
 
 namespace dslaunch::runtime {
 namespace {
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
-}
 
 // The count keeps two writers of one process and second apart.
 std::string file_in(const std::string& folder, double now) {

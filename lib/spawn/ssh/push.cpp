@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <set>
 #include <span>
@@ -14,6 +13,7 @@
 #include "base/bytes.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/small_file.hpp"
 #include "spawn/ssh/explain.hpp"
 #include "spawn/ssh/run_remote.hpp"
 
@@ -63,13 +63,9 @@ std::string sha256(std::string_view bytes) {
 }
 
 std::string read_whole(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string content{std::istreambuf_iterator<char>(file), {}};
-  if (!file.good() && !file.eof()) {
-    throw UserError(ExitCode::kNoInput,
-                    fmt::format("cannot read {} to copy it to the hosts: {}", path, describe_errno(errno)));
-  }
-  return content;
+  SmallFile file = read_small_file(path, SIZE_MAX);
+  if (file.trouble.empty()) return std::move(file.bytes);
+  throw UserError(ExitCode::kNoInput, fmt::format("cannot read {} to copy it to the hosts: {}", path, file.trouble));
 }
 
 constexpr size_t kTarBlock = 512;

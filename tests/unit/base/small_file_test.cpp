@@ -42,3 +42,13 @@ TEST_CASE("what cannot be read has the reason", "[base][small_file]") {
   CHECK_THAT(read_small_file("/nonexistent/file").trouble, Catch::Contains("No such file"));
   CHECK_THAT(read_small_file("/").trouble, Catch::Contains("folder"));
 }
+
+TEST_CASE("a whole file has no limit, and what cannot be read is nothing", "[base][small_file]") {
+  test::TempDir dir;
+  const std::string bytes = std::string(kMostSmallBytes + 1, 'x') + std::string("\0\r\n", 3);
+  test::write_file(dir / "file", bytes);
+  CHECK(read_whole_file(dir / "file") == bytes);
+  CHECK(read_whole_file("/proc/self/stat").value_or("").size() > 10);
+  CHECK_FALSE(read_whole_file(dir / "none"));
+  CHECK_FALSE(read_whole_file(dir.path()));
+}
