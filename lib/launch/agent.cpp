@@ -19,6 +19,7 @@
 #include "launch/preflight.hpp"
 #include "launch/programs.hpp"
 #include "rendezvous/own_address.hpp"
+#include "rendezvous/stream_socket.hpp"
 #include "spawn/job_sweep.hpp"
 
 namespace dslaunch::launch {
@@ -46,7 +47,9 @@ std::string address_of_this_host() {
   const char* connection = std::getenv("SSH_CONNECTION");  // client address and port, server address and port
   std::istringstream words(connection == nullptr ? "" : connection);
   std::string client, client_port, server;
-  if (words >> client >> client_port >> server && !server.starts_with("127.") && server != "::1") return server;
+  if (words >> client >> client_port >> server && !rendezvous::is_loopback_address(server)) {
+    return server;
+  }
   return rendezvous::first_interface_address();
 }
 

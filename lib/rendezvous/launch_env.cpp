@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/host_name.hpp"
+#include "rendezvous/stream_socket.hpp"
 
 namespace dslaunch::rendezvous {
 
@@ -40,10 +41,6 @@ std::optional<int64_t> number(const char* name, int64_t lowest, int64_t highest)
 }
 
 constexpr int64_t kMostRanks = 1 << 20;
-
-bool is_loopback_name(const std::string& address) {
-  return address == "localhost" || address == "::1" || address.rfind("127.", 0) == 0;
-}
 
 // "a*4,b*4": the environment stays short for many ranks on few hosts.
 std::string pack_hosts(const std::vector<std::string>& hosts) {
@@ -128,13 +125,13 @@ void read_ranks(LaunchEnv& env) {
   env.world_size = static_cast<int>(*world);
 
   // A start by hand on one host often gives RANK and WORLD_SIZE only.
-  if (!local_rank && !local_world && (*world == 1 || is_loopback_name(env.master_addr))) {
+  if (!local_rank && !local_world && (*world == 1 || is_loopback_address(env.master_addr))) {
     local_rank = rank;
     local_world = world;
   }
   need(local_rank.has_value(), "LOCAL_RANK");
   if (!local_world) {
-    if (*world > 1 && !is_loopback_name(env.master_addr)) need(false, "LOCAL_WORLD_SIZE");
+    if (*world > 1 && !is_loopback_address(env.master_addr)) need(false, "LOCAL_WORLD_SIZE");
     local_world = world;
   }
   if (*local_rank >= *local_world) {

@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/unique_fd.hpp"
+#include "rendezvous/stream_socket.hpp"
 
 namespace dslaunch::rendezvous {
 
@@ -19,10 +20,6 @@ namespace {
 std::string text_of(const sockaddr* address, socklen_t size) {
   char text[NI_MAXHOST] = {};
   return ::getnameinfo(address, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0 ? text : "";
-}
-
-bool is_loopback(const std::string& address) {
-  return address.rfind("127.", 0) == 0 || address == "::1";
 }
 
 // Connecting a datagram socket sends nothing; it only makes the kernel choose a route.
@@ -57,10 +54,10 @@ std::string own_address_towards(const std::string& peer, int num_nodes) {
     std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(found, &::freeaddrinfo);
     for (const addrinfo* each = found; each && address.empty(); each = each->ai_next) address = source_towards(*each);
   }
-  if (address.empty() || is_loopback(address)) address = first_interface_address();
+  if (address.empty() || is_loopback_address(address)) address = first_interface_address();
   if (!address.empty()) return address;
   // Several nodes may be names of one machine, which needs no network.
-  if (is_loopback(peer)) return peer;
+  if (is_loopback_address(peer)) return peer;
   throw UserError(
       ExitCode::kUnavailable,
       fmt::format("this host has no address towards '{}' (MASTER_ADDR) that other hosts could reach", peer));

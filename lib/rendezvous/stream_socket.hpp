@@ -19,6 +19,7 @@ int address_family(int fd);
 // Throws UserError(69) when the port is taken.
 UniqueFd listen_on(uint16_t port, bool loopback_only);
 
+// A name or number that means the machine itself, whichever it is.
 bool is_loopback_address(const std::string& address);
 
 // One attempt over all addresses of the name. An invalid fd and a reason when nobody answers.
