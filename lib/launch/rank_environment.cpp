@@ -7,6 +7,7 @@
 #include "launch/doctor/agent_mark.hpp"
 #include "launch/master_port.hpp"
 #include "launch/remote_environment.hpp"
+#include "ports/process_info.hpp"
 #include "rendezvous/launch_env.hpp"
 
 namespace dslaunch::launch {
@@ -69,7 +70,7 @@ void remove_launch_variables(std::map<std::string, std::string>& env) {
   for (const char* name : kLaunchVariables) env.erase(name);
   std::erase_if(env, [](const auto& entry) {
     const std::string& name = entry.first;
-    return name.starts_with("TORCHELASTIC_") || name == "DSLAUNCH_JOB_ID" || name == kAgentVariable ||
+    return name.starts_with("TORCHELASTIC_") || name == ports::kJobIdVariable || name == kAgentVariable ||
            name == "DSLAUNCH_TOKEN" || name == "DSLAUNCH_AGENT_STORE" || name == "DSLAUNCH_RANK_HOSTS" ||
            name == "DSLAUNCH_HOST";
   });

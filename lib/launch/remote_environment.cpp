@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "ports/process_info.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -25,7 +26,7 @@ constexpr auto kTravelling =
 
 // They begin like travellers, but speak of this machine, or of a job around this one.
 constexpr auto kStaying = std::to_array<std::string_view>({"CUDA_VISIBLE_DEVICES", "CUDA_MPS_", "TORCHELASTIC_",
-                                                           "DS_ENV_FILE", "DSLAUNCH_JOB_ID", "DSLAUNCH_TOKEN",
+                                                           "DS_ENV_FILE", ports::kJobIdVariable, "DSLAUNCH_TOKEN",
                                                            "DSLAUNCH_AGENT", "DSLAUNCH_RANK_HOSTS", "DSLAUNCH_HOST"});
 
 template <class Prefixes>

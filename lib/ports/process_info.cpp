@@ -12,14 +12,14 @@
 #include <sstream>
 #include <string_view>
 
+#include "base/format.hpp"
 #include "base/small_file.hpp"
 
 namespace dslaunch::ports {
 namespace {
 
 constexpr size_t kLongestCommand = 120;
-constexpr std::string_view kJobIdVariable = "DSLAUNCH_JOB_ID=";
-constexpr std::string_view kAgentVariable = "DSLAUNCH_AGENT=";
+constexpr const char* kAgentVariable = "DSLAUNCH_AGENT";
 
 struct CloseDirectory {
   void operator()(DIR* directory) const { closedir(directory); }
@@ -52,19 +52,11 @@ std::string one_line(std::string text) {
   return text;
 }
 
-struct Stat {
-  std::string name;
-  char state = '?';
-  pid_t parent = 0, session = 0;
-  uint32_t flags = 0;        // PF_* of the kernel
-  uint64_t start_ticks = 0;  // since boot
-};
-
 // The name stands in parentheses and may hold any character, so the fields are counted from the last ')'.
-std::optional<Stat> parse_stat(const std::string& text) {
+std::optional<ProcessStat> parse_stat(const std::string& text) {
   size_t open = text.find('('), close = text.rfind(')');
   if (open == std::string::npos || close == std::string::npos) return std::nullopt;
-  Stat out;
+  ProcessStat out;
   out.name = text.substr(open + 1, close - open - 1);
   std::istringstream fields(text.substr(close + 1));
   std::string group, terminal, skipped;
@@ -85,7 +77,8 @@ std::optional<std::chrono::seconds> age_from(uint64_t start_ticks) {
 }
 
 // The value of one variable, in the form NAME=VALUE with NUL between entries.
-std::string variable_in(const std::string& environment, std::string_view name_and_equals) {
+std::string variable_in(const std::string& environment, const std::string& name) {
+  const std::string name_and_equals = name + "=";
   for (size_t at = 0; at < environment.size();) {
     size_t end = std::min(environment.find('\0', at), environment.size());
     std::string_view variable(environment.data() + at, end - at);
@@ -134,10 +127,18 @@ std::set<uint64_t> open_sockets_of(const std::string& pid) {
 
 }  // namespace
 
+std::optional<ProcessStat> read_process_stat(pid_t pid) {
+  return parse_stat(read_file(fmt::format("/proc/{}/stat", pid)));
+}
+
+std::string environment_of(pid_t pid) {
+  return read_file(fmt::format("/proc/{}/environ", pid));
+}
+
 std::optional<ProcessInfo> read_process(pid_t pid) {
   const std::string folder = "/proc/" + std::to_string(pid);
   struct stat owner;
-  auto parsed = parse_stat(read_file(folder + "/stat"));
+  auto parsed = read_process_stat(pid);
   if (!parsed || stat(folder.c_str(), &owner) != 0) return std::nullopt;
   ProcessInfo info;
   info.identity = {pid, parsed->start_ticks};
@@ -153,7 +154,7 @@ std::optional<ProcessInfo> read_process(pid_t pid) {
   constexpr uint32_t kKernelThread = 0x00200000;  // PF_KTHREAD
   info.kernel_thread = (parsed->flags & kKernelThread) != 0;
   info.readable = access((folder + "/environ").c_str(), R_OK) == 0;
-  std::string environment = read_file(folder + "/environ");
+  std::string environment = environment_of(pid);
   info.job_id = variable_in(environment, kJobIdVariable);
   info.agent_mark = variable_in(environment, kAgentVariable);
   info.service = foreign_service_of(folder);
@@ -171,7 +172,7 @@ std::vector<pid_t> all_processes() {
 }
 
 bool exists(const ProcessIdentity& identity) {
-  auto stat = parse_stat(read_file("/proc/" + std::to_string(identity.pid) + "/stat"));
+  auto stat = read_process_stat(identity.pid);
   return stat && stat->start_ticks == identity.start_ticks;
 }
 

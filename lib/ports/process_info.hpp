@@ -12,6 +12,9 @@
 
 namespace dslaunch::ports {
 
+// Set in the environment of each process of a job. Not a secret.
+inline constexpr const char* kJobIdVariable = "DSLAUNCH_JOB_ID";
+
 // A process and no later one with the same number.
 struct ProcessIdentity {
   pid_t pid = -1;
@@ -38,6 +41,23 @@ struct ProcessInfo {
 
 // Nothing when the process is gone.
 std::optional<ProcessInfo> read_process(pid_t pid);
+
+// What /proc/PID/stat says; one file to read.
+struct ProcessStat {
+  std::string name;
+  char state = '?';
+  pid_t parent = 0, session = 0;
+  uint32_t flags = 0;        // PF_* of the kernel
+  uint64_t start_ticks = 0;  // since boot
+
+  bool alive() const { return state != 'Z' && state != 'X'; }  // not ended, whether reaped or not
+};
+// Nothing when the process is gone.
+std::optional<ProcessStat> read_process_stat(pid_t pid);
+
+// Entries NAME=VALUE as the process was started with, each with a NUL behind it. Empty for a zombie, and where we may
+// not look.
+std::string environment_of(pid_t pid);
 
 // All of this machine that we may see, ascending.
 std::vector<pid_t> all_processes();

@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/host_name.hpp"
+#include "ports/process_info.hpp"
 #include "rendezvous/stream_socket.hpp"
 
 namespace dslaunch::rendezvous {
@@ -213,7 +214,7 @@ std::map<std::string, std::string> to_environment(const LaunchEnv& env) {
       {"DSLAUNCH_HOST", env.host},
   };
   if (env.master_port) out["MASTER_PORT"] = std::to_string(env.master_port);
-  if (!env.job_id.empty()) out["DSLAUNCH_JOB_ID"] = env.job_id;
+  if (!env.job_id.empty()) out[ports::kJobIdVariable] = env.job_id;
   if (!env.token.empty()) out["DSLAUNCH_TOKEN"] = to_hex(env.token);
   if (env.agent_store) out["DSLAUNCH_AGENT_STORE"] = "1";
   if (!env.rank_hosts.empty()) out["DSLAUNCH_RANK_HOSTS"] = pack_hosts(env.rank_hosts);
@@ -227,7 +228,7 @@ LaunchEnv launch_env_from_environment() {
   read_ranks(env);
   read_nodes(env);
   env.host = variable("DSLAUNCH_HOST").value_or(host_name());
-  env.job_id = variable("DSLAUNCH_JOB_ID").value_or("");
+  env.job_id = variable(ports::kJobIdVariable).value_or("");
   bool ours = !is_nested(env);
   env.agent_store = ours && number("DSLAUNCH_AGENT_STORE", 0, 1).value_or(0) == 1;
   read_address(env, address);

@@ -81,22 +81,10 @@ std::optional<LostRank> StoreState::lose(int rank, const std::string& reason) {
   return news;
 }
 
-std::vector<int> StoreState::joined_ranks() const {
-  std::vector<int> out;
-  for (size_t i = 0; i < ranks_.size(); ++i) {
-    if (ranks_[i].presence != Presence::kNeverConnected) out.push_back(static_cast<int>(i));
-  }
-  return out;
-}
-
 std::vector<LostRank> StoreState::lost_ranks() const {
   std::vector<LostRank> out;
   for (int rank : lost_) out.push_back({rank, ranks_[rank].host, ranks_[rank].reason});
   return out;
-}
-
-bool StoreState::all_left() const {
-  return std::none_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.presence == Presence::kConnected; });
 }
 
 std::optional<Answer> StoreState::make_room(const std::string& key, size_t value_bytes) {

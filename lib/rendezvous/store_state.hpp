@@ -40,9 +40,7 @@ class StoreState {
   void leave(int rank);
   // Lost. Fails all waits. Empty when this was known or the rank had left.
   std::optional<LostRank> lose(int rank, const std::string& reason);
-  std::vector<int> joined_ranks() const;  // ever joined, ascending
   std::vector<LostRank> lost_ranks() const;
-  bool all_left() const;  // nobody is connected
 
   Answer set(const std::string& key, std::string value);
   Answer try_get(const std::string& key) const;

@@ -1,7 +1,5 @@
 #include "spawn/job_sweep.hpp"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -9,32 +7,18 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
 #include <functional>
 #include <map>
-#include <memory>
 #include <set>
 
 #include "base/deadline.hpp"
 #include "base/error.hpp"
 #include "base/unique_fd.hpp"
+#include "ports/process_info.hpp"
 #include "spawn/pidfd.hpp"
 
 namespace dslaunch::spawn {
 namespace {
-
-std::string read_whole(const std::string& path) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  std::string text;
-  char buffer[16384];
-  ssize_t got;
-  while (fd.valid() && (got = ::read(fd.get(), buffer, sizeof buffer)) > 0) text.append(buffer, got);
-  return text;
-}
-
-std::string proc_path(pid_t pid, const char* file) {
-  return "/proc/" + std::to_string(pid) + "/" + file;
-}
 
 // Entries are separated by NUL; a zombie has none.
 bool holds_entry(const std::string& environment, const std::string& entry) {
@@ -47,25 +31,19 @@ bool holds_entry(const std::string& environment, const std::string& entry) {
 }
 
 bool carries(pid_t pid, const JobMarks& marks) {
-  std::string environment = read_whole(proc_path(pid, "environ"));
+  std::string environment = ports::environment_of(pid);
   return !marks.empty() && std::all_of(marks.begin(), marks.end(),
                                        [&](const std::string& mark) { return holds_entry(environment, mark); });
 }
 
-// "pid (name) state ppid ...": the name may hold anything, so look behind its last parenthesis.
 bool is_living_child_of(pid_t pid, pid_t parent) {
-  std::string stat = read_whole(proc_path(pid, "stat"));
-  size_t end = stat.rfind(')');
-  if (end == std::string::npos || end + 4 > stat.size()) return false;
-  char state = stat[end + 2];
-  return state != 'Z' && state != 'X' && std::atoi(stat.c_str() + end + 4) == parent;
+  auto stat = ports::read_process_stat(pid);
+  return stat && stat->alive() && stat->parent == parent;
 }
 
 std::vector<pid_t> living_processes(const std::function<bool(pid_t)>& wanted) {
   std::vector<pid_t> found;
-  std::unique_ptr<DIR, int (*)(DIR*)> proc(::opendir("/proc"), ::closedir);
-  while (const dirent* entry = proc ? ::readdir(proc.get()) : nullptr) {
-    pid_t pid = std::atoi(entry->d_name);
+  for (pid_t pid : ports::all_processes()) {
     if (pid > 1 && pid != ::getpid() && wanted(pid)) found.push_back(pid);
   }
   return found;
@@ -97,10 +75,6 @@ void become_subreaper() {
 
 std::vector<pid_t> processes_with(const JobMarks& marks) {
   return living_processes([&](pid_t pid) { return carries(pid, marks); });
-}
-
-std::vector<pid_t> children_of_this_process() {
-  return living_processes([parent = ::getpid()](pid_t pid) { return is_living_child_of(pid, parent); });
 }
 
 size_t sweep_job(const JobMarks& marks, std::chrono::milliseconds patience, bool children_too) {

@@ -7,10 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "ports/process_info.hpp"
+
 namespace dslaunch::spawn {
 
-// Set in the environment of each process of a job. Not a secret.
-inline constexpr const char* kJobIdVariable = "DSLAUNCH_JOB_ID";
+using ports::kJobIdVariable;
 
 // From now on orphans below this process become its children instead of init's. Throws SystemError.
 void become_subreaper();
@@ -20,9 +21,6 @@ using JobMarks = std::vector<std::string>;
 
 // Living processes with these marks, other than the caller.
 std::vector<pid_t> processes_with(const JobMarks& marks);
-
-// Living children of this process, whoever started them.
-std::vector<pid_t> children_of_this_process();
 
 // Ends all of them: SIGTERM, up to `patience`, then SIGKILL until none is left (new ones included). With
 // `children_too`, all children of this process as well: right for an agent, which has no others. Zombies that became
