@@ -44,15 +44,6 @@ Attempt try_to_listen(const addrinfo& target) {
   return fd;
 }
 
-uint16_t bound_port(int fd) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof(address);
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0)
-    throw SystemError("getsockname", "listener");
-  return address.ss_family == AF_INET6 ? ntohs(reinterpret_cast<sockaddr_in6*>(&address)->sin6_port)
-                                       : ntohs(reinterpret_cast<sockaddr_in*>(&address)->sin_port);
-}
-
 // Goes through the addresses until one answers or is taken.
 Attempt try_each(const addrinfo* list, int family) {
   int error = EADDRNOTAVAIL;
@@ -107,6 +98,15 @@ std::string describe(const Busy& busy) {
   if (!busy.closing) return describe_busy(busy.port, busy.holders);
   return fmt::format("port {} is still closing connections of a program that has ended; it is free within a minute",
                      busy.port);
+}
+
+uint16_t bound_port(int fd) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof(address);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0)
+    throw SystemError("getsockname", "listener");
+  return address.ss_family == AF_INET6 ? ntohs(reinterpret_cast<sockaddr_in6*>(&address)->sin6_port)
+                                       : ntohs(reinterpret_cast<sockaddr_in*>(&address)->sin_port);
 }
 
 std::variant<HeldPort, Busy> hold_port(const std::string& address, uint16_t port) {

@@ -31,4 +31,7 @@ std::string describe(const Busy& busy);
 // Any thread.
 std::variant<HeldPort, Busy> hold_port(const std::string& address, uint16_t port);
 
+// The number that a socket is bound to. Throws SystemError.
+uint16_t bound_port(int fd);
+
 }  // namespace dslaunch::ports

@@ -16,6 +16,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "ports/held_port.hpp"
 #include "rendezvous/rank_session.hpp"
 #include "rendezvous/stream_socket.hpp"
 #include "rendezvous/torch_session.hpp"
@@ -103,7 +104,7 @@ StoreServer::Impl::Impl(UniqueFd listener, StoreServerOptions options)
       torch_addresses_(serves_torch_ ? parse_addresses(options.torch_clients->addresses)
                                      : std::set<asio::ip::address>()),
       ranks_(io_, board_, options.world_size, std::move(options.token), std::move(options.rank_hosts)) {
-  port_ = local_port(listener.get());
+  port_ = ports::bound_port(listener.get());
   // What is accepted inherits the options: six system calls less for every connection.
   prepare_stream_socket(listener.get());
   auto protocol = address_family(listener.get()) == AF_INET6 ? tcp::v6() : tcp::v4();

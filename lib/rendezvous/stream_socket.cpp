@@ -9,9 +9,12 @@
 
 #include <cstring>
 #include <memory>
+#include <utility>
+#include <variant>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "ports/held_port.hpp"
 
 namespace dslaunch::rendezvous {
 
@@ -56,35 +59,6 @@ Connected connect_to(const addrinfo& address, Deadline deadline) {
   return {std::move(fd), ""};
 }
 
-// Binds and listens; errno tells why not.
-UniqueFd try_listen(int family, uint16_t port, bool loopback_only) {
-  UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) return fd;
-  set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-  sockaddr_storage storage{};
-  socklen_t size = 0;
-  if (family == AF_INET6) {
-    set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
-    auto* address = reinterpret_cast<sockaddr_in6*>(&storage);
-    address->sin6_family = AF_INET6;
-    address->sin6_port = htons(port);
-    address->sin6_addr = in6addr_any;
-    size = sizeof *address;
-  } else {
-    auto* address = reinterpret_cast<sockaddr_in*>(&storage);
-    address->sin_family = AF_INET;
-    address->sin_port = htons(port);
-    address->sin_addr.s_addr = htonl(loopback_only ? INADDR_LOOPBACK : INADDR_ANY);
-    size = sizeof *address;
-  }
-  if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&storage), size) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
-    int kept = errno;
-    fd.reset();
-    errno = kept;
-  }
-  return fd;
-}
-
 }  // namespace
 
 void prepare_stream_socket(int fd) {
@@ -97,15 +71,6 @@ void prepare_stream_socket(int fd) {
   ::fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
-uint16_t local_port(int fd) {
-  sockaddr_storage storage{};
-  socklen_t size = sizeof storage;
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0)
-    throw SystemError("getsockname", "listener");
-  return ntohs(storage.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(storage).sin6_port
-                                             : reinterpret_cast<sockaddr_in&>(storage).sin_port);
-}
-
 int address_family(int fd) {
   sockaddr_storage storage{};
   socklen_t size = sizeof storage;
@@ -115,16 +80,14 @@ int address_family(int fd) {
 }
 
 UniqueFd listen_on(uint16_t port, bool loopback_only) {
-  UniqueFd fd;
-  if (!loopback_only) fd = try_listen(AF_INET6, port, false);
-  if (!fd.valid() && (loopback_only || errno != EADDRINUSE)) fd = try_listen(AF_INET, port, loopback_only);
-  if (fd.valid()) return fd;
-  int error = errno;
-  throw UserError(
-      ExitCode::kUnavailable,
-      fmt::format("cannot listen on port {} for the store of this job: {}. `dslaunch doctor --port {}` says "
-                  "who holds it; set MASTER_PORT to another one",
-                  port, describe_errno(error), port));
+  auto held = ports::hold_port(loopback_only ? "127.0.0.1" : "", port);
+  if (const auto* busy = std::get_if<ports::Busy>(&held)) {
+    throw UserError(ExitCode::kUnavailable,
+                    fmt::format("cannot listen for the store of this job: {}. `dslaunch doctor --port {}` tells more; "
+                                "set MASTER_PORT to another one",
+                                ports::describe(*busy), port));
+  }
+  return std::move(std::get<ports::HeldPort>(held).listener);
 }
 
 bool is_loopback_address(const std::string& address) {

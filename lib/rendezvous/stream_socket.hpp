@@ -12,11 +12,10 @@ namespace dslaunch::rendezvous {
 
 // No delay, not inherited by children, and an end within 20 s when the other host vanishes without a word.
 void prepare_stream_socket(int fd);
-uint16_t local_port(int fd);
 int address_family(int fd);
 
 // A listening socket on `port` (0: the kernel chooses), of this host only or of all its addresses.
-// Throws UserError(69) when the port is taken.
+// Throws UserError: 69 when the port is taken, with who holds it; 77 for one that needs privileges.
 UniqueFd listen_on(uint16_t port, bool loopback_only);
 
 // A name or number that means the machine itself, whichever it is.

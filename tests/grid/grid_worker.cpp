@@ -23,6 +23,7 @@
 #include "base/bytes.hpp"
 #include "base/log.hpp"
 #include "grid_rank.hpp"
+#include "ports/held_port.hpp"
 #include "rendezvous/store_server.hpp"
 #include "rendezvous/stream_socket.hpp"
 
@@ -116,7 +117,7 @@ int main(int argc, char** argv) {
   auto listener = rendezvous::listen_on(0, /*loopback_only=*/true);
   rendezvous::LaunchEnv env;
   env.world_size = env.local_world_size = size;
-  env.master_port = rendezvous::local_port(listener.get());
+  env.master_port = ports::bound_port(listener.get());
   env.agent_store = true;
   env.token = random_bytes(32);
   const pid_t parent = ::getpid();

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "ports/held_port.hpp"
 #include "rendezvous/store.hpp"
 #include "rendezvous/store_server.hpp"
 #include "rendezvous/stream_socket.hpp"
@@ -51,7 +52,7 @@ inline ProcessGroup run_ranks(int size, const std::function<std::string(const Ra
   rendezvous::LaunchEnv env;
   env.world_size = size;
   env.local_world_size = size;
-  env.master_port = rendezvous::local_port(listener.get());
+  env.master_port = ports::bound_port(listener.get());
   env.agent_store = true;
   env.token = random_bytes(32);
   std::vector<Child> children;

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "ports/held_port.hpp"
 #include "rendezvous/wire.hpp"
 #include "unit/rendezvous/store_world.hpp"
 
@@ -177,7 +178,7 @@ TEST_CASE("a rank of another world or one that is there already is refused", "[r
 
 TEST_CASE("a store that starts late is waited for, one that never starts is named", "[rendezvous][store]") {
   auto listener = listen_on(0, true);
-  uint16_t port = local_port(listener.get());
+  uint16_t port = ports::bound_port(listener.get());
   listener.reset();
   LaunchEnv env;
   env.world_size = 2;
@@ -210,14 +211,14 @@ TEST_CASE("what is no store is named as such", "[rendezvous][store]") {
   LaunchEnv env;
   env.world_size = 2;
   env.rank = 1;
-  env.master_port = local_port(listener.get());
+  env.master_port = ports::bound_port(listener.get());
   CHECK_THAT(message_of([&] { connect_store(env, soon()); }), Contains("is not a dslaunch store"));
   web.join();
 }
 
 TEST_CASE("the death of the serving rank is a loss of that rank", "[rendezvous][store][multiproc]") {
   auto listener = listen_on(0, true);
-  uint16_t port = local_port(listener.get());
+  uint16_t port = ports::bound_port(listener.get());
   LaunchEnv env;
   env.world_size = 2;
   env.master_port = port;
@@ -249,7 +250,7 @@ TEST_CASE("the serving rank that gives up without leaving is a loss, one that le
     env.world_size = 2;
     {
       auto listener = listen_on(0, true);
-      env.master_port = local_port(listener.get());
+      env.master_port = ports::bound_port(listener.get());
     }
     auto first = connect_store(env, soon());
     env.rank = 1;
