@@ -68,11 +68,7 @@ std::string keys_of_save(int64_t number) {
 class Save {
  public:
   Save(const CheckpointWriterOptions& options, rendezvous::Store& store, int64_t number, const CheckpointPart& part)
-      : options_(options),
-        store_(store),
-        number_(number),
-        part_(part),
-        deadline_(Deadline::after(options.timeout)) {}
+      : options_(options), store_(store), number_(number), part_(part), deadline_(Deadline::after(options.timeout)) {}
 
   void run() {
     if (options_.rank == options_.share.leader) {
@@ -183,7 +179,9 @@ class Save {
     }
   }
 
-  std::string key(const char* phase, int rank) const { return fmt::format("{}{}/{}", keys_of_save(number_), phase, rank); }
+  std::string key(const char* phase, int rank) const {
+    return fmt::format("{}{}/{}", keys_of_save(number_), phase, rank);
+  }
   void tell(const char* phase, int rank, const Report& report) {
     store_.set(key(phase, rank), to_text(report), deadline_);
   }
