@@ -5,7 +5,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <condition_variable>
 #include <csignal>
 #include <mutex>
 #include <string_view>
@@ -14,7 +13,6 @@
 
 #include "base/environment.hpp"
 #include "base/error.hpp"
-#include "spawn/last_words.hpp"
 #include "spawn/link_thread.hpp"
 #include "spawn/pidfd.hpp"
 #include "spawn/process.hpp"
@@ -29,22 +27,14 @@ LinkFailure plain_failure(const std::string& program, const ExitCause& cause) {
 
 }  // namespace
 
-struct ProgramLink::State {
+struct ProgramLink::State : LinkState {
   // Fixed after construction.
   ProcessSpec spec;
   ProgramLinkOptions options;
 
-  // The link's thread only.
-  UniqueFd input, output;  // the program's ends of the two pipes
-
-  mutable std::mutex mutex;
-  mutable std::condition_variable changed;
   // Guarded by `mutex`.
-  LastWords errors;
   pid_t pid = -1;  // while it runs and nobody has reaped it
-  bool started = false, killed = false, done = false;
-  std::optional<ExitCause> cause;
-  std::optional<LinkFailure> failure;
+  bool started = false;
 
   void run();
   ExitCause run_once();
@@ -53,7 +43,7 @@ struct ProgramLink::State {
   bool read_errors(int fd);
   ExitCause reap();
   bool rest(std::chrono::milliseconds pause);
-  void finish(const ExitCause& end);
+  void conclude(const ExitCause& end);
 };
 
 void ProgramLink::State::run() {
@@ -61,7 +51,7 @@ void ProgramLink::State::run() {
     ExitCause end = run_once();
     std::optional<std::chrono::milliseconds> pause;
     if (!end.success() && options.again) pause = options.again(end, errors.text());
-    if (!pause || !rest(*pause)) return finish(end);
+    if (!pause || !rest(*pause)) return conclude(end);
   }
 }
 
@@ -133,36 +123,24 @@ bool ProgramLink::State::rest(std::chrono::milliseconds pause) {
   return !changed.wait_for(lock, pause, [&] { return killed; });
 }
 
-void ProgramLink::State::finish(const ExitCause& end) {
+void ProgramLink::State::conclude(const ExitCause& end) {
   std::optional<LinkFailure> why;
   if (!end.success()) {
     why = options.explain ? options.explain(end, errors.text()) : plain_failure(spec.argv[0], end);
   }
-  std::unique_lock lock(mutex);
-  cause = end;
-  if (!killed) failure = std::move(why);
-  lock.unlock();
-  input.reset();
-  output.reset();
-  lock.lock();
-  done = true;
-  changed.notify_all();
+  {
+    std::lock_guard lock(mutex);
+    cause = end;
+  }
+  finish(std::move(why));
 }
 
-ProgramLink::ProgramLink(std::shared_ptr<State> state, LinkEnds ends)
-    : state_(std::move(state)), ends_(std::move(ends)) {}
+ProgramLink::ProgramLink(std::shared_ptr<State> state, LinkEnds ends) : ThreadedLink(state), state_(std::move(state)) {
+  ends_ = std::move(ends);
+}
 
 ProgramLink::~ProgramLink() {
   kill();
-}
-
-LinkEnds ProgramLink::take_ends() {
-  return std::move(ends_);
-}
-
-std::optional<LinkFailure> ProgramLink::failure() const {
-  std::lock_guard lock(state_->mutex);
-  return state_->failure;
 }
 
 void ProgramLink::kill() {
@@ -173,30 +151,10 @@ void ProgramLink::kill() {
   state_->changed.notify_all();
 }
 
-bool ProgramLink::wait(Deadline deadline) {
-  std::unique_lock lock(state_->mutex);
-  auto done = [&] { return state_->done; };
-  if (deadline.is_never()) {
-    state_->changed.wait(lock, done);
-    return true;
-  }
-  return state_->changed.wait_until(lock, deadline.when(), done);
-}
-
 std::optional<pid_t> ProgramLink::pid() const {
   std::unique_lock lock(state_->mutex);
   state_->changed.wait(lock, [&] { return state_->started; });
   return state_->pid > 0 ? std::optional(state_->pid) : std::nullopt;
-}
-
-std::optional<ExitCause> ProgramLink::cause() const {
-  std::lock_guard lock(state_->mutex);
-  return state_->cause;
-}
-
-std::string ProgramLink::errors() const {
-  std::lock_guard lock(state_->mutex);
-  return state_->errors.text();
 }
 
 std::unique_ptr<ProgramLink> open_program_link(const std::vector<std::string>& argv, ProgramLinkOptions options) {

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "spawn/command_link.hpp"
+#include "spawn/threaded_link.hpp"
 
 namespace dslaunch::spawn {
 
@@ -35,15 +35,10 @@ struct ProgramLinkOptions {
   std::function<std::optional<std::chrono::milliseconds>(const ExitCause&, const std::string& errors)> again;
 };
 
-class ProgramLink final : public CommandLink {
+class ProgramLink final : public ThreadedLink {
  public:
   ~ProgramLink() override;
-  LinkEnds take_ends() override;
-  std::optional<LinkFailure> failure() const override;
   void kill() override;  // SIGKILL to the program's process group
-  bool wait(Deadline deadline) override;
-  std::optional<ExitCause> cause() const override;
-  std::string errors() const override;
 
   // The running program's; waits for its first start, a few milliseconds. Nothing when there is none.
   std::optional<pid_t> pid() const;
@@ -54,7 +49,6 @@ class ProgramLink final : public CommandLink {
   ProgramLink(std::shared_ptr<State> state, LinkEnds ends);
 
   std::shared_ptr<State> state_;
-  LinkEnds ends_;
 };
 
 // Returns at once. argv[0] without '/' is searched in PATH. A program that cannot be started is a failure of the link.

@@ -13,7 +13,6 @@
 #include <string_view>
 
 #include "base/format.hpp"
-#include "spawn/last_words.hpp"
 #include "spawn/link_thread.hpp"
 #include "spawn/ssh/backoff.hpp"
 #include "spawn/ssh/explain.hpp"
@@ -57,7 +56,7 @@ class Parcel {
 
 }  // namespace
 
-struct LibsshLink::State {
+struct LibsshLink::State : LinkState {
   // Fixed after construction.
   SshTarget target;
   SshOptions options;
@@ -65,21 +64,12 @@ struct LibsshLink::State {
   Interrupt interrupt;
 
   // The link's thread only.
-  UniqueFd input, output;  // far ends of the caller's pipes
   ssh_channel_callbacks_struct callbacks{};
   SshSession* session = nullptr;
   ssh_channel channel = nullptr;
   Parcel up, down;
   bool input_ended = false;
   Deadline status_deadline = Deadline::never();
-
-  mutable std::mutex mutex;
-  mutable std::condition_variable changed;
-  // Guarded by `mutex`.
-  LastWords last_words;
-  bool killed = false, done = false;
-  std::optional<ExitCause> cause;
-  std::optional<LinkFailure> failure;
 
   void run();
   std::optional<LinkFailure> live();
@@ -93,7 +83,6 @@ struct LibsshLink::State {
   bool at_end();
   void rest(bool holding);
   [[noreturn]] void broken() const;
-  void finish(std::optional<LinkFailure> why);
   void note(ExitCause end);
 };
 
@@ -145,6 +134,7 @@ void LibsshLink::State::run() {
   } catch (const std::exception& error) {
     why = LinkFailure{.phase = "connection", .text = error.what()};
   }
+  session = nullptr;
   finish(std::move(why));
 }
 
@@ -159,7 +149,7 @@ std::optional<LinkFailure> LibsshLink::State::live() {
                        .text = fmt::format("{} on {} ended its output without an exit status", program, target.host)};
   }
   if (cause->success()) return std::nullopt;
-  return explain_remote_end(target, program, *cause, last_words.text());
+  return explain_remote_end(target, program, *cause, errors.text());
 }
 
 // Until the command is started; again from the beginning when sshd drops us.
@@ -230,7 +220,7 @@ bool LibsshLink::State::carry_errors() {
   int got = ssh_channel_read_nonblocking(channel, buffer, sizeof buffer, 1);
   if (got <= 0) return false;
   std::lock_guard lock(mutex);
-  last_words.append({buffer, static_cast<size_t>(got)});
+  errors.append({buffer, static_cast<size_t>(got)});
   return true;
 }
 
@@ -302,20 +292,12 @@ void LibsshLink::State::broken() const {
       {.phase = "connection", .text = fmt::format("the connection to {} broke: {}", target.host, session->error())}};
 }
 
-void LibsshLink::State::finish(std::optional<LinkFailure> why) {
-  session = nullptr;
-  std::unique_lock lock(mutex);
-  if (!killed) failure = std::move(why);
-  lock.unlock();
-  input.reset();
-  output.reset();
-  lock.lock();
-  done = true;
-  changed.notify_all();
-}
-
 LibsshLink::LibsshLink(const SshTarget& target, const std::vector<std::string>& argv, const SshOptions& options)
-    : state_(std::make_shared<State>()) {
+    : LibsshLink(target, argv, options, std::make_shared<State>()) {}
+
+LibsshLink::LibsshLink(const SshTarget& target, const std::vector<std::string>& argv, const SshOptions& options,
+                       std::shared_ptr<State> state)
+    : ThreadedLink(state), state_(std::move(state)) {
   DSL_CHECK(!argv.empty(), "a link needs a command");
   int in[2], out[2];
   if (::pipe2(in, O_CLOEXEC | O_NONBLOCK) != 0) throw SystemError("pipe2", "to " + target.host);
@@ -344,40 +326,11 @@ LibsshLink::~LibsshLink() {
   kill();
 }
 
-LinkEnds LibsshLink::take_ends() {
-  return std::move(ends_);
-}
-
-std::optional<LinkFailure> LibsshLink::failure() const {
-  std::lock_guard lock(state_->mutex);
-  return state_->failure;
-}
-
 void LibsshLink::kill() {
   std::lock_guard lock(state_->mutex);
   if (state_->done) return;
   state_->killed = true;
   state_->interrupt.set();
-}
-
-bool LibsshLink::wait(Deadline deadline) {
-  std::unique_lock lock(state_->mutex);
-  auto done = [&] { return state_->done; };
-  if (deadline.is_never()) {
-    state_->changed.wait(lock, done);
-    return true;
-  }
-  return state_->changed.wait_until(lock, deadline.when(), done);
-}
-
-std::optional<ExitCause> LibsshLink::cause() const {
-  std::lock_guard lock(state_->mutex);
-  return state_->cause;
-}
-
-std::string LibsshLink::errors() const {
-  std::lock_guard lock(state_->mutex);
-  return state_->last_words.text();
 }
 
 }  // namespace dslaunch::spawn

@@ -5,28 +5,25 @@
 #include <string>
 #include <vector>
 
-#include "spawn/command_link.hpp"
 #include "spawn/ssh/ssh_target.hpp"
+#include "spawn/threaded_link.hpp"
 
 namespace dslaunch::spawn {
 
-class LibsshLink final : public CommandLink {
+class LibsshLink final : public ThreadedLink {
  public:
   // Throws SystemError.
   LibsshLink(const SshTarget& target, const std::vector<std::string>& argv, const SshOptions& options);
   ~LibsshLink() override;
-  LinkEnds take_ends() override;
-  std::optional<LinkFailure> failure() const override;
   void kill() override;
-  bool wait(Deadline deadline) override;
-  std::optional<ExitCause> cause() const override;
-  std::string errors() const override;
 
   struct State;
 
  private:
+  LibsshLink(const SshTarget& target, const std::vector<std::string>& argv, const SshOptions& options,
+             std::shared_ptr<State> state);
+
   std::shared_ptr<State> state_;
-  LinkEnds ends_;
 };
 
 }  // namespace dslaunch::spawn

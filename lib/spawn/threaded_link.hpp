@@ -1,0 +1,50 @@
+// A link that a thread of its own looks after: what the two share, and the calls of the owner that only read it.
+#pragma once
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/unique_fd.hpp"
+#include "spawn/command_link.hpp"
+#include "spawn/last_words.hpp"
+
+namespace dslaunch::spawn {
+
+// How far the link has come. A backend adds what its thread needs.
+struct LinkState {
+  mutable std::mutex mutex;
+  mutable std::condition_variable changed;
+  // Guarded by `mutex`.
+  LastWords errors;
+  bool killed = false, done = false;
+  std::optional<ExitCause> cause;
+  std::optional<LinkFailure> failure;
+
+  // The thread's only: the far ends of the caller's two pipes.
+  UniqueFd input, output;
+
+  // The thread's last call. `why` counts unless the owner ended the link, and is there before `output` ends.
+  void finish(std::optional<LinkFailure> why);
+};
+
+class ThreadedLink : public CommandLink {
+ public:
+  explicit ThreadedLink(std::shared_ptr<LinkState> state) : link_(std::move(state)) {}
+
+  LinkEnds take_ends() override { return std::move(ends_); }
+  std::optional<LinkFailure> failure() const override;
+  bool wait(Deadline deadline) override;
+  std::optional<ExitCause> cause() const override;
+  std::string errors() const override;
+
+ protected:
+  LinkEnds ends_;  // the caller's, until it takes them
+
+ private:
+  std::shared_ptr<LinkState> link_;
+};
+
+}  // namespace dslaunch::spawn
