@@ -94,7 +94,7 @@ void Supervisor::drain_output() {
     polls.wait(Deadline::never());
     output_.out().flush();
     output_.err().flush();
-    if (auto signal = signals_.take(); signal && *signal != SIGUSR1 && *signal != SIGUSR2) break;
+    if (auto signal = signals_.take(); signal && *signal != SIGUSR1 && *signal != SIGUSR2) spare_output_ = true;
   }
 }
 
