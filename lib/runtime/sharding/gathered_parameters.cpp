@@ -199,10 +199,10 @@ void GatheredParameters::backward_done(int index) {
   if (unit.pins == 0) {
     throw UserError(
         ExitCode::kBadInput,
-        fmt::format("backward went through unit '{}' before its parameters were there again: what the unit "
-                    "computed reaches the loss by another way than its outputs (an attribute of a module?). "
-                    "Take it out of the units (\"units\"), or use ZeRO stage 2",
-                    table_.units[index].name));
+        fmt::format("backward went through {} before its parameters were there again: what it computed reaches the "
+                    "loss by another way than its outputs (an attribute of a module?). Name other \"units\" in the "
+                    "config, or use ZeRO stage 2",
+                    index == 0 ? "the root" : "unit '" + table_.units[index].name + "'"));
   }
   close(index);
   unit.open_calls -= 1;

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "../../support/expect_error.hpp"
+#include "base/small_file.hpp"
 #include "launch/jobs/job_folders.hpp"
 #include "launch/jobs/job_table.hpp"
 #include "launch/jobs/private_files.hpp"
