@@ -156,12 +156,12 @@ def near(got, want, limit):
     return got is not None and abs(got - want) <= limit * max(abs(want), 1e-9)
 
 
-def check_kept(state, run, precision):
-    """Frozen parameters are what they were; buffers are rank 0's."""
+def check_kept(state, run, case):
+    """Frozen parameters are what they were; buffers are rank 0's, made with the parameters as they are."""
     for name, value in run.frozen.items():
         if not torch.equal(state.get("frozen", {}).get(name, torch.empty(0)), value.flatten()):
             yield f"frozen parameter '{name}' has changed"
-    bound = 1e-6 if precision == "fp32" else 1e-2
+    bound = row_bound(case, run) / 10 if case.precision == "fp32" else 1e-2
     for name, want in run.buffers.items():
         got = state.get("buffer", {}).get(name)
         if got is None or got.numel() != want.numel():

@@ -183,7 +183,7 @@ class Grid:
                     print(f"{against} {deviation:.2e} {case}", flush=True)
         complaints += judgement.check_rows(case, rows, split)
         self.tally.note("rows", case, split, judgement.row_bound(case, split), judgement.row_deviation(rows, split))
-        complaints += judgement.check_kept(state, split, case.precision)
+        complaints += judgement.check_kept(state, split, case)
         return complaints
 
     def bit_complaints(self, case, numbers, done):
