@@ -15,7 +15,7 @@
 #include "runtime/model/autocast_regions.hpp"
 #include "runtime/model/forward_effects.hpp"
 #include "runtime/model/graph_constants.hpp"
-#include "runtime/model/graph_scan.hpp"
+#include "runtime/model/index_use.hpp"
 #include "runtime/model/model_file.hpp"
 #include "runtime/model/model_source.hpp"
 #include "runtime/model/parameter_slots.hpp"

@@ -1,0 +1,107 @@
+#include "runtime/model/unit_use.hpp"
+
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "runtime/model/inlined_graph.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+using torch::jit::Block;
+using torch::jit::Node;
+using Environment = ObjectOfValue;
+
+// Follows module values through the graphs of all methods that forward reaches.
+class UnitUseScan {
+ public:
+  explicit UnitUseScan(const std::unordered_map<ObjectKey, ObjectKey>& unit_of) : unit_of_(unit_of) {}
+
+  UnitUse run(const torch::jit::Module& model) {
+    visit_method(model._ivalue(), "forward", nullptr, {});
+    return std::move(use_);
+  }
+
+ private:
+  // `modules`: those that the call hands over as arguments, by position (a trace does so with shared ones).
+  using ModuleArguments = std::map<size_t, c10::intrusive_ptr<c10::ivalue::Object>>;
+
+  void visit_method(const c10::intrusive_ptr<c10::ivalue::Object>& object, const std::string& name, ObjectKey unit,
+                    const ModuleArguments& modules) {
+    std::vector<ObjectKey> keys{object.get(), unit};
+    for (const auto& [position, module] : modules) keys.push_back(module.get());
+    if (!visited_.insert({keys, name}).second) return;
+    auto* method = object->type()->findMethod(name);
+    if (!method || !method->isGraphFunction()) return;
+    method->ensure_defined();
+    auto graph = torch::jit::toGraphFunction(*method).graph();
+    Environment env{{graph->inputs()[0], object}};
+    for (const auto& [position, module] : modules) env[graph->inputs()[position]] = module;
+    visit_block(graph->block(), env, unit);
+  }
+
+  void visit_block(const Block* block, Environment& env, ObjectKey unit) {
+    for (const Node* node : block->nodes()) {
+      if (node->kind() == c10::prim::GetAttr) {
+        note_read(node, env, unit);
+        bind_attribute(node, env);
+      } else if (node->kind() == c10::prim::CallMethod) {
+        visit_call(node, env, unit);
+      } else if (node->kind() == c10::prim::fork || node->hasAttribute(c10::attr::Subgraph)) {
+        use_.understood = false;  // another thread may call a unit at the same time
+      }
+      for (const Block* inner : node->blocks()) visit_block(inner, env, unit);
+    }
+  }
+
+  void note_read(const Node* node, const Environment& env, ObjectKey unit) {
+    auto owner = env.find(node->input(0));
+    if (owner == env.end()) return;
+    const size_t slot = owner->second->type()->getAttributeSlot(node->s(c10::attr::name));
+    auto home = unit_of_.find(owner->second.get());
+    const bool outside = home != unit_of_.end() && home->second != unit;
+    if (outside && owner->second->getSlot(slot).isTensor()) use_.read_outside.emplace(owner->second.get(), slot);
+  }
+
+  void visit_call(const Node* node, const Environment& env, ObjectKey unit) {
+    auto callee = env.find(node->input(0));
+    if (callee == env.end()) {
+      // An object made on the way (torch.no_grad() is one) holds no modules; a module from an interface may be any.
+      const auto made = node->input(0)->type()->cast<c10::ClassType>();
+      if (!made || made->is_module()) use_.understood = false;
+      return;
+    }
+    const std::string& name = node->s(c10::attr::name);
+    ObjectKey inner = unit;
+    auto home = unit_of_.find(callee->second.get());
+    if (unit == nullptr && name == "forward" && home != unit_of_.end() && home->second == callee->second.get()) {
+      inner = callee->second.get();
+      if (called_.insert(inner).second) use_.call_order.push_back(inner);
+    }
+    ModuleArguments modules;
+    for (size_t i = 1; i < node->inputs().size(); ++i) {
+      if (auto given = env.find(node->input(i)); given != env.end()) modules[i] = given->second;
+    }
+    visit_method(callee->second, name, inner, modules);
+  }
+
+  const std::unordered_map<ObjectKey, ObjectKey>& unit_of_;
+  std::set<std::pair<std::vector<ObjectKey>, std::string>> visited_;  // object, unit, modules among the arguments
+  std::unordered_set<ObjectKey> called_;
+  UnitUse use_;
+};
+
+}  // namespace
+
+UnitUse scan_unit_use(const torch::jit::Module& model, const std::unordered_map<ObjectKey, ObjectKey>& unit_of) {
+  return UnitUseScan(unit_of).run(model);
+}
+
+}  // namespace dslaunch::runtime
