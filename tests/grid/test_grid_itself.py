@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """The grid must be able to fail: its judgement, its choice of cases, and pools that meet refusals, deaths and hangs."""
+import importlib.machinery
 import itertools
 import os
 import shutil
 import signal
 import sys
+import types
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "oracle"))
@@ -154,6 +156,19 @@ class Selection(unittest.TestCase):
 
     def test_a_world_has_the_same_rows_whoever_else_is_run(self):
         self.assertEqual(selection.fast([3]), [row for row in selection.fast([1, 2, 3, 4]) if row.world == 3])
+
+
+class Mutations(unittest.TestCase):
+    def test_every_mutation_finds_its_place_once(self):
+        """They are tried by hand, on another day than the code is changed."""
+        here = os.path.dirname(os.path.abspath(__file__))
+        loader = importlib.machinery.SourceFileLoader("mutate", os.path.join(here, "mutate"))
+        mutate = sys.modules["mutate"] = types.ModuleType("mutate")
+        mutate.__file__ = loader.path
+        loader.exec_module(mutate)
+        for mutation in mutate.MUTATIONS:
+            with open(os.path.join(os.path.dirname(os.path.dirname(here)), mutation.file)) as file:
+                self.assertEqual(file.read().count(mutation.old), 1, mutation.name)
 
 
 class Pools(unittest.TestCase):

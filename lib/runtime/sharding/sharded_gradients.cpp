@@ -55,7 +55,6 @@ class ShardedGradients final : public GradientReduction {
     for (size_t i = 0; i < groups_.size(); ++i) {
       shards_[i].gradient =
           sums_[i].defined() ? sums_[i].to(at::kFloat) : at::zeros({shards_[i].range.size()}, on_device(at::kFloat));
-      sums_[i] = at::Tensor();
     }
   }
 

@@ -1,0 +1,151 @@
+// How a run goes on from a checkpoint.
+#include <ATen/ATen.h>
+
+#include <set>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "runtime/checkpoint/name_match.hpp"
+#include "runtime/engine/checkpointing.hpp"
+#include "runtime/engine/initial_values.hpp"
+#include "runtime/state/random_state.hpp"
+#include "runtime/state/tensor_bytes.hpp"
+#include "runtime/state/write_buffer.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+using Names = std::set<std::string>;
+
+Names names_missing_in_checkpoint(const NameMatch& match) {
+  return {match.only_model.begin(), match.only_model.end()};
+}
+
+}  // namespace
+
+DataPosition Checkpointing::resume(const std::string& from) {
+  if (from.empty()) return {};
+  // A run that goes on takes all of its own checkpoint: the options are for what comes from elsewhere, and a restart of
+  // the job must not start its steps anew.
+  const config::CheckpointLoad how = from == "auto" ? config::CheckpointLoad{} : options_.checkpoint.load;
+  const auto restored =
+      restore_checkpoint({dir_, from, options_.placement, device_}, store_, world_, [&](RestoreSource& source) {
+        if (from == "auto") follow_shapes(source);
+        load(source, how);
+      });
+  if (!restored) {
+    if (world_.rank() == 0) log::info("--resume auto: no complete checkpoint in {}, starting afresh", dir_);
+    return {};
+  }
+  if (world_.rank() == 0) tell_loaded(*restored, how);
+  if (how.weights_only) return {};
+  last_step_ = restored->metadata.step;
+  return restored->metadata.position;
+}
+
+// Buffers that forward has given another shape (a table that grew with the inputs) are in the run's own checkpoint as
+// they have become.
+void Checkpointing::follow_shapes(RestoreSource& source) {
+  for (auto& [name, value] : model_.buffers()) {
+    const SavedTensor* saved = source.reader().find(name);
+    if (saved == nullptr || !saved->is_buffer || value.sizes() == at::IntArrayRef(saved->shape)) continue;
+    value.set_(at::empty(saved->shape, value.options()));
+  }
+}
+
+void Checkpointing::load(RestoreSource& source, const config::CheckpointLoad& how) {
+  const auto match = match_names(metadata({}).parameters, source.metadata().parameters);
+  if (!match.shapes.empty() || (how.strict && !match.fits())) {
+    const char* const advice = match.shapes.empty()
+                                   ? "\n  \"checkpoint\": {\"load\": {\"strict\": false}} with --resume "
+                                     "PATH loads what they have in common"
+                                   : "";
+    throw UserError(ExitCode::kBadInput, describe_misfit(match, source.reader().path()) + advice);
+  }
+  loaded_frozen_.clear();
+  restore_engine(source, how, match);
+  restore_frozen(source, match);
+  restore_buffers(source, match);
+  if (how.weights_only) return;
+  if (auto rng = source.rng_state(world_.rank(), world_.size())) restore_random_state(tensor_of_bytes(*rng), device_);
+}
+
+// What the checkpoint lacks starts as in a new run. The role of a parameter may have changed: what was trained is
+// frozen now, or the other way round; then there are no moments.
+void Checkpointing::restore_engine(RestoreSource& source, const config::CheckpointLoad& how, const NameMatch& match) {
+  const bool fresh_moments = how.weights_only || !how.optimizer_states;
+  const Names absent = names_missing_in_checkpoint(match);
+  const auto initial = initial_values(model_, options_.init, options_.model_path);
+  std::map<std::string, int> indices;
+  for (size_t i = 0; i < model_.table().parameters.size(); ++i) {
+    indices[model_.table().parameters[i].name] = static_cast<int>(i);
+  }
+  const auto read = [&](const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out) {
+    const SavedTensor* saved = source.reader().find(parameter);
+    const bool is_weight = state == "master";
+    const int index = indices.at(parameter);
+    if (absent.count(parameter) && is_weight) {
+      initial(index, begin, out);
+    } else if (!model_.table().parameters[index].trainable) {
+      out.copy_(read_frozen(source, {index, begin, out.numel()}));
+    } else if (absent.count(parameter) || (!is_weight && (fresh_moments || !saved->trainable))) {
+      out.zero_();
+    } else {
+      source.read_into(parameter, is_weight ? weight_state(*saved) : state, begin, out);
+    }
+  };
+  const auto& saved = source.metadata();
+  if (how.weights_only) {
+    engine_.restore(0, {}, true, read);
+  } else {
+    engine_.restore(saved.step, saved.scalars, fresh_moments, read);
+  }
+}
+
+const at::Tensor& Checkpointing::read_frozen(RestoreSource& source, const FrozenPart& part) {
+  const auto& info = model_.table().parameters[part.parameter];
+  at::Tensor& values = loaded_frozen_[{part.parameter, part.begin}];
+  values = at::empty({part.count}, info.dtype);
+  source.read_into(info.name, weight_state(*source.reader().find(info.name)), part.begin, values);
+  return values;
+}
+
+// Those that every rank holds whole.
+void Checkpointing::restore_frozen(RestoreSource& source, const NameMatch& match) {
+  const Names absent = names_missing_in_checkpoint(match);
+  const auto& table = model_.table();
+  for (size_t i = 0; i < table.parameters.size(); ++i) {
+    const int parameter = static_cast<int>(i);
+    const auto& info = table.parameters[i];
+    if (info.trainable || absent.count(info.name) || engine_.shards_frozen(parameter)) continue;
+    const at::Tensor value = read_frozen(source, {parameter, 0, info.numel}).view(info.shape);
+    model_.set_frozen_value(parameter, value.to(device_, options_.dtypes(info.name, info.dtype)));
+  }
+}
+
+void Checkpointing::restore_buffers(RestoreSource& source, const NameMatch& match) {
+  const Names absent = names_missing_in_checkpoint(match);
+  for (auto& [name, value] : model_.buffers()) {
+    if (absent.count(name)) continue;
+    at::Tensor host = at::empty(value.sizes(), value.options().device(at::kCPU));
+    source.read_into(name, weight_state(*source.reader().find(name)), 0, host);
+    write_buffer(value, host);
+  }
+}
+
+void Checkpointing::tell_loaded(const Restored& restored, const config::CheckpointLoad& how) const {
+  const auto match = match_names(metadata({}).parameters, restored.metadata.parameters);
+  if (!match.only_model.empty()) {
+    log::warning("not in the checkpoint, so they keep their starting values: {}", list_names(match.only_model));
+  }
+  if (!match.only_saved.empty()) log::warning("in the checkpoint only, so not used: {}", list_names(match.only_saved));
+  if (how.weights_only) {
+    log::info("took the weights of {} (step {}); steps, schedule and data start afresh", restored.path,
+              restored.metadata.step);
+    return;
+  }
+  log::info("resumed from {} (step {}){}", restored.path, restored.metadata.step,
+            how.optimizer_states ? "" : ", with fresh moments");
+}
+
+}  // namespace dslaunch::runtime
