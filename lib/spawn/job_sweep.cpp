@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,9 +11,11 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <thread>
 
 #include "base/deadline.hpp"
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "base/unique_fd.hpp"
 #include "ports/process_info.hpp"
 #include "spawn/pidfd.hpp"
@@ -30,11 +33,34 @@ bool holds_entry(const std::string& environment, const std::string& entry) {
   return false;
 }
 
-bool carries(pid_t pid, const JobMarks& marks) {
-  std::string environment = ports::environment_of(pid);
-  return !marks.empty() && std::all_of(marks.begin(), marks.end(),
-                                       [&](const std::string& mark) { return holds_entry(environment, mark); });
+// Of a process of this user; in the middle of an exec it shows none for a moment, some never have one.
+bool hides_environment(pid_t pid) {
+  constexpr pid_t kKernelThreads = 2;
+  struct stat owner {};
+  const auto stat = ports::read_process_stat(pid);
+  return stat && stat->alive() && pid != kKernelThreads && stat->parent != kKernelThreads &&
+         ::stat(fmt::format("/proc/{}", pid).c_str(), &owner) == 0 && owner.st_uid == ::geteuid();
 }
+
+// For one look at all processes: waits for those between two programs, not long.
+class Marked {
+ public:
+  explicit Marked(const JobMarks& marks) : marks_(marks) {}
+  bool operator()(pid_t pid) const {
+    if (marks_.empty()) return false;
+    std::string environment = ports::environment_of(pid);
+    while (environment.empty() && !patience_.passed() && hides_environment(pid)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      environment = ports::environment_of(pid);
+    }
+    return std::all_of(marks_.begin(), marks_.end(),
+                       [&](const std::string& mark) { return holds_entry(environment, mark); });
+  }
+
+ private:
+  const JobMarks& marks_;
+  const Deadline patience_ = Deadline::after(std::chrono::milliseconds(20));
+};
 
 bool is_living_child_of(pid_t pid, pid_t parent) {
   auto stat = ports::read_process_stat(pid);
@@ -74,13 +100,13 @@ void become_subreaper() {
 }
 
 std::vector<pid_t> processes_with(const JobMarks& marks) {
-  return living_processes([&](pid_t pid) { return carries(pid, marks); });
+  return living_processes(Marked(marks));
 }
 
 size_t sweep_job(const JobMarks& marks, std::chrono::milliseconds patience, bool children_too) {
   using namespace std::chrono_literals;
-  auto ours = [&, parent = ::getpid()](pid_t pid) {
-    return carries(pid, marks) || (children_too && is_living_child_of(pid, parent));
+  const auto ours = [children_too, parent = ::getpid()](pid_t pid, const Marked& marked) {
+    return (children_too && is_living_child_of(pid, parent)) || marked(pid);
   };
   std::set<pid_t> signalled;
   Deadline patient = Deadline::after(patience);
@@ -89,9 +115,9 @@ size_t sweep_job(const JobMarks& marks, std::chrono::milliseconds patience, bool
     if (children_too) reap_zombies();
     Held held;
     int signal = patient.passed() ? SIGKILL : SIGTERM;
-    for (pid_t pid : living_processes(ours)) {
+    for (pid_t pid : living_processes([&, look = Marked(marks)](pid_t pid) { return ours(pid, look); })) {
       UniqueFd fd = open_pidfd(pid);
-      if (!fd.valid() || !ours(pid)) continue;
+      if (!fd.valid() || !ours(pid, Marked(marks))) continue;
       signal_pidfd(fd, signal);
       signalled.insert(pid);
       held.emplace(pid, std::move(fd));

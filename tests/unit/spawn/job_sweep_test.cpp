@@ -62,6 +62,16 @@ TEST_CASE("a sweep ends detached grandchildren and those that ignore SIGTERM", "
   CHECK(processes_with({mark(id)}).empty());
 }
 
+TEST_CASE("a sweep finds a process that goes from exec to exec", "[spawn][job_sweep]") {
+  std::string id = fresh_id();
+  for (int round = 0; round < 20; ++round) {
+    auto restless = start("echo ready; exec sh -c \"$SELF\"", {{kJobIdVariable, id}, {"SELF", "exec sh -c \"$SELF\""}});
+    CHECK(sweep_job({mark(id)}, 0ms, false) == 1);
+    signal_group(restless, SIGKILL);
+    ::waitpid(restless.pid, nullptr, 0);
+  }
+}
+
 TEST_CASE("as a subreaper a sweep also ends orphans without the job's marks", "[spawn][job_sweep]") {
   pid_t agent = ::fork();  // a process of its own: being a subreaper cannot be taken back in the test's
   if (agent == 0) {
