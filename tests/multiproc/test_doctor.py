@@ -52,6 +52,11 @@ def can_isolate():
         ["unshare", "--mount", "--pid", "--ipc", "--fork", "--mount-proc", "true"], stderr=subprocess.DEVNULL) == 0
 
 
+def state_of(pid):
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        return file.read().rsplit(")", 1)[1].split()[0]
+
+
 def start_of(pid):
     """Time of start in ticks since boot; None: gone."""
     try:
@@ -390,7 +395,11 @@ class WholeMachine(DoctorTest):
         self.pids.append((pid, start_of(pid)))
         self.assertEqual([finding for finding in self.report()["findings"] if finding.get("pid") == pid], [])
         agents = subprocess.run(["pgrep", "-P", str(job.pid)], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
-        for victim in (job.pid, *map(int, agents)):
+        victims = (job.pid, *map(int, agents))
+        for victim in victims:  # stood still first: the second to die would tidy up after the first
+            os.kill(victim, signal.SIGSTOP)
+        self.wait_until(lambda: all(state_of(victim) == "T" for victim in victims))
+        for victim in victims:
             os.kill(victim, signal.SIGKILL)
         job.wait()
         self.wait_until(lambda: not any(self.alive(int(agent)) for agent in agents))
