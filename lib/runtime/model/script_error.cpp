@@ -14,8 +14,6 @@ std::string line_at(const std::string& text, size_t begin) {
   return begin == std::string::npos ? "" : text.substr(begin, text.find('\n', begin) - begin);
 }
 
-}  // namespace
-
 std::string cause_in(std::string text) {
   const std::string place = "<--- HERE\n", of_operator = "RuntimeError: ", raised = "\nbuiltins.";
   const auto last_place = text.rfind(place);
@@ -28,21 +26,23 @@ std::string cause_in(std::string text) {
   return line_at(text, 0);
 }
 
-std::string parse_error_in(const std::string& text) {
-  const auto mark = text.find("~~~");
-  const auto end_of_code = mark == std::string::npos ? mark : text.rfind('\n', mark);
-  if (end_of_code == std::string::npos || end_of_code == 0) return line_at(text, 0);
-  return line_at(text, 0) + " " + line_at(text, text.rfind('\n', end_of_code - 1) + 1);
+bool says_out_of_memory(const std::string& cause) {
+  return cause.find("CUDA out of memory") != std::string::npos ||
+         cause.find("DefaultCPUAllocator: can't allocate memory") != std::string::npos;
 }
+
+}  // namespace
 
 std::string cause_of(const std::exception& error) {
   const auto* of_libtorch = dynamic_cast<const c10::Error*>(&error);
   return cause_in(of_libtorch != nullptr ? of_libtorch->what_without_backtrace() : error.what());
 }
 
-bool says_out_of_memory(const std::string& cause) {
-  return cause.find("CUDA out of memory") != std::string::npos ||
-         cause.find("DefaultCPUAllocator: can't allocate memory") != std::string::npos;
+std::string parse_error_in(const std::string& text) {
+  const auto mark = text.find("~~~");
+  const auto end_of_code = mark == std::string::npos ? mark : text.rfind('\n', mark);
+  if (end_of_code == std::string::npos || end_of_code == 0) return line_at(text, 0);
+  return line_at(text, 0) + " " + line_at(text, text.rfind('\n', end_of_code - 1) + 1);
 }
 
 void throw_if_out_of_memory(const std::string& cause, const std::string& during) {

@@ -200,22 +200,20 @@ class ScriptModel : public ModelSource {
 
   // For number types that do not meet, and for operators that a type does not have.
   std::string advice(const std::vector<at::Tensor>& inputs, const std::string& cause) const {
-    const auto names = [&](const char* words) { return cause.find(words) != std::string::npos; };
+    const auto says = [&](const char* words) { return cause.find(words) != std::string::npos; };
     const bool is_autocast = at::autocast::is_autocast_enabled(device_.type());
     const char* elsewhere = is_autocast ? "train it in fp32" : "train it in fp32 or with torch_autocast";
-    if (names("not implemented for 'Half'") || names("not implemented for 'BFloat16'") ||
-        names("Low precision dtypes")) {
+    if (says("not implemented for 'Half'") || says("not implemented for 'BFloat16'") || says("Low precision dtypes")) {
       return fmt::format(". PyTorch has no such operator in 16 bits on this device: {}", elsewhere);
     }
-    if (!names("dtype") && !names("scalar type") && !names("Input type (")) return "";
+    if (!says("dtype") && !says("scalar type") && !says("Input type (")) return "";
     const bool is_half_file = std::any_of(table_.parameters.begin(), table_.parameters.end(),
                                           [](const auto& parameter) { return is_half(parameter.dtype); });
     const bool are_whole =
         std::any_of(inputs.begin(), inputs.end(), [](const auto& input) { return input.scalar_type() == at::kFloat; });
     if (is_half_file && are_whole) {
-      return ". The file holds parameters in 16 bits, and inputs are cast only in a run in 16 bits: set fp16.enabled "
-             "or "
-             "bf16.enabled, or export the model with .float()";
+      return ". The file holds parameters in 16 bits, and inputs are cast only in a run in 16 bits: set "
+             "fp16.enabled or bf16.enabled, or export the model with .float()";
     }
     return fmt::format(
         ". A trace keeps the number types of its export, a script those that it names (torch.zeros "
