@@ -1,13 +1,9 @@
 #include "runtime/model/model_file.hpp"
 
 #include <caffe2/serialize/inline_container.h>
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <torch/csrc/jit/serialization/import.h>
 #include <torch/csrc/jit/serialization/import_source.h>
 #include <torch/csrc/jit/serialization/unpickler.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -15,45 +11,16 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "base/unique_fd.hpp"
 #include "runtime/model/inference_file.hpp"
 #include "runtime/model/script_error.hpp"
+#include "runtime/state/mapped_file.hpp"
 
 namespace dslaunch::runtime {
 namespace {
 
 using caffe2::serialize::PyTorchStreamReader;
 
-// A private, writable mapping of a whole file: buffers that the model updates in place become private pages.
-class FileMapping {
- public:
-  explicit FileMapping(const std::string& path) {
-    // A pipe is refused, not waited for.
-    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    struct stat status {};
-    if (!fd.valid() || ::fstat(fd.get(), &status) != 0) {
-      throw SystemError("open model", "'" + path + "'", errno, ExitCode::kNoInput);
-    }
-    if (!S_ISREG(status.st_mode)) throw UserError(ExitCode::kNoInput, fmt::format("model '{}' is not a file", path));
-    size_ = static_cast<size_t>(status.st_size);
-    if (size_ == 0) throw UserError(ExitCode::kBadInput, fmt::format("model '{}' is empty (0 bytes)", path));
-    void* data = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd.get(), 0);
-    if (data == MAP_FAILED) throw SystemError("mmap model", "'" + path + "'", errno, ExitCode::kNoInput);
-    data_ = static_cast<char*>(data);
-  }
-  ~FileMapping() { ::munmap(data_, size_); }
-  FileMapping(const FileMapping&) = delete;
-  FileMapping& operator=(const FileMapping&) = delete;
-
-  char* data() const { return data_; }
-  size_t size() const { return size_; }
-
- private:
-  char* data_ = nullptr;
-  size_t size_ = 0;
-};
-
-using SharedMapping = std::shared_ptr<FileMapping>;
+using SharedMapping = std::shared_ptr<const MappedFile>;
 
 const char kHowToExport[] = "Save the module itself with torch.jit.script(module).save(PATH), or use tools/export.";
 
@@ -65,13 +32,14 @@ bool ends_with(const std::string& text, std::string_view end) {
   throw UserError(ExitCode::kBadInput, fmt::format("model '{}' {}. {}", path, what, kHowToExport));
 }
 
-bool has_end_of_zip(const FileMapping& file) {
+bool has_end_of_zip(const MappedFile& file) {
   const size_t window = std::min<size_t>(file.size(), 66'000);
-  const std::string_view tail(file.data() + file.size() - window, window);
+  const std::string_view tail(reinterpret_cast<const char*>(file.data()) + file.size() - window, window);
   return tail.find("PK\x05\x06") != std::string_view::npos;
 }
 
-void require_zip(const std::string& path, const FileMapping& file) {
+void require_zip(const std::string& path, const MappedFile& file) {
+  if (file.size() == 0) throw UserError(ExitCode::kBadInput, fmt::format("model '{}' is empty (0 bytes)", path));
   if (file.size() >= 4 && std::memcmp(file.data(), "PK\x03\x04", 4) == 0) {
     if (!has_end_of_zip(file)) {
       refuse(path,
@@ -79,7 +47,7 @@ void require_zip(const std::string& path, const FileMapping& file) {
     }
     return;
   }
-  if (file.data()[0] == '\x80') refuse(path, "is a pickle of the old torch.save, not TorchScript");
+  if (file.data()[0] == 0x80) refuse(path, "is a pickle of the old torch.save, not TorchScript");
   if (ends_with(path, ".py")) {
     throw UserError(
         ExitCode::kBadInput,
@@ -102,10 +70,12 @@ void require_torchscript(const std::string& path, PyTorchStreamReader& reader) {
   refuse(path, "is a zip archive, but not TorchScript");
 }
 
-// Tensors keep the mapping alive through their storage's deleter.
+// Tensors keep the mapping alive through their storage's deleter. Those that the model updates in place (buffers) write
+// to it: its pages are copied on write.
 at::DataPtr point_into(const SharedMapping& file, size_t offset) {
   auto* keep = new SharedMapping(file);
-  return {file->data() + offset, keep, [](void* p) { delete static_cast<SharedMapping*>(p); }, at::kCPU};
+  return {const_cast<uint8_t*>(file->data()) + offset, keep, [](void* p) { delete static_cast<SharedMapping*>(p); },
+          at::kCPU};
 }
 
 c10::IValue read_archive(PyTorchStreamReader& reader, const SharedMapping& file, const std::string& name,
@@ -137,7 +107,7 @@ c10::IValue read_archive(PyTorchStreamReader& reader, const SharedMapping& file,
   return unpickler.parse_ivalue();
 }
 
-void require_storages_inside(const std::string& path, const FileMapping& file, const torch::jit::Module& module) {
+void require_storages_inside(const std::string& path, const MappedFile& file, const torch::jit::Module& module) {
   auto check = [&](const std::string& name, const at::Tensor& tensor) {
     if (tensor.is_meta()) {
       refuse(path,
@@ -150,7 +120,7 @@ void require_storages_inside(const std::string& path, const FileMapping& file, c
                                "together in forward",
                                name, c10::str(tensor.layout())));
     }
-    const char* begin = static_cast<const char*>(tensor.storage().data());
+    const auto* begin = static_cast<const uint8_t*>(tensor.storage().data());
     if (begin == nullptr) return;
     const bool inside = begin >= file.data() && begin + tensor.storage().nbytes() <= file.data() + file.size();
     if (!inside) refuse(path, fmt::format("is damaged: tensor '{}' reaches past the end of the file", name));
@@ -184,7 +154,7 @@ torch::jit::Module read_module(const std::shared_ptr<PyTorchStreamReader>& reade
 }  // namespace
 
 torch::jit::Module load_mapped_module(const std::string& path) {
-  auto file = std::make_shared<FileMapping>(path);
+  const auto file = MappedFile::open_copy_on_write(path, "model");
   require_zip(path, *file);
   std::shared_ptr<PyTorchStreamReader> reader;
   try {

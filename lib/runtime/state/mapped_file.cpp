@@ -16,6 +16,14 @@
 namespace dslaunch::runtime {
 
 std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path, const std::string& what) {
+  return map(path, what, PROT_READ);
+}
+
+std::shared_ptr<const MappedFile> MappedFile::open_copy_on_write(const std::string& path, const std::string& what) {
+  return map(path, what, PROT_READ | PROT_WRITE);
+}
+
+std::shared_ptr<const MappedFile> MappedFile::map(const std::string& path, const std::string& what, int protection) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe is refused, not waited for
   struct stat status {};
   if (!fd.valid() || ::fstat(fd.get(), &status) != 0) {
@@ -31,7 +39,7 @@ std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path, cons
   file->path_ = path;
   file->size_ = static_cast<size_t>(status.st_size);
   if (file->size_ == 0) return file;
-  void* data = ::mmap(nullptr, file->size_, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+  void* data = ::mmap(nullptr, file->size_, protection, MAP_PRIVATE, fd.get(), 0);
   if (data == MAP_FAILED) {
     const int error = errno;
     file->size_ = 0;

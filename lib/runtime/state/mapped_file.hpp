@@ -1,6 +1,6 @@
-// A file mapped read-only: nothing is read before it is touched, and all processes of a host share one page-cache copy.
-// Immutable after open(), so any thread may read. The file must not be shortened while it is mapped (the kernel answers
-// that with SIGBUS).
+// A file mapped into memory: nothing is read before it is touched, and all processes of a host share one page-cache
+// copy. Its size and place stay as they are after open(), so any thread may read. The file must not be shortened while
+// it is mapped (the kernel answers that with SIGBUS).
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -17,6 +17,9 @@ class MappedFile {
   // `what` names the file's part in messages: "data file", "checkpoint file". Throws UserError(66) when the file is
   // missing, unreadable or no regular file. An empty file maps to size 0.
   static std::shared_ptr<const MappedFile> open(const std::string& path, const std::string& what);
+  // The same with pages that may be written to: what is written becomes a page of this process alone, and never reaches
+  // the file. For tensors that are updated in place.
+  static std::shared_ptr<const MappedFile> open_copy_on_write(const std::string& path, const std::string& what);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
@@ -33,6 +36,7 @@ class MappedFile {
 
  private:
   MappedFile() = default;
+  static std::shared_ptr<const MappedFile> map(const std::string& path, const std::string& what, int protection);
 
   std::string path_;
   const uint8_t* data_ = nullptr;
