@@ -1,10 +1,12 @@
 """Runs of dslaunch and of the peers on this host's GPUs, for the scripts of this folder."""
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
 import time
+from array import array
 
 import bench_report as report
 
@@ -14,6 +16,7 @@ BLOCKS = {"gpt-32m": 8, "gpt-163m": 12, "gpt-1.4b": 24, "gpt-6.9b": 32}
 VOCABULARY = 50304
 MICRO = {"gpt-32m": 4, "gpt-163m": 16, "gpt-1.4b": 8, "gpt-6.9b": 4}  # samples a GPU
 SEQUENCE = {"gpt-32m": 256, "gpt-163m": 1024, "gpt-1.4b": 1024, "gpt-6.9b": 2048}
+WITH_WEIGHTS = ("gpt-32m", "gpt-163m")  # those whose files hold initial weights, so that all programs start from the same ones
 DRIVER_FLOOR = "import ctypes; c = ctypes.CDLL('libcuda.so.1'); c.cuInit(0); p = ctypes.c_void_p(); " \
                "c.cuDevicePrimaryCtxRetain(ctypes.byref(p), 0)"
 
@@ -48,25 +51,37 @@ class Runner:
     def model(self, preset):
         if preset not in self.models:
             path = os.path.join(self.folder, preset + ".pt")
-            report.checked([self.python, os.path.join(report.ROOT, "tools/export"), preset, path, "--empty", *self.train])
+            report.checked([self.python, os.path.join(report.ROOT, "tools/export"), preset, path, *self.train,
+                            *([] if preset in WITH_WEIGHTS else ["--empty"])])
             self.models[preset] = path
         return self.models[preset]
 
+    def data(self, preset, samples):
+        """Random tokens; a label is its own token, so that losses fall and say something when they are compared."""
+        path = os.path.join(self.folder, f"{preset}-{samples}.safetensors")
+        if not os.path.exists(path):
+            shape = [samples, SEQUENCE[preset]]
+            tokens = array("q", random.Random(0).choices(range(VOCABULARY), k=shape[0] * shape[1])).tobytes()
+            entry = {"dtype": "I64", "shape": shape, "data_offsets": [0, len(tokens)]}
+            header = json.dumps({"input_ids": entry, "labels": {**entry, "data_offsets": [len(tokens), 2 * len(tokens)]}})
+            header += " " * (-len(header) % 8)
+            with open(path, "wb") as file:
+                file.write(len(header).to_bytes(8, "little") + header.encode() + tokens + tokens)
+        return path
+
     def config(self, preset, stage, steps, zero):
         path = os.path.join(self.folder, f"{preset}-{stage}-{'-'.join(zero)}.json")
-        tokens = {"shape": [SEQUENCE[preset]], "dtype": "int64", "low": 0, "high": 50304}
         with open(path, "w") as file:
             json.dump({"train_micro_batch_size_per_gpu": MICRO[preset], "gradient_accumulation_steps": 1,
                        "bf16": {"enabled": True}, "zero_optimization": {"stage": stage, "overlap_comm": True, **zero},
-                       "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}, "init": {"seed": 0, "std": 0.02},
-                       "train": {"steps": steps}, "checkpoint": {"at_end": False},
-                       "data": {"train": "synthetic", "synthetic": {"input_ids": tokens, "labels": {"like": "input_ids"}}}},
-                      file)
+                       "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
+                       **({} if preset in WITH_WEIGHTS else {"init": {"seed": 0, "std": 0.02}}), "train": {"steps": steps},
+                       "checkpoint": {"at_end": False}, "data": {"shuffle": False}}, file)
         return path
 
     def command(self, preset, world, stage, steps, run_dir, zero={}):
         return [self.dslaunch, "--device", "cuda", "--num_gpus", str(world), "--config", self.config(preset, stage, steps, zero),
-                "--run_dir", run_dir, "--steps", str(steps), self.model(preset)]
+                "--data", self.data(preset, MICRO[preset] * world * steps), "--run_dir", run_dir, "--steps", str(steps), self.model(preset)]
 
     def ours(self, preset, world, stage, steps, warm, zero={}):
         """The rows of metrics.jsonl after the warm-up."""
@@ -81,7 +96,9 @@ class Runner:
         out = os.path.join(self.folder, f"peer-{time.monotonic_ns()}.json")
         report.checked([self.python, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(world),
                         os.path.join(report.ROOT, "bench/peers/train_gpt.py"), "--kind", kind, "--preset", preset,
-                        "--micro", str(MICRO[preset]), "--steps", str(steps), "--out", out, *self.train, *options],
+                        "--data", self.data(preset, MICRO[preset] * world * steps), "--micro", str(MICRO[preset]), "--steps",
+                        str(steps), "--mean-loss", "--out", out, *self.train, *options,
+                        *(["--weights", self.model(preset)] if preset in WITH_WEIGHTS else [])],
                        env=self.env, timeout=300)
         with open(out) as file:
             result = json.load(file)

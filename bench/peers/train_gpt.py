@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """The peers: the same GPT and the same step as a PyTorch user writes it, started by torchrun.
 
-    torchrun --nproc_per_node 8 train_gpt.py --kind ddp --preset gpt-163m --micro 16 --steps 40 --out steps.json
+    torchrun --nproc_per_node 8 train_gpt.py --kind ddp --preset gpt-163m --data tokens.safetensors --micro 16 --steps 40 \
+        --out steps.json
     torchrun --nproc_per_node 2 train_gpt.py --kind ddp --device cpu --data text.safetensors --micro 8 --steps 1 ...
 
 --kind ddp: DistributedDataParallel, fused AdamW; on GPUs bf16 autocast. --kind fsdp2: fully_shard on each block and the
 root with bf16 parameters and reductions. --kind deepspeed: DeepSpeed's engine in bf16 at --zero, overlap_comm, PyTorch's
-fused AdamW (no operator of DeepSpeed's has to be compiled). Rank 0 writes {"step_ms": [...], "loss": [...]}; step times are by CUDA events.
+fused AdamW (no operator of DeepSpeed's has to be compiled). --compile: torch.compile on each block and on head and loss (fsdp2) or on
+the whole model (ddp). The samples are on the device before the first step. Rank 0 writes {"step_ms": [...], "loss": [...]}; step times are by CUDA events.
 The file appears when the last step is done."""
 import argparse
 import json
@@ -31,11 +33,13 @@ def parse():
     parser.add_argument("--blocks", type=int, default=4)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--heads", type=int, default=4)
-    parser.add_argument("--data", help="a safetensors file with input_ids and labels; default: random tokens")
+    parser.add_argument("--data", required=True, help="a safetensors file with input_ids and labels")
+    parser.add_argument("--weights", help="a file of tools/export of the same model: start from its weights")
     parser.add_argument("--micro", type=int, default=1)
     parser.add_argument("--lr", type=float, default=1e-4)
     parser.add_argument("--steps", type=int, default=1)
     parser.add_argument("--zero", type=int, default=1, help="deepspeed: the stage")
+    parser.add_argument("--compile", action="store_true", help="ddp and fsdp2: torch.compile")
     parser.add_argument("--no-reshard", action="store_true", help="fsdp2: keep parameters gathered after forward")
     parser.add_argument("--train", metavar="PATTERN", help="train only parameters whose name matches; freeze the others")
     parser.add_argument("--mean-loss", action="store_true", help="report losses as means over the ranks")
@@ -49,6 +53,8 @@ def make_model(args, device):
     with torch.device(device):
         model = gpt.GPT(*sizes)
     model.init_weights()
+    if args.weights:
+        model.load_state_dict(torch.jit.load(args.weights, map_location="cpu").state_dict())
     if args.train:
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(re.search(args.train, name) is not None)
@@ -61,12 +67,18 @@ def trained(model):
 
 def shard(args, model, device):
     if args.kind == "ddp":
+        if args.compile:
+            model.compile()
         return torch.nn.parallel.DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
     for block in model.blocks:
+        if args.compile:
+            block.compile()
         fully_shard(block, mp_policy=policy, reshard_after_forward=not args.no_reshard)
     fully_shard(model, mp_policy=policy, reshard_after_forward=not args.no_reshard)
+    if args.compile:
+        model.forward = torch.compile(model.forward)  # what is outside the blocks
     return model
 
 
@@ -109,26 +121,18 @@ class PlainStep:
         self.optimizer.zero_grad(set_to_none=True)
 
 
-def batches(args, model_sizes, rank, world, device):
+def batches(args, rank, world, device):
     """Yields (input_ids, labels) of this rank, as the run of dslaunch deals them."""
-    vocab, seq = model_sizes
-    if not args.data:
-        generator = torch.Generator().manual_seed(rank)
-        fixed = torch.randint(0, vocab, (args.micro, seq), generator=generator).to(device)
-        while True:
-            yield fixed, fixed
     with open(args.data, "rb") as file:
         content = bytearray(file.read())
     size = int.from_bytes(content[:8], "little")
     header = json.loads(content[8:8 + size])
     arrays = [torch.frombuffer(content, dtype=torch.int64, offset=8 + size + header[name]["data_offsets"][0],
-                               count=header[name]["shape"][0] * header[name]["shape"][1]).view(header[name]["shape"])
+                               count=header[name]["shape"][0] * header[name]["shape"][1]).view(header[name]["shape"]).to(device)
               for name in ("input_ids", "labels")]
-    step = 0
-    while True:
-        begin = step * args.micro * world + rank * args.micro
-        yield tuple(array[begin:begin + args.micro].to(device) for array in arrays)
-        step += 1
+    for step in range(args.steps):
+        begin = (step * world + rank) * args.micro
+        yield tuple(array[begin:begin + args.micro] for array in arrays)
 
 
 def main():
@@ -140,9 +144,8 @@ def main():
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo",
                             device_id=device if device.type == "cuda" else None)
     plain = make_model(args, device)
-    sizes = (plain.vocab, plain.seq)
     step = DeepSpeedStep(args, plain) if args.kind == "deepspeed" else PlainStep(args, plain, device)
-    source = batches(args, sizes, dist.get_rank(), dist.get_world_size(), device)
+    source = batches(args, dist.get_rank(), dist.get_world_size(), device)
     marks, losses = [], []
 
     def mark():
@@ -152,8 +155,7 @@ def main():
             marks.append(event)
 
     mark()
-    for _ in range(args.steps):
-        inputs, labels = next(source)
+    for inputs, labels in source:
         loss = step(inputs, labels)
         step.backward(loss)
         step.update()
