@@ -13,6 +13,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/machine_error.hpp"
 #include "base/nearest_name.hpp"
 #include "base/refused_thread.hpp"
 #include "base/standard_streams.hpp"
@@ -72,9 +73,12 @@ int out_of_memory(const std::string& what) {
 int report(const c10::Error& error) {
   std::string what = error.what_without_backtrace();
   what = what.substr(0, what.find('\n'));
-  const bool is_memory = dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
-                         what.find("can't allocate memory") != std::string::npos;
-  if (is_memory) return out_of_memory(what);
+  try {
+    throw_if_machine_failed(what, "this run");
+  } catch (const Error& known) {
+    log::error("{}", known.what());
+    return to_int(known.code());
+  }
   log::error("unexpected: {}. Please report this", what);
   return to_int(ExitCode::kInternal);
 }

@@ -5,9 +5,11 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/machine_error.hpp"
 #include "runtime/model/script_error.hpp"
 
 namespace dslaunch::runtime {
+
 void run_backward(const at::Tensor& loss) {
   try {
     loss.backward();
@@ -17,7 +19,7 @@ void run_backward(const at::Tensor& loss) {
     throw;
   } catch (const std::exception& error) {
     const auto cause = cause_of(error);
-    throw_if_out_of_memory(cause, "backward");
+    throw_if_machine_failed(cause, "backward");
     throw UserError(ExitCode::kBadInput, fmt::format("backward of the model failed: {}", cause));
   }
 }

@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/machine_error.hpp"
 #include "runtime/model/autocast_regions.hpp"
 #include "runtime/model/graph_constants.hpp"
 #include "runtime/model/model_file.hpp"
@@ -59,7 +60,7 @@ class LabelledLoss : public Loss {
       const auto what = fmt::format("loss '{}' of outputs {} and labels {}", name_, type_and_shape(result.first),
                                     type_and_shape(labels[0]));
       const auto cause = cause_of(error);
-      throw_if_out_of_memory(cause, what);
+      throw_if_machine_failed(cause, what);
       throw UserError(ExitCode::kBadInput, fmt::format("{} failed: {}", what, cause));
     }
   }

@@ -2,9 +2,6 @@
 
 #include <c10/util/Exception.h>
 
-#include "base/error.hpp"
-#include "base/format.hpp"
-
 namespace dslaunch::runtime {
 namespace {
 
@@ -26,11 +23,6 @@ std::string cause_in(std::string text) {
   return line_at(text, 0);
 }
 
-bool says_out_of_memory(const std::string& cause) {
-  return cause.find("CUDA out of memory") != std::string::npos ||
-         cause.find("DefaultCPUAllocator: can't allocate memory") != std::string::npos;
-}
-
 }  // namespace
 
 std::string cause_of(const std::exception& error) {
@@ -43,14 +35,6 @@ std::string parse_error_in(const std::string& text) {
   const auto end_of_code = mark == std::string::npos ? mark : text.rfind('\n', mark);
   if (end_of_code == std::string::npos || end_of_code == 0) return line_at(text, 0);
   return line_at(text, 0) + " " + line_at(text, text.rfind('\n', end_of_code - 1) + 1);
-}
-
-void throw_if_out_of_memory(const std::string& cause, const std::string& during) {
-  if (!says_out_of_memory(cause)) return;
-  throw UserError(ExitCode::kUnavailable,
-                  fmt::format("out of memory in {}: {}. Use a smaller micro batch, \"activation_checkpointing\" or a "
-                              "higher ZeRO stage",
-                              during, cause));
 }
 
 }  // namespace dslaunch::runtime

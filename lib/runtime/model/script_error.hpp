@@ -11,8 +11,5 @@ namespace dslaunch::runtime {
 std::string cause_of(const std::exception& error);
 // What is wrong with the source in a file, and the line of it that is marked as the place.
 std::string parse_error_in(const std::string& text);
-// Throws UserError 69 if such a line says that memory was refused, a device's or the host's: in a graph the type of the
-// error is lost. `during` says of what ("forward on Long[4, 16]").
-void throw_if_out_of_memory(const std::string& cause, const std::string& during);
 
 }  // namespace dslaunch::runtime

@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/machine_error.hpp"
 #include "runtime/model/autocast_regions.hpp"
 #include "runtime/model/forward_effects.hpp"
 #include "runtime/model/graph_constants.hpp"
@@ -193,7 +194,7 @@ class ScriptModel : public ModelSource {
   }
 
   [[noreturn]] void refuse_inputs(const std::vector<at::Tensor>& inputs, const std::string& cause) const {
-    throw_if_out_of_memory(cause, "forward on " + types_and_shapes(inputs));
+    throw_if_machine_failed(cause, "forward on " + types_and_shapes(inputs));
     throw UserError(ExitCode::kBadInput, fmt::format("forward of '{}' failed on inputs {}: {}{}", path_,
                                                      types_and_shapes(inputs), cause, advice(inputs, cause)));
   }

@@ -1,0 +1,56 @@
+#include "base/machine_error.hpp"
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+
+namespace dslaunch {
+namespace {
+
+bool says(const std::string& text, std::initializer_list<const char*> words) {
+  return std::any_of(words.begin(), words.end(),
+                     [&](const char* some) { return text.find(some) != std::string::npos; });
+}
+
+bool is_memory_refused(const std::string& text) {
+  return says(text, {"CUDA out of memory", "CUDA error: out of memory", "_ALLOC_FAILED", "can't allocate memory"});
+}
+
+// After one of these nothing works on the device any more in this process; another process may do better.
+bool is_device_lost(const std::string& text) {
+  return says(text, {"CUDA error: uncorrectable", "illegal memory access", "unspecified launch failure",
+                     "illegal instruction", "misaligned address", "hardware stack error", "invalid program counter",
+                     "global/shared address space", "launch timed out", "CUDA error: unknown error",
+                     "device(s) is/are busy", "STATUS_EXECUTION_FAILED", "STATUS_INTERNAL_ERROR"});
+}
+
+}  // namespace
+
+void throw_if_machine_failed(const std::string& cause, const std::string& during) {
+  if (is_memory_refused(cause)) {
+    throw UserError(ExitCode::kUnavailable,
+                    fmt::format("out of memory in {}: {}. Use a smaller micro batch, \"activation_checkpointing\" or a "
+                                "higher ZeRO stage",
+                                during, cause));
+  }
+  if (says(cause, {"device-side assert"})) {
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("a kernel on the GPU met an index that is out of range, in {} or shortly before: {}. "
+                                "With CUDA_LAUNCH_BLOCKING=1 in the environment the operator is named",
+                                during, cause));
+  }
+  if (says(cause, {"no kernel image is available"})) {
+    throw UserError(ExitCode::kUnavailable,
+                    fmt::format("LibTorch or dslaunch was not built for this GPU: {} (in {})", cause, during));
+  }
+  if (is_device_lost(cause)) {
+    throw Error(ExitCode::kUnavailable,
+                fmt::format("the GPU failed in {}: {}. The kernel's log (dmesg, lines with \"Xid\") and nvidia-smi -q "
+                            "say whether it is the device",
+                            during, cause));
+  }
+}
+
+}  // namespace dslaunch
