@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/machine_error.hpp"
 #include "comm/backends.hpp"
 #include "comm/collective.hpp"
 #include "comm/nccl/device_errors.hpp"
@@ -55,6 +56,8 @@ NcclCommunicator::NcclCommunicator(const CommunicatorOptions& options, rendezvou
     check_cuda(::cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "create an event");
     check_cuda(::cudaMalloc(&barrier_token_, 1), "allocate one byte");
     check_cuda(::cudaMemset(barrier_token_, 0, 1), "clear one byte");
+    counters_ = std::make_unique<StreamCounters>();
+    watch_ = std::make_unique<LateWatch>(options_.timeout, [this](const std::string& late) { latch_->trip(late); });
     set_up(store, Deadline::after(options_.timeout));
   } catch (...) {
     release();
@@ -71,6 +74,7 @@ NcclCommunicator::~NcclCommunicator() {
 // A clean end flushes what peers have not read yet; after a failure, or when the flush does not end, abort frees at
 // once.
 void NcclCommunicator::release() {
+  watch_.reset();
   latch_->disarm();
   if (aborting_.joinable()) aborting_.join();
   if (handle_) {
@@ -139,10 +143,17 @@ ncclResult_t NcclCommunicator::asynchronous_state() {
   return asked == ncclSuccess ? state : asked;
 }
 
+// A collective that was too late is a timeout, whoever noticed it and broke the group for it.
+void NcclCommunicator::check(const std::string& what) const {
+  if (!latch_->tripped()) return;
+  if (const auto late = watch_->message()) throw TimeoutError(*late);
+  latch_->check(what);
+}
+
 // Waits until the host's part of a call is done; NCCL allows nothing else on the communicator before that.
 void NcclCommunicator::settle(ncclResult_t result, const std::string& what, Deadline deadline) {
   while (under_way(result)) {
-    latch_->check(what);
+    check(what);
     if (deadline.passed()) {
       auto message = fmt::format("{} was not done within {:.1f} s: not all members have come", what,
                                  static_cast<double>(options_.timeout.count()) / 1000);
@@ -154,8 +165,15 @@ void NcclCommunicator::settle(ncclResult_t result, const std::string& what, Dead
   }
   if (result == ncclSuccess) return;
   // A member that died is named by the store's news, which may need a moment.
-  std::string text = fmt::format("NCCL: {} ({})", ::ncclGetErrorString(result), ::ncclGetLastError(nullptr));
-  if (!latch_->wait_until_tripped(kNewsMayCome)) latch_->trip(text);
+  if (latch_->wait_until_tripped(kNewsMayCome)) check(what);
+  const std::string text = fmt::format("NCCL: {} ({})", ::ncclGetErrorString(result), ::ncclGetLastError(nullptr));
+  latch_->trip(text);
+  // CUDA's refusal is this rank's own; it would not be found by looking for a peer.
+  if (result == ncclUnhandledCudaError) {
+    throw_if_machine_failed(text, what);
+    throw Error(ExitCode::kUnavailable,
+                fmt::format("{} failed: {}. NCCL_DEBUG=INFO in the environment shows more", what, text));
+  }
   latch_->check(what);
 }
 
@@ -163,7 +181,7 @@ template <class Enqueue>
 void NcclCommunicator::enqueue(const char* verb, const ConstBuffer& buffer, Enqueue&& call) {
   check_buffer(buffer);
   std::string what = describe_call(verb, buffer, options_.name);
-  latch_->check(what);
+  check(what);
   if (buffer.count == 0) return;
   c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(options_.device));
   ncclResult_t result = ncclInvalidUsage;
@@ -172,6 +190,7 @@ void NcclCommunicator::enqueue(const char* verb, const ConstBuffer& buffer, Enqu
     if (handle_) result = call(handle_, stream());
   }
   if (result != ncclSuccess) settle(result, what, Deadline::after(options_.timeout));
+  if (const auto mark = counters_->mark(stream()); mark.counter) watch_->add(mark.counter, mark.value, std::move(what));
 }
 
 void NcclCommunicator::all_reduce(Buffer buffer, ReduceOp op) {
@@ -230,9 +249,9 @@ void NcclCommunicator::wait_until(const std::function<bool()>& is_reached) {
 
 void NcclCommunicator::wait_for_stream(const std::string& what) {
   c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(options_.device));
-  latch_->check(what);
+  check(what);
   if (auto outcome = ::cudaEventRecord(event_, stream()); outcome != cudaSuccess) {
-    latch_->check(what);
+    check(what);
     check_cuda(outcome, what);
   }
   poll(
@@ -244,29 +263,28 @@ void NcclCommunicator::wait_for_stream(const std::string& what) {
       what);
 }
 
-// The watchdog: polls instead of waiting, since a kernel whose peer is dead never ends by itself.
+// Polls instead of waiting, since a kernel whose peer is dead never ends by itself.
 void NcclCommunicator::poll(const std::function<bool()>& is_reached, const std::string& what) {
-  latch_->check(what);
+  check(what);
   const auto deadline = Deadline::after(options_.timeout);
   for (int round = 0;; ++round) {
     try {
       if (is_reached()) break;
     } catch (const std::exception&) {
-      latch_->check(what);  // an abort may show as an error of the device
+      check(what);  // an abort may show as an error of the device
       throw;
     }
     if (round < kSpins) continue;
-    latch_->check(what);
+    check(what);
     if (auto result = asynchronous_state(); result != ncclSuccess && !under_way(result)) settle(result, what, deadline);
     if (deadline.passed()) {
-      auto message = fmt::format("{} did not end within {:.1f} s: a member hangs, or is in another collective", what,
-                                 static_cast<double>(options_.timeout.count()) / 1000);
+      const auto message = late_message(what, options_.timeout);
       latch_->trip(message);
       throw TimeoutError(message);
     }
     std::this_thread::sleep_for(kShortSleep);
   }
-  latch_->check(what);
+  check(what);
 }
 
 }  // namespace dslaunch::comm

@@ -1,7 +1,8 @@
 // Collectives over device memory, by NCCL, enqueued on the calling thread's current stream of the device.
 //
 // The communicator is non-blocking: no call of NCCL's holds a thread for long, so set-up obeys its deadline and abort()
-// ends it. What NCCL does is left to NCCL and its environment variables.
+// ends it. A collective that does not end within the timeout is noticed by a watch of its own, and aborted, whatever
+// the issuing thread is stuck in. What NCCL does is left to NCCL and its environment variables.
 #pragma once
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -14,6 +15,8 @@
 #include "base/deadline.hpp"
 #include "comm/communicator.hpp"
 #include "comm/failure_latch.hpp"
+#include "comm/late_watch.hpp"
+#include "comm/nccl/stream_counters.hpp"
 
 namespace dslaunch::comm {
 
@@ -41,6 +44,7 @@ class NcclCommunicator final : public Communicator {
   void set_up(rendezvous::Store& store, Deadline deadline);
   template <class Enqueue>
   void enqueue(const char* verb, const ConstBuffer& buffer, Enqueue&& call);
+  void check(const std::string& what) const;
   void settle(ncclResult_t result, const std::string& what, Deadline deadline);
   ncclResult_t asynchronous_state();
   void wait_for_stream(const std::string& what);
@@ -61,6 +65,9 @@ class NcclCommunicator final : public Communicator {
   // Owned by the thread that issues collectives.
   cudaEvent_t event_ = nullptr;
   void* barrier_token_ = nullptr;  // one byte on the device
+  std::unique_ptr<StreamCounters> counters_;
+
+  std::unique_ptr<LateWatch> watch_;  // reads the counters; trips the latch
 };
 
 }  // namespace dslaunch::comm

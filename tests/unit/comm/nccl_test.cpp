@@ -48,14 +48,15 @@ bool enough_gpus(int needed) {
   return false;
 }
 
-std::unique_ptr<Communicator> open_on_device(const RankContext& context, const std::string& name = "world") {
+std::unique_ptr<Communicator> open_on_device(const RankContext& context, const std::string& name = "world",
+                                             std::chrono::milliseconds timeout = std::chrono::seconds(50)) {
   if (::cudaSetDevice(context.rank) != cudaSuccess) throw std::runtime_error("cudaSetDevice failed");
   comm::CommunicatorOptions options;
   options.name = name;
   options.rank = context.rank;
   options.size = context.size;
   options.device = context.rank;
-  options.timeout = std::chrono::seconds(50);
+  options.timeout = timeout;
   return comm::make_communicator(options, context.store);
 }
 
@@ -135,6 +136,34 @@ TEST_CASE("over NCCL a rank that dies during set-up does not hold the others up"
 TEST_CASE("over NCCL a wait for a point ends when it is reached or when something goes wrong", "[comm][nccl][gpu2]") {
   if (!enough_gpus(2)) return;
   check_all_well(run_ranks(2, [](const RankContext& context) { return check_wait_until(*open_on_device(context)); }));
+}
+
+TEST_CASE("over NCCL a collective that does not end is noticed while the host is stuck behind it",
+          "[comm][nccl][gpu2]") {
+  if (!enough_gpus(2)) return;
+  check_all_well(run_ranks(2, [](const RankContext& context) -> std::string {
+    const auto limit = Deadline::after(std::chrono::seconds(40));
+    auto communicator = open_on_device(context, "world", std::chrono::seconds(3));
+    if (context.rank == 1) {  // alive, and never comes
+      context.store.get("the other one has ended", limit);
+      return "";
+    }
+    DeviceMemory memory;
+    void* data = memory.allocate(4096);
+    communicator->all_reduce({data, 1024, DType::kFloat32}, ReduceOp::kSum);
+    // More than any queue takes: the launch blocks until the collective is gone.
+    for (int i = 0; i < 20000; ++i) ::cudaMemsetAsync(data, 0, 4096, nullptr);
+    std::string answer = "no error";
+    try {
+      communicator->all_reduce({data, 1024, DType::kFloat32}, ReduceOp::kSum);
+      communicator->wait_for_completion();
+    } catch (const TimeoutError& error) {
+      const bool is_named = std::string(error.what()).find("all_reduce") != std::string::npos;
+      answer = is_named ? "" : error.what();
+    }
+    context.store.set("the other one has ended", "", limit);
+    return answer;
+  }));
 }
 
 TEST_CASE("over NCCL abort() by another thread ends what is pending", "[comm][nccl][gpu2]") {

@@ -1,0 +1,58 @@
+// Notices that a queued operation does not end when nobody waits for it: the thread that issues operations may itself
+// be stuck, in a launch behind a full queue or in a read of a tensor, and then asks no clock.
+//
+// A device tells how far it is by counters in host memory, one for each of its queues; here they are only read, so the
+// watch needs nothing of the device's own interface and none of its locks.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+namespace dslaunch::comm {
+
+// "WHAT did not end within N s: ..."
+std::string late_message(const std::string& what, std::chrono::milliseconds timeout);
+
+class LateWatch {
+ public:
+  // `on_late` is called once, from the watch's thread and without a lock of it; must not throw.
+  LateWatch(std::chrono::milliseconds timeout, std::function<void(const std::string& message)> on_late);
+  ~LateWatch();  // no call of `on_late` runs any more
+  LateWatch(const LateWatch&) = delete;
+  LateWatch& operator=(const LateWatch&) = delete;
+
+  // `what` was queued, and has ended when *counter has reached `value` (counting may wrap). Operations of one counter
+  // end in the order of these calls. One thread; `counter` stays valid for as long as the watch.
+  void add(const std::atomic<uint32_t>* counter, uint32_t value, std::string what);
+  // What was late. Any thread.
+  std::optional<std::string> message() const;
+
+ private:
+  struct Operation {
+    const std::atomic<uint32_t>* counter;
+    uint32_t value;
+    std::string what;
+    std::chrono::steady_clock::time_point since;
+  };
+
+  void run();
+  void forget_ended();  // the oldest ones, under the lock
+
+  const std::chrono::milliseconds timeout_;
+  const std::function<void(const std::string&)> on_late_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Operation> operations_;  // the oldest first
+  std::optional<std::string> message_;
+  bool is_ending_ = false;
+  std::thread thread_;
+};
+
+}  // namespace dslaunch::comm

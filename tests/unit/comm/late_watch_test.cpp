@@ -1,0 +1,65 @@
+#include "comm/late_watch.hpp"
+
+#include <catch2/catch.hpp>
+#include <condition_variable>
+#include <limits>
+#include <mutex>
+#include <optional>
+
+using dslaunch::comm::LateWatch;
+using namespace std::chrono_literals;
+
+namespace {
+
+// What the watch said, waited for.
+class Heard {
+ public:
+  void hear(const std::string& message) {
+    std::lock_guard lock(mutex_);
+    message_ = message;
+    changed_.notify_all();
+  }
+  std::optional<std::string> within(std::chrono::milliseconds time) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, time, [&] { return message_.has_value(); });
+    return message_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<std::string> message_;
+};
+
+}  // namespace
+
+TEST_CASE("the oldest operation that does not end is named, once it is late", "[comm][late_watch]") {
+  std::atomic<uint32_t> first{0}, second{0};
+  Heard heard;
+  LateWatch watch(100ms, [&](const std::string& message) { heard.hear(message); });
+  watch.add(&first, 1, "all_reduce of the first");
+  first = 1;
+  watch.add(&second, 1, "all_gather of the second");
+  watch.add(&first, 2, "all_reduce of the third");
+  const auto message = heard.within(20s);
+  REQUIRE(message);
+  CHECK_THAT(*message, Catch::Contains("all_gather of the second did not end within 0.1 s"));
+  CHECK(watch.message() == message);
+}
+
+TEST_CASE("what has ended is not late, also where counting wraps", "[comm][late_watch]") {
+  std::atomic<uint32_t> counter{std::numeric_limits<uint32_t>::max() - 1};
+  Heard heard;
+  LateWatch watch(40ms, [&](const std::string& message) { heard.hear(message); });
+  watch.add(&counter, std::numeric_limits<uint32_t>::max(), "the last before the wrap");
+  watch.add(&counter, 0, "the first behind it");
+  counter = 0;
+  CHECK_FALSE(heard.within(200ms));
+  CHECK_FALSE(watch.message());
+}
+
+TEST_CASE("a watch with work under way can be ended", "[comm][late_watch]") {
+  std::atomic<uint32_t> counter{0};
+  LateWatch watch(1h, [](const std::string&) {});
+  watch.add(&counter, 1, "all_reduce");
+}
