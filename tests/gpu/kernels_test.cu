@@ -1,20 +1,14 @@
 // Kernels against a host reference at awkward sizes and alignments, bit by bit where the arithmetic is defined, with
 // guard elements around every array. `kernels_test --bench` measures bandwidth against a device copy as well.
 // Exit: 0 all passed, 1 something differed, 77 no CUDA device here.
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <cuda_runtime.h>
-
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <random>
 #include <string>
 #include <vector>
 
+#include "kernel_checks.cuh"
 #include "kernels/adamw.h"
 #include "kernels/clip_factor.h"
 #include "kernels/lamb.h"
@@ -24,75 +18,6 @@
 using namespace dslaunch::kernels;
 
 namespace {
-
-int g_checks = 0;
-int g_failures = 0;
-
-void check(bool condition, const std::string& what) {
-  ++g_checks;
-  if (condition) return;
-  ++g_failures;
-  std::printf("FAILED: %s\n", what.c_str());
-}
-
-void require(cudaError_t result, const char* what) {
-  if (result == cudaSuccess) return;
-  std::printf("FAILED: %s: %s\n", what, cudaGetErrorString(result));
-  std::exit(1);
-}
-
-// `count` elements on the device, `offset` elements behind a 256-byte boundary, between guards.
-template <class T>
-class DeviceArray {
- public:
-  DeviceArray(const std::vector<T>& values, size_t offset) : count_(values.size()), begin_(kGuard + offset) {
-    host_.assign(begin_ + count_ + kGuard, T(77));
-    std::copy(values.begin(), values.end(), host_.begin() + static_cast<ptrdiff_t>(begin_));
-    require(cudaMalloc(&base_, host_.size() * sizeof(T)), "cudaMalloc");
-    require(cudaMemcpy(base_, host_.data(), host_.size() * sizeof(T), cudaMemcpyHostToDevice), "upload");
-  }
-  DeviceArray(const DeviceArray&) = delete;
-  DeviceArray& operator=(const DeviceArray&) = delete;
-  ~DeviceArray() { cudaFree(base_); }
-
-  T* data() { return base_ + begin_; }
-
-  // The elements; counts a failure when a guard was written over.
-  std::vector<T> download(const std::string& name) {
-    std::vector<T> all(host_.size());
-    require(cudaMemcpy(all.data(), base_, all.size() * sizeof(T), cudaMemcpyDeviceToHost), name.c_str());
-    for (size_t i = 0; i < all.size(); ++i) {
-      if (i >= begin_ && i < begin_ + count_) continue;
-      if (std::memcmp(&all[i], &host_[i], sizeof(T)) != 0) check(false, name + ": wrote outside its array");
-    }
-    return std::vector<T>(all.begin() + static_cast<ptrdiff_t>(begin_),
-                          all.begin() + static_cast<ptrdiff_t>(begin_ + count_));
-  }
-
- private:
-  static constexpr size_t kGuard = 256 / sizeof(T);
-  size_t count_, begin_;
-  std::vector<T> host_;
-  T* base_ = nullptr;
-};
-
-std::vector<float> uniform(size_t count, uint32_t seed, float low, float high) {
-  std::mt19937 engine(seed);
-  std::uniform_real_distribution<float> draw(low, high);
-  std::vector<float> values(count);
-  for (float& value : values) value = draw(engine);
-  return values;
-}
-
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
-}
-
-uint16_t rounded(float value, ElementType type) {
-  if (type == ElementType::kBFloat16) return __bfloat16_as_ushort(__float2bfloat16_rn(value));
-  return __half_as_ushort(__float2half_rn(value));
-}
 
 // Offsets in elements: of the master (and the moments), the gradient, the low-precision copy.
 struct Layout {
@@ -144,11 +69,6 @@ Arguments arguments_of(DeviceState& state, Low low) {
     arguments.low_precision_type = low == Low::kBFloat16 ? ElementType::kBFloat16 : ElementType::kFloat16;
   }
   return arguments;
-}
-
-void finish(cudaError_t launched, const std::string& name) {
-  require(launched, name.c_str());
-  require(cudaDeviceSynchronize(), name.c_str());
 }
 
 void compare(const State& expected, DeviceState& got, const std::string& name) {
@@ -422,39 +342,11 @@ void run_tests() {
       test_sum_of_squares(count, layout.master);
     }
   }
+  test_block_codes();
   test_clip_factor(25.0, 2.0, 1.0, 5.0, static_cast<float>(2.0 / (5.0 + 1e-6)));
   test_clip_factor(25.0, 6.0, 1.0, 5.0, 1.0F);
   test_clip_factor(25.0, 0.0, 1.0, 5.0, 1.0F);
   test_clip_factor(1600.0, 2.0, 0.25, 10.0, static_cast<float>(0.25 / ((10.0 + 1e-6) / 2.0)));
-}
-
-// Median of 11 launches after 3, in milliseconds.
-template <class Launch>
-double median_ms(Launch launch) {
-  cudaEvent_t begin, end;
-  require(cudaEventCreate(&begin), "cudaEventCreate");
-  require(cudaEventCreate(&end), "cudaEventCreate");
-  std::vector<float> times;
-  for (int i = 0; i < 14; ++i) {
-    require(cudaEventRecord(begin), "cudaEventRecord");
-    require(launch(), "launch");
-    require(cudaEventRecord(end), "cudaEventRecord");
-    require(cudaEventSynchronize(end), "cudaEventSynchronize");
-    float ms = 0;
-    require(cudaEventElapsedTime(&ms, begin, end), "cudaEventElapsedTime");
-    if (i >= 3) times.push_back(ms);
-  }
-  std::sort(times.begin(), times.end());
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  return times[times.size() / 2];
-}
-
-// GB/s: the bytes that the kernel must read and write, by the median time.
-void report(const char* name, double bytes, double ms, double copy_gb_per_s) {
-  const double gb_per_s = bytes / ms * 1e-6;
-  if (copy_gb_per_s == 0) copy_gb_per_s = gb_per_s;
-  std::printf("%-24s %8.3f ms %8.0f GB/s  %5.1f %% of copy\n", name, ms, gb_per_s, 100 * gb_per_s / copy_gb_per_s);
 }
 
 void run_bench() {
@@ -521,6 +413,7 @@ void run_bench() {
            return result != cudaSuccess ? result : launch_sum_partials(sums + 1, num_square_partials(n), sums, nullptr);
          }),
          copy);
+  bench_block_codes(copy);
   for (float* array : arrays) cudaFree(array);
   cudaFree(low);
   cudaFree(sums);

@@ -9,14 +9,13 @@
 #include "runtime/sharding/gradient_moves.hpp"
 #include "runtime/sharding/gradient_reduction.hpp"
 #include "runtime/sharding/parameter_places.hpp"
-#include "runtime/sharding/quantized_wire.hpp"
+#include "runtime/sharding/quantized_collectives.hpp"
 #include "runtime/sharding/side_stream.hpp"
 
 namespace dslaunch::runtime {
 namespace {
 
 // Blocks that divide every shard, so that error feedback knows whose element an error was.
-constexpr WireFormat kGradientBlocks{kGradientWire.bits, kShardAlignment};
 
 class ShardedGradients final : public GradientReduction {
  public:
@@ -98,7 +97,7 @@ class ShardedGradients final : public GradientReduction {
   at::Tensor reduced(int index, const at::Tensor& wire) {
     if (data_group_.size() > 1 && options_.quantized_gradients) {
       at::Tensor own = at::empty({wire.numel() / data_group_.size()}, wire.options().dtype(at::kFloat));
-      quantized_reduce_scatter(data_group_, wire, own, kGradientBlocks, feedback_[index].get());
+      quantized_reduce_scatter(data_group_, wire, own, kGradientWire, feedback_[index].get());
       return own;
     }
     if (data_group_.size() > 1) reduce_to_owners(wire, data_group_, options_.use_reduce_scatter);

@@ -4,42 +4,19 @@
 
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "base/error.hpp"
-#include "comm/nccl/device_errors.hpp"
 #include "kernels/adamw.h"
 #include "kernels/clip_factor.h"
 #include "kernels/lamb.h"
 #include "kernels/one_moment.h"
 #include "kernels/sum_of_squares.h"
+#include "runtime/state/cuda/launch.hpp"
 
 namespace dslaunch::runtime::optim {
 namespace {
-
-cudaStream_t stream_of(const at::Tensor& tensor) {
-  return c10::cuda::getCurrentCUDAStream(tensor.device().index()).stream();
-}
-
-void check_launch(cudaError_t result, const char* kernel, const at::Tensor& tensor) {
-  if (result == cudaSuccess) return;
-  comm::check_cuda(result, std::string("launch the kernel ") + kernel + " on " + tensor.device().str() + " over " +
-                               std::to_string(tensor.numel()) + " elements");
-}
-
-kernels::ElementType element_type(at::ScalarType type) {
-  switch (type) {
-    case at::kBFloat16:
-      return kernels::ElementType::kBFloat16;
-    case at::kHalf:
-      return kernels::ElementType::kFloat16;
-    default:
-      throw InternalError(__FILE__, __LINE__, "element_type", std::string("no kernel for ") + at::toString(type));
-  }
-}
 
 const float* float_data(const at::Tensor& scalar) {
   return scalar.defined() ? scalar.const_data_ptr<float>() : nullptr;

@@ -1,4 +1,4 @@
-#include "runtime/sharding/quantized_wire.hpp"
+#include "runtime/sharding/quantized_collectives.hpp"
 
 #include <ATen/ATen.h>
 
@@ -76,12 +76,6 @@ at::Tensor noise(int64_t numel, int64_t seed) {
   return at::randn({numel}, generator, at::kFloat);
 }
 
-at::Tensor round_trip(const at::Tensor& values, WireFormat format) {
-  at::Tensor out = at::empty_like(values);
-  dequantize(quantize(values, format), format, out);
-  return out;
-}
-
 // Half a step of each element's block, from the definition; and a little for fp32's own rounding.
 at::Tensor bound(const at::Tensor& values, WireFormat format) {
   at::Tensor out = at::empty_like(values, at::kFloat);
@@ -93,60 +87,10 @@ at::Tensor bound(const at::Tensor& values, WireFormat format) {
   return out;
 }
 
-constexpr WireFormat kFormats[] = {{8, 256}, {4, 256}, {8, 2}, {4, 64}};
-
 }  // namespace
 
-TEST_CASE("an element comes back within half a step of its block", "[runtime][sharding][quantized_wire]") {
-  for (const auto format : kFormats) {
-    for (int64_t numel : {1, 2, 63, 64, 255, 256, 257, 5000}) {
-      const at::Tensor values = noise(numel, numel) * at::logspace(-6, 6, numel, 10.0);
-      const at::Tensor back = round_trip(values, format);
-      CHECK((back - values).abs().le(bound(values, format)).all().item<bool>());
-      CHECK(quantize(values, format).numel() == wire_bytes(numel, format));
-    }
-  }
-}
-
-TEST_CASE("the largest element of a block and zeros are exact", "[runtime][sharding][quantized_wire]") {
-  for (const auto format : kFormats) {
-    at::Tensor values = at::zeros({600}, at::kFloat);
-    CHECK(round_trip(values, format).equal(values));
-    values[10] = -3.5;
-    values[599] = 7.0;
-    const at::Tensor back = round_trip(values, format);
-    CHECK(back[10].item<float>() == Approx(-3.5).epsilon(1e-6));
-    CHECK(back[599].item<float>() == Approx(7.0).epsilon(1e-6));
-    CHECK(back.count_nonzero().item<int64_t>() == 2);
-  }
-}
-
-TEST_CASE("all whole multiples of the scale are exact", "[runtime][sharding][quantized_wire]") {
-  CHECK(round_trip(at::arange(-127, 128, at::kFloat) * 0.25, {8, 256}).equal(at::arange(-127, 128, at::kFloat) * 0.25));
-  CHECK(round_trip(at::arange(-7, 8, at::kFloat) * 0.25, {4, 16}).equal(at::arange(-7, 8, at::kFloat) * 0.25));
-}
-
-TEST_CASE("the wire is a quarter and an eighth of fp32, and its scales", "[runtime][sharding][quantized_wire]") {
-  CHECK(wire_bytes(1 << 20, {8, 256}) == (1 << 20) + 4 * 4096);
-  CHECK(wire_bytes(1 << 20, {4, 256}) == (1 << 19) + 4 * 4096);
-  CHECK(wire_bytes(0, {8, 256}) == 0);
-}
-
-TEST_CASE("a block that is not finite stays so and spoils no other", "[runtime][sharding][quantized_wire]") {
-  for (const auto format : kFormats) {
-    for (const float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
-                            std::numeric_limits<float>::quiet_NaN()}) {
-      at::Tensor values = noise(3 * format.block, 4);
-      values[format.block] = bad;
-      const at::Tensor back = round_trip(values, format).view({3, format.block});
-      CHECK_FALSE(back[1].isfinite().any().item<bool>());
-      CHECK(back[0].isfinite().all().item<bool>());
-      CHECK(back[2].isfinite().all().item<bool>());
-    }
-  }
-}
-
-TEST_CASE("bf16 is gathered within half a step and the same on all ranks", "[runtime][sharding][quantized_wire]") {
+TEST_CASE("bf16 is gathered within half a step and the same on all ranks",
+          "[runtime][sharding][quantized_collectives]") {
   for (int size : {1, 2, 3, 4}) {
     const int64_t shard = 320;
     const at::Tensor whole = noise(size * shard, 5).to(at::kBFloat16);
@@ -166,7 +110,7 @@ TEST_CASE("bf16 is gathered within half a step and the same on all ranks", "[run
   }
 }
 
-TEST_CASE("a quantized sum is off by at most half a step of each peer", "[runtime][sharding][quantized_wire]") {
+TEST_CASE("a quantized sum is off by at most half a step of each peer", "[runtime][sharding][quantized_collectives]") {
   for (int size : {1, 2, 3, 4, 5}) {
     const int64_t slice = 300;
     std::vector<at::Tensor> ins, outs(static_cast<size_t>(size));
@@ -188,7 +132,8 @@ TEST_CASE("a quantized sum is off by at most half a step of each peer", "[runtim
   }
 }
 
-TEST_CASE("with error feedback the mean of many sums approaches the exact one", "[runtime][sharding][quantized_wire]") {
+TEST_CASE("with error feedback the mean of many sums approaches the exact one",
+          "[runtime][sharding][quantized_collectives]") {
   const int64_t slice = 256;
   const int size = 2, rounds = 64;
   std::vector<at::Tensor> ins{noise(size * slice, 1), noise(size * slice, 2)};
@@ -216,15 +161,7 @@ TEST_CASE("with error feedback the mean of many sums approaches the exact one", 
   }
 }
 
-TEST_CASE("feedback starts again after its interval", "[runtime][sharding][quantized_wire]") {
-  const at::Tensor values = noise(256, 3);
-  ErrorFeedback feedback(0.5, 2);
-  const at::Tensor first = feedback.quantize(values, kGradientWire), second = feedback.quantize(values, kGradientWire);
-  CHECK_FALSE(first.equal(second));
-  CHECK(feedback.quantize(values, kGradientWire).equal(first));
-}
-
-TEST_CASE("everybody meets everybody once, one at a time", "[runtime][sharding][quantized_wire]") {
+TEST_CASE("everybody meets everybody once, one at a time", "[runtime][sharding][quantized_collectives]") {
   for (int size = 1; size <= 9; ++size) {
     std::set<std::pair<int, int>> pairs;
     for (int rank = 0; rank < size; ++rank) {

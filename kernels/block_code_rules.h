@@ -1,0 +1,56 @@
+// Numbers as small whole multiples of a scale that a block of them shares (block_codes.h). One text for the kernels and
+// for the host loops of lib/runtime/sharding, so that both give the same bits; plain arithmetic, needs no CUDA headers.
+#pragma once
+#include <cstdint>
+
+#ifdef __CUDACC__
+#define DSL_RULE __host__ __device__ static inline
+#else
+#define DSL_RULE __attribute__((always_inline)) static inline
+#endif
+
+namespace dslaunch::kernels {
+
+struct BlockCodeRule {
+  // The bits of |value|: they order like the magnitudes, with infinity above all numbers and NaN above infinity, so a
+  // block's largest one says whether all of it is finite.
+  DSL_RULE uint32_t magnitude(float value) {
+    uint32_t bits;
+    __builtin_memcpy(&bits, &value, sizeof bits);
+    return bits & 0x7FFFFFFFU;
+  }
+
+  DSL_RULE float scale(uint32_t largest_magnitude, int largest_code) {
+    float largest;
+    __builtin_memcpy(&largest, &largest_magnitude, sizeof largest);
+    return largest / static_cast<float>(largest_code);
+  }
+
+  // What a value is multiplied with to count its steps; one division a block. A scale that is no normal number has no
+  // inverse in fp32: such a block (of zeros, or of values below 2^-119) becomes zeros.
+  DSL_RULE float inverse(float scale) { return scale >= 0x1p-126F ? 1.0F / scale : 0.0F; }
+
+  // The nearest whole number of steps, ties to even. NaN, from a block that is not finite, becomes a code that its scale
+  // (infinity or NaN) brings back as something that is not finite.
+  DSL_RULE int code(float value, float inverse, int largest_code) {
+    const float largest = static_cast<float>(largest_code);
+    const float steps = value * inverse;
+    // Adding and taking away 1.5 * 2^23 rounds what is smaller than 2^22; larger is only what is cut below.
+    const float kRound = 12582912.0F;
+    const float nearest = (steps + kRound) - kRound;
+    if (!(nearest == nearest)) return 1;
+    return static_cast<int>(nearest > largest ? largest : nearest < -largest ? -largest : nearest);
+  }
+
+  DSL_RULE float value(int code, float scale) { return static_cast<float>(code) * scale; }
+
+  // What error feedback keeps: a moving average of what is lost; an overflow is skipped, not remembered.
+  DSL_RULE float kept(float kept_before, float lost, float beta) {
+    const float next = kept_before * beta + lost * (1.0F - beta);
+    return magnitude(next) < 0x7F800000U ? next : 0.0F;
+  }
+};
+
+}  // namespace dslaunch::kernels
+
+#undef DSL_RULE
