@@ -144,12 +144,14 @@ TEST_CASE("over NCCL a collective that does not end is noticed while the host is
   check_all_well(run_ranks(2, [](const RankContext& context) -> std::string {
     const auto limit = Deadline::after(std::chrono::seconds(40));
     auto communicator = open_on_device(context, "world", std::chrono::seconds(3));
-    if (context.rank == 1) {  // alive, and never comes
+    DeviceMemory memory;
+    void* data = memory.allocate(4096);
+    communicator->all_reduce({data, 1024, DType::kFloat32}, ReduceOp::kSum);  // NCCL connects here
+    communicator->wait_for_completion();
+    if (context.rank == 1) {  // alive, and never comes again
       context.store.get("the other one has ended", limit);
       return "";
     }
-    DeviceMemory memory;
-    void* data = memory.allocate(4096);
     communicator->all_reduce({data, 1024, DType::kFloat32}, ReduceOp::kSum);
     // More than any queue takes: the launch blocks until the collective is gone.
     for (int i = 0; i < 20000; ++i) ::cudaMemsetAsync(data, 0, 4096, nullptr);
