@@ -8,11 +8,11 @@
 #include <csignal>
 #include <thread>
 
-#include "memory_store.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/checkpoint/checkpoint_reader.hpp"
 #include "runtime/checkpoint/checkpoint_writer.hpp"
 #include "saved_example.hpp"
+#include "support/memory_store.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;

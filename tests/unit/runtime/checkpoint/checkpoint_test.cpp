@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "base/format.hpp"
-#include "memory_store.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/checkpoint/checkpoint_reader.hpp"
 #include "runtime/checkpoint/checkpoint_writer.hpp"
@@ -17,6 +16,7 @@
 #include "runtime/checkpoint/resume_plan.hpp"
 #include "saved_example.hpp"
 #include "support/expect_error.hpp"
+#include "support/memory_store.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;

@@ -7,10 +7,10 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 
-#include "memory_store.hpp"
 #include "runtime/state/safetensors_file.hpp"
 #include "saved_example.hpp"
 #include "support/expect_error.hpp"
+#include "support/memory_store.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;

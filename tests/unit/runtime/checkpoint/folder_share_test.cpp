@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "memory_store.hpp"
+#include "support/memory_store.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "memory_store.hpp"
 #include "runtime/checkpoint/checkpoint_restore.hpp"
 #include "runtime/checkpoint/checkpoint_writer.hpp"
 #include "saved_example.hpp"
+#include "support/memory_store.hpp"
 #include "support/thread_communicator.hpp"
 
 namespace dslaunch::test {
