@@ -11,8 +11,9 @@ namespace dslaunch::test {
 
 class MemoryStore : public rendezvous::Store {
  public:
-  void set(const std::string& key, const std::string& value, Deadline) override {
+  void set(const std::string& key, const std::string& value, Deadline deadline) override {
     std::lock_guard lock(mutex_);
+    if (deadline.passed()) throw TimeoutError("no answer in time: set of '" + key + "'");
     values_[key] = value;
     changed_.notify_all();
   }

@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "rendezvous/store.hpp"
+#include "runtime/checkpoint/checkpoint_deadlines.hpp"
 #include "runtime/checkpoint/checkpoint_folder.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/checkpoint/checkpoint_reader.hpp"
@@ -82,9 +83,8 @@ class Save {
   bool has_several_folders() const { return !options_.share.is_one_folder(); }
 
   void follow() {
-    const Report created = hear("folder", options_.share.leader);
-    tell("shard", options_.rank, write_own_shard(created));
-    throw_if_failed(hear("done", 0));
+    tell("shard", options_.rank, write_own_shard(hear_of_folder()));
+    throw_if_failed(hear_verdict("done"));
   }
 
   // All of a leader's work, in step with the other leaders. A failure of any phase is told to all ranks before it is
@@ -102,6 +102,17 @@ class Save {
     if (outcome.failed()) folder.reset();
     throw_if_failed(agree("done", outcome));
     folder->prune(options_.keep_last);
+  }
+
+  Report hear_of_folder() {
+    try {
+      return hear("folder", options_.share.leader, deadline_);
+    } catch (const TimeoutError& error) {
+      return {
+          ExitCode::kTimeout,
+          fmt::format("has waited in vain for rank {} to make the folder ({})", options_.share.leader, error.what()),
+          {}};
+    }
   }
 
   // A rank whose folder could not be made says so as its part: the others wait for nobody.
@@ -122,11 +133,11 @@ class Save {
   Report collect_shards(const Report& own) {
     if (options_.rank != 0) {
       tell("shard", options_.rank, own);
-      return hear("written", 0);
+      return hear_verdict("written");
     }
     Report all;
     for (int rank = 0; rank < options_.world_size; ++rank) {
-      const Report report = rank == 0 ? own : hear_in_time("shard", rank);
+      const Report report = rank == 0 ? own : hear_in_time("shard", rank, deadline_);
       if (report.failed() && !all.failed()) all = {report.code, in_words(rank, report), {}};
       all.files.insert(all.files.end(), report.files.begin(), report.files.end());
     }
@@ -137,19 +148,21 @@ class Save {
   // Every rank has told its part of this save, so none still reads what was told in the one before. A job of many saves
   // would fill the store.
   void forget_save_before() {
-    if (options_.rank == 0 && number_ > 0) store_.erase(keys_of_save(number_ - 1), deadline_);
+    if (options_.rank == 0 && number_ > 0) store_.erase(keys_of_save(number_ - 1), to_tell());
   }
 
   // All leaders have come to this point; the first failure of any is everybody's.
   Report agree(const char* phase, const Report& own) {
     if (options_.rank != 0) {
       tell(phase, options_.rank, own);
-      return hear(phase, 0);
+      return hear_verdict(phase);
     }
+    // A step of moments, perhaps at the very end of the time for the work before it.
+    const Deadline soon = to_tell(), until = deadline_.when() > soon.when() ? deadline_ : soon;
     Report all = own;
     for (const int leader : options_.share.leaders) {
       if (leader == 0) continue;
-      const Report report = hear_in_time(phase, leader);
+      const Report report = hear_in_time(phase, leader, until);
       if (report.failed() && !all.failed()) all = {report.code, in_words(leader, report), {}};
     }
     tell(phase, 0, all);
@@ -171,11 +184,21 @@ class Save {
                        rank, report.message);
   }
 
-  Report hear_in_time(const char* phase, int rank) {
+  Report hear_in_time(const char* phase, int rank, Deadline until) {
     try {
-      return hear(phase, rank);
+      return hear(phase, rank, until);
     } catch (const TimeoutError& error) {
       return {ExitCode::kTimeout, fmt::format("has not told the end of its part ({})", error.what()), {}};
+    }
+  }
+
+  // What rank 0 says of a phase, which it may say at the end of everybody's time.
+  Report hear_verdict(const char* phase) {
+    try {
+      return hear(phase, 0, to_hear_verdict(deadline_));
+    } catch (const TimeoutError& error) {
+      throw TimeoutError(
+          in_words(0, {ExitCode::kTimeout, fmt::format("has not told what came of it ({})", error.what()), {}}));
     }
   }
 
@@ -183,9 +206,9 @@ class Save {
     return fmt::format("{}{}/{}", keys_of_save(number_), phase, rank);
   }
   void tell(const char* phase, int rank, const Report& report) {
-    store_.set(key(phase, rank), to_text(report), deadline_);
+    store_.set(key(phase, rank), to_text(report), to_tell());
   }
-  Report hear(const char* phase, int rank) { return report_from(store_.get(key(phase, rank), deadline_)); }
+  Report hear(const char* phase, int rank, Deadline until) { return report_from(store_.get(key(phase, rank), until)); }
 
   const CheckpointWriterOptions& options_;
   rendezvous::Store& store_;

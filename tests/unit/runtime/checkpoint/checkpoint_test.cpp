@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/format.hpp"
+#include "rank_threads.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/checkpoint/checkpoint_reader.hpp"
 #include "runtime/checkpoint/checkpoint_writer.hpp"
@@ -217,10 +218,35 @@ TEST_CASE("a folder that cannot be made ends the save on all ranks", "[runtime][
   }
 }
 
-TEST_CASE("a rank that does not come is a time-out, and the half save is removed", "[runtime][checkpoint]") {
+TEST_CASE("a rank that does not come is named to all, and the half save is removed", "[runtime][checkpoint]") {
   TempDir dir;
-  const auto outcomes = save_all({dir.path()}, 10, 2, 2, std::chrono::milliseconds(50), 1);
-  CHECK(outcomes[0].code == 124);
+  const auto outcomes = save_all({dir.path()}, 10, 3, 2, std::chrono::milliseconds(50), 1);
+  for (const int rank : {0, 2}) {
+    CHECK(outcomes[static_cast<size_t>(rank)].code == 124);
+    CHECK_THAT(outcomes[static_cast<size_t>(rank)].message,
+               Catch::Contains("step 10: rank 1: has not told the end of its part"));
+  }
+  CHECK(names_in(dir.path()).empty());
+}
+
+TEST_CASE("a rank that is late with its part hears that it was", "[runtime][checkpoint]") {
+  TempDir dir;
+  test::MemoryStore store;
+  const auto save = [&](int rank, std::function<void()> wait_for_copies) {
+    return test::outcome_of([&] {
+      CheckpointWriter writer({dir.path(), rank, 2, 2, true, std::chrono::milliseconds(50)}, store);
+      auto part = example_part(10, rank, 2);
+      part.wait_for_copies = std::move(wait_for_copies);
+      writer.save(std::move(part));
+      writer.finish();
+    });
+  };
+  test::RankOutcome first;
+  std::thread leader([&] { first = save(0, {}); });
+  const auto late = save(1, [&] { leader.join(); });
+  CHECK(late.code == 124);
+  CHECK_THAT(late.message, Catch::Contains("rank 1: has not told the end of its part"));
+  CHECK(first.message == late.message);
   CHECK(names_in(dir.path()).empty());
 }
 

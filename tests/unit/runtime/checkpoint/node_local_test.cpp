@@ -91,6 +91,28 @@ TEST_CASE("many saves leave no more in the store than one", "[runtime][checkpoin
   CHECK(keys_after(12) == keys_after(1));
 }
 
+TEST_CASE("a rank that does not come is named to the ranks of all nodes", "[runtime][checkpoint][node_local]") {
+  TempDir a, b;
+  const Hosts hosts{{0, 0, 1, 1}, {a.path(), b.path()}};
+  test::MemoryStore store;
+  std::vector<test::RankOutcome> outcomes(3);
+  test::on_all_ranks(3, [&](int rank) {
+    outcomes[static_cast<size_t>(rank)] = test::outcome_of([&] {
+      auto options = test::writer_options(hosts, rank, 2);
+      options.timeout = std::chrono::milliseconds(50);
+      CheckpointWriter writer(options, store);
+      writer.save(test::example_part(10, rank, 4));
+      writer.finish();
+    });
+  });
+  for (const auto& outcome : outcomes) {
+    CHECK(outcome.code == 124);
+    CHECK_THAT(outcome.message, Catch::Contains("rank 3: has not told the end of its part"));
+  }
+  CHECK(names_in(a.path()).empty());
+  CHECK(names_in(b.path()).empty());
+}
+
 TEST_CASE("another world on the same hosts gets its pieces from where they lie", "[runtime][checkpoint][node_local]") {
   TempDir a, b, c;
   require_saved({{0, 0, 1, 2}, {a.path(), b.path(), c.path()}}, 10);
