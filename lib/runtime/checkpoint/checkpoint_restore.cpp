@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "runtime/checkpoint/checkpoint_deadlines.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/checkpoint/content_hash.hpp"
 #include "runtime/checkpoint/resume_plan.hpp"
@@ -18,7 +19,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 // How a phase went on one rank, or on all of them.
-enum class Outcome { kGood, kNeedsOthers, kDamaged, kRefused };  // the worst of all ranks counts
+enum class Outcome { kGood, kNeedsOthers, kDamaged, kRefused, kLate };  // the worst of all ranks counts
 struct Report {
   Outcome outcome = Outcome::kGood;
   std::string message;
@@ -92,8 +93,8 @@ class Restore {
         store_(store),
         world_(world),
         attempt_(attempt),
-        deadline_(Deadline::after(options.timeout)),
-        folder_(is_auto() ? options.dir : options.from) {}
+        folder_(is_auto() ? options.dir : options.from),
+        deadline_(Deadline::after(options.timeout)) {}
 
   std::optional<Restored> run() {
     const ResumePlan plan = agree_on_plan();
@@ -132,15 +133,15 @@ class Restore {
   }
 
   ResumePlan agree_on_plan() {
-    if (placement_.leads_node()) store_.set(offer_key(placement_.node), to_text(look()), deadline_);
+    if (placement_.leads_node()) store_.set(offer_key(placement_.node), to_text(look()), to_tell());
     if (placement_.rank == 0) {
       std::vector<ResumeOffer> offers;
       for (int node = 0; node < placement_.num_nodes; ++node) {
         offers.push_back(offer_from(store_.get(offer_key(node), deadline_)));
       }
-      store_.set("checkpoint/resume/plan", to_text(plan_resume(offers)), deadline_);
+      store_.set("checkpoint/resume/plan", to_text(plan_resume(offers)), to_tell());
     }
-    return plan_from(store_.get("checkpoint/resume/plan", deadline_));
+    return plan_from(hear_verdict("checkpoint/resume/plan"));
   }
 
   // A named folder that holds a checkpoint is that checkpoint; nothing else is looked at then.
@@ -181,7 +182,7 @@ class Restore {
     const std::string path = path_of(candidate);
     std::string text = manifest_in(path);
     if (!candidate.manifest_is_everywhere) {
-      if (placement_.rank == candidate.teller) store_.set(phase_ + "manifest", text, deadline_);
+      if (placement_.rank == candidate.teller) store_.set(phase_ + "manifest", text, to_tell());
       if (content_hash(text.data(), text.size()) != candidate.id) text = store_.get(phase_ + "manifest", deadline_);
     }
     if (content_hash(text.data(), text.size()) != candidate.id) {
@@ -207,18 +208,41 @@ class Restore {
     }
   }
 
+  // The worst that any rank tells, the same on all. Throws TimeoutError on all ranks, naming one that does not tell.
   Report agree(const char* phase, const Report& own) {
     const std::string key = phase_ + phase + "/";
-    store_.set(key + std::to_string(placement_.rank), to_text(own), deadline_);
-    if (placement_.rank == 0) {
-      Report worst;
-      for (int rank = 0; rank < placement_.world_size; ++rank) {
-        Report report = report_from(store_.get(key + std::to_string(rank), deadline_));
-        if (report.outcome > worst.outcome) worst = std::move(report);
-      }
-      store_.set(key + "all", to_text(worst), deadline_);
+    store_.set(key + std::to_string(placement_.rank), to_text(own), to_tell());
+    if (placement_.rank == 0) store_.set(key + "all", to_text(worst_of_all(key)), to_tell());
+    const Report worst = report_from(hear_verdict(key + "all"));
+    if (worst.outcome == Outcome::kLate) throw TimeoutError(worst.message);
+    deadline_ = Deadline::after(options_.timeout);  // all ranks are here now
+    return worst;
+  }
+
+  Report worst_of_all(const std::string& key) {
+    Report worst;
+    for (int rank = 0; rank < placement_.world_size; ++rank) {
+      Report report = told_by(rank, key + std::to_string(rank));
+      if (report.outcome > worst.outcome) worst = std::move(report);
     }
-    return report_from(store_.get(key + "all", deadline_));
+    return worst;
+  }
+
+  Report told_by(int rank, const std::string& key) {
+    try {
+      return report_from(store_.get(key, deadline_));
+    } catch (const TimeoutError& error) {
+      return {Outcome::kLate,
+              fmt::format("resuming: rank {} has not told the end of its part ({})", rank, error.what())};
+    }
+  }
+
+  std::string hear_verdict(const std::string& key) {
+    try {
+      return store_.get(key, to_hear_verdict(deadline_));
+    } catch (const TimeoutError& error) {
+      throw TimeoutError(fmt::format("resuming: rank 0 has not told what came of it ({})", error.what()));
+    }
   }
 
   static std::string offer_key(int node) { return fmt::format("checkpoint/resume/offer/{}", node); }
@@ -228,8 +252,8 @@ class Restore {
   rendezvous::Store& store_;
   comm::Communicator& world_;
   const std::function<void(RestoreSource&)>& attempt_;
-  const Deadline deadline_;
   const std::string folder_;
+  Deadline deadline_;  // for what the ranks do until they agree the next time
   std::string phase_;
 };
 

@@ -113,6 +113,27 @@ TEST_CASE("a rank that does not come is named to the ranks of all nodes", "[runt
   CHECK(names_in(b.path()).empty());
 }
 
+TEST_CASE("a rank that is late with its reading is named to all", "[runtime][checkpoint][node_local]") {
+  TempDir dir;
+  const Hosts hosts = test::one_host(dir.path(), 3);
+  require_saved(hosts, 10);
+  test::MemoryStore store;
+  auto group = std::make_shared<test::ThreadGroup>(3);
+  std::vector<test::RankOutcome> outcomes(3);
+  test::on_all_ranks(2, [&](int rank) {  // the third does not come
+    test::ThreadCommunicator world(group, rank);
+    outcomes[static_cast<size_t>(rank)] = test::outcome_of([&] {
+      RestoreOptions options{dir.path(), "auto", hosts.placement(rank)};
+      options.timeout = std::chrono::milliseconds(50);
+      restore_checkpoint(options, store, world, [](RestoreSource&) {});
+    });
+  });
+  for (const int rank : {0, 1}) {
+    CHECK(outcomes[static_cast<size_t>(rank)].code == 124);
+    CHECK_THAT(outcomes[static_cast<size_t>(rank)].message, Catch::Contains("rank 2 has not told the end of its part"));
+  }
+}
+
 TEST_CASE("another world on the same hosts gets its pieces from where they lie", "[runtime][checkpoint][node_local]") {
   TempDir a, b, c;
   require_saved({{0, 0, 1, 2}, {a.path(), b.path(), c.path()}}, 10);
