@@ -45,7 +45,8 @@ struct RestoreOptions {
   std::string from;  // "auto", a checkpoint, or a folder of checkpoints
   Placement placement;
   at::Device device = at::kCPU;
-  std::chrono::milliseconds timeout = std::chrono::minutes(30);  // for the slowest rank's reading
+  std::chrono::milliseconds timeout =
+      std::chrono::minutes(30);  // for the slowest rank's reading: time_for_checkpoint()
 };
 
 struct Restored {

@@ -31,7 +31,7 @@ struct CheckpointWriterOptions {
   int world_size = 1;
   int64_t keep_last = 2;  // older ones are removed after a success; 0 keeps all
   bool async = true;
-  std::chrono::milliseconds timeout = std::chrono::minutes(30);  // for the slowest rank's write
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);  // for the whole save: time_for_checkpoint()
   FolderShare share = {};                                        // whose folder this rank writes into
   std::string host = {};                                         // named in the manifest when there are several folders
 };

@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "runtime/checkpoint/checkpoint_deadlines.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/engine/initial_values.hpp"
 #include "runtime/engine/saved_tensors.hpp"
@@ -28,13 +29,15 @@ class Stopwatch {
 };
 
 CheckpointWriterOptions writer_options(const std::string& dir, const CheckpointingOptions& options,
-                                       const FolderShare& share, const comm::Communicator& world) {
+                                       const FolderShare& share, const comm::Communicator& world,
+                                       std::chrono::milliseconds timeout) {
   CheckpointWriterOptions out;
   out.dir = dir;
   out.rank = world.rank();
   out.world_size = world.size();
   out.keep_last = options.checkpoint.keep_last;
   out.async = options.checkpoint.async;
+  out.timeout = timeout;
   out.share = share;
   out.host = options.placement.host;
   return out;
@@ -63,6 +66,7 @@ Checkpointing::Checkpointing(CheckpointingOptions options, ModelSource& model, E
       world_(world),
       store_(store),
       device_(device),
+      timeout_(time_for_checkpoint(saved_tensors_of(model))),
       copies_(device) {
   if (saves_anything(options_)) require_savable(metadata({}));  // now, not after the training
   dir_ = options_.checkpoint.dir.empty() ? options_.run_dir + "/checkpoints" : options_.checkpoint.dir;
@@ -71,7 +75,7 @@ Checkpointing::Checkpointing(CheckpointingOptions options, ModelSource& model, E
                           Deadline::after(std::chrono::minutes(5)));
     require_one_folder_for_whole_weights(options_, share_);
   }
-  writer_ = std::make_unique<CheckpointWriter>(writer_options(dir_, options_, share_, world_), store);
+  writer_ = std::make_unique<CheckpointWriter>(writer_options(dir_, options_, share_, world_, timeout_), store);
   engine_.set_before_update([this] { copies_.block_current_stream(); });
   if (options_.saves && options_.checkpoint.async && options_.checkpoint.interval > 0) prepare_copies();
 }

@@ -1,6 +1,7 @@
 // A run's checkpoints: what of engine, model and data goes into one, and how a run goes on from one. The format and the
 // agreement of the ranks are the checkpoint room's.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -84,6 +85,7 @@ class Checkpointing {
   comm::Communicator& world_;
   rendezvous::Store& store_;
   const at::Device device_;
+  const std::chrono::milliseconds timeout_;  // of a save, and of a resume
   std::string dir_;
   FolderShare share_;
   HostCopies copies_;  // outlives the writer, which reads them

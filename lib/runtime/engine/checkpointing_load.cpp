@@ -28,11 +28,11 @@ DataPosition Checkpointing::resume(const std::string& from) {
   // A run that goes on takes all of its own checkpoint: the options are for what comes from elsewhere, and a restart of
   // the job must not start its steps anew.
   const config::CheckpointLoad how = from == "auto" ? config::CheckpointLoad{} : options_.checkpoint.load;
-  const auto restored =
-      restore_checkpoint({dir_, from, options_.placement, device_}, store_, world_, [&](RestoreSource& source) {
-        if (from == "auto") follow_shapes(source);
-        load(source, how);
-      });
+  const RestoreOptions options{dir_, from, options_.placement, device_, timeout_};
+  const auto restored = restore_checkpoint(options, store_, world_, [&](RestoreSource& source) {
+    if (from == "auto") follow_shapes(source);
+    load(source, how);
+  });
   if (!restored) {
     if (world_.rank() == 0) log::info("--resume auto: no complete checkpoint in {}, starting afresh", dir_);
     return {};

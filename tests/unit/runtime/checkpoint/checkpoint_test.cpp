@@ -10,6 +10,7 @@
 
 #include "base/format.hpp"
 #include "rank_threads.hpp"
+#include "runtime/checkpoint/checkpoint_deadlines.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/checkpoint/checkpoint_reader.hpp"
 #include "runtime/checkpoint/checkpoint_writer.hpp"
@@ -248,6 +249,14 @@ TEST_CASE("a rank that is late with its part hears that it was", "[runtime][chec
   CHECK_THAT(late.message, Catch::Contains("rank 1: has not told the end of its part"));
   CHECK(first.message == late.message);
   CHECK(names_in(dir.path()).empty());
+}
+
+TEST_CASE("the time for a checkpoint follows from its size", "[runtime][checkpoint]") {
+  using std::chrono::hours, std::chrono::minutes;
+  CHECK(time_for_checkpoint({}) == minutes(30));
+  CHECK(time_for_checkpoint({{.name = "b", .shape = {}}, {.name = "w", .shape = {100'000, 10'000}}}) > minutes(40));
+  // 840 GB of state, written and read again at 100 MB/s.
+  CHECK(time_for_checkpoint({{.name = "w", .shape = {70'000, 1'000'000}}}) > hours(5));
 }
 
 TEST_CASE("an error of the background shows at the next save", "[runtime][checkpoint]") {
