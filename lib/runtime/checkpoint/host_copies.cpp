@@ -9,6 +9,8 @@
 #include <exception>
 #include <utility>
 
+#include "runtime/state/pinned_memory.hpp"
+
 namespace dslaunch::runtime {
 namespace {
 
@@ -38,7 +40,7 @@ void HostCopies::prepare(std::vector<int64_t> sizes) {
     const c10::DeviceGuard on_device(device_);
     try {
       for (int64_t size : sizes) place(size);
-    } catch (const std::exception&) {  // no memory to pin: the save asks again, and tells it
+    } catch (const std::exception&) {  // no memory: the save asks again, and tells it
     }
   });
 }
@@ -90,10 +92,10 @@ at::Tensor HostCopies::place(int64_t num_bytes) {
   auto block =
       std::find_if(blocks_.begin(), blocks_.end(), [&](const Block& b) { return b.bytes.numel() - b.used >= needed; });
   if (block == blocks_.end()) {
-    const auto options = at::TensorOptions().dtype(at::kByte).pinned_memory(side_stream_.has_value());
     const int64_t next =
         blocks_.empty() ? kFirstBlockBytes : std::min(2 * blocks_.back().bytes.numel(), kLargestBlockBytes);
-    blocks_.push_back({at::empty({std::max(needed, next)}, options), 0});
+    const int64_t size = std::max(needed, next);
+    blocks_.push_back({side_stream_ ? pinned_if_possible(size, at::kByte) : at::empty({size}, at::kByte), 0});
     block = blocks_.end() - 1;
   }
   at::Tensor out = block->bytes.narrow(0, block->used, num_bytes);

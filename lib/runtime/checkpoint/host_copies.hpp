@@ -1,6 +1,6 @@
 // Copies of a rank's state on the host, for a save in the background. The memory is allocated once and used again by
-// every save; on a device it is pinned, which takes the host a second for some GB, and the copies run on a stream of
-// their own beside the next forward and backward.
+// every save; on a device it is pinned (where the host gives such memory), which takes the host a second for some GB,
+// and the copies run on a stream of their own beside the next forward and backward.
 //
 //   prepare(sizes)             once, if the save is known to come: gets that memory on a thread of its own, meanwhile
 //   begin()  take…  end()      the values as they are after all that was enqueued so far

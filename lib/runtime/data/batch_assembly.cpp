@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/state/pinned_memory.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -162,7 +163,7 @@ at::Tensor BatchAssembler::gather(size_t array, const std::vector<int64_t>& samp
   const at::ScalarType dtype = batch_dtype(info.dtype, options_.compute_dtype);
   std::vector<int64_t> shape{static_cast<int64_t>(samples.size())};
   shape.insert(shape.end(), info.sample_shape.begin(), info.sample_shape.end());
-  at::Tensor values = at::empty(shape, at::TensorOptions().dtype(dtype).pinned_memory(options_.pin));
+  at::Tensor values = options_.pin ? pinned_if_possible(shape, dtype) : at::empty(shape, dtype);
 
   const int64_t numel = info.sample_numel();
   const int64_t row_bytes = numel * static_cast<int64_t>(c10::elementSize(dtype));
