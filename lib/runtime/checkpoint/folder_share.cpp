@@ -6,11 +6,14 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "base/bytes.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/log.hpp"
 #include "rendezvous/store.hpp"
+#include "runtime/checkpoint/visible_time.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -19,8 +22,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 using namespace std::chrono_literals;
 
-// A network file system shows a new file to other hosts a moment later.
-constexpr auto kVisibleTime = 5000ms;
+constexpr auto kTimeToTell = 5000ms;
 constexpr int kBlind = -1;
 
 std::string key(const std::string& name) {
@@ -38,11 +40,16 @@ std::string make_probe(const std::string& dir) {
   return name;
 }
 
-bool appears(const std::string& path, std::chrono::milliseconds patience_time) {
-  Deadline patience = Deadline::after(patience_time);
+bool appears(const std::string& dir, const std::string& name, std::chrono::milliseconds patience_time) {
+  const Deadline patience = Deadline::after(patience_time), silence = Deadline::after(kTimeToTell);
+  bool told = false;
   std::error_code ignored;
-  while (!fs::exists(path, ignored)) {
+  while (!fs::exists(dir + "/" + name, ignored)) {
     if (patience.passed()) return false;
+    if (silence.passed() && !std::exchange(told, true)) {
+      log::info("waiting for '{}' to show a file that another rank has put there (up to {} s in all)", dir,
+                patience_time / 1s);
+    }
     std::this_thread::sleep_for(20ms);
   }
   return true;
@@ -100,8 +107,7 @@ class Question {
       const bool is_own = !own_folders_ || static_cast<int>(node) == placement_.node;
       const int rank = probes_[node].at("rank").get<int>();
       if (leader != kBlind && rank > leader) continue;
-      if (appears(dir_ + "/" + probes_[node].at("probe").get<std::string>(), is_own ? kVisibleTime : 0ms))
-        leader = rank;
+      if (appears(dir_, probes_[node].at("probe").get<std::string>(), is_own ? visible_time(dir_) : 0ms)) leader = rank;
     }
     return leader;
   }

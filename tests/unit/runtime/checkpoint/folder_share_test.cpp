@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "runtime/checkpoint/visible_time.hpp"
 #include "support/memory_store.hpp"
 #include "support/temp_dir.hpp"
 
@@ -78,6 +79,13 @@ TEST_CASE("a rank that sees another folder is named to all", "[runtime][checkpoi
                                  Catch::Contains("use_node_local_storage"));
   }
   CHECK(std::filesystem::is_empty(dir));
+}
+
+TEST_CASE("what a file system of other hosts may still hide is waited for", "[runtime][checkpoint][folder_share]") {
+  using std::chrono::seconds;
+  // A name that was looked for in vain is missing in NFS's eyes for acdirmax, 60 s.
+  CHECK(runtime::visible_time("/proc/not/there") > seconds(60));
+  CHECK(runtime::visible_time("/dev/shm/not/there") <= seconds(10));
 }
 
 TEST_CASE("nodes with folders of their own have a leader each, and those that see one folder share it",

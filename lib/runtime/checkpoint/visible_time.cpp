@@ -1,0 +1,50 @@
+#include "runtime/checkpoint/visible_time.hpp"
+
+#include <linux/magic.h>
+#include <sys/statfs.h>
+
+#include <filesystem>
+
+namespace dslaunch::runtime {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kFileShowsIn = 5s;
+
+// NFS remembers that a name was not there, and does not ask again for up to acdirmax, which is 60 s. Every rank looks
+// at the folder as it starts, before rank 0 makes it.
+constexpr auto kMissingNameIsKept = 65s;
+
+// Those that have no such memory, since no other host writes to them. A wrong guess costs a minute, or a wrong refusal:
+// so all others count as shared.
+bool is_local(decltype(statfs::f_type) type) {
+  constexpr uint32_t kXfs = XFS_SUPER_MAGIC, kZfs = 0x2fc12fc1;
+  switch (static_cast<uint32_t>(type)) {
+    case EXT4_SUPER_MAGIC:  // ext2 and ext3 too
+    case kXfs:
+    case BTRFS_SUPER_MAGIC:
+    case F2FS_SUPER_MAGIC:
+    case kZfs:
+    case TMPFS_MAGIC:
+    case OVERLAYFS_SUPER_MAGIC:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+std::chrono::milliseconds visible_time(const std::string& folder) {
+  std::error_code ignored;
+  std::filesystem::path nearest = std::filesystem::absolute(folder, ignored);
+  struct statfs found {};
+  while (::statfs(nearest.c_str(), &found) != 0) {
+    if (!nearest.has_relative_path()) return kMissingNameIsKept;
+    nearest = nearest.parent_path();
+  }
+  return is_local(found.f_type) ? kFileShowsIn : kMissingNameIsKept;
+}
+
+}  // namespace dslaunch::runtime
