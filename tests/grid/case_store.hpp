@@ -30,7 +30,7 @@ class CaseStore : public rendezvous::Store {
   int64_t erase(const std::string& prefix, Deadline deadline) override {
     return whole_.erase(prefix_ + prefix, deadline);
   }
-  // Whoever is alone at a meeting of ranks (a unit that the others do not run) would wait a minute to be sure.
+  // Whoever is alone at a meeting of ranks (a unit that the others do not run) would wait half an hour to be sure.
   void barrier(const std::string& name, int count, Deadline deadline) override {
     const auto enough = Deadline::after(std::chrono::seconds(5));
     whole_.barrier(prefix_ + name, count, deadline.when() < enough.when() ? deadline : enough);

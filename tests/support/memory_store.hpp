@@ -56,6 +56,7 @@ class MemoryStore : public rendezvous::Store {
     const int64_t round = arrived_[name]++ / count;
     changed_.notify_all();
     if (!changed_.wait_until(lock, deadline.when(), [&] { return arrived_[name] >= (round + 1) * count; })) {
+      arrived_[name] -= 1;
       throw TimeoutError("barrier '" + name + "'");
     }
   }

@@ -15,6 +15,7 @@
 #include "runtime/engine/diagnosis.hpp"
 #include "runtime/engine/engine.hpp"
 #include "runtime/engine/initial_values.hpp"
+#include "runtime/engine/meeting.hpp"
 #include "runtime/engine/run_log.hpp"
 #include "runtime/engine/step_monitors.hpp"
 #include "runtime/engine/training_data.hpp"
@@ -256,20 +257,6 @@ class Training {
     return std::min(train.steps.value_or(in_epochs), in_epochs);
   }
 
-  // All ranks at an event that the first step did not have; a rank that waits in vain is alone with it.
-  void meet(const std::string& event) {
-    try {
-      store_.barrier("units/" + event, world_.size(), Deadline::after(std::chrono::minutes(1)));
-    } catch (const TimeoutError& error) {
-      throw UserError(
-          ExitCode::kBadInput,
-          fmt::format("step {}: this rank came to the {}, which the first step did not have, and waited for "
-                      "the others in vain ({}). At ZeRO stages 2 and 3 control flow that depends on a "
-                      "rank's own data has to show in the first step; or use stage 0 or 1",
-                      engine_->steps_done() + 1, event, error.what()));
-    }
-  }
-
   at::ScalarType compute_dtype() const { return precision_.compute_dtype; }
   // What floating tensors of the model become; empty: they stay as they are.
   std::optional<at::ScalarType> float_dtype() const {
@@ -281,7 +268,7 @@ class Training {
     out.gather_group = gather_group_;
     out.secondary_group = secondary_group_;
     out.phases = monitors_.phases();
-    out.meet = [this](const std::string& event) { meet(event); };
+    out.meet = [this](const std::string& event) { meet_all(store_, world_.size(), engine_->steps_done() + 1, event); };
     return out;
   }
 

@@ -1,0 +1,47 @@
+#include "runtime/engine/meeting.hpp"
+
+#include <catch2/catch.hpp>
+#include <thread>
+
+#include "support/expect_error.hpp"
+#include "support/memory_store.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::runtime;
+using namespace std::chrono_literals;
+
+namespace {
+
+// Comes to a barrier only when somebody has waited there in vain.
+class LateStore : public test::MemoryStore {
+ public:
+  void barrier(const std::string& name, int count, Deadline deadline) override {
+    try {
+      MemoryStore::barrier(name, count, deadline);
+    } catch (const TimeoutError&) {
+      if (!other_.joinable())
+        other_ = std::thread([=, this] { MemoryStore::barrier(name, count, Deadline::after(1min)); });
+      throw;
+    }
+  }
+  ~LateStore() override {
+    if (other_.joinable()) other_.join();
+  }
+
+ private:
+  std::thread other_;
+};
+
+}  // namespace
+
+TEST_CASE("who comes to an event late is waited for", "[runtime][engine][meeting]") {
+  LateStore store;
+  meet_all(store, 2, 7, "forward of unit 'a'", {.quiet = 10ms, .more = 1min});
+}
+
+TEST_CASE("who is alone at an event says so", "[runtime][engine][meeting]") {
+  test::MemoryStore store;
+  test::expect_error(ExitCode::kBadInput,
+                     {"step 7", "forward of unit 'a', which the first step did not have", "in vain", "stage 0 or 1"},
+                     [&] { meet_all(store, 2, 7, "forward of unit 'a'", {.quiet = 10ms, .more = 10ms}); });
+}
