@@ -373,6 +373,40 @@ class ListBlock(nn.Module):
         return x + out * self.named["gain"] + self.named["bias"]
 
 
+class HeldAgainBlock(nn.Module):
+    """Its parameters once more in a dict, a tuple and a list of dicts: the same tensors, as in Python."""
+    by_name: Dict[str, Tensor]
+    pair: Tuple[Tensor, Tensor]
+    nested: List[Dict[str, List[Tensor]]]
+
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(WIDTH, WIDTH)
+        self.by_name = {"weight": self.up.weight}
+        self.pair = (self.up.weight, self.up.bias)
+        self.nested = [{"all": [self.up.weight, self.up.bias]}]
+
+    def forward(self, x):
+        weight, bias = self.pair
+        x = torch.tanh(x @ weight.t() + bias) @ self.by_name["weight"]
+        return x + torch.tanh(self.up(x)) @ self.nested[0]["all"][0]
+
+
+class HeldOutside(Regression):
+    """The root holds weights of the blocks in a list, and reads one that a block holds in a dict."""
+    held: List[Tensor]
+
+    def __init__(self):
+        super().__init__([HeldAgainBlock(), HeldAgainBlock(), Block()])
+        self.held = [self.blocks[2].up.weight]
+
+    def forward(self, x, y):
+        for block in self.blocks:
+            x = block(x)
+        penalty = self.held[0].square().mean() + self.blocks[1].by_name["weight"].square().mean()
+        return F.mse_loss(self.head(x), y) + 0.1 * penalty
+
+
 class Recurrent(nn.Module):
     """nn.LSTM keeps its parameters a second time, in a list."""
 
@@ -531,6 +565,32 @@ class NoGradUnit(Regression):
 
 
 # Values that units take and return ---------------------------------------------------------------------------------
+
+class ViewsBlock(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        x = self.layer(torch.tanh(x))
+        return x[:, :3], x[:, 3:]
+
+
+class ViewsModel(nn.Module):
+    """Blocks return views, and what calls them works in place on one."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([ViewsBlock(), ViewsBlock()])
+        self.head = nn.Linear(WIDTH, 1)
+
+    def forward(self, x, y):
+        for block in self.blocks:
+            first, second = block(x)
+            first.mul_(1.5)
+            x = torch.cat([second, first], 1)
+        return F.mse_loss(self.head(x), y)
+
 
 class TupleBlock(nn.Module):
     """Takes a tuple and an optional, returns a tuple: a state that wanders along."""
@@ -1045,6 +1105,10 @@ CASES = {
     "device_constants_trace": Case(DeviceConstants, tokens, "trace"),
     "numbers_trace": Case(blocks_of(NumbersBlock), regression, "trace"),
     "named_loss": Case(lambda: logits_of(lambda: [Block(), Block()])(), classes, config=ENTROPY),
+
+    "held_again": Case(blocks_of(HeldAgainBlock), regression),
+    "held_outside": Case(HeldOutside, regression),
+    "view_outputs": Case(ViewsModel, regression),
 }
 
 

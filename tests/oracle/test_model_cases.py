@@ -129,15 +129,17 @@ class Modes(CaseTest):
 class Consolidated(CaseTest):
     """A TorchScript file made of a checkpoint computes with the trained weights wherever the module holds them."""
 
-    def test_weights_that_a_module_holds_in_a_list_too(self):
-        config = config_of("lstm", checkpoint={"at_end": True})
-        rows, folder = self.shop.train(self.model("lstm"), self.data("lstm"), config, 2, 4)
-        out = self.shop.path("lstm-trained.pt")
-        done = workshop.run([workshop.program("dslaunch"), "consolidate", os.path.join(folder, "checkpoints"), out])
-        self.assertEqual(done.code, 0, str(done))
-        expected = self.expected("lstm", config, 2, 5)[4]["loss"]
-        loss = one_process.loss_at(torch.jit.load(out), self.data("lstm"), config, 5)
-        self.assertLessEqual(abs(loss - expected) / expected, BOUND)
+    def test_weights_that_modules_hold_again_in_lists_and_dicts(self):
+        for name in ("lstm", "held_outside"):
+            with self.subTest(name):
+                config = config_of(name, checkpoint={"at_end": True})
+                rows, folder = self.shop.train(self.model(name), self.data(name), config, 2, 4)
+                out = self.shop.path(name + "-trained.pt")
+                done = workshop.run([workshop.program("dslaunch"), "consolidate", os.path.join(folder, "checkpoints"), out])
+                self.assertEqual(done.code, 0, str(done))
+                expected = self.expected(name, config, 2, 5)[4]["loss"]
+                loss = one_process.loss_at(torch.jit.load(out), self.data(name), config, 5)
+                self.assertLessEqual(abs(loss - expected) / expected, BOUND)
 
 
 class Half(CaseTest):
@@ -492,6 +494,8 @@ class Refused(CaseTest):
     def test_memory_that_is_shared_without_being_tied(self):
         self.refusal(Transposed, "parameters 'a' and 'b' share memory")
         self.refusal(Peeking, "'window' shares memory with parameter 'layer.weight'")
+        self.refusal(Detached, "'held' shares memory with parameter 'layer.weight'")
+        self.refusal(InObject, "'basket' shares memory with parameter 'layer.weight'")
 
     def test_numbers_that_cannot_be_trained(self):
         self.refusal(Complex, "parameter 'z' is ComplexFloat")
@@ -605,6 +609,28 @@ class Peeking(Small):
 
     def forward(self, x, y):
         return ((self.layer(x) + x[:, :3] @ self.window.t() - y) ** 2).mean()
+
+
+class Detached(Small):
+    """In plain PyTorch this penalty gives no gradient."""
+    held: List[torch.Tensor]
+
+    def __init__(self):
+        super().__init__()
+        self.held = [self.layer.weight.detach()]
+
+    def forward(self, x, y):
+        return ((self.layer(x) - y) ** 2).mean() + self.held[0].square().mean()
+
+
+class InObject(Small):
+    def __init__(self):
+        super().__init__()
+        self.basket = model_cases.Basket()
+        self.basket.put(self.layer.weight)
+
+    def forward(self, x, y):
+        return ((self.layer(x) - y) ** 2).mean() + self.basket.parts[0].square().mean()
 
 
 class Complex(Small):

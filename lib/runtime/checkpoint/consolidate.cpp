@@ -18,6 +18,7 @@
 #include "runtime/checkpoint/weight_files.hpp"
 #include "runtime/checkpoint/weight_stream.hpp"
 #include "runtime/state/output_file.hpp"
+#include "runtime/state/parameter_place.hpp"
 #include "runtime/state/safetensors_file.hpp"
 
 namespace dslaunch::runtime {
@@ -107,32 +108,48 @@ void write_state_dict(WeightStream& weights, const Tensors& tensors, const std::
   fill(archive, weights, tensors);
 }
 
-// nn.LSTM and its kin hold their weights a second time, in a list.
-void assign_in_lists(const torch::jit::Module& module, const at::Tensor& before, const at::Tensor& values) {
-  for (size_t slot = 0; slot < module.type()->numAttributes(); ++slot) {
-    const auto held = module._ivalue()->getSlot(slot);
-    if (!held.isTensorList()) continue;
-    auto list = held.toTensorList();
-    for (size_t i = 0; i < list.size(); ++i) {
-      const at::Tensor element = list.get(i);
-      if (element.is_alias_of(before) && element.sizes() == before.sizes()) list.set(i, values);
+// The model of a checkpoint, whose weights are put in one by one.
+class Skeleton {
+ public:
+  explicit Skeleton(const std::string& path) : module_(torch::jit::load(path, at::kCPU)) {
+    for (const auto& module : module_.modules()) {
+      for (size_t slot = 0; slot < module.type()->numAttributes(); ++slot) {
+        for_each_part(module._ivalue(), slot, [&](const ParameterPlace& place, const c10::IValue& part) {
+          const bool is_again = part.isTensor() && part.toTensor().defined() && !place.keys.empty();
+          if (is_again) again_.emplace(storage_of(part.toTensor()), place);
+        });
+      }
     }
   }
-}
+  const torch::jit::Module& module() const { return module_; }
 
-void assign(torch::jit::Module module, const std::string& name, const at::Tensor& values) {
-  std::string rest = name;
-  for (size_t dot; (dot = rest.find('.')) != std::string::npos; rest = rest.substr(dot + 1)) {
-    if (!module.hasattr(rest.substr(0, dot)) || !module.attr(rest.substr(0, dot)).isModule()) break;
-    module = module.attr(rest.substr(0, dot)).toModule();
+  void assign(const std::string& name, const at::Tensor& values) {
+    torch::jit::Module owner = module_;
+    std::string rest = name;
+    for (size_t dot; (dot = rest.find('.')) != std::string::npos; rest = rest.substr(dot + 1)) {
+      if (!owner.hasattr(rest.substr(0, dot)) || !owner.attr(rest.substr(0, dot)).isModule()) break;
+      owner = owner.attr(rest.substr(0, dot)).toModule();
+    }
+    if (!owner.hasattr(rest)) {
+      throw UserError(ExitCode::kBadInput,
+                      fmt::format("the checkpoint's model.pt has no parameter or buffer '{}'", name));
+    }
+    const at::Tensor before = owner.attr(rest).toTensor();
+    const auto [first, last] = again_.equal_range(storage_of(before));
+    for (auto entry = first; entry != last && values.numel() > 0; ++entry) {
+      if (entry->second.get().sizes() == before.sizes()) entry->second.set(values);
+    }
+    owner.setattr(rest, values);
   }
-  if (!module.hasattr(rest)) {
-    throw UserError(ExitCode::kBadInput,
-                    fmt::format("the checkpoint's model.pt has no parameter or buffer '{}'", name));
+
+ private:
+  static const void* storage_of(const at::Tensor& tensor) {
+    return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
   }
-  if (values.numel() > 0) assign_in_lists(module, module.attr(rest).toTensor(), values);
-  module.setattr(rest, values);
-}
+
+  torch::jit::Module module_;
+  std::multimap<const void*, ParameterPlace> again_;  // lists and dicts that hold parameters again, by their memory
+};
 
 void write_torchscript(CheckpointReader& checkpoint, WeightStream& weights, const std::string& out) {
   const auto skeleton = checkpoint.skeleton();
@@ -142,17 +159,17 @@ void write_torchscript(CheckpointReader& checkpoint, WeightStream& weights, cons
                                 "OUT.safetensors or use --state_dict",
                                 checkpoint.path()));
   }
-  torch::jit::Module module = torch::jit::load(*skeleton, at::kCPU);
+  Skeleton model(*skeleton);
   HollowArchive archive(out);
   const auto& tensors = weights.tensors();
   const auto hollow = hollow_tensors(archive, weights, tensors);
   for (size_t i = 0; i < tensors.size(); ++i) {
     at::Tensor values = hollow[i];
     if (tensors[i]->trainable && !tensors[i]->is_buffer) values.set_requires_grad(true);
-    for (const auto& name : all_names(*tensors[i])) assign(module, name, values);
+    for (const auto& name : all_names(*tensors[i])) model.assign(name, values);
   }
   through_libtorch(archive, [&] {
-    torch::jit::ExportModule(module, [&](const void* data, size_t size) { return archive.write(data, size); });
+    torch::jit::ExportModule(model.module(), [&](const void* data, size_t size) { return archive.write(data, size); });
   });
   fill(archive, weights, tensors);
 }

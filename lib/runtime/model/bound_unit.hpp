@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/parameter_place.hpp"
+#include "runtime/state/parameter_place.hpp"
 #include "runtime/state/unit_parameters.hpp"
 
 namespace dslaunch::runtime {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/model/parameter_place.hpp"
+#include "runtime/state/parameter_place.hpp"
 
 namespace dslaunch::runtime {
 

@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "runtime/model/parameter_place.hpp"
+#include "runtime/state/parameter_place.hpp"
 
 namespace dslaunch::runtime {
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "base/error.hpp"
@@ -27,6 +28,10 @@ Bytes bytes_of(const at::Tensor& value) {
   for (int64_t dim = 0; dim < value.dim(); ++dim) extent += (value.size(dim) - 1) * value.stride(dim);
   const char* begin = static_cast<const char*>(value.data_ptr());
   return {begin, begin + extent * static_cast<int64_t>(value.element_size())};
+}
+
+bool has_bytes(const at::Tensor& value) {
+  return value.defined() && value.layout() == at::kStrided && value.has_storage() && value.numel() > 0;
 }
 
 [[noreturn]] void refuse(const std::string& what) {
@@ -82,36 +87,42 @@ class ParameterSearch {
     }
   }
 
-  // A list of tensors may hold parameters again (nn.LSTM); anything else that shares their memory would be left behind.
+  // Lists, dicts and tuples of tensors may hold parameters again (nn.LSTM); anything else that shares their memory
+  // would be left behind.
   void collect_other_places(const Module& module, const std::string& path) {
     const auto& type = module.type();
     const auto object = module._ivalue();
     for (size_t slot = 0; slot < type->numAttributes(); ++slot) {
-      const auto& held = object->getSlot(slot);
-      if (type->is_parameter(slot) || held.isObject()) continue;
+      if (type->is_parameter(slot)) continue;
       const auto name = join_path(path, type->getAttributeName(slot));
-      if (held.isTensorList()) {
-        const auto list = held.toTensorList();
-        for (size_t i = 0; i < list.size(); ++i) add_other(name, {object, slot, i}, list.get(i));
-        continue;
-      }
-      held.visit([&](const c10::IValue& part) {
-        if (part.isTensor() && part.toTensor().defined()) refuse_shared(name, part.toTensor());
-        return part.isObject();
+      for_each_part(object, slot, [&](const ParameterPlace& place, const c10::IValue& part) {
+        if (part.isTensor()) add_other(name, place, part.toTensor());
+        if (part.isObject() && !part.isModule()) refuse_inside(name, part);
       });
     }
     for (const auto& child : module.named_children()) collect_other_places(child.value, join_path(path, child.name));
   }
 
-  void add_other(const std::string& name, ParameterPlace place, const at::Tensor& value) {
-    if (!value.defined() || value.numel() == 0) return;
-    auto found = known_.find(identity_of(value));
-    if (found == known_.end()) return refuse_shared(name, value);
-    parameters_[found->second].places.push_back(std::move(place));
+  // One that a trained parameter's gradients do not go through was detached on purpose, and is not tied.
+  void add_other(const std::string& name, const ParameterPlace& place, const at::Tensor& value) {
+    if (!has_bytes(value)) return;
+    const auto found = known_.find(identity_of(value));
+    const bool is_tied = found != known_.end() && !place.keys.empty() &&
+                         (value.requires_grad() || !parameters_[found->second].value.requires_grad());
+    if (!is_tied) return refuse_shared(name, value);
+    parameters_[found->second].places.push_back(place);
+  }
+
+  // An object of a scripted class may hold others, also itself.
+  void refuse_inside(const std::string& name, const c10::IValue& object) const {
+    std::set<const void*> seen;
+    object.visit([&](const c10::IValue& part) {
+      if (part.isTensor() && has_bytes(part.toTensor())) refuse_shared(name, part.toTensor());
+      return part.isObject() && (part.isModule() || !seen.insert(&part.toObjectRef()).second);
+    });
   }
 
   void refuse_shared(const std::string& name, const at::Tensor& value) const {
-    if (!value.has_storage() || value.numel() == 0 || value.layout() != at::kStrided) return;
     const auto bytes = bytes_of(value);
     // The first parameter that ends after this tensor begins; parameters do not overlap.
     auto found = std::partition_point(by_address_.begin(), by_address_.end(),
@@ -119,7 +130,8 @@ class ParameterSearch {
     if (found == by_address_.end() || found->first.begin >= bytes.end) return;
     refuse(
         fmt::format("'{}' shares memory with parameter '{}' and would not follow its training; clone it before the "
-                    "export, or read the parameter itself in forward",
+                    "export, read the parameter itself in forward, or hold the parameter (not detached) in a list or "
+                    "a dict of the module",
                     name, parameters_[found->second].name));
   }
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/parameter_place.hpp"
+#include "runtime/state/parameter_place.hpp"
 
 namespace dslaunch::runtime {
 

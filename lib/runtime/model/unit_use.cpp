@@ -66,8 +66,7 @@ class UnitUseScan {
     if (owner == env.end()) return;
     const size_t slot = owner->second->type()->getAttributeSlot(node->s(c10::attr::name));
     auto home = unit_of_.find(owner->second.get());
-    const bool outside = home != unit_of_.end() && home->second != unit;
-    if (outside && owner->second->getSlot(slot).isTensor()) use_.read_outside.emplace(owner->second.get(), slot);
+    if (home != unit_of_.end() && home->second != unit) use_.read_outside.emplace(owner->second.get(), slot);
   }
 
   void visit_call(const Node* node, const Environment& env, ObjectKey unit) {

@@ -1,0 +1,61 @@
+#include "runtime/state/parameter_place.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+c10::IValue inside(const c10::IValue& container, const c10::IValue& key) {
+  if (container.isGenericDict()) return container.toGenericDict().at(key);
+  const auto index = static_cast<size_t>(key.toInt());
+  return container.isTuple() ? container.toTupleRef().elements()[index] : container.toList().get(index);
+}
+
+void put(const c10::IValue& container, const c10::IValue& key, const at::Tensor& value) {
+  if (container.isGenericDict()) {
+    container.toGenericDict().insert_or_assign(key, value);
+    return;
+  }
+  const auto index = static_cast<size_t>(key.toInt());
+  if (container.isTuple()) {
+    container.toTuple()->unsafeSetElement(index, value);
+  } else {
+    container.toList().set(index, value);
+  }
+}
+
+void visit_parts(const c10::IValue& held, ParameterPlace& place, const VisitPart& visit) {
+  const auto enter = [&](const c10::IValue& key, const c10::IValue& part) {
+    place.keys.push_back(key);
+    visit_parts(part, place, visit);
+    place.keys.pop_back();
+  };
+  if (held.isGenericDict()) {
+    for (const auto& entry : held.toGenericDict()) enter(entry.key(), entry.value());
+  } else if (held.isTuple() || held.isList()) {
+    const auto parts = held.isTuple() ? held.toTupleRef().elements().asArrayRef() : held.toListRef();
+    for (size_t i = 0; i < parts.size(); ++i) enter(static_cast<int64_t>(i), parts[i]);
+  } else {
+    visit(place, held);
+  }
+}
+
+}  // namespace
+
+at::Tensor ParameterPlace::get() const {
+  c10::IValue held = object->getSlot(slot);
+  for (const auto& key : keys) held = inside(held, key);
+  return held.toTensor();
+}
+
+void ParameterPlace::set(const at::Tensor& value) const {
+  if (keys.empty()) return object->setSlot(slot, value);
+  c10::IValue container = object->getSlot(slot);
+  for (size_t i = 0; i + 1 < keys.size(); ++i) container = inside(container, keys[i]);
+  put(container, keys.back(), value);
+}
+
+void for_each_part(const c10::intrusive_ptr<c10::ivalue::Object>& object, size_t slot, const VisitPart& visit) {
+  ParameterPlace place{object, slot};
+  visit_parts(object->getSlot(slot), place, visit);
+}
+
+}  // namespace dslaunch::runtime
