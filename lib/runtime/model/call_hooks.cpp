@@ -23,11 +23,22 @@ class CallHook : public torch::autograd::FunctionPreHook {
   Step step_;
 };
 
+// The node that made a tensor, and that of the tensor it is a view of: when a view is changed in place later, its own
+// node is replaced, and backward comes by its base's.
+std::vector<std::shared_ptr<Node>> nodes_of(const at::Tensor& tensor) {
+  std::vector<std::shared_ptr<Node>> out;
+  if (tensor.grad_fn()) out.push_back(tensor.grad_fn());
+  if (!tensor.is_view()) return out;
+  const at::Tensor base(tensor._base());
+  if (base.grad_fn() && !is_gathered(base)) out.push_back(base.grad_fn());
+  return out;
+}
+
 }  // namespace
 
 EntryNodes::EntryNodes(at::ArrayRef<c10::IValue> arguments) : arguments_(arguments) {
   for (const auto& tensor : tensors_reached_from(arguments)) {
-    if (tensor.grad_fn()) before_.insert(tensor.grad_fn());
+    for (const auto& node : nodes_of(tensor)) before_.insert(node);
   }
 }
 
@@ -36,8 +47,8 @@ void EntryNodes::hook(const std::vector<at::Tensor>& outputs, const std::shared_
   auto left = tensors_reached_from(arguments_);
   left.insert(left.end(), outputs.begin(), outputs.end());
   for (const auto& tensor : left) {
-    const auto& node = tensor.grad_fn();
-    if (node && known.insert(node).second) {
+    for (const auto& node : nodes_of(tensor)) {
+      if (!known.insert(node).second) continue;
       node->add_pre_hook(std::make_unique<CallHook>(call, &CallInBackward::prepare));
     }
   }
