@@ -30,7 +30,8 @@ constexpr KeySpec kRows[] = {
         "prescale_gradients", kBool, "false",
         "divide gradients by the number of ranks before the reduction, not after; what travels as fp16 always is"),
     supported("gradient_predivide_factor", kFloat, "1.0", "how much of that division happens before the reduction")
-        .above(0),
+        .above(0)
+        .max(1e30),  // gradients are divided by it in fp32
     not_yet("sparse_gradients", kBool, "false", "sparse reduction of embedding gradients"),
     no_counterpart("disable_allgather", kBool, "false",
                    "a switch of an older ZeRO that DeepSpeed itself leaves unused"),

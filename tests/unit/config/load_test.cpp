@@ -56,7 +56,8 @@ TEST_CASE("wrong types are errors with a proposal where there is one", "[config]
   CHECK_THAT(only_line("{train: {seed: null}}"), Contains("must not be null; leave it out for the default, 42"));
   CHECK_THAT(only_line("{gradient_clipping: 1e999}"), Contains("must be a finite number"));
   CHECK_THAT(only_line("{gradient_clipping: -1}"), Contains("must be at least 0, not -1"));
-  CHECK_THAT(only_line("{gradient_predivide_factor: 0}"), Contains("must be above 0, not 0"));
+  CHECK_THAT(only_line("{gradient_predivide_factor: 0}"), Contains("must be above 0 and at most 1e+30, not 0"));
+  CHECK_THAT(only_line("{gradient_predivide_factor: 1e300}"), Contains("at most 1e+30, not 1e+300"));
   CHECK_THAT(only_line("{optimizer: {params: {betas: [0.9, 1.0]}}}"),
              Contains("item 2 must be at least 0 and below 1, not 1"));
   CHECK_THAT(only_line("{optimizer: {params: {betas: [0.9]}}}"), Contains("must be two numbers, not 1"));
