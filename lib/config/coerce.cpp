@@ -139,11 +139,16 @@ bool auto_is_a_value(const KeySpec& spec) {
   return false;
 }
 
+bool null_is_a_value(const KeySpec& spec) {
+  return spec.kind == Kind::kAny || spec.kind == Kind::kSection || spec.kind == Kind::kNamed || spec.nullable ||
+         spec.fallback == "null";
+}
+
 Coerced coerce(const KeySpec& spec, const Value& value) {
   if (spec.kind == Kind::kAny) return {value, "", false};
   if (value.is_text("auto") && auto_is_a_value(spec)) return {Value::of_string("auto"), "", false};
   if (value.is_null()) {
-    if (spec.nullable || spec.fallback == "null") return {};
+    if (null_is_a_value(spec)) return {};
     return {{}, fmt::format("must not be null; leave it out for the default, {}", spec.fallback), false};
   }
   switch (spec.kind) {

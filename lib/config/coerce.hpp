@@ -19,6 +19,9 @@ Coerced coerce(const KeySpec& spec, const Value& value);
 // Whether "auto" is an ordinary value of this key.
 bool auto_is_a_value(const KeySpec& spec);
 
+// Whether null is an ordinary value of this key.
+bool null_is_a_value(const KeySpec& spec);
+
 // Whether this value switches on something that is not built yet.
 bool is_for_later(const KeySpec& spec, const Value& value);
 

@@ -131,6 +131,10 @@ void Settings::take_override(const Override& option) {
   if (!spec) return unknown_key(section, parts.back(), {});
   bool is_switch = alias && stands_for_device(*alias);
   Value value = is_switch ? value_of_word(option.value) : value_of_option(*spec, option.value);
+  if (value.is_null() && !is_switch && !null_is_a_value(*spec)) {  // takes back what the file says
+    settings_.erase(alias ? std::string(alias->path) : at.path);
+    return;
+  }
   if (value.is_object()) forget_below(at.path);
   take_member(section, parts.back(), {}, value);
 }

@@ -68,6 +68,20 @@ TEST_CASE("null on the command line takes a value back", "[config][override]") {
   CHECK(result.config.loss.empty());
 }
 
+TEST_CASE("null on the command line takes a key back whose default is no null", "[config][override]") {
+  auto result = with("{zero_optimization: {stage: 2, stage3_prefetch_bucket_size: 7}, optimizer: {params: {lr: 1}}}",
+                     {{"zero_optimization.stage", "null"},
+                      {"zero_optimization.prefetch_bucket_size", "null"},
+                      {"optimizer.params.lr", "null"},
+                      {"data.shuffle", "null"}});
+  INFO(all_lines(result));
+  REQUIRE(result.ok());
+  CHECK(result.config.zero.stage == 0);
+  CHECK(*result.config.zero.prefetch_bucket_size == 50'000'000);
+  CHECK(result.config.optimizer.lr == 1e-3);
+  CHECK(result.config.data.shuffle);
+}
+
 TEST_CASE("whole sections and names of one's own can be set", "[config][override]") {
   auto result = with("{data: {synthetic: {old: {shape: [1]}}}}",
                      {{"data.synthetic", "{x: {shape: [4], dtype: \"int64\", low: 0, high: 9}}"},
