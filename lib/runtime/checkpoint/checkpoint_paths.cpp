@@ -40,6 +40,14 @@ bool is_shard_name(const std::string& name) {
   return name.rfind("rank_", 0) == 0;
 }
 
+std::string meant_folder(const std::string& path) {
+  const std::filesystem::path named(path);
+  std::error_code ignored;
+  const bool is_ours = named.filename() == kLatestName || named.filename() == kManifestName;
+  if (!is_ours || std::filesystem::is_directory(named, ignored)) return path;
+  return named.has_parent_path() ? named.parent_path().string() : ".";
+}
+
 std::vector<int64_t> steps_in(const std::string& dir) {
   std::vector<int64_t> steps;
   std::error_code error;

@@ -19,6 +19,9 @@ std::optional<int64_t> step_of(const std::string& name);  // of a complete name;
 std::string shard_name(int rank);                         // "rank_00003.safetensors"
 bool is_shard_name(const std::string& name);
 
+// The folder that a user means by `path`: DIR for the file DIR/latest, a checkpoint for its manifest; else `path`.
+std::string meant_folder(const std::string& path);
+
 // Steps with a manifest, ascending. An unreadable or missing folder has none.
 std::vector<int64_t> steps_in(const std::string& dir);
 // The step that `latest` names.

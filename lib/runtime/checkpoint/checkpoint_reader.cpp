@@ -43,7 +43,10 @@ std::string in_parts(const FoundCheckpoint& found) {
     if (checkpoint.fault.empty()) refuse(in_parts(checkpoint));
   }
   if (!fs::is_directory(path, ignored)) {
-    throw UserError(ExitCode::kNoInput, fmt::format("no checkpoint at '{}': there is no such folder", path));
+    throw UserError(ExitCode::kNoInput,
+                    fmt::format("no checkpoint at '{}': {}", path,
+                                fs::exists(path, ignored) ? "that is a file, and a checkpoint is a folder"
+                                                          : "there is no such folder"));
   }
   const bool in_run = !steps_in(path + "/checkpoints").empty();
   throw UserError(ExitCode::kNoInput,
@@ -84,7 +87,7 @@ void require_hash(const std::string& folder, const CheckpointFile& listed, const
 }  // namespace
 
 CheckpointReader::CheckpointReader(const std::string& path) {
-  auto found = choose(path);
+  auto found = choose(meant_folder(path));
   path_ = std::move(found.path);
   manifest_ = std::move(*found.manifest);
   open_files();

@@ -29,9 +29,9 @@ struct MissingPiece {
 
 class CheckpointReader {
  public:
-  // `path`: a checkpoint (…/step_00000050) or a folder of checkpoints, of which the newest complete one is opened; torn
-  // ones that are passed over are named in the log. Throws UserError: 66 when there is none, 65 when a file is missing
-  // (or lies on another host only), of another size, or not sound.
+  // `path`: a checkpoint (…/step_00000050) or a folder of checkpoints, of which the newest complete one is opened, as
+  // meant_folder() has it; torn ones that are passed over are named in the log. Throws UserError: 66 when there is
+  // none, 65 when a file is missing (or lies on another host only), of another size, or not sound.
   explicit CheckpointReader(const std::string& path);
   // The checkpoint in `folder` with files that may lie elsewhere: what is not here can be added. `folder` need not be
   // there at all. Throws DamagedCheckpoint for a shard that is here and not sound.

@@ -93,7 +93,7 @@ class Restore {
         store_(store),
         world_(world),
         attempt_(attempt),
-        folder_(is_auto() ? options.dir : options.from),
+        folder_(is_auto() ? options.dir : meant_folder(options.from)),
         deadline_(Deadline::after(options.timeout)) {}
 
   std::optional<Restored> run() {

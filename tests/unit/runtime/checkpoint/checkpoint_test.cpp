@@ -286,6 +286,19 @@ TEST_CASE("the newest complete checkpoint is found without latest", "[runtime][c
   CHECK(newest() == dir / "step_00000010");
 }
 
+TEST_CASE("latest stands for its folder and a manifest for its checkpoint, another file for nothing",
+          "[runtime][checkpoint]") {
+  TempDir dir;
+  for (int64_t step : {10, 20}) require_saved(dir.path(), step, 1);
+  CHECK(CheckpointReader(dir / "latest").path() == dir / "step_00000020");
+  CHECK(CheckpointReader(dir / "step_00000010/manifest.json").path() == dir / "step_00000010");
+  CHECK(meant_folder("latest") == ".");
+  fs::rename(dir / "step_00000010", dir / "manifest.json");  // a folder is taken by its name
+  CHECK(CheckpointReader(dir / "manifest.json").path() == dir / "manifest.json");
+  expect_error(ExitCode::kNoInput, {"rank_00000.safetensors", "that is a file"},
+               [&] { CheckpointReader(dir / "step_00000020/rank_00000.safetensors"); });
+}
+
 TEST_CASE("damage is found and named", "[runtime][checkpoint]") {
   TempDir dir;
   require_saved(dir.path(), 10, 2);
