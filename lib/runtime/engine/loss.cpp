@@ -71,8 +71,10 @@ class LabelledLoss : public Loss {
 };
 
 // Classes stand in dim 1, as PyTorch defines it; where that does not fit and there is one label for each row of all
-// dims before the last, as language models have it, they stand in the last. Computed in fp32.
-at::Tensor cross_entropy(const at::Tensor& outputs, const at::Tensor& labels, int64_t reduction) {
+// dims before the last, as language models have it, they stand in the last. Computed in fp32; labels may be integers of
+// any type, where PyTorch's operator takes int64 only.
+at::Tensor cross_entropy(const at::Tensor& outputs, const at::Tensor& given, int64_t reduction) {
+  const at::Tensor labels = given.is_floating_point() ? given : given.to(at::kLong);
   const bool classes_second =
       outputs.dim() < 3 || labels.dim() < 1 || outputs.sizes().slice(2) == labels.sizes().slice(1);
   const bool classes_last = outputs.dim() > 1 && outputs.sizes().slice(0, outputs.dim() - 1) == labels.sizes();

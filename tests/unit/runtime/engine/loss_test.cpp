@@ -32,6 +32,15 @@ TEST_CASE("cross entropy finds the classes in the last dim of a language model's
   CHECK(loss_of("cross_entropy", logits, labels) == Approx(by_hand(logits.view({10, 7}), labels.view({10}))));
 }
 
+TEST_CASE("labels of cross entropy may be integers of any type", "[runtime][loss]") {
+  auto logits = at::randn({6, 7});
+  auto labels = at::randint(0, 7, {6}, at::kLong);
+  const double expected = loss_of("cross_entropy", logits, labels);
+  for (auto type : {at::kInt, at::kShort, at::kChar, at::kByte}) {
+    CHECK(loss_of("cross_entropy", logits, labels.to(type)) == expected);
+  }
+}
+
 TEST_CASE("cross entropy finds the classes in dim 1 of an image's logits", "[runtime][loss]") {
   auto logits = at::randn({2, 7, 3, 4});
   auto labels = at::randint(0, 7, {2, 3, 4}, at::kLong);
