@@ -9,7 +9,8 @@ namespace dslaunch::runtime {
 namespace {
 
 std::string folder_of(const config::MonitorFiles& files) {
-  return (std::filesystem::path(files.output_path) / files.job_name).string();
+  const auto folder = std::filesystem::path(files.output_path) / files.job_name;
+  return folder.empty() ? "." : folder.string();
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "runtime/telemetry/csv_monitor.hpp"
 #include "runtime/telemetry/event_record.hpp"
+#include "runtime/telemetry/monitor.hpp"
 #include "runtime/telemetry/python_text.hpp"
 #include "runtime/telemetry/tensorboard_monitor.hpp"
 #include "support/expect_error.hpp"
@@ -65,6 +66,15 @@ TEST_CASE("a CSV file has one header a process, and rows that end in CRLF", "[ru
 TEST_CASE("monitors that cannot write are errors with the path", "[runtime][telemetry]") {
   test::expect_error(ExitCode::kCannotCreate, {"/proc/nothing"}, [] { CsvMonitor("/proc/nothing/job"); });
   test::expect_error(ExitCode::kCannotCreate, {"/proc/nothing"}, [] { TensorBoardMonitor("/proc/nothing/job"); });
+}
+
+TEST_CASE("monitors without a path and without a job's name write into the working folder", "[runtime][telemetry]") {
+  TempDir dir;
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(dir.path());
+  make_monitors({}, {.enabled = true, .output_path = "", .job_name = ""}).front()->write(kEvents);
+  std::filesystem::current_path(before);
+  CHECK(test::read_file(dir / "Train_Samples_lr.csv") == "step,lr\r\n4,1e-05\r\n");
 }
 
 TEST_CASE("CRC-32C gives the values of RFC 3720", "[runtime][telemetry]") {
