@@ -179,9 +179,6 @@ class RunMaker {
     check_resume_path(run_, loaded.config);
     batch_ = {loaded.config.batch.train_batch, loaded.config.batch.micro_batch, world_size};
     notes_ = loaded.notes;
-    if (run_.config.empty()) {
-      notes_.emplace_back("no --config: default settings (dslaunch config explain shows them)");
-    }
     if (run_.eval_only && (run_.steps || run_.epochs)) {
       notes_.emplace_back("--steps and --epochs have no effect with --eval_only");
     }

@@ -565,7 +565,7 @@ class Run(LauncherTest):
     def test_without_a_config_it_says_that_defaults_are_taken_and_where_the_run_goes(self):
         outcome = self.run_job("model.pt", "--data", "train.safetensors")
         self.assertEqual(outcome.code, 0, str(outcome))
-        self.assertIn(b"default", outcome.err)
+        self.assertEqual(outcome.err.count(b"no --config"), 1, str(outcome))
         (job,) = os.listdir(self.path("runs"))
         self.assertIn(job.encode(), outcome.err)
         self.assertEqual(self.run_job("model.pt", "--data", "train.safetensors", "--quiet").err, b"")
