@@ -184,6 +184,7 @@ int train_command(const std::vector<std::string>& arguments) {
   auto ended = [&](const char* what) {
     if (timings) timings->end(what);
   };
+  if (options.has("quiet")) log::set_level(log::Level::kWarning);
   if (options.has("verbose")) log::set_level(log::Level::kDebug);
   const auto env = rendezvous::launch_env_from_environment();
   if (env.world_size > 1) log::set_speaker(fmt::format("rank {}", env.rank));

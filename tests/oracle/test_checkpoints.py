@@ -217,6 +217,12 @@ class Torn(OracleTest):
         outcome = workshop.run(self.shop.command(self.model, self.data, self.config, self.folder, 2, 12))
         self.assertEqual(outcome.text.count("the run stood still for"), 4, str(outcome))  # three saves and the sum
 
+    def test_a_quiet_run_tells_neither_saves_nor_where_it_goes_on(self):
+        for steps in (12, 13):
+            shown = workshop.run(self.shop.command(self.model, self.data, self.config, self.folder, 2, steps,
+                                                   ("--quiet", "--resume", "auto")))
+            self.assertEqual((shown.code, shown.text), (0, ""), str(shown))
+
     def test_a_save_that_is_waited_for_is_told_as_waiting(self):
         config = {**self.config, "checkpoint": {"interval": 4, "async": False}}
         outcome = workshop.run(self.shop.command(self.model, self.data, config, self.shop.run_dir(), 2, 8))
