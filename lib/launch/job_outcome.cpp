@@ -103,7 +103,7 @@ std::string meaning_of_code(int code) {
     case ExitCode::kIoError:
       return "input or output failed, or the disk is full";
     case ExitCode::kRunAgain:
-      return "stopped on request with its state saved; run again to go on";
+      return "stopped on request; run again to go on";
     case ExitCode::kCannotContinue:
       return "training cannot go on: the loss or its scale is not usable";
     case ExitCode::kPermission:

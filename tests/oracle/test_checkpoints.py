@@ -231,6 +231,20 @@ class Torn(OracleTest):
         self.assertGreater(min(waited), 0.0, str(outcome))
 
 
+class Stopped(OracleTest):
+    def test_a_stop_that_saves_nothing_is_not_told_as_saved(self):
+        config = base_config("mlp", checkpoint={"on_interrupt": False})
+        command = self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), config, self.shop.run_dir(), 2, 10**6)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                   start_new_session=True, env=workshop.environment())
+        next(line for line in process.stdout if "| step" in line)
+        process.send_signal(signal.SIGTERM)
+        text, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 75, text)
+        self.assertIn("stopped on request, no checkpoint saved", text)
+        self.assertNotIn("state saved", text)
+
+
 class Killed(OracleTest):
     """A rank that is killed in the middle of a save, again and again: the run that goes on is the uninterrupted one."""
 

@@ -146,8 +146,9 @@ void RunLog::finish(bool stopped, const std::string& checkpoint, const std::vect
   write_pending();
   if (options_.quiet) return;
   say(lines);
+  const std::string nothing_saved = stopped ? ", no checkpoint saved" : "";
   say(fmt::format("{}{}; metrics in {}/metrics.jsonl", stopped ? "stopped on request" : "finished",
-                  checkpoint.empty() ? "" : ", checkpoint in " + checkpoint, options_.run_dir));
+                  checkpoint.empty() ? nothing_saved : ", checkpoint in " + checkpoint, options_.run_dir));
 }
 
 void RunLog::write_pending() {
