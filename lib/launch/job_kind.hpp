@@ -6,7 +6,7 @@ namespace dslaunch::launch {
 
 enum class JobKind : uint8_t {
   kRun,   // dsworker: meets at the agent's store
-  kExec,  // any program with torchrun's variables: its own rank 0 binds the master port
+  kExec,  // any program, with torchrun's variables: the agent serves PyTorch's store to it
 };
 
 }  // namespace dslaunch::launch
