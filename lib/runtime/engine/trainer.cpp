@@ -16,7 +16,9 @@
 #include "runtime/engine/engine.hpp"
 #include "runtime/engine/initial_values.hpp"
 #include "runtime/engine/meeting.hpp"
+#include "runtime/engine/resolved_config.hpp"
 #include "runtime/engine/run_log.hpp"
+#include "runtime/engine/sharding_choice.hpp"
 #include "runtime/engine/step_monitors.hpp"
 #include "runtime/engine/training_data.hpp"
 #include "runtime/engine/verification.hpp"
@@ -58,6 +60,7 @@ class Training {
     require_same_data(data_, world_, device_);
     require_evaluation_data();
     total_steps_ = count_steps();
+    resolved_config_ = with_solved_settings(request.resolved_config, solved_settings());
     ended("opening the data");
     log::debug("data open");
     engine_ = std::make_unique<Engine>(*model_, config_, engine_options(), world_,
@@ -68,21 +71,21 @@ class Training {
     }
     log::debug("engine ready");
     checkpoints_ = std::make_unique<Checkpointing>(
-        CheckpointingOptions{request.run_dir, config_.checkpoint, config_.init, request.model_path,
-                             request.resolved_config, request.placement, !request.eval_only,
-                             config_.zero.gather_16bit_weights_on_save, float_dtype(), dtypes_},
+        CheckpointingOptions{request.run_dir, config_.checkpoint, config_.init, request.model_path, resolved_config_,
+                             request.placement, !request.eval_only, config_.zero.gather_16bit_weights_on_save,
+                             float_dtype(), dtypes_},
         *model_, *engine_, world_, store, device_);
     position_ = checkpoints_->resume(request.resume);
     require_checkpoint_to_evaluate();
     log_ = std::make_unique<RunLog>(
-        RunLogOptions{request.run_dir, request.resolved_config, world.rank(), world.size(), request.quiet, total_steps_,
+        RunLogOptions{request.run_dir, resolved_config_, world.rank(), world.size(), request.quiet, total_steps_,
                       data_.eval != nullptr, request.eval_only, engine_->steps_done()},
         config_, device_);
     ended("resuming");
   }
 
   TrainOutcome run() {
-    if (config_.dump_state && world_.rank() == 0) log::info("{}", request_.resolved_config);
+    if (config_.dump_state && world_.rank() == 0) log::info("{}", resolved_config_);
     if (request_.eval_only) return evaluate() ? TrainOutcome::kStopped : TrainOutcome::kFinished;
     if (engine_->steps_done() >= total_steps_) {
       log::info("nothing to do: the run has done {} of {} steps", engine_->steps_done(), total_steps_);
@@ -257,6 +260,12 @@ class Training {
     return std::min(train.steps.value_or(in_epochs), in_epochs);
   }
 
+  SolvedSettings solved_settings() const {
+    SolvedSettings out{precision_.compute_dtype, config_.zero, total_steps_};
+    solve_auto_sizes(model_->table(), out.zero);
+    return out;
+  }
+
   at::ScalarType compute_dtype() const { return precision_.compute_dtype; }
   // What floating tensors of the model become; empty: they stay as they are.
   std::optional<at::ScalarType> float_dtype() const {
@@ -284,6 +293,7 @@ class Training {
   precision::ModelDtypes dtypes_;
   TrainingData data_;
   int64_t total_steps_ = 0;
+  std::string resolved_config_;
   bool is_first_step_ = true;  // of this process
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Checkpointing> checkpoints_;

@@ -16,7 +16,7 @@ struct TrainRequest {
   std::string model_path;
   std::string run_dir;
   config::JobConfig config;
-  std::string resolved_config;  // JSON, stored beside the run and in checkpoints
+  std::string resolved_config;  // JSON, stored beside the run and in checkpoints with "auto" filled in
   std::string device = "cpu";   // torch's name: "cpu", "cuda:0"
   std::string resume;           // "", "auto" or a checkpoint's path
   bool eval_only = false;
