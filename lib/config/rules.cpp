@@ -105,7 +105,7 @@ void apply_data_rules(Settings& settings) {
     } else if (synthetic_arrays(settings).empty()) {
       settings.complain(Issue::Kind::kConflict, "data.train",
                         "'data.train' is synthetic, so 'data.synthetic' must describe at least one array, for example "
-                        "{input_ids: {shape: [128], dtype: int64, low: 0, high: 256}}");
+                        "{input_ids: {shape: [128], dtype: \"int64\", low: 0, high: 256}}");
     }
   }
   check_synthetic(settings);

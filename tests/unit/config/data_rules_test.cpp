@@ -26,7 +26,10 @@ TEST_CASE("data takes one path, several, or synthetic", "[config][data_rules]") 
 }
 
 TEST_CASE("synthetic arrays that cannot be made are refused", "[config][data_rules]") {
-  CHECK_THAT(only_line("{data: {train: \"synthetic\"}}"), Contains("must describe at least one array"));
+  const std::string line = only_line("{data: {train: \"synthetic\"}}");
+  CHECK_THAT(line, Contains("must describe at least one array"));
+  const std::string example = line.substr(line.rfind("for example ") + 12);  // may be pasted as it stands
+  CHECK(load("{data: {train: \"synthetic\", synthetic: " + example + "}}").ok());
   CHECK_THAT(only_line("{data: {train: [\"synthetic\", \"a\"]}}"), Contains("mixes \"synthetic\" with files"));
   CHECK_THAT(only_line("{data: {synthetic: {a: {}}}}"), Contains("needs 'shape'"));
   CHECK_THAT(only_line("{data: {synthetic: {a: {shape: [0]}}}}"), Contains("item 1 must be at least 1"));
