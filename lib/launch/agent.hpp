@@ -73,7 +73,7 @@ class Agent {
   Channel channel_;
   Pulse pulse_;
   Terminal echo_out_{1}, echo_err_{2};  // of an agent that came by itself: what the launcher gets, our own reader too
-  SignalInbox signals_{SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+  SignalInbox signals_{SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2};
   spawn::EndExplainer ends_;
   std::optional<JobDescription> job_;
   std::unique_ptr<MasterPort> master_port_;

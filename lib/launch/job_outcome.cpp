@@ -70,6 +70,8 @@ JobOutcome decide_outcome(const std::vector<RankRecord>& records, JobKind kind, 
   JobOutcome outcome{.exit_code = 0, .first_failure = first_own_failure(records)};
   if (reason == StopReason::kInterrupt) {
     outcome.exit_code = to_int(ExitCode::kInterrupted);
+  } else if (reason == StopReason::kQuit) {
+    outcome.exit_code = to_int(ExitCode::kSignalBase) + SIGQUIT;
   } else if (reason == StopReason::kTimeLimit) {
     outcome.exit_code = to_int(ExitCode::kTimeout);
   } else if (agent_error != 0) {

@@ -22,7 +22,8 @@ struct RankRecord {
 // Why the job was ended from outside, if it was.
 enum class StopReason {
   kNone,
-  kInterrupt,
+  kInterrupt,  // Ctrl-C
+  kQuit,       // SIGQUIT, as Ctrl-\ sends it
   kTerminate,  // by a signal
   kCommand,    // by `dslaunch stop`
   kTimeLimit,

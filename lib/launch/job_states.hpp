@@ -20,6 +20,7 @@ enum class JobEvent {
   kRankLostPeer,  // a rank ended only because another one did
   kSettled,       // nobody else failed in the meantime
   kInterrupt,     // Ctrl-C
+  kEndNow,        // Ctrl-\, 'dslaunch stop --now': whatever the state, no grace
   kTerminate,     // SIGTERM, SIGHUP: the scheduler wants us to stop
   kTimeLimit,
   kOverdue,  // the agents have not finished in the time they had

@@ -96,6 +96,8 @@ const char* reason_text(StopReason reason) {
       return "";
     case StopReason::kInterrupt:
       return "interrupted by Ctrl-C";
+    case StopReason::kQuit:
+      return "ended at once by Ctrl-\\ (SIGQUIT)";
     case StopReason::kTerminate:
       return "told to stop by a signal";
     case StopReason::kCommand:

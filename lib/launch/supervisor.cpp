@@ -54,8 +54,8 @@ std::vector<RankRecord> empty_records(const LaunchPlan& plan) {
 
 // Suspending the launcher would let the other machines think that it is gone.
 std::initializer_list<int> signals_to_take(const LaunchPlan& plan) {
-  static constexpr std::initializer_list<int> kLocal{SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
-  static constexpr std::initializer_list<int> kRemote{SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP};
+  static constexpr std::initializer_list<int> kLocal{SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+  static constexpr std::initializer_list<int> kRemote{SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP};
   return plan.has_remote_nodes() ? kRemote : kLocal;
 }
 
@@ -173,6 +173,11 @@ bool Supervisor::undisturbed() const {
   return state_ == JobState::kStarting || state_ == JobState::kRunning || state_ == JobState::kSettling;
 }
 
+// What is told to end has been told, with no grace left.
+bool Supervisor::nothing_to_end() const {
+  return state_ == JobState::kKilling || state_ == JobState::kDone;
+}
+
 // What goes wrong with agents while the job is being ended already is a consequence.
 void Supervisor::blame_agent(const NodeSession& node, int exit_code, const std::string& what) {
   output_.say(plan_.nodes.size() == 1 ? what : fmt::format("{}: {}", node.host(), what));
@@ -227,9 +232,13 @@ void Supervisor::take_signal(int signal) {
     output_.say("a job on several machines cannot be suspended: --detach starts one in the background");
   } else if (signal == SIGUSR2 || (signal == SIGUSR1 && plan_.kind == JobKind::kExec)) {
     send_to_all(SignalRanks{signal});
+  } else if (signal == SIGQUIT) {
+    spare_output_ = nothing_to_end();
+    note_reason(StopReason::kQuit, "SIGQUIT (Ctrl-\\): ending all ranks at once");
+    happen(JobEvent::kEndNow);
   } else if (signal == SIGINT) {
     bool again = state_ == JobState::kStopping;
-    spare_output_ = state_ == JobState::kKilling || state_ == JobState::kDone;
+    spare_output_ = nothing_to_end();
     note_reason(StopReason::kInterrupt,
                 again ? "ending all ranks at once" : "stopping the ranks (Ctrl-C again ends them at once)");
     happen(JobEvent::kInterrupt);
@@ -244,19 +253,15 @@ void Supervisor::take_stop(const AskStop& stop) {
   note_reason(StopReason::kCommand,
               stop.now ? "'dslaunch stop --now': ending all ranks at once" : "'dslaunch stop': stopping the ranks");
   if (stop.grace) plan_.grace = *stop.grace;
-  happen(JobEvent::kTerminate);
-  if (stop.now) {
-    if (state_ == JobState::kStopping) happen(JobEvent::kInterrupt);
-  } else if (again && stop.grace) {
-    stop_ranks(plan_.grace);
-  }
+  happen(stop.now ? JobEvent::kEndNow : JobEvent::kTerminate);
+  if (!stop.now && again && stop.grace) stop_ranks(plan_.grace);
 }
 
 // The first reason is the reason; a failure before it was one too.
 void Supervisor::note_reason(StopReason reason, const std::string& text) {
   bool first = undisturbed();
   if (first) reason_ = reason;
-  if (first || reason == StopReason::kInterrupt) output_.say(text);
+  if (first || reason == StopReason::kInterrupt || reason == StopReason::kQuit) output_.say(text);
 }
 
 void Supervisor::watch_clocks() {

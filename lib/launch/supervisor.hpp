@@ -70,6 +70,7 @@ class Supervisor {
   void describe_job();
   std::string address_of_node_0() const;
   bool undisturbed() const;
+  bool nothing_to_end() const;
   void blame_agent(const NodeSession& node, int exit_code, const std::string& what);
   void agent_ready(NodeSession& node, const AgentReady& ready);
   void agent_failed(NodeSession& node, const AgentFailed& failed);
@@ -104,8 +105,9 @@ class Supervisor {
   std::vector<int> missing_;                                          // ranks that have not joined the store
   JobState state_ = JobState::kStarting;
   StopReason reason_ = StopReason::kNone;
-  bool spare_output_ = false;  // a further Ctrl-C when all was being ended already: nobody waits for a slow reader
-  bool described_ = false;     // the agents have been told what the job is
+  bool spare_output_ =
+      false;  // a further Ctrl-C or Ctrl-\ when all was being ended already: nobody waits for a slow reader
+  bool described_ = false;  // the agents have been told what the job is
   int agent_error_ = 0;
   int num_ended_ = 0;
   Deadline time_limit_ = Deadline::never(), settled_ = Deadline::never(), overdue_ = Deadline::never();

@@ -59,6 +59,16 @@ class ByHand(LauncherTest):
                 self.assertEqual(outcomes[0].out.count(b"saved"), 2)
                 os.remove(self.path("up"))
 
+    def test_ctrl_backslash_at_any_node_ends_all_at_once(self):
+        script = f"trap '' TERM; echo x >> {self.path('up')}; while :; do sleep 0.05; done"
+        for told in (0, 1):
+            with self.subTest(told=told):
+                nodes = [self.node(rank, script, "--grace", "1000") for rank in (0, 1)]
+                self.wait_until(lambda: os.path.exists(self.path("up")) and os.path.getsize(self.path("up")) == 4)
+                nodes[told].send_signal(signal.SIGQUIT)
+                self.assertEqual([self.finish(node).code for node in nodes], [131, 131])
+                os.remove(self.path("up"))
+
     def test_a_reader_that_pauses_is_no_silence_of_a_node(self):
         """Ctrl-S, a pager: what the launcher leaves unread for longer than --lost_after is not the node's fault."""
         script = f"[ $RANK = 0 ] || yes {'x' * 99} | head -n 400000"

@@ -32,6 +32,10 @@ class Outcome:
         return f"exit code {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
 
 
+def without_core():
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
 class JobsTest(MarkedTest):
     def setUp(self):
         super().setUp()
@@ -171,10 +175,12 @@ class Detached(JobsTest):
         gate = self.path("gate")
         os.mkfifo(gate)
         # The command waits for the start; here for what comes before it, the reading of a hostfile that nobody writes.
-        process = self.start("exec", "--detach", "--hostfile", gate, "--", "true")
-        self.wait_until(lambda: len(self.marked_processes()) == 2, "a supervisor")
-        process.send_signal(signal.SIGINT)
-        self.assertEqual(self.finish(process).code, 130)
+        for number in (signal.SIGINT, signal.SIGQUIT):
+            with self.subTest(signal=number):
+                process = self.start("exec", "--detach", "--hostfile", gate, "--", "true", preexec_fn=without_core)
+                self.wait_until(lambda: len(self.marked_processes()) == 2, "a supervisor")
+                process.send_signal(number)
+                self.assertEqual(self.finish(process).code, 128 + number)
 
 
 class Listed(JobsTest):
@@ -365,13 +371,14 @@ class Attached(JobsTest):
 
     def test_ctrl_c_goes_away_and_the_job_goes_on(self):
         job = self.detach(1, SAVES)
-        process = self.start("attach", job)
-        self.assertEqual(process.stdout.readline(), b"ready 0\n")
-        process.send_signal(signal.SIGINT)
-        outcome = self.finish(process)
-        self.assertEqual(outcome.code, 0, str(outcome))
-        self.assertIn("detached", outcome.err)
-        self.assertEqual(self.listed(job)["condition"], "living")
+        for number in (signal.SIGINT, signal.SIGQUIT):
+            process = self.start("attach", job, preexec_fn=without_core)
+            self.assertEqual(process.stdout.readline(), b"ready 0\n")
+            process.send_signal(number)
+            outcome = self.finish(process)
+            self.assertEqual(outcome.code, 0, str(outcome))
+            self.assertIn("detached", outcome.err)
+            self.assertEqual(self.listed(job)["condition"], "living")
         self.run_it("stop", job, code=0)
 
     def test_without_a_reader_it_goes_away(self):

@@ -172,6 +172,22 @@ class Stopping(LauncherTest):
         self.assertLess(time.monotonic() - began, 10)
         self.assertEqual(outcome.code, 130, str(outcome))
 
+    def test_ctrl_backslash_ends_at_once_and_is_the_jobs_end(self):
+        for before in ([], [signal.SIGINT]):
+            with self.subTest(before=before):
+                process = self.start_sh(2, self.STUBBORN, "--grace", "1000")
+                self.lines(process, 2)
+                for number in (*before, signal.SIGQUIT):
+                    process.send_signal(number)
+                    process.stderr.readline()  # it says that it was seen
+                began = time.monotonic()
+                outcome = self.finish(process)
+                self.assertLess(time.monotonic() - began, 10)
+                self.assertEqual(outcome.code, 130 if before else 131, str(outcome))
+                self.assertEqual(self.marked_processes(), {})
+                job = json.loads(self.launch("jobs", "--json", "last").out)["jobs"][0]
+                self.assertEqual((job["condition"], job["end"]["exit_code"]), ("ended", outcome.code))
+
     def test_the_grace_is_one_for_all(self):
         began = time.monotonic()
         process = self.start_sh(4, self.STUBBORN, "--grace", "1")

@@ -75,7 +75,7 @@ class Attachment {
   }
 
  private:
-  // False: Ctrl-C.
+  // False: Ctrl-C or its like.
   bool wait() {
     PollSet polls;
     polls.add(signals_.fd(), POLLIN);
@@ -134,7 +134,7 @@ class Attachment {
   }
 
   const KnownJob& job_;
-  SignalInbox signals_{SIGINT, SIGTERM, SIGHUP};
+  SignalInbox signals_{SIGINT, SIGQUIT, SIGTERM, SIGHUP};
   Terminal out_{1};
   JobClient client_;
   bool there_ = true;

@@ -48,17 +48,19 @@ Started await_start(SignalInbox& signals, UniqueFd reports, pid_t between) {
     throw no_supervisor(WIFEXITED(status) && WEXITSTATUS(status) > 0 ? WEXITSTATUS(status) : ECHILD);
   }
   pid_t supervisor = report.supervisor;
-  bool interrupted = false;
+  int sent = 0;  // the last signal that it got from us
   for (;;) {
     PollSet polls;
     polls.add(signals.fd(), POLLIN);
     size_t place = polls.add(reports.get(), POLLIN);
     polls.wait(Deadline::never());
-    while (auto signal = signals.take()) interrupted = ::kill(supervisor, *signal) == 0;
+    while (auto signal = signals.take()) {
+      if (::kill(supervisor, *signal) == 0) sent = *signal;
+    }
     if (!polls.ready(place)) continue;
     signals.ignore_from_now_on();
     if (read_report(reports.get(), report)) return {supervisor, report.exit_code, report.job_id};
-    return {supervisor, to_int(interrupted ? ExitCode::kInterrupted : ExitCode::kInternal), {}};
+    return {supervisor, sent != 0 ? to_int(ExitCode::kSignalBase) + sent : to_int(ExitCode::kInternal), {}};
   }
 }
 
@@ -71,7 +73,7 @@ DetachedSide detach() {
   // What is buffered would be written twice.
   std::fflush(nullptr);
   // Before there is a supervisor: a Ctrl-C must not end us alone.
-  SignalInbox signals{SIGINT, SIGTERM, SIGHUP};
+  SignalInbox signals{SIGINT, SIGQUIT, SIGTERM, SIGHUP};
   pid_t between = ::fork();
   if (between < 0) throw no_supervisor(errno);
   DetachedSide side;

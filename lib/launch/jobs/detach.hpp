@@ -24,7 +24,8 @@ struct DetachedSide {
 
 // Forks: call before any thread is started. Returns in both processes: at once in the supervisor, which keeps folder
 // and streams for now; in the other once the supervisor has reported. A Ctrl-C in the meantime goes to the supervisor.
-// A supervisor that died without a word: exit code 70, or 130 after Ctrl-C. Throws SystemError.
+// A supervisor that died without a word: exit code 70, or 128 and the number of the signal that it got from here.
+// Throws SystemError.
 DetachedSide detach();
 
 // In the supervisor, once it has somewhere else to speak: standard input is /dev/null from here on, standard output and

@@ -80,6 +80,7 @@ TEST_CASE("a rank that we stopped is not the first failure", "[launch][job_outco
 TEST_CASE("Ctrl-C is 130 and a time limit 124, whatever the ranks say", "[launch][job_outcome]") {
   CHECK(outcome({{exited(0), 0}}, StopReason::kInterrupt).exit_code == 130);
   CHECK(outcome({{killed(SIGTERM), 0, true}}, StopReason::kInterrupt).exit_code == 130);
+  CHECK(outcome({{killed(SIGKILL), 0, true}}, StopReason::kQuit).exit_code == 131);
   CHECK(outcome({{killed(SIGKILL), 0, true}}, StopReason::kTimeLimit).exit_code == 124);
 }
 

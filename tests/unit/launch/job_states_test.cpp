@@ -49,6 +49,17 @@ TEST_CASE("the first Ctrl-C stops and the second kills", "[launch][job_states]")
         std::pair(S::kKilling, std::vector{A::kStartRanks, A::kStop, A::kKill}));
 }
 
+TEST_CASE("an end at once needs no second word", "[launch][job_states]") {
+  for (const auto& before :
+       {std::vector<E>{}, {E::kAgentsReady}, {E::kAgentsReady, E::kRankLostPeer}, {E::kTerminate}}) {
+    auto events = before;
+    events.push_back(E::kEndNow);
+    auto [state, actions] = live(events);
+    CHECK(state == S::kKilling);
+    CHECK(actions.back() == A::kKill);
+  }
+}
+
 TEST_CASE("a second SIGTERM does not shorten the time to save", "[launch][job_states]") {
   CHECK(live({E::kAgentsReady, E::kTerminate, E::kTerminate}).first == S::kStopping);
 }
