@@ -51,8 +51,9 @@ class CommandLine {
   CLI::Option* flag(const std::string& name, bool& target, const std::string& what) {
     return app_.add_flag(name, target, what);
   }
-  // Lengths of time: "90", "10m".
-  void duration(const std::string& name, std::optional<std::chrono::milliseconds>& target, const std::string& what);
+  // Lengths of time: "90", "10m". A shorter one than `least` is refused.
+  void duration(const std::string& name, std::optional<std::chrono::milliseconds>& target, const std::string& what,
+                std::chrono::milliseconds least = std::chrono::milliseconds(0));
   // The heading under which the following options are listed.
   void group(const std::string& title) { app_.option_defaults()->group(title); }
 

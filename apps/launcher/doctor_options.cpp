@@ -72,7 +72,7 @@ std::optional<DoctorCommand> read_doctor_options(const Arguments& arguments) {
   line.flag("--kill", doctor.kill, "end what is stale and remove what it left; asks first");
   line.flag("-y,--yes", doctor.yes, "do not ask");
   line.flag("--force", doctor.force, "with --kill: also your processes that are not stale");
-  line.duration("--grace", grace, "time between SIGTERM and SIGKILL (5 s)");
+  line.duration("--grace", grace, "time between SIGTERM and SIGKILL (5 s; 0: SIGKILL at once)");
   line.flag("--json", doctor.json, "one document on standard output; all else goes to standard error");
   line.group("Hosts");
   line.value("-H,--hostfile", hostfile, "examine these hosts, all at once", "FILE");
@@ -82,7 +82,7 @@ std::optional<DoctorCommand> read_doctor_options(const Arguments& arguments) {
   line.value("--ssh_program", command.launch.ssh_program, "reach hosts through this program instead of libssh", "ssh");
   line.value("--remote_path", command.launch.remote_path, "folder of dslaunch there; without it the same as here",
              "DIR");
-  line.duration("--connect_timeout", connect_timeout, "to reach each host (15 s)");
+  line.duration("--connect_timeout", connect_timeout, "to reach each host (15 s)", std::chrono::milliseconds(1));
   line.group("");  // of a doctor that was started by another one
   line.value("--only", only, "", "PID:START")->allow_extra_args(false);
   if (!line.parse(arguments)) return std::nullopt;

@@ -74,7 +74,7 @@ std::optional<StopWords> read_stop_options(const Arguments& arguments) {
                        kNames);
   line.app().add_option("JOB", words.jobs, "which ones; all are stopped at the same time");
   line.flag("--now", words.stop.now, "without any grace");
-  line.duration("--grace", words.stop.grace, "time between SIGTERM and SIGKILL, instead of the job's own");
+  line.duration("--grace", words.stop.grace, "time between SIGTERM and SIGKILL, instead of the job's own; 0: as --now");
   line.flag("--json", words.stop.json, "one document on standard output");
   if (!line.parse(arguments)) return std::nullopt;
   refuse_program_words(arguments);

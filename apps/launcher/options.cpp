@@ -13,6 +13,7 @@ namespace dslaunch::launcher {
 namespace {
 
 using launch::LaunchOptions;
+using namespace std::chrono_literals;
 
 // What cannot be bound to its place directly.
 struct RawLaunch {
@@ -49,11 +50,11 @@ void add_reach_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
   line.value("--ssh_program", to.ssh_program, "reach hosts through this program instead of libssh", "ssh");
   line.value("--remote_path", to.remote_path, "folder of the programs there; without it the same as here", "DIR");
   line.flag("--push", to.push, "copy the programs there, once, into the user's cache");
-  line.duration("--connect_timeout", raw.connect_timeout, "to reach each host (15 s)");
-  line.duration("--lost_after", raw.lost_after, "a host without a sign of life for so long is lost (20 s)");
+  line.duration("--connect_timeout", raw.connect_timeout, "to reach each host (15 s)", 1ms);
+  line.duration("--lost_after", raw.lost_after, "a host without a sign of life for so long is lost (20 s)", 1s);
   line.flag("--no_ssh", to.no_ssh, "the same command is started on every node; with --node_rank and --master_addr");
   line.value("--node_rank", to.node_rank, "which of them this is; 0 is the launcher", "K");
-  line.duration("--join_timeout", raw.join_timeout, "for all nodes of --no_ssh to come (10 min)");
+  line.duration("--join_timeout", raw.join_timeout, "for all nodes of --no_ssh to come (10 min; 0: no limit)");
 }
 
 void add_launch_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
@@ -63,8 +64,9 @@ void add_launch_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
   line.group("Launch");
   line.value("--master_addr", to.master_addr, "address where the ranks meet", "ADDR");
   line.value("--master_port", to.master_port, "its port; without it the kernel chooses a free one", "PORT");
-  line.duration("--timeout", to.timeout, "end the job after this time (exit code 124)");
-  line.duration("--grace", raw.grace, "time between SIGTERM and SIGKILL when ranks are stopped (15 s)");
+  line.duration("--timeout", to.timeout, "end the job after this time (exit code 124); 0: no limit");
+  line.duration("--grace", raw.grace,
+                "time between SIGTERM and SIGKILL when ranks are stopped (15 s; 0: SIGKILL at once)");
   repeatable(line.value("--env", raw.env, "set in every rank's environment; repeatable", "NAME=VALUE"));
   line.value("--max_restarts", to.max_restarts, "restart the whole job so often when a rank or a host fails", "N");
   line.value("--min_nodes", to.min_nodes, "restart without lost hosts while so many are left", "N");
@@ -103,10 +105,8 @@ std::pair<std::string, std::string> assignment(const std::string& option, const 
 }
 
 void check_nodes(const LaunchOptions& to) {
-  using namespace std::chrono_literals;
   if (to.max_restarts < 0) misuse(fmt::format("--max_restarts {}: 0 or more", to.max_restarts));
   if (to.min_nodes && *to.min_nodes < 1) misuse(fmt::format("--min_nodes {}: at least 1", *to.min_nodes));
-  if (to.lost_after < 1s) misuse("--lost_after: at least 1s");
   if (to.push && !to.remote_path.empty()) misuse("--push and --remote_path exclude each other");
   if (to.push && to.no_ssh) misuse("--push copies over SSH, which --no_ssh does without");
   if (to.node_rank && *to.node_rank < 0) misuse(fmt::format("--node_rank {}: 0 or more", *to.node_rank));
@@ -122,6 +122,7 @@ void finish_launch_options(LaunchOptions& to, const RawLaunch& raw) {
   finish_borrowed_options(to, raw.borrowed);
   if (!raw.hostfile.empty()) to.hostfile = raw.hostfile;
   if (raw.grace) to.grace = *raw.grace;
+  if (to.timeout == 0ms) to.timeout.reset();
   to.output = read_output_choices(raw.output);
   if (raw.connect_timeout) to.connect_timeout = *raw.connect_timeout;
   if (raw.lost_after) to.lost_after = *raw.lost_after;

@@ -6,6 +6,7 @@
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "launch/dial_in.hpp"
+#include "launch/duration.hpp"
 #include "launch/job_id.hpp"
 #include "launch/job_story.hpp"
 #include "launch/jobs/register_job.hpp"
@@ -28,7 +29,7 @@ struct Field {
   // The nodes of --no_ssh: all of them, for each attempt anew.
   void gather(const LaunchOptions& options) {
     if (!place || place->num_nodes == 1) return;
-    gathered = gather_nodes(*place, std::move(gathered.listener), Deadline::after(options.join_timeout));
+    gathered = gather_nodes(*place, std::move(gathered.listener), deadline_after(options.join_timeout));
     apply_offers(hosts, gathered.hellos);
   }
 

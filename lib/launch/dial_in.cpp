@@ -13,6 +13,7 @@
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "launch/agent.hpp"
+#include "launch/duration.hpp"
 #include "launch/port_reclaim.hpp"
 #include "launch/wire.hpp"
 #include "rendezvous/node_meeting.hpp"
@@ -110,7 +111,7 @@ int serve_as_node(const NodePlace& place, const AgentHello& offer, std::chrono::
   auto waiting = [&] { log::info("waiting for node rank 0 at {}:{}", place.master_addr, place.master_port); };
   for (;;) {
     UniqueFd connection = rendezvous::go_to_node_0(place.master_addr, place.master_port, place.token, place.node_rank,
-                                                   place.num_nodes, Deadline::after(join_timeout), waiting);
+                                                   place.num_nodes, deadline_after(join_timeout), waiting);
     UniqueFd output(::fcntl(connection.get(), F_DUPFD_CLOEXEC, 3));
     Agent agent(Channel(std::move(connection), std::move(output)),
                 {.hello = offer, .listener = {}, .came_by_itself = true});

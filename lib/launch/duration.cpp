@@ -5,6 +5,9 @@
 
 namespace dslaunch::launch {
 
+// 10000 days.
+static constexpr double kLongest = 86400e3 * 10000;
+
 static std::optional<double> milliseconds_of_unit(std::string_view unit) {
   if (unit.empty() || unit == "s") return 1e3;
   if (unit == "ms") return 1.0;
@@ -20,8 +23,12 @@ std::optional<std::chrono::milliseconds> parse_duration(std::string_view text) {
   if (error != std::errc()) return std::nullopt;
   auto unit = milliseconds_of_unit(text.substr(end - text.data()));
   double milliseconds = number * unit.value_or(-1);
-  if (!unit || !std::isfinite(milliseconds) || milliseconds < 0 || milliseconds > 1e13) return std::nullopt;
+  if (!unit || !std::isfinite(milliseconds) || milliseconds < 0 || milliseconds > kLongest) return std::nullopt;
   return std::chrono::milliseconds(static_cast<int64_t>(std::llround(milliseconds)));
+}
+
+Deadline deadline_after(std::chrono::milliseconds limit) {
+  return limit.count() == 0 ? Deadline::never() : Deadline::after(limit);
 }
 
 }  // namespace dslaunch::launch

@@ -28,7 +28,7 @@ struct LaunchOptions {
   std::string remote_path;  // folder of the programs on other hosts; empty: the same as here
   bool push = false;        // copy the programs there
   std::chrono::milliseconds connect_timeout{15000}, lost_after{20000};
-  std::chrono::milliseconds join_timeout{600000};  // for the other nodes of --no_ssh to come
+  std::chrono::milliseconds join_timeout{600000};  // for the other nodes of --no_ssh to come; 0: no limit
   int max_restarts = 0;
   std::optional<int> min_nodes;  // empty: all of them
   std::string master_addr;       // empty: chosen

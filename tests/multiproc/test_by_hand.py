@@ -155,6 +155,11 @@ class ByHand(LauncherTest):
         self.assertEqual(outcome.code, 124, str(outcome))
         self.assertIn(b"nobody waits for it", outcome.err)
 
+    def test_no_limit_to_the_wait_for_nodes(self):
+        first = self.node(0, "true", "--join_timeout", "0")
+        second = self.finish(self.node(1, "true", "--join_timeout", "0"))
+        self.assertEqual((second.code, self.finish(first).code), (0, 0), str(second))
+
     def test_what_does_not_fit_is_refused(self):
         for options, words in ((["--no_ssh", "--num_nodes", "2", "--master_addr", "a"], b"--node_rank"), (["--no_ssh", "--node_rank", "0"], b"--num_nodes"),
                                (["--no_ssh", "--node_rank", "2", "--num_nodes", "2", "--master_addr", "a"], b"2 nodes"),

@@ -99,6 +99,14 @@ class ExitCodes(LauncherTest):
         self.assertIn(b"--timeout", outcome.err)
         self.assertLess(time.monotonic() - began, 15)
 
+    def test_lengths_of_time_at_their_ends(self):
+        for limit in ("0", "10000d"):
+            self.assertEqual(self.exec_sh(1, "exit 3", "--timeout", limit).code, 3)
+        for option, text in (("--timeout", "10001d"), ("--timeout", "110000d"), ("--connect_timeout", "0"), ("--lost_after", "999ms")):
+            outcome = self.exec_sh(1, "exit 3", option, text)
+            self.assertEqual(outcome.code, 64, str(outcome))
+            self.assertIn(option.encode(), outcome.err)
+
     def test_a_folder_that_is_not_there(self):
         self.assertEqual(self.launch("exec", "--chdir", self.path("none"), "--", "true").code, 66)
 

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+using dslaunch::launch::deadline_after;
 using dslaunch::launch::parse_duration;
 using namespace std::chrono_literals;
 
@@ -17,4 +18,13 @@ TEST_CASE("lengths of time are read with and without a unit", "[launch][duration
 
 TEST_CASE("what is no length of time is refused", "[launch][duration]") {
   for (const char* text : {"", "s", "-1", "1x", "1 h", "1e99", "nan", "inf", "1h30"}) CHECK_FALSE(parse_duration(text));
+}
+
+TEST_CASE("the longest length of time still has an end on the clock, and none is no limit", "[launch][duration]") {
+  CHECK_FALSE(parse_duration("10001d"));
+  const auto longest = parse_duration("10000d");
+  REQUIRE(longest);
+  CHECK_FALSE(deadline_after(*longest).passed());
+  CHECK_FALSE(deadline_after(*longest).is_never());
+  CHECK(deadline_after(0ms).is_never());
 }
