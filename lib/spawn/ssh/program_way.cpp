@@ -14,14 +14,10 @@ namespace {
 std::vector<std::string> program_words(const SshTarget& target, const std::vector<std::string>& argv,
                                        const SshOptions& options) {
   auto seconds = std::max<int64_t>(1, std::chrono::ceil<std::chrono::seconds>(options.connect_timeout).count());
-  std::vector<std::string> words = {options.program,
-                                    "-o",
-                                    "BatchMode=yes",
-                                    "-o",
-                                    "StrictHostKeyChecking=yes",
-                                    "-o",
-                                    "ConnectTimeout=" + std::to_string(seconds),
-                                    "-o",
+  std::vector<std::string> words = {options.program, "-o",
+                                    "BatchMode=yes",  // an unknown host key is refused, unless the user's own
+                                                      // StrictHostKeyChecking says otherwise
+                                    "-o", "ConnectTimeout=" + std::to_string(seconds), "-o",
                                     "ControlMaster=no",  // a master made by us would outlive the job
                                     "-T"};
   if (auto port = named_port(target, options)) words.insert(words.end(), {"-p", std::to_string(*port)});

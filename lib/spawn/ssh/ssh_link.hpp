@@ -2,8 +2,9 @@
 // in a module that is opened when it is first needed (libdslaunch_ssh.so), and a program of the user's choice that
 // takes ssh's options (SshOptions::program).
 //
-// Both read ~/.ssh/config (libssh: that of $HOME), ask nothing, and refuse a host key that known_hosts does not hold.
-// A server that drops us before the handshake, as sshd does beyond its MaxStartups, is asked again until the deadline.
+// Both read ~/.ssh/config (libssh: that of $HOME), ask nothing, and refuse a host key that known_hosts does not hold
+// (the program: unless StrictHostKeyChecking of the user's configuration takes it). A server that drops us before the
+// handshake, as sshd does beyond its MaxStartups, is asked again until the deadline.
 #pragma once
 #include <memory>
 #include <string>

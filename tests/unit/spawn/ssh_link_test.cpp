@@ -154,6 +154,16 @@ TEST_CASE("a host key that is not known or not the known one is refused", "[spaw
                 {"CHANGED", ".ssh/known_hosts:2", "ssh-keygen -R"});
 }
 
+TEST_CASE("the ssh program takes an unknown host key where the user's own configuration does",
+          "[spawn][ssh_link][sshd]") {
+  if (skipped()) return;
+  Sshd sshd;
+  sshd.write(".ssh/known_hosts", "");
+  sshd.write(".ssh/config", sshd.read(sshd.home() / ".ssh/config") + "  StrictHostKeyChecking accept-new\n");
+  CHECK_FALSE(run(target_of(sshd), {"true"}, options_for(Way::kProgram, sshd)).failure);
+  CHECK_FALSE(sshd.read(sshd.home() / ".ssh/known_hosts").empty());
+}
+
 TEST_CASE("a known host under a hashed name is known", "[spawn][ssh_link][sshd]") {
   if (skipped()) return;
   Sshd sshd;
