@@ -12,6 +12,7 @@ import resource
 import select
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -137,7 +138,6 @@ class Detached(JobsTest):
                 self.assertIn(text, outcome.err)
 
     def test_a_taken_port_comes_back(self):
-        import socket
         with socket.socket() as listener:
             listener.bind(("0.0.0.0", 0))
             listener.listen()
@@ -219,8 +219,11 @@ class Listed(JobsTest):
         self.wait_until(lambda: self.marked_processes() == {}, "the end of the ranks")
         self.assertEqual(self.listed(job)["condition"], "lost")
         self.assertRegex(self.run_it("jobs", code=0).out, rf"{job} +lost ")
-        self.assertIn("ready", self.run_it("logs", "-f", job, code=0).out)
-        self.assertIn("gone", self.run_it("attach", job, code=69).err)
+        for command in (("logs", "-f", job), ("attach", job)):
+            outcome = self.run_it(*command, code=69)
+            self.assertIn("ready", outcome.out)
+            self.assertRegex(outcome.err, rf"supervisor of job {job} \(pid \d+\) is gone without an end.*'running'")
+        self.assertIn("ready", self.run_it("logs", job, code=0).out)
         self.assertIn("supervisor was gone", self.run_it("stop", job, code=0).out)
 
     def test_another_process_with_the_supervisors_number_is_not_it(self):
@@ -341,6 +344,17 @@ class Logs(JobsTest):
         outcome = self.finish(rank)
         self.assertEqual((outcome.code, outcome.out), (0, "ready\n" + numbers))
 
+    def test_following_a_job_whose_supervisor_is_killed_is_no_success(self):
+        self.sockets_may_stay = True
+        job = self.detach(1, STUBBORN)
+        self.ready(job, 1)
+        process = self.start("logs", "-f", job)
+        self.assertEqual(process.stdout.readline(), b"ready 0\n")
+        os.kill(self.record(job)["supervisor"]["pid"], signal.SIGKILL)
+        outcome = self.finish(process)
+        self.assertEqual(outcome.code, 69, str(outcome))
+        self.assertIn("is gone without an end of the job", outcome.err)
+
     def test_ranks_logs_lie_in_the_run_folder_where_there_is_one(self):
         self.exec_sh(2, "echo out $RANK; echo err $RANK >&2", "--run_dir", self.path("run"))
         self.assertEqual(sorted(self.read(self.path("run/logs/localhost.1.log")).split("\n")), ["", "err 1", "out 1"])
@@ -380,6 +394,22 @@ class Attached(JobsTest):
             self.assertIn("detached", outcome.err)
             self.assertEqual(self.listed(job)["condition"], "living")
         self.run_it("stop", job, code=0)
+
+    def test_without_the_jobs_socket_its_console_is_followed(self):
+        """The end of a login session takes XDG_RUNTIME_DIR away, and the job's socket with it."""
+        gate = self.path("gate")
+        os.mkfifo(gate)
+        job = self.detach(1, f"echo ready; read word < {gate}; echo word $word; exit 3")
+        self.ready(job, 1)
+        os.unlink(self.record(job)["socket"])
+        process = self.start("attach", job)
+        self.assertEqual(process.stdout.readline(), b"ready\n")
+        with open(gate, "w", encoding="utf-8") as file:
+            file.write("go\n")
+        outcome = self.finish(process)
+        self.assertEqual(outcome.code, 3, str(outcome))
+        self.assertIn("word go", outcome.out)
+        self.assertIn("nobody answers at the job's socket", outcome.err)
 
     def test_without_a_reader_it_goes_away(self):
         job = self.detach(1, "echo ready; while :; do echo more; sleep 0.05; done")
@@ -458,6 +488,21 @@ class Stopped(JobsTest):
         self.wait_until(lambda: "T (stopped)" in self.read(f"/proc/{process.pid}/status"), "a suspended launcher")
         self.assertIn("suspended", self.run_it("stop", "last", code=0).err)
         self.assertEqual(self.finish(process).code, 75)
+
+    def test_a_supervisor_that_refuses_to_be_asked_is_signalled(self):
+        """One of another version, say; here somebody else at the place of its socket."""
+        job = self.detach(1, SAVES)
+        self.ready(job, 1)
+        path = self.record(job)["socket"]
+        os.unlink(path)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path)
+            listener.listen()
+            stop = self.start("stop", job)
+            with listener.accept()[0] as client:
+                client.recv(4096)
+                client.sendall(b'{"refused": "what is that?"}\n')
+                self.assertIn("exit code 75", self.finish(stop).out)
 
     def test_one_unknown_name_stops_nothing(self):
         job = self.detach(1, SAVES)

@@ -4,11 +4,11 @@
 
 #include <csignal>
 #include <cstdio>
+#include <optional>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/standard_streams.hpp"
-#include "launch/jobs/console_log.hpp"
 #include "launch/jobs/job_client.hpp"
 #include "launch/jobs/job_commands.hpp"
 #include "launch/poll_set.hpp"
@@ -30,14 +30,17 @@ int tell_end(const KnownJob& job, const JobEnd& end) {
   return end.exit_code;
 }
 
-// The job had ended before we came, or has while its supervisor could not wait for us any longer.
-int tell_recorded_end(const KnownJob& job) {
+// The job has ended, or its supervisor is gone, or it lives but has no ear for us: its socket went away with the folder
+// of a session, or too many are attached already. Ctrl-C has its usual effect here.
+int follow_console(const KnownJob& job, uint64_t position) {
+  if (look_again(job).condition == Condition::kLiving) {
+    say(fmt::format("nobody answers at the job's socket ({}): its console is followed instead",
+                    job.record.socket.empty() ? "it has none" : job.record.socket));
+  }
+  show_logs(job, {.follow = true, .rank = {}, .from = position});
   KnownJob now = look_again(job);
   if (now.record.end) return tell_end(now, *now.record.end);
-  throw Error(ExitCode::kUnavailable,
-              fmt::format("the supervisor of job {} (pid {}) is gone without an end of the job: it was killed, and its "
-                          "ranks with it",
-                          job.record.job_id, job.record.supervisor.pid));
+  throw without_an_end(now);
 }
 
 void check_reachable(const KnownJob& job) {
@@ -60,8 +63,9 @@ class Attachment {
  public:
   explicit Attachment(const KnownJob& job) : job_(job), client_(job.record.socket) {}
 
-  int run() {
-    if (!client_.ask(AskAttach{0})) return show_logs_and_end();
+  // Empty where nobody speaks to us, or no longer, see position().
+  std::optional<int> run() {
+    if (!client_.ask(AskAttach{0})) return std::nullopt;
     for (;;) {
       if (!wait()) return detach();
       while (auto answer = client_.next()) {
@@ -69,10 +73,15 @@ class Attachment {
         if (const auto* end = std::get_if<EndAnswer>(&*answer)) return finish(end->end);
         if (const auto* refused = std::get_if<Refused>(&*answer)) throw Error(ExitCode::kUnavailable, refused->why);
       }
-      if (!there_) return finish_without_word();
+      if (!there_) break;
       if (out_.fd() < 0) return leave_without_reader();
     }
+    drain();
+    return std::nullopt;
   }
+
+  // Up to where the console was shown.
+  uint64_t position() const { return position_; }
 
  private:
   // False: Ctrl-C or its like.
@@ -92,7 +101,7 @@ class Attachment {
     out_.write(piece.bytes);
   }
 
-  // Our reader gets everything, unless a Ctrl-C spares it. After that there is nothing left to interrupt.
+  // Our reader gets everything, unless a Ctrl-C spares it.
   void drain() {
     while (out_.num_pending() > 0 && !signals_.take()) {
       PollSet polls;
@@ -101,24 +110,12 @@ class Attachment {
       polls.wait(Deadline::never());
       out_.flush();
     }
-    signals_.ignore_from_now_on();
   }
 
   int finish(const JobEnd& end) {
     drain();
+    signals_.ignore_from_now_on();  // there is nothing left to interrupt
     return tell_end(job_, end);
-  }
-
-  int finish_without_word() {
-    ConsoleLog console(job_.folder.console_file());
-    for (std::string bytes; !(bytes = console.read(position_, 65536)).empty();) show({position_, bytes});
-    drain();
-    return tell_recorded_end(job_);
-  }
-
-  int show_logs_and_end() {
-    show_logs(job_, {});
-    return tell_recorded_end(job_);
   }
 
   int detach() {
@@ -145,7 +142,13 @@ class Attachment {
 
 int attach_job(const KnownJob& job) {
   check_reachable(job);
-  return Attachment(job).run();
+  uint64_t position = 0;
+  {
+    Attachment attachment(job);
+    if (auto code = attachment.run()) return *code;
+    position = attachment.position();
+  }
+  return follow_console(job, position);
 }
 
 }  // namespace dslaunch::launch

@@ -2,10 +2,12 @@
 // the exit code of dslaunch. They block; Ctrl-C is theirs where they say so.
 #pragma once
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/error.hpp"
 #include "launch/jobs/job_folders.hpp"
 
 namespace dslaunch::launch {
@@ -13,10 +15,14 @@ namespace dslaunch::launch {
 struct LogsOptions {
   bool follow = false;      // until the job has ended
   std::optional<int> rank;  // its log; else what the terminal showed
+  uint64_t from = 0;        // what is before this place in the file is not shown
 };
 // The bytes of the log on standard output. Throws UserError: 64 for a rank that the job does not have, 66 for a log
-// that is not there.
+// that is not there; Error(69) when a job that is followed goes away without an end.
 int show_logs(const KnownJob& job, const LogsOptions& options);
+
+// What there is to say of a job whose supervisor is gone and wrote down no end of it (69).
+Error without_an_end(const KnownJob& job);
 
 // The console from its beginning, then live, until the job has ended (its exit code) or Ctrl-C detaches (0). Throws
 // Error(69) for a job of another machine, or when its supervisor goes away without an end.

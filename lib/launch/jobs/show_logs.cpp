@@ -1,6 +1,7 @@
 // `dslaunch logs`: a file, and what is added to it for as long as the job lives.
 #include <fcntl.h>
 #include <sys/inotify.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -29,6 +30,20 @@ std::string path_of_log(const KnownJob& job, std::optional<int> rank) {
   return log_path(job.record.log_root, host, *rank);
 }
 
+// A pipe in its place would be waited for.
+UniqueFd open_log(const KnownJob& job, const std::string& path) {
+  UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+  struct stat found {};
+  std::string trouble;
+  if (!file.valid()) {
+    trouble = describe_errno(errno);
+  } else if (::fstat(file.get(), &found) != 0 || !S_ISREG(found.st_mode)) {
+    trouble = "it is no plain file";
+  }
+  if (trouble.empty()) return file;
+  throw UserError(ExitCode::kNoInput, fmt::format("cannot read {} of job {}: {}", path, job.record.job_id, trouble));
+}
+
 bool write_all(std::string_view bytes) {
   while (!bytes.empty()) {
     ssize_t wrote = ::write(STDOUT_FILENO, bytes.data(), bytes.size());
@@ -51,8 +66,12 @@ void copy_rest(const UniqueFd& file, const std::string& path) {
   }
 }
 
+Condition now_of(const KnownJob& job) {
+  return look_again(job).condition;
+}
+
 bool over(const KnownJob& job) {
-  Condition now = look_again(job).condition;
+  Condition now = now_of(job);
   return now == Condition::kEnded || now == Condition::kLost;
 }
 
@@ -77,16 +96,22 @@ void follow(const KnownJob& job, const UniqueFd& file, const std::string& path) 
 
 }  // namespace
 
+Error without_an_end(const KnownJob& job) {
+  return {
+      ExitCode::kUnavailable,
+      fmt::format("the supervisor of job {} (pid {}) is gone without an end of the job: it was killed, and its ranks "
+                  "with it; the last state on record is '{}'",
+                  job.record.job_id, job.record.supervisor.pid, job.record.state)};
+}
+
 int show_logs(const KnownJob& job, const LogsOptions& options) {
   std::string path = path_of_log(job, options.rank);
-  UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) {
-    throw UserError(ExitCode::kNoInput,
-                    fmt::format("cannot read {} of job {}: {}", path, job.record.job_id, describe_errno(errno)));
-  }
+  UniqueFd file = open_log(job, path);
+  ::lseek(file.get(), static_cast<off_t>(options.from), SEEK_SET);
   copy_rest(file, path);
   if (options.follow) follow(job, file, path);
   copy_rest(file, path);
+  if (options.follow && now_of(job) == Condition::kLost) throw without_an_end(job);
   return 0;
 }
 

@@ -42,8 +42,9 @@ UniqueFd begin_stop(const KnownJob& job, const StopOptions& options) {
   }
   JobClient client(job.record.socket);
   bool asked = client.ask(AskStop{options.now, options.grace});
-  // The end of the connection instead of an answer: it was on its way out.
-  if (!asked || !client.await(Deadline::never())) signal_supervisor(supervisor, options.now);
+  auto answer = asked ? client.await(Deadline::never()) : std::nullopt;
+  // The end of the connection instead of an answer: it was on its way out. A refusal: it is of another version.
+  if (!answer || std::holds_alternative<Refused>(*answer)) signal_supervisor(supervisor, options.now);
   return supervisor;
 }
 
