@@ -2,7 +2,9 @@
 #include <cstdio>
 #include <ctime>
 
+#include "base/log.hpp"
 #include "commands.hpp"
+#include "hostfile/printable.hpp"
 #include "jobs_options.hpp"
 #include "launch/jobs/job_commands.hpp"
 #include "launch/jobs/job_folders.hpp"
@@ -12,7 +14,13 @@ namespace dslaunch::launcher {
 namespace {
 
 std::vector<launch::KnownJob> all_jobs() {
-  return launch::list_jobs(launch::jobs_root());
+  std::vector<launch::UnreadableJob> unreadable;
+  auto jobs = launch::list_jobs(launch::jobs_root(), &unreadable);
+  for (const auto& job : unreadable) {
+    log::warning("{} cannot be read: {}; the job is not shown (remove the folder when nothing of it runs any more)",
+                 hostfile::printable(job.folder.record_file()), job.trouble);
+  }
+  return jobs;
 }
 
 void show_details(const std::vector<launch::KnownJob>& jobs, bool json) {

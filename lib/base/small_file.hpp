@@ -18,6 +18,10 @@ struct SmallFile {
 
 SmallFile read_small_file(const std::string& path, size_t most_bytes = kMostSmallBytes);
 
+// A file of our own that anybody may have put something else in the place of: what is no plain file, a pipe or a
+// device, is trouble, and never waited for.
+SmallFile read_plain_file(const std::string& path, size_t most_bytes = kMostSmallBytes);
+
 // For files of the kernel (/proc, /sys) and of our own, however long: all of it; empty when it cannot be read.
 std::optional<std::string> read_whole_file(const std::string& path);
 

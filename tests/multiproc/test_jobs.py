@@ -103,6 +103,15 @@ class JobsTest(MarkedTest):
         return next((entry for entry in jobs if entry["job_id"] == job), None)
 
 
+    def listed_ids(self):
+        return [job["job_id"] for job in json.loads(self.run_it("jobs", "--all", "--json", code=0).out)["jobs"]]
+
+    def write(self, path, text, size=0):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.truncate(max(size, len(text)))
+
+
 class Detached(JobsTest):
     def test_goes_on_without_the_command_and_can_be_stopped(self):
         outcome = self.run_it(*self.exec_words(2, SAVES, "--detach"), code=0)
@@ -250,6 +259,48 @@ class Listed(JobsTest):
         wrong = jobs[0][:-1] + ("0" if jobs[0][-1] != "0" else "1")
         self.assertIn(jobs[0], self.run_it("stop", wrong, code=66).err)
         self.assertIn("'nothing'", self.run_it("attach", "nothing", code=66).err)
+
+    def test_what_is_no_record_is_told_and_waited_for_by_nobody(self):
+        self.exec_sh(1, "true")
+        job = self.listed_ids()[0]
+        newer = json.dumps({"job_id": "newer", "format": 9})
+        for name, damage in (("pipe", os.mkfifo), ("folder", os.mkdir), ("newer", lambda path: self.write(path, newer)),
+                             ("torn", lambda path: self.write(path, '{"job_id": "to')), ("empty", lambda path: self.write(path, "")),
+                             ("endless", lambda path: self.write(path, "", size=1 << 40))):
+            os.mkdir(self.job_folder(name))
+            damage(os.path.join(self.job_folder(name), "job.json"))
+            os.utime(self.job_folder(name), (1, 1))
+            for command in (("jobs",), ("logs", job), ("attach", job), ("stop", job)):
+                with self.subTest(record=name, command=command):
+                    outcome = self.run_it(*command, code=0)
+                    self.assertIn(f"{name}/job.json cannot be read: ", outcome.err)
+            with self.subTest(record=name):
+                self.assertIn("no job", self.run_it("stop", name, code=66).err)
+        self.exec_sh(1, "true")  # which clears away what is old and was never a job's
+        self.assertEqual(sorted(set(os.listdir(self.job_folder(""))) - set(self.listed_ids())),
+                         ["empty", "endless", "folder", "newer", "pipe", "torn"])
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs another user")
+    def test_another_users_record_says_nothing(self):
+        self.exec_sh(1, "true")
+        for folder in (self.folder, self.path("state"), self.path("state/dslaunch"), self.job_folder("")):
+            os.chmod(folder, 0o755)
+        job = self.listed_ids()[0]
+        os.chmod(self.job_folder(job), 0o755)
+        os.chmod(os.path.join(self.job_folder(job), "job.json"), 0o644)
+        program = shutil.copy(DSLAUNCH, self.path("dslaunch"))
+        outcome = subprocess.run([program, "stop", job], env=self.env, cwd="/", user=54321, group=54321, extra_groups=[],
+                                 capture_output=True, timeout=LIMIT_S)
+        self.assertEqual(outcome.returncode, 66, outcome.stderr)
+        self.assertIn(b"it belongs to another user", outcome.stderr)
+
+    def test_a_pipe_in_place_of_a_console(self):
+        self.exec_sh(1, "true")
+        console = os.path.join(self.job_folder(self.listed_ids()[0]), "console.log")
+        os.unlink(console)
+        os.mkfifo(console)
+        for command in ("logs", "attach"):
+            self.assertIn("no plain file", self.run_it(command, "last", code=66).err)
 
     def test_old_jobs_make_room(self):
         self.exec_sh(1, "true")

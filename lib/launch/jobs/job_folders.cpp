@@ -5,8 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <utility>
+#include <variant>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -45,23 +48,39 @@ Condition condition_of(const JobRecord& record) {
   return Condition::kLost;
 }
 
-std::optional<KnownJob> read_job(const std::string& path) {
+// A record of this user's; else why there is none, as the end of a sentence.
+std::variant<JobRecord, std::string> read_record(const JobFolder& folder) {
+  SmallFile file = read_plain_file(folder.record_file());
+  if (!file.trouble.empty()) return std::move(file.trouble);
+  struct stat found {};
+  bool foreign = ::stat(folder.record_file().c_str(), &found) == 0 && found.st_uid != ::geteuid();
+  // Whoever wrote it says which processes `stop` signals.
+  if (foreign && ::geteuid() != 0) return "it belongs to another user";
+  if (auto record = record_from_json(file.bytes)) return std::move(*record);
+  return "it is no record that this version of dslaunch understands";
+}
+
+std::variant<KnownJob, std::string> read_job(const std::string& path) {
   KnownJob job;
   job.folder.path = path;
-  auto text = read_whole_file(job.folder.record_file());
-  auto record = text ? record_from_json(*text) : std::nullopt;
-  if (!record) return std::nullopt;
-  job.record = std::move(*record);
+  auto record = read_record(job.folder);
+  if (auto* trouble = std::get_if<std::string>(&record)) return std::move(*trouble);
+  job.record = std::move(std::get<JobRecord>(record));
   job.condition = condition_of(job.record);
   // It may have ended between the reading and the look at its supervisor.
   if (job.condition == Condition::kLost) {
-    text = read_whole_file(job.folder.record_file());
-    if (auto again = text ? record_from_json(*text) : std::nullopt; again && again->end) {
+    record = read_record(job.folder);
+    if (auto* again = std::get_if<JobRecord>(&record); again != nullptr && again->end) {
       job.record = std::move(*again);
       job.condition = Condition::kEnded;
     }
   }
   return job;
+}
+
+bool has_record(const std::string& path) {
+  struct stat found {};
+  return ::lstat(JobFolder{path}.record_file().c_str(), &found) == 0 || errno != ENOENT;
 }
 
 std::vector<std::string> ids_of(const std::vector<KnownJob>& jobs) {
@@ -78,14 +97,15 @@ std::string some_of(std::vector<std::string> ids) {
 
 constexpr int64_t kDay = 86400;
 
-// Made by a launcher that died before it could write down what for.
+// Made by a launcher that died before it could write down what for. One with a record that cannot be read, now or by
+// this version, is somebody's job all the same.
 void remove_nameless(const std::string& root, int64_t now) {
   std::error_code error;
   std::vector<fs::path> nameless;
   for (fs::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error)) {
     struct stat found;
     bool old = ::stat(entry->path().c_str(), &found) == 0 && found.st_mtime < now - kDay;
-    if (old && S_ISDIR(found.st_mode) && !read_job(entry->path().string())) nameless.push_back(entry->path());
+    if (old && S_ISDIR(found.st_mode) && !has_record(entry->path().string())) nameless.push_back(entry->path());
   }
   for (const auto& folder : nameless) fs::remove_all(folder, error);
 }
@@ -118,11 +138,17 @@ JobFolder make_job_folder(const std::string& root, const std::string& job_id) {
   return folder;
 }
 
-std::vector<KnownJob> list_jobs(const std::string& root) {
+std::vector<KnownJob> list_jobs(const std::string& root, std::vector<UnreadableJob>* unreadable) {
   std::vector<KnownJob> jobs;
   std::error_code error;
   for (fs::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error)) {
-    if (auto job = read_job(entry->path().string())) jobs.push_back(std::move(*job));
+    const std::string path = entry->path().string();
+    if (!has_record(path)) continue;
+    auto job = read_job(path);
+    if (auto* known = std::get_if<KnownJob>(&job)) jobs.push_back(std::move(*known));
+    if (auto* trouble = std::get_if<std::string>(&job); trouble != nullptr && unreadable != nullptr) {
+      unreadable->push_back({JobFolder{path}, std::move(*trouble)});
+    }
   }
   std::sort(jobs.begin(), jobs.end(), [](const KnownJob& a, const KnownJob& b) {
     auto age = [](const JobRecord& record) {
@@ -134,7 +160,9 @@ std::vector<KnownJob> list_jobs(const std::string& root) {
 }
 
 KnownJob look_again(const KnownJob& job) {
-  return read_job(job.folder.path).value_or(job);
+  auto again = read_job(job.folder.path);
+  auto* known = std::get_if<KnownJob>(&again);
+  return known != nullptr ? std::move(*known) : job;
 }
 
 KnownJob find_job(const std::vector<KnownJob>& jobs, const std::string& name) {

@@ -40,8 +40,14 @@ struct KnownJob {
   Condition condition = Condition::kLost;
 };
 
-// Newest first. What is no job's folder is passed over.
-std::vector<KnownJob> list_jobs(const std::string& root);
+// A folder with a record that says nothing: damaged, another user's, of a newer dslaunch.
+struct UnreadableJob {
+  JobFolder folder;
+  std::string trouble;  // why, as the end of a sentence
+};
+
+// Newest first. What is no job's folder is passed over; `unreadable`, where wanted, gets those that cannot be told.
+std::vector<KnownJob> list_jobs(const std::string& root, std::vector<UnreadableJob>* unreadable = nullptr);
 // The same job as it is now.
 KnownJob look_again(const KnownJob& job);
 

@@ -1,5 +1,6 @@
 #include "launch/jobs/job_record.hpp"
 
+#include <climits>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
@@ -49,6 +50,17 @@ JobRecord read_record(const Json& json) {
   record.restart_count = json.at("restart_count").get<int>();
   if (json.at("end").is_object()) record.end = read_end(json.at("end"));
   return record;
+}
+
+// What no job has, and what would lead whoever reckons with it astray.
+bool is_possible(const JobRecord& record) {
+  int64_t world_size = 0;
+  for (const auto& host : record.hosts) {
+    if (host.num_ranks < 0) return false;
+    world_size += host.num_ranks;
+  }
+  return world_size <= INT_MAX && record.supervisor.pid > 0 &&
+         (!record.end || (record.end->exit_code >= 0 && record.end->exit_code <= 255));
 }
 
 }  // namespace
@@ -111,7 +123,8 @@ std::string record_to_json(const JobRecord& record) {
 
 std::optional<JobRecord> record_from_json(const std::string& text) {
   try {
-    return read_record(Json::parse(text));
+    JobRecord record = read_record(Json::parse(text));
+    return is_possible(record) ? std::optional(std::move(record)) : std::nullopt;
   } catch (const Json::exception&) {
     return std::nullopt;
   }

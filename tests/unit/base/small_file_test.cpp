@@ -23,6 +23,17 @@ TEST_CASE("a file is read whole, and so is a pipe", "[base][small_file]") {
   CHECK(read.trouble.empty());
 }
 
+TEST_CASE("a plain file is read, and nothing else in its place", "[base][small_file]") {
+  test::TempDir folder;
+  CHECK(read_plain_file(folder.write("file", "text")).bytes == "text");
+  const std::string pipe = folder / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  for (const std::string& path : {pipe, folder.path(), std::string("/dev/zero")}) {
+    CHECK_THAT(read_plain_file(path).trouble, Catch::Contains("no plain file"));
+  }
+  CHECK_THAT(read_plain_file("/nonexistent/file").trouble, Catch::Contains("No such file"));
+}
+
 TEST_CASE("a file without an end is given up", "[base][small_file]") {
   const auto read = read_small_file("/dev/zero", 1000);
   CHECK(read.too_large);

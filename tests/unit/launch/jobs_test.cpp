@@ -62,6 +62,17 @@ TEST_CASE("a job's record comes back as it was written", "[launch][jobs]") {
   CHECK_FALSE(record_from_json("{\"job_id\": 3}").has_value());
 }
 
+TEST_CASE("a record with numbers that no job has is none", "[launch][jobs]") {
+  JobRecord negative = some_record("j"), huge = negative, nobody = negative, odd_end = negative;
+  negative.hosts[0].num_ranks = -1;
+  huge.hosts[0].num_ranks = huge.hosts[1].num_ranks = 2'000'000'000;
+  nobody.supervisor.pid = 0;
+  odd_end.end = JobEnd{256, 1790000000, ""};
+  for (const auto& record : {negative, nobody, odd_end}) CHECK_FALSE(record_from_json(record_to_json(record)));
+  std::string text = record_to_json(huge);
+  CHECK_FALSE(record_from_json(text));
+}
+
 TEST_CASE("ranks are counted through the hosts", "[launch][jobs]") {
   JobRecord record = some_record("j");
   CHECK(record.world_size() == 5);
