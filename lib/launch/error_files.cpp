@@ -44,7 +44,7 @@ std::string ErrorFiles::path_of(int rank) const {
 }
 
 std::string ErrorFiles::message_of(int rank) const {
-  return message_in_error_file(read_small_file(path_of(rank)).bytes);
+  return message_in_error_file(read_plain_file(path_of(rank)).bytes);
 }
 
 void remove_private_folders(const std::string& job_id) {

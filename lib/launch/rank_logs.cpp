@@ -31,6 +31,11 @@ std::string time_stamp() {
   return text;
 }
 
+bool is_pipe(const std::string& path) {
+  std::error_code ignored;
+  return fs::is_fifo(path, ignored);
+}
+
 const char* file_name(Stream stream) {
   return stream == Stream::kOut ? "stdout.log" : "stderr.log";
 }
@@ -98,8 +103,10 @@ RankLogs::File RankLogs::create(const std::string& path, bool append, const char
   } else if (fs::create_directories(folder, error); error) {
     refuse(path, error.message(), option);
   }
-  int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC);
+  // A pipe in its place would hold up everything, once for its reader and then again whenever that pauses.
+  int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | (append ? 0 : O_TRUNC);
   File file{path, UniqueFd(::open(path.c_str(), flags, is_private ? 0600 : 0666))};
+  if (is_pipe(path)) refuse(path, "there is a pipe of this name", option);
   if (!file.fd.valid()) refuse(path, describe_errno(errno), option);
   return file;
 }

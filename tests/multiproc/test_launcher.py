@@ -146,6 +146,12 @@ class FirstFailure(LauncherTest):
         self.assertEqual(outcome.code, 1, str(outcome))
         self.assertIn(b"exit code 1: ValueError: too odd", outcome.err)
 
+    def test_whatever_a_rank_puts_in_place_of_its_error_file(self):
+        for script in ("mkfifo $F", "mkdir $F", "ln -s /dev/zero $F", "rm -rf $(dirname $F)"):
+            with self.subTest(script=script):
+                outcome = self.exec_sh(1, f"F=$TORCHELASTIC_ERROR_FILE; {script}; exit 3")
+                self.assertEqual(outcome.code, 3, str(outcome))
+
     def test_as_a_document(self):
         outcome = self.exec_sh(2, "echo chatter; [ $RANK = 0 ] || exit 4; exec sleep 1000", "--json")
         self.assertEqual(outcome.code, 4, str(outcome))
@@ -384,6 +390,13 @@ class Output(LauncherTest):
             self.exec_sh(1, f"echo {word}", "--run_dir", self.path("run"))
         with open(self.path("run/logs/localhost.0.log"), encoding="utf-8") as file:
             self.assertEqual(file.read(), "two\n")
+
+    def test_a_pipe_in_place_of_a_ranks_log(self):
+        os.makedirs(self.path("run/logs"))
+        os.mkfifo(self.path("run/logs/localhost.1.log"))
+        outcome = self.exec_sh(2, "echo hello", "--run_dir", self.path("run"))
+        self.assertEqual(outcome.code, 73, str(outcome))
+        self.assertIn(b"localhost.1.log: there is a pipe of this name", outcome.err)
 
     def test_a_run_folder_that_cannot_be_made(self):
         with open(self.path("in-the-way"), "w", encoding="utf-8"):
