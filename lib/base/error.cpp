@@ -5,7 +5,9 @@
 namespace dslaunch {
 
 std::string describe_errno(int error_number) {
-  return std::generic_category().message(error_number);
+  std::string text = std::generic_category().message(error_number);
+  if (error_number == EMFILE) text += " (ulimit -n raises this limit)";
+  return text;
 }
 
 SystemError::SystemError(std::string_view call, std::string_view object, int error_number, ExitCode code)

@@ -34,7 +34,10 @@ void start_link_thread(std::function<void()> body) {
   int error = ::pthread_create(&thread, &attributes, run, owned.get());
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   ::pthread_attr_destroy(&attributes);
-  if (error != 0) throw SystemError("pthread_create", "for a link", error);
+  if (error != 0) {
+    throw SystemError("start", "a thread (a limit of this user, ulimit -u, or of the container, pids.max, is reached)",
+                      error, ExitCode::kUnavailable);
+  }
   owned.release();
 }
 

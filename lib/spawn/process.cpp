@@ -165,6 +165,25 @@ std::string found_program(const ProcessSpec& spec) {
   return {};
 }
 
+// What the kernel finds too much is often a single variable.
+std::string largest_word(const ProcessSpec& spec) {
+  std::string what = "the program's name";
+  size_t largest = spec.argv[0].size(), all = 0;
+  auto take = [&](size_t num_bytes, const std::string& name) {
+    all += num_bytes + 1;
+    if (num_bytes <= largest) return;
+    largest = num_bytes;
+    what = name;
+  };
+  for (size_t i = 0; i < spec.argv.size(); ++i) take(spec.argv[i].size(), fmt::format("argument {}", i));
+  for (const auto& [name, value] : spec.env) take(name.size() + 1 + value.size(), "the variable " + name);
+  return fmt::format(
+      "{} has {} bytes, of {} in all arguments and variables: Linux takes 131071 for one, and a quarter of ulimit -s "
+      "for "
+      "all",
+      what, largest, all);
+}
+
 ExitCause explain(const ChildError& error, const ProcessSpec& spec) {
   if (error.stage == Stage::kCpus || error.stage == Stage::kMemory) return explain_place(error, spec);
   if (error.stage == Stage::kFolder) {
@@ -183,10 +202,18 @@ ExitCause explain(const ChildError& error, const ProcessSpec& spec) {
                                 : fmt::format("program '{}' does not exist", name));
   }
   std::string reason = describe_errno(error.error_number);
+  if (error.error_number == E2BIG) reason += " (" + largest_word(spec) + ")";
   if (error.error_number == ENOEXEC) reason += " (" + wrong_format(file) + ")";
   if (error.error_number == EACCES) reason += " (a folder, or not executable: chmod +x makes a file executable)";
   return not_started(to_int(ExitCode::kNotExecutable),
                      fmt::format("program '{}' cannot be executed: {}", name, reason));
+}
+
+ExitCause no_further_process(int error_number) {
+  return not_started(
+      to_int(ExitCode::kUnavailable),
+      fmt::format("fork: {}: a limit of this user (ulimit -u), of memory, or of the container (pids.max)",
+                  describe_errno(error_number)));
 }
 
 int open_null(UniqueFd& null) {
@@ -224,7 +251,7 @@ std::variant<Process, ExitCause> start_process(const ProcessSpec& spec) {
   image.report = report.write.get();
 
   pid_t pid = ::fork();
-  if (pid < 0) return not_started(to_int(ExitCode::kIoError), fmt::format("fork: {}", describe_errno(errno)));
+  if (pid < 0) return no_further_process(errno);
   if (pid == 0) become_program(image);
 
   report.write.reset();

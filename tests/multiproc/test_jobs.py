@@ -176,6 +176,27 @@ class Detached(JobsTest):
         self.assertEqual(outcome.returncode, 69, outcome.stderr)
         self.assertIn(b"Resource temporarily unavailable", outcome.stderr)
 
+    @unittest.skipUnless(os.geteuid() == 0, "limits of processes need a user without any")
+    def test_whatever_process_is_the_first_too_many_it_is_no_failure_of_input(self):
+        program = shutil.copy(DSLAUNCH, self.path("dslaunch"))
+        for folder in (self.folder, self.temp):
+            os.chmod(folder, 0o777)
+        words = [program, "exec", "--device", "cpu", "--num_gpus", "3", "--", "sleep", "0.1"]
+        for limit in range(1, 30):
+            def as_another_new_user():
+                os.setgroups([])
+                os.setresgid(54322, 54322, 54322)
+                os.setresuid(54322, 54322, 54322)
+                resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
+            outcome = subprocess.run(words, env=self.env, cwd="/", preexec_fn=as_another_new_user, capture_output=True,
+                                     timeout=LIMIT_S)
+            if outcome.returncode == 0:
+                break
+            with self.subTest(limit=limit):
+                self.assertEqual(outcome.returncode, 69, outcome.stderr)
+                self.assertIn(b"ulimit -u", outcome.stderr)
+        self.assertEqual(outcome.returncode, 0, outcome.stderr)
+
     def test_a_dry_run_detaches_nothing(self):
         self.assertIn("world", self.exec_sh(1, "true", "--detach", "--dry_run").out)
         self.assertEqual(os.path.exists(self.env["XDG_STATE_HOME"]), False)

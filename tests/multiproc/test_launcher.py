@@ -444,6 +444,13 @@ class Environment(LauncherTest):
         outcome = self.launch("exec", "--chdir", self.folder, "--", "pwd")
         self.assertEqual(outcome.out.decode().strip(), os.path.realpath(self.folder))
 
+    def test_a_variable_larger_than_any_program_takes_is_named(self):
+        with open(self.path("variables"), "w", encoding="utf-8") as file:
+            file.write(f"BIG={'x' * 200000}\n")
+        outcome = self.exec_sh(1, "true", "--env_file", self.path("variables"))
+        self.assertEqual(outcome.code, 126, str(outcome))
+        self.assertIn(b"the variable BIG has 200004 bytes", outcome.err)
+
     def test_what_another_launcher_left_in_the_environment_is_replaced(self):
         stale = self.environment(RANK="7", WORLD_SIZE="9", MASTER_PORT="1", DSLAUNCH_AGENT_STORE="1", OMP_NUM_THREADS="5")
         env = self.ranks(env=stale)[0]
