@@ -142,6 +142,27 @@ class Consolidated(CaseTest):
                 self.assertLessEqual(abs(loss - expected) / expected, BOUND)
 
 
+    def test_a_trace_made_in_train_mode_follows_eval(self):
+        """It kept its dropout, and the statistics of each batch, whatever was called on it."""
+        for name in ("dropout_trace", "batch_norm_trace", "attention_trace"):
+            with self.subTest(name):
+                config = config_of(name, checkpoint={"at_end": True}, train={"eval_interval": 2})
+                config["data"] = {"shuffle": False, "eval": self.data(name)}
+                rows, folder = self.shop.train(self.model(name), self.data(name), config, 2, 2)
+                out = self.shop.path(name + "-trained.pt")
+                done = workshop.run([workshop.program("dslaunch"), "consolidate", os.path.join(folder, "checkpoints"), out])
+                self.assertIn("is in train mode, as the model file was: call eval()", done.text)
+                samples = one_process.Samples(self.data(name), config)
+                arrays = [samples.take(names, slice(None), torch.float32) for names in (samples.inputs, samples.labels)]
+                trained = torch.jit.load(out)
+                with torch.no_grad(), torch.random.fork_rng():
+                    torch.manual_seed(0)
+                    loss = {mode: one_process.loss_of(trained.train(mode), config.get("loss"), *arrays).item()
+                            for mode in (False, True)}
+                self.assertLessEqual(abs(loss[False] / rows[-1]["eval_loss"] - 1), BOUND)
+                self.assertGreater(abs(loss[True] / loss[False] - 1), 10 * BOUND)
+
+
 class Half(CaseTest):
     """Masks whose minimum does not fit bf16: rows that are hidden as a whole would be NaN."""
 

@@ -13,6 +13,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/log.hpp"
 #include "runtime/checkpoint/checkpoint_reader.hpp"
 #include "runtime/checkpoint/hollow_archive.hpp"
 #include "runtime/checkpoint/weight_files.hpp"
@@ -122,6 +123,12 @@ class Skeleton {
     }
   }
   const torch::jit::Module& module() const { return module_; }
+  bool is_in_train_mode() const {
+    for (const auto& module : module_.modules()) {
+      if (module.hasattr("training") && module.is_training()) return true;
+    }
+    return false;
+  }
 
   void assign(const std::string& name, const at::Tensor& values) {
     torch::jit::Module owner = module_;
@@ -151,7 +158,8 @@ class Skeleton {
   std::multimap<const void*, ParameterPlace> again_;  // lists and dicts that hold parameters again, by their memory
 };
 
-void write_torchscript(CheckpointReader& checkpoint, WeightStream& weights, const std::string& out) {
+// Returns whether it is in train mode, as the file that training began with was.
+bool write_torchscript(CheckpointReader& checkpoint, WeightStream& weights, const std::string& out) {
   const auto skeleton = checkpoint.skeleton();
   if (!skeleton) {
     throw UserError(ExitCode::kBadInput,
@@ -172,6 +180,7 @@ void write_torchscript(CheckpointReader& checkpoint, WeightStream& weights, cons
     torch::jit::ExportModule(model.module(), [&](const void* data, size_t size) { return archive.write(data, size); });
   });
   fill(archive, weights, tensors);
+  return model.is_in_train_mode();
 }
 
 // What LibTorch throws while it writes is an I/O error to us; our own errors pass.
@@ -231,6 +240,7 @@ std::vector<std::string> consolidate(const ConsolidateOptions& options) {
       options.out, weights.tensors(), [&](const SavedTensor& tensor) { return weights.bytes_of(tensor); },
       options.max_shard_bytes);
   std::vector<std::string> written;
+  bool trains = false;
   try {
     for (const auto& file : files) {
       written.push_back(file.path);
@@ -238,7 +248,7 @@ std::vector<std::string> consolidate(const ConsolidateOptions& options) {
       guarded(file.path, [&] {
         if (form == Form::kSafetensors) write_safetensors(weights, file.tensors, aside);
         if (form == Form::kStateDict) write_state_dict(weights, file.tensors, aside);
-        if (form == Form::kTorchScript) write_torchscript(checkpoint, weights, aside);
+        if (form == Form::kTorchScript) trains = write_torchscript(checkpoint, weights, aside);
       });
     }
     if (files.size() > 1) {  // last: with it the set of files is complete
@@ -251,6 +261,10 @@ std::vector<std::string> consolidate(const ConsolidateOptions& options) {
   } catch (...) {
     for (const auto& path : written) ::unlink((path + kAside).c_str());
     throw;
+  }
+  if (trains) {
+    log::info("'{}' is in train mode, as the model file was: call eval() on it before it is used, or its dropout is on",
+              options.out);
   }
   return written;
 }

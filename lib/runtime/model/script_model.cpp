@@ -333,6 +333,7 @@ std::unique_ptr<ModelSource> load_script_model(const std::string& path, const st
 
 void write_model_skeleton(const std::string& model_path, const std::string& out_path) {
   auto module = load_mapped_module(model_path);
+  follow_training_flag(module);  // so that eval() of what is made of it does what it says
   for (const auto& held : find_parameters(module)) {
     const auto emptied = at::zeros({}, held.value.options().requires_grad(false))
                              .expand(held.value.sizes())

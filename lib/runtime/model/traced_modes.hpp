@@ -17,7 +17,8 @@ struct TracedModes {
   std::vector<std::string> statistics_off;  // modules whose batch norm uses its saved statistics
 };
 
-// Before the first run of any graph, and before units are intercepted.
+// Before the first run of any graph, and before units are intercepted. What is written of the module afterwards follows
+// its flag too.
 TracedModes follow_training_flag(const torch::jit::Module& model);
 
 // Buffers and frozen parameters of traced modules.
