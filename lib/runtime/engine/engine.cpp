@@ -15,6 +15,19 @@
 #include "runtime/sharding/flat_collectives.hpp"
 
 namespace dslaunch::runtime {
+namespace {
+
+// Places in the small tensor that a step sums over its ranks. Behind them lies what the loss scale reports.
+enum Statistic : int64_t {
+  kLoss,
+  kNorm,  // its square until all ranks' are summed
+  kStop,
+  kLabelWeight,
+  kNumStatistics
+};
+
+}  // namespace
+
 Engine::Engine(ModelSource& model, const config::JobConfig& config, EngineOptions options,
                comm::Communicator& data_group, const FlatParameters::ReadElements& read)
     : model_(model),
@@ -168,19 +181,19 @@ void Engine::combine_statistics(bool stop_requested) {
   if (data_group_.size() > 1) data_group_.all_reduce(buffer_of(statistics_), comm::ReduceOp::kSum);
   const bool by_labels = config_.loss_average == config::LossAverage::kTokens;
   const at::Tensor factor = by_labels ? weigh_by_labels(micro_steps) : at::Tensor();
-  loss_scaling_.judge(statistics_.narrow(0, 0, 2));
-  const auto clipped = optim::clip_by_norm(statistics_.select(0, 1).to(at::kDouble), config_.gradient_clipping,
+  loss_scaling_.judge(statistics_.narrow(0, kLoss, 2));
+  const auto clipped = optim::clip_by_norm(statistics_.select(0, kNorm).to(at::kDouble), config_.gradient_clipping,
                                            1.0 / (parameters_->gradient_divisor() * options_.replicated_ranks));
-  statistics_.select(0, 1).copy_(clipped.norm);
+  statistics_.select(0, kNorm).copy_(clipped.norm);
   gradient_factor_ = loss_scaling_.unscaled_factor(by_labels ? clipped.factor * factor : clipped.factor);
   if (loss_scaling_.is_on()) statistics_ = at::cat({statistics_, loss_scaling_.report()});
 }
 
 // From means over all labels to means over those that count, in the statistics; returns the factor between the two.
 at::Tensor Engine::weigh_by_labels(double micro_steps) {
-  const at::Tensor factor = micro_steps / statistics_.select(0, 3);
-  statistics_.select(0, 0).mul_(factor);
-  statistics_.select(0, 1).mul_(factor).mul_(factor);
+  const at::Tensor factor = micro_steps / statistics_.select(0, kLabelWeight);
+  statistics_.select(0, kLoss).mul_(factor);
+  statistics_.select(0, kNorm).mul_(factor).mul_(factor);
   return factor;
 }
 
@@ -245,10 +258,10 @@ StepResult Engine::read_statistics(InFlight in_flight) {
   StepResult result = in_flight.result;
   result.step_ms = clock_.milliseconds_until(std::move(in_flight.arrived));
   const float* values = in_flight.statistics.const_data_ptr<float>();
-  result.loss = values[0];
-  result.grad_norm = values[1];
-  result.stop_requested = values[2] > 0;
-  if (loss_scaling_.is_on()) follow_loss_scale(result, values + 4);
+  result.loss = values[kLoss];
+  result.grad_norm = values[kNorm];
+  result.stop_requested = values[kStop] > 0;
+  if (loss_scaling_.is_on()) follow_loss_scale(result, values + kNumStatistics);
   // Without a loss scale every step is applied, also the one that may be under way already.
   const int64_t since = loss_scaling_.is_on() ? 0 : steps_done_ - result.step;
   const int64_t applied = loss_scaling_.known_applied_steps() - since;
