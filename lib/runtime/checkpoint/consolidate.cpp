@@ -20,7 +20,7 @@
 #include "runtime/checkpoint/weight_stream.hpp"
 #include "runtime/state/output_file.hpp"
 #include "runtime/state/parameter_place.hpp"
-#include "runtime/state/safetensors_file.hpp"
+#include "runtime/state/safetensors_writer.hpp"
 
 namespace dslaunch::runtime {
 namespace {

@@ -10,7 +10,7 @@
 #include "base/format.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/checkpoint/content_hash.hpp"
-#include "runtime/state/safetensors_file.hpp"
+#include "runtime/state/safetensors_writer.hpp"
 #include "runtime/state/tensor_bytes.hpp"
 
 namespace dslaunch::runtime {

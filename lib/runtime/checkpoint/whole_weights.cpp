@@ -5,7 +5,7 @@
 #include "runtime/checkpoint/checkpoint_reader.hpp"
 #include "runtime/checkpoint/content_hash.hpp"
 #include "runtime/checkpoint/weight_stream.hpp"
-#include "runtime/state/safetensors_file.hpp"
+#include "runtime/state/safetensors_writer.hpp"
 
 namespace dslaunch::runtime {
 

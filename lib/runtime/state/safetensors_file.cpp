@@ -1,14 +1,12 @@
 #include "runtime/state/safetensors_file.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <set>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/state/safetensors_dtype.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -17,36 +15,6 @@ using Json = nlohmann::json;
 
 constexpr size_t kLengthBytes = 8;
 constexpr size_t kMaxHeaderBytes = 100'000'000;  // the limit that the format's own reader has
-
-struct DtypeName {
-  const char* name;
-  at::ScalarType dtype;
-};
-constexpr std::array kDtypes = {
-    DtypeName{"F64", at::kDouble},
-    DtypeName{"F32", at::kFloat},
-    DtypeName{"F16", at::kHalf},
-    DtypeName{"BF16", at::kBFloat16},
-    DtypeName{"I64", at::kLong},
-    DtypeName{"I32", at::kInt},
-    DtypeName{"I16", at::kShort},
-    DtypeName{"I8", at::kChar},
-    DtypeName{"U64", at::kUInt64},
-    DtypeName{"U32", at::kUInt32},
-    DtypeName{"U16", at::kUInt16},
-    DtypeName{"U8", at::kByte},
-    DtypeName{"BOOL", at::kBool},
-    DtypeName{"F8_E4M3", at::kFloat8_e4m3fn},
-    DtypeName{"F8_E5M2", at::kFloat8_e5m2},
-    DtypeName{"C64", at::kComplexFloat},
-};
-
-std::optional<at::ScalarType> dtype_named(const std::string& name) {
-  for (const auto& known : kDtypes) {
-    if (name == known.name) return known.dtype;
-  }
-  return std::nullopt;
-}
 
 // Checks one file's header; every refusal names the file.
 class HeaderReader {
@@ -138,7 +106,7 @@ class HeaderReader {
     if (!is_list_of_unsigned(offsets) || offsets.size() != 2) {
       refuse(fmt::format("tensor '{}': bad data_offsets {}", name, offsets.dump()));
     }
-    const auto known = dtype_named(dtype.get<std::string>());
+    const auto known = safetensors_dtype(dtype.get<std::string>());
     if (!known) refuse(fmt::format("tensor '{}' has the unknown dtype '{}'", name, dtype.get<std::string>()));
 
     SafetensorsEntry entry{.name = name, .dtype = *known, .shape = shape.get<std::vector<int64_t>>()};
@@ -188,20 +156,7 @@ class HeaderReader {
   size_t data_begin_ = 0;
 };
 
-uint64_t numel_of(const TensorDescription& tensor) {
-  uint64_t numel = 1;
-  for (int64_t size : tensor.shape) numel *= static_cast<uint64_t>(size);
-  return numel;
-}
-
 }  // namespace
-
-std::string safetensors_dtype_name(at::ScalarType dtype) {
-  for (const auto& known : kDtypes) {
-    if (dtype == known.dtype) return known.name;
-  }
-  return "";
-}
 
 SafetensorsFile::SafetensorsFile(const std::string& path, const std::string& what)
     : file_(MappedFile::open(path, what)) {
@@ -216,63 +171,6 @@ const SafetensorsEntry* SafetensorsFile::find(const std::string& name) const {
 
 at::Tensor SafetensorsFile::tensor(const SafetensorsEntry& entry) const {
   return tensor_over(file_, entry.begin, entry.dtype, entry.shape);
-}
-
-SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<TensorDescription> tensors,
-                                     const std::map<std::string, std::string>& metadata, Observer observer)
-    : tensors_(std::move(tensors)), observer_(std::move(observer)), file_(path) {
-  std::stable_sort(tensors_.begin(), tensors_.end(),
-                   [](const auto& a, const auto& b) { return c10::elementSize(a.dtype) > c10::elementSize(b.dtype); });
-  std::set<std::string> names;
-  std::string text = "{";
-  if (!metadata.empty()) text += "\"__metadata__\":" + Json(metadata).dump();
-  uint64_t offset = 0;
-  for (const auto& tensor : tensors_) {
-    const std::string dtype = safetensors_dtype_name(tensor.dtype);
-    DSL_CHECK(!dtype.empty(), fmt::format("safetensors has no name for the dtype of '{}'", tensor.name));
-    DSL_CHECK(names.insert(tensor.name).second, fmt::format("tensor '{}' is given twice", tensor.name));
-    const uint64_t bytes = numel_of(tensor) * c10::elementSize(tensor.dtype);
-    if (text.size() > 1) text += ',';
-    text += Json(tensor.name).dump() + ':' +
-            Json{{"dtype", dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + bytes}}}.dump();
-    offset += bytes;
-  }
-  text += '}';
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  const uint64_t length = text.size();
-  put(&length, sizeof length);
-  put(text.data(), text.size());
-}
-
-void SafetensorsWriter::write(const at::Tensor& values) {
-  DSL_CHECK(next_ < tensors_.size(), "more tensors than the header lists");
-  DSL_CHECK(part_numel_ == 0 && static_cast<uint64_t>(values.numel()) == numel_of(tensors_[next_]),
-            fmt::format("'{}' does not fit what the header says of it", tensors_[next_].name));
-  write_part(values);
-}
-
-void SafetensorsWriter::write_part(const at::Tensor& values) {
-  DSL_CHECK(next_ < tensors_.size(), "more tensors than the header lists");
-  const auto& expected = tensors_[next_];
-  part_numel_ += static_cast<uint64_t>(values.numel());
-  DSL_CHECK(values.scalar_type() == expected.dtype && values.is_contiguous() && values.device().is_cpu() &&
-                part_numel_ <= numel_of(expected),
-            fmt::format("'{}' does not fit what the header says of it", expected.name));
-  if (values.numel() > 0) put(values.const_data_ptr(), values.nbytes());
-  if (part_numel_ < numel_of(expected)) return;
-  ++next_;
-  part_numel_ = 0;
-}
-
-void SafetensorsWriter::finish(bool sync) {
-  DSL_CHECK(next_ == tensors_.size(), "fewer tensors than the header lists");
-  file_.finish(sync);
-}
-
-void SafetensorsWriter::put(const void* data, size_t size) {
-  file_.write(data, size);
-  if (observer_) observer_(data, size);
-  bytes_written_ += size;
 }
 
 }  // namespace dslaunch::runtime

@@ -7,7 +7,7 @@
 
 #include "base/bytes.hpp"
 #include "numpy_samples.hpp"
-#include "runtime/state/safetensors_file.hpp"
+#include "runtime/state/safetensors_writer.hpp"
 #include "support/expect_error.hpp"
 #include "support/temp_dir.hpp"
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "runtime/state/safetensors_writer.hpp"
 #include "support/expect_error.hpp"
 #include "support/temp_dir.hpp"
 
