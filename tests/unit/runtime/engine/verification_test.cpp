@@ -9,9 +9,9 @@
 #include <cmath>
 #include <thread>
 
-#include "../checkpoint/memory_store.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "support/memory_store.hpp"
 #include "support/temp_dir.hpp"
 #include "support/thread_communicator.hpp"
 
