@@ -4,11 +4,13 @@
 #include <nlohmann/json.hpp>
 
 #include "base/format.hpp"
+#include "hostfile/printable.hpp"
 #include "launch/shell_words.hpp"
 
 namespace dslaunch::launch {
 namespace {
 
+using hostfile::printable;
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kDay = 86400;
@@ -68,7 +70,7 @@ std::string dump(const Json& json) {
 
 std::string end_text(const JobEnd& end) {
   std::string text = fmt::format("{}, exit code {}", utc_text(end.when), end.exit_code);
-  return end.first_cause.empty() ? text : text + ": " + end.first_cause;
+  return end.first_cause.empty() ? text : text + ": " + printable(end.first_cause);
 }
 
 std::string rank_lines(const Json& status) {
@@ -144,9 +146,9 @@ std::string job_details(const KnownJob& job, const std::string& status, int64_t 
   if (record.restart_count > 0) text += fmt::format("restarts   {}\n", record.restart_count);
   text += fmt::format("command    {}\n", command_text(record, std::string::npos));
   text += fmt::format("world      {} rank(s) on {}\n", record.world_size(), hosts_text(record));
-  text += fmt::format("folder     {}\n", record.cwd);
-  if (!record.run_dir.empty()) text += fmt::format("run folder {}\n", record.run_dir);
-  if (!record.log_root.empty()) text += fmt::format("logs       {}/logs\n", record.log_root);
+  text += fmt::format("folder     {}\n", printable(record.cwd));
+  if (!record.run_dir.empty()) text += fmt::format("run folder {}\n", printable(record.run_dir));
+  if (!record.log_root.empty()) text += fmt::format("logs       {}/logs\n", printable(record.log_root));
   text += fmt::format("console    {}\n", job.folder.console_file());
   text += fmt::format("supervisor pid {} on {}{}\n", record.supervisor.pid, record.supervisor.host,
                       job.condition == Condition::kLost ? ", gone" : "");

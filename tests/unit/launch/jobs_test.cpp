@@ -197,6 +197,15 @@ TEST_CASE("a list of jobs for people", "[launch][jobs]") {
   CHECK(std::count(table.begin(), table.end(), '\n') == 4);
 }
 
+TEST_CASE("a folder's name gives no orders to the terminal that a job is shown on", "[launch][jobs]") {
+  KnownJob job = known("j", Condition::kLost);
+  job.record.cwd = "/home/x/\033[2Jgone";
+  job.record.run_dir = job.record.log_root = job.record.cwd + "/run";
+  std::string text = job_details(job, "", 1790000000);
+  CHECK(text.find('\033') == std::string::npos);
+  CHECK_THAT(text, Catch::Matchers::Contains("folder     /home/x/\\x1b[2Jgone\n"));
+}
+
 TEST_CASE("jobs that ended long ago are not shown unasked", "[launch][jobs]") {
   KnownJob old = known("old"), living = known("living", Condition::kLiving);
   auto ids = [](const std::vector<KnownJob>& jobs) { return jobs.size(); };
