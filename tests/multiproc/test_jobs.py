@@ -161,6 +161,15 @@ class Detached(JobsTest):
         outcome = self.run_it(*self.exec_words(1, "true", "--detach"), code=73)
         self.assertIn("XDG_STATE_HOME", outcome.err)
 
+    def test_nothing_is_detached_that_could_not_be_found_again(self):
+        """A full disk, or a quota: here files may not grow at all."""
+        def without_room():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        outcome = self.run_it(*self.exec_words(1, f"touch {self.path('ran')}", "--detach"), code=73, preexec_fn=without_room)
+        self.assertRegex(outcome.err, "job.json: File too large.*XDG_STATE_HOME")
+        self.assertFalse(os.path.exists(self.path("ran")))
+        self.assertEqual(os.listdir(self.job_folder("")), [])
+
     @unittest.skipUnless(os.geteuid() == 0, "a limit of processes that leaves room for two needs a user without any")
     def test_a_limit_of_processes_has_its_own_words(self):
         def as_a_new_user():
@@ -255,6 +264,20 @@ class Listed(JobsTest):
             self.assertRegex(outcome.err, rf"supervisor of job {job} \(pid \d+\) is gone without an end.*'running'")
         self.assertIn("ready", self.run_it("logs", job, code=0).out)
         self.assertIn("supervisor was gone", self.run_it("stop", job, code=0).out)
+
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("unshare"), "mounts a small disk of its own")
+    def test_the_end_of_a_job_that_filled_the_disk(self):
+        os.makedirs(self.path("state"))
+        script = ("mount -t tmpfs -o size=64k none $XDG_STATE_HOME && $0 exec --device cpu -- sh -c 'yes | head -c 99999; exit 3' | wc -c; "
+                  "$0 jobs --json last")
+        done = subprocess.run(["unshare", "--mount", "sh", "-c", script, DSLAUNCH], env=self.env, capture_output=True,
+                              timeout=LIMIT_S)
+        if b"permission denied" in done.stderr.lower():
+            self.skipTest("this container forbids mounts")
+        self.assertIn(b"No space left", done.stderr)
+        written, document = done.stdout.split(b"\n", 1)
+        job = json.loads(document)["jobs"][0]
+        self.assertEqual((int(written), job["condition"], job["end"]["exit_code"]), (99999, "ended", 3))
 
     def test_another_process_with_the_supervisors_number_is_not_it(self):
         self.exec_sh(1, "true")

@@ -46,8 +46,7 @@ JobRecord record_of(const LaunchPlan& plan) {
 
 }  // namespace
 
-LiveJob::LiveJob(const LaunchPlan& plan, JobFolder folder, UniqueFd starter)
-    : folder_(std::move(folder)), record_(record_of(plan)), starter_(std::move(starter)) {
+LiveJob::LiveJob(const LaunchPlan& plan, JobFolder folder) : folder_(std::move(folder)), record_(record_of(plan)) {
   on_attempt(plan);
   if (!folder_.there()) return;
   try {
@@ -126,8 +125,10 @@ void LiveJob::on_end(int exit_code, const std::string& first_cause) {
 
 void LiveJob::write_record() {
   if (!folder_.there()) return;
+  on_record_ = false;
   try {
     write_private_file(folder_.record_file(), record_to_json(record_));
+    on_record_ = true;
   } catch (const Error& error) {
     troubles_.emplace_back(error.what());
   }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/unique_fd.hpp"
@@ -21,11 +22,15 @@ namespace dslaunch::launch {
 class LiveJob {
  public:
   // `folder`: the job's own, made already; without one (a warning was given) nothing is kept and everything below does
-  // nothing. `starter`: who waits for the job's start (--detach); not valid: nobody.
-  LiveJob(const LaunchPlan& plan, JobFolder folder, UniqueFd starter = {});
+  // nothing.
+  LiveJob(const LaunchPlan& plan, JobFolder folder);
   ~LiveJob();
 
   const std::string& folder() const { return folder_.path; }
+  // Others find the job: its record could be written when it last changed.
+  bool on_record() const { return on_record_; }
+  // Who waits for the job's start (--detach) is told of it; not valid: nobody.
+  void tell_start_to(UniqueFd starter) { starter_ = std::move(starter); }
   // Where the terminal's output is kept; null without a folder.
   ConsoleLog* console() { return console_.get(); }
   // Lines of warning that have come up since the last call.
@@ -62,6 +67,7 @@ class LiveJob {
   UniqueFd starter_;
   std::vector<RankView> ranks_;  // by rank
   int num_started_ = 0;          // in this attempt
+  bool on_record_ = false;
   std::vector<std::string> troubles_;
 };
 

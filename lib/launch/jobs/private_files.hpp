@@ -11,7 +11,8 @@ namespace dslaunch::launch {
 // there belongs to another user.
 void make_private_folder(const std::string& path);
 
-// The whole file at once: written aside and renamed, so that no reader sees half of it. Throws SystemError.
+// The whole file at once: written aside and renamed, so that no reader sees half of it. On a full disk over the file
+// that is there, where the text needs no more room than that has. Throws SystemError.
 void write_private_file(const std::string& path, std::string_view text);
 
 // For appending; made where it is missing. Not valid (errno says why) when that fails.

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
@@ -22,19 +23,28 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kMostFinishedJobs = 100;
 constexpr std::chrono::seconds kKeptFor = 24h * 30;
 
+[[noreturn]] void refuse_to_detach(const std::string& trouble) {
+  throw UserError(ExitCode::kCannotCreate,
+                  fmt::format("--detach needs a folder for the job's output: {}; set XDG_STATE_HOME to a folder that "
+                              "can be written to",
+                              trouble));
+}
+
+// Nobody could see or stop it: a disk is full, say.
+[[noreturn]] void refuse_to_detach(LiveJob& live, const JobFolder& folder) {
+  std::string trouble = fmt::format("{}", fmt::join(live.take_troubles(), "; "));
+  std::error_code ignored;
+  std::filesystem::remove_all(folder.path, ignored);
+  refuse_to_detach(trouble);
+}
+
 JobFolder make_folder(const LaunchPlan& plan) {
   try {
     JobFolder folder = make_job_folder(jobs_root(), plan.job_id);
     prune_jobs(jobs_root(), kMostFinishedJobs, kKeptFor, std::time(nullptr));
     return folder;
   } catch (const Error& error) {
-    if (plan.detach) {
-      throw UserError(
-          ExitCode::kCannotCreate,
-          fmt::format("--detach needs a folder for the job's output: {}; set XDG_STATE_HOME to a folder that "
-                      "can be written to",
-                      error.what()));
-    }
+    if (plan.detach) refuse_to_detach(error.what());
     log::warning("the job is not on record ('dslaunch jobs' does not show it): {}", error.what());
     return {};
   }
@@ -84,12 +94,17 @@ std::unique_ptr<LiveJob> register_job(LaunchPlan& plan, const LaunchOptions& opt
   plan.job_folder = folder.path;
   // Decided here, where the terminal still is.
   if (!plan.output.fold) plan.output.fold = ::isatty(STDOUT_FILENO) != 0;
-  if (plan.detach) leave_terminal(ConsoleLog(folder.console_file()).fd());
   if (plan.output.save_pid && !plan.detach) {
     tell_pid(::getpid(), options);
     if (folder.there()) log::info("the launcher's pid stands in {}", folder.pid_file());
   }
-  return std::make_unique<LiveJob>(plan, std::move(folder), std::move(starter));
+  auto live = std::make_unique<LiveJob>(plan, folder);
+  if (plan.detach) {
+    if (!live->on_record() || live->console() == nullptr) refuse_to_detach(*live, folder);
+    leave_terminal(live->console()->fd());
+  }
+  live->tell_start_to(std::move(starter));
+  return live;
 }
 
 int tell_start(const Started& started, const LaunchOptions& options) {
