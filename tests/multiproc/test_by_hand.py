@@ -117,6 +117,20 @@ class ByHand(LauncherTest):
         for name in os.listdir(self.temp):
             shutil.rmtree(os.path.join(self.temp, name))
 
+    def test_a_wait_for_the_nodes_of_a_restart_can_be_stopped_by_the_jobs_id(self):
+        options = ("--max_restarts", "1", "--grace", "1s")
+        nodes = [self.node(rank, f"echo x >> {self.path('up')}; exec sleep 1000", *options) for rank in (0, 1)]
+        self.wait_until(lambda: os.path.exists(self.path("up")) and os.path.getsize(self.path("up")) == 4)
+        nodes[1].kill()
+        for line in nodes[0].stderr:
+            if b"restart 1 of 1" in line:
+                break
+        outcome = self.finish(self.start("stop", "last"))
+        self.assertEqual((outcome.code, self.finish(nodes[0]).code), (0, -signal.SIGTERM), str(outcome))
+        self.finish(nodes[1])
+        for name in os.listdir(self.temp):
+            shutil.rmtree(os.path.join(self.temp, name))
+
     def test_a_node_that_is_killed_ends_the_job(self):
         script = f"echo x >> {self.path('up')}; exec sleep 1000"
         nodes = [self.node(rank, script) for rank in (0, 1)]

@@ -19,6 +19,8 @@ using Json = nlohmann::ordered_json;
 
 // For `jobs`: a supervisor answers within a turn of its loop, unless it is suspended.
 constexpr auto kStatusPatience = 1000ms;
+// For `stop`: between two attempts, while it waits for nodes, a supervisor answers nobody.
+constexpr auto kStopPatience = 3000ms;
 constexpr auto kDefaultGrace = 15000ms;
 
 void say(const std::string& text) {
@@ -42,8 +44,9 @@ UniqueFd begin_stop(const KnownJob& job, const StopOptions& options) {
   }
   JobClient client(job.record.socket);
   bool asked = client.ask(AskStop{options.now, options.grace});
-  auto answer = asked ? client.await(Deadline::never()) : std::nullopt;
+  auto answer = asked ? client.await(Deadline::after(kStopPatience)) : std::nullopt;
   // The end of the connection instead of an answer: it was on its way out. A refusal: it is of another version.
+  // Nothing: should it get round to it later, both are one stop.
   if (!answer || std::holds_alternative<Refused>(*answer)) signal_supervisor(supervisor, options.now);
   return supervisor;
 }
