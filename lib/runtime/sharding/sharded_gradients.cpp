@@ -57,7 +57,9 @@ class ShardedGradients final : public GradientReduction {
     }
   }
 
+  // Without finish() before it (a pass that is only looked at) reductions may still write to the sums.
   void forget() override {
+    for (const auto& bucket : buckets_) wait_on_current_stream(bucket.is_free, options_.device);
     for (auto& sum : sums_) sum = at::Tensor();
     for (auto& shard : shards_) shard.gradient = at::Tensor();
   }
