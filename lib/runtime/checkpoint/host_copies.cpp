@@ -37,10 +37,10 @@ void HostCopies::prepare(std::vector<int64_t> sizes) {
   if (!side_stream_) return;
   wait_until_prepared();
   preparing_ = std::thread([this, sizes = std::move(sizes)] {
-    const c10::DeviceGuard on_device(device_);
     try {
+      const c10::DeviceGuard on_device(device_);
       for (int64_t size : sizes) place(size);
-    } catch (const std::exception&) {  // no memory: the save asks again, and tells it
+    } catch (const std::exception&) {  // no memory, or a broken device: the save asks again, and tells it
     }
   });
 }

@@ -50,7 +50,12 @@ void Prefetcher::work() {
   while (true) {
     changed_.wait(lock, [this] { return stopping_ || exhausted_ || slots_.size() < depth_; });
     if (stopping_ || exhausted_) return;
-    const std::optional<MicroBatchPlan> plan = plan_();
+    std::optional<MicroBatchPlan> plan;
+    try {
+      plan = plan_();
+    } catch (...) {  // a batch too large for the memory
+      slots_.push_back(std::make_shared<Slot>(Slot{true, {}, std::current_exception()}));
+    }
     if (!plan) {
       exhausted_ = true;
       changed_.notify_all();
