@@ -18,6 +18,9 @@
 namespace dslaunch::runtime {
 namespace {
 
+// For a rank that is late because its host reads the model from cold storage; as long as collectives wait.
+constexpr std::chrono::minutes kLongestWait{30};
+
 class Stopwatch {
  public:
   double ms() const {
@@ -72,7 +75,7 @@ Checkpointing::Checkpointing(CheckpointingOptions options, ModelSource& model, E
   dir_ = options_.checkpoint.dir.empty() ? options_.run_dir + "/checkpoints" : options_.checkpoint.dir;
   if (options_.placement.num_nodes > 1 && saves_anything(options_)) {
     share_ = share_folder(dir_, options_.checkpoint.use_node_local_storage, options_.placement, store,
-                          Deadline::after(std::chrono::minutes(5)));
+                          Deadline::after(kLongestWait));
     require_one_folder_for_whole_weights(options_, share_);
   }
   writer_ = std::make_unique<CheckpointWriter>(writer_options(dir_, options_, share_, world_, timeout_), store);
