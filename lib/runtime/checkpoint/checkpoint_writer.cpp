@@ -1,5 +1,6 @@
 #include "runtime/checkpoint/checkpoint_writer.hpp"
 
+#include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -68,8 +69,14 @@ std::string keys_of_save(int64_t number) {
 // One save of one rank, start to end.
 class Save {
  public:
-  Save(const CheckpointWriterOptions& options, rendezvous::Store& store, int64_t number, const CheckpointPart& part)
-      : options_(options), store_(store), number_(number), part_(part), deadline_(Deadline::after(options.timeout)) {}
+  Save(const CheckpointWriterOptions& options, const std::atomic<Deadline>& last_deadline, rendezvous::Store& store,
+       int64_t number, const CheckpointPart& part)
+      : options_(options),
+        last_deadline_(last_deadline),
+        store_(store),
+        number_(number),
+        part_(part),
+        deadline_(Deadline::after(options.timeout)) {}
 
   void run() {
     if (options_.rank == options_.share.leader) {
@@ -208,9 +215,24 @@ class Save {
   void tell(const char* phase, int rank, const Report& report) {
     store_.set(key(phase, rank), to_text(report), to_tell());
   }
-  Report hear(const char* phase, int rank, Deadline until) { return report_from(store_.get(key(phase, rank), until)); }
+  // In short waits, to see that the last deadline was set.
+  Report hear(const char* phase, int rank, Deadline until) {
+    const auto begin = Deadline::Clock::now();
+    const auto a_while = std::min<std::chrono::milliseconds>(std::chrono::seconds(10), options_.last_patience);
+    for (;;) {
+      const auto left = std::min(until.left(), last_deadline_.load().left());
+      try {
+        return report_from(store_.get(key(phase, rank), Deadline::after(std::min(left, a_while))));
+      } catch (const TimeoutError& error) {
+        if (left > a_while) continue;
+        const std::chrono::duration<double> waited = Deadline::Clock::now() - begin;
+        throw TimeoutError(fmt::format("after {:.1f} s: {}", waited.count(), error.what()));
+      }
+    }
+  }
 
   const CheckpointWriterOptions& options_;
+  const std::atomic<Deadline>& last_deadline_;
   rendezvous::Store& store_;
   const int64_t number_;
   const CheckpointPart& part_;
@@ -223,6 +245,7 @@ CheckpointWriter::CheckpointWriter(CheckpointWriterOptions options, rendezvous::
     : options_(std::move(options)), store_(store) {}
 
 CheckpointWriter::~CheckpointWriter() {
+  last_deadline_ = Deadline::after(options_.last_patience);
   if (thread_.joinable()) thread_.join();
 }
 
@@ -231,7 +254,7 @@ void CheckpointWriter::save(CheckpointPart part) {
   saving_step_ = part.metadata.step;
   thread_ = std::thread([this, number = num_saves_++, part = std::move(part)] {
     try {
-      Save(options_, store_, number, part).run();
+      Save(options_, last_deadline_, store_, number, part).run();
     } catch (...) {
       error_ = std::current_exception();
     }

@@ -6,6 +6,7 @@
 // checkpoints before untouched. docs/checkpoint_format.md.
 // One instance a rank, used by one thread; all ranks call save() for the same steps.
 #pragma once
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -15,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/deadline.hpp"
 #include "runtime/checkpoint/checkpoint_metadata.hpp"
 #include "runtime/checkpoint/folder_share.hpp"
 #include "runtime/checkpoint/whole_weights.hpp"
@@ -34,6 +36,7 @@ struct CheckpointWriterOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  // for the whole save: time_for_checkpoint()
   FolderShare share = {};                                        // whose folder this rank writes into
   std::string host = {};                                         // named in the manifest when there are several folders
+  std::chrono::milliseconds last_patience = std::chrono::minutes(30);  // with other ranks, in the destructor
 };
 
 // One rank's part of a save. The tensors are host copies that nobody changes until the save is done.
@@ -52,7 +55,9 @@ class CheckpointWriter {
  public:
   // `store` outlives the writer.
   CheckpointWriter(CheckpointWriterOptions options, rendezvous::Store& store);
-  ~CheckpointWriter();  // waits; an error that nobody asked for is lost
+  // Waits for the save in the making; an error that nobody asked for is lost. The run fails then, perhaps by the very
+  // rank that the save is waiting for: so it has no more than the last patience.
+  ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
@@ -72,6 +77,8 @@ class CheckpointWriter {
   int64_t num_saves_ = 0;
   int64_t last_saved_step_ = -1;
   int64_t saving_step_ = -1;
+  // Read by the background thread.
+  std::atomic<Deadline> last_deadline_{Deadline::never()};
   // Written by the background thread, read after it was joined.
   std::exception_ptr error_;
   std::thread thread_;

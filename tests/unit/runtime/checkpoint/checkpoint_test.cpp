@@ -251,6 +251,15 @@ TEST_CASE("a rank that is late with its part hears that it was", "[runtime][chec
   CHECK(names_in(dir.path()).empty());
 }
 
+TEST_CASE("a run that fails does not wait long for a rank that does not come", "[runtime][checkpoint]") {
+  TempDir dir;
+  test::MemoryStore store;
+  CheckpointWriterOptions options{dir.path(), 0, 2};
+  options.last_patience = std::chrono::milliseconds(20);
+  { CheckpointWriter(options, store).save(example_part(10, 0, 2)); }
+  CHECK(names_in(dir.path()).empty());
+}
+
 TEST_CASE("the time for a checkpoint follows from its size", "[runtime][checkpoint]") {
   using std::chrono::hours, std::chrono::minutes;
   CHECK(time_for_checkpoint({}) == minutes(30));
