@@ -1,6 +1,7 @@
 #include "runtime/checkpoint/checkpoint_writer.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -176,7 +177,23 @@ class Save {
     return all;
   }
 
+  // What others have written, as this host sees it: a network file system may have led them into another folder of this
+  // name (the one before, which has been renamed), and older checkpoints go for this one.
+  void require_shards(const CheckpointFolder& folder, const std::vector<CheckpointFile>& files) const {
+    for (const auto& file : files) {
+      const std::string path = folder.path() + "/" + file.name;
+      std::error_code error;
+      const auto bytes = std::filesystem::file_size(path, error);
+      if (!error && bytes == file.bytes) continue;
+      throw Error(ExitCode::kIoError,
+                  fmt::format("'{}' was written with {} bytes and {} when all ranks had ended. Do all hosts see one "
+                              "folder there?",
+                              path, file.bytes, error ? "was not there" : fmt::format("had {}", bytes)));
+    }
+  }
+
   void seal(CheckpointFolder& folder, std::vector<CheckpointFile> files) const {
+    if (!has_several_folders()) require_shards(folder, files);
     Manifest manifest{part_.metadata, options_.world_size, std::move(files)};
     if (!part_.skeleton.empty()) manifest.files.push_back(folder.add_skeleton(part_.skeleton));
     if (part_.whole_weights) {

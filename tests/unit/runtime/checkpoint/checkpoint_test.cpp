@@ -260,6 +260,17 @@ TEST_CASE("a run that fails does not wait long for a rank that does not come", "
   CHECK(names_in(dir.path()).empty());
 }
 
+TEST_CASE("a shard that is not in the folder of the manifest fails the save", "[runtime][checkpoint]") {
+  TempDir dir, other;
+  require_saved(dir.path(), 10, 2, 1);
+  fs::create_directory(other / "step_00000020.tmp");  // takes rank 1's
+  for (const auto& outcome : save_all({dir.path(), other.path()}, 20, 2, 1)) {
+    CHECK(outcome.code == 74);
+    CHECK_THAT(outcome.message, Catch::Contains("rank_00001.safetensors") && Catch::Contains("was not there"));
+  }
+  CHECK(names_in(dir.path()) == Names{"latest", "step_00000010"});
+}
+
 TEST_CASE("the time for a checkpoint follows from its size", "[runtime][checkpoint]") {
   using std::chrono::hours, std::chrono::minutes;
   CHECK(time_for_checkpoint({}) == minutes(30));
