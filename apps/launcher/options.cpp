@@ -190,7 +190,8 @@ std::optional<launch::RunOptions> read_run_options(const Arguments& arguments) {
       line.value("--set", run.sets, "wins over the config, e.g. optimizer.params.lr=1e-4; repeatable", "KEY=VALUE"));
   line.value("--steps", run.steps, "optimizer steps, counted from the start of training", "N");
   line.value("--epochs", run.epochs, "passes over the data", "N");
-  line.value("--seed", run.seed, "of dropout and whatever else is random in the model (initial weights: init.seed)", "N");
+  line.value("--seed", run.seed, "of dropout and whatever else is random in the model (initial weights: init.seed)",
+             "N");
   line.value("--resume", run.resume, "from the newest checkpoint of the run folder, or from PATH", "auto|PATH");
   line.flag("--overwrite", run.overwrite, "discard the run that the folder holds");
   line.flag("--eval_only", run.eval_only,
