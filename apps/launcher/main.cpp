@@ -2,6 +2,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <string>
 #include <vector>
@@ -44,6 +45,10 @@ int report(ExitCode code, const std::string& message) {
 
 int report_unexpected(const std::exception& error) {
   if (const auto refused = refused_thread(error)) return report(ExitCode::kUnavailable, *refused);
+  // Where we are cannot be found, say, and a relative path leads nowhere.
+  if (dynamic_cast<const std::filesystem::filesystem_error*>(&error) != nullptr) {
+    return report(ExitCode::kIoError, error.what());
+  }
   return report(ExitCode::kInternal, std::string("internal error: ") + error.what() + ". Please report this.");
 }
 

@@ -22,7 +22,13 @@ std::string working_folder(const LaunchOptions& options) {
   std::error_code error;
   if (options.chdir.empty()) {
     auto here = std::filesystem::current_path(error);
-    if (error) throw SystemError("getcwd", "the present folder", error.value());
+    if (error) {
+      throw UserError(
+          ExitCode::kNoInput,
+          fmt::format("the folder that this was started in cannot be found ({}): has it been removed? cd to "
+                      "another one, or give --chdir DIR",
+                      error.message()));
+    }
     return here.string();
   }
   if (!std::filesystem::is_directory(options.chdir, error)) {
@@ -35,7 +41,8 @@ std::string working_folder(const LaunchOptions& options) {
 std::map<std::string, std::string> variables_to_set(const LaunchOptions& options) {
   const char* home = std::getenv("HOME");
   const char* name = std::getenv("DS_ENV_FILE");
-  auto files = default_env_files(home == nullptr ? "" : home, std::filesystem::current_path().string(),
+  std::error_code gone;
+  auto files = default_env_files(home == nullptr ? "" : home, std::filesystem::current_path(gone).string(),
                                  name == nullptr ? std::nullopt : std::optional<std::string>(name));
   files.insert(files.end(), options.env_files.begin(), options.env_files.end());
   std::map<std::string, std::string> variables;

@@ -89,6 +89,18 @@ class ExitCodes(LauncherTest):
         self.assertEqual(outcome.code, 126, str(outcome))
         self.assertIn(b"plain", outcome.err)
 
+    def test_in_a_folder_that_has_been_removed(self):
+        cases = [(66, [], b"give --chdir DIR"), (0, ["--chdir", self.folder], b""),
+                 (74, ["--chdir", self.folder, "--run_dir", "runs"], b"[runs]")]
+        for code, options, words in cases:
+            with self.subTest(options=options):
+                os.mkdir(self.path("gone"))
+                script = f"cd {self.path('gone')} && rmdir {self.path('gone')} && exec \"$@\""
+                outcome = subprocess.run(["sh", "-c", script, "-", DSLAUNCH, "exec", "--device", "cpu", *options, "--", "true"],
+                                         env=self.environment(), capture_output=True, timeout=LIMIT_S)
+                self.assertEqual(outcome.returncode, code, outcome.stderr)
+                self.assertIn(words, outcome.stderr)
+
     def test_death_by_signal_is_128_plus_its_number(self):
         self.assertEqual(self.exec_sh(1, "kill -SEGV $$").code, 139)
 
