@@ -71,6 +71,10 @@ RestartDecision conclude(Supervisor& supervisor, const LaunchPlan& plan, const J
 
 // A document or the ranks' output on a full disk is a failure of the job too, though never more than its own.
 void tell_lost_output(Supervisor& supervisor, JobReport& report) {
+  if (!supervisor.output().files_keep_up()) {
+    supervisor.output().warn(
+        "the files that the job's output goes to take nothing any more: its end may be missing there");
+  }
   if (!supervisor.output().out().has_lost()) return;
   supervisor.output().say("standard output did not take all that was written: is its disk full?");
   if (report.outcome.exit_code == 0) report.outcome.exit_code = to_int(ExitCode::kIoError);
@@ -176,7 +180,9 @@ int supervise(const LaunchOptions& options, const JobMaker& maker, UniqueFd& sta
   try {
     return run_attempts(std::move(plan), field, options, maker, *live).outcome.exit_code;
   } catch (const Error& error) {
-    // Said before the record is closed: who waits for the start of a detached job reads it in the console.
+    // Said before the record is closed: who waits for the start of a detached job reads it in the console, after what
+    // the job said.
+    live->files().wait(Deadline::after(FileThread::kPatience));
     log::write(log::Level::kError, error.what());
     live->on_end(to_int(error.code()), error.what());
     return to_int(error.code());

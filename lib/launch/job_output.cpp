@@ -14,7 +14,10 @@ bool passes(const std::vector<int>& filter, int local_rank) {
 }  // namespace
 
 JobOutput::JobOutput(const LaunchPlan& plan, OutputOptions options)
-    : options_(options), logs_(plan), out_(options.has_terminal ? 1 : -1), err_(options.has_terminal ? 2 : -1) {
+    : options_(options),
+      logs_(plan, *options.files),
+      out_(options.has_terminal ? 1 : -1, options.files),
+      err_(options.has_terminal ? 2 : -1, options.files) {
   std::vector<std::string> prefixes;
   int num_visible = 0;
   for (const auto& node : plan.nodes) {
@@ -30,13 +33,12 @@ JobOutput::JobOutput(const LaunchPlan& plan, OutputOptions options)
 
 void JobOutput::open_logs() {
   logs_.open();
-  warn(logs_.take_trouble());
+  if (std::string trouble = logs_.take_trouble(); !trouble.empty()) warn(trouble);
 }
 
 void JobOutput::take(const RankOutput& output) {
   RankStreams& rank = ranks_[static_cast<size_t>(output.rank)];
   logs_.write(output.rank, output.stream, output.bytes);
-  warn(logs_.take_trouble());
   bool is_err = output.stream == Stream::kErr;
   if (is_err) rank.tail.append(output.bytes);
   if (!shows(output.rank, output.stream)) return;
@@ -77,7 +79,6 @@ void JobOutput::tell(std::string_view text) {
 
 void JobOutput::turn() {
   if (folder_) show(folder_->take(Deadline::Clock::now()));
-  if (options_.console != nullptr) warn(options_.console->take_trouble());
 }
 
 Deadline JobOutput::next_turn() const {
@@ -91,10 +92,6 @@ void JobOutput::show(Stream stream, std::string_view text) {
 
 void JobOutput::show(const std::vector<LineFolder::Shown>& lines) {
   for (const auto& line : lines) show(line.stream, line.text);
-}
-
-void JobOutput::warn(const std::string& trouble) {
-  if (!trouble.empty()) say("warning: " + trouble);
 }
 
 void JobOutput::drop_pending() {

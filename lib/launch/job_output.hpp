@@ -1,6 +1,6 @@
 // Where the ranks' output goes: each rank's log files get its bytes as they come; the terminal, and the job's console
 // log with it, get lines with "host:rank| " in front (a world of one: the bytes alone), equal lines of several ranks
-// folded into one where that is asked for. One thread.
+// folded into one where that is asked for. One thread; files are written by the thread of files.
 #pragma once
 #include <deque>
 #include <optional>
@@ -19,11 +19,12 @@
 namespace dslaunch::launch {
 
 struct OutputOptions {
+  FileThread* files = nullptr;    // never null; outlives the output
   bool out_to_err = false;        // standard output belongs to one document of ours (--json)
   bool hide_out = false;          // --quiet: the ranks' standard output goes to their logs only
   bool has_terminal = true;       // else the console log is all there is (--detach)
   bool fold = false;              // equal lines of several ranks
-  ConsoleLog* console = nullptr;  // gets all that the terminal gets; null: none. Outlives this.
+  ConsoleLog* console = nullptr;  // gets all that the terminal gets; null: none. Outlives the output.
 };
 
 class JobOutput {
@@ -38,6 +39,7 @@ class JobOutput {
   void finish(int rank);
   // A line of our own, on standard error.
   void say(std::string_view text) { tell(fmt_line(text)); }
+  void warn(const std::string& trouble) { say("warning: " + trouble); }
   // Text of our own, whole lines, on standard error: after everything that the ranks have written so far.
   void tell(std::string_view text);
   // A document of ours, on standard output.
@@ -47,10 +49,14 @@ class JobOutput {
   Deadline next_turn() const;
 
   std::string last_words(int rank) const { return ranks_[static_cast<size_t>(rank)].tail.lines(); }
-  // What our readers have not taken yet. With no room left the agents, and then the ranks, have to wait.
+  // What our readers have not taken yet.
   size_t num_pending() const { return out_.num_pending() + err_.num_pending(); }
-  bool has_room() const { return num_pending() < kMostPendingBytes; }
+  bool readers_keep_up() const { return num_pending() < kMostPendingBytes; }
+  // With no room left, for readers or for files, the agents, and then the ranks, have to wait.
+  bool has_room() const { return readers_keep_up() && options_.files->has_room(); }
   void drop_pending();
+  // Have the files taken everything?
+  bool files_keep_up() const { return options_.files->idle(); }
   Terminal& out() { return out_; }
   Terminal& err() { return err_; }
 
@@ -66,7 +72,6 @@ class JobOutput {
   bool shows(int rank, Stream stream) const;
   void show(Stream stream, std::string_view text);
   void show(const std::vector<LineFolder::Shown>& lines);
-  void warn(const std::string& trouble);
 
   OutputOptions options_;
   RankLogs logs_;

@@ -45,8 +45,8 @@ const char* file_name(Stream stream) {
 void RankLogs::open() {
   for (const auto& node : plan_.nodes) {
     for (const auto& rank : node.ranks) {
-      RankFiles& files = ranks_.emplace_back();
-      files.local_rank = rank.local_rank;
+      local_ranks_.push_back(rank.local_rank);
+      RankFiles& files = files_->ranks.emplace_back();
       if (!plan_.log_root().empty()) files.both = create_own(log_path(plan_.log_root(), node.host, rank.rank));
     }
   }
@@ -61,8 +61,7 @@ RankLogs::File RankLogs::create_own(const std::string& path) {
     return create(path, append, "--run_dir");
   } catch (const Error& error) {
     if (!plan_.run_dir.empty()) throw;
-    if (!trouble_told_) trouble_ = error.what();
-    trouble_told_ = true;
+    if (!std::exchange(files_->trouble_told, true)) trouble_ = error.what();
     return {};
   }
 }
@@ -75,21 +74,22 @@ void RankLogs::open_split_files() {
     throw UserError(ExitCode::kCannotCreate, "--tee and --redirects have no folder to write to: add --log_dir DIR");
   }
   if (plan_.output.log_dir.empty()) root += "/logs";
-  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+  for (size_t rank = 0; rank < local_ranks_.size(); ++rank) {
     std::string folder = fmt::format("{}/{}/attempt_{}/{}", root, plan_.job_id, plan_.restart_count, rank);
     for (Stream stream : {Stream::kOut, Stream::kErr}) {
-      int local_rank = ranks_[rank].local_rank;
+      int local_rank = local_ranks_[rank];
       if (!plan_.output.tee.has(local_rank, stream) && !plan_.output.redirects.has(local_rank, stream)) continue;
-      ranks_[rank].split[static_cast<size_t>(stream)] = create(folder + "/" + file_name(stream), false, "--log_dir");
+      files_->ranks[rank].split[static_cast<size_t>(stream)] =
+          create(folder + "/" + file_name(stream), false, "--log_dir");
     }
   }
 }
 
 void RankLogs::open_each_rank_logs() {
   std::string stamp = time_stamp();
-  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+  for (size_t rank = 0; rank < local_ranks_.size(); ++rank) {
     std::string path = fmt::format("{}/{}_rank{}.log", plan_.output.each_rank_log, stamp, rank);
-    ranks_[rank].each = create(path, true, "--enable_each_rank_log");
+    files_->ranks[rank].each = create(path, true, "--enable_each_rank_log");
   }
 }
 
@@ -112,26 +112,36 @@ RankLogs::File RankLogs::create(const std::string& path, bool append, const char
 }
 
 void RankLogs::write(int rank, Stream stream, std::string_view bytes) {
-  RankFiles& files = ranks_[static_cast<size_t>(rank)];
-  for (File* file : {&files.both, &files.each, &files.split[static_cast<size_t>(stream)]}) write(*file, bytes);
+  thread_.ask(bytes.size(),
+              [files = files_, rank, stream, bytes = std::string(bytes)] { return files->write(rank, stream, bytes); });
 }
 
-void RankLogs::write(File& file, std::string_view bytes) {
+std::string RankLogs::Files::write(int rank, Stream stream, std::string_view bytes) {
+  RankFiles& files = ranks[static_cast<size_t>(rank)];
+  std::string trouble;
+  for (File* file : {&files.both, &files.each, &files.split[static_cast<size_t>(stream)]}) {
+    if (std::string news = write(*file, bytes); !news.empty()) trouble = std::move(news);
+  }
+  return trouble;
+}
+
+std::string RankLogs::Files::write(File& file, std::string_view bytes) {
   while (file.fd.valid() && !bytes.empty()) {
     ssize_t wrote = ::write(file.fd.get(), bytes.data(), bytes.size());
     if (wrote >= 0) {
       bytes.remove_prefix(static_cast<size_t>(wrote));
     } else if (errno != EINTR) {
       // A full disk must not end a job that can still train; its checkpoints will say the same, louder.
-      if (!trouble_told_) trouble_ = fmt::format("cannot write to the log {}: {}", file.path, describe_errno(errno));
-      trouble_told_ = true;
+      std::string trouble = fmt::format("cannot write to the log {}: {}", file.path, describe_errno(errno));
       file.fd.reset();
+      return std::exchange(trouble_told, true) ? std::string() : trouble;
     }
   }
+  return {};
 }
 
 bool RankLogs::redirected(int rank, Stream stream) const {
-  return plan_.output.redirects.has(ranks_[static_cast<size_t>(rank)].local_rank, stream);
+  return plan_.output.redirects.has(local_ranks_[static_cast<size_t>(rank)], stream);
 }
 
 std::string RankLogs::take_trouble() {

@@ -60,7 +60,8 @@ std::initializer_list<int> signals_to_take(const LaunchPlan& plan) {
 }
 
 OutputOptions output_options(const LaunchPlan& plan, const SupervisorOptions& options) {
-  return {.out_to_err = options.json,
+  return {.files = &options.live->files(),
+          .out_to_err = options.json,
           .hide_out = options.quiet && plan.kind == JobKind::kRun,
           .has_terminal = !plan.detach,
           .fold = plan.output.fold.value_or(false),
@@ -92,9 +93,12 @@ JobReport Supervisor::run() {
 }
 
 void Supervisor::turn() {
-  // When all is being killed, a reader who does not read may not hold that up.
-  if (state_ == JobState::kKilling && !output_.has_room()) output_.drop_pending();
-  bool may_read = output_.has_room();
+  // When all is being killed, neither a reader who does not read nor a file that stands still may hold that up. What is
+  // left of the ranks' output then is little enough to be kept for the files.
+  const bool killing = state_ == JobState::kKilling;
+  if (killing && !output_.readers_keep_up()) output_.drop_pending();
+  if (!options_.live->files().has_room()) options_.live->files().wake_when_idle();
+  bool may_read = killing || output_.has_room();
   PollSet polls;
   polls.add(signals_.fd(), POLLIN);
   std::vector<size_t> places;
@@ -109,7 +113,7 @@ void Supervisor::turn() {
   polls.wait(next_wakeup());
   take_signals();
   for (const auto& stop : options_.live->serve(polls)) take_stop(stop);
-  for (const auto& trouble : options_.live->take_troubles()) output_.say("warning: " + trouble);
+  tell_troubles();
   output_.turn();
   output_.out().flush();
   output_.err().flush();
@@ -262,6 +266,10 @@ void Supervisor::note_reason(StopReason reason, const std::string& text) {
   bool first = undisturbed();
   if (first) reason_ = reason;
   if (first || reason == StopReason::kInterrupt || reason == StopReason::kQuit) output_.say(text);
+}
+
+void Supervisor::tell_troubles() {
+  for (const auto& trouble : options_.live->take_troubles()) output_.warn(trouble);
 }
 
 void Supervisor::watch_clocks() {

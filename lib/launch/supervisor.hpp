@@ -24,7 +24,7 @@ namespace dslaunch::launch {
 struct SupervisorOptions {
   bool json = false;           // standard output belongs to one document of ours
   bool quiet = false;          // nothing but errors of ours, ranks' standard output to the logs only
-  LiveJob* live = nullptr;     // the job's record and socket; outlives this, never null
+  LiveJob* live = nullptr;     // the job's record, socket and files; outlives this, never null
   std::string program;         // the running dslaunch, absolute: it is the agent of this machine
   std::vector<uint8_t> token;  // 32 bytes; empty: a fresh one
   int listener = -1;           // for the agent of node rank 0: see open_node_link
@@ -50,7 +50,7 @@ class Supervisor {
   JobReport run();
   // The last word to nodes that came to us by themselves.
   void dismiss(const JobEnded& last_word);
-  // A line on the terminal, a document on standard output; ends once the readers have everything.
+  // A line on the terminal, a document on standard output; ends once the readers have everything, and the files too.
   JobOutput& output() { return output_; }
   void drain_output();
   // A signal that asks for an end and came too late to end the attempt; once.
@@ -81,6 +81,7 @@ class Supervisor {
   void take_signals();
   void take_signal(int signal);
   void take_stop(const AskStop& stop);
+  void tell_troubles();
   void watch_clocks();
   void watch_nodes();
   void tell_who_is_missing();
@@ -112,6 +113,7 @@ class Supervisor {
   int num_ended_ = 0;
   Deadline time_limit_ = Deadline::never(), settled_ = Deadline::never(), overdue_ = Deadline::never();
   Deadline greeting_, next_news_;
+  Deadline files_due_ = Deadline::never();  // at the end: how long it waits for files that stand still
 };
 
 }  // namespace dslaunch::launch

@@ -16,6 +16,8 @@ using namespace std::chrono_literals;
 
 // For what is left of the ways to agents that have ended, or never will.
 constexpr auto kLinkPatience = 3000ms;
+// For files that nobody waits for any more: all that those need which do not stand still.
+constexpr auto kFileMoment = 500ms;
 
 }  // namespace
 
@@ -83,19 +85,27 @@ std::optional<int> Supervisor::late_signal() {
   return std::nullopt;
 }
 
-// A slow reader gets everything; one more Ctrl-C spares the rest.
+// A slow reader gets everything, and so do files that do not stand still for too long; one more Ctrl-C spares the rest.
 void Supervisor::drain_output() {
-  while (output_.num_pending() > 0 && !spare_output_) {
+  FileThread& files = options_.live->files();
+  if (files_due_.is_never()) files_due_ = Deadline::after(FileThread::kPatience);
+  auto awaits_files = [&] { return !files.idle() && !files_due_.passed(); };
+  while ((output_.num_pending() > 0 || awaits_files()) && !spare_output_) {
+    const bool waits = awaits_files();
+    if (waits) files.wake_when_idle();
     PollSet polls;
     polls.add(signals_.fd(), POLLIN);
+    polls.add(files.fd(), POLLIN);
     for (Terminal* terminal : {&output_.out(), &output_.err()}) {
       polls.add(terminal->num_pending() > 0 ? terminal->fd() : -1, POLLOUT);
     }
-    polls.wait(Deadline::never());
+    polls.wait(waits ? files_due_ : Deadline::never());
+    tell_troubles();
     output_.out().flush();
     output_.err().flush();
     if (auto signal = signals_.take(); signal && *signal != SIGUSR1 && *signal != SIGUSR2) spare_output_ = true;
   }
+  if (spare_output_) files.wait(Deadline::after(kFileMoment));
 }
 
 }  // namespace dslaunch::launch

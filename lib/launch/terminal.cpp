@@ -10,17 +10,50 @@
 
 namespace dslaunch::launch {
 
+namespace {
+
+bool is_file(int fd) {
+  struct stat status {};
+  return ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+}
+
+// A closed pipe, or a terminal that was hung up.
+bool reader_is_gone(int fd, int error) {
+  return !is_file(fd) && (error == EPIPE || error == EIO || error == ECONNRESET);
+}
+
+}  // namespace
+
+Terminal::Terminal(int fd, FileThread* thread) : thread_(thread), fd_(fd) {
+  if (thread == nullptr || !is_file(fd)) return;
+  file_ = std::make_shared<File>();
+  file_->fd = fd;
+}
+
 void Terminal::write(std::string_view bytes) {
+  if (file_) {
+    file_->num_unwritten += bytes.size();
+    return thread_->ask(bytes.size(), [file = file_, bytes = std::string(bytes)] {
+      file->write(bytes);
+      return std::string();
+    });
+  }
   if (fd_ < 0) return;
   pending_ += bytes;
   flush();
 }
 
-// A closed pipe, or a terminal that was hung up.
-static bool reader_is_gone(int fd, int error) {
-  struct stat status {};
-  const bool is_file = ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
-  return !is_file && (error == EPIPE || error == EIO || error == ECONNRESET);
+void Terminal::File::write(std::string_view bytes) {
+  std::string_view rest = bytes;
+  while (!has_lost && !rest.empty()) {
+    ssize_t wrote = ::write(fd, rest.data(), rest.size());
+    if (wrote >= 0) {
+      rest.remove_prefix(static_cast<size_t>(wrote));
+    } else if (errno != EINTR) {
+      has_lost = true;
+    }
+  }
+  num_unwritten -= bytes.size();
 }
 
 void Terminal::drop() {

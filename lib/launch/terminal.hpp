@@ -1,26 +1,44 @@
-// Our own standard output or error, written without ever blocking the loop: what the reader does not take yet is kept.
-// A reader that is gone (a closed pipe) is no reason to stop a job; neither is a full disk, but what was written there
-// is lost, and has_lost() says so. One thread.
+// Our own standard output or error, written without ever blocking the loop: what the reader does not take yet is kept,
+// and a file, which takes everything but may stand still meanwhile, is left to the thread of files. A reader that is
+// gone (a closed pipe) is no reason to stop a job; neither is a full disk, but what was written there is lost, and
+// has_lost() says so. One thread.
 #pragma once
+#include <atomic>
+#include <memory>
 #include <string>
 #include <string_view>
+
+#include "launch/file_thread.hpp"
 
 namespace dslaunch::launch {
 
 class Terminal {
  public:
-  explicit Terminal(int fd) : fd_(fd) {}
+  // Without a thread (it outlives this) a file is written at once.
+  explicit Terminal(int fd, FileThread* thread = nullptr);
 
   void write(std::string_view bytes);
   // As much as the reader takes now.
   void flush();
   void drop();
+  // Without what the thread has.
   size_t num_pending() const { return pending_.size() - begin_; }
   int fd() const { return fd_; }
-  // What was to be written did not arrive, and nobody has gone away who did not want it.
-  bool has_lost() const { return has_lost_; }
+  // What was to be written did not arrive, and nobody has gone away who did not want it. Of a file: not so far.
+  bool has_lost() const { return has_lost_ || (file_ && (file_->has_lost || file_->num_unwritten > 0)); }
 
  private:
+  // Writes on the thread.
+  struct File {
+    int fd;
+    std::atomic<size_t> num_unwritten = 0;
+    std::atomic<bool> has_lost = false;
+
+    void write(std::string_view bytes);
+  };
+
+  FileThread* thread_;
+  std::shared_ptr<File> file_;  // null: it is none
   int fd_;
   std::string pending_;
   size_t begin_ = 0;

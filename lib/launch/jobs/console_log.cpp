@@ -12,37 +12,83 @@
 
 namespace dslaunch::launch {
 
-ConsoleLog::ConsoleLog(const std::string& path) : path_(path), file_(open_private_log(path)) {
-  if (!file_.valid()) throw SystemError("create", path, errno, ExitCode::kCannotCreate);
+struct ConsoleLog::File {
+  std::string path;
+  UniqueFd fd;
+  std::atomic<uint64_t> size = 0;
+  bool trouble_told = false;  // the thread's
+
+  std::string append(std::string_view bytes);
+  void measure();
+  std::string read(uint64_t position, size_t most) const;
+};
+
+std::string ConsoleLog::File::append(std::string_view bytes) {
+  std::string trouble;
+  while (trouble.empty() && !bytes.empty()) {
+    ssize_t wrote = ::write(fd.get(), bytes.data(), bytes.size());
+    if (wrote >= 0) {
+      bytes.remove_prefix(static_cast<size_t>(wrote));
+    } else if (errno != EINTR) {
+      trouble = fmt::format("cannot write to {}: {}", path, describe_errno(errno));
+    }
+  }
+  // Where an append has ended is the file's end; to ask for its attributes would cost a way to a file server.
+  if (off_t end = ::lseek(fd.get(), 0, SEEK_CUR); end >= 0) size = static_cast<uint64_t>(end);
+  return !trouble.empty() && std::exchange(trouble_told, true) ? std::string() : trouble;
+}
+
+void ConsoleLog::File::measure() {
+  struct stat found;
+  if (::fstat(fd.get(), &found) == 0) size = static_cast<uint64_t>(found.st_size);
+}
+
+std::string ConsoleLog::File::read(uint64_t position, size_t most) const {
+  std::string bytes(most, '\0');
+  ssize_t got = ::pread(fd.get(), bytes.data(), most, static_cast<off_t>(position));
+  bytes.resize(got > 0 ? static_cast<size_t>(got) : 0);
+  return bytes;
+}
+
+ConsoleLog::ConsoleLog(const std::string& path, FileThread& thread) : thread_(thread), file_(std::make_shared<File>()) {
+  file_->path = path;
+  file_->fd = open_private_log(path);
+  if (!file_->fd.valid()) throw SystemError("create", path, errno, ExitCode::kCannotCreate);
+  file_->measure();
 }
 
 void ConsoleLog::append(std::string_view bytes) {
-  while (!bytes.empty()) {
-    ssize_t wrote = ::write(file_.get(), bytes.data(), bytes.size());
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) {
-      if (!trouble_told_) trouble_ = fmt::format("cannot write to {}: {}", path_, describe_errno(errno));
-      trouble_told_ = true;
-      return;
-    }
-    bytes.remove_prefix(static_cast<size_t>(wrote));
-  }
-}
-
-std::string ConsoleLog::take_trouble() {
-  return std::exchange(trouble_, {});
+  thread_.ask(bytes.size(), [file = file_, bytes = std::string(bytes)] { return file->append(bytes); });
 }
 
 uint64_t ConsoleLog::size() const {
-  struct stat found;
-  return ::fstat(file_.get(), &found) == 0 ? static_cast<uint64_t>(found.st_size) : 0;
+  return file_->size;
 }
 
-std::string ConsoleLog::read(uint64_t position, size_t most) const {
-  std::string bytes(most, '\0');
-  ssize_t got = ::pread(file_.get(), bytes.data(), most, static_cast<off_t>(position));
-  bytes.resize(got > 0 ? static_cast<size_t>(got) : 0);
-  return bytes;
+void ConsoleLog::measure() {
+  thread_.ask(0, [file = file_] {
+    file->measure();
+    return std::string();
+  });
+}
+
+std::shared_ptr<ConsolePart> ConsoleLog::fetch(uint64_t position, size_t most) {
+  auto part = std::make_shared<ConsolePart>();
+  thread_.ask(0, [file = file_, part, position, most] {
+    part->bytes = file->read(position, most);
+    part->there = true;
+    return std::string();
+  });
+  thread_.wake_when_idle();
+  return part;
+}
+
+void ConsoleLog::wake_when_written() {
+  if (!thread_.idle()) thread_.wake_when_idle();
+}
+
+int ConsoleLog::fd() const {
+  return file_->fd.get();
 }
 
 }  // namespace dslaunch::launch

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "launch/jobs/socket_path.hpp"
 
@@ -18,7 +19,7 @@ constexpr size_t kMostUnreadBytes = 1U << 20;
 
 }  // namespace
 
-JobSocket::JobSocket(std::string path, const ConsoleLog& console)
+JobSocket::JobSocket(std::string path, ConsoleLog& console)
     : path_(std::move(path)), console_(console), listener_(listen_at(path_)) {}
 
 JobSocket::~JobSocket() {
@@ -26,17 +27,24 @@ JobSocket::~JobSocket() {
 }
 
 void JobSocket::add_to(PollSet& polls) {
-  uint64_t console_size = console_.size();
   listener_place_ = polls.add(listener_.get(), POLLIN);
+  bool attached = std::any_of(clients_.begin(), clients_.end(), [](const Client& client) { return client.attached; });
+  if (attached) console_.wake_when_written();  // before its size is asked for
   for (auto& client : clients_) {
-    short events = wants_to_write(client, console_size) ? POLLIN | POLLOUT : POLLIN;
+    short events = wants_to_write(client) ? POLLIN | POLLOUT : POLLIN;
     client.place = polls.add(client.connection.get(), events);
   }
 }
 
-bool JobSocket::wants_to_write(const Client& client, uint64_t console_size) const {
-  return client.sent < client.out.size() || (client.attached && client.position < console_size) ||
-         (!last_word_.empty() && !client.has_last_word);
+// While a part of the console is on its way there is nothing to be written; it turns the loop when it is there.
+bool JobSocket::wants_to_write(const Client& client) const {
+  if (client.sent < client.out.size()) return true;
+  if (client.part) return client.part->there;
+  return wants_part(client) || (!last_word_.empty() && !client.has_last_word);
+}
+
+bool JobSocket::wants_part(const Client& client) const {
+  return client.attached && client.position < console_.size();
 }
 
 std::vector<AskStop> JobSocket::serve(const PollSet& polls, const Status& status) {
@@ -118,8 +126,14 @@ bool JobSocket::send(Client& client) {
 void JobSocket::fill(Client& client) {
   client.out.clear();
   client.sent = 0;
-  std::string bytes = client.attached ? console_.read(client.position, kPieceBytes) : std::string();
-  if (!bytes.empty()) {
+  if (!client.part && wants_part(client)) client.part = console_.fetch(client.position, kPieceBytes);
+  if (client.part) {
+    if (!client.part->there) return;
+    std::string bytes = std::move(std::exchange(client.part, nullptr)->bytes);
+    if (bytes.empty()) {  // somebody made the file shorter, or it cannot be read
+      client.position = console_.size();
+      return;
+    }
     uint64_t at = client.position;
     client.position += bytes.size();
     client.out = encode_answer(ConsolePiece{at, std::move(bytes)});
@@ -134,9 +148,8 @@ void JobSocket::end(const JobEnd& end) {
 }
 
 bool JobSocket::has_unsent() const {
-  uint64_t console_size = console_.size();
   return std::any_of(clients_.begin(), clients_.end(),
-                     [&](const Client& client) { return wants_to_write(client, console_size); });
+                     [&](const Client& client) { return client.part != nullptr || wants_to_write(client); });
 }
 
 }  // namespace dslaunch::launch

@@ -1,10 +1,11 @@
 // A running job's control socket, in the supervisor's loop: add_to() before the loop waits, serve() after it. Never
-// blocks. A client that does not read costs one buffer of bounded size: the console is read from its file piece by
+// blocks. A client that does not read costs one buffer of bounded size: the console is fetched from its file piece by
 // piece, as the client takes it. One thread.
 #pragma once
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,7 @@ class JobSocket {
   using Status = std::function<std::string()>;
 
   // Binds and listens. Throws SystemError. `console` outlives this.
-  JobSocket(std::string path, const ConsoleLog& console);
+  JobSocket(std::string path, ConsoleLog& console);
   // The file goes away.
   ~JobSocket();
   JobSocket(const JobSocket&) = delete;
@@ -42,8 +43,9 @@ class JobSocket {
     std::string in, out;
     size_t sent = 0;
     bool attached = false, asked = false, has_last_word = false;
-    uint64_t position = 0;  // of the console, when attached
-    size_t place = 0;       // in the poll set
+    uint64_t position = 0;              // of the console, when attached
+    std::shared_ptr<ConsolePart> part;  // from there on, on its way
+    size_t place = 0;                   // in the poll set
   };
 
   void accept_clients();
@@ -52,10 +54,11 @@ class JobSocket {
   bool answer(Client& client, std::string_view line, const Status& status, std::vector<AskStop>& stops);
   bool send(Client& client);
   void fill(Client& client);
-  bool wants_to_write(const Client& client, uint64_t console_size) const;
+  bool wants_to_write(const Client& client) const;
+  bool wants_part(const Client& client) const;
 
   std::string path_;
-  const ConsoleLog& console_;
+  ConsoleLog& console_;
   UniqueFd listener_;
   size_t listener_place_ = 0;
   std::deque<Client> clients_;

@@ -44,13 +44,22 @@ JobRecord record_of(const LaunchPlan& plan) {
   return record;
 }
 
+std::string write_file(const std::string& path, const std::string& text) {
+  try {
+    write_private_file(path, text);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
 }  // namespace
 
 LiveJob::LiveJob(const LaunchPlan& plan, JobFolder folder) : folder_(std::move(folder)), record_(record_of(plan)) {
   on_attempt(plan);
   if (!folder_.there()) return;
   try {
-    console_ = std::make_unique<ConsoleLog>(folder_.console_file());
+    console_ = std::make_unique<ConsoleLog>(folder_.console_file(), files_);
     std::string path = choose_socket_path(plan.job_id, folder_.path + "/control.sock");
     socket_ = std::make_unique<JobSocket>(path, *console_);
     record_.socket = path;
@@ -58,19 +67,21 @@ LiveJob::LiveJob(const LaunchPlan& plan, JobFolder folder) : folder_(std::move(f
   } catch (const Error& error) {
     troubles_.push_back(fmt::format("the job cannot be attached to or stopped by its id: {}", error.what()));
   }
-  write_record();
+  // There are no agents yet that could miss us.
+  std::string trouble = write_file(folder_.record_file(), record_to_json(record_));
+  on_record_ = trouble.empty();
+  if (!on_record_) troubles_.push_back(std::move(trouble));
 }
 
 LiveJob::~LiveJob() = default;
 
 std::vector<std::string> LiveJob::take_troubles() {
-  if (console_) {
-    if (std::string trouble = console_->take_trouble(); !trouble.empty()) troubles_.push_back(std::move(trouble));
-  }
+  for (auto& trouble : files_.take_troubles()) troubles_.push_back(std::move(trouble));
   return std::exchange(troubles_, {});
 }
 
 void LiveJob::add_to(PollSet& polls) {
+  polls.add(files_.fd(), POLLIN);
   if (socket_) socket_->add_to(polls);
 }
 
@@ -107,8 +118,15 @@ void LiveJob::on_rank_ended(int rank, const spawn::ExitCause& cause, bool stoppe
 void LiveJob::on_end(int exit_code, const std::string& first_cause) {
   record_.state = "ended";
   record_.end = JobEnd{exit_code, std::time(nullptr), first_cause};
+  const bool stalled = !files_.idle();  // they had their time
   write_record();
-  if (folder_.there()) ::unlink(folder_.pid_file().c_str());
+  if (folder_.there()) {
+    files_.ask(0, [path = folder_.pid_file()] {
+      ::unlink(path.c_str());
+      return std::string();
+    });
+  }
+  files_.wait(Deadline::after(stalled ? kLastWordPatience : FileThread::kPatience));
   if (socket_) {
     socket_->end(*record_.end);
     Deadline patience = Deadline::after(kLastWordPatience);
@@ -117,6 +135,7 @@ void LiveJob::on_end(int exit_code, const std::string& first_cause) {
       add_to(polls);
       polls.wait(socket_->has_unsent() ? patience : Deadline::after(0ms));
       serve(polls);
+      take_troubles();  // nobody is there to be warned
     } while (socket_->has_unsent() && !patience.passed());
     socket_.reset();
   }
@@ -125,13 +144,10 @@ void LiveJob::on_end(int exit_code, const std::string& first_cause) {
 
 void LiveJob::write_record() {
   if (!folder_.there()) return;
-  on_record_ = false;
-  try {
-    write_private_file(folder_.record_file(), record_to_json(record_));
-    on_record_ = true;
-  } catch (const Error& error) {
-    troubles_.emplace_back(error.what());
-  }
+  std::string text = record_to_json(record_);
+  files_.ask(text.size(), [path = folder_.record_file(), text] { return write_file(path, text); });
+  // What our own log lines have added to it, where there is no terminal for them.
+  if (console_) console_->measure();
 }
 
 std::string LiveJob::status() const {

@@ -1,6 +1,6 @@
 // A job as its folder and its socket show it to the commands `jobs`, `logs`, `attach` and `stop`: kept by the process
 // that supervises it, from before the first agent until after the last restart. Nothing here ends a job: a record that
-// cannot be written is a line of warning. One thread, the supervisor's.
+// cannot be written is a line of warning. One thread, the supervisor's; it brings the one that writes the job's files.
 #pragma once
 #include <memory>
 #include <optional>
@@ -27,12 +27,14 @@ class LiveJob {
   ~LiveJob();
 
   const std::string& folder() const { return folder_.path; }
-  // Others find the job: its record could be written when it last changed.
+  // Others find the job: its first record could be written.
   bool on_record() const { return on_record_; }
   // Who waits for the job's start (--detach) is told of it; not valid: nobody.
   void tell_start_to(UniqueFd starter) { starter_ = std::move(starter); }
   // Where the terminal's output is kept; null without a folder.
   ConsoleLog* console() { return console_.get(); }
+  // Who writes records, console and logs, in the order of what happened.
+  FileThread& files() { return files_; }
   // Lines of warning that have come up since the last call.
   std::vector<std::string> take_troubles();
 
@@ -45,7 +47,8 @@ class LiveJob {
   void on_state(JobState state);
   void on_rank_started(int rank, long pid);
   void on_rank_ended(int rank, const spawn::ExitCause& cause, bool stopped_by_us);
-  // Once, when nothing of the job is left. Clients that read get everything; those that do not cost 2 s at most.
+  // Once, when nothing of the job is left. Clients that read get everything; those that do not cost 2 s at most, files
+  // that stand still FileThread::kPatience.
   void on_end(int exit_code, const std::string& first_cause);
 
  private:
@@ -62,6 +65,7 @@ class LiveJob {
 
   JobFolder folder_;
   JobRecord record_;
+  FileThread files_;
   std::unique_ptr<ConsoleLog> console_;
   std::unique_ptr<JobSocket> socket_;
   UniqueFd starter_;

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <catch2/catch.hpp>
+#include <future>
 
 #include "launch/jobs/job_client.hpp"
 #include "launch/jobs/socket_path.hpp"
@@ -19,14 +20,17 @@ namespace {
 struct Desk {
   test::TempDir folder;
   std::string path = folder / "control.sock";
-  ConsoleLog console{folder / "console.log"};
+  FileThread files;
+  ConsoleLog console{folder / "console.log", files};
   JobSocket socket{path, console};
   std::vector<AskStop> stops;
 
   void turn() {
     PollSet polls;
     socket.add_to(polls);
+    polls.add(files.fd(), POLLIN);
     polls.wait(Deadline::after(20ms));
+    files.take_troubles();
     for (const auto& stop : socket.serve(polls, [] { return std::string("{\"state\": \"running\"}"); })) {
       stops.push_back(stop);
     }
@@ -89,10 +93,32 @@ TEST_CASE("an attached client gets the console from its position, what is added,
   CHECK((piece.at == 10 && piece.bytes == "more"));
   desk.console.append("last words");
   desk.socket.end({5, 0, ""});
+  desk.files.wait(Deadline::never());
   CHECK(desk.socket.has_unsent());
   CHECK(std::get<ConsolePiece>(desk.answer(client).value()).bytes == "last words");
   CHECK(std::get<EndAnswer>(desk.answer(client).value()).end.exit_code == 5);
   CHECK_FALSE(desk.socket.has_unsent());
+}
+
+TEST_CASE("an attached client gets what is added as soon as it is in the file", "[launch][job_socket]") {
+  Desk desk;
+  desk.console.append("so far");
+  JobClient client(desk.path);
+  REQUIRE(client.ask(AskAttach{0}));
+  REQUIRE(desk.answer(client).has_value());
+  std::promise<void> gate;
+  desk.files.ask(0, [gate = gate.get_future().share()] {
+    gate.wait();
+    return std::string();
+  });
+  desk.console.append("more");
+  PollSet polls;
+  desk.socket.add_to(polls);
+  size_t files = polls.add(desk.files.fd(), POLLIN);
+  gate.set_value();
+  polls.wait(Deadline::after(5s));
+  CHECK(polls.ready(files));
+  CHECK(std::get<ConsolePiece>(desk.answer(client).value()).bytes == "more");
 }
 
 TEST_CASE("a client that does not read costs no memory and keeps nobody waiting", "[launch][job_socket]") {

@@ -1,0 +1,225 @@
+// A job whose files stand still for a while, as on a network's file system: what its agents notice of it.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <filesystem>
+#include <future>
+#include <thread>
+
+#include "launch/supervisor.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::launch;
+using namespace std::chrono_literals;
+
+namespace {
+
+// A full pipe in a file's place: writing to it waits.
+class StalledFile {
+ public:
+  explicit StalledFile(const std::string& path) {
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+    pipe_.reset(::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+    while (::write(pipe_.get(), buffer_.data(), buffer_.size()) > 0) {
+    }
+  }
+  void go_on() {
+    while (::read(pipe_.get(), buffer_.data(), buffer_.size()) > 0) {
+    }
+  }
+
+ private:
+  std::array<char, 4096> buffer_{};
+  UniqueFd pipe_;
+};
+
+// The way to an agent that came to us by itself.
+class SocketLink final : public spawn::AgentLink {
+ public:
+  explicit SocketLink(int socket) : socket_(socket) {}
+  spawn::LinkEnds take_ends() override { return {UniqueFd(::dup(socket_)), UniqueFd(socket_)}; }
+  std::optional<spawn::LinkFailure> failure() const override { return std::nullopt; }
+  void kill() override {}
+  bool wait(Deadline) override { return true; }
+
+ private:
+  int socket_;
+};
+
+// The other end.
+class Agent {
+ public:
+  explicit Agent(int socket) : channel_(UniqueFd(::dup(socket)), UniqueFd(socket)) {}
+  void say(const Message& message) { channel_.send(message); }
+  void flush() { channel_.flush(); }
+  size_t num_unsent() const { return channel_.num_unsent(); }
+  // False: it did not come in time.
+  template <class Wanted>
+  bool hears() {
+    const Deadline patience = Deadline::after(5s);
+    while (!patience.passed()) {
+      while (auto message = channel_.next()) {
+        if (std::holds_alternative<Heartbeat>(*message)) say(Heartbeat{});
+        if (std::holds_alternative<Wanted>(*message)) return true;
+      }
+      PollSet polls;
+      polls.add(channel_.input(), POLLIN);
+      polls.add(num_unsent() > 0 ? channel_.output() : -1, POLLOUT);
+      polls.wait(patience);
+      flush();
+      channel_.receive();
+    }
+    return false;
+  }
+
+ private:
+  Channel channel_;
+};
+
+LaunchPlan plan_in(const test::TempDir& folder) {
+  LaunchPlan plan;
+  plan.detach = true;  // nothing is written to this program's terminal
+  plan.job_id = "job";
+  plan.run_dir = folder / "run";
+  plan.job_folder = folder / "job";
+  plan.reach.silence_limit = 1000ms;
+  PlannedNode node;
+  node.host = "node0";
+  node.reach = Reach::kDialIn;
+  node.ranks.resize(1);
+  plan.nodes.push_back(node);
+  std::filesystem::create_directories(folder / "job");
+  return plan;
+}
+
+// Gets one rank's job and starts it.
+bool starts(Agent& agent) {
+  agent.say(AgentHello{});
+  bool came = agent.hears<JobDescription>();
+  agent.say(AgentReady{});
+  came = came && agent.hears<StartRanks>();
+  agent.say(RankStarted{0, 1});
+  return came;
+}
+
+void ends(Agent& agent) {
+  agent.say(RankEnded{0, {}, false});
+  agent.say(AgentDone{});
+}
+
+// The first one may have been on its way.
+bool hears_two_heartbeats(Agent& agent) {
+  return agent.hears<Heartbeat>() && agent.hears<Heartbeat>();
+}
+
+void leave(Supervisor& /*supervisor*/) {}
+
+// The job under a supervisor, with `far_side` at the agent's end of the way. Its exit code.
+template <class FarSide>
+int supervise(const LaunchPlan& plan, LiveJob& live, FarSide far_side, void (*then)(Supervisor&) = leave) {
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+  SupervisorOptions options;
+  options.live = &live;
+  options.links.push_back(std::make_unique<SocketLink>(ends[0]));
+  Agent agent(ends[1]);
+  Supervisor supervisor(plan, std::move(options));
+  std::thread thread([&] { far_side(agent); });
+  int exit_code = supervisor.run().outcome.exit_code;
+  thread.join();
+  then(supervisor);
+  return exit_code;
+}
+
+}  // namespace
+
+TEST_CASE("a file that stands still holds up no heartbeat", "[launch][stalled_files]") {
+  const std::string record = "job/job.json." + std::to_string(::getpid());
+  const std::string name = GENERATE_COPY(as<std::string>{}, "job/console.log", record);
+  CAPTURE(name);
+  test::TempDir folder;
+  const LaunchPlan plan = plan_in(folder);
+  std::optional<StalledFile> file;
+  const bool is_record = name == record;  // the first one is written before there is any agent
+  if (!is_record) file.emplace(folder / name);
+  LiveJob live(plan, {folder / "job"});
+  if (is_record) file.emplace(folder / name);
+  bool came = false;
+  auto far_side = [&](Agent& agent) {
+    came = starts(agent);
+    agent.say(RankOutput{0, Stream::kOut, "word\n"});
+    came = came && hears_two_heartbeats(agent);
+    file->go_on();
+    ends(agent);
+  };
+  CHECK(supervise(plan, live, far_side) == 0);
+  CHECK(came);
+}
+
+TEST_CASE("while a file stands still a rank that writes on has to wait", "[launch][stalled_files]") {
+  test::TempDir folder;
+  const LaunchPlan plan = plan_in(folder);
+  StalledFile file(folder / "job/console.log");
+  LiveJob live(plan, {folder / "job"});
+  size_t num_waiting = 0;
+  auto far_side = [&](Agent& agent) {
+    starts(agent);
+    for (int i = 0; i < 32; ++i) agent.say(RankOutput{0, Stream::kOut, std::string(1U << 20, 'x')});
+    hears_two_heartbeats(agent);
+    num_waiting = agent.num_unsent();
+    ends(agent);
+    while (agent.num_unsent() > 0) {
+      file.go_on();
+      agent.flush();
+    }
+  };
+  CHECK(supervise(plan, live, far_side) == 0);
+  CHECK(num_waiting > (16U << 20));
+}
+
+TEST_CASE("a Ctrl-C at the end of a job spares a file that stands still", "[launch][stalled_files]") {
+  test::TempDir folder;
+  const LaunchPlan plan = plan_in(folder);
+  StalledFile file(folder / "job/console.log");
+  LiveJob live(plan, {folder / "job"});
+  auto far_side = [](Agent& agent) {
+    starts(agent);
+    agent.say(RankOutput{0, Stream::kOut, "word\n"});
+    ends(agent);
+  };
+  auto press_and_drain = [](Supervisor& supervisor) {
+    ::kill(::getpid(), SIGINT);
+    supervisor.drain_output();
+    CHECK_FALSE(supervisor.output().files_keep_up());
+  };
+  CHECK(supervise(plan, live, far_side, press_and_drain) == 0);
+}
+
+TEST_CASE("standard output that is a file is left to the thread of files", "[launch][stalled_files]") {
+  test::TempDir folder;
+  UniqueFd file(::open((folder / "out").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  std::promise<void> gate;
+  FileThread thread;
+  thread.ask(0, [gate = gate.get_future().share()] {
+    gate.wait();
+    return std::string("waited");
+  });
+  Terminal terminal(file.get(), &thread);
+  terminal.write("one ");
+  terminal.write("two");
+  CHECK(terminal.num_pending() == 0);
+  CHECK(terminal.has_lost());
+  CHECK_FALSE(thread.wait(Deadline::after(0ms)));
+  gate.set_value();
+  REQUIRE(thread.wait(Deadline::after(5s)));
+  CHECK_FALSE(terminal.has_lost());
+  CHECK(test::read_file(folder / "out") == "one two");
+  CHECK(thread.take_troubles() == std::vector<std::string>{"waited"});
+}
