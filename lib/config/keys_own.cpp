@@ -29,7 +29,7 @@ constexpr KeySpec kRows[] = {
     {"data.synthetic.*", kSection, "null", Status::kSupported, "one made-up array"},
     supported("data.synthetic.*.shape", kIntList, "null", "shape of one sample; [] is a scalar").min(1),
     supported("data.synthetic.*.dtype", kEnum, "\"float32\"", "type of the elements")
-        .one_of("float32|float64|float16|bfloat16|int64|int32|int16|int8|uint8|bool"),
+        .one_of("float32|float64|int64|int32|int16|int8|uint8|bool"),
     supported("data.synthetic.*.low", kFloat, "0.0", "smallest value"),
     supported("data.synthetic.*.high", kFloat, "1.0", "values stay below it"),
     supported("data.synthetic.*.like", kString, "null", "take shape, type and values of that array"),

@@ -32,6 +32,7 @@ TEST_CASE("synthetic arrays that cannot be made are refused", "[config][data_rul
   CHECK(load("{data: {train: \"synthetic\", synthetic: " + example + "}}").ok());
   CHECK_THAT(only_line("{data: {train: [\"synthetic\", \"a\"]}}"), Contains("mixes \"synthetic\" with files"));
   CHECK_THAT(only_line("{data: {synthetic: {a: {}}}}"), Contains("needs 'shape'"));
+  CHECK_THAT(only_line("{data: {synthetic: {a: {shape: [1], dtype: \"float16\"}}}}"), Contains("must be float32,"));
   CHECK_THAT(only_line("{data: {synthetic: {a: {shape: [0]}}}}"), Contains("item 1 must be at least 1"));
   CHECK_THAT(only_line("{data: {synthetic: {a: {shape: [1], dtype: \"int64\"}}}}"), Contains("needs 'high'"));
   CHECK_THAT(only_line("{data: {synthetic: {a: {shape: [1], low: 2}}}}"), Contains("low 2 must be below high 1"));
