@@ -254,6 +254,19 @@ class ByLabels(EvaluationTest):
         for want, got in zip(expected, actual):
             self.assert_near(got["loss"], want["loss"], str(want["step"]))
 
+    def test_minus_100_is_a_number_to_mse(self):
+        x = torch.randn(72, 6, generator=torch.Generator().manual_seed(5))
+        labels = torch.where(x[:, :1] > 0, -100, 3)
+        config = base_config("mlp", loss="mse", loss_average="tokens", gradient_accumulation_steps=3)
+        model, paths = self.shop.model("mlp", "script", "--returns", "output"), {}
+        for dtype in (torch.int64, torch.float32):
+            paths[dtype] = self.shop.path(f"{dtype}.safetensors")
+            tensor_file.write(paths[dtype], {"x": x, "y": labels.to(dtype)})
+        expected = one_process.train(model, paths[torch.float32], config, 3)
+        actual, _ = self.trained(model, paths[torch.int64], config, 2, 3)
+        for want, got in zip(expected, actual):
+            self.assert_near(got["loss"], want["loss"], str(want["step"]))
+
     def test_evaluation(self):
         for world, count in ((1, 23), (3, 23), (4, 3)):
             with self.subTest(world=world, count=count):

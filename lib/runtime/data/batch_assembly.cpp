@@ -127,8 +127,8 @@ int64_t find_outside(const at::Tensor& values, const ArrayLimit& limit, const st
 }
 
 // Those that a loss averages over.
-int64_t count_labels(const at::Tensor& labels) {
-  if (labels.scalar_type() != at::kLong) return labels.numel();
+int64_t count_labels(const at::Tensor& labels, bool has_ignored) {
+  if (!has_ignored || labels.scalar_type() != at::kLong) return labels.numel();
   const auto* values = labels.const_data_ptr<int64_t>();
   return labels.numel() - std::count(values, values + labels.numel(), kIgnoredLabel);
 }
@@ -153,7 +153,7 @@ Batch BatchAssembler::assemble(const MicroBatchPlan& plan) const {
   }
   for (size_t array : selection_.labels) batch.labels.push_back(gather(array, plan.samples));
   if (plan.num_samples > 0) {
-    for (const at::Tensor& labels : batch.labels) batch.num_labels += count_labels(labels);
+    for (const at::Tensor& labels : batch.labels) batch.num_labels += count_labels(labels, options_.has_ignored_labels);
   }
   return batch;
 }

@@ -22,7 +22,7 @@ inline constexpr int64_t kIgnoredLabel = -100;
 struct Batch {
   std::vector<at::Tensor> inputs, labels;  // host tensors, samples first
   int64_t num_samples = 0;  // those that count; 0 for a filler (see EvaluationPlanner), whose tensors hold one sample
-  int64_t num_labels = 0;   // elements of the labels but those to ignore (-100); 0 for a filler
+  int64_t num_labels = 0;   // elements of the labels that a loss averages over; 0 for a filler
   int64_t num_tokens = 0;   // elements of the first integer input with two or more dims; 0 when there is none
   DataPosition first;       // of the first sample
   DataPosition after;       // where the run stands when the global batch of this one is done
@@ -38,6 +38,7 @@ struct ArrayLimit {
 struct AssemblyOptions {
   at::ScalarType compute_dtype = at::kFloat;
   bool pin = false;                                       // page-locked memory (needs CUDA)
+  bool has_ignored_labels = true;                         // the loss passes over those that are kIgnoredLabel
   std::map<std::string, std::vector<ArrayLimit>> limits;  // by array
 };
 

@@ -47,7 +47,8 @@ TrainingData open_training_data(const ModelSource& model, const config::JobConfi
                                 at::ScalarType compute_dtype, bool pin) {
   const ForwardArguments forward{model.inputs().names, model.inputs().num_required, config.loss.empty()};
   TrainingData out;
-  out.loader = {rank, world_size, config.batch, {compute_dtype, pin, {}}};
+  // To "mse" -100 is a number like any other.
+  out.loader = {rank, world_size, config.batch, {compute_dtype, pin, config.loss != "mse"}};
   out.eval_loader = out.loader;
   if (!config.data.train.empty() || config.data.synthetic_train) {
     out.train = open_train_samples(config.data);
