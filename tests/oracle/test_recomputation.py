@@ -199,6 +199,32 @@ class GradientPenalty(Regression):
         return ((out - y) ** 2).mean() + 0.1 * slope.square().mean()
 
 
+class OverlapBlock(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x):
+        x = self.layer(x)
+        return x, x.view(-1)
+
+
+class Overlapping(nn.Module):
+    """What the blocks return is one memory twice, and is changed in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([OverlapBlock(), OverlapBlock()])
+        self.head = nn.Linear(6, 1)
+
+    def forward(self, x, y):
+        for block in self.blocks:
+            x, flat = block(x)
+            x.mul_(1.5)
+            x = x + flat.view_as(x)
+        return ((self.head(x) - y) ** 2).mean()
+
+
 class Refused(RecomputationTest):
     def run_module(self, module, section):
         torch.manual_seed(0)
@@ -211,6 +237,12 @@ class Refused(RecomputationTest):
         outcome = self.run_module(InPlaceAfter, ON)
         self.assertEqual(outcome.code, 65, str(outcome))
         self.assertIn("recomputation of unit 'blocks.0': a tensor that it was given has been changed in place", outcome.text)
+
+    def test_outputs_that_share_memory_and_change_in_place_are_named(self):
+        outcome = self.run_module(Overlapping, ON)
+        self.assertEqual(outcome.code, 65, str(outcome))
+        self.assertIn("recomputation of unit 'blocks.1': two of its outputs share memory, and one of them has been changed",
+                      outcome.text)
 
     def test_blocks_of_a_model_that_asks_for_gradients_stay_as_they_are(self):
         outcomes = [self.run_module(GradientPenalty, section) for section in (ON, {})]

@@ -125,17 +125,31 @@ class FirstPass {
 
   c10::IValue with_history(const c10::IValue& result, const std::vector<at::Tensor>& passed) {
     std::unordered_map<const c10::TensorImpl*, std::pair<at::Tensor, int64_t>> known;
+    std::vector<at::Tensor> made;
     for (size_t i = 0; i < passed.size(); ++i) known[passed[i].unsafeGetTensorImpl()] = {given_[i], kNoOutput};
-    return map_tensors(result, [&](const at::Tensor& tensor) {
+    const c10::IValue whole = map_tensors(result, [&](const at::Tensor& tensor) {
       auto [entry, is_new] = known.try_emplace(tensor.unsafeGetTensorImpl(), tensor, kNoOutput);
       auto& [out, output] = entry->second;
       if (is_new && is_differentiable(tensor)) {
         out = tensor.variable_data();
         output = add_output(out);
+        made.push_back(out);
       }
       call_->outputs.push_back(output);
       return out;
     });
+    note_overlapping(made);
+    return whole;
+  }
+
+  void note_overlapping(const std::vector<at::Tensor>& outputs) {
+    for (const auto& one : outputs) {
+      const bool overlaps = std::any_of(outputs.begin(), outputs.end(), [&](const at::Tensor& other) {
+        return !other.is_same(one) && shares_storage({one}, {other}) && may_overlap(one, other);
+      });
+      const auto& version = one.unsafeGetTensorImpl()->version_counter();
+      if (overlaps) call_->overlapping.emplace_back(version, version.current_version());
+    }
   }
 
   int64_t add_output(at::Tensor& tensor) {

@@ -2,12 +2,44 @@
 
 #include <torch/csrc/autograd/functions/utils.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 
 namespace dslaunch::runtime {
+namespace {
+
+struct Step {
+  int64_t stride, size;
+};
+
+// Whether i0*s0 + i1*s1 + ... is `distance` for some |ik| < size of dim k; the largest strides first.
+bool can_reach(int64_t distance, const Step* step, const Step* end) {
+  if (step == end) return distance == 0;
+  int64_t rest = 0;  // how far the dims behind this one reach
+  for (const Step* later = step + 1; later != end; ++later) rest += (later->size - 1) * later->stride;
+  for (int64_t i = 1 - step->size; i < step->size; ++i) {
+    const int64_t left = distance - i * step->stride;
+    if (std::abs(left) <= rest && can_reach(left, step + 1, end)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool may_overlap(const at::Tensor& one, const at::Tensor& other) {
+  if (one.numel() == 0 || other.numel() == 0) return false;
+  if (one.strides() != other.strides() || one.scalar_type() != other.scalar_type()) return true;
+  std::vector<Step> steps;
+  for (int64_t dim = 0; dim < one.dim(); ++dim) {
+    steps.push_back({one.stride(dim), std::max(one.size(dim), other.size(dim))});
+  }
+  std::sort(steps.begin(), steps.end(), [](const Step& a, const Step& b) { return a.stride > b.stride; });
+  return can_reach(one.storage_offset() - other.storage_offset(), steps.data(), steps.data() + steps.size());
+}
 
 bool is_differentiable(const at::Tensor& tensor) {
   return tensor.defined() && torch::autograd::isDifferentiableType(tensor.scalar_type());

@@ -3,11 +3,13 @@
 #pragma once
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
+#include <c10/core/TensorImpl.h>
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/model/bound_unit.hpp"
@@ -46,6 +48,10 @@ class BorrowedInPlace {
   std::vector<at::Tensor> before_;
 };
 
+// Whether two tensors that share a storage may have an element in common; exact for those of equal strides, as the
+// parts of a chunk() are.
+bool may_overlap(const at::Tensor& one, const at::Tensor& other);
+
 constexpr int64_t kNoOutput = -1;  // of the node: passed through, or no gradient can flow to it
 
 // All that the second pass of a call needs. The unit has parameters.
@@ -73,6 +79,9 @@ struct SavedCall {
   std::vector<int64_t> outputs;          // by tensor of the result: which output of the node it is
   std::vector<int64_t> changed_outputs;  // by tensor among the arguments: the same for one that was changed in place
   std::vector<std::vector<int64_t>> output_sizes;  // by output of the node
+  // Of outputs that overlap: their version counters, and what these stood at. They have no history in common, so a
+  // change in place of one would not be in the other's gradient.
+  std::vector<std::pair<c10::VariableVersion, uint32_t>> overlapping;
 };
 
 // Throws UserError(65): the unit cannot be recomputed, and what to do.

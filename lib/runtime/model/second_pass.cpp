@@ -18,6 +18,11 @@ constexpr const char* kDiffers =
     "its second pass gave other outputs than its first; something outside it changed what it does";
 
 std::vector<at::Tensor> leaves_of(const SavedCall& call) {
+  for (const auto& [version, then] : call.overlapping) {
+    if (version.current_version() != then) {
+      refuse(call, "two of its outputs share memory, and one of them has been changed in place");
+    }
+  }
   std::vector<at::Tensor> out;
   for (const auto& input : call.inputs) {
     if (!input.kept->is_intact()) {
