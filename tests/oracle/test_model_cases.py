@@ -7,7 +7,7 @@ import json
 import math
 import os
 import unittest
-from typing import List
+from typing import Dict, List
 
 import torch
 
@@ -124,6 +124,17 @@ class Modes(CaseTest):
     def test_modules_that_were_saved_in_eval_mode_stay_so_and_are_named(self):
         _, text = self.run_case("frozen_norm", config_of("frozen_norm"), steps=1)
         self.assertIn("kept in eval mode, as they were saved: blocks.0.norm, blocks.1.norm", text)
+
+
+class State(CaseTest):
+    def test_what_no_checkpoint_keeps_is_named(self):
+        path = self.shop.path("counting.pt")
+        torch.jit.script(Counting([model_cases.Block(), model_cases.Block()])).save(path)
+        outcome = workshop.run(self.shop.command(path, self.data("plain"), config_of("plain"), self.shop.run_dir(), 1, 1))
+        self.assertIn("attributes that are no tensors, so no checkpoint keeps them and no evaluation puts them back: calls, "
+                      "seen. Make what counts a buffer", outcome.text)
+        _, text = self.run_case("buffers", config_of("buffers"), steps=1)
+        self.assertNotIn("no checkpoint keeps them", text)
 
 
 class Consolidated(CaseTest):
@@ -386,6 +397,21 @@ class Growing(model_cases.Regression):
         return torch.nn.functional.mse_loss(self.head(x), y)
 
 
+class Counting(model_cases.Regression):
+    seen: List[int]
+
+    def __init__(self, blocks):
+        super().__init__(blocks)
+        self.calls, self.seen = 0, [0]
+
+    def forward(self, x, y):
+        self.calls += 1
+        self.seen.append(x.shape[0])
+        for block in self.blocks:
+            x = block(x)
+        return torch.nn.functional.mse_loss(self.head(x), y) / self.calls
+
+
 class Following(model_cases.Regression):
     """A target network without gradients that moves towards a trained block in every forward."""
 
@@ -551,6 +577,9 @@ class Refused(CaseTest):
         named.forward = lambda x, y: ((getattr(named, "größe")(x) - y) ** 2).mean()
         self.refusal(lambda: named, 'ill formed octal specifier: gr____e = getattr(self, "gr', trace=True)
 
+    def test_arguments_that_are_no_tensors(self):
+        self.refusal(TakesDict, "arrays are given one by one, as tensors: wrap the model in a module whose forward takes them so")
+
     def test_what_the_model_itself_raises(self):
         self.refusal(Raising, "failed on inputs Float[36, 6], Float[36, 1]: ValueError: no batch is good enough")
         self.refusal(Asserting, "AssertionError: one row only")
@@ -569,6 +598,11 @@ class Small(torch.nn.Module):
 
     def forward(self, x, y):
         return ((self.layer(x) - y) ** 2).mean()
+
+
+class TakesDict(Small):
+    def forward(self, batch: Dict[str, torch.Tensor]):
+        return ((self.layer(batch["x"]) - batch["y"]) ** 2).mean()
 
 
 class Hungry(Small):

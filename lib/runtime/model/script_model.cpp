@@ -207,6 +207,10 @@ class ScriptModel : public ModelSource {
     if (says("not implemented for 'Half'") || says("not implemented for 'BFloat16'") || says("Low precision dtypes")) {
       return fmt::format(". PyTorch has no such operator in 16 bits on this device: {}", elsewhere);
     }
+    if (says("forward() Expected a value of type")) {
+      return " The data's arrays are given one by one, as tensors: wrap the model in a module whose forward takes them "
+             "so";
+    }
     if (!says("dtype") && !says("scalar type") && !says("Input type (")) return "";
     const bool is_half_file = std::any_of(table_.parameters.begin(), table_.parameters.end(),
                                           [](const auto& parameter) { return is_half(parameter.dtype); });
@@ -240,6 +244,25 @@ class ScriptModel : public ModelSource {
       }
       if (is_written && !is_stride_zero(held.value)) names_of_moving_.insert(held.name);
     }
+    note_state_beside_buffers(scratch, effects);
+  }
+
+  // Tensors are buffers, whatever the Python code registered them as.
+  void note_state_beside_buffers(const Module& scratch, const ForwardEffects& effects) {
+    std::vector<std::string> names;
+    for (const auto& module : scratch.named_modules()) {
+      const auto& type = module.value.type();
+      for (size_t slot = 0; slot < type->numAttributes(); ++slot) {
+        const bool is_state = effects.written.count({module.value._ivalue().get(), slot}) > 0;
+        if (!is_state || type->getAttribute(slot)->isSubtypeOf(*c10::TensorType::get())) continue;
+        names.push_back(join_path(module.name, type->getAttributeName(slot)));
+      }
+    }
+    if (names.empty()) return;
+    notes_.push_back(
+        fmt::format("forward changes attributes that are no tensors, so no checkpoint keeps them and no "
+                    "evaluation puts them back: {}. Make what counts a buffer",
+                    fmt::join(names, ", ")));
   }
 
   // A model that was saved with some modules in eval mode and others not means it (a frozen BatchNorm): training keeps
