@@ -570,6 +570,16 @@ class Refused(CaseTest):
         self.refusal(NotInHalf, "no such operator in 16 bits on this device: train it in fp32\n",
                      torch_autocast={"enabled": True, "dtype": "bfloat16"})
 
+    def test_a_recurrent_trace_in_16_bits(self):
+        config = config_of("lstm_trace", bf16={"enabled": True})
+        outcome = workshop.run(self.shop.command(self.model("lstm_trace"), self.data("lstm_trace"), config,
+                                                 self.shop.run_dir(), 1, 1))
+        self.assertEqual(outcome.code, 65, str(outcome))
+        self.assertIn("A trace keeps the number types of its export", outcome.text)
+
+    def test_a_trace_of_what_ran_without_gradients(self):
+        self.refusal(Spectral, "A trace forgets torch.no_grad(): script the model, or trace it in eval mode", trace=True)
+
     def test_a_name_that_torchscript_cannot_read_again(self):
         """It writes the file without a word."""
         named = Small()
@@ -603,6 +613,15 @@ class Small(torch.nn.Module):
 class TakesDict(Small):
     def forward(self, batch: Dict[str, torch.Tensor]):
         return ((self.layer(batch["x"]) - batch["y"]) ** 2).mean()
+
+
+class Spectral(Small):
+    def __init__(self):
+        super().__init__()
+        torch.nn.utils.parametrizations.spectral_norm(self.layer)
+
+    def forward(self, x, y):
+        return ((self.layer(x) - y) ** 2).mean()
 
 
 class Hungry(Small):

@@ -211,7 +211,13 @@ class ScriptModel : public ModelSource {
       return " The data's arrays are given one by one, as tensors: wrap the model in a module whose forward takes them "
              "so";
     }
-    if (!says("dtype") && !says("scalar type") && !says("Input type (")) return "";
+    if (says("arguments don't support automatic differentiation")) {
+      return " A trace forgets torch.no_grad(): script the model, or trace it in eval mode if that leaves this part "
+             "out "
+             "(spectral_norm then keeps the vectors that it has)";
+    }
+    const bool is_lstm = says("primitive descriptor for the LSTM");  // oneDNN's, of types that do not meet
+    if (!says("dtype") && !says("scalar type") && !says("Input type (") && !is_lstm) return "";
     const bool is_half_file = std::any_of(table_.parameters.begin(), table_.parameters.end(),
                                           [](const auto& parameter) { return is_half(parameter.dtype); });
     const bool are_whole =
