@@ -254,6 +254,15 @@ class ByLabels(EvaluationTest):
         for want, got in zip(expected, actual):
             self.assert_near(got["loss"], want["loss"], str(want["step"]))
 
+    def test_labels_of_narrow_integers(self):
+        data, tensors = self.labelled("wide.safetensors", ignored=0.6)
+        expected = one_process.train(self.classifier(), data, self.config(), 3)
+        narrow = self.shop.path("narrow.safetensors")
+        tensor_file.write(narrow, {**tensors, "label": tensors["label"].to(torch.int32)})
+        actual, _ = self.trained(self.classifier(), narrow, self.config(), 2, 3)
+        for want, got in zip(expected, actual):
+            self.assert_near(got["loss"], want["loss"], str(want["step"]))
+
     def test_minus_100_is_a_number_to_mse(self):
         x = torch.randn(72, 6, generator=torch.Generator().manual_seed(5))
         labels = torch.where(x[:, :1] > 0, -100, 3)

@@ -126,11 +126,27 @@ int64_t find_outside(const at::Tensor& values, const ArrayLimit& limit, const st
   }
 }
 
+template <class T>
+int64_t count_ignored(const at::Tensor& labels) {
+  const T* values = labels.const_data_ptr<T>();
+  return std::count(values, values + labels.numel(), static_cast<T>(kIgnoredLabel));
+}
+
 // Those that a loss averages over.
 int64_t count_labels(const at::Tensor& labels, bool has_ignored) {
-  if (!has_ignored || labels.scalar_type() != at::kLong) return labels.numel();
-  const auto* values = labels.const_data_ptr<int64_t>();
-  return labels.numel() - std::count(values, values + labels.numel(), kIgnoredLabel);
+  if (!has_ignored) return labels.numel();
+  switch (labels.scalar_type()) {
+    case at::kLong:
+      return labels.numel() - count_ignored<int64_t>(labels);
+    case at::kInt:
+      return labels.numel() - count_ignored<int32_t>(labels);
+    case at::kShort:
+      return labels.numel() - count_ignored<int16_t>(labels);
+    case at::kChar:
+      return labels.numel() - count_ignored<int8_t>(labels);
+    default:
+      return labels.numel();
+  }
 }
 
 }  // namespace
