@@ -14,9 +14,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
+bool says_missing(const std::error_code& error) {
+  return error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
+}
+
+// What storage fails to say counts as there, so that it is looked at and named.
 bool is_there(const std::string& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
+  std::error_code error;
+  return fs::exists(path, error) || (error && !says_missing(error));
 }
 
 void read_manifest(FoundCheckpoint& found) {
@@ -86,6 +91,8 @@ std::vector<FoundCheckpoint> survey_checkpoints(const std::string& dir) {
       out.push_back(std::move(*found));
     }
   }
+  // Whoever takes that for an empty folder starts a run of weeks afresh.
+  if (error && !says_missing(error)) throw SystemError("look for checkpoints in", "'" + dir + "'", error.value());
   const auto latest = latest_step(dir);
   std::sort(out.begin(), out.end(), [&](const auto& a, const auto& b) {
     return *a.step == *b.step ? a.path < b.path : is_preferred(*a.step, *b.step, latest);

@@ -26,7 +26,7 @@ FoundCheckpoint look_at_checkpoint(const std::string& path);
 
 // All of DIR/step_N and what killed saves have left, in the order in which one would load them: the one that `latest`
 // names, then earlier steps from the newest on, then later ones (of a run that was gone back from). Empty when DIR is
-// no folder.
+// no folder; throws SystemError (74) when it cannot be read.
 std::vector<FoundCheckpoint> survey_checkpoints(const std::string& dir);
 
 // Sorts as survey_checkpoints() does.

@@ -13,6 +13,7 @@
 #include "runtime/checkpoint/checkpoint_deadlines.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/checkpoint/checkpoint_reader.hpp"
+#include "runtime/checkpoint/checkpoint_survey.hpp"
 #include "runtime/checkpoint/checkpoint_writer.hpp"
 #include "runtime/checkpoint/name_match.hpp"
 #include "runtime/checkpoint/resume_plan.hpp"
@@ -317,6 +318,20 @@ TEST_CASE("latest stands for its folder and a manifest for its checkpoint, anoth
   CHECK(CheckpointReader(dir / "manifest.json").path() == dir / "manifest.json");
   expect_error(ExitCode::kNoInput, {"rank_00000.safetensors", "that is a file"},
                [&] { CheckpointReader(dir / "step_00000020/rank_00000.safetensors"); });
+}
+
+TEST_CASE("what cannot be read is not taken for missing", "[runtime][checkpoint]") {
+  TempDir dir;
+  fs::create_symlink("loop", dir / "loop");
+  expect_error(ExitCode::kIoError, {dir / "loop"}, [&] { survey_checkpoints(dir / "loop"); });
+  CHECK(survey_checkpoints(dir / "not/there").empty());
+  require_saved(dir.path(), 10, 1);
+  fs::remove(dir / "step_00000010/manifest.json");
+  fs::create_symlink("manifest.json", dir / "step_00000010/manifest.json");
+  const auto found = survey_checkpoints(dir.path());
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].has_manifest);
+  CHECK_THAT(found[0].fault, Catch::Contains("cannot read") && Catch::Contains("symbolic links"));
 }
 
 TEST_CASE("damage is found and named", "[runtime][checkpoint]") {
