@@ -1,5 +1,6 @@
 // How long the ranks of a save or a resume wait for each other.
 #pragma once
+#include <algorithm>
 #include <chrono>
 #include <vector>
 
@@ -12,15 +13,16 @@ namespace dslaunch::runtime {
 // what storage does at times, and all bytes at a speed that only broken storage stays below. The same on all ranks.
 std::chrono::milliseconds time_for_checkpoint(const std::vector<SavedTensor>& tensors);
 
-// To hand a few words to the store. Not bound to the deadline of the work that they are about: who has just waited for
-// a late rank until then could not tell the others its name.
-inline Deadline to_tell() {
-  return Deadline::after(std::chrono::seconds(10));
+// To hand words to the store, or for a step of moments at the end of long work: `deadline`, or longer than a host that
+// is out of reach may stay in the job. Who has waited for a late rank until the deadline could not tell its name
+// otherwise.
+inline Deadline with_a_moment(Deadline deadline) {
+  return Deadline::after(std::max<std::chrono::milliseconds>(deadline.left(), std::chrono::seconds(30)));
 }
 
 // For the verdict on work that had to end by `deadline`: it may be told at the very end of that.
 inline Deadline to_hear_verdict(Deadline deadline) {
-  return Deadline::after(deadline.left() + std::chrono::seconds(30));
+  return Deadline::after(deadline.left() + std::chrono::minutes(1));
 }
 
 }  // namespace dslaunch::runtime

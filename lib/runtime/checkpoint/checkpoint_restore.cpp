@@ -133,13 +133,13 @@ class Restore {
   }
 
   ResumePlan agree_on_plan() {
-    if (placement_.leads_node()) store_.set(offer_key(placement_.node), to_text(look()), to_tell());
+    if (placement_.leads_node()) store_.set(offer_key(placement_.node), to_text(look()), with_a_moment(deadline_));
     if (placement_.rank == 0) {
       std::vector<ResumeOffer> offers;
       for (int node = 0; node < placement_.num_nodes; ++node) {
         offers.push_back(offer_from(store_.get(offer_key(node), deadline_)));
       }
-      store_.set("checkpoint/resume/plan", to_text(plan_resume(offers)), to_tell());
+      store_.set("checkpoint/resume/plan", to_text(plan_resume(offers)), with_a_moment(deadline_));
     }
     return plan_from(hear_verdict("checkpoint/resume/plan"));
   }
@@ -182,7 +182,7 @@ class Restore {
     const std::string path = path_of(candidate);
     std::string text = manifest_in(path);
     if (!candidate.manifest_is_everywhere) {
-      if (placement_.rank == candidate.teller) store_.set(phase_ + "manifest", text, to_tell());
+      if (placement_.rank == candidate.teller) store_.set(phase_ + "manifest", text, with_a_moment(deadline_));
       if (content_hash(text.data(), text.size()) != candidate.id) text = store_.get(phase_ + "manifest", deadline_);
     }
     if (content_hash(text.data(), text.size()) != candidate.id) {
@@ -211,8 +211,8 @@ class Restore {
   // The worst that any rank tells, the same on all. Throws TimeoutError on all ranks, naming one that does not tell.
   Report agree(const char* phase, const Report& own) {
     const std::string key = phase_ + phase + "/";
-    store_.set(key + std::to_string(placement_.rank), to_text(own), to_tell());
-    if (placement_.rank == 0) store_.set(key + "all", to_text(worst_of_all(key)), to_tell());
+    store_.set(key + std::to_string(placement_.rank), to_text(own), with_a_moment(deadline_));
+    if (placement_.rank == 0) store_.set(key + "all", to_text(worst_of_all(key)), with_a_moment(deadline_));
     const Report worst = report_from(hear_verdict(key + "all"));
     if (worst.outcome == Outcome::kLate) throw TimeoutError(worst.message);
     deadline_ = Deadline::after(options_.timeout);  // all ranks are here now

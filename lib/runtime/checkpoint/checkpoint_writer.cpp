@@ -156,7 +156,7 @@ class Save {
   // Every rank has told its part of this save, so none still reads what was told in the one before. A job of many saves
   // would fill the store.
   void forget_save_before() {
-    if (options_.rank == 0 && number_ > 0) store_.erase(keys_of_save(number_ - 1), to_tell());
+    if (options_.rank == 0 && number_ > 0) store_.erase(keys_of_save(number_ - 1), with_a_moment(deadline_));
   }
 
   // All leaders have come to this point; the first failure of any is everybody's.
@@ -165,8 +165,7 @@ class Save {
       tell(phase, options_.rank, own);
       return hear_verdict(phase);
     }
-    // A step of moments, perhaps at the very end of the time for the work before it.
-    const Deadline soon = to_tell(), until = deadline_.when() > soon.when() ? deadline_ : soon;
+    const Deadline until = with_a_moment(deadline_);
     Report all = own;
     for (const int leader : options_.share.leaders) {
       if (leader == 0) continue;
@@ -230,7 +229,7 @@ class Save {
     return fmt::format("{}{}/{}", keys_of_save(number_), phase, rank);
   }
   void tell(const char* phase, int rank, const Report& report) {
-    store_.set(key(phase, rank), to_text(report), to_tell());
+    store_.set(key(phase, rank), to_text(report), with_a_moment(deadline_));
   }
   // In short waits, to see that the last deadline was set.
   Report hear(const char* phase, int rank, Deadline until) {

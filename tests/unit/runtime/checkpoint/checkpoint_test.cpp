@@ -252,6 +252,22 @@ TEST_CASE("a rank that is late with its part hears that it was", "[runtime][chec
   CHECK(names_in(dir.path()).empty());
 }
 
+TEST_CASE("a host that is out of reach for a while can still tell its part", "[runtime][checkpoint]") {
+  struct SlowStore : test::MemoryStore {
+    void set(const std::string& key, const std::string& value, Deadline deadline) override {
+      shortest = std::min(shortest, deadline.left());
+      MemoryStore::set(key, value, deadline);
+    }
+    std::chrono::milliseconds shortest = std::chrono::hours(1);
+  };
+  TempDir dir;
+  SlowStore store;
+  CheckpointWriter writer({dir.path(), 0, 1}, store);
+  writer.save(example_part(10, 0, 1));
+  writer.finish();
+  CHECK(store.shortest > std::chrono::seconds(20));  // until the launcher gives it up
+}
+
 TEST_CASE("a run that fails does not wait long for a rank that does not come", "[runtime][checkpoint]") {
   TempDir dir;
   test::MemoryStore store;
