@@ -13,6 +13,7 @@
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "rendezvous/store.hpp"
+#include "runtime/checkpoint/checkpoint_deadlines.hpp"
 #include "runtime/checkpoint/visible_time.hpp"
 
 namespace dslaunch::runtime {
@@ -65,11 +66,12 @@ class Question {
     const bool asks = placement_.rank == 0 || (own_folders_ && placement_.leads_node());
     if (asks) put_probe();
     if (placement_.rank == 0) collect_probes();
-    store_.set(key(fmt::format("rank/{}", placement_.rank)), std::to_string(leader_in_sight()), deadline_);
-    if (placement_.rank == 0) store_.set(key("verdict"), verdict().dump(), deadline_);
-    const Json verdict = Json::parse(store_.get(key("verdict"), deadline_));
+    tell(fmt::format("rank/{}", placement_.rank), std::to_string(leader_in_sight()));
+    if (placement_.rank == 0) tell("verdict", verdict().dump());
+    const Json verdict = Json::parse(store_.get(key("verdict"), to_hear_verdict(deadline_)));
     std::error_code ignored;
     if (!probe_.empty()) fs::remove(dir_ + "/" + probe_, ignored);
+    if (verdict.contains("late")) throw TimeoutError(verdict["late"].get<std::string>());
     if (verdict.contains("error")) throw UserError(ExitCode::kCannotCreate, verdict["error"].get<std::string>());
     const auto leader_of_rank = verdict.at("leader_of_rank").get<std::vector<int>>();
     const std::set<int> leaders(leader_of_rank.begin(), leader_of_rank.end());
@@ -77,6 +79,8 @@ class Question {
   }
 
  private:
+  void tell(const std::string& name, const std::string& text) { store_.set(key(name), text, with_a_moment(deadline_)); }
+
   void put_probe() {
     Json told{{"rank", placement_.rank}, {"host", placement_.host}};
     try {
@@ -85,7 +89,7 @@ class Question {
     } catch (const SystemError& error) {
       told["error"] = error.what();
     }
-    store_.set(key(fmt::format("node/{}", placement_.node)), told.dump(), deadline_);
+    tell(fmt::format("node/{}", placement_.node), told.dump());
   }
 
   void collect_probes() {
@@ -94,13 +98,13 @@ class Question {
       all.push_back(
           Json::parse(store_.get(key(fmt::format("node/{}", own_folders_ ? node : placement_.node)), deadline_)));
     }
-    store_.set(key("probes"), all.dump(), deadline_);
+    tell("probes", all.dump());
   }
 
   // The lowest rank whose file is here. With folders of their own, those of other nodes are not waited for: a file that
   // was made before its name was told is found by its first look-up.
   int leader_in_sight() {
-    probes_ = Json::parse(store_.get(key("probes"), deadline_));
+    probes_ = Json::parse(store_.get(key("probes"), to_hear_verdict(deadline_)));
     int leader = kBlind;
     for (size_t node = 0; node < probes_.size(); ++node) {
       if (!probes_[node].contains("probe")) continue;
@@ -116,7 +120,11 @@ class Question {
   Json verdict() {
     std::vector<int> leader_of_rank, blind;
     for (int rank = 0; rank < placement_.world_size; ++rank) {
-      leader_of_rank.push_back(std::stoi(store_.get(key(fmt::format("rank/{}", rank)), deadline_)));
+      try {
+        leader_of_rank.push_back(std::stoi(store_.get(key(fmt::format("rank/{}", rank)), deadline_)));
+      } catch (const TimeoutError& error) {
+        return {{"late", fmt::format("rank {} has not told whether it sees {} ({})", rank, dir_, error.what())}};
+      }
       if (leader_of_rank.back() == kBlind) blind.push_back(rank);
     }
     for (const auto& probe : probes_) {

@@ -22,11 +22,13 @@ struct Answer {
 };
 
 // `folders` and `nodes` by rank; the first rank of a node leads it.
-std::vector<Answer> ask(const std::vector<std::string>& folders, const std::vector<int>& nodes, bool own_folders) {
+std::vector<Answer> ask(const std::vector<std::string>& folders, const std::vector<int>& nodes, bool own_folders,
+                        std::chrono::milliseconds timeout = std::chrono::minutes(1), size_t absent_rank = SIZE_MAX) {
   test::MemoryStore store;
   std::vector<Answer> told(folders.size());
   std::vector<std::thread> ranks;
   for (size_t rank = 0; rank < folders.size(); ++rank) {
+    if (rank == absent_rank) continue;
     ranks.emplace_back([&, rank] {
       runtime::Placement placement;
       placement.rank = static_cast<int>(rank);
@@ -36,9 +38,11 @@ std::vector<Answer> ask(const std::vector<std::string>& folders, const std::vect
       placement.num_nodes = nodes.back() + 1;
       placement.host = "node" + std::to_string(nodes[rank]);
       try {
-        const auto share = runtime::share_folder(folders[rank], own_folders, placement, store,
-                                                 Deadline::after(std::chrono::minutes(1)));
+        const auto share =
+            runtime::share_folder(folders[rank], own_folders, placement, store, Deadline::after(timeout));
         told[rank] = {share.leader, share.leaders, ""};
+      } catch (const TimeoutError& error) {
+        told[rank].error = error.what();
       } catch (const Error& error) {
         told[rank].error = error.code() == ExitCode::kCannotCreate ? error.what() : "another code";
       }
@@ -79,6 +83,13 @@ TEST_CASE("a rank that sees another folder is named to all", "[runtime][checkpoi
                                  Catch::Contains("use_node_local_storage"));
   }
   CHECK(std::filesystem::is_empty(dir));
+}
+
+TEST_CASE("a rank that does not come is named to all", "[runtime][checkpoint][folder_share]") {
+  test::TempDir folder;
+  const std::string dir = folder / "a";
+  const auto told = ask({dir, dir, dir}, {0, 0, 1}, false, std::chrono::milliseconds(50), 1);
+  for (const size_t rank : {0, 2}) CHECK_THAT(told[rank].error, Catch::Contains("rank 1 has not told whether it sees"));
 }
 
 TEST_CASE("what a file system of other hosts may still hide is waited for", "[runtime][checkpoint][folder_share]") {
