@@ -133,10 +133,10 @@ struct Data {
   std::vector<std::string> train;  // paths or globs; empty: none named. "synthetic" sets synthetic_train.
   std::vector<std::string> eval;
   bool synthetic_train = false;
-  std::string format = "auto";              // auto | safetensors | npy | npz | tokens
+  std::string format = "auto";              // auto | safetensors | npy | npz | tokens | megatron
   std::vector<std::string> inputs, labels;  // array names in the order of forward; empty: contracts' default
   std::string dtype = "uint16";             // token streams only
-  int64_t seq_len = 0;                      // token streams only; 0: not given
+  int64_t seq_len = 0;                      // token streams and Megatron's; 0: not given
   bool shuffle = true;
   uint64_t seed = 0;
   bool drop_last = true;

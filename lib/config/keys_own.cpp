@@ -9,16 +9,15 @@ constexpr KeySpec kRows[] = {
     supported("data.train", kStringList, "null", "training data: a path, a list of paths, a glob, or \"synthetic\""),
     supported("data.eval", kStringList, "null", "evaluation data, named like data.train"),
     supported("data.format", kEnum, "\"auto\"", "how the data files are read; auto: by their endings")
-        .one_of("auto|safetensors|npy|npz|tokens|megatron")
-        .later("megatron"),
+        .one_of("auto|safetensors|npy|npz|tokens|megatron"),
     supported("data.inputs", kStringList, "null",
               "array names in the order of forward; null: all arrays but labels, label, y")
         .split_at_commas(),
     supported("data.labels", kStringList, "null", "array names passed after the inputs; null: labels, label, y")
         .split_at_commas(),
-    supported("data.dtype", kEnum, "\"uint16\"", "type of one token in a token stream")
+    supported("data.dtype", kEnum, "\"uint16\"", "type of one token in a token stream without header")
         .one_of("uint8|uint16|int32|uint32|int64"),
-    supported("data.seq_len", kInt, "null", "tokens of one sample of a token stream").min(1),
+    supported("data.seq_len", kInt, "null", "tokens of one sample of a token stream, also of Megatron's").min(1),
     supported("data.shuffle", kBool, "true", "a new random order of the samples in every epoch"),
     supported("data.seed", kInt, "0", "seed of that order and of synthetic data").min(0),
     supported("data.drop_last", kBool, "true",

@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/data/megatron_file.hpp"
 #include "runtime/data/npy_format.hpp"
 #include "runtime/state/mapped_file.hpp"
 #include "runtime/state/safetensors_file.hpp"
@@ -84,12 +85,15 @@ FileFormat file_format(const std::string& path, const std::string& format, bool 
   if (format == "npz") return FileFormat::kNpz;
   if (format == "npy") return FileFormat::kNpy;
   if (format == "tokens") return FileFormat::kTokens;
+  if (format == "megatron") return FileFormat::kMegatron;
   if (format != "auto") {
-    throw UserError(ExitCode::kBadInput,
-                    fmt::format("data.format '{}' is not one of auto, safetensors, npy, npz, tokens", format));
+    throw UserError(
+        ExitCode::kBadInput,
+        fmt::format("data.format '{}' is not one of auto, safetensors, npy, npz, tokens, megatron", format));
   }
   if (path.ends_with(".safetensors")) return FileFormat::kSafetensors;
   if (path.ends_with(".npz")) return FileFormat::kNpz;
+  if (is_megatron_data(path)) return FileFormat::kMegatron;
   const auto file = MappedFile::open(path, kDataFile);
   // A flat .npy of integers with a sequence length is a token stream.
   if (looks_like_npy(bytes_of(*file))) return has_seq_len ? FileFormat::kTokens : FileFormat::kNpy;
@@ -97,11 +101,12 @@ FileFormat file_format(const std::string& path, const std::string& format, bool 
   if (file->size() >= 4 && std::memcmp(file->data(), "PK\x03\x04", 4) == 0) return FileFormat::kNpz;
   if (file->size() >= 9 && file->data()[8] == '{' && file->data()[7] == 0) return FileFormat::kSafetensors;
   if (has_seq_len) return FileFormat::kTokens;
-  throw UserError(ExitCode::kBadInput,
-                  fmt::format("{} is of no known format (.safetensors, .npy, .npz). A flat file of tokens needs "
-                              "\"format\": \"tokens\", \"dtype\" and \"seq_len\" in the data section; text is turned "
-                              "into tokens by tools/tokenize",
-                              subject_of(path)));
+  throw UserError(
+      ExitCode::kBadInput,
+      fmt::format("{} is of no known format (.safetensors, .npy, .npz, .bin beside .idx). A flat file of tokens needs "
+                  "\"format\": \"tokens\", \"dtype\" and \"seq_len\" in the data section; text is turned "
+                  "into tokens by tools/tokenize",
+                  subject_of(path)));
 }
 
 std::vector<FileArray> read_arrays(const std::string& path, FileFormat format) {

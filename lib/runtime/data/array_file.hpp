@@ -18,7 +18,7 @@ struct FileArray {
   std::string path;
 };
 
-enum class FileFormat { kSafetensors, kNpy, kNpz, kTokens };
+enum class FileFormat { kSafetensors, kNpy, kNpz, kTokens, kMegatron };
 
 // `format` as in the config; "auto": by the file's ending, else by its first bytes, else token stream when
 // `has_seq_len`. Throws UserError(65) for an unknown format and 66 for a file that cannot be read.

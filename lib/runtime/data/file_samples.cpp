@@ -1,15 +1,18 @@
-// Samples out of files: several files of the same arrays one after the other, or one stream of tokens cut into samples.
+// Samples out of files: several files of the same arrays one after the other, or one stream of tokens.
 #include <glob.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/data/array_file.hpp"
 #include "runtime/data/array_selection.hpp"
+#include "runtime/data/megatron_file.hpp"
 #include "runtime/data/sample_source.hpp"
+#include "runtime/data/token_samples.hpp"
 #include "runtime/state/tensor_text.hpp"
 
 namespace dslaunch::runtime {
@@ -100,80 +103,6 @@ class ArraySamples : public SampleSource {
   std::vector<ArrayInfo> infos_;
 };
 
-// Sample i of length L: input_ids = tokens[iL, iL + L), labels = the same one further.
-class TokenSamples : public SampleSource {
- public:
-  TokenSamples(std::vector<FileArray> parts, int64_t seq_len) : parts_(std::move(parts)), seq_len_(seq_len) {
-    int64_t total = 0;
-    for (const auto& part : parts_) ends_.push_back(total += part.shape[0]);
-    if (total < seq_len + 1) {
-      refuse(fmt::format("data file '{}' holds {} tokens; one sample of seq_len {} takes {}", parts_[0].path, total,
-                         seq_len, seq_len + 1));
-    }
-    num_samples_ = (total - 1) / seq_len;
-    infos_ = {{"input_ids", at::kLong, {seq_len}}, {"labels", at::kLong, {seq_len}}};
-  }
-  const std::vector<ArrayInfo>& arrays() const override { return infos_; }
-  int64_t num_samples() const override { return num_samples_; }
-
-  void read(size_t array, int64_t sample, void* out) const override {
-    int64_t token = sample * seq_len_ + static_cast<int64_t>(array), left = seq_len_;
-    auto* next = static_cast<int64_t*>(out);
-    for (size_t part = part_of(token); left > 0; ++part) {
-      const int64_t begin = part == 0 ? 0 : ends_[part - 1];
-      const int64_t count = std::min(left, ends_[part] - token);
-      widen(parts_[part], token - begin, count, next);
-      next += count;
-      token += count;
-      left -= count;
-    }
-  }
-  std::string describe(size_t array, int64_t sample) const override {
-    const int64_t token = sample * seq_len_ + static_cast<int64_t>(array);
-    const size_t part = part_of(token);
-    return fmt::format("'{}' (from token {})", parts_[part].path, token - (part == 0 ? 0 : ends_[part - 1]));
-  }
-
- private:
-  size_t part_of(int64_t token) const {
-    return static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), token) - ends_.begin());
-  }
-
-  template <class T>
-  static void widen_as(const uint8_t* from, int64_t count, int64_t* out) {
-    for (int64_t i = 0; i < count; ++i) {
-      T token;  // the file's elements need not be aligned
-      std::memcpy(&token, from + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
-      out[i] = static_cast<int64_t>(token);
-    }
-  }
-  static void widen(const FileArray& part, int64_t begin, int64_t count, int64_t* out) {
-    const uint8_t* from = part.data + begin * static_cast<int64_t>(c10::elementSize(part.dtype));
-    switch (part.dtype) {
-      case at::kByte:
-        return widen_as<uint8_t>(from, count, out);
-      case at::kChar:
-        return widen_as<int8_t>(from, count, out);
-      case at::kShort:
-        return widen_as<int16_t>(from, count, out);
-      case at::kUInt16:
-        return widen_as<uint16_t>(from, count, out);
-      case at::kInt:
-        return widen_as<int32_t>(from, count, out);
-      case at::kUInt32:
-        return widen_as<uint32_t>(from, count, out);
-      default:
-        return widen_as<int64_t>(from, count, out);
-    }
-  }
-
-  std::vector<FileArray> parts_;
-  int64_t seq_len_;
-  std::vector<int64_t> ends_;  // of each part, in tokens
-  int64_t num_samples_ = 0;
-  std::vector<ArrayInfo> infos_;
-};
-
 // Globs are expanded in sorted order; a plain path stands for itself. A file of that very name wins over the pattern.
 std::vector<std::string> expand(const std::vector<std::string>& patterns) {
   std::vector<std::string> paths;
@@ -250,24 +179,37 @@ std::unique_ptr<SampleSource> join_archives(const std::vector<std::vector<FileAr
   return std::make_unique<ArraySamples>(std::move(joined));
 }
 
-std::unique_ptr<SampleSource> open_tokens(const config::Data& data, const std::vector<std::string>& paths) {
+bool is_token_stream(FileFormat format) {
+  return format == FileFormat::kTokens || format == FileFormat::kMegatron;
+}
+
+std::unique_ptr<SampleSource> open_tokens(const config::Data& data, const std::vector<std::string>& paths,
+                                          FileFormat format) {
   if (data.seq_len <= 0) {
     refuse(fmt::format("data file '{}' is a token stream: data.seq_len has to say how long a sample is", paths[0]));
   }
   std::vector<FileArray> parts;
-  for (const auto& path : paths) parts.push_back(read_token_stream(path, data.dtype));
-  return std::make_unique<TokenSamples>(std::move(parts), data.seq_len);
+  std::string before;
+  for (const auto& path : paths) {
+    if (format == FileFormat::kTokens) {
+      parts.push_back(read_token_stream(path, data.dtype));
+    } else if (std::exchange(before, megatron_prefix(path)) !=
+               megatron_prefix(path)) {  // a glob names both files of a pair
+      for (auto& stretch : read_megatron_tokens(path)) parts.push_back(std::move(stretch));
+    }
+  }
+  return make_token_samples(std::move(parts), data.seq_len);
 }
 
 std::unique_ptr<SampleSource> open_files(const config::Data& data, const std::vector<std::string>& patterns) {
   const std::vector<std::string> paths = expand(patterns);
   DSL_CHECK(!paths.empty(), "no data file is named");
   const FileFormat format = file_format(paths[0], data.format, data.seq_len > 0);
-  if (format == FileFormat::kTokens) return open_tokens(data, paths);
+  if (is_token_stream(format)) return open_tokens(data, paths, format);
   std::vector<std::vector<FileArray>> files;
   for (const auto& path : paths) {
     const FileFormat own = file_format(path, data.format, data.seq_len > 0);
-    if ((own == FileFormat::kNpy) != (format == FileFormat::kNpy) || own == FileFormat::kTokens) {
+    if ((own == FileFormat::kNpy) != (format == FileFormat::kNpy) || is_token_stream(own)) {
       refuse(fmt::format("the data files '{}' and '{}' are of different kinds", paths[0], path));
     }
     files.push_back(read_arrays(path, own));

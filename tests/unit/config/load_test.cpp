@@ -174,7 +174,6 @@ TEST_CASE("features that are not built yet are refused only when they are switch
       {"{zero_optimization: {cpu_offload: false}}", "{zero_optimization: {cpu_offload: true}}",
        "zero_optimization.offload_optimizer.device"},
       {"{wandb: {enabled: false, group: \"x\"}}", "{wandb: {enabled: true}}", "wandb.enabled"},
-      {"{data: {format: \"npz\"}}", "{data: {format: \"megatron\"}}", "data.format"},
       {"{optimizer: {type: \"adamw\"}}", "{optimizer: {type: \"OneBitLamb\", params: {max_coeff: 5}}}",
        "optimizer.type"},
       {"{datastates_ckpt: false}", "{datastates_ckpt: {}}", "datastates_ckpt"},

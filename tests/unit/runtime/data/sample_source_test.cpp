@@ -45,6 +45,16 @@ std::string bytes_of(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
+// Megatron's pair by hand: the header of megatron_file.hpp, lengths in tokens and places in bytes.
+void write_megatron(const std::string& prefix, uint8_t type_code, const std::vector<int32_t>& lengths,
+                    const std::vector<int64_t>& places, const std::string& tokens) {
+  std::string index("MMIDIDX\0\0", 9);
+  index += bytes_of<uint64_t>({1}) + static_cast<char>(type_code) + bytes_of<uint64_t>({lengths.size(), 2});
+  index += bytes_of(lengths) + bytes_of(places) + bytes_of<int64_t>({0, static_cast<int64_t>(lengths.size())});
+  test::write_file(prefix + ".idx", index);
+  test::write_file(prefix + ".bin", tokens);
+}
+
 }  // namespace
 
 TEST_CASE("several files of a glob are one data set in sorted order", "[runtime][data][sample_source]") {
@@ -181,4 +191,58 @@ TEST_CASE("synthetic arrays that cannot be made are refused", "[runtime][data][s
   refuse({.name = "x", .like = "nothing"}, "no array of data.synthetic");
   refuse({.name = "x", .like = "x"}, "like itself");
   expect_error(ExitCode::kBadInput, {"data.synthetic", "for example"}, [] { make_synthetic_samples({}, 0); });
+}
+
+TEST_CASE("Megatron's data is a stream of tokens in the order of its index", "[runtime][data][sample_source]") {
+  TempDir dir;
+  config::Data data;
+  data.seq_len = 5;
+  SECTION("as DeepSpeed's builder writes it, by any of its names") {
+    const std::string prefix = std::string(DSL_SOURCE_DIR) + "/tests/data/megatron/tiny";
+    for (const auto& name : {prefix, prefix + ".bin", prefix + ".idx", prefix + ".*"}) {
+      data.train = {name};
+      const auto source = open_train_samples(data);
+      REQUIRE(source->num_samples() == 2);
+      CHECK(sample<int64_t>(*source, 0, 0) == std::vector<int64_t>{1, 2, 3, 4, 5});
+      CHECK(sample<int64_t>(*source, 1, 1) == std::vector<int64_t>{7, 8, 9, 10, 11});
+    }
+  }
+  SECTION("sequences that lie in another order, and two data sets") {
+    write_megatron(dir / "a", 4, {2, 3}, {12, 0}, bytes_of<int32_t>({3, 4, 5, 1, 2}));
+    write_megatron(dir / "b", 8, {6}, {0}, bytes_of<uint16_t>({6, 7, 8, 9, 10, 65535}));
+    data.train = {dir / "a", dir / "b"};
+    data.format = "megatron";
+    const auto source = open_train_samples(data);
+    REQUIRE(source->num_samples() == 2);
+    CHECK(sample<int64_t>(*source, 0, 0) == std::vector<int64_t>{1, 2, 3, 4, 5});
+    CHECK(sample<int64_t>(*source, 1, 1) == std::vector<int64_t>{7, 8, 9, 10, 65535});
+    CHECK_THAT(source->describe(0, 1), Catch::Matchers::Contains("b.bin"));
+  }
+  SECTION("pairs that do not fit") {
+    data.train = {dir / "a"};
+    data.format = "megatron";
+    expect_error(ExitCode::kNoInput, {"a.idx"}, [&] { open_train_samples(data); });
+    const auto tokens = bytes_of<uint16_t>({1, 2, 3, 4, 5, 6});
+    write_megatron(dir / "a", 3, {4, 3}, {0, 8}, tokens);
+    expect_error(ExitCode::kBadInput, {"a.bin", "12 bytes", "sequence 1 at byte 8 with 3 tokens"},
+                 [&] { open_train_samples(data); });
+    write_megatron(dir / "a", 8, {-6}, {0}, tokens);
+    expect_error(ExitCode::kBadInput, {"-6 tokens"}, [&] { open_train_samples(data); });
+    write_megatron(dir / "a", 9, {6}, {0}, tokens);
+    expect_error(ExitCode::kBadInput, {"a.idx", "type 9"}, [&] { open_train_samples(data); });
+    write_megatron(dir / "a", 8, {}, {}, tokens);
+    expect_error(ExitCode::kBadInput, {"no sequence"}, [&] { open_train_samples(data); });
+    std::string index("MMIDIDX\0\0", 9);
+    test::write_file(dir / "a.idx", index + bytes_of<uint64_t>({1}) + '\x08' + bytes_of<uint64_t>({~0ULL, 2}));
+    expect_error(ExitCode::kBadInput, {"truncated", "18446744073709551615 sequences"},
+                 [&] { open_train_samples(data); });
+    test::write_file(dir / "a.idx", index);
+    expect_error(ExitCode::kBadInput, {"truncated"}, [&] { open_train_samples(data); });
+    test::write_file(dir / "a.idx", std::string("TNTIDX\0\0", 8));
+    expect_error(ExitCode::kBadInput, {"old form"}, [&] { open_train_samples(data); });
+    test::write_file(dir / "a.idx", "something else");
+    expect_error(ExitCode::kBadInput, {"MMIDIDX"}, [&] { open_train_samples(data); });
+    data.seq_len = 0;
+    expect_error(ExitCode::kBadInput, {"seq_len"}, [&] { open_train_samples(data); });
+  }
 }
