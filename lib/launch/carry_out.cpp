@@ -1,6 +1,7 @@
 #include "launch/carry_out.hpp"
 
 #include <algorithm>
+#include <csignal>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -116,27 +117,33 @@ std::string cause_of(const LaunchPlan& plan, const JobReport& report) {
   return line.starts_with(kSpeaker) ? line.substr(kSpeaker.size()) : line;
 }
 
-// One attempt, under a supervisor of its own. The plan of the next one; empty where this was the last.
-std::optional<LaunchPlan> run_attempt(const LaunchPlan& plan, Field& field, const LaunchOptions& options,
-                                      const JobMaker& maker, LiveJob& live, JobReport& report) {
+struct Attempt {
+  JobReport report;
+  std::optional<LaunchPlan> next;  // empty where this was the last
+  std::optional<int> signal;       // asks for an end, and came when the next one was settled already
+};
+
+// One attempt, under a supervisor of its own.
+Attempt run_attempt(const LaunchPlan& plan, Field& field, const LaunchOptions& options, const JobMaker& maker,
+                    LiveJob& live) {
   SupervisorOptions how = field.supervisor_options(options);
   how.live = &live;
   Supervisor supervisor(plan, std::move(how));
-  report = supervisor.run();
+  Attempt attempt{supervisor.run(), std::nullopt, std::nullopt};
   const int restart = plan.restart_count;
-  RestartDecision decision = conclude(supervisor, plan, report, options, restart);
-  std::optional<LaunchPlan> next;
+  RestartDecision decision = conclude(supervisor, plan, attempt.report, options, restart);
   if (decision.restart) {
     field.leave_out(decision.without);
-    next = plan_again(maker, field, supervisor, plan, restart + 1);
+    attempt.next = plan_again(maker, field, supervisor, plan, restart + 1);
   }
-  if (!next) {
-    finish(supervisor, plan, report, options);
-    return std::nullopt;
+  if (!attempt.next) {
+    finish(supervisor, plan, attempt.report, options);
+    return attempt;
   }
-  supervisor.dismiss({report.outcome.exit_code, true, report.story});
+  supervisor.dismiss({attempt.report.outcome.exit_code, true, attempt.report.story});
   supervisor.drain_output();
-  return next;
+  attempt.signal = supervisor.late_signal();
+  return attempt;
 }
 
 // Attempts until one is the last. Between two of them there is no supervisor that would take signals: whoever does not
@@ -145,13 +152,13 @@ JobReport run_attempts(LaunchPlan plan, Field& field, const LaunchOptions& optio
                        LiveJob& live) {
   for (int restart = 0;; ++restart) {
     if (plan.reach.push) push_programs(plan, own_program());
-    JobReport report;
-    auto next = run_attempt(plan, field, options, maker, live, report);
-    if (!next) {
-      live.on_end(report.outcome.exit_code, cause_of(plan, report));
-      return report;
+    Attempt attempt = run_attempt(plan, field, options, maker, live);
+    if (!attempt.next) {
+      live.on_end(attempt.report.outcome.exit_code, cause_of(plan, attempt.report));
+      return attempt.report;
     }
-    plan = std::move(*next);
+    if (attempt.signal) std::raise(*attempt.signal);
+    plan = std::move(*attempt.next);
     field.gather(options);
     maker.prepare(plan, restart + 1);
     live.on_attempt(plan);

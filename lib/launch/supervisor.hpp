@@ -53,7 +53,7 @@ class Supervisor {
   // A line on the terminal, a document on standard output; ends once the readers have everything, and the files too.
   JobOutput& output() { return output_; }
   void drain_output();
-  // A signal that asks for an end and came too late to end the attempt; once.
+  // A signal that asks for an end and came too late to end the attempt, also while output was drained; once.
   std::optional<int> late_signal();
   // There is no further attempt: no signal changes the outcome any more.
   void ignore_signals() { signals_.ignore_from_now_on(); }
@@ -80,6 +80,7 @@ class Supervisor {
   void end_if_all_over();
   void take_signals();
   void take_signal(int signal);
+  bool asks_for_end(int signal) const;
   void take_stop(const AskStop& stop);
   void tell_troubles();
   void watch_clocks();
@@ -106,8 +107,9 @@ class Supervisor {
   std::vector<int> missing_;                                          // ranks that have not joined the store
   JobState state_ = JobState::kStarting;
   StopReason reason_ = StopReason::kNone;
-  bool spare_output_ =
-      false;  // a further Ctrl-C or Ctrl-\ when all was being ended already: nobody waits for a slow reader
+  // A further Ctrl-C or Ctrl-\ when all was being ended already: nobody waits for a slow reader.
+  bool spare_output_ = false;
+  std::optional<int> late_signal_;
   bool described_ = false;  // the agents have been told what the job is
   int agent_error_ = 0;
   int num_ended_ = 0;

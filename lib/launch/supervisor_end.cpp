@@ -2,6 +2,9 @@
 // nodes and readers.
 #include <poll.h>
 
+#include <csignal>
+#include <utility>
+
 #include "base/format.hpp"
 #include "launch/job_story.hpp"
 #include "launch/poll_set.hpp"
@@ -78,11 +81,13 @@ void Supervisor::dismiss(const JobEnded& last_word) {
 
 std::optional<int> Supervisor::late_signal() {
   while (auto signal = signals_.take()) {
-    bool asks_for_end =
-        *signal != SIGTSTP && *signal != SIGUSR2 && !(*signal == SIGUSR1 && plan_.kind == JobKind::kExec);
-    if (asks_for_end) return signal;
+    if (asks_for_end(*signal)) late_signal_ = signal;
   }
-  return std::nullopt;
+  return std::exchange(late_signal_, std::nullopt);
+}
+
+bool Supervisor::asks_for_end(int signal) const {
+  return signal != SIGTSTP && signal != SIGUSR2 && !(signal == SIGUSR1 && plan_.kind == JobKind::kExec);
 }
 
 // A slow reader gets everything, and so do files that do not stand still for too long; one more Ctrl-C spares the rest.
@@ -103,7 +108,10 @@ void Supervisor::drain_output() {
     tell_troubles();
     output_.out().flush();
     output_.err().flush();
-    if (auto signal = signals_.take(); signal && *signal != SIGUSR1 && *signal != SIGUSR2) spare_output_ = true;
+    if (auto signal = signals_.take()) {
+      if (*signal != SIGUSR1 && *signal != SIGUSR2) spare_output_ = true;
+      if (asks_for_end(*signal)) late_signal_ = signal;
+    }
   }
   if (spare_output_) files.wait(Deadline::after(kFileMoment));
 }

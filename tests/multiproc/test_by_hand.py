@@ -102,14 +102,20 @@ class ByHand(LauncherTest):
         self.assertEqual((first.code, self.finish(other).code), (0, 0), str(first))
         self.assertEqual(first.out.count(b"try 1"), 2)
 
-    def test_a_wait_for_the_nodes_of_a_restart_can_be_interrupted(self):
+    def nodes_between_attempts(self, says="true"):
+        """Node 0 goes to wait for node 1, which was killed, for its second attempt. `says`: what ranks do first."""
         options = ("--max_restarts", "1", "--grace", "1s")
-        nodes = [self.node(rank, f"echo x >> {self.path('up')}; exec sleep 1000", *options) for rank in (0, 1)]
+        script = f"{says}; echo x >> {self.path('up')}; exec sleep 1000"
+        nodes = [self.node(rank, script, *options) for rank in (0, 1)]
         self.wait_until(lambda: os.path.exists(self.path("up")) and os.path.getsize(self.path("up")) == 4)
         nodes[1].kill()
         for line in nodes[0].stderr:
             if b"restart 1 of 1" in line:
                 break
+        return nodes
+
+    def test_a_wait_for_the_nodes_of_a_restart_can_be_interrupted(self):
+        nodes = self.nodes_between_attempts()
         nodes[0].send_signal(signal.SIGINT)
         # Before the wait begins it is the job's end with the code of its failure, in the wait it is ours.
         self.assertIn(self.finish(nodes[0]).code, (69, -signal.SIGINT))
@@ -117,14 +123,16 @@ class ByHand(LauncherTest):
         for name in os.listdir(self.temp):
             shutil.rmtree(os.path.join(self.temp, name))
 
+    def test_a_signal_while_nobody_reads_the_output_of_the_last_attempt_is_not_lost(self):
+        nodes = self.nodes_between_attempts(says="head -c 200000 /dev/zero | tr '\\0' x | fold -w 99")
+        nodes[0].send_signal(signal.SIGINT)
+        self.assertEqual(self.finish(nodes[0]).code, -signal.SIGINT)
+        self.finish(nodes[1])
+        for name in os.listdir(self.temp):
+            shutil.rmtree(os.path.join(self.temp, name))
+
     def test_a_wait_for_the_nodes_of_a_restart_can_be_stopped_by_the_jobs_id(self):
-        options = ("--max_restarts", "1", "--grace", "1s")
-        nodes = [self.node(rank, f"echo x >> {self.path('up')}; exec sleep 1000", *options) for rank in (0, 1)]
-        self.wait_until(lambda: os.path.exists(self.path("up")) and os.path.getsize(self.path("up")) == 4)
-        nodes[1].kill()
-        for line in nodes[0].stderr:
-            if b"restart 1 of 1" in line:
-                break
+        nodes = self.nodes_between_attempts()
         outcome = self.finish(self.start("stop", "last"))
         self.assertEqual((outcome.code, self.finish(nodes[0]).code), (0, -signal.SIGTERM), str(outcome))
         self.finish(nodes[1])
