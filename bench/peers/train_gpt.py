@@ -175,6 +175,7 @@ def main():
         with open(args.out + ".part", "w") as file:
             json.dump(result, file)
         os.replace(args.out + ".part", args.out)
+    dist.barrier()  # Gloo may abort a rank whose peers have left
     dist.destroy_process_group()
 
 
