@@ -3,11 +3,13 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <deque>
 #include <memory>
 #include <utility>
 
+#include "base/deadline.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
@@ -142,10 +144,23 @@ class Training {
     if (world_.rank() == 0 && config_.recomputation.profile && result.step % config_.steps_per_print == 0) {
       log::info("{}", model_->take_recomputation_profile());
     }
-    if (!result.diagnosis.empty()) throw UserError(ExitCode::kCannotContinue, result.diagnosis);
+    if (!result.diagnosis.empty()) {
+      wait_for_all_verdicts(result.step);
+      throw UserError(ExitCode::kCannotContinue, result.diagnosis);
+    }
     if (result.overflow) return result.stop_requested;
     if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) explain_failure(result);
     return result.stop_requested;
+  }
+
+  // All ranks come to the same verdict. One that left at once would end what the others are still in of this step, and
+  // rank 0 without the step's row.
+  void wait_for_all_verdicts(int64_t step) {
+    try {
+      store_.barrier(fmt::format("the end at step {}", step), world_.size(), Deadline::after(std::chrono::seconds(10)));
+    } catch (const Error&) {
+      // Whoever did not come has its own story, and this rank has its verdict.
+    }
   }
 
   [[noreturn]] void explain_failure(const StepResult& result) {
