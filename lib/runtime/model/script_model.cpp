@@ -1,5 +1,4 @@
 // ModelSource over a TorchScript module: the table of its parameters, the binding of its units, the call.
-#include <ATen/autocast_mode.h>
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/passes/autocast.h>
 #include <torch/csrc/jit/serialization/export.h>
@@ -14,6 +13,7 @@
 #include "base/log.hpp"
 #include "base/machine_error.hpp"
 #include "runtime/model/autocast_regions.hpp"
+#include "runtime/model/forward_advice.hpp"
 #include "runtime/model/forward_effects.hpp"
 #include "runtime/model/graph_constants.hpp"
 #include "runtime/model/index_use.hpp"
@@ -195,41 +195,9 @@ class ScriptModel : public ModelSource {
 
   [[noreturn]] void refuse_inputs(const std::vector<at::Tensor>& inputs, const std::string& cause) const {
     throw_if_machine_failed(cause, "forward on " + types_and_shapes(inputs));
-    throw UserError(ExitCode::kBadInput, fmt::format("forward of '{}' failed on inputs {}: {}{}", path_,
-                                                     types_and_shapes(inputs), cause, advice(inputs, cause)));
-  }
-
-  // For number types that do not meet, and for operators that a type does not have.
-  std::string advice(const std::vector<at::Tensor>& inputs, const std::string& cause) const {
-    const auto says = [&](const char* words) { return cause.find(words) != std::string::npos; };
-    const bool is_autocast = at::autocast::is_autocast_enabled(device_.type());
-    const char* elsewhere = is_autocast ? "train it in fp32" : "train it in fp32 or with torch_autocast";
-    if (says("not implemented for 'Half'") || says("not implemented for 'BFloat16'") || says("Low precision dtypes")) {
-      return fmt::format(". PyTorch has no such operator in 16 bits on this device: {}", elsewhere);
-    }
-    if (says("forward() Expected a value of type")) {
-      return " The data's arrays are given one by one, as tensors: wrap the model in a module whose forward takes them "
-             "so";
-    }
-    if (says("arguments don't support automatic differentiation")) {
-      return " A trace forgets torch.no_grad(): script the model, or trace it in eval mode if that leaves this part "
-             "out "
-             "(spectral_norm then keeps the vectors that it has)";
-    }
-    const bool is_lstm = says("primitive descriptor for the LSTM");  // oneDNN's, of types that do not meet
-    if (!says("dtype") && !says("scalar type") && !says("Input type (") && !is_lstm) return "";
-    const bool is_half_file = std::any_of(table_.parameters.begin(), table_.parameters.end(),
-                                          [](const auto& parameter) { return is_half(parameter.dtype); });
-    const bool are_whole =
-        std::any_of(inputs.begin(), inputs.end(), [](const auto& input) { return input.scalar_type() == at::kFloat; });
-    if (is_half_file && are_whole) {
-      return ". The file holds parameters in 16 bits, and inputs are cast only in a run in 16 bits: set "
-             "fp16.enabled or bf16.enabled, or export the model with .float()";
-    }
-    return fmt::format(
-        ". A trace keeps the number types of its export, a script those that it names (torch.zeros "
-        "without a dtype makes fp32): export it in the type of this run, or {}",
-        elsewhere);
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("forward of '{}' failed on inputs {}: {}{}", path_, types_and_shapes(inputs), cause,
+                                forward_advice(cause, inputs, table_, device_.type())));
   }
 
   // On a second reading: inlining, which these scans need, would cache the graphs that the interception replaces.

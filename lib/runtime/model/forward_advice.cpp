@@ -1,0 +1,54 @@
+#include "runtime/model/forward_advice.hpp"
+
+#include <ATen/autocast_mode.h>
+
+#include <algorithm>
+
+#include "base/format.hpp"
+#include "runtime/state/mask_minimum.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+// For number types that do not meet.
+std::string type_advice(const std::vector<at::Tensor>& inputs, const ParameterTable& table, const char* elsewhere) {
+  const bool is_half_file = std::any_of(table.parameters.begin(), table.parameters.end(),
+                                        [](const auto& parameter) { return is_half(parameter.dtype); });
+  const bool are_whole =
+      std::any_of(inputs.begin(), inputs.end(), [](const auto& input) { return input.scalar_type() == at::kFloat; });
+  if (is_half_file && are_whole) {
+    return ". The file holds parameters in 16 bits, and inputs are cast only in a run in 16 bits: set "
+           "fp16.enabled or bf16.enabled, or export the model with .float()";
+  }
+  return fmt::format(
+      ". A trace keeps the number types of its export, a script those that it names (torch.zeros "
+      "without a dtype makes fp32): export it in the type of this run, or {}",
+      elsewhere);
+}
+
+}  // namespace
+
+std::string forward_advice(const std::string& cause, const std::vector<at::Tensor>& inputs, const ParameterTable& table,
+                           at::DeviceType device) {
+  const auto says = [&](const char* words) { return cause.find(words) != std::string::npos; };
+  const bool is_autocast = at::autocast::is_autocast_enabled(device);
+  const char* elsewhere = is_autocast ? "train it in fp32" : "train it in fp32 or with torch_autocast";
+  if (says("not implemented for 'Half'") || says("not implemented for 'BFloat16'") || says("Low precision dtypes")) {
+    return fmt::format(". PyTorch has no such operator in 16 bits on this device: {}", elsewhere);
+  }
+  if (says("forward() Expected a value of type")) {
+    return " The data's arrays are given one by one, as tensors: wrap the model in a module whose forward takes them "
+           "so";
+  }
+  if (says("arguments don't support automatic differentiation")) {
+    return " A trace forgets torch.no_grad(): script the model, or trace it in eval mode if that leaves this part out "
+           "(spectral_norm then keeps the vectors that it has)";
+  }
+  const bool is_lstm = says("primitive descriptor for the LSTM");  // oneDNN's, of types that do not meet
+  if (is_lstm || says("dtype") || says("scalar type") || says("Input type (")) {
+    return type_advice(inputs, table, elsewhere);
+  }
+  return "";
+}
+
+}  // namespace dslaunch::runtime
