@@ -65,11 +65,6 @@ std::vector<uint16_t> rounded_all(const std::vector<float>& values, ElementType 
   return out;
 }
 
-float widened(uint16_t bits, ElementType type) {
-  return type == ElementType::kBFloat16 ? __bfloat162float(__ushort_as_bfloat16(bits))
-                                        : __half2float(__ushort_as_half(bits));
-}
-
 // NaN's bits are no matter.
 bool same_scales(const std::vector<float>& a, const std::vector<float>& b) {
   for (size_t i = 0; i < a.size(); ++i) {

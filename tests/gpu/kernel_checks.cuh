@@ -86,6 +86,11 @@ inline uint16_t rounded(float value, ElementType type) {
   return __half_as_ushort(__float2half_rn(value));
 }
 
+inline float widened(uint16_t bits, ElementType type) {
+  return type == ElementType::kBFloat16 ? __bfloat162float(__ushort_as_bfloat16(bits))
+                                        : __half2float(__ushort_as_half(bits));
+}
+
 inline void finish(cudaError_t launched, const std::string& name) {
   require(launched, name.c_str());
   require(cudaDeviceSynchronize(), name.c_str());
@@ -123,5 +128,9 @@ inline void report(const char* name, double bytes, double ms, double copy_gb_per
 // block_codes_test.cu
 void test_block_codes();
 void bench_block_codes(double copy_gb_per_s);
+
+// layer_kernels_test.cu
+void test_layer_kernels();
+void bench_layer_kernels(double copy_gb_per_s);
 
 }  // namespace dslaunch::kernels

@@ -343,6 +343,7 @@ void run_tests() {
     }
   }
   test_block_codes();
+  test_layer_kernels();
   test_clip_factor(25.0, 2.0, 1.0, 5.0, static_cast<float>(2.0 / (5.0 + 1e-6)));
   test_clip_factor(25.0, 6.0, 1.0, 5.0, 1.0F);
   test_clip_factor(25.0, 0.0, 1.0, 5.0, 1.0F);
@@ -414,6 +415,7 @@ void run_bench() {
          }),
          copy);
   bench_block_codes(copy);
+  bench_layer_kernels(copy);
   for (float* array : arrays) cudaFree(array);
   cudaFree(low);
   cudaFree(sums);

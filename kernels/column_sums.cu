@@ -1,0 +1,99 @@
+#include "kernels/column_sums.h"
+#include "kernels/eight_elements.cuh"
+#include "kernels/with_type.cuh"
+
+namespace dslaunch::kernels {
+namespace {
+
+// A block of warps that are over each other: a lane has eight columns, a warp every eighth row.
+constexpr int kLanes = 32, kWarps = 8;
+constexpr size_t kBlockColumns = kLanes * kEach;
+constexpr size_t kWantedBlocks = 512;
+
+// Totals: eight columns, a 32-byte sector of each row, and many rows at a time.
+constexpr int kTotalColumns = 8, kTotalRows = 64;
+
+// kWide: every eight lies on a 16-byte boundary.
+template <ElementType kType, bool kWide>
+__global__ void __launch_bounds__(kLanes* kWarps)
+    column_partials_kernel(const void* values, size_t rows, size_t columns, size_t rows_each, float* partials) {
+  const size_t first = blockIdx.x * kBlockColumns + threadIdx.x * kEach;
+  const size_t begin = blockIdx.y * rows_each, end = min(rows, begin + rows_each);
+  float sums[kEach] = {};
+  if (first < columns) {
+#pragma unroll 8
+    for (size_t row = begin + threadIdx.y; row < end; row += kWarps) {
+      float some[kEach];
+      if constexpr (kWide) {
+        load8_wide<kType>(values, row * columns + first, some);
+      } else {
+        load8<kType>(values, row * columns + first, (row + 1) * columns, false, some);
+      }
+#pragma unroll
+      for (int k = 0; k < kEach; ++k) sums[k] += some[k];
+    }
+  }
+  __shared__ float shared[kWarps][kBlockColumns];
+#pragma unroll
+  for (int k = 0; k < kEach; ++k) shared[threadIdx.y][threadIdx.x * kEach + k] = sums[k];
+  __syncthreads();
+  const size_t in_block = threadIdx.y * kLanes + threadIdx.x, column = blockIdx.x * kBlockColumns + in_block;
+  if (column >= columns) return;
+  float sum = 0.0F;
+#pragma unroll
+  for (int warp = 0; warp < kWarps; ++warp) sum += shared[warp][in_block];
+  partials[blockIdx.y * columns + column] = sum;
+}
+
+template <ElementType kType>
+__global__ void __launch_bounds__(kTotalColumns* kTotalRows)
+    column_totals_kernel(const float* partials, size_t num_partials, size_t columns, void* out) {
+  const size_t column = blockIdx.x * kTotalColumns + threadIdx.x;
+  float sum = 0.0F;
+  if (column < columns) {
+    for (size_t row = threadIdx.y; row < num_partials; row += kTotalRows) sum += partials[row * columns + column];
+  }
+  __shared__ float shared[kTotalRows][kTotalColumns];
+  shared[threadIdx.y][threadIdx.x] = sum;
+  for (unsigned half = kTotalRows / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.y < half) shared[threadIdx.y][threadIdx.x] += shared[threadIdx.y + half][threadIdx.x];
+  }
+  if (threadIdx.y == 0 && column < columns) store_element<kType>(out, column, shared[0][threadIdx.x]);
+}
+
+unsigned column_blocks(size_t columns) {
+  return static_cast<unsigned>((columns + kBlockColumns - 1) / kBlockColumns);
+}
+
+}  // namespace
+
+size_t num_column_partials(size_t rows, size_t columns) {
+  const size_t wanted = (kWantedBlocks + column_blocks(columns) - 1) / column_blocks(columns);
+  const size_t most = (rows + kWarps - 1) / kWarps;
+  return wanted < most ? wanted : most;
+}
+
+cudaError_t launch_column_partials(const void* values, ElementType type, size_t rows, size_t columns, float* partials,
+                                   cudaStream_t stream) {
+  const size_t splits = num_column_partials(rows, columns), rows_each = (rows + splits - 1) / splits;
+  const dim3 grid(column_blocks(columns), static_cast<unsigned>(splits)), block(kLanes, kWarps);
+  const bool wide = on_16_bytes(values) && columns % kEach == 0;
+  return with_type(type, [&](auto constant) {
+    const auto kernel = wide ? column_partials_kernel<constant, true> : column_partials_kernel<constant, false>;
+    kernel<<<grid, block, 0, stream>>>(values, rows, columns, rows_each, partials);
+    return cudaGetLastError();
+  });
+}
+
+cudaError_t launch_column_totals(const float* partials, size_t num_partials, size_t columns, void* out,
+                                 ElementType type, cudaStream_t stream) {
+  const auto grid = static_cast<unsigned>((columns + kTotalColumns - 1) / kTotalColumns);
+  return with_type(type, [&](auto constant) {
+    column_totals_kernel<constant>
+        <<<grid, dim3(kTotalColumns, kTotalRows), 0, stream>>>(partials, num_partials, columns, out);
+    return cudaGetLastError();
+  });
+}
+
+}  // namespace dslaunch::kernels

@@ -1,0 +1,23 @@
+// The sums of a matrix's columns: the gradient of a bias. In fp32, in one order that its shape alone settles. See
+// column_sums.cu.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+#include "kernels/element_type.h"
+
+namespace dslaunch::kernels {
+
+// How many partial sums of each column launch_column_partials makes: a function of the shape alone.
+size_t num_column_partials(size_t rows, size_t columns);
+
+// partials[num_column_partials][columns], fp32, of values[rows][columns]; at least one row and column.
+cudaError_t launch_column_partials(const void* values, ElementType type, size_t rows, size_t columns, float* partials,
+                                   cudaStream_t stream);
+
+// out[columns] = the sums of partials[num_partials][columns], in out's type.
+cudaError_t launch_column_totals(const float* partials, size_t num_partials, size_t columns, void* out, ElementType type,
+                                 cudaStream_t stream);
+
+}  // namespace dslaunch::kernels

@@ -1,0 +1,240 @@
+#undef NDEBUG  // a label out of range ends the job in release builds too, as PyTorch's does
+#include <cassert>
+
+#include "kernels/block_pair_sum.cuh"
+#include "kernels/cross_entropy.h"
+#include "kernels/eight_elements.cuh"
+#include "kernels/with_type.cuh"
+
+namespace dslaunch::kernels {
+namespace {
+
+constexpr int kTotalThreads = 1024;
+constexpr float kInfinity = __builtin_huge_valf();
+
+// In 16 bits the fast exponential is far below the rounding of the logits themselves. It flushes denormals, which
+// __expf takes several instructions to keep.
+template <ElementType kType>
+__device__ inline float exponential(float value) {
+  if constexpr (kType == ElementType::kFloat32) return expf(value);
+  constexpr float kLog2OfE = 1.4426950408889634F;
+  float out;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(value * kLog2OfE));
+  return out;
+}
+
+// Eights that a thread has on their way at once.
+constexpr int kEights = 2;
+
+template <ElementType kType>
+constexpr size_t kElementBytes = kType == ElementType::kFloat32 ? 4 : 2;
+
+// A row's elements: a head before the first 16-byte boundary, eights, a tail. Rows of an odd number of classes begin
+// anywhere. The head goes element by element, and so does a row that its gradient is not aligned with.
+template <ElementType kType>
+struct RowSpan {
+  __device__ RowSpan(const void* row, size_t count) : count(count) {
+    const size_t head_bytes = (16 - reinterpret_cast<uintptr_t>(row) % 16) % 16;
+    head = min(count, head_bytes / kElementBytes<kType>);
+    num_eights = (count - head) / kEach;
+  }
+  // The k-th element outside the eights.
+  __device__ size_t outside(size_t k) const { return k < head ? k : k + num_eights * kEach; }
+  __device__ size_t num_outside() const { return count - num_eights * kEach; }
+
+  size_t count, head, num_eights;
+};
+
+template <ElementType kType>
+__device__ inline const char* row_of(const void* matrix, size_t row, size_t columns) {
+  return static_cast<const char*>(matrix) + row * columns * kElementBytes<kType>;
+}
+
+// The sum of exp(x - largest) over the elements so far: a softmax's denominator in one pass.
+struct RunningSum {
+  float largest = -kInfinity;
+  float sum = 0.0F;
+
+  // exp(-inf - -inf) must not come up before the first finite element.
+  __device__ static float reference(float largest) { return largest == -kInfinity ? 0.0F : largest; }
+
+  template <ElementType kType>
+  __device__ void join(const RunningSum& other) {
+    const float both = fmaxf(largest, other.largest), from = reference(both);
+    sum = sum * exponential<kType>(largest - from) + other.sum * exponential<kType>(other.largest - from);
+    largest = both;
+  }
+  template <ElementType kType>
+  __device__ void add(const float (&values)[kEights][kEach]) {
+    float most = largest;
+#pragma unroll
+    for (int v = 0; v < kEights; ++v) {
+#pragma unroll
+      for (int k = 0; k < kEach; ++k) most = fmaxf(most, values[v][k]);
+    }
+    const float from = reference(most);
+    float more = 0.0F;
+#pragma unroll
+    for (int v = 0; v < kEights; ++v) {
+#pragma unroll
+      for (int k = 0; k < kEach; ++k) more += exponential<kType>(values[v][k] - from);
+    }
+    sum = sum * exponential<kType>(largest - from) + more;
+    largest = most;
+  }
+};
+
+template <ElementType kType>
+__device__ inline RunningSum joined_block(RunningSum value) {
+  __shared__ RunningSum warps[32];
+  for (int distance = 16; distance > 0; distance /= 2) {
+    RunningSum other;
+    other.largest = __shfl_xor_sync(0xFFFFFFFFU, value.largest, distance);
+    other.sum = __shfl_xor_sync(0xFFFFFFFFU, value.sum, distance);
+    value.join<kType>(other);
+  }
+  const unsigned num_warps = blockDim.x / 32;
+  if (num_warps == 1) return value;
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
+  __syncthreads();
+  value = warps[0];
+  for (unsigned warp = 1; warp < num_warps; ++warp) value.join<kType>(warps[warp]);
+  return value;
+}
+
+// A block a row.
+template <ElementType kType>
+__global__ void cross_entropy_kernel(const CrossEntropyArguments a, float* losses, float* log_sums) {
+  const size_t index = blockIdx.x;
+  const int64_t label = a.labels[index];
+  if (label == a.ignore_index) {
+    if (threadIdx.x == 0) losses[index] = log_sums[index] = 0.0F;
+    return;
+  }
+  assert(label >= 0 && label < static_cast<int64_t>(a.classes) && "a label that is no class");
+  const char* row = row_of<kType>(a.logits, index, a.classes);
+  const RowSpan<kType> span(row, a.classes);
+  const char* eights = row + span.head * kElementBytes<kType>;
+  RunningSum running;
+#pragma unroll 2
+  for (size_t first = threadIdx.x; first < span.num_eights; first += kEights * blockDim.x) {
+    float values[kEights][kEach];
+#pragma unroll
+    for (int v = 0; v < kEights; ++v) {
+      const size_t eight = first + v * blockDim.x;
+      if (eight < span.num_eights) {
+        load8_wide<kType>(eights, eight * kEach, values[v]);
+      } else {
+#pragma unroll
+        for (int k = 0; k < kEach; ++k) values[v][k] = -kInfinity;
+      }
+    }
+    running.add<kType>(values);
+  }
+  for (size_t k = threadIdx.x; k < span.num_outside(); k += blockDim.x) {
+    RunningSum one;
+    one.largest = load_element<kType>(row, span.outside(k));
+    one.sum = 1.0F;
+    running.join<kType>(one);
+  }
+  running = joined_block<kType>(running);
+  if (threadIdx.x != 0) return;
+  const float log_sum = running.largest + logf(running.sum);
+  log_sums[index] = log_sum;
+  losses[index] = log_sum - load_element<kType>(row, static_cast<size_t>(label));
+}
+
+// One block: the rows are few beside their classes.
+__global__ void __launch_bounds__(kTotalThreads)
+    cross_entropy_total_kernel(const CrossEntropyArguments a, const float* losses, bool mean, float* total,
+                               float* weight) {
+  __shared__ double sums[kTotalThreads];
+  __shared__ unsigned long long counts[kTotalThreads];
+  double sum = 0.0;
+  unsigned long long count = 0;
+  for (size_t row = threadIdx.x; row < a.rows; row += kTotalThreads) {
+    sum += losses[row];
+    count += a.labels[row] != a.ignore_index ? 1 : 0;
+  }
+  sums[threadIdx.x] = sum;
+  counts[threadIdx.x] = count;
+  for (unsigned half = kTotalThreads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x >= half) continue;
+    sums[threadIdx.x] += sums[threadIdx.x + half];
+    counts[threadIdx.x] += counts[threadIdx.x + half];
+  }
+  if (threadIdx.x != 0) return;
+  const auto counted = static_cast<double>(counts[0]);
+  *total = static_cast<float>(mean ? sums[0] / counted : sums[0]);
+  *weight = mean ? static_cast<float>(1.0 / counted) : 1.0F;
+}
+
+template <ElementType kType>
+__global__ void cross_entropy_gradient_kernel(const CrossEntropyArguments a, const float* log_sums, const float* weight,
+                                              const float* upstream, void* gradient, bool aligned) {
+  const size_t index = blockIdx.x;
+  const int64_t label = a.labels[index];
+  const bool counts = label != a.ignore_index;
+  const float factor = *weight * *upstream, log_sum = log_sums[index];
+  const char* row = row_of<kType>(a.logits, index, a.classes);
+  char* out = const_cast<char*>(row_of<kType>(gradient, index, a.classes));
+  RowSpan<kType> span(row, a.classes);
+  if (!aligned) span.head = a.classes, span.num_eights = 0;
+  const char* eights = row + span.head * kElementBytes<kType>;
+  char* out_eights = out + span.head * kElementBytes<kType>;
+  const auto value_at = [&](float logit, size_t c) {
+    const float probability = exponential<kType>(logit - log_sum);
+    return (static_cast<int64_t>(c) == label ? probability - 1.0F : probability) * factor;
+  };
+#pragma unroll 4
+  for (size_t eight = threadIdx.x; eight < span.num_eights; eight += blockDim.x) {
+    const size_t i = eight * kEach;
+    float values[kEach] = {};
+    if (counts) {
+      load8_wide<kType>(eights, i, values);
+#pragma unroll
+      for (int k = 0; k < kEach; ++k) values[k] = value_at(values[k], span.head + i + k);
+    }
+    store8_wide<kType>(out_eights, i, values);
+  }
+  for (size_t k = threadIdx.x; k < span.num_outside(); k += blockDim.x) {
+    const size_t c = span.outside(k);
+    store_element<kType>(out, c, counts ? value_at(load_element<kType>(row, c), c) : 0.0F);
+  }
+}
+
+// Threads of a row's block: few classes do not keep many busy.
+unsigned row_threads(size_t classes) {
+  return classes <= 1024 ? 32 : classes <= 8192 ? 128 : 512;
+}
+
+}  // namespace
+
+cudaError_t launch_cross_entropy(const CrossEntropyArguments& a, float* losses, float* log_sums, cudaStream_t stream) {
+  if (a.rows == 0) return cudaSuccess;
+  return with_type(a.type, [&](auto type) {
+    cross_entropy_kernel<type>
+        <<<static_cast<unsigned>(a.rows), row_threads(a.classes), 0, stream>>>(a, losses, log_sums);
+    return cudaGetLastError();
+  });
+}
+
+cudaError_t launch_cross_entropy_total(const CrossEntropyArguments& a, const float* losses, bool mean, float* total,
+                                       float* weight, cudaStream_t stream) {
+  cross_entropy_total_kernel<<<1, kTotalThreads, 0, stream>>>(a, losses, mean, total, weight);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_cross_entropy_gradient(const CrossEntropyArguments& a, const float* log_sums, const float* weight,
+                                          const float* upstream, void* gradient, cudaStream_t stream) {
+  if (a.rows == 0 || a.classes == 0) return cudaSuccess;
+  const bool aligned = (reinterpret_cast<uintptr_t>(a.logits) - reinterpret_cast<uintptr_t>(gradient)) % 16 == 0;
+  return with_type(a.type, [&](auto type) {
+    cross_entropy_gradient_kernel<type><<<static_cast<unsigned>(a.rows), row_threads(a.classes), 0, stream>>>(
+        a, log_sums, weight, upstream, gradient, aligned);
+    return cudaGetLastError();
+  });
+}
+
+}  // namespace dslaunch::kernels

@@ -1,0 +1,37 @@
+// The cross entropy of rows of logits against one class each, computed in fp32 whatever the logits' type, without a copy
+// of them: forward reads them once, backward reads them once more and writes their gradient. See cross_entropy.cu.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/element_type.h"
+
+namespace dslaunch::kernels {
+
+struct CrossEntropyArguments {
+  const void* logits = nullptr;  // [rows, classes]
+  ElementType type = ElementType::kFloat32;
+  size_t rows = 0, classes = 0;
+  const int64_t* labels = nullptr;  // [rows]: a class each; another number than ignore_index is a device assertion
+  int64_t ignore_index = -100;      // rows with this label do not count
+};
+
+// losses[row] = log(sum of exp(logits)) - logits[label], log_sums[row] = that logarithm; 0 both where the row does not
+// count. Both fp32 [rows].
+cudaError_t launch_cross_entropy(const CrossEntropyArguments& arguments, float* losses, float* log_sums,
+                                 cudaStream_t stream);
+
+// *total = the sum of the losses, or with `mean` by the number of rows that count (not a number without any); *weight =
+// what each row's loss is multiplied with in it. One order of additions: a function of `rows` alone.
+cudaError_t launch_cross_entropy_total(const CrossEntropyArguments& arguments, const float* losses, bool mean,
+                                       float* total, float* weight, cudaStream_t stream);
+
+// gradient[row][c] = (exp(logits[row][c] - log_sums[row]) - (c == label)) * *weight * *upstream, 0 in rows that do not
+// count; in the logits' type. `weight` is the total's, `upstream` its gradient: both fp32 on the device.
+cudaError_t launch_cross_entropy_gradient(const CrossEntropyArguments& arguments, const float* log_sums,
+                                          const float* weight, const float* upstream, void* gradient,
+                                          cudaStream_t stream);
+
+}  // namespace dslaunch::kernels

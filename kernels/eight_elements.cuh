@@ -1,0 +1,91 @@
+// Eight neighbouring elements of any type as floats, in one or two 16-byte accesses where the address allows it. Device
+// only, but for on_16_bytes.
+#pragma once
+#include "kernels/low_precision.cuh"
+
+namespace dslaunch::kernels {
+
+constexpr int kEach = 8;
+
+inline __host__ __device__ bool on_16_bytes(const void* pointer) {
+  return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
+}
+
+template <ElementType kType>
+__device__ inline float load_element(const void* values, size_t i) {
+  if constexpr (kType == ElementType::kFloat32) {
+    return static_cast<const float*>(values)[i];
+  } else {
+    const uint16_t bits = static_cast<const uint16_t*>(values)[i];
+    return kType == ElementType::kBFloat16 ? __bfloat162float(__ushort_as_bfloat16(bits))
+                                           : __half2float(__ushort_as_half(bits));
+  }
+}
+
+template <ElementType kType>
+__device__ inline float float_of(uint32_t bits) {
+  const auto half = static_cast<uint16_t>(bits);
+  return kType == ElementType::kBFloat16 ? __bfloat162float(__ushort_as_bfloat16(half))
+                                         : __half2float(__ushort_as_half(half));
+}
+
+// Elements i to i + 7, which lie on a 16-byte boundary.
+template <ElementType kType>
+__device__ inline void load8_wide(const void* values, size_t i, float (&out)[kEach]) {
+  if constexpr (kType == ElementType::kFloat32) {
+    const auto* from = reinterpret_cast<const float4*>(static_cast<const float*>(values) + i);
+    const float4 a = from[0], b = from[1];
+    out[0] = a.x, out[1] = a.y, out[2] = a.z, out[3] = a.w;
+    out[4] = b.x, out[5] = b.y, out[6] = b.z, out[7] = b.w;
+  } else {
+    const uint4 v = *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(values) + i);
+    const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      out[2 * k] = float_of<kType>(words[k]);
+      out[2 * k + 1] = float_of<kType>(words[k] >> 16);
+    }
+  }
+}
+
+// Elements i to i + 7; zeros behind the end. `wide`: element 0 lies on a 16-byte boundary.
+template <ElementType kType>
+__device__ inline void load8(const void* values, size_t i, size_t count, bool wide, float (&out)[kEach]) {
+  if (wide && i + kEach <= count) return load8_wide<kType>(values, i, out);
+#pragma unroll
+  for (int k = 0; k < kEach; ++k) out[k] = i + k < count ? load_element<kType>(values, i + k) : 0.0F;
+}
+
+template <ElementType kType>
+__device__ inline void store_element(void* out, size_t i, float value) {
+  if constexpr (kType == ElementType::kFloat32) {
+    static_cast<float*>(out)[i] = value;
+  } else {
+    store_low_precision<kType>(out, i, value);
+  }
+}
+
+template <ElementType kType>
+__device__ inline void store8_wide(void* out, size_t i, const float (&values)[kEach]) {
+  if constexpr (kType == ElementType::kFloat32) {
+    auto* to = reinterpret_cast<float4*>(static_cast<float*>(out) + i);
+    to[0] = make_float4(values[0], values[1], values[2], values[3]);
+    to[1] = make_float4(values[4], values[5], values[6], values[7]);
+  } else {
+    *reinterpret_cast<uint4*>(static_cast<uint16_t*>(out) + i) =
+        make_uint4(pack_low_precision<kType>(values[0], values[1]), pack_low_precision<kType>(values[2], values[3]),
+                   pack_low_precision<kType>(values[4], values[5]), pack_low_precision<kType>(values[6], values[7]));
+  }
+}
+
+template <ElementType kType>
+__device__ inline void store8(void* out, size_t i, size_t count, bool wide, const float (&values)[kEach]) {
+  if (wide && i + kEach <= count) return store8_wide<kType>(out, i, values);
+#pragma unroll
+  for (int k = 0; k < kEach; ++k) {
+    if (i + k >= count) break;
+    store_element<kType>(out, i + k, values[k]);
+  }
+}
+
+}  // namespace dslaunch::kernels

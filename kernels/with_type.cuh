@@ -1,0 +1,25 @@
+// From an element type that is known at run time to a kernel's template parameter.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <type_traits>
+
+#include "kernels/element_type.h"
+
+namespace dslaunch::kernels {
+
+// Calls `launch` with the type as a std::integral_constant.
+template <class Launch>
+cudaError_t with_type(ElementType type, Launch launch) {
+  switch (type) {
+    case ElementType::kFloat32:
+      return launch(std::integral_constant<ElementType, ElementType::kFloat32>());
+    case ElementType::kBFloat16:
+      return launch(std::integral_constant<ElementType, ElementType::kBFloat16>());
+    case ElementType::kFloat16:
+      return launch(std::integral_constant<ElementType, ElementType::kFloat16>());
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace dslaunch::kernels
