@@ -239,6 +239,8 @@ void build_model_sections(const Settings& settings, JobConfig& out) {
     out.init = Init{static_cast<uint64_t>(settings.integer("init.seed")), settings.number("init.std")};
   }
   out.deterministic = settings.boolean("deterministic");
+  out.kernels = {settings.boolean("kernels.cross_entropy"), settings.boolean("kernels.layer_norm"),
+                 settings.boolean("kernels.bias_gradient")};
 }
 
 }  // namespace

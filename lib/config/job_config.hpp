@@ -177,6 +177,10 @@ struct Recomputation {  // "activation_checkpointing"
   bool synchronize_checkpoint_boundary = false, profile = false;
 };
 
+struct Kernels {  // "kernels": operators of the model that ours compute on GPUs
+  bool cross_entropy = true, layer_norm = true, bias_gradient = true;
+};
+
 struct Init {  // "init": fills a model that was exported empty
   uint64_t seed = 0;
   double std = 0.02;
@@ -237,6 +241,7 @@ struct JobConfig {
   std::vector<std::string> units;  // class names or module paths when not auto
   std::optional<Init> init;
   bool deterministic = false;
+  Kernels kernels;
   LossAverage loss_average = LossAverage::kMicroBatches;
 };
 

@@ -1,4 +1,4 @@
-// Sections of our own: data, loss, train, checkpoint, units, init, tf32, deterministic.
+// Sections of our own: data, loss, train, checkpoint, units, init, tf32, deterministic, kernels.
 #include "config/key_rows.hpp"
 
 namespace dslaunch::config {
@@ -72,6 +72,14 @@ constexpr KeySpec kRows[] = {
     supported("tf32", kBool, "null",
               "fp32 matrix products and convolutions on GPUs use TF32; null: PyTorch's default, convolutions only"),
     supported("deterministic", kBool, "false", "only operations whose results repeat bit by bit"),
+
+    section("kernels"),
+    supported("kernels.cross_entropy", kBool, "true",
+              "on GPUs cross entropy reads logits of 16 bits as they are, without copies in fp32; false: PyTorch's"),
+    supported("kernels.layer_norm", kBool, "true",
+              "on GPUs layer norms get all their gradients in one pass; false: PyTorch's"),
+    supported("kernels.bias_gradient", kBool, "true",
+              "on GPUs the biases of linear layers get their gradient from a kernel of ours; false: PyTorch's"),
 };
 
 }  // namespace

@@ -34,7 +34,7 @@ Engine::Engine(ModelSource& model, const config::JobConfig& config, EngineOption
       config_(config),
       options_(options),
       data_group_(data_group),
-      loss_(make_loss(config.loss, options.device, config.loss_average)),
+      loss_(make_loss(config.loss, options.device, config.loss_average, config.kernels)),
       optimizer_groups_(optim::plan_optimizer_groups(config.optimizer, model.table())),
       times_(options_.phases),
       clock_(options.device),

@@ -6,8 +6,11 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/machine_error.hpp"
+#include "runtime/engine/load_model.hpp"
 #include "runtime/model/autocast_regions.hpp"
+#include "runtime/model/fused_operators.hpp"
 #include "runtime/model/graph_constants.hpp"
+#include "runtime/model/graph_passes.hpp"
 #include "runtime/model/model_file.hpp"
 #include "runtime/model/plain_execution.hpp"
 #include "runtime/model/script_error.hpp"
@@ -73,25 +76,31 @@ class LabelledLoss : public Loss {
 // Classes stand in dim 1, as PyTorch defines it; where that does not fit and there is one label for each row of all
 // dims before the last, as language models have it, they stand in the last. Computed in fp32; labels may be integers of
 // any type, where PyTorch's operator takes int64 only.
-at::Tensor cross_entropy(const at::Tensor& outputs, const at::Tensor& given, int64_t reduction) {
-  const at::Tensor labels = given.is_floating_point() ? given : given.to(at::kLong);
-  const bool classes_second =
-      outputs.dim() < 3 || labels.dim() < 1 || outputs.sizes().slice(2) == labels.sizes().slice(1);
-  const bool classes_last = outputs.dim() > 1 && outputs.sizes().slice(0, outputs.dim() - 1) == labels.sizes();
-  if (classes_second || !classes_last) return at::cross_entropy_loss(outputs.to(at::kFloat), labels, {}, reduction);
-  const at::Tensor rows = outputs.reshape({-1, outputs.size(-1)}).to(at::kFloat);
-  return at::cross_entropy_loss(rows, labels.reshape({-1}), {}, reduction);
-}
+class CrossEntropy {
+ public:
+  CrossEntropy(int64_t reduction, bool own_kernels) : reduction_(reduction), own_kernels_(own_kernels) {}
 
-at::Tensor mean_cross_entropy(const at::Tensor& outputs, const at::Tensor& labels) {
-  return cross_entropy(outputs, labels, at::Reduction::Mean);
-}
+  at::Tensor operator()(const at::Tensor& outputs, const at::Tensor& given) const {
+    TORCH_CHECK(reduction_ != at::Reduction::Sum || !given.is_floating_point(),
+                "\"loss_average\": \"tokens\" counts labels, but these are probabilities of classes");
+    const at::Tensor labels = given.is_floating_point() ? given : given.to(at::kLong);
+    const bool classes_second =
+        outputs.dim() < 3 || labels.dim() < 1 || outputs.sizes().slice(2) == labels.sizes().slice(1);
+    const bool classes_last = outputs.dim() > 1 && outputs.sizes().slice(0, outputs.dim() - 1) == labels.sizes();
+    if (classes_second || !classes_last) return in_float(outputs, labels);
+    return in_float(outputs.reshape({-1, outputs.size(-1)}), labels.reshape({-1}));
+  }
 
-at::Tensor summed_cross_entropy(const at::Tensor& outputs, const at::Tensor& labels) {
-  TORCH_CHECK(!labels.is_floating_point(),
-              "\"loss_average\": \"tokens\" counts labels, but these are probabilities of classes");
-  return cross_entropy(outputs, labels, at::Reduction::Sum);
-}
+ private:
+  at::Tensor in_float(const at::Tensor& outputs, const at::Tensor& labels) const {
+    if (!own_kernels_) return at::cross_entropy_loss(outputs.to(at::kFloat), labels, {}, reduction_);
+    return fused_cross_entropy(outputs, labels, {}, reduction_, kIgnored, /*label_smoothing=*/0.0, /*in_float=*/true);
+  }
+
+  static constexpr int64_t kIgnored = -100;
+  int64_t reduction_;
+  bool own_kernels_;
+};
 
 template <at::Reduction::Reduction reduction>
 at::Tensor squared_error(const at::Tensor& outputs, const at::Tensor& labels) {
@@ -103,10 +112,12 @@ at::Tensor squared_error(const at::Tensor& outputs, const at::Tensor& labels) {
 
 }  // namespace
 
-std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device, config::LossAverage average) {
+std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device, config::LossAverage average,
+                                const config::Kernels& kernels) {
   const bool sum = average == config::LossAverage::kTokens;
   if (name == "cross_entropy") {
-    return std::make_unique<LabelledLoss>(name, sum ? summed_cross_entropy : mean_cross_entropy);
+    const auto reduction = sum ? at::Reduction::Sum : at::Reduction::Mean;
+    return std::make_unique<LabelledLoss>(name, CrossEntropy(reduction, kernels.cross_entropy));
   }
   if (name == "mse") {
     return std::make_unique<LabelledLoss>(name,
@@ -116,6 +127,7 @@ std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device, conf
   if (name.empty()) return std::make_unique<ModelsOwnLoss>();
   auto module = std::make_shared<torch::jit::Module>(load_mapped_module(name));
   module->to(device);
+  run_graph_passes(*module, graph_passes(kernels));
   rewrite_device_constants(*module, device);
   restore_numbers(*module);
   follow_autocast_regions(*module);

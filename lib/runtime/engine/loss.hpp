@@ -24,6 +24,7 @@ class Loss {
 // loss(outputs, labels). The loss is a mean; with LossAverage::kTokens it is the sum over the labels that count, which
 // "cross_entropy" and "mse" alone can give.
 std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device,
-                                config::LossAverage average = config::LossAverage::kMicroBatches);
+                                config::LossAverage average = config::LossAverage::kMicroBatches,
+                                const config::Kernels& kernels = {});
 
 }  // namespace dslaunch::runtime

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "runtime/engine/initial_values.hpp"
+#include "runtime/engine/load_model.hpp"
 #include "runtime/state/random_state.hpp"
 #include "runtime/state/tensor_bytes.hpp"
 #include "runtime/state/write_buffer.hpp"
@@ -33,7 +34,7 @@ Replica::Replica(const ReplicatedRun& run, comm::Communicator& alone_group, cons
     : device_(run.engine.device),
       bound_(bound),
       config_(unsharded(run.config)),
-      model_(load_script_model(run.model_path, config_.units)) {
+      model_(load_model(run.model_path, config_)) {
   EngineOptions options = run.engine;
   options.gather_group = options.secondary_group = nullptr;
   options.meet = {};

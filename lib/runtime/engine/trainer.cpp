@@ -17,6 +17,7 @@
 #include "runtime/engine/diagnosis.hpp"
 #include "runtime/engine/engine.hpp"
 #include "runtime/engine/initial_values.hpp"
+#include "runtime/engine/load_model.hpp"
 #include "runtime/engine/meeting.hpp"
 #include "runtime/engine/resolved_config.hpp"
 #include "runtime/engine/run_log.hpp"
@@ -47,7 +48,7 @@ class Training {
         world_(monitors_.observe(world, "world")),
         gather_group_(observed(request.gather_group, "gather")),
         secondary_group_(observed(request.secondary_group, "hpz")),
-        model_(load_script_model(request.model_path, config_.units)),
+        model_(load_model(request.model_path, config_)),
         precision_(precision::choose_precision(config_.precision, config_.keep_batch_norm, device_)),
         dtypes_(precision_, names_of(model_->buffers())) {
     if (!request.eval_only) require_trainable(*model_, request.model_path);

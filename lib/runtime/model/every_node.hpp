@@ -8,7 +8,7 @@
 
 namespace dslaunch::runtime {
 
-// `change` may alter the node and put others beside it.
+// `change` may alter the node, put others beside it, and destroy it; it is not called for what it puts there.
 void for_every_node(const torch::jit::Module& model, const std::function<void(torch::jit::Node*)>& change);
 
 }  // namespace dslaunch::runtime

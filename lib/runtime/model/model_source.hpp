@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/model/graph_pass_options.hpp"
 #include "runtime/model/recomputation_options.hpp"
 #include "runtime/state/index_range.hpp"
 #include "runtime/state/module_info.hpp"
@@ -87,7 +88,8 @@ class ModelSource {
 };
 
 // `unit_names`: class names or module paths; empty: repeated blocks and large leaf modules.
-std::unique_ptr<ModelSource> load_script_model(const std::string& path, const std::vector<std::string>& unit_names);
+std::unique_ptr<ModelSource> load_script_model(const std::string& path, const std::vector<std::string>& unit_names,
+                                               const GraphPassOptions& passes = {});
 
 // The model's code and buffers with all parameters emptied, a few kB: what a checkpoint keeps of the model file.
 void write_model_skeleton(const std::string& model_path, const std::string& out_path);

@@ -16,6 +16,7 @@
 #include "runtime/model/forward_advice.hpp"
 #include "runtime/model/forward_effects.hpp"
 #include "runtime/model/graph_constants.hpp"
+#include "runtime/model/graph_passes.hpp"
 #include "runtime/model/index_use.hpp"
 #include "runtime/model/model_file.hpp"
 #include "runtime/model/model_source.hpp"
@@ -75,11 +76,12 @@ ForwardResult unpack(const c10::IValue& value) {
 
 class ScriptModel : public ModelSource {
  public:
-  ScriptModel(std::string path, const std::vector<std::string>& unit_names)
+  ScriptModel(std::string path, const std::vector<std::string>& unit_names, const GraphPassOptions& passes)
       : path_(std::move(path)), module_(load_mapped_module(path_)) {
     run_forks_plainly(module_);
     torch::jit::setAutocastMode(false);  // left to the operators' dispatch
     follow_autocast_regions(module_);
+    run_graph_passes(module_, passes);
     if (!module_.find_method("forward")) {
       throw UserError(ExitCode::kBadInput, fmt::format("model '{}' has no method 'forward'", path_));
     }
@@ -324,8 +326,9 @@ class ScriptModel : public ModelSource {
 
 }  // namespace
 
-std::unique_ptr<ModelSource> load_script_model(const std::string& path, const std::vector<std::string>& unit_names) {
-  return std::make_unique<ScriptModel>(path, unit_names);
+std::unique_ptr<ModelSource> load_script_model(const std::string& path, const std::vector<std::string>& unit_names,
+                                               const GraphPassOptions& passes) {
+  return std::make_unique<ScriptModel>(path, unit_names, passes);
 }
 
 void write_model_skeleton(const std::string& model_path, const std::string& out_path) {

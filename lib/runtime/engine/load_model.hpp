@@ -1,0 +1,16 @@
+// A job's model file as its config wants it.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "config/job_config.hpp"
+#include "runtime/model/graph_pass_options.hpp"
+#include "runtime/model/model_source.hpp"
+
+namespace dslaunch::runtime {
+
+std::unique_ptr<ModelSource> load_model(const std::string& path, const config::JobConfig& config);
+
+GraphPassOptions graph_passes(const config::Kernels& kernels);
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,114 @@
+#include "runtime/model/cast_of_logits.hpp"
+
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <algorithm>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+namespace dslaunch::runtime {
+namespace {
+
+using torch::jit::Block;
+using torch::jit::Node;
+using torch::jit::Value;
+
+bool is_cast_to_float(const Node* node) {
+  if (node->kind() != c10::aten::to || !node->maybeSchema()) return false;
+  const auto index = node->schema().argumentIndexWithName("dtype");
+  if (!index) return false;
+  const auto dtype = torch::jit::toIValue(node->input(static_cast<size_t>(*index)));
+  return dtype && dtype->isInt() && dtype->toScalarType() == at::kFloat;
+}
+
+// Each element of the first input that is in the output is what it was.
+bool keeps_elements(const Node* node) {
+  static const std::unordered_set<std::string_view> kKeeping{"aten::view",  "aten::reshape", "aten::contiguous",
+                                                             "aten::slice", "aten::flatten", "aten::squeeze"};
+  return kKeeping.count(node->kind().toQualString()) > 0;
+}
+
+bool asks_for_shape(const Node* node) {
+  return node->kind() == c10::aten::size || node->kind() == c10::aten::dim;
+}
+
+bool may_write(const Block* block);
+
+bool may_write(const Node* node) {
+  const auto kind = node->kind();
+  if (kind == c10::prim::CallFunction) {
+    auto* function = node->input(0)->type()->expect<c10::FunctionType>()->function();
+    return !function->isGraphFunction() || may_write(torch::jit::toGraphFunction(*function).graph()->block());
+  }
+  if (kind == c10::prim::CallMethod || kind == c10::prim::SetAttr || kind == c10::prim::fork ||
+      kind == c10::prim::Enter || kind == c10::prim::Exit) {
+    return true;
+  }
+  if (const auto* schema = node->maybeSchema(); schema != nullptr && schema->is_mutable()) return true;
+  return std::any_of(node->blocks().begin(), node->blocks().end(), [](const Block* inner) { return may_write(inner); });
+}
+
+bool may_write(const Block* block) {
+  return std::any_of(block->nodes().begin(), block->nodes().end(), [](const Node* node) { return may_write(node); });
+}
+
+bool may_write_between(const Node* first, const Node* last) {
+  for (const Node* node = first->next(); node != last; node = node->next()) {
+    if (may_write(node)) return true;
+  }
+  return false;
+}
+
+// The cast and what follows it up to `value`, all in `block`; empty: no cast there.
+std::vector<Node*> cast_behind(const Value* value, const Block* block) {
+  std::vector<Node*> chain;
+  for (Node* node = const_cast<Node*>(value->node()); node->owningBlock() == block; node = node->input(0)->node()) {
+    chain.insert(chain.begin(), node);
+    if (is_cast_to_float(node)) return chain;
+    if (!keeps_elements(node)) break;
+  }
+  return {};
+}
+
+// Others need the elements of the cast: they and `user` share its gradient, which is added up in fp32.
+bool is_needed_elsewhere(const std::vector<Node*>& chain, const Node* user) {
+  return std::any_of(chain.begin(), chain.end(), [&](const Node* node) {
+    const auto& uses = node->output()->uses();
+    return std::any_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
+      const bool in_chain = std::find(chain.begin(), chain.end(), use.user) != chain.end();
+      return use.user != user && !in_chain && !asks_for_shape(use.user);
+    });
+  });
+}
+
+void move_shape_questions(Value* from, Value* to) {
+  const std::vector<torch::jit::Use> uses = from->uses();
+  for (const auto& use : uses) {
+    if (asks_for_shape(use.user)) use.user->replaceInput(use.offset, to);
+  }
+}
+
+}  // namespace
+
+bool take_cast_off(Node* user) {
+  const auto chain = cast_behind(user->input(0), user->owningBlock());
+  if (chain.empty() || is_needed_elsewhere(chain, user) || may_write_between(chain.front(), user)) return false;
+  Value* value = chain.front()->input(0);
+  for (Node* node : chain) {
+    if (node != chain.front()) {
+      Node* same = node->owningGraph()->createClone(node, [](Value* input) { return input; });
+      same->replaceInput(0, value);
+      same->output()->setType(c10::TensorType::get());  // a trace knows element types, of the cast's
+      same->insertAfter(node);
+      value = same->output();
+    }
+    move_shape_questions(node->output(), value);
+  }
+  user->replaceInput(0, value);
+  for (auto node = chain.rbegin(); node != chain.rend(); ++node) (*node)->destroy();
+  return true;
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,46 @@
+// What the CUDA module does for fused_operators.hpp: a table of functions. dsworker links no CUDA, so the first tensor
+// on CUDA opens the module and asks it for the table.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace dslaunch::runtime {
+
+// Statistics of a layer norm's rows, fp32 [rows].
+struct RowStatistics {
+  at::Tensor means, rstds;
+};
+
+// All enqueue on the current stream of the tensors' device and return. The caller checked devices, types (fp32, bf16,
+// fp16, one for all tensors where nothing else is said), shapes and that tensors are contiguous. A launch that fails
+// throws Error.
+struct LayerFunctions {
+  // logits [rows, classes], labels int64 [rows] -> losses and log_sums fp32 [rows]; total and weight fp32, 0-dim: the
+  // mean or sum, and what each row's loss is multiplied with in it.
+  void (*cross_entropy)(const at::Tensor& logits, const at::Tensor& labels, int64_t ignore_index, bool mean,
+                        const at::Tensor& losses, const at::Tensor& log_sums, const at::Tensor& total,
+                        const at::Tensor& weight);
+  // upstream: fp32, 0-dim; `gradient` is like `logits`.
+  void (*cross_entropy_gradient)(const at::Tensor& logits, const at::Tensor& labels, int64_t ignore_index,
+                                 const at::Tensor& log_sums, const at::Tensor& weight, const at::Tensor& upstream,
+                                 const at::Tensor& gradient);
+  // Whether the next two can: by the number of columns and the tensors' addresses.
+  bool (*layer_norm_fits)(int64_t columns, at::TensorList tensors);
+  // input and out [..., columns], weight and bias [columns].
+  void (*layer_norm)(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias, double eps,
+                     const at::Tensor& out, const RowStatistics& statistics);
+  void (*layer_norm_gradient)(const at::Tensor& upstream, const at::Tensor& input, const at::Tensor& weight,
+                              const RowStatistics& statistics, const at::Tensor& input_gradient,
+                              const at::Tensor& weight_gradient, const at::Tensor& bias_gradient);
+  // values [rows, columns], neither 0 -> sums [columns].
+  void (*column_sums)(const at::Tensor& values, const at::Tensor& sums);
+};
+
+// The name of the module's function `extern "C" const LayerFunctions* f()`.
+inline constexpr const char* kLayerFunctionsSymbol = "dslaunch_cuda_layer_functions";
+
+// Any thread. Throws UserError 69 when there is no CUDA module to open.
+const LayerFunctions& layer_functions();
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,185 @@
+// Operators of ours take the place of PyTorch's, and on the CPU every number stays what it was.
+#include "runtime/model/graph_passes.hpp"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/jit/frontend/resolver.h>
+#include <torch/csrc/jit/frontend/sugared_value.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/script.h>
+
+#include <catch2/catch.hpp>
+#include <map>
+
+using namespace dslaunch::runtime;
+using torch::jit::Module;
+using torch::jit::Node;
+
+namespace {
+
+// torch.nn.functional.cross_entropy as a scripted model has it: functions that call each other.
+constexpr char kFunctional[] = R"(
+def get_enum(reduction: str) -> int:
+    ret = -1
+    if reduction == "mean":
+        ret = 1
+    elif reduction == "sum":
+        ret = 2
+    return ret
+
+def cross_entropy(input, target, ignore_index: int, reduction: str):
+    return torch.cross_entropy_loss(input, target, None, get_enum(reduction), ignore_index, 0.0)
+)";
+
+class Functional : public torch::jit::Resolver {
+ public:
+  explicit Functional(const Module& model) : unit_(model._ivalue()->compilation_unit()) {
+    unit_->define(c10::QualifiedName("__torch__.functional"), kFunctional, torch::jit::nativeResolver(), nullptr);
+  }
+  std::shared_ptr<torch::jit::SugaredValue> resolveValue(const std::string& name, torch::jit::GraphFunction& method,
+                                                         const torch::jit::SourceRange& range) override {
+    if (name != "cross_entropy") return torch::jit::nativeResolver()->resolveValue(name, method, range);
+    auto* function = unit_->find_function(c10::QualifiedName("__torch__.functional.cross_entropy"));
+    return std::make_shared<torch::jit::FunctionValue>(function);
+  }
+
+ private:
+  std::shared_ptr<torch::jit::CompilationUnit> unit_;
+};
+
+Module make_model(const std::string& forward) {
+  Module model("Net");
+  model.define(forward, std::make_shared<Functional>(model));
+  return model;
+}
+
+struct Numbers {
+  at::Tensor loss, gradient;
+};
+
+Numbers numbers(Module& model, at::ScalarType type) {
+  torch::manual_seed(5);
+  const at::Tensor logits = at::randn({2, 6, 7}).to(type).requires_grad_();
+  const at::Tensor labels = at::tensor({1, 2, -100, 3, 0, 6, 6, 5, 4, -100, 2, 1}, at::kLong).view({2, 6});
+  const at::Tensor loss = model.forward({logits * 1, labels}).toTensor();
+  return {loss.detach(), torch::autograd::grad({loss.to(at::kFloat)}, {logits}).at(0)};
+}
+
+// All nodes of forward by kind, blocks included; of cross entropy with what it says of its logits.
+std::map<std::string, int> kinds(const Module& model) {
+  std::map<std::string, int> out;
+  const auto graph = model.get_method("forward").graph();
+  std::vector<const torch::jit::Block*> blocks{graph->block()};
+  while (!blocks.empty()) {
+    const auto* block = blocks.back();
+    blocks.pop_back();
+    for (const Node* node : block->nodes()) {
+      std::string kind = node->kind().toQualString();
+      if (kind == "dslaunch::cross_entropy") {
+        kind += torch::jit::toIValue(node->input(6))->toBool() ? " in float" : " as they are";
+      }
+      out[kind] += 1;
+      for (const auto* inner : node->blocks()) blocks.push_back(inner);
+    }
+  }
+  return out;
+}
+
+// Runs the passes; numbers before and after are the same bits in fp32 and in bf16.
+std::map<std::string, int> after_passes(const std::string& forward) {
+  std::map<at::ScalarType, Numbers> before;
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    auto model = make_model(forward);
+    before[type] = numbers(model, type);
+  }
+  auto model = make_model(forward);
+  run_graph_passes(model, {});
+  for (const auto& [type, expected] : before) {
+    const auto got = numbers(model, type);
+    CHECK(got.loss.equal(expected.loss));
+    CHECK(got.loss.scalar_type() == expected.loss.scalar_type());
+    CHECK(got.gradient.equal(expected.gradient));
+  }
+  return kinds(model);
+}
+
+}  // namespace
+
+TEST_CASE("a cast of logits before a function of cross entropy becomes part of the operator", "[model][graph_passes]") {
+  auto found = after_passes(R"(
+    def forward(self, logits, labels):
+        return cross_entropy(logits.view(-1, logits.size(-1)).float(), labels.reshape(-1), -100, "mean")
+  )");
+  CHECK(found["dslaunch::cross_entropy in float"] == 1);
+  CHECK(found["aten::to"] == 0);
+  CHECK(found["aten::cross_entropy_loss"] == 0);
+}
+
+TEST_CASE("the cast may come before views and slices, whose sizes are asked for", "[model][graph_passes]") {
+  auto found = after_passes(R"(
+    def forward(self, logits, labels):
+        wide = logits.to(6)
+        shifted = wide[:, :-1].contiguous()
+        return cross_entropy(shifted.view(-1, shifted.size(-1)), labels[:, 1:].reshape(-1), -100, "sum")
+  )");
+  CHECK(found["dslaunch::cross_entropy in float"] == 1);
+  CHECK(found["aten::to"] == 0);
+}
+
+TEST_CASE("a cast whose elements are used elsewhere stays", "[model][graph_passes]") {
+  auto found = after_passes(R"(
+    def forward(self, logits, labels):
+        wide = logits.float()
+        loss = torch.cross_entropy_loss(wide.view(-1, 7), labels.view(-1))
+        return loss + wide.square().mean()
+  )");
+  CHECK(found["dslaunch::cross_entropy as they are"] == 1);
+  CHECK(found["aten::to"] == 1);
+}
+
+TEST_CASE("a cast stays where something may write to its result before the loss", "[model][graph_passes]") {
+  auto found = after_passes(R"(
+    def forward(self, logits, labels):
+        wide = logits.float()
+        flat = wide.view(-1, 7)
+        wide.mul_(2)
+        return torch.cross_entropy_loss(flat, labels.view(-1))
+  )");
+  CHECK(found["dslaunch::cross_entropy as they are"] == 1);
+  CHECK(found["aten::to"] == 1);
+}
+
+TEST_CASE("other casts and losses stay what they are", "[model][graph_passes]") {
+  auto found = after_passes(R"(
+    def forward(self, logits, labels):
+        direct = torch.cross_entropy_loss(logits.view(-1, 7), labels.view(-1))
+        wide = torch.cross_entropy_loss(logits.double().view(-1, 7), labels.view(-1))
+        return direct + wide.to(direct.dtype) + torch.log_softmax(logits.float(), -1).mean().to(direct.dtype)
+  )");
+  CHECK(found["dslaunch::cross_entropy as they are"] == 2);
+  CHECK(found["dslaunch::cross_entropy in float"] == 0);
+}
+
+TEST_CASE("layer norms and linear layers are replaced unless they are switched off", "[model][graph_passes]") {
+  const std::string forward = R"(
+    def forward(self, logits, labels):
+        bias = torch.ones([7], dtype=logits.dtype)
+        weight = torch.ones([7, 7], dtype=logits.dtype)
+        x = torch.layer_norm(logits, [7], bias, None, 0.001)
+        x = torch.layer_norm(x, [6, 7])
+        x = torch.linear(x, weight) if x.dim() > 5 else torch.linear(x, weight, bias)
+        return torch.cross_entropy_loss(x.view(-1, 7), labels.view(-1))
+  )";
+  auto found = after_passes(forward);
+  CHECK(found["dslaunch::layer_norm"] == 2);
+  CHECK(found["dslaunch::linear"] == 2);
+  CHECK(found["aten::layer_norm"] + found["aten::linear"] == 0);
+
+  auto model = make_model(forward);
+  run_graph_passes(model, {.cross_entropy = false, .layer_norm = false, .bias_gradient = false});
+  auto kept = kinds(model);
+  CHECK(kept["aten::layer_norm"] == 2);
+  CHECK(kept["aten::linear"] == 2);
+  CHECK(kept["aten::cross_entropy_loss"] == 1);
+}
