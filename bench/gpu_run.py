@@ -69,24 +69,25 @@ class Runner:
                 file.write(len(header).to_bytes(8, "little") + header.encode() + tokens + tokens)
         return path
 
-    def config(self, preset, stage, steps, zero):
-        path = os.path.join(self.folder, f"{preset}-{stage}-{'-'.join(zero)}.json")
+    def config(self, preset, stage, steps):
+        path = os.path.join(self.folder, f"{preset}-{stage}.json")
         with open(path, "w") as file:
             json.dump({"train_micro_batch_size_per_gpu": MICRO[preset], "gradient_accumulation_steps": 1,
-                       "bf16": {"enabled": True}, "zero_optimization": {"stage": stage, "overlap_comm": True, **zero},
+                       "bf16": {"enabled": True}, "zero_optimization": {"stage": stage, "overlap_comm": True},
                        "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
                        **({} if preset in WITH_WEIGHTS else {"init": {"seed": 0, "std": 0.02}}), "train": {"steps": steps},
                        "checkpoint": {"at_end": False}, "data": {"shuffle": False}}, file)
         return path
 
-    def command(self, preset, world, stage, steps, run_dir, zero={}):
-        return [self.dslaunch, "--device", "cuda", "--num_gpus", str(world), "--config", self.config(preset, stage, steps, zero),
+    def command(self, preset, world, stage, steps, run_dir, settings=()):
+        return [self.dslaunch, "--device", "cuda", "--num_gpus", str(world), "--config", self.config(preset, stage, steps),
+                *(part for setting in settings for part in ("--set", setting)),
                 "--data", self.data(preset, MICRO[preset] * world * steps), "--run_dir", run_dir, "--steps", str(steps), self.model(preset)]
 
-    def ours(self, preset, world, stage, steps, warm, zero={}):
-        """The rows of metrics.jsonl after the warm-up."""
+    def ours(self, preset, world, stage, steps, warm, settings=()):
+        """The rows of metrics.jsonl after the warm-up; `settings`: KEY=VALUE of the config."""
         run_dir = os.path.join(self.folder, f"{preset}-{world}-{stage}-{time.monotonic_ns()}")
-        report.checked(self.command(preset, world, stage, steps, run_dir, zero), env=self.env, timeout=300)
+        report.checked(self.command(preset, world, stage, steps, run_dir, settings), env=self.env, timeout=300)
         with open(os.path.join(run_dir, "metrics.jsonl")) as file:
             rows = [json.loads(line) for line in file]
         return {"step_ms": [row["step_ms"] for row in rows[warm:]], "loss": [row["loss"] for row in rows],
@@ -130,14 +131,15 @@ def figures(preset, world, result):
     return [report.spread(result["step_ms"]), f"{tokens:,.0f}", f"{result['loss'][-1]:.3f}"]
 
 
-def expected_gib(preset, world, stage, frozen=False, in_8_bits=False):
+def expected_gib(preset, world, stage, frozen=False, in_8_bits=False, own_kernels=True):
     """(state, activations) in GiB a rank, from docs/zero.md and from what eager PyTorch keeps of this GPT in bf16.
 
     Without gradients: these come as activations go, and take less (in those of the models here).
 
     Activations: 17 tensors of the width a block and token (two norms' inputs and outputs, qkv 3, attention's output twice,
     the MLP's 4 + 4, the residual), 10 where the linear layers are frozen and so need not keep their inputs (1 + 1 + 1 + 4);
-    at the loss, for each logit: itself (2 bytes), its fp32 copy, the log-softmax and both gradients (4 + 4 + 4 + 2)."""
+    at the loss, for each logit: itself and its gradient (2 + 2 bytes); with PyTorch's operators its fp32 copy, the
+    log-softmax and that one's gradient too (4 + 4 + 4)."""
     params, width, blocks = PARAMETERS[preset], WIDTH[preset], BLOCKS[preset]
     largest = max(12 * width * width, VOCABULARY * width)  # elements of the largest unit
     whole, shard = {0: (2 + 4 + 8, 0), 1: (2, 4 + 8), 2: (2, 4 + 8), 3: (0, 2 + 4 + 8)}[stage]
@@ -149,5 +151,5 @@ def expected_gib(preset, world, stage, frozen=False, in_8_bits=False):
     if stage == 3:
         state += 3 * 2 * largest
     tokens = MICRO[preset] * SEQUENCE[preset]
-    activations = tokens * (2 * (10 if frozen else 17) * width * blocks + 16 * VOCABULARY)
+    activations = tokens * (2 * (10 if frozen else 17) * width * blocks + (4 if own_kernels else 16) * VOCABULARY)
     return state / 2**30, activations / 2**30
