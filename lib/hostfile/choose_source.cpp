@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "hostfile/filter.hpp"
+#include "hostfile/plain_name.hpp"
 
 namespace dslaunch::hostfile {
 namespace {
@@ -23,7 +24,7 @@ void check_by_hand(const SourceOptions& options) {
 
 bool only_localhost(const std::string& filter) {
   auto names = names_of_filter(filter);
-  return names.size() == 1 && names.front() == "localhost";
+  return names.size() == 1 && same_host(names.front(), "localhost");
 }
 
 // Filters and counts choose among hosts that dslaunch starts itself. Here each node has its own dslaunch, and one that

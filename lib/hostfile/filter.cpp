@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/nearest_name.hpp"
+#include "hostfile/plain_name.hpp"
 #include "hostfile/printable.hpp"
 
 namespace dslaunch::hostfile {
@@ -86,7 +87,7 @@ ParsedFilter parse_filter(std::string_view filter) {
     size_t end = std::min(filter.find('@', begin), filter.size());
     FilterNode node = parse_node(filter.substr(begin, end - begin), begin + 1, parsed.problems);
     auto known = std::find_if(parsed.nodes.begin(), parsed.nodes.end(),
-                              [&](const FilterNode& other) { return other.name == node.name; });
+                              [&](const FilterNode& other) { return same_host(other.name, node.name); });
     if (known == parsed.nodes.end()) {
       parsed.nodes.push_back(std::move(node));
     } else {
@@ -111,7 +112,7 @@ void check_against(const std::vector<Host>& hosts, ParsedFilter& parsed) {
   for (const auto& host : hosts) names.push_back(host.name);
   for (const auto& node : parsed.nodes) {
     if (node.name.empty()) continue;
-    auto host = std::find_if(hosts.begin(), hosts.end(), [&](const Host& h) { return h.name == node.name; });
+    auto host = std::find_if(hosts.begin(), hosts.end(), [&](const Host& h) { return same_host(h.name, node.name); });
     if (host == hosts.end()) {
       std::string hint = did_you_mean(node.name, names, 2);
       if (hint.empty() && names.size() <= 8) hint = fmt::format(" (there is {})", fmt::join(names, ", "));
@@ -150,7 +151,7 @@ std::vector<Host> apply_filter(FilterKind kind, std::string_view filter, const s
   std::vector<Host> left;
   for (const auto& host : hosts) {
     auto node = std::find_if(parsed.nodes.begin(), parsed.nodes.end(),
-                             [&](const FilterNode& n) { return n.name == host.name; });
+                             [&](const FilterNode& n) { return same_host(n.name, host.name); });
     Host kept = host;
     kept.slots = kept_slots(kind, node == parsed.nodes.end() ? nullptr : &*node, host.slots);
     if (!kept.slots.empty()) left.push_back(std::move(kept));

@@ -13,6 +13,7 @@
 #include "base/nearest_name.hpp"
 #include "base/small_file.hpp"
 #include "hostfile/host_range.hpp"
+#include "hostfile/plain_name.hpp"
 #include "hostfile/printable.hpp"
 
 namespace dslaunch::hostfile {
@@ -249,12 +250,12 @@ class EntryList {
       return;
     }
     for (const auto& name : line.names) {
-      auto [known, is_new] = index_.try_emplace(name, entries_.size());
+      auto [known, is_new] = index_.try_emplace(plain_name(name), entries_.size());
       if (is_new) {
         entries_.push_back({{name, line.user, line.port, numbered(line.slots.value_or(1))}, number, bool(line.slots)});
         bare_.push_back(!line.slots);
       } else {
-        repeat(entries_[known->second], bare_[known->second], line, number, column);
+        repeat(entries_[known->second], bare_[known->second], name, line, number, column);
       }
     }
   }
@@ -268,15 +269,13 @@ class EntryList {
     return slots;
   }
 
-  void repeat(Entry& first, bool first_is_bare, const Line& line, int number, size_t column) {
+  void repeat(Entry& first, bool first_is_bare, const std::string& name, const Line& line, int number, size_t column) {
+    const std::string spelling = name == first.host.name ? "" : fmt::format(", as '{}'", first.host.name);
+    const std::string again = fmt::format("host '{}' stands on line {} already{}", name, first.line, spelling);
     if (line.slots || !first_is_bare) {
-      problems_.push_back({number, column,
-                           fmt::format("host '{}' stands on line {} already: give its slots once, on one line",
-                                       first.host.name, first.line)});
+      problems_.push_back({number, column, again + ": give its slots once, on one line"});
     } else if (line.user != first.host.user || line.port != first.host.port) {
-      problems_.push_back(
-          {number, column,
-           fmt::format("host '{}' stands on line {} already, with another user or port", first.host.name, first.line)});
+      problems_.push_back({number, column, again + ", with another user or port"});
     } else if (first.host.slots.size() >= static_cast<size_t>(kMostSlots)) {
       problems_.push_back({number, column, fmt::format("host '{}' is listed too often", first.host.name)});
     } else {
@@ -288,7 +287,7 @@ class EntryList {
   std::vector<Problem>& problems_;
   std::vector<Entry> entries_;
   std::vector<bool> bare_;
-  std::map<std::string, size_t> index_;
+  std::map<std::string, size_t> index_;  // by plain name
   size_t num_slots_ = 0;
   bool too_many_ = false;
 };

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <condition_variable>
 #include <cstring>
 #include <memory>
@@ -20,6 +19,7 @@
 #include <thread>
 
 #include "base/host_name.hpp"
+#include "hostfile/plain_name.hpp"
 
 namespace dslaunch::hostfile {
 namespace {
@@ -86,11 +86,6 @@ bool is_own_address(const Address& address) {
   return false;
 }
 
-std::string lower(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
 AddressList look_up(const std::string& name, int flags) {
@@ -106,7 +101,7 @@ AddressList look_up(const std::string& name, int flags) {
 bool is_own_full_name(const std::string& host, const std::string& own) {
   if (host.substr(0, host.find('.')) != own.substr(0, own.find('.'))) return false;
   AddressList list = look_up(own, AI_CANONNAME);
-  return list && list->ai_canonname && lower(list->ai_canonname) == host;
+  return list && list->ai_canonname && plain_name(list->ai_canonname) == host;
 }
 
 bool resolves_to_us(const std::string& host) {
@@ -118,15 +113,8 @@ bool resolves_to_us(const std::string& host) {
   return false;
 }
 
-// A host's name as it is compared.
-std::string plain_name(const std::string& host) {
-  std::string name = lower(host);
-  if (name.ends_with('.')) name.pop_back();
-  return name;
-}
-
 std::string own_name() {
-  return lower(host_name());
+  return plain_name(host_name());
 }
 
 // What can be said without asking the resolver.

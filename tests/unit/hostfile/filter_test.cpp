@@ -56,6 +56,11 @@ TEST_CASE("nodes that are repeated join their slots", "[hostfile][filter]") {
   CHECK(include("w1@w1:2") == "w1=2");  // as in DeepSpeed
 }
 
+TEST_CASE("names in other letters are the same hosts", "[hostfile][filter]") {
+  CHECK(include("W1:0@w1:2") == "w1=0,2");
+  CHECK(exclude("W1@W2.:0") == "w2=1,2,3 ::1=0,1");
+}
+
 TEST_CASE("exclude drops what it names", "[hostfile][filter]") {
   CHECK(exclude("w1:0,3") == "w1=1,2 w2=0,1,2,3 ::1=0,1");
   CHECK(exclude("w1@[::1]:0") == "w2=0,1,2,3 ::1=1");
@@ -71,7 +76,7 @@ TEST_CASE("user and port survive a filter", "[hostfile][filter]") {
 
 TEST_CASE("unknown hosts and slots are named with what there is", "[hostfile][filter]") {
   CHECK_THAT(refusal(FilterKind::kInclude, "w3"), Contains("no host 'w3'") && Contains("w1") && Contains("w2"));
-  CHECK_THAT(refusal(FilterKind::kExclude, "W1"), Contains("no host 'W1' (did you mean 'w1'"));
+  CHECK_THAT(refusal(FilterKind::kExclude, "v1"), Contains("no host 'v1' (did you mean 'w1'"));
   CHECK_THAT(refusal(FilterKind::kInclude, "w1:4"), Contains("host 'w1' has no slot 4 (it has slots 0-3)"));
   CHECK_THAT(refusal(FilterKind::kExclude, "[::1]:7"), Contains("host '::1' has no slot 7 (it has slots 0,1)"));
 }

@@ -88,6 +88,16 @@ TEST_CASE("a host that is repeated with slots is refused", "[hostfile]") {
   CHECK_THAT(refusal("x@a\ny@a\n"), Contains("another user or port"));
 }
 
+TEST_CASE("a host in other letters is the same host", "[hostfile]") {
+  CHECK_THAT(refusal("a slots=2\nA slots=2\n"), Contains("hosts:2:1: host 'A' stands on line 1 already, as 'a'"));
+  CHECK_THAT(refusal("N[1-3].x slots=2\nn2.X. slots=1\n"),
+             Contains("host 'n2.X.' stands on line 1 already, as 'N2.x'"));
+  auto entries = parse("Node\nnode\n");
+  REQUIRE(entries.size() == 1);
+  CHECK(entries[0].host.name == "Node");
+  CHECK(entries[0].host.slots == std::vector<int>{0, 1});
+}
+
 TEST_CASE("each mistake is named with line and column", "[hostfile]") {
   CHECK_THAT(refusal("a slots=0\n"), Contains("hosts:1:9: slots=0"));
   CHECK_THAT(refusal("a slots=4x\n"), Contains("hosts:1:9: slots='4x' is not a whole number"));
