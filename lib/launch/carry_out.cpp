@@ -95,6 +95,12 @@ void finish(Supervisor& supervisor, const LaunchPlan& plan, JobReport& report, c
 // The next attempt's plan; empty, with a word why, where the job is impossible on the hosts that are left.
 std::optional<LaunchPlan> plan_again(const JobMaker& maker, Field& field, Supervisor& supervisor,
                                      const LaunchPlan& last, int restart) {
+LaunchPlan first_plan(const JobMaker& maker, const Field& field) {
+  LaunchPlan plan = maker.plan(field.hosts, 0);
+  for (const auto& warning : plan.warnings) log::warning("{}", warning);
+  return plan;
+}
+
   try {
     LaunchPlan plan = maker.plan(field.hosts, restart);
     plan.job_id = last.job_id;
@@ -178,10 +184,10 @@ int supervise(const LaunchOptions& options, const JobMaker& maker, UniqueFd& sta
     return serve_as_node(*field.place, offer_of_this_node(options, source), options.join_timeout);
   }
   field.hosts = resolve_hosts(options, source, maker.need_cuda_build);
-  if (options.dry_run) return print_plan(maker.plan(field.hosts, 0), options);
+  if (options.dry_run) return print_plan(first_plan(maker, field), options);
 
   field.gather(options);
-  LaunchPlan plan = maker.plan(field.hosts, 0);
+  LaunchPlan plan = first_plan(maker, field);
   maker.prepare(plan, 0);
   std::unique_ptr<LiveJob> live = register_job(plan, options, starter);
   try {

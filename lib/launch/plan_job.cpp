@@ -11,6 +11,7 @@
 #include "launch/describe_job.hpp"
 #include "launch/env_file.hpp"
 #include "launch/job_id.hpp"
+#include "launch/launch_variables.hpp"
 #include "launch/rank_environment.hpp"
 #include "launch/remote_environment.hpp"
 #include "launch/settle_node.hpp"
@@ -37,17 +38,51 @@ std::string working_folder(const LaunchOptions& options) {
   return std::filesystem::absolute(options.chdir).string();
 }
 
-// Files first, the command line last: the later one wins.
-std::map<std::string, std::string> variables_to_set(const LaunchOptions& options) {
+// One that is set by hand would be without effect.
+void refuse_launch_variables(const LaunchOptions& options, bool gpu_ranks) {
+  std::vector<std::string> refused;
+  for (const auto& [name, value] : options.env) {
+    std::string instead = instead_of_setting(name, gpu_ranks);
+    if (instead.empty()) continue;
+    refused.push_back(
+        fmt::format("--env {}: the launcher itself sets this variable for every rank; {}", name, instead));
+  }
+  if (!refused.empty()) throw UserError(ExitCode::kUsage, fmt::format("{}", fmt::join(refused, "\n")));
+}
+
+// A file may hold a whole environment, written down where another launch had set these.
+void leave_out_launch_variables(Assignments& assignments, const std::string& file, bool gpu_ranks,
+                                std::vector<std::string>& warnings) {
+  std::vector<std::string> names;
+  std::erase_if(assignments, [&](const auto& assignment) {
+    bool ours = !instead_of_setting(assignment.first, gpu_ranks).empty();
+    if (ours) names.push_back(assignment.first);
+    return ours;
+  });
+  if (names.empty()) return;
+  warnings.push_back(fmt::format("{} in {}: without effect, the launcher itself sets this for every rank",
+                                 fmt::join(names, ", "), file));
+}
+
+std::vector<std::string> files_of_variables(const LaunchOptions& options) {
   const char* home = std::getenv("HOME");
   const char* name = std::getenv("DS_ENV_FILE");
   std::error_code gone;
   auto files = default_env_files(home == nullptr ? "" : home, std::filesystem::current_path(gone).string(),
                                  name == nullptr ? std::nullopt : std::optional<std::string>(name));
   files.insert(files.end(), options.env_files.begin(), options.env_files.end());
+  return files;
+}
+
+// Files first, the command line last: the later one wins.
+std::map<std::string, std::string> variables_to_set(const LaunchOptions& options, bool gpu_ranks,
+                                                    std::vector<std::string>& warnings) {
+  refuse_launch_variables(options, gpu_ranks);
   std::map<std::string, std::string> variables;
-  for (const auto& file : files) {
-    for (auto& [key, value] : read_env_file(file)) variables[key] = std::move(value);
+  for (const auto& file : files_of_variables(options)) {
+    Assignments assignments = read_env_file(file);
+    leave_out_launch_variables(assignments, file, gpu_ranks, warnings);
+    for (auto& [key, value] : assignments) variables[key] = std::move(value);
   }
   for (const auto& [key, value] : options.env) variables[key] = value;
   return variables;
@@ -89,7 +124,7 @@ LaunchPlan plan_job(const LaunchOptions& options, const ResolvedHosts& hosts, De
   plan.detach = options.detach;
   plan.env = inherited_environment();
   plan.travelling_env = exported_environment(plan.env);
-  plan.set_env = variables_to_set(options);
+  plan.set_env = variables_to_set(options, hosts.device != "cpu", plan.warnings);
   for (const auto& [name, value] : plan.set_env) plan.env[name] = plan.travelling_env[name] = value;
   plan.venv = venv_folder(options);
   plan.binding = options.binding;

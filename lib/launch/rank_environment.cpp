@@ -1,22 +1,14 @@
 #include "launch/rank_environment.hpp"
 
-#include <algorithm>
-#include <array>
-
 #include "base/environment.hpp"
 #include "launch/doctor/agent_mark.hpp"
+#include "launch/launch_variables.hpp"
 #include "launch/master_port.hpp"
 #include "launch/remote_environment.hpp"
-#include "ports/process_info.hpp"
 #include "rendezvous/launch_env.hpp"
 
 namespace dslaunch::launch {
 namespace {
-
-constexpr std::array kLaunchVariables{
-    "RANK",      "LOCAL_RANK",       "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK",   "GROUP_RANK",
-    "ROLE_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME",  "ROLE_WORLD_SIZE",  "MASTER_ADDR", "MASTER_PORT",
-};
 
 rendezvous::LaunchEnv launch_env(const JobDescription& job, const RankJob& rank, uint16_t master_port) {
   rendezvous::LaunchEnv env;
@@ -64,16 +56,6 @@ void complete_environment(JobDescription& job) {
     job.env = merged_environment(inherited_environment(), job.env);
   }
   if (!job.venv.empty()) apply_venv(job.env, job.venv);
-}
-
-void remove_launch_variables(std::map<std::string, std::string>& env) {
-  for (const char* name : kLaunchVariables) env.erase(name);
-  std::erase_if(env, [](const auto& entry) {
-    const std::string& name = entry.first;
-    return name.starts_with("TORCHELASTIC_") || name == ports::kJobIdVariable || name == kAgentVariable ||
-           name == "DSLAUNCH_TOKEN" || name == "DSLAUNCH_AGENT_STORE" || name == "DSLAUNCH_RANK_HOSTS" ||
-           name == "DSLAUNCH_HOST";
-  });
 }
 
 }  // namespace dslaunch::launch

@@ -26,7 +26,4 @@ std::map<std::string, std::string> inherited_environment();
 // environment, where one is asked for: throws UserError(66) when it is not on this host.
 void complete_environment(JobDescription& job);
 
-// Takes out of an inherited environment what another launcher, or a job around this one, has set for its own ranks.
-void remove_launch_variables(std::map<std::string, std::string>& env);
-
 }  // namespace dslaunch::launch

@@ -463,6 +463,22 @@ class Environment(LauncherTest):
         self.assertEqual(outcome.code, 126, str(outcome))
         self.assertIn(b"the variable BIG has 200004 bytes", outcome.err)
 
+    def test_a_variable_that_the_launcher_sets_is_refused(self):
+        outcome = self.exec_sh(1, "true", "--env", "RANK=7", "--env", "A=1", "--env", "MASTER_ADDR=node7")
+        self.assertEqual(outcome.code, 64, str(outcome))
+        for words in (b"--env RANK: ", b"--num_gpus", b"--env MASTER_ADDR: ", b"use --master_addr"):
+            self.assertIn(words, outcome.err)
+        self.assertNotIn(b"--env A", outcome.err)
+        # Where there are no devices to deal out it is the user's.
+        self.assertEqual(self.ranks("--env", "CUDA_VISIBLE_DEVICES=7")[0]["CUDA_VISIBLE_DEVICES"], "7")
+
+    def test_a_file_with_variables_that_the_launcher_sets_is_taken_with_a_word(self):
+        with open(self.path("variables"), "w", encoding="utf-8") as file:
+            file.write("RANK=7\nA=1\nWORLD_SIZE=9\n")
+        outcome = self.exec_sh(1, "echo $RANK $WORLD_SIZE $A", "--env_file", self.path("variables"))
+        self.assertEqual((outcome.code, outcome.out), (0, b"0 1 1\n"), str(outcome))
+        self.assertIn(f"RANK, WORLD_SIZE in {self.path('variables')}: without effect".encode(), outcome.err)
+
     def test_what_another_launcher_left_in_the_environment_is_replaced(self):
         stale = self.environment(RANK="7", WORLD_SIZE="9", MASTER_PORT="1", DSLAUNCH_AGENT_STORE="1", OMP_NUM_THREADS="5")
         env = self.ranks(env=stale)[0]

@@ -65,16 +65,3 @@ TEST_CASE("a thread count of the user stays", "[launch][rank_environment]") {
   job.env["OMP_NUM_THREADS"] = "7";
   CHECK(rank_environment(job, job.ranks[0], {.num_threads = 8, .error_file = {}})["OMP_NUM_THREADS"] == "7");
 }
-
-TEST_CASE("variables of a launch around this one are taken out", "[launch][rank_environment]") {
-  std::map<std::string, std::string> env{{"RANK", "3"},
-                                         {"MASTER_PORT", "1"},
-                                         {"TORCHELASTIC_RUN_ID", "x"},
-                                         {"DSLAUNCH_JOB_ID", "outer"},
-                                         {"DSLAUNCH_TOKEN", "t"},
-                                         {"DSLAUNCH_AGENT", "1:2:3"},
-                                         {"HOME", "/h"},
-                                         {"DSLAUNCH_TORCH_LIB", "/torch"}};
-  remove_launch_variables(env);
-  CHECK(env == std::map<std::string, std::string>{{"HOME", "/h"}, {"DSLAUNCH_TORCH_LIB", "/torch"}});
-}
