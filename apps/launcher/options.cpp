@@ -6,6 +6,7 @@
 #include "base/format.hpp"
 #include "borrowed_options.hpp"
 #include "command_line.hpp"
+#include "launch/master_address.hpp"
 #include "launch/remote_environment.hpp"
 #include "output_options.hpp"
 
@@ -129,6 +130,7 @@ void finish_launch_options(LaunchOptions& to, const RawLaunch& raw) {
   if (raw.join_timeout) to.join_timeout = *raw.join_timeout;
   if (!raw.venv_script.empty()) to.venv = launch::venv_of_script(raw.venv_script);
   check_nodes(to);
+  if (!to.master_addr.empty()) launch::check_spelling_of_master_address(to.master_addr);
   for (const auto& text : raw.env) to.env.push_back(assignment("--env", text));
   if (to.num_gpus && *to.num_gpus < 1) misuse(fmt::format("--num_gpus {}: at least 1", *to.num_gpus));
   if (to.num_nodes && *to.num_nodes < 1) misuse(fmt::format("--num_nodes {}: at least 1", *to.num_nodes));

@@ -12,6 +12,7 @@
 #include "launch/env_file.hpp"
 #include "launch/job_id.hpp"
 #include "launch/launch_variables.hpp"
+#include "launch/master_address.hpp"
 #include "launch/rank_environment.hpp"
 #include "launch/remote_environment.hpp"
 #include "launch/settle_node.hpp"
@@ -133,6 +134,7 @@ LaunchPlan plan_job(const LaunchOptions& options, const ResolvedHosts& hosts, De
   plan.reach.ask_devices = hosts.device == "auto";
   plan.nodes = plan_nodes(hosts.allocation, hosts.device == "cuda" ? cuda_rule : DeviceRule::kNone, hosts.visible);
   for (auto& node : plan.nodes) node.reach = hosts.reach.at(node.node_rank);
+  if (!plan.master_addr.empty() && !plan.has_remote_nodes()) check_master_address_is_here(plan.master_addr);
   return plan;
 }
 

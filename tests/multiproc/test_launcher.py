@@ -506,6 +506,26 @@ class HostsAndPorts(LauncherTest):
         for word in (str(port), f"pid {os.getpid()}", "test_launcher"):
             self.assertIn(word, outcome.err.decode())
 
+    def test_a_master_address_where_the_ranks_could_not_meet_is_refused(self):
+        cases = [(64, "bad host", "no host's name"), (64, "a/b", "no host's name"), (64, "http://a", "a URL"), (64, "a:29500", "--master_port"),
+                 (64, "[::1]", "without brackets"), (64, "1:2:3", "no IPv6 address"), (69, "node7.invalid", "not known"),
+                 (69, "192.0.2.1", "no address of this machine")]
+        for code, address, words in cases:
+            with self.subTest(address=address):
+                outcome = self.exec_sh(1, f"touch {self.path('started')}", "--master_addr", address)
+                self.assertEqual(outcome.code, code, str(outcome))
+                self.assertIn(f"--master_addr {address}" if code == 69 else f"--master_addr '{address}'", outcome.err.decode())
+                self.assertIn(words, outcome.err.decode())
+        self.assertFalse(os.path.exists(self.path("started")))
+        for address in ("localhost", "127.0.0.1"):
+            self.assertEqual(self.exec_sh(1, "echo $MASTER_ADDR", "--master_addr", address).out.decode(), address + "\n")
+
+    def test_names_in_other_letters_are_one_host(self):
+        hosts = self.hostfile("localhost slots=1\nLocalHost slots=1\n")
+        outcome = self.launch("exec", "--device", "cpu", "--hostfile", hosts, "--", "true")
+        self.assertEqual(outcome.code, 65, str(outcome))
+        self.assertIn(b"'LocalHost' stands on line 1 already", outcome.err)
+
     def test_two_names_of_this_machine_are_two_nodes(self):
         hosts = self.hostfile("localhost slots=2\n127.0.0.1 slots=1\n")
         outcome = self.launch("exec", "--device", "cpu", "--hostfile", hosts, "--", "sh", "-c",
