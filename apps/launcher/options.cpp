@@ -203,7 +203,7 @@ std::optional<launch::RunOptions> read_run_options(const Arguments& arguments) {
   line.value("--trace", run.trace, "write what step STEP did and when, as RUN_DIR/trace.step_STEP.rank_R.json", "STEP");
   line.flag("--timings", run.timings, "at the end, a table of where the time since the launch went");
   line.group("Data");
-  line.value("--data", run.data, "file, glob, or 'synthetic'", "PATH");
+  line.value("--data", run.data, "file, glob, a list [a,b] of them, or 'synthetic'", "PATH");
   line.value("--inputs", run.inputs, "arrays in the order of forward", "a,b");
   line.value("--labels", run.labels, "arrays after them", "c");
   line.value("--loss", run.loss, "cross_entropy, mse or a TorchScript file, where forward returns no loss",

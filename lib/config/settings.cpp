@@ -9,6 +9,7 @@
 #include "config/coerce.hpp"
 #include "config/hjson_reader.hpp"
 #include "config/key_table.hpp"
+#include "config/option_list.hpp"
 
 namespace dslaunch::config {
 namespace {
@@ -61,20 +62,10 @@ std::string values_for_now(const KeySpec& spec) {
   return listed.empty() ? "" : spoken_list(listed);
 }
 
-// "a, b" as a list of texts.
-Value words_between_commas(const std::string& text) {
+Value list_of_texts(const std::vector<std::string>& words) {
   std::vector<Value> items;
-  for (const auto& item : split(text, ',')) {
-    size_t start = std::min(item.find_first_not_of(' '), item.size());
-    items.push_back(Value::of_string(item.substr(start, item.find_last_not_of(' ') + 1 - start)));
-  }
+  for (const auto& word : words) items.push_back(Value::of_string(word));
   return Value::of_array(std::move(items));
-}
-
-// [a, b]: what a shell makes of ["a", "b"], since it takes the quotes away.
-bool is_list_without_quotes(const std::string& text) {
-  return text.size() > 2 && text.front() == '[' && text.back() == ']' &&
-         text.find_first_of("[]{}\"'", 1) == text.size() - 1;
 }
 
 // The text of an option as a value of that key: texts as they stand, the rest as HJSON.
@@ -84,10 +75,10 @@ Value value_of_option(const KeySpec& spec, const std::string& text) {
   if (textual && text == "null") return {};
   if (textual && !quoted) {
     bool is_list = spec.comma_list && text.find(',') != text.npos;
-    return is_list ? words_between_commas(text) : Value::of_string(text);
+    return is_list ? list_of_texts(words_between_commas(text)) : Value::of_string(text);
   }
-  if (spec.kind == Kind::kStringList && is_list_without_quotes(text)) {
-    return words_between_commas(text.substr(1, text.size() - 2));
+  if (spec.kind == Kind::kStringList) {
+    if (auto words = list_in_option(text)) return list_of_texts(*words);
   }
   ReadResult read = read_hjson("{v: " + text + "\n}");
   const Value* value = read.root && read.root->members.size() == 1 ? read.root->find("v") : nullptr;

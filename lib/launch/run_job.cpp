@@ -1,12 +1,14 @@
 #include "launch/run_job.hpp"
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "base/small_file.hpp"
 #include "config/load.hpp"
+#include "config/option_list.hpp"
 #include "launch/carry_out.hpp"
 #include "launch/model_file.hpp"
 #include "launch/plan_job.hpp"
@@ -23,7 +25,11 @@ std::string absolute(const std::string& path) {
 }
 
 std::string data_value(const std::string& data) {
-  return data == "synthetic" ? data : absolute(data);
+  auto list = config::list_in_option(data);
+  if (!list) return data == "synthetic" ? data : absolute(data);
+  auto paths = nlohmann::json::array();
+  for (const auto& path : *list) paths.push_back(absolute(path));
+  return paths.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 // A loss is a name or a file.

@@ -55,6 +55,19 @@ TEST_CASE("what was not given is not passed on", "[launch][run_job]") {
         std::vector<std::string>{"w", "train", "/m.pt", "--run_dir", "/r", "--device", "cuda"});
 }
 
+TEST_CASE("data may be a list, as --set has it", "[launch][run_job]") {
+  RunOptions run;
+  run.model = "/m.pt";
+  auto here = std::filesystem::current_path().string();
+  const std::string expected = "[\"" + here + "/a.npz\",\"/b/*.npz\"]";
+  for (const char* text : {"[a.npz, /b/*.npz]", "[\"a.npz\", \"/b/*.npz\"]"}) {
+    run.data = text;
+    CHECK(value_of(worker_argv(run, "w", "cpu", "/r"), "--data") == expected);
+  }
+  run.data = "[ab].npz";  // a glob
+  CHECK(value_of(worker_argv(run, "w", "cpu", "/r"), "--data") == here + "/[ab].npz");
+}
+
 TEST_CASE("synthetic data is no path", "[launch][run_job]") {
   RunOptions run;
   run.model = "/m.pt";
