@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <initializer_list>
 #include <sstream>
 
 #include "base/error.hpp"
@@ -31,7 +30,7 @@ using namespace std::chrono_literals;
 constexpr auto kGraceWithoutLauncher = 700ms;
 // For what the ranks left behind, once they have ended themselves.
 constexpr auto kSweepPatience = 2000ms;
-// More output than this waiting for the launcher, or for our own reader: the ranks wait too.
+// More output than this waiting for the launcher: the ranks wait too.
 constexpr size_t kMostUnsentBytes = 4U << 20;
 constexpr size_t kReadBytesPerTurn = 256U << 10;
 // Between two words about ranks that have not joined the store.
@@ -51,11 +50,6 @@ std::string address_of_this_host() {
     return server;
   }
   return rendezvous::first_interface_address();
-}
-
-// Those that have something to write; their places do not matter.
-void poll_for_room(PollSet& polls, std::initializer_list<const Terminal*> terminals) {
-  for (const Terminal* terminal : terminals) polls.add(terminal->num_pending() > 0 ? terminal->fd() : -1, POLLOUT);
 }
 
 }  // namespace
@@ -84,37 +78,22 @@ std::optional<JobEnded> Agent::await_last_word() {
     polls.add(channel_.input(), POLLIN);
     polls.add(channel_.num_unsent() > 0 ? channel_.output() : -1, POLLOUT);
     size_t signal = polls.add(signals_.fd(), POLLIN);
-    poll_for_room(polls, {&echo_out_, &echo_err_});
+    if (options_.echo) options_.echo->add_to(polls);
     polls.wait(next_wakeup());
     if (polls.ready(signal)) {
-      if (!options_.came_by_itself) break;  // whoever wants us gone has nothing to wait for any more
+      if (!came_by_itself()) break;  // whoever wants us gone has nothing to wait for any more
       take_signals();
     }
     channel_.flush();
-    flush_echo();
+    if (options_.echo) options_.echo->turn();
     receive();
     watch_clocks();
   }
   return last_word_;
 }
 
-void Agent::drain_echo() {
-  for (flush_echo(); echo_out_.num_pending() + echo_err_.num_pending() > 0; flush_echo()) {
-    PollSet polls;
-    size_t signal = polls.add(signals_.fd(), POLLIN);
-    poll_for_room(polls, {&echo_out_, &echo_err_});
-    polls.wait(Deadline::never());
-    if (polls.ready(signal) && signals_.take().value_or(SIGCHLD) != SIGCHLD) return;
-  }
-}
-
-void Agent::flush_echo() {
-  echo_out_.flush();
-  echo_err_.flush();
-}
-
 bool Agent::may_read_ranks() const {
-  return std::max({channel_.num_unsent(), echo_out_.num_pending(), echo_err_.num_pending()}) < kMostUnsentBytes;
+  return channel_.num_unsent() < kMostUnsentBytes && (!options_.echo || options_.echo->has_room());
 }
 
 void Agent::say(const Message& message) {
@@ -141,10 +120,10 @@ void Agent::turn() {
     polls.add(may_read ? rank.out() : -1, POLLIN);
     polls.add(may_read ? rank.err() : -1, POLLIN);
   }
-  poll_for_room(polls, {&echo_out_, &echo_err_});
+  if (options_.echo) options_.echo->add_to(polls);
   polls.wait(next_wakeup());
   channel_.flush();
-  flush_echo();
+  if (options_.echo) options_.echo->turn();
   if (may_read) read_outputs();
   take_signals();
   if (polls.ready(control)) receive();
@@ -287,7 +266,7 @@ void Agent::take_signals() {
   while (auto signal = signals_.take()) {
     if (*signal == SIGCHLD) {
       child_ended = true;
-    } else if (options_.came_by_itself) {
+    } else if (came_by_itself()) {
       say(SignalTaken{*signal});
     } else if (*signal != SIGUSR1 && *signal != SIGUSR2) {
       stop(kGraceWithoutLauncher);
@@ -323,7 +302,7 @@ void Agent::read_outputs() {
 
 void Agent::carry(const RankOutput& output) {
   say(output);
-  if (options_.came_by_itself) (output.stream == Stream::kErr ? echo_err_ : echo_out_).write(output.bytes);
+  if (options_.echo) options_.echo->write(output.stream, output.bytes);
 }
 
 void Agent::sweep() {

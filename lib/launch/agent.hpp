@@ -12,12 +12,12 @@
 #include "launch/error_files.hpp"
 #include "launch/job_files.hpp"
 #include "launch/master_port.hpp"
+#include "launch/node_echo.hpp"
 #include "launch/pulse.hpp"
 #include "launch/rank_environment.hpp"
 #include "launch/rank_process.hpp"
 #include "launch/settle_node.hpp"
 #include "launch/signal_inbox.hpp"
-#include "launch/terminal.hpp"
 #include "spawn/end_explainer.hpp"
 
 namespace dslaunch::launch {
@@ -26,9 +26,9 @@ struct AgentOptions {
   AgentHello hello;
   // The master port's socket, held by the launcher until now; only for node rank 0. Not valid: the agent binds.
   UniqueFd listener;
-  // We went to the launcher, it did not start us: signals to us are meant for the job, and nobody here sees its
-  // terminal, so the ranks' output also goes to our own.
-  bool came_by_itself = false;
+  // We went to the launcher, it did not start us: signals to us are meant for the job, and the ranks' output goes here
+  // too. Outlives the agent; null: the launcher started us.
+  NodeEcho* echo = nullptr;
 };
 
 class Agent {
@@ -38,8 +38,8 @@ class Agent {
   bool run();
   // For an agent that went to the launcher by itself: waits for its last word. Empty when the launcher is gone.
   std::optional<JobEnded> await_last_word();
-  // What our own reader has not taken of the ranks' output yet; a signal spares the rest.
-  void drain_echo();
+  // With an echo: until all of it is out, or the deadline passes; a signal spares the rest.
+  void drain_echo(Deadline deadline) { options_.echo->drain(signals_, deadline); }
   // The job has ended, with its exit code: no signal changes that any more.
   void ignore_signals() { signals_.ignore_from_now_on(); }
 
@@ -61,7 +61,7 @@ class Agent {
   void read_outputs();
   void carry(const RankOutput& output);
   bool may_read_ranks() const;
-  void flush_echo();
+  bool came_by_itself() const { return options_.echo != nullptr; }
   void watch_clocks();
   void tell_who_is_missing();
   void kill_when_due();
@@ -72,7 +72,6 @@ class Agent {
   AgentOptions options_;
   Channel channel_;
   Pulse pulse_;
-  Terminal echo_out_{1}, echo_err_{2};  // of an agent that came by itself: what the launcher gets, our own reader too
   SignalInbox signals_{SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2};
   spawn::EndExplainer ends_;
   std::optional<JobDescription> job_;

@@ -24,6 +24,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kGreetingTime = 20000ms;
+// For our own reader, once there is no launcher any more.
+constexpr auto kEchoTime = 2000ms;
 
 // A connection that a node has made to us.
 class DialedLink final : public spawn::AgentLink {
@@ -109,22 +111,22 @@ Gathered gather_nodes(const NodePlace& place, UniqueFd listener, Deadline deadli
 
 int serve_as_node(const NodePlace& place, const AgentHello& offer, std::chrono::milliseconds join_timeout) {
   auto waiting = [&] { log::info("waiting for node rank 0 at {}:{}", place.master_addr, place.master_port); };
+  FileThread files;
+  NodeEcho echo(files);
   for (;;) {
     UniqueFd connection = rendezvous::go_to_node_0(place.master_addr, place.master_port, place.token, place.node_rank,
                                                    place.num_nodes, deadline_after(join_timeout), waiting);
     UniqueFd output(::fcntl(connection.get(), F_DUPFD_CLOEXEC, 3));
-    Agent agent(Channel(std::move(connection), std::move(output)),
-                {.hello = offer, .listener = {}, .came_by_itself = true});
+    Agent agent(Channel(std::move(connection), std::move(output)), {.hello = offer, .listener = {}, .echo = &echo});
     agent.run();
     auto last_word = agent.await_last_word();
+    agent.drain_echo(last_word ? Deadline::never() : Deadline::after(kEchoTime));
     if (!last_word) {
       throw UserError(ExitCode::kUnavailable, fmt::format("node rank 0 ({}:{}) is gone: the ranks here were ended",
                                                           place.master_addr, place.master_port));
     }
-    agent.drain_echo();
-    if (!last_word->story.empty()) {
-      [[maybe_unused]] auto written = ::write(STDERR_FILENO, last_word->story.data(), last_word->story.size());
-    }
+    echo.write(Stream::kErr, last_word->story);
+    agent.drain_echo(Deadline::never());
     if (last_word->again) continue;
     agent.ignore_signals();
     return last_word->exit_code;
