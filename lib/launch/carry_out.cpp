@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "launch/between_attempts.hpp"
 #include "launch/dial_in.hpp"
 #include "launch/duration.hpp"
 #include "launch/job_id.hpp"
@@ -15,6 +17,7 @@
 #include "launch/programs.hpp"
 #include "launch/push.hpp"
 #include "launch/restart.hpp"
+#include "launch/signal_inbox.hpp"
 #include "launch/supervisor.hpp"
 #include "spawn/exit_cause.hpp"
 
@@ -92,15 +95,15 @@ void finish(Supervisor& supervisor, const LaunchPlan& plan, JobReport& report, c
   supervisor.ignore_signals();
 }
 
-// The next attempt's plan; empty, with a word why, where the job is impossible on the hosts that are left.
-std::optional<LaunchPlan> plan_again(const JobMaker& maker, Field& field, Supervisor& supervisor,
-                                     const LaunchPlan& last, int restart) {
 LaunchPlan first_plan(const JobMaker& maker, const Field& field) {
   LaunchPlan plan = maker.plan(field.hosts, 0);
   for (const auto& warning : plan.warnings) log::warning("{}", warning);
   return plan;
 }
 
+// The next attempt's plan; empty, with a word why, where the job is impossible on the hosts that are left.
+std::optional<LaunchPlan> plan_again(const JobMaker& maker, Field& field, Supervisor& supervisor,
+                                     const LaunchPlan& last, int restart) {
   try {
     LaunchPlan plan = maker.plan(field.hosts, restart);
     plan.job_id = last.job_id;
@@ -152,22 +155,59 @@ Attempt run_attempt(const LaunchPlan& plan, Field& field, const LaunchOptions& o
   return attempt;
 }
 
-// Attempts until one is the last. Between two of them there is no supervisor that would take signals: whoever does not
-// want to wait for the nodes, or for --push, ends the launcher.
-JobReport run_attempts(LaunchPlan plan, Field& field, const LaunchOptions& options, const JobMaker& maker,
-                       LiveJob& live) {
-  for (int restart = 0;; ++restart) {
-    if (plan.reach.push) push_programs(plan, own_program());
+StopReason reason_of(int signal) {
+  if (signal == SIGINT) return StopReason::kInterrupt;
+  return signal == SIGQUIT ? StopReason::kQuit : StopReason::kTerminate;
+}
+
+// The end of a job whose next attempt was not to begin: told and put on record, as that of an attempt which was stopped
+// before its ranks had started. Its exit code.
+int end_before_attempt(const LaunchPlan& plan, int signal, const LaunchOptions& options, LiveJob& live) {
+  JobReport report;
+  report.reason = reason_of(signal);
+  report.records = records_of(plan);
+  report.outcome = decide_outcome(report.records, plan.kind, report.reason, 0);
+  report.story = fmt::format("dslaunch: {}: no further attempt\n", spawn::signal_name(signal)) +
+                 tell_story(plan, report.records, report.outcome, report.reason);
+  live.files().wait(Deadline::after(FileThread::kPatience));  // what the job said comes first
+  std::fputs(report.story.c_str(), stderr);
+  if (live.console() != nullptr && !options.detach) live.console()->append(report.story);
+  if (options.json && !options.detach) {
+    std::fputs(story_json(plan, report.records, report.outcome, report.reason).c_str(), stdout);
+    std::fflush(stdout);
+  }
+  live.on_end(report.outcome.exit_code, cause_of(plan, report));
+  return report.outcome.exit_code;
+}
+
+// What an attempt needs before it has a supervisor.
+void make_ready(LaunchPlan& plan, Field& field, const LaunchOptions& options, const JobMaker& maker, LiveJob& live,
+                SignalInbox& signals) {
+  if (plan.restart_count == 0 && !plan.reach.push) return;
+  BetweenAttempts between(signals, [&, plan](int signal) {
+    maker.leave();
+    return end_before_attempt(plan, signal, options, live);
+  });
+  if (plan.restart_count > 0) {
+    field.gather(options);
+    maker.prepare(plan, plan.restart_count);
+  }
+  if (plan.reach.push) push_programs(plan, own_program());
+}
+
+// Attempts until one is the last. The exit code. `signals`: those that come while there is no supervisor.
+int run_attempts(LaunchPlan plan, Field& field, const LaunchOptions& options, const JobMaker& maker, LiveJob& live,
+                 SignalInbox& signals) {
+  for (;;) {
+    make_ready(plan, field, options, maker, live, signals);
+    if (plan.restart_count > 0) live.on_attempt(plan);
     Attempt attempt = run_attempt(plan, field, options, maker, live);
     if (!attempt.next) {
       live.on_end(attempt.report.outcome.exit_code, cause_of(plan, attempt.report));
-      return attempt.report;
+      return attempt.report.outcome.exit_code;
     }
-    if (attempt.signal) std::raise(*attempt.signal);
     plan = std::move(*attempt.next);
-    field.gather(options);
-    maker.prepare(plan, restart + 1);
-    live.on_attempt(plan);
+    if (attempt.signal) return end_before_attempt(plan, *attempt.signal, options, live);
   }
 }
 
@@ -190,14 +230,19 @@ int supervise(const LaunchOptions& options, const JobMaker& maker, UniqueFd& sta
   LaunchPlan plan = first_plan(maker, field);
   maker.prepare(plan, 0);
   std::unique_ptr<LiveJob> live = register_job(plan, options, starter);
+  // From here on an end is put on record.
+  SignalInbox signals{SIGINT, SIGQUIT, SIGTERM, SIGHUP};
   try {
-    return run_attempts(std::move(plan), field, options, maker, *live).outcome.exit_code;
+    int exit_code = run_attempts(std::move(plan), field, options, maker, *live, signals);
+    signals.ignore_from_now_on();
+    return exit_code;
   } catch (const Error& error) {
     // Said before the record is closed: who waits for the start of a detached job reads it in the console, after what
     // the job said.
     live->files().wait(Deadline::after(FileThread::kPatience));
     log::write(log::Level::kError, error.what());
     live->on_end(to_int(error.code()), error.what());
+    signals.ignore_from_now_on();
     return to_int(error.code());
   }
 }

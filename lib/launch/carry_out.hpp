@@ -14,6 +14,8 @@ struct JobMaker {
   std::function<LaunchPlan(const ResolvedHosts& hosts, int restart)> plan;
   // Right before an attempt starts: folders, words for the user.
   std::function<void(const LaunchPlan& plan, int restart)> prepare = [](const LaunchPlan&, int) {};
+  // Where the process ends at once: lets go of what prepare took.
+  std::function<void()> leave = [] {};
 };
 
 // The exit code of dslaunch. On a node of --no_ssh other than the first: its part of the job.

@@ -24,6 +24,7 @@ std::string absolute(const std::string& path) {
   return std::filesystem::absolute(path).lexically_normal().string();
 }
 
+// A path, a glob or "synthetic", or a list of paths and globs.
 std::string data_value(const std::string& data) {
   auto list = config::list_in_option(data);
   if (!list) return data == "synthetic" ? data : absolute(data);
@@ -167,6 +168,8 @@ class RunMaker {
     log::info("{} rank(s) on {}, run folder {}", plan.world_size(), plan.device, plan.run_dir);
   }
 
+  void leave() { FolderLock gone = std::move(lock_); }
+
  private:
   // A restart goes on from the newest checkpoint of this very run, or from its beginning where there is none. An
   // evaluation is made again from what it was to look at.
@@ -243,6 +246,7 @@ int run_job(const RunOptions& run) {
   maker.need_cuda_build = true;
   maker.plan = [&](const ResolvedHosts& hosts, int restart) { return run_maker.plan(hosts, restart); };
   maker.prepare = [&](const LaunchPlan& plan, int restart) { run_maker.prepare(plan, restart); };
+  maker.leave = [&] { run_maker.leave(); };
   return carry_out(run.launch, maker);
 }
 

@@ -42,16 +42,6 @@ spawn::LinkFailure failure_without_a_word(const NodeSession& node) {
   return {ExitCode::kUnavailable, "start", "something else than our agent answered: " + noise};
 }
 
-std::vector<RankRecord> empty_records(const LaunchPlan& plan) {
-  std::vector<RankRecord> records;
-  for (const auto& node : plan.nodes) {
-    for (const auto& rank : node.ranks) {
-      records.push_back({.rank = rank.rank, .local_rank = rank.local_rank, .host = node.host});
-    }
-  }
-  return records;
-}
-
 // Suspending the launcher would let the other machines think that it is gone.
 std::initializer_list<int> signals_to_take(const LaunchPlan& plan) {
   static constexpr std::initializer_list<int> kLocal{SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
@@ -70,13 +60,23 @@ OutputOptions output_options(const LaunchPlan& plan, const SupervisorOptions& op
 
 }  // namespace
 
+std::vector<RankRecord> records_of(const LaunchPlan& plan) {
+  std::vector<RankRecord> records;
+  for (const auto& node : plan.nodes) {
+    for (const auto& rank : node.ranks) {
+      records.push_back({.rank = rank.rank, .local_rank = rank.local_rank, .host = node.host});
+    }
+  }
+  return records;
+}
+
 Supervisor::Supervisor(LaunchPlan plan, SupervisorOptions options)
     : plan_(std::move(plan)),
       options_(std::move(options)),
       token_(options_.token.empty() ? random_bytes(32) : options_.token),
       signals_(signals_to_take(plan_)),
       output_(plan_, output_options(plan_, options_)),
-      records_(empty_records(plan_)),
+      records_(records_of(plan_)),
       greeting_(Deadline::after(plan_.reach.connect_timeout + kGreetingTime)),
       next_news_(Deadline::after(kNewsInterval)) {}
 

@@ -41,6 +41,9 @@ struct JobReport {
   std::string story;                    // for people; empty after a success
 };
 
+// Of a plan's ranks before any of them has started.
+std::vector<RankRecord> records_of(const LaunchPlan& plan);
+
 class Supervisor {
  public:
   Supervisor(LaunchPlan plan, SupervisorOptions options);

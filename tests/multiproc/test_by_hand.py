@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """--no_ssh: one dslaunch on every node, as a user, a task of srun or a pod starts it. The nodes are all this machine."""
+import json
 import os
 import shutil
 import signal
@@ -114,11 +115,17 @@ class ByHand(LauncherTest):
                 break
         return nodes
 
+    def assert_on_record(self, exit_code, cause):
+        job = json.loads(self.launch("jobs", "--json").out)["jobs"][0]
+        self.assertEqual((job["condition"], job["end"]["exit_code"], job["end"]["first_cause"]), ("ended", exit_code, cause))
+
     def test_a_wait_for_the_nodes_of_a_restart_can_be_interrupted(self):
         nodes = self.nodes_between_attempts()
         nodes[0].send_signal(signal.SIGINT)
-        # Before the wait begins it is the job's end with the code of its failure, in the wait it is ours.
-        self.assertIn(self.finish(nodes[0]).code, (69, -signal.SIGINT))
+        outcome = self.finish(nodes[0])
+        self.assertEqual(outcome.code, 130, str(outcome))
+        self.assertIn(b"SIGINT: no further attempt", outcome.err)
+        self.assert_on_record(130, "interrupted by Ctrl-C")
         self.finish(nodes[1])
         for name in os.listdir(self.temp):
             shutil.rmtree(os.path.join(self.temp, name))
@@ -126,7 +133,8 @@ class ByHand(LauncherTest):
     def test_a_signal_while_nobody_reads_the_output_of_the_last_attempt_is_not_lost(self):
         nodes = self.nodes_between_attempts(says="head -c 200000 /dev/zero | tr '\\0' x | fold -w 99")
         nodes[0].send_signal(signal.SIGINT)
-        self.assertEqual(self.finish(nodes[0]).code, -signal.SIGINT)
+        self.assertEqual(self.finish(nodes[0]).code, 130)
+        self.assert_on_record(130, "interrupted by Ctrl-C")
         self.finish(nodes[1])
         for name in os.listdir(self.temp):
             shutil.rmtree(os.path.join(self.temp, name))
@@ -134,7 +142,8 @@ class ByHand(LauncherTest):
     def test_a_wait_for_the_nodes_of_a_restart_can_be_stopped_by_the_jobs_id(self):
         nodes = self.nodes_between_attempts()
         outcome = self.finish(self.start("stop", "last"))
-        self.assertEqual((outcome.code, self.finish(nodes[0]).code), (0, -signal.SIGTERM), str(outcome))
+        self.assertEqual((outcome.code, self.finish(nodes[0]).code), (0, 143), str(outcome))
+        self.assertIn(b"stopped, exit code 143", outcome.out)
         self.finish(nodes[1])
         for name in os.listdir(self.temp):
             shutil.rmtree(os.path.join(self.temp, name))
