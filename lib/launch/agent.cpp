@@ -266,6 +266,8 @@ void Agent::take_signals() {
   while (auto signal = signals_.take()) {
     if (*signal == SIGCHLD) {
       child_ended = true;
+    } else if (came_by_itself() && !job_) {
+      leave(*signal);
     } else if (came_by_itself()) {
       say(SignalTaken{*signal});
     } else if (*signal != SIGUSR1 && *signal != SIGUSR2) {
@@ -273,6 +275,14 @@ void Agent::take_signals() {
     }
   }
   if (child_ended) reap();
+}
+
+// Other nodes may be long in coming; nobody is to wait for them with us.
+void Agent::leave(int signal) {
+  if (signal == SIGUSR1 || signal == SIGUSR2) return;
+  left_on_ = signal;
+  launcher_gone_ = true;
+  stop(0ms);
 }
 
 // Ranks, and orphans of theirs that the kernel gave to us.

@@ -40,6 +40,8 @@ class Agent {
   std::optional<JobEnded> await_last_word();
   // With an echo: until all of it is out, or the deadline passes; a signal spares the rest.
   void drain_echo(Deadline deadline) { options_.echo->drain(signals_, deadline); }
+  // The signal on which a node that came by itself went away again: there was no job yet that it could be meant for.
+  std::optional<int> left_on() const { return left_on_; }
   // The job has ended, with its exit code: no signal changes that any more.
   void ignore_signals() { signals_.ignore_from_now_on(); }
 
@@ -56,6 +58,7 @@ class Agent {
   bool start_rank(const RankJob& rank, const RankBinding& binding, uint16_t master_port);
   void stop(std::chrono::milliseconds grace);
   void take_signals();
+  void leave(int signal);
   void reap();
   void end_rank(RankProcess& rank, const spawn::EndedChild& ended);
   void read_outputs();
@@ -85,6 +88,7 @@ class Agent {
   bool news_told_ = false;  // some ranks were said to be missing
   bool started_ = false, killed_ = false, launcher_gone_ = false, failed_ = false;
   std::optional<JobEnded> last_word_;
+  std::optional<int> left_on_;
 };
 
 // `dslaunch agent`, as another dslaunch starts it.

@@ -17,6 +17,7 @@
 #include "launch/port_reclaim.hpp"
 #include "launch/wire.hpp"
 #include "rendezvous/node_meeting.hpp"
+#include "spawn/exit_cause.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -119,6 +120,10 @@ int serve_as_node(const NodePlace& place, const AgentHello& offer, std::chrono::
     UniqueFd output(::fcntl(connection.get(), F_DUPFD_CLOEXEC, 3));
     Agent agent(Channel(std::move(connection), std::move(output)), {.hello = offer, .listener = {}, .echo = &echo});
     agent.run();
+    if (auto signal = agent.left_on()) {
+      log::info("{}: this node leaves, before the job has begun", spawn::signal_name(*signal));
+      return to_int(ExitCode::kSignalBase) + *signal;
+    }
     auto last_word = agent.await_last_word();
     agent.drain_echo(last_word ? Deadline::never() : Deadline::after(kEchoTime));
     if (!last_word) {

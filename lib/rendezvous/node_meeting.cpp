@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 #include <list>
 #include <map>
 
@@ -62,7 +63,9 @@ class Meeting {
       polls.push_back({stranger.fd.get(), POLLIN, 0});
       if (stranger.patience.when() < until.when()) until = stranger.patience;
     }
+    for (const auto& [node, fd] : met_) polls.push_back({fd.get(), POLLRDHUP, 0});
     if (::poll(polls.data(), polls.size(), static_cast<int>(until.left().count())) < 0) return;
+    forget_those_gone(polls);
     size_t place = 1;
     for (auto it = strangers_.begin(); it != strangers_.end(); ++place) {
       Progress progress = polls[place].revents != 0 ? hear(*it) : Progress::kMore;
@@ -73,6 +76,16 @@ class Meeting {
   }
 
  private:
+  // Whoever was started again in its place may come. Theirs are the last places.
+  void forget_those_gone(const std::vector<pollfd>& polls) {
+    size_t place = polls.size() - met_.size();
+    for (auto it = met_.begin(); it != met_.end(); ++place) {
+      const bool gone = polls[place].revents != 0;
+      if (gone) log::info("node rank {} has gone away again", it->first);
+      it = gone ? met_.erase(it) : std::next(it);
+    }
+  }
+
   // One a turn: the listener may be a blocking one.
   void accept_one(int listener) {
     UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """--no_ssh: one dslaunch on every node, as a user, a task of srun or a pod starts it. The nodes are all this machine."""
+import glob
 import json
 import os
 import shutil
@@ -169,6 +170,23 @@ class ByHand(LauncherTest):
         self.assertEqual(outcome.code, 69, str(outcome))
         self.assertIn(b"node rank 0", outcome.err)
         self.finish(nodes[0])
+
+    def has_met_node_0(self, process):
+        """A loop takes its signals then."""
+        try:
+            return any("signalfd" in os.readlink(path) for path in glob.glob(f"/proc/{process.pid}/fd/*"))
+        except OSError:
+            return False
+
+    def test_a_node_that_waits_for_others_can_leave_and_come_again(self):
+        first = self.node(0, "true", num_nodes=3)
+        leaving = self.node(1, "true", num_nodes=3)
+        self.wait_until(lambda: self.has_met_node_0(leaving))
+        leaving.send_signal(signal.SIGINT)
+        self.assertEqual(self.finish(leaving).code, 130)
+        others = [self.node(rank, "true", num_nodes=3) for rank in (1, 2)]
+        outcome = self.finish(first)
+        self.assertEqual([outcome.code, *(self.finish(node).code for node in others)], [0, 0, 0], str(outcome))
 
     def test_another_token_is_refused_and_the_right_one_still_gets_in(self):
         first = self.node(0, "true")
