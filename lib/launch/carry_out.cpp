@@ -134,9 +134,10 @@ struct Attempt {
 
 // One attempt, under a supervisor of its own.
 Attempt run_attempt(const LaunchPlan& plan, Field& field, const LaunchOptions& options, const JobMaker& maker,
-                    LiveJob& live) {
+                    LiveJob& live, Deadline time_limit) {
   SupervisorOptions how = field.supervisor_options(options);
   how.live = &live;
+  how.time_limit = time_limit;
   Supervisor supervisor(plan, std::move(how));
   Attempt attempt{supervisor.run(), std::nullopt, std::nullopt};
   const int restart = plan.restart_count;
@@ -198,10 +199,11 @@ void make_ready(LaunchPlan& plan, Field& field, const LaunchOptions& options, co
 // Attempts until one is the last. The exit code. `signals`: those that come while there is no supervisor.
 int run_attempts(LaunchPlan plan, Field& field, const LaunchOptions& options, const JobMaker& maker, LiveJob& live,
                  SignalInbox& signals) {
+  const Deadline time_limit = plan.timeout ? Deadline::after(*plan.timeout) : Deadline::never();
   for (;;) {
     make_ready(plan, field, options, maker, live, signals);
     if (plan.restart_count > 0) live.on_attempt(plan);
-    Attempt attempt = run_attempt(plan, field, options, maker, live);
+    Attempt attempt = run_attempt(plan, field, options, maker, live, time_limit);
     if (!attempt.next) {
       live.on_end(attempt.report.outcome.exit_code, cause_of(plan, attempt.report));
       return attempt.report.outcome.exit_code;

@@ -90,6 +90,20 @@ std::string tell_first(const LaunchPlan& plan, const RankRecord& first) {
   return story;
 }
 
+Json rank_json(const RankRecord& record, const LaunchPlan& plan) {
+  Json json = {
+      {"rank", record.rank}, {"host", record.host}, {"pid", record.pid > 0 ? Json(record.pid) : Json(nullptr)}};
+  json["exit_code"] = record.cause ? Json(record.cause->shell_code()) : Json(nullptr);
+  json["signal"] = record.cause && record.cause->kind == spawn::ExitCause::Kind::kSignaled
+                       ? Json(spawn::signal_name(record.cause->number))
+                       : Json(nullptr);
+  json["stopped_by_us"] = record.stopped_by_us;
+  json["log"] = plan.log_root().empty() ? Json(nullptr) : Json(log_path(plan.log_root(), record.host, record.rank));
+  return json;
+}
+
+}  // namespace
+
 const char* reason_text(StopReason reason) {
   switch (reason) {
     case StopReason::kNone:
@@ -107,20 +121,6 @@ const char* reason_text(StopReason reason) {
   }
   return "";
 }
-
-Json rank_json(const RankRecord& record, const LaunchPlan& plan) {
-  Json json = {
-      {"rank", record.rank}, {"host", record.host}, {"pid", record.pid > 0 ? Json(record.pid) : Json(nullptr)}};
-  json["exit_code"] = record.cause ? Json(record.cause->shell_code()) : Json(nullptr);
-  json["signal"] = record.cause && record.cause->kind == spawn::ExitCause::Kind::kSignaled
-                       ? Json(spawn::signal_name(record.cause->number))
-                       : Json(nullptr);
-  json["stopped_by_us"] = record.stopped_by_us;
-  json["log"] = plan.log_root().empty() ? Json(nullptr) : Json(log_path(plan.log_root(), record.host, record.rank));
-  return json;
-}
-
-}  // namespace
 
 std::string log_path(const std::string& root, const std::string& host, int rank) {
   std::string name = host;

@@ -16,6 +16,9 @@ std::string tell_story(const LaunchPlan& plan, const std::vector<RankRecord>& re
 std::string tell_cause(const LaunchPlan& plan, const std::vector<RankRecord>& records, const JobOutcome& outcome,
                        StopReason reason);
 
+// Why a job was ended from outside, in words; "" for kNone.
+const char* reason_text(StopReason reason);
+
 // One document: job, run folder, exit code, the last line of metrics.jsonl, first failure, every rank.
 std::string story_json(const LaunchPlan& plan, const std::vector<RankRecord>& records, const JobOutcome& outcome,
                        StopReason reason);

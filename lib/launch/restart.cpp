@@ -4,6 +4,7 @@
 
 #include "base/exit_code.hpp"
 #include "base/format.hpp"
+#include "launch/job_story.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -35,6 +36,10 @@ RestartDecision decide_restart(const JobReport& report, JobKind kind, const Laun
   }
   if (kind == JobKind::kRun && same_again(report.outcome.exit_code)) {
     decision.text = fmt::format("no restart: exit code {} would be the same again", report.outcome.exit_code);
+    return decision;
+  }
+  if (report.late_reason != StopReason::kNone) {
+    decision.text = fmt::format("no restart: {}", reason_text(report.late_reason));
     return decision;
   }
   int left = num_nodes - static_cast<int>(report.lost_hosts.size());

@@ -77,6 +77,7 @@ Supervisor::Supervisor(LaunchPlan plan, SupervisorOptions options)
       signals_(signals_to_take(plan_)),
       output_(plan_, output_options(plan_, options_)),
       records_(records_of(plan_)),
+      time_limit_(options_.time_limit),
       greeting_(Deadline::after(plan_.reach.connect_timeout + kGreetingTime)),
       next_news_(Deadline::after(kNewsInterval)) {}
 
@@ -84,7 +85,6 @@ Supervisor::~Supervisor() = default;
 
 JobReport Supervisor::run() {
   spawn::raise_descriptor_limit();  // a link and two logs for each host and rank
-  if (plan_.timeout) time_limit_ = Deadline::after(*plan_.timeout);
   output_.open_logs();
   open_links();
   while (state_ != JobState::kDone) turn();
@@ -261,10 +261,11 @@ void Supervisor::take_stop(const AskStop& stop) {
   if (!stop.now && again && stop.grace) stop_ranks(plan_.grace);
 }
 
-// The first reason is the reason; a failure before it was one too.
+// The first reason is the reason; a failure before it was one too, but is the last one then.
 void Supervisor::note_reason(StopReason reason, const std::string& text) {
   bool first = undisturbed();
   if (first) reason_ = reason;
+  if (reason_ == StopReason::kNone) late_reason_ = reason;
   if (first || reason == StopReason::kInterrupt || reason == StopReason::kQuit) output_.say(text);
 }
 

@@ -22,12 +22,13 @@
 namespace dslaunch::launch {
 
 struct SupervisorOptions {
-  bool json = false;           // standard output belongs to one document of ours
-  bool quiet = false;          // nothing but errors of ours, ranks' standard output to the logs only
-  LiveJob* live = nullptr;     // the job's record, socket and files; outlives this, never null
-  std::string program;         // the running dslaunch, absolute: it is the agent of this machine
-  std::vector<uint8_t> token;  // 32 bytes; empty: a fresh one
-  int listener = -1;           // for the agent of node rank 0: see open_node_link
+  bool json = false;                        // standard output belongs to one document of ours
+  bool quiet = false;                       // nothing but errors of ours, ranks' standard output to the logs only
+  LiveJob* live = nullptr;                  // the job's record, socket and files; outlives this, never null
+  std::string program;                      // the running dslaunch, absolute: it is the agent of this machine
+  std::vector<uint8_t> token;               // 32 bytes; empty: a fresh one
+  int listener = -1;                        // for the agent of node rank 0: see open_node_link
+  Deadline time_limit = Deadline::never();  // the job's, which all its attempts share
   // By node; empty where the way is still to be opened.
   std::vector<std::unique_ptr<spawn::AgentLink>> links;
 };
@@ -36,9 +37,10 @@ struct SupervisorOptions {
 struct JobReport {
   JobOutcome outcome;
   StopReason reason = StopReason::kNone;
-  std::vector<RankRecord> records;      // by rank
-  std::vector<std::string> lost_hosts;  // not reached, or gone before their ranks were
-  std::string story;                    // for people; empty after a success
+  StopReason late_reason = StopReason::kNone;  // came when a failure was ending the attempt already
+  std::vector<RankRecord> records;             // by rank
+  std::vector<std::string> lost_hosts;         // not reached, or gone before their ranks were
+  std::string story;                           // for people; empty after a success
 };
 
 // Of a plan's ranks before any of them has started.
@@ -109,7 +111,7 @@ class Supervisor {
   std::vector<std::pair<std::string, spawn::LinkFailure>> failures_;  // host and why
   std::vector<int> missing_;                                          // ranks that have not joined the store
   JobState state_ = JobState::kStarting;
-  StopReason reason_ = StopReason::kNone;
+  StopReason reason_ = StopReason::kNone, late_reason_ = StopReason::kNone;
   // A further Ctrl-C or Ctrl-\ when all was being ended already: nobody waits for a slow reader.
   bool spare_output_ = false;
   std::optional<int> late_signal_;

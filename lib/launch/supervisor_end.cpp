@@ -48,6 +48,7 @@ JobReport Supervisor::report() {
   JobReport report;
   report.outcome = decide_outcome(records_, plan_.kind, reason_, agent_error_);
   report.reason = reason_;
+  report.late_reason = late_reason_;
   report.records = records_;
   for (const auto& [host, failure] : failures_) report.lost_hosts.push_back(host);
   if (report.outcome.exit_code == 0) return report;

@@ -111,6 +111,11 @@ class ExitCodes(LauncherTest):
         self.assertIn(b"--timeout", outcome.err)
         self.assertLess(time.monotonic() - began, 15)
 
+    def test_a_time_limit_is_the_jobs_and_not_each_attempts(self):
+        outcome = self.exec_sh(1, "sleep 0.1; exit 4", "--timeout", "1s", "--max_restarts", "1000")
+        self.assertIn(outcome.code, (4, 124), str(outcome))  # it passes in an attempt, or while a failure is told
+        self.assertIn(b"the time limit (--timeout) passed", outcome.err)
+
     def test_lengths_of_time_at_their_ends(self):
         for limit in ("0", "10000d"):
             self.assertEqual(self.exec_sh(1, "exit 3", "--timeout", limit).code, 3)
@@ -197,6 +202,19 @@ class Stopping(LauncherTest):
         outcome = self.finish(process)
         self.assertLess(time.monotonic() - began, 10)
         self.assertEqual(outcome.code, 130, str(outcome))
+
+    def test_an_end_that_is_asked_for_while_a_failure_ends_the_ranks_is_no_restart(self):
+        """They have their grace then, which may be long."""
+        script = (f"if [ $RANK = 0 ]; then while [ ! -e {self.path('up')} ]; do sleep 0.05; done; exit 3; fi; "
+                  f"trap 'echo told' TERM; : > {self.path('up')}; while :; do sleep 0.05; done")
+        for ask in (lambda process: process.send_signal(signal.SIGINT), lambda _: self.launch("stop", "--now", "last")):
+            process = self.start_sh(2, script, "--grace", "1000", "--max_restarts", "1")
+            self.assertIn("told", self.lines(process, 1)[0])
+            ask(process)
+            outcome = self.finish(process)
+            self.assertEqual(outcome.code, 3, str(outcome))
+            self.assertIn(b"no restart: ", outcome.err)
+            os.unlink(self.path("up"))
 
     def test_ctrl_backslash_ends_at_once_and_is_the_jobs_end(self):
         for before in ([], [signal.SIGINT]):

@@ -36,6 +36,13 @@ TEST_CASE("what somebody stopped, and what would fail the same way, is not resta
   JobReport interrupted = failed_with(130);
   interrupted.reason = StopReason::kInterrupt;
   CHECK_FALSE(decide_restart(interrupted, JobKind::kExec, allowing(2), 0, 1).restart);
+  for (StopReason late : {StopReason::kTerminate, StopReason::kCommand, StopReason::kTimeLimit}) {
+    JobReport failed_before = failed_with(137);
+    failed_before.late_reason = late;
+    auto decision = decide_restart(failed_before, JobKind::kRun, allowing(2), 0, 1);
+    CHECK_FALSE(decision.restart);
+    CHECK_THAT(decision.text, Catch::StartsWith("no restart: "));
+  }
   for (int code : {64, 65, 66, 73, 76, 77, 78}) {
     CHECK_FALSE(decide_restart(failed_with(code), JobKind::kRun, allowing(2), 0, 1).restart);
     CHECK(decide_restart(failed_with(code), JobKind::kExec, allowing(2), 0, 1).restart);
