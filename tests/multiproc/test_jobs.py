@@ -3,6 +3,7 @@
 
 The program comes from DSLAUNCH_BIN. Every test has a home, a state folder and a runtime folder of its own; every process
 carries a mark in its environment, which is how leftovers are found."""
+import contextlib
 import glob
 import json
 import os
@@ -220,6 +221,25 @@ class Detached(JobsTest):
                 self.wait_until(lambda: len(self.marked_processes()) == 2, "a supervisor")
                 process.send_signal(number)
                 self.assertEqual(self.finish(process).code, 128 + number)
+
+    def grandchildren(self, process):
+        """Of the command, which waits for the supervisor; what is forked between the two is its child."""
+        parents = {}
+        for pid in self.marked_processes():
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                parents[pid] = int(self.read(f"/proc/{pid}/stat").rsplit(")", 1)[1].split()[1])
+        return [pid for pid, parent in parents.items() if process.pid not in (pid, parent)]
+
+    def test_a_supervisor_that_is_killed_while_it_starts_is_told(self):
+        gate = self.path("gate")
+        os.mkfifo(gate)
+        process = self.start("exec", "--detach", "--hostfile", gate, "--", "true")
+        self.wait_until(lambda: self.grandchildren(process), "a supervisor")
+        (supervisor,) = self.grandchildren(process)
+        os.kill(supervisor, signal.SIGKILL)
+        outcome = self.finish(process)
+        self.assertEqual(outcome.code, 69, str(outcome))
+        self.assertIn(f"supervisor (pid {supervisor}) was killed before the job had started", outcome.err)
 
 
 class Listed(JobsTest):

@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/exit_code.hpp"
+#include "base/format.hpp"
 #include "launch/poll_set.hpp"
 #include "launch/signal_inbox.hpp"
 
@@ -39,6 +40,14 @@ SystemError no_supervisor(int error) {
   return {"fork", "the job's supervisor", error, ExitCode::kUnavailable};
 }
 
+// It is no child of ours, so nobody tells us of what it died.
+UserError killed_supervisor(pid_t supervisor) {
+  return {ExitCode::kUnavailable,
+          fmt::format("the job's supervisor (pid {}) was killed before the job had started, and its ranks with it: the "
+                      "kernel's log (dmesg) says whether memory ran out, 'dslaunch jobs' whether the job is on record",
+                      supervisor)};
+}
+
 // Who it is comes first, how it began after that.
 Started await_start(SignalInbox& signals, UniqueFd reports, pid_t between) {
   int status = 0;
@@ -60,7 +69,8 @@ Started await_start(SignalInbox& signals, UniqueFd reports, pid_t between) {
     if (!polls.ready(place)) continue;
     signals.ignore_from_now_on();
     if (read_report(reports.get(), report)) return {supervisor, report.exit_code, report.job_id};
-    return {supervisor, sent != 0 ? to_int(ExitCode::kSignalBase) + sent : to_int(ExitCode::kInternal), {}};
+    if (sent == 0) throw killed_supervisor(supervisor);
+    return {supervisor, to_int(ExitCode::kSignalBase) + sent, {}};
   }
 }
 
