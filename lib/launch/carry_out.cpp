@@ -226,6 +226,7 @@ int supervise(const LaunchOptions& options, const JobMaker& maker, UniqueFd& sta
     return serve_as_node(*field.place, offer_of_this_node(options, source), options.join_timeout);
   }
   field.hosts = resolve_hosts(options, source, maker.need_cuda_build);
+  if (field.place && field.place->num_nodes > 1) field.hosts.master_port = field.place->master_port;
   if (options.dry_run) return print_plan(first_plan(maker, field), options);
 
   field.gather(options);

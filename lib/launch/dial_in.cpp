@@ -95,7 +95,6 @@ std::vector<uint8_t> shared_token() {
 Gathered gather_nodes(const NodePlace& place, UniqueFd listener, Deadline deadline) {
   Gathered gathered;
   gathered.listener = listener.valid() ? std::move(listener) : hold_master_port(place);
-  gathered.port = place.master_port;
   if (place.token.empty() && place.num_nodes > 1) {
     log::warning("no DSLAUNCH_TOKEN is set: whoever reaches port {} first is taken for a node of this job",
                  place.master_port);

@@ -29,7 +29,6 @@ std::vector<uint8_t> shared_token();
 // Node rank 0: the other nodes, by node rank from 1, with what they offer; the ways to them are ready for a supervisor.
 struct Gathered {
   UniqueFd listener;  // of the master port
-  uint16_t port = 0;
   std::vector<AgentHello> hellos;
   std::vector<std::unique_ptr<spawn::AgentLink>> links;
 };

@@ -18,6 +18,7 @@ struct ResolvedHosts {
   std::vector<Reach> reach;          // of each host
   std::string device;                // cpu | cuda; "auto": other machines have to say what they have
   std::vector<std::string> visible;  // devices of this machine by slot
+  uint16_t master_port = 0;          // to which nodes come by themselves; 0: none do
 };
 
 // `need_cuda_build`: see choose_device. Throws UserError: 69 for fewer GPUs or slots than asked for; 64, 65, 66 as

@@ -117,7 +117,7 @@ LaunchPlan plan_job(const LaunchOptions& options, const ResolvedHosts& hosts, De
   plan.device_rule = cuda_rule;
   plan.source = hosts.allocation.source;
   plan.master_addr = options.master_addr;
-  plan.master_port = options.master_port;
+  plan.master_port = hosts.master_port != 0 ? hosts.master_port : options.master_port;
   plan.cwd = working_folder(options);
   plan.grace = options.grace;
   plan.timeout = options.timeout;

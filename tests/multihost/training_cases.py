@@ -75,6 +75,16 @@ class Training(HostCase):
             self.assertAlmostEqual(mine, his, places=6)
 
     @long_running
+    def test_three_nodes_that_are_started_by_hand(self):
+        nodes = [self.start("--device", "cpu", "--no_ssh", "--num_nodes", "3", "--node_rank", str(rank), "--master_addr",
+                            self.cluster.node1.address, "--num_gpus", "1", "--config", "ds.json", "--data",
+                            "train.safetensors", "--steps", "4", "--run_dir", "out", "model.pt", host=node)
+                 for rank, node in enumerate(self.cluster.nodes)]
+        for outcome in [self.finish(node) for node in nodes]:
+            self.expect(outcome, 0)
+        self.assertEqual(len(self.losses()), 4)
+
+    @long_running
     def test_a_model_that_is_another_one_on_a_host_is_refused(self):
         """Without a shared file system: the folder of node2 has a model of its own."""
         os.mkdir(self.path("there"))
@@ -233,7 +243,7 @@ class Programs(HostCase):
 class ByHand(HostCase):
     """--no_ssh: the same command on every node."""
 
-    def start_nodes(self, *options, count=3, script="echo $RANK $GROUP_RANK $(hostname)", **env):
+    def start_nodes(self, *options, count=3, script="echo $RANK $GROUP_RANK $MASTER_PORT $(hostname)", **env):
         master = self.cluster.node1.address
         return [self.start("exec", "--device", "cpu", "--no_ssh", "--num_nodes", "3", "--node_rank", str(rank), "--master_addr",
                            master, *options, "--", "sh", "-c", script, host=node, **env)
@@ -244,7 +254,7 @@ class ByHand(HostCase):
         for outcome in outcomes:
             self.expect(outcome, 0)
         told = sorted(line.split("| ")[1] for line in outcomes[0].out.splitlines())
-        self.assertEqual(told, sorted(f"{rank} {rank // 2} node{rank // 2 + 1}" for rank in range(6)), str(outcomes[0]))
+        self.assertEqual(told, sorted(f"{rank} {rank // 2} 29500 node{rank // 2 + 1}" for rank in range(6)), str(outcomes[0]))
 
     def test_a_failure_ends_all_with_its_code(self):
         outcomes = [self.finish(process) for process in self.start_nodes(script="[ $RANK != 2 ] || exit 7; exec sleep 1000")]

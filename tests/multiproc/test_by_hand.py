@@ -39,6 +39,12 @@ class ByHand(LauncherTest):
         self.assertEqual(sorted(self.finish(others[0]).out.decode().splitlines()), lines[2:])
         self.assertEqual(self.finish(others[1]).code, 0)
 
+    def test_the_port_to_which_nodes_come_is_the_ranks_too_when_none_is_named(self):
+        nodes = ("--no_ssh", "--num_nodes", "2", "--node_rank", "0", "--master_addr", "127.0.0.1")
+        for named in ([], ["--master_port", self.port]):
+            shown = self.launch("exec", "--device", "cpu", "--dry_run", "--json", *nodes, *named, "--", "true")
+            self.assertEqual(json.loads(shown.out)["master_port"], int(named[1]) if named else 29500, str(shown))
+
     def test_the_first_failure_is_every_nodes_exit_code_and_story(self):
         script = "[ $RANK = 1 ] && { echo alas >&2; exit 3; }; sleep 1000"
         other = self.node(1, script)
