@@ -5,6 +5,9 @@ training goes on as if it had not been."""
 import json
 import os
 import re
+import signal
+import subprocess
+import time
 import unittest
 
 import torch
@@ -126,6 +129,29 @@ class DuringTraining(EvaluationTest):
         outcome = run(self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), config, self.shop.run_dir(), 2, 6))
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertEqual(len(re.findall(r"\bstep 6 .*eval_loss", outcome.out)), 1, str(outcome))
+
+    def test_a_rank_killed_in_the_evaluation_at_the_end_loses_neither_the_last_step_nor_the_evaluation(self):
+        path, _ = self.samples_file("mlp", 100)
+        long = self.shop.path("long.safetensors")
+        tensor_file.write(long, {name: array.repeat(1000, 1) for name, array in tensor_file.read(path).items()})
+        config = base_config("mlp", data={"shuffle": False, "eval": long})
+        folder = self.shop.run_dir()
+        command = self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), config, folder, 2, 6, ["--resume", "auto"])
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+                                   env=workshop.environment())
+        while process.poll() is None and not os.path.exists(os.path.join(folder, "checkpoints/latest")):
+            time.sleep(0.001)
+        os.kill(workshop.rank_processes(folder, 1)[0], signal.SIGKILL)
+        self.assertEqual(process.wait(timeout=60), 137)
+        rows = workshop.read_metrics(folder)
+        self.assertEqual([(row["step"], "eval_loss" in row) for row in rows], [(step, False) for step in range(1, 7)])
+        for words in ("only the evaluation is left", "nothing to do"):
+            outcome = run(command)
+            self.assertEqual(outcome.code, 0, str(outcome))
+            self.assertIn(words, outcome.text)
+            more = workshop.read_metrics(folder)
+            self.assertEqual(more[:-1], rows)
+            self.assertEqual((more[-1]["step"], more[-1]["eval_samples"]), (6, 100000))
 
     def test_training_goes_on_as_if_it_had_not_been(self):
         """Dropout's random numbers and BatchNorm's statistics included: bit by bit."""

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/state/output_file.hpp"
 #include "runtime/telemetry/append_file.hpp"
 #include "runtime/telemetry/host_memory.hpp"
 #include "runtime/telemetry/memory_breakdown.hpp"
@@ -16,10 +16,13 @@ namespace dslaunch::runtime {
 namespace {
 
 void write_config(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::trunc);
-  out << text << '\n';
-  out.close();
-  if (!out) throw SystemError("write", "'" + path + "'", errno, ExitCode::kCannotCreate);
+  OutputFile out(path);
+  out.write(text + "\n");
+  out.finish(/*sync=*/false);
+}
+
+std::string metrics_path(const std::string& run_dir) {
+  return run_dir + "/metrics.jsonl";
 }
 
 // One write a line, so that lines of several programs on one terminal do not mix.
@@ -64,8 +67,7 @@ RunLog::RunLog(RunLogOptions options, const config::JobConfig& config, at::Devic
   make_folder(options_.run_dir);
   const std::string resolved = options_.run_dir + "/config.resolved.json";
   if (!options_.eval_only || !std::filesystem::exists(resolved)) write_config(resolved, options_.resolved_config);
-  file_.emplace(options_.run_dir + "/metrics.jsonl",
-                options_.eval_only ? MetricsFile::kKeepAll : options_.resumed_step);
+  file_.emplace(metrics_path(options_.run_dir), options_.eval_only ? MetricsFile::kKeepAll : options_.resumed_step);
   monitors_ = make_monitors(config.tensorboard, config.csv_monitor);
 }
 
@@ -151,9 +153,21 @@ void RunLog::finish(bool stopped, const std::string& checkpoint, const std::vect
                   checkpoint.empty() ? nothing_saved : ", checkpoint in " + checkpoint, options_.run_dir));
 }
 
+void RunLog::keep_last_step() {
+  if (!writes() || !pending_ || pending_is_kept_) return;
+  file_->write(*pending_);
+  pending_is_kept_ = true;
+}
+
+bool RunLog::has_evaluation(int64_t step) const {
+  return MetricsFile::has_evaluation(metrics_path(options_.run_dir), step);
+}
+
 void RunLog::write_pending() {
-  if (pending_) file_->write(*pending_);
+  if (pending_ && pending_is_kept_ && pending_->eval_loss) file_->write_again(*pending_);
+  if (pending_ && !pending_is_kept_) file_->write(*pending_);
   pending_.reset();
+  pending_is_kept_ = false;
 }
 
 }  // namespace dslaunch::runtime

@@ -42,6 +42,10 @@ class RunLog {
   void report_step(const StepResult& result, const StepReport& report);
   // The evaluation after `step`; joins that step's line if it is the last one reported, else has a line of its own.
   void report_evaluation(int64_t step, const EvaluationResult& result);
+  // Before a checkpoint of the last step: who goes on from that takes the step no second time.
+  void keep_last_step();
+  // Rank 0: whether the evaluation after `step` has been reported, by an earlier start perhaps.
+  bool has_evaluation(int64_t step) const;
   // `lines`: the monitors' last ones.
   void finish(bool stopped, const std::string& checkpoint, const std::vector<std::string>& lines);
 
@@ -59,6 +63,7 @@ class RunLog {
   std::vector<std::unique_ptr<Monitor>> monitors_;
   ThroughputAverage throughput_;
   std::optional<StepMetrics> pending_;  // a step whose evaluation may still come
+  bool pending_is_kept_ = false;        // has its line, without the evaluation
 };
 
 }  // namespace dslaunch::runtime

@@ -19,6 +19,7 @@
 #include "runtime/engine/initial_values.hpp"
 #include "runtime/engine/load_model.hpp"
 #include "runtime/engine/meeting.hpp"
+#include "runtime/engine/rank_exchange.hpp"
 #include "runtime/engine/resolved_config.hpp"
 #include "runtime/engine/run_log.hpp"
 #include "runtime/engine/sharding_choice.hpp"
@@ -90,10 +91,7 @@ class Training {
   TrainOutcome run() {
     if (config_.dump_state && world_.rank() == 0) log::info("{}", resolved_config_);
     if (request_.eval_only) return evaluate() ? TrainOutcome::kStopped : TrainOutcome::kFinished;
-    if (engine_->steps_done() >= total_steps_) {
-      log::info("nothing to do: the run has done {} of {} steps", engine_->steps_done(), total_steps_);
-      return TrainOutcome::kFinished;
-    }
+    if (engine_->steps_done() >= total_steps_) return make_up_for_evaluation();
     BatchLoader loader(data_.train, data_.train_arrays, config_.data, data_.loader, position_);
     begin_verification();
     bool stopped = false;
@@ -179,9 +177,18 @@ class Training {
 
   // Once for each step, however often it is called.
   void save_at_end(bool stopped) {
-    if (stopped ? config_.checkpoint.on_interrupt : config_.checkpoint.at_end) {
-      checkpoints_->save(position_, /*wait=*/false);
-    }
+    if (stopped ? !config_.checkpoint.on_interrupt : !config_.checkpoint.at_end) return;
+    log_->keep_last_step();
+    checkpoints_->save(position_, /*wait=*/false);
+  }
+
+  // All steps are done; an earlier start may have ended in the evaluation behind them.
+  TrainOutcome make_up_for_evaluation() {
+    const bool is_told = !data_.eval || log_->has_evaluation(engine_->steps_done());
+    const bool is_done = gather_values(world_, device_, is_told ? 1 : 0).front() == 1;  // rank 0 knows
+    log::info("{}: the run has done {} of {} steps", is_done ? "nothing to do" : "only the evaluation is left",
+              engine_->steps_done(), total_steps_);
+    return !is_done && evaluate() ? TrainOutcome::kStopped : TrainOutcome::kFinished;
   }
 
   // A device tells a step's loss when the next one is under way.

@@ -1,6 +1,7 @@
 #include "runtime/telemetry/append_file.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -24,6 +25,11 @@ void AppendFile::write(std::string_view bytes) {
 
 void AppendFile::cut(int64_t bytes) {
   if (::ftruncate(fd_.get(), bytes) != 0 && errno != EINVAL) throw SystemError("truncate", "'" + path_ + "'");
+}
+
+int64_t AppendFile::size() const {
+  struct stat status {};
+  return ::fstat(fd_.get(), &status) == 0 ? status.st_size : 0;
 }
 
 void make_folder(const std::string& path) {

@@ -15,6 +15,7 @@ class AppendFile {
   void write(std::string_view bytes);
   // Drops everything behind the first `bytes`; no effect on devices and pipes. Throws SystemError(74).
   void cut(int64_t bytes);
+  int64_t size() const;
 
  private:
   std::string path_;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 namespace dslaunch::runtime {
 namespace {
@@ -19,15 +20,20 @@ Json number(const std::optional<int64_t>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
+// Empty: no object with a step.
+std::optional<int64_t> step_of(const Json& line) {
+  if (!line.is_object() || !line.contains("step") || !line["step"].is_number_integer()) return std::nullopt;
+  return line["step"].get<int64_t>();
+}
+
 // Bytes up to the first line that is cut, no object with a step, or of a later step.
 int64_t bytes_to_keep(const std::string& path, int64_t resumed_step) {
   std::ifstream in(path, std::ios::binary);
   int64_t bytes = 0;
   std::string line;
   while (std::getline(in, line) && !in.eof()) {
-    const Json json = Json::parse(line, nullptr, false);
-    if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) break;
-    if (json["step"].get<int64_t>() > resumed_step) break;
+    const auto step = step_of(Json::parse(line, nullptr, false));
+    if (!step || *step > resumed_step) break;
     bytes += static_cast<int64_t>(line.size()) + 1;
   }
   return bytes;
@@ -61,11 +67,27 @@ MetricsFile::MetricsFile(const std::string& path, int64_t resumed_step) : file_(
 }
 
 void MetricsFile::write(const StepMetrics& metrics) {
+  last_line_ = file_.size();
   file_.write(to_json_line(metrics) + "\n");
 }
 
 void MetricsFile::write(const EvaluationMetrics& metrics) {
   file_.write(to_json_line(metrics) + "\n");
+}
+
+void MetricsFile::write_again(const StepMetrics& metrics) {
+  file_.cut(last_line_);
+  file_.write(to_json_line(metrics) + "\n");
+}
+
+bool MetricsFile::has_evaluation(const std::string& path, int64_t step) {
+  std::ifstream in(path, std::ios::binary);
+  std::string line;
+  while (std::getline(in, line)) {
+    const Json json = Json::parse(line, nullptr, false);
+    if (step_of(json) == step && json.contains("eval_loss")) return true;
+  }
+  return false;
 }
 
 }  // namespace dslaunch::runtime

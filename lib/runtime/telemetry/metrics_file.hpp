@@ -22,9 +22,14 @@ class MetricsFile {
   // Throws SystemError(74).
   void write(const StepMetrics& metrics);
   void write(const EvaluationMetrics& metrics);
+  // The last line that was written, with what has become known of its step since.
+  void write_again(const StepMetrics& metrics);
+  // Whether a line has the loss of the evaluation after `step`.
+  static bool has_evaluation(const std::string& path, int64_t step);
 
  private:
   AppendFile file_;
+  int64_t last_line_ = 0;  // where it begins
 };
 
 }  // namespace dslaunch::runtime

@@ -85,6 +85,24 @@ TEST_CASE("a resumed run continues after its step and drops what will come again
   }
 }
 
+TEST_CASE("an evaluation joins the line of its step, also when that is in the file already", "[runtime][telemetry]") {
+  TempDir dir;
+  const std::string path = dir / "metrics.jsonl";
+  StepMetrics evaluated = example(3);
+  evaluated.eval_loss = 0.25;
+  {
+    MetricsFile file(path, 0);
+    for (int64_t step = 1; step <= 3; ++step) file.write(example(step));
+    CHECK_FALSE(MetricsFile::has_evaluation(path, 3));
+    file.write_again(evaluated);
+  }
+  CHECK(test::read_file(path) == lines(1, 2) + to_json_line(evaluated) + "\n");
+  CHECK(MetricsFile::has_evaluation(path, 3));
+  CHECK_FALSE(MetricsFile::has_evaluation(path, 2));
+  { MetricsFile(path, 3).write(EvaluationMetrics{2, 0.5, 10}); }
+  CHECK(MetricsFile::has_evaluation(path, 2));
+}
+
 TEST_CASE("metrics that cannot be written are errors with the path", "[runtime][telemetry]") {
   test::expect_error(ExitCode::kCannotCreate, {"/nonexistent/metrics.jsonl"},
                      [] { MetricsFile("/nonexistent/metrics.jsonl", 0); });
