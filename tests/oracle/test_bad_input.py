@@ -410,6 +410,13 @@ class RunFolder(StrangerTest):
             with self.subTest(place=place):
                 self.assert_refused(self.start(config=base_config("mlp", flops_profiler=profile)), 73, "flops_profiler.output_file", self.path(place))
 
+    def test_a_full_disk_under_the_resolved_config_is_no_matter_of_permissions(self):
+        """A restart may help there, which 73 is not followed by."""
+        folder = self.shop.run_dir()
+        os.mkdir(folder)
+        os.symlink("/dev/full", os.path.join(folder, "config.resolved.json"))
+        self.assert_refused(self.start(run_dir=folder, extra=["--resume", "auto"]), 74, "config.resolved.json", "No space left")
+
     def test_a_full_disk_keeps_the_previous_checkpoint(self):
         mount = self.small_disk()
         checkpoint = {"dir": mount, "interval": 2, "keep_last": 9}
