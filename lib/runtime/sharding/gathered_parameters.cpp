@@ -91,13 +91,15 @@ int64_t GatheredParameters::slots_numel(int num_slots) const {
 
 void GatheredParameters::visit(int unit, std::span<const UnitEvent> ahead) {
   if (has(unit) && content_[units_[unit].slot] != unit) gather(unit);
+  if (unit != 0) last_slot_ = units_[unit].slot;
   prefetch(unit, ahead);
 }
 
-// The next units in order, as long as none of them takes the slot of one that comes before it.
+// The next units in order, as long as none of them takes the slot of one that comes before it. Where the root comes by,
+// the unit before it may still be running: backward enters both at once when the root returns what that unit returned.
 void GatheredParameters::prefetch(int unit, std::span<const UnitEvent> ahead) {
   int64_t budget = options_.prefetch_numel;
-  std::set<int> taken;
+  std::set<int> taken{last_slot_};
   if (has(unit)) taken.insert(units_[unit].slot);
   for (const UnitEvent& event : ahead) {
     if (event.kind == UnitEvent::Kind::kReduce || !has(event.unit)) continue;
@@ -224,6 +226,7 @@ void GatheredParameters::end_pass() {
     unit.pins = unit.open_calls = 0;
     unit.place = nullptr;
   }
+  last_slot_ = -1;
   std::fill(content_.begin(), content_.end(), -1);
 }
 

@@ -92,6 +92,7 @@ class GatheredParameters {
   std::vector<Unit> units_;
   std::vector<std::shared_ptr<Place>> slots_;  // the last one is the root's
   std::vector<int> content_;                   // by slot: the unit that the order of events has put there, or -1
+  int last_slot_ = -1;                         // of the last unit but the root that came by in this pass
   SideStream side_;
   StreamMark changed_;
 };

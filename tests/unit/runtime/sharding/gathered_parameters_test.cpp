@@ -155,6 +155,24 @@ TEST_CASE("a unit that is needed where another one still runs is refused instead
   CHECK_THROWS_AS(bench.visit(1), UserError);
 }
 
+TEST_CASE("the root's backward, which begins in the middle of a unit's, prefetches nothing into that unit's slot",
+          "[runtime][sharding][gathered]") {
+  Bench bench(2, 100, 1);
+  for (int unit : {1, 2}) {
+    bench.visit(unit);
+    bench.gathered->open(unit);
+    bench.gathered->expect_backward(unit);
+    bench.gathered->close(unit);
+  }
+  bench.visit(2);
+  bench.gathered->open(2);
+  bench.visit(0, {{UnitEvent::Kind::kReduce, 2}, {UnitEvent::Kind::kBackward, 1}});
+  CHECK(bench.value(2) == 2);
+  bench.gathered->backward_done(2);
+  bench.visit(1);
+  CHECK(bench.value(1) == 1);
+}
+
 TEST_CASE("with hpZ the first gather of a step is over all ranks, later ones stay inside a host",
           "[runtime][sharding][gathered]") {
   const auto world = ranks(4);
