@@ -3,21 +3,15 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <tuple>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/model/tensor_identity.hpp"
 
 namespace dslaunch::runtime {
 namespace {
 
 using torch::jit::Module;
-
-// Tied parameters are pickled one by one but share their storage: same bytes, same shape. Empty ones are never tied.
-using Identity = std::tuple<const void*, std::vector<int64_t>, std::vector<int64_t>, at::ScalarType>;
-Identity identity_of(const at::Tensor& value) {
-  return {value.data_ptr(), value.sizes().vec(), value.strides().vec(), value.scalar_type()};
-}
 
 struct Bytes {
   const char* begin;
@@ -28,10 +22,6 @@ Bytes bytes_of(const at::Tensor& value) {
   for (int64_t dim = 0; dim < value.dim(); ++dim) extent += (value.size(dim) - 1) * value.stride(dim);
   const char* begin = static_cast<const char*>(value.data_ptr());
   return {begin, begin + extent * static_cast<int64_t>(value.element_size())};
-}
-
-bool has_bytes(const at::Tensor& value) {
-  return value.defined() && value.layout() == at::kStrided && value.has_storage() && value.numel() > 0;
 }
 
 [[noreturn]] void refuse(const std::string& what) {
@@ -136,7 +126,7 @@ class ParameterSearch {
   }
 
   std::vector<HeldParameter> parameters_;
-  std::map<Identity, size_t> known_;
+  std::map<TensorIdentity, size_t> known_;
   std::vector<std::pair<Bytes, size_t>> by_address_;
 };
 

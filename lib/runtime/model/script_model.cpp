@@ -6,6 +6,7 @@
 #include <torch/script.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/error.hpp"
@@ -24,6 +25,7 @@
 #include "runtime/model/plain_execution.hpp"
 #include "runtime/model/recomputation_plan.hpp"
 #include "runtime/model/script_error.hpp"
+#include "runtime/model/tensor_identity.hpp"
 #include "runtime/model/traced_modes.hpp"
 #include "runtime/model/unit_assignment.hpp"
 #include "runtime/model/unit_discovery.hpp"
@@ -120,12 +122,7 @@ class ScriptModel : public ModelSource {
       const auto dtype = dtype_of(name, value.scalar_type());
       return fitted(value, dtype).to(device, dtype);
     };
-    for (const auto& module : module_.named_modules()) {
-      const std::string prefix = module.name.empty() ? "" : module.name + ".";
-      for (const auto& buffer : module.value.named_buffers(/*recurse=*/false)) {
-        module.value._ivalue()->setAttr(buffer.name, moved(prefix + buffer.name, buffer.value));
-      }
-    }
+    place_buffers(moved);
     for (const auto& held : moving_) {
       const at::Tensor value = moved(held.name, held.value.detach());
       for (const auto& place : held.places) place.set(value);
@@ -185,6 +182,21 @@ class ScriptModel : public ModelSource {
   }
 
  private:
+  // A buffer under several names (of a module that the model holds twice) stays one tensor.
+  template <typename Moved>
+  void place_buffers(const Moved& moved) {
+    std::map<TensorIdentity, std::pair<at::Tensor, at::Tensor>> placed;  // the old one, too, which keeps its address
+    for (const auto& module : module_.named_modules()) {
+      const std::string prefix = module.name.empty() ? "" : module.name + ".";
+      for (const auto& [name, value] : module.value.named_buffers(/*recurse=*/false)) {
+        const auto known = has_bytes(value) ? placed.find(identity_of(value)) : placed.end();
+        const at::Tensor now = known != placed.end() ? known->second.second : moved(prefix + name, value);
+        if (has_bytes(value)) placed.try_emplace(identity_of(value), value, now);
+        module.value._ivalue()->setAttr(name, now);
+      }
+    }
+  }
+
   // Of the parameters that this run computes with: fp16 or bf16 if any is.
   at::ScalarType smallest_dtype(const DtypeOf& dtype_of) const {
     at::ScalarType out = at::kFloat;

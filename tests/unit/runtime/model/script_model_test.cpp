@@ -266,6 +266,30 @@ TEST_CASE("an unknown unit name is refused with the nearest one", "[runtime][mod
   CHECK_THROWS_WITH(load_script_model(folder / "net.pt", {"Blok"}), Catch::Contains("did you mean 'Block'"));
 }
 
+TEST_CASE("a buffer of a module that the model holds twice stays one in another type", "[runtime][model]") {
+  const auto sum = at::zeros({1});
+  Module net("Net");
+  for (const char* name : {"first", "second"}) {
+    Module counter("Counter");
+    counter.register_buffer("sum", sum);
+    counter.register_buffer("own", at::zeros({1}));
+    counter.define("def forward(self, x):\n    self.sum.add_(1)\n    return x + self.sum\n");
+    net.register_module(name, counter);
+  }
+  net.register_parameter("weight", at::ones({1}).requires_grad_(true), false);
+  net.define("def forward(self, x):\n    return self.second.forward(self.first.forward(x)) * self.weight\n");
+  test::TempDir folder;
+  net.save(folder / "net.pt");
+  auto model = load_script_model(folder / "net.pt", {});
+  model->place(at::kCPU, [](const std::string&, at::ScalarType) { return at::kBFloat16; }, {false});
+  for (const auto& [name, value] : model->buffers()) value.add_(name == "second.sum" ? 2 : 0);
+  std::map<std::string, at::Tensor> buffers;
+  for (const auto& [name, value] : model->buffers()) buffers[name] = value;
+  CHECK(buffers.at("first.sum").item<double>() == 2);
+  CHECK(buffers.at("first.sum").scalar_type() == at::kBFloat16);
+  CHECK(buffers.at("first.own").const_data_ptr() != buffers.at("second.own").const_data_ptr());
+}
+
 TEST_CASE("a skeleton keeps code, shapes and ties, and weighs little", "[runtime][model]") {
   test::TempDir folder;
   make_net().save(folder / "net.pt");
