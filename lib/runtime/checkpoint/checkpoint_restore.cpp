@@ -172,6 +172,8 @@ class Restore {
     RemoteNeeds needs;
     report = agree("read", read_all(*reader, false, needs));
     if (report.outcome != Outcome::kNeedsOthers) return report;
+    report = agree("verify", guarded([&] { verify_travelling(candidate, *reader); }));
+    if (report.outcome != Outcome::kGood) return report;
     const auto fault = fetch_remote_pieces(world_, options_.device, candidate.travelling, needs, *reader);
     report = agree("fetch", fault ? Report{Outcome::kDamaged, *fault} : Report{});
     if (report.outcome != Outcome::kGood) return report;
@@ -191,8 +193,15 @@ class Restore {
     return std::make_unique<CheckpointReader>(path, manifest_from_json(text, path));
   }
 
-  Report read_all(CheckpointReader& reader, bool fetched, RemoteNeeds& needs) const {
-    RestoreSource source(reader, fetched);
+  // Before the exchange, in whose collectives the others would wait while a holder reads its whole shard.
+  void verify_travelling(const ResumeCandidate& candidate, CheckpointReader& reader) const {
+    for (const auto& [shard, holder] : candidate.travelling) {
+      if (holder == placement_.rank && reader.has_shard(shard)) reader.verified_shard(shard);
+    }
+  }
+
+  Report read_all(CheckpointReader& reader, bool fetched, RemoteNeeds& needs) {
+    RestoreSource source(reader, fetched, [&] { agree(fetched ? "meet again" : "meet", {}); });
     attempt_(source);
     needs = std::move(source.needs_);
     if (!source.error_.empty()) return {source.is_damage_ ? Outcome::kDamaged : Outcome::kRefused, source.error_};

@@ -21,13 +21,18 @@ namespace dslaunch::runtime {
 // collectives, so a rank that finds some goes on with zeros, and the reading as a whole is thrown away.
 class RestoreSource {
  public:
-  RestoreSource(CheckpointReader& reader, bool fetched) : reader_(reader), fetched_(fetched) {}
+  // `meet`: see meet().
+  RestoreSource(CheckpointReader& reader, bool fetched, std::function<void()> meet)
+      : reader_(reader), fetched_(fetched), meet_(std::move(meet)) {}
 
   const CheckpointMetadata& metadata() const { return reader_.metadata(); }
   const CheckpointReader& reader() const { return reader_; }
   void read_into(const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out);
   // Nothing at another world size.
   std::optional<std::string> rng_state(int rank, int world_size);
+  // Returns when all ranks are here; in front of the first collective after some reading, for which a collective's own
+  // time may be too short. Throws TimeoutError on all ranks, naming one that does not come. Once in a callback.
+  void meet() const { meet_(); }
 
  private:
   friend class Restore;
@@ -35,6 +40,7 @@ class RestoreSource {
 
   CheckpointReader& reader_;
   const bool fetched_;  // what lies on other hosts is here by now
+  const std::function<void()> meet_;
   RemoteNeeds needs_;
   std::string error_;
   bool is_damage_ = false;

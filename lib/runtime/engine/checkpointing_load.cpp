@@ -95,10 +95,11 @@ void Checkpointing::restore_engine(RestoreSource& source, const config::Checkpoi
     }
   };
   const auto& saved = source.metadata();
+  const auto meet = [&] { source.meet(); };
   if (how.weights_only) {
-    engine_.restore(0, {}, true, read);
+    engine_.restore(0, {}, true, read, meet);
   } else {
-    engine_.restore(saved.step, saved.scalars, fresh_moments, read);
+    engine_.restore(saved.step, saved.scalars, fresh_moments, read, meet);
   }
 }
 

@@ -109,11 +109,11 @@ class Engine {
   UnitParameters& unit_parameters() { return *parameters_; }
   // Restores parameters, moments, counters and the loss scale. `read` fills elements of (parameter, state); `scalars`
   // may lack any (a checkpoint of an older program). With `fresh_moments` bias correction starts anew while the
-  // schedule goes on.
+  // schedule goes on. `meet`: see FlatParameters::load().
   using ReadState =
       std::function<void(const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out)>;
   void restore(int64_t steps_done, const std::map<std::string, double>& scalars, bool fresh_moments,
-               const ReadState& read);
+               const ReadState& read, const std::function<void()>& meet);
   // What a checkpoint keeps in numbers; after finish().
   std::map<std::string, double> scalars() const;
   // Called in every step before the shards are updated: what still reads the state puts its wait on the stream here.

@@ -70,12 +70,12 @@ void Engine::set_counters(int64_t steps_done, std::map<std::string, double> scal
 }
 
 void Engine::restore(int64_t steps_done, const std::map<std::string, double>& scalars, bool fresh_moments,
-                     const ReadState& read) {
+                     const ReadState& read, const std::function<void()>& meet) {
   set_counters(steps_done, scalars, fresh_moments);
   const auto& table = model_.table();
-  parameters_->load([&](int parameter, int64_t begin, at::Tensor out) {
-    read(table.parameters[parameter].name, "master", begin, std::move(out));
-  });
+  parameters_->load([&](int parameter, int64_t begin,
+                        at::Tensor out) { read(table.parameters[parameter].name, "master", begin, std::move(out)); },
+                    meet);
   for (auto& run : shard_tensors_) {
     const auto& moments = optimizer_->moment_names(run.group);
     for (const auto& piece : pieces_in(parameters_->groups()[run.flat_group], run.range)) {

@@ -96,9 +96,10 @@ LockStep::Options FlatParameters::lock_step_options() {
   return out;
 }
 
-void FlatParameters::load(const ReadElements& read) {
+void FlatParameters::load(const ReadElements& read, const std::function<void()>& meet) {
   load_trained(read);
   load_frozen(read);
+  if (meet) meet();
   gather_parameters();
 }
 

@@ -37,8 +37,9 @@ class FlatParameters : public UnitParameters {
   // Reads elements [begin, begin + out.numel()) of a parameter into `out` (1-D, any floating type, host memory).
   using ReadElements = std::function<void(int parameter, int64_t begin, at::Tensor out)>;
   // Fills this rank's shards (of frozen parameters, too), reading only their elements, then all parameters from
-  // everybody's. All ranks call it and read the same values.
-  void load(const ReadElements& read);
+  // everybody's. All ranks call it and read the same values. `meet` runs between the reading and the first collective:
+  // ranks whose reading may take longer than a collective waits come together there.
+  void load(const ReadElements& read, const std::function<void()>& meet = {});
 
   UnitValues acquire(int unit, UnitCall call) override;
   void release(int unit) override;

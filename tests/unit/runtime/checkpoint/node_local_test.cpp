@@ -1,6 +1,7 @@
 // Checkpoints whose parts lie on several hosts: saved in step, found by asking all, read over the communicator.
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <latch>
 
 #include "rank_threads.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
@@ -127,6 +128,33 @@ TEST_CASE("a rank that is late with its reading is named to all", "[runtime][che
       options.timeout = std::chrono::milliseconds(50);
       restore_checkpoint(options, store, world, [](RestoreSource&) {});
     });
+  });
+  for (const int rank : {0, 1}) {
+    CHECK(outcomes[static_cast<size_t>(rank)].code == 124);
+    CHECK_THAT(outcomes[static_cast<size_t>(rank)].message, Catch::Contains("rank 2 has not told the end of its part"));
+  }
+}
+
+TEST_CASE("ranks meet in front of the first collective after reading, as long as the resume waits",
+          "[runtime][checkpoint][node_local]") {
+  TempDir dir;
+  const Hosts hosts = test::one_host(dir.path(), 3);
+  require_saved(hosts, 10);
+  test::MemoryStore store;
+  auto group = std::make_shared<test::ThreadGroup>(3);
+  std::latch others_have_ended(2);
+  std::vector<test::RankOutcome> outcomes(3);
+  test::on_all_ranks(3, [&](int rank) {
+    test::ThreadCommunicator world(group, rank);
+    outcomes[static_cast<size_t>(rank)] = test::outcome_of([&] {
+      RestoreOptions options{dir.path(), "auto", hosts.placement(rank)};
+      options.timeout = std::chrono::seconds(1);
+      restore_checkpoint(options, store, world, [&](RestoreSource& source) {
+        if (rank == 2) others_have_ended.wait();  // it still reads
+        source.meet();
+      });
+    });
+    if (rank != 2) others_have_ended.count_down();
   });
   for (const int rank : {0, 1}) {
     CHECK(outcomes[static_cast<size_t>(rank)].code == 124);

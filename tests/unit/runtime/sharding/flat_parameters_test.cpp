@@ -151,6 +151,52 @@ TEST_CASE("under bf16 the master keeps fp32 values and the parameters are their 
   CHECK(parameters.acquire(0, UnitCall::kInference).parameters[0].scalar_type() == at::kBFloat16);
 }
 
+namespace {
+
+// Knows how many collectives it has seen.
+class CountingCommunicator : public test::ThreadCommunicator {
+ public:
+  using ThreadCommunicator::ThreadCommunicator;
+  void all_gather(comm::ConstBuffer in, comm::Buffer out) override {
+    num_collectives += 1;
+    ThreadCommunicator::all_gather(in, out);
+  }
+  int num_collectives = 0;
+};
+
+}  // namespace
+
+TEST_CASE("ranks that load meet after their reading and before the first collective", "[runtime][sharding]") {
+  const ParameterTable table = make_table();
+  for (const int stage : {1, 3}) {
+    auto group = std::make_shared<test::ThreadGroup>(2);
+    std::vector<std::vector<int>> seen(2);
+    std::vector<std::thread> ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      ranks.emplace_back([&, rank] {
+        CountingCommunicator communicator(group, rank);
+        ShardingOptions options;
+        options.stage = stage;
+        options.compute_dtypes.assign(table.parameters.size(), at::kFloat);
+        FlatParameters parameters(table, options, communicator, communicator);
+        int num_reads = 0, reads_then = -1, collectives_then = -1;
+        parameters.load(
+            [&](int parameter, int64_t begin, at::Tensor out) {
+              num_reads += 1;
+              read_initial(parameter, begin, std::move(out));
+            },
+            [&] {
+              reads_then = num_reads;
+              collectives_then = communicator.num_collectives;
+            });
+        seen[static_cast<size_t>(rank)] = {num_reads - reads_then, collectives_then};
+      });
+    }
+    for (auto& rank : ranks) rank.join();
+    CHECK(seen == std::vector<std::vector<int>>{{0, 0}, {0, 0}});
+  }
+}
+
 TEST_CASE("a rank reads only the elements of its shards, and all parameters are there afterwards",
           "[runtime][sharding]") {
   const int stage = GENERATE(1, 3);
