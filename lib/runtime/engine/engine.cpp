@@ -13,6 +13,7 @@
 #include "runtime/optim/shard_runs.hpp"
 #include "runtime/precision/autocast_scope.hpp"
 #include "runtime/sharding/flat_collectives.hpp"
+#include "runtime/state/pinned_memory.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -240,7 +241,7 @@ std::optional<StepResult> Engine::hand_over(StepResult result) {
   if (options_.device.is_cpu()) return read_statistics({result, statistics_, clock_.mark()});
   auto previous = finish();
   // Pinned memory and a copy on the stream: by the next step it has long arrived.
-  at::Tensor host = at::empty(statistics_.sizes(), at::TensorOptions().dtype(at::kFloat).pinned_memory(true));
+  at::Tensor host = pinned_if_possible(statistics_.sizes(), at::kFloat);
   host.copy_(statistics_, /*non_blocking=*/true);
   in_flight_.emplace(InFlight{result, host, clock_.mark()});
   return previous;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "runtime/state/pinned_memory.hpp"
+
 namespace dslaunch::runtime {
 namespace {
 
@@ -72,10 +74,7 @@ std::unique_ptr<InputStore::Kept> InputStore::keep(const at::Tensor& tensor, boo
   at::Tensor place = in_one_buffer_ ? room_for(tensor) : at::Tensor();
   auto piece = in_one_buffer_ ? std::make_unique<Piece>(shared_from_this()) : nullptr;
   if (!place.defined() && !leaves_device) return std::make_unique<InPlace>(tensor, std::move(piece));
-  if (!place.defined()) {
-    place = at::empty_strided(tensor.sizes(), tensor.strides(),
-                              at::TensorOptions().dtype(tensor.dtype()).device(at::kCPU).pinned_memory(true));
-  }
+  if (!place.defined()) place = pinned_if_possible(tensor.sizes(), tensor.strides(), tensor.scalar_type());
   return std::make_unique<Copied>(tensor, std::move(place), std::move(piece));
 }
 
@@ -83,8 +82,8 @@ std::unique_ptr<InputStore::Kept> InputStore::keep(const at::Tensor& tensor, boo
 at::Tensor InputStore::room_for(const at::Tensor& tensor) {
   if (num_pieces_ == 0 && buffer_bytes() < largest_bytes_) {
     const bool on_host = on_host_ && !tensor.is_cpu();
-    auto options = at::TensorOptions().dtype(at::kByte).device(on_host ? at::Device(at::kCPU) : tensor.device());
-    buffer_ = at::empty({largest_bytes_}, on_host ? options.pinned_memory(true) : options);
+    buffer_ = on_host ? pinned_if_possible({largest_bytes_}, at::kByte)
+                      : at::empty({largest_bytes_}, tensor.options().dtype(at::kByte));
     used_bytes_ = 0;
   }
   const int64_t begin = used_bytes_;

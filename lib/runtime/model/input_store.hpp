@@ -38,7 +38,7 @@ class InputStore : public std::enable_shared_from_this<InputStore> {
   // fixed after construction
   bool on_host_, in_one_buffer_;
   // the thread that runs the model, or autograd's while that one waits
-  at::Tensor buffer_;          // uint8; on the host pinned where a device copies
+  at::Tensor buffer_;          // uint8; on the host pinned, where it can be, for a device
   int64_t used_bytes_ = 0;     // of the buffer, or wanted of it, since it was last empty
   int64_t largest_bytes_ = 0;  // that was ever wanted at one time
   int64_t num_pieces_ = 0;     // that live and were meant for the buffer

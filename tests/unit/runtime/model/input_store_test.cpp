@@ -47,3 +47,13 @@ TEST_CASE("what is no activation stays where it is", "[runtime][input_store]") {
   CHECK(store->keep(mask, false)->get().is_alias_of(mask));
   CHECK(store->keep(mask, false)->get().is_alias_of(mask));
 }
+
+// A meta tensor stands for one on a device: all that must be missing for its copy is its data.
+TEST_CASE("inputs go to ordinary memory where pinned memory is refused", "[runtime][input_store]") {
+  const at::Tensor input = at::empty({4, 5}, at::TensorOptions().device(at::kMeta));
+  for (const bool in_one_buffer : {false, true}) {
+    auto store = std::make_shared<InputStore>(true, in_one_buffer);
+    CHECK_THROWS_WITH(store->keep(input, true), Catch::Contains("meta tensor"));  // the buffer learns its size
+    CHECK_THROWS_WITH(store->keep(input, true), Catch::Contains("meta tensor"));
+  }
+}

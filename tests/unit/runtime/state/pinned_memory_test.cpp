@@ -16,4 +16,5 @@ TEST_CASE("ordinary memory takes the place of pinned memory that is refused", "[
     CHECK(memory.equal(at::full({3, 5}, 2.0, at::kHalf)));
   }
   CHECK(pinned_if_possible({0}, at::kByte).numel() == 0);
+  CHECK(pinned_if_possible({2, 3}, {1, 2}, at::kFloat).strides() == at::IntArrayRef{1, 2});
 }
