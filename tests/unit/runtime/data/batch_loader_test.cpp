@@ -76,6 +76,31 @@ TEST_CASE("a batch holds rows in order, floats cast, integers kept", "[runtime][
   CHECK(batch.after == DataPosition{0, 6});
 }
 
+TEST_CASE("8-bit floats are cast as all floats are", "[runtime][data][batch_loader]") {
+  class EightBits : public SampleSource {
+   public:
+    const std::vector<ArrayInfo>& arrays() const override { return arrays_; }
+    int64_t num_samples() const override { return 4; }
+    std::string describe(size_t, int64_t) const override { return "'memory'"; }
+    void read(size_t array, int64_t sample, void* out) const override {
+      const auto value = static_cast<float>(sample) - 1.5F;
+      const uint8_t bits = array == 0 ? c10::Float8_e4m3fn(value).x : c10::Float8_e5m2(value).x;
+      std::memcpy(out, &bits, 1);
+    }
+
+   private:
+    std::vector<ArrayInfo> arrays_{{"a", at::kFloat8_e4m3fn, {}}, {"b", at::kFloat8_e5m2, {}}};
+  };
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    LoaderOptions options = options_with({.train_batch = 4, .micro_batch = 4, .accumulation = 1});
+    options.assembly.compute_dtype = dtype;
+    BatchLoader loader(std::make_shared<EightBits>(), {{0, 1}, {}}, data_with(0), options, {0, 0});
+    for (const at::Tensor& values : loader.next().inputs) {
+      CHECK(values.equal(at::tensor({-1.5F, -0.5F, 0.5F, 1.5F}).to(dtype)));
+    }
+  }
+}
+
 TEST_CASE("workers hand out the same batches as none, in order", "[runtime][data][batch_loader]") {
   const config::Batch batch{.train_batch = 12, .micro_batch = 2, .accumulation = 3};
   const auto source = std::make_shared<CountingSamples>(31);
