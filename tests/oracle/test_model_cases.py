@@ -55,6 +55,12 @@ class CaseTest(workshop.ShopTest):
         self.assertEqual(outcome.code, 0, str(outcome))
         return workshop.read_metrics(folder), outcome.text
 
+    def consolidated(self, run_dir):
+        out = self.shop.path("consolidated.safetensors")
+        done = workshop.run([workshop.program("dslaunch"), "consolidate", os.path.join(run_dir, "checkpoints"), out])
+        self.assertEqual(done.code, 0, str(done))
+        return tensor_file.read(out)
+
     def expected(self, name, config, world, steps=STEPS):
         shares = world if model_cases.CASES[name].split else 1
         return one_process.train(lambda: model_cases.eager(name), self.data(name), config, steps, shares)
@@ -124,6 +130,29 @@ class Modes(CaseTest):
     def test_modules_that_were_saved_in_eval_mode_stay_so_and_are_named(self):
         _, text = self.run_case("frozen_norm", config_of("frozen_norm"), steps=1)
         self.assertIn("kept in eval mode, as they were saved: blocks.0.norm, blocks.1.norm", text)
+
+    def test_batch_norms_that_average_over_all_batches(self):
+        """momentum=None: scripted they do what PyTorch does, and a trace, which cannot, is told apart from others."""
+        model = model_cases.build("batch_norm")
+        for module in model.modules():
+            if isinstance(module, torch.nn.BatchNorm2d):
+                module.momentum = None
+        path, data = self.shop.path("cumulative.pt"), self.data("batch_norm")
+        torch.jit.script(model).save(path)
+        config = config_of("batch_norm", checkpoint={"at_end": True})
+        _, folder = self.shop.train(path, data, config, 1, STEPS)
+        trainer = one_process.Trainer([torch.jit.load(path)], one_process.Samples(data, config), config)
+        for k in range(STEPS):
+            trainer.step(k)
+        found = self.consolidated(folder)
+        for name, buffer in trainer.shares[0].model.named_buffers():
+            torch.testing.assert_close(found[name], buffer, rtol=1e-5, atol=1e-6, msg=name)
+        for batches in range(2):  # that they had seen before
+            torch.jit.trace(model, model_cases.example_of("batch_norm"), check_trace=False).save(path)
+            outcome = workshop.run(self.shop.command(path, data, config, self.shop.run_dir(), 1, 1))
+            self.assertIn("no cumulative average: blocks.0.norm, blocks.1.norm; script the model", outcome.text)
+        _, text = self.run_case("batch_norm_trace", config_of("batch_norm_trace"), steps=1)
+        self.assertNotIn("cumulative", text)
 
 
 class State(CaseTest):
@@ -316,12 +345,6 @@ class Unusual(CaseTest):
             self.assertTrue(torch.equal(weights["target.up.weight"], kept[0]["target.up.weight"]) or weights is kept[2])
             self.assertFalse(torch.equal(weights["target.up.weight"], start.to(weights["target.up.weight"].dtype)))
         torch.testing.assert_close(kept[2]["target.up.weight"], kept[0]["target.up.weight"].float(), rtol=0.1, atol=0.1)
-
-    def consolidated(self, run_dir):
-        out = self.shop.path("consolidated.safetensors")
-        done = workshop.run([workshop.program("dslaunch"), "consolidate", os.path.join(run_dir, "checkpoints"), out])
-        self.assertEqual(done.code, 0, str(done))
-        return tensor_file.read(out)
 
     def test_what_the_model_takes_is_no_value_out_of_range(self):
         """Labels of the loss's own ignore_index; columns that go to tables of different sizes; choices made of one output."""

@@ -280,6 +280,12 @@ class ScriptModel : public ModelSource {
                       "model in train mode to train with those of the batch",
                       fmt::join(modes_.statistics_off, ", ")));
     }
+    if (!modes_.averages_fixed.empty()) {
+      notes_.push_back(fmt::format(
+          "traced with the factor of one batch, as momentum=None has it, so their running statistics are no "
+          "cumulative average: {}; script the model, or give them a momentum",
+          fmt::join(modes_.averages_fixed, ", ")));
+    }
   }
 
   void read_signature() {

@@ -52,7 +52,8 @@ bool has_two_modes(const Node* node) {
 
 class ModeRewriter {
  public:
-  ModeRewriter(const std::string& path, Graph& graph, TracedModes& out) : path_(path), graph_(graph), out_(out) {}
+  ModeRewriter(const torch::jit::Module& module, const std::string& path, Graph& graph, TracedModes& out)
+      : module_(module), path_(path), graph_(graph), out_(out) {}
 
   void visit(Block* block) {
     for (Node* node : block->nodes()) {
@@ -71,6 +72,19 @@ class ModeRewriter {
     if (!constant || !constant->isBool() || !has_two_modes(node)) return;
     if (!constant->toBool()) return note_off(node);
     node->replaceInput(mode, training_flag(node));
+    if (has_factor_of_one_batch(node)) note(out_.averages_fixed);
+  }
+
+  // With momentum=None a norm takes 1/n of its n-th batch, and the trace has that of the batch that it was made with.
+  // The module has counted that one, or the tool that made the file has taken it back.
+  bool has_factor_of_one_batch(const Node* node) const {
+    const auto momentum = argument_named(node, "momentum");
+    if (!momentum || !module_.hasattr("num_batches_tracked")) return false;
+    const auto factor = torch::jit::toIValue(node->input(*momentum));
+    const auto held = module_.attr("num_batches_tracked");
+    if (!factor || !factor->isDouble() || !held.isTensor() || held.toTensor().numel() != 1) return false;
+    const auto batches = held.toTensor().item<double>();
+    return factor->toDouble() == 1 / batches || factor->toDouble() == 1 / (batches + 1);
   }
 
   // Attention takes no flag: its probability is 0 in evaluation. p becomes p * float(training).
@@ -95,10 +109,14 @@ class ModeRewriter {
       if (probability && probability->isDouble() && probability->toDouble() == 0) return;
     }
     const bool is_norm = argument_named(node, "running_mean").has_value();
-    auto& names = is_norm ? out_.statistics_off : out_.dropout_off;
+    note(is_norm ? out_.statistics_off : out_.dropout_off);
+  }
+
+  void note(std::vector<std::string>& names) const {
     if (names.empty() || names.back() != path_) names.push_back(path_);
   }
 
+  const torch::jit::Module& module_;
   const std::string& path_;
   Graph& graph_;
   TracedModes& out_;
@@ -111,7 +129,7 @@ void follow_in(const torch::jit::Module& module, const std::string& path, std::s
       if (!method->isGraphFunction()) continue;
       method->ensure_defined();
       auto graph = torch::jit::toGraphFunction(*method).graph();
-      ModeRewriter(path, *graph, out).visit(graph->block());
+      ModeRewriter(module, path, *graph, out).visit(graph->block());
     }
   }
   for (const auto& child : module.named_children()) {
