@@ -371,6 +371,27 @@ class Unusual(CaseTest):
             self.assertIn(f"array '{array}' of the data, sample 5", outcome.text)
             self.assertIn(f"the value {value} is out of range", outcome.text)
 
+    def test_more_classes_in_the_second_dim_than_the_last_dim_is_long(self):
+        """Linear layers that work on positions: the loss takes its classes from dim 1, as PyTorch has it."""
+        generator = torch.Generator().manual_seed(4)
+        positions, classes, rows = 5, 9, 4 * BATCH
+        for between in ((), (3,)):
+            x = torch.randn(rows, classes, *between, model_cases.WIDTH, generator=generator)
+            y = torch.randint(0, classes, (rows, *between, positions), generator=generator)
+            y[::7] = -100
+            for loss in ("cross_entropy", None):
+                name = f"positions_{len(between)}_{loss}"
+                path, data = self.shop.path(name + ".pt"), self.shop.path(name + ".safetensors")
+                torch.manual_seed(0)
+                layer = torch.nn.Linear(model_cases.WIDTH, positions)
+                torch.jit.script(torch.nn.Sequential(layer) if loss else PositionLoss(layer)).save(path)
+                tensor_file.write(data, {"x": x, "y": y})
+                # one micro batch on one rank: means over labels that count are means of nothing else
+                config = config_of("plain", gradient_accumulation_steps=1, **({"loss": loss} if loss else {}))
+                expected = one_process.train(lambda: torch.jit.load(path), data, config, STEPS, 1)
+                found, _ = self.shop.train(path, data, config, 1, STEPS)
+                self.assert_close(expected, found, BOUND, name)
+
     def test_a_loss_file_resumes_to_the_bit(self):
         """No executor that runs its graph otherwise from the third call on."""
         path = self.shop.path("loss.pt")
@@ -382,6 +403,15 @@ class Unusual(CaseTest):
         resumed, _ = self.shop.train(model, data, config, 2, STEPS, folder, ["--resume", "auto"])
         self.assertEqual([row["loss"] for row in rows], [row["loss"] for row in resumed])
         self.assertEqual([row["grad_norm"] for row in rows], [row["grad_norm"] for row in resumed])
+
+
+class PositionLoss(torch.nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x, y):
+        return torch.nn.functional.cross_entropy(self.layer(x), y)
 
 
 class HandsOut(model_cases.Block):

@@ -10,6 +10,12 @@
 namespace dslaunch::runtime {
 namespace {
 
+// The graph tells how many classes the last dim of the outputs can hold. Where labels end in a dim as long as that one,
+// the loss may take it for theirs too, and the classes stand in the second dim: how many those are it does not tell.
+bool may_bound_classes(const ArrayInfo& labels, int64_t length_of_last_dim) {
+  return labels.sample_shape.empty() || labels.sample_shape.back() != length_of_last_dim;
+}
+
 // Bounds that the model's graph reveals, by the array that feeds the argument.
 std::map<std::string, std::vector<ArrayLimit>> limits_of(const ModelSource& model, const config::JobConfig& config,
                                                          const std::vector<ArrayInfo>& arrays,
@@ -19,11 +25,15 @@ std::map<std::string, std::vector<ArrayLimit>> limits_of(const ModelSource& mode
   std::map<std::string, std::vector<ArrayLimit>> limits;
   for (const auto& limit : model.index_limits()) {
     if (limit.input >= arguments.size()) continue;
-    limits[arrays[arguments[limit.input]].name].push_back({limit.bound, limit.ignored, limit.range});
+    const ArrayInfo& array = arrays[arguments[limit.input]];
+    if (limit.ignored && !may_bound_classes(array, limit.bound)) continue;
+    limits[array.name].push_back({limit.bound, limit.ignored, limit.range});
   }
-  if (config.loss == "cross_entropy" && model.num_output_classes()) {
-    for (size_t label : selection.labels)
-      limits[arrays[label].name].push_back({*model.num_output_classes(), kIgnoredLabel, {}});
+  if (const auto classes = model.num_output_classes(); config.loss == "cross_entropy" && classes) {
+    for (size_t label : selection.labels) {
+      if (may_bound_classes(arrays[label], *classes))
+        limits[arrays[label].name].push_back({*classes, kIgnoredLabel, {}});
+    }
   }
   for (const auto& [array, of_array] : limits) {
     for (const auto& limit : of_array) log::debug("array '{}' must stay below {}", array, limit.bound);
