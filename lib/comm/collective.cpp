@@ -56,6 +56,14 @@ void check_all_gather(const ConstBuffer& in, const Buffer& out, int size) {
                         name_of(out.dtype), size));
 }
 
+void check_all_to_all(const ConstBuffer& in, const Buffer& out, int size) {
+  check_buffer(in);
+  check_buffer(out);
+  DSL_CHECK(in.dtype == out.dtype && in.count == out.count && in.count % static_cast<size_t>(size) == 0,
+            fmt::format("all_to_all of {} {} into {} {} by {} ranks", in.count, name_of(in.dtype), out.count,
+                        name_of(out.dtype), size));
+}
+
 void check_member(int rank, int size) {
   DSL_CHECK(rank >= 0 && rank < size, fmt::format("rank {} is not in a group of {}", rank, size));
 }

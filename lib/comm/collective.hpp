@@ -15,6 +15,7 @@ inline size_t bytes_of(const ConstBuffer& buffer) {
 void check_buffer(const ConstBuffer& buffer);
 void check_reduce_scatter(const ConstBuffer& in, const Buffer& out, int size);
 void check_all_gather(const ConstBuffer& in, const Buffer& out, int size);
+void check_all_to_all(const ConstBuffer& in, const Buffer& out, int size);
 void check_member(int rank, int size);
 void check_peer(int peer, int own_rank, int size);
 

@@ -48,6 +48,9 @@ class Communicator {
   virtual void reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op) = 0;
   // out.count == size() * in.count; `in` may be this rank's slice of `out`.
   virtual void all_gather(ConstBuffer in, Buffer out) = 0;
+  // Both hold size() slices of one length: rank r receives this rank's r-th slice of `in`, and its own slice goes to
+  // the r-th of `out`; this rank's own is copied. `out` shares no memory with `in`.
+  virtual void all_to_all(ConstBuffer in, Buffer out) = 0;
   virtual void broadcast(Buffer buffer, int root) = 0;
   virtual void send(ConstBuffer buffer, int destination) = 0;
   virtual void receive(Buffer buffer, int source) = 0;

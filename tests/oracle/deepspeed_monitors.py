@@ -50,7 +50,8 @@ def comms():
     deepspeed.comm.get_world_size = lambda: 4
     comms_logging.print_rank_0 = print
     bandwidths = [[op, size, latency, *comms_logging.calc_bw_log(op, size, latency)]
-                  for op in ("all_reduce", "reduce_scatter_tensor", "all_gather_into_tensor", "broadcast", "send", "barrier")
+                  for op in ("all_reduce", "reduce_scatter_tensor", "all_gather_into_tensor", "all_to_all_single",
+                             "broadcast", "send", "barrier")
                   for size, latency in ((4096, 0.5), (123456789, 7.25))]
     values = [3.0, 1.0, 100.0, 2.0, 5.0, 4.0, 6.0, 7.0, 8.0, 9.0, 0.5, 11.0, 12.0, 13.0, 14.0]
     means = [[values[:n], float(timer.trim_mean(list(values[:n]), 0.1))] for n in (0, 1, 5, 10, 14, 15)]

@@ -52,6 +52,16 @@ class ThreadCommunicator : public comm::Communicator {
       std::memcpy(static_cast<char*>(out.data) + r * own.size(), group_->slots[r], own.size());
     group_->meet.arrive_and_wait();
   }
+  void all_to_all(comm::ConstBuffer in, comm::Buffer out) override {
+    const size_t slice = bytes(in.count, in.dtype) / static_cast<size_t>(size());
+    group_->slots[rank_] = in.data;
+    group_->meet.arrive_and_wait();
+    for (int r = 0; r < size(); ++r) {
+      const char* theirs = static_cast<const char*>(group_->slots[r]) + rank_ * slice;
+      std::memcpy(static_cast<char*>(out.data) + r * slice, theirs, slice);
+    }
+    group_->meet.arrive_and_wait();
+  }
   void broadcast(comm::Buffer buffer, int root) override {
     group_->slots[rank_] = buffer.data;
     group_->meet.arrive_and_wait();

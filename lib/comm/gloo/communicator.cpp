@@ -99,30 +99,40 @@ void GlooCommunicator::reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op) {
 
 void GlooCommunicator::all_gather(ConstBuffer in, Buffer out) {
   check_all_gather(in, out, options_.size);
-  run("all_gather", in, [&](const Call& call) {
-    size_t bytes = bytes_of(in);
-    if (bytes == 0) return;
-    std::vector<FullMesh::Region> theirs(count_of(options_.size));
-    for (int peer = 0; peer < options_.size; ++peer) {
-      char* place = static_cast<char*>(out.data) + count_of(peer) * bytes;
-      if (peer == options_.rank) {
-        if (place != in.data) std::memcpy(place, in.data, bytes);
-        continue;
-      }
-      theirs[count_of(peer)] = FullMesh::Region(*mesh_, place, bytes);
-      theirs[count_of(peer)].receive(peer, call.tag(Call::kSpread), 0, bytes);
+  run("all_gather", in, [&](const Call& call) { exchange_parts(call, in, 0, out); });
+}
+
+void GlooCommunicator::all_to_all(ConstBuffer in, Buffer out) {
+  check_all_to_all(in, out, options_.size);
+  run("all_to_all", in,
+      [&](const Call& call) { exchange_parts(call, in, bytes_of(in) / count_of(options_.size), out); });
+}
+
+// What member r gets begins at r * stride_bytes of `in`; what comes from it is the r-th part of `out`.
+void GlooCommunicator::exchange_parts(const Call& call, const ConstBuffer& in, size_t stride_bytes, const Buffer& out) {
+  const size_t bytes = bytes_of(out) / count_of(options_.size);
+  if (bytes == 0) return;
+  std::vector<FullMesh::Region> theirs(count_of(options_.size));
+  for (int peer = 0; peer < options_.size; ++peer) {
+    char* place = static_cast<char*>(out.data) + count_of(peer) * bytes;
+    if (peer == options_.rank) {
+      const char* own = static_cast<const char*>(in.data) + count_of(peer) * stride_bytes;
+      if (place != own) std::memcpy(place, own, bytes);
+      continue;
     }
-    FullMesh::Region own(*mesh_, in.data, bytes);
-    for (int peer = 0; peer < options_.size; ++peer) {
-      if (peer != options_.rank) own.send(peer, call.tag(Call::kSpread), 0, bytes);
-    }
-    for (int peer = 0; peer < options_.size; ++peer) {
-      if (peer != options_.rank) call.wait_received(theirs[count_of(peer)], peer);
-    }
-    for (int peer = 0; peer < options_.size; ++peer) {
-      if (peer != options_.rank) call.wait_sent(own, peer);
-    }
-  });
+    theirs[count_of(peer)] = FullMesh::Region(*mesh_, place, bytes);
+    theirs[count_of(peer)].receive(peer, call.tag(Call::kSpread), 0, bytes);
+  }
+  FullMesh::Region own(*mesh_, in.data, bytes_of(in));
+  for (int peer = 0; peer < options_.size; ++peer) {
+    if (peer != options_.rank) own.send(peer, call.tag(Call::kSpread), count_of(peer) * stride_bytes, bytes);
+  }
+  for (int peer = 0; peer < options_.size; ++peer) {
+    if (peer != options_.rank) call.wait_received(theirs[count_of(peer)], peer);
+  }
+  for (int peer = 0; peer < options_.size; ++peer) {
+    if (peer != options_.rank) call.wait_sent(own, peer);
+  }
 }
 
 void GlooCommunicator::broadcast(Buffer buffer, int root) {

@@ -27,6 +27,7 @@ class GlooCommunicator final : public Communicator {
   void all_reduce(Buffer buffer, ReduceOp op) override;
   void reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op) override;
   void all_gather(ConstBuffer in, Buffer out) override;
+  void all_to_all(ConstBuffer in, Buffer out) override;
   void broadcast(Buffer buffer, int root) override;
   void send(ConstBuffer buffer, int destination) override;
   void receive(Buffer buffer, int source) override;
@@ -38,6 +39,7 @@ class GlooCommunicator final : public Communicator {
  private:
   template <class Body>
   void run(const char* verb, const ConstBuffer& buffer, Body&& body);
+  void exchange_parts(const Call& call, const ConstBuffer& in, size_t stride_bytes, const Buffer& out);
   void all_reduce_small(const Call& call, const Buffer& buffer, ReduceOp op);
 
   const CommunicatorOptions options_;

@@ -213,6 +213,25 @@ void NcclCommunicator::all_gather(ConstBuffer in, Buffer out) {
   });
 }
 
+// One group: all pairs meet at the same time, in no order that could lock them up.
+void NcclCommunicator::all_to_all(ConstBuffer in, Buffer out) {
+  check_all_to_all(in, out, options_.size);
+  const size_t count = in.count / static_cast<size_t>(options_.size), bytes = count * size_of(in.dtype);
+  enqueue("all_to_all", in, [&](ncclComm_t comm, cudaStream_t on) {
+    ncclResult_t result = ::ncclGroupStart();
+    const auto add = [&](ncclResult_t outcome) {
+      if (result == ncclSuccess) result = outcome;
+    };
+    for (int peer = 0; peer < options_.size; ++peer) {
+      const size_t offset = static_cast<size_t>(peer) * bytes;
+      add(::ncclSend(static_cast<const char*>(in.data) + offset, count, nccl_type(in.dtype), peer, comm, on));
+      add(::ncclRecv(static_cast<char*>(out.data) + offset, count, nccl_type(out.dtype), peer, comm, on));
+    }
+    add(::ncclGroupEnd());
+    return result;
+  });
+}
+
 void NcclCommunicator::broadcast(Buffer buffer, int root) {
   check_member(root, options_.size);
   enqueue("broadcast", buffer, [&](ncclComm_t comm, cudaStream_t on) {

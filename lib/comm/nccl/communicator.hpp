@@ -32,6 +32,7 @@ class NcclCommunicator final : public Communicator {
   void all_reduce(Buffer buffer, ReduceOp op) override;
   void reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op) override;
   void all_gather(ConstBuffer in, Buffer out) override;
+  void all_to_all(ConstBuffer in, Buffer out) override;
   void broadcast(Buffer buffer, int root) override;
   void send(ConstBuffer buffer, int destination) override;
   void receive(Buffer buffer, int source) override;

@@ -28,6 +28,7 @@ Bandwidth bandwidth_of(const std::string& op, size_t bytes, int group_size, doub
   double size = static_cast<double>(bytes) * gigabits_a_byte;
   if (op == "all_gather_into_tensor" || op == "reduce_scatter_tensor") return {size * n, size * (n - 1)};
   if (op == "all_reduce") return {2 * size, size * 2 * (n - 1) / n};
+  if (op == "all_to_all_single") return {size, size * (n - 1) / n};
   return {size, size};
 }
 

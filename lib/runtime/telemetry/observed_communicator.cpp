@@ -29,6 +29,10 @@ void ObservedCommunicator::all_gather(comm::ConstBuffer in, comm::Buffer out) {
   observe("all_gather_into_tensor", comm::bytes_of(in), [&] { inner_.all_gather(in, out); });
 }
 
+void ObservedCommunicator::all_to_all(comm::ConstBuffer in, comm::Buffer out) {
+  observe("all_to_all_single", comm::bytes_of(in), [&] { inner_.all_to_all(in, out); });
+}
+
 void ObservedCommunicator::broadcast(comm::Buffer buffer, int root) {
   observe("broadcast", comm::bytes_of(buffer), [&] { inner_.broadcast(buffer, root); });
 }

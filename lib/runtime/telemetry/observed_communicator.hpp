@@ -10,7 +10,8 @@
 
 namespace dslaunch::runtime {
 
-// DeepSpeed's names: all_reduce, reduce_scatter_tensor, all_gather_into_tensor, broadcast, send, recv, barrier.
+// DeepSpeed's names: all_reduce, reduce_scatter_tensor, all_gather_into_tensor, all_to_all_single, broadcast, send,
+// recv, barrier.
 struct CollectiveRecord {
   const char* op = "";
   size_t bytes = 0;  // of one rank's share for all-gather and reduce-scatter, else of the whole buffer
@@ -40,6 +41,7 @@ class ObservedCommunicator final : public comm::Communicator {
   void all_reduce(comm::Buffer buffer, comm::ReduceOp op) override;
   void reduce_scatter(comm::ConstBuffer in, comm::Buffer out, comm::ReduceOp op) override;
   void all_gather(comm::ConstBuffer in, comm::Buffer out) override;
+  void all_to_all(comm::ConstBuffer in, comm::Buffer out) override;
   void broadcast(comm::Buffer buffer, int root) override;
   void send(comm::ConstBuffer buffer, int destination) override;
   void receive(comm::Buffer buffer, int source) override;

@@ -222,6 +222,16 @@ inline std::string check_all_gather(const ContractCase& it) {
   return text + compare("all_gather in place " + it.where(), in_place.values(), expected);
 }
 
+inline std::string check_all_to_all(const ContractCase& it) {
+  const auto size = static_cast<size_t>(it.communicator.size()), rank = static_cast<size_t>(it.communicator.rank());
+  TestBuffer in(it.memory, it.dtype, values_of(it.communicator.rank(), it.count * size));
+  TestBuffer out(it.memory, it.dtype, std::vector<double>(it.count * size, 77));
+  it.communicator.all_to_all(in.all(), out.all());
+  it.communicator.wait_for_completion();
+  return compare("all_to_all " + it.where(), out.values(),
+                 [&](size_t i) { return value_of(static_cast<int>(i / it.count), rank * it.count + i % it.count); });
+}
+
 inline std::string check_broadcast(const ContractCase& it) {
   std::string out;
   for (int root = 0; root < it.communicator.size(); ++root) {
@@ -262,12 +272,13 @@ inline std::string check_contract(Communicator& communicator, Memory& memory) {
       out += check_all_reduce(it);
       out += check_reduce_scatter(it);
       out += check_all_gather(it);
+      out += check_all_to_all(it);
       out += check_broadcast(it);
       out += check_send_receive(it);
     }
   }
   ContractCase large{communicator, memory, DType::kFloat32, 1500001};
-  out += check_all_reduce(large) + check_reduce_scatter(large) + check_all_gather(large);
+  out += check_all_reduce(large) + check_reduce_scatter(large) + check_all_gather(large) + check_all_to_all(large);
   for (int i = 0; i < 20; ++i) communicator.barrier();
   return out;
 }
@@ -298,10 +309,13 @@ inline std::string lose_a_peer(const RankContext& context, Communicator& communi
   return "nobody died";
 }
 
+enum class Awaited { kAllReduce, kAllToAll };
+
 // Waits in a collective for a rank that never comes and is killed there.
-inline std::string wait_for_the_dead(const RankContext& context, int victim, Communicator& communicator,
-                                     Memory& memory) {
-  TestBuffer buffer(memory, DType::kFloat32, std::vector<double>(100, 1.0));
+inline std::string wait_for_the_dead(const RankContext& context, int victim, Communicator& communicator, Memory& memory,
+                                     Awaited awaited = Awaited::kAllReduce) {
+  const std::vector<double> ones(100 * static_cast<size_t>(context.size), 1.0);
+  TestBuffer buffer(memory, DType::kFloat32, ones), other(memory, DType::kFloat32, ones);
   if (context.rank == victim) {
     communicator.barrier();
     context.announce();
@@ -309,6 +323,7 @@ inline std::string wait_for_the_dead(const RankContext& context, int victim, Com
   }
   try {
     communicator.barrier();  // the victim may be dead before all others have left it
+    if (awaited == Awaited::kAllToAll) communicator.all_to_all(buffer.all(), other.all());
     communicator.all_reduce(buffer.all(), ReduceOp::kSum);
     communicator.wait_for_completion();
   } catch (const PeerError& error) {

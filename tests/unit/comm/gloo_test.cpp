@@ -107,15 +107,17 @@ TEST_CASE("the death of a peer in the middle of a collective is an error on ever
 }
 
 TEST_CASE("a rank that dies without ever coming to the collective is noticed as fast", "[comm][gloo][multiproc]") {
-  check_death(run_ranks(
-                  3,
-                  [](const RankContext& context) {
-                    auto communicator = comm::make_communicator(options_for(context), context.store);
-                    HostMemory memory;
-                    return wait_for_the_dead(context, 1, *communicator, memory);
-                  },
-                  1),
-              1);
+  for (const Awaited awaited : {Awaited::kAllReduce, Awaited::kAllToAll}) {
+    check_death(run_ranks(
+                    3,
+                    [&](const RankContext& context) {
+                      auto communicator = comm::make_communicator(options_for(context), context.store);
+                      HostMemory memory;
+                      return wait_for_the_dead(context, 1, *communicator, memory, awaited);
+                    },
+                    1),
+                1);
+  }
 }
 
 TEST_CASE("a rank that dies while the group is being made does not hold the others up", "[comm][gloo][multiproc]") {

@@ -100,15 +100,17 @@ TEST_CASE("over NCCL the death of a peer in a collective is an error on every su
 
 TEST_CASE("over NCCL a rank that dies without coming to the collective is noticed as fast", "[comm][nccl][gpu2]") {
   if (!enough_gpus(2)) return;
-  check_death(run_ranks(
-                  2,
-                  [](const RankContext& context) {
-                    auto communicator = open_on_device(context);
-                    DeviceMemory memory;
-                    return wait_for_the_dead(context, 1, *communicator, memory);
-                  },
-                  1),
-              1);
+  for (const Awaited awaited : {Awaited::kAllReduce, Awaited::kAllToAll}) {
+    check_death(run_ranks(
+                    2,
+                    [&](const RankContext& context) {
+                      auto communicator = open_on_device(context);
+                      DeviceMemory memory;
+                      return wait_for_the_dead(context, 1, *communicator, memory, awaited);
+                    },
+                    1),
+                1);
+  }
 }
 
 TEST_CASE("over NCCL a rank that dies during set-up does not hold the others up", "[comm][nccl][gpu2]") {

@@ -27,6 +27,7 @@ TEST_CASE("arguments that do not fit are our bug, named", "[comm][single]") {
   CHECK_THROWS_AS(communicator->all_gather(comm::Buffer{values, 2, f32}, {values, 4, f32}), InternalError);
   CHECK_THROWS_AS(communicator->reduce_scatter(comm::Buffer{values, 4, f32}, {values, 2, f32}, comm::ReduceOp::kSum),
                   InternalError);
+  CHECK_THROWS_AS(communicator->all_to_all(comm::Buffer{values, 2, f32}, {values, 4, f32}), InternalError);
   CHECK_THROWS_AS(communicator->broadcast({values, 4, f32}, 1), InternalError);
   CHECK_THROWS_AS(communicator->send(comm::Buffer{values, 4, f32}, 0), InternalError);
   CHECK_THROWS_AS(communicator->all_reduce({nullptr, 4, f32}, comm::ReduceOp::kSum), InternalError);

@@ -126,6 +126,7 @@ TEST_CASE("an observed communicator does the same and tells of every call", "[ru
                           comm::ReduceOp::kSum);
   CHECK(out == in);
   observed.all_gather({in.data(), 2, comm::DType::kFloat32}, {out.data(), 2, comm::DType::kFloat32});
+  observed.all_to_all({in.data(), 2, comm::DType::kFloat32}, {out.data(), 2, comm::DType::kFloat32});
   observed.broadcast({in.data(), 3, comm::DType::kFloat32}, 0);
   observed.barrier();
   std::vector<std::pair<std::string, size_t>> seen;
@@ -138,6 +139,7 @@ TEST_CASE("an observed communicator does the same and tells of every call", "[ru
   CHECK(seen == std::vector<std::pair<std::string, size_t>>{{"all_reduce", 16},
                                                             {"reduce_scatter_tensor", 16},
                                                             {"all_gather_into_tensor", 8},
+                                                            {"all_to_all_single", 8},
                                                             {"broadcast", 12},
                                                             {"barrier", 0}});
 }
