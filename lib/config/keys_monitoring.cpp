@@ -43,10 +43,9 @@ constexpr KeySpec kRows[] = {
     section("comms_logger"),
     supported("comms_logger.enabled", kBool, "false", "log every collective; a table of them at the end"),
     supported("comms_logger.prof_all", kBool, "true", "log all kinds"),
-    supported(
-        "comms_logger.prof_ops", kStringList, "[]",
-        "only these, where prof_all is off: all_reduce, reduce_scatter_tensor, all_gather_into_tensor, broadcast, "
-        "send, recv, barrier"),
+    supported("comms_logger.prof_ops", kStringList, "[]",
+              "only these, where prof_all is off: all_reduce, reduce_scatter_tensor, all_gather_into_tensor, "
+              "all_to_all_single, broadcast, barrier"),
     supported("comms_logger.verbose", kBool, "false", "a line for each collective, too"),
     supported("comms_logger.debug", kBool, "false", "tell apart the phases of a step that issued them"),
 

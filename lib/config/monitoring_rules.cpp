@@ -10,19 +10,20 @@ namespace {
 
 // DeepSpeed's names of what is issued here, and of what is not.
 const std::vector<std::string> kIssued{
-    "all_reduce", "reduce_scatter_tensor", "all_gather_into_tensor", "broadcast", "send", "recv", "barrier"};
+    "all_reduce", "reduce_scatter_tensor", "all_gather_into_tensor", "all_to_all_single", "broadcast", "barrier"};
 const std::vector<std::string> kOthers{"all_gather",
                                        "all_gather_object",
                                        "all_reduce_coalesced",
                                        "all_to_all",
-                                       "all_to_all_single",
                                        "gather",
                                        "irecv",
                                        "isend",
                                        "inference_all_reduce",
                                        "reduce",
+                                       "recv",
                                        "reduce_scatter",
                                        "scatter",
+                                       "send",
                                        "monitored_barrier",
                                        "all_gather_coalesced"};
 

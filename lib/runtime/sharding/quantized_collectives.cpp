@@ -6,20 +6,6 @@
 #include "runtime/sharding/flat_collectives.hpp"
 
 namespace dslaunch::runtime {
-namespace {
-
-// Row p of `outgoing` goes to rank p; row p of `incoming` comes from there. The lower rank of a pair speaks first.
-void exchange_rows(comm::Communicator& group, const at::Tensor& outgoing, const at::Tensor& incoming) {
-  for (int peer : meeting_order(group.rank(), group.size())) {
-    if (peer < 0) continue;
-    const comm::Buffer out = buffer_of(outgoing.select(0, peer)), in = buffer_of(incoming.select(0, peer));
-    if (group.rank() < peer) group.send(out, peer);
-    group.receive(in, peer);
-    if (group.rank() > peer) group.send(out, peer);
-  }
-}
-
-}  // namespace
 
 void quantized_all_gather(comm::Communicator& group, const at::Tensor& shard, const at::Tensor& out,
                           WireFormat format) {
@@ -49,7 +35,7 @@ void quantized_reduce_scatter(comm::Communicator& group, const at::Tensor& in, c
     quantize(in.narrow(0, peer * slice, slice), format, outgoing.select(0, peer), feedback ? &part : nullptr);
   }
   const at::Tensor incoming = at::empty_like(outgoing);
-  exchange_rows(group, outgoing, incoming);
+  group.all_to_all(buffer_of(outgoing), buffer_of(incoming));
   const at::Tensor sum = at::zeros({slice}, in.options().dtype(at::kFloat));
   for (int rank = 0; rank < group.size(); ++rank) {
     if (rank == group.rank()) {
@@ -59,21 +45,6 @@ void quantized_reduce_scatter(comm::Communicator& group, const at::Tensor& in, c
     }
   }
   out.copy_(sum);
-}
-
-// Everybody in a circle, in round t ranks whose sum is t modulo the circle meet; with an even number the last rank
-// stands outside and meets the one that would meet itself.
-std::vector<int> meeting_order(int rank, int size) {
-  std::vector<int> order;
-  if (size < 2) return order;
-  const int circle = size % 2 == 0 ? size - 1 : size;
-  for (int round = 0; round < circle; ++round) {
-    const bool is_outside = rank == circle;
-    // 2 * rank == round (mod circle), and circle is odd: half of it is (circle + 1) / 2.
-    const int partner = is_outside ? round * ((circle + 1) / 2) % circle : ((round - rank) % circle + circle) % circle;
-    order.push_back(partner != rank ? partner : size % 2 == 0 ? circle : -1);
-  }
-  return order;
 }
 
 }  // namespace dslaunch::runtime

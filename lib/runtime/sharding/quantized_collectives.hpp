@@ -3,8 +3,6 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include <vector>
-
 #include "comm/communicator.hpp"
 #include "runtime/sharding/quantized_codec.hpp"
 
@@ -23,8 +21,5 @@ void all_gather_quantized(comm::Communicator& group, const at::Tensor& own, cons
 // `feedback`: null, or this rank's own for tensors of this size.
 void quantized_reduce_scatter(comm::Communicator& group, const at::Tensor& in, const at::Tensor& out,
                               WireFormat format = kGradientWire, ErrorFeedback* feedback = nullptr);
-
-// Whom `rank` meets in each round so that all pairs meet once and everybody meets at most one at a time; -1: nobody.
-std::vector<int> meeting_order(int rank, int size);
 
 }  // namespace dslaunch::runtime

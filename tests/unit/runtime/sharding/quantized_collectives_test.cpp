@@ -3,13 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <catch2/catch.hpp>
-#include <condition_variable>
-#include <cstring>
 #include <functional>
-#include <limits>
-#include <map>
-#include <mutex>
-#include <set>
 #include <thread>
 
 #include "quantized_samples.hpp"
@@ -20,52 +14,12 @@ using namespace dslaunch::runtime;
 
 namespace {
 
-// Letters between threads; a letter waits until it is taken, and its sender with it: who speaks in the wrong order
-// hangs.
-class Post {
- public:
-  void send(int from, int to, const void* data, size_t bytes) {
-    std::unique_lock lock(mutex_);
-    auto& box = boxes_[{from, to}];
-    box.assign(static_cast<const char*>(data), static_cast<const char*>(data) + bytes);
-    full_.insert({from, to});
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return full_.count({from, to}) == 0; });
-  }
-  void receive(int from, int to, void* data, size_t bytes) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return full_.count({from, to}) > 0; });
-    if (boxes_[{from, to}].size() != bytes) throw std::logic_error("a letter of another size");
-    std::memcpy(data, boxes_[{from, to}].data(), bytes);
-    full_.erase({from, to});
-    changed_.notify_all();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::pair<int, int>, std::vector<char>> boxes_;
-  std::set<std::pair<int, int>> full_;
-};
-
-class PostCommunicator : public test::ThreadCommunicator {
- public:
-  PostCommunicator(std::shared_ptr<test::ThreadGroup> group, std::shared_ptr<Post> post, int rank)
-      : ThreadCommunicator(std::move(group), rank), post_(std::move(post)) {}
-  void send(comm::ConstBuffer buffer, int to) override { post_->send(rank(), to, buffer.data, buffer.count); }
-  void receive(comm::Buffer buffer, int from) override { post_->receive(from, rank(), buffer.data, buffer.count); }
-
- private:
-  std::shared_ptr<Post> post_;
-};
-
 void on_all_ranks(int size, const std::function<void(comm::Communicator&)>& body) {
   auto group = std::make_shared<test::ThreadGroup>(size);
-  auto post = std::make_shared<Post>();
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      PostCommunicator communicator(group, post, rank);
+      test::ThreadCommunicator communicator(group, rank);
       body(communicator);
     });
   }
@@ -143,22 +97,5 @@ TEST_CASE("with error feedback the mean of many sums approaches the exact one",
   for (int rank = 0; rank < size; ++rank) {
     CHECK(plain[static_cast<size_t>(rank)] > 0.02);
     CHECK(fed[static_cast<size_t>(rank)] < 0.3 / rounds * 2);
-  }
-}
-
-TEST_CASE("everybody meets everybody once, one at a time", "[runtime][sharding][quantized_collectives]") {
-  for (int size = 1; size <= 9; ++size) {
-    std::set<std::pair<int, int>> pairs;
-    for (int rank = 0; rank < size; ++rank) {
-      const auto order = meeting_order(rank, size);
-      for (size_t round = 0; round < order.size(); ++round) {
-        const int peer = order[round];
-        if (peer < 0) continue;
-        CHECK(peer != rank);
-        CHECK(meeting_order(peer, size)[round] == rank);
-        CHECK(pairs.insert({rank, peer}).second);
-      }
-    }
-    CHECK(pairs.size() == static_cast<size_t>(size * (size - 1)));
   }
 }
