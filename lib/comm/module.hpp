@@ -14,6 +14,11 @@ class Module {
   const std::string& path() const { return path_; }
   // Throws InternalError when the module has no such symbol.
   void* symbol(const char* name) const;
+  // What the module's function `extern "C" const Table* name()` gives out.
+  template <class Table>
+  const Table& table(const char* name) const {
+    return *reinterpret_cast<const Table* (*)()>(symbol(name))();
+  }
 
  private:
   Module(const char* file_name, int dlopen_flags, const char* advice);

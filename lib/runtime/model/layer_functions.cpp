@@ -5,10 +5,8 @@
 namespace dslaunch::runtime {
 
 const LayerFunctions& layer_functions() {
-  using Table = const LayerFunctions* (*)();
-  static const LayerFunctions* functions =
-      reinterpret_cast<Table>(comm::Module::cuda().symbol(kLayerFunctionsSymbol))();
-  return *functions;
+  static const LayerFunctions& functions = comm::Module::cuda().table<LayerFunctions>(kLayerFunctionsSymbol);
+  return functions;
 }
 
 }  // namespace dslaunch::runtime

@@ -5,10 +5,8 @@
 namespace dslaunch::runtime::optim {
 
 const DeviceFunctions& device_functions() {
-  using Table = const DeviceFunctions* (*)();
-  static const DeviceFunctions* functions =
-      reinterpret_cast<Table>(comm::Module::cuda().symbol(kDeviceFunctionsSymbol))();
-  return *functions;
+  static const DeviceFunctions& functions = comm::Module::cuda().table<DeviceFunctions>(kDeviceFunctionsSymbol);
+  return functions;
 }
 
 }  // namespace dslaunch::runtime::optim

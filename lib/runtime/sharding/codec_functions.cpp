@@ -5,10 +5,8 @@
 namespace dslaunch::runtime {
 
 const CodecFunctions& codec_functions() {
-  using Table = const CodecFunctions* (*)();
-  static const CodecFunctions* functions =
-      reinterpret_cast<Table>(comm::Module::cuda().symbol(kCodecFunctionsSymbol))();
-  return *functions;
+  static const CodecFunctions& functions = comm::Module::cuda().table<CodecFunctions>(kCodecFunctionsSymbol);
+  return functions;
 }
 
 }  // namespace dslaunch::runtime
