@@ -72,6 +72,9 @@ class Agent {
   void sweep();
   void finish();
 
+  // Between two words about ranks that have not joined the store.
+  static constexpr std::chrono::milliseconds kNewsInterval{5000};
+
   AgentOptions options_;
   Channel channel_;
   Pulse pulse_;
