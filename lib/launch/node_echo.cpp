@@ -29,9 +29,9 @@ void NodeEcho::turn() {
 void NodeEcho::drain(SignalInbox& signals, Deadline deadline) {
   const Deadline patience = Deadline::after(FileThread::kPatience);
   auto awaits_files = [&] { return !files_.idle() && !patience.passed(); };
-  for (turn(); out_.num_pending() + err_.num_pending() > 0 || awaits_files(); turn()) {
-    if (deadline.passed()) return;
-    const bool waits = awaits_files();
+  for (turn(); !deadline.passed(); turn()) {
+    const bool waits = awaits_files();  // asked once: the thread may be done with them at any moment
+    if (!waits && out_.num_pending() + err_.num_pending() == 0) return;
     if (waits) files_.wake_when_idle();
     PollSet polls;
     size_t signal = polls.add(signals.fd(), POLLIN);

@@ -96,8 +96,9 @@ void Supervisor::drain_output() {
   FileThread& files = options_.live->files();
   if (files_due_.is_never()) files_due_ = Deadline::after(FileThread::kPatience);
   auto awaits_files = [&] { return !files.idle() && !files_due_.passed(); };
-  while ((output_.num_pending() > 0 || awaits_files()) && !spare_output_) {
-    const bool waits = awaits_files();
+  while (!spare_output_) {
+    const bool waits = awaits_files();  // asked once: the thread may be done with them at any moment
+    if (!waits && output_.num_pending() == 0) break;
     if (waits) files.wake_when_idle();
     PollSet polls;
     polls.add(signals_.fd(), POLLIN);
