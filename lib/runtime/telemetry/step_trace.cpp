@@ -3,6 +3,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cmath>
+#include <string_view>
 
 #include "base/format.hpp"
 
@@ -21,6 +22,15 @@ const char* category_of(const at::RecordFunction& call) {
     default:
       return "operator";
   }
+}
+
+// Backward of a custom autograd function is named by its C++ class: FusedLinearBackward, as PyTorch's own are.
+std::string readable(std::string name) {
+  constexpr std::string_view kClass = "torch::autograd::CppNode<";
+  const size_t begin = name.find(kClass), end = name.rfind('>');
+  if (begin == std::string::npos || end == std::string::npos) return name;
+  const size_t last_part = name.rfind("::", end) + 2;
+  return name.substr(0, begin) + name.substr(last_part, end - last_part) + "Backward";
 }
 
 template <class Key>
@@ -80,7 +90,7 @@ void StepTrace::issued(const std::shared_ptr<const CollectiveRecord>& record) {
 }
 
 std::string StepTrace::name_of_call(const at::RecordFunction& call) const {
-  if (call.scope() != at::RecordScope::TORCHSCRIPT_FUNCTION) return call.name();
+  if (call.scope() != at::RecordScope::TORCHSCRIPT_FUNCTION) return readable(call.name());
   const auto arguments = call.inputs();
   if (arguments.empty() || !arguments[0].isObject()) return call.name();
   const auto found = path_of_.find(&arguments[0].toObjectRef());

@@ -1,5 +1,6 @@
 // What watches a step: times, collectives, memory, the trace, where the time of a run went.
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 
 #include <catch2/catch.hpp>
 #include <fstream>
@@ -212,6 +213,7 @@ TEST_CASE("a trace has the phases, operators and collectives of its step and of 
   CHECK(trace.take().empty());
   trace.begin_step(2);
   a = at::matmul(a, a);
+  { RECORD_FUNCTION("torch::autograd::CppNode<ours::(anonymous namespace)::Fused>", std::vector<c10::IValue>()); }
   trace.end_phase(StepPhase::kForward);
   issue("all_reduce");
   trace.end_phase(StepPhase::kReduce);
@@ -248,6 +250,7 @@ TEST_CASE("a trace has the phases, operators and collectives of its step and of 
   }
   CHECK_THAT(operators, Catch::Matchers::VectorContains(std::string("aten::matmul")) &&
                             Catch::Matchers::VectorContains(std::string("aten::mm")) &&
+                            Catch::Matchers::VectorContains(std::string("FusedBackward")) &&
                             !Catch::Matchers::VectorContains(std::string("aten::relu")));
 }
 
