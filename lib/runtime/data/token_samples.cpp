@@ -14,10 +14,10 @@ class TokenSamples : public SampleSource {
   TokenSamples(std::vector<FileArray> parts, int64_t seq_len) : parts_(std::move(parts)), seq_len_(seq_len) {
     int64_t total = 0;
     for (const auto& part : parts_) ends_.push_back(total += part.shape[0]);
-    if (total < seq_len + 1) {
+    if (total <= seq_len) {
       throw UserError(ExitCode::kBadInput,
-                      fmt::format("data file '{}' holds {} tokens; one sample of seq_len {} takes {}", parts_[0].path,
-                                  total, seq_len, seq_len + 1));
+                      fmt::format("data file '{}' holds {} tokens; one sample of seq_len {} takes one more than that",
+                                  parts_[0].path, total, seq_len));
     }
     num_samples_ = (total - 1) / seq_len;
     infos_ = {{"input_ids", at::kLong, {seq_len}}, {"labels", at::kLong, {seq_len}}};

@@ -4,6 +4,7 @@
 #include <ATen/ops/full.h>
 
 #include <catch2/catch.hpp>
+#include <limits>
 
 #include "base/bytes.hpp"
 #include "numpy_samples.hpp"
@@ -147,7 +148,11 @@ TEST_CASE("a token stream is cut into samples with labels one further", "[runtim
   SECTION("streams that do not work out") {
     data.train = {dir / "a.bin"};
     test::write_file(dir / "a.bin", bytes_of<uint16_t>({1, 2, 3}));
-    expect_error(ExitCode::kBadInput, {"holds 3 tokens", "takes 4"}, [&] { open_train_samples(data); });
+    for (const int64_t seq_len : {int64_t{3}, std::numeric_limits<int64_t>::max()}) {
+      data.seq_len = seq_len;
+      expect_error(ExitCode::kBadInput, {"holds 3 tokens", std::to_string(seq_len) + " takes one more"},
+                   [&] { open_train_samples(data); });
+    }
     test::write_file(dir / "a.bin", "odd");
     expect_error(ExitCode::kBadInput, {"3 bytes", "uint16"}, [&] { open_train_samples(data); });
     data.dtype = "float32";
