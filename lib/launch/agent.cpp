@@ -13,6 +13,7 @@
 #include "launch/poll_set.hpp"
 #include "rendezvous/own_address.hpp"
 #include "rendezvous/stream_socket.hpp"
+#include "spawn/exit_cause.hpp"
 #include "spawn/job_sweep.hpp"
 
 namespace dslaunch::launch {
@@ -178,7 +179,7 @@ void Agent::take_signals() {
     } else if (came_by_itself()) {
       say(SignalTaken{*signal});
     } else if (*signal != SIGUSR1 && *signal != SIGUSR2) {
-      stop(kGraceWithoutLauncher);
+      told_to_end(*signal);
     }
   }
   if (child_ended) reap();
@@ -190,6 +191,14 @@ void Agent::leave(int signal) {
   left_on_ = signal;
   launcher_gone_ = true;
   stop(0ms);
+}
+
+// A host that goes down, a scheduler: the launcher ends all ranks, here too, with the grace that they need to save.
+void Agent::told_to_end(int signal) {
+  if (launcher_gone_) return stop(kGraceWithoutLauncher);
+  if (kill_at_) return;
+  say(AgentFailed{to_int(ExitCode::kRunAgain),
+                  fmt::format("the agent was told to end ({}): stopping the ranks", spawn::signal_name(signal))});
 }
 
 void Agent::finish() {

@@ -59,6 +59,7 @@ class Agent {
   void stop(std::chrono::milliseconds grace);
   void take_signals();
   void leave(int signal);
+  void told_to_end(int signal);
   void reap();
   void end_rank(RankProcess& rank, const spawn::EndedChild& ended);
   void read_outputs();

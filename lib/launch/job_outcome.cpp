@@ -74,6 +74,8 @@ JobOutcome decide_outcome(const std::vector<RankRecord>& records, JobKind kind, 
     outcome.exit_code = to_int(ExitCode::kSignalBase) + SIGQUIT;
   } else if (reason == StopReason::kTimeLimit) {
     outcome.exit_code = to_int(ExitCode::kTimeout);
+  } else if (agent_error == to_int(ExitCode::kRunAgain)) {
+    outcome.exit_code = code_after_terminate(records, kind);
   } else if (agent_error != 0) {
     outcome.exit_code = agent_error;
   } else if (outcome.first_failure) {

@@ -34,7 +34,7 @@ struct JobOutcome {
   std::optional<int> first_failure;  // place in the records
 };
 
-// `agent_error`: the exit code of an agent that could not do its part or was lost; 0: none.
+// `agent_error`: the exit code of an agent that could not do its part, was lost, or was told to end (75); 0: none.
 JobOutcome decide_outcome(const std::vector<RankRecord>& records, JobKind kind, StopReason reason, int agent_error);
 
 // What one of our exit codes means for a worker, "" when it is not one of ours.

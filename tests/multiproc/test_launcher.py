@@ -247,6 +247,15 @@ class Stopping(LauncherTest):
         outcome = self.finish(process)
         self.assertEqual(outcome.code, 75, str(outcome))
 
+    def test_an_agent_that_is_told_to_end_lets_the_ranks_save(self):
+        """A host that goes down, a scheduler that signals the processes of a step."""
+        process = self.start_sh(2, self.SAVES)
+        self.lines(process, 2)
+        os.kill(self.agent_of(process), signal.SIGTERM)
+        outcome = self.finish(process)
+        self.assertEqual((outcome.code, outcome.out.count(b"saved")), (75, 2), str(outcome))
+        self.assertIn(b"the agent was told to end (SIGTERM)", outcome.err)
+
     def test_sigterm_gives_the_cause_when_one_could_not(self):
         process = self.start_sh(2, f"if [ $RANK = 0 ]; then {self.SAVES}; else echo ready; exec sleep 1000; fi")
         self.lines(process, 2)

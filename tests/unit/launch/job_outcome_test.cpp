@@ -110,6 +110,17 @@ TEST_CASE("an agent that could not do its part gives the code", "[launch][job_ou
   CHECK(decide_outcome(records, JobKind::kExec, StopReason::kNone, 69).exit_code == 69);
 }
 
+TEST_CASE("after an agent that was told to end the job may be run again if its ranks could save",
+          "[launch][job_outcome]") {
+  auto told = [](const std::vector<End>& ends) {
+    return outcome(ends, StopReason::kNone, JobKind::kRun, 75).exit_code;
+  };
+  CHECK(told({{exited(75), 0, true}, {exited(75), 1, true}}) == 75);
+  CHECK(told({{exited(75), 0, true}, {killed(SIGKILL), 1, true}}) == 137);
+  CHECK(told({{exited(74), 0}, {exited(75), 1, true}}) == 74);
+  CHECK(told({{exited(0), 0}, {exited(0), 1}}) == 0);
+}
+
 TEST_CASE("our codes have a meaning and others none", "[launch][job_outcome]") {
   for (int code : {64, 65, 66, 69, 70, 71, 73, 74, 75, 76, 77, 78, 124, 130})
     CHECK_FALSE(meaning_of_code(code).empty());
