@@ -34,11 +34,16 @@ namespace {
 constexpr std::chrono::minutes kJoinDeadline{5};
 
 const std::vector<OptionSpec>& train_options() {
-  static const std::vector<OptionSpec> options{{"config"},       {"set"},           {"run_dir"}, {"steps"},
-                                               {"epochs"},       {"seed"},          {"resume"},  {"data"},
-                                               {"inputs"},       {"labels"},        {"loss"},    {"device"},
-                                               {"trace"},        {"timings"},       {"verify"},  {"eval_only", false},
-                                               {"quiet", false}, {"verbose", false}};
+  static const std::vector<OptionSpec> options{{"config"},       {"set"},
+                                               {"run_dir"},      {"steps"},
+                                               {"epochs"},       {"seed"},
+                                               {"resume"},       {"data"},
+                                               {"inputs"},       {"labels"},
+                                               {"loss"},         {"device"},
+                                               {"trace"},        {"timings"},
+                                               {"verify"},       {"eval_only", false},
+                                               {"quiet", false}, {"verbose", false},
+                                               {"begin_from"}};
   return options;
 }
 
@@ -113,6 +118,7 @@ runtime::TrainRequest request_of(const CommandOptions& options, const config::Lo
   request.resolved_config = config::resolved_json(config);
   request.device = device.str();
   request.resume = options.value_or("resume", "");
+  request.begin_from = options.value("begin_from");
   request.eval_only = options.has("eval_only");
   request.verify = options.integer("verify", 1).value_or(0);
   if (request.eval_only && request.verify > 0) {
@@ -208,6 +214,7 @@ int train_command(const std::vector<std::string>& arguments) {
     log::debug("{} ranks have met", env.world_size);
     install_stop_signals();  // before this there is nothing to save: a signal ends the rank at once
     auto request = request_of(options, config, device);
+    request.job = env.job_id;
     request.placement = {env.rank, env.world_size, env.local_rank, env.node_rank, env.num_nodes, env.host};
     request.gather_group = groups.gather.get();
     request.secondary_group = groups.secondary.get();

@@ -157,6 +157,7 @@ class RunMaker {
     plan.append_logs = !run_.resume.empty();
     if (restart == 0) check_run_folder(plan.run_dir, earlier_run(run_));
     plan.argv = worker_argv(run_, worker_program(), plan.device, plan.run_dir);
+    if (begin_from_) plan.argv.insert(plan.argv.end(), {"--begin_from", *begin_from_});
     if (plan.has_remote_nodes()) prepare_for_other_machines(plan);
     return plan;
   }
@@ -171,10 +172,12 @@ class RunMaker {
   void leave() { FolderLock gone = std::move(lock_); }
 
  private:
-  // A restart goes on from the newest checkpoint of this very run, or from its beginning where there is none. An
-  // evaluation is made again from what it was to look at.
+  // A restart goes on from the newest checkpoint of this very run, or from its beginning where there is none: an
+  // earlier run's may lie in the same folder, or in the path that it began from. An evaluation is made again from what
+  // it was to look at.
   void go_on() {
     if (run_.eval_only) return;
+    if (run_.resume != "auto") begin_from_ = run_.resume.empty() ? "" : absolute(run_.resume);
     run_.resume = "auto";
     run_.overwrite = false;
   }
@@ -229,6 +232,7 @@ class RunMaker {
     int world_size = 0;
   };
   RunOptions run_;
+  std::optional<std::string> begin_from_;  // of a restart of a job that did not begin with auto: its --resume then
   FirstBatch batch_;
   std::vector<std::string> notes_;  // for people: what the config says that is worth a line
   FolderLock lock_;

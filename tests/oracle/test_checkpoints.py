@@ -283,6 +283,39 @@ class Killed(OracleTest):
                 self.assert_same(whole, workshop.read_metrics(folder))
 
 
+class Restarted(OracleTest):
+    """--max_restarts before the job has saved anything: it begins again where it began."""
+
+    def setUp(self):
+        self.config = base_config("mlp", zero_optimization={"stage": 1}, checkpoint={"dir": self.shop.run_dir()})
+        self.model, self.data = self.shop.model("mlp"), self.shop.data("mlp")
+        _, self.earlier = self.shop.train(self.model, self.data, base_config("mlp"), 2, 5)
+
+    def restarted(self, *options):
+        """The metrics of 300 steps, of whose first attempt a rank was killed after its first step."""
+        folder = self.shop.run_dir()
+        command = self.shop.command(self.model, self.data, self.config, folder, 2, 300, ["--max_restarts", "1", *options])
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+                                   env=workshop.environment())
+        while process.poll() is None and not os.path.exists(os.path.join(folder, "metrics.jsonl")):
+            time.sleep(0.001)
+        os.kill(workshop.rank_processes(folder, 1)[0], signal.SIGKILL)
+        text, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, text)
+        self.assertIn("restart 1 of 1", text)
+        return workshop.read_metrics(folder)
+
+    def test_at_the_path_that_it_was_given(self):
+        checkpoint = ["--resume", os.path.join(self.earlier, "checkpoints")]
+        whole, _ = self.shop.train(self.model, self.data, self.config, 2, 300, extra=checkpoint)
+        self.assertEqual(whole[0]["step"], 6)
+        self.assert_same(whole, self.restarted(*checkpoint))
+
+    def test_afresh_although_an_earlier_run_left_checkpoints_in_the_same_folder(self):
+        whole, _ = self.shop.train(self.model, self.data, self.config, 2, 300)
+        self.assert_same(whole, self.restarted())
+
+
 class WholeWeights(OracleTest):
     def test_beside_every_checkpoint_in_the_compute_type(self):
         for precision, dtype in ({"enabled": True}, torch.bfloat16), ({"enabled": False}, torch.float32):

@@ -140,6 +140,7 @@ Manifest read(const std::string& text) {
   metadata.position = {json.at("data").at("epoch").get<int64_t>(), json.at("data").at("offset").get<int64_t>()};
   for (const auto& [name, value] : json.at("scalars").items()) metadata.scalars[name] = scalar_from_json(value);
   metadata.config = json.at("config").get<std::string>();
+  metadata.job = json.value("job", "");
   for (const auto& file : json.at("files")) manifest.files.push_back(file_from_json(file));
   for (const auto& parameter : json.at("parameters")) metadata.parameters.push_back(parameter_from_json(parameter));
   return manifest;
@@ -181,6 +182,7 @@ std::string to_json(const Manifest& manifest) {
             {"config", metadata.config},
             {"files", Json::array()},
             {"parameters", Json::array()}};
+  if (!metadata.job.empty()) json["job"] = metadata.job;
   for (const auto& [name, value] : metadata.scalars) json["scalars"][name] = scalar_to_json(value);
   for (const auto& file : manifest.files) json["files"].push_back(file_to_json(file));
   for (const auto& parameter : metadata.parameters) json["parameters"].push_back(parameter_to_json(parameter));

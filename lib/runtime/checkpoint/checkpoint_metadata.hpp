@@ -40,6 +40,7 @@ struct CheckpointMetadata {
   DataPosition position;
   std::map<std::string, double> scalars;  // optimizer, schedule, loss scale; whole numbers are exact up to 2^53
   std::string config;                     // the resolved config as text
+  std::string job;                        // the id of the job that wrote it; empty: not known
 };
 
 // A file of the checkpoint as the manifest lists it.

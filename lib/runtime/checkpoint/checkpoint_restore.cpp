@@ -106,7 +106,7 @@ class Restore {
     std::string last_fault;
     for (size_t i = 0; i < plan.candidates.size(); ++i) {
       const auto& candidate = plan.candidates[i];
-      phase_ = fmt::format("checkpoint/resume/{}/", i);
+      phase_ = fmt::format("{}{}/", keys(), i);
       Restored restored{path_of(candidate), {}};
       const Report report = try_candidate(candidate, restored.metadata);
       if (report.outcome == Outcome::kGood) return restored;
@@ -139,15 +139,18 @@ class Restore {
       for (int node = 0; node < placement_.num_nodes; ++node) {
         offers.push_back(offer_from(store_.get(offer_key(node), deadline_)));
       }
-      store_.set("checkpoint/resume/plan", to_text(plan_resume(offers)), with_a_moment(deadline_));
+      store_.set(keys() + "plan", to_text(plan_resume(offers)), with_a_moment(deadline_));
     }
-    return plan_from(hear_verdict("checkpoint/resume/plan"));
+    return plan_from(hear_verdict(keys() + "plan"));
   }
 
   // A named folder that holds a checkpoint is that checkpoint; nothing else is looked at then.
   ResumeOffer look() const {
     const bool is_named = !is_auto() && is_checkpoint(folder_);
     auto found = is_named ? std::vector{look_at_checkpoint(folder_)} : survey_checkpoints(folder_);
+    if (is_auto() && !options_.job.empty()) {
+      std::erase_if(found, [&](const auto& one) { return one.manifest && one.manifest->metadata.job != options_.job; });
+    }
     return offer_of(std::move(found), is_named ? std::nullopt : latest_step(folder_), placement_.rank, placement_.host);
   }
 
@@ -254,7 +257,9 @@ class Restore {
     }
   }
 
-  static std::string offer_key(int node) { return fmt::format("checkpoint/resume/offer/{}", node); }
+  // A path may be asked for after auto has found nothing.
+  std::string keys() const { return is_auto() ? "checkpoint/resume/" : "checkpoint/resume_path/"; }
+  std::string offer_key(int node) const { return fmt::format("{}offer/{}", keys(), node); }
 
   const RestoreOptions& options_;
   const Placement& placement_;

@@ -53,6 +53,7 @@ struct RestoreOptions {
   at::Device device = at::kCPU;
   std::chrono::milliseconds timeout =
       std::chrono::minutes(30);  // for the slowest rank's reading: time_for_checkpoint()
+  std::string job;               // "auto" takes what this job wrote, and nothing else; empty: whoever did
 };
 
 struct Restored {

@@ -209,6 +209,7 @@ CheckpointMetadata Checkpointing::metadata(const DataPosition& position) const {
   out.position = position;
   out.scalars = engine_.scalars();
   out.config = options_.resolved_config;
+  out.job = options_.job;
   out.parameters = saved_tensors_of(model_);
   return out;
 }

@@ -35,6 +35,7 @@ struct CheckpointingOptions {
   bool whole_weights = false;                 // each checkpoint holds them too, in float_dtype
   std::optional<at::ScalarType> float_dtype;  // of whole weights; empty: the model's own
   precision::ModelDtypes dtypes;              // of the model's tensors in this run
+  std::string job;                            // its id; empty: not known
 };
 
 // How long the run stood still for its saves, on this rank.
@@ -52,8 +53,9 @@ class Checkpointing {
 
   // "": starts afresh. "auto": the newest checkpoint of the run that is sound, or afresh where there is none. A path:
   // that checkpoint, or the newest one in that folder, as far as checkpoint.load says. Restores engine, frozen weights,
-  // buffers and random state; returns where the data goes on. Collective.
-  DataPosition resume(const std::string& from);
+  // buffers and random state; returns where the data goes on. `begin_from`: "auto" takes what this job saved, and where
+  // there is nothing begins there, which is "" or a path. Collective.
+  DataPosition resume(const std::string& from, const std::optional<std::string>& begin_from = std::nullopt);
   // Saves the state after the last step. All ranks call it at the same step. Returns before the files are written
   // unless `wait`; errors of a save in the background are thrown by the next call.
   void save(const DataPosition& position, bool wait);

@@ -23,19 +23,23 @@ Names names_missing_in_checkpoint(const NameMatch& match) {
 
 }  // namespace
 
-DataPosition Checkpointing::resume(const std::string& from) {
+DataPosition Checkpointing::resume(const std::string& from, const std::optional<std::string>& begin_from) {
   if (from.empty()) return {};
   // A run that goes on takes all of its own checkpoint: the options are for what comes from elsewhere, and a restart of
   // the job must not start its steps anew.
   const config::CheckpointLoad how = from == "auto" ? config::CheckpointLoad{} : options_.checkpoint.load;
-  const RestoreOptions options{dir_, from, options_.placement, device_, timeout_};
+  const RestoreOptions options{dir_, from, options_.placement, device_, timeout_, begin_from ? options_.job : ""};
   const auto restored = restore_checkpoint(options, store_, world_, [&](RestoreSource& source) {
     if (from == "auto") follow_shapes(source);
     load(source, how);
   });
   if (!restored) {
-    if (world_.rank() == 0) log::info("--resume auto: no complete checkpoint in {}, starting afresh", dir_);
-    return {};
+    const std::string start = begin_from.value_or("");
+    if (world_.rank() == 0) {
+      log::info("--resume auto: no complete checkpoint {}in {}, starting {}", begin_from ? "of this job " : "", dir_,
+                start.empty() ? "afresh" : "from '" + start + "' again");
+    }
+    return resume(start);
   }
   if (world_.rank() == 0) tell_loaded(*restored, how);
   if (how.weights_only) return {};

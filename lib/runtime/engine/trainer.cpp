@@ -77,9 +77,9 @@ class Training {
     checkpoints_ = std::make_unique<Checkpointing>(
         CheckpointingOptions{request.run_dir, config_.checkpoint, config_.init, request.model_path, resolved_config_,
                              request.placement, !request.eval_only, config_.zero.gather_16bit_weights_on_save,
-                             float_dtype(), dtypes_},
+                             float_dtype(), dtypes_, request.job},
         *model_, *engine_, world_, store, device_);
-    position_ = checkpoints_->resume(request.resume);
+    position_ = checkpoints_->resume(request.resume, request.begin_from);
     require_checkpoint_to_evaluate();
     log_ = std::make_unique<RunLog>(
         RunLogOptions{request.run_dir, resolved_config_, world.rank(), world.size(), request.quiet, total_steps_,

@@ -19,6 +19,9 @@ struct TrainRequest {
   std::string resolved_config;  // JSON, stored beside the run and in checkpoints with "auto" filled in
   std::string device = "cpu";   // torch's name: "cpu", "cuda:0"
   std::string resume;           // "", "auto" or a checkpoint's path
+  std::string job;              // its id; empty: not known
+  // In a restart of a job that did not begin with "auto": its `resume` then. "auto" is what this very job saved.
+  std::optional<std::string> begin_from;
   bool eval_only = false;
   int64_t verify = 0;   // steps of this start that run beside an unsharded replica
   Placement placement;  // where this rank sits; on several hosts the checkpoints' folders are asked about
