@@ -283,6 +283,19 @@ class Killed(OracleTest):
                 self.assert_same(whole, workshop.read_metrics(folder))
 
 
+class GoneBack(OracleTest):
+    def test_a_run_that_went_back_goes_on_from_there(self):
+        """It ended before it saved again: the later checkpoints in its folder are those that it turned away from."""
+        config = base_config("mlp", checkpoint={"interval": 2, "keep_last": 9})
+        model, data = self.shop.model("mlp"), self.shop.data("mlp")
+        whole, folder = self.shop.train(model, data, config, 2, 6)
+        saves_nothing = {**config, "checkpoint": {"at_end": False}}
+        back = os.path.join(folder, "checkpoints/step_00000002")
+        self.shop.train(model, data, saves_nothing, 2, 3, folder, ["--resume", back])
+        again, _ = self.shop.train(model, data, config, 2, 6, folder, ["--resume", "auto"])
+        self.assert_same(whole, again)
+
+
 class Restarted(OracleTest):
     """--max_restarts before the job has saved anything: it begins again where it began."""
 

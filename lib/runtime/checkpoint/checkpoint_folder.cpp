@@ -88,22 +88,7 @@ void CheckpointFolder::publish() {
   }
   published_ = true;
   sync_folder(dir_);
-
-  point_latest();
-}
-
-void CheckpointFolder::point_latest() const {
-  const std::string latest = dir_ + "/" + kLatestName, aside = latest + kWriting;
-  try {
-    OutputFile pointer(aside);
-    pointer.write(step_name(step_) + "\n");
-    pointer.finish(true);
-    if (::rename(aside.c_str(), latest.c_str()) != 0) throw SystemError("rename to", "'" + latest + "'");
-  } catch (...) {
-    ::unlink(aside.c_str());
-    throw;
-  }
-  sync_folder(dir_);
+  point_latest(dir_, step_);
 }
 
 // The same step was saved before (a run that was resumed there): swap the two at once where the file system can.
@@ -132,6 +117,20 @@ void CheckpointFolder::prune(int64_t keep) const {
     if (*step >= step_) continue;
     if (++kept > keep) remove_checkpoint(dir_ + "/" + step_name(*step));
   }
+}
+
+void point_latest(const std::string& dir, int64_t step) {
+  const std::string latest = dir + "/" + kLatestName, aside = latest + kWriting;
+  try {
+    OutputFile pointer(aside);
+    pointer.write(step_name(step) + "\n");
+    pointer.finish(true);
+    if (::rename(aside.c_str(), latest.c_str()) != 0) throw SystemError("rename to", "'" + latest + "'");
+  } catch (...) {
+    ::unlink(aside.c_str());
+    throw;
+  }
+  sync_folder(dir);
 }
 
 }  // namespace dslaunch::runtime

@@ -29,7 +29,6 @@ class CheckpointFolder {
 
  private:
   void replace_target() const;
-  void point_latest() const;
 
   const std::string dir_;
   const int64_t step_;
@@ -37,6 +36,10 @@ class CheckpointFolder {
   const std::string target_;  // step_N
   bool published_ = false;
 };
+
+// `latest` of this folder of checkpoints names that step from now on: of a save, or of a run that went back to it, so
+// that whoever goes on next begins there. By rename. Throws SystemError(74).
+void point_latest(const std::string& dir, int64_t step);
 
 // Where shards of that save are written.
 std::string writing_folder(const std::string& dir, int64_t step);

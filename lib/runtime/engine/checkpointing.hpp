@@ -79,6 +79,7 @@ class Checkpointing {
   const at::Tensor& read_frozen(RestoreSource& source, const FrozenPart& part);
   void restore_frozen(RestoreSource& source, const NameMatch& match);
   void restore_buffers(RestoreSource& source, const NameMatch& match);
+  void go_on_from(const Restored& restored) const;
   void tell_loaded(const Restored& restored, const config::CheckpointLoad& how) const;
 
   const CheckpointingOptions options_;

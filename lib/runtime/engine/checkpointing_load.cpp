@@ -1,10 +1,12 @@
 // How a run goes on from a checkpoint.
 #include <ATen/ATen.h>
 
+#include <filesystem>
 #include <set>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "runtime/checkpoint/checkpoint_folder.hpp"
 #include "runtime/checkpoint/name_match.hpp"
 #include "runtime/engine/checkpointing.hpp"
 #include "runtime/engine/initial_values.hpp"
@@ -43,8 +45,24 @@ DataPosition Checkpointing::resume(const std::string& from, const std::optional<
   }
   if (world_.rank() == 0) tell_loaded(*restored, how);
   if (how.weights_only) return {};
+  if (from != "auto" && options_.saves) go_on_from(*restored);
   last_step_ = restored->metadata.step;
   return restored->metadata.position;
+}
+
+// The run has gone back to a checkpoint of its own: should it end before it saves another one, that is where it goes
+// on, and not at a later one that it has turned away from.
+void Checkpointing::go_on_from(const Restored& restored) const {
+  std::error_code elsewhere;
+  if (world_.rank() != share_.leader ||
+      !std::filesystem::equivalent(std::filesystem::path(restored.path).parent_path(), dir_, elsewhere)) {
+    return;
+  }
+  try {
+    point_latest(dir_, restored.metadata.step);
+  } catch (const Error& error) {
+    log::warning("{}; --resume auto may begin at a later step than {}", error.what(), restored.metadata.step);
+  }
 }
 
 // Buffers that forward has given another shape (a table that grew with the inputs) are in the run's own checkpoint as
