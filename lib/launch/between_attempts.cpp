@@ -16,7 +16,7 @@ namespace dslaunch::launch {
 
 struct BetweenAttempts::Shared {
   SignalInbox& signals;
-  std::function<int(int signal)> end;
+  std::function<std::optional<int>(int signal)> end;
   UniqueFd over{::eventfd(0, EFD_CLOEXEC)};
   std::promise<void> gone;
 
@@ -28,12 +28,13 @@ struct BetweenAttempts::Shared {
       polls.wait(Deadline::never());
       if (polls.ready(finished)) return gone.set_value();
       if (!polls.ready(taken)) continue;
-      if (auto signal = signals.take()) ::_exit(end(*signal));
+      const auto signal = signals.take();
+      if (const auto code = signal ? end(*signal) : std::nullopt) ::_exit(*code);
     }
   }
 };
 
-BetweenAttempts::BetweenAttempts(SignalInbox& signals, std::function<int(int signal)> end)
+BetweenAttempts::BetweenAttempts(SignalInbox& signals, std::function<std::optional<int>(int signal)> end)
     : shared_(new Shared{signals, std::move(end)}) {
   if (!shared_->over.valid()) throw SystemError("eventfd", "for signals between two attempts");
   spawn::start_link_thread([shared = shared_] { shared->watch(); });

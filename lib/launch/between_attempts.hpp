@@ -5,6 +5,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "launch/signal_inbox.hpp"
 
@@ -12,9 +13,10 @@ namespace dslaunch::launch {
 
 class BetweenAttempts {
  public:
-  // `end` puts the end on record and returns the exit code; it runs on the thread, while the owner is busy elsewhere or
-  // waits in the destructor. `signals` and `end` outlive this. Throws SystemError when the system refuses a thread.
-  BetweenAttempts(SignalInbox& signals, std::function<int(int signal)> end);
+  // `end` puts the end on record and returns the exit code, or nothing for a signal that asks for none; it runs on the
+  // thread, while the owner is busy elsewhere or waits in the destructor. `signals` and `end` outlive this. Throws
+  // SystemError when the system refuses a thread.
+  BetweenAttempts(SignalInbox& signals, std::function<std::optional<int>(int signal)> end);
   // Returns once no signal is taken any more.
   ~BetweenAttempts();
   BetweenAttempts(const BetweenAttempts&) = delete;

@@ -1,8 +1,12 @@
 #include "launch/carry_out.hpp"
 
+#include <poll.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <climits>
 #include <csignal>
-#include <cstdio>
+#include <string_view>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -14,6 +18,7 @@
 #include "launch/job_story.hpp"
 #include "launch/jobs/register_job.hpp"
 #include "launch/plan_job.hpp"
+#include "launch/poll_set.hpp"
 #include "launch/programs.hpp"
 #include "launch/push.hpp"
 #include "launch/restart.hpp"
@@ -24,6 +29,11 @@
 namespace dslaunch::launch {
 namespace {
 
+using namespace std::chrono_literals;
+
+// Between two attempts: for readers and files that take nothing.
+constexpr auto kReaderPatience = 2000ms;
+
 // The hosts of a job, and the ways to those that came by themselves.
 struct Field {
   std::optional<NodePlace> place;
@@ -31,9 +41,11 @@ struct Field {
   Gathered gathered;
 
   // The nodes of --no_ssh: all of them, for each attempt anew.
-  void gather(const LaunchOptions& options) {
+  void gather(const LaunchOptions& options, Deadline time_limit) {
     if (!place || place->num_nodes == 1) return;
-    gathered = gather_nodes(*place, std::move(gathered.listener), deadline_after(options.join_timeout));
+    const Deadline join = deadline_after(options.join_timeout);
+    const Deadline patience = join.when() < time_limit.when() ? join : time_limit;
+    gathered = gather_nodes(*place, std::move(gathered.listener), patience);
     apply_offers(hosts, gathered.hellos);
   }
 
@@ -62,13 +74,11 @@ struct Field {
 };
 
 // Tells how an attempt ended, and decides whether there is another one.
-RestartDecision conclude(Supervisor& supervisor, const LaunchPlan& plan, const JobReport& report,
+RestartDecision conclude(Supervisor& supervisor, const LaunchPlan& plan, JobReport& report,
                          const LaunchOptions& options, int restart) {
   if (!report.story.empty()) supervisor.output().tell(report.story);
+  report.late_reason = supervisor.late_reason();
   auto decision = decide_restart(report, plan.kind, options, restart, static_cast<int>(plan.nodes.size()));
-  if (decision.restart) {
-    if (auto signal = supervisor.late_signal()) decision = {false, {}, "no restart: " + spawn::signal_name(*signal)};
-  }
   if (!decision.text.empty()) supervisor.output().say(decision.text);
   return decision;
 }
@@ -129,8 +139,13 @@ std::string cause_of(const LaunchPlan& plan, const JobReport& report) {
 struct Attempt {
   JobReport report;
   std::optional<LaunchPlan> next;  // empty where this was the last
-  std::optional<int> signal;       // asks for an end, and came when the next one was settled already
 };
+
+// Somebody asked for an end before the restart that was due.
+void end_instead(JobReport& report, const LaunchPlan& plan, StopReason reason) {
+  report.reason = reason;
+  report.outcome.exit_code = decide_outcome(records_of(plan), plan.kind, reason, 0).exit_code;
+}
 
 // One attempt, under a supervisor of its own.
 Attempt run_attempt(const LaunchPlan& plan, Field& field, const LaunchOptions& options, const JobMaker& maker,
@@ -139,26 +154,38 @@ Attempt run_attempt(const LaunchPlan& plan, Field& field, const LaunchOptions& o
   how.live = &live;
   how.time_limit = time_limit;
   Supervisor supervisor(plan, std::move(how));
-  Attempt attempt{supervisor.run(), std::nullopt, std::nullopt};
+  Attempt attempt{supervisor.run(), std::nullopt};
   const int restart = plan.restart_count;
-  RestartDecision decision = conclude(supervisor, plan, attempt.report, options, restart);
+  const RestartDecision decision = conclude(supervisor, plan, attempt.report, options, restart);
+  StopReason instead = decision.instead;
   if (decision.restart) {
     field.leave_out(decision.without);
     attempt.next = plan_again(maker, field, supervisor, plan, restart + 1);
   }
-  if (!attempt.next) {
-    finish(supervisor, plan, attempt.report, options);
-    return attempt;
+  if (attempt.next) {
+    supervisor.dismiss({attempt.report.outcome.exit_code, true, attempt.report.story});
+    supervisor.drain_output();
+    instead = supervisor.late_reason();
+    if (instead == StopReason::kNone) return attempt;
+    supervisor.output().say(no_restart_because(instead));
+    attempt.next.reset();
   }
-  supervisor.dismiss({attempt.report.outcome.exit_code, true, attempt.report.story});
-  supervisor.drain_output();
-  attempt.signal = supervisor.late_signal();
+  if (instead != StopReason::kNone) end_instead(attempt.report, plan, instead);
+  finish(supervisor, plan, attempt.report, options);
   return attempt;
 }
 
-StopReason reason_of(int signal) {
-  if (signal == SIGINT) return StopReason::kInterrupt;
-  return signal == SIGQUIT ? StopReason::kQuit : StopReason::kTerminate;
+// As far as somebody reads it: there is no supervisor that would take a further Ctrl-C.
+void write_if_read(int fd, std::string_view text) {
+  while (!text.empty()) {
+    PollSet polls;
+    const size_t place = polls.add(fd, POLLOUT);
+    polls.wait(Deadline::after(kReaderPatience));
+    if (!polls.ready(place)) return;
+    const ssize_t written = ::write(fd, text.data(), std::min<size_t>(text.size(), PIPE_BUF));  // never blocks then
+    if (written <= 0) return;
+    text.remove_prefix(static_cast<size_t>(written));
+  }
 }
 
 // The end of a job whose next attempt was not to begin: told and put on record, as that of an attempt which was stopped
@@ -170,27 +197,27 @@ int end_before_attempt(const LaunchPlan& plan, int signal, const LaunchOptions& 
   report.outcome = decide_outcome(report.records, plan.kind, report.reason, 0);
   report.story = fmt::format("dslaunch: {}: no further attempt\n", spawn::signal_name(signal)) +
                  tell_story(plan, report.records, report.outcome, report.reason);
-  live.files().wait(Deadline::after(FileThread::kPatience));  // what the job said comes first
-  std::fputs(report.story.c_str(), stderr);
+  live.files().wait(Deadline::after(kReaderPatience));  // what the job said comes first
   if (live.console() != nullptr && !options.detach) live.console()->append(report.story);
-  if (options.json && !options.detach) {
-    std::fputs(story_json(plan, report.records, report.outcome, report.reason).c_str(), stdout);
-    std::fflush(stdout);
-  }
   live.on_end(report.outcome.exit_code, cause_of(plan, report));
+  write_if_read(STDERR_FILENO, report.story);
+  if (options.json && !options.detach) {
+    write_if_read(STDOUT_FILENO, story_json(plan, report.records, report.outcome, report.reason));
+  }
   return report.outcome.exit_code;
 }
 
 // What an attempt needs before it has a supervisor.
 void make_ready(LaunchPlan& plan, Field& field, const LaunchOptions& options, const JobMaker& maker, LiveJob& live,
-                SignalInbox& signals) {
+                SignalInbox& signals, Deadline time_limit) {
   if (plan.restart_count == 0 && !plan.reach.push) return;
-  BetweenAttempts between(signals, [&, plan](int signal) {
+  BetweenAttempts between(signals, [&, plan](int signal) -> std::optional<int> {
+    if (!asks_for_end(signal, plan.kind)) return std::nullopt;
     maker.leave();
     return end_before_attempt(plan, signal, options, live);
   });
   if (plan.restart_count > 0) {
-    field.gather(options);
+    field.gather(options, time_limit);
     maker.prepare(plan, plan.restart_count);
   }
   if (plan.reach.push) push_programs(plan, own_program());
@@ -201,7 +228,7 @@ int run_attempts(LaunchPlan plan, Field& field, const LaunchOptions& options, co
                  SignalInbox& signals) {
   const Deadline time_limit = plan.timeout ? Deadline::after(*plan.timeout) : Deadline::never();
   for (;;) {
-    make_ready(plan, field, options, maker, live, signals);
+    make_ready(plan, field, options, maker, live, signals, time_limit);
     if (plan.restart_count > 0) live.on_attempt(plan);
     Attempt attempt = run_attempt(plan, field, options, maker, live, time_limit);
     if (!attempt.next) {
@@ -209,7 +236,6 @@ int run_attempts(LaunchPlan plan, Field& field, const LaunchOptions& options, co
       return attempt.report.outcome.exit_code;
     }
     plan = std::move(*attempt.next);
-    if (attempt.signal) return end_before_attempt(plan, *attempt.signal, options, live);
   }
 }
 
@@ -229,12 +255,12 @@ int supervise(const LaunchOptions& options, const JobMaker& maker, UniqueFd& sta
   if (field.place && field.place->num_nodes > 1) field.hosts.master_port = field.place->master_port;
   if (options.dry_run) return print_plan(first_plan(maker, field), options);
 
-  field.gather(options);
+  field.gather(options, Deadline::never());
   LaunchPlan plan = first_plan(maker, field);
   maker.prepare(plan, 0);
   std::unique_ptr<LiveJob> live = register_job(plan, options, starter);
   // From here on an end is put on record.
-  SignalInbox signals{SIGINT, SIGQUIT, SIGTERM, SIGHUP};
+  SignalInbox signals{SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
   try {
     int exit_code = run_attempts(std::move(plan), field, options, maker, *live, signals);
     signals.ignore_from_now_on();

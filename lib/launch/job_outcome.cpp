@@ -66,6 +66,15 @@ int code_after_terminate(const std::vector<RankRecord>& records, JobKind kind) {
 
 }  // namespace
 
+bool asks_for_end(int signal, JobKind kind) {
+  return signal != SIGTSTP && signal != SIGUSR2 && !(signal == SIGUSR1 && kind == JobKind::kExec);
+}
+
+StopReason reason_of(int signal) {
+  if (signal == SIGINT) return StopReason::kInterrupt;
+  return signal == SIGQUIT ? StopReason::kQuit : StopReason::kTerminate;
+}
+
 JobOutcome decide_outcome(const std::vector<RankRecord>& records, JobKind kind, StopReason reason, int agent_error) {
   JobOutcome outcome{.exit_code = 0, .first_failure = first_own_failure(records)};
   if (reason == StopReason::kInterrupt) {

@@ -29,6 +29,10 @@ enum class StopReason {
   kTimeLimit,
 };
 
+// Of a signal to the launcher. SIGUSR2 is the ranks', and so is SIGUSR1 where they are no workers of ours.
+bool asks_for_end(int signal, JobKind kind);
+StopReason reason_of(int signal);
+
 struct JobOutcome {
   int exit_code = 0;
   std::optional<int> first_failure;  // place in the records

@@ -26,6 +26,10 @@ bool same_again(int exit_code) {
 
 }  // namespace
 
+std::string no_restart_because(StopReason reason) {
+  return fmt::format("no restart: {}", reason_text(reason));
+}
+
 RestartDecision decide_restart(const JobReport& report, JobKind kind, const LaunchOptions& options, int num_done,
                                int num_nodes) {
   RestartDecision decision;
@@ -38,8 +42,8 @@ RestartDecision decide_restart(const JobReport& report, JobKind kind, const Laun
     decision.text = fmt::format("no restart: exit code {} would be the same again", report.outcome.exit_code);
     return decision;
   }
-  if (report.late_reason != StopReason::kNone) {
-    decision.text = fmt::format("no restart: {}", reason_text(report.late_reason));
+  if (report.told_to_end || (kind == JobKind::kRun && report.outcome.exit_code == to_int(ExitCode::kRunAgain))) {
+    decision.text = "no restart: it was stopped on request";
     return decision;
   }
   int left = num_nodes - static_cast<int>(report.lost_hosts.size());
@@ -48,6 +52,11 @@ RestartDecision decide_restart(const JobReport& report, JobKind kind, const Laun
   if (fewer && left < *options.min_nodes) {
     decision.text =
         fmt::format("no restart: {} of {} hosts are left, --min_nodes is {}", left, num_nodes, *options.min_nodes);
+    return decision;
+  }
+  if (report.late_reason != StopReason::kNone) {
+    decision.instead = report.late_reason;
+    decision.text = no_restart_because(report.late_reason);
     return decision;
   }
   decision.restart = true;

@@ -15,12 +15,18 @@ struct RestartDecision {
   bool restart = false;
   std::vector<std::string> without;  // hosts to leave out
   std::string text;                  // why, or why not; empty where nothing needs to be said
+  // Not kNone: there would have been a restart, had nobody asked for an end. The job's exit code is that end's then.
+  StopReason instead = StopReason::kNone;
 };
 
 // `num_done`: restarts so far. `num_nodes`: of the attempt that failed. A worker's verdict on its input (a config, a
-// model, a loss that is not finite) would be the same again; so would a job that somebody stopped.
+// model, a loss that is not finite) would be the same again; a job that somebody stopped, or an agent of it, is not to
+// go on.
 RestartDecision decide_restart(const JobReport& report, JobKind kind, const LaunchOptions& options, int num_done,
                                int num_nodes);
+
+// What is said of an end that takes the place of a restart.
+std::string no_restart_because(StopReason reason);
 
 struct BatchSplit {
   int64_t micro_batch = 1, accumulation = 1;

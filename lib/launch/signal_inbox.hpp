@@ -1,6 +1,6 @@
 // Signals as a descriptor to poll instead of handlers: the loops of launcher and agent see them in order with
-// everything else. Blocks them for the calling thread; make it before any other thread starts. They have their usual
-// effect again once it is gone: whatever is waited for then, a person can end.
+// everything else. Blocks them for the calling thread; make it before any other thread starts. Inboxes nest: what
+// an inner one took goes to the outer one again when it is gone, and without an outer one has its usual effect.
 #pragma once
 #include <csignal>
 #include <initializer_list>

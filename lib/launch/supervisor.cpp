@@ -163,7 +163,7 @@ void Supervisor::handle(NodeSession& node, const Message& message) {
   if (const auto* taken = std::get_if<SignalTaken>(&message)) take_signal(taken->signal);
   if (const auto* missing = std::get_if<RanksMissing>(&message)) missing_ = missing->ranks;
   if (std::holds_alternative<AgentDone>(message)) {
-    node.done = true;
+    node.done = node.ready || !undisturbed();  // else nobody told it to end: it has left, and will be lost
     end_if_all_over();
   }
 }

@@ -37,7 +37,8 @@ struct SupervisorOptions {
 struct JobReport {
   JobOutcome outcome;
   StopReason reason = StopReason::kNone;
-  StopReason late_reason = StopReason::kNone;  // came when a failure was ending the attempt already
+  StopReason late_reason = StopReason::kNone;  // came when a failure was ending the attempt already, or later
+  bool told_to_end = false;                    // an agent was, by a signal on its host
   std::vector<RankRecord> records;             // by rank
   std::vector<std::string> lost_hosts;         // not reached, or gone before their ranks were
   std::string story;                           // for people; empty after a success
@@ -58,8 +59,8 @@ class Supervisor {
   // A line on the terminal, a document on standard output; ends once the readers have everything, and the files too.
   JobOutput& output() { return output_; }
   void drain_output();
-  // A signal that asks for an end and came too late to end the attempt, also while output was drained; once.
-  std::optional<int> late_signal();
+  // An end that was asked for when the attempt was over or a failure was ending it, also while output was drained.
+  StopReason late_reason();
   // There is no further attempt: no signal changes the outcome any more.
   void ignore_signals() { signals_.ignore_from_now_on(); }
 
@@ -85,7 +86,7 @@ class Supervisor {
   void end_if_all_over();
   void take_signals();
   void take_signal(int signal);
-  bool asks_for_end(int signal) const;
+  void take_late_signal(int signal);
   void take_stop(const AskStop& stop);
   void tell_troubles();
   void watch_clocks();
@@ -114,7 +115,6 @@ class Supervisor {
   StopReason reason_ = StopReason::kNone, late_reason_ = StopReason::kNone;
   // A further Ctrl-C or Ctrl-\ when all was being ended already: nobody waits for a slow reader.
   bool spare_output_ = false;
-  std::optional<int> late_signal_;
   bool described_ = false;  // the agents have been told what the job is
   int agent_error_ = 0;
   int num_ended_ = 0;

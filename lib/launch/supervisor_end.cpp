@@ -48,7 +48,7 @@ JobReport Supervisor::report() {
   JobReport report;
   report.outcome = decide_outcome(records_, plan_.kind, reason_, agent_error_);
   report.reason = reason_;
-  report.late_reason = late_reason_;
+  report.told_to_end = agent_error_ == to_int(ExitCode::kRunAgain);
   report.records = records_;
   for (const auto& [host, failure] : failures_) report.lost_hosts.push_back(host);
   if (report.outcome.exit_code == 0) return report;
@@ -80,15 +80,15 @@ void Supervisor::dismiss(const JobEnded& last_word) {
   }
 }
 
-std::optional<int> Supervisor::late_signal() {
-  while (auto signal = signals_.take()) {
-    if (asks_for_end(*signal)) late_signal_ = signal;
-  }
-  return std::exchange(late_signal_, std::nullopt);
+StopReason Supervisor::late_reason() {
+  while (auto signal = signals_.take()) take_late_signal(*signal);
+  return late_reason_;
 }
 
-bool Supervisor::asks_for_end(int signal) const {
-  return signal != SIGTSTP && signal != SIGUSR2 && !(signal == SIGUSR1 && plan_.kind == JobKind::kExec);
+// Whoever sends one now does not want to wait for slow readers either.
+void Supervisor::take_late_signal(int signal) {
+  if (signal != SIGUSR1 && signal != SIGUSR2) spare_output_ = true;
+  if (asks_for_end(signal, plan_.kind)) late_reason_ = reason_of(signal);
 }
 
 // A slow reader gets everything, and so do files that do not stand still for too long; one more Ctrl-C spares the rest.
@@ -110,10 +110,7 @@ void Supervisor::drain_output() {
     tell_troubles();
     output_.out().flush();
     output_.err().flush();
-    if (auto signal = signals_.take()) {
-      if (*signal != SIGUSR1 && *signal != SIGUSR2) spare_output_ = true;
-      if (asks_for_end(*signal)) late_signal_ = signal;
-    }
+    if (auto signal = signals_.take()) take_late_signal(*signal);
   }
   if (spare_output_) files.wait(Deadline::after(kFileMoment));
 }

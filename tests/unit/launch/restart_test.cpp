@@ -41,8 +41,16 @@ TEST_CASE("what somebody stopped, and what would fail the same way, is not resta
     failed_before.late_reason = late;
     auto decision = decide_restart(failed_before, JobKind::kRun, allowing(2), 0, 1);
     CHECK_FALSE(decision.restart);
+    CHECK(decision.instead == late);
     CHECK_THAT(decision.text, Catch::StartsWith("no restart: "));
+    // The failure's own code stands where there would have been no restart.
+    CHECK(decide_restart(failed_before, JobKind::kRun, allowing(2), 2, 1).instead == StopReason::kNone);
+    CHECK(decide_restart(failed_before, JobKind::kRun, allowing(0), 0, 1).instead == StopReason::kNone);
   }
+  CHECK_FALSE(decide_restart(failed_with(75), JobKind::kRun, allowing(2), 0, 1).restart);
+  JobReport told = failed_with(143);
+  told.told_to_end = true;
+  CHECK_FALSE(decide_restart(told, JobKind::kExec, allowing(2), 0, 1).restart);
   for (int code : {64, 65, 66, 73, 76, 77, 78}) {
     CHECK_FALSE(decide_restart(failed_with(code), JobKind::kRun, allowing(2), 0, 1).restart);
     CHECK(decide_restart(failed_with(code), JobKind::kExec, allowing(2), 0, 1).restart);

@@ -13,11 +13,14 @@
 #include <thread>
 
 #include "launch/supervisor.hpp"
+#include "support/far_agent.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
 using namespace std::chrono_literals;
+using test::FarAgent;
+using test::SocketLink;
 
 namespace {
 
@@ -40,49 +43,6 @@ class StalledFile {
   UniqueFd pipe_;
 };
 
-// The way to an agent that came to us by itself.
-class SocketLink final : public spawn::AgentLink {
- public:
-  explicit SocketLink(int socket) : socket_(socket) {}
-  spawn::LinkEnds take_ends() override { return {UniqueFd(::dup(socket_)), UniqueFd(socket_)}; }
-  std::optional<spawn::LinkFailure> failure() const override { return std::nullopt; }
-  void kill() override {}
-  bool wait(Deadline) override { return true; }
-
- private:
-  int socket_;
-};
-
-// The other end.
-class Agent {
- public:
-  explicit Agent(int socket) : channel_(UniqueFd(::dup(socket)), UniqueFd(socket)) {}
-  void say(const Message& message) { channel_.send(message); }
-  void flush() { channel_.flush(); }
-  size_t num_unsent() const { return channel_.num_unsent(); }
-  // False: it did not come in time.
-  template <class Wanted>
-  bool hears() {
-    const Deadline patience = Deadline::after(5s);
-    while (!patience.passed()) {
-      while (auto message = channel_.next()) {
-        if (std::holds_alternative<Heartbeat>(*message)) say(Heartbeat{});
-        if (std::holds_alternative<Wanted>(*message)) return true;
-      }
-      PollSet polls;
-      polls.add(channel_.input(), POLLIN);
-      polls.add(num_unsent() > 0 ? channel_.output() : -1, POLLOUT);
-      polls.wait(patience);
-      flush();
-      channel_.receive();
-    }
-    return false;
-  }
-
- private:
-  Channel channel_;
-};
-
 LaunchPlan plan_in(const test::TempDir& folder) {
   LaunchPlan plan;
   plan.detach = true;  // nothing is written to this program's terminal
@@ -100,7 +60,7 @@ LaunchPlan plan_in(const test::TempDir& folder) {
 }
 
 // Gets one rank's job and starts it.
-bool starts(Agent& agent) {
+bool starts(FarAgent& agent) {
   agent.say(AgentHello{});
   bool came = agent.hears<JobDescription>();
   agent.say(AgentReady{});
@@ -109,13 +69,13 @@ bool starts(Agent& agent) {
   return came;
 }
 
-void ends(Agent& agent) {
+void ends(FarAgent& agent) {
   agent.say(RankEnded{0, {}, false});
   agent.say(AgentDone{});
 }
 
 // The first one may have been on its way.
-bool hears_two_heartbeats(Agent& agent) {
+bool hears_two_heartbeats(FarAgent& agent) {
   return agent.hears<Heartbeat>() && agent.hears<Heartbeat>();
 }
 
@@ -129,7 +89,7 @@ int supervise(const LaunchPlan& plan, LiveJob& live, FarSide far_side, void (*th
   SupervisorOptions options;
   options.live = &live;
   options.links.push_back(std::make_unique<SocketLink>(ends[0]));
-  Agent agent(ends[1]);
+  FarAgent agent(ends[1]);
   Supervisor supervisor(plan, std::move(options));
   std::thread thread([&] { far_side(agent); });
   int exit_code = supervisor.run().outcome.exit_code;
@@ -152,7 +112,7 @@ TEST_CASE("a file that stands still holds up no heartbeat", "[launch][stalled_fi
   LiveJob live(plan, {folder / "job"});
   if (is_record) file.emplace(folder / name);
   bool came = false;
-  auto far_side = [&](Agent& agent) {
+  auto far_side = [&](FarAgent& agent) {
     came = starts(agent);
     agent.say(RankOutput{0, Stream::kOut, "word\n"});
     came = came && hears_two_heartbeats(agent);
@@ -169,7 +129,7 @@ TEST_CASE("while a file stands still a rank that writes on has to wait", "[launc
   StalledFile file(folder / "job/console.log");
   LiveJob live(plan, {folder / "job"});
   size_t num_waiting = 0;
-  auto far_side = [&](Agent& agent) {
+  auto far_side = [&](FarAgent& agent) {
     starts(agent);
     for (int i = 0; i < 32; ++i) agent.say(RankOutput{0, Stream::kOut, std::string(1U << 20, 'x')});
     hears_two_heartbeats(agent);
@@ -189,7 +149,7 @@ TEST_CASE("a Ctrl-C at the end of a job spares a file that stands still", "[laun
   const LaunchPlan plan = plan_in(folder);
   StalledFile file(folder / "job/console.log");
   LiveJob live(plan, {folder / "job"});
-  auto far_side = [](Agent& agent) {
+  auto far_side = [](FarAgent& agent) {
     starts(agent);
     agent.say(RankOutput{0, Stream::kOut, "word\n"});
     ends(agent);

@@ -1,9 +1,12 @@
 #include "launch/supervisor.hpp"
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+
+#include "support/far_agent.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -54,4 +57,26 @@ TEST_CASE("ways that do not end are waited for under one deadline", "[launch][su
   CHECK(supervisor.run().lost_hosts.size() == 4);
   REQUIRE(waits.size() == 4);
   for (const auto& wait : waits) CHECK(wait.when() == waits[0].when());
+}
+
+TEST_CASE("an agent that leaves before it is ready is lost, and nobody waits for it", "[launch][supervisor]") {
+  LaunchPlan plan = plan_of(1);
+  plan.nodes[0].reach = Reach::kDialIn;
+  plan.nodes[0].ranks.resize(1);
+  LiveJob live(plan, {});
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+  SupervisorOptions options;
+  options.live = &live;
+  options.links.push_back(std::make_unique<test::SocketLink>(ends[0]));
+  {
+    test::FarAgent agent(ends[1]);
+    agent.say(AgentHello{});
+    agent.say(AgentDone{});
+    agent.flush();
+  }
+  Supervisor supervisor(plan, std::move(options));
+  const JobReport report = supervisor.run();
+  CHECK(report.outcome.exit_code == 69);
+  CHECK(report.lost_hosts == std::vector<std::string>{"node0"});
 }

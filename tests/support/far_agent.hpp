@@ -1,0 +1,60 @@
+// The far side of a way to an agent, for tests of the supervisor: what an agent says and hears, without one.
+#pragma once
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <optional>
+#include <variant>
+
+#include "launch/channel.hpp"
+#include "launch/poll_set.hpp"
+#include "launch/wire.hpp"
+#include "spawn/agent_link.hpp"
+
+namespace dslaunch::test {
+
+// The way to an agent that came to us by itself.
+class SocketLink final : public spawn::AgentLink {
+ public:
+  explicit SocketLink(int socket) : socket_(socket) {}
+  spawn::LinkEnds take_ends() override { return {UniqueFd(::dup(socket_)), UniqueFd(socket_)}; }
+  std::optional<spawn::LinkFailure> failure() const override { return std::nullopt; }
+  void kill() override {}
+  bool wait(Deadline) override { return true; }
+
+ private:
+  int socket_;
+};
+
+// The other end.
+class FarAgent {
+ public:
+  explicit FarAgent(int socket) : channel_(UniqueFd(::dup(socket)), UniqueFd(socket)) {}
+  void say(const launch::Message& message) { channel_.send(message); }
+  void flush() { channel_.flush(); }
+  size_t num_unsent() const { return channel_.num_unsent(); }
+  // False: it did not come in time.
+  template <class Wanted>
+  bool hears() {
+    const Deadline patience = Deadline::after(std::chrono::seconds(5));
+    while (!patience.passed()) {
+      while (auto message = channel_.next()) {
+        if (std::holds_alternative<launch::Heartbeat>(*message)) say(launch::Heartbeat{});
+        if (std::holds_alternative<Wanted>(*message)) return true;
+      }
+      launch::PollSet polls;
+      polls.add(channel_.input(), POLLIN);
+      polls.add(num_unsent() > 0 ? channel_.output() : -1, POLLOUT);
+      polls.wait(patience);
+      flush();
+      channel_.receive();
+    }
+    return false;
+  }
+
+ private:
+  launch::Channel channel_;
+};
+
+}  // namespace dslaunch::test
