@@ -329,6 +329,62 @@ class Restarted(OracleTest):
         self.assert_same(whole, self.restarted())
 
 
+class RestartedOnDamage(OracleTest):
+    """What a rank of a restart does, started by hand: it takes what its job saved, or begins where the job began."""
+
+    def setUp(self):
+        self.model, self.data, self.saves = self.shop.model("mlp"), self.shop.data("mlp"), self.shop.run_dir()
+        self.config = base_config("mlp", checkpoint={"dir": self.saves})
+        _, earlier = self.shop.train(self.model, self.data, base_config("mlp"), 1, 5)
+        self.path = os.path.join(earlier, "checkpoints")
+
+    def attempt(self, job, steps, *options):
+        folder = self.shop.run_dir()
+        command = [workshop.program("dsworker"), "train", "--device", "cpu", "--config", self.shop.config(self.config),
+                   "--data", self.data, "--run_dir", folder, "--steps", str(steps), *options, self.model]
+        outcome = workshop.run(command, env=workshop.environment(DSLAUNCH_JOB_ID=job))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        return outcome.text, [row["step"] for row in workshop.read_metrics(folder)]
+
+    def restart(self, job, begin_from, steps=8):
+        return self.attempt(job, steps, "--resume", "auto", "--begin_from", begin_from)
+
+    def spoil_manifest(self, step):
+        with open(os.path.join(self.saves, f"step_{step:08d}", "manifest.json"), "w") as file:
+            file.write("{")
+
+    def test_a_manifest_that_cannot_be_read_is_not_held_against_the_job(self):
+        self.attempt("earlier", 9)
+        self.spoil_manifest(9)
+        for begin_from, first in (("", 1), (self.path, 6)):
+            text, steps = self.restart(f"mine{first}", begin_from)
+            self.assertEqual(steps, list(range(first, 9)), text)
+            self.assertIn("step_00000009/manifest.json", text)
+        text, steps = self.restart("mine6", "", 10)
+        self.assertEqual(steps, [9, 10], text)
+        self.assertIn("passing over", text)
+
+    def test_its_own_that_are_damaged_send_it_back_to_where_it_began(self):
+        def flip(file):
+            file.seek(-3, os.SEEK_END)
+            byte = file.read(1)[0]
+            file.seek(-3, os.SEEK_END)
+            file.write(bytes([byte ^ 16]))
+
+        shard = os.path.join(self.saves, "step_00000007/rank_00000.safetensors")
+        for begin_from, first in (("", 1), (self.path, 6)):
+            for harm, told in ((flip, "has the hash"), (lambda file: file.truncate(1000), "has 1000 bytes")):
+                with self.subTest(first=first, told=told):
+                    shutil.rmtree(self.saves, ignore_errors=True)
+                    self.attempt("mine", 7)
+                    with open(shard, "r+b") as file:
+                        harm(file)
+                    text, steps = self.restart("mine", begin_from)
+                    self.assertEqual(steps, list(range(first, 9)), text)
+                    self.assertIn(told, text)
+                    self.assertIn("GOING BACK to where the job began", text)
+
+
 class WholeWeights(OracleTest):
     def test_beside_every_checkpoint_in_the_compute_type(self):
         for precision, dtype in ({"enabled": True}, torch.bfloat16), ({"enabled": False}, torch.float32):

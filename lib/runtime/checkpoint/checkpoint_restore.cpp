@@ -102,6 +102,7 @@ class Restore {
       for (const auto& line : plan.passed_over) log::warning("passing over checkpoint {}", line);
     }
     if (is_auto() && plan.candidates.empty() && !plan.has_damaged) return std::nullopt;
+    if (is_of_one_job() && plan.candidates.empty()) return back_to_its_beginning("see above");
     if (plan.candidates.empty() || (!is_auto() && plan.newest_is_damaged)) refuse(plan);
     std::string last_fault;
     for (size_t i = 0; i < plan.candidates.size(); ++i) {
@@ -119,12 +120,22 @@ class Restore {
         log::warning("{}; GOING BACK to '{}'", report.message, plan.candidates[i + 1].path);
       }
     }
+    if (is_of_one_job()) return back_to_its_beginning(last_fault);
     throw DamagedCheckpoint(
         fmt::format("--resume auto: no checkpoint in '{}' is usable; the last one tried: {}", folder_, last_fault));
   }
 
  private:
   bool is_auto() const { return options_.from == "auto"; }
+  bool is_of_one_job() const { return is_auto() && !options_.job.empty(); }
+
+  // The job knows where it began, so damage costs its steps and never the job.
+  std::optional<Restored> back_to_its_beginning(const std::string& why) const {
+    if (placement_.rank == 0) {
+      log::warning("no checkpoint of this job in '{}' is usable ({}); GOING BACK to where the job began", folder_, why);
+    }
+    return std::nullopt;
+  }
 
   // On this host, which may have nothing there.
   std::string path_of(const ResumeCandidate& candidate) const {
@@ -148,7 +159,7 @@ class Restore {
   ResumeOffer look() const {
     const bool is_named = !is_auto() && is_checkpoint(folder_);
     auto found = is_named ? std::vector{look_at_checkpoint(folder_)} : survey_checkpoints(folder_);
-    if (is_auto() && !options_.job.empty()) {
+    if (is_of_one_job()) {  // one whose manifest nobody can read stays, to be named
       std::erase_if(found, [&](const auto& one) { return one.manifest && one.manifest->metadata.job != options_.job; });
     }
     return offer_of(std::move(found), is_named ? std::nullopt : latest_step(folder_), placement_.rank, placement_.host);

@@ -53,7 +53,9 @@ struct RestoreOptions {
   at::Device device = at::kCPU;
   std::chrono::milliseconds timeout =
       std::chrono::minutes(30);  // for the slowest rank's reading: time_for_checkpoint()
-  std::string job;               // "auto" takes what this job wrote, and nothing else; empty: whoever did
+  // "auto" takes what this job wrote and nothing else, and where nothing of that is usable there is none; empty:
+  // whoever did.
+  std::string job;
 };
 
 struct Restored {
@@ -63,8 +65,8 @@ struct Restored {
 
 // Collective. `attempt` reads everything it needs from its source and may run collectives; it can be called several
 // times, each time for a checkpoint as a whole, and may throw what is wrong on all ranks alike (another model).
-// Nothing: `auto`, and there is no checkpoint. Throws UserError: 66 when the named one is not there, 65 when none is
-// usable.
+// Nothing: `auto`, and there is no checkpoint (of the job: none that is usable). Throws UserError: 66 when the named
+// one is not there, 65 when none is usable.
 std::optional<Restored> restore_checkpoint(const RestoreOptions& options, rendezvous::Store& store,
                                            comm::Communicator& world,
                                            const std::function<void(RestoreSource&)>& attempt);

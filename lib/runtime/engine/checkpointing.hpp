@@ -54,7 +54,7 @@ class Checkpointing {
   // "": starts afresh. "auto": the newest checkpoint of the run that is sound, or afresh where there is none. A path:
   // that checkpoint, or the newest one in that folder, as far as checkpoint.load says. Restores engine, frozen weights,
   // buffers and random state; returns where the data goes on. `begin_from`: "auto" takes what this job saved, and where
-  // there is nothing begins there, which is "" or a path. Collective.
+  // there is nothing sound begins there, which is "" or a path. Collective.
   DataPosition resume(const std::string& from, const std::optional<std::string>& begin_from = std::nullopt);
   // Saves the state after the last step. All ranks call it at the same step. Returns before the files are written
   // unless `wait`; errors of a save in the background are thrown by the next call.

@@ -38,7 +38,8 @@ DataPosition Checkpointing::resume(const std::string& from, const std::optional<
   if (!restored) {
     const std::string start = begin_from.value_or("");
     if (world_.rank() == 0) {
-      log::info("--resume auto: no complete checkpoint {}in {}, starting {}", begin_from ? "of this job " : "", dir_,
+      log::info("--resume auto: no {} in {}, starting {}",
+                begin_from ? "sound checkpoint of this job" : "complete checkpoint", dir_,
                 start.empty() ? "afresh" : "from '" + start + "' again");
     }
     return resume(start);
