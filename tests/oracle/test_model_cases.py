@@ -150,9 +150,22 @@ class Modes(CaseTest):
         for batches in range(2):  # that they had seen before
             torch.jit.trace(model, model_cases.example_of("batch_norm"), check_trace=False).save(path)
             outcome = workshop.run(self.shop.command(path, data, config, self.shop.run_dir(), 1, 1))
-            self.assertIn("no cumulative average: blocks.0.norm, blocks.1.norm; script the model", outcome.text)
+            self.assertIn("looks like a trace of momentum=None: blocks.0.norm, blocks.1.norm; if it", outcome.text)
         _, text = self.run_case("batch_norm_trace", config_of("batch_norm_trace"), steps=1)
         self.assertNotIn("cumulative", text)
+        for momentum, batches in ((0.1, 9), (0.1, 10), (0.01, 100)):  # by chance 1 over these
+            for module in model.modules():
+                if isinstance(module, torch.nn.BatchNorm2d):
+                    module.momentum = momentum
+                    module.num_batches_tracked.fill_(batches)
+            traced = torch.jit.trace(model, model_cases.example_of("batch_norm"), check_trace=False)
+            for name, buffer in traced.named_buffers():
+                if name.endswith("num_batches_tracked"):
+                    buffer.fill_(batches)
+            traced.save(path)
+            outcome = workshop.run(self.shop.command(path, data, config, self.shop.run_dir(), 1, 1))
+            self.assertEqual(outcome.code, 0, str(outcome))
+            self.assertNotIn("cumulative", outcome.text)
 
 
 class State(CaseTest):

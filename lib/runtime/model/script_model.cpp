@@ -282,8 +282,9 @@ class ScriptModel : public ModelSource {
     }
     if (!modes_.averages_fixed.empty()) {
       notes_.push_back(fmt::format(
-          "traced with the factor of one batch, as momentum=None has it, so their running statistics are no "
-          "cumulative average: {}; script the model, or give them a momentum",
+          "their momentum is 1 over the batches that they have seen, which looks like a trace of momentum=None: {}; if "
+          "it is one, they keep this number and their running statistics are no cumulative average: script the model, "
+          "or give them a momentum",
           fmt::join(modes_.averages_fixed, ", ")));
     }
   }

@@ -72,19 +72,22 @@ class ModeRewriter {
     if (!constant || !constant->isBool() || !has_two_modes(node)) return;
     if (!constant->toBool()) return note_off(node);
     node->replaceInput(mode, training_flag(node));
-    if (has_factor_of_one_batch(node)) note(out_.averages_fixed);
+    if (seems_cumulative(node)) note(out_.averages_fixed);
   }
 
   // With momentum=None a norm takes 1/n of its n-th batch, and the trace has that of the batch that it was made with.
-  // The module has counted that one, or the tool that made the file has taken it back.
-  bool has_factor_of_one_batch(const Node* node) const {
+  // The module has counted that one, or the tool that made the file has taken it back. By chance an ordinary norm has
+  // seen as many batches; those with the usual momenta, PyTorch's default and 0.01, are taken for ordinary.
+  bool seems_cumulative(const Node* node) const {
     const auto momentum = argument_named(node, "momentum");
     if (!momentum || !module_.hasattr("num_batches_tracked")) return false;
     const auto factor = torch::jit::toIValue(node->input(*momentum));
     const auto held = module_.attr("num_batches_tracked");
     if (!factor || !factor->isDouble() || !held.isTensor() || held.toTensor().numel() != 1) return false;
+    const double number = factor->toDouble();
+    if (number == 0.1 || number == 0.01) return false;
     const auto batches = held.toTensor().item<double>();
-    return factor->toDouble() == 1 / batches || factor->toDouble() == 1 / (batches + 1);
+    return number == 1 / batches || number == 1 / (batches + 1);
   }
 
   // Attention takes no flag: its probability is 0 in evaluation. p becomes p * float(training).

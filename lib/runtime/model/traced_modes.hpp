@@ -15,7 +15,7 @@ namespace dslaunch::runtime {
 struct TracedModes {
   std::vector<std::string> dropout_off;     // modules whose dropout was traced in eval mode
   std::vector<std::string> statistics_off;  // modules whose batch norm uses its saved statistics
-  std::vector<std::string> averages_fixed;  // modules whose cumulative average (momentum=None) has one batch's factor
+  std::vector<std::string> averages_fixed;  // norms that look like momentum=None, traced with one batch's factor
 };
 
 // Before the first run of any graph, and before units are intercepted. What is written of the module afterwards follows
