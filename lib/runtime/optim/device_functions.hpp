@@ -3,7 +3,9 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <span>
+#include <vector>
 
 #include "runtime/optim/coefficients.hpp"
 #include "runtime/optim/flat_optimizer.hpp"
@@ -38,10 +40,12 @@ struct DeviceFunctions {
   Update<AdagradCoefficients> adagrad;
 
   // Lamb's first pass over all parts: fp64 [num_parameters, 2], the sums of squares of parameter and update; 0 for
-  // parameters without a part. A parameter has at most one part.
+  // parameters without a part. A parameter has at most one part. `on_device` is dsworker's: what it knows of pinned
+  // memory that is refused, the module does not.
+  using NumbersOnDevice = at::Tensor (*)(const std::vector<int64_t>& values, at::Device device);
   at::Tensor (*lamb_moments)(std::span<const ParameterPart> parts, int64_t num_parameters,
                              std::span<const DeviceCoefficients<LambCoefficients>> by_group, const StepInputs& inputs,
-                             at::Device device);
+                             at::Device device, NumbersOnDevice on_device);
   // fp32 [parameters] from fp64 [ranks, parameters, 2]; of the coefficients only the bounds of the ratio are read.
   at::Tensor (*lamb_ratios)(const at::Tensor& sums, const LambCoefficients& bounds);
   // The second pass.

@@ -8,6 +8,7 @@
 #include "comm/communicator.hpp"
 #include "runtime/optim/step_choice.hpp"
 #include "runtime/state/parallel_ranges.hpp"
+#include "runtime/state/pinned_memory.hpp"
 
 namespace dslaunch::runtime::optim {
 namespace {
@@ -47,6 +48,13 @@ float ratio_of(const host::LambSums& sums, const LambCoefficients& c) {
   if (!(sums.parameter > 0.0 && sums.update > 0.0)) return 1.0F;
   const auto ratio = static_cast<float>(std::sqrt(sums.parameter) / std::sqrt(sums.update));
   return ratio > c.max_ratio ? c.max_ratio : ratio < c.min_ratio ? c.min_ratio : ratio;
+}
+
+// Through pinned memory, so that the host does not wait.
+at::Tensor on_device(const std::vector<int64_t>& values, at::Device device) {
+  at::Tensor host = pinned_if_possible({static_cast<int64_t>(values.size())}, at::kLong);
+  std::copy(values.begin(), values.end(), host.mutable_data_ptr<int64_t>());
+  return host.to(device, /*non_blocking=*/true);
 }
 
 class Lamb final : public FlatOptimizer {
@@ -125,7 +133,8 @@ class Lamb final : public FlatOptimizer {
     const auto by_group = device_coefficients<LambCoefficients>(
         groups_.size(), inputs, device,
         [&](size_t group, const StepRates& rates) { return coefficients(group, rates); });
-    const at::Tensor sums = device_functions().lamb_moments(parts, num_parameters(), by_group, inputs, device);
+    const at::Tensor sums =
+        device_functions().lamb_moments(parts, num_parameters(), by_group, inputs, device, on_device);
     const at::Tensor ratios = device_functions().lamb_ratios(of_all_ranks(sums), by_group[0].value);
     for (const auto& part : parts) {
       device_functions().lamb(part, by_group[static_cast<size_t>(part.tensors.group)], ratios, inputs);

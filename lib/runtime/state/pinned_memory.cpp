@@ -3,8 +3,11 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/util/Exception.h>
+#include <c10/util/accumulate.h>
 
 #include <atomic>
+#include <cstdint>
+#include <limits>
 
 #include "base/log.hpp"
 
@@ -15,16 +18,20 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-std::atomic_flag told;  // once in a process
+// What was refused once is not asked for again, nor is more: each refusal costs a call of the driver and an exception.
+constexpr int64_t kNothing = std::numeric_limits<int64_t>::max();
+std::atomic<int64_t> refused_bytes = kNothing;
 
 // `make` takes the options of the memory.
 template <class Make>
-at::Tensor make_pinned_if_possible(at::ScalarType dtype, Make&& make) {
+at::Tensor make_pinned_if_possible(at::IntArrayRef shape, at::ScalarType dtype, Make&& make) {
   const auto ordinary = at::TensorOptions().dtype(dtype);
+  const auto bytes = c10::multiply_integers(shape) * static_cast<int64_t>(c10::elementSize(dtype));
+  if (bytes >= refused_bytes) return make(ordinary);
   try {
     return make(ordinary.pinned_memory(true));
   } catch (const c10::Error& error) {
-    if (!told.test_and_set()) {
+    if (refused_bytes.exchange(bytes) == kNothing) {
       log::warning(
           "this host gives no pinned memory any more ({}): copies between it and the device go through ordinary "
           "memory, right but slower, and the run stands still meanwhile",
@@ -37,12 +44,13 @@ at::Tensor make_pinned_if_possible(at::ScalarType dtype, Make&& make) {
 }  // namespace
 
 at::Tensor pinned_if_possible(at::IntArrayRef shape, at::ScalarType dtype) {
-  return make_pinned_if_possible(dtype, [&](const at::TensorOptions& options) { return at::empty(shape, options); });
+  return make_pinned_if_possible(shape, dtype,
+                                 [&](const at::TensorOptions& options) { return at::empty(shape, options); });
 }
 
 at::Tensor pinned_if_possible(at::IntArrayRef shape, at::IntArrayRef strides, at::ScalarType dtype) {
   return make_pinned_if_possible(
-      dtype, [&](const at::TensorOptions& options) { return at::empty_strided(shape, strides, options); });
+      shape, dtype, [&](const at::TensorOptions& options) { return at::empty_strided(shape, strides, options); });
 }
 
 }  // namespace dslaunch::runtime

@@ -5,7 +5,8 @@
 namespace dslaunch::runtime {
 
 // Pinned: the copies run beside the host. Where the system refuses that, it is ordinary memory, in which they are as
-// right and make the host wait; the first time in a process a warning says so.
+// right and make the host wait; the first time in a process a warning says so, and the system is not asked again for as
+// much.
 at::Tensor pinned_if_possible(at::IntArrayRef shape, at::ScalarType dtype);
 at::Tensor pinned_if_possible(at::IntArrayRef shape, at::IntArrayRef strides, at::ScalarType dtype);
 

@@ -5,7 +5,6 @@
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAGuard.h>
 
-#include <algorithm>
 #include <vector>
 
 #include "kernels/adamw.h"
@@ -87,26 +86,9 @@ kernels::LambArguments lamb_arguments(const ParameterPart& part,
   return arguments;
 }
 
-// Where pinned memory is refused it is ordinary memory; the engine's own small copies have said so by then.
-at::Tensor small_host_memory(int64_t count) {
-  const auto ordinary = at::TensorOptions().dtype(at::kLong);
-  try {
-    return at::empty({count}, ordinary.pinned_memory(true));
-  } catch (const c10::Error&) {
-    return at::empty({count}, ordinary);
-  }
-}
-
-// Through pinned memory, so that the host does not wait.
-at::Tensor on_device(const std::vector<int64_t>& values, at::Device device) {
-  at::Tensor host = small_host_memory(static_cast<int64_t>(values.size()));
-  std::copy(values.begin(), values.end(), host.mutable_data_ptr<int64_t>());
-  return host.to(device, /*non_blocking=*/true);
-}
-
 at::Tensor lamb_moments(std::span<const ParameterPart> parts, int64_t num_parameters,
                         std::span<const DeviceCoefficients<LambCoefficients>> by_group, const StepInputs& inputs,
-                        at::Device device) {
+                        at::Device device, DeviceFunctions::NumbersOnDevice on_device) {
   const c10::cuda::CUDAGuard guard(device);
   const auto doubles = at::TensorOptions().dtype(at::kDouble).device(device);
   at::Tensor sums = at::zeros({num_parameters, 2}, doubles);
