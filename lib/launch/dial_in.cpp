@@ -78,6 +78,15 @@ UniqueFd hold_master_port(const NodePlace& place) {
   return std::move(std::get<ports::HeldPort>(held).listener);
 }
 
+// This node's own output on a full disk is a failure here, as the launcher's is there; never more than the job's own.
+int tell_lost_output(NodeEcho& echo, Agent& agent, int exit_code) {
+  if (!echo.has_lost()) return exit_code;
+  echo.write(Stream::kErr,
+             "dslaunch: this node's standard output or error did not take all that was written: is its disk full?\n");
+  agent.drain_echo(Deadline::never());
+  return exit_code == 0 ? to_int(ExitCode::kIoError) : exit_code;
+}
+
 }  // namespace
 
 std::vector<uint8_t> shared_token() {
@@ -132,8 +141,9 @@ int serve_as_node(const NodePlace& place, const AgentHello& offer, std::chrono::
     echo.write(Stream::kErr, last_word->story);
     agent.drain_echo(Deadline::never());
     if (last_word->again) continue;
+    const int exit_code = tell_lost_output(echo, agent, last_word->exit_code);
     agent.ignore_signals();
-    return last_word->exit_code;
+    return exit_code;
   }
 }
 

@@ -103,6 +103,15 @@ class ByHand(LauncherTest):
         self.assertEqual((second.code, self.finish(first).code), (0, 0), str(second)[-2000:])
         self.assertEqual(second.out.count(b"x" * 99 + b"\n"), 100000)
 
+    def test_a_nodes_own_output_that_did_not_arrive_is_no_success_there(self):
+        for script, codes in (("echo result", (0, 74)), ("echo result; [ $RANK = 0 ] || exit 5", (5, 5))):
+            with self.subTest(script=script):
+                with open("/dev/full", "wb") as full:
+                    other = self.node(1, script, stdout=full)
+                    first, second = self.finish(self.node(0, script)), self.finish(other)
+                self.assertEqual((first.code, second.code), codes, str(first) + str(second))
+                self.assertIn(b"this node's standard output", second.err)
+
     def test_a_restart_gathers_the_nodes_again(self):
         script = "echo try $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || [ $RANK = 0 ] || exit 4"
         other = self.node(1, script, "--max_restarts", "2")
