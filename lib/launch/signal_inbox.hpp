@@ -1,6 +1,6 @@
 // Signals as a descriptor to poll instead of handlers: the loops of launcher and agent see them in order with
-// everything else. Blocks them for the calling thread; make it before any other thread starts. Inboxes nest: a signal that
-// the inner one has not taken when it goes waits for the outer one, and where there is none has its usual effect.
+// everything else. Blocks them for the calling thread; make it before any other thread starts. Inboxes nest: a signal
+// that the inner one has not taken when it goes waits for the outer one, and where there is none has its usual effect.
 #pragma once
 #include <csignal>
 #include <initializer_list>

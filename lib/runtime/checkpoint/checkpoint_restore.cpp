@@ -120,7 +120,7 @@ class Restore {
         log::warning("{}; GOING BACK to '{}'", report.message, plan.candidates[i + 1].path);
       }
     }
-    if (is_of_one_job()) return back_to_its_beginning(last_fault);
+    if (is_of_one_job() && !has_read_) return back_to_its_beginning(last_fault);
     throw DamagedCheckpoint(
         fmt::format("--resume auto: no checkpoint in '{}' is usable; the last one tried: {}", folder_, last_fault));
   }
@@ -183,6 +183,10 @@ class Restore {
     Report report = agree("open", guarded([&] { reader = open(candidate); }));
     if (report.outcome != Outcome::kGood) return report;
     metadata = reader->metadata();
+    if (is_of_one_job()) {
+      report = agree("verify all", guarded([&] { verify_share(candidate, *reader); }));
+      if (report.outcome != Outcome::kGood) return report;
+    }
     RemoteNeeds needs;
     report = agree("read", read_all(*reader, false, needs));
     if (report.outcome != Outcome::kNeedsOthers) return report;
@@ -214,7 +218,17 @@ class Restore {
     }
   }
 
+  // All ranks together check all shards, before any state is read over: a job that may have to begin afresh needs its
+  // starting state whole. In the same world a rank's share is what it reads anyway, and checked only once.
+  void verify_share(const ResumeCandidate& candidate, CheckpointReader& reader) const {
+    verify_travelling(candidate, reader);
+    for (int rank = placement_.rank; rank < reader.world_size(); rank += placement_.world_size) {
+      if (reader.has_shard(shard_name(rank))) reader.verified_shard(shard_name(rank));
+    }
+  }
+
   Report read_all(CheckpointReader& reader, bool fetched, RemoteNeeds& needs) {
+    has_read_ = true;
     RestoreSource source(reader, fetched, [&] { agree(fetched ? "meet again" : "meet", {}); });
     attempt_(source);
     needs = std::move(source.needs_);
@@ -280,6 +294,7 @@ class Restore {
   const std::string folder_;
   Deadline deadline_;  // for what the ranks do until they agree the next time
   std::string phase_;
+  bool has_read_ = false;  // so the starting state is gone
 };
 
 std::optional<Restored> restore_checkpoint(const RestoreOptions& options, rendezvous::Store& store,
