@@ -24,7 +24,6 @@
 #include "launch/restart.hpp"
 #include "launch/signal_inbox.hpp"
 #include "launch/supervisor.hpp"
-#include "spawn/exit_cause.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -195,8 +194,10 @@ int end_before_attempt(const LaunchPlan& plan, int signal, const LaunchOptions& 
   report.reason = reason_of(signal);
   report.records = records_of(plan);
   report.outcome = decide_outcome(report.records, plan.kind, report.reason, 0);
-  report.story = fmt::format("dslaunch: {}: no further attempt\n", spawn::signal_name(signal)) +
-                 tell_story(plan, report.records, report.outcome, report.reason);
+  report.story = tell_story(plan, report.records, report.outcome, report.reason);
+  if (plan.restart_count > 0) {
+    report.story = fmt::format("dslaunch: {}\n", no_restart_because(report.reason)) + report.story;
+  }
   live.files().wait(Deadline::after(kReaderPatience));  // what the job said comes first
   if (live.console() != nullptr && !options.detach) live.console()->append(report.story);
   live.on_end(report.outcome.exit_code, cause_of(plan, report));

@@ -140,7 +140,7 @@ class ByHand(LauncherTest):
         nodes[0].send_signal(signal.SIGINT)
         outcome = self.finish(nodes[0])
         self.assertEqual(outcome.code, 130, str(outcome))
-        self.assertIn(b"SIGINT: no further attempt", outcome.err)
+        self.assertIn(b"no restart: interrupted by Ctrl-C", outcome.err)
         self.assert_on_record(130, "interrupted by Ctrl-C")
         self.finish(nodes[1])
         for name in os.listdir(self.temp):
