@@ -62,9 +62,9 @@ bool may_write_between(const Node* first, const Node* last) {
 }
 
 // The cast and what follows it up to `value`, all in `block`; empty: no cast there.
-std::vector<Node*> cast_behind(const Value* value, const Block* block) {
+std::vector<Node*> cast_behind(Value* value, const Block* block) {
   std::vector<Node*> chain;
-  for (Node* node = const_cast<Node*>(value->node()); node->owningBlock() == block; node = node->input(0)->node()) {
+  for (Node* node = value->node(); node->owningBlock() == block; node = node->input(0)->node()) {
     chain.insert(chain.begin(), node);
     if (is_cast_to_float(node)) return chain;
     if (!keeps_elements(node)) break;

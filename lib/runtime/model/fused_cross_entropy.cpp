@@ -55,10 +55,9 @@ class FusedCrossEntropy : public torch::autograd::Function<FusedCrossEntropy> {
 
 bool fits(const at::Tensor& logits, const at::Tensor& labels, bool in_float) {
   const auto type = logits.scalar_type();
-  const bool is_short = type == at::kBFloat16 || type == at::kHalf;
-  return logits.is_cuda() && labels.device() == logits.device() && (type == at::kFloat || (is_short && in_float)) &&
-         labels.scalar_type() == at::kLong && logits.dim() == 2 && labels.dim() == 1 &&
-         labels.size(0) == logits.size(0) && logits.numel() > 0;
+  return logits.is_cuda() && labels.device() == logits.device() &&
+         (type == at::kFloat || (in_float && is_kernel_type(type))) && labels.scalar_type() == at::kLong &&
+         logits.dim() == 2 && labels.dim() == 1 && labels.size(0) == logits.size(0) && logits.numel() > 0;
 }
 
 }  // namespace

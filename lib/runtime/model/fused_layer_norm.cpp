@@ -57,8 +57,7 @@ bool is_like(const at::Tensor& parameter, const at::Tensor& input, at::IntArrayR
 }
 
 bool fits(const at::Tensor& input, at::IntArrayRef shape, const at::Tensor& weight, const at::Tensor& bias) {
-  const auto type = input.scalar_type();
-  return (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf) && input.numel() > 0 && !shape.empty() &&
+  return is_kernel_type(input.scalar_type()) && input.numel() > 0 && !shape.empty() &&
          input.dim() >= static_cast<int64_t>(shape.size()) &&
          input.sizes().slice(static_cast<size_t>(input.dim()) - shape.size()) == shape &&
          is_like(weight, input, shape) && is_like(bias, input, shape);

@@ -44,10 +44,9 @@ bool fits(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& b
   const auto type = input.scalar_type();
   const bool of_one_type = weight.scalar_type() == type && bias.scalar_type() == type;
   const bool on_one_device = weight.device() == input.device() && bias.device() == input.device();
-  return input.is_cuda() && on_one_device && of_one_type &&
-         (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf) && input.dim() >= 2 && weight.dim() == 2 &&
-         bias.dim() == 1 && input.size(-1) == weight.size(1) && bias.size(0) == weight.size(0) && input.numel() > 0 &&
-         weight.numel() > 0;
+  return input.is_cuda() && on_one_device && of_one_type && is_kernel_type(type) && input.dim() >= 2 &&
+         weight.dim() == 2 && bias.dim() == 1 && input.size(-1) == weight.size(1) && bias.size(0) == weight.size(0) &&
+         input.numel() > 0 && weight.numel() > 0;
 }
 
 }  // namespace

@@ -16,14 +16,9 @@ using torch::jit::Block;
 using torch::jit::Node;
 using torch::jit::Stack;
 
-// An argument of an operator whose arguments are the last `count` on the stack.
-const c10::IValue& argument(const Stack& stack, size_t i, size_t count) {
-  return torch::jit::peek(stack, i, count);
-}
-
 void cross_entropy_operator(Stack& stack) {
   constexpr size_t kCount = 7;
-  const auto at = [&stack](size_t i) { return argument(stack, i, kCount); };
+  const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
   at::Tensor loss = fused_cross_entropy(at(0).toTensor(), at(1).toTensor(), at(2).toOptional<at::Tensor>(),
                                         at(3).toInt(), at(4).toInt(), at(5).toDouble(), at(6).toBool());
   torch::jit::drop(stack, kCount);
@@ -32,7 +27,7 @@ void cross_entropy_operator(Stack& stack) {
 
 void layer_norm_operator(Stack& stack) {
   constexpr size_t kCount = 6;  // the last one is about cuDNN
-  const auto at = [&stack](size_t i) { return argument(stack, i, kCount); };
+  const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
   at::Tensor out = fused_layer_norm(at(0).toTensor(), at(1).toIntVector(), at(2).toOptional<at::Tensor>(),
                                     at(3).toOptional<at::Tensor>(), at(4).toDouble());
   torch::jit::drop(stack, kCount);
@@ -41,7 +36,7 @@ void layer_norm_operator(Stack& stack) {
 
 void linear_operator(Stack& stack) {
   constexpr size_t kCount = 3;
-  const auto at = [&stack](size_t i) { return argument(stack, i, kCount); };
+  const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
   at::Tensor out = fused_linear(at(0).toTensor(), at(1).toTensor(), at(2).toOptional<at::Tensor>());
   torch::jit::drop(stack, kCount);
   torch::jit::push(stack, std::move(out));

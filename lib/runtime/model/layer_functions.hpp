@@ -37,6 +37,11 @@ struct LayerFunctions {
   void (*column_sums)(const at::Tensor& values, const at::Tensor& sums);
 };
 
+// The element types that the kernels know.
+inline bool is_kernel_type(at::ScalarType type) {
+  return type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
+}
+
 // The name of the module's function `extern "C" const LayerFunctions* f()`.
 inline constexpr const char* kLayerFunctionsSymbol = "dslaunch_cuda_layer_functions";
 

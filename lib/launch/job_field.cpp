@@ -1,0 +1,42 @@
+#include "launch/job_field.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "launch/duration.hpp"
+#include "launch/programs.hpp"
+
+namespace dslaunch::launch {
+
+void JobField::gather(const LaunchOptions& options, Deadline time_limit) {
+  if (!place || place->num_nodes == 1) return;
+  const Deadline join = deadline_after(options.join_timeout);
+  const Deadline patience = join.when() < time_limit.when() ? join : time_limit;
+  gathered = gather_nodes(*place, std::move(gathered.listener), patience);
+  apply_offers(hosts, gathered.hellos);
+}
+
+void JobField::leave_out(const std::vector<std::string>& lost) {
+  for (size_t i = hosts.allocation.hosts.size(); i-- > 0;) {
+    const std::string& name = hosts.allocation.hosts[i].name;
+    if (std::find(lost.begin(), lost.end(), name) == lost.end()) continue;
+    hosts.allocation.hosts.erase(hosts.allocation.hosts.begin() + static_cast<std::ptrdiff_t>(i));
+    hosts.reach.erase(hosts.reach.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+SupervisorOptions JobField::supervisor_options(const LaunchOptions& options) {
+  SupervisorOptions how;
+  how.json = options.json && !options.detach;
+  how.quiet = options.quiet;
+  how.program = own_program();
+  if (!place) return how;
+  how.token = place->token;
+  how.listener = gathered.listener.get();
+  how.links.resize(1);  // node rank 0 is this machine
+  for (auto& link : gathered.links) how.links.push_back(std::move(link));
+  gathered.links.clear();
+  return how;
+}
+
+}  // namespace dslaunch::launch
