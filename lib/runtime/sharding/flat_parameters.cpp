@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <utility>
+
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/sharding/flat_collectives.hpp"
@@ -239,6 +241,20 @@ void FlatParameters::gather_parameters() {
     resident_ready_[i] = side_.run(
         [&] { gather_from_owners(shards_[i].at_rest(), resident_[i], data_group_, options_.use_all_gather); });
   }
+}
+
+void FlatParameters::settle() {
+  for (auto& ready : resident_ready_) wait_on_current_stream(std::exchange(ready, nullptr), options_.device);
+  gathered_->settle();
+  gradients_->settle();
+}
+
+void FlatParameters::abandon_pass() {
+  gathered_->drop_marks();
+  gradients_->drop_marks();
+  gathered_->end_pass();
+  gradients_->forget();
+  in_training_pass_ = false;
 }
 
 double FlatParameters::gradient_divisor() const {

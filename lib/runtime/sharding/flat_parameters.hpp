@@ -52,6 +52,14 @@ class FlatParameters : public UnitParameters {
   void forget_gradients();              // after their use: the next step begins anew
   void gather_parameters();             // after the optimizer has written the shards
 
+  // For a step that a device records (engine/step_graph.hpp): points in streams are of one side, the recording or what
+  // runs beside it, and may not be waited for on the other. Outside a micro step.
+  //
+  // The current stream waits for all communication that is under way, and nothing waits for it again.
+  void settle();
+  // A recording broke off, maybe in the middle of a micro step: nothing of it was ever run.
+  void abandon_pass();
+
   std::vector<Shard>& shards() { return shards_; }
   const std::vector<FrozenShard>& frozen_shards() const { return frozen_shards_; }
   const std::vector<FlatGroup>& groups() const { return groups_; }

@@ -118,6 +118,7 @@ void GatheredParameters::gather(int index) {
   unit.place = place_for(index);
   content_[unit.slot] = index;
   unit.place->unit = index;
+  if (!changed_) changed_ = mark_current_stream(options_.device);
   side_.wait(changed_);
   side_.wait(unit.place->last_use);
   unit.ready = side_.run([&] {
@@ -233,6 +234,23 @@ void GatheredParameters::end_pass() {
 void GatheredParameters::shards_changed() {
   changed_ = mark_current_stream(options_.device);
   for (Unit& unit : units_) unit.secondary_is_current = false;
+}
+
+void GatheredParameters::settle() {
+  for (const Unit& unit : units_) wait_on_current_stream(unit.ready, options_.device);
+  for (const auto& slot : slots_) wait_on_current_stream(slot->last_use, options_.device);
+  wait_on_current_stream(changed_, options_.device);
+  drop_marks();
+}
+
+// Without marks the next gathers come after all that is on the current stream, as after shards_changed().
+void GatheredParameters::drop_marks() {
+  for (Unit& unit : units_) {
+    unit.ready = nullptr;
+    unit.secondary_is_current = false;
+  }
+  for (auto& slot : slots_) slot->last_use = nullptr;
+  changed_ = nullptr;
 }
 
 }  // namespace dslaunch::runtime

@@ -50,6 +50,9 @@ class GatheredParameters {
   void end_pass();
   // The shards have been written on the current stream: later gathers come after that.
   void shards_changed();
+  // See FlatParameters::settle() and abandon_pass(); between passes.
+  void settle();
+  void drop_marks();
   int num_slots() const { return static_cast<int>(content_.size()) - 1; }
 
  private:
@@ -94,7 +97,7 @@ class GatheredParameters {
   std::vector<int> content_;                   // by slot: the unit that the order of events has put there, or -1
   int last_slot_ = -1;                         // of the last unit but the root that came by in this pass
   SideStream side_;
-  StreamMark changed_;
+  StreamMark changed_;  // empty: before anything that the current stream does now
 };
 
 }  // namespace dslaunch::runtime

@@ -33,6 +33,9 @@ class GradientReduction {
   virtual void finish() = 0;
   // The next step's gradients begin anew; the shards' are gone.
   virtual void forget() = 0;
+  // See FlatParameters::settle() and abandon_pass().
+  virtual void settle() = 0;
+  virtual void drop_marks() = 0;
 };
 
 // Both give the shards their gradient tensors, from finish() to forget(). All arguments must outlive the result.

@@ -50,7 +50,7 @@ class ShardedGradients final : public GradientReduction {
   void serve(int unit) override { take(unit, std::vector<at::Tensor>(places_[unit].size())); }
 
   void finish() override {
-    for (const auto& bucket : buckets_) wait_on_current_stream(bucket.is_free, options_.device);
+    wait_for_buckets();
     for (size_t i = 0; i < groups_.size(); ++i) {
       shards_[i].gradient =
           sums_[i].defined() ? sums_[i].to(at::kFloat) : at::zeros({shards_[i].range.size()}, on_device(at::kFloat));
@@ -59,9 +59,17 @@ class ShardedGradients final : public GradientReduction {
 
   // Without finish() before it (a pass that is only looked at) reductions may still write to the sums.
   void forget() override {
-    for (const auto& bucket : buckets_) wait_on_current_stream(bucket.is_free, options_.device);
+    wait_for_buckets();
     for (auto& sum : sums_) sum = at::Tensor();
     for (auto& shard : shards_) shard.gradient = at::Tensor();
+  }
+
+  void settle() override {
+    wait_for_buckets();
+    drop_marks();
+  }
+  void drop_marks() override {
+    for (auto& bucket : buckets_) bucket.is_free = nullptr;
   }
 
  private:
@@ -76,6 +84,10 @@ class ShardedGradients final : public GradientReduction {
   at::ScalarType wire_dtype(const FlatGroup& group) const { return options_.communication_dtype.value_or(group.dtype); }
   int64_t num_bytes(const FlatGroup& group) const {
     return group.padded_numel * static_cast<int64_t>(c10::elementSize(wire_dtype(group)));
+  }
+
+  void wait_for_buckets() const {
+    for (const auto& bucket : buckets_) wait_on_current_stream(bucket.is_free, options_.device);
   }
 
   void reduce(int index, const std::vector<at::Tensor>& gradients) {

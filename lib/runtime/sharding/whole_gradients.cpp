@@ -59,6 +59,12 @@ class WholeGradients final : public GradientReduction {
     for (auto& shard : shards_) shard.gradient = at::Tensor();
   }
 
+  void settle() override {
+    wait_on_current_stream(reduced_, options_.device);
+    drop_marks();
+  }
+  void drop_marks() override { reduced_ = nullptr; }
+
  private:
   struct Buffer {                      // of a group; empty until its first gradient
     at::Tensor sum;                    // accumulation dtype, padded

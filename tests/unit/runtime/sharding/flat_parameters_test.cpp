@@ -48,13 +48,28 @@ struct Outcome {
   std::vector<std::vector<double>> sums;  // by parameter, NaN where nobody owns an element
 };
 
+// A micro step that a device began to record, and could not: in the middle of its backward.
+void break_off_a_step(const ParameterTable& table, FlatParameters& parameters, int rank) {
+  parameters.settle();
+  parameters.begin_micro_step(true);
+  parameters.acquire(0, UnitCall::kTraining);
+  parameters.acquire(1, UnitCall::kTraining);
+  parameters.release(1);
+  parameters.release(0);
+  parameters.prepare_backward(0);
+  parameters.prepare_backward(1);
+  parameters.take_gradients(1, {gradient_of(table, 2, rank, 7), at::Tensor(), gradient_of(table, 4, rank, 7)});
+  parameters.abandon_pass();
+}
+
 // Two micro steps on every rank; collects the reduced gradients that the shards own and checks the parameters after an
 // update of the masters and a gather.
 void run_rank(const ParameterTable& table, ShardingOptions options, comm::Communicator& group, Outcome& outcome) {
   FlatParameters parameters(table, options, group, group);
   parameters.load(read_initial);
-  for (int step = 0; step < 2; ++step) {  // the second step must not see the first one's gradients
+  for (int step = 0; step < 2; ++step) {  // the second step must not see gradients from before it
     parameters.forget_gradients();
+    if (step == 1) break_off_a_step(table, parameters, group.rank());
     for (const auto& shard : parameters.shards()) {  // their memory is given back
       std::lock_guard lock(outcome.mutex);
       CHECK_FALSE(shard.gradient.defined());
