@@ -27,10 +27,20 @@ StreamCounters::~StreamCounters() {
   if (counters_) ::cudaFreeHost(counters_);
 }
 
+namespace {
+
+// What is recorded into a graph would write the same number at every replay.
+bool is_recorded(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  return ::cudaStreamIsCapturing(stream, &status) != cudaSuccess || status != cudaStreamCaptureStatusNone;
+}
+
+}  // namespace
+
 StreamCounters::Mark StreamCounters::mark(cudaStream_t stream) {
   size_t i = 0;
   while (i < num_lanes_ && lanes_[i].stream != stream) ++i;
-  if (!write_value_ || i == kMostStreams) return {};
+  if (!write_value_ || i == kMostStreams || is_recorded(stream)) return {};
   if (i == num_lanes_) lanes_[num_lanes_++].stream = stream;
   const uint32_t value = lanes_[i].num_sent + 1;
   const auto place = reinterpret_cast<CUdeviceptr>(counters_ + i);

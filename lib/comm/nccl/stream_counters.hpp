@@ -19,7 +19,7 @@ class StreamCounters {
   StreamCounters& operator=(const StreamCounters&) = delete;
 
   struct Mark {
-    const std::atomic<uint32_t>* counter = nullptr;  // null: this stream isn't counted
+    const std::atomic<uint32_t>* counter = nullptr;  // null: this stream isn't counted, or is being recorded
     uint32_t value = 0;
   };
   // Enqueues on the stream: when it gets here, its counter becomes `value`, one more than at the call before. Does not
