@@ -78,6 +78,8 @@ class ModelSource {
   virtual std::string set_recomputation(const RecomputationOptions& options) = 0;
   // With RecomputationOptions::profile: what it took since it was last asked, as one line; else empty.
   virtual std::string take_recomputation_profile() = 0;
+  // Why a device must not record a run of it and replay that; empty: nothing is known (recording.hpp).
+  virtual std::string recording_obstacle() const { return {}; }
   // What the user should know about the file, a line each.
   virtual const std::vector<std::string>& notes() const = 0;
   virtual void train(bool training) = 0;

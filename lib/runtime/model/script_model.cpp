@@ -24,6 +24,7 @@
 #include "runtime/model/parameter_slots.hpp"
 #include "runtime/model/plain_execution.hpp"
 #include "runtime/model/recomputation_plan.hpp"
+#include "runtime/model/recording.hpp"
 #include "runtime/model/script_error.hpp"
 #include "runtime/model/tensor_identity.hpp"
 #include "runtime/model/traced_modes.hpp"
@@ -156,6 +157,7 @@ class ScriptModel : public ModelSource {
   }
   std::string take_recomputation_profile() override { return interception_.take_recomputation_profile(); }
 
+  std::string recording_obstacle() const override { return runtime::recording_obstacle(module_); }
   const std::vector<std::string>& notes() const override { return notes_; }
 
   void train(bool training) override {

@@ -1,0 +1,54 @@
+#include "runtime/model/recording.hpp"
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <string_view>
+
+#include "base/format.hpp"
+#include "runtime/model/every_node.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+using torch::jit::Node;
+
+bool is_attribute(const torch::jit::Value* value) {
+  return value->node()->kind() == c10::prim::GetAttr;
+}
+
+// `self.seen.append(x)`: of operators only those on lists and dicts change something on the host.
+bool changes_container(const Node* node) {
+  const auto* schema = node->maybeSchema();
+  if (schema == nullptr || node->inputs().empty() || schema->arguments().empty()) return false;
+  const auto* info = schema->arguments()[0].alias_info();
+  const auto kind = node->input(0)->type()->kind();
+  const bool is_container = kind == c10::TypeKind::ListType || kind == c10::TypeKind::DictType;
+  return is_container && info != nullptr && info->isWrite() && is_attribute(node->input(0));
+}
+
+std::string obstacle_in(const Node* node) {
+  const std::string_view kind = node->kind().toQualString();
+  if (kind == "prim::SetAttr") return fmt::format("the model sets its attribute '{}'", node->s(c10::attr::name));
+  if (changes_container(node)) {
+    return fmt::format("the model changes what its attribute '{}' holds", node->input(0)->node()->s(c10::attr::name));
+  }
+  if (node->kind() == c10::prim::CallMethod && !node->input(0)->type()->is_module()) {
+    return "the model calls methods of an object of its own, which may change it";
+  }
+  if (kind == "prim::fork" || kind == "aten::wait") return "the model runs parts of itself on other threads";
+  if (kind == "prim::Print") return "the model prints";
+  if (kind == "prim::TimePoint") return "the model reads the clock";
+  return {};
+}
+
+}  // namespace
+
+std::string recording_obstacle(const torch::jit::Module& model) {
+  std::string first;
+  for_every_node(model, [&](const Node* node) {
+    if (first.empty()) first = obstacle_in(node);
+  });
+  return first;
+}
+
+}  // namespace dslaunch::runtime

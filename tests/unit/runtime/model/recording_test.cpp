@@ -1,0 +1,53 @@
+// What keeps a model's steps from being recorded and replayed, read off its graphs.
+#include "runtime/model/recording.hpp"
+
+#include <ATen/ATen.h>
+
+#include <catch2/catch.hpp>
+#include <string>
+
+using namespace dslaunch::runtime;
+using torch::jit::Module;
+
+namespace {
+
+std::string obstacle_of(const std::string& code) {
+  Module module("M");
+  module.register_buffer("mean", at::zeros({2}));
+  module.register_attribute("count", c10::IntType::get(), 0);
+  module.register_attribute("seen", c10::ListType::ofTensors(), c10::List<at::Tensor>());
+  module.define(code);
+  Module outer("Outer");
+  outer.register_module("inner", module);
+  outer.define("def forward(self, x):\n    return self.inner.forward(x)\n");
+  return recording_obstacle(outer);
+}
+
+}  // namespace
+
+TEST_CASE("a model that only computes may be recorded, also one that changes its buffers", "[runtime][recording]") {
+  CHECK(obstacle_of("def forward(self, x):\n    return torch.relu(x) + self.mean\n").empty());
+  CHECK(obstacle_of("def forward(self, x):\n    self.mean.add_(1)\n    return x + self.mean\n").empty());
+  CHECK(obstacle_of(R"(
+def forward(self, x):
+    parts = []
+    for i in range(3):
+        parts.append(x * i)
+    return torch.cat(parts)
+)")
+            .empty());
+}
+
+TEST_CASE("what a model does on the host in its forward is no part of a recording", "[runtime][recording]") {
+  CHECK(obstacle_of("def forward(self, x):\n    self.count += 1\n    return x * self.count\n") ==
+        "the model sets its attribute 'count'");
+  CHECK(obstacle_of(R"(
+def forward(self, x):
+    if x.dim() > 1:
+        self.mean = x.mean(0)
+    return x
+)") == "the model sets its attribute 'mean'");
+  CHECK(obstacle_of("def forward(self, x):\n    self.seen.append(x)\n    return x\n") ==
+        "the model changes what its attribute 'seen' holds");
+  CHECK(obstacle_of("def forward(self, x):\n    print(x.sum())\n    return x\n") == "the model prints");
+}
