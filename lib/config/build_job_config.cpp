@@ -239,6 +239,7 @@ void build_model_sections(const Settings& settings, JobConfig& out) {
     out.init = Init{static_cast<uint64_t>(settings.integer("init.seed")), settings.number("init.std")};
   }
   out.deterministic = settings.boolean("deterministic");
+  out.graph_harvesting = settings.boolean("graph_harvesting");
   out.kernels = {settings.boolean("kernels.cross_entropy"), settings.boolean("kernels.layer_norm"),
                  settings.boolean("kernels.bias_gradient")};
 }

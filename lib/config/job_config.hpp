@@ -241,6 +241,7 @@ struct JobConfig {
   std::vector<std::string> units;  // class names or module paths when not auto
   std::optional<Init> init;
   bool deterministic = false;
+  bool graph_harvesting = false;
   Kernels kernels;
   LossAverage loss_average = LossAverage::kMicroBatches;
 };

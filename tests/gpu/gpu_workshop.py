@@ -16,9 +16,10 @@ class GpuWorkshop(workshop.Workshop):
 
 class RepeatableWorkshop(GpuWorkshop):
     """Its runs use kernels that always add in one order, for what is compared bit by bit."""
+    SETTINGS = {"deterministic": True}
 
     def config(self, config, ending=".json", text=None):
-        return super().config({"deterministic": True, **config} if text is None else config, ending, text)
+        return super().config({**self.SETTINGS, **config} if text is None else config, ending, text)
 
 
 def environment(**changes):

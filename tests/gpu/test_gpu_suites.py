@@ -3,9 +3,10 @@
 optimizer, evaluation, values that are not finite, loading of checkpoints, --verify, monitors. Worlds of more ranks than the
 machine has GPUs are skipped. Run by ctest (label gpu) where there is a GPU; elsewhere it ends with 77 (skipped).
 
-    DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/gpu/test_gpu_suites.py [--jobs N] [WORD...]   tests whose names hold a word
+    DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/gpu/test_gpu_suites.py [--jobs N] [--graphs] [WORD...]
 
-With several jobs the tests are dealt out to that many processes, which share the GPUs."""
+Words: only tests whose names hold one. With several jobs the tests are dealt out to that many processes, which share the
+GPUs. --graphs: every run with "graph_harvesting", which may change no number."""
 import argparse
 import os
 import subprocess
@@ -55,8 +56,8 @@ def tests(words):
     return [test for test in found if not words or any(word in test.id() for word in words)]
 
 
-def in_processes(count, words):
-    command = [sys.executable, "-W", "ignore", os.path.abspath(__file__), *words]
+def in_processes(count, arguments):
+    command = [sys.executable, "-W", "ignore", os.path.abspath(__file__), *arguments]
     running = [subprocess.Popen([*command, "--slice", str(i), str(count)]) for i in range(count)]
     return max(process.wait() for process in running)
 
@@ -64,6 +65,7 @@ def in_processes(count, words):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*", metavar="WORD")
+    parser.add_argument("--graphs", action="store_true")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--slice", type=int, nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -71,8 +73,10 @@ def main():
         print("skipped: no GPU on this machine")
         return 77
     if args.jobs > 1:
-        return in_processes(args.jobs, args.words)
+        return in_processes(args.jobs, args.words + ["--graphs"] * args.graphs)
     put_on_gpus()
+    if args.graphs:
+        gpu_workshop.RepeatableWorkshop.SETTINGS["graph_harvesting"] = True
     first, step = args.slice or (0, 1)
     suite = unittest.TestSuite(tests(args.words)[first::step])
     return 0 if unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful() else 1

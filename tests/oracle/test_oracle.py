@@ -160,6 +160,12 @@ class Recipes(OracleTest):
         self.check("mlp", base_config("mlp", optimizer={"type": "Adam", "params": {
             "lr": 3e-3, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.1, "adam_w_mode": False}}))
 
+    def test_graph_harvesting_has_no_effect_on_cpu_ranks_and_says_so(self):
+        config = base_config("mlp", graph_harvesting=True)
+        outcome = workshop.run(self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), config, self.shop.run_dir(), 2, 3))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertEqual(outcome.text.count("graph_harvesting: steps are issued launch by launch, as without it: it takes a GPU"), 1)
+
     def test_adam_is_decoupled_by_default(self):
         self.check("mlp", base_config("mlp", optimizer={"type": "Adam", "params": {"lr": 3e-3, "weight_decay": 0.1}},
                                       zero_optimization={"stage": 1}), world=3)

@@ -27,6 +27,10 @@ enum Statistic : int64_t {
   kNumStatistics
 };
 
+int64_t num_all_labels(const MicroBatch& batch) {
+  return std::max<int64_t>(1, batch.labels.at(0).numel());
+}
+
 }  // namespace
 
 Engine::Engine(ModelSource& model, const config::JobConfig& config, EngineOptions options,
@@ -57,6 +61,7 @@ Engine::Engine(ModelSource& model, const config::JobConfig& config, EngineOption
     }
   }
   round_masters();
+  if (config_.graph_harvesting) set_up_step_graph();
 }
 
 // Frozen parameters that are not sharded are placed with the model; empty ones get their values here.
@@ -78,16 +83,15 @@ void Engine::place_model(const FlatParameters::ReadElements& read) {
 
 std::optional<StepResult> Engine::train_step(const std::function<MicroBatch()>& next, bool stop_requested) {
   times_.begin_step(steps_done_ + 1);
-  loss_sum_ = at::Tensor();
   label_weight_ = 0;
   int64_t num_tokens = 0;
-  const int64_t num_micro_steps = config_.batch.accumulation * options_.replicated_ranks;
-  for (int64_t micro = 0; micro < num_micro_steps; ++micro) {
-    const MicroBatch batch = next();
+  const auto counted = [&] {
+    MicroBatch batch = next();
     num_tokens += batch.num_tokens;
-    forward_backward(batch, micro + 1 == num_micro_steps);
-  }
-  reduce_gradients();
+    label_weight_ += weight_of_labels(batch);
+    return batch;
+  };
+  step_graph_ ? compute_as_graph(counted) : compute_gradients(counted);
   times_.end(StepPhase::kReduce);
   combine_statistics(stop_requested);
   const double lr = rates_after(loss_scaling_.known_applied_steps()).lr;
@@ -102,15 +106,27 @@ std::optional<StepResult> Engine::train_step(const std::function<MicroBatch()>& 
   return hand_over({.step = steps_done_, .lr = lr, .num_tokens = num_tokens});
 }
 
+// Loss and gradients of all micro batches, reduced.
+void Engine::compute_gradients(const std::function<MicroBatch()>& next) {
+  loss_sum_ = at::Tensor();
+  const int64_t num_micro_steps = num_micro_batches();
+  for (int64_t micro = 0; micro < num_micro_steps; ++micro) forward_backward(next(), micro + 1 == num_micro_steps);
+  reduce_gradients();
+}
+
+// With micro batches averaged alike no labels are counted.
+double Engine::weight_of_labels(const MicroBatch& batch) const {
+  if (config_.loss_average != config::LossAverage::kTokens) return 0;
+  return static_cast<double>(batch.num_labels) / static_cast<double>(num_all_labels(batch));
+}
+
 void Engine::forward_backward(const MicroBatch& batch, bool is_last) {
   parameters_->begin_micro_step(is_last);
   at::Tensor loss = loss_of(batch);
   if (config_.loss_average == config::LossAverage::kTokens) {
     // A sum over the labels that count, as a part of one over all: the rest of the way to their mean is one factor for
     // all ranks, and comes with the clipping.
-    const auto all_labels = static_cast<double>(std::max<int64_t>(1, batch.labels.at(0).numel()));
-    loss = loss / all_labels;
-    label_weight_ += static_cast<double>(batch.num_labels) / all_labels;
+    loss = loss / static_cast<double>(num_all_labels(batch));
   }
   times_.end(StepPhase::kForward);
   if (!loss.requires_grad()) {

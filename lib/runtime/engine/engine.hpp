@@ -14,6 +14,7 @@
 #include "runtime/engine/loss.hpp"
 #include "runtime/engine/micro_batch.hpp"
 #include "runtime/engine/step_clock.hpp"
+#include "runtime/engine/step_graph.hpp"
 #include "runtime/model/model_source.hpp"
 #include "runtime/optim/flat_optimizer.hpp"
 #include "runtime/precision/loss_scaling.hpp"
@@ -130,6 +131,13 @@ class Engine {
 
   void set_counters(int64_t steps_done, std::map<std::string, double> scalars, bool fresh_moments);
   void place_model(const FlatParameters::ReadElements& read);
+  void set_up_step_graph();
+  int64_t num_micro_batches() const { return config_.batch.accumulation * options_.replicated_ranks; }
+  void compute_gradients(const std::function<MicroBatch()>& next);
+  void compute_as_graph(const std::function<MicroBatch()>& next);
+  void record_step(const std::vector<MicroBatch>& batches);
+  void take_gradients(const std::vector<at::Tensor>& results);
+  double weight_of_labels(const MicroBatch& batch) const;
   void forward_backward(const MicroBatch& batch, bool is_last);
   at::Tensor loss_of(const MicroBatch& batch);
   void reduce_gradients();
@@ -153,6 +161,7 @@ class Engine {
   optim::OptimizerGroups optimizer_groups_;
   std::unique_ptr<FlatParameters> parameters_;
   std::unique_ptr<optim::FlatOptimizer> optimizer_;
+  std::unique_ptr<StepGraph> step_graph_;  // null: steps are not recorded
   // the engine's thread
   StepPhases times_;
   StepClock clock_;

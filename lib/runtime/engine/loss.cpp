@@ -13,6 +13,7 @@
 #include "runtime/model/graph_passes.hpp"
 #include "runtime/model/model_file.hpp"
 #include "runtime/model/plain_execution.hpp"
+#include "runtime/model/recording.hpp"
 #include "runtime/model/script_error.hpp"
 #include "runtime/state/tensor_text.hpp"
 
@@ -45,9 +46,11 @@ class ModelsOwnLoss : public Loss {
 class LabelledLoss : public Loss {
  public:
   using Function = std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>;
-  LabelledLoss(std::string name, Function function) : name_(std::move(name)), function_(std::move(function)) {}
+  LabelledLoss(std::string name, Function function, std::string recording_obstacle = {})
+      : name_(std::move(name)), function_(std::move(function)), recording_obstacle_(std::move(recording_obstacle)) {}
 
   bool takes_labels() const override { return true; }
+  std::string recording_obstacle() const override { return recording_obstacle_; }
   at::Tensor operator()(const ForwardResult& result, const std::vector<at::Tensor>& labels) override {
     if (labels.size() != 1) {
       throw UserError(ExitCode::kBadInput,
@@ -69,8 +72,9 @@ class LabelledLoss : public Loss {
   }
 
  private:
-  std::string name_;
-  Function function_;
+  const std::string name_;
+  const Function function_;
+  const std::string recording_obstacle_;
 };
 
 // Classes stand in dim 1, as PyTorch defines it; where that does not fit and there is one label for each row of all
@@ -131,10 +135,11 @@ std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device, conf
   rewrite_device_constants(*module, device);
   restore_numbers(*module);
   follow_autocast_regions(*module);
-  return std::make_unique<LabelledLoss>(name, [module](const at::Tensor& outputs, const at::Tensor& labels) {
+  const auto call = [module](const at::Tensor& outputs, const at::Tensor& labels) {
     const PlainExecution plain;
     return module->forward({outputs, labels}).toTensor();
-  });
+  };
+  return std::make_unique<LabelledLoss>(name, call, recording_obstacle(*module));
 }
 
 }  // namespace dslaunch::runtime

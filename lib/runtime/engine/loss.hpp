@@ -16,6 +16,8 @@ class Loss {
   virtual ~Loss() = default;
   // True: forward gets the inputs only, and the labels come here. False: forward gets both and returns the loss.
   virtual bool takes_labels() const = 0;
+  // As ModelSource's.
+  virtual std::string recording_obstacle() const { return {}; }
   // A 0-dim floating tensor. Throws UserError(65) naming the shapes when outputs and labels do not fit.
   virtual at::Tensor operator()(const ForwardResult& result, const std::vector<at::Tensor>& labels) = 0;
 };

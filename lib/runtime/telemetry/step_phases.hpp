@@ -23,6 +23,7 @@ class StepPhases {
  public:
   // `observer` must outlive all calls.
   void add(StepObserver& observer) { observers_.push_back(&observer); }
+  bool is_observed() const { return !observers_.empty(); }
 
   void begin_step(int64_t step) {
     for (auto* observer : observers_) observer->begin_step(step);

@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Steps that are recorded once and replayed ("graph_harvesting") against the same steps issued launch by launch: bit by bit,
+on one and on all GPUs. Run by ctest (label gpu) where there is a GPU; elsewhere it ends with 77 (skipped).
+
+    DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/gpu/test_step_graph.py [StepGraph.test_...]"""
+import os
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+import torch
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../oracle"))
+import gpu_workshop
+import model_cases
+import tensor_file
+import workshop
+from workshop import base_config
+
+ALL = torch.cuda.device_count()
+WORLDS = sorted({1, ALL})
+RECORDED = "recorded as a graph"
+LAUNCH_BY_LAUNCH = "graph_harvesting: steps are issued launch by launch, as without it: "
+NUMBERS = ("step", "loss", "lr", "grad_norm", "loss_scale", "overflow", "eval_loss")
+ZERO3 = {"stage": 3, "stage3_param_persistence_threshold": 0, "stage3_prefetch_bucket_size": 20000}
+
+
+class StepGraph(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.shop = gpu_workshop.RepeatableWorkshop()
+        cls.addClassCleanup(cls.shop.close)
+        workshop.environment = gpu_workshop.environment  # the GPUs stay visible
+
+    def run_job(self, model, data, config, world, steps, graph, run_dir=None, extra=()):
+        folder = run_dir or self.shop.run_dir()
+        command = self.shop.command(model, data, {"graph_harvesting": graph, **config}, folder, world, steps,
+                                    ("--verbose", *extra))
+        outcome = workshop.run(command, timeout=120)
+        self.assertEqual(outcome.code, 0, str(outcome))
+        rows = [{key: row.get(key) for key in NUMBERS} for row in workshop.read_metrics(folder)]
+        return rows, outcome.text, folder
+
+    def assert_same(self, model, data, config, world, steps=24, extra=()):
+        plain, _, _ = self.run_job(model, data, config, world, steps, False, extra=extra)
+        rows, text, folder = self.run_job(model, data, config, world, steps, True, extra=extra)
+        self.assertIn(RECORDED, text)
+        self.assertNotIn(LAUNCH_BY_LAUNCH, text)
+        self.assertEqual(plain, rows)
+        return rows, folder
+
+    def case(self, name):
+        model, data = self.shop.path(name + ".pt"), self.shop.path(name + ".safetensors")
+        if not os.path.exists(model):
+            model_cases.export(name, model)
+            tensor_file.write(data, model_cases.CASES[name].samples(4 * workshop.BATCH))
+        return model, data
+
+    def check_stages(self, kind):
+        for world in WORLDS:
+            for stage in (0, 1, 2, 3):
+                for accumulation in (1, 3):
+                    config = base_config(kind, train_batch_size=24, gradient_accumulation_steps=accumulation,
+                                         zero_optimization={**ZERO3, "stage": stage})
+                    with self.subTest(world=world, stage=stage, accumulation=accumulation):
+                        self.assert_same(self.shop.model(kind), self.shop.data(kind), config, world)
+
+    def test_every_stage_with_accumulation_and_clipping_of_an_mlp(self):
+        self.check_stages("mlp")
+
+    def test_every_stage_with_accumulation_and_clipping_of_a_gpt(self):
+        self.check_stages("gpt")
+
+    def test_every_stage_with_accumulation_and_clipping_of_a_convnet(self):
+        self.check_stages("convnet")
+
+    def test_sixteen_bits_and_a_loss_scale_that_overflows(self):
+        for world in WORLDS:
+            for stage in (1, 3):
+                for precision in ({"bf16": {"enabled": True}},
+                                  {"fp16": {"enabled": True, "initial_scale_power": 32, "loss_scale_window": 6}}):
+                    config = base_config("gpt", zero_optimization={**ZERO3, "stage": stage}, **precision)
+                    with self.subTest(world=world, stage=stage, precision=list(precision)):
+                        self.assert_same(self.shop.model("gpt"), self.shop.data("gpt"), config, world, 40)
+
+    def test_dropout_draws_the_numbers_that_it_would_have_drawn(self):
+        for world in WORLDS:
+            model, data = self.case("dropout")
+            rows, _ = self.assert_same(model, data, base_config("mlp", zero_optimization=ZERO3), world)
+            self.assertGreater(len({row["loss"] for row in rows}), 20)
+
+    def test_evaluations_and_saves_between_replays_and_a_resumed_run(self):
+        for world in WORLDS:
+            for stage in (1, 3):
+                config = base_config("gpt", zero_optimization={**ZERO3, "stage": stage}, train={"eval_interval": 5},
+                                     checkpoint={"interval": 7})
+                config["data"] = {"shuffle": True, "eval": self.shop.data("gpt")}
+                model, data = self.shop.model("gpt"), self.shop.data("gpt")
+                with self.subTest(world=world, stage=stage):
+                    whole, _ = self.assert_same(model, data, config, world)
+                    _, _, folder = self.run_job(model, data, config, world, 15, True)
+                    resumed, text, _ = self.run_job(model, data, config, world, 24, True, folder, ("--resume", "auto"))
+                    self.assertIn(RECORDED, text)
+                    self.assertEqual(whole, resumed)
+
+    def test_a_thousand_replays_at_stage_3(self):
+        """Gathers and reductions in one graph, on two communicators."""
+        config = base_config("gpt", zero_optimization=ZERO3, train_batch_size=2 * ALL, gradient_clipping=1.0, steps_per_print=500)
+        self.assert_same(self.shop.model("gpt"), self.shop.data("gpt"), config, ALL, 1000)
+
+    def test_models_that_do_more_on_the_host_run_as_without_it(self):
+        for name, reason in (("buffers", "sets its attribute"), ("forked", "on other threads"),
+                             ("skip_by_value", "captur")):
+            model, data = self.case(name)
+            config = base_config("mlp", zero_optimization={"stage": 1})
+            with self.subTest(name=name):
+                plain, _, _ = self.run_job(model, data, config, ALL, 10, False)
+                rows, text, _ = self.run_job(model, data, config, ALL, 10, True)
+                line = [line for line in text.splitlines() if LAUNCH_BY_LAUNCH in line]
+                self.assertEqual(len(line), 1, text)
+                self.assertIn(reason, line[0])
+                self.assertEqual(plain, rows)
+
+    def test_recomputation_is_told_to_stand_against_it(self):
+        config = base_config("gpt", activation_checkpointing={"number_checkpoints": 1}, graph_harvesting=True)
+        _, text, _ = self.run_job(self.shop.model("gpt"), self.shop.data("gpt"), config, 1, 6, True)
+        self.assertIn(LAUNCH_BY_LAUNCH + "activation_checkpointing", text)
+
+    def test_verify_compares_replayed_steps(self):
+        config = base_config("gpt", zero_optimization=ZERO3)
+        _, text, _ = self.run_job(self.shop.model("gpt"), self.shop.data("gpt"), config, ALL, 12, True,
+                                  extra=("--verify", "10"))
+        self.assertIn(RECORDED, text)
+        self.assertIn("10 steps", text)
+
+    @unittest.skipIf(ALL < 2, "needs two GPUs")
+    def test_a_rank_that_is_killed_between_replays_ends_the_job(self):
+        config = base_config("gpt", zero_optimization=ZERO3, graph_harvesting=True, steps_per_print=10)
+        folder = self.shop.run_dir()
+        command = self.shop.command(self.shop.model("gpt"), self.shop.data("gpt"), config, folder, ALL, 10**7, ("--verbose",))
+        job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                               env=gpu_workshop.environment())
+        lines = []
+        for line in job.stdout:
+            lines.append(line)
+            if "step 200" in line:
+                break
+        self.assertTrue(any(RECORDED in line for line in lines), "".join(lines))
+        os.kill(workshop.rank_processes(folder, 1)[0], signal.SIGKILL)
+        killed = time.monotonic()
+        rest = job.communicate(timeout=60)[0]
+        self.assertLess(time.monotonic() - killed, 5, rest)
+        self.assertEqual(job.returncode, 137, rest)
+        self.assertIn("rank 1", rest)
+
+
+if __name__ == "__main__":
+    if not torch.cuda.is_available():
+        print("skipped: no GPU on this machine")
+        sys.exit(77)
+    unittest.main(verbosity=2)
