@@ -134,6 +134,8 @@ constexpr KeySpec kRows[] = {
     supported("scheduler.params.cycle_max_mom", kFloat, "0.9", "OneCycle: beta1 at both ends of the cycle")
         .min(0)
         .below(1),
+    not_yet("scheduler.params.last_batch_iteration", kInt, "-1",
+            "a schedule that begins in its middle; --resume goes on where the checkpoint's stood"),
     supported("scheduler.params.decay_mom_rate", kFloat, "0.0",
               "OneCycle: after the cycle beta1 is multiplied by 1 + decay_mom_rate * steps / decay_step_size"),
 };

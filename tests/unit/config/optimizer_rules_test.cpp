@@ -143,6 +143,18 @@ TEST_CASE("schedules refuse what they do not take and miss what they need", "[co
   CHECK(has_note(early, "the rate never decays"));
 }
 
+TEST_CASE("DeepSpeed's schedules take the index they begin at, here its default only", "[config][scheduler]") {
+  for (const char* rest :
+       {"type: \"WarmupLR\", params: {", "type: \"WarmupDecayLR\", params: {total_num_steps: 9, ",
+        "type: \"WarmupCosineLR\", params: {total_num_steps: 5000, ", "type: \"LRRangeTest\", params: {",
+        "type: \"OneCycle\", params: {cycle_min_lr: 0.1, cycle_max_lr: 0.2, "}) {
+    const std::string scheduler = std::string("{scheduler: {") + rest + "last_batch_iteration: ";
+    CHECK(load(scheduler + "-1}}}").ok());
+    CHECK_THAT(only_line(scheduler + "7}}}"),
+               Contains("not supported yet: 'scheduler.params.last_batch_iteration' = 7"));
+  }
+}
+
 TEST_CASE("LRRangeTest and OneCycle reach the typed section", "[config][scheduler]") {
   const auto range = load(
                          "{scheduler: {type: \"LRRangeTest\", params: {lr_range_test_min_lr: 0.1, "
