@@ -6,11 +6,13 @@
 #include "base/error.hpp"
 #include "commands.hpp"
 #include "launch/programs.hpp"
+#include "launch/working_folder.hpp"
 #include "options.hpp"
 
 namespace dslaunch::launcher {
 
 static int become_worker(std::vector<std::string> words) {
+  launch::working_folder();  // where there is none, MKL would end dsworker with words and an exit code of its own
   words.insert(words.begin(), launch::worker_program());
   const char* inherited = std::getenv("LD_LIBRARY_PATH");
   if (auto path = launch::torch_library_path(inherited ? inherited : "")) {

@@ -16,23 +16,14 @@
 #include "launch/rank_environment.hpp"
 #include "launch/remote_environment.hpp"
 #include "launch/settle_node.hpp"
+#include "launch/working_folder.hpp"
 
 namespace dslaunch::launch {
 namespace {
 
-std::string working_folder(const LaunchOptions& options) {
+std::string folder_of_ranks(const LaunchOptions& options) {
+  if (options.chdir.empty()) return working_folder(", or give --chdir DIR");
   std::error_code error;
-  if (options.chdir.empty()) {
-    auto here = std::filesystem::current_path(error);
-    if (error) {
-      throw UserError(
-          ExitCode::kNoInput,
-          fmt::format("the folder that this was started in cannot be found ({}): has it been removed? cd to "
-                      "another one, or give --chdir DIR",
-                      error.message()));
-    }
-    return here.string();
-  }
   if (!std::filesystem::is_directory(options.chdir, error)) {
     throw UserError(ExitCode::kNoInput, fmt::format("--chdir {}: there is no such folder", options.chdir));
   }
@@ -118,7 +109,7 @@ LaunchPlan plan_job(const LaunchOptions& options, const ResolvedHosts& hosts, De
   plan.source = hosts.allocation.source;
   plan.master_addr = options.master_addr;
   plan.master_port = hosts.master_port != 0 ? hosts.master_port : options.master_port;
-  plan.cwd = working_folder(options);
+  plan.cwd = folder_of_ranks(options);
   plan.grace = options.grace;
   plan.timeout = options.timeout;
   plan.output = options.output;

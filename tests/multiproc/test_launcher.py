@@ -89,17 +89,29 @@ class ExitCodes(LauncherTest):
         self.assertEqual(outcome.code, 126, str(outcome))
         self.assertIn(b"plain", outcome.err)
 
+    def in_removed_folder(self, *words):
+        os.mkdir(self.path("gone"))
+        script = f"cd {self.path('gone')} && rmdir {self.path('gone')} && exec \"$@\""
+        return subprocess.run(["sh", "-c", script, "-", DSLAUNCH, *words], env=self.environment(), capture_output=True,
+                              timeout=LIMIT_S)
+
     def test_in_a_folder_that_has_been_removed(self):
         cases = [(66, [], b"give --chdir DIR"), (0, ["--chdir", self.folder], b""),
                  (74, ["--chdir", self.folder, "--run_dir", "runs"], b"[runs]")]
         for code, options, words in cases:
             with self.subTest(options=options):
-                os.mkdir(self.path("gone"))
-                script = f"cd {self.path('gone')} && rmdir {self.path('gone')} && exec \"$@\""
-                outcome = subprocess.run(["sh", "-c", script, "-", DSLAUNCH, "exec", "--device", "cpu", *options, "--", "true"],
-                                         env=self.environment(), capture_output=True, timeout=LIMIT_S)
+                outcome = self.in_removed_folder("exec", "--device", "cpu", *options, "--", "true")
                 self.assertEqual(outcome.returncode, code, outcome.stderr)
                 self.assertIn(words, outcome.stderr)
+
+    def test_commands_on_files_in_a_folder_that_has_been_removed(self):
+        """They become dsworker, which MKL ends with 2 where there is no working folder."""
+        for words in (["consolidate", self.folder, self.path("out.pt")], ["import", self.folder, self.path("out")],
+                      ["infer", "--checkpoint", self.folder, "--prompt", "a"]):
+            with self.subTest(words=words):
+                outcome = self.in_removed_folder(*words)
+                self.assertEqual(outcome.returncode, 66, outcome.stderr)
+                self.assertIn(b"has it been removed? cd to another one", outcome.stderr)
 
     def test_death_by_signal_is_128_plus_its_number(self):
         self.assertEqual(self.exec_sh(1, "kill -SEGV $$").code, 139)

@@ -1,0 +1,20 @@
+#include "launch/working_folder.hpp"
+
+#include <filesystem>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+
+namespace dslaunch::launch {
+
+std::string working_folder(std::string_view way_out) {
+  std::error_code error;
+  const auto here = std::filesystem::current_path(error);
+  if (!error) return here.string();
+  throw UserError(ExitCode::kNoInput,
+                  fmt::format("the folder that this was started in cannot be found ({}): has it been removed? cd to "
+                              "another one{}",
+                              error.message(), way_out));
+}
+
+}  // namespace dslaunch::launch
