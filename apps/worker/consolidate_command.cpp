@@ -5,6 +5,7 @@
 #include "command_options.hpp"
 #include "commands.hpp"
 #include "runtime/checkpoint/consolidate.hpp"
+#include "unfinished_files.hpp"
 
 namespace dslaunch::worker {
 namespace {
@@ -33,6 +34,7 @@ int consolidate_command(const std::vector<std::string>& arguments) {
   what.max_shard_bytes = options.bytes("max_shard_size").value_or(what.max_shard_bytes);
   what.exclude_frozen = options.has("exclude_frozen_parameters");
   what.dtype = dtype_option(options);
+  what.before_writing = remove_when_ended;
   for (const auto& path : runtime::consolidate(what)) log::info("wrote {}", path);
   return 0;
 }

@@ -6,6 +6,7 @@ Run by ctest (label oracle); by hand: DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TOR
 import json
 import os
 import resource
+import signal
 import subprocess
 import unittest
 import zipfile
@@ -146,6 +147,21 @@ class ConsolidateTest(workshop.ShopTest):
                     self.assertIn("File too large", outcome.stderr)
                     self.assertEqual(len(outcome.stderr.splitlines()), 1, outcome.stderr)
                     self.assertEqual([name for name in os.listdir(self.shop.folder) if name.startswith("room")], [])
+
+    def test_that_is_ended_leaves_nothing(self):
+        """The file that is written aside is a pipe here, so that the signal comes in the middle of it."""
+        out = self.shop.path("ended.safetensors")
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(signal=number):
+                os.mkfifo(out + ".tmp")
+                process = subprocess.Popen([workshop.program("dslaunch"), "consolidate", self.checkpoints["large"], out],
+                                           env=workshop.environment(),
+                                           preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))  # not as under nohup
+                with open(out + ".tmp", "rb") as pipe:
+                    pipe.read(1)
+                    process.send_signal(number)
+                    self.assertEqual(process.wait(60), -number)
+                self.assertEqual([name for name in os.listdir(self.shop.folder) if name.startswith("ended")], [])
 
     def test_bad_sizes(self):
         for options, word in ((("--max_memory", "1"), "unit"), (("--max_memory", "1MB"), "16 MB"),

@@ -230,6 +230,13 @@ void write_text(const std::string& path, const std::string& text) {
   file.finish(true);
 }
 
+std::vector<std::string> names_aside(const std::vector<WeightFile>& files, const std::string& out) {
+  std::vector<std::string> names;
+  for (const auto& file : files) names.push_back(file.path + kAside);
+  if (files.size() > 1) names.push_back(index_path(out) + kAside);
+  return names;
+}
+
 }  // namespace
 
 std::vector<std::string> consolidate(const ConsolidateOptions& options) {
@@ -239,6 +246,7 @@ std::vector<std::string> consolidate(const ConsolidateOptions& options) {
   const auto files = plan_weight_files(
       options.out, weights.tensors(), [&](const SavedTensor& tensor) { return weights.bytes_of(tensor); },
       options.max_shard_bytes);
+  if (options.before_writing) options.before_writing(names_aside(files, options.out));
   std::vector<std::string> written;
   bool trains = false;
   try {

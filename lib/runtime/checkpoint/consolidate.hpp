@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +22,8 @@ struct ConsolidateOptions {
   uint64_t max_shard_bytes = 0;                   // several files and an index beyond that; 0: one file
   bool exclude_frozen = false;
   std::optional<at::ScalarType> dtype;  // of floating-point tensors; nothing: the model's own
+  // Called before anything is written, with the names under which files stand until they are renamed.
+  std::function<void(const std::vector<std::string>& unfinished)> before_writing;
 };
 
 // Tied parameters appear under each of their names. Everything is written aside and then renamed; returns the files.
