@@ -304,6 +304,23 @@ class Data(StrangerTest):
         data = self.data_file("tokens.safetensors", **tensors)
         self.assert_refused(self.start("gpt", data=data), 65, "input_ids", "50", "64")
 
+    def test_what_torch_save_wrote(self):
+        torch.save(workshop.samples_of("mlp"), self.path("data.pt"))
+        self.assert_refused(self.start(data=self.path("data.pt")), 65, "data.pt' was written by torch.save", "numpy.savez")
+
+    def test_types_that_forward_and_the_loss_do_not_take(self):
+        """Pixels in 8 bits, classes and ids that came as floats: the message says which array becomes what."""
+        pixels, classes, ids = (workshop.samples_of(kind) for kind in ("convnet", "convnet", "gpt"))
+        pixels["x"] = (pixels["x"] * 9).to(torch.uint8)
+        classes["label"] = classes["label"].float()
+        ids["input_ids"] = ids["input_ids"].float()
+        for kind, arrays, words in (("convnet", pixels, "what is computed with (pixels) as float32"),
+                                    ("convnet", classes, "save class labels as integers"),
+                                    ("gpt", ids, "save ids and class labels as int64")):
+            with self.subTest(words=words):
+                data = self.data_file("types.safetensors", **arrays)
+                self.assert_refused(self.start(kind, data=data), 65, words)
+
     def test_an_array_that_is_not_there(self):
         config = base_config("mlp", data={"shuffle": False, "inputs": ["z"]})
         self.assert_refused(self.start(config=config), 65, "'z'", "x")

@@ -1,5 +1,6 @@
 #include "runtime/data/array_file.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <span>
 
@@ -45,10 +46,23 @@ FileArray read_npy(const std::string& path) {
   return {stem_of(path), header.dtype, header.shape, file->data() + header.data_begin, file, path};
 }
 
+// An archive of torch.save looks like one of NumPy's from outside.
+void refuse_pickle(const std::vector<ZipMember>& members, const std::string& path) {
+  if (std::none_of(members.begin(), members.end(), [](const auto& each) { return each.name.ends_with("/data.pkl"); })) {
+    return;
+  }
+  throw UserError(ExitCode::kBadInput,
+                  fmt::format("{} was written by torch.save, as a pickle of Python; save its tensors with "
+                              "safetensors.torch.save_file, or as arrays with numpy.savez",
+                              subject_of(path)));
+}
+
 std::vector<FileArray> read_npz(const std::string& path) {
   const auto file = MappedFile::open(path, kDataFile);
+  const auto members = read_zip_directory(bytes_of(*file), subject_of(path));
+  refuse_pickle(members, path);
   std::vector<FileArray> arrays;
-  for (const auto& member : read_zip_directory(bytes_of(*file), subject_of(path))) {
+  for (const auto& member : members) {
     const std::string subject = fmt::format("{} member '{}'", subject_of(path), member.name);
     std::span<const uint8_t> bytes = member.bytes;
     std::shared_ptr<const void> owner = file;

@@ -94,7 +94,7 @@ class Parser {
     if (descr.find('O') != std::string_view::npos) refuse("holds Python objects; save an array of numbers");
     const auto dtype = dtype_of(descr.substr(1));
     if (!dtype || std::string_view("<>|=").find(descr[0]) == std::string_view::npos) {
-      refuse(fmt::format("has the dtype '{}', which no tensor has; use numbers or booleans", descr));
+      refuse(fmt::format("has the dtype '{}', which data cannot have here; use real numbers or booleans", descr));
     }
     return *dtype;
   }

@@ -87,6 +87,8 @@ class CrossEntropy {
   at::Tensor operator()(const at::Tensor& outputs, const at::Tensor& given) const {
     TORCH_CHECK(reduction_ != at::Reduction::Sum || !given.is_floating_point(),
                 "\"loss_average\": \"tokens\" counts labels, but these are probabilities of classes");
+    TORCH_CHECK(!given.is_floating_point() || given.sizes() == outputs.sizes(),
+                "labels of floats are probabilities, in the outputs' shape; save class labels as integers");
     const at::Tensor labels = given.is_floating_point() ? given : given.to(at::kLong);
     const bool classes_second =
         outputs.dim() < 3 || labels.dim() < 1 || outputs.sizes().slice(2) == labels.sizes().slice(1);

@@ -3,12 +3,29 @@
 #include <ATen/autocast_mode.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
+#include <string_view>
 
 #include "base/format.hpp"
 #include "runtime/state/mask_minimum.hpp"
 
 namespace dslaunch::runtime {
 namespace {
+
+// Whether PyTorch's words name a type of integers: "expected scalar type Long but found Float", "Input type (unsigned
+// char) and bias type (float)".
+bool names_integers(std::string_view cause) {
+  static constexpr std::array<std::string_view, 9> kTypes = {"Byte", "Char",  "Short", "Int", "Long",
+                                                             "char", "short", "int",   "long"};
+  const auto is_of_word = [](unsigned char c) { return std::isalnum(c) || c == '_'; };
+  for (auto at = cause.begin(); at != cause.end();) {
+    const auto begin = std::find_if(at, cause.end(), is_of_word);
+    at = std::find_if_not(begin, cause.end(), is_of_word);
+    if (std::find(kTypes.begin(), kTypes.end(), std::string_view(begin, at)) != kTypes.end()) return true;
+  }
+  return false;
+}
 
 // For number types that do not meet.
 std::string type_advice(const std::vector<at::Tensor>& inputs, const ParameterTable& table, const char* elsewhere) {
@@ -40,12 +57,20 @@ std::string forward_advice(const std::string& cause, const std::vector<at::Tenso
     return " The data's arrays are given one by one, as tensors: wrap the model in a module whose forward takes them "
            "so";
   }
+  if (says("index out of range in self")) {
+    return ". Each index is one of its table's rows: does the model have as many ids, or positions, as the data asks "
+           "for?";
+  }
   if (says("arguments don't support automatic differentiation")) {
     return " A trace forgets torch.no_grad(): script the model, or trace it in eval mode if that leaves this part out "
            "(spectral_norm then keeps the vectors that it has)";
   }
   const bool is_lstm = says("primitive descriptor for the LSTM");  // oneDNN's, of types that do not meet
   if (is_lstm || says("dtype") || says("scalar type") || says("Input type (")) {
+    if (names_integers(cause)) {
+      return ". Arrays of integers are not cast, those of floats are, to the type of the run: save ids and class "
+             "labels as int64, and what is computed with (pixels) as float32, or call .float() in forward";
+    }
     return type_advice(inputs, table, elsewhere);
   }
   return "";
