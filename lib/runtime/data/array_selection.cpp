@@ -55,6 +55,42 @@ std::vector<size_t> by_argument_names(const std::vector<ArrayInfo>& arrays, cons
   return found;
 }
 
+[[noreturn]] void refuse_gap(const std::vector<ArrayInfo>& arrays, const ForwardArguments& forward,
+                             const std::string& name, const std::string& gap) {
+  refuse(
+      fmt::format("the data's array '{}' is called like an argument of forward ({}), but '{}' in front of it has no "
+                  "array, and arguments are passed by position. Give the data an array '{}', or name with data.inputs "
+                  "and data.labels, or --inputs and --labels, what goes to forward (the data holds {})",
+                  name, fmt::join(forward.names, ", "), gap, gap, fmt::join(names_of(arrays), ", ")));
+}
+
+// Inputs were found by their names: an array that is called like an argument behind a gap would be left out, or, as one
+// of the labels, be passed in the gap's place.
+void require_no_gap(const std::vector<ArrayInfo>& arrays, const ArraySelection& chosen,
+                    const ForwardArguments& forward) {
+  std::optional<std::string> gap;
+  for (const auto& name : forward.names) {
+    const auto index = find(arrays, name);
+    const bool goes_to_loss = index && !forward.takes_labels &&
+                              std::find(chosen.labels.begin(), chosen.labels.end(), *index) != chosen.labels.end();
+    if (!index && !gap) gap = name;
+    if (index && gap && !goes_to_loss) refuse_gap(arrays, forward, name, *gap);
+  }
+}
+
+// Labels that only their name made labels follow inputs that the config names.
+void require_labels_in_place(const std::vector<ArrayInfo>& arrays, const ArraySelection& chosen,
+                             const ForwardArguments& forward) {
+  for (size_t i = 0; i < chosen.labels.size(); ++i) {
+    const size_t at = chosen.inputs.size() + i;
+    const auto& name = arrays[chosen.labels[i]].name;
+    const auto own = std::find(forward.names.begin(), forward.names.end(), name);
+    if (at < forward.names.size() && own != forward.names.end() && *own != forward.names[at]) {
+      refuse_gap(arrays, forward, name, forward.names[at]);
+    }
+  }
+}
+
 void require_fit(const std::vector<ArrayInfo>& arrays, const ArraySelection& chosen, const ForwardArguments& forward) {
   std::vector<std::string> given;
   for (size_t i : chosen.inputs) given.push_back(arrays[i].name);
@@ -102,7 +138,9 @@ ArraySelection select_arrays(const std::vector<ArrayInfo>& arrays, const std::ve
   }
   if (inputs.empty()) {
     std::vector<size_t> candidates = by_argument_names(arrays, forward);
-    if (candidates.empty()) {
+    const bool are_by_name = !candidates.empty();
+    if (are_by_name) require_no_gap(arrays, chosen, forward);
+    if (!are_by_name) {
       candidates.resize(arrays.size());
       std::iota(candidates.begin(), candidates.end(), size_t{0});
     } else if (labels.empty() && forward.takes_labels) {
@@ -117,6 +155,7 @@ ArraySelection select_arrays(const std::vector<ArrayInfo>& arrays, const std::ve
                  [&](size_t i) { return !contains(chosen.labels, i); });
   }
   if (labels.empty()) drop_unasked_labels(chosen, forward);
+  if (labels.empty() && !inputs.empty() && forward.takes_labels) require_labels_in_place(arrays, chosen, forward);
   require_fit(arrays, chosen, forward);
   return chosen;
 }

@@ -25,7 +25,8 @@ bool is_label_name(const std::string& name);
 
 // `inputs` and `labels` are the config's; where they are empty: arrays called like forward's arguments in forward's
 // order when every required argument has one; else all arrays but "labels", "label" and "y" in the order of the file,
-// then those. Throws UserError(65) when an array is missing or the number does not fit forward, naming both sides.
+// then those. Throws UserError(65) when an array is missing, the number does not fit forward, or an array called like
+// an argument would be left out, naming both sides.
 ArraySelection select_arrays(const std::vector<ArrayInfo>& arrays, const std::vector<std::string>& inputs,
                              const std::vector<std::string>& labels, const ForwardArguments& forward);
 
