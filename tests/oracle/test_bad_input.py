@@ -225,6 +225,21 @@ class Models(StrangerTest):
 
         self.assert_refused(self.start(model=self.scripted(Names())), 65, "dict", '"loss"')
 
+    def test_outputs_before_the_loss(self):
+        """With one sample a rank the outputs are a single number, which was taken for the loss."""
+        class OutputsFirst(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = torch.nn.Linear(6, 1)
+
+            def forward(self, x, y):
+                h = self.layer(x)
+                return h, (h - y).square().mean()
+
+        config = base_config("mlp", train_batch_size=2)
+        self.assert_refused(self.start(model=self.scripted(OutputsFirst()), config=config), 65, "Float[1, 1] first",
+                            "the loss stands first in a tuple")
+
     def test_a_loss_file_that_raises(self):
         class Raises(torch.nn.Module):
             def forward(self, outputs, labels):

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import unittest
-from typing import Dict, List
+from typing import Dict, List, NamedTuple
 
 import torch
 
@@ -405,6 +405,17 @@ class Unusual(CaseTest):
                 found, _ = self.shop.train(path, data, config, 1, STEPS)
                 self.assert_close(expected, found, BOUND, name)
 
+    def test_a_named_tuple_with_the_loss_behind_the_outputs(self):
+        """Found by its name, with a single number of outputs and with more."""
+        torch.manual_seed(0)
+        torch.jit.script(NamedLoss()).save(self.shop.path("named.pt"))
+        for rows in (2, BATCH):
+            config = config_of("plain", train_batch_size=rows, gradient_accumulation_steps=1)
+            data = self.data("plain")
+            expected = one_process.train(lambda: FirstLoss(torch.jit.load(self.shop.path("named.pt"))), data, config, STEPS, 1)
+            found, _ = self.shop.train(self.shop.path("named.pt"), data, config, 2, STEPS)
+            self.assert_close(expected, found, BOUND, f"{rows} rows")
+
     def test_a_loss_file_resumes_to_the_bit(self):
         """No executor that runs its graph otherwise from the third call on."""
         path = self.shop.path("loss.pt")
@@ -416,6 +427,32 @@ class Unusual(CaseTest):
         resumed, _ = self.shop.train(model, data, config, 2, STEPS, folder, ["--resume", "auto"])
         self.assertEqual([row["loss"] for row in rows], [row["loss"] for row in resumed])
         self.assertEqual([row["grad_norm"] for row in rows], [row["grad_norm"] for row in resumed])
+
+
+class Outputs(NamedTuple):
+    logits: torch.Tensor
+    loss: torch.Tensor
+
+
+class NamedLoss(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(model_cases.WIDTH, 1)
+
+    def forward(self, x, y):
+        outputs = self.layer(x)
+        return Outputs(outputs, torch.nn.functional.mse_loss(outputs, y))
+
+
+class FirstLoss(torch.nn.Module):
+    """As plain PyTorch's loop has it: `model(x, y).loss`."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x, y):
+        return self.model(x, y).loss
 
 
 class PositionLoss(torch.nn.Module):

@@ -33,12 +33,28 @@ class ModelsOwnLoss : public Loss {
  public:
   bool takes_labels() const override { return false; }
   at::Tensor operator()(const ForwardResult& result, const std::vector<at::Tensor>&) override {
-    if (result.is_named_otherwise) {
+    if (result.named_loss.defined()) return require_scalar(result.named_loss, "forward");
+    if (result.is_dict) {
       throw UserError(ExitCode::kBadInput,
                       "forward returned a dict without a tensor named \"loss\". Name the mean loss so, or give the "
                       "config a loss of the outputs: \"loss\": \"cross_entropy\" | \"mse\" | \"path/to/loss.pt\"");
     }
+    require_no_other_scalar(result);
     return require_scalar(result.first, "forward");
+  }
+
+ private:
+  // (outputs, loss): with one sample and one output the outputs are a single number as well.
+  static void require_no_other_scalar(const ForwardResult& result) {
+    if (result.first.dim() == 0) return;
+    for (const auto& other : result.others) {
+      if (other.dim() > 0 || !other.is_floating_point()) continue;
+      throw UserError(
+          ExitCode::kBadInput,
+          fmt::format("forward returned {} first and a scalar behind it: the loss stands first in a tuple, as "
+                      "a scalar, or has the name \"loss\" in a dict or a NamedTuple",
+                      type_and_shape(result.first)));
+    }
   }
 };
 

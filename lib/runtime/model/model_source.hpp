@@ -23,7 +23,8 @@ namespace dslaunch::runtime {
 struct ForwardResult {
   at::Tensor first;                // the tensor itself, a tuple's first element, a dict's "loss" (else its first entry)
   std::vector<at::Tensor> others;  // the rest in order
-  bool is_named_otherwise = false;  // `first` is of a dict, and not its "loss"
+  at::Tensor named_loss;           // a dict's "loss" or a NamedTuple's field of that name; undefined: nothing bears it
+  bool is_dict = false;
 };
 
 // A part of an integer input that must stay below a bound: ids of an embedding, class labels.

@@ -45,6 +45,17 @@ bool is_stride_zero(const at::Tensor& value) {
          std::all_of(value.strides().begin(), value.strides().end(), [](int64_t s) { return s == 0; });
 }
 
+// Undefined in a plain tuple, and in a NamedTuple without such a field.
+at::Tensor field_named_loss(const c10::ivalue::Tuple& tuple) {
+  const auto type = tuple.type();
+  if (!type || !type->schema()) return {};
+  const auto& fields = type->schema()->arguments();
+  for (size_t i = 0; i < fields.size() && i < tuple.elements().size(); ++i) {
+    if (fields[i].name() == "loss" && tuple.elements()[i].isTensor()) return tuple.elements()[i].toTensor();
+  }
+  return {};
+}
+
 ForwardResult unpack(const c10::IValue& value) {
   ForwardResult result;
   auto add = [&](const c10::IValue& element) {
@@ -59,12 +70,14 @@ ForwardResult unpack(const c10::IValue& value) {
     add(value);
   } else if (value.isTuple()) {
     for (const auto& element : value.toTupleRef().elements()) add(element);
+    result.named_loss = field_named_loss(value.toTupleRef());
   } else if (value.isList()) {
     for (const auto& element : value.toListRef()) add(element);
   } else if (value.isGenericDict()) {
     auto dict = value.toGenericDict();
+    result.is_dict = true;
     if (dict.contains("loss")) add(dict.at("loss"));
-    result.is_named_otherwise = !result.first.defined();
+    result.named_loss = result.first;
     for (const auto& entry : dict) {
       if (!(entry.key().isString() && entry.key().toStringRef() == "loss")) add(entry.value());
     }
