@@ -115,7 +115,7 @@ class Trainer:
     def gradients(self, rank, rows):
         """Loss of one micro batch of one rank, and its gradients as backward leaves them."""
         inputs = self.samples.take(self.samples.inputs, rows, self.input_dtype)
-        labels = self.samples.take(self.samples.labels, rows, self.input_dtype)
+        labels = self.samples.take(self.samples.labels, rows, one_process.label_dtype(self.config, self.input_dtype))
         self.ranks[rank].enter(self.model)
         loss = one_process.loss_of(self.model, self.config.get("loss"), inputs, labels, upcast=True)
         self.ranks[rank].leave(self.model)

@@ -78,7 +78,7 @@ class HalfTrainer(one_process.Trainer):
 
     def piece(self, share, rows):
         inputs = self.samples.take(self.samples.inputs, rows, self.dtype)
-        labels = self.samples.take(self.samples.labels, rows, self.dtype)
+        labels = self.samples.take(self.samples.labels, rows, one_process.label_dtype(self.config, self.dtype))
         with share.random_numbers():
             with torch.autocast("cpu", self.autocast) if self.autocast else contextlib.nullcontext():
                 # Losses that the config names are computed in fp32 (docs/precision.md).

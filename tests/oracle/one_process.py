@@ -136,6 +136,11 @@ def loss_of(model, loss_name, inputs, labels, upcast=False):
     return functional[loss_name](outputs.float() if upcast else outputs, *labels)
 
 
+def label_dtype(config, dtype):
+    """Of labels of floats: a loss that the config names computes in fp32."""
+    return torch.float32 if config.get("loss") in ("cross_entropy", "mse") else dtype
+
+
 class Share:
     """What a rank has of its own: the model with its buffers, a stream of random numbers."""
 
@@ -173,7 +178,7 @@ class Trainer:
     def piece(self, share, rows):
         """Loss and gradients (fp32) of one micro batch of one rank."""
         inputs = self.samples.take(self.samples.inputs, rows, self.dtype)
-        labels = self.samples.take(self.samples.labels, rows, self.dtype)
+        labels = self.samples.take(self.samples.labels, rows, label_dtype(self.config, self.dtype))
         with share.random_numbers():
             loss = loss_of(share.model, self.config.get("loss"), inputs, labels)
             gradients = torch.autograd.grad(loss, share.params, allow_unused=True)

@@ -9,10 +9,13 @@ import math
 import os
 import unittest
 
+import torch
+
 import half_process
+import tensor_file
 import workshop
 from test_oracle import OracleTest, one_process
-from workshop import base_config
+from workshop import BATCH, base_config
 
 STEPS = 40
 
@@ -147,6 +150,20 @@ class Types(PrecisionTest):
         mean = weights["blocks.0.norm.running_mean"]
         self.assertEqual(str(mean.dtype), "torch.float32")
         self.assertFalse((mean == mean.half().float()).all(), "averaged in 16 bits")
+
+    def test_labels_of_a_named_loss_are_not_rounded(self):
+        """1013.7 is 1016 in bf16; 70000 is no number in fp16."""
+        path, data = self.shop.path("linear.pt"), self.shop.path("prices.safetensors")
+        torch.manual_seed(0)
+        torch.jit.script(torch.nn.Linear(6, 1)).save(path)
+        x = workshop.samples_of("mlp")["x"]
+        for dtype, level in ((torch.bfloat16, 1013.7), (torch.float16, 70000.0)):
+            y = level + x.sum(1, keepdim=True)
+            tensor_file.write(data, {"x": x, "y": y})
+            half = {"bf16": {"enabled": True}} if dtype == torch.bfloat16 else {"fp16": {"enabled": True, "loss_scale": 1e-3}}
+            rows, _ = self.shop.train(path, data, base_config("mlp", loss="mse", **half), 2, 1)
+            outputs = torch.jit.load(path).to(dtype)(x[:BATCH].to(dtype)).float()
+            self.assertAlmostEqual(rows[0]["loss"] / torch.nn.functional.mse_loss(outputs, y[:BATCH]).item(), 1, 5)
 
     def test_gradients_summed_and_sent_in_each_type(self):
         """fp16 and bf16 sums round each addition: 11 and 8 bits."""

@@ -16,8 +16,8 @@ namespace dslaunch::runtime {
 namespace {
 
 // LibTorch's operators have no unsigned types beyond 8 bits, so those become int64.
-at::ScalarType batch_dtype(at::ScalarType dtype, at::ScalarType compute_dtype) {
-  if (c10::isFloatingType(dtype)) return compute_dtype;
+at::ScalarType batch_dtype(at::ScalarType dtype, at::ScalarType float_dtype) {
+  if (c10::isFloatingType(dtype)) return float_dtype;
   if (dtype == at::kUInt16 || dtype == at::kUInt32 || dtype == at::kUInt64) return at::kLong;
   return dtype;
 }
@@ -164,22 +164,22 @@ Batch BatchAssembler::assemble(const MicroBatchPlan& plan) const {
   batch.first = plan.first;
   batch.after = plan.after;
   for (size_t array : selection_.inputs) {
-    batch.inputs.push_back(gather(array, plan.samples));
+    batch.inputs.push_back(gather(array, plan.samples, options_.compute_dtype));
     const at::Tensor& values = batch.inputs.back();
     if (batch.num_tokens == 0 && c10::isIntegralType(values.scalar_type(), false) && values.dim() >= 2) {
       batch.num_tokens = plan.num_samples * source_->arrays()[array].sample_numel();
     }
   }
-  for (size_t array : selection_.labels) batch.labels.push_back(gather(array, plan.samples));
+  for (size_t array : selection_.labels) batch.labels.push_back(gather(array, plan.samples, options_.label_dtype));
   if (plan.num_samples > 0) {
     for (const at::Tensor& labels : batch.labels) batch.num_labels += count_labels(labels, options_.has_ignored_labels);
   }
   return batch;
 }
 
-at::Tensor BatchAssembler::gather(size_t array, const std::vector<int64_t>& samples) const {
+at::Tensor BatchAssembler::gather(size_t array, const std::vector<int64_t>& samples, at::ScalarType float_dtype) const {
   const ArrayInfo& info = source_->arrays()[array];
-  const at::ScalarType dtype = batch_dtype(info.dtype, options_.compute_dtype);
+  const at::ScalarType dtype = batch_dtype(info.dtype, float_dtype);
   std::vector<int64_t> shape{static_cast<int64_t>(samples.size())};
   shape.insert(shape.end(), info.sample_shape.begin(), info.sample_shape.end());
   at::Tensor values = options_.pin ? pinned_if_possible(shape, dtype) : at::empty(shape, dtype);

@@ -36,7 +36,8 @@ struct ArrayLimit {
 };
 
 struct AssemblyOptions {
-  at::ScalarType compute_dtype = at::kFloat;
+  at::ScalarType compute_dtype = at::kFloat;              // of floating-point inputs
+  at::ScalarType label_dtype = at::kFloat;                // and labels
   bool pin = false;                                       // page-locked memory (needs CUDA)
   bool has_ignored_labels = true;                         // the loss passes over those that are kIgnoredLabel
   std::map<std::string, std::vector<ArrayLimit>> limits;  // by array
@@ -49,7 +50,7 @@ class BatchAssembler {
   Batch assemble(const MicroBatchPlan& plan) const;
 
  private:
-  at::Tensor gather(size_t array, const std::vector<int64_t>& samples) const;
+  at::Tensor gather(size_t array, const std::vector<int64_t>& samples, at::ScalarType float_dtype) const;
   void check(size_t array, const std::vector<int64_t>& samples, const at::Tensor& values) const;
 
   const std::shared_ptr<const SampleSource> source_;

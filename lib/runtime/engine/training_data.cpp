@@ -57,8 +57,13 @@ TrainingData open_training_data(const ModelSource& model, const config::JobConfi
                                 at::ScalarType compute_dtype, bool pin) {
   const ForwardArguments forward{model.inputs().names, model.inputs().num_required, config.loss.empty()};
   TrainingData out;
+  // Losses of ours compute in fp32, and 16 bits hold neither 1013.7 nor, fp16, 70000.
+  const bool is_own_loss = config.loss == "cross_entropy" || config.loss == "mse";
   // To "mse" -100 is a number like any other.
-  out.loader = {rank, world_size, config.batch, {compute_dtype, pin, config.loss != "mse"}};
+  out.loader = {rank,
+                world_size,
+                config.batch,
+                {compute_dtype, is_own_loss ? at::kFloat : compute_dtype, pin, config.loss != "mse"}};
   out.eval_loader = out.loader;
   if (!config.data.train.empty() || config.data.synthetic_train) {
     out.train = open_train_samples(config.data);

@@ -78,8 +78,10 @@ class PlainRun:
             rank.buffers = [buffer.clone() for buffer in before[0].buffers]
 
     def loss(self, arrays, rows):
-        *inputs, labels = [self.fitted(array[rows]) for array in arrays.values()]
         name = self.config.get("loss")
+        *inputs, labels = [array[rows] for array in arrays.values()]
+        inputs = [self.fitted(array) for array in inputs]
+        labels = labels if name else self.fitted(labels)  # a loss that the config names computes in fp32
         with torch.autocast("cpu", torch.bfloat16, cache_enabled=False) if self.autocast else contextlib.nullcontext():
             result = self.model(*inputs) if name else self.model(*inputs, labels)
             if not name:

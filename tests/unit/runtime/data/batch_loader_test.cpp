@@ -58,6 +58,16 @@ const ArraySelection kAll{{0, 1, 2}, {3}};
 
 }  // namespace
 
+TEST_CASE("labels of floats have a type of their own", "[runtime][data][batch_loader]") {
+  LoaderOptions options = options_with({.train_batch = 2, .micro_batch = 2, .accumulation = 1});
+  options.assembly.compute_dtype = at::kBFloat16;
+  const ArraySelection reconstruction{{0}, {0}};
+  BatchLoader loader(std::make_shared<CountingSamples>(10), reconstruction, data_with(2), options, {0, 4});
+  const Batch batch = loader.next();
+  CHECK(batch.inputs[0].scalar_type() == at::kBFloat16);
+  CHECK(batch.labels[0].scalar_type() == at::kFloat);
+}
+
 TEST_CASE("a batch holds rows in order, floats cast, integers kept", "[runtime][data][batch_loader]") {
   LoaderOptions options = options_with({.train_batch = 2, .micro_batch = 2, .accumulation = 1});
   options.assembly.compute_dtype = at::kBFloat16;
