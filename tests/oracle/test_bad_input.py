@@ -116,6 +116,15 @@ class CommandLine(StrangerTest):
                 self.assertEqual([row["loss"] for row in rows], [row["loss"] for row in expected])
         self.assert_refused(self.start(data=data, extra=["--inputs", "b,d"]), 65, "'d'", "a, b, c")
 
+    def test_arrays_that_are_not_called_like_arguments_are_told_with_their_places(self):
+        """safetensors sorts them: what was written first need not stand first."""
+        samples, data = workshop.samples_of("mlp"), self.path("sorted.safetensors")
+        tensor_file.write(data, {"a": samples["x"], "b": samples["y"]})
+        said = "forward's arguments in the order of the data's arrays: x is 'a', y is 'b'"
+        self.assertIn(said, run(self.start(data=data)).text)
+        for named in (self.start(), self.start(data=data, extra=["--inputs", "a,b"])):
+            self.assertNotIn("in the order of the data's arrays", run(named).text)
+
     def test_without_a_config_the_defaults_are_taken_and_said(self):
         outcome = run([program("dslaunch"), "--device", "cpu", "--data", self.shop.data("mlp"), "--run_dir",
                        self.shop.run_dir(), "--steps", "2", self.shop.model("mlp")])

@@ -51,6 +51,22 @@ void name_unused(const std::vector<ArrayInfo>& arrays, const ArraySelection& sel
   }
 }
 
+// Arrays whose names are not those of forward's arguments stand in the file's order, which their writer may not know:
+// safetensors sorts by type and name.
+void name_places(const std::vector<ArrayInfo>& arrays, const ArraySelection& selection,
+                 const ForwardArguments& forward) {
+  std::vector<std::string> places;
+  bool are_named = true;
+  for (size_t i = 0; i < selection.inputs.size(); ++i) {
+    const auto& name = arrays[selection.inputs[i]].name;
+    are_named = are_named && name == forward.names[i];
+    places.push_back(fmt::format("{} is '{}'", forward.names[i], name));
+  }
+  if (are_named || places.size() < 2) return;
+  log::info("forward's arguments in the order of the data's arrays: {}; data.inputs, or --inputs, gives another",
+            fmt::join(places, ", "));
+}
+
 }  // namespace
 
 TrainingData open_training_data(const ModelSource& model, const config::JobConfig& config, int rank, int world_size,
@@ -69,6 +85,7 @@ TrainingData open_training_data(const ModelSource& model, const config::JobConfi
     out.train = open_train_samples(config.data);
     out.train_arrays = select_arrays(out.train->arrays(), config.data.inputs, config.data.labels, forward);
     if (rank == 0) name_unused(out.train->arrays(), out.train_arrays);
+    if (rank == 0 && config.data.inputs.empty()) name_places(out.train->arrays(), out.train_arrays, forward);
     out.loader.assembly.limits = limits_of(model, config, out.train->arrays(), out.train_arrays);
   }
   if (!config.data.eval.empty()) {
