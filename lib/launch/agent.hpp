@@ -42,6 +42,8 @@ class Agent {
   void drain_echo(Deadline deadline) { options_.echo->drain(signals_, deadline); }
   // The signal on which a node that came by itself went away again: there was no job yet that it could be meant for.
   std::optional<int> left_on() const { return left_on_; }
+  // The launcher has told what the job is.
+  bool knows_job() const { return job_.has_value(); }
   // The job has ended, with its exit code: no signal changes that any more.
   void ignore_signals() { signals_.ignore_from_now_on(); }
 

@@ -118,13 +118,14 @@ Gathered gather_nodes(const NodePlace& place, UniqueFd listener, Deadline deadli
   return gathered;
 }
 
-int serve_as_node(const NodePlace& place, const AgentHello& offer, std::chrono::milliseconds join_timeout) {
+int serve_as_node(const NodePlace& place, const AgentHello& offer, std::chrono::milliseconds join_timeout,
+                  std::chrono::milliseconds lost_after) {
   auto waiting = [&] { log::info("waiting for node rank 0 at {}:{}", place.master_addr, place.master_port); };
   FileThread files;
   NodeEcho echo(files);
+  rendezvous::WayToNode0 way{place.master_addr, place.master_port, place.token, place.node_rank, place.num_nodes, {}};
   for (;;) {
-    UniqueFd connection = rendezvous::go_to_node_0(place.master_addr, place.master_port, place.token, place.node_rank,
-                                                   place.num_nodes, deadline_after(join_timeout), waiting);
+    UniqueFd connection = rendezvous::go_to_node_0(way, deadline_after(join_timeout), waiting);
     UniqueFd output(::fcntl(connection.get(), F_DUPFD_CLOEXEC, 3));
     Agent agent(Channel(std::move(connection), std::move(output)), {.hello = offer, .listener = {}, .echo = &echo});
     agent.run();
@@ -135,11 +136,13 @@ int serve_as_node(const NodePlace& place, const AgentHello& offer, std::chrono::
     auto last_word = agent.await_last_word();
     agent.drain_echo(last_word ? Deadline::never() : Deadline::after(kEchoTime));
     if (!last_word) {
-      throw UserError(ExitCode::kUnavailable, fmt::format("node rank 0 ({}:{}) is gone: the ranks here were ended",
-                                                          place.master_addr, place.master_port));
+      throw UserError(ExitCode::kUnavailable,
+                      fmt::format("node rank 0 ({}:{}) is gone: {}", place.master_addr, place.master_port,
+                                  agent.knows_job() ? "the ranks here were ended" : "its own messages say why"));
     }
     echo.write(Stream::kErr, last_word->story);
     agent.drain_echo(Deadline::never());
+    way.lost_after = lost_after;  // from now on
     if (last_word->again) continue;
     const int exit_code = tell_lost_output(echo, agent, last_word->exit_code);
     agent.ignore_signals();

@@ -36,7 +36,9 @@ struct Gathered {
 // UserError(69) for a port that is taken, TimeoutError naming the nodes that have not come.
 Gathered gather_nodes(const NodePlace& place, UniqueFd listener, Deadline deadline);
 
-// Any other node: goes to node rank 0 and is its agent, again for each restart. The job's exit code.
-int serve_as_node(const NodePlace& place, const AgentHello& offer, std::chrono::milliseconds join_timeout);
+// Any other node: goes to node rank 0 and is its agent, again for each restart, until node rank 0 ends or cannot be
+// reached for `lost_after` (UserError 69). The job's exit code.
+int serve_as_node(const NodePlace& place, const AgentHello& offer, std::chrono::milliseconds join_timeout,
+                  std::chrono::milliseconds lost_after);
 
 }  // namespace dslaunch::launch

@@ -13,7 +13,7 @@ namespace dslaunch::rendezvous {
 namespace {
 
 constexpr std::chrono::milliseconds kOneHandshake{5000};
-constexpr std::chrono::milliseconds kFirstPause{10}, kLongestPause{500};
+constexpr std::chrono::milliseconds kLongestPause{500};
 
 Deadline sooner(Deadline deadline, std::chrono::milliseconds duration) {
   return Deadline::after(std::min(deadline.left(), duration));
@@ -95,22 +95,30 @@ bool shake_hands(int fd, const StoreAddress& address, const LaunchEnv& env, Dead
 
 }  // namespace
 
+void RetryPause::wait(Deadline deadline) {
+  std::this_thread::sleep_for(std::min(next_, deadline.left()));
+  next_ = std::min(next_ * 2, kLongestPause);
+}
+
+JoinAttempt try_to_join(const StoreAddress& address, const LaunchEnv& env, Deadline deadline) {
+  auto connected = connect_once(address.host, address.port, deadline);
+  if (!connected.fd.valid()) return {UniqueFd(), connected.failure, false, connected.refused};
+  if (shake_hands(connected.fd.get(), address, env, sooner(deadline, kOneHandshake))) {
+    return {std::move(connected.fd), "", true, false};
+  }
+  return {UniqueFd(), "it accepted the connection but did not answer", true, false};
+}
+
 UniqueFd join_store(const StoreAddress& address, const LaunchEnv& env, Deadline deadline) {
-  std::string last = "no attempt was made";
-  auto pause = kFirstPause;
+  JoinAttempt last;
+  RetryPause pause;
   do {
-    auto attempt = connect_once(address.host, address.port, deadline);
-    if (attempt.fd.valid()) {
-      if (shake_hands(attempt.fd.get(), address, env, sooner(deadline, kOneHandshake))) return std::move(attempt.fd);
-      last = "it accepted the connection but did not answer";
-    } else {
-      last = attempt.failure;
-    }
-    std::this_thread::sleep_for(std::min(pause, deadline.left()));
-    pause = std::min(pause * 2, kLongestPause);
+    last = try_to_join(address, env, deadline);
+    if (last.fd.valid()) return std::move(last.fd);
+    pause.wait(deadline);
   } while (!deadline.passed());
   throw TimeoutError(
-      fmt::format("rank {} found no store at {} ({}). {}", env.rank, place(address), last,
+      fmt::format("rank {} found no store at {} ({}). {}", env.rank, place(address), last.failure,
                   address.serving_rank >= 0
                       ? fmt::format("Rank {} serves it: it never started, or MASTER_ADDR or MASTER_PORT is "
                                     "not the same on all ranks",

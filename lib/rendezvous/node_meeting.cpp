@@ -159,6 +159,26 @@ class Meeting {
   std::map<int, UniqueFd> met_;  // by node rank
 };
 
+Deadline soonest(std::initializer_list<Deadline> deadlines) {
+  return std::min(deadlines, [](const Deadline& a, const Deadline& b) { return a.when() < b.when(); });
+}
+
+Deadline deadline_of(std::optional<std::chrono::milliseconds> time) {
+  return time ? Deadline::after(*time) : Deadline::never();
+}
+
+// Whom node rank 0 did not answer after its proof may come again: it forgets nodes that are gone.
+JoinAttempt try_to_meet(const WayToNode0& way, Deadline deadline) {
+  LaunchEnv self;
+  self.rank = way.node_rank;
+  self.world_size = way.num_nodes;
+  try {
+    return try_to_join({way.host, way.port, way.token, -1}, self, deadline);
+  } catch (const PeerError& error) {
+    return {UniqueFd(), error.what(), true, false};
+  }
+}
+
 }  // namespace
 
 std::vector<MetNode> meet_nodes(int listener, const std::vector<uint8_t>& token, int num_nodes, Deadline deadline,
@@ -181,24 +201,31 @@ std::vector<MetNode> meet_nodes(int listener, const std::vector<uint8_t>& token,
   return meeting.take();
 }
 
-UniqueFd go_to_node_0(const std::string& host, uint16_t port, const std::vector<uint8_t>& token, int node_rank,
-                      int num_nodes, Deadline deadline, const std::function<void()>& on_wait) {
-  LaunchEnv self;
-  self.rank = node_rank;
-  self.world_size = num_nodes;
+UniqueFd go_to_node_0(const WayToNode0& way, Deadline deadline, const std::function<void()>& on_wait) {
+  Deadline news = Deadline::after(kNewsInterval), lost = deadline_of(way.lost_after);
+  RetryPause pause;
   for (;;) {
-    Deadline attempt = Deadline::after(std::min<std::chrono::milliseconds>(kNewsInterval, deadline.left()));
-    try {
-      return join_store({host, port, token, -1}, self, attempt);
-    } catch (const TimeoutError&) {
-      if (deadline.passed()) {
-        throw TimeoutError(
-            fmt::format("node rank {}: nobody waits for it at {}:{}. Is the same command started on node "
-                        "rank 0, are --master_addr and --master_port the same, is a firewall between?",
-                        node_rank, host, port));
-      }
+    JoinAttempt attempt = try_to_meet(way, soonest({deadline, news, lost}));
+    if (attempt.fd.valid()) return std::move(attempt.fd);
+    if (attempt.reached) lost = deadline_of(way.lost_after);
+    if (lost.passed() || (way.lost_after && attempt.refused)) {
+      throw UserError(
+          ExitCode::kUnavailable,
+          fmt::format("node rank 0 ({}:{}) has ended between two attempts of the job ({}): its own messages "
+                      "say why",
+                      way.host, way.port, attempt.failure));
     }
-    on_wait();
+    if (deadline.passed()) {
+      throw TimeoutError(
+          fmt::format("node rank {}: nobody waits for it at {}:{} ({}). Is the same command started on node "
+                      "rank 0, are --master_addr and --master_port the same, is a firewall between?",
+                      way.node_rank, way.host, way.port, attempt.failure));
+    }
+    if (news.passed()) {
+      on_wait();
+      news = Deadline::after(kNewsInterval);
+    }
+    pause.wait(deadline);
   }
 }
 

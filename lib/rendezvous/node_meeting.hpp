@@ -2,7 +2,9 @@
 // is served there. They shake hands as ranks do with the store (docs/wire.md), with their node rank and the number of
 // nodes; without a shared token the handshake shows only that both know the protocol.
 #pragma once
+#include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,9 +25,19 @@ struct MetNode {
 std::vector<MetNode> meet_nodes(int listener, const std::vector<uint8_t>& token, int num_nodes, Deadline deadline,
                                 const std::function<void(const std::vector<int>&)>& on_wait);
 
-// The other side: tries until the deadline. `on_wait`, every 10 s. Throws TimeoutError; UserError(69, 78) when it is
-// refused.
-UniqueFd go_to_node_0(const std::string& host, uint16_t port, const std::vector<uint8_t>& token, int node_rank,
-                      int num_nodes, Deadline deadline, const std::function<void()>& on_wait);
+// From another node to node rank 0.
+struct WayToNode0 {
+  std::string host;
+  uint16_t port = 0;
+  std::vector<uint8_t> token;
+  int node_rank = 0, num_nodes = 1;
+  // Not empty: node rank 0 was met before. It holds the port for as long as it lives: when its host refuses, or nothing
+  // is reached for so long, it has ended.
+  std::optional<std::chrono::milliseconds> lost_after;
+};
+
+// Tries until the deadline. `on_wait`, every 10 s. Throws TimeoutError; UserError: 69, 78 when it is refused, 69 when
+// node rank 0 has ended.
+UniqueFd go_to_node_0(const WayToNode0& way, Deadline deadline, const std::function<void()>& on_wait);
 
 }  // namespace dslaunch::rendezvous

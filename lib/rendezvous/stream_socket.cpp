@@ -43,20 +43,24 @@ bool is_connected_to_itself(int fd) {
          std::memcmp(&own, &peer, own_size) == 0;
 }
 
+Connected no_connection(int error) {
+  return {UniqueFd(), describe_errno(error), error == ECONNREFUSED};
+}
+
 Connected connect_to(const addrinfo& address, Deadline deadline) {
   UniqueFd fd(::socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address.ai_protocol));
-  if (!fd.valid()) return {UniqueFd(), "socket: " + describe_errno(errno)};
+  if (!fd.valid()) return {UniqueFd(), "socket: " + describe_errno(errno), false};
   if (::connect(fd.get(), address.ai_addr, address.ai_addrlen) != 0) {
-    if (errno != EINPROGRESS) return {UniqueFd(), describe_errno(errno)};
-    if (wait_for(fd.get(), POLLOUT, deadline) != IoOutcome::kDone) return {UniqueFd(), "no answer"};
+    if (errno != EINPROGRESS) return no_connection(errno);
+    if (wait_for(fd.get(), POLLOUT, deadline) != IoOutcome::kDone) return {UniqueFd(), "no answer", false};
     int error = 0;
     socklen_t size = sizeof error;
     ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
-    if (error) return {UniqueFd(), describe_errno(error)};
+    if (error) return no_connection(error);
   }
-  if (is_connected_to_itself(fd.get())) return {UniqueFd(), describe_errno(ECONNREFUSED)};
+  if (is_connected_to_itself(fd.get())) return no_connection(ECONNREFUSED);
   prepare_stream_socket(fd.get());
-  return {std::move(fd), ""};
+  return {std::move(fd), "", false};
 }
 
 }  // namespace
@@ -99,7 +103,7 @@ Connected connect_once(const std::string& host, uint16_t port, Deadline deadline
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
   if (int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found)) {
-    return {UniqueFd(), fmt::format("the name '{}' cannot be resolved: {}", host, ::gai_strerror(error))};
+    return {UniqueFd(), fmt::format("the name '{}' cannot be resolved: {}", host, ::gai_strerror(error)), false};
   }
   std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(found, &::freeaddrinfo);
   Connected out;

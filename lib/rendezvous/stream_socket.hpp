@@ -25,6 +25,7 @@ bool is_loopback_address(const std::string& address);
 struct Connected {
   UniqueFd fd;
   std::string failure;
+  bool refused = false;  // the host says that nobody listens there
 };
 Connected connect_once(const std::string& host, uint16_t port, Deadline deadline);
 

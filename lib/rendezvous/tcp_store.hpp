@@ -23,6 +23,25 @@ struct StoreAddress {
 // Connects and proves the token; retries until the deadline while nobody listens there.
 UniqueFd join_store(const StoreAddress& address, const LaunchEnv& env, Deadline deadline);
 
+// One attempt of it. Throws where another one cannot help, and PeerError where it may do harm: the connection ended
+// after the proof.
+struct JoinAttempt {
+  UniqueFd fd;  // not valid: `failure` says why
+  std::string failure;
+  bool reached = false;  // somebody took the connection
+  bool refused = false;  // the host is there, and nobody listens
+};
+JoinAttempt try_to_join(const StoreAddress& address, const LaunchEnv& env, Deadline deadline);
+
+// Between two attempts: longer each time.
+class RetryPause {
+ public:
+  void wait(Deadline deadline);
+
+ private:
+  std::chrono::milliseconds next_{10};
+};
+
 class TcpStore final : public Store {
  public:
   // `server`: served by this very process; ends after this store.

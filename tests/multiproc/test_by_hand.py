@@ -164,6 +164,20 @@ class ByHand(LauncherTest):
         for name in os.listdir(self.temp):
             shutil.rmtree(os.path.join(self.temp, name))
 
+    def test_a_node_that_comes_back_late_learns_that_node_0_has_ended(self):
+        options = ("--max_restarts", "1", "--grace", "1s")
+        script = "[ $RANK = 0 ] && exec sleep 1000; yes | head -c 200000; exit 4"
+        late = self.node(1, script, *options)  # nobody reads it yet
+        first = self.node(0, script, *options)
+        for line in first.stderr:
+            if b"restart 1 of 1" in line:
+                break
+        first.send_signal(signal.SIGINT)
+        self.assertEqual(self.finish(first).code, 130)
+        second = self.finish(late)
+        self.assertEqual(second.code, 69, str(second)[-2000:])
+        self.assertIn(b"has ended between two attempts of the job (connection refused)", second.err.lower())
+
     def test_a_node_that_is_killed_ends_the_job(self):
         script = f"echo x >> {self.path('up')}; exec sleep 1000"
         nodes = [self.node(rank, script) for rank in (0, 1)]
