@@ -14,6 +14,14 @@ static bool is_ignored(int signal) {
   return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
+static bool take_waiting(const sigset_t& held_back, int signal) {
+  sigset_t wanted;
+  ::sigemptyset(&wanted);
+  ::sigaddset(&wanted, signal);
+  const timespec now{};
+  return ::sigismember(&held_back, signal) == 1 && ::sigtimedwait(&wanted, nullptr, &now) == signal;
+}
+
 SignalInbox::SignalInbox(std::initializer_list<int> signals) {
   ::signal(SIGPIPE, SIG_IGN);
   ::sigemptyset(&taken_);
@@ -40,6 +48,9 @@ void SignalInbox::ignore_from_now_on() {
 }
 
 std::optional<int> SignalInbox::take() {
+  // `stop --now` says SIGTERM, then SIGINT where no socket answers: the end's reason is the first, while the kernel
+  // gives the lower number first when both are there.
+  if (take_waiting(taken_, SIGTERM)) return SIGTERM;
   signalfd_siginfo info;
   if (::read(fd_.get(), &info, sizeof info) != sizeof info) return std::nullopt;
   return static_cast<int>(info.ssi_signo);

@@ -24,7 +24,7 @@ class SignalInbox {
   void ignore_from_now_on();
 
   int fd() const { return fd_.get(); }
-  // The next signal that has come; empty when there is none now.
+  // The next signal that has come, SIGTERM before others; empty when there is none now.
   std::optional<int> take();
 
  private:

@@ -265,7 +265,7 @@ void Supervisor::take_stop(const AskStop& stop) {
 void Supervisor::note_reason(StopReason reason, const std::string& text) {
   bool first = undisturbed();
   if (first) reason_ = reason;
-  if (reason_ == StopReason::kNone) late_reason_ = reason;
+  if (reason_ == StopReason::kNone) note_late_reason(reason);
   if (first || reason == StopReason::kInterrupt || reason == StopReason::kQuit) output_.say(text);
 }
 

@@ -98,6 +98,7 @@ class Supervisor {
   void stop_ranks(std::chrono::milliseconds grace);
   void abandon();
   void note_reason(StopReason reason, const std::string& text);
+  void note_late_reason(StopReason reason);
   void await_links();
   JobReport report();
   std::string tell_failures() const;

@@ -88,7 +88,11 @@ StopReason Supervisor::late_reason() {
 // Whoever sends one now does not want to wait for slow readers either.
 void Supervisor::take_late_signal(int signal) {
   if (signal != SIGUSR1 && signal != SIGUSR2) spare_output_ = true;
-  if (asks_for_end(signal, plan_.kind)) late_reason_ = reason_of(signal);
+  if (asks_for_end(signal, plan_.kind)) note_late_reason(reason_of(signal));
+}
+
+void Supervisor::note_late_reason(StopReason reason) {
+  if (late_reason_ == StopReason::kNone) late_reason_ = reason;
 }
 
 // A slow reader gets everything, and so do files that do not stand still for too long; one more Ctrl-C spares the rest.

@@ -29,6 +29,15 @@ TEST_CASE("an inbox holds its signals back while it is there, and not for longer
   CHECK_FALSE(is_blocked(SIGTERM));
 }
 
+TEST_CASE("SIGTERM is taken first, as whoever sends both has sent it first", "[launch][signal_inbox]") {
+  SignalInbox inbox{SIGINT, SIGTERM};
+  ::kill(::getpid(), SIGTERM);
+  ::kill(::getpid(), SIGINT);
+  CHECK(inbox.take() == SIGTERM);
+  CHECK(inbox.take() == SIGINT);
+  CHECK_FALSE(inbox.take());
+}
+
 TEST_CASE("a signal for ranks that comes between two inboxes waits for the second", "[launch][signal_inbox]") {
   sigset_t before;
   ::pthread_sigmask(SIG_SETMASK, nullptr, &before);
