@@ -277,6 +277,15 @@ class Unusual(CaseTest):
         for stage in (0, 3):
             self.check_module(HandsOutWeights, zero_optimization={"stage": stage})
 
+    def test_units_without_gradients_of_their_own(self):
+        """Backward goes through them and comes to none of their parameters; with one slot the unit before such a one needs
+        its place in memory."""
+        one_slot = {"stage": 3, "stage3_param_persistence_threshold": 0, "stage3_max_live_parameters": 0,
+                    "stage3_prefetch_bucket_size": 0}
+        for make in (Detaches, DetachesSometimes):
+            for zero in (one_slot, {"stage": 1}):
+                self.check_module(make, steps=3, zero_optimization=zero)
+
     def test_regions_under_autocast(self):
         """Which layers run in bf16 is the model's own choice; at dispatch, as in eager PyTorch."""
         halves = 2  # a factor of 1/3 on the loss would round otherwise in bf16
@@ -480,6 +489,47 @@ class HandsOutWeights(model_cases.Regression):
             weights.append(weight)
         penalty = (weights[1] @ weights[0].t()).square().mean()
         return torch.nn.functional.mse_loss(self.head(x), y) + 0.01 * penalty
+
+
+class DetachedBlock(model_cases.Block):
+    def forward(self, x):
+        return x + self.down(torch.tanh(self.up(x))).detach()
+
+
+class Detaches(model_cases.Regression):
+    """With one such block called twice, on an input that is changed in place in between."""
+
+    def __init__(self, blocks):
+        super().__init__([blocks[0], DetachedBlock(), DetachedBlock(), blocks[1], DetachedBlock()])
+
+    def forward(self, x, y):
+        for block in self.blocks:
+            x = block(x)
+            x[:, :3].mul_(0.5)
+            x = x + block(x.flip(1))
+        return torch.nn.functional.mse_loss(self.head(x), y)
+
+
+class SplitBlock(model_cases.Block):
+    """Its weights see no gradient, or those of half of its calls do, which come in two inputs."""
+
+    def forward(self, x, state, detaches: bool):
+        change = self.down(torch.tanh(self.up(x + state)))
+        if detaches:
+            change = change.detach()
+        return x * 0.9 + change, state + change
+
+
+class DetachesSometimes(model_cases.Regression):
+    def __init__(self, _):
+        super().__init__([SplitBlock(), SplitBlock(), SplitBlock()])
+
+    def forward(self, x, y):
+        state = torch.tanh(x)
+        for round in range(2):
+            for i, block in enumerate(self.blocks):
+                x, state = block(x, state, i == 1 or i == round)
+        return torch.nn.functional.mse_loss(self.head(x + state), y)
 
 
 class Growing(model_cases.Regression):

@@ -57,11 +57,12 @@ void EntryNodes::hook(const std::vector<at::Tensor>& outputs, const std::shared_
 void end_at_inputs(const std::vector<at::Tensor>& inputs, const std::shared_ptr<CallInBackward>& call) {
   std::unordered_set<Node*> hooked;
   for (const auto& input : inputs) {
-    const auto& node = input.grad_fn();
-    if (!node || !hooked.insert(node.get()).second) continue;
-    // Tensors' hooks come first: the node may also be where backward enters the call before this one, and that call's
-    // parameters may need the place of this one's.
-    node->add_tensor_pre_hook(std::make_unique<CallHook>(call, &CallInBackward::end));
+    for (const auto& node : nodes_of(input)) {
+      if (!hooked.insert(node.get()).second) continue;
+      // Tensors' hooks come first: the node may also be where backward enters the call before this one, and that call's
+      // parameters may need the place of this one's.
+      node->add_tensor_pre_hook(std::make_unique<CallHook>(call, &CallInBackward::end));
+    }
   }
 }
 

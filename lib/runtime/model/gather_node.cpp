@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <unordered_set>
@@ -23,6 +24,12 @@ struct GatherNode : torch::autograd::Node {
  private:
   std::shared_ptr<CallInBackward> call_;
 };
+
+// Whether the backward that this thread is at work on comes to the node.
+bool is_in_this_backward(const std::weak_ptr<torch::autograd::Node>& node) {
+  const auto alive = node.lock();
+  return alive && torch::autograd::get_current_graph_task_nodes_in_graph()->count(alive.get()) > 0;
+}
 
 void collect(const c10::IValue& value, std::vector<at::Tensor>& out, bool enters_objects = false) {
   value.visit([&](const c10::IValue& part) {
@@ -46,11 +53,14 @@ void CallInBackward::take(std::vector<at::Tensor> gradients) {
 }
 
 void CallInBackward::end() {
-  if (is_prepared && !is_taken) take({});
+  if (is_in_this_backward(gather_node)) return;
+  if (is_prepared && !is_taken) take(std::vector<at::Tensor>(num_parameters));
 }
 
 void attach_gather_node(std::vector<at::Tensor>& views, const std::shared_ptr<CallInBackward>& call) {
-  auto node = std::make_shared<GatherNode>(call);
+  const auto node = std::make_shared<GatherNode>(call);
+  call->gather_node = node;
+  call->num_parameters = views.size();
   for (auto& view : views) torch::autograd::set_history(view, node);
 }
 

@@ -8,18 +8,24 @@
 
 #include "runtime/state/unit_parameters.hpp"
 
+namespace torch::autograd {
+struct Node;
+}
+
 namespace dslaunch::runtime {
 
 // One call of a unit on its way through backward.
 struct CallInBackward {
   UnitParameters* parameters = nullptr;
   int unit = 0;
-  bool is_prepared = false;  // the unit's parameters are in place
-  bool is_taken = false;     // its gradients have been handed over
+  bool is_prepared = false;                               // the unit's parameters are in place
+  bool is_taken = false;                                  // its gradients have been handed over
+  std::weak_ptr<torch::autograd::Node> gather_node = {};  // gone when no tensor depends on the parameters any more
+  size_t num_parameters = 0;
 
   void prepare();
   void take(std::vector<at::Tensor> gradients);
-  void end();  // for a call that has no gradients to give
+  void end();  // backward is through with the call: where its gather node brings no gradients, there are none
 };
 
 // Makes `views` outputs of one node that hands their gradients to the call.

@@ -170,7 +170,7 @@ c10::IValue UnitInterception::observed(int unit, const torch::jit::Stack& argume
 c10::IValue UnitInterception::call(const BoundUnit& unit, const torch::jit::Stack& arguments, const UnitBody& body,
                                    const RecomputedUnit* recomputed) const {
   DSL_CHECK(parameters_ != nullptr, "set_unit_parameters comes before the first call");
-  const auto inputs = is_frozen(unit) ? inputs_of(unit, arguments) : std::vector<at::Tensor>();
+  const auto inputs = inputs_of(unit, arguments);
   const bool trains =
       at::GradMode::is_enabled() && unit.has_parameters() && (!is_frozen(unit) || any_requires_grad(inputs));
   if (trains && recomputed) {
@@ -180,8 +180,8 @@ c10::IValue UnitInterception::call(const BoundUnit& unit, const torch::jit::Stac
   }
   UnitInPlace in_place(*parameters_, unit, trains ? UnitCall::kTraining : UnitCall::kInference);
   auto call = std::make_shared<CallInBackward>(CallInBackward{parameters_, unit.unit});
-  if (trains) attach_gather_node(in_place.values().parameters, call);
   if (trains) end_at_inputs(inputs, call);
+  if (trains) attach_gather_node(in_place.values().parameters, call);
   EntryNodes entries(arguments);
   in_place.set();
   auto result = observed(unit.unit, arguments, body);
