@@ -5,6 +5,7 @@ plain PyTorch (one_process.py) or the model file; that every step's numbers are 
 
 By hand: DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/oracle/test_frozen.py [Case.test...]"""
 import collections
+import copy
 import glob
 import os
 import unittest
@@ -206,6 +207,41 @@ class HiddenWays(FrozenTest):
             if stage == 3:
                 self.assertIn("unit 'blocks.0' has frozen parameters", outcome.text)
                 self.assertIn("ZeRO stage 2", outcome.text)
+
+
+class SlopeOfFrozen(nn.Module):
+    """Asks for gradients of what frozen blocks make, so that the loss comes to them by a second way."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([model_cases.Block(), model_cases.Block()]).requires_grad_(False)
+        self.gain = nn.Parameter(torch.ones(model_cases.WIDTH))
+
+    def forward(self, x, y):
+        x = x * self.gain
+        h = x
+        for block in self.blocks:
+            h = block(h)
+        slope = torch.autograd.grad([h.sum()], [x], create_graph=True)[0]
+        assert slope is not None
+        return (h.sum(1, keepdim=True) - y).square().mean() + slope.square().mean()
+
+
+class FewSlots(FrozenTest):
+    def test_gradients_of_gradients_find_every_block_in_its_place_or_say_so(self):
+        """With few slots it went on with another block's values there."""
+        torch.manual_seed(0)
+        module, model, data = SlopeOfFrozen(), self.shop.path("slope.pt"), self.data("plain")
+        torch.jit.script(module).save(model)
+        config = self.config()
+        expected = one_process.train(lambda: copy.deepcopy(module), data, config, 3, 2)
+        rows, _ = self.shop.train(model, data, config, 2, 3)
+        self.assert_close(expected, rows, test_model_cases.BOUND, "slope")
+        config = self.config({**STAGE_3, "stage3_prefetch_bucket_size": 0, "stage3_max_live_parameters": 0})
+        outcome = workshop.run(self.shop.command(model, data, config, self.shop.run_dir(), 2, 3))
+        self.assertEqual(outcome.code, 65, str(outcome))
+        self.assertIn("unit 'blocks.0' is needed for backward in memory where unit 'blocks.1' is still running", outcome.text)
+        self.assertIn("stage3_max_live_parameters", outcome.text)
 
 
 if __name__ == "__main__":

@@ -53,6 +53,9 @@ void CallInBackward::take(std::vector<at::Tensor> gradients) {
 }
 
 void CallInBackward::end() {
+  // A backward that keeps its graph leaves some of the call to a later one: the model asks for gradients in its
+  // forward.
+  if (torch::autograd::get_current_graph_task_keep_graph()) return;
   if (is_in_this_backward(gather_node)) return;
   if (is_prepared && !is_taken) take(std::vector<at::Tensor>(num_parameters));
 }
