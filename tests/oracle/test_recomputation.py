@@ -76,6 +76,17 @@ class SameNumbers(RecomputationTest):
         self.assertEqual(done.code, 0, str(done))
         return tensor_file.read(out)
 
+    def test_a_counter_that_a_trace_hands_from_call_to_call(self):
+        """A trace returns the counter that it counted in, and the next call of the block counts on in that."""
+        torch.manual_seed(0)
+        model, data, counts = self.shop.path("counted.pt"), self.data("plain"), []
+        torch.jit.trace(CalledAgain().train(), model_cases.example_of("plain"), check_trace=False).save(model)
+        for section in ({}, ON):
+            config = test_model_cases.config_of("plain", units=["NormedBlock"], checkpoint={"at_end": True}, **section)
+            _, folder = self.shop.train(model, data, config, 2, 3)
+            counts.append(self.consolidated(folder)["block.norm.num_batches_tracked"])
+        self.assertEqual(counts[1], counts[0])
+
     def test_units_that_work_in_place_on_their_input(self):
         self.recomputes("in_place", 2)
         self.recomputes("in_place", 2, 3)
@@ -114,6 +125,25 @@ class SameNumbers(RecomputationTest):
     def test_models_without_blocks_say_that_nothing_is_recomputed(self):
         for name in ("no_blocks", "interface", "forked"):
             self.assertIn("nothing is recomputed", self.check_same(name))
+
+
+class NormedBlock(Block):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(model_cases.WIDTH)
+        self.unused = nn.Parameter(torch.zeros(2))  # no other call of a trace reads it, so the block is a unit
+
+    def forward(self, x):
+        return self.norm(x + self.down(torch.tanh(self.up(x))))
+
+
+class CalledAgain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block, self.head = NormedBlock(), nn.Linear(model_cases.WIDTH, 1)
+
+    def forward(self, x, y):
+        return ((self.head(self.block(self.block(x))) - y) ** 2).mean()
 
 
 class Settings(RecomputationTest):

@@ -78,19 +78,22 @@ class FirstPass {
     in_place.set();
     UnitValues& own = in_place.values();
     c10::IValue result = call_->body(passed_);
-    // Outputs that look into what does not stay (parameters, state) or is not theirs (arguments) become their own.
-    std::vector<at::Tensor> others = tensors_in_all(passed_);
+    // Outputs that look into what does not stay (parameters, state) or is not theirs (arguments) become their own. Not
+    // integers of the state, which get no history: a trace counts on in a BatchNorm's counter that a call returned.
+    std::vector<at::Tensor> others = tensors_in_all(passed_), state;
     for (const auto* more : {&own.parameters, &own.frozen, &borrowed_})
       others.insert(others.end(), more->begin(), more->end());
     for (const auto& place : call_->recomputed.state) {
       const auto held = tensors_in(place.object->getSlot(place.slot));
-      others.insert(others.end(), held.begin(), held.end());
+      state.insert(state.end(), held.begin(), held.end());
     }
     const auto passed = tensors_in_all(passed_);
     result = map_tensors(result, [&](const at::Tensor& tensor) {
       const bool is_argument =
           std::any_of(passed.begin(), passed.end(), [&](const auto& t) { return t.is_same(tensor); });
-      return !is_argument && shares_storage({tensor}, others) ? tensor.clone() : tensor;
+      const bool looks_elsewhere =
+          shares_storage({tensor}, others) || (is_differentiable(tensor) && shares_storage({tensor}, state));
+      return !is_argument && looks_elsewhere ? tensor.clone() : tensor;
     });
     in_place.leave({});
     return result;
