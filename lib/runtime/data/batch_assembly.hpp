@@ -5,14 +5,13 @@
 
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "runtime/data/array_limit.hpp"
 #include "runtime/data/array_selection.hpp"
 #include "runtime/data/sample_order.hpp"
 #include "runtime/data/sample_source.hpp"
-#include "runtime/state/index_range.hpp"
 
 namespace dslaunch::runtime {
 
@@ -26,13 +25,6 @@ struct Batch {
   int64_t num_tokens = 0;   // elements of the first integer input with two or more dims; 0 when there is none
   DataPosition first;       // of the first sample
   DataPosition after;       // where the run stands when the global batch of this one is done
-};
-
-// What integers of an array must be.
-struct ArrayLimit {
-  int64_t bound = 0;               // in [0, bound)
-  std::optional<int64_t> ignored;  // or this: a label to ignore
-  IndexRange range;                // of a batch: dim 0 are its samples, along which no range runs
 };
 
 struct AssemblyOptions {
@@ -51,6 +43,7 @@ class BatchAssembler {
 
  private:
   at::Tensor gather(size_t array, const std::vector<int64_t>& samples, at::ScalarType float_dtype) const;
+  void read_rows(size_t array, const std::vector<int64_t>& samples, at::Tensor& values) const;
   void check(size_t array, const std::vector<int64_t>& samples, const at::Tensor& values) const;
 
   const std::shared_ptr<const SampleSource> source_;
