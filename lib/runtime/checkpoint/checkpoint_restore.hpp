@@ -1,50 +1,20 @@
 // Going on from a checkpoint, all ranks together. The nodes tell what they see; rank 0 plans which checkpoint is taken
-// (resume_plan.hpp); all ranks read what they need of it, and hashes are checked on the way; then they agree that it
-// was sound. When it was not, everything is read again from the next older one (`auto`) or the job ends (a path that
-// the user named): what is loaded is always one checkpoint as a whole. One thread.
+// (resume_plan.hpp); all ranks read what they need of it (restore_source.hpp), and hashes are checked on the way; then
+// they agree that it was sound (restore_agreement.hpp). When it was not, everything is read again from the next older
+// one (`auto`) or the job ends (a path that the user named): what is loaded is always one checkpoint as a whole. One
+// thread.
 #pragma once
 #include <chrono>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 
 #include "comm/communicator.hpp"
 #include "rendezvous/store.hpp"
-#include "runtime/checkpoint/checkpoint_reader.hpp"
 #include "runtime/checkpoint/placement.hpp"
-#include "runtime/checkpoint/remote_pieces.hpp"
+#include "runtime/checkpoint/restore_source.hpp"
 
 namespace dslaunch::runtime {
-
-// The checkpoint at hand, as the reading callback sees it. Reading never throws for damage: the callback runs
-// collectives, so a rank that finds some goes on with zeros, and the reading as a whole is thrown away.
-class RestoreSource {
- public:
-  // `meet`: see meet().
-  RestoreSource(CheckpointReader& reader, bool fetched, std::function<void()> meet)
-      : reader_(reader), fetched_(fetched), meet_(std::move(meet)) {}
-
-  const CheckpointMetadata& metadata() const { return reader_.metadata(); }
-  const CheckpointReader& reader() const { return reader_; }
-  void read_into(const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out);
-  // Nothing at another world size.
-  std::optional<std::string> rng_state(int rank, int world_size);
-  // Returns when all ranks are here; in front of the first collective after some reading, for which a collective's own
-  // time may be too short. Throws TimeoutError on all ranks, naming one that does not come. Once in a callback.
-  void meet() const { meet_(); }
-
- private:
-  friend class Restore;
-  void keep(const UserError& error);
-
-  CheckpointReader& reader_;
-  const bool fetched_;  // what lies on other hosts is here by now
-  const std::function<void()> meet_;
-  RemoteNeeds needs_;
-  std::string error_;
-  bool is_damage_ = false;
-};
 
 struct RestoreOptions {
   std::string dir;   // the run's folder of checkpoints

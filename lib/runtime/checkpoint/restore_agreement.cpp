@@ -1,0 +1,68 @@
+#include "runtime/checkpoint/restore_agreement.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "runtime/checkpoint/checkpoint_deadlines.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string to_text(const RestoreReport& report) {
+  return Json{static_cast<int>(report.outcome), report.message}.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+RestoreReport report_from(const std::string& text) {
+  const Json json = Json::parse(text);
+  return {static_cast<RestoreReport::Outcome>(json.at(0).get<int>()), json.at(1).get<std::string>()};
+}
+
+}  // namespace
+
+RestoreReport RestoreAgreement::agree(const std::string& phase, const RestoreReport& own) {
+  tell(fmt::format("{}/{}", phase, placement_.rank), to_text(own));
+  if (placement_.rank == 0) tell(phase + "/all", to_text(worst_of_all(phase)));
+  RestoreReport worst = report_from(hear_verdict(phase + "/all"));
+  if (worst.outcome == RestoreReport::Outcome::kLate) throw TimeoutError(worst.message);
+  deadline_ = Deadline::after(timeout_);  // all ranks are here now
+  return worst;
+}
+
+RestoreReport RestoreAgreement::worst_of_all(const std::string& phase) {
+  RestoreReport worst;
+  for (int rank = 0; rank < placement_.world_size; ++rank) {
+    RestoreReport report = report_of(rank, phase);
+    if (report.outcome > worst.outcome) worst = std::move(report);
+  }
+  return worst;
+}
+
+RestoreReport RestoreAgreement::report_of(int rank, const std::string& phase) {
+  try {
+    return report_from(hear(fmt::format("{}/{}", phase, rank)));
+  } catch (const TimeoutError& error) {
+    return {RestoreReport::Outcome::kLate,
+            fmt::format("resuming: rank {} has not told the end of its part ({})", rank, error.what())};
+  }
+}
+
+void RestoreAgreement::tell(const std::string& key, const std::string& text) {
+  store_.set(prefix_ + key, text, with_a_moment(deadline_));
+}
+
+std::string RestoreAgreement::hear(const std::string& key) {
+  return store_.get(prefix_ + key, deadline_);
+}
+
+std::string RestoreAgreement::hear_verdict(const std::string& key) {
+  try {
+    return store_.get(prefix_ + key, to_hear_verdict(deadline_));
+  } catch (const TimeoutError& error) {
+    throw TimeoutError(fmt::format("resuming: rank 0 has not told what came of it ({})", error.what()));
+  }
+}
+
+}  // namespace dslaunch::runtime

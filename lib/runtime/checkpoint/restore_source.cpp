@@ -1,0 +1,44 @@
+#include "runtime/checkpoint/restore_source.hpp"
+
+#include "runtime/checkpoint/checkpoint_paths.hpp"
+
+namespace dslaunch::runtime {
+
+void RestoreSource::read_into(const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out) {
+  try {
+    if (lies_elsewhere(parameter, state, begin, begin + out.numel())) {
+      out.zero_();
+    } else {
+      reader_.read_into(parameter, state, begin, out);
+    }
+  } catch (const UserError& error) {
+    keep(error);
+    out.zero_();
+  }
+}
+
+// At least a part, which is then noted as needed.
+bool RestoreSource::lies_elsewhere(const std::string& parameter, const std::string& state, int64_t begin, int64_t end) {
+  if (is_fetched_ || reader_.is_whole()) return false;
+  const auto missing = reader_.missing(parameter, state, begin, end);
+  findings_.needs.pieces.insert(findings_.needs.pieces.end(), missing.begin(), missing.end());
+  return !missing.empty();
+}
+
+std::optional<std::string> RestoreSource::rng_state(int rank, int world_size) {
+  const bool is_elsewhere = world_size == reader_.world_size() && !reader_.has_shard(shard_name(rank));
+  if (is_elsewhere && !is_fetched_) findings_.needs.rng_of = rank;
+  try {
+    return reader_.rng_state(rank, world_size);
+  } catch (const UserError& error) {
+    keep(error);
+    return std::nullopt;
+  }
+}
+
+void RestoreSource::keep(const UserError& error) {
+  if (findings_.error.empty()) findings_.error = error.what();
+  findings_.has_damage |= dynamic_cast<const DamagedCheckpoint*>(&error) != nullptr;
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,51 @@
+// The checkpoint at hand, as the callback sees it that reads a job's state. Reading never throws for damage: the
+// callback runs collectives, so a rank that finds some goes on with zeros, and the reading as a whole is thrown away.
+// One thread.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "base/error.hpp"
+#include "runtime/checkpoint/checkpoint_reader.hpp"
+#include "runtime/checkpoint/remote_pieces.hpp"
+
+namespace dslaunch::runtime {
+
+class RestoreSource {
+ public:
+  // What came of the reading.
+  struct Findings {
+    RemoteNeeds needs;        // what lies on other hosts and has not been fetched
+    std::string error;        // the first; empty: none
+    bool has_damage = false;  // one of the errors was damage of the checkpoint
+  };
+
+  // `is_fetched`: what lies on other hosts is here by now; `meet`: see meet().
+  RestoreSource(CheckpointReader& reader, bool is_fetched, std::function<void()> meet)
+      : reader_(reader), is_fetched_(is_fetched), meet_(std::move(meet)) {}
+
+  const CheckpointMetadata& metadata() const { return reader_.metadata(); }
+  const CheckpointReader& reader() const { return reader_; }
+  void read_into(const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out);
+  // Nothing at another world size.
+  std::optional<std::string> rng_state(int rank, int world_size);
+  // Returns when all ranks are here; in front of the first collective after some reading, for which a collective's own
+  // time may be too short. Throws TimeoutError on all ranks, naming one that does not come. Once in a callback.
+  void meet() const { meet_(); }
+
+  const Findings& findings() const { return findings_; }
+
+ private:
+  bool lies_elsewhere(const std::string& parameter, const std::string& state, int64_t begin, int64_t end);
+  void keep(const UserError& error);
+
+  CheckpointReader& reader_;
+  const bool is_fetched_;
+  const std::function<void()> meet_;
+  Findings findings_;
+};
+
+}  // namespace dslaunch::runtime
