@@ -33,8 +33,8 @@ void convert_floating(const void* from, void* to, at::ScalarType to_dtype, int64
 
 }  // namespace
 
-at::ScalarType batch_dtype(at::ScalarType dtype, at::ScalarType compute_dtype) {
-  if (c10::isFloatingType(dtype)) return compute_dtype;
+at::ScalarType batch_dtype(at::ScalarType dtype, at::ScalarType float_dtype) {
+  if (c10::isFloatingType(dtype)) return float_dtype;
   if (dtype == at::kUInt16 || dtype == at::kUInt32 || dtype == at::kUInt64) return at::kLong;
   return dtype;
 }
