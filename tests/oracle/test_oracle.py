@@ -153,18 +153,22 @@ class ZeroPlusPlus(OracleTest):
         self.assertLess(self.drift(zero_quantized_gradients=True, zeropp_loco_param={"err_beta": 0.8}), 5e-2)
 
 
+class Graphs(OracleTest):
+    """On GPUs: tests/gpu/test_step_graph.py."""
+
+    def test_cpu_ranks_have_none_and_say_so(self):
+        config = base_config("mlp", graph_harvesting=True)
+        outcome = workshop.run(self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), config, self.shop.run_dir(), 2, 3))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertEqual(outcome.text.count("graph_harvesting: steps are issued launch by launch, as without it: it takes a GPU"), 1)
+
+
 class Recipes(OracleTest):
     """Optimizers, schedules, sample order and precision, each against the oracle."""
 
     def test_adam_with_weight_decay_in_the_gradient(self):
         self.check("mlp", base_config("mlp", optimizer={"type": "Adam", "params": {
             "lr": 3e-3, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.1, "adam_w_mode": False}}))
-
-    def test_graph_harvesting_has_no_effect_on_cpu_ranks_and_says_so(self):
-        config = base_config("mlp", graph_harvesting=True)
-        outcome = workshop.run(self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), config, self.shop.run_dir(), 2, 3))
-        self.assertEqual(outcome.code, 0, str(outcome))
-        self.assertEqual(outcome.text.count("graph_harvesting: steps are issued launch by launch, as without it: it takes a GPU"), 1)
 
     def test_adam_is_decoupled_by_default(self):
         self.check("mlp", base_config("mlp", optimizer={"type": "Adam", "params": {"lr": 3e-3, "weight_decay": 0.1}},

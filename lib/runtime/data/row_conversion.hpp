@@ -6,7 +6,7 @@
 
 namespace dslaunch::runtime {
 
-// What a batch makes of numbers that a file holds as `dtype`: floating point becomes the compute type. LibTorch's
+// What a batch makes of numbers that a file holds as `dtype`: floating point becomes `float_dtype`. LibTorch's
 // operators have no unsigned types beyond 8 bits, so those become int64. All else stays.
 at::ScalarType batch_dtype(at::ScalarType dtype, at::ScalarType float_dtype);
 

@@ -104,8 +104,8 @@ TEST_CASE("an evaluation joins the line of its step, also when that is in the fi
 }
 
 TEST_CASE("metrics that cannot be written are errors with the path", "[runtime][telemetry]") {
-  test::expect_error(ExitCode::kCannotCreate, {"/nonexistent/metrics.jsonl"},
-                     [] { MetricsFile("/nonexistent/metrics.jsonl", 0); });
+  test::expect_error(ExitCode::kCannotCreate, {"/proc/none/metrics.jsonl"},
+                     [] { MetricsFile("/proc/none/metrics.jsonl", 0); });
   test::expect_error(ExitCode::kIoError, {"/dev/full", "No space left"},
                      [] { MetricsFile("/dev/full", 0).write(example(1)); });
 }
