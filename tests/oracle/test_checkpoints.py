@@ -386,6 +386,14 @@ class RestartedOnDamage(OracleTest):
                     self.assertIn("GOING BACK to where the job began", text)
 
 
+    def test_its_own_that_are_damaged_are_not_where_it_began_in_a_folder_that_it_shares(self):
+        self.attempt("earlier", 5)
+        self.attempt("mine", 7, "--resume", self.saves)
+        os.truncate(os.path.join(self.saves, "step_00000007/rank_00000.safetensors"), 1000)
+        text, rows = self.restart("mine", self.saves)
+        self.assertEqual([row["step"] for row in rows], [6, 7, 8], text)
+
+
 class WholeWeights(OracleTest):
     def test_beside_every_checkpoint_in_the_compute_type(self):
         for precision, dtype in ({"enabled": True}, torch.bfloat16), ({"enabled": False}, torch.float32):

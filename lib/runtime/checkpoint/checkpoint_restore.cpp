@@ -108,8 +108,10 @@ class Restore {
 
   ResumeOffer look() const {
     auto found = is_named() ? std::vector{look_at_checkpoint(folder_)} : survey_checkpoints(folder_);
-    if (is_of_one_job()) {  // one whose manifest nobody can read stays, to be named
-      std::erase_if(found, [&](const auto& one) { return one.manifest && one.manifest->metadata.job != options_.job; });
+    if (!options_.job.empty() && !is_named()) {  // one whose manifest nobody can read stays, to be named
+      std::erase_if(found, [&](const auto& one) {
+        return one.manifest && (one.manifest->metadata.job == options_.job) != is_auto();
+      });
     }
     return offer_of(std::move(found), is_named() ? std::nullopt : latest_step(folder_), placement_.rank,
                     placement_.host);

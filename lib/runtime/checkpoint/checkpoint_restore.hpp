@@ -23,8 +23,8 @@ struct RestoreOptions {
   at::Device device = at::kCPU;
   std::chrono::milliseconds timeout =
       std::chrono::minutes(30);  // for the slowest rank's reading: time_for_checkpoint()
-  // "auto" takes what this job wrote and nothing else, and where nothing of that is usable there is none; empty:
-  // whoever did.
+  // Of a restart. "auto" takes what this job wrote and nothing else, and where nothing of that is usable there is none;
+  // a folder of checkpoints is taken without those, as it was when the job began. Empty: whoever wrote them.
   std::string job;
 };
 

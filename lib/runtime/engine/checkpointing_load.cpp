@@ -42,7 +42,7 @@ DataPosition Checkpointing::resume(const std::string& from, const std::optional<
                 begin_from ? "sound checkpoint of this job" : "complete checkpoint", dir_,
                 start.empty() ? "afresh" : "from '" + start + "' again");
     }
-    return resume(start);
+    return resume(start, begin_from);
   }
   if (world_.rank() == 0) tell_loaded(*restored, how);
   if (how.weights_only) return {};
