@@ -394,6 +394,29 @@ class RestartedOnDamage(OracleTest):
         self.assertEqual([row["step"] for row in rows], [6, 7, 8], text)
 
 
+class RunFolderRemoved(OracleTest):
+    def test_the_run_goes_on_in_a_new_one_and_says_so(self):
+        config, folder = base_config("mlp", checkpoint={"interval": 300}), self.shop.run_dir()
+        command = self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), config, folder, 2, 600)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+                                   env=workshop.environment())
+        latest = os.path.join(folder, "checkpoints/latest")
+        while process.poll() is None and not os.path.exists(latest):
+            time.sleep(0.001)
+        ranks = [pid for rank in range(2) for pid in workshop.rank_processes(folder, rank)]
+        for pid in ranks:
+            os.kill(pid, signal.SIGSTOP)  # nothing is made there while it goes
+        shutil.rmtree(folder)
+        for pid in ranks:
+            os.kill(pid, signal.SIGCONT)
+        text, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, text)
+        self.assertEqual(text.count("was removed while the run writes it"), 1, text)
+        self.assertEqual(workshop.read_metrics(folder)[-1]["step"], 600)
+        with open(latest) as file:
+            self.assertEqual(file.read().strip(), "step_00000600")
+
+
 class WholeWeights(OracleTest):
     def test_beside_every_checkpoint_in_the_compute_type(self):
         for precision, dtype in ({"enabled": True}, torch.bfloat16), ({"enabled": False}, torch.float32):

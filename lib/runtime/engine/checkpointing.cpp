@@ -148,10 +148,12 @@ std::string Checkpointing::last_saved() const {
   return writer_->last_saved_step() < 0 ? std::string() : dir_ + "/" + step_name(writer_->last_saved_step());
 }
 
-// The code of the model with emptied weights, once for all saves. A leader elsewhere has no run folder yet, and may see
-// that of rank 0: a folder of its own inside. The file's name is part of its bytes, so it is the same everywhere.
+// The code of the model with emptied weights, once for all saves, and again where somebody has removed the run folder.
+// A leader elsewhere has no run folder yet, and may see that of rank 0: a folder of its own inside. The file's name is
+// part of its bytes, so it is the same everywhere.
 std::string Checkpointing::skeleton() {
-  if (!skeleton_.empty()) return skeleton_;
+  std::error_code ignored;
+  if (!skeleton_.empty() && std::filesystem::exists(skeleton_, ignored)) return skeleton_;
   const std::string folder =
       options_.run_dir + (share_.leader == 0 ? "" : fmt::format("/node_{}", options_.placement.node));
   std::error_code error;

@@ -32,6 +32,11 @@ int64_t AppendFile::size() const {
   return ::fstat(fd_.get(), &status) == 0 ? status.st_size : 0;
 }
 
+bool AppendFile::is_gone() const {
+  struct stat status {};
+  return ::stat(path_.c_str(), &status) != 0 && (errno == ENOENT || errno == ENOTDIR);
+}
+
 void make_folder(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);

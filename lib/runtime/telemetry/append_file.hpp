@@ -16,6 +16,8 @@ class AppendFile {
   // Drops everything behind the first `bytes`; no effect on devices and pipes. Throws SystemError(74).
   void cut(int64_t bytes);
   int64_t size() const;
+  // Somebody has removed it, or a folder above it: nobody will read what is written.
+  bool is_gone() const;
 
  private:
   std::string path_;

@@ -1,9 +1,12 @@
 #include "runtime/telemetry/metrics_file.hpp"
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
+
+#include "base/log.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -62,21 +65,33 @@ std::string to_json_line(const EvaluationMetrics& metrics) {
       .dump();
 }
 
-MetricsFile::MetricsFile(const std::string& path, int64_t resumed_step) : file_(path) {
+MetricsFile::MetricsFile(const std::string& path, int64_t resumed_step) : path_(path), file_(path) {
   file_.cut(resumed_step > 0 ? bytes_to_keep(path, resumed_step) : 0);
 }
 
+bool MetricsFile::begin_again_if_gone(int64_t step) {
+  if (!file_.is_gone()) return false;
+  log::warning("'{}' was removed while the run writes it: it is made again, without the lines before step {}", path_,
+               step);
+  const std::string folder = std::filesystem::path(path_).parent_path();
+  if (!folder.empty()) make_folder(folder);
+  file_ = AppendFile(path_);
+  return true;
+}
+
 void MetricsFile::write(const StepMetrics& metrics) {
+  begin_again_if_gone(metrics.step);
   last_line_ = file_.size();
   file_.write(to_json_line(metrics) + "\n");
 }
 
 void MetricsFile::write(const EvaluationMetrics& metrics) {
+  begin_again_if_gone(metrics.step);
   file_.write(to_json_line(metrics) + "\n");
 }
 
 void MetricsFile::write_again(const StepMetrics& metrics) {
-  file_.cut(last_line_);
+  if (!begin_again_if_gone(metrics.step)) file_.cut(last_line_);
   file_.write(to_json_line(metrics) + "\n");
 }
 

@@ -19,7 +19,8 @@ class MetricsFile {
   // cut in half are removed. 0: starts afresh. Throws SystemError (73, 74).
   MetricsFile(const std::string& path, int64_t resumed_step);
   static constexpr int64_t kKeepAll = std::numeric_limits<int64_t>::max();  // as resumed_step: all whole lines stay
-  // Throws SystemError(74).
+  // Throws SystemError(74). A file that was removed since is made again, its folder too, with a warning (73 where it
+  // cannot be): a run of weeks does not end for it.
   void write(const StepMetrics& metrics);
   void write(const EvaluationMetrics& metrics);
   // The last line that was written, with what has become known of its step since.
@@ -28,6 +29,9 @@ class MetricsFile {
   static bool has_evaluation(const std::string& path, int64_t step);
 
  private:
+  bool begin_again_if_gone(int64_t step);
+
+  const std::string path_;
   AppendFile file_;
   int64_t last_line_ = 0;  // where it begins
 };

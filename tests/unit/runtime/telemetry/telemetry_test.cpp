@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -101,6 +102,23 @@ TEST_CASE("an evaluation joins the line of its step, also when that is in the fi
   CHECK_FALSE(MetricsFile::has_evaluation(path, 2));
   { MetricsFile(path, 3).write(EvaluationMetrics{2, 0.5, 10}); }
   CHECK(MetricsFile::has_evaluation(path, 2));
+}
+
+TEST_CASE("metrics that were removed with their folder go on in a new file", "[runtime][telemetry]") {
+  TempDir dir;
+  const std::string folder = dir / "run", path = folder + "/metrics.jsonl";
+  std::filesystem::create_directory(folder);
+  StepMetrics evaluated = example(3);
+  evaluated.eval_loss = 0.25;
+  MetricsFile file(path, 0);
+  file.write(example(1));
+  std::filesystem::remove_all(folder);
+  file.write(example(2));
+  file.write(example(3));
+  CHECK(test::read_file(path) == lines(2, 3));
+  std::filesystem::remove(path);
+  file.write_again(evaluated);
+  CHECK(test::read_file(path) == to_json_line(evaluated) + "\n");
 }
 
 TEST_CASE("metrics that cannot be written are errors with the path", "[runtime][telemetry]") {
