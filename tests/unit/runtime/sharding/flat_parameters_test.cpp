@@ -48,16 +48,20 @@ struct Outcome {
   std::vector<std::vector<double>> sums;  // by parameter, NaN where nobody owns an element
 };
 
-// A micro step that a device began to record, and could not: in the middle of its backward.
-void break_off_a_step(const ParameterTable& table, FlatParameters& parameters, int rank) {
-  parameters.settle();
-  parameters.begin_micro_step(true);
+void run_up_to_gradients(FlatParameters& parameters, bool is_last) {
+  parameters.begin_micro_step(is_last);
   parameters.acquire(0, UnitCall::kTraining);
   parameters.acquire(1, UnitCall::kTraining);
   parameters.release(1);
   parameters.release(0);
   parameters.prepare_backward(0);
   parameters.prepare_backward(1);
+}
+
+// A micro step that a device began to record, and could not: in the middle of its backward.
+void break_off_a_step(const ParameterTable& table, FlatParameters& parameters, int rank) {
+  parameters.settle();
+  run_up_to_gradients(parameters, true);
   parameters.take_gradients(1, {gradient_of(table, 2, rank, 7), at::Tensor(), gradient_of(table, 4, rank, 7)});
   parameters.abandon_pass();
 }
@@ -75,13 +79,7 @@ void run_rank(const ParameterTable& table, ShardingOptions options, comm::Commun
       CHECK_FALSE(shard.gradient.defined());
     }
     for (int micro = 0; micro < 2; ++micro) {
-      parameters.begin_micro_step(micro == 1);
-      parameters.acquire(0, UnitCall::kTraining);
-      parameters.acquire(1, UnitCall::kTraining);
-      parameters.release(1);
-      parameters.release(0);
-      parameters.prepare_backward(0);
-      parameters.prepare_backward(1);
+      run_up_to_gradients(parameters, micro == 1);
       parameters.take_gradients(
           1, {gradient_of(table, 2, group.rank(), micro), at::Tensor(), gradient_of(table, 4, group.rank(), micro)});
       parameters.take_gradients(
