@@ -7,7 +7,6 @@
 #include <climits>
 #include <csignal>
 #include <string_view>
-#include <thread>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -27,13 +26,12 @@ using namespace std::chrono_literals;
 // Between two attempts: for readers and files that take nothing.
 constexpr auto kReaderPatience = 2000ms;
 
-// Tells how an attempt ended, and decides whether there is another one. `pause`: before that.
+// Tells how an attempt ended, and decides whether there is another one.
 RestartDecision conclude(Supervisor& supervisor, const LaunchPlan& plan, JobReport& report,
-                         const LaunchOptions& options, int restart, std::chrono::seconds pause) {
+                         const LaunchOptions& options, int restart) {
   if (!report.story.empty()) supervisor.output().tell(report.story);
   report.late_reason = supervisor.late_reason();
   auto decision = decide_restart(report, plan.kind, options, restart, static_cast<int>(plan.nodes.size()));
-  if (decision.restart && pause > 0s) decision.text += fmt::format(" in {} s", pause.count());
   if (!decision.text.empty()) supervisor.output().say(decision.text);
   return decision;
 }
@@ -87,8 +85,7 @@ std::string cause_of(const LaunchPlan& plan, const JobReport& report) {
 
 struct Attempt {
   JobReport report;
-  std::optional<LaunchPlan> next;              // empty where this was the last
-  Deadline next_start = Deadline::after(0ms);  // not before this
+  std::optional<LaunchPlan> next;  // empty where this was the last
 };
 
 // Somebody asked for an end before the restart that was due.
@@ -99,17 +96,14 @@ void end_instead(JobReport& report, const LaunchPlan& plan, StopReason reason) {
 
 // One attempt, under a supervisor of its own.
 Attempt run_attempt(const LaunchPlan& plan, JobField& field, const LaunchOptions& options, const JobMaker& maker,
-                    LiveJob& live, Deadline time_limit, RestartPauses& pauses) {
-  const auto began = Deadline::Clock::now();
+                    LiveJob& live, Deadline time_limit) {
   SupervisorOptions how = field.supervisor_options(options);
   how.live = &live;
   how.time_limit = time_limit;
   Supervisor supervisor(plan, std::move(how));
   Attempt attempt{supervisor.run(), std::nullopt};
   const int restart = plan.restart_count;
-  const auto pause = pauses.after(Deadline::Clock::now() - began);
-  attempt.next_start = Deadline::after(pause);
-  const RestartDecision decision = conclude(supervisor, plan, attempt.report, options, restart, pause);
+  const RestartDecision decision = conclude(supervisor, plan, attempt.report, options, restart);
   StopReason instead = decision.instead;
   if (decision.restart) {
     field.leave_out(decision.without);
@@ -162,16 +156,15 @@ int end_before_attempt(const LaunchPlan& plan, int signal, const LaunchOptions& 
   return report.outcome.exit_code;
 }
 
-// What an attempt needs before it has a supervisor. It does not start before `start`, unless the time limit passes.
+// What an attempt needs before it has a supervisor.
 void make_ready(LaunchPlan& plan, JobField& field, const LaunchOptions& options, const JobMaker& maker, LiveJob& live,
-                SignalInbox& signals, Deadline start, Deadline time_limit) {
+                SignalInbox& signals, Deadline time_limit) {
   if (plan.restart_count == 0 && !plan.reach.push) return;
   BetweenAttempts between(signals, [&, plan](int signal) -> std::optional<int> {
     if (!asks_for_end(signal, plan.kind)) return std::nullopt;
     maker.leave();
     return end_before_attempt(plan, signal, options, live);
   });
-  std::this_thread::sleep_until(std::min(start.when(), time_limit.when()));
   if (plan.restart_count > 0) {
     field.gather(options, time_limit);
     maker.prepare(plan, plan.restart_count);
@@ -184,18 +177,15 @@ void make_ready(LaunchPlan& plan, JobField& field, const LaunchOptions& options,
 int run_attempts(LaunchPlan plan, JobField& field, const LaunchOptions& options, const JobMaker& maker, LiveJob& live,
                  SignalInbox& signals) {
   const Deadline time_limit = plan.timeout ? Deadline::after(*plan.timeout) : Deadline::never();
-  RestartPauses pauses;
-  Deadline start = Deadline::after(0ms);
   for (;;) {
-    make_ready(plan, field, options, maker, live, signals, start, time_limit);
+    make_ready(plan, field, options, maker, live, signals, time_limit);
     if (plan.restart_count > 0) live.on_attempt(plan);
-    Attempt attempt = run_attempt(plan, field, options, maker, live, time_limit, pauses);
+    Attempt attempt = run_attempt(plan, field, options, maker, live, time_limit);
     if (!attempt.next) {
       live.on_end(attempt.report.outcome.exit_code, cause_of(plan, attempt.report));
       return attempt.report.outcome.exit_code;
     }
     plan = std::move(*attempt.next);
-    start = attempt.next_start;
   }
 }
 

@@ -24,18 +24,7 @@ bool same_again(int exit_code) {
   }
 }
 
-using namespace std::chrono_literals;
-
-constexpr auto kLongAttempt = 60s;
-constexpr auto kLongestPause = 30s;
-
 }  // namespace
-
-std::chrono::seconds RestartPauses::after(std::chrono::steady_clock::duration lasted) {
-  num_short_ = lasted < kLongAttempt ? num_short_ + 1 : 0;
-  if (num_short_ < 2) return 0s;
-  return std::min<std::chrono::seconds>(1s * (1 << std::min(num_short_ - 2, 10)), kLongestPause);
-}
 
 std::string no_restart_because(StopReason reason) {
   return fmt::format("no restart: {}", reason_text(reason));

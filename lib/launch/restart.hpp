@@ -1,6 +1,5 @@
 // Shall a failed job be started again, on which hosts, and how does its global batch divide there? Pure.
 #pragma once
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -25,17 +24,6 @@ struct RestartDecision {
 // go on.
 RestartDecision decide_restart(const JobReport& report, JobKind kind, const LaunchOptions& options, int num_done,
                                int num_nodes);
-
-// Between a failure and the next attempt. What comes and goes (a host that boots, a file system) needs a moment, and a
-// job that dies at once each time would use up its attempts in one; one that ran for long is started again at once.
-class RestartPauses {
- public:
-  // Before the next attempt, after one that took so long: nothing after the first, then twice as much each time.
-  std::chrono::seconds after(std::chrono::steady_clock::duration lasted);
-
- private:
-  int num_short_ = 0;  // attempts in a row
-};
 
 // What is said of an end that takes the place of a restart.
 std::string no_restart_because(StopReason reason);

@@ -128,24 +128,6 @@ class ExitCodes(LauncherTest):
         self.assertEqual(outcome.code, 124, str(outcome))  # whether it passes in an attempt or while a failure is told
         self.assertIn(b"the time limit (--timeout) passed", outcome.err)
 
-    def test_attempts_that_fail_at_once_have_pauses_between_them(self):
-        began = time.monotonic()
-        outcome = self.exec_sh(1, "exit 4", "--max_restarts", "2")
-        self.assertGreater(time.monotonic() - began, 1)
-        self.assertEqual(outcome.code, 4, str(outcome))
-        self.assertIn(b"restart 1 of 2\n", outcome.err)  # the first one comes at once
-        self.assertIn(b"restart 2 of 2 in 1 s", outcome.err)
-
-    def test_a_pause_before_an_attempt_can_be_interrupted(self):
-        process = self.start_sh(1, "exit 4", "--max_restarts", "99")
-        for line in process.stderr:
-            if b"in 4 s" in line:
-                break
-        process.send_signal(signal.SIGINT)
-        outcome = self.finish(process)
-        self.assertEqual(outcome.code, 130, str(outcome))
-        self.assertIn(b"no restart: interrupted by Ctrl-C", outcome.err)
-
     def test_lengths_of_time_at_their_ends(self):
         for limit in ("0", "10000d"):
             self.assertEqual(self.exec_sh(1, "exit 3", "--timeout", limit).code, 3)

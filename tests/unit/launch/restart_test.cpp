@@ -32,16 +32,6 @@ TEST_CASE("a failed job is restarted while restarts are left", "[launch][restart
   CHECK_FALSE(decide_restart(failed_with(0), JobKind::kExec, allowing(2), 0, 1).restart);
 }
 
-TEST_CASE("attempts that fail soon one after the other have longer and longer pauses between them",
-          "[launch][restart]") {
-  using namespace std::chrono_literals;
-  RestartPauses pauses;
-  for (const auto pause : {0s, 1s, 2s, 4s, 8s, 16s, 30s, 30s}) CHECK(pauses.after(100ms) == pause);
-  CHECK(pauses.after(3h) == 0s);
-  CHECK(pauses.after(59s) == 0s);
-  CHECK(pauses.after(59s) == 1s);
-}
-
 TEST_CASE("what somebody stopped, and what would fail the same way, is not restarted", "[launch][restart]") {
   JobReport interrupted = failed_with(130);
   interrupted.reason = StopReason::kInterrupt;
