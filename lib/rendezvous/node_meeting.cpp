@@ -24,6 +24,8 @@ using namespace std::chrono_literals;
 
 constexpr auto kHandshakeTime = 5000ms;
 constexpr auto kNewsInterval = 10000ms;
+// What stands between may refuse for a moment, too: a firewall that is loaded anew, a cluster's service address.
+constexpr std::chrono::seconds kSteadyRefusal{3};
 constexpr size_t kMostStrangers = 256;  // the oldest is dropped beyond that
 
 // A connection that has not proven itself: two fixed blocks come in, in turn.
@@ -202,13 +204,15 @@ std::vector<MetNode> meet_nodes(int listener, const std::vector<uint8_t>& token,
 }
 
 UniqueFd go_to_node_0(const WayToNode0& way, Deadline deadline, const std::function<void()>& on_wait) {
-  Deadline news = Deadline::after(kNewsInterval), lost = deadline_of(way.lost_after);
+  Deadline news = Deadline::after(kNewsInterval), lost = deadline_of(way.lost_after), refusals = Deadline::never();
   RetryPause pause;
   for (;;) {
     JoinAttempt attempt = try_to_meet(way, soonest({deadline, news, lost}));
     if (attempt.fd.valid()) return std::move(attempt.fd);
     if (attempt.reached) lost = deadline_of(way.lost_after);
-    if (lost.passed() || (way.lost_after && attempt.refused)) {
+    if (!attempt.refused) refusals = Deadline::never();
+    if (attempt.refused && way.lost_after) refusals = soonest({refusals, Deadline::after(kSteadyRefusal)});
+    if (lost.passed() || refusals.passed()) {
       throw UserError(
           ExitCode::kUnavailable,
           fmt::format("node rank 0 ({}:{}) has ended between two attempts of the job ({}): its own messages "

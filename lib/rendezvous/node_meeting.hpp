@@ -31,8 +31,8 @@ struct WayToNode0 {
   uint16_t port = 0;
   std::vector<uint8_t> token;
   int node_rank = 0, num_nodes = 1;
-  // Not empty: node rank 0 was met before. It holds the port for as long as it lives: when its host refuses, or nothing
-  // is reached for so long, it has ended.
+  // Not empty: node rank 0 was met before. It holds the port for as long as it lives: when its host goes on refusing,
+  // or nothing is reached for so long, it has ended.
   std::optional<std::chrono::milliseconds> lost_after;
 };
 
