@@ -386,12 +386,18 @@ class RestartedOnDamage(OracleTest):
                     self.assertIn("GOING BACK to where the job began", text)
 
 
-    def test_its_own_that_are_damaged_are_not_where_it_began_in_a_folder_that_it_shares(self):
+    def check_shared_folder(self, spoil):
         self.attempt("earlier", 5)
         self.attempt("mine", 7, "--resume", self.saves)
-        os.truncate(os.path.join(self.saves, "step_00000007/rank_00000.safetensors"), 1000)
+        spoil()
         text, rows = self.restart("mine", self.saves)
         self.assertEqual([row["step"] for row in rows], [6, 7, 8], text)
+
+    def test_its_own_that_are_damaged_are_not_where_it_began_in_a_folder_that_it_shares(self):
+        self.check_shared_folder(lambda: os.truncate(os.path.join(self.saves, "step_00000007/rank_00000.safetensors"), 1000))
+
+    def test_nor_are_those_of_which_nobody_can_say_whose_they_are(self):
+        self.check_shared_folder(lambda: self.spoil_manifest(7))
 
 
 class RunFolderRemoved(OracleTest):

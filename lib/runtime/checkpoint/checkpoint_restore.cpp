@@ -59,7 +59,8 @@ class Restore {
     const ResumePlan plan = agree_on_plan();
     for (const auto& line : plan.passed_over) warn("passing over checkpoint {}", line);
     if (plan.candidates.empty()) return without_candidates(plan);
-    if (!is_auto() && plan.newest_is_damaged) refuse(plan);
+    // In a restart what nobody can read may be this job's own; what is older was good enough when it began.
+    if (!is_auto() && options_.job.empty() && plan.newest_is_damaged) refuse(plan);
     std::string fault;
     for (size_t i = 0; i < plan.candidates.size(); ++i) {
       const auto& candidate = plan.candidates[i];
