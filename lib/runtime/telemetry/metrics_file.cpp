@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/error.hpp"
 #include "base/log.hpp"
 
 namespace dslaunch::runtime {
@@ -70,13 +71,19 @@ MetricsFile::MetricsFile(const std::string& path, int64_t resumed_step) : path_(
 }
 
 bool MetricsFile::begin_again_if_gone(int64_t step) {
-  if (!file_.is_gone()) return false;
-  log::warning("'{}' was removed while the run writes it: it is made again, without the lines before step {}", path_,
-               step);
-  const std::string folder = std::filesystem::path(path_).parent_path();
-  if (!folder.empty()) make_folder(folder);
-  file_ = AppendFile(path_);
-  return true;
+  if (is_lost_ || !file_.is_gone()) return false;
+  try {
+    const std::string folder = std::filesystem::path(path_).parent_path();
+    if (!folder.empty()) make_folder(folder);
+    file_ = AppendFile(path_);
+    log::warning("'{}' was removed while the run writes it: it is made again, without the lines before step {}", path_,
+                 step);
+  } catch (const SystemError& error) {
+    is_lost_ = true;
+    log::warning("'{}' was removed while the run writes it, and cannot be made again ({}): its lines are lost", path_,
+                 error.what());
+  }
+  return !is_lost_;
 }
 
 void MetricsFile::write(const StepMetrics& metrics) {

@@ -19,8 +19,8 @@ class MetricsFile {
   // cut in half are removed. 0: starts afresh. Throws SystemError (73, 74).
   MetricsFile(const std::string& path, int64_t resumed_step);
   static constexpr int64_t kKeepAll = std::numeric_limits<int64_t>::max();  // as resumed_step: all whole lines stay
-  // Throws SystemError(74). A file that was removed since is made again, its folder too, with a warning (73 where it
-  // cannot be): a run of weeks does not end for it.
+  // Throws SystemError(74). A file that was removed since is made again, its folder too, with a warning; where it
+  // cannot be, its lines are lost, with a warning: a run of weeks does not end for it.
   void write(const StepMetrics& metrics);
   void write(const EvaluationMetrics& metrics);
   // The last line that was written, with what has become known of its step since.
@@ -34,6 +34,7 @@ class MetricsFile {
   const std::string path_;
   AppendFile file_;
   int64_t last_line_ = 0;  // where it begins
+  bool is_lost_ = false;   // removed, and cannot be made again
 };
 
 }  // namespace dslaunch::runtime

@@ -121,6 +121,19 @@ TEST_CASE("metrics that were removed with their folder go on in a new file", "[r
   CHECK(test::read_file(path) == to_json_line(evaluated) + "\n");
 }
 
+TEST_CASE("metrics whose place is gone for good end no run", "[runtime][telemetry]") {
+  TempDir dir;
+  const std::string folder = dir / "run";
+  std::filesystem::create_directory(folder);
+  MetricsFile file(folder + "/metrics.jsonl", 0);
+  file.write(example(1));
+  std::filesystem::remove_all(folder);
+  test::write_file(folder, "a file where the folder was");
+  CHECK_NOTHROW(file.write(example(2)));
+  CHECK_NOTHROW(file.write_again(example(2)));
+  CHECK(test::read_file(folder) == "a file where the folder was");
+}
+
 TEST_CASE("metrics that cannot be written are errors with the path", "[runtime][telemetry]") {
   test::expect_error(ExitCode::kCannotCreate, {"/proc/none/metrics.jsonl"},
                      [] { MetricsFile("/proc/none/metrics.jsonl", 0); });
