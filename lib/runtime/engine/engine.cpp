@@ -61,7 +61,7 @@ Engine::Engine(ModelSource& model, const config::JobConfig& config, EngineOption
     }
   }
   round_masters();
-  if (config_.graph_harvesting) set_up_step_graph();
+  if (config_.graph_harvesting && !options_.for_evaluation) set_up_step_graph();
 }
 
 // Frozen parameters that are not sharded are placed with the model; empty ones get their values here.

@@ -1,7 +1,7 @@
 // The part of the engine that runs steps as graphs of the device (step_graph.hpp).
-#include "base/format.hpp"
 #include "base/log.hpp"
 #include "runtime/engine/engine.hpp"
+#include "runtime/engine/rank_exchange.hpp"
 #include "runtime/model/script_error.hpp"
 
 namespace dslaunch::runtime {
@@ -10,14 +10,10 @@ namespace {
 // What speaks against recording, as far as it is known before a step is; empty: nothing.
 std::string obstacle_of_run(const config::JobConfig& config, const EngineOptions& options) {
   if (options.device.is_cpu()) return "it takes a GPU";
-  if (options.phases.is_observed()) return "this rank's steps are timed, traced or profiled phase by phase";
+  if (options.phases.is_observed()) return "steps are timed, traced or profiled phase by phase";
   if (config.recomputation.enabled) return "activation_checkpointing keeps random states on the host";
   if (config.zero.loco) return "zeropp_loco_param counts steps on the host";
   return {};
-}
-
-void tell_of_no_graph(const std::string& obstacle) {
-  log::warning("graph_harvesting: steps are issued launch by launch, as without it: {}", obstacle);
 }
 
 std::function<MicroBatch()> in_turn(const std::vector<MicroBatch>& batches) {
@@ -30,30 +26,35 @@ void Engine::set_up_step_graph() {
   std::string obstacle = obstacle_of_run(config_, options_);
   if (obstacle.empty()) obstacle = model_.recording_obstacle();
   if (obstacle.empty()) obstacle = loss_->recording_obstacle();
-  if (obstacle.empty()) {
-    step_graph_ = std::make_unique<StepGraph>(options_.device);
-  } else if (data_group_.rank() == 0 && !options_.for_evaluation) {
-    tell_of_no_graph(obstacle);
-  }
+  if (all_ranks_can_record(obstacle)) step_graph_ = std::make_unique<StepGraph>(options_.device);
 }
 
-// As compute_gradients(), by the graph of an earlier step once there is one. Ranks need not agree: replayed or not, a
-// step issues the same collectives in the same order.
+// Ranks record and replay the same steps: to NCCL it is all ranks of a collective that record it, or none.
+bool Engine::all_ranks_can_record(const std::string& own_obstacle) {
+  for (const auto& obstacle : gather_texts(data_group_, options_.device, own_obstacle)) {
+    if (obstacle.empty()) continue;
+    if (data_group_.rank() == 0)
+      log::warning("graph_harvesting: steps are issued launch by launch, as without it: {}", obstacle);
+    return false;
+  }
+  return true;
+}
+
+// As compute_gradients(), by the graph of an earlier step once there is one.
 void Engine::compute_as_graph(const std::function<MicroBatch()>& next) {
+  if (!step_graph_->is_recorded() && !step_graph_->is_due()) return compute_gradients(next);
   std::vector<MicroBatch> batches;
   while (std::ssize(batches) < num_micro_batches()) batches.push_back(next());
-  if (step_graph_->is_due()) record_step(batches);
-  if (step_graph_->is_recorded()) {
-    parameters_->settle();
-    take_gradients(step_graph_->replay(batches));
-  } else {
-    compute_gradients(in_turn(batches));
-  }
+  parameters_->settle();
+  if (!step_graph_->is_recorded()) record_step(batches);
+  if (!step_graph_) return compute_gradients(in_turn(batches));
+  take_gradients(step_graph_->replay(batches));
 }
 
+// Where it cannot be done on every rank, no step is recorded any more.
 void Engine::record_step(const std::vector<MicroBatch>& batches) {
-  parameters_->settle();
   data_group_.wait_for_completion();
+  std::string obstacle;
   try {
     step_graph_->record(batches, [this](const std::vector<MicroBatch>& fixed) {
       compute_gradients(in_turn(fixed));
@@ -65,9 +66,10 @@ void Engine::record_step(const std::vector<MicroBatch>& batches) {
     log::debug("step {}: recorded as a graph", steps_done_ + 1);
   } catch (const std::exception& error) {
     parameters_->abandon_pass();
-    if (data_group_.rank() == 0) tell_of_no_graph(cause_of(error));
+    obstacle = cause_of(error);
   }
   forget_gradients();
+  if (!all_ranks_can_record(obstacle)) step_graph_.reset();
 }
 
 // What record_step() made of a step's results.

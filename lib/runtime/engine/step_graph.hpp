@@ -20,7 +20,7 @@ class StepGraph {
  public:
   explicit StepGraph(at::Device device) : device_(device) {}
 
-  // Called at every step: true once, when enough steps have run for the one at hand to be recorded.
+  // Called at every step until one is recorded: true when enough have run for the one at hand to be recorded.
   bool is_due() { return ++num_steps_ == kStepsBefore + 1; }
   bool is_recorded() const { return graph_ != nullptr; }
 

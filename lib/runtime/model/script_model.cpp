@@ -170,7 +170,11 @@ class ScriptModel : public ModelSource {
   }
   std::string take_recomputation_profile() override { return interception_.take_recomputation_profile(); }
 
-  std::string recording_obstacle() const override { return runtime::recording_obstacle(module_); }
+  std::string recording_obstacle() const override {
+    std::string obstacle = runtime::recording_obstacle(module_);
+    if (!obstacle.empty() || changed_state_.empty()) return obstacle;
+    return "the model changes " + changed_state_;
+  }
   const std::vector<std::string>& notes() const override { return notes_; }
 
   void train(bool training) override {
@@ -261,7 +265,9 @@ class ScriptModel : public ModelSource {
         names.push_back(join_path(module.name, type->getAttributeName(slot)));
       }
     }
+    if (!effects.understood) changed_state_ = "what cannot be seen before it runs (an interface, another thread)";
     if (names.empty()) return;
+    changed_state_ = fmt::format("attributes that are no tensors: {}", fmt::join(names, ", "));
     notes_.push_back(
         fmt::format("forward changes attributes that are no tensors, so no checkpoint keeps them and no "
                     "evaluation puts them back: {}. Make what counts a buffer",
@@ -351,6 +357,7 @@ class ScriptModel : public ModelSource {
   // Frozen parameters that forward itself writes to, as the target network of BYOL: buffers in all but name.
   std::vector<HeldParameter> moving_;
   std::set<std::string> names_of_moving_;
+  std::string changed_state_;  // what forward changes beside parameters and buffers; empty: nothing
   InputSignature inputs_;
   IndexUse index_use_;
   UnitInterception interception_;

@@ -9,6 +9,7 @@
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
+#include <exception>
 #include <optional>
 
 #include "comm/nccl/device_errors.hpp"
@@ -61,7 +62,11 @@ class CudaGraph final : public DeviceGraph {
       if (unfinished != nullptr) ::cudaGraphDestroy(unfinished);
     }
     ::cudaGetLastError();  // else the next launch would be told of it
-    c10::cuda::CUDACachingAllocator::endAllocateToPool(device_.index(), pool_);
+    try {
+      c10::cuda::CUDACachingAllocator::endAllocateToPool(device_.index(), pool_);
+    } catch (const std::exception&) {
+      // It has ended already.
+    }
   }
 
   // The generator's old state believes itself in a recording.
