@@ -109,8 +109,8 @@ std::optional<StepResult> Engine::train_step(const std::function<MicroBatch()>& 
 // Loss and gradients of all micro batches, reduced.
 void Engine::compute_gradients(const std::function<MicroBatch()>& next) {
   loss_sum_ = at::Tensor();
-  const int64_t num_micro_steps = num_micro_batches();
-  for (int64_t micro = 0; micro < num_micro_steps; ++micro) forward_backward(next(), micro + 1 == num_micro_steps);
+  const int64_t last = num_micro_batches() - 1;
+  for (int64_t micro = 0; micro <= last; ++micro) forward_backward(next(), micro == last);
   reduce_gradients();
 }
 

@@ -42,7 +42,7 @@ bool Engine::all_ranks_can_record(const std::string& own_obstacle) {
 
 // As compute_gradients(), by the graph of an earlier step once there is one.
 void Engine::compute_as_graph(const std::function<MicroBatch()>& next) {
-  if (!step_graph_->is_recorded() && !step_graph_->is_due()) return compute_gradients(next);
+  if (!step_graph_->is_recorded() && !step_graph_->begin_step()) return compute_gradients(next);
   std::vector<MicroBatch> batches;
   while (std::ssize(batches) < num_micro_batches()) batches.push_back(next());
   parameters_->settle();

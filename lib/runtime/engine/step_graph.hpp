@@ -20,12 +20,12 @@ class StepGraph {
  public:
   explicit StepGraph(at::Device device) : device_(device) {}
 
-  // Called at every step until one is recorded: true when enough have run for the one at hand to be recorded.
-  bool is_due() { return ++num_steps_ == kStepsBefore + 1; }
+  // At the start of every step that is not replayed: counts it; true when enough came before for it to be recorded.
+  bool begin_step() { return ++num_steps_ == kStepsBefore + 1; }
   bool is_recorded() const { return graph_ != nullptr; }
 
   // `step` runs the micro batches that it gets, which lie where they will lie at every replay, and returns what the
-  // rest of the step needs. Nothing is run yet. Throws what speaks against recording; it will not be due again.
+  // rest of the step needs. Nothing is run yet. Throws what speaks against recording; begin_step() will not ask again.
   using Step = std::function<std::vector<at::Tensor>(const std::vector<MicroBatch>& batches)>;
   void record(const std::vector<MicroBatch>& batches, const Step& step);
   // What `step` returned, computed from these batches, whose shapes are those of the recorded ones; to be read until

@@ -12,8 +12,6 @@
 #include <exception>
 #include <optional>
 
-#include "comm/nccl/device_errors.hpp"
-
 namespace dslaunch::runtime {
 namespace {
 
