@@ -170,6 +170,15 @@ Groups make_groups(const rendezvous::LaunchEnv& env, at::Device device, const co
   return groups;
 }
 
+// What libraries read when they are first used; the user's own setting stays.
+void set_library_variables(const config::JobConfig& config) {
+  const auto set = [](const char* name, const char* value) { ::setenv(name, value, /*overwrite=*/0); };
+  if (config.deterministic) set("CUBLAS_WORKSPACE_CONFIG", ":4096:8");  // else cuBLAS's products are refused
+  // Of two communicators (stage 3 gathers on one and reduces on another) kernels that start in another order on another
+  // rank could wait for each other for ever; nothing else orders the branches of a graph.
+  if (config.zero.stage == 3) set("NCCL_LAUNCH_ORDER_IMPLICIT", "1");
+}
+
 // `launched`: when dslaunch started, in seconds since 1970.
 std::optional<runtime::RunTimings> start_timings(std::optional<double> launched) {
   if (!launched) return std::nullopt;
@@ -198,8 +207,7 @@ int train_command(const std::vector<std::string>& arguments) {
   if (!options.has("eval_only")) check_places(options, config.config, env.rank);
   ended("reading the config");
   log::debug("config read");
-  // cuBLAS reads it when its handle is made; without it deterministic matrix products are refused.
-  if (config.config.deterministic) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  set_library_variables(config.config);
   const at::Device device = open_device(options.value_or("device", "auto"), env);
 
   ended("opening the device");

@@ -4,9 +4,11 @@ on one and on all GPUs. Run by ctest (label gpu) where there is a GPU; elsewhere
 
     DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/gpu/test_step_graph.py [StepGraph.test_...]"""
 import os
+import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 import unittest
 
@@ -25,6 +27,37 @@ RECORDED = "recorded as a graph"
 LAUNCH_BY_LAUNCH = "graph_harvesting: steps are issued launch by launch, as without it: "
 NUMBERS = ("step", "loss", "lr", "grad_norm", "loss_scale", "overflow", "eval_loss")
 ZERO3 = {"stage": 3, "stage3_param_persistence_threshold": 0, "stage3_prefetch_bucket_size": 20000}
+
+
+class Skew(threading.Thread):
+    """While in its `with`: holds one rank after another of the job in `folder` for a moment, so that others run ahead."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.folder, self.num_holds, self.is_over = folder, 0, threading.Event()
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.is_over.set()
+        self.join()
+
+    def run(self):
+        draw = random.Random(0)
+        while not self.is_over.wait(0.001):
+            for pid in workshop.rank_processes(self.folder, draw.randrange(ALL)):
+                self.hold(pid, draw.uniform(0, 0.02))
+
+    def hold(self, pid, seconds):
+        try:
+            os.kill(pid, signal.SIGSTOP)
+            self.is_over.wait(seconds)
+            os.kill(pid, signal.SIGCONT)
+            self.num_holds += 1
+        except ProcessLookupError:
+            pass
 
 
 class StepGraph(unittest.TestCase):
@@ -106,9 +139,25 @@ class StepGraph(unittest.TestCase):
                     self.assertEqual(whole, resumed)
 
     def test_a_thousand_replays_at_stage_3(self):
-        """Gathers and reductions in one graph, on two communicators."""
+        """Gathers and reductions in one graph, on two communicators; a second time with ranks that do not keep in step."""
         config = base_config("gpt", zero_optimization=ZERO3, train_batch_size=2 * ALL, gradient_clipping=1.0, steps_per_print=500)
-        self.assert_same(self.shop.model("gpt"), self.shop.data("gpt"), config, ALL, 1000)
+        plain, _ = self.assert_same(self.shop.model("gpt"), self.shop.data("gpt"), config, ALL, 1000)
+        folder = self.shop.run_dir()
+        with Skew(folder) as skew:
+            rows, _, _ = self.run_job(self.shop.model("gpt"), self.shop.data("gpt"), config, ALL, 1000, True, folder)
+        self.assertGreater(skew.num_holds, 50)
+        self.assertEqual(plain, rows)
+
+    @unittest.skipIf(ALL < 2, "needs two GPUs")
+    def test_nccl_orders_the_launches_of_the_two_communicators(self):
+        command = self.shop.command(self.shop.model("gpt"), self.shop.data("gpt"), base_config("gpt", zero_optimization=ZERO3),
+                                    self.shop.run_dir(), ALL, 2)
+        for own, used in ((None, "1"), ("0", "0")):
+            told = {"NCCL_LAUNCH_ORDER_IMPLICIT": own} if own else {}
+            outcome = workshop.run(command + ["--overwrite"],
+                                   env=gpu_workshop.environment(NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS="ENV", **told))
+            self.assertEqual(outcome.code, 0, str(outcome))
+            self.assertIn(f"NCCL_LAUNCH_ORDER_IMPLICIT set by environment to {used}", outcome.text)
 
     def test_models_that_do_more_on_the_host_run_as_without_it(self):
         for name, reason in (("buffers", "sets its attribute"), ("forked", "on other threads"),
