@@ -36,6 +36,9 @@ class CudaGraph final : public DeviceGraph {
       graph_->capture_end();
       is_ended = true;
       graph_->instantiate();
+      // The generator's seed and offset lie on the device, and capture_begin() has set them on this stream: a replay on
+      // another one sets them anew and must come after that.
+      stream.synchronize();
     } catch (...) {
       if (!is_ended) break_off(stream);
       graph_.reset();
