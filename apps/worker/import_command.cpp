@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/dump_json.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "command_options.hpp"
@@ -27,7 +28,7 @@ void print_json(const runtime::ImportReport& report) {
                               {"notes", report.notes},
                               {"checkpoint", report.checkpoint}};
   if (report.has_loss_scale) json["loss_scale"] = report.loss_scale;
-  std::puts(json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  std::puts(dump_json(json, 1).c_str());
 }
 
 void print_text(const runtime::ImportReport& report, bool has_model) {

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/dump_json.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "config/key_table.hpp"
@@ -120,10 +121,6 @@ Json common_json(const LoadResult& result) {
           {"notes", result.notes}};
 }
 
-std::string dump(const Json& json, int indent) {
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
-}
-
 // A section that may be absent as a whole is worth a line of its own: init, data.synthetic.
 bool worth_explaining(const Setting& setting) {
   return !is_section(setting) || !setting.spec->effect.empty();
@@ -150,7 +147,7 @@ std::string place_text(const Setting& setting) {
 std::string check_json(const LoadResult& result) {
   Json json = {{"ok", result.ok()}};
   json.update(common_json(result));
-  return dump(json, 2);
+  return dump_json(json, 2);
 }
 
 std::string check_text(const LoadResult& result) {
@@ -180,7 +177,7 @@ std::string explain_json(const LoadResult& result) {
   }
   Json json = {{"keys", std::move(keys)}};
   json.update(common_json(result));
-  return dump(json, 2);
+  return dump_json(json, 2);
 }
 
 std::string explain_text(const LoadResult& result) {
@@ -193,7 +190,7 @@ std::string explain_text(const LoadResult& result) {
       section = top;
       out += fmt::format("\n{}\n", section.empty() ? "(top level)" : section);
     }
-    out += fmt::format("  {} = {}  [{}]", path, dump(value_json(result.settings, path, *setting), -1),
+    out += fmt::format("  {} = {}  [{}]", path, dump_json(value_json(result.settings, path, *setting)),
                        place_text(*setting));
     if (!setting->spec->effect.empty()) out += fmt::format("  {}", setting->spec->effect);
     if (setting->spec->status != Status::kSupported) out += fmt::format(" ({})", name_of(setting->spec->status));
@@ -218,7 +215,7 @@ std::string resolved_json(const LoadResult& result) {
     for (const auto& part : setting->parts) at = &(*at)[part];
     *at = to_json(setting->value);
   }
-  return dump(root, 2);
+  return dump_json(root, 2);
 }
 
 }  // namespace dslaunch::config

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "base/dump_json.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "hostfile/filter.hpp"
@@ -126,7 +127,7 @@ std::string hosts_json(const Allocation& allocation) {
                      {"slots", host.slots}});
   }
   Json document{{"source", allocation.source}, {"world_size", allocation.world_size()}, {"hosts", hosts}};
-  return document.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return dump_json(document);
 }
 
 }  // namespace dslaunch::hostfile

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/dump_json.hpp"
 #include "base/exit_code.hpp"
 #include "base/format.hpp"
 #include "spawn/output_hint.hpp"
@@ -166,7 +167,7 @@ std::string story_json(const LaunchPlan& plan, const std::vector<RankRecord>& re
       {"first_failure", first},
       {"ranks", ranks},
   };
-  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return dump_json(document, 2) + "\n";
 }
 
 }  // namespace dslaunch::launch

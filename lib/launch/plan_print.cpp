@@ -1,6 +1,7 @@
 // The plan in words and as JSON.
 #include <nlohmann/json.hpp>
 
+#include "base/dump_json.hpp"
 #include "base/format.hpp"
 #include "launch/launch_plan.hpp"
 #include "launch/shell_words.hpp"
@@ -45,11 +46,6 @@ Json rank_json(const PlannedNode& node, const PlannedRank& rank) {
           {"slot", rank.slot},
           {"placement", rank.placement.empty() ? Json(nullptr) : Json(rank.placement)},
           {"env", rank.env}};
-}
-
-// Text that came from a command line need not be UTF-8.
-std::string dump(const Json& document) {
-  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace
@@ -97,7 +93,7 @@ std::string plan_json(const LaunchPlan& plan) {
       {"venv", plan.venv.empty() ? Json(nullptr) : Json(plan.venv)},
       {"ranks", ranks},
   };
-  return dump(document);
+  return dump_json(document, 2) + "\n";
 }
 
 }  // namespace dslaunch::launch

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/dump_json.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
@@ -30,7 +31,7 @@ std::string data_value(const std::string& data) {
   if (!list) return data == "synthetic" ? data : absolute(data);
   auto paths = nlohmann::json::array();
   for (const auto& path : *list) paths.push_back(absolute(path));
-  return paths.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return dump_json(paths);
 }
 
 // A loss is a name or a file.

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/dump_json.hpp"
 #include "base/exit_code.hpp"
 #include "base/format.hpp"
 #include "ports/holder.hpp"
@@ -286,7 +287,7 @@ std::string report_json(const std::vector<DoctorReport>& reports) {
   Json hosts = Json::array();
   for (const auto& report : reports) hosts.push_back(to_json(report));
   Json document = {{"exit_code", exit_code_of(reports)}, {"hosts", hosts}};
-  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return dump_json(document, 2) + "\n";
 }
 
 std::optional<std::vector<DoctorReport>> parse_report_json(const std::string& text) {

@@ -4,6 +4,8 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "base/dump_json.hpp"
+
 namespace dslaunch::launch {
 namespace {
 
@@ -118,7 +120,7 @@ std::string record_to_json(const JobRecord& record) {
                    {"first_cause", or_null(record.end->first_cause)}};
   }
   // Arguments need not be UTF-8.
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 std::optional<JobRecord> record_from_json(const std::string& text) {

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/dump_json.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 
@@ -11,7 +12,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string line_of(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return dump_json(json) + "\n";
 }
 
 Json to_json(const AskStatus&) {

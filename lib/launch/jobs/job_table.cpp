@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/dump_json.hpp"
 #include "base/format.hpp"
 #include "hostfile/printable.hpp"
 #include "launch/shell_words.hpp"
@@ -62,10 +63,6 @@ Json job_json(const KnownJob& job) {
   json["folder"] = job.folder.path;
   json["console"] = job.folder.console_file();
   return json;
-}
-
-std::string dump(const Json& json) {
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::string end_text(const JobEnd& end) {
@@ -134,7 +131,7 @@ std::string jobs_json(const std::vector<KnownJob>& jobs, const std::vector<std::
     Json& json = list.emplace_back(job_json(jobs[i]));
     if (i < statuses.size() && !statuses[i].empty()) json["ranks"] = Json::parse(statuses[i]).at("ranks");
   }
-  return dump({{"jobs", std::move(list)}});
+  return dump_json(Json{{"jobs", std::move(list)}}, 2) + "\n";
 }
 
 std::string job_details(const KnownJob& job, const std::string& status, int64_t now) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/dump_json.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "launch/jobs/detach.hpp"
@@ -163,7 +164,7 @@ std::string LiveJob::status() const {
     ranks.push_back(std::move(json));
   }
   document["ranks"] = std::move(ranks);
-  return document.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return dump_json(document);
 }
 
 void LiveJob::tell_starter(int exit_code) {

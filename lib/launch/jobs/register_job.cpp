@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/dump_json.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
@@ -72,7 +73,7 @@ std::string started_json(const Started& started, const JobFolder& folder) {
       {"console", folder.console_file()},
       {"run_dir", record && !record->run_dir.empty() ? Json(record->run_dir) : Json(nullptr)},
   };
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 // What a start that failed had to say is in the console.

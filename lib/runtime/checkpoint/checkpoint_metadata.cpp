@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/dump_json.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/checkpoint/content_hash.hpp"
@@ -187,7 +188,7 @@ std::string to_json(const Manifest& manifest) {
   for (const auto& file : manifest.files) json["files"].push_back(file_to_json(file));
   for (const auto& parameter : metadata.parameters) json["parameters"].push_back(parameter_to_json(parameter));
   // A config is the user's text: bytes that are no UTF-8 are replaced rather than losing the checkpoint.
-  return sealed(json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+  return sealed(dump_json(json, 1) + "\n");
 }
 
 Manifest manifest_from_json(const std::string& text, const std::string& path) {

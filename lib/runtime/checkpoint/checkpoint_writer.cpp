@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/dump_json.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "rendezvous/store.hpp"
@@ -33,7 +34,7 @@ struct Report {
 std::string to_text(const Report& report) {
   Json json{{"code", to_int(report.code)}, {"message", report.message}, {"files", Json::array()}};
   for (const auto& file : report.files) json["files"].push_back({file.name, file.bytes, file.xxh3_128, file.host});
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return dump_json(json);
 }
 
 Report report_from(const std::string& text) {

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/dump_json.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/checkpoint/checkpoint_deadlines.hpp"
@@ -12,7 +13,7 @@ namespace {
 using Json = nlohmann::json;
 
 std::string to_text(const RestoreReport& report) {
-  return Json{static_cast<int>(report.outcome), report.message}.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return dump_json(Json{static_cast<int>(report.outcome), report.message});
 }
 
 RestoreReport report_from(const std::string& text) {

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "base/dump_json.hpp"
 #include "base/format.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/checkpoint/content_hash.hpp"
@@ -146,7 +147,7 @@ std::string to_text(const ResumeOffer& offer) {
     json["checkpoints"].push_back(
         {checkpoint.step, checkpoint.path, checkpoint.id, checkpoint.world_size, json_of(checkpoint.elsewhere)});
   }
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return dump_json(json);
 }
 
 ResumeOffer offer_from(const std::string& text) {
@@ -180,7 +181,7 @@ std::string to_text(const ResumePlan& plan) {
     json["candidates"].push_back({candidate.step, candidate.path, candidate.id, candidate.teller,
                                   candidate.manifest_is_everywhere, candidate.travelling});
   }
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return dump_json(json);
 }
 
 ResumePlan plan_from(const std::string& text) {

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/dump_json.hpp"
 #include "base/format.hpp"
 
 namespace dslaunch::runtime {
@@ -45,7 +46,7 @@ std::string index_text(const std::vector<WeightFile>& files) {
     }
   }
   nlohmann::ordered_json index{{"metadata", {{"total_size", total}}}, {"weight_map", names}};
-  return index.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return dump_json(index, 2) + "\n";
 }
 
 }  // namespace dslaunch::runtime

@@ -2,13 +2,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/dump_json.hpp"
 #include "base/format.hpp"
 
 namespace dslaunch::runtime {
 namespace {
 
 std::string quoted(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return dump_json(nlohmann::json(text));
 }
 
 std::string metadata(const char* kind, int rank, int lane, const std::string& arguments) {

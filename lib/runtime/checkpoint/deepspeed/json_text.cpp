@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/dump_json.hpp"
+
 namespace dslaunch::runtime::deepspeed {
 namespace {
 
@@ -56,7 +58,7 @@ class Writer {
 }  // namespace
 
 std::string to_json_text(const Value& value) {
-  return Writer().write(value, 0).dump(1, ' ', false, Json::error_handler_t::replace);
+  return dump_json(Writer().write(value, 0), 1);
 }
 
 }  // namespace dslaunch::runtime::deepspeed
