@@ -4,7 +4,8 @@
 
 namespace dslaunch::launch {
 
-// Throws UserError: 64 for a Python file (exec is meant), 65 for a kind of file that cannot be a model, 66 for one that
+// Throws UserError: 64 for a program or a config (another command or option is meant), 65 for a folder or another kind
+// of file that cannot be a model, 66 for a file that does not exist or cannot be read.
 void check_model_file(const std::string& path);
 
 }  // namespace dslaunch::launch

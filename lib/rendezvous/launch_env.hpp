@@ -35,10 +35,10 @@ struct LaunchEnv {
 std::map<std::string, std::string> to_environment(const LaunchEnv& env);
 
 // From this process's environment; where there is no RANK, mpirun's variables (OMPI_COMM_WORLD_RANK, PMI_RANK,
-// MPI_LOCALRANKID, ...) take its place. Nothing set at all: a world of one. Throws UserError(78) naming the variable
-// when the set is incomplete or contradicts itself (RANK without WORLD_SIZE, RANK >= WORLD_SIZE, MASTER_PORT not a
-// number,
-// ...).
+// MPI_LOCALRANKID, ...) take its place. Nothing set at all: a world of one. Not while another thread changes the
+// environment.
+// Throws UserError(78) naming the variable when the set is incomplete or contradicts itself: RANK without WORLD_SIZE,
+// RANK >= WORLD_SIZE, a MASTER_PORT that is no number, and the like.
 LaunchEnv launch_env_from_environment();
 
 }  // namespace dslaunch::rendezvous

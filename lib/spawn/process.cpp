@@ -179,8 +179,7 @@ std::string largest_word(const ProcessSpec& spec) {
   for (const auto& [name, value] : spec.env) take(name.size() + 1 + value.size(), "the variable " + name);
   return fmt::format(
       "{} has {} bytes, of {} in all arguments and variables: Linux takes 131071 for one, and a quarter of ulimit -s "
-      "for "
-      "all",
+      "for all",
       what, largest, all);
 }
 

@@ -1,5 +1,5 @@
-// All weights of a checkpoint in one safetensors file, streamed within the memory of
-// a WeightStream. One thread.
+// All weights of a checkpoint in one safetensors file, streamed within the memory of a WeightStream.
+// One thread.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -130,8 +130,8 @@ void Checkpointing::save(const DataPosition& position, bool wait) {
   if (world_.rank() == 0) {
     const double waited = stalls_.waiting_ms - before.waiting_ms, copied = stalls_.copying_ms - before.copying_ms;
     log::info(
-        "{} checkpoint of step {}: the run stood still for {:.1f} ms ({:.1f} waiting for files, {:.1f} copying {:.1f} "
-        "MB)",
+        "{} checkpoint of step {}: the run stood still for {:.1f} ms ({:.1f} waiting for files, {:.1f} copying "
+        "{:.1f} MB)",
         wait ? "saved the" : "saving a", last_step_, waited + copied, waited, copied,
         static_cast<double>(copies_.num_bytes()) / 1e6);
   }

@@ -1,8 +1,8 @@
 // ZeRO++'s numbers: a flat tensor as 8-bit or 4-bit integers. It is cut into blocks; each has one fp32 scale, the
 // largest magnitude in it divided by the largest code, and its elements are multiples of that scale:
-// |x - dequantize(quantize(x))| <= scale / 2 (and a rounding of fp32; blocks of
-// values below 2^-119 become zeros). A block that holds an infinity or a NaN comes
-// out without a finite element, so an overflow is not lost on the way. The same bits on any device.
+// |x - dequantize(quantize(x))| <= scale / 2 (and a rounding of fp32; blocks of values below 2^-119 become zeros). A
+// block that holds an infinity or a NaN comes out without a finite element, so an overflow is not lost on the way. The
+// same bits on any device.
 //
 // Tensors are 1-D and contiguous, on any device; all functions enqueue only, nothing waits for the device. Any thread.
 #pragma once

@@ -168,8 +168,7 @@ std::string detailed(const std::vector<ProfiledModule>& tree) {
          "params, percentage of total params, MACs, percentage of total MACs, fwd latency, percentage of total fwd "
          "latency, fwd FLOPS\n"
          "\nNote: 1. What a module computes itself, outside its submodules, makes up the difference between its MACs "
-         "(or "
-         "latency) and the sum of its submodules'.\n"
+         "(or latency) and the sum of its submodules'.\n"
          "2. Number of floating-point operations is a theoretical estimation, thus FLOPS computed using that could be "
          "larger than the maximum system throughput.\n"
          "3. The fwd latency listed in the top module's profile is that of the model's forward alone.\n\n" +

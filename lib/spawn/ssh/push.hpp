@@ -1,7 +1,7 @@
 // Our programs for hosts that do not have them: copied once into the user's cache there, under the hash of what they
-// are:
-// ${XDG_CACHE_HOME:-$HOME/.cache}/dslaunch/push/HASH/. Written aside, verified there by SHA-256, renamed; folders and
-// programs have mode 0700, other files 0600. Needs sh, tar, mktemp and sha256sum on the other side.
+// are, in ${XDG_CACHE_HOME:-$HOME/.cache}/dslaunch/push/HASH/. Written aside, verified there by SHA-256, renamed;
+// folders and programs have mode 0700, other files 0600.
+// Needs sh, tar, mktemp and sha256sum on the other side.
 #pragma once
 #include <optional>
 #include <string>

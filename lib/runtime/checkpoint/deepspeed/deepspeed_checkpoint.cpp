@@ -105,8 +105,7 @@ ImportedState read_checkpoint(const std::string& dir, const ReadOptions& options
     } else if (optim_files.empty()) {
       out.notes.emplace_back(
           "it holds no optimizer states (DeepSpeed 0.18.2 saves none with bf16 at stage 0): only weights are imported, "
-          "as "
-          "the model computed with them");
+          "as the model computed with them");
     } else {
       read_partitioned(model, optim_files, builder, out);
     }
