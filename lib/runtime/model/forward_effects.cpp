@@ -5,7 +5,6 @@
 #include <string>
 #include <string_view>
 #include <tuple>
-#include <vector>
 
 #include "runtime/model/inlined_graph.hpp"
 
@@ -28,9 +27,17 @@ struct Origin {
 };
 using Origins = std::set<Origin>;
 
-Origins with_content(const Origins& origins, bool is_content) {
+// As what a container holds that was made on the way.
+Origins put_into_container(const Origins& origins) {
   Origins out;
-  for (const auto& origin : origins) out.insert({origin.object, origin.slot, is_content});
+  for (const auto& origin : origins) out.insert({origin.object, origin.slot, true});
+  return out;
+}
+
+// As themselves again.
+Origins taken_out(const Origins& origins) {
+  Origins out;
+  for (const auto& origin : origins) out.insert({origin.object, origin.slot, false});
   return out;
 }
 
@@ -139,7 +146,7 @@ class EffectScan {
     // What is put into a list is then part of it.
     const bool fills = schema && !schema->arguments().empty() && writes(schema->arguments()[0]) &&
                        is_container(node->input(0)->type());
-    if (fills) add(node->input(0), with_content(all, true));
+    if (fills) add(node->input(0), put_into_container(all));
   }
 
   // Batch norm's schema does not say that it updates its running statistics.
@@ -171,13 +178,13 @@ class EffectScan {
   // anything that may hold tensors, or that has no schema, has them all.
   Origins origins_of_output(const Node* node, const c10::FunctionSchema* schema, size_t output, const Origins& all) {
     if (node->kind() == c10::prim::ListConstruct || node->kind() == c10::prim::DictConstruct)
-      return with_content(all, true);
-    if (!schema || schema->returns().size() != node->outputs().size()) return with_content(all, false);
+      return put_into_container(all);
+    if (!schema || schema->returns().size() != node->outputs().size()) return taken_out(all);
     const auto* info = schema->returns()[output].alias_info();
-    if (!info) return is_container(node->output(output)->type()) ? with_content(all, true) : Origins();
-    if (is_any(*info)) return with_content(all, false);
+    if (!info) return is_container(node->output(output)->type()) ? put_into_container(all) : Origins();
+    if (is_any(*info)) return taken_out(all);
     if (std::any_of(info->containedTypes().begin(), info->containedTypes().end(), is_any))
-      return with_content(all, true);
+      return put_into_container(all);
     Origins out;
     for (size_t i = 0; i < node->inputs().size() && i < schema->arguments().size(); ++i) {
       const auto* given = schema->arguments()[i].alias_info();
@@ -186,7 +193,7 @@ class EffectScan {
       if (shares_set(*given, *info)) out.insert(origins.begin(), origins.end());
       for (const auto& inner : info->containedTypes()) {
         if (!shares_set(*given, inner)) continue;
-        const auto contents = with_content(origins, true);
+        const auto contents = put_into_container(origins);
         out.insert(contents.begin(), contents.end());
       }
     }

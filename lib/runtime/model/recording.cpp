@@ -6,6 +6,7 @@
 
 #include "base/format.hpp"
 #include "runtime/model/every_node.hpp"
+#include "runtime/model/parameter_slots.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -43,12 +44,34 @@ std::string obstacle_in(const Node* node) {
 
 }  // namespace
 
-std::string recording_obstacle(const torch::jit::Module& model) {
+// Tensors are buffers, whatever the Python code registered them as.
+HostState find_host_state(const torch::jit::Module& module, const ForwardEffects& effects) {
+  HostState state;
+  state.is_understood = effects.understood;
+  for (const auto& part : module.named_modules()) {
+    const auto& type = part.value.type();
+    for (size_t slot = 0; slot < type->numAttributes(); ++slot) {
+      const bool is_written = effects.written.count({part.value._ivalue().get(), slot}) > 0;
+      if (!is_written || type->getAttribute(slot)->isSubtypeOf(*c10::TensorType::get())) continue;
+      state.changed.push_back(join_path(part.name, type->getAttributeName(slot)));
+    }
+  }
+  return state;
+}
+
+std::string recording_obstacle(const torch::jit::Module& model, const HostState& state) {
   std::string first;
   for_every_node(model, [&](const Node* node) {
     if (first.empty()) first = obstacle_in(node);
   });
-  return first;
+  if (!first.empty()) return first;
+  if (!state.changed.empty()) {
+    return fmt::format("the model changes attributes that are no tensors: {}", fmt::join(state.changed, ", "));
+  }
+  if (!state.is_understood) {
+    return "the model changes what cannot be seen before it runs (an interface, another thread)";
+  }
+  return {};
 }
 
 }  // namespace dslaunch::runtime

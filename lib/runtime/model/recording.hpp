@@ -4,12 +4,25 @@
 #include <torch/csrc/jit/api/module.h>
 
 #include <string>
+#include <vector>
+
+#include "runtime/model/forward_effects.hpp"
 
 namespace dslaunch::runtime {
 
-// The first thing that speaks against recording, as a part of a sentence ("forward sets its attribute 'count'"); empty:
-// none. Reads all methods that a run may meet, on the careful side. Numbers that the host draws, and tensors that it
-// reads from the device, show when the run is recorded.
-std::string recording_obstacle(const torch::jit::Module& model);
+// State that forward changes and that is no tensor, so that it lies on the host.
+struct HostState {
+  std::vector<std::string> changed;  // attributes by path: "blocks.0.count"
+  bool is_understood = true;         // false: forward calls what cannot be seen before it runs, so there may be more
+};
+
+// `effects`: what scan_forward_effects() says of this very module.
+HostState find_host_state(const torch::jit::Module& module, const ForwardEffects& effects);
+
+// The first thing that speaks against recording, as a sentence ("the model sets its attribute 'count'"); empty: none.
+// Reads all methods that a run may meet, on the careful side, and takes `state` into account, which sees through
+// aliases; without it (a loss from a file) only what the methods themselves name is seen. Numbers that the host draws,
+// and tensors that it reads from the device, show when the run is recorded.
+std::string recording_obstacle(const torch::jit::Module& model, const HostState& state = {});
 
 }  // namespace dslaunch::runtime

@@ -170,11 +170,7 @@ class ScriptModel : public ModelSource {
   }
   std::string take_recomputation_profile() override { return interception_.take_recomputation_profile(); }
 
-  std::string recording_obstacle() const override {
-    std::string obstacle = runtime::recording_obstacle(module_);
-    if (!obstacle.empty() || changed_state_.empty()) return obstacle;
-    return "the model changes " + changed_state_;
-  }
+  std::string recording_obstacle() const override { return runtime::recording_obstacle(module_, host_state_); }
   const std::vector<std::string>& notes() const override { return notes_; }
 
   void train(bool training) override {
@@ -251,27 +247,12 @@ class ScriptModel : public ModelSource {
       }
       if (is_written && !is_stride_zero(held.value)) names_of_moving_.insert(held.name);
     }
-    note_state_beside_buffers(scratch, effects);
-  }
-
-  // Tensors are buffers, whatever the Python code registered them as.
-  void note_state_beside_buffers(const Module& scratch, const ForwardEffects& effects) {
-    std::vector<std::string> names;
-    for (const auto& module : scratch.named_modules()) {
-      const auto& type = module.value.type();
-      for (size_t slot = 0; slot < type->numAttributes(); ++slot) {
-        const bool is_state = effects.written.count({module.value._ivalue().get(), slot}) > 0;
-        if (!is_state || type->getAttribute(slot)->isSubtypeOf(*c10::TensorType::get())) continue;
-        names.push_back(join_path(module.name, type->getAttributeName(slot)));
-      }
-    }
-    if (!effects.understood) changed_state_ = "what cannot be seen before it runs (an interface, another thread)";
-    if (names.empty()) return;
-    changed_state_ = fmt::format("attributes that are no tensors: {}", fmt::join(names, ", "));
+    host_state_ = find_host_state(scratch, effects);
+    if (host_state_.changed.empty()) return;
     notes_.push_back(
         fmt::format("forward changes attributes that are no tensors, so no checkpoint keeps them and no "
                     "evaluation puts them back: {}. Make what counts a buffer",
-                    fmt::join(names, ", ")));
+                    fmt::join(host_state_.changed, ", ")));
   }
 
   // A model that was saved with some modules in eval mode and others not means it (a frozen BatchNorm): training keeps
@@ -357,7 +338,7 @@ class ScriptModel : public ModelSource {
   // Frozen parameters that forward itself writes to, as the target network of BYOL: buffers in all but name.
   std::vector<HeldParameter> moving_;
   std::set<std::string> names_of_moving_;
-  std::string changed_state_;  // what forward changes beside parameters and buffers; empty: nothing
+  HostState host_state_;  // that forward changes
   InputSignature inputs_;
   IndexUse index_use_;
   UnitInterception interception_;

@@ -11,7 +11,7 @@ using torch::jit::Module;
 
 namespace {
 
-std::string obstacle_of(const std::string& code) {
+Module model_of(const std::string& code) {
   Module module("M");
   module.register_buffer("mean", at::zeros({2}));
   module.register_attribute("count", c10::IntType::get(), 0);
@@ -20,7 +20,11 @@ std::string obstacle_of(const std::string& code) {
   Module outer("Outer");
   outer.register_module("inner", module);
   outer.define("def forward(self, x):\n    return self.inner.forward(x)\n");
-  return recording_obstacle(outer);
+  return outer;
+}
+
+std::string obstacle_of(const std::string& code) {
+  return recording_obstacle(model_of(code));
 }
 
 }  // namespace
@@ -50,4 +54,33 @@ def forward(self, x):
   CHECK(obstacle_of("def forward(self, x):\n    self.seen.append(x)\n    return x\n") ==
         "the model changes what its attribute 'seen' holds");
   CHECK(obstacle_of("def forward(self, x):\n    print(x.sum())\n    return x\n") == "the model prints");
+}
+
+TEST_CASE("state on the host that is reached by a way round is found by what forward changes", "[runtime][recording]") {
+  const Module model = model_of(R"(
+def forward(self, x):
+    seen = [x]
+    if x.dim() > 1:
+        seen = self.seen
+    seen.append(x)
+    return x
+)");
+  CHECK(recording_obstacle(model).empty());
+  const HostState state = find_host_state(model, scan_forward_effects(model));
+  CHECK(state.is_understood);
+  CHECK(state.changed == std::vector<std::string>{"inner.seen"});
+  CHECK(recording_obstacle(model, state) == "the model changes attributes that are no tensors: inner.seen");
+}
+
+TEST_CASE("tensors that forward changes in place are no state on the host", "[runtime][recording]") {
+  const Module model = model_of("def forward(self, x):\n    self.mean.add_(1)\n    return x + self.mean\n");
+  const HostState state = find_host_state(model, scan_forward_effects(model));
+  CHECK(state.changed.empty());
+  CHECK(recording_obstacle(model, state).empty());
+}
+
+TEST_CASE("what forward calls and no scan can follow speaks against a recording", "[runtime][recording]") {
+  const Module model = model_of("def forward(self, x):\n    return torch.relu(x)\n");
+  CHECK(recording_obstacle(model, {.changed = {}, .is_understood = false}) ==
+        "the model changes what cannot be seen before it runs (an interface, another thread)");
 }
