@@ -11,6 +11,15 @@
 namespace dslaunch::launch {
 namespace {
 
+// `agent` as one task on the node, which may use everything that the job has there.
+std::vector<std::string> srun_argv(const std::string& host, const std::vector<std::string>& agent) {
+  std::vector<std::string> argv{"srun",      "--nodes=1",    "--ntasks=1",      "--nodelist=" + host,
+                                "--overlap", "--unbuffered", "--cpu-bind=none", "--kill-on-bad-exit=0",
+                                "--quiet",   "--chdir=/"};
+  argv.insert(argv.end(), agent.begin(), agent.end());
+  return argv;
+}
+
 // srun's own words explain what Slurm does not let us do; warnings on the way are nobody's business.
 spawn::ProgramLinkOptions srun_options() {
   spawn::ProgramLinkOptions options;
@@ -45,14 +54,6 @@ spawn::SshOptions ssh_options(const ReachOptions& options) {
   ssh.port = options.ssh_port;
   ssh.connect_timeout = options.connect_timeout;
   return ssh;
-}
-
-std::vector<std::string> srun_argv(const std::string& host, const std::vector<std::string>& agent) {
-  std::vector<std::string> argv{"srun",      "--nodes=1",    "--ntasks=1",      "--nodelist=" + host,
-                                "--overlap", "--unbuffered", "--cpu-bind=none", "--kill-on-bad-exit=0",
-                                "--quiet",   "--chdir=/"};
-  argv.insert(argv.end(), agent.begin(), agent.end());
-  return argv;
 }
 
 std::unique_ptr<spawn::AgentLink> open_node_link(const PlannedNode& node, const ReachOptions& options,

@@ -24,7 +24,4 @@ std::string agent_program(const PlannedNode& node, const ReachOptions& options, 
 spawn::SshTarget ssh_target(const PlannedNode& node);
 spawn::SshOptions ssh_options(const ReachOptions& options);
 
-// srun with `agent` as one task on the node, which may use everything that the job has there.
-std::vector<std::string> srun_argv(const std::string& host, const std::vector<std::string>& agent);
-
 }  // namespace dslaunch::launch

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "launch/dial_in.hpp"
 #include "launch/doctor/examine.hpp"
 #include "launch/doctor/report.hpp"
 #include "launch/doctor/treatment.hpp"
@@ -14,7 +15,34 @@
 namespace dslaunch::launch {
 namespace {
 
-constexpr uint16_t kTorchrunsPort = 29500;
+// MASTER_PORT of the environment where it is set, and the one that torchrun and DeepSpeed take.
+std::vector<uint16_t> usual_ports() {
+  std::vector<uint16_t> ports;
+  const char* text = std::getenv("MASTER_PORT");
+  std::string_view value = text == nullptr ? "" : text;
+  uint16_t port = 0;
+  auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), port);
+  if (error == std::errc() && end == value.data() + value.size() && port != 0) ports.push_back(port);
+  if (port != kUsualMasterPort) ports.push_back(kUsualMasterPort);
+  return ports;
+}
+
+// For a dslaunch that does on its host what these options say.
+std::vector<std::string> remote_words(const DoctorOptions& options) {
+  std::vector<std::string> words{"doctor", "--json"};
+  auto add = [&](const char* name, std::string value) { words.insert(words.end(), {name, std::move(value)}); };
+  for (uint16_t port : options.ports) add("--port", std::to_string(port));
+  if (!options.kill) return words;
+  words.insert(words.end(), {"--kill", "--yes"});
+  if (options.force) words.emplace_back("--force");
+  add("--grace", fmt::format("{}ms", options.grace.count()));
+  if (options.only) {
+    // Not one process on any host: then none here either.
+    if (options.only->empty()) add("--only", "none");
+    for (const auto& process : *options.only) add("--only", fmt::format("{}:{}", process.pid, process.start_ticks));
+  }
+  return words;
+}
 
 DoctorQuery query_of(const DoctorOptions& options) {
   return {.ports = options.ports.empty() ? usual_ports() : options.ports,
@@ -176,33 +204,6 @@ class Rounds {
 
 DoctorResult run_doctor(const DoctorOptions& options, const DoctorWorld& world) {
   return Rounds(options, world).run();
-}
-
-std::vector<uint16_t> usual_ports() {
-  std::vector<uint16_t> ports;
-  const char* text = std::getenv("MASTER_PORT");
-  std::string_view value = text == nullptr ? "" : text;
-  uint16_t port = 0;
-  auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), port);
-  if (error == std::errc() && end == value.data() + value.size() && port != 0) ports.push_back(port);
-  if (port != kTorchrunsPort) ports.push_back(kTorchrunsPort);
-  return ports;
-}
-
-std::vector<std::string> remote_words(const DoctorOptions& options) {
-  std::vector<std::string> words{"doctor", "--json"};
-  auto add = [&](const char* name, std::string value) { words.insert(words.end(), {name, std::move(value)}); };
-  for (uint16_t port : options.ports) add("--port", std::to_string(port));
-  if (!options.kill) return words;
-  words.insert(words.end(), {"--kill", "--yes"});
-  if (options.force) words.emplace_back("--force");
-  add("--grace", fmt::format("{}ms", options.grace.count()));
-  if (options.only) {
-    // Not one process on any host: then none here either.
-    if (options.only->empty()) add("--only", "none");
-    for (const auto& process : *options.only) add("--only", fmt::format("{}:{}", process.pid, process.start_ticks));
-  }
-  return words;
 }
 
 }  // namespace dslaunch::launch

@@ -10,7 +10,7 @@
 namespace dslaunch::launch {
 
 struct DoctorOptions {
-  std::vector<uint16_t> ports;     // empty: the usual ones (usual_ports)
+  std::vector<uint16_t> ports;  // empty: MASTER_PORT of the environment, and the one that torchrun and DeepSpeed take
   std::vector<std::string> hosts;  // empty: this machine
   bool kill = false, yes = false, force = false, json = false;
   std::chrono::milliseconds grace{5000};                    // between SIGTERM and SIGKILL
@@ -44,11 +44,5 @@ struct DoctorResult {
 
 // Throws UserError(64) when --kill would have to ask and nobody can answer; nothing was ended then.
 DoctorResult run_doctor(const DoctorOptions& options, const DoctorWorld& world);
-
-// MASTER_PORT of the environment where it is set, else the one that torchrun and DeepSpeed take.
-std::vector<uint16_t> usual_ports();
-
-// The words for a remote dslaunch that does on its host what these options say.
-std::vector<std::string> remote_words(const DoctorOptions& options);
 
 }  // namespace dslaunch::launch

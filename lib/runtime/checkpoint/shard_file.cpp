@@ -14,9 +14,14 @@
 #include "runtime/state/tensor_bytes.hpp"
 
 namespace dslaunch::runtime {
+namespace {
+
+// What parse_piece_name() reads.
 std::string to_tensor_name(const StatePiece& piece) {
   return fmt::format("{}@{}/{}", piece.state, piece.begin, piece.parameter);
 }
+
+}  // namespace
 
 std::optional<PieceName> parse_piece_name(const std::string& name) {
   const size_t at = name.find('@'), slash = name.find('/');

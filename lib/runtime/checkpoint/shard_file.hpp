@@ -16,7 +16,6 @@ struct PieceName {
   int64_t begin = 0;
   std::string parameter;
 };
-std::string to_tensor_name(const StatePiece& piece);
 std::optional<PieceName> parse_piece_name(const std::string& tensor_name);
 
 // Writes, flushes to the device, and tells size and hash. Without a random state there is none in the shard. Throws

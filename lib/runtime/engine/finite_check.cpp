@@ -6,9 +6,11 @@
 #include "runtime/state/tensor_text.hpp"
 
 namespace dslaunch::runtime {
-std::string first_not_finite(const at::Tensor& values, bool nan) {
-  const at::Tensor bad = nan ? values.isnan() : values.isinf();
-  auto element = bad.reshape({-1}).to(at::kByte).argmax().item<int64_t>();
+namespace {
+
+// "element [2, 0] is nan": the first of `values` where `mask` is set.
+std::string describe_first(const at::Tensor& values, const at::Tensor& mask) {
+  auto element = mask.reshape({-1}).to(at::kByte).argmax().item<int64_t>();
   const double value = values.reshape({-1})[element].to(at::kDouble).item<double>();
   std::vector<int64_t> at(static_cast<size_t>(values.dim()));
   for (int64_t dim = values.dim(); dim-- > 0;) {
@@ -19,14 +21,17 @@ std::string first_not_finite(const at::Tensor& values, bool nan) {
                            : fmt::format("element [{}] is {}", fmt::join(at, ", "), value);
 }
 
+}  // namespace
+
 void FiniteCheck::look(const std::string& what, const at::Tensor& values) {
   if (!nan_.empty() || !values.defined() || !values.is_floating_point() || values.numel() == 0) return;
   const at::Tensor detached = values.detach();
   if (detached.isfinite().all().item<bool>()) return;
-  if (detached.isnan().any().item<bool>()) {
-    nan_ = what + " " + first_not_finite(detached, true);
+  const at::Tensor is_nan = detached.isnan();
+  if (is_nan.any().item<bool>()) {
+    nan_ = what + " " + describe_first(detached, is_nan);
   } else if (infinity_.empty()) {
-    infinity_ = what + " " + first_not_finite(detached, false);
+    infinity_ = what + " " + describe_first(detached, detached.isinf());
   }
 }
 

@@ -40,7 +40,4 @@ class FiniteCheck : public UnitParameters, public UnitObserver {
   std::string last_left_;       // the unit that gave back finite values last
 };
 
-// "element [2, 0] is nan": the first that is NaN, else the first that is infinite.
-std::string first_not_finite(const at::Tensor& values, bool nan);
-
 }  // namespace dslaunch::runtime

@@ -40,8 +40,8 @@ std::vector<Momentum> momentum_of(const config::Optimizer& optimizer) {
   return {{true, optimizer.beta1, optimizer.beta2}};
 }
 
-}  // namespace
-
+// A step's points as DeepSpeed's monitors get them: the loss where the step began; where it ended the rate and the loss
+// scale that the next step will use, and the times.
 std::vector<ScalarEvent> monitor_events(const StepResult& result, int64_t train_batch, bool is_fp16,
                                         const std::optional<StepBreakdown>& times) {
   const int64_t after = result.step * train_batch;
@@ -57,6 +57,8 @@ std::vector<ScalarEvent> monitor_events(const StepResult& result, int64_t train_
   events.push_back({"Train/Samples/elapsed_time_ms_step", step.step, after});
   return events;
 }
+
+}  // namespace
 
 RunLog::RunLog(RunLogOptions options, const config::JobConfig& config, at::Device device)
     : options_(std::move(options)),

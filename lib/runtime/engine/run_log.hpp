@@ -29,11 +29,6 @@ struct RunLogOptions {
   int64_t resumed_step = 0;
 };
 
-// A step's points as DeepSpeed's monitors get them: the loss where the step began; where it ended the rate and the loss
-// scale that the next step will use, and the times.
-std::vector<ScalarEvent> monitor_events(const StepResult& result, int64_t train_batch, bool is_fp16,
-                                        const std::optional<StepBreakdown>& times);
-
 class RunLog {
  public:
   // Makes the run's folder. `config` must outlive this. Throws SystemError (73, 74).
