@@ -70,14 +70,14 @@ CheckpointFile CheckpointFolder::add_skeleton(const std::string& file) {
   const auto source = MappedFile::open(file, "model file");
   OutputFile out(path_ + "/" + kSkeletonName);
   out.write(source->data(), source->size());
-  out.finish(true);
+  out.finish(/*sync=*/true);
   return {kSkeletonName, source->size(), content_hash(source->data(), source->size())};
 }
 
 void CheckpointFolder::seal(const Manifest& manifest) {
   OutputFile file(path_ + "/" + kManifestName);
   file.write(to_json(manifest));
-  file.finish(true);
+  file.finish(/*sync=*/true);
   sync_folder(path_);
 }
 
@@ -124,7 +124,7 @@ void point_latest(const std::string& dir, int64_t step) {
   try {
     OutputFile pointer(aside);
     pointer.write(step_name(step) + "\n");
-    pointer.finish(true);
+    pointer.finish(/*sync=*/true);
     if (::rename(aside.c_str(), latest.c_str()) != 0) throw SystemError("rename to", "'" + latest + "'");
   } catch (...) {
     ::unlink(aside.c_str());

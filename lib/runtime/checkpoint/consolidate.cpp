@@ -43,7 +43,7 @@ void write_safetensors(WeightStream& weights, const Tensors& tensors, const std:
   for (const auto& description : writer.order()) {
     weights.read(*sources.at(description.name), [&](const at::Tensor& part) { writer.write_part(part); });
   }
-  writer.finish(true);
+  writer.finish(/*sync=*/true);
 }
 
 void fill(HollowArchive& archive, WeightStream& weights, const Tensors& tensors) {
@@ -227,7 +227,7 @@ Form form_of(const ConsolidateOptions& options) {
 void write_text(const std::string& path, const std::string& text) {
   OutputFile file(path);
   file.write(text);
-  file.finish(true);
+  file.finish(/*sync=*/true);
 }
 
 std::vector<std::string> names_aside(const std::vector<WeightFile>& files, const std::string& out) {

@@ -53,7 +53,7 @@ CheckpointFile write_shard(const std::string& folder, int rank, const std::vecto
   SafetensorsWriter writer(folder + "/" + file.name, std::move(tensors), {{"rank", std::to_string(rank)}},
                            [&](const void* data, size_t size) { hash.update(data, size); });
   for (const auto& tensor : writer.order()) writer.write(values.at(tensor.name));
-  writer.finish(true);
+  writer.finish(/*sync=*/true);
   file.bytes = writer.bytes_written();
   file.xxh3_128 = hash.hex();
   return file;

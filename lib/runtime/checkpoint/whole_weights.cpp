@@ -27,7 +27,7 @@ CheckpointFile write_whole_weights(CheckpointReader& checkpoint, const WholeWeig
   for (const auto& description : writer.order()) {
     weights.read(*sources.at(description.name), [&](const at::Tensor& part) { writer.write_part(part); });
   }
-  writer.finish(true);
+  writer.finish(/*sync=*/true);
   file.bytes = writer.bytes_written();
   file.xxh3_128 = hash.hex();
   return file;

@@ -91,7 +91,11 @@ std::optional<StepResult> Engine::train_step(const std::function<MicroBatch()>& 
     label_weight_ += weight_of_labels(batch);
     return batch;
   };
-  step_graph_ ? compute_as_graph(counted) : compute_gradients(counted);
+  if (step_graph_) {
+    compute_as_graph(counted);
+  } else {
+    compute_gradients(counted);
+  }
   times_.end(StepPhase::kReduce);
   combine_statistics(stop_requested);
   const double lr = rates_after(loss_scaling_.known_applied_steps()).lr;

@@ -52,39 +52,13 @@ class Training {
         model_(load_model(request.model_path, config_)),
         precision_(precision::choose_precision(config_.precision, config_.keep_batch_norm, device_)),
         dtypes_(precision_, names_of(model_->buffers())) {
-    if (!request.eval_only) require_trainable(*model_, request.model_path);
-    ended("reading the model");
-    monitors_.watch_model(*model_);
-    log::debug("model read: {} parameters in {} units", model_->table().num_elements(), model_->table().units.size());
-    seed_random_state(config_.train.seed, world.rank(), device_);
-    at::globalContext().setDeterministicAlgorithms(config_.deterministic, /*warn_only=*/false);
-    precision::set_tf32(config_.tf32, device_);
+    prepare_model();
+    set_up_torch();
     switch_on_recomputation();
-    data_ = open_training_data(*model_, config_, world.rank(), world.size(), compute_dtype(), !device_.is_cpu());
-    require_same_data(data_, world_, device_);
-    require_evaluation_data();
-    total_steps_ = count_steps();
-    resolved_config_ = with_solved_settings(request.resolved_config, solved_settings());
-    ended("opening the data");
-    log::debug("data open");
-    engine_ = std::make_unique<Engine>(*model_, config_, engine_options(), world_,
-                                       initial_values(*model_, config_.init, request.model_path));
-    ended("placing parameters and optimizer");
-    if (world.rank() == 0) {
-      for (const auto& note : model_->notes()) log::warning("model: {}", note);
-    }
-    log::debug("engine ready");
-    checkpoints_ = std::make_unique<Checkpointing>(
-        CheckpointingOptions{request.run_dir, config_.checkpoint, config_.init, request.model_path, resolved_config_,
-                             request.placement, !request.eval_only, config_.zero.gather_16bit_weights_on_save,
-                             float_dtype(), dtypes_, request.job},
-        *model_, *engine_, world_, store, device_);
-    position_ = checkpoints_->resume(request.resume, request.begin_from);
-    require_checkpoint_to_evaluate();
-    log_ = std::make_unique<RunLog>(
-        RunLogOptions{request.run_dir, resolved_config_, world.rank(), world.size(), request.quiet, total_steps_,
-                      data_.eval != nullptr, request.eval_only, engine_->steps_done()},
-        config_, device_);
+    open_data();
+    build_engine();
+    resume();
+    open_log();
     ended("resuming");
   }
 
@@ -108,6 +82,70 @@ class Training {
   }
 
  private:
+  void prepare_model() {
+    if (!request_.eval_only) require_trainable(*model_, request_.model_path);
+    ended("reading the model");
+    monitors_.watch_model(*model_);
+    log::debug("model read: {} parameters in {} units", model_->table().num_elements(), model_->table().units.size());
+  }
+
+  void set_up_torch() {
+    seed_random_state(config_.train.seed, world_.rank(), device_);
+    at::globalContext().setDeterministicAlgorithms(config_.deterministic, /*warn_only=*/false);
+    precision::set_tf32(config_.tf32, device_);
+  }
+
+  void open_data() {
+    data_ = open_training_data(*model_, config_, world_.rank(), world_.size(), precision_.compute_dtype,
+                               /*pin=*/!device_.is_cpu());
+    require_same_data(data_, world_, device_);
+    require_evaluation_data();
+    total_steps_ = count_steps();
+    resolved_config_ = with_solved_settings(request_.resolved_config, solved_settings());
+    ended("opening the data");
+    log::debug("data open");
+  }
+
+  void build_engine() {
+    engine_ = std::make_unique<Engine>(*model_, config_, engine_options(), world_,
+                                       initial_values(*model_, config_.init, request_.model_path));
+    ended("placing parameters and optimizer");
+    if (world_.rank() == 0) {
+      for (const auto& note : model_->notes()) log::warning("model: {}", note);
+    }
+    log::debug("engine ready");
+  }
+
+  void resume() {
+    const CheckpointingOptions options{.run_dir = request_.run_dir,
+                                       .checkpoint = config_.checkpoint,
+                                       .init = config_.init,
+                                       .model_path = request_.model_path,
+                                       .resolved_config = resolved_config_,
+                                       .placement = request_.placement,
+                                       .saves = !request_.eval_only,
+                                       .whole_weights = config_.zero.gather_16bit_weights_on_save,
+                                       .float_dtype = float_dtype(),
+                                       .dtypes = dtypes_,
+                                       .job = request_.job};
+    checkpoints_ = std::make_unique<Checkpointing>(options, *model_, *engine_, world_, store_, device_);
+    position_ = checkpoints_->resume(request_.resume, request_.begin_from);
+    require_checkpoint_to_evaluate();
+  }
+
+  void open_log() {
+    const RunLogOptions options{.run_dir = request_.run_dir,
+                                .resolved_config = resolved_config_,
+                                .rank = world_.rank(),
+                                .world_size = world_.size(),
+                                .quiet = request_.quiet,
+                                .total_steps = total_steps_,
+                                .evaluates_at_end = data_.eval != nullptr,
+                                .eval_only = request_.eval_only,
+                                .resumed_step = engine_->steps_done()};
+    log_ = std::make_unique<RunLog>(options, config_, device_);
+  }
+
   comm::Communicator* observed(comm::Communicator* group, const char* name) {
     return group == nullptr ? nullptr : &monitors_.observe(*group, name);
   }
@@ -200,10 +238,15 @@ class Training {
   void begin_verification() {
     if (request_.verify == 0) return;
     const bool is_resumed = engine_->steps_done() > 0;
-    verification_ = std::make_unique<Verification>(
-        *engine_,
-        ReplicatedRun{*model_, request_.model_path, config_, engine_options(), data_, position_, world_.size(), {}},
-        world_, store_, is_resumed);
+    const ReplicatedRun replicated{.model = *model_,
+                                   .model_path = request_.model_path,
+                                   .config = config_,
+                                   .engine = engine_options(),
+                                   .data = data_,
+                                   .position = position_,
+                                   .num_ranks = world_.size(),
+                                   .random_states = {}};  // Verification gathers them
+    verification_ = std::make_unique<Verification>(*engine_, replicated, world_, store_, is_resumed);
     engine_->restart_clock();
   }
 
@@ -289,7 +332,6 @@ class Training {
     return out;
   }
 
-  at::ScalarType compute_dtype() const { return precision_.compute_dtype; }
   // What floating tensors of the model become; empty: they stay as they are.
   std::optional<at::ScalarType> float_dtype() const {
     return precision_.keep_model_dtypes ? std::nullopt : std::optional(precision_.compute_dtype);

@@ -85,7 +85,8 @@ variable_list RecomputeNode::apply(variable_list&& gradients) {
   const auto call = std::move(call_);
   auto timer = times_->second_pass();
   const auto leaves = leaves_of(*call);
-  auto in_backward = std::make_shared<CallInBackward>(CallInBackward{&call->parameters, call->unit.unit, true, false});
+  auto in_backward = std::make_shared<CallInBackward>(
+      CallInBackward{.parameters = &call->parameters, .unit = call->unit.unit, .is_prepared = true});
   differentiate(run_again(*call, leaves, in_backward), gradients);
   // A call whose results do not depend on its parameters has no gradients to give, and says so.
   if (!in_backward->is_taken) in_backward->take(std::vector<at::Tensor>(call->unit.places.size()));
