@@ -1,6 +1,5 @@
 // Continues a text with the model and the weights of a checkpoint.
 #include <cstdio>
-#include <memory>
 #include <utility>
 
 #include "base/error.hpp"

@@ -1,7 +1,6 @@
 #include "launch/file_thread.hpp"
 
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <condition_variable>

@@ -2,8 +2,6 @@
 // without a driver has no such library.
 #include <dlfcn.h>
 
-#include <memory>
-
 #include "launch/devices.hpp"
 
 namespace dslaunch::launch {

@@ -3,7 +3,6 @@
 #include <poll.h>
 
 #include <csignal>
-#include <utility>
 
 #include "base/format.hpp"
 #include "launch/job_story.hpp"

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <memory>
-#include <utility>
 
 #include "base/format.hpp"
 #include "launch/error_files.hpp"

@@ -1,7 +1,6 @@
 #include "ports/holder.hpp"
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "base/format.hpp"

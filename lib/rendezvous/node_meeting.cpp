@@ -1,9 +1,7 @@
 #include "rendezvous/node_meeting.hpp"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <iterator>

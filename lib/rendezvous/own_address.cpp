@@ -1,6 +1,5 @@
 #include "rendezvous/own_address.hpp"
 
-#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>

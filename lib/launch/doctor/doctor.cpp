@@ -1,6 +1,5 @@
 #include "launch/doctor/doctor.hpp"
 
-#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <string_view>

@@ -9,7 +9,6 @@
 #include <fstream>
 #include <map>
 #include <set>
-#include <sstream>
 
 #include "base/format.hpp"
 #include "launch/devices.hpp"

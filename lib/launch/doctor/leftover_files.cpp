@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <charconv>
-#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <fstream>

@@ -1,6 +1,5 @@
 // `dslaunch attach`: the job's console here, live; Ctrl-C goes away again.
 #include <poll.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>

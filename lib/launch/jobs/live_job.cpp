@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <utility>

@@ -2,8 +2,6 @@
 
 #include <unistd.h>
 
-#include <optional>
-
 #include "base/host_name.hpp"
 #include "base/small_file.hpp"
 #include "ports/process_info.hpp"

@@ -13,7 +13,6 @@
 #include "base/log.hpp"
 #include "base/small_file.hpp"
 #include "launch/jobs/detach.hpp"
-#include "launch/jobs/private_files.hpp"
 
 namespace dslaunch::launch {
 namespace {

@@ -3,7 +3,6 @@
 #include <ATen/ops/empty.h>
 
 #include <charconv>
-#include <cstring>
 #include <map>
 
 #include "base/error.hpp"

@@ -1,7 +1,6 @@
 #include "runtime/telemetry/flops_report.hpp"
 
 #include <algorithm>
-#include <map>
 #include <unordered_map>
 
 #include "base/format.hpp"

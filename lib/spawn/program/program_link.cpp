@@ -7,7 +7,6 @@
 
 #include <csignal>
 #include <mutex>
-#include <string_view>
 #include <utility>
 #include <variant>
 

@@ -4,7 +4,6 @@
 #include <libssh/callbacks.h>
 #include <unistd.h>
 
-#include <array>
 #include <condition_variable>
 #include <csignal>
 #include <cstring>
