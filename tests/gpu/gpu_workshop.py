@@ -1,5 +1,4 @@
 """The oracle suites' workshop with the ranks on GPUs."""
-import os
 import unittest
 
 import torch
@@ -24,7 +23,4 @@ class RepeatableWorkshop(GpuWorkshop):
 
 def environment(**changes):
     """That of the suites, with the GPUs in sight."""
-    env = {key: value for key, value in os.environ.items()
-           if key not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")}
-    env.update(changes)
-    return env
+    return {**workshop.own_environment(), **changes}

@@ -103,7 +103,7 @@ class Loading(OracleTest):
         checkpoint = self.saved()
         outcome, rows = self.resumed(checkpoint, 8, {"load_module_only": True})
         self.assertEqual(outcome.code, 0, str(outcome))
-        start = self.consolidate(os.path.dirname(checkpoint), "start.pt")
+        start = self.shop.consolidate(os.path.dirname(checkpoint), "start.pt")
         self.assert_close(one_process.train(start, self.data, self.config, 8), rows)
         self.assertIn("took the weights of", outcome.text)
 
@@ -141,7 +141,7 @@ class Loading(OracleTest):
         self.assertEqual(outcome.code, 0, str(outcome))
         self.assertIn("keep their starting values", outcome.text)
         self.assertIn("'blocks.2", outcome.text)
-        weights = tensor_file.read(self.consolidate(os.path.dirname(checkpoint), "part.safetensors"))
+        weights = tensor_file.read(self.shop.consolidate(os.path.dirname(checkpoint), "part.safetensors"))
         model = torch.jit.load(three)
         missing = model.load_state_dict(weights, strict=False)
         self.assertEqual(missing.unexpected_keys, [])
@@ -431,7 +431,7 @@ class WholeWeights(OracleTest):
                 config = base_config("gpt", zero_optimization=zero, bf16=precision)
                 _, folder = self.shop.train(self.shop.model("gpt"), self.shop.data("gpt"), config, 3, 3)
                 whole = tensor_file.read(os.path.join(folder, "checkpoints/step_00000003/weights.safetensors"))
-                expected = tensor_file.read(self.consolidate(folder, f"whole-{dtype}.safetensors"))
+                expected = tensor_file.read(self.shop.consolidate(folder, f"whole-{dtype}.safetensors"))
                 self.assertEqual(sorted(whole), sorted(expected))
                 for name, tensor in whole.items():
                     self.assertEqual(tensor.dtype, dtype, name)

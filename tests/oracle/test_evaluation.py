@@ -71,10 +71,7 @@ class EvaluationTest(workshop.ShopTest):
         return self.shop.train(*args, **kwargs)
 
     def consolidated(self, folder):
-        out = os.path.join(folder, "whole.pt")
-        outcome = run([program("dslaunch"), "consolidate", os.path.join(folder, "checkpoints"), out])
-        self.assertEqual(outcome.code, 0, str(outcome))
-        return torch.jit.load(out)
+        return torch.jit.load(self.shop.consolidate(folder, "whole.pt"))
 
     def evaluate_only(self, model, config, world, *extra, run_dir=None):
         """(line of metrics.jsonl, outcome) of a run with --eval_only."""

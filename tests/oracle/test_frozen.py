@@ -41,10 +41,7 @@ class FrozenTest(test_model_cases.CaseTest):
         return {name: value.detach() for name, value in torch.jit.load(path).named_parameters() if not value.requires_grad}
 
     def consolidated(self, folder):
-        out = self.shop.path(f"whole{len(os.listdir(self.shop.folder))}.safetensors")
-        done = workshop.run([workshop.program("dslaunch"), "consolidate", os.path.join(folder, "checkpoints"), out])
-        self.assertEqual(done.code, 0, str(done))
-        return tensor_file.read(out)
+        return tensor_file.read(self.shop.consolidate(folder, "whole.safetensors"))
 
     def assert_frozen(self, folder, path):
         """The consolidated checkpoint has the file's frozen values bit by bit, in the file's type."""

@@ -56,10 +56,7 @@ class CaseTest(workshop.ShopTest):
         return workshop.read_metrics(folder), outcome.text
 
     def consolidated(self, run_dir):
-        out = self.shop.path("consolidated.safetensors")
-        done = workshop.run([workshop.program("dslaunch"), "consolidate", os.path.join(run_dir, "checkpoints"), out])
-        self.assertEqual(done.code, 0, str(done))
-        return tensor_file.read(out)
+        return tensor_file.read(self.shop.consolidate(run_dir, "consolidated.safetensors"))
 
     def expected(self, name, config, world, steps=STEPS):
         shares = world if model_cases.CASES[name].split else 1
@@ -187,9 +184,7 @@ class Consolidated(CaseTest):
             with self.subTest(name):
                 config = config_of(name, checkpoint={"at_end": True})
                 rows, folder = self.shop.train(self.model(name), self.data(name), config, 2, 4)
-                out = self.shop.path(name + "-trained.pt")
-                done = workshop.run([workshop.program("dslaunch"), "consolidate", os.path.join(folder, "checkpoints"), out])
-                self.assertEqual(done.code, 0, str(done))
+                out = self.shop.consolidate(folder, name + "-trained.pt")
                 expected = self.expected(name, config, 2, 5)[4]["loss"]
                 loss = one_process.loss_at(torch.jit.load(out), self.data(name), config, 5)
                 self.assertLessEqual(abs(loss - expected) / expected, BOUND)

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import struct
-import sys
 import unittest
 
 import torch

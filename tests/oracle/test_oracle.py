@@ -15,7 +15,7 @@ import torch
 
 import one_process
 import workshop
-from workshop import BATCH, base_config
+from workshop import base_config
 
 BOUND = 1e-5  # relative, fp32: what the order of additions may change
 STEPS = 50
@@ -85,13 +85,6 @@ class OracleTest(workshop.ShopTest):
 
     def assert_same(self, expected, actual, what=""):
         self.assert_close(expected, actual, 0.0, what=what)
-
-    def consolidate(self, folder, name, *options):
-        out = self.shop.path(name)
-        outcome = workshop.run([workshop.program("dslaunch"), "consolidate", os.path.join(folder, "checkpoints"), out,
-                                *options])
-        self.assertEqual(outcome.code, 0, str(outcome))
-        return out
 
     def check(self, kind, config, world=2, form="script", bound=None):
         shares = world if kind == "convnet" or bound is not None else 1
@@ -400,7 +393,7 @@ class Resume(OracleTest):
         _, other = self.shop.train(model, data, config, 2, 20)
         rows, _ = self.shop.train(model, data, config, 2, STEPS, other, ["--resume", "auto"])
         self.assert_same(whole, rows)
-        first, second = (one_process.tensor_file.read(self.consolidate(where, name + ".safetensors"))
+        first, second = (one_process.tensor_file.read(self.shop.consolidate(where, name + ".safetensors"))
                          for where, name in ((folder, "whole"), (other, "resumed")))
         self.assertEqual(sorted(first), sorted(second))
         for name in first:
@@ -452,10 +445,10 @@ class Consolidated(OracleTest):
 
         tag = f"{kind}{world}{stage}{form}"
         losses = {
-            ".pt": loss_of(torch.jit.load(self.consolidate(folder, tag + ".pt"))),
-            "--state_dict": loss_with(torch.load(self.consolidate(folder, tag + "-state.pt", "--state_dict"),
+            ".pt": loss_of(torch.jit.load(self.shop.consolidate(folder, tag + ".pt"))),
+            "--state_dict": loss_with(torch.load(self.shop.consolidate(folder, tag + "-state.pt", "--state_dict"),
                                                  weights_only=True)),
-            "safetensors": loss_with(one_process.tensor_file.read(self.consolidate(folder, tag + ".safetensors"))),
+            "safetensors": loss_with(one_process.tensor_file.read(self.shop.consolidate(folder, tag + ".safetensors"))),
         }
         for name, loss in losses.items():
             self.assertLessEqual(abs(loss - whole[20]["loss"]) / whole[20]["loss"], BOUND, f"{tag} {name}: {losses}")
@@ -473,7 +466,7 @@ class Consolidated(OracleTest):
         config = base_config("gpt", init={"seed": 5, "std": 0.02})
         model, data = self.shop.model("gpt", "script", "--empty"), self.shop.data("gpt")
         rows, folder = self.shop.train(model, data, config, 2, 20)
-        weights = torch.jit.load(self.consolidate(folder, "filled.pt"))
+        weights = torch.jit.load(self.shop.consolidate(folder, "filled.pt"))
         more, _ = self.shop.train(model, data, config, 2, 21, folder, ["--resume", "auto"])
         loss = one_process.loss_at(weights, data, config, 21)
         self.assertLessEqual(abs(loss - more[20]["loss"]) / loss, BOUND)

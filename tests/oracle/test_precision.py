@@ -5,8 +5,6 @@ The scale, the overflows and the rates must be the oracle's at every step. Losse
 or results to bf16 (8 bits), and a last bit of difference in an fp32 master flips such a rounding now and then, so two
 right runs part by about 2^-11 (2^-8) of a weight, not more: losses within 2e-3 (1e-2), norms within ten times that.
 Run by ctest (label oracle); by hand as test_oracle.py."""
-import math
-import os
 import unittest
 
 import torch

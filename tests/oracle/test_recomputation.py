@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 import model_cases
-import one_process
 import tensor_file
 import test_model_cases
 import workshop

@@ -77,11 +77,14 @@ def base_config(kind, **changes):
     return config
 
 
+def own_environment():
+    """This process's, without what a launch around it has set for its ranks."""
+    return {key: value for key, value in os.environ.items()
+            if key not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")}
+
+
 def environment(**changes):
-    env = {key: value for key, value in os.environ.items()
-           if key not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")}
-    env.update(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="", **changes)
-    return env
+    return {**own_environment(), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **changes}
 
 
 class Outcome:
@@ -218,6 +221,14 @@ class Workshop:
         if outcome.code != 0:
             raise AssertionError(f"expected success: {outcome}")
         return read_metrics(run_dir), run_dir
+
+    def consolidate(self, run_dir, name, *options):
+        """One file of a run's newest checkpoint; its ending says of which kind."""
+        out = self.path(name)
+        outcome = run([program("dslaunch"), "consolidate", os.path.join(run_dir, "checkpoints"), out, *options])
+        if outcome.code != 0:
+            raise AssertionError(f"expected success: {outcome}")
+        return out
 
 
 class ShopTest(unittest.TestCase):
