@@ -77,6 +77,75 @@ std::string from_raw_unicode(const std::string& raw) {
 
 }  // namespace
 
+// The opcodes of pickles, by the names of Python's pickletools.
+namespace op {
+enum : uint8_t {
+  kProto = 0x80,
+  kFrame = 0x95,
+  kMark = '(',
+  kPop = '0',
+  kPopMark = '1',
+  kDup = '2',
+  kNone = 'N',
+  kNewTrue = 0x88,
+  kNewFalse = 0x89,
+  kInt = 'I',
+  kLong = 'L',
+  kBinInt = 'J',
+  kBinInt1 = 'K',
+  kBinInt2 = 'M',
+  kLong1 = 0x8a,
+  kLong4 = 0x8b,
+  kFloat = 'F',
+  kBinFloat = 'G',
+  kString = 'S',
+  kBinString = 'T',
+  kShortBinString = 'U',
+  kUnicode = 'V',
+  kBinUnicode = 'X',
+  kShortBinUnicode = 0x8c,
+  kBinUnicode8 = 0x8d,
+  kBinBytes = 'B',
+  kShortBinBytes = 'C',
+  kBinBytes8 = 0x8e,
+  kByteArray8 = 0x96,
+  kEmptyList = ']',
+  kEmptyTuple = ')',
+  kEmptyDict = '}',
+  kEmptySet = 0x8f,
+  kList = 'l',
+  kTuple = 't',
+  kFrozenSet = 0x91,
+  kDict = 'd',
+  kTuple1 = 0x85,
+  kTuple2 = 0x86,
+  kTuple3 = 0x87,
+  kAppend = 'a',
+  kAppends = 'e',
+  kAddItems = 0x90,
+  kSetItem = 's',
+  kSetItems = 'u',
+  kPut = 'p',
+  kBinPut = 'q',
+  kLongBinPut = 'r',
+  kMemoize = 0x94,
+  kGet = 'g',
+  kBinGet = 'h',
+  kLongBinGet = 'j',
+  kGlobal = 'c',
+  kStackGlobal = 0x93,
+  kReduce = 'R',
+  kNewObj = 0x81,
+  kNewObjEx = 0x92,
+  kInst = 'i',
+  kObj = 'o',
+  kBuild = 'b',
+  kPersId = 'P',
+  kBinPersId = 'Q',
+  kStop = '.',
+};
+}  // namespace op
+
 class Machine {
  public:
   Machine(std::span<const uint8_t> bytes, const std::string& subject, const Limits& limits)
@@ -89,7 +158,7 @@ class Machine {
     while (true) {
       opcode_at_ = at_;
       const uint8_t opcode = take(1)[0];
-      if (opcode == '.') break;
+      if (opcode == op::kStop) break;
       execute(opcode);
     }
     document_->root_ = pop();
@@ -344,168 +413,168 @@ class Machine {
 
   void execute(uint8_t opcode) {
     switch (opcode) {
-      case 0x80:  // PROTO
+      case op::kProto:
         if (const int protocol = take(1)[0]; protocol > 5)
           refuse(fmt::format("is a pickle of protocol {}; 0 to 5 are read", protocol));
         return;
-      case 0x95:  // FRAME
+      case op::kFrame:
         return void(take(8));
-      case '(':
+      case op::kMark:
         return mark();
-      case '0':  // POP takes a mark when nothing lies above it
+      case op::kPop:  // takes a mark when nothing lies above it
         if (!marks_.empty() && stack_.size() == marks_.back()) return marks_.pop_back();
         return void(pop());
-      case '1':  // POP_MARK
+      case op::kPopMark:
         return void(pop_to_mark());
-      case '2':  // DUP
+      case op::kDup:
         return push(top());
-      case 'N':
+      case op::kNone:
         return push(make(Kind::kNone));
-      case 0x88:
+      case op::kNewTrue:
         return push_bool(true);
-      case 0x89:
+      case op::kNewFalse:
         return push_bool(false);
-      case 'I':
-      case 'L':
+      case op::kInt:
+      case op::kLong:
         return push_decimal(line());
-      case 'J':
+      case op::kBinInt:
         return push_integer(number<int32_t>());
-      case 'K':
+      case op::kBinInt1:
         return push_integer(number<uint8_t>());
-      case 'M':
+      case op::kBinInt2:
         return push_integer(number<uint16_t>());
-      case 0x8a:  // LONG1
+      case op::kLong1:
         return push_wide(number<uint8_t>());
-      case 0x8b: {  // LONG4
+      case op::kLong4: {
         const auto size = number<int32_t>();
         if (size < 0) damaged("a negative size");
         return push_wide(static_cast<uint64_t>(size));
       }
-      case 'F':
+      case op::kFloat:
         return push_float_text(line());
-      case 'G':
+      case op::kBinFloat:
         return push_float(big_endian_double());
-      case 'S':
+      case op::kString:
         return push_quoted(line());
-      case 'T': {
+      case op::kBinString: {
         const auto size = number<int32_t>();
         if (size < 0) damaged("a negative size");
         return push_text(Kind::kText, text(static_cast<uint64_t>(size)));
       }
-      case 'U':
+      case op::kShortBinString:
         return push_text(Kind::kText, text(number<uint8_t>()));
-      case 'V':
+      case op::kUnicode:
         return push_text(Kind::kText, from_raw_unicode(line()));
-      case 'X':
+      case op::kBinUnicode:
         return push_text(Kind::kText, text(number<uint32_t>()));
-      case 0x8c:
+      case op::kShortBinUnicode:
         return push_text(Kind::kText, text(number<uint8_t>()));
-      case 0x8d:
+      case op::kBinUnicode8:
         return push_text(Kind::kText, text(number<uint64_t>()));
-      case 'B':
+      case op::kBinBytes:
         return push_text(Kind::kBytes, text(number<uint32_t>()));
-      case 'C':
+      case op::kShortBinBytes:
         return push_text(Kind::kBytes, text(number<uint8_t>()));
-      case 0x8e:
-      case 0x96:  // BINBYTES8, BYTEARRAY8
+      case op::kBinBytes8:
+      case op::kByteArray8:
         return push_text(Kind::kBytes, text(number<uint64_t>()));
-      case ']':
+      case op::kEmptyList:
         return push(make(Kind::kList));
-      case ')':
+      case op::kEmptyTuple:
         return push(make(Kind::kTuple));
-      case '}':
+      case op::kEmptyDict:
         return push(make(Kind::kDict));
-      case 0x8f:
+      case op::kEmptySet:
         return push(make(Kind::kSet));
-      case 'l':
+      case op::kList:
         return push_items(Kind::kList, pop_to_mark());
-      case 't':
+      case op::kTuple:
         return push_items(Kind::kTuple, pop_to_mark());
-      case 0x91:  // FROZENSET
+      case op::kFrozenSet:
         return push_items(Kind::kSet, pop_to_mark());
-      case 'd': {
+      case op::kDict: {
         const auto pairs = pop_to_mark();
         Value* dict = make(Kind::kDict);
         set_entries(dict, pairs);
         return push(dict);
       }
-      case 0x85:
-      case 0x86:
-      case 0x87:
-        return push_tuple_of(opcode - 0x84U);
-      case 'a': {
+      case op::kTuple1:
+      case op::kTuple2:
+      case op::kTuple3:
+        return push_tuple_of(opcode - op::kTuple1 + 1U);
+      case op::kAppend: {
         const Value* item = pop();
         return append(top(), {item});
       }
-      case 'e':
-      case 0x90: {  // APPENDS, ADDITEMS
+      case op::kAppends:
+      case op::kAddItems: {
         const auto items = pop_to_mark();
         return append(top(), items);
       }
-      case 's': {
+      case op::kSetItem: {
         const Value* value = pop();
         const Value* key = pop();
         return set_entries(top(), {key, value});
       }
-      case 'u': {
+      case op::kSetItems: {
         const auto pairs = pop_to_mark();
         return set_entries(top(), pairs);
       }
-      case 'p':
+      case op::kPut:
         return remember(index_from(line()));
-      case 'q':
+      case op::kBinPut:
         return remember(number<uint8_t>());
-      case 'r':
+      case op::kLongBinPut:
         return remember(number<uint32_t>());
-      case 0x94:  // MEMOIZE
+      case op::kMemoize:
         return remember(memo_.size());
-      case 'g':
+      case op::kGet:
         return recall(index_from(line()));
-      case 'h':
+      case op::kBinGet:
         return recall(number<uint8_t>());
-      case 'j':
+      case op::kLongBinGet:
         return recall(number<uint32_t>());
-      case 'c': {
+      case op::kGlobal: {
         std::string module = line();
         return push_global(std::move(module), line());
       }
-      case 0x93: {  // STACK_GLOBAL
+      case op::kStackGlobal: {
         const Value* name = pop();
         const Value* module = pop();
         if (!name->is(Kind::kText) || !module->is(Kind::kText)) damaged("a global without a name");
         return push_global(module->text, name->text);
       }
-      case 'R':
-      case 0x81: {  // REDUCE, NEWOBJ
+      case op::kReduce:
+      case op::kNewObj: {
         const Value* arguments = pop();
         return push_call(pop(), arguments);
       }
-      case 0x92: {  // NEWOBJ_EX: keyword arguments are kept as the object's entries
+      case op::kNewObjEx: {  // keyword arguments are kept as the object's entries
         const Value* keywords = pop();
         const Value* arguments = pop();
         push_call(pop(), arguments);
         if (top()->is(Kind::kObject)) top()->entries = keywords->entries;
         return;
       }
-      case 'i': {  // INST
+      case op::kInst: {
         std::string module = line();
         push_global(std::move(module), line());
         const Value* callable = pop();
         return push_instance(pop_to_mark(), callable);
       }
-      case 'o': {  // OBJ: the class lies above the mark
+      case op::kObj: {  // the class lies above the mark
         auto all = pop_to_mark();
         if (all.empty()) damaged("an object without a class");
         const Value* callable = all.front();
         all.erase(all.begin());
         return push_instance(std::move(all), callable);
       }
-      case 'b':
+      case op::kBuild:
         return build();
-      case 'P':
+      case op::kPersId:
         push_text(Kind::kText, line());
         return push_persistent(pop());
-      case 'Q':
+      case op::kBinPersId:
         return push_persistent(pop());
       default:
         refuse(fmt::format("its pickle is damaged, or uses what is no data: opcode 0x{:02x}", opcode));
