@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Every command of every README below examples/ is run, in a copy of the folder, and must succeed."""
+"""Every command of every README below examples/ is run, in a copy of the folder, and must succeed; and every job file of
+configs/ trains, with tiny models and data in the place of those that it is meant for."""
 import os
 import re
 import shutil
 import sys
 import tempfile
 import unittest
+
+import torch
 
 import workshop
 
@@ -35,6 +38,43 @@ class Examples(unittest.TestCase):
 
     def test_images(self):
         self.assertIn("did you mean", self.walk("images").text)
+
+
+class Configs(workshop.ShopTest):
+    TOKENS = ["--set", "data.seq_len=12"]
+    # What each one needs that its own model and data would bring: the kind of the model, its data, further options.
+    NEEDS = {
+        "demo.json": ("gpt", "uint8", TOKENS),
+        "gpt_bf16.json": ("gpt", "uint16", TOKENS),
+        "gpt_fp32.json": ("gpt", "uint16", TOKENS),
+        "monitored_gpt.json": ("gpt", "arrays", []),
+        "synthetic_gpt.json": ("gpt", "none", ["--set", "data.synthetic.input_ids.shape=[12]",
+                                               "--set", "data.synthetic.input_ids.high=64"]),
+        "zero1_adamw.yaml": ("mlp", "arrays", []),
+    }
+
+    def data(self, kind, form):
+        if form == "none":
+            return []
+        if form == "arrays":
+            return ["--data", self.shop.data(kind)]
+        tokens = torch.randint(0, 64, (5000,), generator=torch.Generator().manual_seed(3))
+        path = self.shop.path(form + ".bin")
+        with open(path, "wb") as file:
+            file.write(tokens.numpy().astype(form).tobytes())
+        return ["--data", path]
+
+    def test_each_trains(self):
+        folder = os.path.join(workshop.ROOT, "configs")
+        self.assertEqual(sorted(os.listdir(folder)), sorted(self.NEEDS))
+        for name, (kind, form, options) in self.NEEDS.items():
+            with self.subTest(name):
+                run_dir = self.shop.run_dir()
+                outcome = workshop.run([workshop.program("dslaunch"), *self.shop.ranks(2), "--config",
+                                        os.path.join(folder, name), *self.data(kind, form), "--run_dir", run_dir,
+                                        "--steps", "6", *options, self.shop.model(kind)], cwd=self.shop.folder)
+                self.assertEqual(outcome.code, 0, str(outcome))
+                self.assertEqual(len(workshop.read_metrics(run_dir)), 6)
 
 
 if __name__ == "__main__":
