@@ -51,7 +51,7 @@ void finish(Supervisor& supervisor, const LaunchPlan& plan, JobReport& report, c
   if (options.json && !options.detach) {
     supervisor.output().print(story_json(plan, report.records, report.outcome, report.reason));
   }
-  supervisor.dismiss({report.outcome.exit_code, false, report.story});
+  supervisor.dismiss({.exit_code = report.outcome.exit_code, .again = false, .story = report.story});
   supervisor.drain_output();
   tell_lost_output(supervisor, report);
   supervisor.drain_output();
@@ -110,7 +110,7 @@ Attempt run_attempt(const LaunchPlan& plan, JobField& field, const LaunchOptions
     attempt.next = plan_again(maker, field, supervisor, plan, restart + 1);
   }
   if (attempt.next) {
-    supervisor.dismiss({attempt.report.outcome.exit_code, true, attempt.report.story});
+    supervisor.dismiss({.exit_code = attempt.report.outcome.exit_code, .again = true, .story = attempt.report.story});
     supervisor.drain_output();
     instead = supervisor.late_reason();
     if (instead == StopReason::kNone) return attempt;

@@ -62,13 +62,14 @@ void check_data_named(const config::JobConfig& job, const RunOptions& run) {
   if (named) return;
   throw UserError(
       ExitCode::kBadInput,
-      "no data is named. Either name it on the command line:\n"
-      "    dslaunch " +
-          run.model +
-          " --data train.safetensors [--inputs a,b] [--labels c]\n"
+      fmt::format(
+          "no data is named. Either name it on the command line:\n"
+          "    dslaunch {} --data train.safetensors [--inputs a,b] [--labels c]\n"
           "or in the config:\n"
-          "    \"data\": {\"train\": \"train.safetensors\", \"inputs\": [\"a\", \"b\"], \"labels\": [\"c\"]}\n"
-          "Formats: .safetensors, .npz and .npy arrays, token streams; \"synthetic\" needs no file (docs/config.md).");
+          "    \"data\": {{\"train\": \"train.safetensors\", \"inputs\": [\"a\", \"b\"], \"labels\": [\"c\"]}}\n"
+          "Formats: .safetensors, .npz and .npy arrays, token streams; \"synthetic\" needs no file "
+          "(docs/config.md).",
+          run.model));
 }
 
 config::LoadResult load_config(const RunOptions& run, int world_size) {

@@ -9,10 +9,10 @@
 namespace dslaunch::launch {
 
 // The worker's command line: every option as "--name value". Paths are absolute, so that --chdir moves nothing.
-std::vector<std::string> worker_argv(const RunOptions& options, const std::string& worker, const std::string& device,
+std::vector<std::string> worker_argv(const RunOptions& run, const std::string& worker, const std::string& device,
                                      const std::string& run_dir);
 
 // The whole command. The exit code of dslaunch.
-int run_job(const RunOptions& options);
+int run_job(const RunOptions& run);
 
 }  // namespace dslaunch::launch
