@@ -11,9 +11,11 @@
 #include <memory>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "ports/connect_first.hpp"
 #include "ports/held_port.hpp"
 
 namespace dslaunch::rendezvous {
@@ -43,24 +45,22 @@ bool is_connected_to_itself(int fd) {
          std::memcmp(&own, &peer, own_size) == 0;
 }
 
-Connected no_connection(int error) {
-  return {UniqueFd(), describe_errno(error), error == ECONNREFUSED};
+// Where one address is silent the refusal of another says nothing: the silent one may be the right one.
+Connected no_connection(const std::vector<ports::FirstConnection::Failure>& failures) {
+  Connected none;
+  bool silent = false;
+  for (const auto& failure : failures) {
+    none.failure = failure.error_number == ETIMEDOUT ? "no answer" : describe_errno(failure.error_number);
+    none.refused = none.refused || failure.error_number == ECONNREFUSED;
+    silent = silent || failure.error_number == ETIMEDOUT;
+  }
+  none.refused = none.refused && !silent;
+  return none;
 }
 
-Connected connect_to(const addrinfo& address, Deadline deadline) {
-  UniqueFd fd(::socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address.ai_protocol));
-  if (!fd.valid()) return {UniqueFd(), "socket: " + describe_errno(errno), false};
-  if (::connect(fd.get(), address.ai_addr, address.ai_addrlen) != 0) {
-    if (errno != EINPROGRESS) return no_connection(errno);
-    if (wait_for(fd.get(), POLLOUT, deadline) != IoOutcome::kDone) return {UniqueFd(), "no answer", false};
-    int error = 0;
-    socklen_t size = sizeof error;
-    ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
-    if (error) return no_connection(error);
-  }
-  if (is_connected_to_itself(fd.get())) return no_connection(ECONNREFUSED);
-  prepare_stream_socket(fd.get());
-  return {std::move(fd), "", false};
+void poll_until(std::vector<pollfd>& polls, Deadline deadline) {
+  if (::poll(polls.data(), polls.size(), static_cast<int>(deadline.left().count())) >= 0) return;
+  for (auto& poll : polls) poll.revents = 0;
 }
 
 }  // namespace
@@ -106,12 +106,11 @@ Connected connect_once(const std::string& host, uint16_t port, Deadline deadline
     return {UniqueFd(), fmt::format("the name '{}' cannot be resolved: {}", host, ::gai_strerror(error)), false};
   }
   std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(found, &::freeaddrinfo);
-  Connected out;
-  for (const addrinfo* address = found; address; address = address->ai_next) {
-    out = connect_to(*address, deadline);
-    if (out.fd.valid()) break;
-  }
-  return out;
+  auto connection = ports::connect_first(found, deadline, poll_until);
+  if (!connection.fd.valid()) return no_connection(connection.failures);
+  if (is_connected_to_itself(connection.fd.get())) return {UniqueFd(), describe_errno(ECONNREFUSED), true};
+  prepare_stream_socket(connection.fd.get());
+  return {std::move(connection.fd), "", false};
 }
 
 IoOutcome send_all(int fd, std::string_view bytes, Deadline deadline) {

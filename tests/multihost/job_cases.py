@@ -48,6 +48,17 @@ class Ways(HostCase):
         self.expect(outcome, 0)
         self.assertEqual(outcome.out, "node2\n")
 
+    def test_a_name_of_which_one_address_is_silent(self):
+        """The one that the resolver puts first, being nearest to ours. node3 is no router and drops what is for others."""
+        self.head.run(["ip", "route", "add", "10.77.0.10/32", "via", self.cluster.node3.address])
+        self.addCleanup(self.head.run, ["ip", "route", "del", "10.77.0.10/32"])
+        names = self.write("names", f"10.77.0.10 node1\n{self.cluster.node1.address} node1\n")
+        self.head.run(["mount", "-n", "--bind", names, "/etc/hosts"])
+        self.addCleanup(self.head.run, ["umount", "-n", "/etc/hosts"])
+        outcome = self.exec("hostname", "--connect_timeout", "5s", hosts="node1 slots=1\n")
+        self.expect(outcome, 0)
+        self.assertEqual(outcome.out, "node1\n")
+
     def test_a_port_of_the_option_and_of_the_line(self):
         self.expect(self.exec("true", "--ssh_port", "2222", hosts="node1 slots=1\n"), 69, "node1", "2222")
         self.expect(self.exec("true", "--ssh_port", "2222", hosts="node1:22 slots=1\n"), 0)

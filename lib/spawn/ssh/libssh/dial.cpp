@@ -16,6 +16,7 @@
 #include <variant>
 
 #include "base/format.hpp"
+#include "ports/connect_first.hpp"
 #include "spawn/link_thread.hpp"
 #include "spawn/process.hpp"
 
@@ -72,18 +73,6 @@ std::string numeric(const addrinfo& address) {
   if (::getnameinfo(address.ai_addr, address.ai_addrlen, name, sizeof name, nullptr, 0, NI_NUMERICHOST) != 0)
     return "?";
   return name;
-}
-
-// 0, or what went wrong.
-int connect_one(const addrinfo& address, UniqueFd& socket, Deadline deadline, const Interrupt& interrupt) {
-  socket.reset(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket.valid()) return errno;
-  if (::connect(socket.get(), address.ai_addr, address.ai_addrlen) == 0) return 0;
-  if (errno != EINPROGRESS) return errno;
-  if (!interrupt.wait_for(socket.get(), POLLOUT, deadline)) return ETIMEDOUT;
-  int error = 0;
-  socklen_t size = sizeof error;
-  return ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
 }
 
 std::string advice(int error) {
@@ -163,20 +152,19 @@ std::map<std::string, std::string> environment_without_questions() {
 
 UniqueFd dial_tcp(const std::string& host, uint16_t port, Deadline deadline, const Interrupt& interrupt) {
   Addresses addresses = resolve(host, port, deadline, interrupt);
-  std::string tried;
-  int error = 0;
-  for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
-    UniqueFd socket;
-    error = connect_one(*address, socket, deadline, interrupt);
-    if (error == 0) {
-      int on = 1;
-      ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-      return socket;
-    }
-    tried += fmt::format("{}{}: {}", tried.empty() ? "" : ", ", numeric(*address), describe_errno(error));
-    if (deadline.passed()) break;
+  ports::FirstConnection connection = ports::connect_first(
+      addresses.get(), deadline, [&](std::vector<pollfd>& polls, Deadline until) { interrupt.wait(polls, until); });
+  if (connection.fd.valid()) {
+    int on = 1;
+    ::setsockopt(connection.fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    return std::move(connection.fd);
   }
-  std::string hint = advice(error);
+  std::string tried;
+  for (const auto& failure : connection.failures) {
+    tried += fmt::format("{}{}: {}", tried.empty() ? "" : ", ", numeric(*failure.address),
+                         describe_errno(failure.error_number));
+  }
+  std::string hint = advice(connection.failures.back().error_number);
   throw WayFailed{
       {.phase = "connect",
        .text = fmt::format("cannot connect to {} port {} ({}){}", host, port, tried, hint.empty() ? "" : ": " + hint)}};
