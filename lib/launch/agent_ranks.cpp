@@ -20,8 +20,10 @@ constexpr auto kSweepPatience = 2000ms;
 constexpr size_t kReadBytesPerTurn = 256U << 10;
 
 spawn::JobMarks marks_of(const JobDescription& job) {
-  // Two nodes of a job may be one machine: an agent ends only what its own node started.
-  return {fmt::format("{}={}", spawn::kJobIdVariable, job.job_id), fmt::format("GROUP_RANK={}", job.node_rank)};
+  // An agent ends only what it started itself: two nodes of a job may be one machine, and where an agent was given up
+  // for lost, since it stood still, the next attempt's ranks may be there already when it goes on.
+  return {fmt::format("{}={}", spawn::kJobIdVariable, job.job_id), fmt::format("GROUP_RANK={}", job.node_rank),
+          fmt::format("TORCHELASTIC_RESTART_COUNT={}", job.restart_count)};
 }
 
 }  // namespace

@@ -130,6 +130,20 @@ class Restarts(HostCase):
         self.expect(outcome, 0, "node2")
         self.assertEqual(sorted(line.split("| ")[1] for line in outcome.out.splitlines()), ["up 1 2 node1", "up 1 2 node3"])
 
+    @long_running
+    def test_an_agent_that_stood_still_spares_the_next_attempt(self):
+        script = f"echo up $TORCHELASTIC_RESTART_COUNT; while [ ! -e {self.path('go')} ]; do sleep 0.05; done"
+        process = self.start_exec(script, "--max_restarts", "1", "--lost_after", "2s", "--grace", "1",
+                                  hosts="node1 slots=1\nnode2 slots=1\n")
+        self.lines(process, 2)
+        node = self.cluster.node2
+        (still,) = node.kill(r"dslaunch agent\b", signal.SIGSTOP)
+        self.assertEqual({line.split("| ")[1] for line in self.lines(process, 2)}, {"up 1\n"})
+        os.kill(still, signal.SIGCONT)
+        self.wait_until(lambda: still not in node.processes(), what="an end of the first attempt's agent")
+        self.write("go", "")
+        self.expect(self.finish(process), 0, "node2")
+
     def test_too_few_hosts_are_left(self):
         process = self.start_exec(WAIT, "--max_restarts", "1", "--min_nodes", "3", "--grace", "1")
         self.lines(process, 3)
