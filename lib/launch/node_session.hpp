@@ -41,6 +41,9 @@ class NodeSession {
   // Nothing more is to be heard: closed, or all was said. A node may still be there then: the one that holds the store
   // stays until all are over, and one that came to us waits for our last word.
   bool over() const { return closed_ || done; }
+  // What comes from a shell around the agent, behind its last message, is not for us; a node that came to us passes its
+  // signals on until the job's end.
+  bool heeded() const { return !closed_ && (!done || plan_->reach == Reach::kDialIn); }
 
   std::optional<AgentHello> hello;
   bool ready = false;

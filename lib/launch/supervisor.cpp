@@ -103,7 +103,7 @@ void Supervisor::turn() {
   polls.add(signals_.fd(), POLLIN);
   std::vector<size_t> places;
   for (const auto& node : nodes_) {
-    places.push_back(polls.add(may_read && !node.over() ? node.input() : -1, POLLIN));
+    places.push_back(polls.add(may_read && node.heeded() ? node.input() : -1, POLLIN));
     polls.add(node.num_unsent() > 0 ? node.output() : -1, POLLOUT);
   }
   for (Terminal* terminal : {&output_.out(), &output_.err()}) {
@@ -142,7 +142,11 @@ void Supervisor::receive(size_t index) {
   NodeSession& node = nodes_[index];
   bool there = node.receive();
   try {
-    while (auto message = node.next()) handle(node, *message);
+    while (node.heeded()) {
+      auto message = node.next();
+      if (!message) break;
+      handle(node, *message);
+    }
   } catch (const Error& error) {
     blame_agent(node, to_int(error.code()), error.what());
     there = false;

@@ -216,6 +216,24 @@ class Programs(HostCase):
         self.expect(outcome, 0)
         self.assertNotIn("morning", outcome.out)
 
+    def test_a_shell_that_talks_when_it_ends(self):
+        start_file = self.cluster.node2.root(f"{HOME}/.bashrc")
+        with open(start_file, "w", encoding="utf-8") as file:
+            file.write("trap 'echo Goodbye; exit 3' EXIT\n")
+        process = self.start_exec(f"echo up; while [ ! -e {self.path('go')}.$RANK ]; do sleep 0.05; done")
+        self.lines(process, 3)
+        process.send_signal(signal.SIGSTOP)  # so that the agent's last word and the shell's are there together
+        self.write("go.1", "")
+        self.wait_until(lambda: not self.cluster.node2.kill("dslaunch agent|^bash", 0), what="the end of the shell")
+        process.send_signal(signal.SIGCONT)
+        self.wait_until(lambda: not self.cluster.node2.processes(), what="the end of the connection")
+        for rank in (0, 2):
+            self.write(f"go.{rank}", "")
+        outcome = self.finish(process)
+        os.unlink(start_file)
+        self.expect(outcome, 0)
+        self.assertNotIn("Goodbye", outcome.out + outcome.err)
+
     def test_a_shell_that_ends_when_it_starts(self):
         start_file = self.cluster.node2.root(f"{HOME}/.bashrc")
         try:

@@ -67,6 +67,19 @@ class ByHand(LauncherTest):
                 self.assertEqual(outcomes[0].out.count(b"saved"), 2)
                 os.remove(self.path("up"))
 
+    def test_a_node_whose_ranks_have_ended_passes_signals_on(self):
+        script = (f"[ $RANK = 0 ] || {{ echo $$ > {self.path('ended')}; exit 0; }}; "
+                  "trap 'echo saved; exit 75' TERM; echo up; while :; do sleep 0.05; done")
+        nodes = [self.node(rank, script) for rank in (0, 1)]
+        self.assertIn(b"up", nodes[0].stdout.readline())
+        self.wait_until(lambda: os.path.exists(self.path("ended")) and os.path.getsize(self.path("ended")) > 0)
+        with open(self.path("ended"), encoding="utf-8") as file:
+            ended = int(file.read())
+        self.wait_until(lambda: not os.path.exists(f"/proc/{ended}"))
+        nodes[1].send_signal(signal.SIGTERM)
+        outcomes = [self.finish(node) for node in nodes]
+        self.assertEqual([outcome.code for outcome in outcomes], [75, 75], "\n".join(map(str, outcomes)))
+
     def test_ctrl_backslash_at_any_node_ends_all_at_once(self):
         script = f"trap '' TERM; echo x >> {self.path('up')}; while :; do sleep 0.05; done"
         for told in (0, 1):
