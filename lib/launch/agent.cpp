@@ -205,13 +205,14 @@ void Agent::finish() {
   sweep();
   error_files_.reset();
   job_files_.reset();
-  // Everything must reach the launcher, however slow its terminal is; only its own end sets us free.
-  while (!launcher_gone_ && channel_.num_unsent() > 0 && channel_.flush()) {
+  // Everything must reach the launcher, however slow its terminal is; only its own end, or its silence, sets us free.
+  while (!launcher_gone_ && !last_word_ && channel_.num_unsent() > 0 && channel_.flush()) {
     PollSet polls;
     size_t control = polls.add(channel_.input(), POLLIN);
     polls.add(channel_.output(), POLLOUT);
-    polls.wait(Deadline::never());
-    if (polls.ready(control)) launcher_gone_ = !channel_.receive();
+    polls.wait(next_wakeup());
+    if (polls.ready(control)) receive();
+    watch_clocks();
   }
   // Ranks elsewhere may still need the store; the launcher lets go of us when all are over.
   if (master_port_ && job_->num_nodes > 1) await_last_word();

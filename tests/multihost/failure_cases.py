@@ -166,6 +166,19 @@ class Losses(HostCase):
         self.expect(outcome, 69, "node2")
         self.wait_until(lambda: self.alive() == {}, 3, "an end of all processes")
 
+    def test_an_agent_with_much_left_to_say_leaves_a_silent_launcher_too(self):
+        """More than stays in what lies between, and not so much that the rank could not end."""
+        process = self.start_exec(f"echo up; while [ ! -e {self.path('go')} ]; do sleep 0.05; done; head -c 3000000 /dev/zero",
+                                  "--lost_after", "2s", hosts="node2 slots=1\n")
+        self.lines(process, 1)
+        process.send_signal(signal.SIGSTOP)
+        self.write("go", "")
+        try:
+            self.wait_until(lambda: not self.cluster.node2.kill("dslaunch agent", 0), what="an end of the agent")
+        finally:
+            process.send_signal(signal.SIGCONT)
+        self.expect(self.finish(process), 69, "node2")
+
     def test_nothing_lives_two_seconds_after_the_launcher_was_killed(self):
         self.allowed_files += SOCKETS
         process = self.begin()
