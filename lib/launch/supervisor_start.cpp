@@ -58,7 +58,8 @@ void Supervisor::describe_job() {
   std::vector<AgentHello> hellos;
   for (const auto& node : nodes_) hellos.push_back(*node.hello);
   settle_devices(plan_, hellos);
-  std::string master = choose_master_address(plan_, address_of_node_0());
+  // What is given need not be found out, which is not always possible.
+  std::string master = choose_master_address(plan_, plan_.master_addr.empty() ? address_of_node_0() : std::string());
   std::vector<std::string> addresses;
   for (const auto& hello : hellos) {
     if (!hello.address.empty()) addresses.push_back(hello.address);

@@ -37,11 +37,16 @@ std::string first_interface_address() {
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return "";
   std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owned(list, &::freeifaddrs);
+  std::string version_6;
   for (const ifaddrs* each = list; each; each = each->ifa_next) {
     bool usable = each->ifa_addr && (each->ifa_flags & IFF_UP) && !(each->ifa_flags & IFF_LOOPBACK);
     if (usable && each->ifa_addr->sa_family == AF_INET) return text_of(each->ifa_addr, sizeof(sockaddr_in));
+    if (!usable || each->ifa_addr->sa_family != AF_INET6 || !version_6.empty()) continue;
+    const auto* address = reinterpret_cast<const sockaddr_in6*>(each->ifa_addr);
+    // A link-local one means nothing to other hosts.
+    if (!IN6_IS_ADDR_LINKLOCAL(&address->sin6_addr)) version_6 = text_of(each->ifa_addr, sizeof *address);
   }
-  return "";
+  return version_6;
 }
 
 std::string own_address_towards(const std::string& peer, int num_nodes) {

@@ -9,7 +9,8 @@ namespace dslaunch::rendezvous {
 // UserError(69) when there is none.
 std::string own_address_towards(const std::string& peer, int num_nodes);
 
-// Without a peer to ask for: the first address of an interface that is up; empty when there is none.
+// Without a peer to ask for: the first IPv4 address of an interface that is up, on a host without any the first of
+// IPv6; empty when there is none.
 std::string first_interface_address();
 
 }  // namespace dslaunch::rendezvous

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import unittest
 
 import workshop
@@ -273,6 +274,27 @@ class ByHand(HostCase):
             self.expect(outcome, 0)
         told = sorted(line.split("| ")[1] for line in outcomes[0].out.splitlines())
         self.assertEqual(told, sorted(f"{rank} {rank // 2} 29500 node{rank // 2 + 1}" for rank in range(6)), str(outcomes[0]))
+
+    def test_nodes_that_have_ipv6_only_and_no_names(self):
+        nodes = [self.cluster.node1, self.cluster.node2]
+        names = self.write("names", "::1 localhost\n")
+        script = ("import os, socket\n"
+                  "with socket.create_connection((os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']))) as client:\n"
+                  "    client.sendall(bytes.fromhex('00cef7853c0d45290000'))\n"  # a validation of torch's, and a ping
+                  "    print(client.recv(4).hex())\n")
+        for node in nodes:
+            node.run(["ip", "address", "del", f"{node.address}/24", "dev", "eth0"])
+            node.run(["mount", "-n", "--bind", names, "/etc/hosts"])
+        started = [self.start("exec", "--device", "cpu", "--no_ssh", "--num_nodes", "2", "--node_rank", str(rank),
+                              "--master_addr", nodes[0].address6, "--", sys.executable, "-c", script, host=node)
+                   for rank, node in enumerate(nodes)]
+        outcomes = [self.finish(process) for process in started]
+        for node in nodes:
+            node.run(["umount", "-n", "/etc/hosts"])
+            node.run(["ip", "address", "add", f"{node.address}/24", "dev", "eth0"])
+        for outcome in outcomes:
+            self.expect(outcome, 0)
+        self.assertEqual(outcomes[0].out.count("45290000"), 2, str(outcomes[0]))
 
     def test_a_failure_ends_all_with_its_code(self):
         outcomes = [self.finish(process) for process in self.start_nodes(script="[ $RANK != 2 ] || exit 7; exec sleep 1000")]
