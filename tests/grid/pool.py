@@ -52,9 +52,10 @@ class Pool:
             line = b""
         seconds = time.monotonic() - began
         if line is None:
+            threads = "\n".join(threads_of_children(self.process.pid))
             self._print_stacks(begin)
             self._kill()
-            return Ending(124, f"no end within {deadline} s{readable(self._said_since(begin))}", seconds)
+            return Ending(124, f"no end within {deadline} s\n{threads}{readable(self._said_since(begin))}", seconds)
         if not line:
             self._kill()
             return Ending(70, f"the pool of {self.world} ended during the case{self._said_since(begin)}", seconds)
@@ -103,6 +104,28 @@ class Pool:
         self.errors.seek(begin)
         text = self.errors.read().decode(errors="replace").strip()
         return "\n" + text[-6000:] if text else ""
+
+
+def threads_of_children(parent):
+    """What every thread of the ranks is in: a main thread's stack does not tell what it waits for."""
+    lines = []
+    with contextlib.suppress(OSError):
+        for child in read_text(f"/proc/{parent}/task/{parent}/children").split():
+            lines.append(f"--- threads of process {child}: name, state, number of its system call, where in the kernel")
+            for thread in sorted(os.listdir(f"/proc/{child}/task"), key=int):
+                task = f"/proc/{child}/task/{thread}"
+                state = read_text(f"{task}/stat").rsplit(")", 1)[-1].split()[:1]
+                lines.append(" ".join([thread, read_text(f"{task}/comm").strip(), *state,
+                                       *read_text(f"{task}/syscall").split()[:1], read_text(f"{task}/wchan")]))
+    return lines
+
+
+def read_text(path):
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
 def readable(stacks):

@@ -218,11 +218,14 @@ class Pools(unittest.TestCase):
         pool = Pool(2)
         try:
             self.assertEqual(self.run_in(pool).code, 0)
-            os.kill(self.ranks(pool)[1], signal.SIGSTOP)
+            stopped_rank = self.ranks(pool)[1]
+            os.kill(stopped_rank, signal.SIGSTOP)
             ending = self.run_in(pool, deadline=2)
             self.assertEqual(ending.code, 124)
             self.assertIn("--- stack of a rank's main thread", ending.message)
             self.assertIn("dslaunch::", ending.message)
+            stopped = ending.message.split(f"--- threads of process {stopped_rank}:")[1].splitlines()[1]
+            self.assertRegex(stopped, r"^\d+ grid_worker T ")
             self.assertEqual(self.run_in(pool).code, 0)
         finally:
             pool.close()
