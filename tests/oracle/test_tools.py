@@ -90,6 +90,22 @@ class Net(torch.nn.Module):
         self.assert_refused(self.run_tool(EXPORT, "--recipe", "own.py:Net", "--args", "[2]", "--trace", "x.pt"), 65,
                             "example_inputs")
 
+    def test_masks_that_no_trace_can_record(self):
+        """As transformers 4.53 to 4.57 make them."""
+        self.file("masked.py", b"""import torch
+from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+class Net(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(3, 1)
+    def example_inputs(self):
+        return torch.ones(2, 3),
+    def forward(self, x):
+        with TransformGetItemToIndex():
+            return super().forward(x[torch.tensor(0), torch.arange(3)])
+""")
+        self.assert_refused(self.run_tool(EXPORT, "--recipe", "masked.py:Net", "--trace", "x.pt"), 65,
+                            "pip install 'transformers>=5'")
+
     def test_only_what_matches_is_trained(self):
         for extra in ([], ["--empty"]):
             model = torch.jit.load(self.export("gpt", "--train", "ln|bias", *extra))
