@@ -155,7 +155,11 @@ void Agent::receive() {
 
 void Agent::lose_launcher(const char* how) {
   launcher_gone_ = true;
-  if (how != nullptr) log::error("{}", how);
+  if (how != nullptr) {
+    log::error("{}", how);
+    // It may only have stood still, and is to know then why the ranks have ended.
+    if (!finished()) say(AgentFailed{to_int(ExitCode::kUnavailable), how});
+  }
   stop(kGraceWithoutLauncher);
 }
 

@@ -166,6 +166,17 @@ class Losses(HostCase):
         self.expect(outcome, 69, "node2")
         self.wait_until(lambda: self.alive() == {}, 3, "an end of all processes")
 
+    def test_a_launcher_that_stood_still_hears_why_its_ranks_have_ended(self):
+        process = self.start_exec("trap 'exit 0' TERM; echo up; while :; do sleep 0.05; done", "--lost_after", "2s")
+        self.lines(process, 3)
+        process.send_signal(signal.SIGSTOP)
+        try:
+            self.wait_until(lambda: not any(node.kill("dslaunch agent", 0) for node in self.cluster.nodes),
+                            what="an end of the agents")
+        finally:
+            process.send_signal(signal.SIGCONT)
+        self.expect(self.finish(process), 69, "node1: no sign of life from the launcher: ending the ranks here")
+
     def test_an_agent_with_much_left_to_say_leaves_a_silent_launcher_too(self):
         """More than stays in what lies between, and not so much that the rank could not end."""
         process = self.start_exec(f"echo up; while [ ! -e {self.path('go')} ]; do sleep 0.05; done; head -c 3000000 /dev/zero",
