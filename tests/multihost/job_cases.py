@@ -36,6 +36,22 @@ class Ways(HostCase):
         self.expect(self.exec("true", "--ssh_program", "ssh"), 69, "node2")
         self.expect(self.exec("true", "--ssh_program", "ssh", hosts="node1 slots=1\nnobody@node3 slots=1\n"), 77, "node3")
 
+    def test_what_the_users_own_sessions_forward_and_run(self):
+        self.ssh_config("Host *\n  LocalForward 9999 localhost:22\n  ExitOnForwardFailure yes\n  RemoteCommand echo mine\n")
+        self.expect(self.exec("true", "--ssh_program", "ssh"), 0)
+
+    def test_a_jump_host_that_is_not_known_is_refused_at_once(self):
+        known = self.head.root(f"{HOME}/.ssh/known_hosts")
+        with open(known, encoding="utf-8") as file:
+            lines = [line for line in file if not line.startswith("node1,")]
+        with open(known, "w", encoding="utf-8") as file:
+            file.writelines(lines)
+        self.ssh_config("Host node2\n  ProxyJump node1\n")
+        for way in ([], ["--ssh_program", "ssh"]):
+            outcome = self.exec("true", "--connect_timeout", "40s", *way, hosts="node2 slots=1\n")
+            self.expect(outcome, 77, "node2", "Host key verification failed")
+            self.assertLess(outcome.seconds, 30)
+
     def test_a_host_behind_another_one(self):
         """Directly there is no way to node2."""
         address = f"{self.cluster.node2.address}/32"

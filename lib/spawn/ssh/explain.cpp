@@ -103,8 +103,14 @@ LinkFailure explain_remote_end(const SshTarget& target, const std::string& progr
           .ended_there = true};
 }
 
+bool tells_of_refusal(const std::string& errors) {
+  constexpr std::array<std::string_view, 4> kWords = {"HOST IDENTIFICATION HAS CHANGED", "Host key verification failed",
+                                                      "Permission denied (", "Too many authentication failures"};
+  return std::any_of(kWords.begin(), kWords.end(), [&](auto words) { return has(errors, words); });
+}
+
 bool was_dropped(const ExitCause& cause, const std::string& errors) {
-  if (cause.kind != ExitCause::Kind::kExited || cause.number != 255) return false;
+  if (cause.kind != ExitCause::Kind::kExited || cause.number != 255 || tells_of_refusal(errors)) return false;
   return has(errors, "kex_exchange_identification") || has(errors, "ssh_exchange_identification") ||
          has(errors, "Exceeded MaxStartups") || has(errors, "banner exchange: Connection");
 }

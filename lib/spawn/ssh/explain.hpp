@@ -18,6 +18,9 @@ LinkFailure explain_remote_end(const SshTarget& target, const std::string& progr
 LinkFailure explain_ssh_program(const SshTarget& target, const SshOptions& options, const std::string& program,
                                 const ExitCause& cause, const std::string& errors);
 
+// The words of an ssh program that knows the host's key otherwise or not at all, or that was not let in.
+bool tells_of_refusal(const std::string& errors);
+
 // sshd closed the connection before the handshake, which it does when too many are at that stage.
 bool was_dropped(const ExitCause& cause, const std::string& errors);
 

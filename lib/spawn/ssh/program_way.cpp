@@ -19,6 +19,10 @@ std::vector<std::string> program_words(const SshTarget& target, const std::vecto
                                                       // StrictHostKeyChecking says otherwise
                                     "-o", "ConnectTimeout=" + std::to_string(seconds), "-o",
                                     "ControlMaster=no",  // a master made by us would outlive the job
+                                    "-o",
+                                    "ClearAllForwardings=yes",  // a port of the user's own sessions has room for one
+                                    "-o",
+                                    "RemoteCommand=none",  // it would stand against ours
                                     "-T"};
   if (auto port = named_port(target, options)) words.insert(words.end(), {"-p", std::to_string(*port)});
   if (!target.user.empty()) words.insert(words.end(), {"-l", target.user});

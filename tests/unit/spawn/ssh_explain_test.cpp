@@ -78,6 +78,10 @@ TEST_CASE("only what a server drops before the handshake is tried again", "[spaw
   CHECK(was_dropped(failed, "kex_exchange_identification: read: Connection reset by peer\r\n"));
   CHECK(was_dropped(failed, "kex_exchange_identification: Connection closed by remote host\r\n"));
   CHECK_FALSE(was_dropped(failed, "ssh: connect to host node7 port 22: Connection refused\r\n"));
+  // The end of a jump host's connection, which it was never asked for.
+  CHECK_FALSE(was_dropped(failed,
+                          "Host key verification failed.\r\n"
+                          "kex_exchange_identification: Connection closed by remote host\r\n"));
   CHECK_FALSE(was_dropped({}, "kex_exchange_identification: a command that says so\n"));
 }
 

@@ -91,10 +91,12 @@ void SshSession::connect() {
 void SshSession::fail_handshake() {
   if (proxy_) {
     std::string said = last_lines(proxy_->errors(), 2);
-    throw WayFailed{{.phase = "connect",
+    const bool refused = tells_of_refusal(proxy_->errors());
+    throw WayFailed{{.code = refused ? ExitCode::kPermission : ExitCode::kUnavailable,
+                     .phase = "connect",
                      .text = fmt::format("the way to {} through its proxy failed ({}): {}", target_.host,
                                          proxy_->command(), said.empty() ? error() : said)},
-                    said.find("kex_exchange_identification") != std::string::npos};
+                    !refused && said.find("kex_exchange_identification") != std::string::npos};
   }
   std::string text = error();
   bool dropped = text.find("kex error") == std::string::npos && text.find("no match") == std::string::npos;
