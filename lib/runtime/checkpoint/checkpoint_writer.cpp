@@ -105,9 +105,9 @@ class Save {
     Report outcome = collect_shards(write_own_shard(created));
     if (!outcome.failed()) {
       forget_save_before();
-      outcome = agree("sealed", report_of([&] { seal(*folder, std::move(outcome.files)); }));
+      outcome = agree("sealed", own_report_of([&] { seal(*folder, std::move(outcome.files)); }));
     }
-    if (!outcome.failed()) outcome = report_of([&] { folder->publish(); });
+    if (!outcome.failed()) outcome = own_report_of([&] { folder->publish(); });
     if (outcome.failed()) folder.reset();
     throw_if_failed(agree("done", outcome));
     folder->prune(options_.keep_last);
@@ -135,6 +135,13 @@ class Save {
       if (has_several_folders()) report.files.back().host = options_.host;
     });
     return written.failed() ? written : report;
+  }
+
+  // Rank 0 puts the failures of others in words, and so its own.
+  Report own_report_of(const std::function<void()>& share) const {
+    Report report = report_of(share);
+    if (report.failed() && options_.rank == 0) report.message = in_words(0, report);
+    return report;
   }
 
   // All shards' files in the order of ranks, or the first failure. Waits for all ranks, so that nobody writes any more

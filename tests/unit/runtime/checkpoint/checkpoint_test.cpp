@@ -211,6 +211,31 @@ TEST_CASE("a write that the system stops in the middle leaves the checkpoint bef
   require_holds(dir.path(), 10);
 }
 
+TEST_CASE("a disk that is full only when the shards are written is told with the rank and what is left",
+          "[runtime][checkpoint]") {
+  TempDir dir;
+  require_saved(dir.path(), 10, 2);
+  // Of a checkpoint that is whole but for its manifest, and of one that is published but for `latest`.
+  const std::string full = GENERATE("step_00000020.tmp/manifest.json", "latest.tmp");
+  test::MemoryStore store;
+  std::vector<test::RankOutcome> outcomes(2);
+  test::on_all_ranks(2, [&](int rank) {
+    outcomes[static_cast<size_t>(rank)] = test::outcome_of([&] {
+      CheckpointWriter writer({dir.path(), rank, 2}, store);
+      auto part = example_part(20, rank, 2);
+      if (rank == 0) part.wait_for_copies = [&] { fs::create_symlink("/dev/full", dir / full); };
+      writer.save(std::move(part));
+      writer.finish();
+    });
+  });
+  for (const auto& outcome : outcomes) {
+    CHECK(outcome.code == 74);
+    CHECK_THAT(outcome.message, Catch::Contains("checkpoint of step 20: rank 0: write '" + dir / full) &&
+                                    Catch::Contains("No space left") && Catch::Contains("before are untouched"));
+  }
+  require_holds(dir / "step_00000010", 10);
+}
+
 TEST_CASE("a folder that cannot be made ends the save on all ranks", "[runtime][checkpoint]") {
   TempDir dir;
   test::write_file(dir / "file", "");
