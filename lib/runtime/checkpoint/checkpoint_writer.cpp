@@ -10,6 +10,7 @@
 #include "base/dump_json.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/log.hpp"
 #include "rendezvous/store.hpp"
 #include "runtime/checkpoint/checkpoint_deadlines.hpp"
 #include "runtime/checkpoint/checkpoint_folder.hpp"
@@ -71,10 +72,11 @@ std::string keys_of_save(int64_t number) {
 // One save of one rank, start to end.
 class Save {
  public:
-  Save(const CheckpointWriterOptions& options, const std::atomic<Deadline>& last_deadline, rendezvous::Store& store,
-       int64_t number, const CheckpointPart& part)
+  Save(const CheckpointWriterOptions& options, const std::atomic<Deadline>& last_deadline, SaveProgress& progress,
+       rendezvous::Store& store, int64_t number, const CheckpointPart& part)
       : options_(options),
         last_deadline_(last_deadline),
+        progress_(progress),
         store_(store),
         number_(number),
         part_(part),
@@ -100,6 +102,7 @@ class Save {
   // thrown, and the folder is gone before anybody hears of it.
   void lead() {
     std::optional<CheckpointFolder> folder;
+    at_storage("making its folder in", options_.dir);
     const Report created = report_of([&] { folder.emplace(options_.dir, part_.metadata.step); });
     tell("folder", options_.rank, created);
     Report outcome = collect_shards(write_own_shard(created));
@@ -107,9 +110,13 @@ class Save {
       forget_save_before();
       outcome = agree("sealed", own_report_of([&] { seal(*folder, std::move(outcome.files)); }));
     }
-    if (!outcome.failed()) outcome = own_report_of([&] { folder->publish(); });
+    if (!outcome.failed()) {
+      at_storage("renaming", folder->path());
+      outcome = own_report_of([&] { folder->publish(); });
+    }
     if (outcome.failed()) folder.reset();
     throw_if_failed(agree("done", outcome));
+    at_storage("removing older ones in", options_.dir);
     folder->prune(options_.keep_last);
   }
 
@@ -129,9 +136,10 @@ class Save {
     if (created.failed()) return created;
     Report report;
     const Report written = report_of([&] {
+      const std::string folder = writing_folder(options_.dir, part_.metadata.step);
+      at_storage("writing", folder + "/" + shard_name(options_.rank));
       if (part_.wait_for_copies) part_.wait_for_copies();
-      report.files.push_back(
-          write_shard(writing_folder(options_.dir, part_.metadata.step), options_.rank, part_.pieces, part_.rng_state));
+      report.files.push_back(write_shard(folder, options_.rank, part_.pieces, part_.rng_state));
       if (has_several_folders()) report.files.back().host = options_.host;
     });
     return written.failed() ? written : report;
@@ -200,6 +208,7 @@ class Save {
   }
 
   void seal(CheckpointFolder& folder, std::vector<CheckpointFile> files) const {
+    at_storage("finishing", folder.path());
     if (!has_several_folders()) require_shards(folder, files);
     Manifest manifest{part_.metadata, options_.world_size, std::move(files)};
     if (!part_.skeleton.empty()) manifest.files.push_back(folder.add_skeleton(part_.skeleton));
@@ -208,6 +217,10 @@ class Save {
       manifest.files.push_back(write_whole_weights(written, *part_.whole_weights, folder.path(), kWholeWeightsName));
     }
     folder.seal(manifest);
+  }
+
+  void at_storage(const char* doing, const std::string& path) const {
+    progress_.set(fmt::format("{} '{}'. Is the storage there at work?", doing, path));
   }
 
   std::string in_words(int rank, const Report& report) const {
@@ -241,6 +254,7 @@ class Save {
   }
   // In short waits, to see that the last deadline was set.
   Report hear(const char* phase, int rank, Deadline until) {
+    progress_.set(options_.rank == 0 ? fmt::format("rank {} has not told the end of its part", rank) : "");
     const auto begin = Deadline::Clock::now();
     const auto a_while = std::min<std::chrono::milliseconds>(std::chrono::seconds(10), options_.last_patience);
     for (;;) {
@@ -257,6 +271,7 @@ class Save {
 
   const CheckpointWriterOptions& options_;
   const std::atomic<Deadline>& last_deadline_;
+  SaveProgress& progress_;
   rendezvous::Store& store_;
   const int64_t number_;
   const CheckpointPart& part_;
@@ -270,27 +285,38 @@ CheckpointWriter::CheckpointWriter(CheckpointWriterOptions options, rendezvous::
 
 CheckpointWriter::~CheckpointWriter() {
   last_deadline_ = Deadline::after(options_.last_patience);
-  if (thread_.joinable()) thread_.join();
+  if (thread_.joinable()) wait_for_thread();
 }
 
 void CheckpointWriter::save(CheckpointPart part) {
   finish();
   saving_step_ = part.metadata.step;
-  thread_ = std::thread([this, number = num_saves_++, part = std::move(part)] {
-    try {
-      Save(options_, last_deadline_, store_, number, part).run();
-    } catch (...) {
-      error_ = std::current_exception();
-    }
+  std::packaged_task<void()> work([this, number = num_saves_++, part = std::move(part)] {
+    Save(options_, last_deadline_, progress_, store_, number, part).run();
   });
+  ended_ = work.get_future();
+  thread_ = std::thread(std::move(work));
   if (!options_.async) finish();
 }
 
 void CheckpointWriter::finish() {
   if (!thread_.joinable()) return;
-  thread_.join();
-  if (const std::exception_ptr error = std::exchange(error_, nullptr)) std::rethrow_exception(error);
+  wait_for_thread();
+  ended_.get();
   last_saved_step_ = saving_step_;
+}
+
+// A run that stands still without a word is taken for one that hangs.
+void CheckpointWriter::wait_for_thread() {
+  auto waited = std::chrono::milliseconds(0);
+  for (auto next = options_.quiet_wait; ended_.wait_for(next) == std::future_status::timeout; next = waited) {
+    waited += next;
+    const std::string words = progress_.words();
+    if (words.empty()) continue;
+    log::warning("the run stands still for the checkpoint of step {}, for {:.0f} s so far: {}", saving_step_,
+                 std::chrono::duration<double>(waited).count(), words);
+  }
+  thread_.join();
 }
 
 }  // namespace dslaunch::runtime

@@ -9,8 +9,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <exception>
 #include <functional>
+#include <future>
 #include <optional>
 #include <string>
 #include <thread>
@@ -19,6 +19,7 @@
 #include "base/deadline.hpp"
 #include "runtime/checkpoint/checkpoint_metadata.hpp"
 #include "runtime/checkpoint/folder_share.hpp"
+#include "runtime/checkpoint/save_progress.hpp"
 #include "runtime/checkpoint/whole_weights.hpp"
 
 namespace dslaunch::rendezvous {
@@ -37,6 +38,7 @@ struct CheckpointWriterOptions {
   FolderShare share = {};                                        // whose folder this rank writes into
   std::string host = {};                                         // named in the manifest when there are several folders
   std::chrono::milliseconds last_patience = std::chrono::minutes(30);  // with other ranks, in the destructor
+  std::chrono::milliseconds quiet_wait = std::chrono::seconds(30);     // then what a save is at is told
 };
 
 // One rank's part of a save. The tensors are host copies that nobody changes until the save is done.
@@ -64,12 +66,15 @@ class CheckpointWriter {
   // Waits for the save before and throws its error, then starts this one; returns when it is done if not async.
   void save(CheckpointPart part);
   // Waits for the save in the making, if any, and throws its error: SystemError or Error with code 73 or 74 (this
-  // rank's or another's), TimeoutError when a rank did not come.
+  // rank's or another's), TimeoutError when a rank did not come. Storage that stands still holds it up as long as that
+  // lasts: a warning tells what is waited for, at times that double.
   void finish();
   // Step of the last save that was completed on all ranks, as far as finish() or save() has seen; -1: none.
   int64_t last_saved_step() const { return last_saved_step_; }
 
  private:
+  void wait_for_thread();
+
   const CheckpointWriterOptions options_;
   rendezvous::Store& store_;
 
@@ -79,8 +84,9 @@ class CheckpointWriter {
   int64_t saving_step_ = -1;
   // Read by the background thread.
   std::atomic<Deadline> last_deadline_{Deadline::never()};
-  // Written by the background thread, read after it was joined.
-  std::exception_ptr error_;
+  // Set by the background thread.
+  SaveProgress progress_;
+  std::future<void> ended_;  // with its error
   std::thread thread_;
 };
 

@@ -1,4 +1,6 @@
+#include <poll.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <ATen/ops/empty.h>
 
@@ -87,6 +89,36 @@ std::vector<std::string> names_in(const std::string& dir) {
 }
 
 using Names = std::vector<std::string>;
+
+// What is written to standard error while it lives.
+class SaidOnStandardError {
+ public:
+  SaidOnStandardError() : before_(::dup(2)) {
+    REQUIRE(::pipe(ends_) == 0);
+    ::dup2(ends_[1], 2);
+  }
+  ~SaidOnStandardError() {
+    ::dup2(before_, 2);
+    for (const int fd : {before_, ends_[0], ends_[1]}) ::close(fd);
+  }
+  SaidOnStandardError(const SaidOnStandardError&) = delete;
+  SaidOnStandardError& operator=(const SaidOnStandardError&) = delete;
+
+  void wait_for(const std::string& text) {
+    while (text_.find(text) == std::string::npos) {
+      pollfd entry{ends_[0], POLLIN, 0};
+      if (::poll(&entry, 1, 30'000) != 1) throw std::logic_error("nobody said '" + text + "' but " + text_);
+      char chunk[4096];
+      text_.append(chunk, static_cast<size_t>(std::max<ssize_t>(::read(ends_[0], chunk, sizeof chunk), 0)));
+    }
+  }
+  const std::string& so_far() const { return text_; }
+
+ private:
+  const int before_;
+  int ends_[2] = {-1, -1};
+  std::string text_;
+};
 
 }  // namespace
 
@@ -291,6 +323,34 @@ TEST_CASE("a host that is out of reach for a while can still tell its part", "[r
   writer.save(example_part(10, 0, 1));
   writer.finish();
   CHECK(store.shortest > std::chrono::seconds(20));  // until the launcher gives it up
+}
+
+TEST_CASE("a save that stands still is told by the rank whose storage does, and by rank 0", "[runtime][checkpoint]") {
+  TempDir dir;
+  test::MemoryStore store;
+  const std::string own = "writing '" + dir / "step_00000020.tmp/rank_00001.safetensors" + "'. Is the storage";
+  const std::string others = "rank 1 has not told the end of its part";
+  SaidOnStandardError said;
+  std::vector<test::RankOutcome> outcomes(2);
+  test::on_all_ranks(2, [&](int rank) {
+    outcomes[static_cast<size_t>(rank)] = test::outcome_of([&] {
+      CheckpointWriterOptions options{dir.path(), rank, 2};
+      options.quiet_wait = std::chrono::milliseconds(1);
+      CheckpointWriter writer(options, store);
+      auto part = example_part(20, rank, 2);
+      if (rank == 1) {
+        part.wait_for_copies = [&] {
+          said.wait_for(own);
+          said.wait_for(others);
+        };
+      }
+      writer.save(std::move(part));
+      writer.finish();
+    });
+  });
+  for (const auto& outcome : outcomes) CHECK(outcome.message == "");
+  CHECK_THAT(said.so_far(), Catch::Contains("the run stands still for the checkpoint of step 20, for "));
+  require_holds(dir.path(), 20);
 }
 
 TEST_CASE("a run that fails does not wait long for a rank that does not come", "[runtime][checkpoint]") {
