@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <filesystem>
+#include <set>
 
 #include "file_call_tracer.hpp"
 #include "rank_threads.hpp"
@@ -145,6 +146,32 @@ TEST_CASE("a file call that fails ends the save with its code and the old state,
     REQUIRE_FALSE(holds_leftovers(start.folder));
   }
   CHECK(failures > 5);
+}
+
+TEST_CASE("a kill or a failure at any file call of a save on two nodes leaves one state of both",
+          "[runtime][checkpoint][crash_consistency][multiproc]") {
+  const auto kind = GENERATE(test::Disturbance::Kind::kKill, test::Disturbance::Kind::kFail);
+  bool ended = false;
+  std::set<int64_t> found;
+  for (int call = 0; !ended; ++call) {
+    INFO((kind == test::Disturbance::Kind::kKill ? "kill" : "EIO") << " at call " << call);
+    TempDir dir;
+    const test::Hosts hosts{{0, 0, 1}, {dir / "a", dir / "b"}};
+    test::save_on(hosts, 10, 1);
+    const auto end = test::run_disturbed([&] { return test::save_on(hosts, 20, 1)[0].code; }, {kind, call, EIO});
+    ended = !end.reached;
+    const auto restored = test::restore_on(hosts);
+    for (const auto& rank : restored) {
+      REQUIRE(rank.outcome.message == "");
+      REQUIRE(rank.step == restored[0].step);
+    }
+    REQUIRE((restored[0].step == 10 || restored[0].step == 20));
+    found.insert(restored[0].step);
+    for (const auto& outcome : test::save_on(hosts, 30, 1)) REQUIRE(outcome.message == "");
+    REQUIRE(test::restore_on(hosts)[2].step == 30);
+    for (const auto& folder : hosts.dir_of_node) REQUIRE_FALSE(holds_leftovers(folder));
+  }
+  CHECK(found.size() == 2);
 }
 
 #endif
