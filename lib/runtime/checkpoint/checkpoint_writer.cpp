@@ -291,8 +291,9 @@ CheckpointWriter::~CheckpointWriter() {
 void CheckpointWriter::save(CheckpointPart part) {
   finish();
   saving_step_ = part.metadata.step;
-  std::packaged_task<void()> work([this, number = num_saves_++, part = std::move(part)] {
-    Save(options_, last_deadline_, progress_, store_, number, part).run();
+  std::packaged_task<void()> work([this, number = num_saves_++, part = std::move(part)]() mutable {
+    const CheckpointPart own = std::move(part);  // gone with the save: the task itself lives until finish()
+    Save(options_, last_deadline_, progress_, store_, number, own).run();
   });
   ended_ = work.get_future();
   thread_ = std::thread(std::move(work));
