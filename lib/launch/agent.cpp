@@ -50,6 +50,7 @@ bool Agent::run() {
   hello.pid = ::getpid();
   hello.host_name = host_name();
   hello.address = address_of_this_host();
+  hello.addresses = rendezvous::interface_addresses();
   say(hello);
   while (!finished()) turn();
   finish();

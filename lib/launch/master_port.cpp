@@ -4,7 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <set>
+#include <memory>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -31,7 +31,7 @@ static ports::HeldPort hold(const JobDescription& job) {
   return std::move(std::get<ports::HeldPort>(held));
 }
 
-// The numeric addresses of a host, none when its name is unknown here.
+// The numeric addresses of a host, or itself; none when its name is unknown here.
 static std::vector<std::string> addresses_of(const std::string& host) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
@@ -51,15 +51,11 @@ static std::vector<std::string> addresses_of(const std::string& host) {
   return out;
 }
 
-// From where torch's clients may come: this machine, the addresses that the nodes gave, and, where one of them knew
-// none, what the names of the other hosts stand for here.
+// From where torch's clients may come: this machine and the other nodes, as far as names are known here.
 static rendezvous::TorchClients torch_clients_of(const JobDescription& job) {
-  rendezvous::TorchClients clients{job.node_addresses, true};
-  if (clients.addresses.size() == static_cast<size_t>(job.num_nodes)) return clients;
-  std::set<std::string> others(job.rank_hosts.begin(), job.rank_hosts.end());
-  others.erase(job.host);
-  for (const auto& host : others) {
-    for (auto& address : addresses_of(host)) clients.addresses.push_back(std::move(address));
+  rendezvous::TorchClients clients{{}, true};
+  for (const auto& node : job.node_addresses) {
+    for (auto& address : addresses_of(node)) clients.addresses.push_back(std::move(address));
   }
   return clients;
 }

@@ -14,7 +14,7 @@
 namespace dslaunch::launch {
 
 // Raised whenever a message changes: launcher and agent of different versions refuse each other.
-inline constexpr uint32_t kWireVersion = 2;
+inline constexpr uint32_t kWireVersion = 3;
 
 // ---- launcher -> agent
 
@@ -48,7 +48,7 @@ struct JobDescription {
   int world_size = 1, num_nodes = 1, node_rank = 0;
   std::string host;                         // this node's name as the user wrote it
   std::vector<std::string> rank_hosts;      // of every rank of the job
-  std::vector<std::string> node_addresses;  // numeric, as far as the nodes know theirs
+  std::vector<std::string> node_addresses;  // numeric, of all nodes; the name of one that knows none
   std::string cwd;
   EnvironmentBase environment_base = EnvironmentBase::kNothing;
   std::map<std::string, std::string> env;  // of every rank, but for what the launch adds
@@ -98,8 +98,9 @@ struct AgentHello {
   uint32_t version = kWireVersion;
   std::string program_version;
   int64_t pid = 0;
-  std::string host_name;  // what the machine calls itself
-  std::string address;    // numeric, under which other hosts reach it; empty: not known
+  std::string host_name;               // what the machine calls itself
+  std::string address;                 // numeric, under which other hosts reach it; empty: not known
+  std::vector<std::string> addresses;  // numeric, all of the machine's: from where its ranks may come
   // Of an agent that came to us by itself: what it has to offer.
   std::vector<std::string> devices;  // by slot, as CUDA_VISIBLE_DEVICES would name them; empty: CPU ranks
   int num_slots = 0;                 // 0: the launcher knows

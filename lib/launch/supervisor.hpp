@@ -74,6 +74,7 @@ class Supervisor {
   void greet(NodeSession& node, const AgentHello& hello);
   void judge_start();
   void describe_job();
+  std::vector<std::string> addresses_of_nodes() const;
   std::string address_of_node_0() const;
   bool undisturbed() const;
   bool nothing_to_end() const;

@@ -1,5 +1,6 @@
 // The supervisor until the ranks start: the ways to all hosts, their greetings, and what the job is to each.
 #include <algorithm>
+#include <set>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -60,15 +61,24 @@ void Supervisor::describe_job() {
   settle_devices(plan_, hellos);
   // What is given need not be found out, which is not always possible.
   std::string master = choose_master_address(plan_, plan_.master_addr.empty() ? address_of_node_0() : std::string());
-  std::vector<std::string> addresses;
-  for (const auto& hello : hellos) {
-    if (!hello.address.empty()) addresses.push_back(hello.address);
-  }
+  const std::vector<std::string> addresses = addresses_of_nodes();
   for (auto& node : nodes_) {
     JobDescription job = launch::describe_job(plan_, node.plan(), token_, master);
     job.node_addresses = addresses;
     node.describe(job, plan_.reach.silence_limit);
   }
+}
+
+// From where the ranks may come to node rank 0: a host may use another of its networks than the launcher does.
+std::vector<std::string> Supervisor::addresses_of_nodes() const {
+  std::set<std::string> addresses;
+  for (const auto& node : nodes_) {
+    std::vector<std::string> told = node.hello->addresses;
+    if (!node.hello->address.empty()) told.push_back(node.hello->address);
+    if (told.empty()) told.push_back(node.host());
+    addresses.insert(told.begin(), told.end());
+  }
+  return {addresses.begin(), addresses.end()};
 }
 
 // As other hosts know it. This machine has to look at the way to another one.

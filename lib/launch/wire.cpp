@@ -62,6 +62,7 @@ void write(FieldWriter& to, const AgentHello& m) {
   to.put_int(m.pid);
   to.put_text(m.host_name);
   to.put_text(m.address);
+  to.put_texts(m.addresses);
   to.put_texts(m.devices);
   to.put_int(m.num_slots);
 }
@@ -163,6 +164,7 @@ void read(FieldReader& from, AgentHello& m) {
   m.pid = from.get_int();
   m.host_name = from.get_text();
   m.address = from.get_text();
+  m.addresses = from.get_texts();
   m.devices = from.get_texts();
   m.num_slots = static_cast<int>(from.get_int());
 }

@@ -5,6 +5,7 @@
 #include <netdb.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "base/error.hpp"
@@ -33,20 +34,27 @@ std::string source_towards(const addrinfo& peer) {
 
 }  // namespace
 
-std::string first_interface_address() {
+std::vector<std::string> interface_addresses() {
+  std::vector<std::string> addresses;
   ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return "";
+  if (::getifaddrs(&list) != 0) return addresses;
   std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owned(list, &::freeifaddrs);
-  std::string version_6;
   for (const ifaddrs* each = list; each; each = each->ifa_next) {
-    bool usable = each->ifa_addr && (each->ifa_flags & IFF_UP) && !(each->ifa_flags & IFF_LOOPBACK);
-    if (usable && each->ifa_addr->sa_family == AF_INET) return text_of(each->ifa_addr, sizeof(sockaddr_in));
-    if (!usable || each->ifa_addr->sa_family != AF_INET6 || !version_6.empty()) continue;
+    if (!each->ifa_addr || (each->ifa_flags & IFF_UP) == 0 || (each->ifa_flags & IFF_LOOPBACK) != 0) continue;
+    if (each->ifa_addr->sa_family == AF_INET) addresses.push_back(text_of(each->ifa_addr, sizeof(sockaddr_in)));
+    if (each->ifa_addr->sa_family != AF_INET6) continue;
     const auto* address = reinterpret_cast<const sockaddr_in6*>(each->ifa_addr);
-    // A link-local one means nothing to other hosts.
-    if (!IN6_IS_ADDR_LINKLOCAL(&address->sin6_addr)) version_6 = text_of(each->ifa_addr, sizeof *address);
+    if (!IN6_IS_ADDR_LINKLOCAL(&address->sin6_addr)) addresses.push_back(text_of(each->ifa_addr, sizeof *address));
   }
-  return version_6;
+  return addresses;
+}
+
+std::string first_interface_address() {
+  const auto addresses = interface_addresses();
+  auto is_version_4 = [](const std::string& address) { return address.find(':') == std::string::npos; };
+  auto chosen = std::find_if(addresses.begin(), addresses.end(), is_version_4);
+  if (chosen == addresses.end()) chosen = addresses.begin();
+  return chosen == addresses.end() ? std::string() : *chosen;
 }
 
 std::string own_address_towards(const std::string& peer, int num_nodes) {

@@ -36,6 +36,22 @@ class Ranks(HostCase):
         self.expect(outcome, 0)
         self.assertEqual(len(set(after_prefix(outcome).values())), 1, str(outcome))
 
+    def test_may_meet_on_another_network_than_the_launchers(self):
+        """What a client of torch begins with: its validation and a ping, which comes back."""
+        nodes = (self.cluster.node1, self.cluster.node2)
+        for node in nodes:
+            node.run(["ip", "address", "add", f"10.88.0.{node.address.split('.')[-1]}/24", "dev", "eth0"])
+        script = ("import os, socket\n"
+                  "with socket.create_connection((os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']))) as client:\n"
+                  "    client.sendall(bytes.fromhex('00cef7853c0d45290000'))\n"
+                  "    print(client.getsockname()[0], client.recv(4).hex())\n")
+        outcome = self.launch("exec", "--device", "cpu", "--hostfile", self.hostfile("node1 slots=1\nnode2 slots=1\n"),
+                              "--master_addr", "10.88.0.12", "--", sys.executable, "-c", script)
+        for node in nodes:
+            node.run(["ip", "address", "flush", "to", "10.88.0.0/24", "dev", "eth0"])
+        self.expect(outcome, 0)
+        self.assertEqual(sorted(after_prefix(outcome).values()), ["10.88.0.12 45290000", "10.88.0.13 45290000"])
+
     def test_the_launching_host_may_be_one_of_them(self):
         outcome = self.exec(SHOW, hosts="head slots=1\nnode1 slots=1\n")
         self.expect(outcome, 0)
