@@ -62,7 +62,7 @@ def check_include(map_, root, file, name):
     for prefix, homes in map_.homes.items():
         if name.startswith(prefix) and not any(file.startswith(home + "/") for home in homes):
             return f"'{name}' may be included only in {', '.join(homes)}"
-    if name.startswith("nlohmann/") and file.endswith(HEADER_ENDINGS):
+    if name.startswith("nlohmann/") and name != "nlohmann/json_fwd.hpp" and file.endswith(HEADER_ENDINGS):
         return f"'{name}' in a header; include it in sources only"
     target = resolve(root, file, name)
     if target is None:

@@ -110,6 +110,7 @@ class PlantedViolations(unittest.TestCase):
         for path, include in (("lib/hostfile/good.cpp", '"base/planted.hpp"'),
                               ("lib/hostfile/good.cpp", '"hostfile/planted.hpp"'),
                               ("lib/config/good.cpp", "<yaml-cpp/yaml.h>"), ("lib/launch/good.cpp", "<nlohmann/json.hpp>"),
+                              ("lib/base/good.hpp", "<nlohmann/json_fwd.hpp>"),
                               ("lib/comm/good.cpp", "<nccl.h>"), ("lib/spawn/ssh/good.cpp", "<libssh/libssh.h>"),
                               ("apps/launcher/good.cpp", "<CLI/CLI.hpp>"),
                               ("lib/runtime/engine/good.cpp", '"runtime/optim/planted.hpp"')):
