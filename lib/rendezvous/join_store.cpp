@@ -12,14 +12,8 @@ namespace dslaunch::rendezvous {
 
 namespace {
 
-// Then another attempt: an address that is silent must not hide the one where somebody begins to listen.
-constexpr std::chrono::milliseconds kOneConnection{5000};
 constexpr std::chrono::milliseconds kOneHandshake{5000};
 constexpr std::chrono::milliseconds kLongestPause{500};
-
-Deadline sooner(Deadline deadline, std::chrono::milliseconds duration) {
-  return Deadline::after(std::min(deadline.left(), duration));
-}
 
 std::string place(const StoreAddress& address) {
   return fmt::format("{}:{}", address.host, address.port);
@@ -103,7 +97,7 @@ void RetryPause::wait(Deadline deadline) {
 }
 
 JoinAttempt try_to_join(const StoreAddress& address, const LaunchEnv& env, Deadline deadline) {
-  auto connected = connect_once(address.host, address.port, sooner(deadline, kOneConnection));
+  auto connected = connect_once(address.host, address.port, deadline);
   if (!connected.fd.valid()) return {UniqueFd(), connected.failure, false, connected.refused};
   if (shake_hands(connected.fd.get(), address, env, sooner(deadline, kOneHandshake))) {
     return {std::move(connected.fd), "", true, false};

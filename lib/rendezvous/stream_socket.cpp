@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -21,6 +22,9 @@
 namespace dslaunch::rendezvous {
 
 namespace {
+
+// One attempt takes no longer: an address that is silent would else hide the one where somebody begins to listen.
+constexpr std::chrono::milliseconds kOneConnection{5000};
 
 void set_option(int fd, int level, int name, int value) {
   ::setsockopt(fd, level, name, &value, sizeof value);
@@ -45,16 +49,21 @@ bool is_connected_to_itself(int fd) {
          std::memcmp(&own, &peer, own_size) == 0;
 }
 
+// This host has no network to it: another address of the name is meant.
+bool leads_nowhere(int error) {
+  return error == ENETUNREACH || error == EADDRNOTAVAIL || error == EAFNOSUPPORT;
+}
+
 // Where one address is silent the refusal of another says nothing: the silent one may be the right one.
 Connected no_connection(const std::vector<ports::FirstConnection::Failure>& failures) {
   Connected none;
-  bool silent = false;
-  for (const auto& failure : failures) {
-    none.failure = failure.error_number == ETIMEDOUT ? "no answer" : describe_errno(failure.error_number);
-    none.refused = none.refused || failure.error_number == ECONNREFUSED;
-    silent = silent || failure.error_number == ETIMEDOUT;
+  bool open_question = false;
+  for (const auto& [address, error] : failures) {
+    none.failure = error == ETIMEDOUT ? "no answer" : describe_errno(error);
+    none.refused = none.refused || error == ECONNREFUSED;
+    open_question = open_question || (error != ECONNREFUSED && !leads_nowhere(error));
   }
-  none.refused = none.refused && !silent;
+  none.refused = none.refused && !open_question;
   return none;
 }
 
@@ -98,6 +107,10 @@ bool is_loopback_address(const std::string& address) {
   return address == "localhost" || address == "::1" || address.rfind("127.", 0) == 0;
 }
 
+Deadline sooner(Deadline deadline, std::chrono::milliseconds duration) {
+  return Deadline::after(std::min(deadline.left(), duration));
+}
+
 Connected connect_once(const std::string& host, uint16_t port, Deadline deadline) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
@@ -106,7 +119,8 @@ Connected connect_once(const std::string& host, uint16_t port, Deadline deadline
     return {UniqueFd(), fmt::format("the name '{}' cannot be resolved: {}", host, ::gai_strerror(error)), false};
   }
   std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(found, &::freeaddrinfo);
-  auto connection = ports::connect_first(found, deadline, poll_until);
+  // Its time begins behind the lookup, which may take as long itself where a name server is dead.
+  auto connection = ports::connect_first(found, sooner(deadline, kOneConnection), poll_until);
   if (!connection.fd.valid()) return no_connection(connection.failures);
   if (is_connected_to_itself(connection.fd.get())) return {UniqueFd(), describe_errno(ECONNREFUSED), true};
   prepare_stream_socket(connection.fd.get());

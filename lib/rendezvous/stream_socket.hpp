@@ -21,11 +21,15 @@ UniqueFd listen_on(uint16_t port, bool loopback_only);
 // A name or number that means the machine itself, whichever it is.
 bool is_loopback_address(const std::string& address);
 
-// One attempt over all addresses of the name. An invalid fd and a reason when nobody answers.
+// The deadline, or `duration` from now where that is sooner.
+Deadline sooner(Deadline deadline, std::chrono::milliseconds duration);
+
+// One attempt over all addresses of the name, some seconds at most behind the lookup. An invalid fd and a reason when
+// nobody answers.
 struct Connected {
   UniqueFd fd;
   std::string failure;
-  bool refused = false;  // the host says that nobody listens there
+  bool refused = false;  // the host says that nobody listens there, at every address to which a way leads
 };
 Connected connect_once(const std::string& host, uint16_t port, Deadline deadline);
 

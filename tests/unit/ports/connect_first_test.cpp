@@ -96,7 +96,7 @@ TEST_CASE("an address that is silent does not hide the next one", "[ports][conne
 TEST_CASE("of addresses that nobody answers at each is told, those that were silent last", "[ports][connect_first]") {
   Port silent(Port::kSilent), refuses(Port::kRefuses);
   Addresses addresses({&silent, &refuses});
-  auto connection = connect(addresses, 600ms);
+  auto connection = connect(addresses, 3s);
   CHECK_FALSE(connection.fd.valid());
   REQUIRE(connection.failures.size() == 2);
   CHECK((connection.failures[0].address == addresses.at(1) && connection.failures[0].error_number == ECONNREFUSED));
