@@ -59,23 +59,22 @@ bool Agent::run() {
 
 std::optional<JobEnded> Agent::await_last_word() {
   while (auto message = channel_.next()) handle(*message);
-  while (!last_word_ && !launcher_gone_) {
-    PollSet polls;
-    polls.add(channel_.input(), POLLIN);
-    polls.add(channel_.num_unsent() > 0 ? channel_.output() : -1, POLLOUT);
-    size_t signal = polls.add(signals_.fd(), POLLIN);
-    if (options_.echo) options_.echo->add_to(polls);
-    polls.wait(next_wakeup());
-    if (polls.ready(signal)) {
-      if (!came_by_itself()) break;  // whoever wants us gone has nothing to wait for any more
-      take_signals();
-    }
-    channel_.flush();
-    if (options_.echo) options_.echo->turn();
-    receive();
-    watch_clocks();
-  }
+  while (!last_word_ && !launcher_gone_ && !told_to_go_) turn_after_ranks();
   return last_word_;
+}
+
+void Agent::turn_after_ranks() {
+  PollSet polls;
+  size_t control = polls.add(channel_.input(), POLLIN);
+  polls.add(channel_.num_unsent() > 0 ? channel_.output() : -1, POLLOUT);
+  polls.add(signals_.fd(), POLLIN);
+  if (options_.echo) options_.echo->add_to(polls);
+  polls.wait(next_wakeup());
+  channel_.flush();
+  if (options_.echo) options_.echo->turn();
+  take_signals();
+  if (polls.ready(control)) receive();
+  watch_clocks();
 }
 
 bool Agent::may_read_ranks() const {
@@ -118,7 +117,8 @@ void Agent::turn() {
 
 Deadline Agent::next_wakeup() const {
   Deadline next = kill_at_ && !killed_ ? *kill_at_ : Deadline::never();
-  for (const Deadline& other : {next_news_, launcher_gone_ ? Deadline::never() : pulse_.next()}) {
+  if (launcher_gone_) return next;  // nobody is left to tell or to hear
+  for (const Deadline& other : {next_news_, pulse_.next()}) {
     if (other.when() < next.when()) next = other;
   }
   return next;
@@ -200,6 +200,10 @@ void Agent::leave(int signal) {
 
 // A host that goes down, a scheduler: the launcher ends all ranks, here too, with the grace that they need to save.
 void Agent::told_to_end(int signal) {
+  if (finished()) {
+    told_to_go_ = true;  // and then there is nothing to wait for any more
+    return;
+  }
   if (launcher_gone_) return stop(kGraceWithoutLauncher);
   if (kill_at_) return;
   say(AgentFailed{to_int(ExitCode::kRunAgain),
@@ -210,15 +214,9 @@ void Agent::finish() {
   sweep();
   error_files_.reset();
   job_files_.reset();
-  // Everything must reach the launcher, however slow its terminal is; only its own end, or its silence, sets us free.
-  while (!launcher_gone_ && !last_word_ && channel_.num_unsent() > 0 && channel_.flush()) {
-    PollSet polls;
-    size_t control = polls.add(channel_.input(), POLLIN);
-    polls.add(channel_.output(), POLLOUT);
-    polls.wait(next_wakeup());
-    if (polls.ready(control)) receive();
-    watch_clocks();
-  }
+  // Everything must reach the launcher, however slow its terminal is; only its last word, its end or its silence sets
+  // us free.
+  while (!launcher_gone_ && !last_word_ && channel_.num_unsent() > 0 && channel_.flush()) turn_after_ranks();
   // Ranks elsewhere may still need the store; the launcher lets go of us when all are over.
   if (master_port_ && job_->num_nodes > 1) await_last_word();
   master_port_.reset();

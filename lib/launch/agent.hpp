@@ -49,6 +49,7 @@ class Agent {
 
  private:
   void turn();
+  void turn_after_ranks();
   Deadline next_wakeup() const;
   void say(const Message& message);
   void receive();
@@ -92,7 +93,7 @@ class Agent {
   std::optional<Deadline> kill_at_;  // there once the ranks were told to stop
   Deadline next_news_ = Deadline::never();
   bool news_told_ = false;  // some ranks were said to be missing
-  bool started_ = false, killed_ = false, launcher_gone_ = false, failed_ = false;
+  bool started_ = false, killed_ = false, launcher_gone_ = false, failed_ = false, told_to_go_ = false;
   std::optional<JobEnded> last_word_;
   std::optional<int> left_on_;
 };

@@ -7,11 +7,27 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import unittest
 
 from test_launcher import LauncherTest
 
 TOKEN = "5" * 64
+# When the process in the file LEFT has ended: what torch's clients begin with, a validation and a ping, 20 times.
+PINGS = """import os, socket, sys, time
+left, end = sys.argv[1], time.monotonic() + 30
+while time.monotonic() < end and not (os.path.exists(left) and os.path.getsize(left)):
+    time.sleep(0.01)
+with open(left) as file:
+    process = int(file.read())
+while time.monotonic() < end and os.path.exists(f"/proc/{process}"):
+    time.sleep(0.01)
+for _ in range(20):
+    with socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), 5) as client:
+        client.sendall(bytes.fromhex("00cef7853c0d45290000"))
+        print("ping", client.recv(4).hex(), flush=True)
+        time.sleep(0.02)
+"""
 
 
 class ByHand(LauncherTest):
@@ -79,6 +95,18 @@ class ByHand(LauncherTest):
         nodes[1].send_signal(signal.SIGTERM)
         outcomes = [self.finish(node) for node in nodes]
         self.assertEqual([outcome.code for outcome in outcomes], [75, 75], "\n".join(map(str, outcomes)))
+
+    def test_what_a_rank_leaves_behind_takes_the_store_from_nobody(self):
+        """Node rank 0's agent ends it and serves on."""
+        left, pings = self.path("left"), self.path("pings.py")
+        with open(pings, "w", encoding="utf-8") as file:
+            file.write(PINGS)
+        script = (f"[ $RANK = 1 ] || {{ setsid sleep 1000 & echo $! > {left}; exit 0; }}; "
+                  f"exec {sys.executable} {pings} {left}")
+        nodes = [self.node(rank, script) for rank in (0, 1)]
+        outcomes = [self.finish(node) for node in nodes]
+        self.assertEqual([outcome.code for outcome in outcomes], [0, 0], "\n".join(map(str, outcomes)))
+        self.assertEqual(outcomes[1].out.count(b"ping 45290000"), 20, str(outcomes[1]))
 
     def test_ctrl_backslash_at_any_node_ends_all_at_once(self):
         script = f"trap '' TERM; echo x >> {self.path('up')}; while :; do sleep 0.05; done"
