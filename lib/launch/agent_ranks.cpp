@@ -19,11 +19,20 @@ using namespace std::chrono_literals;
 constexpr auto kSweepPatience = 2000ms;
 constexpr size_t kReadBytesPerTurn = 256U << 10;
 
-spawn::JobMarks marks_of(const JobDescription& job) {
-  // An agent ends only what it started itself: two nodes of a job may be one machine, and where an agent was given up
-  // for lost, since it stood still, the next attempt's ranks may be there already when it goes on.
+// An agent ends only what its node has started: two nodes of a job may be one machine.
+spawn::JobMarks marks_of(const JobDescription& job, int attempt) {
   return {fmt::format("{}={}", spawn::kJobIdVariable, job.job_id), fmt::format("GROUP_RANK={}", job.node_rank),
-          fmt::format("TORCHELASTIC_RESTART_COUNT={}", job.restart_count)};
+          fmt::format("TORCHELASTIC_RESTART_COUNT={}", attempt)};
+}
+
+// Later attempts are spared: an agent that stood still was given up for lost, and may go on when the next one's ranks
+// are there already. What is left of earlier ones has had its time.
+size_t sweep_attempts(const JobDescription& job, std::chrono::milliseconds patience) {
+  size_t swept = spawn::sweep_job(marks_of(job, job.restart_count), patience, /*children_too=*/true);
+  for (int attempt = 0; attempt < job.restart_count; ++attempt) {
+    swept += spawn::sweep_job(marks_of(job, attempt), 0ms, /*children_too=*/false);
+  }
+  return swept;
 }
 
 }  // namespace
@@ -138,7 +147,7 @@ void Agent::carry(const RankOutput& output) {
 void Agent::sweep() {
   auto patience = kill_at_ ? std::min<std::chrono::milliseconds>(kSweepPatience, kill_at_->left()) : kSweepPatience;
   if (killed_ || launcher_gone_) patience = 0ms;
-  size_t swept = job_ ? spawn::sweep_job(marks_of(*job_), patience, true) : 0;
+  size_t swept = job_ ? sweep_attempts(*job_, patience) : 0;
   read_outputs();
   say(AgentDone{static_cast<int64_t>(swept)});
 }
