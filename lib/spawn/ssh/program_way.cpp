@@ -22,6 +22,8 @@ std::vector<std::string> program_words(const SshTarget& target, const std::vecto
                                     "-o",
                                     "ClearAllForwardings=yes",  // a port of the user's own sessions has room for one
                                     "-o",
+                                    "IgnoreUnknown=RemoteCommand",  // OpenSSH before 7.6
+                                    "-o",
                                     "RemoteCommand=none",  // it would stand against ours
                                     "-T"};
   if (auto port = named_port(target, options)) words.insert(words.end(), {"-p", std::to_string(*port)});
