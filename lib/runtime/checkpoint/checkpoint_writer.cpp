@@ -137,8 +137,9 @@ class Save {
     Report report;
     const Report written = report_of([&] {
       const std::string folder = writing_folder(options_.dir, part_.metadata.step);
-      at_storage("writing", folder + "/" + shard_name(options_.rank));
+      progress_.set("its copies are still on their way from the device");
       if (part_.wait_for_copies) part_.wait_for_copies();
+      at_storage("writing", folder + "/" + shard_name(options_.rank));
       report.files.push_back(write_shard(folder, options_.rank, part_.pieces, part_.rng_state));
       if (has_several_folders()) report.files.back().host = options_.host;
     });
