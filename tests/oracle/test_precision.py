@@ -144,7 +144,7 @@ class Types(PrecisionTest):
     def test_batch_norms_stay_as_the_model_has_them(self):
         config = half_config("convnet", fp16={"initial_scale_power": 10})
         _, folder = self.check("convnet", config, 2)
-        weights = one_process.tensor_file.read(self.consolidate(folder, "half.safetensors"))
+        weights = one_process.tensor_file.read(self.shop.consolidate(folder, "half.safetensors"))
         mean = weights["blocks.0.norm.running_mean"]
         self.assertEqual(str(mean.dtype), "torch.float32")
         self.assertFalse((mean == mean.half().float()).all(), "averaged in 16 bits")
