@@ -10,6 +10,13 @@
 namespace dslaunch::launcher {
 namespace {
 
+// That users may name.
+const std::vector<std::string>& command_names() {
+  static const std::vector<std::string> names{"run",    "exec", "infer", "hosts",  "config", "consolidate",
+                                              "import", "jobs", "logs",  "attach", "stop",   "doctor"};
+  return names;
+}
+
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -36,12 +43,6 @@ void refuse_mistyped_command(const std::string& word) {
 }
 
 }  // namespace
-
-const std::vector<std::string>& command_names() {
-  static const std::vector<std::string> names{"run",    "exec", "infer", "hosts",  "config", "consolidate",
-                                              "import", "jobs", "logs",  "attach", "stop",   "doctor"};
-  return names;
-}
 
 Arguments split_arguments(const std::vector<std::string>& words) {
   Arguments split{.command = "run", .words = {}, .has_separator = false, .program = {}};

@@ -16,7 +16,4 @@ struct Arguments {
 // `words`: argv without the program's name. Throws UserError(64) for a command that does not exist.
 Arguments split_arguments(const std::vector<std::string>& words);
 
-// The commands that users may name.
-const std::vector<std::string>& command_names();
-
 }  // namespace dslaunch::launcher

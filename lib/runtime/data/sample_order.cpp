@@ -5,15 +5,20 @@
 #include "base/error.hpp"
 
 namespace dslaunch::runtime {
+namespace {
+
+// Where the next global batch starts: at `position`, or with the next epoch when drop_last drops what is left of this
+// one.
+DataPosition batch_start(DataPosition position, int64_t num_samples, int64_t train_batch, bool drop_last) {
+  if (drop_last && position.offset + train_batch > num_samples) return {position.epoch + 1, 0};
+  return position;
+}
+
+}  // namespace
 
 int64_t steps_in_epochs(int64_t num_samples, int64_t train_batch, bool drop_last, int64_t epochs) {
   if (drop_last) return num_samples / train_batch * epochs;
   return (num_samples * epochs + train_batch - 1) / train_batch;
-}
-
-DataPosition batch_start(DataPosition position, int64_t num_samples, int64_t train_batch, bool drop_last) {
-  if (drop_last && position.offset + train_batch > num_samples) return {position.epoch + 1, 0};
-  return position;
 }
 
 DataPosition advance(DataPosition start, int64_t num_samples, int64_t count) {

@@ -32,9 +32,6 @@ struct MicroBatchPlan {
 // next epoch.
 int64_t steps_in_epochs(int64_t num_samples, int64_t train_batch, bool drop_last, int64_t epochs);
 
-// Where the next global batch starts: at `position`, or with the next epoch when drop_last drops what is left of this
-// one.
-DataPosition batch_start(DataPosition position, int64_t num_samples, int64_t train_batch, bool drop_last);
 // `count` samples further, through the ends of epochs. The end of an epoch is the next one's start.
 DataPosition advance(DataPosition start, int64_t num_samples, int64_t count);
 
@@ -70,7 +67,6 @@ class EvaluationPlanner {
  public:
   EvaluationPlanner(int64_t num_samples, int64_t micro_batch, int num_ranks, int rank);
   std::optional<MicroBatchPlan> next();
-  int64_t num_batches() const { return (num_samples_ + slice_ - 1) / slice_; }
 
  private:
   const int64_t num_samples_, slice_;

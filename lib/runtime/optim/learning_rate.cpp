@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <optional>
 
 #include "base/error.hpp"
 
@@ -90,6 +91,21 @@ double cycle_rate(const config::Scheduler& scheduler, int64_t index, size_t grou
   return low / (1 + scheduler.decay_lr_rate * place.decays);
 }
 
+// Set along with the cycled beta1, as DeepSpeed does.
+constexpr double kCycledBeta2 = 0.99;
+
+// The first momentum (beta1) that OneCycle gives to the step after `applied_steps`; empty for a schedule that leaves it
+// alone.
+std::optional<double> cycled_momentum(const config::Scheduler& scheduler, int64_t applied_steps) {
+  if (scheduler.type != config::SchedulerType::kOneCycle || !scheduler.cycle_momentum) return std::nullopt;
+  const int64_t index = applied_steps - 1;
+  const double low = scheduler.cycle_min_mom, high = scheduler.cycle_max_mom;
+  if (index < 0) return low;
+  const CyclePlace place = cycle_place(scheduler, index);
+  if (place.in_cycle) return high - (high - low) * place.height;
+  return high * (1 + scheduler.decay_mom_rate * place.decays);
+}
+
 }  // namespace
 
 double learning_rate(const config::Scheduler& scheduler, double base_lr, int64_t total_run_steps, int64_t applied_steps,
@@ -111,16 +127,6 @@ double learning_rate(const config::Scheduler& scheduler, double base_lr, int64_t
       return cycle_rate(scheduler, index, group);
   }
   throw InternalError(__FILE__, __LINE__, "scheduler.type", "unknown scheduler type");
-}
-
-std::optional<double> cycled_momentum(const config::Scheduler& scheduler, int64_t applied_steps) {
-  if (scheduler.type != config::SchedulerType::kOneCycle || !scheduler.cycle_momentum) return std::nullopt;
-  const int64_t index = applied_steps - 1;
-  const double low = scheduler.cycle_min_mom, high = scheduler.cycle_max_mom;
-  if (index < 0) return low;
-  const CyclePlace place = cycle_place(scheduler, index);
-  if (place.in_cycle) return high - (high - low) * place.height;
-  return high * (1 + scheduler.decay_mom_rate * place.decays);
 }
 
 StepRates step_rates(const config::Scheduler& scheduler, const OptimizerGroups& groups, int64_t total_run_steps,

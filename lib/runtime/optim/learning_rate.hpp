@@ -2,7 +2,6 @@
 // count of applied steps (a step that an overflow skipped does not count). Any thread.
 #pragma once
 #include <cstdint>
-#include <optional>
 
 #include "config/job_config.hpp"
 #include "runtime/optim/optimizer_groups.hpp"
@@ -20,12 +19,7 @@ namespace dslaunch::runtime::optim {
 double learning_rate(const config::Scheduler& scheduler, double base_lr, int64_t total_run_steps, int64_t applied_steps,
                      size_t group = 0);
 
-// The first momentum (beta1) that OneCycle gives to that step; empty for a schedule that leaves it alone. DeepSpeed
-// sets beta2 to kCycledBeta2 along with it.
-std::optional<double> cycled_momentum(const config::Scheduler& scheduler, int64_t applied_steps);
-inline constexpr double kCycledBeta2 = 0.99;
-
-// Both for all groups: what a step after `applied_steps` takes.
+// The rates of all groups for the step after `applied_steps`, with the betas that a OneCycle of the momentum gives it.
 StepRates step_rates(const config::Scheduler& scheduler, const OptimizerGroups& groups, int64_t total_run_steps,
                      int64_t applied_steps);
 
