@@ -34,12 +34,12 @@ class ThreadCommunicator : public comm::Communicator {
       group_->meet.arrive_and_wait();
       return;
     }
-    auto sum = sum_of_all(buffer.data, buffer.count, buffer.dtype, 0, buffer.count);
+    auto sum = sum_of_all(buffer, op, 0, buffer.count);
     std::memcpy(buffer.data, sum.data(), sum.size() * sizeof(float));
     group_->meet.arrive_and_wait();
   }
-  void reduce_scatter(comm::ConstBuffer in, comm::Buffer out, comm::ReduceOp) override {
-    auto sum = sum_of_all(in.data, in.count, in.dtype, rank_ * out.count, out.count);
+  void reduce_scatter(comm::ConstBuffer in, comm::Buffer out, comm::ReduceOp op) override {
+    auto sum = sum_of_all(in, op, rank_ * out.count, out.count);
     std::memcpy(out.data, sum.data(), sum.size() * sizeof(float));
     group_->meet.arrive_and_wait();
   }
@@ -78,10 +78,10 @@ class ThreadCommunicator : public comm::Communicator {
  private:
   static size_t bytes(size_t count, comm::DType dtype) { return count * comm::size_of(dtype); }
 
-  // fp32 only; everybody leaves only after all have read (the callers' second meeting).
-  std::vector<float> sum_of_all(const void* data, size_t, comm::DType dtype, size_t begin, size_t count) {
-    if (dtype != comm::DType::kFloat32) throw std::logic_error("fp32 only");
-    group_->slots[rank_] = data;
+  // Of the elements from `begin` on. Everybody leaves only after all have read (the callers' second meeting).
+  std::vector<float> sum_of_all(comm::ConstBuffer own, comm::ReduceOp op, size_t begin, size_t count) {
+    if (own.dtype != comm::DType::kFloat32 || op != comm::ReduceOp::kSum) throw std::logic_error("sums of fp32 only");
+    group_->slots[rank_] = own.data;
     group_->meet.arrive_and_wait();
     std::vector<float> sum(count, 0.0F);
     for (int r = 0; r < size(); ++r) {
