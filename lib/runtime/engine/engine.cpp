@@ -224,19 +224,19 @@ void Engine::update_shards() {
   if (before_update_) before_update_();
   optim::StepInputs inputs{.applied_steps = loss_scaling_.applied_steps(),
                            .gradient_factor = gradient_factor_,
-                           .skip = loss_scaling_.is_on() ? loss_scaling_.skip() : is_broken()};
+                           .skip = loss_scaling_.is_on() ? loss_scaling_.skip() : skip_once_broken()};
   const int64_t applied = loss_scaling_.known_applied_steps();
   for (int64_t more = 0; more <= loss_scaling_.num_unknown_steps(); ++more)
     inputs.rates.push_back(rates_after(applied + more));
   const UpdateShards update = [&](std::vector<optim::ShardTensors>& shards) { optimizer_->step(shards, inputs); };
-  if (options_.before_update) options_.before_update(shard_tensors_, update);
+  if (options_.watch_update) options_.watch_update(shard_tensors_, update);
   update(shard_tensors_);
   round_masters();
 }
 
 // Without a loss scale, what is not finite ends the run, on a device a step later; from then on the parameters stay as
 // they are, for the diagnosis.
-const at::Tensor& Engine::is_broken() {
+const at::Tensor& Engine::skip_once_broken() {
   const at::Tensor now = at::isfinite(statistics_).all().logical_not().to(at::kFloat);
   broken_ = broken_.defined() ? at::maximum(broken_, now) : now;
   return broken_;

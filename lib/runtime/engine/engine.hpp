@@ -56,7 +56,7 @@ struct EngineOptions {
   bool for_evaluation = false;                        // no step will be taken: no moments are held
   int replicated_ranks = 1;  // of a run whose micro batches this engine computes all by itself, slice by slice
   // Sees the shards of every step in front of their update, and the update, which it may try on copies.
-  std::function<void(const std::vector<optim::ShardTensors>&, const UpdateShards&)> before_update;
+  std::function<void(const std::vector<optim::ShardTensors>&, const UpdateShards&)> watch_update;
 };
 
 // A part of a parameter's state that this rank owns: what a checkpoint stores. `values`: 1-D, on the engine's device.
@@ -146,7 +146,7 @@ class Engine {
   void combine_statistics(bool stop_requested);
   at::Tensor weigh_by_labels(double micro_steps);
   void update_shards();
-  const at::Tensor& is_broken();
+  const at::Tensor& skip_once_broken();
   void round_masters();
   optim::StepRates rates_after(int64_t applied_steps) const;
   std::optional<StepResult> hand_over(StepResult result);

@@ -41,7 +41,7 @@ Replica::Replica(const ReplicatedRun& run, comm::Communicator& alone_group, cons
   options.meet = {};
   options.phases = {};
   options.replicated_ranks = run.num_ranks;
-  options.before_update = [this](const auto& shards, const auto& update) { bound_update(shards, update); };
+  options.watch_update = [this](const auto& shards, const auto& update) { bound_update(shards, update); };
   engine_ = std::make_unique<Engine>(*model_, config_, options, alone_group,
                                      initial_values(*model_, config_.init, run.model_path));
   take_frozen(run.model);
