@@ -37,7 +37,8 @@ class Ways(HostCase):
         self.expect(self.exec("true", "--ssh_program", "ssh", hosts="node1 slots=1\nnobody@node3 slots=1\n"), 77, "node3")
 
     def test_what_the_users_own_sessions_forward_and_run(self):
-        self.ssh_config("Host *\n  LocalForward 9999 localhost:22\n  ExitOnForwardFailure yes\n  RemoteCommand echo mine\n")
+        self.ssh_config("IgnoreUnknown UseKeychain\nHost *\n  UseKeychain yes\n  LocalForward 9999 localhost:22\n"
+                        "  ExitOnForwardFailure yes\n  RemoteCommand echo mine\n")
         self.expect(self.exec("true", "--ssh_program", "ssh"), 0)
 
     def test_a_jump_host_that_is_not_known_is_refused_at_once(self):

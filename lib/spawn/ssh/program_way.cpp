@@ -14,18 +14,17 @@ namespace {
 std::vector<std::string> program_words(const SshTarget& target, const std::vector<std::string>& argv,
                                        const SshOptions& options) {
   auto seconds = std::max<int64_t>(1, std::chrono::ceil<std::chrono::seconds>(options.connect_timeout).count());
-  std::vector<std::string> words = {options.program, "-o",
-                                    "BatchMode=yes",  // an unknown host key is refused, unless the user's own
-                                                      // StrictHostKeyChecking says otherwise
-                                    "-o", "ConnectTimeout=" + std::to_string(seconds), "-o",
-                                    "ControlMaster=no",  // a master made by us would outlive the job
-                                    "-o",
-                                    "ClearAllForwardings=yes",  // a port of the user's own sessions has room for one
-                                    "-o",
-                                    "IgnoreUnknown=RemoteCommand",  // OpenSSH before 7.6
-                                    "-o",
-                                    "RemoteCommand=none",  // it would stand against ours
-                                    "-T"};
+  const std::string settings[] = {
+      "BatchMode=yes",  // an unknown host key is refused, unless the user's own StrictHostKeyChecking says otherwise
+      "ConnectTimeout=" + std::to_string(seconds),
+      "ControlMaster=no",         // a master made by us would outlive the job
+      "ClearAllForwardings=yes",  // a port of the user's own sessions has room for one
+      "IgnoreUnknown=*",          // in place of the user's own list: OpenSSH before 7.6 does not know the next one
+      "RemoteCommand=none",       // it would stand against ours
+  };
+  std::vector<std::string> words{options.program};
+  for (const auto& setting : settings) words.insert(words.end(), {"-o", setting});
+  words.emplace_back("-T");
   if (auto port = named_port(target, options)) words.insert(words.end(), {"-p", std::to_string(*port)});
   if (!target.user.empty()) words.insert(words.end(), {"-l", target.user});
   words.insert(words.end(), {"--", target.host, remote_command(argv)});
