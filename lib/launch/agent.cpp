@@ -34,7 +34,9 @@ std::string address_of_this_host() {
   if (words >> client >> client_port >> server && !rendezvous::is_loopback_address(server)) {
     return server;
   }
-  return rendezvous::first_interface_address();
+  const std::string guess = rendezvous::first_interface_address();
+  const bool is_version_6 = guess.find(':') != std::string::npos;
+  return is_version_6 ? "" : guess;  // the host's name does better in tcp://$MASTER_ADDR:$MASTER_PORT
 }
 
 }  // namespace
