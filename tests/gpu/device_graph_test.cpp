@@ -61,11 +61,11 @@ TEST_CASE("replays draw what launches draw, also where the stream of the recordi
   recorded.run(1);
   c10::impl::VirtualGuardImpl(at::kCUDA).synchronizeDevice(kDevice.index());
   c10::getDeviceAllocator(at::kCUDA)->emptyCache();  // the recording does so, and would wait for the device
-  hold_all_streams(held, 20);
+  hold_all_streams(held, 80);  // far longer than a recording takes, far shorter than what is recorded
   const auto graph = make_device_graph(kDevice);
   at::Tensor drawn;
   graph->record([&] {
-    recorded.run(100);
+    recorded.run(300);
     drawn = draw();
   });
   for (int i = 1; i < 4; ++i) {
