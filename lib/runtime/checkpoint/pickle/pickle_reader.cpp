@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/checkpoint/pickle/opcodes.hpp"
 
 namespace dslaunch::runtime::pickle {
 namespace {
@@ -76,75 +77,6 @@ std::string from_raw_unicode(const std::string& raw) {
 }
 
 }  // namespace
-
-// The opcodes of pickles, by the names of Python's pickletools.
-namespace op {
-enum : uint8_t {
-  kProto = 0x80,
-  kFrame = 0x95,
-  kMark = '(',
-  kPop = '0',
-  kPopMark = '1',
-  kDup = '2',
-  kNone = 'N',
-  kNewTrue = 0x88,
-  kNewFalse = 0x89,
-  kInt = 'I',
-  kLong = 'L',
-  kBinInt = 'J',
-  kBinInt1 = 'K',
-  kBinInt2 = 'M',
-  kLong1 = 0x8a,
-  kLong4 = 0x8b,
-  kFloat = 'F',
-  kBinFloat = 'G',
-  kString = 'S',
-  kBinString = 'T',
-  kShortBinString = 'U',
-  kUnicode = 'V',
-  kBinUnicode = 'X',
-  kShortBinUnicode = 0x8c,
-  kBinUnicode8 = 0x8d,
-  kBinBytes = 'B',
-  kShortBinBytes = 'C',
-  kBinBytes8 = 0x8e,
-  kByteArray8 = 0x96,
-  kEmptyList = ']',
-  kEmptyTuple = ')',
-  kEmptyDict = '}',
-  kEmptySet = 0x8f,
-  kList = 'l',
-  kTuple = 't',
-  kFrozenSet = 0x91,
-  kDict = 'd',
-  kTuple1 = 0x85,
-  kTuple2 = 0x86,
-  kTuple3 = 0x87,
-  kAppend = 'a',
-  kAppends = 'e',
-  kAddItems = 0x90,
-  kSetItem = 's',
-  kSetItems = 'u',
-  kPut = 'p',
-  kBinPut = 'q',
-  kLongBinPut = 'r',
-  kMemoize = 0x94,
-  kGet = 'g',
-  kBinGet = 'h',
-  kLongBinGet = 'j',
-  kGlobal = 'c',
-  kStackGlobal = 0x93,
-  kReduce = 'R',
-  kNewObj = 0x81,
-  kNewObjEx = 0x92,
-  kInst = 'i',
-  kObj = 'o',
-  kBuild = 'b',
-  kPersId = 'P',
-  kBinPersId = 'Q',
-  kStop = '.',
-};
-}  // namespace op
 
 class Machine {
  public:
