@@ -15,8 +15,6 @@
 namespace dslaunch::runtime {
 namespace {
 
-// Blocks that divide every shard, so that error feedback knows whose element an error was.
-
 class ShardedGradients final : public GradientReduction {
  public:
   ShardedGradients(const ParameterTable& table, std::span<const FlatGroup> groups, std::vector<Shard>& shards,
