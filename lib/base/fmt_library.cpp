@@ -1,0 +1,22 @@
+// fmt's own functions, compiled once into this room. Header-only, every file that prints would compile them again,
+// which took half of the build's time. Debian brings no static fmt, and a program that is copied to other hosts may not
+// need a shared one. CMakeLists.txt says when this is part of the room.
+#include <fmt/format-inl.h>
+
+#include "base/format.hpp"
+
+FMT_BEGIN_NAMESPACE
+namespace detail {
+
+// What format.h declares as compiled elsewhere, for char.
+template auto dragonbox::to_decimal(float x) noexcept -> dragonbox::decimal_fp<float>;
+template auto dragonbox::to_decimal(double x) noexcept -> dragonbox::decimal_fp<double>;
+template locale_ref::locale_ref(const std::locale& locale);
+template auto locale_ref::get<std::locale>() const -> std::locale;
+template auto thousands_sep_impl(locale_ref) -> thousands_sep_result<char>;
+template auto decimal_point_impl(locale_ref) -> char;
+template void buffer<char>::append(const char*, const char*);
+template void vformat_to(buffer<char>&, string_view, basic_format_args<FMT_BUFFER_CONTEXT(char)>, locale_ref);
+
+}  // namespace detail
+FMT_END_NAMESPACE
