@@ -1,6 +1,7 @@
 #include "runtime/sharding/flat_parameters.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <utility>
 

@@ -1,5 +1,7 @@
 #include "runtime/telemetry/flops_profiler.hpp"
 
+#include <ATen/core/function_schema.h>
+
 namespace dslaunch::runtime {
 
 // What a begin leaves for its end.

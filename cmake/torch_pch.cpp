@@ -1,1 +1,0 @@
-// Gives the precompiled header of LibTorch a target to belong to.
