@@ -1,6 +1,6 @@
 // fmt's own functions, compiled once into this room. Header-only, every file that prints would compile them again,
-// which took half of the build's time. Debian brings no static fmt, and a program that is copied to other hosts may not
-// need a shared one. CMakeLists.txt says when this is part of the room.
+// a third to a half of each file's time. Debian brings no static fmt, and a program that is copied to other hosts may
+// not need a shared one. cmake/Fmt.cmake says when this is part of the room.
 #include <fmt/format-inl.h>
 
 #include "base/format.hpp"
