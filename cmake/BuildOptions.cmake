@@ -40,6 +40,6 @@ if(DSL_CCACHE)
   # The sloppiness is what makes ccache work together with precompiled headers; paths are taken relative to the checkout,
   # so that a second one finds what the first has compiled.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
-      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-      CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${DSL_CCACHE})
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime CCACHE_PCH_EXTSUM=1
+      CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CMAKE_SOURCE_DIR}/cmake/compile_cached)
 endif()

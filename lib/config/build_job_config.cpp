@@ -125,7 +125,7 @@ Zero build_zero(const Settings& settings) {
   const Value& beta = settings.at("zero_optimization.zeropp_loco_param.err_beta").value;
   const auto reset_interval = integer_if_any(settings, "zero_optimization.zeropp_loco_param.reset_T");
   if (beta.is_float() || reset_interval) {
-    out.loco.emplace();
+    out.loco = Zero::Loco{};
     if (beta.is_float()) out.loco->beta = beta.number;
     if (reset_interval) out.loco->reset_interval = *reset_interval;
   }

@@ -44,49 +44,53 @@ struct KeySpec {
   bool per_group = false;   // kFloat: may be a list with one number for each optimizer group
   bool needed = false;      // its section cannot do without it
 
-  constexpr KeySpec one_of(std::string_view list) const {
-    return changed([&](KeySpec& s) { s.values = list; });
+  constexpr KeySpec& one_of(std::string_view list) {
+    values = list;
+    return *this;
   }
-  constexpr KeySpec later(std::string_view list) const {
-    return changed([&](KeySpec& s) { s.later_values = list; });
+  constexpr KeySpec& later(std::string_view list) {
+    later_values = list;
+    return *this;
   }
-  constexpr KeySpec when_auto(std::string_view json) const {
-    return changed([&](KeySpec& s) { s.auto_value = json; });
+  constexpr KeySpec& when_auto(std::string_view json) {
+    auto_value = json;
+    return *this;
   }
-  constexpr KeySpec min(double bound) const {
-    return changed([&](KeySpec& s) { s.low = bound; });
+  constexpr KeySpec& min(double bound) {
+    low = bound;
+    return *this;
   }
-  constexpr KeySpec max(double bound) const {
-    return changed([&](KeySpec& s) { s.high = bound; });
+  constexpr KeySpec& max(double bound) {
+    high = bound;
+    return *this;
   }
-  constexpr KeySpec above(double bound) const {
-    return changed([&](KeySpec& s) { s.low = bound, s.low_excluded = true; });
+  constexpr KeySpec& above(double bound) {
+    low = bound, low_excluded = true;
+    return *this;
   }
-  constexpr KeySpec below(double bound) const {
-    return changed([&](KeySpec& s) { s.high = bound, s.high_excluded = true; });
+  constexpr KeySpec& below(double bound) {
+    high = bound, high_excluded = true;
+    return *this;
   }
-  constexpr KeySpec or_null() const {
-    return changed([](KeySpec& s) { s.nullable = true; });
+  constexpr KeySpec& or_null() {
+    nullable = true;
+    return *this;
   }
-  constexpr KeySpec in_any_case() const {
-    return changed([](KeySpec& s) { s.any_case = true; });
+  constexpr KeySpec& in_any_case() {
+    any_case = true;
+    return *this;
   }
-  constexpr KeySpec split_at_commas() const {
-    return changed([](KeySpec& s) { s.comma_list = true; });
+  constexpr KeySpec& split_at_commas() {
+    comma_list = true;
+    return *this;
   }
-  constexpr KeySpec each_group() const {
-    return changed([](KeySpec& s) { s.per_group = true; });
+  constexpr KeySpec& each_group() {
+    per_group = true;
+    return *this;
   }
-  constexpr KeySpec required() const {
-    return changed([](KeySpec& s) { s.needed = true; });
-  }
-
- private:
-  template <class Change>
-  constexpr KeySpec changed(Change change) const {
-    KeySpec copy = *this;
-    change(copy);
-    return copy;
+  constexpr KeySpec& required() {
+    needed = true;
+    return *this;
   }
 };
 

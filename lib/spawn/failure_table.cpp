@@ -50,8 +50,9 @@ std::string failure_table(const std::vector<std::pair<std::string, LinkFailure>>
   std::vector<Row> rows;
   for (const auto& [host, failure] : failures) {
     std::string trouble = trouble_of(host, failure);
-    auto row = std::find_if(rows.begin(), rows.end(),
-                            [&](const Row& other) { return other.phase == failure.phase && other.trouble == trouble; });
+    auto row = std::find_if(rows.begin(), rows.end(), [&, phase = failure.phase](const Row& other) {
+      return other.phase == phase && other.trouble == trouble;
+    });
     if (row == rows.end()) row = rows.insert(row, {failure.phase, trouble, failure.text, {}});
     row->hosts.push_back(host);
   }

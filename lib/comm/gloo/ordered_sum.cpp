@@ -1,5 +1,6 @@
 #include "comm/gloo/ordered_sum.hpp"
 
+#include <cpuid.h>
 #include <immintrin.h>
 
 #include <algorithm>
@@ -62,8 +63,12 @@ __attribute__((target("avx,f16c"))) size_t narrow_vectors(const float* in, Float
   return i;
 }
 
+// Asked of the processor: not every compiler's __builtin_cpu_supports knows "f16c".
 bool has_f16c() {
-  static const bool answer = __builtin_cpu_supports("avx") && __builtin_cpu_supports("f16c");
+  static const bool answer = [] {
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    return __builtin_cpu_supports("avx") && __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+  }();
   return answer;
 }
 

@@ -14,6 +14,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "comm/communicator.hpp"
+#include "support/processor_half.hpp"
 #include "unit/comm/process_group.hpp"
 
 namespace dslaunch::test {
@@ -54,7 +55,7 @@ inline std::vector<char> encode(const std::vector<double>& values, DType dtype) 
         put(static_cast<float>(value));
         break;
       case DType::kFloat16:
-        put(static_cast<_Float16>(value));
+        put(test::half_bits(static_cast<float>(value)));  // exact for the numbers used here
         break;
       case DType::kInt64:
         put(static_cast<int64_t>(value));
@@ -83,7 +84,7 @@ inline double decode(const char* element, DType dtype) {
     case DType::kFloat32:
       return get(float{});
     case DType::kFloat16:
-      return static_cast<double>(get(_Float16{}));
+      return test::half_value(get(uint16_t{}));
     case DType::kInt64:
       return static_cast<double>(get(int64_t{}));
     case DType::kUInt8:

@@ -7,7 +7,10 @@
 #include <random>
 #include <vector>
 
+#include "support/processor_half.hpp"
+
 using namespace dslaunch::comm;
+namespace test = dslaunch::test;
 
 namespace {
 
@@ -83,12 +86,7 @@ TEST_CASE("every float16 comes through unchanged, and sums are those of the comp
     std::vector<uint16_t> right(b.begin(), b.begin() + static_cast<ptrdiff_t>(length));
     auto got = reduce<uint16_t>({left, right}, DType::kFloat16, ReduceOp::kSum);
     for (size_t i = 0; i < length; ++i) {
-      _Float16 x, y;
-      std::memcpy(&x, &left[i], 2);
-      std::memcpy(&y, &right[i], 2);
-      auto expected = static_cast<_Float16>(static_cast<float>(x) + static_cast<float>(y));
-      uint16_t bits;
-      std::memcpy(&bits, &expected, 2);
+      uint16_t bits = test::half_bits(test::half_value(left[i]) + test::half_value(right[i]));
       bool is_nan = (bits & 0x7fff) > 0x7c00;
       REQUIRE((is_nan ? (got[i] & 0x7fff) > 0x7c00 : got[i] == bits));
     }

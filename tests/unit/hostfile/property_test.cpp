@@ -55,7 +55,6 @@ void many_rounds(Body body) {
 struct NumberedName {
   std::string prefix, digits, suffix;
   std::string whole() const { return prefix + digits + suffix; }
-  friend bool operator<(const NumberedName& a, const NumberedName& b) { return a.whole() < b.whole(); }
 };
 
 const std::vector<std::string> kPrefixes{"n", "gpu-", "rack1-node", "a.b_", "x0y"};
