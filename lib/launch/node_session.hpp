@@ -32,6 +32,7 @@ class NodeSession {
   int output() const { return channel_.output(); }
   size_t num_unsent() const { return channel_.num_unsent(); }
   const Pulse& pulse() const { return pulse_; }
+  bool lost() { return pulse_.lost(); }
   // From then on silence counts: before it the agent may not be there yet, and has nothing to say after its greeting.
   void describe(const JobDescription& job, std::chrono::milliseconds silence_limit);
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "base/deadline.hpp"
 
@@ -11,19 +12,29 @@ namespace dslaunch::launch {
 class Pulse {
  public:
   using Milliseconds = std::chrono::milliseconds;
+  using Time = Deadline::Clock::time_point;
   static constexpr Milliseconds kInterval{2000};
 
   // `silence_limit` zero: the other side's end is always seen (a pipe), so silence means nothing.
   void set_silence_limit(Milliseconds limit) {
     limit_ = limit;
     heard();
+    listened_ = heard_;
   }
-  void heard() { heard_ = Deadline::Clock::now(); }
+  void heard(Time now = Deadline::Clock::now()) { heard_ = now; }
   void spoke() { spoke_ = Deadline::Clock::now(); }
   bool watched() const { return limit_ > Milliseconds(0); }
   bool due_to_speak() const { return watched() && Deadline::Clock::now() >= spoke_ + interval(); }
-  bool lost() const { return watched() && silence() >= limit_; }
-  Milliseconds silence() const { return std::chrono::duration_cast<Milliseconds>(Deadline::Clock::now() - heard_); }
+  // To be asked in every turn of the loop that listens. One that stood still (SIGSTOP, a machine without a free core)
+  // has not listened: what was said meanwhile may still be on its way through our own threads, so the silence starts
+  // anew.
+  bool lost(Time now = Deadline::Clock::now()) {
+    if (now - std::exchange(listened_, now) > 2 * interval()) heard(now);
+    return watched() && silence(now) >= limit_;
+  }
+  Milliseconds silence(Time now = Deadline::Clock::now()) const {
+    return std::chrono::duration_cast<Milliseconds>(now - heard_);
+  }
   // When to look again.
   Deadline next() const {
     if (!watched()) return Deadline::never();
@@ -36,7 +47,7 @@ class Pulse {
   Milliseconds interval() const { return std::min(kInterval, limit_ / 4); }
 
   Milliseconds limit_{0};
-  Deadline::Clock::time_point heard_ = Deadline::Clock::now(), spoke_ = heard_;
+  Time heard_ = Deadline::Clock::now(), spoke_ = heard_, listened_ = heard_;
 };
 
 }  // namespace dslaunch::launch

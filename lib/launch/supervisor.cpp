@@ -306,7 +306,7 @@ void Supervisor::watch_nodes() {
     if (too_late && !node.hello) {
       why = fmt::format("its agent did not answer within {} s{}", (plan_.reach.connect_timeout + kGreetingTime) / 1s,
                         start_file_hint(node));
-    } else if (node.pulse().lost()) {
+    } else if (node.lost()) {
       why = fmt::format("no sign of life for {} s: the machine is down, or the network between is",
                         node.pulse().silence() / 1s);
     }

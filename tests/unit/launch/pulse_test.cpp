@@ -1,0 +1,43 @@
+#include "launch/pulse.hpp"
+
+#include <catch2/catch.hpp>
+
+using namespace dslaunch;
+using namespace std::chrono_literals;
+using launch::Pulse;
+
+namespace {
+
+// Asks every 300 ms from `begin` on, as a loop with a limit of 4 s does at least, until the answer is yes.
+std::chrono::milliseconds asked_until_lost(Pulse& pulse, Pulse::Time begin) {
+  auto now = begin;
+  while (!pulse.lost(now)) now += 300ms;
+  return std::chrono::duration_cast<std::chrono::milliseconds>(now - begin);
+}
+
+}  // namespace
+
+TEST_CASE("who says nothing for as long as the limit is lost", "[launch][pulse]") {
+  Pulse pulse;
+  pulse.set_silence_limit(4s);
+  auto begin = Deadline::Clock::now();
+  pulse.heard(begin);
+  CHECK(asked_until_lost(pulse, begin) == 4200ms);
+}
+
+TEST_CASE("a loop that stood still counts its own silence to nobody", "[launch][pulse]") {
+  Pulse pulse;
+  pulse.set_silence_limit(4s);
+  auto begin = Deadline::Clock::now();
+  REQUIRE_FALSE(pulse.lost(begin));
+  auto woken = begin + 1min;
+  CHECK_FALSE(pulse.lost(woken));
+  CHECK(asked_until_lost(pulse, woken) == 4200ms);  // and then as long as anybody
+}
+
+TEST_CASE("silence means nothing where the other side's end is seen", "[launch][pulse]") {
+  Pulse pulse;
+  auto begin = Deadline::Clock::now();
+  CHECK_FALSE(pulse.lost(begin));
+  CHECK_FALSE(pulse.lost(begin + 1h));
+}
