@@ -107,7 +107,7 @@ void check_places(const CommandOptions& options, const config::JobConfig& config
 FolderLock take_run_folder(const std::string& folder, const rendezvous::LaunchEnv& env) {
   if (env.rank != 0 || env.is_of_a_run()) return {};
   runtime::make_folder(folder);
-  return FolderLock::take(folder, fmt::format("dsworker (process {} on {})", ::getpid(), env.host));
+  return FolderLock::take_run_folder(folder, fmt::format("dsworker (process {} on {})", ::getpid(), env.host));
 }
 
 runtime::TrainRequest request_of(const CommandOptions& options, const config::LoadResult& config, at::Device device) {

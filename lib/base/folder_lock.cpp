@@ -38,24 +38,28 @@ bool is_still_there(int file, const std::string& path) {
 
 }  // namespace
 
-FolderLock FolderLock::take(const std::string& folder, const std::string& owner) {
-  const std::string path = folder + "/.lock";
+FolderLock::Answer FolderLock::try_take(const std::string& path, const std::string& owner) {
   for (;;) {
     UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
     if (!file.valid()) throw SystemError("create", path, errno, ExitCode::kCannotCreate);
     if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno == EINTR) continue;
       if (errno != EWOULDBLOCK) return {};
-      throw UserError(
-          ExitCode::kCannotCreate,
-          fmt::format("cannot use the run folder {}: {} is at work in it; end that first, or choose another "
-                      "with --run_dir",
-                      folder, read_owner(file.get())));
+      return {{}, read_owner(file.get())};
     }
     if (!is_still_there(file.get(), path)) continue;
     write_owner(file.get(), owner);
-    return {std::move(file), path};
+    return {{std::move(file), path}, {}};
   }
+}
+
+FolderLock FolderLock::take_run_folder(const std::string& folder, const std::string& owner) {
+  Answer answer = try_take(folder + "/.lock", owner);
+  if (answer.holder.empty()) return std::move(answer.lock);
+  throw UserError(ExitCode::kCannotCreate,
+                  fmt::format("cannot use the run folder {}: {} is at work in it; end that first, or choose another "
+                              "with --run_dir",
+                              folder, answer.holder));
 }
 
 FolderLock::~FolderLock() {

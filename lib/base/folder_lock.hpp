@@ -1,5 +1,7 @@
-// One job at a time in a run folder: a lock that the launcher, or rank 0 of a job that has none of ours, holds for as
-// long as it lives, in the file .lock of that folder. The kernel lets go of it however its holder dies. One thread.
+// One job at a time in a folder: a lock that a process holds for as long as it lives, in a file of that folder. The
+// kernel lets go of it however its holder dies. One thread.
+//   .lock              the run folder: the launcher, or rank 0 of a job that has none of ours
+//   .checkpoints.lock  a folder of checkpoints elsewhere: the rank that makes and removes checkpoints there
 #pragma once
 #include <string>
 
@@ -15,16 +17,23 @@ class FolderLock {
   // Takes the file away.
   ~FolderLock();
 
-  // `owner` stands in the file, for whoever finds the folder taken. Throws UserError(73) with the words of the present
-  // owner when there is one, SystemError(73) when the file cannot be made. A file system without locks has none to
-  // take.
-  static FolderLock take(const std::string& folder, const std::string& owner);
+  // `owner` stands in the file, for whoever finds the folder taken. Throws SystemError(73) when the file cannot be
+  // made. A file system without locks has none to take.
+  struct Answer;
+  static Answer try_take(const std::string& file, const std::string& owner);
+  // The lock of a run folder. Throws UserError(73) with the words of the present owner when there is one.
+  static FolderLock take_run_folder(const std::string& folder, const std::string& owner);
 
  private:
   FolderLock(UniqueFd file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
 
   UniqueFd file_;
   std::string path_;
+};
+
+struct FolderLock::Answer {
+  FolderLock lock;
+  std::string holder;  // not empty: the present owner, and `lock` holds nothing
 };
 
 }  // namespace dslaunch

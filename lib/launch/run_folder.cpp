@@ -46,7 +46,7 @@ FolderLock prepare_run_folder(const std::string& folder, EarlierRun earlier, con
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) refuse(folder, error.message());
-  FolderLock lock = FolderLock::take(folder, owner);
+  FolderLock lock = FolderLock::take_run_folder(folder, owner);
   check_run_folder(folder, earlier);
   if (earlier != EarlierRun::kDiscard) return lock;
   for (const char* name : kRunFiles) {

@@ -245,6 +245,29 @@ class Stopped(OracleTest):
         self.assertNotIn("state saved", text)
 
 
+class TwoJobs(OracleTest):
+    def test_a_folder_of_checkpoints_takes_one_job_at_a_time(self):
+        """checkpoint.dir outside of the run folders, which are two."""
+        folder = self.shop.run_dir()
+        config = base_config("mlp", checkpoint={"dir": folder})
+        model, data = self.shop.model("mlp"), self.shop.data("mlp")
+        first = subprocess.Popen(self.shop.command(model, data, config, self.shop.run_dir(), 2, 10**6),
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+                                 env=workshop.environment())
+        next(line for line in first.stdout if "| step" in line)
+        second = workshop.run(self.shop.command(model, data, config, self.shop.run_dir(), 2, 5))
+        self.assertEqual(second.code, 73, str(second))
+        self.assertRegex(second.text, rf"cannot save into '{folder}': job \S+ \(process \d+ on .*\) is at work in it")
+        reader = workshop.run(self.shop.command(model, data, config, self.shop.run_dir(), 2, 5,
+                                                ["--set", "checkpoint.at_end=false", "--set", "checkpoint.on_interrupt=false"]))
+        self.assertEqual(reader.code, 0, str(reader))  # saves nothing
+        first.send_signal(signal.SIGTERM)
+        text, _ = first.communicate(timeout=60)
+        self.assertEqual(first.returncode, 75, text)
+        self.assertEqual([name for name in os.listdir(folder) if name.startswith(".")], [])
+        self.shop.train(model, data, config, 2, 5)
+
+
 class Killed(OracleTest):
     """A rank that is killed in the middle of a save, again and again: the run that goes on is the uninterrupted one."""
 

@@ -1,6 +1,7 @@
 #include "runtime/engine/checkpointing.hpp"
 
 #include <ATen/ATen.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
@@ -59,6 +60,26 @@ void require_one_folder_for_whole_weights(const CheckpointingOptions& options, c
                   "consolidate` makes whole weights of folders that were copied into one");
 }
 
+// Two jobs in one folder of checkpoints would remove each other's. The default one is in the run folder, which the job
+// holds as a whole. What is left of an earlier attempt of this job on a host that was lost is no other job.
+FolderLock hold_folder(const std::string& dir, const CheckpointingOptions& options) {
+  std::error_code error;
+  std::filesystem::create_directories(dir, error);
+  if (error) throw SystemError("create folder", "'" + dir + "'", error.value(), ExitCode::kCannotCreate);
+  const std::string job = options.job.empty() ? "a job" : "job " + options.job;
+  auto [lock, holder] = FolderLock::try_take(
+      dir + "/.checkpoints.lock", fmt::format("{} (process {} on {})", job, ::getpid(), options.placement.host));
+  if (holder.empty()) return std::move(lock);
+  if (!options.job.empty() && holder.starts_with(job + " ")) {
+    log::warning("an earlier attempt of this job still holds '{}': {}", dir, holder);
+    return {};
+  }
+  throw UserError(ExitCode::kCannotCreate,
+                  fmt::format("cannot save into '{}': {} is at work in it, and two jobs would remove each other's "
+                              "checkpoints. End that first, or give this job a checkpoint.dir of its own",
+                              dir, holder));
+}
+
 }  // namespace
 
 Checkpointing::Checkpointing(CheckpointingOptions options, ModelSource& model, Engine& engine,
@@ -77,6 +98,9 @@ Checkpointing::Checkpointing(CheckpointingOptions options, ModelSource& model, E
     share_ = share_folder(dir_, options_.checkpoint.use_node_local_storage, options_.placement, store,
                           Deadline::after(kLongestWait));
     require_one_folder_for_whole_weights(options_, share_);
+  }
+  if (!options_.checkpoint.dir.empty() && saves_anything(options_) && world_.rank() == share_.leader) {
+    lock_ = hold_folder(dir_, options_);
   }
   writer_ = std::make_unique<CheckpointWriter>(writer_options(dir_, options_, share_, world_, timeout_), store);
   engine_.set_before_update([this] { copies_.block_current_stream(); });

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "base/folder_lock.hpp"
 #include "comm/communicator.hpp"
 #include "config/job_config.hpp"
 #include "rendezvous/store.hpp"
@@ -47,7 +48,8 @@ struct SaveStalls {
 
 class Checkpointing {
  public:
-  // Throws UserError(73) on all ranks when the checkpoints' folder is not one for all of them.
+  // Throws UserError(73): on all ranks when the checkpoints' folder is not one for all of them, on the one that leads
+  // the saves when another job saves there.
   Checkpointing(CheckpointingOptions options, ModelSource& model, Engine& engine, comm::Communicator& world,
                 rendezvous::Store& store, at::Device device);
 
@@ -91,6 +93,7 @@ class Checkpointing {
   const std::chrono::milliseconds timeout_;  // of a save, and of a resume
   std::string dir_;
   FolderShare share_;
+  FolderLock lock_;    // of `dir_`, where that is not in the run folder
   HostCopies copies_;  // outlives the writer, which reads them
   std::unique_ptr<CheckpointWriter> writer_;
   // What a checkpoint brought of frozen parameters that this rank saves again: by parameter and first element, 1-D, on
