@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 
 #include "comm/gloo/communicator.hpp"
+#include "comm/gloo/patient_poll.hpp"
 
 extern "C" {
 
@@ -22,5 +23,10 @@ __attribute__((visibility("default"))) const char* dslaunch_gloo_library() {
     return std::string(::dladdr(function, &info) && info.dli_fname ? info.dli_fname : "unknown");
   }();
   return path.c_str();
+}
+
+// For the test that libgloo waits through us.
+__attribute__((visibility("default"))) bool dslaunch_gloo_polls_patiently() {
+  return dslaunch::comm::polls_patiently();
 }
 }

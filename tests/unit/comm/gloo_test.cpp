@@ -209,4 +209,14 @@ TEST_CASE("Debian's gloo answers beside LibTorch, which exports the same symbols
     return check_contract(*communicator, memory);
   }));
 }
+
+TEST_CASE("libgloo waits for its connections through our epoll_wait", "[comm][gloo][multiproc]") {
+  check_all_well(run_ranks(2, [](const RankContext& context) -> std::string {
+    auto communicator = comm::make_communicator(options_for(context), context.store);
+    HostMemory memory;
+    std::string failure = check_contract(*communicator, memory);
+    auto asked = reinterpret_cast<bool (*)()>(comm::Module::gloo().symbol("dslaunch_gloo_polls_patiently"));
+    return asked() ? failure : "libgloo asks libc's";
+  }));
+}
 #endif

@@ -1,0 +1,9 @@
+// How libgloo waits for its connections; see patient_poll.cpp.
+#pragma once
+
+namespace dslaunch::comm {
+
+// Has libgloo asked our epoll_wait, not libc's? Any thread.
+bool polls_patiently();
+
+}  // namespace dslaunch::comm
