@@ -1,4 +1,4 @@
-// LibTorch's parallel loop, compiled with OpenMP in one place: without that flag at::parallel_for runs on one thread.
+// LibTorch's parallel loop in one place: at::parallel_for runs on one thread in a file compiled without OpenMP.
 #pragma once
 #include <cstdint>
 #include <functional>
