@@ -728,6 +728,9 @@ class Refused(CaseTest):
     def test_a_trace_of_what_ran_without_gradients(self):
         self.refusal(Spectral, "A trace forgets torch.no_grad(): script the model, or trace it in eval mode", trace=True)
 
+    def test_a_trace_that_counted_its_examples(self):
+        self.refusal(Counting, "use x.shape[0] as it is, or script the model", trace=True)
+
     def test_a_name_that_torchscript_cannot_read_again(self):
         """It writes the file without a word."""
         named = Small()
@@ -770,6 +773,11 @@ class Spectral(Small):
 
     def forward(self, x, y):
         return ((self.layer(x) - y) ** 2).mean()
+
+
+class Counting(Small):
+    def forward(self, x, y):
+        return ((self.layer(x).reshape(len(x)) - y.reshape(len(x))) ** 2).mean()
 
 
 class Hungry(Small):
