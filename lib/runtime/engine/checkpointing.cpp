@@ -66,9 +66,10 @@ FolderLock hold_folder(const std::string& dir, const CheckpointingOptions& optio
   std::error_code error;
   std::filesystem::create_directories(dir, error);
   if (error) throw SystemError("create folder", "'" + dir + "'", error.value(), ExitCode::kCannotCreate);
+  const std::string file = dir + "/.checkpoints.lock";
   const std::string job = options.job.empty() ? "a job" : "job " + options.job;
-  auto [lock, holder] = FolderLock::try_take(
-      dir + "/.checkpoints.lock", fmt::format("{} (process {} on {})", job, ::getpid(), options.placement.host));
+  auto [lock, holder] =
+      FolderLock::try_take(file, fmt::format("{} (process {} on {})", job, ::getpid(), options.placement.host));
   if (holder.empty()) return std::move(lock);
   if (!options.job.empty() && holder.starts_with(job + " ")) {
     log::warning("an earlier attempt of this job still holds '{}': {}", dir, holder);
@@ -76,8 +77,9 @@ FolderLock hold_folder(const std::string& dir, const CheckpointingOptions& optio
   }
   throw UserError(ExitCode::kCannotCreate,
                   fmt::format("cannot save into '{}': {} is at work in it, and two jobs would remove each other's "
-                              "checkpoints. End that first, or give this job a checkpoint.dir of its own",
-                              dir, holder));
+                              "checkpoints. End that first, or give this job a checkpoint.dir of its own; if that host "
+                              "is gone for good, remove '{}'",
+                              dir, holder, file));
 }
 
 }  // namespace
