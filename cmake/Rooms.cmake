@@ -17,7 +17,6 @@ function(dsl_unit_test room)
   target_link_libraries(${target} PRIVATE ${ARG_DEPS} dsl_test_main dsl_warnings dsl_sanitizers)
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/lib ${CMAKE_SOURCE_DIR}/tests)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)  # compiles in less time than -O3 ever saves here
-  target_compile_definitions(${target} PRIVATE DSL_SOURCE_DIR="${CMAKE_SOURCE_DIR}" DSL_BINARY_DIR="${CMAKE_BINARY_DIR}")
   dsl_precompile(${target} ${ARG_SEES})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)

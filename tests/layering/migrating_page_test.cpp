@@ -7,6 +7,7 @@
 #include <string>
 
 #include "launch/migrating.hpp"
+#include "support/checkout.hpp"
 
 using namespace dslaunch::launch;
 
@@ -14,7 +15,7 @@ namespace {
 
 // "## NAME" -> its table rows "flag | here | what", without backticks.
 std::map<std::string, std::set<std::string>> rows_of_page() {
-  std::ifstream page(DSL_SOURCE_DIR "/docs/migrating.md");
+  std::ifstream page(dslaunch::test::source_file("docs/migrating.md"));
   REQUIRE(page);
   std::map<std::string, std::set<std::string>> sections;
   std::string section, line;

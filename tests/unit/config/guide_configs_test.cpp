@@ -6,13 +6,14 @@
 #include <set>
 
 #include "load_support.hpp"
+#include "support/checkout.hpp"
 
 using namespace dslaunch::config;
 using Catch::Matchers::Contains;
 
 namespace {
 
-const std::string kFolder = DSL_SOURCE_DIR "/tests/data/guide_configs/";
+const std::string kFolder = dslaunch::test::source_file("tests/data/guide_configs/");
 const std::string kParam = "zero_optimization.offload_param.device",
                   kOptimizer = "zero_optimization.offload_optimizer.device";
 

@@ -5,6 +5,7 @@
 
 #include "config/report.hpp"
 #include "load_support.hpp"
+#include "support/checkout.hpp"
 
 using namespace dslaunch::config;
 using Catch::Matchers::Contains;
@@ -18,10 +19,10 @@ std::string slurp(const std::string& path) {
   return out.str();
 }
 
-const std::string kJsonSeed =
-    slurp(DSL_SOURCE_DIR "/tests/data/guide_configs/guide2_04.json") + "# c\n/* d */ extra: '''\n x\n ''' // e\n";
+const std::string kJsonSeed = slurp(dslaunch::test::source_file("tests/data/guide_configs/guide2_04.json")) +
+                              "# c\n/* d */ extra: '''\n x\n ''' // e\n";
 const std::string kYamlSeed =
-    slurp(DSL_SOURCE_DIR "/configs/zero1_adamw.yaml") + "x: &a [1, {b: 'c'}]\ny: *a\nz: |\n  t\n";
+    slurp(dslaunch::test::source_file("configs/zero1_adamw.yaml")) + "x: &a [1, {b: 'c'}]\ny: *a\nz: |\n  t\n";
 
 // Loads, reports, and wants a verdict; what it must not do is crash, hang or throw.
 void survives(const std::string& text, Format format) {

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <string>
 
+#include "support/checkout.hpp"
+
 namespace {
 
 // Output and exit status of a command line.
@@ -25,8 +27,8 @@ TEST_CASE("ranks that torchrun started find each other beside torchrun's own sto
     return;
   }
   // --standalone lets torchrun choose its port, so that tests may run side by side.
-  auto [output, status] = run(DSL_TORCHRUN " --standalone --nnodes 1 --nproc-per-node 3 --no-python " DSL_BINARY_DIR
-                                           "/bin/rendezvous_probe");
+  auto [output, status] = run(DSL_TORCHRUN " --standalone --nnodes 1 --nproc-per-node 3 --no-python " +
+                              dslaunch::test::built_file("bin/rendezvous_probe"));
   INFO(output);
   CHECK(status == 0);
   CHECK(output.find("rank 0 of 3 got 11") != std::string::npos);

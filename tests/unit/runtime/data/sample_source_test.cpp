@@ -9,6 +9,7 @@
 #include "base/bytes.hpp"
 #include "numpy_samples.hpp"
 #include "runtime/state/safetensors_writer.hpp"
+#include "support/checkout.hpp"
 #include "support/expect_error.hpp"
 #include "support/temp_dir.hpp"
 
@@ -203,7 +204,7 @@ TEST_CASE("Megatron's data is a stream of tokens in the order of its index", "[r
   config::Data data;
   data.seq_len = 5;
   SECTION("as DeepSpeed's builder writes it, by any of its names") {
-    const std::string prefix = std::string(DSL_SOURCE_DIR) + "/tests/data/megatron/tiny";
+    const std::string prefix = test::source_file("tests/data/megatron/tiny");
     for (const auto& name : {prefix, prefix + ".bin", prefix + ".idx", prefix + ".*"}) {
       data.train = {name};
       const auto source = open_train_samples(data);

@@ -8,6 +8,7 @@
 
 #include "config/load.hpp"
 #include "runtime/optim/learning_rate.hpp"
+#include "support/checkout.hpp"
 
 namespace {
 
@@ -35,7 +36,7 @@ bool close(double got, double expected) {
 }  // namespace
 
 TEST_CASE("200 steps of every schedule take DeepSpeed's rates and momenta", "[runtime][learning_rate]") {
-  std::ifstream in(std::string(DSL_SOURCE_DIR) + "/tests/data/optimizers/schedules.json");
+  std::ifstream in(test::source_file("tests/data/optimizers/schedules.json"));
   const json file = json::parse(in);
   REQUIRE(file["cases"].size() >= 10);
   for (const auto& entry : file["cases"]) {

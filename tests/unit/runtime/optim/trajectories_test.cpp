@@ -16,6 +16,7 @@
 #include "config/load.hpp"
 #include "runtime/optim/learning_rate.hpp"
 #include "runtime/optim/shard_runs.hpp"
+#include "support/checkout.hpp"
 #include "support/thread_communicator.hpp"
 
 namespace {
@@ -27,7 +28,7 @@ using nlohmann::json;
 constexpr int64_t kSteps = 200;
 
 json numbers() {
-  std::ifstream in(std::string(DSL_SOURCE_DIR) + "/tests/data/optimizers/optimizers.json");
+  std::ifstream in(test::source_file("tests/data/optimizers/optimizers.json"));
   return json::parse(in);
 }
 

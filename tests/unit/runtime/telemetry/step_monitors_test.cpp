@@ -13,6 +13,7 @@
 #include "runtime/telemetry/run_timings.hpp"
 #include "runtime/telemetry/step_times.hpp"
 #include "runtime/telemetry/step_trace.hpp"
+#include "support/checkout.hpp"
 #include "support/thread_communicator.hpp"
 
 using namespace dslaunch;
@@ -25,7 +26,7 @@ namespace {
 
 // Numbers that DeepSpeed itself gave: tests/oracle/deepspeed_monitors.py.
 json deepspeed() {
-  std::ifstream in(DSL_SOURCE_DIR "/tests/oracle/deepspeed_monitors.json");
+  std::ifstream in(test::source_file("tests/oracle/deepspeed_monitors.json"));
   return json::parse(in);
 }
 
