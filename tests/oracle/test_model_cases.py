@@ -729,7 +729,7 @@ class Refused(CaseTest):
         self.refusal(Spectral, "A trace forgets torch.no_grad(): script the model, or trace it in eval mode", trace=True)
 
     def test_a_trace_that_counted_its_examples(self):
-        self.refusal(Counting, "use x.shape[0] as it is, or script the model", trace=True)
+        self.refusal(CountsRows, "use x.shape[0] as it is, or script the model", trace=True)
 
     def test_a_name_that_torchscript_cannot_read_again(self):
         """It writes the file without a word."""
@@ -775,7 +775,7 @@ class Spectral(Small):
         return ((self.layer(x) - y) ** 2).mean()
 
 
-class Counting(Small):
+class CountsRows(Small):
     def forward(self, x, y):
         return ((self.layer(x).reshape(len(x)) - y.reshape(len(x))) ** 2).mean()
 
