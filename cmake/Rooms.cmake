@@ -27,8 +27,8 @@ function(dsl_unit_test room)
 endfunction()
 
 # dsl_precompile(TARGET [tensors|torch]): the target's files are compiled with that header of cmake/precompiled, else with
-# plain.hpp, which all targets of its kind share. Each kind holds the one before. The smallest that will do: every file
-# pays for what its header holds (plain 0.3 s, tensors 2 s, torch 6 s; without one, tensors and torch cost 10 to 20 s).
+# plain.hpp, which all targets of its kind share. Each kind holds the one before. The smallest that will do: with g++ every
+# file pays for what its header holds (plain 0.3 s, tensors 2 s, torch 6 s; without one, tensors and torch cost 10 to 20 s).
 function(dsl_precompile target)
   set(kind plain)
   if(ARGN)
