@@ -1,7 +1,7 @@
 // One job at a time in a folder: a lock that a process holds for as long as it lives, in a file of that folder. The
 // kernel lets go of it however its holder dies. One thread.
 //   .lock              the run folder: the launcher, or rank 0 of a job that has none of ours
-//   .checkpoints.lock  a folder of checkpoints elsewhere: the rank that makes and removes checkpoints there
+//   .checkpoints.lock  a folder of checkpoints that a config names: the rank that makes and removes checkpoints there
 #pragma once
 #include <string>
 

@@ -93,7 +93,7 @@ class Checkpointing {
   const std::chrono::milliseconds timeout_;  // of a save, and of a resume
   std::string dir_;
   FolderShare share_;
-  FolderLock lock_;    // of `dir_`, where that is not in the run folder
+  FolderLock lock_;    // of `dir_`, where the config names one
   HostCopies copies_;  // outlives the writer, which reads them
   std::unique_ptr<CheckpointWriter> writer_;
   // What a checkpoint brought of frozen parameters that this rank saves again: by parameter and first element, 1-D, on

@@ -67,9 +67,8 @@ std::string forward_advice(const std::string& cause, const std::vector<at::Tenso
   }
   if (says("must match the size of tensor") || says("must match the existing size") || says("must match except") ||
       says("is invalid for input of size") || says("to match target batch_size")) {
-    return ". A trace keeps sizes that Python read as numbers (len(x), int(x.shape[0])) as those of its example "
-           "inputs: "
-           "trace with this run's micro batch and length, use x.shape[0] as it is, or script the model";
+    return ". If this is a trace: it keeps sizes that Python read as numbers (len(x), int(x.shape[0])) as those of its "
+           "example inputs; trace with this run's micro batch and length, use x.shape[0] as it is, or script the model";
   }
   const bool is_lstm = says("primitive descriptor for the LSTM");  // oneDNN's, of types that do not meet
   if (is_lstm || says("dtype") || says("scalar type") || says("Input type (")) {

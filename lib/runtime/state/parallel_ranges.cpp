@@ -1,5 +1,5 @@
-// What at::parallel_for does where it is compiled with OpenMP (without, it is serial). LibTorch's threads are those of
-// GNU's run time, which not every compiler's -fopenmp speaks to, so that is called by name.
+// What at::parallel_for does with several threads where it is compiled with OpenMP (without, it is serial). LibTorch's
+// threads are those of GNU's run time, which not every compiler's -fopenmp speaks to, so that is called by name.
 #include "runtime/state/parallel_ranges.hpp"
 
 #include <ATen/Parallel.h>
