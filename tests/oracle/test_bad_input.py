@@ -515,9 +515,7 @@ class Deaths(StrangerTest):
     def endless(self, world=3, **changes):
         folder = self.shop.run_dir()
         config = base_config("gpt", **changes)
-        process = subprocess.Popen(self.start("gpt", config=config, world=world, steps=10**6, run_dir=folder),
-                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-                                   env=workshop.environment(), errors="replace", stdin=subprocess.DEVNULL)
+        process = workshop.start(self.start("gpt", config=config, world=world, steps=10**6, run_dir=folder))
         self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
         self.wait_for_steps(process, folder, 3)
         return process, folder
@@ -565,9 +563,8 @@ class Deaths(StrangerTest):
                                  for name, values in workshop.samples_of("gpt").items()})
         folder = self.shop.run_dir()
         config = base_config("gpt", zero_optimization={"stage": 3, "stage3_param_persistence_threshold": 0})
-        process = subprocess.Popen(self.start("gpt", config=config, data=data, world=3, run_dir=folder,
-                                              extra=["--eval_only"]), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                   start_new_session=True, env=workshop.environment(), errors="replace", stdin=subprocess.DEVNULL)
+        process = workshop.start(self.start("gpt", config=config, data=data, world=3, run_dir=folder,
+                                            extra=["--eval_only"]))
         self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
         self.wait_for_steps(process, folder, 0)  # the file is there, and the evaluation begins
         os.kill(workshop.rank_processes(folder, 1)[0], signal.SIGKILL)

@@ -235,8 +235,7 @@ class Stopped(OracleTest):
     def test_a_stop_that_saves_nothing_is_not_told_as_saved(self):
         config = base_config("mlp", checkpoint={"on_interrupt": False})
         command = self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), config, self.shop.run_dir(), 2, 10**6)
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                   start_new_session=True, env=workshop.environment())
+        process = workshop.start(command)
         next(line for line in process.stdout if "| step" in line)
         process.send_signal(signal.SIGTERM)
         text, _ = process.communicate(timeout=60)
@@ -251,9 +250,7 @@ class TwoJobs(OracleTest):
         folder = self.shop.run_dir()
         config = base_config("mlp", checkpoint={"dir": folder})
         model, data = self.shop.model("mlp"), self.shop.data("mlp")
-        first = subprocess.Popen(self.shop.command(model, data, config, self.shop.run_dir(), 2, 10**6),
-                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-                                 env=workshop.environment())
+        first = workshop.start(self.shop.command(model, data, config, self.shop.run_dir(), 2, 10**6))
         next(line for line in first.stdout if "| step" in line)
         second = workshop.run(self.shop.command(model, data, config, self.shop.run_dir(), 2, 5))
         self.assertEqual(second.code, 73, str(second))
@@ -331,8 +328,7 @@ class Restarted(OracleTest):
         """The metrics of 300 steps, of whose first attempt a rank was killed after its first step."""
         folder = self.shop.run_dir()
         command = self.shop.command(self.model, self.data, self.config, folder, 2, 300, ["--max_restarts", "1", *options])
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-                                   env=workshop.environment())
+        process = workshop.start(command)
         while process.poll() is None and not os.path.exists(os.path.join(folder, "metrics.jsonl")):
             time.sleep(0.001)
         os.kill(workshop.rank_processes(folder, 1)[0], signal.SIGKILL)
@@ -427,8 +423,7 @@ class RunFolderRemoved(OracleTest):
     def test_the_run_goes_on_in_a_new_one_and_says_so(self):
         config, folder = base_config("mlp", checkpoint={"interval": 300}), self.shop.run_dir()
         command = self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), config, folder, 2, 600)
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-                                   env=workshop.environment())
+        process = workshop.start(command)
         latest = os.path.join(folder, "checkpoints/latest")
         while process.poll() is None and not os.path.exists(latest):
             time.sleep(0.001)

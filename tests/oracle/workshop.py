@@ -98,6 +98,12 @@ class Outcome:
         return f"{' '.join(self.command)}\n-> {self.code} after {self.seconds:.1f} s\n{self.out}{self.err}"
 
 
+def start(command):
+    """Starts a command in a session of its own; all that it says comes out of its stdout."""
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
+                            errors="replace", env=environment(), start_new_session=True)
+
+
 def run(command, timeout=60, env=None, cwd=None, stdin=subprocess.DEVNULL):
     """Runs a command to its end; when it takes longer than `timeout` it is killed with its group and that is an error."""
     began = time.monotonic()

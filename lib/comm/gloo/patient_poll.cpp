@@ -1,6 +1,6 @@
 // libgloo's event thread tries the lock of a connection that has something to read, and where another thread holds it
 // (one that sends) asks epoll again, which answers at once, and again. With fewer free cores than threads this keeps
-// the holder itself from running: two ranks on two cores spent 3 of 5 seconds so (tests of 200 steps of a small GPT).
+// the holder itself from running: two ranks on two cores spent 3 of 5 seconds so (200 steps of a small GPT).
 //
 // This epoll_wait stands before libc's where libgloo and what it brings along look for it, and only there: the module
 // is opened with RTLD_LOCAL | RTLD_DEEPBIND. It does the same, but gives up the core when it is asked for an answer
