@@ -11,12 +11,20 @@
 #include "base/format.hpp"
 
 namespace dslaunch::runtime {
+namespace {
+
+// The kernel tells when a process started in ticks, rounded down: a launch that took less seems to come after it.
+double seconds_a_tick() {
+  return 1.0 / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
+}  // namespace
 
 RunTimings::RunTimings(std::optional<Seconds> since_launch, std::optional<Seconds> since_start) {
   const double started = since_start ? since_start->count() : 0;
   // Another host's clock may say that we started before the launch.
-  if (since_launch && since_launch->count() > started)
-    add("launch, until the rank's program started", since_launch->count() - started);
+  if (since_launch && since_launch->count() > started - seconds_a_tick())
+    add("launch, until the rank's program started", std::max(0.0, since_launch->count() - started));
   if (since_start) add("loading the program", started);
 }
 
@@ -59,7 +67,7 @@ std::optional<RunTimings::Seconds> time_since_process_start() {
   struct timespec now {};
   if (!(fields >> start_ticks) || ::clock_gettime(CLOCK_BOOTTIME, &now) != 0) return std::nullopt;
   const double up = static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
-  const double seconds = up - start_ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  const double seconds = up - start_ticks * seconds_a_tick();
   return RunTimings::Seconds(std::max(0.0, seconds));
 }
 

@@ -273,4 +273,6 @@ TEST_CASE("where the time went is a table that adds up", "[runtime][telemetry]")
 
 TEST_CASE("a clock that says the rank began before the launch is not believed", "[runtime][telemetry]") {
   CHECK_THAT(RunTimings(RunTimings::Seconds(-5), RunTimings::Seconds(0.5)).table(), !Contains("launch, until"));
+  const auto quick = RunTimings(RunTimings::Seconds(0.495), RunTimings::Seconds(0.5));  // the start's tick rounded down
+  CHECK_THAT(quick.table(), Contains("launch, until the rank's program started         0.000"));
 }
