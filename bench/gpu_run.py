@@ -16,7 +16,7 @@ BLOCKS = {"gpt-32m": 8, "gpt-163m": 12, "gpt-1.4b": 24, "gpt-6.9b": 32}
 VOCABULARY = 50304
 MICRO = {"gpt-32m": 4, "gpt-163m": 16, "gpt-1.4b": 8, "gpt-6.9b": 4}  # samples a GPU
 SEQUENCE = {"gpt-32m": 256, "gpt-163m": 1024, "gpt-1.4b": 1024, "gpt-6.9b": 2048}
-WITH_WEIGHTS = ("gpt-32m", "gpt-163m")  # those whose files hold initial weights, so that all programs start from the same ones
+WITH_WEIGHTS = ("gpt-32m", "gpt-163m", "gpt-1.4b")  # those whose files hold initial weights, so that all programs start from the same ones
 DRIVER_FLOOR = "import ctypes; c = ctypes.CDLL('libcuda.so.1'); c.cuInit(0); p = ctypes.c_void_p(); " \
                "c.cuDevicePrimaryCtxRetain(ctypes.byref(p), 0)"
 
