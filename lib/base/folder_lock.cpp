@@ -36,19 +36,34 @@ bool is_still_there(int file, const std::string& path) {
          held.st_dev == named.st_dev;
 }
 
+struct OpenedFile {
+  UniqueFd file;
+  bool is_writable = true;
+};
+
+// What a job of another user left may be opened for reading at least, which is enough to lock it.
+OpenedFile open_or_create(const std::string& path) {
+  UniqueFd own(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (own.valid()) return {std::move(own)};
+  const int refused = errno;
+  UniqueFd theirs(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (refused != EACCES || !theirs.valid()) throw SystemError("create", path, refused, ExitCode::kCannotCreate);
+  return {std::move(theirs), false};
+}
+
 }  // namespace
 
 FolderLock::Answer FolderLock::try_take(const std::string& path, const std::string& owner) {
   for (;;) {
-    UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-    if (!file.valid()) throw SystemError("create", path, errno, ExitCode::kCannotCreate);
+    auto [file, is_writable] = open_or_create(path);
     if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno == EINTR) continue;
       if (errno != EWOULDBLOCK) return {};
       return {{}, read_owner(file.get())};
     }
     if (!is_still_there(file.get(), path)) continue;
-    write_owner(file.get(), owner);
+    if (!is_writable && ::unlink(path.c_str()) == 0) continue;  // nobody's any more: the next one is ours
+    write_owner(file.get(), owner);                             // says nothing in a file that stays another user's
     return {{std::move(file), path}, {}};
   }
 }

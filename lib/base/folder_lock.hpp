@@ -18,7 +18,8 @@ class FolderLock {
   ~FolderLock();
 
   // `owner` stands in the file, for whoever finds the folder taken. Throws SystemError(73) when the file cannot be
-  // made. A file system without locks has none to take.
+  // made. One that another user's dead job left behind needs to be readable only. A file system without locks has none
+  // to take.
   struct Answer;
   static Answer try_take(const std::string& file, const std::string& owner);
   // The lock of a run folder. Throws UserError(73) with the words of the present owner when there is one.

@@ -1,0 +1,73 @@
+#include "base/folder_lock.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/error.hpp"
+#include "support/temp_dir.hpp"
+
+namespace {
+
+using dslaunch::FolderLock;
+
+// Root may open any file: as long as this lives, the process is an ordinary user, whose own files can refuse it.
+class OrdinaryUser {
+ public:
+  explicit OrdinaryUser(const std::string& folder) : was_root_(::geteuid() == 0) {
+    constexpr uid_t kNobody = 65534;
+    if (!was_root_) return;
+    REQUIRE(::chown(folder.c_str(), kNobody, static_cast<gid_t>(-1)) == 0);
+    REQUIRE(::seteuid(kNobody) == 0);
+  }
+  ~OrdinaryUser() {
+    if (was_root_ && ::seteuid(0) != 0) std::abort();
+  }
+
+ private:
+  const bool was_root_;
+};
+
+}  // namespace
+
+TEST_CASE("a folder's lock is held by one, named to the next, and gone with its holder", "[base]") {
+  const dslaunch::test::TempDir folder;
+  const std::string file = folder / "lock";
+  {
+    const auto [lock, nobody] = FolderLock::try_take(file, "the first job");
+    CHECK(nobody.empty());
+    CHECK(FolderLock::try_take(file, "the second job").holder == "the first job");
+  }
+  CHECK_FALSE(std::filesystem::exists(file));
+  CHECK(FolderLock::try_take(file, "the second job").holder.empty());
+}
+
+TEST_CASE("what another user's dead job left behind does not keep a folder taken", "[base]") {
+  const dslaunch::test::TempDir folder;
+  const OrdinaryUser user(folder.path());
+  const std::string file = folder.write("lock", "a dead job");
+  REQUIRE(::chmod(file.c_str(), 0444) == 0);
+
+  SECTION("it makes room for a file of one's own") {
+    const auto [lock, holder] = FolderLock::try_take(file, "my job");
+    CHECK(holder.empty());
+    CHECK(dslaunch::test::read_file(file) == "my job");
+  }
+  SECTION("in a folder where it cannot be removed it is locked as it is") {
+    REQUIRE(::chmod(folder.path().c_str(), 0555) == 0);
+    {
+      const auto [lock, holder] = FolderLock::try_take(file, "my job");
+      CHECK(holder.empty());
+      CHECK(FolderLock::try_take(file, "the next job").holder == "a dead job");
+    }
+    CHECK(FolderLock::try_take(file, "the next job").holder.empty());
+    CHECK(::chmod(folder.path().c_str(), 0755) == 0);
+  }
+  SECTION("one that cannot even be read is an error that names it") {
+    REQUIRE(::chmod(file.c_str(), 0) == 0);
+    CHECK_THROWS_WITH(FolderLock::try_take(file, "my job"), Catch::Matchers::Contains(file));
+  }
+}
