@@ -1,5 +1,6 @@
 #include "runtime/model/inference_file.hpp"
 
+#include <exception>
 #include <string_view>
 
 #include "base/error.hpp"
@@ -31,7 +32,7 @@ bool is_code(const std::string& record) {
 
 }  // namespace
 
-std::string describe_inference_file(caffe2::serialize::PyTorchStreamReader& reader) {
+std::string describe_inference_file(caffe2::serialize::PyTorchStreamReader& reader) try {
   for (const auto& record : reader.getAllRecords()) {
     if (!is_code(record)) continue;
     const auto [bytes, size] = reader.getRecord(record);
@@ -45,6 +46,8 @@ std::string describe_inference_file(caffe2::serialize::PyTorchStreamReader& read
     }
   }
   return {};
+} catch (const std::exception&) {
+  return {};  // a damaged file tells nothing about how it was made
 }
 
 void refuse_inference_file(const std::string& path) {

@@ -7,7 +7,8 @@
 
 namespace dslaunch::runtime {
 
-// What the file is, as the end of a sentence about it and with what to save instead; empty for all others.
+// What the file is, as the end of a sentence about it and with what to save instead; empty for all others,
+// damaged ones too.
 std::string describe_inference_file(caffe2::serialize::PyTorchStreamReader& reader);
 
 // Throws UserError(65) with those words for such a file: its parameters, where it has any, would get no gradients or
