@@ -80,7 +80,7 @@ void add_launch_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
   line.flag("--detach", to.detach, "go on in the background; see 'dslaunch jobs', 'logs', 'attach', 'stop'");
   line.flag("--dry_run", to.dry_run, "print what would be started, start nothing");
   line.flag("--json", to.json, "one document on standard output; all else goes to standard error");
-  line.flag("--quiet", to.quiet,
+  line.flag("-q,--quiet", to.quiet,
             "no output of ours but errors, of the ranks but warnings too; what they print goes to the logs");
   line.flag("--verbose", to.verbose, "say more");
   add_output_options(line, raw.output);

@@ -14,6 +14,7 @@ constexpr auto kRefused = Disposition::kRefused;
 
 std::string normal(std::string_view option) {
   std::string name(option.substr(0, option.find('=')));
+  if (name == "-m") return "--module";  // torchrun's; the other short forms are our own options as well
   for (size_t i = 2; i < name.size(); ++i) name[i] = name[i] == '-' ? '_' : name[i];
   return name;
 }
@@ -66,7 +67,7 @@ const std::vector<MigratedFlag>& migrated_flags() {
       {"--bind_cores_to_rank", "deepspeed", kHonoured,
        "without the program numactl; memory too where a rank's cores are of one NUMA node"},
       {"--bind_core_list", "deepspeed", kHonoured, "binds by itself; a core that may not be used is an error"},
-      {"--quiet", "deepspeed", kHonoured, ""},
+      {"--quiet", "deepspeed", kHonoured, "also -q"},
       {"--log_level", "deepspeed", kRenamed, "--quiet or --verbose"},
       {"--nproc_per_node", "torchrun", kHonoured, "also auto, gpu and cpu; without it every GPU is used"},
       {"--nproc", "torchrun", kHonoured, "another name of --nproc_per_node"},

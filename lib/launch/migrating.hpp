@@ -19,8 +19,8 @@ struct MigratedFlag {
 
 const std::vector<MigratedFlag>& migrated_flags();
 
-// What to tell a user who gave this option ('-' and '_' are equal, "=value" is ignored): "it is --num_gpus here". Empty
-// when the flag is none of theirs, or is honoured.
+// What to tell a user who gave this option ('-' and '_' are equal, "=value" is ignored, -m is --module): "it is
+// --num_gpus here". Empty when the flag is none of theirs, or is honoured.
 std::optional<std::string> migration_answer(std::string_view option);
 
 }  // namespace dslaunch::launch

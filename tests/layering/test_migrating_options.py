@@ -43,6 +43,13 @@ SAMPLES = {
 }
 
 
+# Short forms that are no options here.
+SHORT = {"--module": "-m"}
+# Short forms of honoured options, which mean the same.
+SHORT_HONOURED = {"--hostfile": "-H", "--include": "-i", "--exclude": "-e", "--quiet": "-q", "--redirects": "-r",
+                  "--tee": "-t"}
+
+
 def rows(page):
     for line in open(page, encoding="utf-8"):
         found = re.match(r"\| `(--\w+)` \| ([\w ]+) \| (.*?) ?\|$", line)
@@ -69,11 +76,14 @@ def main(page):
                 if option not in SAMPLES:
                     wrong.append(f"{option}: this test has no sample of it")
                     continue
-                result = run([word.format(**places) for word in SAMPLES[option]])
-                if result.returncode != 0:
-                    wrong.append(f"{option} is honoured, says the page; exit {result.returncode}: {result.stderr}")
+                words = [word.format(**places) for word in SAMPLES[option]]
+                short = [SHORT_HONOURED.get(option, option) if word == option else word for word in words]
+                for given in (words, short) if short != words else (words,):
+                    result = run(given)
+                    if result.returncode != 0:
+                        wrong.append(f"{given} is honoured, says the page; exit {result.returncode}: {result.stderr}")
             else:
-                for spelling in (option, option.replace("_", "-")):
+                for spelling in (option, option.replace("_", "-"), SHORT.get(option, option)):
                     result = run([spelling])
                     if result.returncode != 64 or text not in result.stderr:
                         wrong.append(f"{spelling} is {here}, says the page ({text}); "
