@@ -5,8 +5,8 @@ namespace dslaunch {
 
 enum class ExitCode : int {
   kSuccess = 0,
-  kUsage = 64,           // unknown option or command, missing argument
-  kBadInput = 65,        // config, data, model or hostfile not usable
+  kUsage = 64,           // unknown option or command, missing argument, options that exclude each other
+  kBadInput = 65,        // config, data, model, checkpoint, hostfile or filter not usable
   kNoInput = 66,         // a named file does not exist or cannot be read
   kUnavailable = 69,     // host, port, device, slots or program not to be had
   kInternal = 70,        // our bug

@@ -33,12 +33,12 @@ void check_combination(const Request& request) {
   check_count("--num_gpus", request.num_gpus);
   bool filtered = !request.include.empty() || !request.exclude.empty();
   if (!request.include.empty() && !request.exclude.empty()) {
-    throw UserError(ExitCode::kBadInput, "--include and --exclude exclude each other: give one of them");
+    throw UserError(ExitCode::kUsage, "--include and --exclude exclude each other: give one of them");
   }
   if (filtered && (request.num_nodes || request.num_gpus)) {
-    throw UserError(ExitCode::kBadInput, fmt::format("{} already says which slots to use: leave out {}",
-                                                     request.include.empty() ? "--exclude" : "--include",
-                                                     request.num_nodes ? "--num_nodes" : "--num_gpus"));
+    throw UserError(ExitCode::kUsage, fmt::format("{} already says which slots to use: leave out {}",
+                                                  request.include.empty() ? "--exclude" : "--include",
+                                                  request.num_nodes ? "--num_nodes" : "--num_gpus"));
   }
   if (request.num_gpus.value_or(1) > kMostSlots) {
     throw UserError(ExitCode::kUnavailable,

@@ -19,8 +19,8 @@ struct Request {
   bool any_local_slots = false;         // ... or, for CPU ranks, as many slots as the options ask for
 };
 
-// Reads the hostfile, nothing else. Throws UserError: 66 hostfile missing; 65 bad file or filter, or options that
-// exclude each other; 64 a count below 1; 69 more nodes or slots asked for than there are.
+// Reads the hostfile, nothing else. Throws UserError: 66 hostfile missing; 65 bad file or filter; 64 a count below 1,
+// or options that exclude each other; 69 more nodes or slots asked for than there are.
 Allocation resolve(const Request& request);
 
 // {"source": ..., "world_size": N, "hosts": [{"host": ..., "user": ..., "port": ..., "slots": [0, 1]}, ...]} in launch

@@ -96,15 +96,15 @@ TEST_CASE("filters apply to the hostfile", "[hostfile][resolve]") {
 TEST_CASE("options that exclude each other are refused", "[hostfile][resolve]") {
   Request request;
   request.include = request.exclude = "localhost:0";
-  CHECK_THAT(refusal(request, ExitCode::kBadInput), Contains("--include and --exclude exclude each other"));
+  CHECK_THAT(refusal(request, ExitCode::kUsage), Contains("--include and --exclude exclude each other"));
   request.exclude.clear();
   request.num_gpus = 1;
-  CHECK_THAT(refusal(request, ExitCode::kBadInput), Contains("--include") && Contains("leave out --num_gpus"));
+  CHECK_THAT(refusal(request, ExitCode::kUsage), Contains("--include") && Contains("leave out --num_gpus"));
   request.include.clear();
   request.exclude = "localhost:0";
   request.num_gpus.reset();
   request.num_nodes = 1;
-  CHECK_THAT(refusal(request, ExitCode::kBadInput), Contains("--exclude") && Contains("leave out --num_nodes"));
+  CHECK_THAT(refusal(request, ExitCode::kUsage), Contains("--exclude") && Contains("leave out --num_nodes"));
 }
 
 TEST_CASE("counts below one are a usage error", "[hostfile][resolve]") {
