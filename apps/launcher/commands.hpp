@@ -21,4 +21,7 @@ int agent_command(const Arguments& arguments);
 // `dslaunch` without arguments.
 int short_help();
 
+// A line for each command.
+const char* command_list();
+
 }  // namespace dslaunch::launcher

@@ -6,6 +6,7 @@
 #include "base/format.hpp"
 #include "borrowed_options.hpp"
 #include "command_line.hpp"
+#include "commands.hpp"
 #include "launch/master_address.hpp"
 #include "launch/remote_environment.hpp"
 #include "output_options.hpp"
@@ -184,7 +185,8 @@ std::optional<launch::RunOptions> read_run_options(const Arguments& arguments) {
       "  dslaunch import ds_run/ckpt runs/a/checkpoints --model model.pt   from DeepSpeed's checkpoint\n"
       "  dslaunch config explain ds.json                         value, origin and effect of every key\n"
       "  dslaunch hosts --hostfile hosts --include a:0,1         what a hostfile resolves to\n"
-      "Each command has its own --help.\n");
+      "\nCommands:\n" +
+          std::string(command_list()) + "Each command has its own --help.\n");
   line.app().add_option("MODEL", run.model, "what torch.jit.save wrote");
   line.group("Job");
   line.value("--config", run.config, "JSON (DeepSpeed's keys and comments) or YAML", "FILE");
@@ -305,13 +307,14 @@ std::optional<std::vector<std::string>> read_infer_options(const Arguments& argu
       "dslaunch infer", "usage: dslaunch infer --checkpoint CKPT --prompt TEXT [options]",
       "  dslaunch infer --checkpoint runs/a/checkpoints --prompt 'Once upon a time'\n"
       "  dslaunch infer --checkpoint runs/a/checkpoints --prompt 'To be' --num_tokens 200 --temperature 0.8\n"
-      "The prompt is read as bytes: for models that were trained on bytes.\n");
+      "The prompt is read as bytes: for models that were trained on bytes and whose forward returns (loss, logits).\n");
   line.value("--checkpoint", checkpoint, "a checkpoint, or the folder that holds them", "CKPT");
   line.value("--prompt", prompt, "text to continue", "TEXT");
-  line.value("--num_tokens", num_tokens, "how many to add", "N");
-  line.value("--temperature", temperature, "0: always the likeliest", "T");
-  line.value("--seed", seed, "of the sampling", "N");
-  line.value("--context", context, "how many of the last bytes the model sees", "N");
+  line.value("--num_tokens", num_tokens, "how many bytes to add (200)", "N");
+  line.value("--temperature", temperature, "0: always the likeliest (0.8)", "T");
+  line.value("--seed", seed, "of the sampling (0)", "N");
+  line.value("--context", context,
+             "how many of the last bytes the model sees; without it as many as it takes, up to 4096", "N");
   if (!line.parse(arguments)) return std::nullopt;
   refuse_program_words(arguments);
   if (checkpoint.empty()) misuse("which checkpoint? dslaunch infer --checkpoint CKPT --prompt TEXT");

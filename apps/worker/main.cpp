@@ -31,7 +31,7 @@ const char kHelp[] =
     "                 [--timings SECONDS_SINCE_1970]\n"
     "                 a rank of a job: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment, or a world of "
     "one\n"
-    "  dsworker infer --checkpoint C --prompt TEXT [--num_tokens N] [--temperature T] [--seed S]\n"
+    "  dsworker infer --checkpoint C --prompt TEXT [--num_tokens N] [--temperature T] [--seed S] [--context N]\n"
     "  dsworker consolidate CHECKPOINT OUT.safetensors|OUT.pt [--state_dict] [--max_memory SIZE] [--max_shard_size "
     "SIZE]\n"
     "                 [--exclude_frozen_parameters] [--dtype fp32|bf16|fp16]\n"

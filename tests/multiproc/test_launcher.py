@@ -923,9 +923,13 @@ class CommandLine(LauncherTest):
         self.assertLess(min(times), 0.020)
 
     def test_every_command_has_help_and_there_is_a_version(self):
-        for command in ("run", "exec", "infer", "hosts", "config", "consolidate", "import"):
+        overview = self.launch("--help").out
+        listed = overview[overview.index(b"Commands:"):overview.index(b"Options:")].decode()
+        for command in ("run", "exec", "infer", "hosts", "config", "consolidate", "import", "jobs", "logs", "attach",
+                        "stop", "doctor"):
             outcome = self.launch(command, "--help")
             self.assertEqual((outcome.code, b"Examples:" in outcome.out), (0, True), str(outcome))
+            self.assertRegex(listed, rf"(dslaunch|\|) \[?{command}\b")
         self.assertTrue(re.match(rb"dslaunch \d+\.\d+", self.launch("--version").out))
 
 
