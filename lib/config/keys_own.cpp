@@ -44,7 +44,7 @@ constexpr KeySpec kRows[] = {
     supported("train.steps", kInt, "null", "end of the run in optimizer steps, counted from the start of training")
         .min(1),
     supported("train.epochs", kInt, "null", "end of the run in passes over the data; without steps: 1").min(1),
-    supported("train.eval_interval", kInt, "0", "steps between evaluations; 0: never").min(0),
+    supported("train.eval_interval", kInt, "0", "steps between evaluations; 0: only at the end").min(0),
     supported("train.seed", kInt, "42", "seed of the random numbers in the model").min(0),
 
     section("checkpoint"),
