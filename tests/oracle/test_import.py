@@ -123,6 +123,14 @@ class Numbers(ImportTest):
                 self.check_states(case, report)
                 self.assertTrue(os.path.exists(os.path.join(report["checkpoint"], "model.pt")))
 
+    def test_into_a_run_folder_that_is_not_there(self):
+        out = os.path.join(self.shop.run_dir(), "checkpoints")
+        outcome = workshop.run([workshop.program("dslaunch"), "import", os.path.join(DATA, CASES[0]), out, "--model",
+                                self.model])
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertEqual(len(glob.glob(out + "/step_*/manifest.json")), 1)
+        self.assertEqual(os.listdir(os.path.dirname(out)), ["checkpoints"])
+
     def test_without_the_model(self):
         for case in CASES:
             with self.subTest(case=case):

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <memory>
 
 #include "base/error.hpp"
@@ -38,7 +39,9 @@ at::Tensor value_in(const ModelSource& model, const std::string& name) {
 class Skeleton {
  public:
   Skeleton(const std::string& model, const std::string& out) : path_(model.empty() ? "" : out + ".skeleton.tmp") {
-    if (!path_.empty()) write_model_skeleton(model, path_);
+    if (path_.empty()) return;
+    make_parent();
+    write_model_skeleton(model, path_);
   }
   ~Skeleton() {
     if (!path_.empty()) ::unlink(path_.c_str());
@@ -48,6 +51,14 @@ class Skeleton {
   const std::string& path() const { return path_; }
 
  private:
+  // OUT is made when the checkpoint is written, which comes later.
+  void make_parent() const {
+    const auto parent = std::filesystem::path(path_).parent_path();
+    std::error_code error;
+    if (!parent.empty()) std::filesystem::create_directories(parent, error);
+    if (error) throw SystemError("create the folder", parent.string(), error.value(), ExitCode::kCannotCreate);
+  }
+
   const std::string path_;
 };
 
