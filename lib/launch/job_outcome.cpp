@@ -102,7 +102,7 @@ std::string meaning_of_code(int code) {
     case ExitCode::kUsage:
       return "command line not understood";
     case ExitCode::kBadInput:
-      return "config, data or model not usable";
+      return "config, data, model or checkpoint not usable";
     case ExitCode::kNoInput:
       return "a file is missing or cannot be read";
     case ExitCode::kUnavailable:
@@ -118,7 +118,7 @@ std::string meaning_of_code(int code) {
     case ExitCode::kRunAgain:
       return "stopped on request; run again to go on";
     case ExitCode::kCannotContinue:
-      return "training cannot go on: the loss or its scale is not usable";
+      return "training cannot go on: the loss or its scale is not usable, or --verify found a difference";
     case ExitCode::kPermission:
       return "permission denied";
     case ExitCode::kContradiction:

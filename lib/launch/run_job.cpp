@@ -168,7 +168,9 @@ class RunMaker {
     if (restart > 0) return;
     lock_ = prepare_run_folder(plan.run_dir, earlier_run(run_), fmt::format("job {}", plan.job_id));
     for (const auto& note : notes_) log::info("{}", note);
-    log::info("{} rank(s) on {}, run folder {}", plan.world_size(), plan.device, plan.run_dir);
+    // Of other hosts it is not known yet.
+    const std::string device = plan.device == "auto" ? "the hosts' devices" : plan.device;
+    log::info("{} rank(s) on {}, run folder {}", plan.world_size(), device, plan.run_dir);
   }
 
   void leave() { FolderLock gone = std::move(lock_); }
