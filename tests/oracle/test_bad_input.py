@@ -285,6 +285,19 @@ class Data(StrangerTest):
         os.mkfifo(self.path("pipe.safetensors"))
         self.assert_refused(self.start(data=self.path("pipe.safetensors")), 66, "pipe.safetensors")
 
+    def test_epochs_of_synthetic_samples(self):
+        """They never end, so epochs alone say nothing, and beside steps they never come first."""
+        arrays = {"x": {"shape": [6]}, "y": {"shape": [1]}}
+        config = self.shop.config(base_config("mlp", data={"train": "synthetic", "synthetic": arrays}))
+
+        def command(*options):
+            return [program("dslaunch"), "--device", "cpu", "--num_gpus", "2", "--config", config, "--run_dir",
+                    self.shop.run_dir(), "--epochs", "1", *options, self.shop.model("mlp")]
+
+        self.assert_refused(command(), 65, "--steps")
+        outcome = run(command("--steps", "2"))
+        self.assertEqual(outcome.code, 0, str(outcome))
+
     def test_synthetic_samples_larger_than_memory(self):
         for shape, code in (([2**40], 69), ([2**32, 2**32, 16], 65)):
             with self.subTest(shape=shape):

@@ -318,10 +318,11 @@ class Training {
     if (world_.rank() == 0) log::info("{}", summary);
   }
 
-  // Steps and epochs both given: whichever ends first.
+  // Steps and epochs both given: whichever ends first, which an endless pass never does.
   int64_t count_steps() const {
     const auto& train = config_.train;
-    if (!data_.train || (train.steps && !train.epochs)) return train.steps.value_or(0);
+    const bool pass_ends = data_.train && data_.train->num_samples() != SampleSource::kEndless;
+    if (!data_.train || (train.steps && !(train.epochs && pass_ends))) return train.steps.value_or(0);
     const int64_t in_epochs = steps_in_epochs(*data_.train, config_.data, config_.batch, train.epochs.value_or(1));
     return std::min(train.steps.value_or(in_epochs), in_epochs);
   }
