@@ -145,6 +145,7 @@ void check_evaluation_and_verification(const launch::RunOptions& run) {
   if (run.verify && *run.verify < 1) misuse(fmt::format("--verify {}: at least 1 step", *run.verify));
   if (!run.eval_only) return;
   if (run.verify) misuse("--verify compares training steps, and --eval_only takes none");
+  if (run.trace) misuse("--trace shows a training step, and --eval_only takes none");
   if (run.overwrite) misuse("--eval_only adds to a run folder; --overwrite would discard the run that it holds");
 }
 

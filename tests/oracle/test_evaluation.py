@@ -357,6 +357,7 @@ class Refusals(EvaluationTest):
 
     def test_what_has_no_meaning_beside_only_evaluation(self):
         self.refused(64, "--overwrite", data=self.shop.data("mlp"), extra=["--eval_only", "--overwrite"])
+        self.refused(64, "--trace", data=self.shop.data("mlp"), extra=["--eval_only", "--trace", "1"])
 
 
 if __name__ == "__main__":
