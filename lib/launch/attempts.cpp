@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <unistd.h>
+#include <sstream>
 
 #include <algorithm>
 #include <climits>
@@ -80,7 +81,17 @@ std::string cause_of(const LaunchPlan& plan, const JobReport& report) {
   if (!cause.empty()) return cause;
   std::string line = report.story.substr(0, report.story.find('\n'));
   constexpr std::string_view kSpeaker = "dslaunch: ";
-  return line.starts_with(kSpeaker) ? line.substr(kSpeaker.size()) : line;
+  if (line.starts_with(kSpeaker)) line = line.substr(kSpeaker.size());
+  if (!line.ends_with(':')) return line;
+  // A table of hosts follows; below its heads stands the first failure.
+  std::istringstream rows(report.story);
+  std::string row, word;
+  for (int i = 0; i < 3; ++i) {
+    if (!std::getline(rows, row)) return line;
+  }
+  std::istringstream words(row);
+  while (words >> word) line += " " + word;
+  return line;
 }
 
 struct Attempt {

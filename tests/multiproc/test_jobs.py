@@ -270,6 +270,14 @@ class Listed(JobsTest):
         self.assertEqual(jobs[0]["end"]["first_cause"], "rank 1 on localhost failed first: exit code 7")
         self.assertIn("alas", self.run_it("logs", "last", code=0).out)
 
+    def test_the_first_cause_is_a_host_with_its_trouble(self):
+        hosts = self.path("hosts")
+        with open(hosts, "w") as file:
+            file.write("nowhere.invalid slots=2\n")
+        self.run_it("exec", "--hostfile", hosts, "--connect_timeout", "2", "--", "true", code=69)
+        (job,) = json.loads(self.run_it("jobs", "--json", code=0).out)["jobs"]
+        self.assertRegex(job["end"]["first_cause"], r"hosts? failed: nowhere\.invalid \w+ .*nowhere\.invalid")
+
     def test_a_supervisor_that_was_killed(self):
         self.sockets_may_stay = True
         job = self.detach(2, STUBBORN)
