@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <unistd.h>
-#include <sstream>
 
 #include <algorithm>
 #include <climits>
@@ -79,19 +78,10 @@ std::optional<LaunchPlan> plan_again(const JobMaker& maker, JobField& field, Sup
 std::string cause_of(const LaunchPlan& plan, const JobReport& report) {
   std::string cause = tell_cause(plan, report.records, report.outcome, report.reason);
   if (!cause.empty()) return cause;
+  if (!report.first_lost.empty()) return report.first_lost;
   std::string line = report.story.substr(0, report.story.find('\n'));
   constexpr std::string_view kSpeaker = "dslaunch: ";
-  if (line.starts_with(kSpeaker)) line = line.substr(kSpeaker.size());
-  if (!line.ends_with(':')) return line;
-  // A table of hosts follows; below its heads stands the first failure.
-  std::istringstream rows(report.story);
-  std::string row, word;
-  for (int i = 0; i < 3; ++i) {
-    if (!std::getline(rows, row)) return line;
-  }
-  std::istringstream words(row);
-  while (words >> word) line += " " + word;
-  return line;
+  return line.starts_with(kSpeaker) ? line.substr(kSpeaker.size()) : line;
 }
 
 struct Attempt {

@@ -41,6 +41,7 @@ struct JobReport {
   bool told_to_end = false;                    // an agent was, by a signal on its host
   std::vector<RankRecord> records;             // by rank
   std::vector<std::string> lost_hosts;         // not reached, or gone before their ranks were
+  std::string first_lost;                      // the first of these with its trouble, where that ended the attempt
   std::string story;                           // for people; empty after a success
 };
 

@@ -55,7 +55,11 @@ JobReport Supervisor::report() {
   bool hosts_fault = agent_error_ != 0 && reason_ == StopReason::kNone;
   if (hosts_fault) report.outcome.first_failure.reset();
   report.story = tell_story(plan_, records_, report.outcome, reason_);
-  if (hosts_fault && !failures_.empty()) report.story += tell_failures();
+  if (hosts_fault && !failures_.empty()) {
+    report.story += tell_failures();
+    const auto& [host, failure] = failures_.front();
+    report.first_lost = fmt::format("{} failed: {}: {}", host, failure.phase, failure.text);
+  }
   return report;
 }
 

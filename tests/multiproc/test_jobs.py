@@ -276,7 +276,7 @@ class Listed(JobsTest):
             file.write("nowhere.invalid slots=2\n")
         self.run_it("exec", "--hostfile", hosts, "--connect_timeout", "2", "--", "true", code=69)
         (job,) = json.loads(self.run_it("jobs", "--json", code=0).out)["jobs"]
-        self.assertRegex(job["end"]["first_cause"], r"hosts? failed: nowhere\.invalid \w+ .*nowhere\.invalid")
+        self.assertRegex(job["end"]["first_cause"], r"^nowhere\.invalid failed: \w+: .*nowhere\.invalid")
 
     def test_a_supervisor_that_was_killed(self):
         self.sockets_may_stay = True
