@@ -1,6 +1,5 @@
 // The options of each command, declared with CLI11, and the plain structs of lib/launch that they fill.
 #pragma once
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>

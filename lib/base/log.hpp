@@ -1,7 +1,6 @@
 // Log lines on standard error, one write a line; at debug level with the seconds since the start of the program. Any
 // thread. Who speaks (rank, host) is set once at start.
 #pragma once
-#include <string>
 #include <string_view>
 #include <utility>
 

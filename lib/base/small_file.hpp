@@ -2,7 +2,6 @@
 // are read to their end; what has none (/dev/zero) is given up. Any thread.
 #pragma once
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <string>
 

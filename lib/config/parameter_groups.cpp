@@ -5,7 +5,6 @@
 
 #include "base/format.hpp"
 #include "config/dims_condition.hpp"
-#include "config/key_table.hpp"
 #include "config/optimizer_rules.hpp"
 
 namespace dslaunch::config {

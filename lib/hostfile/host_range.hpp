@@ -1,7 +1,6 @@
 // Names with ranges as Slurm and pdsh write them: n[01-03,7] is n01 n02 n03 n7. Pure.
 #pragma once
 #include <cstddef>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>

@@ -8,15 +8,14 @@
 #include <vector>
 
 #include "base/deadline.hpp"
+#include "launch/binding.hpp"
 #include "launch/channel.hpp"
 #include "launch/error_files.hpp"
 #include "launch/job_files.hpp"
 #include "launch/master_port.hpp"
 #include "launch/node_echo.hpp"
 #include "launch/pulse.hpp"
-#include "launch/rank_environment.hpp"
 #include "launch/rank_process.hpp"
-#include "launch/settle_node.hpp"
 #include "launch/signal_inbox.hpp"
 #include "spawn/end_explainer.hpp"
 

@@ -7,7 +7,6 @@
 #include "base/error.hpp"
 #include "launch/agent.hpp"
 #include "launch/devices.hpp"
-#include "launch/doctor/agent_mark.hpp"
 
 namespace dslaunch::launch {
 

@@ -8,6 +8,8 @@
 #include "launch/doctor/agent_mark.hpp"
 #include "launch/preflight.hpp"
 #include "launch/programs.hpp"
+#include "launch/rank_environment.hpp"
+#include "launch/settle_node.hpp"
 #include "spawn/job_sweep.hpp"
 
 namespace dslaunch::launch {

@@ -1,6 +1,5 @@
 // From the plan to what one node's agent is told. Pure.
 #pragma once
-#include <optional>
 #include <string>
 #include <vector>
 

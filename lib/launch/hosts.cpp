@@ -12,6 +12,7 @@
 #include "hostfile/resolve.hpp"
 #include "hostfile/this_machine.hpp"
 #include "launch/ask_slurm.hpp"
+#include "launch/devices.hpp"
 
 namespace dslaunch::launch {
 namespace {

@@ -2,7 +2,6 @@
 #pragma once
 #include "hostfile/allocation.hpp"
 #include "hostfile/choose_source.hpp"
-#include "launch/devices.hpp"
 #include "launch/dial_in.hpp"
 #include "launch/launch_options.hpp"
 #include "launch/launch_plan.hpp"

@@ -1,7 +1,5 @@
 #include "launch/job_files.hpp"
 
-#include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>

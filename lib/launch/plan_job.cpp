@@ -1,7 +1,5 @@
 #include "launch/plan_job.hpp"
 
-#include <unistd.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>

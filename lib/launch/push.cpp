@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "base/format.hpp"
 #include "base/log.hpp"
 #include "base/side_by_side.hpp"
 #include "launch/node_link.hpp"

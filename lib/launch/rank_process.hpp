@@ -1,8 +1,6 @@
 // One rank on its node, from start to end: the agent's side. One thread.
 #pragma once
 #include <functional>
-#include <optional>
-#include <string_view>
 
 #include "launch/message.hpp"
 #include "spawn/process.hpp"

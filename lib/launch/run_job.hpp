@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "launch/launch_options.hpp"
-#include "launch/launch_plan.hpp"
 
 namespace dslaunch::launch {
 

@@ -1,7 +1,5 @@
 #include "rendezvous/launch_env.hpp"
 
-#include <unistd.h>
-
 #include <charconv>
 #include <cstdlib>
 

@@ -1,12 +1,10 @@
 // The store as a rank sees it: few verbs, each with a deadline. Thread-safe. docs/wire.md describes the bytes.
 #pragma once
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "base/deadline.hpp"
 #include "rendezvous/launch_env.hpp"

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "base/error.hpp"
-#include "base/format.hpp"
 #include "comm/collective.hpp"
 #include "comm/gloo/call.hpp"
 #include "comm/gloo/ordered_sum.hpp"

@@ -3,8 +3,6 @@
 // own type) and rounded once. So a result has the same bits on all ranks, in every run, and whether it came from
 // all_reduce or from reduce_scatter and all_gather, however the buffers were cut.
 #pragma once
-#include <gloo/transport/tcp/device.h>
-
 #include <memory>
 #include <vector>
 

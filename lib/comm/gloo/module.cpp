@@ -1,5 +1,6 @@
 // What libdslaunch_gloo.so exports.
 #include <dlfcn.h>
+#include <gloo/transport/tcp/device.h>
 
 #include "comm/gloo/communicator.hpp"
 #include "comm/gloo/patient_poll.hpp"

@@ -2,7 +2,6 @@
 // module, in order with the current stream.
 #include <cstring>
 
-#include "base/error.hpp"
 #include "comm/backends.hpp"
 #include "comm/collective.hpp"
 #include "comm/failure_latch.hpp"

@@ -7,7 +7,6 @@
 #include <filesystem>
 
 #include "base/error.hpp"
-#include "base/format.hpp"
 #include "base/log.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/checkpoint/content_hash.hpp"

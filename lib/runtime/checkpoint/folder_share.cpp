@@ -1,6 +1,5 @@
 #include "runtime/checkpoint/folder_share.hpp"
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>

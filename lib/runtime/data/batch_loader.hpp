@@ -6,7 +6,6 @@
 #include "config/job_config.hpp"
 #include "runtime/data/batch_assembly.hpp"
 #include "runtime/data/prefetcher.hpp"
-#include "runtime/data/sample_order.hpp"
 #include "runtime/data/sample_source.hpp"
 
 namespace dslaunch::runtime {

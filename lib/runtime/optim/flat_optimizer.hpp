@@ -9,13 +9,11 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "config/job_config.hpp"
 #include "runtime/optim/optimizer_groups.hpp"
 #include "runtime/optim/step_rates.hpp"
 #include "runtime/state/partition.hpp"

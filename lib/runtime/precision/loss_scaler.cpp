@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/error.hpp"
 #include "base/format.hpp"
 
 namespace dslaunch::runtime::precision {

@@ -8,7 +8,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/sharding/flat_collectives.hpp"
-#include "runtime/sharding/quantized_collectives.hpp"
+#include "runtime/sharding/quantized_codec.hpp"
 #include "runtime/state/mask_minimum.hpp"
 
 namespace dslaunch::runtime {

@@ -3,7 +3,6 @@
 #pragma once
 #include <ATen/ATen.h>
 
-#include <utility>
 #include <vector>
 
 namespace dslaunch::runtime {

@@ -1,7 +1,5 @@
 #include "runtime/telemetry/csv_monitor.hpp"
 
-#include <algorithm>
-
 #include "base/format.hpp"
 #include "runtime/telemetry/python_text.hpp"
 

@@ -1,6 +1,5 @@
 // Spans in the Trace Event Format that chrome://tracing and Perfetto read: one process a rank, one thread a lane. Pure.
 #pragma once
-#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>

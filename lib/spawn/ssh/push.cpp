@@ -3,7 +3,6 @@
 #include <openssl/evp.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <memory>
 #include <set>
 #include <span>

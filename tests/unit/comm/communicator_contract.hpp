@@ -5,8 +5,6 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
-#include <map>
-#include <memory>
 #include <string>
 #include <thread>
 #include <vector>

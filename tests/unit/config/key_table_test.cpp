@@ -4,7 +4,6 @@
 #include <set>
 
 #include "config/coerce.hpp"
-#include "load_support.hpp"
 
 using namespace dslaunch::config;
 

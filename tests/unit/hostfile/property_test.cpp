@@ -11,7 +11,6 @@
 #include "base/error.hpp"
 #include "hostfile/choose_source.hpp"
 #include "hostfile/filter.hpp"
-#include "hostfile/host_range.hpp"
 #include "hostfile/hostfile.hpp"
 #include "hostfile/slurm.hpp"
 

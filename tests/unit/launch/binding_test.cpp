@@ -4,7 +4,6 @@
 #include <random>
 #include <set>
 
-#include "launch/cpu_list.hpp"
 #include "support/expect_error.hpp"
 
 using namespace dslaunch;

@@ -1,6 +1,5 @@
 // Job folders and records, and finding a job among them.
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <filesystem>

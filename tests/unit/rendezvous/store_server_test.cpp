@@ -1,8 +1,6 @@
 // Clients that misbehave, spoken byte by byte: none may harm the server or the ranks that are there.
 #include "rendezvous/store_server.hpp"
 
-#include <sys/socket.h>
-
 #include <catch2/catch.hpp>
 
 #include "rendezvous/token_proof.hpp"

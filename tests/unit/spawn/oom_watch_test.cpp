@@ -8,7 +8,6 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
 #include "spawn/end_explainer.hpp"
 #include "spawn/process.hpp"

@@ -11,7 +11,6 @@
 #include <filesystem>
 
 #include "base/exit_code.hpp"
-#include "spawn/job_sweep.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;

@@ -1,7 +1,5 @@
 #include "spawn/program/program_link.hpp"
 
-#include <sys/wait.h>
-
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <fstream>

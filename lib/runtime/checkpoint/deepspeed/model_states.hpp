@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "runtime/checkpoint/checkpoint_metadata.hpp"
 #include "runtime/checkpoint/pickle/torch_file.hpp"
 
 namespace dslaunch::runtime::deepspeed {

@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 
-#include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/checkpoint/deepspeed/model_fit.hpp"
 #include "runtime/checkpoint/deepspeed/state_builder.hpp"

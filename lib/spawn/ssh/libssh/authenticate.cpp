@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/format.hpp"
-#include "spawn/ssh/explain.hpp"
 #include "spawn/ssh/libssh/session.hpp"
 
 namespace dslaunch::spawn {

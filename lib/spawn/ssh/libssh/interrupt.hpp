@@ -5,8 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <optional>
-#include <utility>
 #include <vector>
 
 #include "base/deadline.hpp"

@@ -1,6 +1,5 @@
 // What libdslaunch_ssh.so exports.
 #include "spawn/ssh/libssh/libssh_link.hpp"
-#include "spawn/ssh/ways.hpp"
 
 extern "C" {
 

@@ -1,7 +1,5 @@
 #include "spawn/ssh/libssh/session.hpp"
 
-#include <unistd.h>
-
 #include <cstdlib>
 
 #include "base/format.hpp"
