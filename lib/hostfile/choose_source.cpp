@@ -38,8 +38,8 @@ void refuse_choice(const SourceOptions& options, const std::string& source, cons
                   options.include.empty() ? "--exclude" : "--include", filter, source, instead));
 }
 
-NodePlace place_in_step(const SlurmSituation& slurm, const SourceOptions& options) {
-  NodePlace place;
+ClusterPlace place_in_step(const SlurmSituation& slurm, const SourceOptions& options) {
+  ClusterPlace place;
   place.source = slurm.allocation.source;
   place.node_rank = slurm.node_rank;
   place.num_nodes = slurm.num_nodes;
@@ -70,7 +70,7 @@ Source slurm_source(SlurmSituation slurm, const SourceOptions& options) {
   return source;
 }
 
-Source place_source(NodePlace place, const SourceOptions& options) {
+Source place_source(ClusterPlace place, const SourceOptions& options) {
   refuse_choice(options, place.source, "CUDA_VISIBLE_DEVICES chooses the devices of a node");
   Source source;
   source.kind = SourceKind::kPlace;

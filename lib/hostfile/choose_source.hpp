@@ -44,7 +44,7 @@ struct Source {
   SourceKind kind = SourceKind::kThisMachine;
   std::optional<std::string> hostfile;
   std::optional<SlurmSituation> slurm;
-  std::optional<NodePlace> place;
+  std::optional<ClusterPlace> place;
   std::string notice;  // one line to say before anything else when the choice is not one the user spelt out
 };
 

@@ -68,7 +68,7 @@ Endpoint parse_endpoint(const NamedText& text) {
   return endpoint;
 }
 
-void read_meeting_point(const Environment& environment, const StatedPlace& stated, NodePlace& place) {
+void read_meeting_point(const Environment& environment, const StatedPlace& stated, ClusterPlace& place) {
   auto address = agreed(environment, "PET_MASTER_ADDR", "MASTER_ADDR");
   auto port = agreed(environment, "PET_MASTER_PORT", "MASTER_PORT");
   if (port) place.master_port = static_cast<uint16_t>(*number_of(environment, port->name, 1, 65535));
@@ -121,7 +121,7 @@ std::optional<NamedNumber> read_nnodes(const Environment& environment) {
   return NamedNumber{"PET_NNODES", low};
 }
 
-void read_nproc(const Environment& environment, const StatedPlace& stated, int num_cpus, NodePlace& place) {
+void read_nproc(const Environment& environment, const StatedPlace& stated, int num_cpus, ClusterPlace& place) {
   auto text = text_of(environment, "PET_NPROC_PER_NODE");
   if (!text || *text == "auto" || *text == "gpu") return;
   if (*text == "cpu") {
@@ -143,13 +143,13 @@ bool counts_pods(const Environment& environment) {
          text_of(environment, "WORLD_SIZE") && !text_of(environment, "LOCAL_RANK");
 }
 
-std::optional<NodePlace> read_pod_count(const Environment& environment, const StatedPlace& stated) {
+std::optional<ClusterPlace> read_pod_count(const Environment& environment, const StatedPlace& stated) {
   if (!counts_pods(environment)) return std::nullopt;
   NamedNumber size{"WORLD_SIZE", *number_of(environment, "WORLD_SIZE", 1, kMostProcesses)};
   NamedNumber rank{"RANK", *number_of(environment, "RANK", 0, kMostProcesses)};
   check_rank(rank, size.name, size.value);
   require_same(size, "--num_nodes", stated.num_nodes);
-  NodePlace place;
+  ClusterPlace place;
   place.source = "kubernetes (WORLD_SIZE)";
   place.num_nodes = size.value;
   place.node_rank = rank.value;
@@ -200,8 +200,8 @@ void refuse_ranks(const NamedNumber& proof, const NamedNumber& size) {
       proof.name, proof.value, size.name, size.value));
 }
 
-std::optional<NodePlace> read_manager(const Environment& environment, const StatedPlace& stated,
-                                      const Manager& manager) {
+std::optional<ClusterPlace> read_manager(const Environment& environment, const StatedPlace& stated,
+                                         const Manager& manager) {
   auto rank = first_number(environment, manager.rank, 0, kMostProcesses);
   if (!rank) return std::nullopt;
   auto size = first_number(environment, manager.size, 1, kMostProcesses);
@@ -217,7 +217,7 @@ std::optional<NodePlace> read_manager(const Environment& environment, const Stat
   auto local_rank = first_number(environment, manager.local_rank, 0, kMostProcesses);
   if (local_rank && local_rank->value > 0) refuse_ranks(*local_rank, *size);
   require_same(*size, "--num_nodes", stated.num_nodes);
-  NodePlace place;
+  ClusterPlace place;
   place.source = fmt::format("{} ({})", manager.name, size->name);
   place.num_nodes = size->value;
   place.node_rank = rank->value;
@@ -227,13 +227,13 @@ std::optional<NodePlace> read_manager(const Environment& environment, const Stat
 
 }  // namespace
 
-std::optional<NodePlace> read_kubeflow(const Environment& environment, const StatedPlace& stated, int num_cpus) {
+std::optional<ClusterPlace> read_kubeflow(const Environment& environment, const StatedPlace& stated, int num_cpus) {
   auto nnodes = read_nnodes(environment);
   if (!nnodes) return read_pod_count(environment, stated);
   require_same(*nnodes, "--num_nodes", stated.num_nodes);
   NamedNumber rank = read_pet_rank(environment, *nnodes);
   check_rank(rank, nnodes->name, nnodes->value);
-  NodePlace place;
+  ClusterPlace place;
   place.source = "kubeflow (PET_NNODES)";
   place.num_nodes = nnodes->value;
   place.node_rank = rank.value;
@@ -242,7 +242,7 @@ std::optional<NodePlace> read_kubeflow(const Environment& environment, const Sta
   return place;
 }
 
-std::optional<NodePlace> read_mpi(const Environment& environment, const StatedPlace& stated) {
+std::optional<ClusterPlace> read_mpi(const Environment& environment, const StatedPlace& stated) {
   for (const Manager& manager : kManagers) {
     if (auto place = read_manager(environment, stated, manager)) return place;
   }

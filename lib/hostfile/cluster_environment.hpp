@@ -9,7 +9,7 @@
 
 namespace dslaunch::hostfile {
 
-struct NodePlace {
+struct ClusterPlace {
   std::string source;  // "kubeflow (PET_NNODES)", "open mpi (OMPI_COMM_WORLD_SIZE)", ...
   int node_rank = 0;
   int num_nodes = 1;
@@ -33,11 +33,11 @@ struct StatedPlace {
 // this set: no place. `num_cpus`: for PET_NPROC_PER_NODE=cpu.
 // Throws UserError(78) with names and values: an incomplete or contradicting set, one that differs from `stated`, and
 // an elastic job (PET_NNODES=2:4), whose number of nodes is open where dslaunch needs a fixed one.
-std::optional<NodePlace> read_kubeflow(const Environment& environment, const StatedPlace& stated, int num_cpus);
+std::optional<ClusterPlace> read_kubeflow(const Environment& environment, const StatedPlace& stated, int num_cpus);
 
 // Started by mpirun with one process a node: Open MPI's, Intel MPI's, MPICH's and PALS' variables. Throws UserError(78)
 // when the manager starts several processes a node (each would be a launcher of its own; `mpirun ... dsworker` is the
 // way to start ranks), when no MASTER_ADDR is given for several nodes, or the set contradicts itself or `stated`.
-std::optional<NodePlace> read_mpi(const Environment& environment, const StatedPlace& stated);
+std::optional<ClusterPlace> read_mpi(const Environment& environment, const StatedPlace& stated);
 
 }  // namespace dslaunch::hostfile
