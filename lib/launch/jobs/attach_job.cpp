@@ -43,7 +43,7 @@ int follow_console(const KnownJob& job, uint64_t position) {
 }
 
 void check_reachable(const KnownJob& job) {
-  const ProcessIdentity& supervisor = job.record.supervisor;
+  const ProcessOnHost& supervisor = job.record.supervisor;
   if (job.condition == Condition::kElsewhere) {
     throw Error(ExitCode::kUnavailable,
                 fmt::format("job {} is supervised on {}: run this command there; 'dslaunch logs "

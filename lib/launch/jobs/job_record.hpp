@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "launch/job_kind.hpp"
-#include "launch/jobs/process_identity.hpp"
+#include "launch/jobs/process_on_host.hpp"
 
 namespace dslaunch::launch {
 
@@ -33,7 +33,7 @@ struct JobRecord {
   std::string log_root;  // the folder whose logs/ holds HOST.RANK.log
   bool detached = false;
   int64_t started = 0;  // seconds since 1970
-  ProcessIdentity supervisor;
+  ProcessOnHost supervisor;
   std::string socket;  // path; empty: it has none
   std::string state;   // as name_of(JobState) says
   int restart_count = 0;

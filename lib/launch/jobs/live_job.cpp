@@ -39,7 +39,7 @@ JobRecord record_of(const LaunchPlan& plan) {
   record.log_root = plan.log_root();
   record.detached = plan.detach;
   record.started = std::time(nullptr);
-  record.supervisor = own_identity();
+  record.supervisor = this_process();
   record.state = name_of(JobState::kStarting);
   return record;
 }

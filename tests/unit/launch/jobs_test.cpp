@@ -26,7 +26,7 @@ JobRecord some_record(const std::string& id) {
   record.cwd = "/data";
   record.run_dir = record.log_root = "/data/runs/1";
   record.started = 1790000000;
-  record.supervisor = own_identity();
+  record.supervisor = this_process();
   record.socket = "/run/x.sock";
   record.state = "running";
   return record;
@@ -82,17 +82,17 @@ TEST_CASE("ranks are counted through the hosts", "[launch][jobs]") {
 }
 
 TEST_CASE("a process is known by more than its number", "[launch][jobs]") {
-  ProcessIdentity own = own_identity();
+  ProcessOnHost own = this_process();
   CHECK(presence_of(own) == Presence::kAlive);
   CHECK(open_process(own).valid());
-  ProcessIdentity later = own;
+  ProcessOnHost later = own;
   ++later.start_ticks;
   CHECK(presence_of(later) == Presence::kGone);
   CHECK_FALSE(open_process(later).valid());
-  ProcessIdentity before_boot = own;
+  ProcessOnHost before_boot = own;
   before_boot.boot_id = "another";
   CHECK(presence_of(before_boot) == Presence::kGone);
-  ProcessIdentity elsewhere = own;
+  ProcessOnHost elsewhere = own;
   elsewhere.host = "another.invalid";
   CHECK(presence_of(elsewhere) == Presence::kElsewhere);
 }

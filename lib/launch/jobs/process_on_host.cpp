@@ -1,4 +1,4 @@
-#include "launch/jobs/process_identity.hpp"
+#include "launch/jobs/process_on_host.hpp"
 
 #include <unistd.h>
 
@@ -18,13 +18,13 @@ std::string boot_id() {
 
 }  // namespace
 
-ProcessIdentity own_identity() {
-  ProcessIdentity own{host_name(), boot_id(), ::getpid(), 0};
+ProcessOnHost this_process() {
+  ProcessOnHost own{host_name(), boot_id(), ::getpid(), 0};
   if (auto stat = ports::read_process_stat(own.pid)) own.start_ticks = stat->start_ticks;
   return own;
 }
 
-Presence presence_of(const ProcessIdentity& process) {
+Presence presence_of(const ProcessOnHost& process) {
   if (process.host != host_name()) return Presence::kElsewhere;
   if (process.boot_id != boot_id()) return Presence::kGone;
   auto stat = ports::read_process_stat(process.pid);
@@ -32,14 +32,14 @@ Presence presence_of(const ProcessIdentity& process) {
   return same && stat->alive() ? Presence::kAlive : Presence::kGone;
 }
 
-UniqueFd open_process(const ProcessIdentity& process) {
+UniqueFd open_process(const ProcessOnHost& process) {
   UniqueFd opened = spawn::open_pidfd(process.pid);
   // Looked at after it was opened: from here on the descriptor and the number mean the same process.
   if (presence_of(process) != Presence::kAlive) opened.reset();
   return opened;
 }
 
-bool is_suspended(const ProcessIdentity& process) {
+bool is_suspended(const ProcessOnHost& process) {
   auto stat = ports::read_process_stat(process.pid);
   return stat && stat->start_ticks == process.start_ticks && (stat->state == 'T' || stat->state == 't');
 }

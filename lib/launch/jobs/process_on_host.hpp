@@ -9,27 +9,27 @@
 
 namespace dslaunch::launch {
 
-struct ProcessIdentity {
+struct ProcessOnHost {
   std::string host;     // what the machine calls itself
   std::string boot_id;  // of that machine's kernel: pids mean nothing after a reboot
   pid_t pid = -1;
   uint64_t start_ticks = 0;  // since boot, /proc/PID/stat
-  bool operator==(const ProcessIdentity&) const = default;
+  bool operator==(const ProcessOnHost&) const = default;
 };
 
-ProcessIdentity own_identity();
+ProcessOnHost this_process();
 
 enum class Presence {
   kAlive,
   kGone,
   kElsewhere,  // on another machine, which shares a home folder with this one: not known here
 };
-Presence presence_of(const ProcessIdentity& process);
+Presence presence_of(const ProcessOnHost& process);
 
 // To signal it, and to poll for its end. Not valid when this very process is gone or elsewhere.
-UniqueFd open_process(const ProcessIdentity& process);
+UniqueFd open_process(const ProcessOnHost& process);
 
 // Stopped by a signal (Ctrl-Z): it answers nobody.
-bool is_suspended(const ProcessIdentity& process);
+bool is_suspended(const ProcessOnHost& process);
 
 }  // namespace dslaunch::launch
