@@ -16,13 +16,12 @@ using torch::jit::Block;
 using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
-using Environment = ObjectOfValue;
 
 // Traces values backwards through operators that keep an index (or the class dim of logits) what it is.
 class IndexUseScan {
  public:
   explicit IndexUseScan(const torch::jit::Module& model) : graph_(inlined_forward(model)), self_(model._ivalue()) {
-    env_[graph_->inputs()[0]] = self_;
+    objects_[graph_->inputs()[0]] = self_;
   }
 
   IndexUse run() {
@@ -37,7 +36,7 @@ class IndexUseScan {
 
   void bind(const Block* block) {
     for (const Node* node : block->nodes()) {
-      if (node->kind() == c10::prim::GetAttr) bind_attribute(node, env_);
+      if (node->kind() == c10::prim::GetAttr) bind_attribute(node, objects_);
       for (const Block* inner : node->blocks()) bind(inner);
     }
   }
@@ -150,8 +149,8 @@ class IndexUseScan {
   std::optional<c10::IValue> attribute(const Value* value) const {
     const Node* node = value->node();
     if (node->kind() != c10::prim::GetAttr) return std::nullopt;
-    auto owner = env_.find(node->input(0));
-    if (owner == env_.end()) return std::nullopt;
+    auto owner = objects_.find(node->input(0));
+    if (owner == objects_.end()) return std::nullopt;
     return owner->second->getAttr(node->s(c10::attr::name));
   }
 
@@ -200,7 +199,7 @@ class IndexUseScan {
 
   std::shared_ptr<Graph> graph_;
   c10::intrusive_ptr<c10::ivalue::Object> self_;
-  Environment env_;
+  ObjectOfValue objects_;
   IndexUse use_;
 };
 

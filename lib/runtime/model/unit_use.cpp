@@ -17,7 +17,6 @@ namespace {
 
 using torch::jit::Block;
 using torch::jit::Node;
-using Environment = ObjectOfValue;
 
 // Follows module values through the graphs of all methods that forward reaches.
 class UnitUseScan {
@@ -42,36 +41,36 @@ class UnitUseScan {
     if (!method || !method->isGraphFunction()) return;
     method->ensure_defined();
     auto graph = torch::jit::toGraphFunction(*method).graph();
-    Environment env{{graph->inputs()[0], object}};
-    for (const auto& [position, module] : modules) env[graph->inputs()[position]] = module;
-    visit_block(graph->block(), env, unit);
+    ObjectOfValue objects{{graph->inputs()[0], object}};
+    for (const auto& [position, module] : modules) objects[graph->inputs()[position]] = module;
+    visit_block(graph->block(), objects, unit);
   }
 
-  void visit_block(const Block* block, Environment& env, ObjectKey unit) {
+  void visit_block(const Block* block, ObjectOfValue& objects, ObjectKey unit) {
     for (const Node* node : block->nodes()) {
       if (node->kind() == c10::prim::GetAttr) {
-        note_read(node, env, unit);
-        bind_attribute(node, env);
+        note_read(node, objects, unit);
+        bind_attribute(node, objects);
       } else if (node->kind() == c10::prim::CallMethod) {
-        visit_call(node, env, unit);
+        visit_call(node, objects, unit);
       } else if (node->kind() == c10::prim::fork || node->hasAttribute(c10::attr::Subgraph)) {
         use_.understood = false;  // another thread may call a unit at the same time
       }
-      for (const Block* inner : node->blocks()) visit_block(inner, env, unit);
+      for (const Block* inner : node->blocks()) visit_block(inner, objects, unit);
     }
   }
 
-  void note_read(const Node* node, const Environment& env, ObjectKey unit) {
-    auto owner = env.find(node->input(0));
-    if (owner == env.end()) return;
+  void note_read(const Node* node, const ObjectOfValue& objects, ObjectKey unit) {
+    auto owner = objects.find(node->input(0));
+    if (owner == objects.end()) return;
     const size_t slot = owner->second->type()->getAttributeSlot(node->s(c10::attr::name));
     auto home = unit_of_.find(owner->second.get());
     if (home != unit_of_.end() && home->second != unit) use_.read_outside.emplace(owner->second.get(), slot);
   }
 
-  void visit_call(const Node* node, const Environment& env, ObjectKey unit) {
-    auto callee = env.find(node->input(0));
-    if (callee == env.end()) {
+  void visit_call(const Node* node, const ObjectOfValue& objects, ObjectKey unit) {
+    auto callee = objects.find(node->input(0));
+    if (callee == objects.end()) {
       // An object made on the way (torch.no_grad() is one) holds no modules; a module from an interface may be any.
       const auto made = node->input(0)->type()->cast<c10::ClassType>();
       if (!made || made->is_module()) use_.understood = false;
@@ -86,7 +85,7 @@ class UnitUseScan {
     }
     ModuleArguments modules;
     for (size_t i = 1; i < node->inputs().size(); ++i) {
-      if (auto given = env.find(node->input(i)); given != env.end()) modules[i] = given->second;
+      if (auto given = objects.find(node->input(i)); given != objects.end()) modules[i] = given->second;
     }
     visit_method(callee->second, name, inner, modules);
   }
