@@ -3,6 +3,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cmath>
+#include <set>
 #include <string_view>
 
 #include "base/format.hpp"
@@ -124,57 +125,80 @@ TraceSpan StepTrace::on_host(const Recorded& recorded, int lane) const {
 }
 
 // The device was idle when the step began, so its events are placed by their distance from the step's first one.
-TraceSpan StepTrace::on_device(const Recorded& recorded, int lane) const {
+double StepTrace::device_microseconds(const TimeMark& mark) const {
   const TimeMark& origin = phases_.back().begin;  // the step's own span
-  const double begin = microseconds(origin.host) + milliseconds_between(origin, recorded.begin) * 1e3;
-  return {lane, recorded.name, recorded.category, begin, milliseconds_between(recorded.begin, recorded.end) * 1e3, {}};
+  return microseconds(origin.host) + milliseconds_between(origin, mark) * 1e3;
+}
+
+TraceSpan StepTrace::on_device(const Recorded& recorded, int lane) const {
+  return {lane,
+          recorded.name,
+          recorded.category,
+          device_microseconds(recorded.begin),
+          milliseconds_between(recorded.begin, recorded.end) * 1e3,
+          {}};
+}
+
+struct StepTrace::Picture {
+  std::vector<TraceSpan> spans;
+  std::map<uint64_t, int> thread_lanes{{at::RecordFunction::currentThreadId(), kCompute}};
+  std::set<uint64_t> backward_threads;  // another one reads data, for example
+  std::map<std::string, int> group_lanes;
+};
+
+void StepTrace::draw_phases(Picture& picture) const {
+  for (const auto& phase : phases_) {
+    picture.spans.push_back(on_host(phase, kPhases));
+    if (phase.begin.event) picture.spans.push_back(on_device(phase, kDevicePhases));
+  }
+}
+
+void StepTrace::draw_calls(Picture& picture) const {
+  const auto step_end = phases_.back().end.host;
+  for (const auto& call : calls_) {
+    if (call.end.host > step_end) continue;  // of a thread that works ahead
+    if (call.category == std::string_view("backward")) picture.backward_threads.insert(call.thread);
+    picture.spans.push_back(on_host(call, lane_of(picture.thread_lanes, call.thread, kCompute)));
+    if (call.begin.event) picture.spans.push_back(on_device(call, kDeviceCompute));
+  }
+}
+
+void StepTrace::draw_collectives(Picture& picture) const {
+  for (const auto& record : collectives_) {
+    const bool is_timed_on_device = record->begin.event.has_value();
+    picture.spans.push_back(
+        {lane_of(picture.group_lanes, record->group, kCommunication),
+         record->op,
+         "collective",
+         is_timed_on_device ? device_microseconds(record->begin) : microseconds(record->begin.host),
+         milliseconds_between(record->begin, record->end) * 1e3,
+         {{"bytes", std::to_string(record->bytes)}, {"ranks", std::to_string(record->group_size)}}});
+  }
+}
+
+std::vector<TraceLane> StepTrace::lanes_of(const Picture& picture) const {
+  std::vector<TraceLane> lanes{{kPhases, "step"}};
+  for (const auto& [thread, lane] : picture.thread_lanes) {
+    const char* work = picture.backward_threads.contains(thread) ? "compute" : "other";
+    lanes.push_back({lane, lane == kCompute ? "compute" : fmt::format("{} (thread {})", work, thread)});
+  }
+  for (const auto& [group, lane] : picture.group_lanes) lanes.push_back({lane, "communication (" + group + ")"});
+  if (!device_.is_cpu()) {
+    lanes.push_back({kDevicePhases, "device: step"});
+    lanes.push_back({kDeviceCompute, "device: compute"});
+  }
+  return lanes;
 }
 
 std::string StepTrace::take() {
   if (state_ != State::kRecorded) return {};
   state_ = State::kTaken;
   const std::lock_guard lock(mutex_);
-  std::vector<TraceLane> lanes{{kPhases, "step"}};
-  std::vector<TraceSpan> spans;
-  std::map<uint64_t, int> thread_lanes{{at::RecordFunction::currentThreadId(), kCompute}};
-  std::map<std::string, int> group_lanes;
-  for (const auto& phase : phases_) {
-    spans.push_back(on_host(phase, kPhases));
-    if (phase.begin.event) spans.push_back(on_device(phase, kDevicePhases));
-  }
-  const auto step_end = phases_.back().end.host;
-  std::map<uint64_t, bool> runs_backward;  // by thread; another one reads data, for example
-  for (const auto& call : calls_) {
-    if (call.end.host > step_end) continue;  // of a thread that works ahead
-    runs_backward[call.thread] |= call.category == std::string_view("backward");
-    spans.push_back(on_host(call, lane_of(thread_lanes, call.thread, kCompute)));
-    if (call.begin.event) spans.push_back(on_device(call, kDeviceCompute));
-  }
-  for (const auto& record : collectives_) {
-    const int lane = lane_of(group_lanes, record->group, kCommunication);
-    const bool is_timed_on_device = record->begin.event.has_value();
-    const TimeMark& origin = phases_.back().begin;
-    const double begin = is_timed_on_device
-                             ? microseconds(origin.host) + milliseconds_between(origin, record->begin) * 1e3
-                             : microseconds(record->begin.host);
-    spans.push_back({lane,
-                     record->op,
-                     "collective",
-                     begin,
-                     milliseconds_between(record->begin, record->end) * 1e3,
-                     {{"bytes", std::to_string(record->bytes)}, {"ranks", std::to_string(record->group_size)}}});
-  }
-  for (const auto& [thread, lane] : thread_lanes) {
-    lanes.push_back({lane, lane == kCompute
-                               ? "compute"
-                               : fmt::format("{} (thread {})", runs_backward[thread] ? "compute" : "other", thread)});
-  }
-  for (const auto& [group, lane] : group_lanes) lanes.push_back({lane, "communication (" + group + ")"});
-  if (!device_.is_cpu()) {
-    lanes.push_back({kDevicePhases, "device: step"});
-    lanes.push_back({kDeviceCompute, "device: compute"});
-  }
-  return format_trace(rank_, lanes, spans);
+  Picture picture;
+  draw_phases(picture);
+  draw_calls(picture);
+  draw_collectives(picture);
+  return format_trace(rank_, lanes_of(picture), picture.spans);
 }
 
 }  // namespace dslaunch::runtime

@@ -42,6 +42,7 @@ class StepTrace final : public StepObserver, public CollectiveObserver {
 
  private:
   struct Call;
+  struct Picture;  // lanes and spans while take() draws them
   struct Recorded {
     std::string name;
     const char* category;
@@ -51,7 +52,12 @@ class StepTrace final : public StepObserver, public CollectiveObserver {
   std::string name_of_call(const at::RecordFunction& call) const;
   double microseconds(std::chrono::steady_clock::time_point time) const;
   TraceSpan on_host(const Recorded& recorded, int lane) const;
+  double device_microseconds(const TimeMark& mark) const;
   TraceSpan on_device(const Recorded& recorded, int lane) const;
+  void draw_phases(Picture& picture) const;
+  void draw_calls(Picture& picture) const;        // with mutex_ held
+  void draw_collectives(Picture& picture) const;  // with mutex_ held
+  std::vector<TraceLane> lanes_of(const Picture& picture) const;
 
   // fixed after construction
   const int64_t step_;
