@@ -110,25 +110,6 @@ FolderLock take_run_folder(const std::string& folder, const rendezvous::LaunchEn
   return FolderLock::take_run_folder(folder, fmt::format("dsworker (process {} on {})", ::getpid(), env.host));
 }
 
-runtime::TrainRequest request_of(const CommandOptions& options, const config::LoadResult& config, at::Device device) {
-  runtime::TrainRequest request;
-  request.model_path = options.operand(0);
-  request.run_dir = run_folder_of(options);
-  request.config = config.config;
-  request.resolved_config = config::resolved_json(config);
-  request.device = device.str();
-  request.resume = options.value_or("resume", "");
-  request.begin_from = options.value("begin_from");
-  request.eval_only = options.has("eval_only");
-  request.verify = options.integer("verify", 1).value_or(0);
-  if (request.eval_only && request.verify > 0) {
-    throw UserError(ExitCode::kUsage, "--verify compares training steps, and --eval_only takes none");
-  }
-  request.quiet = options.has("quiet");
-  request.stop_requested = stop_requested;
-  return request;
-}
-
 // hpZ: this rank and its neighbours; null when it is off.
 std::unique_ptr<comm::Communicator> make_secondary_group(comm::CommunicatorOptions world, const config::Zero& zero,
                                                          rendezvous::Store& store) {
@@ -170,6 +151,31 @@ Groups make_groups(const rendezvous::LaunchEnv& env, at::Device device, const co
   return groups;
 }
 
+runtime::TrainRequest request_of(const CommandOptions& options, const config::LoadResult& config,
+                                 const rendezvous::LaunchEnv& env, at::Device device, const Groups& groups) {
+  runtime::TrainRequest request;
+  request.model_path = options.operand(0);
+  request.run_dir = run_folder_of(options);
+  request.config = config.config;
+  request.resolved_config = config::resolved_json(config);
+  request.device = device.str();
+  request.resume = options.value_or("resume", "");
+  request.begin_from = options.value("begin_from");
+  request.eval_only = options.has("eval_only");
+  request.verify = options.integer("verify", 1).value_or(0);
+  if (request.eval_only && request.verify > 0) {
+    throw UserError(ExitCode::kUsage, "--verify compares training steps, and --eval_only takes none");
+  }
+  request.quiet = options.has("quiet");
+  request.stop_requested = stop_requested;
+  request.job = env.job_id;
+  request.placement = {env.rank, env.world_size, env.local_rank, env.node_rank, env.num_nodes, env.host};
+  request.gather_group = groups.gather.get();
+  request.secondary_group = groups.secondary.get();
+  request.trace_step = options.integer("trace", 1);
+  return request;
+}
+
 // What libraries read when they are first used; the user's own setting stays.
 void set_library_variables(const config::JobConfig& config) {
   const auto set = [](const char* name, const char* value) { ::setenv(name, value, /*overwrite=*/0); };
@@ -186,6 +192,20 @@ std::optional<runtime::RunTimings> start_timings(std::optional<double> launched)
   return runtime::RunTimings(now - std::chrono::duration<double>(*launched), runtime::time_since_process_start());
 }
 
+void set_log_level(const CommandOptions& options) {
+  if (options.has("quiet")) log::set_level(log::Level::kWarning);
+  if (options.has("verbose")) log::set_level(log::Level::kDebug);
+}
+
+// The others, who wait for this rank in collectives, hear of it before its groups are torn down. A checkpoint that was
+// being written is complete by then, for all.
+void tell_the_others(const std::exception& error, rendezvous::Store& store, const Groups& groups) {
+  const bool is_ours = dynamic_cast<const Error*>(&error) != nullptr;
+  const auto reason = is_ours ? error.what() : runtime::cause_of(error);
+  store.report_failure(reason);
+  groups.abort(reason);
+}
+
 int exit_code_of(runtime::TrainOutcome outcome) {
   if (outcome == runtime::TrainOutcome::kFinished) return to_int(ExitCode::kSuccess);
   return to_int(stop_signal() == SIGINT ? ExitCode::kInterrupted : ExitCode::kRunAgain);
@@ -199,8 +219,7 @@ int train_command(const std::vector<std::string>& arguments) {
   auto ended = [&](const char* what) {
     if (timings) timings->end(what);
   };
-  if (options.has("quiet")) log::set_level(log::Level::kWarning);
-  if (options.has("verbose")) log::set_level(log::Level::kDebug);
+  set_log_level(options);
   const auto env = rendezvous::launch_env_from_environment();
   if (env.world_size > 1) log::set_speaker(fmt::format("rank {}", env.rank));
   const auto config = load_config(options, env);
@@ -209,7 +228,6 @@ int train_command(const std::vector<std::string>& arguments) {
   log::debug("config read");
   set_library_variables(config.config);
   const at::Device device = open_device(options.value_or("device", "auto"), env);
-
   ended("opening the device");
   log::debug("device {} open", device.str());
   auto store = rendezvous::connect_store(env, Deadline::after(kJoinDeadline));
@@ -221,12 +239,7 @@ int train_command(const std::vector<std::string>& arguments) {
     ended("meeting the other ranks");
     log::debug("{} ranks have met", env.world_size);
     install_stop_signals();  // before this there is nothing to save: a signal ends the rank at once
-    auto request = request_of(options, config, device);
-    request.job = env.job_id;
-    request.placement = {env.rank, env.world_size, env.local_rank, env.node_rank, env.num_nodes, env.host};
-    request.gather_group = groups.gather.get();
-    request.secondary_group = groups.secondary.get();
-    request.trace_step = options.integer("trace", 1);
+    auto request = request_of(options, config, env, device, groups);
     request.timings = timings ? &*timings : nullptr;
     const auto outcome = runtime::train(request, *groups.world, *store);
     groups.world->barrier();
@@ -235,12 +248,7 @@ int train_command(const std::vector<std::string>& arguments) {
     if (timings && env.rank == 0) std::puts(timings->table().c_str());
     return exit_code_of(outcome);
   } catch (const std::exception& error) {
-    // The others, who wait for this rank in collectives, hear of it before its groups are torn down. A checkpoint that
-    // was being written is complete by then, for all.
-    const bool is_ours = dynamic_cast<const Error*>(&error) != nullptr;
-    const auto reason = is_ours ? error.what() : runtime::cause_of(error);
-    store->report_failure(reason);
-    groups.abort(reason);
+    tell_the_others(error, *store, groups);
     throw;
   }
 }
