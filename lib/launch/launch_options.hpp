@@ -9,6 +9,7 @@
 
 #include "launch/binding_request.hpp"
 #include "launch/output_choices.hpp"
+#include "spawn/ssh/ssh_target.hpp"
 
 namespace dslaunch::launch {
 
@@ -27,7 +28,7 @@ struct LaunchOptions {
   std::optional<uint16_t> ssh_port;
   std::string remote_path;  // folder of the programs on other hosts; empty: the same as here
   bool push = false;        // copy the programs there
-  std::chrono::milliseconds connect_timeout{15000}, lost_after{20000};
+  std::chrono::milliseconds connect_timeout = spawn::kUsualConnectTimeout, lost_after{20000};
   std::chrono::milliseconds join_timeout{600000};  // for the other nodes of --no_ssh to come; 0: no limit
   int max_restarts = 0;
   std::optional<int> min_nodes;  // empty: all of them

@@ -12,6 +12,7 @@
 #include "launch/job_kind.hpp"
 #include "launch/message.hpp"
 #include "launch/output_choices.hpp"
+#include "spawn/ssh/ssh_target.hpp"
 
 namespace dslaunch::launch {
 
@@ -50,7 +51,7 @@ struct PlannedNode {
 struct ReachOptions {
   std::string ssh_program;  // empty: libssh
   std::optional<uint16_t> ssh_port;
-  std::chrono::milliseconds connect_timeout{15000};
+  std::chrono::milliseconds connect_timeout = spawn::kUsualConnectTimeout;
   std::chrono::milliseconds silence_limit{20000};  // a host without a sign of life for so long is lost
   std::string remote_path;                         // folder of the programs there; empty: the same as here
   bool push = false;                               // copy the programs there

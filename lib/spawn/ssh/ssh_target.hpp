@@ -13,10 +13,14 @@ struct SshTarget {
   std::optional<uint16_t> port;  // of this host; goes before SshOptions::port
 };
 
+// How long a host may take when nobody says otherwise: long enough for a slow look-up and a busy sshd.
+inline constexpr std::chrono::milliseconds kUsualConnectTimeout{15'000};
+
 struct SshOptions {
   std::string program;           // empty: libssh; else the name or path of a program that takes ssh's options
   std::optional<uint16_t> port;  // for all hosts; without one the configuration's, else 22
-  std::chrono::milliseconds connect_timeout{10'000};  // from the first look-up to the start of the remote command
+  // From the first look-up to the start of the remote command.
+  std::chrono::milliseconds connect_timeout = kUsualConnectTimeout;
 };
 
 // "user@host", or the host alone.
