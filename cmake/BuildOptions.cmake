@@ -18,27 +18,31 @@ set(DSL_SANITIZE "" CACHE STRING "address, thread, fuzzer (with clang, see tests
 
 add_library(dsl_warnings INTERFACE)
 target_compile_options(dsl_warnings INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wno-missing-field-initializers -Werror>
-  # g++ 12 sees overlapping copies, and copies out of bounds, where a std::string comes from a literal (its bug 105651 and
-  # the like). The sanitizers would see real ones.
-  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-restrict;-Wno-array-bounds;-Wno-stringop-overflow;-Wno-stringop-overread>)
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wnon-virtual-dtor;-Woverloaded-virtual>"
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers;-Werror>"
+  # g++ 12 sees overlapping copies, and copies out of bounds, where a std::string comes from a literal (its bug 105651
+  # and the like). The sanitizers would see real ones.
+  "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-restrict;-Wno-array-bounds>"
+  "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-stringop-overflow;-Wno-stringop-overread>")
 
 add_library(dsl_sanitizers INTERFACE)
 if(DSL_SANITIZE STREQUAL "address")
-  target_compile_options(dsl_sanitizers INTERFACE -fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
+  target_compile_options(dsl_sanitizers INTERFACE -fsanitize=address,undefined -fno-omit-frame-pointer
+    -fno-sanitize-recover=undefined)
   target_link_options(dsl_sanitizers INTERFACE -fsanitize=address,undefined)
 elseif(DSL_SANITIZE STREQUAL "thread")
   target_compile_options(dsl_sanitizers INTERFACE -fsanitize=thread -fno-omit-frame-pointer)
   target_link_options(dsl_sanitizers INTERFACE -fsanitize=thread)
 elseif(DSL_SANITIZE STREQUAL "fuzzer")
-  target_compile_options(dsl_sanitizers INTERFACE -fsanitize=fuzzer-no-link,address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
+  target_compile_options(dsl_sanitizers INTERFACE -fsanitize=fuzzer-no-link,address,undefined -fno-omit-frame-pointer
+    -fno-sanitize-recover=undefined)
   target_link_options(dsl_sanitizers INTERFACE -fsanitize=address,undefined)
 endif()
 
 find_program(DSL_CCACHE ccache)
 if(DSL_CCACHE)
-  # The sloppiness is what makes ccache work together with precompiled headers; paths are taken relative to the checkout,
-  # so that a second one finds what the first has compiled.
+  # The sloppiness is what makes ccache work together with precompiled headers; paths are taken relative to the
+  # checkout, so that a second one finds what the first has compiled.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime CCACHE_PCH_EXTSUM=1
       CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CMAKE_SOURCE_DIR}/cmake/compile_cached)

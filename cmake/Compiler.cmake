@@ -1,6 +1,6 @@
-# Chooses the C++ compiler, before project(). clang++ instantiates what a precompiled header of LibTorch holds once, with the
-# header, where g++ does so in every file that uses it: 2 s for a file of the engine instead of 8. It will do from 14 on, and
-# if it finds a standard library. The sanitizers stay with g++, whose run times come with it.
+# Chooses the C++ compiler, before project(). clang++ instantiates what a precompiled header of LibTorch holds once,
+# with the header, where g++ does so in every file that uses it: 2 s for a file of the engine instead of 8. It will do
+# from 14 on, and if it finds a standard library. The sanitizers stay with g++, whose run times come with it.
 if(NOT CMAKE_CXX_COMPILER AND NOT DEFINED ENV{CXX} AND NOT CMAKE_TOOLCHAIN_FILE AND NOT DSL_SANITIZE)
   find_program(DSL_CLANG clang++)
   if(DSL_CLANG)

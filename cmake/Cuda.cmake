@@ -7,7 +7,8 @@ if(DSL_WITH_CUDA AND TARGET dsl::torch_cuda AND TARGET dsl::nccl AND NOT DSL_SAN
   if(DSL_NVCC)
     set(CMAKE_CUDA_COMPILER ${DSL_NVCC})
     if(NOT CMAKE_CUDA_ARCHITECTURES)
-      set(CMAKE_CUDA_ARCHITECTURES 90-real CACHE STRING "sm_90 every day; the release preset builds sm_80, sm_90 and PTX")
+      set(CMAKE_CUDA_ARCHITECTURES 90-real CACHE STRING
+          "sm_90 every day; the release preset builds sm_80, sm_90 and PTX")
     endif()
     set(CMAKE_CUDA_STANDARD 17)
     # Targets link dsl::cudart, the one that libtorch_cpu has loaded already. CMake's own choice would add -lcudart and
@@ -27,7 +28,8 @@ endif()
 if(DSL_CUDA)
   message(STATUS "CUDA: on (${DSL_NVCC}, ${CMAKE_CUDA_ARCHITECTURES})")
 elseif(EXISTS /dev/nvidia0)
-  message(WARNING "This host has GPUs but no nvcc was found: dsworker will refuse to use them. Run ./scripts/setup --cuda, or install a CUDA 13 toolkit.")
+  message(WARNING "This host has GPUs but no nvcc was found: dsworker will refuse to use them. "
+                  "Run ./scripts/setup --cuda, or install a CUDA 13 toolkit.")
 else()
   message(STATUS "CUDA: off (no nvcc)")
 endif()

@@ -1,6 +1,7 @@
 # Imported targets for LibTorch 2.11.0 and NCCL out of the pinned wheel. Not find_package(Torch): that of a CUDA build
 # wants a toolkit even for CPU targets, and links everything into everything.
-#   DSL_TORCH_SITE: the site-packages folder that holds torch/ and nvidia/ (default: the cache that scripts/setup fills).
+#   DSL_TORCH_SITE: the site-packages folder that holds torch/ and nvidia/ (default: the cache that scripts/setup
+#   fills).
 if(DEFINED ENV{XDG_CACHE_HOME})
   set(_cache $ENV{XDG_CACHE_HOME})
 else()
@@ -14,7 +15,8 @@ if(NOT DSL_TORCH_SITE)
   endif()
 endif()
 if(NOT EXISTS ${DSL_TORCH_SITE}/torch/lib/libtorch_cpu.so)
-  message(FATAL_ERROR "LibTorch 2.11.0 not found (looked in '${DSL_TORCH_SITE}'). Run ./scripts/setup, or pass -DDSL_TORCH_SITE=<site-packages with torch 2.11.0>.")
+  message(FATAL_ERROR "LibTorch 2.11.0 not found (looked in '${DSL_TORCH_SITE}'). "
+                      "Run ./scripts/setup, or pass -DDSL_TORCH_SITE=<site-packages with torch 2.11.0>.")
 endif()
 
 file(STRINGS ${DSL_TORCH_SITE}/torch/version.py _version REGEX "^__version__")

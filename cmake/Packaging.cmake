@@ -12,7 +12,8 @@ foreach(program dslaunch dsworker)
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()
 endforeach()
-install(DIRECTORY ${DSL_MODULE_DIRECTORY}/ DESTINATION lib/dslaunch USE_SOURCE_PERMISSIONS FILES_MATCHING PATTERN "*.so")
+install(DIRECTORY ${DSL_MODULE_DIRECTORY}/ DESTINATION lib/dslaunch USE_SOURCE_PERMISSIONS
+        FILES_MATCHING PATTERN "*.so")
 foreach(folder configs tools)
   install(DIRECTORY ${folder} DESTINATION ${CMAKE_INSTALL_DATADIR}/dslaunch USE_SOURCE_PERMISSIONS
           PATTERN "__pycache__" EXCLUDE)

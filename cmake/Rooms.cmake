@@ -26,9 +26,10 @@ function(dsl_unit_test room)
   set_tests_properties(unit.${dotted} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "unit;${ARG_LABELS}")
 endfunction()
 
-# dsl_precompile(TARGET [tensors|torch]): the target's files are compiled with that header of cmake/precompiled, else with
-# plain.hpp, which all targets of its kind share. Each kind holds the one before. The smallest that will do: with g++ every
-# file pays for what its header holds (plain 0.3 s, tensors 2 s, torch 6 s; without one, tensors and torch cost 10 to 20 s).
+# dsl_precompile(TARGET [tensors|torch]): the target's files are compiled with that header of cmake/precompiled, else
+# with plain.hpp, which all targets of its kind share. Each kind holds the one before. The smallest that will do: with
+# g++ every file pays for what its header holds (plain 0.3 s, tensors 2 s, torch 6 s; without one, tensors and torch
+# cost 10 to 20 s).
 function(dsl_precompile target)
   set(kind plain)
   if(ARGN)
