@@ -95,21 +95,26 @@ void check_loss_average(Settings& settings) {
                                                : "a loss from a file gives one number"));
 }
 
-void apply_data_rules(Settings& settings) {
+bool holds(const std::vector<std::string>& texts, const char* text) {
+  return std::find(texts.begin(), texts.end(), text) != texts.end();
+}
+
+void check_training_data(Settings& settings) {
   auto train = settings.texts("data.train");
-  if (std::find(train.begin(), train.end(), "synthetic") != train.end()) {
-    if (train.size() > 1) {
-      settings.complain(Issue::Kind::kConflict, "data.train",
-                        "'data.train' mixes \"synthetic\" with files; name one kind");
-    } else if (synthetic_arrays(settings).empty()) {
-      settings.complain(Issue::Kind::kConflict, "data.train",
-                        "'data.train' is synthetic, so 'data.synthetic' must describe at least one array, for example "
-                        "{input_ids: {shape: [128], dtype: \"int64\", low: 0, high: 256}}");
-    }
+  if (!holds(train, "synthetic")) return;
+  if (train.size() > 1) {
+    settings.complain(Issue::Kind::kConflict, "data.train",
+                      "'data.train' mixes \"synthetic\" with files; name one kind");
+  } else if (synthetic_arrays(settings).empty()) {
+    settings.complain(Issue::Kind::kConflict, "data.train",
+                      "'data.train' is synthetic, so 'data.synthetic' must describe at least one array, for example "
+                      "{input_ids: {shape: [128], dtype: \"int64\", low: 0, high: 256}}");
   }
-  check_synthetic(settings);
+}
+
+void check_evaluation_data(Settings& settings) {
   auto eval = settings.texts("data.eval");
-  if (std::find(eval.begin(), eval.end(), "synthetic") != eval.end()) {
+  if (holds(eval, "synthetic")) {
     settings.complain(Issue::Kind::kConflict, "data.eval",
                       "'data.eval' is synthetic, but an evaluation passes over its data once and synthetic data has no "
                       "end; name files");
@@ -118,21 +123,35 @@ void apply_data_rules(Settings& settings) {
     settings.complain(Issue::Kind::kConflict, "train.eval_interval",
                       "'train.eval_interval' has nothing to evaluate on: set 'data.eval' too, or leave it out");
   }
+}
+
+void check_no_name_is_empty(Settings& settings) {
   for (const char* path : {"data.train", "data.eval", "data.inputs", "data.labels"}) {
-    auto names = settings.texts(path);
-    if (std::find(names.begin(), names.end(), "") != names.end()) {
-      settings.complain(Issue::Kind::kRange, path, fmt::format("'{}' holds an empty name", path));
-    }
+    if (!holds(settings.texts(path), "")) continue;
+    settings.complain(Issue::Kind::kRange, path, fmt::format("'{}' holds an empty name", path));
   }
-  if (settings.text("data.format") == "tokens" && settings.at("data.seq_len").value.is_null()) {
-    settings.complain(Issue::Kind::kConflict, "data.format",
-                      "'data.format' tokens needs 'data.seq_len', the tokens of one sample");
-  }
-  if (settings.given("dataloader_drop_last") && !settings.given("data.drop_last") &&
-      !settings.at("dataloader_drop_last").value.is_null()) {
-    const Setting& theirs = settings.at("dataloader_drop_last");
-    settings.solve("data.drop_last", theirs.value, theirs.origin);
-  }
+}
+
+void check_data_format(Settings& settings) {
+  if (settings.text("data.format") != "tokens" || !settings.at("data.seq_len").value.is_null()) return;
+  settings.complain(Issue::Kind::kConflict, "data.format",
+                    "'data.format' tokens needs 'data.seq_len', the tokens of one sample");
+}
+
+// DeepSpeed's name of a setting that has a place of its own here.
+void take_over_drop_last(Settings& settings) {
+  if (!settings.given("dataloader_drop_last") || settings.given("data.drop_last")) return;
+  const Setting& theirs = settings.at("dataloader_drop_last");
+  if (!theirs.value.is_null()) settings.solve("data.drop_last", theirs.value, theirs.origin);
+}
+
+void apply_data_rules(Settings& settings) {
+  check_training_data(settings);
+  check_synthetic(settings);
+  check_evaluation_data(settings);
+  check_no_name_is_empty(settings);
+  check_data_format(settings);
+  take_over_drop_last(settings);
   check_loss_name(settings);
   check_loss_average(settings);
 }
