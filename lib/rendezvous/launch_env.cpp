@@ -102,6 +102,32 @@ void read_mpi_ranks(std::optional<int64_t>& rank, std::optional<int64_t>& world,
   }
 }
 
+[[noreturn]] void refuse_without(const char* missing) {
+  contradiction(
+      fmt::format("the environment names ranks but {} is not set; set RANK and WORLD_SIZE "
+                  "together (and LOCAL_RANK when there are several hosts), or neither",
+                  missing));
+}
+
+void set_rank(LaunchEnv& env, int64_t rank, int64_t world) {
+  if (rank >= world) contradiction(fmt::format("RANK={} does not fit WORLD_SIZE={}: ranks count from 0", rank, world));
+  env.rank = static_cast<int>(rank);
+  env.world_size = static_cast<int>(world);
+}
+
+// Once the rank in the job is set.
+void set_local_rank(LaunchEnv& env, int64_t local_rank, int64_t local_world) {
+  if (local_rank >= local_world) {
+    contradiction(fmt::format("LOCAL_RANK={} does not fit LOCAL_WORLD_SIZE={}", local_rank, local_world));
+  }
+  if (local_world > env.world_size) {
+    contradiction(fmt::format("LOCAL_WORLD_SIZE={} is larger than WORLD_SIZE={}", local_world, env.world_size));
+  }
+  if (local_rank > env.rank) contradiction(fmt::format("LOCAL_RANK={} is larger than RANK={}", local_rank, env.rank));
+  env.local_rank = static_cast<int>(local_rank);
+  env.local_world_size = static_cast<int>(local_world);
+}
+
 void read_ranks(LaunchEnv& env) {
   auto rank = number("RANK", 0, kMostRanks - 1);
   auto world = number("WORLD_SIZE", 1, kMostRanks);
@@ -109,39 +135,16 @@ void read_ranks(LaunchEnv& env) {
   auto local_world = number("LOCAL_WORLD_SIZE", 1, kMostRanks);
   read_mpi_ranks(rank, world, local_rank, local_world);
   if (!rank && !world && !local_rank && !local_world) return;
-  auto need = [](bool present, const char* missing) {
-    if (!present)
-      contradiction(
-          fmt::format("the environment names ranks but {} is not set; set RANK and WORLD_SIZE "
-                      "together (and LOCAL_RANK when there are several hosts), or neither",
-                      missing));
-  };
-  need(rank.has_value(), "RANK");
-  need(world.has_value(), "WORLD_SIZE");
-  if (*rank >= *world)
-    contradiction(fmt::format("RANK={} does not fit WORLD_SIZE={}: ranks count from 0", *rank, *world));
-  env.rank = static_cast<int>(*rank);
-  env.world_size = static_cast<int>(*world);
+  if (!rank) refuse_without("RANK");
+  if (!world) refuse_without("WORLD_SIZE");
+  set_rank(env, *rank, *world);
 
+  const bool is_on_one_host = *world == 1 || is_loopback_address(env.master_addr);
   // A start by hand on one host often gives RANK and WORLD_SIZE only.
-  if (!local_rank && !local_world && (*world == 1 || is_loopback_address(env.master_addr))) {
-    local_rank = rank;
-    local_world = world;
-  }
-  need(local_rank.has_value(), "LOCAL_RANK");
-  if (!local_world) {
-    if (*world > 1 && !is_loopback_address(env.master_addr)) need(false, "LOCAL_WORLD_SIZE");
-    local_world = world;
-  }
-  if (*local_rank >= *local_world) {
-    contradiction(fmt::format("LOCAL_RANK={} does not fit LOCAL_WORLD_SIZE={}", *local_rank, *local_world));
-  }
-  if (*local_world > *world) {
-    contradiction(fmt::format("LOCAL_WORLD_SIZE={} is larger than WORLD_SIZE={}", *local_world, *world));
-  }
-  if (*local_rank > *rank) contradiction(fmt::format("LOCAL_RANK={} is larger than RANK={}", *local_rank, *rank));
-  env.local_rank = static_cast<int>(*local_rank);
-  env.local_world_size = static_cast<int>(*local_world);
+  if (!local_rank && !local_world && is_on_one_host) local_rank = rank;
+  if (!local_rank) refuse_without("LOCAL_RANK");
+  if (!local_world && !is_on_one_host) refuse_without("LOCAL_WORLD_SIZE");
+  set_local_rank(env, *local_rank, local_world.value_or(*world));
 }
 
 void read_nodes(LaunchEnv& env) {
