@@ -71,6 +71,33 @@ void read_counters(const ModelStates& model, ImportedState& out) {
   }
 }
 
+// A model whose file lists what is trained: weights whole in it or, at stage 3, cut among the optimizer states.
+void read_zero_states(const std::vector<TorchFile>& model_files, const std::vector<TorchFile>& optim_files,
+                      const ModelStates& model, StateBuilder& builder, ImportedState& out) {
+  const bool whole_weights = !out.files.model_states_by_rank;
+  if (!whole_weights && optim_files.empty()) {
+    builder.refuse("holds no optimizer states, which have the weights of stage 3");
+  }
+  std::set<std::string> trained;
+  for (const auto& parameter : model.all_trainable()) {
+    trained.insert(parameter.name);
+    builder.add_trainable(parameter);
+  }
+  if (!whole_weights) {
+    for (const auto& parameter : model.frozen) builder.add_frozen(parameter);
+  }
+  builder.add_module([&](const std::string& name) { return trained.count(name) > 0; }, whole_weights);
+  if (!whole_weights) {
+    read_stage3(model_files, model, optim_files, builder, out);
+  } else if (optim_files.empty()) {
+    out.notes.emplace_back(
+        "it holds no optimizer states (DeepSpeed 0.18.2 saves none with bf16 at stage 0): only weights are imported, "
+        "as the model computed with them");
+  } else {
+    read_partitioned(model, optim_files, builder, out);
+  }
+}
+
 }  // namespace
 
 ImportedState read_checkpoint(const std::string& dir, const ReadOptions& options) {
@@ -89,26 +116,7 @@ ImportedState read_checkpoint(const std::string& dir, const ReadOptions& options
   if (!model.lists_trainable) {
     read_unsharded(model_files[0], model, options, builder, out);
   } else {
-    std::set<std::string> trained;
-    const auto trainable = model.all_trainable();
-    for (const auto& parameter : trainable) trained.insert(parameter.name);
-    const bool whole_weights = !out.files.model_states_by_rank;
-    if (!whole_weights && optim_files.empty())
-      builder.refuse("holds no optimizer states, which have the weights of stage 3");
-    for (const auto& parameter : trainable) builder.add_trainable(parameter);
-    if (!whole_weights) {
-      for (const auto& parameter : model.frozen) builder.add_frozen(parameter);
-    }
-    builder.add_module([&](const std::string& name) { return trained.count(name) > 0; }, whole_weights);
-    if (!whole_weights) {
-      read_stage3(model_files, model, optim_files, builder, out);
-    } else if (optim_files.empty()) {
-      out.notes.emplace_back(
-          "it holds no optimizer states (DeepSpeed 0.18.2 saves none with bf16 at stage 0): only weights are imported, "
-          "as the model computed with them");
-    } else {
-      read_partitioned(model, optim_files, builder, out);
-    }
+    read_zero_states(model_files, optim_files, model, builder, out);
   }
   if (!out.files.model_states_by_rank) builder.masters_from_module();
   builder.finish();
