@@ -164,6 +164,35 @@ void refuse_program_words(const Arguments& arguments) {
   }
 }
 
+void add_job_options(CommandLine& line, launch::RunOptions& run) {
+  line.app().add_option("MODEL", run.model, "what torch.jit.save wrote");
+  line.group("Job");
+  line.value("--config", run.config, "JSON (DeepSpeed's keys and comments) or YAML", "FILE");
+  repeatable(
+      line.value("--set", run.sets, "wins over the config, e.g. optimizer.params.lr=1e-4; repeatable", "KEY=VALUE"));
+  line.value("--steps", run.steps, "optimizer steps, counted from the start of training", "N");
+  line.value("--epochs", run.epochs, "passes over the data", "N");
+  line.value("--seed", run.seed, "of dropout and whatever else is random in the model (initial weights: init.seed)",
+             "N");
+  line.value("--resume", run.resume, "from the newest checkpoint of the run folder, or from PATH", "auto|PATH");
+  line.flag("--overwrite", run.overwrite, "discard the run that the folder holds");
+  line.flag("--eval_only", run.eval_only,
+            "no training: the loss over data.eval, of MODEL or of the --resume checkpoint");
+  line.value("--verify", run.verify, "compare the first N steps of this start with an unsharded replica on rank 0",
+             "N");
+  line.value("--trace", run.trace, "write what step STEP did and when, as RUN_DIR/trace.step_STEP.rank_R.json", "STEP");
+  line.flag("--timings", run.timings, "at the end, a table of where the time since the launch went");
+}
+
+void add_data_options(CommandLine& line, launch::RunOptions& run) {
+  line.group("Data");
+  line.value("--data", run.data, "file, glob, a list [a,b] of them, or 'synthetic'", "PATH");
+  line.value("--inputs", run.inputs, "arrays in the order of forward", "a,b");
+  line.value("--labels", run.labels, "arrays after them", "c");
+  line.value("--loss", run.loss, "cross_entropy, mse or a TorchScript file, where forward returns no loss",
+             "NAME|FILE");
+}
+
 }  // namespace
 
 std::optional<launch::RunOptions> read_run_options(const Arguments& arguments) {
@@ -188,29 +217,8 @@ std::optional<launch::RunOptions> read_run_options(const Arguments& arguments) {
       "  dslaunch hosts --hostfile hosts --include a:0,1         what a hostfile resolves to\n"
       "\nCommands:\n" +
           std::string(command_list()) + "Each command has its own --help.\n");
-  line.app().add_option("MODEL", run.model, "what torch.jit.save wrote");
-  line.group("Job");
-  line.value("--config", run.config, "JSON (DeepSpeed's keys and comments) or YAML", "FILE");
-  repeatable(
-      line.value("--set", run.sets, "wins over the config, e.g. optimizer.params.lr=1e-4; repeatable", "KEY=VALUE"));
-  line.value("--steps", run.steps, "optimizer steps, counted from the start of training", "N");
-  line.value("--epochs", run.epochs, "passes over the data", "N");
-  line.value("--seed", run.seed, "of dropout and whatever else is random in the model (initial weights: init.seed)",
-             "N");
-  line.value("--resume", run.resume, "from the newest checkpoint of the run folder, or from PATH", "auto|PATH");
-  line.flag("--overwrite", run.overwrite, "discard the run that the folder holds");
-  line.flag("--eval_only", run.eval_only,
-            "no training: the loss over data.eval, of MODEL or of the --resume checkpoint");
-  line.value("--verify", run.verify, "compare the first N steps of this start with an unsharded replica on rank 0",
-             "N");
-  line.value("--trace", run.trace, "write what step STEP did and when, as RUN_DIR/trace.step_STEP.rank_R.json", "STEP");
-  line.flag("--timings", run.timings, "at the end, a table of where the time since the launch went");
-  line.group("Data");
-  line.value("--data", run.data, "file, glob, a list [a,b] of them, or 'synthetic'", "PATH");
-  line.value("--inputs", run.inputs, "arrays in the order of forward", "a,b");
-  line.value("--labels", run.labels, "arrays after them", "c");
-  line.value("--loss", run.loss, "cross_entropy, mse or a TorchScript file, where forward returns no loss",
-             "NAME|FILE");
+  add_job_options(line, run);
+  add_data_options(line, run);
   add_launch_options(line, run.launch, raw);
   if (!line.parse(arguments)) return std::nullopt;
   refuse_program_words(arguments);
