@@ -45,5 +45,5 @@ if(DSL_CCACHE)
   # checkout, so that a second one finds what the first has compiled.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime CCACHE_PCH_EXTSUM=1
-      CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CMAKE_SOURCE_DIR}/cmake/compile_cached)
+      CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CMAKE_SOURCE_DIR}/cmake/compile_cached ${DSL_CCACHE})
 endif()
