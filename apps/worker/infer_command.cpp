@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/format.hpp"
 #include "command_options.hpp"
 #include "commands.hpp"
 #include "runtime/engine/checkpoint_model.hpp"

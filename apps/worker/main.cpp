@@ -1,6 +1,4 @@
 // dsworker: what runs on every rank, and dslaunch's local tool for commands that need tensors.
-#include <unistd.h>
-
 #include <c10/util/Exception.h>
 #include <torch/headeronly/version.h>
 

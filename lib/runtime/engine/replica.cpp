@@ -4,7 +4,6 @@
 
 #include <cmath>
 
-#include "base/error.hpp"
 #include "runtime/engine/initial_values.hpp"
 #include "runtime/engine/load_model.hpp"
 #include "runtime/state/random_state.hpp"

@@ -3,6 +3,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cmath>
+#include <map>
 #include <set>
 #include <string_view>
 

@@ -5,7 +5,7 @@
 //
 // Threads: operators and collectives from any, the rest on the engine's.
 #pragma once
-#include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
