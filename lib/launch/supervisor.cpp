@@ -23,6 +23,8 @@ constexpr auto kAgentSlack = 5000ms;
 // For an agent to greet, once the way to it is there: a slow login shell, a busy file server.
 constexpr auto kGreetingTime = 20000ms;
 constexpr auto kNewsInterval = 10000ms;
+// Nobody presses Ctrl-C twice in this time, and what arrives twice does so in less.
+constexpr auto kOnePress = 100ms;
 
 // What a user can look at when sshd's login shell was there and our agent never was.
 std::string start_file_hint(const NodeSession& node) {
@@ -164,7 +166,7 @@ void Supervisor::handle(NodeSession& node, const Message& message) {
   }
   if (const auto* output = std::get_if<RankOutput>(&message)) output_.take(*output);
   if (const auto* ended = std::get_if<RankEnded>(&message)) rank_ended(*ended);
-  if (const auto* taken = std::get_if<SignalTaken>(&message)) take_signal(taken->signal);
+  if (const auto* taken = std::get_if<SignalTaken>(&message)) take_signal(taken->signal, &node);
   if (const auto* missing = std::get_if<RanksMissing>(&message)) missing_ = missing->ranks;
   if (std::holds_alternative<AgentDone>(message)) {
     node.done = node.ready || !undisturbed();  // else nobody told it to end: it has left, and will be lost
@@ -234,7 +236,17 @@ void Supervisor::take_signals() {
   while (auto signal = signals_.take()) take_signal(*signal);
 }
 
-void Supervisor::take_signal(int signal) {
+// One Ctrl-C may arrive several times: `timeout -s INT` tells us and then our whole group, a scheduler tells all nodes.
+// It asks for more only where the same place says it again, and not at once.
+bool Supervisor::is_same_press(const NodeSession* from) {
+  auto [press, first_here] = presses_.try_emplace(from, Deadline::after(kOnePress));
+  if (first_here) return presses_.size() > 1;
+  if (!press->second.passed()) return true;
+  press->second = Deadline::after(kOnePress);
+  return false;
+}
+
+void Supervisor::take_signal(int signal, const NodeSession* from) {
   // A worker takes SIGUSR1 from Slurm as "save and stop"; what a program makes of it is its own business.
   if (signal == SIGTSTP) {
     output_.say("a job on several machines cannot be suspended: --detach starts one in the background");
@@ -245,6 +257,7 @@ void Supervisor::take_signal(int signal) {
     note_reason(StopReason::kQuit, "SIGQUIT (Ctrl-\\): ending all ranks at once");
     happen(JobEvent::kEndNow);
   } else if (signal == SIGINT) {
+    if (is_same_press(from)) return;
     bool again = state_ == JobState::kStopping;
     spare_output_ = nothing_to_end();
     note_reason(StopReason::kInterrupt,

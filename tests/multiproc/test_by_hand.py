@@ -83,6 +83,27 @@ class ByHand(LauncherTest):
                 self.assertEqual(outcomes[0].out.count(b"saved"), 2)
                 os.remove(self.path("up"))
 
+    def test_one_ctrl_c_to_all_nodes_lets_all_ranks_save(self):
+        """As srun and scancel pass it on."""
+        script = f"trap 'sleep 1; echo saved $RANK; exit 0' TERM; echo x >> {self.path('up')}; while :; do sleep 0.05; done"
+        nodes = [self.node(rank, script, num_nodes=3) for rank in range(3)]
+        self.wait_until(lambda: os.path.exists(self.path("up")) and os.path.getsize(self.path("up")) == 6)
+        for node in nodes:
+            node.send_signal(signal.SIGINT)
+        outcomes = [self.finish(node) for node in nodes]
+        self.assertEqual([outcome.code for outcome in outcomes], [130] * 3, "\n".join(map(str, outcomes)))
+        self.assertEqual(outcomes[0].out.count(b"saved"), 3, str(outcomes[0]))
+
+    def test_a_second_ctrl_c_at_any_node_ends_all_at_once(self):
+        script = f"trap '' TERM; echo x >> {self.path('up')}; while :; do sleep 0.05; done"
+        for told in (0, 1):
+            with self.subTest(told=told):
+                nodes = [self.node(rank, script, "--grace", "1000") for rank in range(2)]
+                self.wait_until(lambda: os.path.exists(self.path("up")) and os.path.getsize(self.path("up")) == 4)
+                self.press_until(nodes[told], lambda: nodes[0].poll() is not None)
+                self.assertEqual([self.finish(node).code for node in nodes], [130, 130])
+                os.remove(self.path("up"))
+
     def test_a_node_whose_ranks_have_ended_passes_signals_on(self):
         script = (f"[ $RANK = 0 ] || {{ echo $$ > {self.path('ended')}; exit 0; }}; "
                   "trap 'echo saved; exit 75' TERM; echo up; while :; do sleep 0.05; done")

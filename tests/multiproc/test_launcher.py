@@ -43,6 +43,14 @@ class LauncherTest(MarkedTest):
         self.running.remove(process)
         return Outcome(process.returncode, out, err)
 
+    def press_until(self, process, condition):
+        """Ctrl-C again and again: one at once after another is the same for the launcher."""
+        def pressed():
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+            return condition()
+        self.wait_until(pressed, "the end after a further Ctrl-C", 15)
+
     def launch(self, *arguments, env=None):
         return self.finish(self.start(*arguments, env=env))
 
@@ -204,13 +212,25 @@ class Stopping(LauncherTest):
         self.assertEqual(outcome.out.count(b"saved"), 2, str(outcome))
         self.assertIn(b"Ctrl-C", outcome.err)
 
+    def test_one_ctrl_c_that_arrives_often_is_one(self):
+        """`timeout -s INT` sends it to the launcher, and then to the whole group."""
+        process = self.start_sh(2, self.SAVES.replace("trap '", "trap 'sleep 0.3; "))
+        self.lines(process, 2)
+        began = time.monotonic()
+        while time.monotonic() - began < 0.02:
+            process.send_signal(signal.SIGINT)
+        outcome = self.finish(process)
+        self.assertEqual(outcome.code, 130, str(outcome))
+        self.assertEqual(outcome.out.count(b"saved"), 2, str(outcome))
+        self.assertEqual(outcome.err.count(b"Ctrl-C again"), 1, str(outcome))
+
     def test_two_ctrl_c_end_at_once(self):
         process = self.start_sh(2, self.STUBBORN, "--grace", "1000")
         self.lines(process, 2)
         process.send_signal(signal.SIGINT)
         process.stderr.readline()  # it says that it stops: the first one was seen
-        process.send_signal(signal.SIGINT)
         began = time.monotonic()
+        self.press_until(process, lambda: process.poll() is not None)
         outcome = self.finish(process)
         self.assertLess(time.monotonic() - began, 10)
         self.assertEqual(outcome.code, 130, str(outcome))
@@ -398,9 +418,8 @@ class Output(LauncherTest):
         time.sleep(1)
         process.send_signal(signal.SIGINT)
         process.stderr.readline()
-        process.send_signal(signal.SIGINT)
-        self.wait_until(lambda: self.marked_processes(but={process.pid}) == {}, "an end of the ranks", 15)
-        process.send_signal(signal.SIGINT)
+        self.press_until(process, lambda: self.marked_processes(but={process.pid}) == {})
+        self.press_until(process, lambda: process.poll() is not None)
         self.assertEqual(process.wait(LIMIT_S), 130)
 
     def test_without_any_standard_stream(self):
