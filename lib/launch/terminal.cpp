@@ -1,12 +1,16 @@
 #include "launch/terminal.hpp"
 
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+
+#include "base/format.hpp"
 
 namespace dslaunch::launch {
 
@@ -17,6 +21,22 @@ bool is_file(int fd) {
   return ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
 }
 
+bool is_same_terminal(int a, int b) {
+  unsigned device_a = 0, device_b = 0;
+  return ::ioctl(a, TIOCGDEV, &device_a) == 0 && ::ioctl(b, TIOCGDEV, &device_b) == 0 && device_a == device_b;
+}
+
+// A terminal that polls writable takes as much as it has room for and blocks until somebody reads, where a shell's ssh
+// may have come to a standstill. Ours not to block is a description of our own: the other one is the shell's too.
+UniqueFd open_again_without_blocking(int fd) {
+  if (fd < 0 || ::isatty(fd) == 0) return {};
+  constexpr int kFlags = O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+  UniqueFd own(::open(fmt::format("/proc/self/fd/{}", fd).c_str(), kFlags));
+  if (own.valid()) return own;
+  own = UniqueFd(::open("/dev/tty", kFlags));  // after `su` the device is still the other user's
+  return own.valid() && is_same_terminal(own.get(), fd) ? std::move(own) : UniqueFd();
+}
+
 // A closed pipe, or a terminal that was hung up.
 bool reader_is_gone(int fd, int error) {
   return !is_file(fd) && (error == EPIPE || error == EIO || error == ECONNRESET);
@@ -24,7 +44,8 @@ bool reader_is_gone(int fd, int error) {
 
 }  // namespace
 
-Terminal::Terminal(int fd, FileThread* thread) : thread_(thread), fd_(fd) {
+Terminal::Terminal(int fd, FileThread* thread)
+    : thread_(thread), own_(open_again_without_blocking(fd)), fd_(own_.valid() ? own_.get() : fd) {
   if (thread == nullptr || !is_file(fd)) return;
   file_ = std::make_shared<File>();
   file_->fd = fd;
@@ -63,7 +84,7 @@ void Terminal::drop() {
 
 void Terminal::flush() {
   while (fd_ >= 0 && num_pending() > 0) {
-    // The descriptor is shared with the shell, so it stays in its mode; a pipe that polls writable takes PIPE_BUF bytes
+    // The descriptor is shared with others, so it stays in its mode; a pipe that polls writable takes PIPE_BUF bytes
     // without blocking.
     pollfd poll{fd_, POLLOUT, 0};
     if (::poll(&poll, 1, 0) <= 0) break;

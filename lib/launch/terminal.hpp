@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/unique_fd.hpp"
 #include "launch/file_thread.hpp"
 
 namespace dslaunch::launch {
@@ -39,6 +40,7 @@ class Terminal {
 
   FileThread* thread_;
   std::shared_ptr<File> file_;  // null: it is none
+  UniqueFd own_;                // invalid: it is no terminal, or one that is not to be opened again
   int fd_;
   std::string pending_;
   size_t begin_ = 0;

@@ -5,6 +5,7 @@ The program comes from DSLAUNCH_BIN, the folder of dslaunch. Ranks are small she
 Every process of a test carries a mark in its environment, which is how leftovers are found."""
 import json
 import os
+import pty
 import re
 import resource
 import shutil
@@ -418,6 +419,19 @@ class Output(LauncherTest):
         time.sleep(1)
         process.send_signal(signal.SIGINT)
         process.stderr.readline()
+        self.press_until(process, lambda: self.marked_processes(but={process.pid}) == {})
+        self.press_until(process, lambda: process.poll() is not None)
+        self.assertEqual(process.wait(LIMIT_S), 130)
+
+    def test_a_terminal_that_nobody_reads_holds_up_the_ranks_alone(self):
+        """As behind an ssh that stands still. It takes a part of what is written and blocks for the rest."""
+        reader, terminal = pty.openpty()
+        self.addCleanup(os.close, reader)
+        process = self.start("exec", "--device", "cpu", "--num_gpus", "1", "--run_dir", self.path("run"), "--",
+                             "sh", "-c", "yes | head -c 30000000; sleep 1000", stdout=terminal)
+        os.close(terminal)
+        log = self.path("run/logs/localhost.0.log")
+        self.wait_until(lambda: os.path.exists(log) and os.path.getsize(log) > 2 << 20, "more than a terminal takes", 15)
         self.press_until(process, lambda: self.marked_processes(but={process.pid}) == {})
         self.press_until(process, lambda: process.poll() is not None)
         self.assertEqual(process.wait(LIMIT_S), 130)
