@@ -106,8 +106,9 @@ RankLogs::File RankLogs::create(const std::string& path, bool append, const char
   // A pipe in its place would hold up everything, once for its reader and then again whenever that pauses.
   int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | (append ? 0 : O_TRUNC);
   File file{path, UniqueFd(::open(path.c_str(), flags, is_private ? 0600 : 0666))};
+  const int open_error = errno;  // the question below has an errno of its own
   if (is_pipe(path)) refuse(path, "there is a pipe of this name", option);
-  if (!file.fd.valid()) refuse(path, describe_errno(errno), option);
+  if (!file.fd.valid()) refuse(path, describe_errno(open_error), option);
   return file;
 }
 
