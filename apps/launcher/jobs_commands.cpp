@@ -1,7 +1,12 @@
 // `jobs`, `logs`, `attach`, `stop`: this user's jobs, found by id.
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
 #include <ctime>
 
+#include "base/error.hpp"
+#include "base/format.hpp"
 #include "base/log.hpp"
 #include "commands.hpp"
 #include "hostfile/printable.hpp"
@@ -15,7 +20,15 @@ namespace {
 
 std::vector<launch::KnownJob> all_jobs() {
   std::vector<launch::UnreadableJob> unreadable;
-  auto jobs = launch::list_jobs(launch::jobs_root(), &unreadable);
+  const std::string root = launch::jobs_root();
+  // Made by another user (sudo): no job on record would be a wrong answer.
+  if (::access(root.c_str(), R_OK | X_OK) != 0 && errno == EACCES) {
+    throw UserError(ExitCode::kPermission,
+                    fmt::format("cannot read the folder of this user's jobs, {}: {}; 'ls -ld' says whose it and the "
+                                "folders above it are, and XDG_STATE_HOME names another one",
+                                hostfile::printable(root), describe_errno(EACCES)));
+  }
+  auto jobs = launch::list_jobs(root, &unreadable);
   for (const auto& job : unreadable) {
     log::warning("{} cannot be read: {}; the job is not shown (remove the folder when nothing of it runs any more)",
                  hostfile::printable(job.folder.record_file()), job.trouble);

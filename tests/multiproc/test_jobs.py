@@ -366,6 +366,18 @@ class Listed(JobsTest):
         self.assertEqual(outcome.returncode, 66, outcome.stderr)
         self.assertIn(b"it belongs to another user", outcome.stderr)
 
+    def test_a_folder_of_another_user_is_not_without_jobs(self):
+        self.exec_sh(1, "true")
+        os.chmod(self.folder, 0o755)
+        program = shutil.copy(DSLAUNCH, self.path("dslaunch"))
+        for words in (["jobs"], ["jobs", "--json"], ["logs", "last"], ["stop", "last"]):
+            with self.subTest(words=words):
+                outcome = subprocess.run([program, *words], env=self.env, cwd="/", user=54321, group=54321, extra_groups=[],
+                                         capture_output=True, timeout=LIMIT_S)
+                self.assertEqual((outcome.returncode, outcome.stdout), (77, b""), outcome.stderr)
+                self.assertIn(b"Permission denied", outcome.stderr)
+                self.assertIn(self.job_folder("").rstrip("/").encode(), outcome.stderr)
+
     def test_a_pipe_in_place_of_a_console(self):
         self.exec_sh(1, "true")
         console = os.path.join(self.job_folder(self.listed_ids()[0]), "console.log")
