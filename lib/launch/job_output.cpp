@@ -1,5 +1,7 @@
 #include "launch/job_output.hpp"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 
 #include "base/format.hpp"
@@ -9,6 +11,12 @@ namespace {
 
 bool passes(const std::vector<int>& filter, int local_rank) {
   return filter.empty() || std::find(filter.begin(), filter.end(), local_rank) != filter.end();
+}
+
+// Standard output and error: one terminal, or one file or pipe (2>&1).
+bool have_one_reader() {
+  struct stat out, err;
+  return ::fstat(1, &out) == 0 && ::fstat(2, &err) == 0 && out.st_dev == err.st_dev && out.st_ino == err.st_ino;
 }
 
 }  // namespace
@@ -74,6 +82,7 @@ std::string JobOutput::fmt_line(std::string_view text) {
 
 void JobOutput::tell(std::string_view text) {
   if (folder_) show(folder_->take_all());
+  end_open_line();
   show(Stream::kErr, text);
 }
 
@@ -88,6 +97,15 @@ Deadline JobOutput::next_turn() const {
 void JobOutput::show(Stream stream, std::string_view text) {
   (stream == Stream::kErr || options_.out_to_err ? err_ : out_).write(text);
   if (options_.console != nullptr) options_.console->append(text);
+  if (!text.empty()) open_line_ = text.back() == '\n' ? std::nullopt : std::optional(stream);
+}
+
+// Ours is no part of a line that a rank has begun.
+void JobOutput::end_open_line() {
+  if (!open_line_) return;
+  if (*open_line_ == Stream::kErr || options_.out_to_err || have_one_reader()) err_.write("\n");
+  if (options_.console != nullptr) options_.console->append("\n");
+  open_line_.reset();
 }
 
 void JobOutput::show(const std::vector<LineFolder::Shown>& lines) {

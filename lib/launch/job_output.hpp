@@ -72,11 +72,13 @@ class JobOutput {
   bool shows(int rank, Stream stream) const;
   void show(Stream stream, std::string_view text);
   void show(const std::vector<LineFolder::Shown>& lines);
+  void end_open_line();
 
   OutputOptions options_;
   RankLogs logs_;
   std::deque<RankStreams> ranks_;  // by rank
   std::optional<LineFolder> folder_;
+  std::optional<Stream> open_line_;  // where what was shown last did not end its line, as a single rank's bytes may
   Terminal out_, err_;
 };
 

@@ -376,6 +376,20 @@ class Output(LauncherTest):
         outcome = self.launch("exec", "--", sys.executable, "-c", script)
         self.assertEqual(outcome.out, bytes(range(256)) * 50 + b"no newline")
 
+    def test_words_of_the_launcher_are_no_part_of_a_single_ranks_line(self):
+        for stream in ("", " >&2"):
+            with self.subTest(stream=stream):
+                process = subprocess.run([DSLAUNCH, "exec", "--device", "cpu", "--num_gpus", "1", "--", "sh", "-c",
+                                          f"printf 'half a line'{stream}; exit 3"], env=self.environment(),
+                                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                         timeout=LIMIT_S)
+                self.assertEqual(process.stdout.splitlines()[0], b"half a line")
+                self.assertTrue(process.stdout.splitlines()[1].startswith(b"dslaunch: "), process.stdout)
+                self.assertEqual(self.launch("logs", "last").out, process.stdout)
+        outcome = self.exec_sh(1, "printf 'half a line'; exit 3")  # into two pipes
+        self.assertEqual(outcome.out, b"half a line")
+        self.assertTrue(outcome.err.startswith(b"dslaunch: "), outcome.err)
+
     def test_lines_of_several_ranks_stay_whole_and_carry_their_rank(self):
         script = ("import os, sys\n"
                   "r = os.environ['RANK'].encode()\n"
