@@ -8,10 +8,14 @@
 #include "base/dump_json.hpp"
 #include "base/exit_code.hpp"
 #include "base/format.hpp"
+#include "launch/line_folder.hpp"
 #include "spawn/output_hint.hpp"
 
 namespace dslaunch::launch {
 namespace {
+
+// More of one fate are told as ranges.
+constexpr size_t kMostRanksListed = 8;
 
 using Json = nlohmann::ordered_json;
 
@@ -67,7 +71,9 @@ std::string tell_others(const std::vector<RankRecord>& records, std::optional<in
   }
   std::string story;
   for (const auto& [text, ranks] : groups) {
-    story += fmt::format("dslaunch: rank{} {}: {}\n", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "), text);
+    std::string names =
+        ranks.size() > kMostRanksListed ? rank_ranges(ranks) : fmt::format("{}", fmt::join(ranks, ", "));
+    story += fmt::format("dslaunch: rank{} {}: {}\n", ranks.size() == 1 ? "" : "s", names, text);
   }
   return story;
 }

@@ -169,6 +169,12 @@ class FirstFailure(LauncherTest):
         self.assertEqual(outcome.code, 137, str(outcome))
         self.assertIn(b"rank 1 on localhost failed first: killed by SIGKILL (signal 9)", outcome.err)
 
+    def test_many_ranks_of_one_fate_are_told_as_ranges(self):
+        outcome = self.exec_sh(12, f"echo x >> {self.path('up')}; [ $RANK = 5 ] || exec sleep 1000; "
+                                   f"while [ $(wc -l < {self.path('up')}) -lt 12 ]; do sleep 0.05; done; exit 3")
+        self.assertEqual(outcome.code, 3, str(outcome))
+        self.assertIn(b"dslaunch: ranks 0-4, 6-11: stopped by dslaunch", outcome.err)
+
     def test_a_rank_that_lost_a_peer_is_not_the_story(self):
         # Rank 0 says "a peer is gone" first; who it was shows a little later.
         script = "if [ $RANK = 0 ]; then exit 71; fi; sleep 0.2; kill -9 $$"
