@@ -584,6 +584,17 @@ class Environment(LauncherTest):
         self.assertNotEqual(env["MASTER_PORT"], "1")
         self.assertNotIn("DSLAUNCH_AGENT_STORE", env)
 
+    def test_standard_input_is_at_its_end(self):
+        process = subprocess.Popen([DSLAUNCH, "exec", "--device", "cpu", "--num_gpus", "1", "--", "sh", "-c", "cat; echo end"],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   env=self.environment())
+        self.running.append(process)
+        self.assertEqual(process.stdout.read(), b"end\n")  # though ours is open
+        process.stdin.close()
+        self.assertEqual(process.wait(LIMIT_S), 0)
+        process.stderr.close()
+        process.stdout.close()
+
     def test_arguments_arrive_unchanged(self):
         odd = ["", "a b", "it's", "--num_gpus", "--", "$HOME", "*", "new\nline", "--x-y=1"]
         script = "import json, sys; print(json.dumps(sys.argv[1:]))"
