@@ -24,6 +24,7 @@ bool have_one_reader() {
 JobOutput::JobOutput(const LaunchPlan& plan, OutputOptions options)
     : options_(options),
       logs_(plan, *options.files),
+      one_reader_(have_one_reader()),
       out_(options.has_terminal ? 1 : -1, options.files),
       err_(options.has_terminal ? 2 : -1, options.files) {
   std::vector<std::string> prefixes;
@@ -95,7 +96,7 @@ Deadline JobOutput::next_turn() const {
 }
 
 void JobOutput::show(Stream stream, std::string_view text) {
-  (stream == Stream::kErr || options_.out_to_err ? err_ : out_).write(text);
+  (!one_reader_ && (stream == Stream::kErr || options_.out_to_err) ? err_ : out_).write(text);
   if (options_.console != nullptr) options_.console->append(text);
   if (!text.empty()) open_line_ = text.back() == '\n' ? std::nullopt : std::optional(stream);
 }
@@ -103,7 +104,11 @@ void JobOutput::show(Stream stream, std::string_view text) {
 // Ours is no part of a line that a rank has begun.
 void JobOutput::end_open_line() {
   if (!open_line_) return;
-  if (*open_line_ == Stream::kErr || options_.out_to_err || have_one_reader()) err_.write("\n");
+  if (one_reader_) {
+    out_.write("\n");
+  } else if (*open_line_ == Stream::kErr || options_.out_to_err) {
+    err_.write("\n");
+  }
   if (options_.console != nullptr) options_.console->append("\n");
   open_line_.reset();
 }

@@ -79,6 +79,8 @@ class JobOutput {
   std::deque<RankStreams> ranks_;  // by rank
   std::optional<LineFolder> folder_;
   std::optional<Stream> open_line_;  // where what was shown last did not end its line, as a single rank's bytes may
+  // Standard output and error are one terminal, file or pipe: all goes into `out_`, which keeps the order.
+  const bool one_reader_;
   Terminal out_, err_;
 };
 

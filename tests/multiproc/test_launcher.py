@@ -443,6 +443,25 @@ class Output(LauncherTest):
         self.press_until(process, lambda: process.poll() is not None)
         self.assertEqual(process.wait(LIMIT_S), 130)
 
+    def test_a_slow_reader_of_both_streams_gets_them_in_order(self):
+        process = subprocess.Popen([DSLAUNCH, "exec", "--device", "cpu", "--num_gpus", "2", "--run_dir", self.path("run"), "--",
+                                    "sh", "-c", "yes out | head -n 30000 & yes err | head -n 30000 >&2; wait; "
+                                    f"echo >> {self.path('up')}; [ $RANK = 0 ] || exec sleep 1000; "
+                                    f"while [ $(wc -l < {self.path('up')}) != 2 ]; do sleep 0.05; done; exit 3"],
+                                   env=self.environment(),
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.running.append(process)
+        self.wait_until(lambda: self.marked_processes(but={process.pid}) == {}, "the end of all but the launcher")
+        shown = b""
+        while piece := os.read(process.stdout.fileno(), 4096):
+            shown += piece
+        *lines, last = shown.decode().splitlines()
+        self.assertEqual(last, "  | err")  # the last words of the rank that failed
+        self.assertEqual({line for line in lines if not line.startswith("dslaunch: ")},
+                         {f"localhost:{rank}| {word}" for rank in range(2) for word in ("out", "err")} | {last})
+        process.stdout.close()
+        self.assertEqual(process.wait(LIMIT_S), 3)
+
     def test_a_terminal_that_nobody_reads_holds_up_the_ranks_alone(self):
         """As behind an ssh that stands still. It takes a part of what is written and blocks for the rest."""
         reader, terminal = pty.openpty()
