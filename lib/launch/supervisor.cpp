@@ -24,7 +24,7 @@ constexpr auto kAgentSlack = 5000ms;
 constexpr auto kGreetingTime = 20000ms;
 constexpr auto kNewsInterval = 10000ms;
 // Nobody presses Ctrl-C twice in this time, and what arrives twice does so in less.
-constexpr auto kOnePress = 100ms;
+constexpr auto kOnePress = 50ms;
 
 // What a user can look at when sshd's login shell was there and our agent never was.
 std::string start_file_hint(const NodeSession& node) {
