@@ -33,6 +33,7 @@ class HeaderReader {
     }
     std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
     refuse_overlaps(entries);
+    refuse_more_bytes(entries);
     return entries;
   }
 
@@ -148,6 +149,18 @@ class HeaderReader {
         refuse(fmt::format("tensors '{}' and '{}' overlap", before->name, entry.name));
       }
       before = &entry;
+    }
+  }
+
+  // Two files that were put together with `cat`, for one: the second would be left out without a word.
+  void refuse_more_bytes(const std::vector<SafetensorsEntry>& entries) const {
+    uint64_t end = data_begin_;
+    for (const auto& entry : entries) end = std::max(end, entry.end);
+    if (end < file_.size()) {
+      refuse(
+          fmt::format("{} bytes follow the last tensor, which the format does not allow; files are not joined by "
+                      "writing one behind the other",
+                      file_.size() - end));
     }
   }
 

@@ -108,6 +108,8 @@ TEST_CASE("every unsound file is refused with its reason", "[runtime][safetensor
                          R"("a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
                          eight),
                  {"'a' is listed 2 times"});
+  expect_refused(file_of(entry("F32", "[2]", "[0,8]"), eight + "123"), {"3 bytes follow the last tensor"});
+  expect_refused(file_of("{}", eight), {"8 bytes follow the last tensor"});
   expect_refused(file_of(R"({"__metadata__":{"k":1}})", ""), {"__metadata__ 'k' is not a string"});
 }
 
