@@ -117,6 +117,19 @@ class SameNumbers(RecomputationTest):
         for name, count in (("tuples", 3), ("tuples_trace", 3), ("dicts", 2), ("mask_minimum", 2)):
             self.recomputes(name, count)
 
+    def test_products_that_look_whether_weights_want_gradients(self):
+        """matmul of three dims in another order of memory, as in attention, folds them only beside a weight that does."""
+        torch.manual_seed(5)
+        model, data, losses = self.shop.path("attending.pt"), self.shop.path("attended.safetensors"), []
+        ids = torch.randint(0, model_cases.VOCAB, (60, 7))
+        tensor_file.write(data, {"ids": ids, "labels": (3 * ids + 1) % model_cases.VOCAB})
+        torch.jit.script(Attending()).save(model)
+        for section in ({}, ON):
+            config = test_model_cases.config_of("plain", train_batch_size=2 * ACCUMULATION, units=["TransformerEncoder"],
+                                                **section)
+            losses.append(self.metrics_of(self.shop.train(model, data, config, 1, 20)[0]))
+        self.assertEqual(losses[1], losses[0])
+
     def test_blocks_that_leave_something_in_their_arguments_stay_as_they_are(self):
         for stage in (1, 3):
             self.recomputes("leaving", 0, stage)
@@ -124,6 +137,18 @@ class SameNumbers(RecomputationTest):
     def test_models_without_blocks_say_that_nothing_is_recomputed(self):
         for name in ("no_blocks", "interface", "forked"):
             self.assertIn("nothing is recomputed", self.check_same(name))
+
+
+class Attending(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(model_cases.VOCAB, 8)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(8, model_cases.VOCAB)
+
+    def forward(self, ids, labels):
+        return model_cases.token_loss(self.head(self.encoder(self.embedding(ids))), labels)
 
 
 class NormedBlock(Block):

@@ -75,8 +75,11 @@ class FirstPass {
     at::NoGradGuard no_grad;
     const auto& unit = call_->unit;
     UnitInPlace in_place(call_->parameters, unit, UnitCall::kTraining);
-    in_place.set();
     UnitValues& own = in_place.values();
+    // Some operators compute otherwise with a weight that wants no gradient (matmul folds dims or not): the bits are to
+    // be those of a call with a history.
+    for (auto& parameter : own.parameters) parameter = parameter.detach().set_requires_grad(true);
+    in_place.set();
     c10::IValue result = call_->body(passed_);
     // Outputs that look into what does not stay (parameters, state) or is not theirs (arguments) become their own. Not
     // integers of the state, which get no history: a trace counts on in a BatchNorm's counter that a call returned.
