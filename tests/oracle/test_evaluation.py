@@ -150,6 +150,31 @@ class DuringTraining(EvaluationTest):
             self.assertEqual(more[:-1], rows)
             self.assertEqual((more[-1]["step"], more[-1]["eval_samples"]), (6, 100000))
 
+    def test_a_run_stopped_in_an_evaluation_on_the_way_makes_up_for_it(self):
+        path, _ = self.samples_file("mlp", 100)
+        long = self.shop.path("long_on_the_way.safetensors")
+        tensor_file.write(long, {name: array.repeat(1000, 1) for name, array in tensor_file.read(path).items()})
+        config = base_config("mlp", data={"shuffle": False, "eval": long}, train={"eval_interval": 3})
+        folder = self.shop.run_dir()
+        command = self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), config, folder, 2, 3, ["--resume", "auto"])
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                   start_new_session=True, env=workshop.environment())
+        for line in process.stdout:
+            if "step 3/3" in line:
+                break
+        process.terminate()
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 75)
+        rows = workshop.read_metrics(folder)
+        self.assertEqual([(row["step"], "eval_loss" in row) for row in rows], [(step, False) for step in (1, 2, 3)])
+        command[command.index("--steps") + 1] = "4"
+        for _ in range(2):  # the second time there is nothing to make up for
+            outcome = run(command)
+            self.assertEqual(outcome.code, 0, str(outcome))
+            more = workshop.read_metrics(folder)
+            self.assertEqual([(row["step"], "eval_loss" in row, "loss" in row) for row in more[3:]],
+                             [(3, True, False), (4, True, True)])
+
     def test_training_goes_on_as_if_it_had_not_been(self):
         """Dropout's random numbers and BatchNorm's statistics included: bit by bit."""
         data, _ = self.labelled("train.safetensors")

@@ -165,6 +165,10 @@ bool RunLog::has_evaluation(int64_t step) const {
   return MetricsFile::has_evaluation(metrics_path(options_.run_dir), step);
 }
 
+bool RunLog::lacks_evaluation(int64_t step) const {
+  return MetricsFile::has_step(metrics_path(options_.run_dir), step) && !has_evaluation(step);
+}
+
 void RunLog::write_pending() {
   if (pending_ && pending_is_kept_ && pending_->eval_loss) file_->write_again(*pending_);
   if (pending_ && !pending_is_kept_) file_->write(*pending_);

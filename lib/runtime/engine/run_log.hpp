@@ -41,6 +41,8 @@ class RunLog {
   void keep_last_step();
   // Rank 0: whether the evaluation after `step` has been reported, by an earlier start perhaps.
   bool has_evaluation(int64_t step) const;
+  // Rank 0: whether an earlier start reported `step` without the evaluation behind it.
+  bool lacks_evaluation(int64_t step) const;
   // `lines`: the monitors' last ones.
   void finish(bool stopped, const std::string& checkpoint, const std::vector<std::string>& lines);
 

@@ -68,7 +68,7 @@ class Training {
     if (engine_->steps_done() >= total_steps_) return make_up_for_evaluation();
     BatchLoader loader(data_.train, data_.train_arrays, config_.data, data_.loader, position_);
     begin_verification();
-    bool stopped = false;
+    bool stopped = make_up_on_the_way();
     while (engine_->steps_done() < total_steps_ && !stopped) stopped = train_one_step(loader);
     if (auto last = engine_->finish()) stopped |= take(*last);
     end_verification();
@@ -227,6 +227,17 @@ class Training {
     log::info("{}: the run has done {} of {} steps", is_done ? "nothing to do" : "only the evaluation is left",
               engine_->steps_done(), total_steps_);
     return !is_done && evaluate() ? TrainOutcome::kStopped : TrainOutcome::kFinished;
+  }
+
+  // An earlier start may have been stopped in the evaluation behind the step that this one goes on from. True when a
+  // rank asked to stop.
+  bool make_up_on_the_way() {
+    if (!data_.eval || engine_->steps_done() == 0 || !is_due(config_.train.eval_interval)) return false;
+    const bool is_missing = log_->lacks_evaluation(engine_->steps_done());
+    if (gather_values(world_, device_, is_missing ? 1 : 0).front() == 0) return false;  // rank 0 knows
+    const bool stopped = evaluate();
+    engine_->restart_clock();
+    return stopped;
   }
 
   // A device tells a step's loss when the next one is under way.

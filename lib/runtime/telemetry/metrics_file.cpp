@@ -102,6 +102,15 @@ void MetricsFile::write_again(const StepMetrics& metrics) {
   file_.write(to_json_line(metrics) + "\n");
 }
 
+bool MetricsFile::has_step(const std::string& path, int64_t step) {
+  std::ifstream in(path, std::ios::binary);
+  std::string line;
+  while (std::getline(in, line)) {
+    if (step_of(Json::parse(line, nullptr, false)) == step) return true;
+  }
+  return false;
+}
+
 bool MetricsFile::has_evaluation(const std::string& path, int64_t step) {
   std::ifstream in(path, std::ios::binary);
   std::string line;

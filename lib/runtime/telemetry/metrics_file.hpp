@@ -25,6 +25,7 @@ class MetricsFile {
   void write(const EvaluationMetrics& metrics);
   // The last line that was written, with what has become known of its step since.
   void write_again(const StepMetrics& metrics);
+  static bool has_step(const std::string& path, int64_t step);
   // Whether a line has the loss of the evaluation after `step`.
   static bool has_evaluation(const std::string& path, int64_t step);
 
