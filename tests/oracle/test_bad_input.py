@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What a stranger meets: every slip has a message that says what to do, the exit code of the manual, no traceback, nothing
 left behind, and a bounded time. Then the deaths of ranks and the ways to start ranks by hand."""
+import io
 import json
 import os
 import resource
@@ -11,8 +12,10 @@ import sys
 import tempfile
 import time
 import unittest
+import warnings
 import zipfile
 
+import numpy
 import torch
 
 import tensor_file
@@ -305,6 +308,24 @@ class Data(StrangerTest):
                 config = base_config("mlp", data={"train": "synthetic", "synthetic": arrays})
                 self.assert_refused(self.start(config=config, data="synthetic"), code, "memory")
 
+    def test_two_files_one_behind_the_other(self):
+        """With `cat`; the second's samples would be missed by nobody."""
+        with open(self.shop.data("mlp"), "rb") as file:
+            content = file.read()
+        with open(self.path("both.safetensors"), "wb") as file:
+            file.write(content * 2)
+        self.assert_refused(self.start(data=self.path("both.safetensors")), 65, "both.safetensors",
+                            f"{len(content)} bytes follow the last tensor")
+
+    def test_an_archive_with_a_name_twice(self):
+        path, header = self.path("appended.npz"), io.BytesIO()
+        numpy.save(header, numpy.zeros((40, 6), dtype="float32"))
+        with warnings.catch_warnings(), zipfile.ZipFile(path, "w") as archive:
+            warnings.simplefilter("ignore")  # zipfile's, of the very thing
+            for _ in range(2):
+                archive.writestr("x.npy", header.getvalue())
+        self.assert_refused(self.start(data=path), 65, "appended.npz", "more than one member 'x.npy'")
+
     def test_not_a_data_file(self):
         self.assert_refused(self.start(data=self.file("text.safetensors", "not tensors at all")), 65, "text.safetensors")
 
@@ -351,7 +372,10 @@ class Data(StrangerTest):
         pixels["x"] = (pixels["x"] * 9).to(torch.uint8)
         classes["label"] = classes["label"].float()
         ids["input_ids"] = ids["input_ids"].float()
+        masks = workshop.samples_of("mlp")
+        masks["x"] = masks["x"] > 0
         for kind, arrays, words in (("convnet", pixels, "what is computed with (pixels) as float32"),
+                                    ("mlp", masks, "Arrays of integers and booleans are not cast"),
                                     ("convnet", classes, "save class labels as integers"),
                                     ("gpt", ids, "save ids and class labels as int64")):
             with self.subTest(words=words):

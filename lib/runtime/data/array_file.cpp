@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <span>
 
 #include "base/error.hpp"
@@ -57,10 +58,22 @@ void refuse_pickle(const std::vector<ZipMember>& members, const std::string& pat
                               subject_of(path)));
 }
 
+// As appending to an archive leaves them. NumPy reads the last one of a name, which nobody may count on.
+void refuse_repeated_names(const std::vector<ZipMember>& members, const std::string& path) {
+  std::set<std::string> seen;
+  for (const auto& member : members) {
+    if (seen.insert(member.name).second) continue;
+    throw UserError(ExitCode::kBadInput, fmt::format("{} holds more than one member '{}'; save it again with "
+                                                     "numpy.savez(path, **numpy.load(path)), which keeps the last",
+                                                     subject_of(path), member.name));
+  }
+}
+
 std::vector<FileArray> read_npz(const std::string& path) {
   const auto file = MappedFile::open(path, kDataFile);
   const auto members = read_zip_directory(bytes_of(*file), subject_of(path));
   refuse_pickle(members, path);
+  refuse_repeated_names(members, path);
   std::vector<FileArray> arrays;
   for (const auto& member : members) {
     const std::string subject = fmt::format("{} member '{}'", subject_of(path), member.name);

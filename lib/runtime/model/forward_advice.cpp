@@ -13,11 +13,11 @@
 namespace dslaunch::runtime {
 namespace {
 
-// Whether PyTorch's words name a type of integers: "expected scalar type Long but found Float", "Input type (unsigned
-// char) and bias type (float)".
+// Whether PyTorch's words name a type of integers, or booleans: "expected scalar type Long but found Float", "Input
+// type (unsigned char) and bias type (float)".
 bool names_integers(std::string_view cause) {
-  static constexpr std::array<std::string_view, 9> kTypes = {"Byte", "Char",  "Short", "Int", "Long",
-                                                             "char", "short", "int",   "long"};
+  static constexpr std::array<std::string_view, 11> kTypes = {"Byte", "Char",  "Short", "Int",  "Long", "Bool",
+                                                              "char", "short", "int",   "long", "bool"};
   const auto is_of_word = [](unsigned char c) { return std::isalnum(c) || c == '_'; };
   for (auto at = cause.begin(); at != cause.end();) {
     const auto begin = std::find_if(at, cause.end(), is_of_word);
@@ -73,8 +73,9 @@ std::string forward_advice(const std::string& cause, const std::vector<at::Tenso
   const bool is_lstm = says("primitive descriptor for the LSTM");  // oneDNN's, of types that do not meet
   if (is_lstm || says("dtype") || says("scalar type") || says("Input type (")) {
     if (names_integers(cause)) {
-      return ". Arrays of integers are not cast, those of floats are, to the type of the run: save ids and class "
-             "labels as int64, and what is computed with (pixels) as float32, or call .float() in forward";
+      return ". Arrays of integers and booleans are not cast, those of floats are, to the type of the run: save ids "
+             "and "
+             "class labels as int64, and what is computed with (pixels) as float32, or call .float() in forward";
     }
     return type_advice(inputs, table, elsewhere);
   }
