@@ -74,8 +74,7 @@ std::string forward_advice(const std::string& cause, const std::vector<at::Tenso
   if (is_lstm || says("dtype") || says("scalar type") || says("Input type (")) {
     if (names_integers(cause)) {
       return ". Arrays of integers and booleans are not cast, those of floats are, to the type of the run: save ids "
-             "and "
-             "class labels as int64, and what is computed with (pixels) as float32, or call .float() in forward";
+             "and class labels as int64, and what is computed with (pixels) as float32, or call .float() in forward";
     }
     return type_advice(inputs, table, elsewhere);
   }
