@@ -1,5 +1,6 @@
 #include "options.hpp"
 
+#include <limits>
 #include <map>
 
 #include "base/error.hpp"
@@ -7,6 +8,7 @@
 #include "borrowed_options.hpp"
 #include "command_line.hpp"
 #include "commands.hpp"
+#include "launch/env_file.hpp"
 #include "launch/master_address.hpp"
 #include "launch/remote_environment.hpp"
 #include "output_options.hpp"
@@ -106,6 +108,13 @@ std::pair<std::string, std::string> assignment(const std::string& option, const 
   return {text.substr(0, equals), text.substr(equals + 1)};
 }
 
+std::pair<std::string, std::string> variable(const std::string& text) {
+  auto both = assignment("--env", text);
+  if (!launch::is_variable_name(both.first))
+    misuse(fmt::format("--env {}: '{}' is no name of a variable", text, both.first));
+  return both;
+}
+
 void check_nodes(const LaunchOptions& to) {
   if (to.max_restarts < 0) misuse(fmt::format("--max_restarts {}: 0 or more", to.max_restarts));
   if (to.min_nodes && *to.min_nodes < 1) misuse(fmt::format("--min_nodes {}: at least 1", *to.min_nodes));
@@ -132,7 +141,7 @@ void finish_launch_options(LaunchOptions& to, const RawLaunch& raw) {
   if (!raw.venv_script.empty()) to.venv = launch::venv_of_script(raw.venv_script);
   check_nodes(to);
   if (!to.master_addr.empty()) launch::check_spelling_of_master_address(to.master_addr);
-  for (const auto& text : raw.env) to.env.push_back(assignment("--env", text));
+  for (const auto& text : raw.env) to.env.push_back(variable(text));
   if (to.num_gpus && *to.num_gpus < 1) misuse(fmt::format("--num_gpus {}: at least 1", *to.num_gpus));
   if (to.num_nodes && *to.num_nodes < 1) misuse(fmt::format("--num_nodes {}: at least 1", *to.num_nodes));
   if (raw.stages != 1) misuse(fmt::format("--stages {} is not supported yet (pipeline parallelism)", raw.stages));
@@ -155,6 +164,8 @@ void check_run_options(const launch::RunOptions& run) {
   if (run.trace && *run.trace < 1) misuse(fmt::format("--trace {}: steps count from 1", *run.trace));
   if (run.overwrite && !run.resume.empty()) misuse("--resume and --overwrite exclude each other");
   check_evaluation_and_verification(run);
+  constexpr uint64_t kMostOfConfig = std::numeric_limits<int64_t>::max();
+  if (run.seed.value_or(0) > kMostOfConfig) misuse(fmt::format("--seed {}: at most {}", *run.seed, kMostOfConfig));
   for (const auto& text : run.sets) assignment("--set", text);
 }
 

@@ -32,7 +32,7 @@ size_t typo_distance(const std::string& a, const std::string& b) {
 
 std::vector<std::string> nearest_names(std::string_view name, const std::vector<std::string>& known, size_t most) {
   const std::string wanted = folded(name);
-  const size_t limit = std::max<size_t>(2, wanted.size() / 3);
+  const size_t limit = wanted.size() < 4 ? 1 : std::max<size_t>(2, wanted.size() / 3);
   std::vector<std::pair<size_t, std::string>> near;
   for (const auto& candidate : known) {
     // No nearer than the lengths are apart: a name of a megabyte is compared with nothing.

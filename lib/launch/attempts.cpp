@@ -49,7 +49,7 @@ void tell_lost_output(Supervisor& supervisor, JobReport& report) {
 
 void finish(Supervisor& supervisor, const LaunchPlan& plan, JobReport& report, const LaunchOptions& options) {
   if (options.json && !options.detach) {
-    supervisor.output().print(story_json(plan, report.records, report.outcome, report.reason));
+    supervisor.output().print(story_json(plan, report.records, report.outcome, report.reason, report.host_failures));
   }
   supervisor.dismiss({.exit_code = report.outcome.exit_code, .again = false, .story = report.story});
   supervisor.drain_output();
@@ -78,7 +78,10 @@ std::optional<LaunchPlan> plan_again(const JobMaker& maker, JobField& field, Sup
 std::string cause_of(const LaunchPlan& plan, const JobReport& report) {
   std::string cause = tell_cause(plan, report.records, report.outcome, report.reason);
   if (!cause.empty()) return cause;
-  if (!report.first_lost.empty()) return report.first_lost;
+  if (!report.host_failures.empty()) {
+    const auto& [host, failure] = report.host_failures.front();
+    return fmt::format("{} failed: {}: {}", host, failure.phase, failure.text);
+  }
   std::string line = report.story.substr(0, report.story.find('\n'));
   constexpr std::string_view kSpeaker = "dslaunch: ";
   return line.starts_with(kSpeaker) ? line.substr(kSpeaker.size()) : line;

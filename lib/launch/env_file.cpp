@@ -148,6 +148,10 @@ std::string_view take_line(std::string_view& text) {
 
 }  // namespace
 
+bool is_variable_name(std::string_view text) {
+  return !text.empty() && begins_name(text.front()) && std::all_of(text.begin(), text.end(), in_name);
+}
+
 Assignments parse_env_file(std::string_view text, const std::string& path) {
   Assignments assignments;
   std::string slips;

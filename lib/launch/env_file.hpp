@@ -24,6 +24,9 @@ using Assignments = std::vector<std::pair<std::string, std::string>>;
 // UserError(65) with every mistake as path:line:column; `path` is for those messages.
 Assignments parse_env_file(std::string_view text, const std::string& path);
 
+// A letter or underscore, then letters, digits and any of _ . -
+bool is_variable_name(std::string_view text);
+
 // Reads and parses. Throws UserError(66) when there is no such file or it cannot be read.
 Assignments read_env_file(const std::string& path);
 

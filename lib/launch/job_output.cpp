@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/format.hpp"
 
@@ -28,21 +29,25 @@ JobOutput::JobOutput(const LaunchPlan& plan, OutputOptions options)
       out_(options.has_terminal ? 1 : -1, options.files),
       err_(options.has_terminal ? 2 : -1, options.files) {
   std::vector<std::string> prefixes;
+  std::set<int> local_ranks;
   int num_visible = 0;
   for (const auto& node : plan.nodes) {
     for (const auto& rank : node.ranks) {
       prefixes.push_back(plan.world_size() == 1 ? "" : fmt::format("{}:{}| ", node.host, rank.rank));
       bool visible = passes(plan.output.local_ranks, rank.local_rank);
       num_visible += visible ? 1 : 0;
+      local_ranks.insert(rank.local_rank);
       ranks_.push_back({LineSplitter(prefixes.back()), LineSplitter(prefixes.back()), {}, visible});
     }
   }
+  if (plan.restart_count == 0) idle_choices_ = idle_choices(plan.output, local_ranks);
   if (options_.fold && num_visible > 1) folder_.emplace(std::move(prefixes), num_visible);
 }
 
 void JobOutput::open_logs() {
   logs_.open();
   if (std::string trouble = logs_.take_trouble(); !trouble.empty()) warn(trouble);
+  for (const auto& line : idle_choices_) warn(line);
 }
 
 void JobOutput::take(const RankOutput& output) {

@@ -76,7 +76,8 @@ class JobOutput {
 
   OutputOptions options_;
   RankLogs logs_;
-  std::deque<RankStreams> ranks_;  // by rank
+  std::vector<std::string> idle_choices_;  // what the user gets to hear of them
+  std::deque<RankStreams> ranks_;          // by rank
   std::optional<LineFolder> folder_;
   std::optional<Stream> open_line_;  // where what was shown last did not end its line, as a single rank's bytes may
   // Standard output and error are one terminal, file or pipe: all goes into `out_`, which keeps the order.

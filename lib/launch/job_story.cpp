@@ -154,7 +154,8 @@ std::string tell_cause(const LaunchPlan& plan, const std::vector<RankRecord>& re
 }
 
 std::string story_json(const LaunchPlan& plan, const std::vector<RankRecord>& records, const JobOutcome& outcome,
-                       StopReason reason) {
+                       StopReason reason,
+                       const std::vector<std::pair<std::string, spawn::LinkFailure>>& host_failures) {
   Json first = nullptr;
   if (outcome.first_failure) {
     const RankRecord& record = records[*outcome.first_failure];
@@ -162,6 +163,9 @@ std::string story_json(const LaunchPlan& plan, const std::vector<RankRecord>& re
     first["cause"] = describe_cause(record, plan.kind);
     first["last_lines"] = record.last_words;
   }
+  Json hosts = Json::array();
+  for (const auto& [host, failure] : host_failures)
+    hosts.push_back({{"host", host}, {"phase", failure.phase}, {"cause", failure.text}});
   Json ranks = Json::array();
   for (const auto& record : records) ranks.push_back(rank_json(record, plan));
   Json document = {
@@ -171,6 +175,7 @@ std::string story_json(const LaunchPlan& plan, const std::vector<RankRecord>& re
       {"run_dir", plan.run_dir.empty() ? Json(nullptr) : Json(plan.run_dir)},
       {"last_metrics", last_metrics(plan)},
       {"first_failure", first},
+      {"host_failures", hosts},
       {"ranks", ranks},
   };
   return dump_json(document, 2) + "\n";

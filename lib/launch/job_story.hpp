@@ -1,10 +1,12 @@
 // The last thing a failed job prints: who failed first, where, why, with its last words. And the same for programs.
 #pragma once
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launch/job_outcome.hpp"
 #include "launch/launch_plan.hpp"
+#include "spawn/agent_link.hpp"
 
 namespace dslaunch::launch {
 
@@ -19,9 +21,11 @@ std::string tell_cause(const LaunchPlan& plan, const std::vector<RankRecord>& re
 // Why a job was ended from outside, in words; "" for kNone.
 const char* reason_text(StopReason reason);
 
-// One document: job, run folder, exit code, the last line of metrics.jsonl, first failure, every rank.
+// One document: job, run folder, exit code, the last line of metrics.jsonl, first failure, hosts that failed, every
+// rank.
 std::string story_json(const LaunchPlan& plan, const std::vector<RankRecord>& records, const JobOutcome& outcome,
-                       StopReason reason);
+                       StopReason reason,
+                       const std::vector<std::pair<std::string, spawn::LinkFailure>>& host_failures = {});
 
 // ROOT/logs/HOST.RANK.log
 std::string log_path(const std::string& root, const std::string& host, int rank);

@@ -77,4 +77,16 @@ std::vector<int> parse_rank_list(std::string_view option, std::string_view text)
   return ranks;
 }
 
+std::vector<std::string> idle_choices(const OutputChoices& choices, const std::set<int>& there) {
+  std::vector<std::string> lines;
+  auto look = [&](const char* option, int local_rank) {
+    if (!there.contains(local_rank))
+      lines.push_back(fmt::format("{}: no host has a local rank {}", option, local_rank));
+  };
+  for (const int local_rank : choices.local_ranks) look("--local_ranks_filter", local_rank);
+  for (const auto& [local_rank, value] : choices.tee.by_local_rank) look("--tee", local_rank);
+  for (const auto& [local_rank, value] : choices.redirects.by_local_rank) look("--redirects", local_rank);
+  return lines;
+}
+
 }  // namespace dslaunch::launch

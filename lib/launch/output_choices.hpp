@@ -3,6 +3,7 @@
 #pragma once
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,5 +34,8 @@ struct OutputChoices {
   std::vector<int> local_ranks;  // that the terminal shows; empty: all
   bool save_pid = false;
 };
+
+// A line for each choice that names a local rank which is not in `there`: it chooses nothing.
+std::vector<std::string> idle_choices(const OutputChoices& choices, const std::set<int>& there);
 
 }  // namespace dslaunch::launch

@@ -41,8 +41,9 @@ struct JobReport {
   bool told_to_end = false;                    // an agent was, by a signal on its host
   std::vector<RankRecord> records;             // by rank
   std::vector<std::string> lost_hosts;         // not reached, or gone before their ranks were
-  std::string first_lost;                      // the first of these with its trouble, where that ended the attempt
-  std::string story;                           // for people; empty after a success
+  // Hosts and their trouble, where that ended the attempt and no rank's failure did.
+  std::vector<std::pair<std::string, spawn::LinkFailure>> host_failures;
+  std::string story;  // for people; empty after a success
 };
 
 // Of a plan's ranks before any of them has started.

@@ -57,8 +57,7 @@ JobReport Supervisor::report() {
   report.story = tell_story(plan_, records_, report.outcome, reason_);
   if (hosts_fault && !failures_.empty()) {
     report.story += tell_failures();
-    const auto& [host, failure] = failures_.front();
-    report.first_lost = fmt::format("{} failed: {}: {}", host, failure.phase, failure.text);
+    report.host_failures = failures_;
   }
   return report;
 }

@@ -274,7 +274,10 @@ class Listed(JobsTest):
         hosts = self.path("hosts")
         with open(hosts, "w") as file:
             file.write("nowhere.invalid slots=2\n")
-        self.run_it("exec", "--hostfile", hosts, "--connect_timeout", "2", "--", "true", code=69)
+        report = self.run_it("exec", "--json", "--hostfile", hosts, "--connect_timeout", "2", "--", "true", code=69).out
+        (failure,) = json.loads(report)["host_failures"]
+        self.assertEqual(failure["host"], "nowhere.invalid")
+        self.assertIn("nowhere.invalid", failure["cause"])
         (job,) = json.loads(self.run_it("jobs", "--json", code=0).out)["jobs"]
         self.assertRegex(job["end"]["first_cause"], r"^nowhere\.invalid failed: \w+: .*nowhere\.invalid")
 

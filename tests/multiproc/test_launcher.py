@@ -203,7 +203,14 @@ class FirstFailure(LauncherTest):
         self.assertEqual(document["exit_code"], 4)
         self.assertEqual(document["first_failure"]["rank"], 1)
         self.assertTrue(document["ranks"][0]["stopped_by_us"])
+        self.assertEqual(document["host_failures"], [])
         self.assertIn(b"chatter", outcome.err)
+
+    def test_choices_of_local_ranks_that_nobody_has_are_told(self):
+        outcome = self.exec_sh(2, "true", "--local_ranks_filter", "0,5", "--tee", "1:1,7:3", "--log_dir", self.path("teed"))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertEqual([line.split(b": ", 2)[2] for line in outcome.err.splitlines() if b"no host has" in line],
+                         [b"--local_ranks_filter: no host has a local rank 5", b"--tee: no host has a local rank 7"])
 
 
 class Stopping(LauncherTest):
@@ -923,6 +930,7 @@ class CommandLine(LauncherTest):
                 (64, ["--master_port", "'65536' is not between 0 and 65535"], ["exec", "--master_port", "65536", "--", "x"]),
                 (64, ["--master_port", "number"], ["exec", "--master_port", "", "--", "x"]),
                 (64, ["--seed", "'-1' is not between 0 and"], ["--seed", "-1", "m.pt"]),
+                (64, ["at most 9223372036854775807"], ["--seed", "18446744073709551615", "m.pt"]),
                 (64, ["--hostfile", "empty value"], ["exec", "--hostfile", "", "--", "true"]),
                 (64, ["--hostfile", "empty value"], ["exec", "--hostfile=", "--", "true"]),
                 (64, ["--resume", "empty value"], ["--resume", "", "m.pt"]),
@@ -935,6 +943,7 @@ class CommandLine(LauncherTest):
                 (64, ["put '--'"], ["exec", "python", "x.py"]),
                 (64, ["no program"], ["exec", "--"]),
                 (64, ["NAME=VALUE"], ["exec", "--env", "A", "--", "true"]),
+                (64, ["'A B' is no name of a variable"], ["exec", "--env", "A B=1", "--", "true"]),
                 (64, ["config check"], ["config"]),
                 (66, ["nowhere.pt"], ["nowhere.pt"]),
                 (65, [".pt2"], ["net.pt2"])):

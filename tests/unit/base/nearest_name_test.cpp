@@ -15,6 +15,8 @@ TEST_CASE("a typo finds the name it was meant to be", "[base][nearest_name]") {
 TEST_CASE("a name far from all others gets no suggestion", "[base][nearest_name]") {
   CHECK(did_you_mean("banana", {"gradient_clipping", "lr"}).empty());
   CHECK(did_you_mean("x", {"lr"}).empty());
+  CHECK(did_you_mean("foo", {"aio"}).empty());
+  CHECK(did_you_mean("rl", {"lr"}) == " (did you mean 'lr'?)");
 }
 
 TEST_CASE("a name of a megabyte is compared with nothing", "[base][nearest_name]") {

@@ -70,6 +70,7 @@ TEST_CASE("the same as JSON", "[launch][job_story]") {
   CHECK(json["exit_code"] == 137);
   CHECK(json["first_failure"]["rank"] == 1);
   CHECK(json["first_failure"]["signal"] == "SIGKILL");
+  CHECK(json["host_failures"].empty());
   CHECK(json["ranks"].size() == 3);
   CHECK(json["ranks"][2]["stopped_by_us"] == true);
 }
