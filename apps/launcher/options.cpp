@@ -327,7 +327,7 @@ std::optional<std::vector<std::string>> read_infer_options(const Arguments& argu
       "dslaunch infer", "usage: dslaunch infer --checkpoint CKPT --prompt TEXT [options]",
       "  dslaunch infer --checkpoint runs/a/checkpoints --prompt 'Once upon a time'\n"
       "  dslaunch infer --checkpoint runs/a/checkpoints --prompt 'To be' --num_tokens 200 --temperature 0.8\n"
-      "The prompt is read as bytes: for models that were trained on bytes and whose forward returns (loss, logits).\n");
+      "The prompt is read as bytes: for models of bytes whose forward returns logits, alone or as (loss, logits).\n");
   line.value("--checkpoint", checkpoint, "a checkpoint, or the folder that holds them", "CKPT");
   line.value("--prompt", prompt, "text to continue", "TEXT");
   line.value("--num_tokens", num_tokens, "how many bytes to add (200)", "N");

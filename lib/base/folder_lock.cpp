@@ -46,7 +46,7 @@ OpenedFile open_or_create(const std::string& path) {
   UniqueFd own(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (own.valid()) return {std::move(own)};
   const int refused = errno;
-  UniqueFd theirs(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  UniqueFd theirs(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));  // a pipe waits for nobody
   if (refused != EACCES || !theirs.valid()) throw SystemError("create", path, refused, ExitCode::kCannotCreate);
   return {std::move(theirs), false};
 }
@@ -58,6 +58,8 @@ FolderLock::Answer FolderLock::try_take(const std::string& path, const std::stri
     auto [file, is_writable] = open_or_create(path);
     if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno == EINTR) continue;
+      // NFS locks nothing that is open for reading alone.
+      if (errno == EBADF) throw SystemError("lock", path, EACCES, ExitCode::kCannotCreate);
       if (errno != EWOULDBLOCK) return {};
       return {{}, read_owner(file.get())};
     }

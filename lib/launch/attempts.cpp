@@ -17,6 +17,7 @@
 #include "launch/push.hpp"
 #include "launch/restart.hpp"
 #include "launch/supervisor.hpp"
+#include "launch/terminal.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -128,14 +129,14 @@ Attempt run_attempt(const LaunchPlan& plan, JobField& field, const LaunchOptions
 
 // As far as somebody reads it: there is no supervisor that would take a further Ctrl-C.
 void write_if_read(int fd, std::string_view text) {
-  while (!text.empty()) {
+  Terminal terminal(fd);
+  terminal.write(text);
+  while (terminal.num_pending() > 0) {
     PollSet polls;
-    const size_t place = polls.add(fd, POLLOUT);
+    const size_t place = polls.add(terminal.fd(), POLLOUT);
     polls.wait(Deadline::after(kReaderPatience));
     if (!polls.ready(place)) return;
-    const ssize_t written = ::write(fd, text.data(), std::min<size_t>(text.size(), PIPE_BUF));  // never blocks then
-    if (written <= 0) return;
-    text.remove_prefix(static_cast<size_t>(written));
+    terminal.flush();
   }
 }
 

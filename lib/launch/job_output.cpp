@@ -1,7 +1,5 @@
 #include "launch/job_output.hpp"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <set>
 
@@ -14,18 +12,12 @@ bool passes(const std::vector<int>& filter, int local_rank) {
   return filter.empty() || std::find(filter.begin(), filter.end(), local_rank) != filter.end();
 }
 
-// Standard output and error: one terminal, or one file or pipe (2>&1).
-bool have_one_reader() {
-  struct stat out, err;
-  return ::fstat(1, &out) == 0 && ::fstat(2, &err) == 0 && out.st_dev == err.st_dev && out.st_ino == err.st_ino;
-}
-
 }  // namespace
 
 JobOutput::JobOutput(const LaunchPlan& plan, OutputOptions options)
     : options_(options),
       logs_(plan, *options.files),
-      one_reader_(have_one_reader()),
+      one_reader_(have_one_reader(1, 2)),
       out_(options.has_terminal ? 1 : -1, options.files),
       err_(options.has_terminal ? 2 : -1, options.files) {
   std::vector<std::string> prefixes;

@@ -16,9 +16,11 @@ class NodeEcho {
  public:
   // `files` outlives this.
   explicit NodeEcho(FileThread& files, int out = 1, int err = 2)
-      : files_(files), out_(out, &files), err_(err, &files) {}
+      : files_(files), one_reader_(have_one_reader(out, err)), out_(out, &files), err_(err, &files) {}
 
-  void write(Stream stream, std::string_view bytes) { (stream == Stream::kErr ? err_ : out_).write(bytes); }
+  void write(Stream stream, std::string_view bytes) {
+    (stream == Stream::kErr && !one_reader_ ? err_ : out_).write(bytes);
+  }
   // With no room left the ranks have to wait.
   bool has_room() const;
   // In a loop: what there is to wait for, and what to do when it came.
@@ -32,6 +34,7 @@ class NodeEcho {
 
  private:
   FileThread& files_;
+  const bool one_reader_;  // then all goes into `out_`
   Terminal out_, err_;
 };
 

@@ -23,8 +23,6 @@ constexpr auto kAgentSlack = 5000ms;
 // For an agent to greet, once the way to it is there: a slow login shell, a busy file server.
 constexpr auto kGreetingTime = 20000ms;
 constexpr auto kNewsInterval = 10000ms;
-// Nobody presses Ctrl-C twice in this time, and what arrives twice does so in less.
-constexpr auto kOnePress = 50ms;
 
 // What a user can look at when sshd's login shell was there and our agent never was.
 std::string start_file_hint(const NodeSession& node) {
@@ -176,6 +174,8 @@ void Supervisor::handle(NodeSession& node, const Message& message) {
 
 void Supervisor::agent_failed(NodeSession& node, const AgentFailed& failed) {
   blame_agent(node, failed.exit_code, failed.message);
+  // A signal ended it, a scheduler's perhaps, which tells us as well.
+  if (failed.exit_code == to_int(ExitCode::kRunAgain)) presses_.is_new(&node);
   happen(JobEvent::kAgentFailed);
 }
 
@@ -236,16 +236,6 @@ void Supervisor::take_signals() {
   while (auto signal = signals_.take()) take_signal(*signal);
 }
 
-// One Ctrl-C may arrive several times: `timeout -s INT` tells us and then our whole group, a scheduler tells all nodes.
-// It asks for more only where the same place says it again, and not at once.
-bool Supervisor::is_same_press(const NodeSession* from) {
-  auto [press, first_here] = presses_.try_emplace(from, Deadline::after(kOnePress));
-  if (first_here) return presses_.size() > 1;
-  if (!press->second.passed()) return true;
-  press->second = Deadline::after(kOnePress);
-  return false;
-}
-
 void Supervisor::take_signal(int signal, const NodeSession* from) {
   // A worker takes SIGUSR1 from Slurm as "save and stop"; what a program makes of it is its own business.
   if (signal == SIGTSTP) {
@@ -257,12 +247,13 @@ void Supervisor::take_signal(int signal, const NodeSession* from) {
     note_reason(StopReason::kQuit, "SIGQUIT (Ctrl-\\): ending all ranks at once");
     happen(JobEvent::kEndNow);
   } else if (signal == SIGINT) {
-    if (is_same_press(from)) return;
-    bool again = state_ == JobState::kStopping;
+    if (!presses_.is_new(from)) return;
+    bool again = state_ == JobState::kStopping || nothing_to_end();
     spare_output_ = nothing_to_end();
     note_reason(StopReason::kInterrupt,
                 again ? "ending all ranks at once" : "stopping the ranks (Ctrl-C again ends them at once)");
     happen(JobEvent::kInterrupt);
+    presses_.acted_upon(from);
   } else {
     note_reason(StopReason::kTerminate, fmt::format("{}: stopping the ranks", spawn::signal_name(signal)));
     happen(JobEvent::kTerminate);

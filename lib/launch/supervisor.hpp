@@ -3,13 +3,13 @@
 #pragma once
 #include <csignal>
 #include <deque>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/deadline.hpp"
+#include "launch/interrupt_presses.hpp"
 #include "launch/job_outcome.hpp"
 #include "launch/job_output.hpp"
 #include "launch/job_states.hpp"
@@ -89,7 +89,6 @@ class Supervisor {
   void end_if_all_over();
   void take_signals();
   void take_signal(int signal, const NodeSession* from = nullptr);  // null: this process
-  bool is_same_press(const NodeSession* from);
   void take_late_signal(int signal);
   void take_stop(const AskStop& stop);
   void tell_troubles();
@@ -120,8 +119,8 @@ class Supervisor {
   StopReason reason_ = StopReason::kNone, late_reason_ = StopReason::kNone;
   // A further Ctrl-C or Ctrl-\ when all was being ended already: nobody waits for a slow reader.
   bool spare_output_ = false;
-  bool described_ = false;                          // the agents have been told what the job is
-  std::map<const NodeSession*, Deadline> presses_;  // of Ctrl-C, by place: until when one more is the same
+  bool described_ = false;  // the agents have been told what the job is
+  InterruptPresses presses_;
   int agent_error_ = 0;
   int num_ended_ = 0;
   Deadline time_limit_ = Deadline::never(), settled_ = Deadline::never(), overdue_ = Deadline::never();

@@ -32,8 +32,8 @@ UniqueFd open_again_without_blocking(int fd) {
   if (fd < 0 || ::isatty(fd) == 0) return {};
   constexpr int kFlags = O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
   UniqueFd own(::open(fmt::format("/proc/self/fd/{}", fd).c_str(), kFlags));
-  if (own.valid()) return own;
-  own = UniqueFd(::open("/dev/tty", kFlags));  // after `su` the device is still the other user's
+  if (own.valid() && is_same_terminal(own.get(), fd)) return own;  // the master's side of one opens another one
+  own = UniqueFd(::open("/dev/tty", kFlags));                      // after `su` the device is still the other user's
   return own.valid() && is_same_terminal(own.get(), fd) ? std::move(own) : UniqueFd();
 }
 
@@ -43,6 +43,11 @@ bool reader_is_gone(int fd, int error) {
 }
 
 }  // namespace
+
+bool have_one_reader(int a, int b) {
+  struct stat of_a, of_b;
+  return ::fstat(a, &of_a) == 0 && ::fstat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
+}
 
 Terminal::Terminal(int fd, FileThread* thread)
     : thread_(thread), own_(open_again_without_blocking(fd)), fd_(own_.valid() ? own_.get() : fd) {
@@ -84,8 +89,8 @@ void Terminal::drop() {
 
 void Terminal::flush() {
   while (fd_ >= 0 && num_pending() > 0) {
-    // The descriptor is shared with others, so it stays in its mode; a pipe that polls writable takes PIPE_BUF bytes
-    // without blocking.
+    // A pipe is shared with others, so it stays in its mode; one that polls writable takes PIPE_BUF bytes without
+    // blocking.
     pollfd poll{fd_, POLLOUT, 0};
     if (::poll(&poll, 1, 0) <= 0) break;
     ssize_t wrote = ::write(fd_, pending_.data() + begin_, std::min<size_t>(num_pending(), PIPE_BUF));

@@ -13,6 +13,10 @@
 
 namespace dslaunch::launch {
 
+// Two descriptors of one terminal, file or pipe (2>&1): written through two Terminals, lines would be torn and change
+// their order where the reader is slow.
+bool have_one_reader(int a, int b);
+
 class Terminal {
  public:
   // Without a thread (it outlives this) a file is written at once.

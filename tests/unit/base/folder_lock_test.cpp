@@ -66,6 +66,11 @@ TEST_CASE("what another user's dead job left behind does not keep a folder taken
     CHECK(FolderLock::try_take(file, "the next job").holder.empty());
     CHECK(::chmod(folder.path().c_str(), 0755) == 0);
   }
+  SECTION("a pipe of this name waits for nobody") {
+    std::filesystem::remove(file);
+    REQUIRE(::mkfifo(file.c_str(), 0444) == 0);
+    CHECK(FolderLock::try_take(file, "my job").holder.empty());
+  }
   SECTION("one that cannot even be read is an error that names it") {
     REQUIRE(::chmod(file.c_str(), 0) == 0);
     CHECK_THROWS_WITH(FolderLock::try_take(file, "my job"), Catch::Matchers::Contains(file));

@@ -1,6 +1,7 @@
 #include "launch/node_echo.hpp"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <csignal>
@@ -53,6 +54,29 @@ TEST_CASE("a node's own output that is a file holds up its ranks, not its agent"
   CHECK(echo.has_room());
   CHECK_FALSE(echo.has_lost());
   CHECK(file.content().size() == 16 * part.size());
+}
+
+TEST_CASE("both streams in one pipe keep their lines whole and in order", "[launch][node_echo]") {
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  const UniqueFd read_end(ends[0]), out(ends[1]), err(::dup(ends[1]));
+  FileThread thread;
+  SignalInbox signals{SIGINT};
+  NodeEcho echo(thread, out.get(), err.get());
+  std::string expected, got;
+  for (int i = 0; i < 400; ++i) {  // many times what a pipe holds
+    const std::string line = std::string(999, i % 2 == 0 ? 'o' : 'e') + "\n";
+    echo.write(i % 2 == 0 ? Stream::kOut : Stream::kErr, line);
+    expected += line;
+  }
+  while (got.size() < expected.size()) {
+    char part[777];
+    const ssize_t count = ::read(read_end.get(), part, sizeof part);
+    REQUIRE(count > 0);
+    got.append(part, static_cast<size_t>(count));
+    echo.turn();
+  }
+  CHECK(got == expected);
 }
 
 TEST_CASE("a signal spares a node's file that stands still", "[launch][node_echo]") {
