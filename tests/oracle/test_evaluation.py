@@ -159,12 +159,13 @@ class DuringTraining(EvaluationTest):
         command = self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), config, folder, 2, 3, ["--resume", "auto"])
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                    start_new_session=True, env=workshop.environment())
-        for line in process.stdout:
-            if "step 3/3" in line:
-                break
+        said = []
+        while "step 3/3" not in "".join(said[-1:]):
+            said.append(process.stdout.readline())
+            self.assertTrue(said[-1], "".join(said))  # else it has ended
         process.terminate()
-        process.communicate(timeout=60)
-        self.assertEqual(process.returncode, 75)
+        rest, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 75, "".join(said) + rest)
         rows = workshop.read_metrics(folder)
         self.assertEqual([(row["step"], "eval_loss" in row) for row in rows], [(step, False) for step in (1, 2, 3)])
         command[command.index("--steps") + 1] = "4"
