@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <netdb.h>
-#include <signal.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/blocked_signals.hpp"
 #include "base/host_name.hpp"
 #include "hostfile/plain_name.hpp"
 
@@ -157,20 +157,16 @@ void answer_lookups(const std::shared_ptr<Lookups>& lookups) {
   }
 }
 
-// Signals are for the threads that read them; a thread inherits its mask.
 void start_lookups(const std::shared_ptr<Lookups>& lookups) {
   constexpr size_t kMostThreads = 128;
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   size_t started = 0;
   try {
+    const BlockedSignals blocked;
     for (; started < std::min(lookups->names.size(), kMostThreads); ++started) {
       std::thread([lookups] { answer_lookups(lookups); }).detach();
     }
   } catch (const std::system_error&) {  // a limit on threads: fewer of them share the names
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (started == 0) answer_lookups(lookups);
 }
 

@@ -2,6 +2,7 @@
 // without a driver has no such library.
 #include <dlfcn.h>
 
+#include "base/blocked_signals.hpp"
 #include "launch/devices.hpp"
 
 namespace dslaunch::launch {
@@ -98,6 +99,7 @@ class Nvml {
     function = reinterpret_cast<Function*>(::dlsym(library_, name));
   }
 
+  const BlockedSignals blocked_;  // the driver leaves a thread behind that would take our signals
   void* library_;
   bool open_ = false;
   int (*shutdown_)() = nullptr;

@@ -2,10 +2,10 @@
 
 #include <pthread.h>
 
-#include <csignal>
 #include <memory>
 #include <utility>
 
+#include "base/blocked_signals.hpp"
 #include "base/error.hpp"
 
 namespace dslaunch::spawn {
@@ -27,12 +27,12 @@ void start_link_thread(std::function<void()> body) {
   ::pthread_attr_init(&attributes);
   ::pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   ::pthread_attr_setstacksize(&attributes, kStackBytes);
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // a thread starts with its maker's mask
   pthread_t thread;
-  int error = ::pthread_create(&thread, &attributes, run, owned.get());
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  int error = 0;
+  {
+    const BlockedSignals blocked;
+    error = ::pthread_create(&thread, &attributes, run, owned.get());
+  }
   ::pthread_attr_destroy(&attributes);
   if (error != 0) {
     throw SystemError("start", "a thread (a limit of this user, ulimit -u, or of the container, pids.max, is reached)",

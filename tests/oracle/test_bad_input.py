@@ -25,8 +25,11 @@ from workshop import base_config, program, run
 FORBIDDEN = ("Traceback", "terminate called", "what():", "core dumped", "Segmentation fault", "c10::Error", "std::")
 
 NVML_WITH_TWO_GPUS = """
+#include <pthread.h>
 #include <stdio.h>
-int nvmlInit_v2(void) { return 0; }
+#include <unistd.h>
+static void *wait_for_ever(void *none) { for (;;) pause(); }
+int nvmlInit_v2(void) { pthread_t thread; return pthread_create(&thread, 0, wait_for_ever, 0); }  // as NVIDIA's does
 int nvmlShutdown(void) { return 0; }
 int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) { *device = (void *)(unsigned long)(index + 1); return 0; }
@@ -93,14 +96,33 @@ class CommandLine(StrangerTest):
 
     def test_three_gpus_asked_of_two(self):
         """NVML is opened at run time, so a library of that name with two devices is two GPUs to the launcher."""
+        outcome = self.assert_refused(self.cuda_command(3), 69, "GPU", "2", env=self.with_two_gpus())
+        if "without CUDA" not in outcome.text:  # such a build stops before it counts
+            self.assertIn("3", outcome.text)
+
+    def with_two_gpus(self):
+        """An environment in which NVML is a library of ours."""
         source = self.file("nvml.c", NVML_WITH_TWO_GPUS)
-        made = subprocess.run(["cc", "-shared", "-fPIC", "-o", self.path("libnvidia-ml.so.1"), source], capture_output=True)
+        made = subprocess.run(["cc", "-shared", "-fPIC", "-pthread", "-Wl,-z,nodelete", "-o", self.path("libnvidia-ml.so.1"), source],
+                              capture_output=True)
         self.assertEqual(made.returncode, 0, made.stderr)
         env = workshop.environment(LD_LIBRARY_PATH=self.shop.folder)
         del env["CUDA_VISIBLE_DEVICES"]
-        outcome = self.assert_refused(self.cuda_command(3), 69, "GPU", "2", env=env)
-        if "without CUDA" not in outcome.text:  # such a build stops before it counts
-            self.assertIn("3", outcome.text)
+        return env
+
+    def test_the_drivers_thread_takes_no_signal_away(self):
+        """It was there before the launcher's loop, and would end the launcher, with no rank told to save."""
+        script = "trap 'echo saved; exit 75' TERM; echo ready; while :; do sleep 0.05; done"
+        for number, code in ((signal.SIGTERM, 75), (signal.SIGINT, 130)):
+            with self.subTest(signal=number):
+                process = subprocess.Popen([program("dslaunch"), "exec", "--device", "cuda", "--num_gpus", "2", "--", "sh", "-c",
+                                            script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                           env=self.with_two_gpus(), start_new_session=True)
+                for _ in range(2):
+                    self.assertIn("ready", process.stdout.readline())
+                process.send_signal(number)
+                out, err = process.communicate(timeout=30)
+                self.assertEqual((process.returncode, out.count("saved")), (code, 2), out + err)
 
     def test_neither_config_nor_option_names_data(self):
         self.assert_refused([program("dslaunch"), "--device", "cpu", "--run_dir", self.shop.run_dir(),

@@ -119,6 +119,8 @@ class SameNumbers(RecomputationTest):
 
     def test_products_that_look_whether_weights_want_gradients(self):
         """matmul of three dims in another order of memory, as in attention, folds them only beside a weight that does."""
+        if "cuda" in self.shop.ranks(1):
+            self.skipTest("attention's last bits differ there, as docs/config.md says")
         torch.manual_seed(5)
         model, data, losses = self.shop.path("attending.pt"), self.shop.path("attended.safetensors"), []
         ids = torch.randint(0, model_cases.VOCAB, (60, 7))
