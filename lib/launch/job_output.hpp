@@ -43,7 +43,10 @@ class JobOutput {
   // Text of our own, whole lines, on standard error: after everything that the ranks have written so far.
   void tell(std::string_view text);
   // A document of ours, on standard output.
-  void print(std::string_view text) { out_.write(text); }
+  void print(std::string_view text) {
+    end_open_line();
+    out_.write(text);
+  }
   // In the loop, at next_turn() at the latest: lines that have waited long enough for others like them.
   void turn();
   Deadline next_turn() const;

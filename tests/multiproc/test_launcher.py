@@ -207,6 +207,12 @@ class FirstFailure(LauncherTest):
         self.assertEqual(document["host_failures"], [])
         self.assertIn(b"chatter", outcome.err)
 
+    def test_a_document_begins_a_line_of_its_own(self):
+        both = subprocess.run([DSLAUNCH, "exec", "--device", "cpu", "--num_gpus", "1", "--json", "--", "printf", "half"],
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              env=self.environment(), timeout=LIMIT_S).stdout
+        self.assertTrue(both.startswith(b"half\n{"), both)
+
     def test_choices_of_local_ranks_that_nobody_has_are_told(self):
         outcome = self.exec_sh(2, "true", "--local_ranks_filter", "0,5", "--tee", "1:1,7:3", "--log_dir", self.path("teed"))
         self.assertEqual(outcome.code, 0, str(outcome))
