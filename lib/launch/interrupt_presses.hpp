@@ -13,8 +13,8 @@ class InterruptPresses {
   using Place = const void*;  // null: this process
   using Time = Deadline::Clock::time_point;
 
-  // One has arrived. False where it belongs to the last press.
-  bool is_new(Place from, Time now = Deadline::Clock::now());
+  // One has arrived. True where it begins a press, false where it belongs to the last one.
+  bool take(Place from, Time now = Deadline::Clock::now());
   // The one from there has been acted upon. A loop that is late finds the rest of its press waiting: what counts is the
   // time since then.
   void acted_upon(Place from, Time now = Deadline::Clock::now()) { places_[from] = now; }

@@ -92,8 +92,12 @@ Deadline JobOutput::next_turn() const {
   return folder_ ? folder_->next(Deadline::Clock::now()) : Deadline::never();
 }
 
+Terminal& JobOutput::reader_of(Stream stream) {
+  return !one_reader_ && (stream == Stream::kErr || options_.out_to_err) ? err_ : out_;
+}
+
 void JobOutput::show(Stream stream, std::string_view text) {
-  (!one_reader_ && (stream == Stream::kErr || options_.out_to_err) ? err_ : out_).write(text);
+  reader_of(stream).write(text);
   if (options_.console != nullptr) options_.console->append(text);
   if (!text.empty()) open_line_ = text.back() == '\n' ? std::nullopt : std::optional(stream);
 }
@@ -101,11 +105,8 @@ void JobOutput::show(Stream stream, std::string_view text) {
 // Ours is no part of a line that a rank has begun.
 void JobOutput::end_open_line() {
   if (!open_line_) return;
-  if (one_reader_) {
-    out_.write("\n");
-  } else if (*open_line_ == Stream::kErr || options_.out_to_err) {
-    err_.write("\n");
-  }
+  Terminal& ours = reader_of(Stream::kErr);
+  if (&reader_of(*open_line_) == &ours) ours.write("\n");
   if (options_.console != nullptr) options_.console->append("\n");
   open_line_.reset();
 }

@@ -75,6 +75,7 @@ class JobOutput {
   bool shows(int rank, Stream stream) const;
   void show(Stream stream, std::string_view text);
   void show(const std::vector<LineFolder::Shown>& lines);
+  Terminal& reader_of(Stream stream);
   void end_open_line();
 
   OutputOptions options_;

@@ -175,7 +175,7 @@ void Supervisor::handle(NodeSession& node, const Message& message) {
 void Supervisor::agent_failed(NodeSession& node, const AgentFailed& failed) {
   blame_agent(node, failed.exit_code, failed.message);
   // A signal ended it, a scheduler's perhaps, which tells us as well.
-  if (failed.exit_code == to_int(ExitCode::kRunAgain)) presses_.is_new(&node);
+  if (failed.exit_code == to_int(ExitCode::kRunAgain)) presses_.take(&node);
   happen(JobEvent::kAgentFailed);
 }
 
@@ -247,7 +247,7 @@ void Supervisor::take_signal(int signal, const NodeSession* from) {
     note_reason(StopReason::kQuit, "SIGQUIT (Ctrl-\\): ending all ranks at once");
     happen(JobEvent::kEndNow);
   } else if (signal == SIGINT) {
-    if (!presses_.is_new(from)) return;
+    if (!presses_.take(from)) return;
     bool again = state_ == JobState::kStopping || nothing_to_end();
     spare_output_ = nothing_to_end();
     note_reason(StopReason::kInterrupt,

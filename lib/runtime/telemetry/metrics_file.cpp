@@ -30,6 +30,17 @@ std::optional<int64_t> step_of(const Json& line) {
   return line["step"].get<int64_t>();
 }
 
+template <class Question>
+bool any_line_of(const std::string& path, int64_t step, Question question) {
+  std::ifstream in(path, std::ios::binary);
+  std::string line;
+  while (std::getline(in, line)) {
+    const Json json = Json::parse(line, nullptr, false);
+    if (step_of(json) == step && question(json)) return true;
+  }
+  return false;
+}
+
 // Bytes up to the first line that is cut, no object with a step, or of a later step.
 int64_t bytes_to_keep(const std::string& path, int64_t resumed_step) {
   std::ifstream in(path, std::ios::binary);
@@ -103,22 +114,11 @@ void MetricsFile::write_again(const StepMetrics& metrics) {
 }
 
 bool MetricsFile::has_step(const std::string& path, int64_t step) {
-  std::ifstream in(path, std::ios::binary);
-  std::string line;
-  while (std::getline(in, line)) {
-    if (step_of(Json::parse(line, nullptr, false)) == step) return true;
-  }
-  return false;
+  return any_line_of(path, step, [](const Json&) { return true; });
 }
 
 bool MetricsFile::has_evaluation(const std::string& path, int64_t step) {
-  std::ifstream in(path, std::ios::binary);
-  std::string line;
-  while (std::getline(in, line)) {
-    const Json json = Json::parse(line, nullptr, false);
-    if (step_of(json) == step && json.contains("eval_loss")) return true;
-  }
-  return false;
+  return any_line_of(path, step, [](const Json& line) { return line.contains("eval_loss"); });
 }
 
 }  // namespace dslaunch::runtime
