@@ -1,6 +1,7 @@
 // A point in time until which a call may block. Every call of ours that can block takes one.
 #pragma once
 #include <chrono>
+#include <compare>
 
 namespace dslaunch {
 
@@ -16,6 +17,8 @@ class Deadline {
   // Time left, never negative; capped to what poll(2) can take. For never(): the cap.
   std::chrono::milliseconds left() const;
   Clock::time_point when() const { return when_; }
+  // The sooner is the less; never() is the greatest.
+  friend auto operator<=>(const Deadline&, const Deadline&) = default;
 
  private:
   explicit Deadline(Clock::time_point when) : when_(when) {}

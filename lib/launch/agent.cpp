@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <sstream>
 
@@ -120,10 +121,7 @@ void Agent::turn() {
 Deadline Agent::next_wakeup() const {
   Deadline next = kill_at_ && !killed_ ? *kill_at_ : Deadline::never();
   if (launcher_gone_) return next;  // nobody is left to tell or to hear
-  for (const Deadline& other : {next_news_, pulse_.next()}) {
-    if (other.when() < next.when()) next = other;
-  }
-  return next;
+  return std::min({next, next_news_, pulse_.next()});
 }
 
 void Agent::watch_clocks() {

@@ -104,8 +104,8 @@ void Agent::stop(std::chrono::milliseconds grace) {
     if (grace > 0ms) {
       for (auto& rank : ranks_) rank.stop(SIGTERM);
     }
-  } else if (deadline.when() < kill_at_->when()) {
-    kill_at_ = deadline;
+  } else {
+    kill_at_ = std::min(*kill_at_, deadline);
   }
   kill_when_due();
 }

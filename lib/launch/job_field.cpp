@@ -10,8 +10,7 @@ namespace dslaunch::launch {
 
 void JobField::gather(const LaunchOptions& options, Deadline time_limit) {
   if (!place || place->num_nodes == 1) return;
-  const Deadline join = deadline_after(options.join_timeout);
-  const Deadline patience = join.when() < time_limit.when() ? join : time_limit;
+  const Deadline patience = std::min(deadline_after(options.join_timeout), time_limit);
   gathered = gather_nodes(*place, std::move(gathered.listener), patience);
   apply_offers(hosts, gathered.hellos);
 }

@@ -36,7 +36,7 @@ void NodeEcho::drain(SignalInbox& signals, Deadline deadline) {
     PollSet polls;
     size_t signal = polls.add(signals.fd(), POLLIN);
     add_to(polls);
-    polls.wait(waits && patience.when() < deadline.when() ? patience : deadline);
+    polls.wait(waits ? std::min(patience, deadline) : deadline);
     if (polls.ready(signal) && signals.take().value_or(SIGCHLD) != SIGCHLD) return;
   }
 }

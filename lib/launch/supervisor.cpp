@@ -127,13 +127,9 @@ void Supervisor::turn() {
 }
 
 Deadline Supervisor::next_wakeup() const {
-  Deadline next = time_limit_;
-  auto consider = [&](const Deadline& other) {
-    if (other.when() < next.when()) next = other;
-  };
-  for (const Deadline& other : {settled_, overdue_, greeting_, next_news_, output_.next_turn()}) consider(other);
+  Deadline next = std::min({time_limit_, settled_, overdue_, greeting_, next_news_, output_.next_turn()});
   for (const auto& node : nodes_) {
-    if (!node.over()) consider(node.pulse().next());
+    if (!node.over()) next = std::min(next, node.pulse().next());
   }
   return next;
 }

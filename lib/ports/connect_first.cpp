@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <utility>
@@ -53,7 +54,7 @@ class Race {
   void await(Deadline deadline, const PollUntil& wait) {
     std::vector<pollfd> polls;
     for (const auto& attempt : attempts_) polls.push_back({attempt.fd.get(), POLLOUT, 0});
-    wait(polls, next_ != nullptr && head_start_.when() < deadline.when() ? head_start_ : deadline);
+    wait(polls, next_ != nullptr ? std::min(head_start_, deadline) : deadline);
     std::vector<Attempt> silent;
     for (size_t i = 0; i < attempts_.size(); ++i) {
       if (polls[i].revents == 0 || result_.fd.valid()) {

@@ -61,7 +61,7 @@ class Meeting {
     std::vector<pollfd> polls{{listener, POLLIN, 0}};
     for (const auto& stranger : strangers_) {
       polls.push_back({stranger.fd.get(), POLLIN, 0});
-      if (stranger.patience.when() < until.when()) until = stranger.patience;
+      until = std::min(until, stranger.patience);
     }
     for (const auto& [node, fd] : met_) polls.push_back({fd.get(), POLLRDHUP, 0});
     if (::poll(polls.data(), polls.size(), static_cast<int>(until.left().count())) < 0) return;
@@ -159,10 +159,6 @@ class Meeting {
   std::map<int, UniqueFd> met_;  // by node rank
 };
 
-Deadline soonest(std::initializer_list<Deadline> deadlines) {
-  return std::min(deadlines, [](const Deadline& a, const Deadline& b) { return a.when() < b.when(); });
-}
-
 Deadline deadline_of(std::optional<std::chrono::milliseconds> time) {
   return time ? Deadline::after(*time) : Deadline::never();
 }
@@ -196,7 +192,7 @@ std::vector<MetNode> meet_nodes(int listener, const std::vector<uint8_t>& token,
       on_wait(meeting.missing());
       news = Deadline::after(kNewsInterval);
     }
-    meeting.turn(listener, deadline.when() < news.when() ? deadline : news);
+    meeting.turn(listener, std::min(deadline, news));
   }
   return meeting.take();
 }
@@ -205,11 +201,11 @@ UniqueFd go_to_node_0(const WayToNode0& way, Deadline deadline, const std::funct
   Deadline news = Deadline::after(kNewsInterval), lost = deadline_of(way.lost_after), refusals = Deadline::never();
   RetryPause pause;
   for (;;) {
-    JoinAttempt attempt = try_to_meet(way, soonest({deadline, news, lost}));
+    JoinAttempt attempt = try_to_meet(way, std::min({deadline, news, lost}));
     if (attempt.fd.valid()) return std::move(attempt.fd);
     if (attempt.reached) lost = deadline_of(way.lost_after);
     if (!attempt.refused) refusals = Deadline::never();
-    if (attempt.refused && way.lost_after) refusals = soonest({refusals, Deadline::after(kSteadyRefusal)});
+    if (attempt.refused && way.lost_after) refusals = std::min(refusals, Deadline::after(kSteadyRefusal));
     if (lost.passed() || refusals.passed()) {
       throw UserError(
           ExitCode::kUnavailable,
