@@ -8,6 +8,8 @@
 namespace dslaunch::launch {
 namespace {
 
+using namespace std::chrono_literals;
+
 bool passes(const std::vector<int>& filter, int local_rank) {
   return filter.empty() || std::find(filter.begin(), filter.end(), local_rank) != filter.end();
 }
@@ -17,6 +19,7 @@ bool passes(const std::vector<int>& filter, int local_rank) {
 JobOutput::JobOutput(const LaunchPlan& plan, OutputOptions options)
     : options_(options),
       logs_(plan, *options.files),
+      job_id_(plan.job_id),
       one_reader_(have_one_reader(1, 2)),
       out_(options.has_terminal ? 1 : -1, options.files),
       err_(options.has_terminal ? 2 : -1, options.files) {
@@ -118,6 +121,23 @@ void JobOutput::show(const std::vector<LineFolder::Shown>& lines) {
 void JobOutput::drop_pending() {
   out_.drop();
   err_.drop();
+}
+
+void JobOutput::give_up_readers() {
+  bool gave_up = false;
+  for (Terminal* terminal : {&out_, &err_}) {
+    if (!terminal->patience().passed()) continue;
+    terminal->drop();
+    gave_up = true;
+  }
+  if (!gave_up || gave_up_reader_) return;
+  gave_up_reader_ = true;
+  warn(fmt::format("nobody has read the output for {} s, so what waits there is dropped{}", Terminal::kPatience / 1s,
+                   options_.console == nullptr ? "" : fmt::format("; 'dslaunch logs {}' has it", job_id_)));
+}
+
+Deadline JobOutput::readers_patience() const {
+  return std::min(out_.patience(), err_.patience());
 }
 
 }  // namespace dslaunch::launch

@@ -58,6 +58,9 @@ class JobOutput {
   // With no room left, for readers or for files, the agents, and then the ranks, have to wait.
   bool has_room() const { return readers_keep_up() && options_.files->has_room(); }
   void drop_pending();
+  // Readers that take nothing lose what has waited for them past Terminal::kPatience; a warning says so, once.
+  void give_up_readers();
+  Deadline readers_patience() const;
   // Have the files taken everything?
   bool files_keep_up() const { return options_.files->idle(); }
   Terminal& out() { return out_; }
@@ -84,6 +87,8 @@ class JobOutput {
   std::deque<RankStreams> ranks_;          // by rank
   std::optional<LineFolder> folder_;
   std::optional<Stream> open_line_;  // where what was shown last did not end its line, as a single rank's bytes may
+  const std::string job_id_;
+  bool gave_up_reader_ = false;
   // Standard output and error are one terminal, file or pipe: all goes into `out_`, which keeps the order.
   const bool one_reader_;
   Terminal out_, err_;

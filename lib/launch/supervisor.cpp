@@ -97,6 +97,7 @@ void Supervisor::turn() {
   // left of the ranks' output then is little enough to be kept for the files.
   const bool killing = state_ == JobState::kKilling;
   if (killing && !output_.readers_keep_up()) output_.drop_pending();
+  if (!undisturbed()) output_.give_up_readers();  // a rank that waits for them could not save
   if (!options_.live->files().has_room()) options_.live->files().wake_when_idle();
   bool may_read = killing || output_.has_room();
   PollSet polls;
@@ -128,6 +129,7 @@ void Supervisor::turn() {
 
 Deadline Supervisor::next_wakeup() const {
   Deadline next = std::min({time_limit_, settled_, overdue_, greeting_, next_news_, output_.next_turn()});
+  if (!undisturbed()) next = std::min(next, output_.readers_patience());
   for (const auto& node : nodes_) {
     if (!node.over()) next = std::min(next, node.pulse().next());
   }

@@ -2,6 +2,7 @@
 // nodes and readers.
 #include <poll.h>
 
+#include <algorithm>
 #include <csignal>
 
 #include "base/format.hpp"
@@ -98,6 +99,7 @@ void Supervisor::note_late_reason(StopReason reason) {
 }
 
 // A slow reader gets everything, and so do files that do not stand still for too long; one more Ctrl-C spares the rest.
+// Whoever asked for the end is not kept waiting by a reader that takes nothing.
 void Supervisor::drain_output() {
   FileThread& files = options_.live->files();
   if (files_due_.is_never()) files_due_ = Deadline::after(FileThread::kPatience);
@@ -112,8 +114,10 @@ void Supervisor::drain_output() {
     for (Terminal* terminal : {&output_.out(), &output_.err()}) {
       polls.add(terminal->num_pending() > 0 ? terminal->fd() : -1, POLLOUT);
     }
-    polls.wait(waits ? files_due_ : Deadline::never());
+    const Deadline readers_due = reason_ == StopReason::kNone ? Deadline::never() : output_.readers_patience();
+    polls.wait(waits ? std::min(files_due_, readers_due) : readers_due);
     tell_troubles();
+    if (reason_ != StopReason::kNone) output_.give_up_readers();
     output_.out().flush();
     output_.err().flush();
     if (auto signal = signals_.take()) take_late_signal(*signal);

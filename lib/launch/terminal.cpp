@@ -96,6 +96,7 @@ void Terminal::flush() {
     ssize_t wrote = ::write(fd_, pending_.data() + begin_, std::min<size_t>(num_pending(), PIPE_BUF));
     if (wrote >= 0) {
       begin_ += wrote;
+      patience_ = Deadline::never();
     } else if (errno == EAGAIN) {
       break;
     } else if (errno != EINTR) {
@@ -104,6 +105,7 @@ void Terminal::flush() {
       drop();
     }
   }
+  if (num_pending() > 0 && patience_.is_never()) patience_ = Deadline::after(kPatience);
   if (begin_ > pending_.size() / 2) {
     pending_.erase(0, begin_);
     begin_ = 0;

@@ -4,10 +4,12 @@
 // has_lost() says so. One thread.
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <string_view>
 
+#include "base/deadline.hpp"
 #include "base/unique_fd.hpp"
 #include "launch/file_thread.hpp"
 
@@ -19,6 +21,9 @@ bool have_one_reader(int a, int b);
 
 class Terminal {
  public:
+  // For a reader that takes nothing, where it is not to hold up an end.
+  static constexpr std::chrono::milliseconds kPatience{5000};
+
   // Without a thread (it outlives this) a file is written at once.
   explicit Terminal(int fd, FileThread* thread = nullptr);
 
@@ -26,6 +31,9 @@ class Terminal {
   // As much as the reader takes now.
   void flush();
   void drop();
+  // kPatience after the reader last took something; never while nothing waits for it. What was dropped in between does
+  // not count: a reader that stands still has no new patience for what comes next.
+  Deadline patience() const { return num_pending() > 0 ? patience_ : Deadline::never(); }
   // Without what the thread has.
   size_t num_pending() const { return pending_.size() - begin_; }
   int fd() const { return fd_; }
@@ -48,6 +56,7 @@ class Terminal {
   int fd_;
   std::string pending_;
   size_t begin_ = 0;
+  Deadline patience_ = Deadline::never();
   bool has_lost_ = false;
 };
 

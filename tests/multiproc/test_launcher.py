@@ -466,6 +466,18 @@ class Output(LauncherTest):
         self.press_until(process, lambda: process.poll() is not None)
         self.assertEqual(process.wait(LIMIT_S), 130)
 
+    def test_a_reader_that_does_not_read_keeps_no_rank_from_saving(self):
+        """Nor whoever asked for the end from getting it."""
+        save = f"touch {self.path('saved')}; exit 75"
+        line = "x" * 1000
+        process = self.start_sh(1, f"trap '{save}' TERM; while :; do echo {line}; done", "--run_dir", self.path("run"))
+        log = self.path("run/logs/localhost.0.log")
+        self.wait_until(lambda: os.path.exists(log) and os.path.getsize(log) > 8 << 20, "more than the launcher keeps")
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(LIMIT_S), 75)
+        self.assertTrue(os.path.exists(self.path("saved")))
+        self.assertIn(b"nobody has read the output for 5 s", process.stderr.read())
+
     def test_a_slow_reader_of_both_streams_gets_them_in_order(self):
         process = subprocess.Popen([DSLAUNCH, "exec", "--device", "cpu", "--num_gpus", "2", "--run_dir", self.path("run"), "--",
                                     "sh", "-c", "yes out | head -n 30000 & yes err | head -n 30000 >&2; wait; "
