@@ -50,7 +50,7 @@ void tell_lost_output(Supervisor& supervisor, JobReport& report) {
 
 void finish(Supervisor& supervisor, const LaunchPlan& plan, JobReport& report, const LaunchOptions& options) {
   if (options.json && !options.detach) {
-    supervisor.output().print(story_json(plan, report.records, report.outcome, report.reason, report.host_failures));
+    supervisor.output().print(story_json(plan, report));
   }
   supervisor.dismiss({.exit_code = report.outcome.exit_code, .again = false, .story = report.story});
   supervisor.drain_output();
@@ -77,9 +77,9 @@ std::optional<LaunchPlan> plan_again(const JobMaker& maker, JobField& field, Sup
 
 // One line for the job's record.
 std::string cause_of(const LaunchPlan& plan, const JobReport& report) {
-  std::string cause = tell_cause(plan, report.records, report.outcome, report.reason);
+  std::string cause = tell_cause(plan, report);
   if (!cause.empty()) return cause;
-  if (!report.host_failures.empty()) {
+  if (report.hosts_ended_it) {
     const auto& [host, failure] = report.host_failures.front();
     return fmt::format("{} failed: {}: {}", host, failure.phase, failure.text);
   }
@@ -147,7 +147,7 @@ int end_before_attempt(const LaunchPlan& plan, int signal, const LaunchOptions& 
   report.reason = reason_of(signal);
   report.records = records_of(plan);
   report.outcome = decide_outcome(report.records, plan.kind, report.reason, 0);
-  report.story = tell_story(plan, report.records, report.outcome, report.reason);
+  report.story = tell_story(plan, report);
   if (plan.restart_count > 0) {
     report.story = fmt::format("dslaunch: {}\n", no_restart_because(report.reason)) + report.story;
   }
@@ -155,9 +155,7 @@ int end_before_attempt(const LaunchPlan& plan, int signal, const LaunchOptions& 
   if (live.console() != nullptr && !options.detach) live.console()->append(report.story);
   live.on_end(report.outcome.exit_code, cause_of(plan, report));
   write_if_read(STDERR_FILENO, report.story);
-  if (options.json && !options.detach) {
-    write_if_read(STDOUT_FILENO, story_json(plan, report.records, report.outcome, report.reason));
-  }
+  if (options.json && !options.detach) write_if_read(STDOUT_FILENO, story_json(plan, report));
   return report.outcome.exit_code;
 }
 

@@ -109,6 +109,12 @@ Json rank_json(const RankRecord& record, const LaunchPlan& plan) {
   return json;
 }
 
+// Null: no rank failed.
+const RankRecord* first_failure(const JobReport& report) {
+  const std::optional<int> place = report.outcome.first_failure;
+  return place ? &report.records[static_cast<size_t>(*place)] : nullptr;
+}
+
 }  // namespace
 
 const char* reason_text(StopReason reason) {
@@ -135,43 +141,40 @@ std::string log_path(const std::string& root, const std::string& host, int rank)
   return fmt::format("{}/logs/{}.{}.log", root, name, rank);
 }
 
-std::string tell_story(const LaunchPlan& plan, const std::vector<RankRecord>& records, const JobOutcome& outcome,
-                       StopReason reason) {
-  std::string story;
-  if (reason != StopReason::kNone) {
-    story += tell_others(records, outcome.first_failure, plan.kind);
-    if (outcome.first_failure) story += tell_first(plan, records[*outcome.first_failure]);
-    return story + fmt::format("dslaunch: the job ended: {}\n", reason_text(reason));
+std::string tell_story(const LaunchPlan& plan, const JobReport& report) {
+  std::string story = tell_others(report.records, report.outcome.first_failure, plan.kind);
+  if (const RankRecord* first = first_failure(report)) story += tell_first(plan, *first);
+  if (report.reason != StopReason::kNone) {
+    story += fmt::format("dslaunch: the job ended: {}\n", reason_text(report.reason));
   }
-  if (!outcome.first_failure) return tell_others(records, {}, plan.kind);
-  return tell_others(records, outcome.first_failure, plan.kind) + tell_first(plan, records[*outcome.first_failure]);
+  return story;
 }
 
-std::string tell_cause(const LaunchPlan& plan, const std::vector<RankRecord>& records, const JobOutcome& outcome,
-                       StopReason reason) {
-  if (reason != StopReason::kNone) return reason_text(reason);
-  return outcome.first_failure ? first_line(plan, records[static_cast<size_t>(*outcome.first_failure)]) : "";
+std::string tell_cause(const LaunchPlan& plan, const JobReport& report) {
+  if (report.reason != StopReason::kNone) return reason_text(report.reason);
+  const RankRecord* first = first_failure(report);
+  return first != nullptr ? first_line(plan, *first) : "";
 }
 
-std::string story_json(const LaunchPlan& plan, const std::vector<RankRecord>& records, const JobOutcome& outcome,
-                       StopReason reason,
-                       const std::vector<std::pair<std::string, spawn::LinkFailure>>& host_failures) {
+std::string story_json(const LaunchPlan& plan, const JobReport& report) {
   Json first = nullptr;
-  if (outcome.first_failure) {
-    const RankRecord& record = records[*outcome.first_failure];
-    first = rank_json(record, plan);
-    first["cause"] = describe_cause(record, plan.kind);
-    first["last_lines"] = record.last_words;
+  if (const RankRecord* record = first_failure(report)) {
+    first = rank_json(*record, plan);
+    first["cause"] = describe_cause(*record, plan.kind);
+    first["last_lines"] = record->last_words;
   }
   Json hosts = Json::array();
-  for (const auto& [host, failure] : host_failures)
-    hosts.push_back({{"host", host}, {"phase", failure.phase}, {"cause", failure.text}});
+  if (report.hosts_ended_it) {
+    for (const auto& [host, failure] : report.host_failures) {
+      hosts.push_back({{"host", host}, {"phase", failure.phase}, {"cause", failure.text}});
+    }
+  }
   Json ranks = Json::array();
-  for (const auto& record : records) ranks.push_back(rank_json(record, plan));
+  for (const auto& record : report.records) ranks.push_back(rank_json(record, plan));
   Json document = {
       {"job_id", plan.job_id},
-      {"exit_code", outcome.exit_code},
-      {"stopped", reason == StopReason::kNone ? Json(nullptr) : Json(reason_text(reason))},
+      {"exit_code", report.outcome.exit_code},
+      {"stopped", report.reason == StopReason::kNone ? Json(nullptr) : Json(reason_text(report.reason))},
       {"run_dir", plan.run_dir.empty() ? Json(nullptr) : Json(plan.run_dir)},
       {"last_metrics", last_metrics(plan)},
       {"first_failure", first},

@@ -1,31 +1,24 @@
 // The last thing a failed job prints: who failed first, where, why, with its last words. And the same for programs.
 #pragma once
 #include <string>
-#include <utility>
-#include <vector>
 
-#include "launch/job_outcome.hpp"
+#include "launch/job_report.hpp"
 #include "launch/launch_plan.hpp"
-#include "spawn/agent_link.hpp"
 
 namespace dslaunch::launch {
 
-// "" for a job whose ranks all succeeded. Ends with a newline otherwise.
-std::string tell_story(const LaunchPlan& plan, const std::vector<RankRecord>& records, const JobOutcome& outcome,
-                       StopReason reason);
+// Of what happened to its ranks: "" for a job whose ranks all succeeded. Ends with a newline otherwise.
+std::string tell_story(const LaunchPlan& plan, const JobReport& report);
 
 // The one line of it that says why; "" for a success, and where nothing of the ranks' explains it.
-std::string tell_cause(const LaunchPlan& plan, const std::vector<RankRecord>& records, const JobOutcome& outcome,
-                       StopReason reason);
+std::string tell_cause(const LaunchPlan& plan, const JobReport& report);
 
 // Why a job was ended from outside, in words; "" for kNone.
 const char* reason_text(StopReason reason);
 
 // One document: job, run folder, exit code, the last line of metrics.jsonl, first failure, hosts that failed, every
 // rank.
-std::string story_json(const LaunchPlan& plan, const std::vector<RankRecord>& records, const JobOutcome& outcome,
-                       StopReason reason,
-                       const std::vector<std::pair<std::string, spawn::LinkFailure>>& host_failures = {});
+std::string story_json(const LaunchPlan& plan, const JobReport& report);
 
 // ROOT/logs/HOST.RANK.log
 std::string log_path(const std::string& root, const std::string& host, int rank);

@@ -46,9 +46,9 @@ RestartDecision decide_restart(const JobReport& report, JobKind kind, const Laun
     decision.text = "no restart: it was stopped on request";
     return decision;
   }
-  int left = num_nodes - static_cast<int>(report.lost_hosts.size());
+  int left = num_nodes - static_cast<int>(report.host_failures.size());
   // Without leave to go on with fewer hosts, all are tried again: a lost one may be back.
-  bool fewer = options.min_nodes.has_value() && !report.lost_hosts.empty();
+  bool fewer = options.min_nodes.has_value() && !report.host_failures.empty();
   if (fewer && left < *options.min_nodes) {
     decision.text =
         fmt::format("no restart: {} of {} hosts are left, --min_nodes is {}", left, num_nodes, *options.min_nodes);
@@ -60,9 +60,11 @@ RestartDecision decide_restart(const JobReport& report, JobKind kind, const Laun
     return decision;
   }
   decision.restart = true;
-  if (fewer) decision.without = report.lost_hosts;
+  if (fewer) {
+    for (const auto& [host, failure] : report.host_failures) decision.without.push_back(host);
+  }
   decision.text = fmt::format("restart {} of {}{}", num_done + 1, options.max_restarts,
-                              fewer ? fmt::format(" without {}", fmt::join(report.lost_hosts, ", ")) : "");
+                              fewer ? fmt::format(" without {}", fmt::join(decision.without, ", ")) : "");
   return decision;
 }
 

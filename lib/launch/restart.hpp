@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "launch/job_kind.hpp"
+#include "launch/job_report.hpp"
 #include "launch/launch_options.hpp"
-#include "launch/supervisor.hpp"
 
 namespace dslaunch::launch {
 

@@ -10,8 +10,8 @@
 
 #include "base/deadline.hpp"
 #include "launch/interrupt_presses.hpp"
-#include "launch/job_outcome.hpp"
 #include "launch/job_output.hpp"
+#include "launch/job_report.hpp"
 #include "launch/job_states.hpp"
 #include "launch/jobs/live_job.hpp"
 #include "launch/launch_plan.hpp"
@@ -31,19 +31,6 @@ struct SupervisorOptions {
   Deadline time_limit = Deadline::never();  // the job's, which all its attempts share
   // By node; empty where the way is still to be opened.
   std::vector<std::unique_ptr<spawn::AgentLink>> links;
-};
-
-// What a job came to.
-struct JobReport {
-  JobOutcome outcome;
-  StopReason reason = StopReason::kNone;
-  StopReason late_reason = StopReason::kNone;  // came when a failure was ending the attempt already, or later
-  bool told_to_end = false;                    // an agent was, by a signal on its host
-  std::vector<RankRecord> records;             // by rank
-  std::vector<std::string> lost_hosts;         // not reached, or gone before their ranks were
-  // Hosts and their trouble, where that ended the attempt and no rank's failure did.
-  std::vector<std::pair<std::string, spawn::LinkFailure>> host_failures;
-  std::string story;  // for people; empty after a success
 };
 
 // Of a plan's ranks before any of them has started.

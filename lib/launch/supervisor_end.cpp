@@ -50,15 +50,15 @@ JobReport Supervisor::report() {
   report.reason = reason_;
   report.told_to_end = agent_error_ == to_int(ExitCode::kRunAgain);
   report.records = records_;
-  for (const auto& [host, failure] : failures_) report.lost_hosts.push_back(host);
+  report.host_failures = failures_;
   if (report.outcome.exit_code == 0) return report;
   // What happened to a host explains what happened to the ranks, not the other way round.
   bool hosts_fault = agent_error_ != 0 && reason_ == StopReason::kNone;
   if (hosts_fault) report.outcome.first_failure.reset();
-  report.story = tell_story(plan_, records_, report.outcome, reason_);
+  report.story = tell_story(plan_, report);
   if (hosts_fault && !failures_.empty()) {
     report.story += tell_failures();
-    report.host_failures = failures_;
+    report.hosts_ended_it = true;
   }
   return report;
 }

@@ -24,8 +24,16 @@ std::vector<RankRecord> one_killed() {
           {.rank = 2, .host = "b", .pid = 12, .cause = lost, .stopped_by_us = true, .order = 2}};
 }
 
+JobReport report_of(const std::vector<RankRecord>& records, JobKind kind, StopReason reason = StopReason::kNone) {
+  JobReport report;
+  report.records = records;
+  report.reason = reason;
+  report.outcome = decide_outcome(records, kind, reason, 0);
+  return report;
+}
+
 std::string story(const std::vector<RankRecord>& records, JobKind kind, StopReason reason = StopReason::kNone) {
-  return tell_story(plan_of(kind), records, decide_outcome(records, kind, reason, 0), reason);
+  return tell_story(plan_of(kind), report_of(records, kind, reason));
 }
 
 }  // namespace
@@ -64,9 +72,8 @@ TEST_CASE("a job without failure has no story", "[launch][job_story]") {
 }
 
 TEST_CASE("the same as JSON", "[launch][job_story]") {
-  auto records = one_killed();
-  auto result = decide_outcome(records, JobKind::kRun, StopReason::kNone, 0);
-  auto json = nlohmann::json::parse(story_json(plan_of(JobKind::kRun), records, result, StopReason::kNone));
+  const JobReport report = report_of(one_killed(), JobKind::kRun);
+  auto json = nlohmann::json::parse(story_json(plan_of(JobKind::kRun), report));
   CHECK(json["exit_code"] == 137);
   CHECK(json["first_failure"]["rank"] == 1);
   CHECK(json["first_failure"]["signal"] == "SIGKILL");

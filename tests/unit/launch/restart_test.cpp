@@ -6,10 +6,10 @@ using namespace dslaunch::launch;
 
 namespace {
 
-JobReport failed_with(int exit_code, std::vector<std::string> lost = {}) {
+JobReport failed_with(int exit_code, const std::vector<std::string>& lost = {}) {
   JobReport report;
   report.outcome.exit_code = exit_code;
-  report.lost_hosts = std::move(lost);
+  for (const auto& host : lost) report.host_failures.push_back({host, {}});
   return report;
 }
 

@@ -53,7 +53,7 @@ TEST_CASE("ways that do not end are waited for under one deadline", "[launch][su
   options.live = &live;
   for (size_t node = 0; node < plan.nodes.size(); ++node) options.links.push_back(std::make_unique<StuckLink>(waits));
   Supervisor supervisor(plan, std::move(options));
-  CHECK(supervisor.run().lost_hosts.size() == 4);
+  CHECK(supervisor.run().host_failures.size() == 4);
   REQUIRE(waits.size() == 4);
   for (const auto& wait : waits) CHECK(wait.when() == waits[0].when());
 }
@@ -77,5 +77,6 @@ TEST_CASE("an agent that leaves before it is ready is lost, and nobody waits for
   Supervisor supervisor(plan, std::move(options));
   const JobReport report = supervisor.run();
   CHECK(report.outcome.exit_code == 69);
-  CHECK(report.lost_hosts == std::vector<std::string>{"node0"});
+  REQUIRE(report.host_failures.size() == 1);
+  CHECK(report.host_failures[0].first == "node0");
 }

@@ -1,0 +1,24 @@
+// What an attempt of a job came to: made by the supervisor, told by job_story.hpp, judged by restart.hpp.
+#pragma once
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launch/job_outcome.hpp"
+#include "spawn/agent_link.hpp"
+
+namespace dslaunch::launch {
+
+struct JobReport {
+  JobOutcome outcome;
+  StopReason reason = StopReason::kNone;
+  StopReason late_reason = StopReason::kNone;  // came when a failure was ending the attempt already, or later
+  bool told_to_end = false;                    // an agent was, by a signal on its host
+  std::vector<RankRecord> records;             // by rank
+  // Hosts that were not reached, or gone before their ranks were, and their trouble.
+  std::vector<std::pair<std::string, spawn::LinkFailure>> host_failures;
+  bool hosts_ended_it = false;  // those, and no rank
+  std::string story;            // for people; empty after a success
+};
+
+}  // namespace dslaunch::launch
