@@ -3,19 +3,20 @@
 #pragma once
 #include <csignal>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/deadline.hpp"
-#include "launch/interrupt_presses.hpp"
 #include "launch/job_output.hpp"
 #include "launch/job_report.hpp"
 #include "launch/job_states.hpp"
 #include "launch/jobs/live_job.hpp"
 #include "launch/launch_plan.hpp"
 #include "launch/node_session.hpp"
+#include "launch/signal_arrivals.hpp"
 #include "launch/signal_inbox.hpp"
 #include "spawn/agent_link.hpp"
 
@@ -106,8 +107,8 @@ class Supervisor {
   StopReason reason_ = StopReason::kNone, late_reason_ = StopReason::kNone;
   // A further Ctrl-C or Ctrl-\ when all was being ended already: nobody waits for a slow reader.
   bool spare_output_ = false;
-  bool described_ = false;  // the agents have been told what the job is
-  InterruptPresses presses_;
+  bool described_ = false;                  // the agents have been told what the job is
+  std::map<int, SignalArrivals> arrivals_;  // by signal
   int agent_error_ = 0;
   int num_ended_ = 0;
   Deadline time_limit_ = Deadline::never(), settled_ = Deadline::never(), overdue_ = Deadline::never();

@@ -94,6 +94,24 @@ class ByHand(LauncherTest):
         self.assertEqual([outcome.code for outcome in outcomes], [130] * 3, "\n".join(map(str, outcomes)))
         self.assertEqual(outcomes[0].out.count(b"saved"), 3, str(outcomes[0]))
 
+    def test_a_user_signal_to_all_nodes_reaches_each_rank_once(self):
+        heard = self.path("heard")
+        script = (f"trap 'echo heard $RANK >> {heard}' USR1; trap 'echo told; exit 0' USR2; echo up >> {heard}; "
+                  "while :; do sleep 0.05; done")
+        nodes = [self.node(rank, script, num_nodes=3) for rank in range(3)]
+        lines = lambda: sorted(open(heard, encoding="utf-8").read().split("\n")) if os.path.exists(heard) else []
+        self.wait_until(lambda: lines().count("up") == 3)
+        nodes[1].send_signal(signal.SIGUSR1)
+        once = ["", "heard 0", "heard 1", "heard 2", "up", "up", "up"]
+        self.wait_until(lambda: lines() == once)
+        for node in (nodes[2], nodes[0]):
+            node.send_signal(signal.SIGUSR1)
+            node.send_signal(signal.SIGUSR2)  # passed on after the other one, so a second one would be heard before it
+        outcomes = [self.finish(node) for node in nodes]
+        self.assertEqual([outcome.code for outcome in outcomes], [0] * 3, "\n".join(map(str, outcomes)))
+        self.assertEqual(outcomes[0].out.count(b"told"), 3, str(outcomes[0]))
+        self.assertEqual(lines(), once)
+
     def test_a_second_ctrl_c_at_any_node_ends_all_at_once(self):
         script = f"trap '' TERM; echo x >> {self.path('up')}; while :; do sleep 0.05; done"
         for told in (0, 1):

@@ -1,4 +1,4 @@
-#include "launch/interrupt_presses.hpp"
+#include "launch/signal_arrivals.hpp"
 
 namespace dslaunch::launch {
 
@@ -9,7 +9,7 @@ constexpr auto kOnePlace = 50ms;
 // From the first node that a scheduler tells to the last.
 constexpr auto kAllPlaces = 2000ms;
 
-bool InterruptPresses::take(Place from, Time now) {
+bool SignalArrivals::take(Place from, Time now) {
   const auto place = places_.find(from);
   if (place != places_.end() && now - place->second < kOnePlace) return false;
   const bool is_another_place = place == places_.end() && !places_.empty();

@@ -1,0 +1,27 @@
+// Which arrivals of a signal are one. One press of Ctrl-C, one word of a scheduler may arrive several times: `timeout
+// -s INT` tells a launcher and then its whole group, `scancel -s USR2` all nodes. Asking for more takes the same place
+// saying it again, and not at once, or another place a while later. An object a signal. One thread.
+#pragma once
+#include <map>
+
+#include "base/deadline.hpp"
+
+namespace dslaunch::launch {
+
+class SignalArrivals {
+ public:
+  using Place = const void*;  // null: this process
+  using Time = Deadline::Clock::time_point;
+
+  // One has arrived. True where it is a new one, false where it belongs to the last.
+  bool take(Place from, Time now = Deadline::Clock::now());
+  // The one from there has been acted upon. A loop that is late finds the rest of them waiting: what counts is the
+  // time since then.
+  void acted_upon(Place from, Time now = Deadline::Clock::now()) { places_[from] = now; }
+
+ private:
+  std::map<Place, Time> places_;  // that the last one has come from
+  Time began_;
+};
+
+}  // namespace dslaunch::launch

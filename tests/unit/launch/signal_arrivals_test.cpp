@@ -1,0 +1,47 @@
+#include "launch/signal_arrivals.hpp"
+
+#include <catch2/catch.hpp>
+
+using namespace std::chrono_literals;
+using dslaunch::launch::SignalArrivals;
+
+namespace {
+
+const int kNodes[2] = {};
+constexpr SignalArrivals::Place kHere = nullptr;
+const SignalArrivals::Time kStart{1000h};
+
+}  // namespace
+
+TEST_CASE("what arrives from one place at once is one press, later it is the next", "[launch][signal]") {
+  SignalArrivals arrivals;
+  CHECK(arrivals.take(kHere, kStart));
+  CHECK_FALSE(arrivals.take(kHere, kStart + 1ms));
+  CHECK(arrivals.take(kHere, kStart + 200ms));
+  CHECK_FALSE(arrivals.take(kHere, kStart + 201ms));
+}
+
+TEST_CASE("a late loop finds the rest of a press waiting", "[launch][signal]") {
+  SignalArrivals arrivals;
+  CHECK(arrivals.take(kHere, kStart));
+  arrivals.acted_upon(kHere, kStart + 900ms);
+  CHECK_FALSE(arrivals.take(kHere, kStart + 901ms));
+  CHECK(arrivals.take(kHere, kStart + 1100ms));
+}
+
+TEST_CASE("a signal to all nodes is one press, and the next one to all is the next", "[launch][signal]") {
+  SignalArrivals arrivals;
+  for (auto round = kStart; round <= kStart + 20s; round += 10s) {
+    CHECK(arrivals.take(&kNodes[1], round));
+    CHECK_FALSE(arrivals.take(kHere, round + 3ms));
+    CHECK_FALSE(arrivals.take(&kNodes[0], round + 700ms));
+    CHECK_FALSE(arrivals.take(&kNodes[0], round + 710ms));
+  }
+}
+
+TEST_CASE("a press at another place a while later is one of its own", "[launch][signal]") {
+  SignalArrivals arrivals;
+  CHECK(arrivals.take(&kNodes[1], kStart));
+  CHECK(arrivals.take(kHere, kStart + 3s));
+  CHECK_FALSE(arrivals.take(&kNodes[1], kStart + 3s + 5ms));
+}
