@@ -164,11 +164,9 @@ class LineParser {
                                printable(name.substr(0, 20)), name.size(), kLongestHostName));
       return false;
     }
-    for (unsigned char c : name) {
-      if (!std::isalnum(c) && c != '.' && c != '-' && c != '_') {
-        note(column, fmt::format("'{}' is not a host name: letters, digits, '.', '-' and '_' only", printable(name)));
-        return false;
-      }
+    if (!is_host_name(name)) {
+      note(column, fmt::format("'{}' is not a host name: letters, digits, '.', '-' and '_' only", printable(name)));
+      return false;
     }
     return true;
   }
@@ -304,6 +302,12 @@ class EntryList {
 }
 
 }  // namespace
+
+bool is_host_name(std::string_view name) {
+  return !name.empty() && name[0] != '-' && name.size() <= kLongestHostName &&
+         std::all_of(name.begin(), name.end(),
+                     [](unsigned char c) { return std::isalnum(c) || c == '.' || c == '-' || c == '_'; });
+}
 
 std::vector<Entry> parse_hostfile(std::string_view text, const std::string& path) {
   std::vector<Problem> problems;

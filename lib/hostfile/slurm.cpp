@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <set>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/hash.hpp"
 #include "hostfile/host_range.hpp"
 #include "hostfile/hostfile.hpp"
 #include "hostfile/printable.hpp"
@@ -50,12 +52,6 @@ std::optional<int> whole_number(std::string_view text) {
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (text.empty() || error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
   return value;
-}
-
-bool is_host_name(std::string_view name) {
-  return !name.empty() && name[0] != '-' && std::all_of(name.begin(), name.end(), [](unsigned char c) {
-    return std::isalnum(c) || c == '.' || c == '-' || c == '_';
-  });
 }
 
 // --- nodes -------------------------------------------------------------------------------------------------------
@@ -201,6 +197,11 @@ void check_total(const GpuVariables& gpus, const NamedNumber& each, size_t num_n
       static_cast<size_t>(each.value) * num_nodes));
 }
 
+// Neither factor is too large for what it counts; the product may be, and is refused as slots of a node then.
+int times(int tasks, int gpus) {
+  return static_cast<int>(std::min<int64_t>(int64_t{tasks} * gpus, std::numeric_limits<int>::max()));
+}
+
 // What slurmd counted on this node is the truth; what was asked for stands in where it is silent (a shell of salloc).
 std::optional<Slots> slots_from_gpus(const GpuVariables& gpus, const TaskCounts& tasks, size_t num_nodes) {
   auto uniform = [&](const NamedNumber& each) {
@@ -209,13 +210,14 @@ std::optional<Slots> slots_from_gpus(const GpuVariables& gpus, const TaskCounts&
   };
   if (gpus.per_task && !gpus.per_node && !tasks.per_node.empty() && !all_equal(tasks.per_node)) {
     Slots slots{tasks.per_node, gpus.per_task->name + " and " + tasks.variable, true};
-    for (int& count : slots.per_node) count *= gpus.per_task->value;
+    for (int& count : slots.per_node) count = times(count, gpus.per_task->value);
     return slots;
   }
   if (gpus.on_this_node && gpus.on_this_node->value > 0) return uniform(*gpus.on_this_node);
   if (gpus.per_node && gpus.per_node->value > 0) return uniform(*gpus.per_node);
   if (gpus.per_task && gpus.per_task->value > 0 && !tasks.per_node.empty()) {
-    return uniform({gpus.per_task->name + " times " + tasks.variable, gpus.per_task->value * tasks.per_node.front()});
+    return uniform(
+        {gpus.per_task->name + " times " + tasks.variable, times(tasks.per_node.front(), gpus.per_task->value)});
   }
   if (!gpus.total || gpus.total->value == 0) return std::nullopt;
   return uniform({gpus.total->name + " over the nodes", gpus.total->value / static_cast<int>(num_nodes)});
@@ -275,9 +277,7 @@ int read_node_rank(const Environment& environment, const NodeList& nodes) {
 // the kernel hands out itself.
 uint16_t meeting_port(const std::string& job_id, const std::string& step_id) {
   constexpr uint32_t kFirst = 20000, kCount = 32768 - kFirst;
-  uint32_t hash = 2166136261u;  // FNV-1a
-  for (unsigned char c : job_id + "." + step_id) hash = (hash ^ c) * 16777619u;
-  return static_cast<uint16_t>(kFirst + hash % kCount);
+  return static_cast<uint16_t>(kFirst + fnv1a(job_id + "." + step_id) % kCount);
 }
 
 void refuse_heterogeneous(const Environment& environment) {

@@ -4,7 +4,9 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <utility>
 
 #include "base/bytes.hpp"
@@ -23,7 +25,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kGreetingTime = 20000ms;
+// A node greets at once; all of them together have what is left of the time to come, within these bounds.
+constexpr auto kLeastGreetingTime = 2000ms, kMostGreetingTime = 20000ms;
+constexpr size_t kMostGreetingBytes = 65536;
 // For our own reader, once there is no launcher any more.
 constexpr auto kEchoTime = 2000ms;
 
@@ -44,28 +48,34 @@ class DialedLink final : public spawn::AgentLink {
 };
 
 // The greeting stays in the socket: the supervisor reads it again.
-AgentHello peek_hello(const UniqueFd& connection, int node_rank) {
-  Deadline deadline = Deadline::after(kGreetingTime);
-  std::string buffer(65536, '\0');
+AgentHello peek_hello(const UniqueFd& connection, int node_rank, Deadline deadline) {
+  auto refuse = [&](const std::string& what) {
+    throw UserError(ExitCode::kUnavailable, fmt::format("node rank {} came and {}", node_rank, what));
+  };
+  std::string buffer(kMostGreetingBytes, '\0');
   while (!deadline.passed()) {
     pollfd poll{connection.get(), POLLIN, 0};
     if (::poll(&poll, 1, static_cast<int>(deadline.left().count())) <= 0) continue;
-    ssize_t got = ::recv(connection.get(), buffer.data(), buffer.size(), MSG_PEEK);
-    if (got == 0) break;
+    const ssize_t got = ::recv(connection.get(), buffer.data(), buffer.size(), MSG_PEEK);
+    if (got == 0) refuse("left again without a greeting: see its own messages");
     if (got < 0) continue;
     FrameReader frames;
     frames.append({buffer.data(), static_cast<size_t>(got)});
-    auto message = frames.next();
-    if (!message) {
-      // What is there wakes the poll at once: let the rest arrive.
-      ::poll(nullptr, 0, 1);
-      continue;
+    std::optional<Message> message;
+    try {
+      message = frames.next();
+    } catch (const Error& error) {
+      refuse(fmt::format("sent no greeting: {}", error.what()));
     }
-    if (const auto* hello = std::get_if<AgentHello>(&*message)) return *hello;
-    break;
+    if (message) {
+      if (const auto* hello = std::get_if<AgentHello>(&*message)) return *hello;
+      refuse("began with another message than a greeting");
+    }
+    if (static_cast<size_t>(got) == kMostGreetingBytes) refuse("has no end of its greeting");
+    ::poll(nullptr, 0, 1);  // what is there wakes the poll above at once: let the rest arrive
   }
-  throw UserError(ExitCode::kUnavailable,
-                  fmt::format("node rank {} came and left again without a greeting: see its own messages", node_rank));
+  refuse("is silent since: no greeting");
+  return {};
 }
 
 UniqueFd hold_master_port(const NodePlace& place) {
@@ -110,8 +120,10 @@ Gathered gather_nodes(const NodePlace& place, UniqueFd listener, Deadline deadli
   auto waiting = [](const std::vector<int>& missing) {
     log::info("waiting for node rank {}", fmt::join(missing, ", "));
   };
-  for (auto& node : rendezvous::meet_nodes(gathered.listener.get(), place.token, place.num_nodes, deadline, waiting)) {
-    gathered.hellos.push_back(peek_hello(node.connection, node.node_rank));
+  auto nodes = rendezvous::meet_nodes(gathered.listener.get(), place.token, place.num_nodes, deadline, waiting);
+  const Deadline greetings = Deadline::after(std::clamp(deadline.left(), kLeastGreetingTime, kMostGreetingTime));
+  for (auto& node : nodes) {
+    gathered.hellos.push_back(peek_hello(node.connection, node.node_rank, greetings));
     gathered.links.push_back(std::make_unique<DialedLink>(std::move(node.connection)));
   }
   return gathered;

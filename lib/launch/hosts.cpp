@@ -9,6 +9,7 @@
 #include "base/environment.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "hostfile/hostfile.hpp"
 #include "hostfile/resolve.hpp"
 #include "hostfile/this_machine.hpp"
 #include "launch/ask_slurm.hpp"
@@ -273,8 +274,12 @@ void apply_offers(ResolvedHosts& hosts, const std::vector<AgentHello>& offers) {
   for (size_t node = 1; node < hosts.allocation.hosts.size(); ++node) {
     const AgentHello& offer = offers.at(node - 1);
     if (offer.num_slots == 0) continue;  // the hostfile knows
+    if (offer.num_slots > hostfile::kMostSlots) {
+      throw UserError(ExitCode::kUnavailable, fmt::format("node rank {} offers {} slots; no host has more than {}",
+                                                          node, offer.num_slots, hostfile::kMostSlots));
+    }
     auto& host = hosts.allocation.hosts[node];
-    if (!offer.host_name.empty()) host.name = offer.host_name;
+    if (hostfile::is_host_name(offer.host_name)) host.name = offer.host_name;
     host.slots = first_slots(offer.num_slots);
   }
 }

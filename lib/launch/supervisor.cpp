@@ -156,14 +156,11 @@ void Supervisor::handle(NodeSession& node, const Message& message) {
   if (const auto* hello = std::get_if<AgentHello>(&message)) greet(node, *hello);
   if (const auto* ready = std::get_if<AgentReady>(&message)) agent_ready(node, *ready);
   if (const auto* failed = std::get_if<AgentFailed>(&message)) agent_failed(node, *failed);
-  if (const auto* started = std::get_if<RankStarted>(&message)) {
-    records_.at(started->rank).pid = started->pid;
-    options_.live->on_rank_started(started->rank, started->pid);
-  }
-  if (const auto* output = std::get_if<RankOutput>(&message)) output_.take(*output);
-  if (const auto* ended = std::get_if<RankEnded>(&message)) rank_ended(*ended);
+  if (const auto* started = std::get_if<RankStarted>(&message)) rank_started(node, *started);
+  if (const auto* output = std::get_if<RankOutput>(&message)) rank_wrote(node, *output);
+  if (const auto* ended = std::get_if<RankEnded>(&message)) rank_ended(node, *ended);
   if (const auto* taken = std::get_if<SignalTaken>(&message)) take_signal(taken->signal, &node);
-  if (const auto* missing = std::get_if<RanksMissing>(&message)) missing_ = missing->ranks;
+  if (const auto* missing = std::get_if<RanksMissing>(&message)) ranks_missing(*missing);
   if (std::holds_alternative<AgentDone>(message)) {
     node.done = node.ready || !undisturbed();  // else nobody told it to end: it has left, and will be lost
     end_if_all_over();
@@ -192,8 +189,35 @@ void Supervisor::blame_agent(const NodeSession& node, int exit_code, const std::
   if (agent_error_ == 0 && undisturbed()) agent_error_ = exit_code;
 }
 
-void Supervisor::rank_ended(const RankEnded& ended) {
-  RankRecord& record = records_.at(ended.rank);
+// An agent speaks of its own ranks; what calls itself one may be anything that reached the port.
+RankRecord& Supervisor::record_of(const NodeSession& node, int rank) {
+  const auto& ranks = node.plan().ranks;  // their numbers follow one another
+  if (ranks.empty() || rank < ranks.front().rank || rank > ranks.back().rank) {
+    throw Error(ExitCode::kUnavailable, fmt::format("its agent speaks of rank {}, which it does not have", rank));
+  }
+  return records_[static_cast<size_t>(rank)];
+}
+
+void Supervisor::rank_started(const NodeSession& node, const RankStarted& started) {
+  record_of(node, started.rank).pid = started.pid;
+  options_.live->on_rank_started(started.rank, started.pid);
+}
+
+void Supervisor::rank_wrote(const NodeSession& node, const RankOutput& output) {
+  record_of(node, output.rank);
+  output_.take(output);
+}
+
+void Supervisor::ranks_missing(const RanksMissing& missing) {
+  missing_ = missing.ranks;
+  std::erase_if(missing_, [&](int rank) { return static_cast<size_t>(rank) >= records_.size(); });
+}
+
+void Supervisor::rank_ended(const NodeSession& node, const RankEnded& ended) {
+  RankRecord& record = record_of(node, ended.rank);
+  if (record.cause) {
+    throw Error(ExitCode::kUnavailable, fmt::format("its agent says of rank {} twice that it has ended", ended.rank));
+  }
   options_.live->on_rank_ended(ended.rank, ended.cause, ended.stopped_by_us);
   record.cause = ended.cause;
   record.stopped_by_us = ended.stopped_by_us;

@@ -71,7 +71,11 @@ class Supervisor {
   void blame_agent(const NodeSession& node, int exit_code, const std::string& what);
   void agent_ready(NodeSession& node, const AgentReady& ready);
   void agent_failed(NodeSession& node, const AgentFailed& failed);
-  void rank_ended(const RankEnded& ended);
+  RankRecord& record_of(const NodeSession& node, int rank);
+  void rank_started(const NodeSession& node, const RankStarted& started);
+  void rank_wrote(const NodeSession& node, const RankOutput& output);
+  void rank_ended(const NodeSession& node, const RankEnded& ended);
+  void ranks_missing(const RanksMissing& missing);
   void close(NodeSession& node);
   void lose(NodeSession& node, const spawn::LinkFailure& failure);
   void end_if_all_over();

@@ -7,6 +7,8 @@
 namespace dslaunch::launch {
 namespace {
 
+constexpr int kMostExitCode = 255, kMostSignal = 64;
+
 // The type byte is the message's place in the variant, plus one: a zero byte is never a type.
 
 void write(FieldWriter& to, const RankJob& m) {
@@ -108,8 +110,8 @@ void write(FieldWriter& to, const AgentDone& m) {
 }
 
 void read(FieldReader& from, RankJob& m) {
-  m.rank = static_cast<int>(from.get_int());
-  m.local_rank = static_cast<int>(from.get_int());
+  m.rank = from.get_count();
+  m.local_rank = from.get_count();
   m.argv = from.get_texts();
   m.env = from.get_map();
 }
@@ -121,40 +123,38 @@ void read(FieldReader& from, Preflight& m) {
 }
 void read(FieldReader& from, JobDescription& m) {
   m.job_id = from.get_text();
-  m.kind = static_cast<JobKind>(from.get(1));
+  m.kind = from.get_enum(JobKind::kExec);
   std::string token = from.get_text();
   m.token.assign(token.begin(), token.end());
   m.master_addr = from.get_text();
   m.master_port = static_cast<uint16_t>(from.get(2));
-  m.world_size = static_cast<int>(from.get_int());
-  m.num_nodes = static_cast<int>(from.get_int());
-  m.node_rank = static_cast<int>(from.get_int());
+  m.world_size = from.get_count();
+  m.num_nodes = from.get_count();
+  m.node_rank = from.get_count();
   m.host = from.get_text();
   m.rank_hosts = from.get_texts();
   m.node_addresses = from.get_texts();
   m.cwd = from.get_text();
-  m.environment_base = static_cast<EnvironmentBase>(from.get(1));
+  m.environment_base = from.get_enum(EnvironmentBase::kAgents);
   m.env = from.get_map();
   m.venv = from.get_text();
-  uint64_t binding = from.get(1);
-  if (binding > static_cast<uint64_t>(kLastBindingKind)) throw std::out_of_range("an unknown kind of core binding");
-  m.binding.kind = static_cast<BindingKind>(binding);
+  m.binding.kind = from.get_enum(kLastBindingKind);
   m.binding.core_list = from.get_text();
-  m.restart_count = static_cast<int>(from.get_int());
-  m.max_restarts = static_cast<int>(from.get_int());
+  m.restart_count = from.get_count();
+  m.max_restarts = from.get_count();
   m.files = from.get_map();
   read(from, m.preflight);
-  m.silence_limit = std::chrono::milliseconds(from.get_int());
+  m.silence_limit = from.get_duration();
   for (uint64_t left = from.get(4); left > 0; --left) read(from, m.ranks.emplace_back());
 }
 void read(FieldReader& from, StartRanks& m) {
   m.master_port = static_cast<uint16_t>(from.get(2));
 }
 void read(FieldReader& from, StopRanks& m) {
-  m.grace = std::chrono::milliseconds(from.get_int());
+  m.grace = from.get_duration();
 }
 void read(FieldReader& from, SignalRanks& m) {
-  m.signal = static_cast<int>(from.get_int());
+  m.signal = from.get_int(1, kMostSignal);
 }
 void read(FieldReader& from, AgentHello& m) {
   m.version = static_cast<uint32_t>(from.get(4));
@@ -166,17 +166,17 @@ void read(FieldReader& from, AgentHello& m) {
   m.address = from.get_text();
   m.addresses = from.get_texts();
   m.devices = from.get_texts();
-  m.num_slots = static_cast<int>(from.get_int());
+  m.num_slots = from.get_count();
 }
 void read(FieldReader&, Heartbeat&) {}
 void read(FieldReader& from, RanksMissing& m) {
-  for (uint64_t left = from.get(4); left > 0; --left) m.ranks.push_back(static_cast<int>(from.get_int()));
+  for (uint64_t left = from.get(4); left > 0; --left) m.ranks.push_back(from.get_count());
 }
 void read(FieldReader& from, SignalTaken& m) {
-  m.signal = static_cast<int>(from.get_int());
+  m.signal = from.get_int(1, kMostSignal);
 }
 void read(FieldReader& from, JobEnded& m) {
-  m.exit_code = static_cast<int>(from.get_int());
+  m.exit_code = from.get_int(0, kMostExitCode);
   m.again = from.get(1) != 0;
   m.story = from.get_text();
 }
@@ -184,22 +184,22 @@ void read(FieldReader& from, AgentReady& m) {
   m.master_port = static_cast<uint16_t>(from.get(2));
 }
 void read(FieldReader& from, AgentFailed& m) {
-  m.exit_code = static_cast<int>(from.get_int());
+  m.exit_code = from.get_int(1, kMostExitCode);
   m.message = from.get_text();
 }
 void read(FieldReader& from, RankStarted& m) {
-  m.rank = static_cast<int>(from.get_int());
+  m.rank = from.get_count();
   m.pid = from.get_int();
 }
 void read(FieldReader& from, RankOutput& m) {
-  m.rank = static_cast<int>(from.get_int());
-  m.stream = static_cast<Stream>(from.get(1));
+  m.rank = from.get_count();
+  m.stream = from.get_enum(Stream::kErr);
   m.bytes = from.get_text();
 }
 void read(FieldReader& from, RankEnded& m) {
-  m.rank = static_cast<int>(from.get_int());
-  m.cause.kind = static_cast<spawn::ExitCause::Kind>(from.get(1));
-  m.cause.number = static_cast<int>(from.get_int());
+  m.rank = from.get_count();
+  m.cause.kind = from.get_enum(spawn::ExitCause::Kind::kNotStarted);
+  m.cause.number = from.get_int(0, kMostExitCode);
   m.cause.core_dumped = from.get(1) != 0;
   m.cause.hint = from.get_text();
   m.stopped_by_us = from.get(1) != 0;

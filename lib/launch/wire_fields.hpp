@@ -1,6 +1,8 @@
 // Fields of a frame, one after the other: integers little-endian, strings and lists with a 4-byte length in front.
 #pragma once
+#include <chrono>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -36,7 +38,8 @@ class FieldWriter {
   std::string bytes_;
 };
 
-// Throws std::out_of_range when the frame ends early.
+// Throws std::out_of_range when the frame ends early, and where a value is none that the field may have: what comes
+// from another host is used as an index, an exit code or a time.
 class FieldReader {
  public:
   explicit FieldReader(std::string_view bytes) : rest_(bytes) {}
@@ -48,6 +51,25 @@ class FieldReader {
     return value;
   }
   int64_t get_int() { return static_cast<int64_t>(get(8)); }
+  int get_int(int low, int high) {
+    const int64_t value = get_int();
+    if (value < low || value > high) throw std::out_of_range("a number that is out of range");
+    return static_cast<int>(value);
+  }
+  int get_count() { return get_int(0, std::numeric_limits<int>::max()); }
+  std::chrono::milliseconds get_duration() {
+    constexpr std::chrono::milliseconds kMost =
+        std::chrono::days(100000);  // more could not be added to a point in time
+    const std::chrono::milliseconds value(get_int());
+    if (value < value.zero() || value > kMost) throw std::out_of_range("a length of time that is out of range");
+    return value;
+  }
+  template <class Enum>
+  Enum get_enum(Enum last) {
+    const uint64_t value = get(1);
+    if (value > static_cast<uint64_t>(last)) throw std::out_of_range("a choice that is unknown");
+    return static_cast<Enum>(value);
+  }
   std::string get_text() { return std::string(take(get(4))); }
   std::vector<std::string> get_texts() {
     std::vector<std::string> texts;

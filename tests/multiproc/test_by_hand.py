@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """--no_ssh: one dslaunch on every node, as a user, a task of srun or a pod starts it. The nodes are all this machine."""
 import glob
+import hashlib
+import hmac
 import json
 import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import unittest
@@ -331,6 +334,87 @@ class ByHand(LauncherTest):
         outcome = self.finish(self.node(0, "true", DSLAUNCH_TOKEN="secret"))
         self.assertEqual(outcome.code, 78, str(outcome))
         self.assertNotIn(b"secret", outcome.err)
+
+    def stranger(self):
+        """What shakes hands as node rank 1 of 2, as docs/wire.md has it, and is none."""
+        connection = socket.socket()
+        self.addCleanup(connection.close)
+        self.wait_until(lambda: connection.connect_ex(("127.0.0.1", int(self.port))) == 0, "node rank 0's port")
+
+        def receive(size):
+            data = b""
+            while len(data) < size:
+                piece = connection.recv(size - len(data))
+                self.assertTrue(piece, data)
+                data += piece
+            return data
+        nonce = os.urandom(32)
+        connection.sendall(b"DSLSTORE" + struct.pack("<H", 1) + nonce)
+        claim = struct.pack("<IIB", 1, 2, 1) + b"x".ljust(255, b"\0")
+        proven = text(b"dslaunch store 1: client") + nonce + receive(42)[10:] + claim
+        connection.sendall(hmac.new(bytes.fromhex(TOKEN), proven, hashlib.sha256).digest() + claim)
+        self.assertEqual(receive(37)[0], 0)  # admitted
+        return connection
+
+    def test_a_stranger_in_a_nodes_place_ends_the_job_and_nothing_else(self):
+        """Numbers that no agent would send: each would be an index, a length or a choice in the launcher."""
+        greeting, started, wrote, ended, missing = 5, 8, 9, 10, 13
+        exited = number(1) + b"\0" + number(0) + b"\0" + text(b"") + b"\0"
+        for type, body in ((started, number(99) + number(1)), (started, number(0) + number(1)), (started, number(-1) + number(1)),
+                           (wrote, number(1 << 30) + b"\0" + text(b"boo\n")), (wrote, number(1) + b"\xc8" + text(b"boo\n")),
+                           (wrote, number(0) + b"\0" + text(b"boo\n")), (ended, number(1 << 40) + exited[8:]),
+                           (ended, number(1) + b"\x07" + exited[9:])):
+            with self.subTest(type=type, body=body):
+                first = self.node(0, "exec sleep 1000")
+                self.stranger().sendall(hello(slots=1) + frame(type, body))
+                outcome = self.finish(first)
+                self.assertIn(outcome.code, (69, 70), str(outcome))
+                self.assertNotIn(b"internal error", outcome.err)
+                self.assertNotIn(b"boo", outcome.out)
+
+    def test_a_stranger_that_says_who_is_missing(self):
+        first = self.node(0, "exec sleep 1000")
+        stranger = self.stranger()
+        stranger.sendall(hello(slots=1) + frame(13, struct.pack("<I", 2) + number(99) + number(2)))
+        stranger.close()
+        self.assertEqual(self.finish(first).code, 69)
+
+    def test_a_strangers_greeting(self):
+        for bytes, words in ((hello(slots=-1), b"sent no greeting"), (hello(slots=1 << 20), b"offers 1048576 slots"),
+                             (b"GET / HTTP/1.1\r\n\r\n", b"sent no greeting"), (frame(12, b""), b"another message"),
+                             (struct.pack("<IB", 1 << 20, 5) + b"x" * 70000, b"no end"), (b"", b"is silent")):
+            with self.subTest(bytes=bytes[:40]):
+                first = self.node(0, "exec sleep 1000", "--join_timeout", "1500ms")
+                self.stranger().sendall(bytes)
+                outcome = self.finish(first)
+                self.assertEqual(outcome.code, 69, str(outcome))
+                self.assertIn(words, outcome.err)
+
+    def test_a_host_name_that_is_none_is_not_shown(self):
+        first = self.node(0, "exec sleep 1000")
+        stranger = self.stranger()
+        stranger.sendall(hello(slots=1, name=b"\x1b[2J/../x"))
+        stranger.close()
+        outcome = self.finish(first)
+        self.assertEqual(outcome.code, 69, str(outcome))
+        self.assertNotIn(b"\x1b", outcome.out + outcome.err)
+
+
+def number(value):
+    return struct.pack("<q", value)
+
+
+def text(value):
+    return struct.pack("<I", len(value)) + value
+
+
+def frame(type, body):
+    """As docs/control_channel.md has it."""
+    return struct.pack("<IB", len(body) + 1, type) + body
+
+
+def hello(slots, name=b"peer"):
+    return frame(5, struct.pack("<I", 3) + text(b"x") + number(1) + text(name) + text(b"127.0.0.1") + text(b"") + text(b"") + number(slots))
 
 
 if __name__ == "__main__":

@@ -284,6 +284,13 @@ TEST_CASE("GPUs make the slots and tasks only where there are none", "[hostfile]
   CHECK(text(read_slurm(with(kBatchScript, {{"SLURM_GPUS_ON_NODE", "0"}}))) == "n1*1 n2*1");
 }
 
+TEST_CASE("a product of counts that no number holds is refused", "[hostfile][slurm]") {
+  for (const char* tasks : {"1048576,1", "1048576(x2)"}) {
+    CHECK_THAT(refusal(with(kSalloc, {{"SLURM_TASKS_PER_NODE", tasks}, {"SLURM_GPUS_PER_TASK", "4096"}})),
+               Contains("node n1 of SLURM_JOB_NODELIST would have 2147483647 slots"));
+  }
+}
+
 TEST_CASE("counts that do not fit each other are refused with both", "[hostfile][slurm]") {
   CHECK_THAT(refusal(with(kSalloc, {{"SLURM_JOB_NODELIST", "n1"}})),
              Contains("SLURM_JOB_NODELIST names 1 node but SLURM_JOB_NUM_NODES=2"));
