@@ -23,7 +23,9 @@ std::string read_owner(int file) {
 }
 
 void write_owner(int file, const std::string& owner) {
-  // Only words for people: a disk without room for them holds up nothing.
+  // Only words for people: a disk without room for them holds up nothing. A file that has another name too is not ours.
+  struct stat found {};
+  if (::fstat(file, &found) != 0 || !S_ISREG(found.st_mode) || found.st_nlink > 1) return;
   if (::ftruncate(file, 0) != 0) return;
   [[maybe_unused]] auto written = ::pwrite(file, owner.data(), std::min(owner.size(), kMostOwnerBytes), 0);
 }
@@ -32,7 +34,7 @@ void write_owner(int file, const std::string& owner) {
 bool is_still_there(int file, const std::string& path) {
   struct stat held {
   }, named{};
-  return ::fstat(file, &held) == 0 && ::stat(path.c_str(), &named) == 0 && held.st_ino == named.st_ino &&
+  return ::fstat(file, &held) == 0 && ::lstat(path.c_str(), &named) == 0 && held.st_ino == named.st_ino &&
          held.st_dev == named.st_dev;
 }
 
@@ -41,12 +43,13 @@ struct OpenedFile {
   bool is_writable = true;
 };
 
-// What a job of another user left may be opened for reading at least, which is enough to lock it.
+// What a job of another user left may be opened for reading at least, which is enough to lock it. A symbolic link in
+// its place, in a folder where others may write, would have us empty a file that they could not.
 OpenedFile open_or_create(const std::string& path) {
-  UniqueFd own(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  UniqueFd own(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
   if (own.valid()) return {std::move(own)};
   const int refused = errno;
-  UniqueFd theirs(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));  // a pipe waits for nobody
+  UniqueFd theirs(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));  // a pipe waits for nobody
   if (refused != EACCES || !theirs.valid()) throw SystemError("create", path, refused, ExitCode::kCannotCreate);
   return {std::move(theirs), false};
 }

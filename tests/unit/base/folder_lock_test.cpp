@@ -76,3 +76,17 @@ TEST_CASE("what another user's dead job left behind does not keep a folder taken
     CHECK_THROWS_WITH(FolderLock::try_take(file, "my job"), Catch::Matchers::Contains(file));
   }
 }
+
+TEST_CASE("a lock that leads to another file leaves that as it is", "[base]") {
+  const dslaunch::test::TempDir folder;
+  const std::string victim = folder.write("victim", "precious"), file = folder / "lock";
+  SECTION("a symbolic link is refused") {
+    REQUIRE(::symlink(victim.c_str(), file.c_str()) == 0);
+    CHECK_THROWS_AS(FolderLock::try_take(file, "my job"), dslaunch::SystemError);
+  }
+  SECTION("another name of one is locked") {
+    REQUIRE(::link(victim.c_str(), file.c_str()) == 0);
+    CHECK(FolderLock::try_take(file, "my job").holder.empty());
+  }
+  CHECK(dslaunch::test::read_file(victim) == "precious");
+}
