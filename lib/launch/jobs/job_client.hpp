@@ -11,11 +11,11 @@ namespace dslaunch::launch {
 
 class JobClient {
  public:
-  // Not connected when nobody listens: the job has ended, or never had a socket.
+  // Not connected when nobody listens: the job has ended, or never had a socket, or lets others wait already.
   explicit JobClient(const std::string& path);
   bool connected() const { return connection_.valid(); }
 
-  // False when the supervisor is gone.
+  // Never blocks. False when the supervisor is gone.
   bool ask(const JobRequest& request);
   // To poll for answers.
   int fd() const { return connection_.get(); }

@@ -1,5 +1,6 @@
 #include "launch/jobs/job_socket.hpp"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,10 +18,14 @@ constexpr size_t kPieceBytes = 64U << 10;
 // Answers that a client has asked for and does not read.
 constexpr size_t kMostUnreadBytes = 1U << 20;
 
+UniqueFd spare_descriptor() {
+  return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+}
+
 }  // namespace
 
 JobSocket::JobSocket(std::string path, ConsoleLog& console)
-    : path_(std::move(path)), console_(console), listener_(listen_at(path_)) {}
+    : path_(std::move(path)), console_(console), listener_(listen_at(path_)), spare_(spare_descriptor()) {}
 
 JobSocket::~JobSocket() {
   ::unlink(path_.c_str());
@@ -59,12 +64,22 @@ std::vector<AskStop> JobSocket::serve(const PollSet& polls, const Status& status
 void JobSocket::accept_clients() {
   for (;;) {
     UniqueFd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!connection.valid()) return;
+    if (!connection.valid()) {
+      if (errno == EMFILE || errno == ENFILE) turn_one_away();
+      return;
+    }
     // The socket's mode keeps others out already; root may pass that, and folders get their modes changed.
     if (!peer_is_this_user(connection)) continue;
     make_room();
     if (clients_.size() < kMostClients) clients_.emplace_back().connection = std::move(connection);
   }
+}
+
+// Left waiting it would wake the loop again and again.
+void JobSocket::turn_one_away() {
+  spare_.reset();
+  UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)).reset();
+  spare_ = spare_descriptor();
 }
 
 // Who has connected and says nothing goes first.

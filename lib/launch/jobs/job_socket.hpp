@@ -50,6 +50,7 @@ class JobSocket {
 
   void accept_clients();
   void make_room();
+  void turn_one_away();
   bool receive(Client& client, const Status& status, std::vector<AskStop>& stops);
   bool answer(Client& client, std::string_view line, const Status& status, std::vector<AskStop>& stops);
   bool send(Client& client);
@@ -60,6 +61,7 @@ class JobSocket {
   std::string path_;
   ConsoleLog& console_;
   UniqueFd listener_;
+  UniqueFd spare_;  // given up where there is no descriptor left to take a client in with, and turn it away
   size_t listener_place_ = 0;
   std::deque<Client> clients_;
   std::string last_word_;  // empty until end()

@@ -70,7 +70,9 @@ UniqueFd listen_at(const std::string& path) {
 
 UniqueFd connect_to(const std::string& path) {
   Address address;
-  UniqueFd connection(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  // With as many waiting as the listener's queue takes, nobody has answered for long: a blocking one would wait with
+  // them.
+  UniqueFd connection(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!connection.valid() || !make_address(path, address)) return {};
   if (::connect(connection.get(), address.get(), sizeof address.address) != 0) {
     int error = errno;

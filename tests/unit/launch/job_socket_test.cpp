@@ -1,5 +1,6 @@
 #include "launch/jobs/job_socket.hpp"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -175,6 +176,34 @@ TEST_CASE("silent clients make room for those that ask", "[launch][job_socket]")
   JobClient client(desk.path);
   REQUIRE(client.ask(AskStatus{}));
   CHECK(desk.answer(client).has_value());
+}
+
+TEST_CASE("where nobody takes clients in, one more does not wait", "[launch][job_socket]") {
+  test::TempDir folder;
+  UniqueFd listener = listen_at(folder / "s");
+  std::vector<UniqueFd> waiting;
+  do {
+    REQUIRE(waiting.size() < 1000);
+    waiting.push_back(connect_to(folder / "s"));
+  } while (waiting.back().valid());
+  CHECK_FALSE(JobClient(folder / "s").ask(AskStatus{}));
+}
+
+TEST_CASE("a client for whom there is no descriptor left is turned away", "[launch][job_socket]") {
+  Desk desk;
+  JobClient client(desk.path);
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  UniqueFd next(::dup(0));
+  const rlimit none{static_cast<rlim_t>(next.get()), before.rlim_max};
+  next.reset();
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  desk.turn();
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK_FALSE(client.await(Deadline::after(std::chrono::seconds(5))).has_value());
+  JobClient later(desk.path);
+  REQUIRE(later.ask(AskStatus{}));
+  CHECK(desk.answer(later).has_value());
 }
 
 TEST_CASE("a path longer than an address is reached too, and nobody there is no connection", "[launch][job_socket]") {
