@@ -15,6 +15,7 @@ int run_agent_on_standard_streams(const AgentCommand& command) {
   UniqueFd output(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3));
   if (!input.valid() || !output.valid()) throw SystemError("fcntl", "the agent's standard streams");
   UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!null.valid()) throw SystemError("open", "/dev/null");
   ::dup2(null.get(), STDIN_FILENO);
   ::dup2(null.get(), STDOUT_FILENO);
   if (command.listener >= 0) ::fcntl(command.listener, F_SETFD, FD_CLOEXEC);

@@ -1,5 +1,7 @@
 // Which store a rank gets: the agent's, its own (rank 0 of a job that somebody else started), rank 0's, or a map in
 // this process for a world of one.
+#include <charconv>
+
 #include "base/bytes.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -44,11 +46,12 @@ std::unique_ptr<Store> connect_beside_torchrun(const LaunchEnv& env, Deadline de
                               fmt::format("{} {}", address.port, to_hex(address.token)), deadline);
     return store;
   }
-  std::string note = find_note_in_torch_store(env.master_addr, env.master_port, key, deadline);
-  size_t space = note.find(' ');
-  auto token = space == std::string::npos ? std::nullopt : from_hex(std::string_view(note).substr(space + 1));
+  const std::string note = find_note_in_torch_store(env.master_addr, env.master_port, key, deadline);
+  const char* const end = note.data() + note.size();
+  const auto [space, error] = std::from_chars(note.data(), end, address.port);
+  const bool parted = error == std::errc() && space != end && *space == ' ';
+  auto token = parted ? from_hex({space + 1, end}) : std::nullopt;
   DSL_CHECK(token, "the note in torchrun's store is not 'PORT TOKEN'");
-  address.port = static_cast<uint16_t>(std::stoul(note));
   address.token = *token;
   return join(address, env, nullptr, deadline);
 }

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <iterator>
 #include <list>
 #include <map>
@@ -22,6 +23,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kHandshakeTime = 5000ms;
 constexpr auto kNewsInterval = 10000ms;
+constexpr int kAcceptPauseMs = 100;
 // What stands between may refuse for a moment, too: a firewall that is loaded anew, a cluster's service address.
 constexpr std::chrono::seconds kSteadyRefusal{3};
 constexpr size_t kMostStrangers = 256;  // the oldest is dropped beyond that
@@ -89,7 +91,11 @@ class Meeting {
   // One a turn: the listener may be a blocking one.
   void accept_one(int listener) {
     UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd.valid()) return;
+    if (!fd.valid()) {
+      // Without a descriptor left the connection stays in the queue, and would wake us again at once.
+      if (errno == EMFILE || errno == ENFILE) ::poll(nullptr, 0, kAcceptPauseMs);
+      return;
+    }
     prepare_stream_socket(fd.get());
     if (strangers_.size() >= kMostStrangers) strangers_.pop_front();
     strangers_.push_back(Stranger{.fd = std::move(fd)});

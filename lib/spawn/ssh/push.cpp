@@ -41,16 +41,20 @@ constexpr std::string_view kCopy =
 
 class Sha256 {
  public:
-  Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) { EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr); }
-  void add(std::string_view bytes) { EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()); }
+  Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
+    check(context_ && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1);
+  }
+  void add(std::string_view bytes) { check(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1); }
   std::string hex() {
     uint8_t digest[EVP_MAX_MD_SIZE];
     unsigned int size = 0;
-    EVP_DigestFinal_ex(context_.get(), digest, &size);
+    check(EVP_DigestFinal_ex(context_.get(), digest, &size) == 1);
     return to_hex(std::span(digest, size));
   }
 
  private:
+  static void check(bool done) { DSL_CHECK(done, "SHA-256 failed in libcrypto"); }
+
   std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
 };
 

@@ -51,7 +51,8 @@ void SshSession::check_host_key() {
   auto refuse = [&](std::string text) {
     throw WayFailed{{.code = ExitCode::kPermission, .phase = "host key", .text = std::move(text)}};
   };
-  switch (ssh_session_is_known_server(session_)) {
+  const ssh_known_hosts_e state = ssh_session_is_known_server(session_);
+  switch (state) {
     case SSH_KNOWN_HOSTS_OK:
       return;
     case SSH_KNOWN_HOSTS_CHANGED:
@@ -62,7 +63,7 @@ void SshSession::check_host_key() {
                       "or somebody stands "
                       "between. Ask its administrator; then remove the old key with: ssh-keygen -R '{}'",
                       name, fingerprint(session_), place.empty() ? "" : fmt::format(" ({})", place), name));
-      return;
+      break;
     }
     case SSH_KNOWN_HOSTS_UNKNOWN:
     case SSH_KNOWN_HOSTS_NOT_FOUND:
@@ -70,10 +71,12 @@ void SshSession::check_host_key() {
           fmt::format("the host key of {} is not known: {}. Compare it, then connect once with '{}' or add it: "
                       "ssh-keyscan -p {} {} >> ~/.ssh/known_hosts",
                       name, fingerprint(session_), ssh_line(target_, options_), port_, host_));
-      return;
+      break;
     case SSH_KNOWN_HOSTS_ERROR:
-      refuse(fmt::format("cannot check the host key of {}: {}", name, error()));
+      break;
   }
+  // Also for an answer that a later libssh may have.
+  refuse(fmt::format("cannot check the host key of {}: {}", name, error()));
 }
 
 }  // namespace dslaunch::spawn
