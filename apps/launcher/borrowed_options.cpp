@@ -1,11 +1,11 @@
 #include "borrowed_options.hpp"
 
-#include <charconv>
 #include <optional>
 #include <string_view>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/whole_number.hpp"
 #include "launch/binding.hpp"
 #include "launch/devices.hpp"
 
@@ -18,19 +18,13 @@ using launch::LaunchOptions;
   throw UserError(ExitCode::kUsage, message);
 }
 
-std::optional<int> number(std::string_view text) {
-  int value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
-}
-
 // torchrun's N or MIN:MAX. With --node_rank it means what --no_ssh says here.
 void read_nnodes(LaunchOptions& to, const std::string& text) {
   if (text.empty()) return;
   if (to.num_nodes) misuse("--nnodes and --num_nodes are the same: give one of them");
   size_t colon = text.find(':');
-  auto most = number(std::string_view(text).substr(colon == std::string::npos ? 0 : colon + 1));
-  auto least = colon == std::string::npos ? most : number(std::string_view(text).substr(0, colon));
+  auto most = whole_number<int>(std::string_view(text).substr(colon == std::string::npos ? 0 : colon + 1));
+  auto least = colon == std::string::npos ? most : whole_number<int>(std::string_view(text).substr(0, colon));
   if (!most || !least || *least < 1 || *most < *least) misuse(fmt::format("--nnodes {}: write N or MIN:MAX", text));
   to.num_nodes = most;
   if (*least < *most) to.min_nodes = least;
@@ -45,7 +39,7 @@ void read_nnodes(LaunchOptions& to, const std::string& text) {
 void read_ranks_of_node(LaunchOptions& to, const std::string& text) {
   if (text.empty()) return;
   if (to.num_gpus) misuse("--nproc_per_node and --num_gpus are the same: give one of them");
-  if (auto count = number(text)) {
+  if (auto count = whole_number<int>(text)) {
     to.num_gpus = count;
   } else if (text == "cpu" || (text == "auto" && launch::look_for_devices().visible.empty())) {
     to.device = launch::DeviceChoice::kCpu;

@@ -1,9 +1,10 @@
 #include "doctor_options.hpp"
 
-#include <charconv>
+#include <algorithm>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/whole_number.hpp"
 #include "command_line.hpp"
 
 namespace dslaunch::launcher {
@@ -13,21 +14,14 @@ namespace {
   throw UserError(ExitCode::kUsage, message);
 }
 
-template <class Number>
-bool parse_whole(std::string_view text, Number& value) {
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && !text.empty();
-}
-
 // "29500", or several: "29500,29501".
 void add_ports(const std::string& text, std::vector<uint16_t>& ports) {
   for (size_t begin = 0; begin <= text.size();) {
     size_t end = std::min(text.find(',', begin), text.size());
-    uint16_t port = 0;
-    std::string word = text.substr(begin, end - begin);
-    if (!parse_whole(word, port) || port == 0)
-      misuse(fmt::format("--port {}: a port is a number from 1 to 65535", word));
-    if (std::find(ports.begin(), ports.end(), port) == ports.end()) ports.push_back(port);
+    const std::string word = text.substr(begin, end - begin);
+    const auto port = whole_number<uint16_t>(word, 1);
+    if (!port) misuse(fmt::format("--port {}: a port is a number from 1 to 65535", word));
+    if (std::find(ports.begin(), ports.end(), *port) == ports.end()) ports.push_back(*port);
     begin = end + 1;
   }
 }
@@ -35,13 +29,11 @@ void add_ports(const std::string& text, std::vector<uint16_t>& ports) {
 // "PID:START", or "none".
 void add_process(const std::string& text, std::vector<ports::ProcessIdentity>& processes) {
   if (text == "none") return;
-  ports::ProcessIdentity process;
-  size_t colon = std::min(text.find(':'), text.size());
-  std::string_view word = text;
-  bool whole = colon < text.size() && parse_whole(word.substr(0, colon), process.pid) &&
-               parse_whole(word.substr(colon + 1), process.start_ticks);
-  if (!whole) misuse(fmt::format("--only {}: write PID:START, as the JSON report has them", text));
-  processes.push_back(process);
+  const size_t colon = std::min(text.find(':'), text.size());
+  const auto pid = whole_number<pid_t>(std::string_view(text).substr(0, colon));
+  const auto start = colon < text.size() ? whole_number<uint64_t>(text.substr(colon + 1)) : std::nullopt;
+  if (!pid || !start) misuse(fmt::format("--only {}: write PID:START, as the JSON report has them", text));
+  processes.push_back({*pid, *start});
 }
 
 void check(const launch::DoctorOptions& doctor) {

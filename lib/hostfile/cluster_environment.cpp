@@ -1,9 +1,8 @@
 #include "hostfile/cluster_environment.hpp"
 
-#include <charconv>
-
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/whole_number.hpp"
 #include "hostfile/hostfile.hpp"
 
 namespace dslaunch::hostfile {
@@ -57,10 +56,9 @@ Endpoint parse_endpoint(const NamedText& text) {
   Endpoint endpoint;
   endpoint.host = bracketed ? value.substr(1, close - 1) : value.substr(0, colon);
   if (colon != std::string::npos) {
-    int port = 0;
-    auto [end, error] = std::from_chars(value.data() + colon + 1, value.data() + value.size(), port);
-    if (error != std::errc() || end != value.data() + value.size() || port < 1 || port > 65535) endpoint.host.clear();
-    endpoint.port = static_cast<uint16_t>(port);
+    const auto port = whole_number<uint16_t>(std::string_view(value).substr(colon + 1), 1);
+    if (!port) endpoint.host.clear();
+    endpoint.port = port.value_or(0);
   }
   if (endpoint.host.empty() || (bracketed && close == std::string::npos)) {
     contradiction(fmt::format("{}='{}' is not HOST or HOST:PORT", text.name, value));
@@ -102,13 +100,9 @@ std::optional<NamedNumber> read_nnodes(const Environment& environment) {
   size_t colon = text->find(':');
   if (colon == std::string::npos)
     return NamedNumber{"PET_NNODES", *number_of(environment, "PET_NNODES", 1, kMostProcesses)};
-  int low = 0, high = 0;
-  const char* middle = text->data() + colon;
-  const char* last = text->data() + text->size();
-  auto [low_end, low_error] = std::from_chars(text->data(), middle, low);
-  auto [high_end, high_error] = std::from_chars(middle + 1, last, high);
-  if (low_error != std::errc() || high_error != std::errc() || low_end != middle || high_end != last || low < 1 ||
-      high < low || high > kMostProcesses) {
+  const auto low = whole_number<int>(std::string_view(*text).substr(0, colon), 1);
+  const auto high = whole_number<int>(std::string_view(*text).substr(colon + 1), low.value_or(1), kMostProcesses);
+  if (!low || !high) {
     contradiction(
         fmt::format("PET_NNODES='{}' in the environment is neither N nor MIN:MAX with 0 < MIN <= MAX", *text));
   }
@@ -118,7 +112,7 @@ std::optional<NamedNumber> read_nnodes(const Environment& environment) {
         "and shards follow from it. Set minReplicas and maxReplicas of the elasticPolicy to one number, or remove it",
         *text));
   }
-  return NamedNumber{"PET_NNODES", low};
+  return NamedNumber{"PET_NNODES", *low};
 }
 
 void read_nproc(const Environment& environment, const StatedPlace& stated, int num_cpus, ClusterPlace& place) {

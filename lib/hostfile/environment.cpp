@@ -1,9 +1,8 @@
 #include "hostfile/environment.hpp"
 
-#include <charconv>
-
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/whole_number.hpp"
 #include "hostfile/printable.hpp"
 
 namespace dslaunch::hostfile {
@@ -17,9 +16,8 @@ std::optional<std::string> text_of(const Environment& environment, const std::st
 std::optional<int> number_of(const Environment& environment, const std::string& name, int lowest, int highest) {
   auto text = text_of(environment, name);
   if (!text) return std::nullopt;
-  int value = 0;
-  auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (error != std::errc() || end != text->data() + text->size() || value < lowest || value > highest) {
+  const auto value = whole_number(*text, lowest, highest);
+  if (!value) {
     throw UserError(ExitCode::kContradiction,
                     fmt::format("{}='{}' in the environment is not a whole number from {} to {}", name,
                                 printable(*text), lowest, highest));

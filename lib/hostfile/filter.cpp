@@ -1,13 +1,13 @@
 #include "hostfile/filter.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <set>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/nearest_name.hpp"
+#include "base/whole_number.hpp"
 #include "hostfile/plain_name.hpp"
 #include "hostfile/printable.hpp"
 
@@ -29,18 +29,11 @@ std::string at_column(size_t column, std::string_view what) {
   return fmt::format("column {}: {}", column, what);
 }
 
-std::optional<int> parse_slot(std::string_view text) {
-  int slot = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), slot);
-  if (text.empty() || end != text.data() + text.size() || error != std::errc{} || slot < 0) return std::nullopt;
-  return slot;
-}
-
 void parse_slots(std::string_view list, size_t column, FilterNode& node, std::vector<std::string>& problems) {
   for (size_t begin = 0; begin <= list.size();) {
     size_t comma = std::min(list.find(',', begin), list.size());
     std::string_view text = list.substr(begin, comma - begin);
-    if (auto slot = parse_slot(text)) {
+    if (auto slot = whole_number<int>(text, 0)) {
       node.slots.insert(*slot);
     } else {
       problems.push_back(at_column(column + begin, fmt::format("'{}' is not a slot number", printable(text))));

@@ -1,8 +1,7 @@
 #include "hostfile/host_range.hpp"
 
-#include <charconv>
-
 #include "base/format.hpp"
+#include "base/whole_number.hpp"
 #include "hostfile/printable.hpp"
 
 namespace dslaunch::hostfile {
@@ -14,12 +13,11 @@ struct Failure {
 };
 
 uint64_t parse_bound(std::string_view text, size_t offset) {
-  uint64_t value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || end != text.data() + text.size() || error != std::errc{} || text.size() > 9) {
+  const auto value = whole_number<uint64_t>(text);
+  if (!value || text.size() > 9) {
     throw Failure{fmt::format("'{}' is not a number of at most 9 digits in a range", printable(text)), offset};
   }
-  return value;
+  return *value;
 }
 
 // "01-03" or "7" -> "01" "02" "03" or "7".

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <map>
 #include <optional>
 
@@ -12,6 +11,7 @@
 #include "base/format.hpp"
 #include "base/nearest_name.hpp"
 #include "base/small_file.hpp"
+#include "base/whole_number.hpp"
 #include "hostfile/host_range.hpp"
 #include "hostfile/plain_name.hpp"
 #include "hostfile/printable.hpp"
@@ -41,13 +41,6 @@ struct Line {
   std::optional<uint16_t> port;
   std::optional<int> slots;
 };
-
-std::optional<long> parse_number(std::string_view text) {
-  long value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || end != text.data() + text.size() || error != std::errc{}) return std::nullopt;
-  return value;
-}
 
 bool is_blank(char c) {
   return c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f';
@@ -172,7 +165,7 @@ class LineParser {
   }
 
   void set_port(std::string_view text, size_t column, Line& line) {
-    auto port = parse_number(text);
+    auto port = whole_number<long>(text);
     if (!port || *port < 1 || *port > 65535) {
       return note(column, fmt::format("port '{}' is not a number from 1 to 65535", printable(text)));
     }
@@ -216,7 +209,7 @@ class LineParser {
   }
 
   void set_count(std::string_view key, Word value, std::optional<int>& out) {
-    auto number = parse_number(value.text);
+    auto number = whole_number<long>(value.text);
     if (!number) {
       return note(value.column, fmt::format("{}='{}' is not a whole number", key, printable(value.text)));
     }

@@ -1,7 +1,6 @@
 #include "hostfile/slurm.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -10,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/hash.hpp"
+#include "base/whole_number.hpp"
 #include "hostfile/host_range.hpp"
 #include "hostfile/hostfile.hpp"
 #include "hostfile/printable.hpp"
@@ -47,13 +47,6 @@ std::vector<Item> split_list(std::string_view list) {
   return items;
 }
 
-std::optional<int> whole_number(std::string_view text) {
-  int value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
-  return value;
-}
-
 // --- nodes -------------------------------------------------------------------------------------------------------
 
 struct NodeList {
@@ -88,9 +81,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 // Steps that are no tasks: salloc's interactive step, the batch script, the prolog's and the container's own.
 bool is_special_step(const std::string& step) {
   constexpr int64_t kFirstSpecial = 0xfffffff0;
-  int64_t id = 0;
-  auto [end, error] = std::from_chars(step.data(), step.data() + step.size(), id);
-  return error != std::errc() || end != step.data() + step.size() || id >= kFirstSpecial;
+  return whole_number<int64_t>(step).value_or(kFirstSpecial) >= kFirstSpecial;
 }
 
 bool in_step(const Environment& environment) {
@@ -319,11 +310,11 @@ std::vector<int> expand_repeats(std::string_view list, const std::string& variab
   std::vector<int> counts;
   for (const Item& item : split_list(list)) {
     size_t open = std::min(item.text.find("(x"), item.text.size());
-    auto count = whole_number(item.text.substr(0, open));
+    auto count = whole_number<int>(item.text.substr(0, open), 0);
     std::optional<int> times = 1;
     if (open < item.text.size()) {
       std::string_view tail = item.text.substr(open + 2);
-      times = tail.ends_with(')') ? whole_number(tail.substr(0, tail.size() - 1)) : std::nullopt;
+      times = tail.ends_with(')') ? whole_number<int>(tail.substr(0, tail.size() - 1), 0) : std::nullopt;
     }
     if (!count || !times || *times < 1) {
       malformed(variable, list, item.offset,
@@ -345,7 +336,7 @@ int count_gres(std::string_view request, const std::string& variable) {
     std::string_view last = colon == std::string_view::npos ? text : text.substr(colon + 1);
     bool counted = !last.empty() && std::isdigit(static_cast<unsigned char>(last[0]));
     // A name without a count asks for one. The name may begin with a digit too, but then a count follows it.
-    auto count = counted ? whole_number(last) : std::optional<int>(1);
+    auto count = counted ? whole_number<int>(last, 0) : std::optional<int>(1);
     if (text.empty() || last.empty() || !count || *count > kMostSlots - sum) {
       malformed(variable, request, item.offset,
                 fmt::format("'{}' is not [gpu:][TYPE:]COUNT with at most {} in all", printable(item.text), kMostSlots));
@@ -360,8 +351,8 @@ int count_device_list(std::string_view list) {
   int sum = 0;
   for (const Item& item : split_list(list)) {
     size_t dash = item.text.find('-');
-    auto low = whole_number(item.text.substr(0, dash));
-    auto high = dash == std::string_view::npos ? low : whole_number(item.text.substr(dash + 1));
+    auto low = whole_number<int>(item.text.substr(0, dash), 0);
+    auto high = dash == std::string_view::npos ? low : whole_number<int>(item.text.substr(dash + 1), 0);
     bool is_range = low && high && *high >= *low && *high - *low < kMostSlots;
     sum += is_range ? *high - *low + 1 : item.text.empty() ? 0 : 1;
   }
@@ -374,7 +365,7 @@ void learn_gpus(SlurmSituation& situation, std::string_view answers) {
     size_t end = std::min(answers.find('\n', begin), answers.size());
     std::string_view line = answers.substr(begin, end - begin);
     size_t blank = std::min(line.find(' '), line.size());
-    auto count = whole_number(line.substr(std::min(blank + 1, line.size())));
+    auto count = whole_number<int>(line.substr(std::min(blank + 1, line.size())), 0);
     if (count && *count >= 1 && *count <= kMostSlots) counts[std::string(line.substr(0, blank))] = *count;
     begin = end + 1;
   }

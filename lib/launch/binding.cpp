@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <functional>
 #include <set>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/whole_number.hpp"
 #include "launch/cpu_list.hpp"
 
 namespace dslaunch::launch {
@@ -78,10 +78,8 @@ std::string device_of(const std::string& visible, size_t local_rank) {
 
 // By index or by a UUID, which may be cut short. -1: not known.
 int node_of_device(const Topology& topology, const std::string& device) {
-  size_t index = 0;
-  auto [end, error] = std::from_chars(device.data(), device.data() + device.size(), index);
-  if (error == std::errc() && end == device.data() + device.size()) {
-    return index < topology.gpus.size() ? topology.gpus[index].node : -1;
+  if (const auto index = whole_number<size_t>(device)) {
+    return *index < topology.gpus.size() ? topology.gpus[*index].node : -1;
   }
   for (const auto& gpu : topology.gpus) {
     if (device.starts_with("GPU-") && gpu.uuid.starts_with(device)) return gpu.node;

@@ -1,11 +1,11 @@
 #include "launch/devices.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/whole_number.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -18,11 +18,7 @@ constexpr bool kHaveCuda = false;
 
 // The device that one entry names: an index, or a UUID of which the first characters suffice when they fit one only.
 std::optional<size_t> device_of_entry(const std::vector<Gpu>& gpus, std::string_view entry) {
-  size_t index = 0;
-  auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), index);
-  if (error == std::errc() && end == entry.data() + entry.size()) {
-    return index < gpus.size() ? std::optional(index) : std::nullopt;
-  }
+  if (const auto index = whole_number<size_t>(entry)) return *index < gpus.size() ? index : std::nullopt;
   if (!entry.starts_with("GPU-")) return std::nullopt;
   std::optional<size_t> found;
   for (size_t i = 0; i < gpus.size(); ++i) {

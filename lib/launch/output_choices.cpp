@@ -1,21 +1,13 @@
 #include "launch/output_choices.hpp"
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/whole_number.hpp"
 
 namespace dslaunch::launch {
 namespace {
-
-// A number without sign; empty for anything else.
-std::optional<int> number(std::string_view text) {
-  int value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || text.starts_with('-')) return std::nullopt;
-  return value;
-}
 
 std::vector<std::string_view> split(std::string_view text) {
   std::vector<std::string_view> parts;
@@ -46,7 +38,7 @@ bool StreamChoice::has(int local_rank, Stream stream) const {
 StreamChoice parse_stream_choice(std::string_view option, std::string_view text) {
   StreamChoice choice;
   auto stream_value = [&](std::string_view part, std::string_view digits) {
-    auto value = number(digits);
+    auto value = whole_number<int>(digits, 0);
     if (!value || *value > 3) misuse(option, text, part);
     return *value;
   };
@@ -56,7 +48,7 @@ StreamChoice parse_stream_choice(std::string_view option, std::string_view text)
   }
   for (std::string_view part : split(text)) {
     size_t colon = part.find(':');
-    auto rank = number(part.substr(0, std::min(colon, part.size())));
+    auto rank = whole_number<int>(part.substr(0, std::min(colon, part.size())), 0);
     if (colon == std::string_view::npos || !rank) misuse(option, text, part);
     int value = stream_value(part, part.substr(colon + 1));
     if (!choice.by_local_rank.emplace(*rank, value).second) misuse(option, text, part);
@@ -67,7 +59,7 @@ StreamChoice parse_stream_choice(std::string_view option, std::string_view text)
 std::vector<int> parse_rank_list(std::string_view option, std::string_view text) {
   std::vector<int> ranks;
   for (std::string_view part : split(text)) {
-    auto rank = number(part);
+    auto rank = whole_number<int>(part, 0);
     if (!rank) {
       throw UserError(ExitCode::kUsage,
                       fmt::format("{} {}: '{}' is no local rank; write them as in 0,3", option, text, part));

@@ -6,13 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <memory>
 #include <sstream>
 #include <string_view>
 
 #include "base/format.hpp"
 #include "base/small_file.hpp"
+#include "base/whole_number.hpp"
 
 namespace dslaunch::ports {
 namespace {
@@ -31,13 +31,6 @@ Directory open_directory(const std::string& path) {
 
 std::string read_file(const std::string& path) {
   return read_whole_file(path).value_or("");
-}
-
-std::optional<uint64_t> parse_number(std::string_view text) {
-  uint64_t value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || end != text.data() + text.size() || error != std::errc{}) return std::nullopt;
-  return value;
 }
 
 // Arguments are separated by NUL; what could harm a terminal becomes a blank.
@@ -110,7 +103,7 @@ std::optional<uint64_t> socket_inode(const std::string& link) {
   std::string_view text(target, length > 0 ? static_cast<size_t>(length) : 0);
   constexpr std::string_view kPrefix = "socket:[";
   if (!text.starts_with(kPrefix) || !text.ends_with(']')) return std::nullopt;
-  return parse_number(text.substr(kPrefix.size(), text.size() - kPrefix.size() - 1));
+  return whole_number<uint64_t>(text.substr(kPrefix.size(), text.size() - kPrefix.size() - 1));
 }
 
 std::set<uint64_t> open_sockets_of(const std::string& pid) {
@@ -164,7 +157,7 @@ std::vector<pid_t> all_processes() {
   std::vector<pid_t> pids;
   Directory proc = open_directory("/proc");
   while (const dirent* entry = proc ? readdir(proc.get()) : nullptr) {
-    if (auto pid = parse_number(entry->d_name)) pids.push_back(static_cast<pid_t>(*pid));
+    if (auto pid = whole_number<uint64_t>(entry->d_name)) pids.push_back(static_cast<pid_t>(*pid));
   }
   std::sort(pids.begin(), pids.end());
   return pids;

@@ -1,12 +1,12 @@
 #include "rendezvous/launch_env.hpp"
 
-#include <charconv>
 #include <cstdlib>
 
 #include "base/bytes.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/host_name.hpp"
+#include "base/whole_number.hpp"
 #include "ports/process_info.hpp"
 #include "rendezvous/stream_socket.hpp"
 
@@ -30,9 +30,8 @@ std::optional<std::string> variable(const char* name) {
 std::optional<int64_t> number(const char* name, int64_t lowest, int64_t highest) {
   auto text = variable(name);
   if (!text) return std::nullopt;
-  int64_t value = 0;
-  auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (error != std::errc() || end != text->data() + text->size() || value < lowest || value > highest) {
+  const auto value = whole_number(*text, lowest, highest);
+  if (!value) {
     contradiction(
         fmt::format("{}='{}' in the environment is not a whole number from {} to {}", name, *text, lowest, highest));
   }
@@ -61,8 +60,7 @@ std::vector<std::string> unpack_hosts(const std::string& text, int world_size) {
     std::string item = text.substr(begin, end - begin);
     int64_t times = 1;
     if (size_t star = item.rfind('*'); star != std::string::npos) {
-      auto [last, error] = std::from_chars(item.data() + star + 1, item.data() + item.size(), times);
-      if (error != std::errc() || last != item.data() + item.size() || times < 1 || times > kMostRanks) times = -1;
+      times = whole_number<int64_t>(std::string_view(item).substr(star + 1), 1, kMostRanks).value_or(-1);
       item.resize(star);
     }
     if (item.empty() || times < 1 || out.size() + static_cast<size_t>(times) > static_cast<size_t>(world_size)) {

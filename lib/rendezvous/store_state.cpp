@@ -1,9 +1,9 @@
 #include "rendezvous/store_state.hpp"
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/format.hpp"
+#include "base/whole_number.hpp"
 
 namespace dslaunch::rendezvous {
 
@@ -14,13 +14,6 @@ constexpr size_t kMostRanksDescribed = 8;
 
 Answer refused(std::string text) {
   return {wire::Status::kRefused, std::move(text)};
-}
-
-std::optional<int64_t> parse_counter(const std::string& text) {
-  int64_t value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
 }
 
 }  // namespace
@@ -114,7 +107,7 @@ Answer StoreState::try_get(const std::string& key) const {
 
 Answer StoreState::add(const std::string& key, int64_t amount) {
   auto found = values_.find(key);
-  auto before = found == values_.end() ? std::optional<int64_t>(0) : parse_counter(found->second);
+  auto before = found == values_.end() ? std::optional<int64_t>(0) : whole_number<int64_t>(found->second);
   int64_t after = 0;
   if (!before) return refused(fmt::format("key '{}' holds no number to add to", key));
   if (__builtin_add_overflow(*before, amount, &after)) return refused(fmt::format("counter '{}' overflows", key));

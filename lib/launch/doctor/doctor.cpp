@@ -1,11 +1,11 @@
 #include "launch/doctor/doctor.hpp"
 
-#include <charconv>
 #include <cstdlib>
 #include <string_view>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/whole_number.hpp"
 #include "launch/dial_in.hpp"
 #include "launch/doctor/examine.hpp"
 #include "launch/doctor/report.hpp"
@@ -19,9 +19,8 @@ std::vector<uint16_t> usual_ports() {
   std::vector<uint16_t> ports;
   const char* text = std::getenv("MASTER_PORT");
   std::string_view value = text == nullptr ? "" : text;
-  uint16_t port = 0;
-  auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), port);
-  if (error == std::errc() && end == value.data() + value.size() && port != 0) ports.push_back(port);
+  const auto port = whole_number<uint16_t>(value, 1);
+  if (port) ports.push_back(*port);
   if (port != kUsualMasterPort) ports.push_back(kUsualMasterPort);
   return ports;
 }
