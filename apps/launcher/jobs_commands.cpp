@@ -8,8 +8,8 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/printable.hpp"
 #include "commands.hpp"
-#include "hostfile/printable.hpp"
 #include "jobs_options.hpp"
 #include "launch/jobs/job_commands.hpp"
 #include "launch/jobs/job_folders.hpp"
@@ -26,12 +26,12 @@ std::vector<launch::KnownJob> all_jobs() {
     throw UserError(ExitCode::kPermission,
                     fmt::format("cannot read the folder of this user's jobs, {}: {}; 'ls -ld' says whose it and the "
                                 "folders above it are, and XDG_STATE_HOME names another one",
-                                hostfile::printable(root), describe_errno(EACCES)));
+                                printable(root), describe_errno(EACCES)));
   }
   auto jobs = launch::list_jobs(root, &unreadable);
   for (const auto& job : unreadable) {
     log::warning("{} cannot be read: {}; the job is not shown (remove the folder when nothing of it runs any more)",
-                 hostfile::printable(job.folder.record_file()), job.trouble);
+                 printable(job.folder.record_file()), job.trouble);
   }
   return jobs;
 }

@@ -14,8 +14,10 @@ class Deadline {
 
   bool is_never() const { return when_ == Clock::time_point::max(); }
   bool passed() const { return !is_never() && Clock::now() >= when_; }
-  // Time left, never negative; capped to what poll(2) can take. For never(): the cap.
+  // Time left, never negative, at most a day. For never(): a day.
   std::chrono::milliseconds left() const;
+  // The last argument of poll(2): who waits for longer than a day is woken once a day.
+  int poll_timeout() const { return is_never() ? -1 : static_cast<int>(left().count()); }
   Clock::time_point when() const { return when_; }
   // The sooner is the less; never() is the greatest.
   friend auto operator<=>(const Deadline&, const Deadline&) = default;

@@ -1,6 +1,7 @@
 // What a hostfile, filters and the environment resolve to: the hosts of a job in launch order.
 #pragma once
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,13 @@ struct Host {
   std::optional<uint16_t> port;  // of its sshd
   std::vector<int> slots;        // ascending slot (device) numbers
 };
+
+// 0 .. count-1.
+inline std::vector<int> first_slots(int count) {
+  std::vector<int> slots(static_cast<size_t>(count));
+  std::iota(slots.begin(), slots.end(), 0);
+  return slots;
+}
 
 struct Allocation {
   std::string source;  // "hostfile PATH" | "local" | ...

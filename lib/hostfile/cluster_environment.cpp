@@ -2,15 +2,12 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/printable.hpp"
 #include "base/whole_number.hpp"
 #include "hostfile/hostfile.hpp"
 
 namespace dslaunch::hostfile {
 namespace {
-
-[[noreturn]] void contradiction(const std::string& message) {
-  throw UserError(ExitCode::kContradiction, message);
-}
 
 void require_same(const NamedNumber& told, const char* option, const std::optional<int>& given) {
   if (!given || *given == told.value) return;
@@ -61,7 +58,7 @@ Endpoint parse_endpoint(const NamedText& text) {
     endpoint.port = port.value_or(0);
   }
   if (endpoint.host.empty() || (bracketed && close == std::string::npos)) {
-    contradiction(fmt::format("{}='{}' is not HOST or HOST:PORT", text.name, value));
+    contradiction(fmt::format("{}='{}' is not HOST or HOST:PORT", text.name, printable(value)));
   }
   return endpoint;
 }
@@ -103,8 +100,8 @@ std::optional<NamedNumber> read_nnodes(const Environment& environment) {
   const auto low = whole_number<int>(std::string_view(*text).substr(0, colon), 1);
   const auto high = whole_number<int>(std::string_view(*text).substr(colon + 1), low.value_or(1), kMostProcesses);
   if (!low || !high) {
-    contradiction(
-        fmt::format("PET_NNODES='{}' in the environment is neither N nor MIN:MAX with 0 < MIN <= MAX", *text));
+    contradiction(fmt::format("PET_NNODES='{}' in the environment is neither N nor MIN:MAX with 0 < MIN <= MAX",
+                              printable(*text)));
   }
   if (low < high) {
     contradiction(fmt::format(
@@ -124,7 +121,7 @@ void read_nproc(const Environment& environment, const StatedPlace& stated, int n
     return;
   }
   if (text->find_first_not_of("0123456789") != std::string::npos) {
-    contradiction(fmt::format("PET_NPROC_PER_NODE='{}' is neither a number nor auto, gpu or cpu", *text));
+    contradiction(fmt::format("PET_NPROC_PER_NODE='{}' is neither a number nor auto, gpu or cpu", printable(*text)));
   }
   place.slots = number_of(environment, "PET_NPROC_PER_NODE", 1, kMostSlots);
   require_same({"PET_NPROC_PER_NODE", *place.slots}, "--num_gpus", stated.num_gpus);

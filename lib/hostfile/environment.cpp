@@ -2,8 +2,8 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/printable.hpp"
 #include "base/whole_number.hpp"
-#include "hostfile/printable.hpp"
 
 namespace dslaunch::hostfile {
 
@@ -18,11 +18,14 @@ std::optional<int> number_of(const Environment& environment, const std::string& 
   if (!text) return std::nullopt;
   const auto value = whole_number(*text, lowest, highest);
   if (!value) {
-    throw UserError(ExitCode::kContradiction,
-                    fmt::format("{}='{}' in the environment is not a whole number from {} to {}", name,
-                                printable(*text), lowest, highest));
+    contradiction(fmt::format("{}='{}' in the environment is not a whole number from {} to {}", name, printable(*text),
+                              lowest, highest));
   }
   return value;
+}
+
+void contradiction(const std::string& message) {
+  throw UserError(ExitCode::kContradiction, message);
 }
 
 std::optional<NamedNumber> first_number(const Environment& environment, std::initializer_list<const char*> names,

@@ -16,6 +16,9 @@ std::optional<std::string> text_of(const Environment& environment, const std::st
 // A whole number in decimal digits. Throws UserError(78) with name, value and bounds for anything else.
 std::optional<int> number_of(const Environment& environment, const std::string& name, int lowest, int highest);
 
+// Variables that contradict each other or what was asked for. Throws UserError(78).
+[[noreturn]] void contradiction(const std::string& message);
+
 // A variable that was found, with its name for messages.
 struct NamedNumber {
   std::string name;

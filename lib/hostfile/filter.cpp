@@ -7,9 +7,9 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/nearest_name.hpp"
+#include "base/printable.hpp"
 #include "base/whole_number.hpp"
 #include "hostfile/plain_name.hpp"
-#include "hostfile/printable.hpp"
 
 namespace dslaunch::hostfile {
 namespace {
@@ -150,7 +150,8 @@ std::vector<Host> apply_filter(FilterKind kind, std::string_view filter, const s
     if (!kept.slots.empty()) left.push_back(std::move(kept));
   }
   if (left.empty()) {
-    throw UserError(ExitCode::kBadInput, fmt::format("{} '{}' leaves no host and no slot to run on", option, filter));
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("{} '{}' leaves no host and no slot to run on", option, printable(filter)));
   }
   return left;
 }

@@ -1,8 +1,10 @@
 #include "hostfile/host_range.hpp"
 
+#include <algorithm>
+
 #include "base/format.hpp"
+#include "base/printable.hpp"
 #include "base/whole_number.hpp"
-#include "hostfile/printable.hpp"
 
 namespace dslaunch::hostfile {
 namespace {

@@ -10,11 +10,11 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/nearest_name.hpp"
+#include "base/printable.hpp"
 #include "base/small_file.hpp"
 #include "base/whole_number.hpp"
 #include "hostfile/host_range.hpp"
 #include "hostfile/plain_name.hpp"
-#include "hostfile/printable.hpp"
 
 namespace dslaunch::hostfile {
 namespace {
@@ -243,7 +243,8 @@ class EntryList {
     for (const auto& name : line.names) {
       auto [known, is_new] = index_.try_emplace(plain_name(name), entries_.size());
       if (is_new) {
-        entries_.push_back({{name, line.user, line.port, numbered(line.slots.value_or(1))}, number, bool(line.slots)});
+        entries_.push_back(
+            {{name, line.user, line.port, first_slots(line.slots.value_or(1))}, number, bool(line.slots)});
         bare_.push_back(!line.slots);
       } else {
         repeat(entries_[known->second], bare_[known->second], name, line, number, column);
@@ -254,12 +255,6 @@ class EntryList {
   std::vector<Entry> take() { return std::move(entries_); }
 
  private:
-  static std::vector<int> numbered(int count) {
-    std::vector<int> slots(static_cast<size_t>(count));
-    for (int i = 0; i < count; ++i) slots[static_cast<size_t>(i)] = i;
-    return slots;
-  }
-
   void repeat(Entry& first, bool first_is_bare, const std::string& name, const Line& line, int number, size_t column) {
     const std::string spelling = name == first.host.name ? "" : fmt::format(", as '{}'", first.host.name);
     const std::string again = fmt::format("host '{}' stands on line {} already{}", name, first.line, spelling);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "base/dump_json.hpp"
 #include "base/error.hpp"
@@ -15,12 +14,6 @@ namespace {
 
 constexpr const char* kLocalHost = "localhost";
 constexpr const char* kLocalSource = "local";
-
-std::vector<int> first_slots(int count) {
-  std::vector<int> slots(static_cast<size_t>(count));
-  std::iota(slots.begin(), slots.end(), 0);
-  return slots;
-}
 
 void check_count(const char* option, const std::optional<int>& count) {
   if (count && *count < 1) {

@@ -3,23 +3,18 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <set>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/hash.hpp"
+#include "base/printable.hpp"
 #include "base/whole_number.hpp"
 #include "hostfile/host_range.hpp"
 #include "hostfile/hostfile.hpp"
-#include "hostfile/printable.hpp"
 
 namespace dslaunch::hostfile {
 namespace {
-
-[[noreturn]] void contradiction(const std::string& message) {
-  throw UserError(ExitCode::kContradiction, message);
-}
 
 [[noreturn]] void malformed(const std::string& variable, std::string_view value, size_t offset,
                             const std::string& what) {
@@ -229,9 +224,7 @@ std::vector<Host> hosts_of(const NodeList& nodes, const Slots& slots) {
       contradiction(fmt::format("node {} of {} would have {} slots by {}; from 1 to {} are possible", nodes.names[i],
                                 nodes.variable, count, slots.source, kMostSlots));
     }
-    Host host{nodes.names[i], {}, {}, std::vector<int>(static_cast<size_t>(count))};
-    std::iota(host.slots.begin(), host.slots.end(), 0);
-    hosts.push_back(std::move(host));
+    hosts.push_back({nodes.names[i], {}, {}, first_slots(count)});
   }
   return hosts;
 }
@@ -371,10 +364,7 @@ void learn_gpus(SlurmSituation& situation, std::string_view answers) {
   }
   auto& hosts = situation.allocation.hosts;
   if (!std::all_of(hosts.begin(), hosts.end(), [&](const Host& host) { return counts.contains(host.name); })) return;
-  for (auto& host : hosts) {
-    host.slots.resize(static_cast<size_t>(counts[host.name]));
-    std::iota(host.slots.begin(), host.slots.end(), 0);
-  }
+  for (auto& host : hosts) host.slots = first_slots(counts[host.name]);
   situation.slots_are_gpus = true;
   situation.slots_open = false;
   situation.slots_source = "SLURM_GPUS_ON_NODE of each node";

@@ -15,7 +15,8 @@ bool is_this_machine(const std::string& host);
 
 // The same for all hosts of a job, resolved side by side, so that a dead name server costs one time-out and not one a
 // host. A name that the resolver has no answer for by the deadline is another machine. The threads that wait for such
-// an answer are left behind, with all signals blocked; they end when the resolver lets go of them.
+// an answer are left behind, with all signals blocked; they end when the resolver lets go of them. Where the system
+// refuses every thread the caller asks, however long that takes.
 std::vector<bool> which_are_this_machine(const std::vector<std::string>& hosts, const Deadline& deadline);
 
 // For tests: `resolves_to_us` stands in for the resolver; called by several threads at once.

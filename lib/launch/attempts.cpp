@@ -3,8 +3,6 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <climits>
 #include <csignal>
 #include <string_view>
 

@@ -9,7 +9,6 @@
 #include <optional>
 #include <utility>
 
-#include "base/bytes.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
@@ -17,6 +16,7 @@
 #include "launch/duration.hpp"
 #include "launch/port_reclaim.hpp"
 #include "launch/wire.hpp"
+#include "rendezvous/launch_env.hpp"
 #include "rendezvous/node_meeting.hpp"
 #include "spawn/exit_cause.hpp"
 
@@ -55,7 +55,7 @@ AgentHello peek_hello(const UniqueFd& connection, int node_rank, Deadline deadli
   std::string buffer(kMostGreetingBytes, '\0');
   while (!deadline.passed()) {
     pollfd poll{connection.get(), POLLIN, 0};
-    if (::poll(&poll, 1, static_cast<int>(deadline.left().count())) <= 0) continue;
+    if (::poll(&poll, 1, deadline.poll_timeout()) <= 0) continue;
     const ssize_t got = ::recv(connection.get(), buffer.data(), buffer.size(), MSG_PEEK);
     if (got == 0) refuse("left again without a greeting: see its own messages");
     if (got < 0) continue;
@@ -99,15 +99,9 @@ int tell_lost_output(NodeEcho& echo, Agent& agent, int exit_code) {
 }  // namespace
 
 std::vector<uint8_t> shared_token() {
-  const char* text = std::getenv("DSLAUNCH_TOKEN");
+  const char* text = std::getenv(rendezvous::kTokenVariable);
   if (text == nullptr || *text == '\0') return {};
-  auto token = from_hex(text);
-  // The value is a secret: the message must not repeat it.
-  if (!token || token->size() != 32) {
-    throw UserError(ExitCode::kContradiction,
-                    "DSLAUNCH_TOKEN is not 64 hexadecimal digits; 'openssl rand -hex 32' makes one");
-  }
-  return *token;
+  return rendezvous::parse_token(text);
 }
 
 Gathered gather_nodes(const NodePlace& place, UniqueFd listener, Deadline deadline) {

@@ -21,8 +21,6 @@ struct NodePlace {
   std::vector<uint8_t> token;
 };
 
-inline constexpr uint16_t kUsualMasterPort = 29500;  // torchrun's and DeepSpeed's, when nothing is said
-
 // DSLAUNCH_TOKEN of the environment. Throws UserError(78) when it is not 64 hexadecimal digits.
 std::vector<uint8_t> shared_token();
 

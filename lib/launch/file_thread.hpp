@@ -28,7 +28,8 @@ class FileThread {
   FileThread(const FileThread&) = delete;
   FileThread& operator=(const FileThread&) = delete;
 
-  // All of these by one thread, the owner's. `num_bytes`: what the work keeps in memory until it is done.
+  // All of these by one thread at a time, the owner's; wait() also by another one meanwhile. `num_bytes`: what the work
+  // keeps in memory until it is done.
   void ask(size_t num_bytes, Work work);
   // Is everything done?
   bool idle() const;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <numeric>
 #include <thread>
 
 #include "base/environment.hpp"
@@ -14,6 +13,7 @@
 #include "hostfile/this_machine.hpp"
 #include "launch/ask_slurm.hpp"
 #include "launch/devices.hpp"
+#include "rendezvous/launch_env.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -80,8 +80,7 @@ hostfile::Allocation this_machine(const LaunchOptions& options, const DeviceSitu
                                   const std::string& device) {
   hostfile::Request request = request_of(options);
   if (device == "cuda") {
-    request.local_slots.resize(situation.visible.size());
-    std::iota(request.local_slots.begin(), request.local_slots.end(), 0);
+    request.local_slots = hostfile::first_slots(static_cast<int>(situation.visible.size()));
   } else {
     request.any_local_slots = true;
   }
@@ -101,12 +100,6 @@ hostfile::Allocation of_slurm(const LaunchOptions& options, const hostfile::Slur
   return hostfile::resolve(request);
 }
 
-std::vector<int> first_slots(int count) {
-  std::vector<int> slots(static_cast<size_t>(count));
-  std::iota(slots.begin(), slots.end(), 0);
-  return slots;
-}
-
 // How many ranks this node runs where no hostfile says so.
 int slots_of_this_node(const LaunchOptions& options, const Source& source, const DeviceSituation& situation,
                        const std::string& device) {
@@ -121,7 +114,7 @@ hostfile::Allocation nodes_like_this(const NodePlace& place, const Source& sourc
   for (int node = 0; node < place.num_nodes; ++node) {
     hostfile::Host host;
     host.name = source.slurm ? source.slurm->allocation.hosts.at(node).name : fmt::format("node{}", node);
-    host.slots = first_slots(num_slots);
+    host.slots = hostfile::first_slots(num_slots);
     allocation.hosts.push_back(std::move(host));
   }
   return allocation;
@@ -242,12 +235,12 @@ std::optional<NodePlace> node_place(const LaunchOptions& options, const Source& 
     place.node_rank = source.place->node_rank;
     place.num_nodes = source.place->num_nodes;
     place.master_addr = source.place->master_addr;
-    place.master_port = source.place->master_port.value_or(kUsualMasterPort);
+    place.master_port = source.place->master_port.value_or(rendezvous::kUsualMasterPort);
   } else {
     place.node_rank = *options.node_rank;
     place.num_nodes = options.num_nodes.value_or(1);
     place.master_addr = options.master_addr;
-    place.master_port = options.master_port == 0 ? kUsualMasterPort : options.master_port;
+    place.master_port = options.master_port == 0 ? rendezvous::kUsualMasterPort : options.master_port;
   }
   if (source.hostfile) {
     auto hosts = of_hostfile(options, *source.hostfile).hosts;
@@ -280,7 +273,7 @@ void apply_offers(ResolvedHosts& hosts, const std::vector<AgentHello>& offers) {
     }
     auto& host = hosts.allocation.hosts[node];
     if (hostfile::is_host_name(offer.host_name)) host.name = offer.host_name;
-    host.slots = first_slots(offer.num_slots);
+    host.slots = hostfile::first_slots(offer.num_slots);
   }
 }
 

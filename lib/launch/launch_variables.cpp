@@ -4,8 +4,8 @@
 #include <array>
 #include <string_view>
 
-#include "launch/doctor/agent_mark.hpp"
 #include "ports/process_info.hpp"
+#include "rendezvous/launch_env.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -42,9 +42,9 @@ constexpr auto kVariables = std::to_array<LaunchVariable>({
     {"TORCHELASTIC_RUN_ID", kOfThisJob},
     {"TORCHELASTIC_USE_AGENT_STORE", kOfThisJob},
     {"TORCHELASTIC_ERROR_FILE", kErrorFile},
-    {"DSLAUNCH_TOKEN", "set it for dslaunch itself"},
+    {rendezvous::kTokenVariable, "set it for dslaunch itself"},
     {ports::kJobIdVariable, kOfThisJob},
-    {kAgentVariable, kOfThisJob},
+    {ports::kAgentVariable, kOfThisJob},
     {"DSLAUNCH_AGENT_STORE", kOfThisJob},
     {"DSLAUNCH_RANK_HOSTS", kOfThisJob},
     {"DSLAUNCH_HOST", kOfThisJob},

@@ -7,7 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "hostfile/printable.hpp"
+#include "base/printable.hpp"
 #include "ports/held_port.hpp"
 
 namespace dslaunch::launch {
@@ -41,7 +41,7 @@ std::string what_is_wrong(const std::string& address) {
 void check_spelling_of_master_address(const std::string& address) {
   std::string wrong = what_is_wrong(address);
   if (wrong.empty()) return;
-  throw UserError(ExitCode::kUsage, fmt::format("--master_addr '{}': {}", hostfile::printable(address), wrong));
+  throw UserError(ExitCode::kUsage, fmt::format("--master_addr '{}': {}", printable(address), wrong));
 }
 
 void check_master_address_is_here(const std::string& address) {

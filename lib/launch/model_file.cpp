@@ -6,7 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "launch/shell_words.hpp"
+#include "base/shell_words.hpp"
 
 namespace dslaunch::launch {
 

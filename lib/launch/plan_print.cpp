@@ -3,8 +3,8 @@
 
 #include "base/dump_json.hpp"
 #include "base/format.hpp"
+#include "base/shell_words.hpp"
 #include "launch/launch_plan.hpp"
-#include "launch/shell_words.hpp"
 
 namespace dslaunch::launch {
 namespace {

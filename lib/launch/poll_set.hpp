@@ -17,7 +17,7 @@ class PollSet {
   }
   // Until something is ready or the deadline passes.
   void wait(Deadline deadline) {
-    int milliseconds = deadline.is_never() ? -1 : static_cast<int>(deadline.left().count());
+    int milliseconds = deadline.poll_timeout();
     if (::poll(polls_.data(), polls_.size(), milliseconds) < 0) {
       for (auto& poll : polls_) poll.revents = 0;
     }

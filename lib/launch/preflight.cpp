@@ -62,7 +62,7 @@ std::string read_until_end(const UniqueFd& fd, Deadline deadline) {
   char buffer[4096];
   while (!deadline.passed()) {
     pollfd poll{fd.get(), POLLIN, 0};
-    if (::poll(&poll, 1, static_cast<int>(deadline.left().count())) <= 0) continue;
+    if (::poll(&poll, 1, deadline.poll_timeout()) <= 0) continue;
     ssize_t got = ::read(fd.get(), buffer, sizeof buffer);
     if (got == 0) break;
     if (got > 0) text.append(buffer, got);

@@ -1,10 +1,10 @@
 #include "launch/rank_environment.hpp"
 
 #include "base/environment.hpp"
-#include "launch/doctor/agent_mark.hpp"
 #include "launch/launch_variables.hpp"
 #include "launch/master_port.hpp"
 #include "launch/remote_environment.hpp"
+#include "ports/process_info.hpp"
 #include "rendezvous/launch_env.hpp"
 
 namespace dslaunch::launch {
@@ -39,7 +39,7 @@ std::map<std::string, std::string> rank_environment(const JobDescription& job, c
   env.try_emplace("OMP_NUM_THREADS", std::to_string(node.num_threads));
   env.try_emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   if (!node.error_file.empty()) env["TORCHELASTIC_ERROR_FILE"] = node.error_file;
-  if (!node.agent_mark.empty()) env[kAgentVariable] = node.agent_mark;
+  if (!node.agent_mark.empty()) env[ports::kAgentVariable] = node.agent_mark;
   for (auto& [name, value] : rendezvous::to_environment(launch_env(job, rank, node.master_port))) env[name] = value;
   for (const auto& [name, value] : rank.env) env[name] = value;
   return env;

@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/write_all.hpp"
 #include "launch/job_story.hpp"
 #include "launch/jobs/private_files.hpp"
 
@@ -127,18 +128,13 @@ std::string RankLogs::Files::write(int rank, Stream stream, std::string_view byt
 }
 
 std::string RankLogs::Files::write(File& file, std::string_view bytes) {
-  while (file.fd.valid() && !bytes.empty()) {
-    ssize_t wrote = ::write(file.fd.get(), bytes.data(), bytes.size());
-    if (wrote >= 0) {
-      bytes.remove_prefix(static_cast<size_t>(wrote));
-    } else if (errno != EINTR) {
-      // A full disk must not end a job that can still train; its checkpoints will say the same, louder.
-      std::string trouble = fmt::format("cannot write to the log {}: {}", file.path, describe_errno(errno));
-      file.fd.reset();
-      return std::exchange(trouble_told, true) ? std::string() : trouble;
-    }
-  }
-  return {};
+  if (!file.fd.valid()) return {};
+  const int error = write_all(file.fd.get(), bytes);
+  if (error == 0) return {};
+  // A full disk must not end a job that can still train; its checkpoints will say the same, louder.
+  file.fd.reset();
+  if (std::exchange(trouble_told, true)) return {};
+  return fmt::format("cannot write to the log {}: {}", file.path, describe_errno(error));
 }
 
 bool RankLogs::redirected(int rank, Stream stream) const {

@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "ports/process_info.hpp"
+#include "rendezvous/launch_env.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -25,9 +26,9 @@ constexpr auto kTravelling =
                                      "AZUREML_", "AML_RUN_ID",      "NEBULA_",     "DLTS_JOB_ID", "DLTS_NUM_WORKER"});
 
 // They begin like travellers, but speak of this machine, or of a job around this one.
-constexpr auto kStaying = std::to_array<std::string_view>({"CUDA_VISIBLE_DEVICES", "CUDA_MPS_", "TORCHELASTIC_",
-                                                           "DS_ENV_FILE", ports::kJobIdVariable, "DSLAUNCH_TOKEN",
-                                                           "DSLAUNCH_AGENT", "DSLAUNCH_RANK_HOSTS", "DSLAUNCH_HOST"});
+constexpr auto kStaying = std::to_array<std::string_view>(
+    {"CUDA_VISIBLE_DEVICES", "CUDA_MPS_", "TORCHELASTIC_", "DS_ENV_FILE", ports::kJobIdVariable,
+     rendezvous::kTokenVariable, ports::kAgentVariable, "DSLAUNCH_RANK_HOSTS", "DSLAUNCH_HOST"});
 
 template <class Prefixes>
 bool begins_with_one(std::string_view name, const Prefixes& prefixes) {

@@ -1,7 +1,6 @@
 // The one process that owns a job: the ways to the agents, the logs, the exit code. In the foreground it is dslaunch
 // itself. One thread; what to do in which state is the table of job_states.hpp.
 #pragma once
-#include <csignal>
 #include <deque>
 #include <map>
 #include <memory>

@@ -1,5 +1,6 @@
 #include "launch/sweep_nodes.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 

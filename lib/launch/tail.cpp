@@ -1,5 +1,6 @@
 #include "launch/tail.hpp"
 
+#include <algorithm>
 #include <vector>
 
 namespace dslaunch::launch {

@@ -11,6 +11,7 @@
 #include <climits>
 
 #include "base/format.hpp"
+#include "base/write_all.hpp"
 
 namespace dslaunch::launch {
 
@@ -70,15 +71,7 @@ void Terminal::write(std::string_view bytes) {
 }
 
 void Terminal::File::write(std::string_view bytes) {
-  std::string_view rest = bytes;
-  while (!has_lost && !rest.empty()) {
-    ssize_t wrote = ::write(fd, rest.data(), rest.size());
-    if (wrote >= 0) {
-      rest.remove_prefix(static_cast<size_t>(wrote));
-    } else if (errno != EINTR) {
-      has_lost = true;
-    }
-  }
+  if (!has_lost) has_lost = write_all(fd, bytes) != 0;
   num_unwritten -= bytes.size();
 }
 

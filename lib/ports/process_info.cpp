@@ -18,7 +18,6 @@ namespace dslaunch::ports {
 namespace {
 
 constexpr size_t kLongestCommand = 120;
-constexpr const char* kAgentVariable = "DSLAUNCH_AGENT";
 
 struct CloseDirectory {
   void operator()(DIR* directory) const { closedir(directory); }

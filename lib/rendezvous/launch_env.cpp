@@ -1,5 +1,6 @@
 #include "rendezvous/launch_env.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "base/bytes.hpp"
@@ -13,8 +14,6 @@
 namespace dslaunch::rendezvous {
 
 namespace {
-
-constexpr uint16_t kDefaultMasterPort = 29500;  // what torchrun and DeepSpeed take when nothing is said
 
 [[noreturn]] void contradiction(const std::string& message) {
   throw UserError(ExitCode::kContradiction, message);
@@ -168,7 +167,7 @@ void read_address(LaunchEnv& env, const std::optional<std::string>& address) {
                     env.world_size));
   }
   auto port = number("MASTER_PORT", 1, 65535);
-  if (env.world_size > 1) env.master_port = static_cast<uint16_t>(port.value_or(kDefaultMasterPort));
+  if (env.world_size > 1) env.master_port = static_cast<uint16_t>(port.value_or(kUsualMasterPort));
   if (env.agent_store) {
     if (!port) contradiction("DSLAUNCH_AGENT_STORE is set but MASTER_PORT is not");
     env.master_port = static_cast<uint16_t>(*port);
@@ -181,16 +180,15 @@ bool is_nested(const LaunchEnv& env) {
   return !env.job_id.empty() && run && *run != env.job_id;
 }
 
-void read_token(LaunchEnv& env) {
-  auto text = variable("DSLAUNCH_TOKEN");
-  if (!text) return;
-  auto token = from_hex(*text);
-  // The value is a secret: the message must not repeat it.
-  if (!token || token->size() != 32) contradiction("DSLAUNCH_TOKEN is not 64 hexadecimal digits");
-  env.token = std::move(*token);
-}
-
 }  // namespace
+
+std::vector<uint8_t> parse_token(const std::string& text) {
+  auto token = from_hex(text);
+  if (!token || token->size() != 32) {
+    contradiction(fmt::format("{} is not 64 hexadecimal digits; 'openssl rand -hex 32' makes one", kTokenVariable));
+  }
+  return std::move(*token);
+}
 
 std::map<std::string, std::string> to_environment(const LaunchEnv& env) {
   std::map<std::string, std::string> out{
@@ -214,7 +212,7 @@ std::map<std::string, std::string> to_environment(const LaunchEnv& env) {
   };
   if (env.master_port) out["MASTER_PORT"] = std::to_string(env.master_port);
   if (!env.job_id.empty()) out[ports::kJobIdVariable] = env.job_id;
-  if (!env.token.empty()) out["DSLAUNCH_TOKEN"] = to_hex(env.token);
+  if (!env.token.empty()) out[kTokenVariable] = to_hex(env.token);
   if (env.agent_store) out["DSLAUNCH_AGENT_STORE"] = "1";
   if (!env.rank_hosts.empty()) out["DSLAUNCH_RANK_HOSTS"] = pack_hosts(env.rank_hosts);
   return out;
@@ -231,7 +229,8 @@ LaunchEnv launch_env_from_environment() {
   bool ours = !is_nested(env);
   env.agent_store = ours && number("DSLAUNCH_AGENT_STORE", 0, 1).value_or(0) == 1;
   read_address(env, address);
-  if (ours) read_token(env);
+  if (ours)
+    if (auto token = variable(kTokenVariable)) env.token = parse_token(*token);
   if (auto hosts = variable("DSLAUNCH_RANK_HOSTS"); ours && hosts)
     env.rank_hosts = unpack_hosts(*hosts, env.world_size);
   if (!env.agent_store && variable("TORCHELASTIC_USE_AGENT_STORE") == "True") {

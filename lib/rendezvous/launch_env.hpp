@@ -10,6 +10,13 @@
 
 namespace dslaunch::rendezvous {
 
+// What torchrun and DeepSpeed take when nothing is said.
+inline constexpr uint16_t kUsualMasterPort = 29500;
+// The job's secret, in hexadecimal digits.
+inline constexpr const char* kTokenVariable = "DSLAUNCH_TOKEN";
+// 32 bytes. Throws UserError(78), without the value.
+std::vector<uint8_t> parse_token(const std::string& text);
+
 struct LaunchEnv {
   int rank = 0, local_rank = 0, node_rank = 0;
   int world_size = 1, local_world_size = 1, num_nodes = 1;

@@ -66,7 +66,7 @@ class Meeting {
       until = std::min(until, stranger.patience);
     }
     for (const auto& [node, fd] : met_) polls.push_back({fd.get(), POLLRDHUP, 0});
-    if (::poll(polls.data(), polls.size(), static_cast<int>(until.left().count())) < 0) return;
+    if (::poll(polls.data(), polls.size(), until.poll_timeout()) < 0) return;
     forget_those_gone(polls);
     size_t place = 1;
     for (auto it = strangers_.begin(); it != strangers_.end(); ++place) {

@@ -1,5 +1,7 @@
 #include "rendezvous/rank_session.hpp"
 
+#include <algorithm>
+
 #include "rendezvous/token_proof.hpp"
 
 namespace dslaunch::rendezvous {

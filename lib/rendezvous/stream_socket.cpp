@@ -33,7 +33,7 @@ void set_option(int fd, int level, int name, int value) {
 IoOutcome wait_for(int fd, short events, Deadline deadline) {
   for (;;) {
     pollfd entry{fd, events, 0};
-    int ready = ::poll(&entry, 1, static_cast<int>(deadline.left().count()));
+    int ready = ::poll(&entry, 1, deadline.poll_timeout());
     if (ready > 0) return IoOutcome::kDone;
     if (ready < 0 && errno != EINTR) return IoOutcome::kClosed;
     if (deadline.passed()) return IoOutcome::kTimedOut;
@@ -68,7 +68,7 @@ Connected no_connection(const std::vector<ports::FirstConnection::Failure>& fail
 }
 
 void poll_until(std::vector<pollfd>& polls, Deadline deadline) {
-  if (::poll(polls.data(), polls.size(), static_cast<int>(deadline.left().count())) >= 0) return;
+  if (::poll(polls.data(), polls.size(), deadline.poll_timeout()) >= 0) return;
   for (auto& poll : polls) poll.revents = 0;
 }
 

@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "rendezvous/stream_socket.hpp"

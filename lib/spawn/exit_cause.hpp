@@ -7,8 +7,8 @@ namespace dslaunch::spawn {
 struct ExitCause {
   enum class Kind { kExited, kSignaled, kNotStarted };
   Kind kind = Kind::kExited;
-  // kExited: the code; kSignaled: the signal; kNotStarted: 126 or 127, 69 when the kernel refused the CPUs or the NUMA
-  // node, 74 when fork itself failed.
+  // kExited: the code; kSignaled: the signal; kNotStarted: 126 or 127, 69 when the kernel refused the process, the CPUs
+  // or the NUMA node.
   int number = 0;
   bool core_dumped = false;
   std::string hint;  // what else is known: the kernel's out-of-memory killer, why the program could not be started

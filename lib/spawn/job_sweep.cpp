@@ -87,7 +87,7 @@ void wait_for_ends(Held& held, Deadline deadline) {
   while (!held.empty() && !deadline.passed()) {
     std::vector<pollfd> polls;
     for (const auto& [pid, fd] : held) polls.push_back({fd.get(), POLLIN, 0});
-    if (::poll(polls.data(), polls.size(), static_cast<int>(deadline.left().count())) <= 0) continue;
+    if (::poll(polls.data(), polls.size(), deadline.poll_timeout()) <= 0) continue;
     size_t index = 0;
     for (auto it = held.begin(); it != held.end(); ++index) it = polls[index].revents != 0 ? held.erase(it) : ++it;
   }

@@ -1,23 +1,17 @@
 #include "spawn/kernel_log.hpp"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 
 #include "base/format.hpp"
+#include "ports/namespaces.hpp"
 
 namespace dslaunch::spawn {
 namespace {
 
 constexpr size_t kMostLines = 1000;
-constexpr ino_t kFirstPidNamespace = 0xEFFFFFFC;  // that of the machine itself (the kernel's proc_ns.h)
-
-bool pids_are_the_kernels() {
-  struct stat status;
-  return ::stat("/proc/self/ns/pid", &status) == 0 && status.st_ino == kFirstPidNamespace;
-}
 
 // A record: "priority,number,time,flags;message", then lines of properties.
 std::string message_of(const std::string& record) {
@@ -45,7 +39,7 @@ std::string out_of_memory(const std::string& line, pid_t pid) {
 }  // namespace
 
 KernelLog::KernelLog() {
-  if (!pids_are_the_kernels()) return;
+  if (!ports::is_in_first_pid_namespace()) return;
   log_ = UniqueFd(::open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (log_.valid()) ::lseek(log_.get(), 0, SEEK_END);
 }

@@ -1,5 +1,6 @@
 #include "spawn/oom_watch.hpp"
 
+#include <algorithm>
 #include <sstream>
 #include <string_view>
 

@@ -1,5 +1,7 @@
 #include "spawn/program_path.hpp"
 
+#include <algorithm>
+
 namespace dslaunch::spawn {
 
 std::vector<std::string> program_candidates(const std::string& name, const std::string& path) {

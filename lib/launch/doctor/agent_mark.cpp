@@ -1,12 +1,12 @@
 #include "launch/doctor/agent_mark.hpp"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <charconv>
 #include <optional>
 
 #include "base/format.hpp"
+#include "ports/namespaces.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -15,11 +15,6 @@ struct AgentMark {
   ports::ProcessIdentity agent;
   uint64_t pid_namespace = 0;
 };
-
-uint64_t own_pid_namespace() {
-  struct stat status;
-  return ::stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
-}
 
 template <class Number>
 bool take_number(const char*& at, const char* end, Number& value) {
@@ -42,13 +37,13 @@ std::optional<AgentMark> parse_mark(const std::string& text) {
 std::string own_agent_mark() {
   auto self = ports::read_process(::getpid());
   if (!self) return {};
-  return fmt::format("{}:{}:{}", self->identity.pid, self->identity.start_ticks, own_pid_namespace());
+  return fmt::format("{}:{}:{}", self->identity.pid, self->identity.start_ticks, ports::own_namespace("pid"));
 }
 
 JobLife job_life(const ports::ProcessInfo& process) {
   if (process.job_id.empty()) return JobLife::kNone;
   auto mark = parse_mark(process.agent_mark);
-  if (!mark || mark->pid_namespace == 0 || mark->pid_namespace != own_pid_namespace()) return JobLife::kUnknown;
+  if (!mark || mark->pid_namespace == 0 || mark->pid_namespace != ports::own_namespace("pid")) return JobLife::kUnknown;
   auto agent = ports::read_process(mark->agent.pid);
   bool lives = agent && agent->identity == mark->agent && agent->state != 'Z' && agent->state != 'X';
   return lives ? JobLife::kAlive : JobLife::kGone;

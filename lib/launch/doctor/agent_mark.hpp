@@ -9,8 +9,6 @@
 
 namespace dslaunch::launch {
 
-inline constexpr const char* kAgentVariable = "DSLAUNCH_AGENT";
-
 // "PID:START:NAMESPACE" of this process: start in clock ticks since boot, namespace the inode of its pid namespace, in
 // which alone the other two mean something.
 std::string own_agent_mark();

@@ -6,10 +6,10 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/whole_number.hpp"
-#include "launch/dial_in.hpp"
 #include "launch/doctor/examine.hpp"
 #include "launch/doctor/report.hpp"
 #include "launch/doctor/treatment.hpp"
+#include "rendezvous/launch_env.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -21,7 +21,7 @@ std::vector<uint16_t> usual_ports() {
   std::string_view value = text == nullptr ? "" : text;
   const auto port = whole_number<uint16_t>(value, 1);
   if (port) ports.push_back(*port);
-  if (port != kUsualMasterPort) ports.push_back(kUsualMasterPort);
+  if (port != rendezvous::kUsualMasterPort) ports.push_back(rendezvous::kUsualMasterPort);
   return ports;
 }
 

@@ -61,7 +61,7 @@ void wait_for_all(std::vector<Target>& targets, std::chrono::milliseconds patien
       if (target.open()) polls.push_back({target.process.get(), POLLIN, 0});
     }
     if (polls.empty() || deadline.passed()) return;
-    ::poll(polls.data(), polls.size(), static_cast<int>(deadline.left().count()));
+    ::poll(polls.data(), polls.size(), deadline.poll_timeout());
   }
 }
 

@@ -1,7 +1,6 @@
 #include "launch/doctor/examine.hpp"
 
 #include <poll.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,13 +14,13 @@
 #include "launch/doctor/judge.hpp"
 #include "launch/doctor/leftover_files.hpp"
 #include "ports/holder.hpp"
+#include "ports/namespaces.hpp"
 #include "ports/socket_table.hpp"
 
 namespace dslaunch::launch {
 namespace {
 
 constexpr int kSecondLookMs = 200;
-constexpr ino_t kFirstPidNamespace = 0xEFFFFFFC;  // that of the machine itself (the kernel's proc_ns.h)
 
 std::set<pid_t> ancestors_of_this_process() {
   std::set<pid_t> pids;
@@ -122,8 +121,7 @@ class Examination {
   // The driver counts the machine's pids. Inside a container such a number may be another process's, so it has to have
   // the driver's device open.
   static bool is_on_gpu(pid_t pid) {
-    struct stat status;
-    if (::stat("/proc/self/ns/pid", &status) == 0 && status.st_ino == kFirstPidNamespace) return true;
+    if (ports::is_in_first_pid_namespace()) return true;
     std::error_code error;
     std::filesystem::directory_iterator entry(fmt::format("/proc/{}/fd", pid), error), end;
     for (; !error && entry != end; entry.increment(error)) {

@@ -15,6 +15,7 @@
 
 #include "base/format.hpp"
 #include "launch/error_files.hpp"
+#include "ports/namespaces.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -23,8 +24,6 @@ namespace fs = std::filesystem;
 
 // What is younger may be about to be used.
 constexpr std::time_t kYoungest = 60;
-// Inodes of the namespaces that a machine starts with (the kernel's proc_ns.h).
-constexpr ino_t kFirstIpcNamespace = 0xEFFFFFFF, kFirstPidNamespace = 0xEFFFFFFC;
 
 using FileId = std::pair<dev_t, ino_t>;
 
@@ -132,15 +131,9 @@ InUse files_in_use() {
   return use;
 }
 
-ino_t namespace_of_this_process(const char* kind) {
-  struct stat status;
-  return ::stat(fmt::format("/proc/self/ns/{}", kind).c_str(), &status) == 0 ? status.st_ino : 0;
-}
-
 // A container that shares the host's /dev/shm, but not its processes, cannot tell who uses a segment.
 bool users_are_in_sight() {
-  return namespace_of_this_process("pid") == kFirstPidNamespace ||
-         namespace_of_this_process("ipc") != kFirstIpcNamespace;
+  return ports::is_in_first_pid_namespace() || !ports::is_in_first_ipc_namespace();
 }
 
 Finding judge_segment(const Candidate& segment, const SegmentName& name, const InUse& use) {

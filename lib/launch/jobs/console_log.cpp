@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/write_all.hpp"
 #include "launch/jobs/private_files.hpp"
 
 namespace dslaunch::launch {
@@ -24,18 +25,11 @@ struct ConsoleLog::File {
 };
 
 std::string ConsoleLog::File::append(std::string_view bytes) {
-  std::string trouble;
-  while (trouble.empty() && !bytes.empty()) {
-    ssize_t wrote = ::write(fd.get(), bytes.data(), bytes.size());
-    if (wrote >= 0) {
-      bytes.remove_prefix(static_cast<size_t>(wrote));
-    } else if (errno != EINTR) {
-      trouble = fmt::format("cannot write to {}: {}", path, describe_errno(errno));
-    }
-  }
+  const int error = write_all(fd.get(), bytes);
   // Where an append has ended is the file's end; to ask for its attributes would cost a way to a file server.
   if (off_t end = ::lseek(fd.get(), 0, SEEK_CUR); end >= 0) size = static_cast<uint64_t>(end);
-  return !trouble.empty() && std::exchange(trouble_told, true) ? std::string() : trouble;
+  if (error == 0 || std::exchange(trouble_told, true)) return {};
+  return fmt::format("cannot write to {}: {}", path, describe_errno(error));
 }
 
 void ConsoleLog::File::measure() {

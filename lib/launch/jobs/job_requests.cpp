@@ -1,5 +1,7 @@
 #include "launch/jobs/job_requests.hpp"
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "base/dump_json.hpp"

@@ -5,13 +5,12 @@
 
 #include "base/dump_json.hpp"
 #include "base/format.hpp"
-#include "hostfile/printable.hpp"
-#include "launch/shell_words.hpp"
+#include "base/printable.hpp"
+#include "base/shell_words.hpp"
 
 namespace dslaunch::launch {
 namespace {
 
-using hostfile::printable;
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kDay = 86400;

@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/write_all.hpp"
 
 namespace dslaunch::launch {
 
@@ -29,17 +30,6 @@ void make_private_folder(const std::string& path) {
   if (found.st_uid != ::geteuid()) throw SystemError("use another user's folder", path, EPERM, ExitCode::kCannotCreate);
 }
 
-// False: errno says why.
-static bool write_all(int file, std::string_view text) {
-  while (!text.empty()) {
-    ssize_t wrote = ::write(file, text.data(), text.size());
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) return false;
-    text.remove_prefix(static_cast<size_t>(wrote));
-  }
-  return true;
-}
-
 // Into the blocks that the file has, which nobody can take from it.
 static bool write_over(const std::string& path, std::string_view text) {
   constexpr uint64_t kStatBlockBytes = 512;
@@ -47,13 +37,13 @@ static bool write_over(const std::string& path, std::string_view text) {
   struct stat found;
   if (!file.valid() || ::fstat(file.get(), &found) != 0 || !S_ISREG(found.st_mode)) return false;
   if (text.size() > static_cast<uint64_t>(found.st_blocks) * kStatBlockBytes) return false;
-  return write_all(file.get(), text) && ::ftruncate(file.get(), static_cast<off_t>(text.size())) == 0;
+  return write_all(file.get(), text) == 0 && ::ftruncate(file.get(), static_cast<off_t>(text.size())) == 0;
 }
 
 void write_private_file(const std::string& path, std::string_view text) {
   std::string aside = fmt::format("{}.{}", path, ::getpid());
   UniqueFd file(::open(aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
-  bool written = file.valid() && write_all(file.get(), text) && ::rename(aside.c_str(), path.c_str()) == 0;
+  bool written = file.valid() && write_all(file.get(), text) == 0 && ::rename(aside.c_str(), path.c_str()) == 0;
   if (written) return;
   int error = errno;
   if (file.valid()) ::unlink(aside.c_str());

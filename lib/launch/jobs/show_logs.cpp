@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/write_all.hpp"
 #include "launch/job_story.hpp"
 #include "launch/jobs/job_commands.hpp"
 #include "launch/poll_set.hpp"
@@ -44,16 +45,6 @@ UniqueFd open_log(const KnownJob& job, const std::string& path) {
   throw UserError(ExitCode::kNoInput, fmt::format("cannot read {} of job {}: {}", path, job.record.job_id, trouble));
 }
 
-bool write_all(std::string_view bytes) {
-  while (!bytes.empty()) {
-    ssize_t wrote = ::write(STDOUT_FILENO, bytes.data(), bytes.size());
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) return false;
-    bytes.remove_prefix(static_cast<size_t>(wrote));
-  }
-  return true;
-}
-
 // Copies what is there from here to the end.
 void copy_rest(const UniqueFd& file, const std::string& path) {
   char buffer[65536];
@@ -62,7 +53,8 @@ void copy_rest(const UniqueFd& file, const std::string& path) {
     if (got == 0) return;
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw SystemError("read", path);
-    if (!write_all({buffer, static_cast<size_t>(got)})) throw SystemError("write to", "standard output");
+    const int error = write_all(STDOUT_FILENO, {buffer, static_cast<size_t>(got)});
+    if (error != 0) throw SystemError("write to", "standard output", error);
   }
 }
 

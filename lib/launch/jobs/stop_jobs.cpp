@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/dump_json.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "launch/jobs/job_client.hpp"
@@ -95,7 +96,7 @@ std::string to_json(const std::vector<Stopped>& all) {
                     {"lost", !record.end},
                     {"swept", stopped.num_swept}});
   }
-  return Json{{"stopped", list}}.dump(2) + "\n";
+  return dump_json(Json{{"stopped", list}}, 2) + "\n";
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ Exchange exchange(LinkEnds ends, std::string_view input, std::string& output, De
   for (;;) {
     if (input.empty()) ends.to_agent.reset();
     pollfd polls[] = {{ends.from_agent.get(), POLLIN, 0}, {ends.to_agent.get(), POLLOUT, 0}};
-    int ready = ::poll(polls, 2, deadline.is_never() ? -1 : static_cast<int>(deadline.left().count()));
+    int ready = ::poll(polls, 2, deadline.poll_timeout());
     if (ready == 0) return Exchange::kLate;
     if (ready < 0) continue;
     if (polls[1].revents != 0) {

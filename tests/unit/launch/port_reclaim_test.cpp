@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "launch/doctor/agent_mark.hpp"
+#include "ports/process_info.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -29,7 +30,7 @@ class Rank {
       dup2(hold[0], STDIN_FILENO);
       close(hold[1]);
       if (!agent.empty()) setenv("DSLAUNCH_JOB_ID", "20260131-174502-4711", 1);
-      if (!agent.empty()) setenv(kAgentVariable, agent.c_str(), 1);
+      if (!agent.empty()) setenv(ports::kAgentVariable, agent.c_str(), 1);
       execlp("sh", "sh", "-c", "trap '' TERM; echo up; read until_told", static_cast<char*>(nullptr));
       _exit(127);
     }

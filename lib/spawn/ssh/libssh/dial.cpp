@@ -15,6 +15,7 @@
 #include <string_view>
 #include <variant>
 
+#include "base/environment.hpp"
 #include "base/format.hpp"
 #include "ports/connect_first.hpp"
 #include "spawn/link_thread.hpp"
@@ -137,13 +138,7 @@ std::string expand(const std::string& command, const std::string& alias, const s
 }
 
 std::map<std::string, std::string> environment_without_questions() {
-  std::map<std::string, std::string> env;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    std::string_view text = *entry;
-    if (auto equals = text.find('='); equals != std::string_view::npos) {
-      env.emplace(text.substr(0, equals), text.substr(equals + 1));
-    }
-  }
+  auto env = environment_of_this_process();
   env["SSH_ASKPASS_REQUIRE"] = "never";
   return env;
 }

@@ -1,5 +1,4 @@
 // Is the host the one that known_hosts knows? Anything but a clear yes is refused, with the way to make it one.
-#include <cstdlib>
 #include <fstream>
 #include <memory>
 

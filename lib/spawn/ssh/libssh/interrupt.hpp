@@ -4,7 +4,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <vector>
 
 #include "base/deadline.hpp"
@@ -35,7 +34,7 @@ class Interrupt {
   // Until one of the descriptors is ready or the deadline passes (false). Throws WayCut.
   bool wait(std::vector<pollfd>& polls, Deadline deadline) const {
     polls.push_back({event_.get(), POLLIN, 0});
-    int milliseconds = deadline.is_never() ? -1 : static_cast<int>(deadline.left().count());
+    int milliseconds = deadline.poll_timeout();
     int ready = ::poll(polls.data(), polls.size(), milliseconds);
     bool cut = polls.back().revents != 0;
     polls.pop_back();

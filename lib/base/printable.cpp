@@ -1,8 +1,8 @@
-#include "hostfile/printable.hpp"
+#include "base/printable.hpp"
 
 #include "base/format.hpp"
 
-namespace dslaunch::hostfile {
+namespace dslaunch {
 
 std::string printable(std::string_view text) {
   std::string out;
@@ -13,4 +13,4 @@ std::string printable(std::string_view text) {
   return out;
 }
 
-}  // namespace dslaunch::hostfile
+}  // namespace dslaunch

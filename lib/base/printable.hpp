@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-namespace dslaunch::hostfile {
+namespace dslaunch {
 
 std::string printable(std::string_view text);
 
-}  // namespace dslaunch::hostfile
+}  // namespace dslaunch
