@@ -6,20 +6,10 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/nearest_name.hpp"
+#include "commands.hpp"
 
 namespace dslaunch::launcher {
 namespace {
-
-// That users may name.
-const std::vector<std::string>& command_names() {
-  static const std::vector<std::string> names{"run",    "exec", "infer", "hosts",  "config", "consolidate",
-                                              "import", "jobs", "logs",  "attach", "stop",   "doctor"};
-  return names;
-}
-
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
 
 std::string with_underscores(std::string word) {
   if (!word.starts_with("--")) return word;
@@ -30,11 +20,10 @@ std::string with_underscores(std::string word) {
 
 // A first word that is no option, no path and no file was meant as a command when it looks like one.
 void refuse_mistyped_command(const std::string& word) {
-  static const std::vector<std::string> planned{"plan", "bench"};
   std::error_code ignored;
   if (word.starts_with("-") || word.find_first_of("./") != std::string::npos) return;
   if (std::filesystem::exists(word, ignored)) return;
-  if (contains(planned, word)) {
+  if (word == "plan" || word == "bench") {
     throw UserError(ExitCode::kUsage, fmt::format("the command '{}' is not supported yet", word));
   }
   std::string hint = did_you_mean(word, command_names());
@@ -47,7 +36,7 @@ void refuse_mistyped_command(const std::string& word) {
 Arguments split_arguments(const std::vector<std::string>& words) {
   Arguments split{.command = "run", .words = {}, .has_separator = false, .program = {}};
   auto word = words.begin();
-  if (word != words.end() && (contains(command_names(), *word) || *word == "agent")) {
+  if (word != words.end() && find_command(*word) != nullptr) {
     split.command = *word++;
   } else if (word != words.end()) {
     refuse_mistyped_command(*word);

@@ -8,15 +8,12 @@
 #include "base/whole_number.hpp"
 #include "launch/binding.hpp"
 #include "launch/devices.hpp"
+#include "option_values.hpp"
 
 namespace dslaunch::launcher {
 namespace {
 
 using launch::LaunchOptions;
-
-[[noreturn]] void misuse(const std::string& message) {
-  throw UserError(ExitCode::kUsage, message);
-}
 
 // torchrun's N or MIN:MAX. With --node_rank it means what --no_ssh says here.
 void read_nnodes(LaunchOptions& to, const std::string& text) {

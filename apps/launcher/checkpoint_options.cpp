@@ -9,7 +9,7 @@ namespace {
 
 void refuse_program_words(const Arguments& arguments) {
   if (!arguments.has_separator || arguments.program.empty()) return;
-  throw UserError(ExitCode::kUsage, fmt::format("nothing follows a '--' here: '{}'", arguments.program[0]));
+  misuse(fmt::format("nothing follows a '--' here: '{}'", arguments.program[0]));
 }
 
 // The worker's arguments: what was given, in its own words.

@@ -1,8 +1,19 @@
 // One function a command: reads its options, does it, returns the exit code.
 #pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "arguments.hpp"
 
 namespace dslaunch::launcher {
+
+using Command = int (*)(const Arguments&);
+
+// Null: there is none of this name.
+Command find_command(std::string_view name);
+// That users may give.
+std::vector<std::string> command_names();
 
 int run_command(const Arguments& arguments);
 int exec_command(const Arguments& arguments);

@@ -6,13 +6,10 @@
 #include "base/format.hpp"
 #include "base/whole_number.hpp"
 #include "command_line.hpp"
+#include "option_values.hpp"
 
 namespace dslaunch::launcher {
 namespace {
-
-[[noreturn]] void misuse(const std::string& message) {
-  throw UserError(ExitCode::kUsage, message);
-}
 
 // "29500", or several: "29500,29501".
 void add_ports(const std::string& text, std::vector<uint16_t>& ports) {

@@ -3,16 +3,13 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "command_line.hpp"
+#include "option_values.hpp"
 
 namespace dslaunch::launcher {
 namespace {
 
 constexpr const char* kNames =
     "JOB is an id as 'dslaunch jobs' shows it, a beginning of it that is no other job's, or 'last'.\n";
-
-[[noreturn]] void misuse(const std::string& message) {
-  throw UserError(ExitCode::kUsage, message);
-}
 
 void refuse_program_words(const Arguments& arguments) {
   if (arguments.has_separator) misuse(fmt::format("'--' belongs to 'dslaunch exec', not to '{}'", arguments.command));

@@ -17,25 +17,10 @@
 namespace dslaunch::launcher {
 namespace {
 
-int run_named(const Arguments& arguments) {
-  if (arguments.command == "exec") return exec_command(arguments);
-  if (arguments.command == "hosts") return hosts_command(arguments);
-  if (arguments.command == "doctor") return doctor_command(arguments);
-  if (arguments.command == "config") return config_command(arguments);
-  if (arguments.command == "infer") return infer_command(arguments);
-  if (arguments.command == "consolidate") return consolidate_command(arguments);
-  if (arguments.command == "import") return import_command(arguments);
-  if (arguments.command == "jobs") return jobs_command(arguments);
-  if (arguments.command == "logs") return logs_command(arguments);
-  if (arguments.command == "attach") return attach_command(arguments);
-  if (arguments.command == "stop") return stop_command(arguments);
-  if (arguments.command == "agent") return agent_command(arguments);
-  return run_command(arguments);
-}
-
 int dispatch(const std::vector<std::string>& words) {
   if (words.empty()) return short_help();
-  return run_named(split_arguments(words));
+  const Arguments arguments = split_arguments(words);
+  return find_command(arguments.command)(arguments);
 }
 
 int report(ExitCode code, const std::string& message) {

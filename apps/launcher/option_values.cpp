@@ -2,7 +2,13 @@
 
 #include <algorithm>
 
+#include "base/error.hpp"
+
 namespace dslaunch::launcher {
+
+void misuse(const std::string& message) {
+  throw UserError(ExitCode::kUsage, message);
+}
 
 bool is_whole_number(const std::string& text) {
   const auto digits = text.begin() + (text.starts_with("-") ? 1 : 0);

@@ -11,6 +11,7 @@
 #include "launch/env_file.hpp"
 #include "launch/master_address.hpp"
 #include "launch/remote_environment.hpp"
+#include "option_values.hpp"
 #include "output_options.hpp"
 
 namespace dslaunch::launcher {
@@ -29,10 +30,6 @@ struct RawLaunch {
   RawOutput output;
   int stages = 1, tensor_parallel = 1;
 };
-
-[[noreturn]] void misuse(const std::string& message) {
-  throw UserError(ExitCode::kUsage, message);
-}
 
 CLI::Option* repeatable(CLI::Option* option) {
   return option->allow_extra_args(false);

@@ -1,0 +1,39 @@
+#include "commands.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+namespace dslaunch::launcher {
+namespace {
+
+struct Row {
+  const char* name;
+  Command command;
+  bool for_people;  // false: one dslaunch says it to another
+};
+
+constexpr Row kCommands[] = {
+    {"run", run_command, true},       {"exec", exec_command, true},     {"infer", infer_command, true},
+    {"hosts", hosts_command, true},   {"config", config_command, true}, {"consolidate", consolidate_command, true},
+    {"import", import_command, true}, {"jobs", jobs_command, true},     {"logs", logs_command, true},
+    {"attach", attach_command, true}, {"stop", stop_command, true},     {"doctor", doctor_command, true},
+    {"agent", agent_command, false},
+};
+
+}  // namespace
+
+Command find_command(std::string_view name) {
+  const auto* row =
+      std::find_if(std::begin(kCommands), std::end(kCommands), [&](const Row& row) { return row.name == name; });
+  return row == std::end(kCommands) ? nullptr : row->command;
+}
+
+std::vector<std::string> command_names() {
+  std::vector<std::string> names;
+  for (const Row& row : kCommands) {
+    if (row.for_people) names.emplace_back(row.name);
+  }
+  return names;
+}
+
+}  // namespace dslaunch::launcher
