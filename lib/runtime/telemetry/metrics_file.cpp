@@ -1,10 +1,14 @@
 #include "runtime/telemetry/metrics_file.hpp"
 
+#include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
+#include <system_error>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -30,11 +34,27 @@ std::optional<int64_t> step_of(const Json& line) {
   return line["step"].get<int64_t>();
 }
 
+// The same of a line as to_json_line() writes it, one flat object with the step in front, found without parsing: the
+// file of a run of millions of steps is read at every resume. Empty: another one, or one that is damaged.
+std::optional<int64_t> step_in_front(std::string_view line) {
+  constexpr std::string_view kFront = R"({"step":)";
+  if (line.substr(0, kFront.size()) != kFront || line.back() != '}') return std::nullopt;
+  // Two lines run together where one was cut, and a power failure leaves zeros.
+  const auto is_strange = [](char c) { return c == '{' || static_cast<unsigned char>(c) < ' '; };
+  if (std::any_of(line.begin() + 1, line.end(), is_strange)) return std::nullopt;
+  int64_t step = 0;
+  const char* end = line.data() + line.size();
+  const auto [behind, error] = std::from_chars(line.data() + kFront.size(), end, step);
+  return error == std::errc() && *behind == ',' ? std::optional(step) : std::nullopt;
+}
+
 template <class Question>
 bool any_line_of(const std::string& path, int64_t step, Question question) {
   std::ifstream in(path, std::ios::binary);
+  const std::string digits = std::to_string(step);
   std::string line;
   while (std::getline(in, line)) {
+    if (line.find(digits) == std::string::npos) continue;
     const Json json = Json::parse(line, nullptr, false);
     if (step_of(json) == step && question(json)) return true;
   }
@@ -47,7 +67,8 @@ int64_t bytes_to_keep(const std::string& path, int64_t resumed_step) {
   int64_t bytes = 0;
   std::string line;
   while (std::getline(in, line) && !in.eof()) {
-    const auto step = step_of(Json::parse(line, nullptr, false));
+    auto step = step_in_front(line);
+    if (!step) step = step_of(Json::parse(line, nullptr, false));
     if (!step || *step > resumed_step) break;
     bytes += static_cast<int64_t>(line.size()) + 1;
   }

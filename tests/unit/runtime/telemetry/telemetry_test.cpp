@@ -80,6 +80,24 @@ TEST_CASE("a resumed run continues after its step and drops what will come again
     { MetricsFile(path, 0).write(example(1)); }
     CHECK(test::read_file(path) == lines(1, 1));
   }
+  SECTION("what follows a damaged line is removed with it") {
+    const std::string second = to_json_line(example(2)), zeros(8, '\0');
+    const std::string damaged =
+        GENERATE_COPY(second.substr(0, 20) + second, second.substr(0, 20) + zeros + second.substr(28),
+                      second.substr(0, second.size() - 1), "{\"step\":2x" + second.substr(9), std::string(), zeros);
+    CAPTURE(damaged);
+    test::write_file(path, lines(1, 1) + damaged + "\n" + lines(3, 3));
+    { MetricsFile(path, 3).write(example(4)); }
+    CHECK(test::read_file(path) == lines(1, 1) + lines(4, 4));
+  }
+  SECTION("lines that somebody has written in another way stay") {
+    const std::string other = "{\"loss\": 2.5, \"step\": 2}\n{ \"step\" : 3, \"of\": {\"step\": 9}}\n";
+    test::write_file(path, lines(1, 1) + other + "{\"loss\": 2.5, \"step\": 4}\n");
+    { MetricsFile(path, 3).write(example(4)); }
+    CHECK(test::read_file(path) == lines(1, 1) + other + lines(4, 4));
+    CHECK(MetricsFile::has_step(path, 3));
+    CHECK_FALSE(MetricsFile::has_step(path, 9));
+  }
   SECTION("no file yet") {
     { MetricsFile(path, 3).write(example(4)); }
     CHECK(test::read_file(path) == lines(4, 4));
