@@ -114,8 +114,15 @@ void JobOutput::end_open_line() {
   open_line_.reset();
 }
 
+// A write for each line would be most of the work where ranks write many.
 void JobOutput::show(const std::vector<LineFolder::Shown>& lines) {
-  for (const auto& line : lines) show(line.stream, line.text);
+  std::string together;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    together += lines[i].text;
+    if (i + 1 < lines.size() && lines[i + 1].stream == lines[i].stream) continue;
+    show(lines[i].stream, together);
+    together.clear();
+  }
 }
 
 void JobOutput::drop_pending() {

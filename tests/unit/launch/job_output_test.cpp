@@ -1,0 +1,28 @@
+#include "launch/job_output.hpp"
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <string>
+
+#include "support/temp_dir.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::launch;
+
+TEST_CASE("folded lines that are shown together keep their order across the streams", "[launch]") {
+  test::TempDir dir;
+  LaunchPlan plan;
+  plan.job_folder = dir / "job";
+  plan.nodes.push_back({.host = "a", .ranks = {{.rank = 0, .local_rank = 0}, {.rank = 1, .local_rank = 1}}});
+  FileThread files;
+  ConsoleLog console(dir / "console.log", files);
+  JobOutput output(plan, {.files = &files, .has_terminal = false, .fold = true, .console = &console});
+  output.open_logs();
+  // Rank 0's lines wait for rank 1's; a line of ours brings all of them to light at once.
+  output.take({0, Stream::kOut, "one\ntwo\n"});
+  output.take({0, Stream::kErr, "trouble\n"});
+  output.take({0, Stream::kOut, "three\n"});
+  output.tell("ours\n");
+  REQUIRE(files.wait(Deadline::after(std::chrono::seconds(10))));
+  CHECK(test::read_file(dir / "console.log") == "a:0| one\na:0| two\na:0| trouble\na:0| three\nours\n");
+}
