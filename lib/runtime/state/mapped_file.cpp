@@ -43,7 +43,11 @@ std::shared_ptr<const MappedFile> MappedFile::map(const std::string& path, const
   if (data == MAP_FAILED) {
     const int error = errno;
     file->size_ = 0;
-    throw UserError(ExitCode::kNoInput, fmt::format("cannot map {} '{}': {}", what, path, describe_errno(error)));
+    const char* limits = error == ENOMEM ? " (limits of a process: its memory, ulimit -v; how many files it maps, "
+                                           "the kernel's vm.max_map_count: join small files into larger ones)"
+                                         : "";
+    throw UserError(ExitCode::kNoInput,
+                    fmt::format("cannot map {} '{}': {}{}", what, path, describe_errno(error), limits));
   }
   file->data_ = static_cast<const uint8_t*>(data);
   return file;
