@@ -40,7 +40,7 @@ constexpr KeySpec kRows[] = {
               "correct the moments' start at zero (Adam, AdamW, Lamb)"),
     supported("optimizer.params.adam_w_mode", kBool, "true", "Adam: weight decay apart from the gradient, as in AdamW"),
     supported("optimizer.params.torch_adam", kBool, "false",
-              "takes PyTorch's defaults (AdamW: weight_decay 0.01; Adam: decay in the gradient)"),
+              "takes PyTorch's default: weight_decay 0.01, unless Adam has adam_w_mode false"),
     supported("optimizer.params.amsgrad", kBool, "false", "divide by the largest second moment so far (Adam, AdamW)"),
     no_counterpart("optimizer.params.set_grad_none", kBool, "true", "gradients have no tensors of their own here"),
     no_counterpart("optimizer.params.fp32_optimizer_states", kBool, "true", "optimizer states are fp32 here"),

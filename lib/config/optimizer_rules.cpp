@@ -195,12 +195,11 @@ void apply_optimizer_rules(Settings& settings) {
     settings.complain(Issue::Kind::kRange, "optimizer.params.betas",
                       fmt::format("'optimizer.params.betas' must be two numbers, not {}", betas.value.items.size()));
   }
+  // torch.optim.AdamW is what DeepSpeed takes for either name; torch.optim.Adam only where adam_w_mode is false.
   if (settings.boolean("optimizer.params.torch_adam")) {
-    if (type == "AdamW" && !settings.given("optimizer.params.weight_decay")) {
+    const bool is_adamw = type == "AdamW" || settings.boolean("optimizer.params.adam_w_mode");
+    if (is_adamw && !settings.given("optimizer.params.weight_decay")) {
       settings.solve("optimizer.params.weight_decay", Value::of_float(0.01), "default");
-    }
-    if (type == "Adam" && !settings.given("optimizer.params.adam_w_mode")) {
-      settings.solve("optimizer.params.adam_w_mode", Value::of_bool(false), "default");
     }
   }
   bool nesterov = type == "SGD" && settings.boolean("optimizer.params.nesterov");

@@ -8,6 +8,7 @@ Needs PyTorch 2.11 and DeepSpeed 0.18.2, installed with DS_BUILD_OPS=0, and a C+
   schedules     deepspeed.runtime.lr_schedules on torch.optim, read before each optimizer step
   Adam, AdamW, SGD, Adagrad   torch.optim in double precision (DeepSpeed's Adam computes the same; for Adagrad without
                 offload it takes torch.optim itself)
+  Adam with torch_adam        what DeepSpeedEngine._configure_basic_optimizer makes of the section, in double precision
   Lion          DeepSpeed's csrc/lion/cpu_lion_impl.cpp, fp32, compiled here
   Lamb          deepspeed.runtime.fp16.onebit.lamb.OnebitLamb before its freeze step, in double precision: plain Lamb
                 without bias correction (FusedLamb needs a GPU). With bias correction the rate of each step is multiplied
@@ -19,6 +20,7 @@ import json
 import logging
 import os
 import sys
+import types
 
 import torch
 from torch.utils import cpp_extension
@@ -26,6 +28,7 @@ from torch.utils import cpp_extension
 logging.disable(logging.WARNING)
 import deepspeed.comm  # noqa: E402,F401
 from deepspeed.runtime import lr_schedules  # noqa: E402
+from deepspeed.runtime.engine import DeepSpeedEngine  # noqa: E402
 from deepspeed.runtime.fp16.onebit.lamb import OnebitLamb  # noqa: E402
 from deepspeed.runtime.zero.muon.original_muon import SingleDeviceMuonWithAuxAdam  # noqa: E402
 
@@ -143,6 +146,13 @@ class CpuLion(torch.optim.Optimizer):
                                         p.data, p.grad.data, self.state[p]["exp_avg"])
 
 
+def chosen_by_engine(kind, params):
+    """The optimizer that DeepSpeed's engine builds from a config section: its choice of class, with that class's defaults."""
+    engine = types.SimpleNamespace(optimizer_name=lambda: kind.lower(), optimizer_params=lambda: dict(params),
+                                   zero_use_cpu_optimizer=lambda: False)
+    return lambda groups: DeepSpeedEngine._configure_basic_optimizer(engine, groups)
+
+
 def optimizer_cases():
     """name, config section, dtype, groups of parameter indices with settings, constructor, hook before each step"""
     every = [{"indices": range(len(PARAMETERS))}]
@@ -160,6 +170,8 @@ def optimizer_cases():
     adamw = {"lr": 0.01, "weight_decay": 0.1}
     adam = {"lr": 0.01, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.1}
     sgd = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.02}
+    by_torch = {"lr": 0.01, "torch_adam": True}
+    by_torch_l2 = {**by_torch, "weight_decay": 0.1, "adam_w_mode": False}
     adagrad = {"lr": 0.05, "weight_decay": 0.01}
     slowing = {"lr": 0.05, "eps": 1e-6, "lr_decay": 0.01, "initial_accumulator_value": 0.1}
     lion = {"lr": 1e-3, "betas": [0.9, 0.99], "weight_decay": 0.1}
@@ -173,6 +185,8 @@ def optimizer_cases():
     yield simple("Adam, L2", "Adam", {**adam, "adam_w_mode": False}, double, torch_adam(torch.optim.Adam, adam))
     yield simple("AdamW, AMSGrad, maximize", "AdamW", {**adamw, "amsgrad": True, "maximize": True}, double,
                  torch_adam(torch.optim.AdamW, adamw, amsgrad=True, maximize=True))
+    yield simple("Adam, torch_adam", "Adam", by_torch, double, chosen_by_engine("Adam", by_torch))
+    yield simple("Adam, torch_adam, L2", "Adam", by_torch_l2, double, chosen_by_engine("Adam", by_torch_l2))
     yield simple("SGD, Nesterov", "SGD", {**sgd, "nesterov": True}, double,
                  lambda groups: torch.optim.SGD(groups, **sgd, nesterov=True))
     yield simple("SGD, dampening, maximize", "SGD", {**sgd, "dampening": 0.3, "maximize": True}, double,

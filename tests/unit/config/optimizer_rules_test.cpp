@@ -21,11 +21,21 @@ TEST_CASE("Adam decays like AdamW unless adam_w_mode is false", "[config][optimi
   CHECK_FALSE(
       load("{optimizer: {type: \"Adam\", params: {adam_w_mode: false}}}").config.optimizer.decoupled_weight_decay);
   CHECK(load("{optimizer: {type: \"AdamW\", params: {adam_w_mode: false}}}").config.optimizer.decoupled_weight_decay);
-  auto torch = load("{optimizer: {type: \"AdamW\", params: {torch_adam: true}}}").config.optimizer;
-  CHECK(torch.weight_decay == 0.01);
-  CHECK(torch.decoupled_weight_decay);
-  CHECK_FALSE(
-      load("{optimizer: {type: \"Adam\", params: {torch_adam: true}}}").config.optimizer.decoupled_weight_decay);
+}
+
+TEST_CASE("torch_adam is PyTorch's AdamW under both names, its Adam where adam_w_mode is false",
+          "[config][optimizer_rules]") {
+  for (const char* name : {"AdamW", "Adam"}) {
+    auto torch =
+        load("{optimizer: {type: \"" + std::string(name) + "\", params: {torch_adam: true}}}").config.optimizer;
+    CHECK(torch.weight_decay == 0.01);
+    CHECK(torch.decoupled_weight_decay);
+  }
+  auto adam = load("{optimizer: {type: \"Adam\", params: {torch_adam: true, adam_w_mode: false}}}").config.optimizer;
+  CHECK(adam.weight_decay == 0);
+  CHECK_FALSE(adam.decoupled_weight_decay);
+  CHECK(load("{optimizer: {type: \"Adam\", params: {torch_adam: true, weight_decay: 0}}}")
+            .config.optimizer.weight_decay == 0);
 }
 
 TEST_CASE("parameters reach the typed section", "[config][optimizer_rules]") {
