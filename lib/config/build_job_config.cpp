@@ -13,14 +13,6 @@ std::optional<int64_t> integer_if_any(const Settings& settings, const std::strin
   return value.is_int() ? std::optional(value.integer) : std::nullopt;
 }
 
-std::optional<ScalarType> scalar_type_if_any(const Settings& settings, const std::string& path) {
-  const std::string& name = settings.text(path);
-  if (name == "fp32") return ScalarType::kFp32;
-  if (name == "bf16") return ScalarType::kBf16;
-  if (name == "fp16") return ScalarType::kFp16;
-  return std::nullopt;
-}
-
 OptimizerType optimizer_type(const std::string& name) {
   if (name == "Adam") return OptimizerType::kAdam;
   if (name == "SGD") return OptimizerType::kSgd;
@@ -254,8 +246,8 @@ JobConfig build_job_config(const Settings& settings) {
   out.scheduler = build_scheduler(settings);
   out.zero = build_zero(settings);
   build_precision(settings, out);
-  out.communication_data_type = scalar_type_if_any(settings, "communication_data_type");
-  out.grad_accum_dtype = scalar_type_if_any(settings, "data_types.grad_accum_dtype");
+  out.communication_data_type = scalar_type_of(settings, "communication_data_type");
+  out.grad_accum_dtype = scalar_type_of(settings, "data_types.grad_accum_dtype");
   out.gradient_clipping = settings.number("gradient_clipping");
   out.prescale_gradients = settings.boolean("prescale_gradients");
   out.gradient_predivide_factor = settings.number("gradient_predivide_factor");

@@ -48,14 +48,14 @@ constexpr KeySpec kRows[] = {
     supported("torch_autocast.enabled", kBool, "false",
               "PyTorch's autocast: fp32 parameters, forward computes in low precision where that is safe"),
     supported("torch_autocast.dtype", kEnum, "null", "its low-precision type; null: bf16. fp16 brings a loss scale")
-        .one_of("bfloat16|float16|torch.bfloat16|torch.float16|bf16|fp16"),
+        .one_of("bfloat16|float16|torch.bfloat16|torch.float16|bf16|fp16|half"),
     no_counterpart("torch_autocast.lower_precision_safe_modules", kStringList, "null",
                    "gradients are reduced in communication_data_type, fp32 under autocast"),
 
     section("data_types"),
     supported("data_types.grad_accum_dtype", kEnum, "null",
               "type in which gradients are summed over micro steps; null: fp32")
-        .one_of("fp32|bf16|fp16")
+        .one_of("fp32|bf16|fp16|float32|bfloat16|float16|torch.float32|torch.bfloat16|torch.float16|float|half")
         .in_any_case(),
 };
 

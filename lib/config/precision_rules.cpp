@@ -83,10 +83,8 @@ void build_amp(const Settings& settings, JobConfig& out) {
 }
 
 void build_torch_autocast(const Settings& settings, JobConfig& out) {
-  const bool half = settings.text("torch_autocast.dtype").find("16") != std::string::npos &&
-                    settings.text("torch_autocast.dtype").find("bf") == std::string::npos;
-  out.autocast = half ? ScalarType::kFp16 : ScalarType::kBf16;
-  if (half) out.loss_scale = of_torch();
+  out.autocast = scalar_type_of(settings, "torch_autocast.dtype").value_or(ScalarType::kBf16);
+  if (out.autocast == ScalarType::kFp16) out.loss_scale = of_torch();
 }
 
 Precision precision_of(const Settings& settings) {
@@ -114,6 +112,15 @@ void apply_precision_rules(Settings& settings) {
     settings.complain(Issue::Kind::kRange, "amp.loss_scale",
                       fmt::format("'amp.loss_scale' must be \"dynamic\" or a number above 0, not {}", describe(scale)));
   }
+}
+
+std::optional<ScalarType> scalar_type_of(const Settings& settings, const std::string& path) {
+  const std::string& given = settings.text(path);
+  if (given.empty()) return std::nullopt;
+  const std::string name = given.substr(given.find('.') + 1);  // torch.float16 and float16 are one
+  if (name == "bf16" || name == "bfloat16") return ScalarType::kBf16;
+  if (name == "fp16" || name == "float16" || name == "half") return ScalarType::kFp16;
+  return ScalarType::kFp32;
 }
 
 void build_precision(const Settings& settings, JobConfig& out) {

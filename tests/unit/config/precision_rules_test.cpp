@@ -112,7 +112,7 @@ TEST_CASE("torch_autocast computes in the named type, fp16 with a scale", "[conf
     CHECK(config.loss_scale.kind == LossScaleKind::kNone);
     CHECK(config.precision == Precision::kFp32);
   }
-  for (const char* name : {"float16", "torch.float16", "fp16"}) {
+  for (const char* name : {"float16", "torch.float16", "fp16", "half"}) {
     auto config = good(std::string("{torch_autocast: {enabled: true, dtype: \"") + name + "\"}}");
     CHECK(config.autocast == ScalarType::kFp16);
     CHECK(config.loss_scale.kind == LossScaleKind::kDynamic);
@@ -140,4 +140,20 @@ TEST_CASE("tf32 is PyTorch's default unless it is given", "[config][precision_ru
 TEST_CASE("gradients are summed and sent in any of three types", "[config][precision_rules]") {
   CHECK(good("{communication_data_type: \"fp16\"}").communication_data_type == ScalarType::kFp16);
   CHECK(good("{data_types: {grad_accum_dtype: \"fp16\"}}").grad_accum_dtype == ScalarType::kFp16);
+  CHECK_FALSE(good("{data_types: {grad_accum_dtype: null}}").grad_accum_dtype.has_value());
+}
+
+// The names of DtypeEnum in deepspeed/runtime/config.py, which get_data_types looks grad_accum_dtype up in.
+TEST_CASE("grad_accum_dtype has all of DeepSpeed's names for a type", "[config][precision_rules]") {
+  const std::pair<ScalarType, std::vector<std::string>> types[] = {
+      {ScalarType::kFp32, {"fp32", "float32", "torch.float32", "float"}},
+      {ScalarType::kBf16, {"bf16", "bfloat16", "torch.bfloat16"}},
+      {ScalarType::kFp16, {"fp16", "float16", "torch.float16", "half"}}};
+  for (const auto& [type, names] : types) {
+    for (const auto& name : names) {
+      INFO(name);
+      CHECK(good("{data_types: {grad_accum_dtype: \"" + name + "\"}}").grad_accum_dtype == type);
+    }
+  }
+  CHECK_THAT(all_lines(load("{data_types: {grad_accum_dtype: \"int8\"}}")), Contains("must be fp32, bf16, fp16"));
 }
