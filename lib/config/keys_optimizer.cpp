@@ -79,7 +79,11 @@ constexpr KeySpec kRows[] = {
 
     section("scheduler"),
     supported("scheduler.type", kEnum, "null", "how the learning rate changes over the steps; null: it does not")
-        .one_of("WarmupLR|WarmupDecayLR|WarmupCosineLR|LRRangeTest|OneCycle"),
+        .one_of("WarmupLR|WarmupDecayLR|WarmupCosineLR|LRRangeTest|OneCycle|"
+                "StepLR|MultiStepLR|ConstantLR|LinearLR|ExponentialLR|PolynomialLR|CosineAnnealingLR|"
+                "CosineAnnealingWarmRestarts|CyclicLR|OneCycleLR|ReduceLROnPlateau")
+        .later("StepLR|MultiStepLR|ConstantLR|LinearLR|ExponentialLR|PolynomialLR|CosineAnnealingLR|"
+               "CosineAnnealingWarmRestarts|CyclicLR|OneCycleLR|ReduceLROnPlateau"),
     section("scheduler.params"),
     supported("scheduler.params.warmup_min_lr", kFloat, "0.0", "learning rate at the start of the warm-up")
         .min(0)

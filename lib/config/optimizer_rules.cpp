@@ -218,7 +218,8 @@ void apply_optimizer_rules(Settings& settings) {
 void apply_scheduler_rules(Settings& settings, std::optional<int64_t> steps) {
   const Setting& chosen = settings.at("scheduler.type");
   if (chosen.value.is_null()) {
-    if (settings.given("scheduler.params") && !settings.at("scheduler.params").value.is_null()) {
+    if (settings.given("scheduler.params") && !settings.at("scheduler.params").value.is_null() &&
+        !settings.complained_about("scheduler.type")) {
       settings.complain(Issue::Kind::kConflict, "scheduler.params",
                         "'scheduler.params' needs 'scheduler.type' beside it");
     }

@@ -153,6 +153,15 @@ TEST_CASE("schedules refuse what they do not take and miss what they need", "[co
   CHECK(has_note(early, "the rate never decays"));
 }
 
+// DeepSpeed takes a type that is none of its own from torch.optim.lr_scheduler.
+TEST_CASE("a schedule of PyTorch is not supported yet, a misspelled one is said once", "[config][optimizer_rules]") {
+  CHECK_THAT(
+      only_line("{scheduler: {type: \"CosineAnnealingLR\"}}"),
+      Contains("not supported yet: 'scheduler.type' = CosineAnnealingLR") && Contains("supported now: WarmupLR"));
+  CHECK_THAT(only_line("{scheduler: {type: \"WarmupL\", params: {warmup_num_steps: 3}}}"),
+             Contains("did you mean 'WarmupLR'?"));
+}
+
 TEST_CASE("DeepSpeed's schedules take the index they begin at, here its default only", "[config][scheduler]") {
   for (const char* rest :
        {"type: \"WarmupLR\", params: {", "type: \"WarmupDecayLR\", params: {total_num_steps: 9, ",
