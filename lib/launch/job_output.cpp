@@ -10,6 +10,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
+// What lines without an end may take together, both streams of every rank.
+constexpr size_t kMostPartialBytes = 512U << 20, kMostLineBytes = 64U << 20, kLeastLineBytes = 256U << 10;
+
 bool passes(const std::vector<int>& filter, int local_rank) {
   return filter.empty() || std::find(filter.begin(), filter.end(), local_rank) != filter.end();
 }
@@ -23,6 +26,8 @@ JobOutput::JobOutput(const LaunchPlan& plan, OutputOptions options)
       one_reader_(have_one_reader(1, 2)),
       out_(options.has_terminal ? 1 : -1, options.files),
       err_(options.has_terminal ? 2 : -1, options.files) {
+  const size_t num_streams = 2 * static_cast<size_t>(std::max(1, plan.world_size()));
+  const size_t longest = std::clamp(kMostPartialBytes / num_streams, kLeastLineBytes, kMostLineBytes);
   std::vector<std::string> prefixes;
   std::set<int> local_ranks;
   int num_visible = 0;
@@ -32,7 +37,7 @@ JobOutput::JobOutput(const LaunchPlan& plan, OutputOptions options)
       bool visible = passes(plan.output.local_ranks, rank.local_rank);
       num_visible += visible ? 1 : 0;
       local_ranks.insert(rank.local_rank);
-      ranks_.push_back({LineSplitter(prefixes.back()), LineSplitter(prefixes.back()), {}, visible});
+      ranks_.push_back({LineSplitter(prefixes.back(), longest), LineSplitter(prefixes.back(), longest), {}, visible});
     }
   }
   if (plan.restart_count == 0) idle_choices_ = idle_choices(plan.output, local_ranks);

@@ -4,9 +4,6 @@
 
 namespace dslaunch::launch {
 
-// A longer line is shown in pieces rather than kept: memory is not the ranks' to fill.
-static constexpr size_t kLongestLineBytes = 64U << 20;
-
 std::string LineSplitter::take(std::string_view bytes) {
   if (prefix_.empty()) return std::string(bytes);
   std::string shown;
@@ -29,7 +26,7 @@ void LineSplitter::cut(std::string_view bytes, const std::function<void(std::str
     begin = end + 1;
   }
   partial_.erase(0, begin);
-  if (partial_.size() > kLongestLineBytes) on_line(finish_line());
+  if (partial_.size() > longest_bytes_) on_line(finish_line());
 }
 
 std::string LineSplitter::finish() {

@@ -9,8 +9,10 @@ namespace dslaunch::launch {
 
 class LineSplitter {
  public:
-  // An empty prefix: bytes pass at once, as they are.
-  explicit LineSplitter(std::string prefix) : prefix_(std::move(prefix)) {}
+  // A line longer than `longest_bytes` is shown in pieces rather than kept: memory is not the ranks' to fill. An empty
+  // prefix: bytes pass at once, as they are.
+  explicit LineSplitter(std::string prefix, size_t longest_bytes = 64U << 20)
+      : prefix_(std::move(prefix)), longest_bytes_(longest_bytes) {}
 
   // The whole lines that `bytes` completes, ready to be shown.
   std::string take(std::string_view bytes);
@@ -23,6 +25,7 @@ class LineSplitter {
 
  private:
   std::string prefix_, partial_;
+  size_t longest_bytes_;
 };
 
 }  // namespace dslaunch::launch

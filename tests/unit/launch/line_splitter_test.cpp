@@ -29,6 +29,13 @@ TEST_CASE("NUL bytes and long lines pass whole", "[launch][line_splitter]") {
   CHECK(lines.take("\n") == "p " + bulk + "\n");
 }
 
+TEST_CASE("a line longer than the limit is shown in pieces", "[launch][line_splitter]") {
+  LineSplitter lines("p ", 10);
+  CHECK(lines.take("0123456789").empty());
+  CHECK(lines.take("ab") == "p 0123456789ab\n");
+  CHECK(lines.take("cd\n") == "p cd\n");
+}
+
 TEST_CASE("a carriage return ends a piece, unless a newline follows", "[launch][line_splitter]") {
   LineSplitter lines("p ");
   CHECK(lines.take("10%\r20%\r").find("p 10%\r") == 0);
