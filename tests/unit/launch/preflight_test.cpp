@@ -4,11 +4,13 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "base/deadline.hpp"
 #include "support/expect_error.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -68,4 +70,12 @@ TEST_CASE("a worker of another version, or one that does not start, is refused w
   test::expect_error(ExitCode::kUnavailable, {"nothing"}, [&] {
     check_preflight(preflight, {.argv = {folder / "nothing", "train"}, .env = {}});
   });
+}
+
+TEST_CASE("a worker that has said its version and does not end is not waited for", "[launch][preflight]") {
+  test::TempDir folder;
+  const Deadline soon = Deadline::after(30s);
+  check_preflight({.worker_version = "dsworker 7"},
+                  script(folder / "lingering", "echo dsworker 7; exec >&- 2>&-; exec sleep 60\n"));
+  CHECK_FALSE(soon.passed());
 }
