@@ -1,51 +1,31 @@
 #include "launch/job_files.hpp"
 
-#include <cstdlib>
+#include <algorithm>
 #include <filesystem>
-#include <fstream>
 
-#include "base/error.hpp"
 #include "base/format.hpp"
-#include "launch/error_files.hpp"
 
 namespace dslaunch::launch {
 namespace {
 
-namespace fs = std::filesystem;
-
-[[noreturn]] void refuse(const std::string& path, const std::string& why) {
-  throw UserError(ExitCode::kCannotCreate,
-                  fmt::format("cannot keep the job's files in {}: {}; TMPDIR names another folder", path, why));
-}
-
-std::string private_folder(const std::string& job_id) {
-  std::error_code error;
-  fs::path base = fs::temp_directory_path(error);
-  if (error) refuse("TMPDIR", error.message());
-  std::string name = (base / (private_folder_prefix(job_id) + "XXXXXX")).string();
-  if (::mkdtemp(name.data()) == nullptr) refuse(base.string(), describe_errno(errno));
-  return name;
+// Numbered, since two of them may have one name; the ending tells the reader what it is. A whole name that is as long
+// as a name can be would leave no room for the number.
+std::string name_of_copy(size_t number, const std::string& path) {
+  constexpr size_t kMostBytes = 100;
+  const std::string name = std::filesystem::path(path).filename().string();
+  return fmt::format("{}-{}", number, name.substr(name.size() - std::min(name.size(), kMostBytes)));
 }
 
 }  // namespace
 
 JobFiles::JobFiles(const std::string& job_id, const std::map<std::string, std::string>& files) {
   if (files.empty()) return;
-  folder_ = private_folder(job_id);
+  folder_.emplace(job_id);
   for (const auto& [path, content] : files) {
-    // Numbered, since two of them may have one name; the ending tells the reader what it is.
-    std::string copy = fmt::format("{}/{}-{}", folder_, copies_.size(), fs::path(path).filename().string());
-    std::ofstream file(copy, std::ios::binary);
-    file.write(content.data(), static_cast<std::streamsize>(content.size()));
-    file.close();
-    if (!file) refuse(folder_, describe_errno(errno));
-    copies_[path] = copy;
+    const std::string name = name_of_copy(copies_.size(), path);
+    folder_->write(name, content);
+    copies_[path] = folder_->path() + "/" + name;
   }
-}
-
-JobFiles::~JobFiles() {
-  std::error_code ignored;
-  if (!folder_.empty()) fs::remove_all(folder_, ignored);
 }
 
 std::vector<std::string> JobFiles::localize(std::vector<std::string> words) const {

@@ -2,8 +2,11 @@
 // private folder, gone with this object. One thread.
 #pragma once
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "launch/private_folder.hpp"
 
 namespace dslaunch::launch {
 
@@ -11,15 +14,12 @@ class JobFiles {
  public:
   // `files`: path on the launching host -> content. Throws UserError(73) when they cannot be written here.
   JobFiles(const std::string& job_id, const std::map<std::string, std::string>& files);
-  ~JobFiles();
-  JobFiles(const JobFiles&) = delete;
-  JobFiles& operator=(const JobFiles&) = delete;
 
   // The words with each path of such a file replaced by its copy's.
   std::vector<std::string> localize(std::vector<std::string> words) const;
 
  private:
-  std::string folder_;
+  std::optional<PrivateFolder> folder_;        // empty: there are no files
   std::map<std::string, std::string> copies_;  // path there -> path here
 };
 

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "base/format.hpp"
-#include "launch/error_files.hpp"
 #include "launch/node_link.hpp"
+#include "launch/private_folder.hpp"
 #include "spawn/job_sweep.hpp"
 
 namespace dslaunch::launch {

@@ -71,7 +71,7 @@ class Examination {
     add(leftover_shared_memory(query_.shared_memory_folder));
     for (const auto& folder : query_.temporary_folders) {
       add(leftover_pid_files(folder));
-      add(leftover_error_folders(folder));
+      add(leftover_private_folders(folder));
     }
     return std::move(report_);
   }

@@ -28,7 +28,7 @@ enum class FindingKind {
   kUnkillable,       // stuck inside the kernel (state D)
   kSharedMemory,     // a segment in /dev/shm
   kPidFile,          // names launchers or ranks that are gone
-  kErrorFolder,      // where ranks of a job that is gone left their exceptions
+  kPrivateFolder,    // small files of a job that is gone: sent to its ranks, or their exceptions
 };
 
 struct Finding {
@@ -86,7 +86,7 @@ struct DoctorQuery {
   // what is wrong here at all.
   bool leftover_processes = true;
   std::string shared_memory_folder = "/dev/shm";
-  std::vector<std::string> temporary_folders;  // where pid files and error folders may lie
+  std::vector<std::string> temporary_folders;  // where pid files and private folders may lie
 };
 
 }  // namespace dslaunch::launch

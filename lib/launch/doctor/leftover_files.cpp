@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "base/format.hpp"
-#include "launch/error_files.hpp"
+#include "launch/private_folder.hpp"
 #include "ports/namespaces.hpp"
 
 namespace dslaunch::launch {
@@ -182,12 +182,12 @@ std::vector<Finding> leftover_pid_files(const std::string& folder) {
   return findings;
 }
 
-std::vector<Finding> leftover_error_folders(const std::string& folder) {
+std::vector<Finding> leftover_private_folders(const std::string& folder) {
   std::vector<Finding> findings;
   for (const auto& candidate : settled_entries(folder, S_IFDIR)) {
-    auto job = job_of_error_folder(candidate.name);
-    if (!job || !error_folder_is_abandoned(candidate.path)) continue;
-    findings.push_back(leftover(FindingKind::kErrorFolder, candidate, Verdict::kStale,
+    auto job = job_of_private_folder(candidate.name);
+    if (!job || !private_folder_is_abandoned(candidate.path)) continue;
+    findings.push_back(leftover(FindingKind::kPrivateFolder, candidate, Verdict::kStale,
                                 fmt::format("the agent of job {}, which made it, is gone", *job)));
     findings.back().job_id = *job;
   }

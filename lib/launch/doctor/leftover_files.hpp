@@ -1,5 +1,5 @@
 // Files and folders that jobs left behind: shared memory that nobody has mapped or open any more, pid files of programs
-// that are gone, folders of error files whose agent is gone. This user's only. Reads; changes nothing. Any thread.
+// that are gone, private folders of jobs whose agent is gone. This user's only. Reads; changes nothing. Any thread.
 #pragma once
 #include <vector>
 
@@ -11,7 +11,7 @@ namespace dslaunch::launch {
 std::vector<Finding> leftover_shared_memory(const std::string& folder);
 // DeepSpeed's launcher writes PID.deepspeed.
 std::vector<Finding> leftover_pid_files(const std::string& folder);
-std::vector<Finding> leftover_error_folders(const std::string& folder);
+std::vector<Finding> leftover_private_folders(const std::string& folder);
 
 // Removes the file or folder of a finding; empty: it is gone, else why not.
 std::string remove_leftover(const Finding& finding);

@@ -28,7 +28,7 @@ constexpr std::array<std::pair<FindingKind, const char*>, 8> kKinds{
      {FindingKind::kUnkillable, "unkillable"},
      {FindingKind::kSharedMemory, "shared_memory"},
      {FindingKind::kPidFile, "pid_file"},
-     {FindingKind::kErrorFolder, "error_folder"}}};
+     {FindingKind::kPrivateFolder, "private_folder"}}};
 
 template <class Table, class Value>
 const char* name_of(const Table& table, Value value) {
@@ -151,7 +151,7 @@ std::string tell_host(const DoctorReport& report, const std::string& indent) {
                              {FindingKind::kUnkillable, "stuck inside the kernel"},
                              {FindingKind::kSharedMemory, "shared memory left behind"},
                              {FindingKind::kPidFile, "pid files left behind"},
-                             {FindingKind::kErrorFolder, "folders of error files left behind"}}) {
+                             {FindingKind::kPrivateFolder, "small files of jobs left behind"}}) {
     text += tell_others(report, kind, title, indent);
   }
   return text + tell_zombies(report, indent);

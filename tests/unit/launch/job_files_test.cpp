@@ -1,13 +1,39 @@
 #include "launch/job_files.hpp"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <catch2/catch.hpp>
+#include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 
+#include "support/expect_error.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace dslaunch;
 using namespace dslaunch::launch;
+
+namespace {
+
+// Private folders are made below `folder` while it is there.
+struct TemporaryFolder {
+  explicit TemporaryFolder(const std::string& folder) { ::setenv("TMPDIR", folder.c_str(), 1); }
+  ~TemporaryFolder() {
+    if (before) {
+      ::setenv("TMPDIR", before->c_str(), 1);
+    } else {
+      ::unsetenv("TMPDIR");
+    }
+  }
+  std::optional<std::string> before =
+      std::getenv("TMPDIR") == nullptr ? std::nullopt : std::optional<std::string>(std::getenv("TMPDIR"));
+};
+
+}  // namespace
 
 TEST_CASE("copies take the originals' place in the arguments and are gone afterwards", "[launch][job_files]") {
   std::string content("{\0 \n}", 5);
@@ -24,4 +50,28 @@ TEST_CASE("copies take the originals' place in the arguments and are gone afterw
     CHECK((folder.st_mode & 0777) == 0700);
   }
   CHECK_FALSE(std::filesystem::exists(std::filesystem::path(words[1]).parent_path()));
+}
+
+TEST_CASE("a file's name may be as long as names can be", "[launch][job_files]") {
+  const std::string path = "/far/" + std::string(250, 'a') + ".json";
+  JobFiles files("job-1", {{path, "{}"}});
+  const std::string copy = files.localize({path})[0];
+  CHECK(copy != path);
+  CHECK(std::filesystem::exists(copy));
+  CHECK(copy.ends_with("a.json"));
+}
+
+TEST_CASE("files that find no room leave nothing behind, and the reason is told", "[launch][job_files]") {
+  test::TempDir folder;
+  const TemporaryFolder here(folder.path());
+  std::signal(SIGXFSZ, SIG_IGN);  // as the launcher does
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const rlimit small{1000, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+  test::expect_error(ExitCode::kCannotCreate, {folder.path(), "File too large", "TMPDIR"}, [] {
+    JobFiles files("job-1", {{"/far/a.json", "{}"}, {"/far/b.json", std::string(2000, ' ')}});
+  });
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  CHECK(std::filesystem::is_empty(folder.path()));
 }

@@ -12,6 +12,7 @@
 
 #include "base/unique_fd.hpp"
 #include "launch/error_files.hpp"
+#include "launch/job_files.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;
@@ -84,7 +85,7 @@ TEST_CASE("pid files of launchers that are gone", "[launch][doctor]") {
   CHECK(paths(leftover_pid_files(folder.path())) == std::vector<std::string>{stale.string()});
 }
 
-TEST_CASE("a folder of error files is abandoned once its agent is gone, however that ended", "[launch][doctor]") {
+TEST_CASE("a private folder is abandoned once its agent is gone, however that ended", "[launch][doctor]") {
   Folder folder;
   int ready[2];
   REQUIRE(pipe(ready) == 0);
@@ -93,6 +94,7 @@ TEST_CASE("a folder of error files is abandoned once its agent is gone, however 
     setenv("TMPDIR", folder.path().c_str(), 1);
     ErrorFiles files("20260131-174502-4711");
     std::ofstream(files.path_of(0)) << "{}";
+    JobFiles sent("20260131-174502-4711", {{"/far/ds.json", "{}"}});
     if (write(ready[1], "x", 1) != 1) _exit(1);
     pause();
   }
@@ -103,14 +105,16 @@ TEST_CASE("a folder of error files is abandoned once its agent is gone, however 
   fs::create_directory(sockets);
   folder.write("dslaunch-20260131-174502-4711-socket/control", "");
   Folder::aged(sockets);
-  CHECK(leftover_error_folders(folder.path()).empty());
+  CHECK(leftover_private_folders(folder.path()).empty());
   kill(agent, SIGKILL);
   waitpid(agent, nullptr, 0);
-  auto found = leftover_error_folders(folder.path());
-  REQUIRE(found.size() == 1);
-  CHECK(found[0].job_id == "20260131-174502-4711");
-  CHECK(remove_leftover(found[0]).empty());
-  CHECK_FALSE(fs::exists(found[0].path));
+  auto found = leftover_private_folders(folder.path());
+  REQUIRE(found.size() == 2);
+  for (const auto& left : found) {
+    CHECK(left.job_id == "20260131-174502-4711");
+    CHECK(remove_leftover(left).empty());
+    CHECK_FALSE(fs::exists(left.path));
+  }
   close(ready[0]);
   close(ready[1]);
 }

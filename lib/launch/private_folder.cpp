@@ -1,0 +1,99 @@
+#include "launch/private_folder.hpp"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/file.h>
+
+#include <filesystem>
+#include <string_view>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "launch/jobs/private_files.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "dslaunch-", kRandomPart = "-XXXXXX";
+
+std::string prefix_of(const std::string& job_id) {
+  return std::string(kPrefix) + job_id + "-";
+}
+
+UniqueFd open_folder(const std::string& path) {
+  return UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+}
+
+[[noreturn]] void refuse(const std::string& folder, const std::string& why) {
+  throw UserError(ExitCode::kCannotCreate,
+                  fmt::format("cannot keep the job's files in {}: {}; TMPDIR names another folder", folder, why));
+}
+
+// NUMBER.json, NUMBER-NAME, and either with the ending that it has while it is written.
+bool may_be_ours(const std::string& name) {
+  const size_t end = name.find_first_not_of("0123456789");
+  return end != 0 && end != std::string::npos && (name[end] == '-' || name.compare(end, 5, ".json") == 0);
+}
+
+bool holds_our_files_only(const std::string& path) {
+  std::error_code error;
+  fs::directory_iterator entry(path, error), end;
+  for (; !error && entry != end; entry.increment(error)) {
+    std::error_code unknown;
+    if (!may_be_ours(entry->path().filename().string()) || !entry->is_regular_file(unknown)) return false;
+  }
+  return !error;
+}
+
+}  // namespace
+
+PrivateFolder::PrivateFolder(const std::string& job_id) {
+  std::error_code error;
+  const fs::path parent = fs::temp_directory_path(error);
+  if (error) refuse("TMPDIR", error.message());
+  path_ = (parent / (prefix_of(job_id) + "XXXXXX")).string();
+  if (::mkdtemp(path_.data()) == nullptr) refuse(parent.string(), describe_errno(errno));
+  lock_ = open_folder(path_);
+  if (lock_.valid()) ::flock(lock_.get(), LOCK_EX | LOCK_NB);
+}
+
+PrivateFolder::~PrivateFolder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+void PrivateFolder::write(const std::string& name, const std::string& content) const {
+  try {
+    write_private_file(path_ + "/" + name, content);
+  } catch (const SystemError& error) {
+    refuse(path_, describe_errno(error.error_number()));
+  }
+}
+
+std::optional<std::string> job_of_private_folder(const std::string& name) {
+  if (!name.starts_with(kPrefix) || name.size() <= kPrefix.size() + kRandomPart.size()) return std::nullopt;
+  size_t end = name.size() - kRandomPart.size();
+  if (name[end] != '-') return std::nullopt;
+  return name.substr(kPrefix.size(), end - kPrefix.size());
+}
+
+bool private_folder_is_abandoned(const std::string& path) {
+  if (!holds_our_files_only(path)) return false;
+  UniqueFd folder = open_folder(path);
+  return folder.valid() && ::flock(folder.get(), LOCK_EX | LOCK_NB) == 0;
+}
+
+void remove_private_folders(const std::string& job_id) {
+  std::error_code error;
+  std::vector<fs::path> left;
+  fs::directory_iterator entry(fs::temp_directory_path(error), error), end;
+  for (; !error && entry != end; entry.increment(error)) {
+    if (entry->path().filename().string().starts_with(prefix_of(job_id))) left.push_back(entry->path());
+  }
+  for (const auto& folder : left) fs::remove_all(folder, error);
+}
+
+}  // namespace dslaunch::launch
