@@ -1,17 +1,9 @@
 #include "output_options.hpp"
 
-#include <filesystem>
-
 #include "base/error.hpp"
+#include "launch/working_folder.hpp"
 
 namespace dslaunch::launcher {
-namespace {
-
-std::string absolute(const std::string& path) {
-  return path.empty() ? path : std::filesystem::absolute(path).lexically_normal().string();
-}
-
-}  // namespace
 
 void add_output_options(CommandLine& line, RawOutput& raw) {
   line.group("Output");
@@ -31,9 +23,9 @@ launch::OutputChoices read_output_choices(const RawOutput& raw) {
   if (raw.fold || raw.no_fold) to.fold = raw.fold;
   to.tee = launch::parse_stream_choice("--tee", raw.tee);
   to.redirects = launch::parse_stream_choice("--redirects", raw.redirects);
-  to.log_dir = absolute(raw.log_dir);
+  to.log_dir = launch::absolute_path(raw.log_dir);
   // DeepSpeed's launcher passes the word None on when nothing is wanted.
-  if (raw.each_rank_log != "None") to.each_rank_log = absolute(raw.each_rank_log);
+  if (raw.each_rank_log != "None") to.each_rank_log = launch::absolute_path(raw.each_rank_log);
   if (!raw.local_ranks.empty()) to.local_ranks = launch::parse_rank_list("--local_ranks_filter", raw.local_ranks);
   to.save_pid = raw.save_pid;
   return to;

@@ -12,7 +12,8 @@ namespace dslaunch {
 std::string why_not_writable(const std::string& folder) {
   namespace fs = std::filesystem;
   std::error_code error;
-  fs::path nearest = fs::absolute(folder);
+  fs::path nearest = fs::absolute(folder, error);
+  if (error) return folder + " leads nowhere: " + error.message();  // where we are has been removed
   while (!fs::exists(nearest, error) && nearest.has_relative_path()) {
     if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory) break;
     nearest = nearest.parent_path();
@@ -26,7 +27,10 @@ std::string why_not_writable_file(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code error;
   if (fs::is_directory(path, error)) return path + " is a folder";
-  if (!fs::exists(path, error)) return why_not_writable(fs::absolute(path).parent_path());
+  if (!fs::exists(path, error)) {
+    const fs::path folder = fs::path(path).parent_path();
+    return why_not_writable(folder.empty() ? "." : folder.string());
+  }
   return ::access(path.c_str(), W_OK) == 0 ? "" : path + " cannot be written to: " + describe_errno(errno);
 }
 

@@ -1,9 +1,8 @@
 #include "launch/exec_job.hpp"
 
-#include <filesystem>
-
 #include "launch/carry_out.hpp"
 #include "launch/plan_job.hpp"
+#include "launch/working_folder.hpp"
 
 namespace dslaunch::launch {
 
@@ -13,7 +12,7 @@ static LaunchPlan plan_exec(const ExecOptions& options, const ResolvedHosts& hos
   plan.kind = JobKind::kExec;
   plan.argv = options.command;
   plan.restart_count = restart;
-  if (!options.launch.run_dir.empty()) plan.run_dir = std::filesystem::absolute(options.launch.run_dir).string();
+  plan.run_dir = absolute_path(options.launch.run_dir);
   // Into a pipe Python would keep its lines for itself until a buffer is full.
   if (plan.env.try_emplace("PYTHONUNBUFFERED", "1").second) {
     plan.set_env["PYTHONUNBUFFERED"] = plan.travelling_env["PYTHONUNBUFFERED"] = "1";

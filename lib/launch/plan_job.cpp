@@ -22,10 +22,11 @@ namespace {
 std::string folder_of_ranks(const LaunchOptions& options) {
   if (options.chdir.empty()) return working_folder(", or give --chdir DIR");
   std::error_code error;
-  if (!std::filesystem::is_directory(options.chdir, error)) {
+  const auto folder = std::filesystem::absolute(options.chdir, error);
+  if (error || !std::filesystem::is_directory(folder, error)) {
     throw UserError(ExitCode::kNoInput, fmt::format("--chdir {}: there is no such folder", options.chdir));
   }
-  return std::filesystem::absolute(options.chdir).string();
+  return folder.string();
 }
 
 // One that is set by hand would be without effect.
@@ -81,7 +82,7 @@ std::map<std::string, std::string> variables_to_set(const LaunchOptions& options
 // The same on every host, so not as seen from here.
 std::string venv_folder(const LaunchOptions& options) {
   if (options.venv.empty()) return {};
-  std::string folder = std::filesystem::absolute(options.venv).lexically_normal().string();
+  std::string folder = absolute_path(options.venv);
   if (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
   return folder;
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 
@@ -105,6 +106,17 @@ void check_worker(const std::string& expected, spawn::ProcessSpec worker) {
       fmt::format("{} is '{}' here, but '{}' on the launching host", worker.argv[0], first_line(answer), expected));
 }
 
+[[noreturn]] void refuse_model(const std::string& path, const std::string& why) {
+  throw UserError(ExitCode::kNoInput, fmt::format("the model {} cannot be read: {}", path, why));
+}
+
+uint64_t size_of_model(const std::string& path) {
+  std::error_code error;
+  const uint64_t bytes = fs::file_size(path, error);
+  if (error) refuse_model(path, error.message());
+  return bytes;
+}
+
 void check_model(const Preflight& preflight) {
   std::error_code error;
   uint64_t bytes = fs::file_size(preflight.model, error);
@@ -124,12 +136,9 @@ void check_model(const Preflight& preflight) {
 }  // namespace
 
 uint64_t model_fingerprint(const std::string& path) {
-  std::error_code error;
-  uint64_t bytes = fs::file_size(path, error);
+  const uint64_t bytes = size_of_model(path);
   std::ifstream file(path, std::ios::binary);
-  if (error || !file) {
-    throw UserError(ExitCode::kNoInput, fmt::format("the model {} cannot be read: {}", path, error.message()));
-  }
+  if (!file) refuse_model(path, describe_errno(errno));
   try {
     return fnv1a(central_directory(file, bytes));  // nobody forges a model against its own user
   } catch (const std::out_of_range& problem) {
@@ -140,7 +149,7 @@ uint64_t model_fingerprint(const std::string& path) {
 Preflight make_preflight(const std::string& model) {
   return {.worker_version = DSL_WORKER_VERSION,
           .model = model,
-          .model_bytes = fs::file_size(model),
+          .model_bytes = size_of_model(model),
           .model_fingerprint = model_fingerprint(model)};
 }
 

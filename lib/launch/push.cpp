@@ -26,10 +26,11 @@ std::vector<spawn::PushedFile> our_files(JobKind kind, const fs::path& own_progr
   std::vector<spawn::PushedFile> files{{own_program.string(), "bin/" + own_program.filename().string()}};
   if (kind == JobKind::kExec) return files;
   files.push_back({(bin / "dsworker").string(), "bin/dsworker"});
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(bin.parent_path() / "lib" / "dslaunch", ignored)) {
-    if (entry.path().extension() != ".so") continue;
-    files.push_back({entry.path().string(), "lib/dslaunch/" + entry.path().filename().string()});
+  std::error_code error;
+  fs::directory_iterator entry(bin.parent_path() / "lib" / "dslaunch", error), end;
+  for (; !error && entry != end; entry.increment(error)) {
+    const fs::path& file = entry->path();
+    if (file.extension() == ".so") files.push_back({file.string(), "lib/dslaunch/" + file.filename().string()});
   }
   return files;
 }

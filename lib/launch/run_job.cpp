@@ -17,27 +17,24 @@
 #include "launch/programs.hpp"
 #include "launch/restart.hpp"
 #include "launch/run_folder.hpp"
+#include "launch/working_folder.hpp"
 
 namespace dslaunch::launch {
 namespace {
 
-std::string absolute(const std::string& path) {
-  return std::filesystem::absolute(path).lexically_normal().string();
-}
-
 // A path, a glob or "synthetic", or a list of paths and globs.
 std::string data_value(const std::string& data) {
   auto list = config::list_in_option(data);
-  if (!list) return data == "synthetic" ? data : absolute(data);
+  if (!list) return data == "synthetic" ? data : absolute_path(data);
   auto paths = nlohmann::json::array();
-  for (const auto& path : *list) paths.push_back(absolute(path));
+  for (const auto& path : *list) paths.push_back(absolute_path(path));
   return dump_json(paths);
 }
 
 // A loss is a name or a file.
 std::string loss_value(const std::string& loss) {
   std::error_code ignored;
-  return std::filesystem::is_regular_file(loss, ignored) ? absolute(loss) : loss;
+  return std::filesystem::is_regular_file(loss, ignored) ? absolute_path(loss) : loss;
 }
 
 std::vector<config::Override> overrides_of(const RunOptions& run) {
@@ -101,10 +98,11 @@ void check_config_file(const std::string& config) {
 // With node-local storage it may lie on the job's hosts only; they look for it.
 void check_resume_path(const RunOptions& run, const config::JobConfig& config) {
   if (config.checkpoint.use_node_local_storage) return;
-  if (run.resume.empty() || run.resume == "auto" || std::filesystem::exists(run.resume)) return;
-  throw UserError(
-      ExitCode::kNoInput,
-      fmt::format("--resume {}: there is no such checkpoint; 'auto' takes the newest of the run folder", run.resume));
+  if (run.resume.empty() || run.resume == "auto") return;
+  std::error_code error;
+  if (std::filesystem::exists(run.resume, error)) return;
+  throw UserError(ExitCode::kNoInput, fmt::format("--resume {}: {}; 'auto' takes the newest of the run folder",
+                                                  run.resume, error ? error.message() : "there is no such checkpoint"));
 }
 
 std::string content_to_send(const std::string& path) {
@@ -117,9 +115,9 @@ std::string content_to_send(const std::string& path) {
 
 std::vector<std::string> worker_argv(const RunOptions& run, const std::string& worker, const std::string& device,
                                      const std::string& run_dir) {
-  std::vector<std::string> argv{worker, "train", absolute(run.model)};
+  std::vector<std::string> argv{worker, "train", absolute_path(run.model)};
   auto add = [&](const char* name, const std::string& value) { argv.insert(argv.end(), {name, value}); };
-  if (!run.config.empty()) add("--config", absolute(run.config));
+  if (!run.config.empty()) add("--config", absolute_path(run.config));
   add("--run_dir", run_dir);
   add("--device", device);
   for (const auto& text : run.sets) add("--set", text);
@@ -130,7 +128,7 @@ std::vector<std::string> worker_argv(const RunOptions& run, const std::string& w
   if (run.steps) add("--steps", std::to_string(*run.steps));
   if (run.epochs) add("--epochs", std::to_string(*run.epochs));
   if (run.seed) add("--seed", std::to_string(*run.seed));
-  if (!run.resume.empty()) add("--resume", run.resume == "auto" ? run.resume : absolute(run.resume));
+  if (!run.resume.empty()) add("--resume", run.resume == "auto" ? run.resume : absolute_path(run.resume));
   if (run.verify) add("--verify", std::to_string(*run.verify));
   if (run.eval_only) argv.emplace_back("--eval_only");
   if (run.trace) add("--trace", std::to_string(*run.trace));
@@ -155,7 +153,7 @@ class RunMaker {
     load_config_for(plan.world_size(), restart);
     find_torch(plan);
     if (run_.launch.run_dir.empty()) run_.launch.run_dir = "runs/" + plan.job_id;
-    plan.run_dir = absolute(run_.launch.run_dir);
+    plan.run_dir = absolute_path(run_.launch.run_dir);
     plan.append_logs = !run_.resume.empty();
     if (restart == 0) check_run_folder(plan.run_dir, earlier_run(run_));
     plan.argv = worker_argv(run_, worker_program(), plan.device, plan.run_dir);
@@ -181,7 +179,7 @@ class RunMaker {
   // it was to look at.
   void go_on() {
     if (run_.eval_only) return;
-    if (run_.resume != "auto") begin_from_ = run_.resume.empty() ? "" : absolute(run_.resume);
+    if (run_.resume != "auto") begin_from_ = run_.resume.empty() ? "" : absolute_path(run_.resume);
     run_.resume = "auto";
     run_.overwrite = false;
   }
@@ -223,11 +221,11 @@ class RunMaker {
 
   // Small files travel with the job; the model has to be there, and the same.
   void prepare_for_other_machines(LaunchPlan& plan) const {
-    plan.preflight = make_preflight(absolute(run_.model));
+    plan.preflight = make_preflight(absolute_path(run_.model));
     for (const auto& path : {run_.config, run_.loss}) {
       std::error_code ignored;
       if (path.empty() || !std::filesystem::is_regular_file(path, ignored)) continue;
-      plan.files[absolute(path)] = content_to_send(path);
+      plan.files[absolute_path(path)] = content_to_send(path);
     }
   }
 

@@ -17,4 +17,11 @@ std::string working_folder(std::string_view way_out) {
                               error.message(), way_out));
 }
 
+std::string absolute_path(const std::string& path) {
+  if (path.empty()) return path;
+  std::filesystem::path whole(path);
+  if (whole.is_relative()) whole = working_folder(fmt::format(", or give {} with its whole path", path)) / whole;
+  return whole.lexically_normal().string();
+}
+
 }  // namespace dslaunch::launch

@@ -107,7 +107,9 @@ class ExitCodes(LauncherTest):
 
     def test_in_a_folder_that_has_been_removed(self):
         cases = [(66, [], b"give --chdir DIR"), (0, ["--chdir", self.folder], b""),
-                 (74, ["--chdir", self.folder, "--run_dir", "runs"], b"[runs]")]
+                 (66, ["--chdir", self.folder, "--run_dir", "runs"], b"give runs with its whole path"),
+                 (66, ["--chdir", self.folder, "--log_dir", "logs"], b"give logs with its whole path"),
+                 (66, ["--chdir", self.folder, "--venv", "env"], b"give env with its whole path")]
         for code, options, words in cases:
             with self.subTest(options=options):
                 outcome = self.in_removed_folder("exec", "--device", "cpu", *options, "--", "true")

@@ -46,7 +46,8 @@ bool make_address(const std::string& path, Address& to) {
 
 std::string choose_socket_path(const std::string& job_id, const std::string& fallback) {
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  if (runtime == nullptr || runtime[0] != '/' || !std::filesystem::is_directory(runtime)) return fallback;
+  std::error_code unusable;
+  if (runtime == nullptr || runtime[0] != '/' || !std::filesystem::is_directory(runtime, unusable)) return fallback;
   std::string folder = std::string(runtime) + "/dslaunch";
   try {
     make_private_folder(folder);

@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 
 #include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
 #include <future>
 
 #include "launch/jobs/job_client.hpp"
@@ -14,6 +16,7 @@
 using namespace dslaunch;
 using namespace dslaunch::launch;
 using namespace std::chrono_literals;
+using namespace std::string_literals;
 
 namespace {
 
@@ -216,4 +219,19 @@ TEST_CASE("a path longer than an address is reached too, and nobody there is no 
   REQUIRE(connection.valid());
   CHECK(peer_is_this_user(connection));
   CHECK_FALSE(JobClient("").connected());
+}
+
+TEST_CASE("a runtime folder that cannot be looked at is done without", "[launch][job_socket]") {
+  test::TempDir folder;
+  std::filesystem::create_symlink("loop", folder / "loop");
+  const char* before = std::getenv("XDG_RUNTIME_DIR");
+  const std::string kept = before == nullptr ? "" : before;
+  for (const std::string& runtime :
+       {folder / std::string(300, 'a'), folder / "loop", folder / "none", "/dev/null/x"s}) {
+    INFO(runtime);
+    ::setenv("XDG_RUNTIME_DIR", runtime.c_str(), 1);
+    CHECK(choose_socket_path("job-1", "/else/control.sock") == "/else/control.sock");
+  }
+  ::setenv("XDG_RUNTIME_DIR", kept.c_str(), 1);
+  if (before == nullptr) ::unsetenv("XDG_RUNTIME_DIR");
 }

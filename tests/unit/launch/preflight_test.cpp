@@ -47,6 +47,7 @@ TEST_CASE("a model's fingerprint follows its content, not its name", "[launch][p
   test::expect_error(ExitCode::kBadInput, {"b.pt", "another one"}, [&] { check_preflight(preflight, {}); });
   preflight.model = folder / "none.pt";
   test::expect_error(ExitCode::kNoInput, {"none.pt"}, [&] { check_preflight(preflight, {}); });
+  test::expect_error(ExitCode::kNoInput, {"none.pt", "No such file"}, [&] { make_preflight(folder / "none.pt"); });
 }
 
 TEST_CASE("something else than an archive is no model", "[launch][preflight]") {
