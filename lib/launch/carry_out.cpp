@@ -9,6 +9,7 @@
 #include "launch/job_field.hpp"
 #include "launch/jobs/register_job.hpp"
 #include "launch/plan_job.hpp"
+#include "launch/programs.hpp"
 #include "launch/signal_inbox.hpp"
 
 namespace dslaunch::launch {
@@ -60,6 +61,7 @@ int supervise(const LaunchOptions& options, const JobMaker& maker, UniqueFd& sta
 }  // namespace
 
 int carry_out(const LaunchOptions& options, const JobMaker& maker) {
+  own_program();  // known from here on, however it is replaced while the job waits or runs
   UniqueFd nobody;
   if (!options.detach || options.dry_run) return supervise(options, maker, nobody);
   // Before the first thread (of a look-up, of a link): none of them would be there in the supervisor.

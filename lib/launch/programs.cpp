@@ -10,11 +10,16 @@
 
 namespace dslaunch::launch {
 
-std::string own_program() {
+static std::string read_own_program() {
   std::error_code error;
   auto path = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error) throw SystemError("readlink", "/proc/self/exe", error.value());
   return path.string();
+}
+
+const std::string& own_program() {
+  static const std::string program = read_own_program();
+  return program;
 }
 
 std::string worker_program() {

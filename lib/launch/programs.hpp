@@ -5,8 +5,9 @@
 
 namespace dslaunch::launch {
 
-// The running dslaunch, absolute.
-std::string own_program();
+// The running dslaunch, absolute: what it was called when this was first asked. An upgrade may put another program
+// there while a job runs, which then serves the job's next attempt. So ask early.
+const std::string& own_program();
 
 // dsworker beside it. Throws UserError(69) when it is not there.
 std::string worker_program();

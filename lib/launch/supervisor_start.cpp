@@ -30,6 +30,12 @@ std::unique_ptr<spawn::AgentLink> Supervisor::open_link(const PlannedNode& node)
 }
 
 void Supervisor::greet(NodeSession& node, const AgentHello& hello) {
+  if (hello.version != kWireVersion && node.plan().reach == Reach::kPipe) {
+    throw Error(ExitCode::kUnavailable,
+                fmt::format("{} was replaced while this job was running: it is version {} (protocol {}) now, and this "
+                            "one is {} ({}); start the job again",
+                            options_.program, hello.program_version, hello.version, DSL_VERSION, kWireVersion));
+  }
   if (hello.version != kWireVersion) {
     throw Error(ExitCode::kUnavailable,
                 fmt::format("the dslaunch there (version {}) speaks another protocol version ({}) than this one ({}, "

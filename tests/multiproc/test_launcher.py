@@ -12,6 +12,7 @@ import select
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -825,7 +826,35 @@ class Run(LauncherTest):
         self.assertIn(job.encode(), outcome.err)
         self.assertEqual(self.run_job("model.pt", "--data", "train.safetensors", "--quiet").err, b"")
 
+    def replaced_while_it_runs(self, by):
+        """A job whose first attempt puts `by` (nothing: empty) in the place of the running dslaunch, and fails."""
+        act = f"mv {by} {self.program}" if by else f"rm {self.program}"
+        script = f"test $TORCHELASTIC_RESTART_COUNT = 1 && echo again && exit; {act}; exit 3"
+        return self.finish(self.start_run("exec", "--device", "cpu", "--num_gpus", "1", "--max_restarts", "1", "--", "sh",
+                                          "-c", script))
+
+    def test_a_restart_after_an_upgrade_in_place_takes_the_new_program(self):
+        outcome = self.replaced_while_it_runs(shutil.copy(DSLAUNCH, self.path("newer")))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertIn(b"again", outcome.out)
+
+    def test_a_program_replaced_by_one_of_another_protocol_is_told(self):
+        hello = struct.pack("<II", 99, 5) + b"9.9.9"
+        frame = struct.pack("<IB", len(hello) + 1, 5) + hello
+        newer = self.file("newer", f"#!{sys.executable}\nimport os\nos.write(1, {frame!r})\nos.read(0, 1)\n")
+        os.chmod(newer, 0o755)
+        outcome = self.replaced_while_it_runs(newer)
+        self.assertEqual(outcome.code, 69, str(outcome))
+        self.assertIn(f"{self.program} was replaced while this job was running: it is version 9.9.9 (protocol 99) now",
+                      outcome.err.decode())
+
+    def test_a_program_that_is_gone_is_named_as_it_was(self):
+        outcome = self.replaced_while_it_runs(None)
+        self.assertNotEqual(outcome.code, 0, str(outcome))
+        self.assertIn(f"program '{self.program}' does not exist", outcome.err.decode())
+
     def test_bad_input_is_refused_before_any_rank_starts(self):
+        self.refused(66, ["--resume", "File name too long"], self.model, "--data", self.data, "--resume", "a" * 300)
         self.refused(66, ["nowhere.pt"], "nowhere.pt", "--data", self.data)
         self.refused(66, ["none.json"], self.model, "--data", self.data, "--config", "none.json")
         typo = self.file("typo.json", '{\n  "gradient_clipp1ng": 1.0\n}')
