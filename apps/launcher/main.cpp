@@ -2,15 +2,12 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
-#include <filesystem>
-#include <new>
 #include <string>
 #include <vector>
 
 #include "arguments.hpp"
-#include "base/error.hpp"
+#include "base/described_error.hpp"
 #include "base/log.hpp"
-#include "base/refused_thread.hpp"
 #include "base/standard_streams.hpp"
 #include "commands.hpp"
 
@@ -26,15 +23,6 @@ int dispatch(const std::vector<std::string>& words) {
 int report(ExitCode code, const std::string& message) {
   log::write(log::Level::kError, message);
   return to_int(code);
-}
-
-int report_unexpected(const std::exception& error) {
-  if (const auto refused = refused_thread(error)) return report(ExitCode::kUnavailable, *refused);
-  // Where we are cannot be found, say, and a relative path leads nowhere.
-  if (dynamic_cast<const std::filesystem::filesystem_error*>(&error) != nullptr) {
-    return report(ExitCode::kIoError, error.what());
-  }
-  return report(ExitCode::kInternal, std::string("internal error: ") + error.what() + ". Please report this.");
 }
 
 // What was printed for whoever asked has to have arrived, or a full disk would pass for success.
@@ -54,11 +42,8 @@ int main(int argc, char** argv) {
   log::set_speaker("dslaunch");
   try {
     return launcher::with_output_written(launcher::dispatch({argv + 1, argv + argc}));
-  } catch (const Error& error) {
-    return launcher::report(error.code(), error.what());
-  } catch (const std::bad_alloc&) {
-    return launcher::report(ExitCode::kUnavailable, "out of memory");
   } catch (const std::exception& error) {
-    return launcher::report_unexpected(error);
+    const DescribedError end = described(error);
+    return launcher::report(end.code, end.text);
   }
 }

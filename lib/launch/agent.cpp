@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "base/error.hpp"
+#include "base/described_error.hpp"
 #include "base/format.hpp"
 #include "base/host_name.hpp"
 #include "base/log.hpp"
@@ -146,8 +146,9 @@ void Agent::receive() {
   if (there) pulse_.heard();
   try {
     while (auto message = channel_.next()) handle(*message);
-  } catch (const Error& error) {
-    say(AgentFailed{to_int(error.code()), error.what()});
+  } catch (const std::exception& error) {
+    const DescribedError end = described(error);
+    say(AgentFailed{to_int(end.code), end.text});
     failed_ = true;
     stop(kGraceWithoutLauncher);
   }

@@ -6,7 +6,7 @@
 #include <csignal>
 #include <string_view>
 
-#include "base/error.hpp"
+#include "base/described_error.hpp"
 #include "base/format.hpp"
 #include "launch/between_attempts.hpp"
 #include "launch/job_story.hpp"
@@ -67,8 +67,8 @@ std::optional<LaunchPlan> plan_again(const JobMaker& maker, JobField& field, Sup
     plan.output = last.output;
     plan.append_logs = true;
     return plan;
-  } catch (const UserError& error) {
-    supervisor.output().say(fmt::format("no restart: {}", error.what()));
+  } catch (const std::exception& error) {
+    supervisor.output().say(fmt::format("no restart: {}", described(error).text));
     return std::nullopt;
   }
 }

@@ -2,6 +2,7 @@
 
 #include <csignal>
 
+#include "base/described_error.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "launch/attempts.hpp"
@@ -47,14 +48,15 @@ int supervise(const LaunchOptions& options, const JobMaker& maker, UniqueFd& sta
     int exit_code = run_attempts(std::move(plan), field, options, maker, *live, signals);
     signals.ignore_from_now_on();
     return exit_code;
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
+    const DescribedError end = described(error);
     // Said before the record is closed: who waits for the start of a detached job reads it in the console, after what
     // the job said.
     live->files().wait(Deadline::after(FileThread::kPatience));
-    log::write(log::Level::kError, error.what());
-    live->on_end(to_int(error.code()), error.what());
+    log::write(log::Level::kError, end.text);
+    live->on_end(to_int(end.code), end.text);
     signals.ignore_from_now_on();
-    return to_int(error.code());
+    return to_int(end.code);
   }
 }
 
@@ -69,10 +71,11 @@ int carry_out(const LaunchOptions& options, const JobMaker& maker) {
   if (!side.is_supervisor) return tell_start(side.started, options);
   try {
     return supervise(options, maker, side.starter);
-  } catch (const Error& error) {
-    log::write(log::Level::kError, error.what());
-    if (side.starter.valid()) report_start(side.starter, to_int(error.code()), "");
-    return to_int(error.code());
+  } catch (const std::exception& error) {
+    const DescribedError end = described(error);
+    log::write(log::Level::kError, end.text);
+    if (side.starter.valid()) report_start(side.starter, to_int(end.code), "");
+    return to_int(end.code);
   }
 }
 

@@ -86,8 +86,13 @@ Supervisor::~Supervisor() = default;
 JobReport Supervisor::run() {
   spawn::raise_descriptor_limit();  // a link and two logs for each host and rank
   output_.open_logs();
-  open_links();
-  while (state_ != JobState::kDone) turn();
+  try {
+    open_links();
+    while (state_ != JobState::kDone) turn();
+  } catch (...) {
+    leave_nothing_behind();
+    throw;
+  }
   await_links();
   return report();
 }

@@ -94,6 +94,7 @@ class Supervisor {
   void note_reason(StopReason reason, const std::string& text);
   void note_late_reason(StopReason reason);
   void await_links();
+  void leave_nothing_behind() noexcept;
   JobReport report();
   std::string tell_failures() const;
 

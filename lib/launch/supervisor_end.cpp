@@ -44,6 +44,15 @@ void Supervisor::await_links() {
   }
 }
 
+// We cannot go on. The agents see our end by that of their channels, and tidy up if they are given the time.
+void Supervisor::leave_nothing_behind() noexcept {
+  try {
+    await_links();
+  } catch (const std::exception&) {
+    // What stopped us is told; the ways end with us.
+  }
+}
+
 JobReport Supervisor::report() {
   JobReport report;
   report.outcome = decide_outcome(records_, plan_.kind, reason_, agent_error_);

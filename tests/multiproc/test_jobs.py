@@ -207,6 +207,22 @@ class Detached(JobsTest):
                 self.assertIn(b"ulimit -u", outcome.stderr)
         self.assertEqual(outcome.returncode, 0, outcome.stderr)
 
+    def test_a_start_without_threads_is_no_killed_supervisor(self):
+        """No thread's stack of this size fits into an address space."""
+        hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+        if hard != resource.RLIM_INFINITY:
+            self.skipTest("stacks are limited here")
+        with open(self.path("hosts"), "w", encoding="utf-8") as file:
+            file.write("192.0.2.1 slots=1\n")
+        words = ("--hostfile", self.path("hosts"), "--push", "--ssh_program", "/bin/false", "--detach", "--", "true")
+        outcome = self.run_it("exec", "--device", "cpu", *words, code=69,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, (1 << 47, hard)))
+        self.assertIn("refused another thread", outcome.err)
+        self.assertNotIn("was killed", outcome.err)
+        (job,) = json.loads(self.run_it("jobs", "--json", code=0).out)["jobs"]
+        self.assertEqual(job["condition"], "ended")
+        self.assertIn("refused another thread", job["end"]["first_cause"])
+
     def test_a_dry_run_detaches_nothing(self):
         self.assertIn("world", self.exec_sh(1, "true", "--detach", "--dry_run").out)
         self.assertEqual(os.path.exists(self.env["XDG_STATE_HOME"]), False)

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <catch2/catch.hpp>
+#include <stdexcept>
 
 #include "support/far_agent.hpp"
 
@@ -28,6 +29,15 @@ class StuckLink final : public spawn::AgentLink {
 
  private:
   std::vector<Deadline>& waits_;
+};
+
+// A way that fails in no way of ours.
+class OddLink final : public spawn::AgentLink {
+ public:
+  spawn::LinkEnds take_ends() override { throw std::out_of_range("no ends"); }
+  std::optional<spawn::LinkFailure> failure() const override { return std::nullopt; }
+  void kill() override {}
+  bool wait(Deadline) override { return true; }
 };
 
 LaunchPlan plan_of(int num_nodes) {
@@ -79,4 +89,17 @@ TEST_CASE("an agent that leaves before it is ready is lost, and nobody waits for
   CHECK(report.outcome.exit_code == 69);
   REQUIRE(report.host_failures.size() == 1);
   CHECK(report.host_failures[0].first == "node0");
+}
+
+TEST_CASE("a supervisor that cannot go on gives its agents the time to tidy up", "[launch][supervisor]") {
+  const LaunchPlan plan = plan_of(2);
+  LiveJob live(plan, {});
+  std::vector<Deadline> waits;
+  SupervisorOptions options;
+  options.live = &live;
+  options.links.push_back(std::make_unique<StuckLink>(waits));
+  options.links.push_back(std::make_unique<OddLink>());
+  Supervisor supervisor(plan, std::move(options));
+  CHECK_THROWS_AS(supervisor.run(), std::out_of_range);
+  CHECK(waits.size() == 1);
 }

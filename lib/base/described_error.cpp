@@ -1,0 +1,22 @@
+#include "base/described_error.hpp"
+
+#include <filesystem>
+#include <new>
+
+#include "base/error.hpp"
+#include "base/refused_thread.hpp"
+
+namespace dslaunch {
+
+DescribedError described(const std::exception& error) {
+  if (const auto* ours = dynamic_cast<const Error*>(&error)) return {ours->code(), ours->what()};
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return {ExitCode::kUnavailable, "out of memory"};
+  if (const auto refused = refused_thread(error)) return {ExitCode::kUnavailable, *refused};
+  // Where we are cannot be found, say, and a relative path leads nowhere.
+  if (dynamic_cast<const std::filesystem::filesystem_error*>(&error) != nullptr) {
+    return {ExitCode::kIoError, error.what()};
+  }
+  return {ExitCode::kInternal, std::string("internal error: ") + error.what() + ". Please report this."};
+}
+
+}  // namespace dslaunch

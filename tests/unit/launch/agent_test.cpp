@@ -1,0 +1,98 @@
+// The agent as its launcher meets it.
+#include "launch/agent.hpp"
+
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+
+#include "support/far_agent.hpp"
+#include "support/refused_threads.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::launch;
+using namespace std::chrono_literals;
+
+namespace {
+
+// An agent in a process of its own: it takes the signals and the children of its process.
+class AgentProcess {
+ public:
+  template <class Before>
+  explicit AgentProcess(Before&& before) : channel_(make(before)) {}
+  ~AgentProcess() {
+    channel_.close_output();
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  AgentProcess(const AgentProcess&) = delete;
+  AgentProcess& operator=(const AgentProcess&) = delete;
+
+  void say(const Message& message) { channel_.send(message); }
+  // The next message of this kind; none: it did not come in time, or the agent is gone.
+  template <class Wanted>
+  std::optional<Wanted> hear() {
+    const Deadline patience = Deadline::after(20s);
+    for (bool there = true; there && !patience.passed();) {
+      PollSet polls;
+      polls.add(channel_.input(), POLLIN);
+      polls.wait(patience);
+      there = channel_.receive();
+      while (auto message = channel_.next()) {
+        if (auto* wanted = std::get_if<Wanted>(&*message)) return std::move(*wanted);
+      }
+    }
+    return std::nullopt;
+  }
+
+ private:
+  template <class Before>
+  Channel make(Before&& before) {
+    int ends[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    UniqueFd ours(ends[0]), theirs(ends[1]);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ours.reset();
+      try {
+        before();
+        UniqueFd output(::dup(theirs.get()));
+        Agent agent(Channel(std::move(theirs), std::move(output)), {});
+        ::_exit(agent.run() ? 0 : 1);
+      } catch (...) {
+        ::_exit(99);  // the main's
+      }
+    }
+    UniqueFd output(::dup(ours.get()));
+    return Channel(std::move(ours), std::move(output));
+  }
+
+  pid_t pid_ = -1;
+  Channel channel_;
+};
+
+JobDescription job_of(const std::vector<std::string>& argv) {
+  JobDescription job;
+  job.job_id = "agent-test-" + std::to_string(::getpid());
+  job.token.resize(32);
+  job.master_addr = "127.0.0.1";
+  job.host = "localhost";
+  job.rank_hosts = {"localhost"};
+  job.node_addresses = {"127.0.0.1"};
+  job.env = {{"PATH", "/usr/bin:/bin"}};
+  job.ranks = {{.rank = 0, .local_rank = 0, .argv = argv, .env = {}}};
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE("an agent that cannot prepare its part says why, whatever kept it from it", "[launch][agent]") {
+  AgentProcess agent([] { num_threads_granted = 0; });  // the store has one
+  agent.say(job_of({"true"}));
+  const auto failed = agent.hear<AgentFailed>();
+  REQUIRE(failed);
+  CHECK(failed->exit_code == 69);
+  CHECK_THAT(failed->message, Catch::Matchers::Contains("refused another thread"));
+  CHECK(agent.hear<AgentDone>());
+}

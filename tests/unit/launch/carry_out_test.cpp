@@ -1,0 +1,101 @@
+// A job whose maker fails with what is none of our own errors.
+#include "launch/carry_out.hpp"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <optional>
+
+#include "launch/jobs/job_record.hpp"
+#include "launch/plan_job.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::launch;
+
+namespace {
+
+// Its agent is this very test program, which is none: so each attempt fails, and there is a restart.
+int job_that_fails_at_restart(const std::function<void()>& at_plan, const std::function<void()>& at_prepare) {
+  LaunchOptions options;
+  options.device = DeviceChoice::kCpu;
+  options.num_gpus = 1;
+  options.max_restarts = 1;
+  JobMaker maker;
+  maker.plan = [&](const ResolvedHosts& hosts, int restart) {
+    if (restart > 0) at_plan();
+    LaunchPlan plan = plan_job(options, hosts, DeviceRule::kAllOfNode);
+    plan.argv = {"true"};
+    plan.restart_count = restart;
+    return plan;
+  };
+  maker.prepare = [&](const LaunchPlan&, int restart) {
+    if (restart > 0) at_prepare();
+  };
+  return carry_out(options, maker);
+}
+
+struct Ended {
+  int status = -1;
+  std::string words;
+  std::optional<JobRecord> record;
+};
+
+// In a process of its own, whose signals and standard error it may keep.
+Ended in_own_process(const std::function<int()>& job) {
+  test::TempDir folder;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::setenv("XDG_STATE_HOME", folder.path().c_str(), 1);
+    ::unsetenv("XDG_RUNTIME_DIR");
+    if (std::freopen((folder / "err").c_str(), "w", stderr) == nullptr) ::_exit(1);
+    try {
+      ::_exit(job());
+    } catch (...) {
+      ::_exit(99);  // the main's
+    }
+  }
+  Ended ended;
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  ended.status = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  ended.words = test::read_file(folder / "err");
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {
+    if (entry.path().filename() == "job.json") ended.record = record_from_json(test::read_file(entry.path()));
+  }
+  return ended;
+}
+
+void nothing() {}
+
+}  // namespace
+
+TEST_CASE("an end by any exception is told and put on record", "[launch][carry_out]") {
+  const Ended ended = in_own_process([] {
+    return job_that_fails_at_restart(nothing, [] { throw std::filesystem::filesystem_error("status", "/far", {}); });
+  });
+  INFO(ended.words);
+  CHECK(ended.status == 74);
+  CHECK_THAT(ended.words, Catch::Matchers::Contains("filesystem error: status"));
+  REQUIRE(ended.record);
+  REQUIRE(ended.record->end);
+  CHECK(ended.record->end->exit_code == 74);
+  CHECK_THAT(ended.record->end->first_cause, Catch::Matchers::Contains("/far"));
+}
+
+TEST_CASE("a plan that fails in any way is no restart, and the end stays the failure's", "[launch][carry_out]") {
+  const Ended ended = in_own_process([] {
+    return job_that_fails_at_restart([] { throw std::filesystem::filesystem_error("status", "/far", {}); }, nothing);
+  });
+  INFO(ended.words);
+  CHECK(ended.status == 70);  // what is no agent speaks no protocol
+  CHECK_THAT(ended.words, Catch::Matchers::Contains("no restart: ") && Catch::Matchers::Contains("/far"));
+  REQUIRE(ended.record);
+  REQUIRE(ended.record->end);
+  CHECK(ended.record->end->exit_code == 70);
+}
