@@ -1,6 +1,7 @@
 // The agent: one a node, between the launcher and the ranks of this node. Starts them, carries their output and their
 // ends back, stops them when it is told to or when the launcher is gone, and leaves nothing behind. One thread, the
-// process's main one: the kernel ties the ranks' lives to it. (A store server brings its own thread.)
+// process's main one: the kernel ties the ranks' lives to it. (A store server brings its own thread, and while the job
+// is prepared another one says that the agent is alive.)
 #pragma once
 #include <csignal>
 #include <memory>

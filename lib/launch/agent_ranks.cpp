@@ -6,6 +6,7 @@
 #include "base/format.hpp"
 #include "launch/agent.hpp"
 #include "launch/doctor/agent_mark.hpp"
+#include "launch/heartbeats.hpp"
 #include "launch/preflight.hpp"
 #include "launch/programs.hpp"
 #include "launch/rank_environment.hpp"
@@ -43,7 +44,11 @@ void Agent::describe_job(const JobDescription& job) {
   DSL_CHECK(!job_, "a second job description for one agent");
   job_ = job;
   pulse_.set_silence_limit(job.silence_limit);
-  prepare_job();
+  {
+    // A slow file server, drivers and resolvers take their time, in which the loop does not turn.
+    const Heartbeats meanwhile(channel_, pulse_.interval());
+    prepare_job();
+  }
   say(AgentReady{master_port_ ? master_port_->number() : uint16_t{0}});
 }
 

@@ -35,6 +35,8 @@ class Pulse {
   Milliseconds silence(Time now = Deadline::Clock::now()) const {
     return std::chrono::duration_cast<Milliseconds>(now - heard_);
   }
+  // Between two signs of life; zero where nobody waits for them.
+  Milliseconds interval() const { return std::min(kInterval, limit_ / 4); }
   // When to look again.
   Deadline next() const {
     if (!watched()) return Deadline::never();
@@ -44,8 +46,6 @@ class Pulse {
   }
 
  private:
-  Milliseconds interval() const { return std::min(kInterval, limit_ / 4); }
-
   Milliseconds limit_{0};
   Time heard_ = Deadline::Clock::now(), spoke_ = heard_, listened_ = heard_;
 };

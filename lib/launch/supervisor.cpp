@@ -133,7 +133,7 @@ void Supervisor::turn() {
 }
 
 Deadline Supervisor::next_wakeup() const {
-  Deadline next = std::min({time_limit_, settled_, overdue_, greeting_, next_news_, output_.next_turn()});
+  Deadline next = std::min({time_limit_, settled_, overdue_, greeting_, prepared_, next_news_, output_.next_turn()});
   if (!undisturbed()) next = std::min(next, output_.readers_patience());
   for (const auto& node : nodes_) {
     if (!node.over()) next = std::min(next, node.pulse().next());
@@ -333,12 +333,19 @@ void Supervisor::watch_clocks() {
 void Supervisor::watch_nodes() {
   bool too_late = greeting_.passed();
   if (too_late) greeting_ = Deadline::never();
+  const bool unprepared = prepared_.passed();
+  if (unprepared) prepared_ = Deadline::never();
   for (auto& node : nodes_) {
     if (node.over()) continue;
     std::string why;
     if (too_late && !node.hello) {
       why = fmt::format("its agent did not answer within {} s{}", (plan_.reach.connect_timeout + kGreetingTime) / 1s,
                         start_file_hint(node));
+    } else if (unprepared && !node.ready) {
+      why = fmt::format(
+          "its agent was not ready within {} s: it looks at the job's folder, the worker and the model, the GPUs and "
+          "the names of the other hosts, and one of them does not answer there",
+          options_.preparation_time / 1s);
     } else if (node.lost()) {
       why = fmt::format("no sign of life for {} s: the machine is down, or the network between is",
                         node.pulse().silence() / 1s);
@@ -375,7 +382,7 @@ void Supervisor::act(JobAction action) {
     case JobAction::kNone:
       break;
     case JobAction::kStartRanks:
-      greeting_ = Deadline::never();
+      greeting_ = prepared_ = Deadline::never();
       send_to_all(StartRanks{nodes_[0].master_port});
       break;
     case JobAction::kAwaitCulprit:

@@ -1,6 +1,7 @@
 // The one process that owns a job: the ways to the agents, the logs, the exit code. In the foreground it is dslaunch
 // itself. One thread; what to do in which state is the table of job_states.hpp.
 #pragma once
+#include <chrono>
 #include <deque>
 #include <map>
 #include <memory>
@@ -29,6 +30,7 @@ struct SupervisorOptions {
   std::vector<uint8_t> token;               // 32 bytes; empty: a fresh one
   int listener = -1;                        // for the agent of node rank 0: see open_node_link
   Deadline time_limit = Deadline::never();  // the job's, which all its attempts share
+  std::chrono::milliseconds preparation_time{300000};  // for the agents to be ready, once they know the job
   // By node; empty where the way is still to be opened.
   std::vector<std::unique_ptr<spawn::AgentLink>> links;
 };
@@ -117,6 +119,7 @@ class Supervisor {
   int num_ended_ = 0;
   Deadline time_limit_ = Deadline::never(), settled_ = Deadline::never(), overdue_ = Deadline::never();
   Deadline greeting_, next_news_;
+  Deadline prepared_ = Deadline::never();
   Deadline files_due_ = Deadline::never();  // at the end: how long it waits for files that stand still
 };
 

@@ -73,6 +73,7 @@ void Supervisor::describe_job() {
     job.node_addresses = addresses;
     node.describe(job, plan_.reach.silence_limit);
   }
+  prepared_ = Deadline::after(options_.preparation_time);
 }
 
 // From where the ranks may come to node rank 0: a host may use another of its networks than the launcher does.

@@ -2,6 +2,7 @@
 #include "launch/agent.hpp"
 
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 
 #include "support/far_agent.hpp"
 #include "support/refused_threads.hpp"
+#include "support/temp_dir.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -95,4 +97,20 @@ TEST_CASE("an agent that cannot prepare its part says why, whatever kept it from
   CHECK(failed->exit_code == 69);
   CHECK_THAT(failed->message, Catch::Matchers::Contains("refused another thread"));
   CHECK(agent.hear<AgentDone>());
+}
+
+TEST_CASE("an agent that takes its time to prepare shows that it is alive", "[launch][agent]") {
+  test::TempDir folder;
+  const std::string go = folder / "go",
+                    worker = folder.write("worker", "#!/bin/sh\nread word <'" + go + "'; echo v7\n");
+  REQUIRE(::mkfifo(go.c_str(), 0600) == 0);
+  REQUIRE(::chmod(worker.c_str(), 0700) == 0);
+  AgentProcess agent([] {});
+  JobDescription job = job_of({worker});
+  job.preflight.worker_version = "v7";
+  job.silence_limit = 400ms;
+  agent.say(job);
+  for (int beat = 0; beat < 3; ++beat) REQUIRE(agent.hear<Heartbeat>());
+  test::write_file(go, "go\n");
+  CHECK(agent.hear<AgentReady>());
 }

@@ -103,3 +103,24 @@ TEST_CASE("a supervisor that cannot go on gives its agents the time to tidy up",
   CHECK_THROWS_AS(supervisor.run(), std::out_of_range);
   CHECK(waits.size() == 1);
 }
+
+TEST_CASE("an agent that never gets ready is given up", "[launch][supervisor]") {
+  LaunchPlan plan = plan_of(1);
+  plan.nodes[0].reach = Reach::kDialIn;
+  plan.nodes[0].ranks.resize(1);
+  LiveJob live(plan, {});
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+  SupervisorOptions options;
+  options.live = &live;
+  options.preparation_time = std::chrono::milliseconds(50);
+  options.links.push_back(std::make_unique<test::SocketLink>(ends[0]));
+  test::FarAgent agent(ends[1]);
+  agent.say(AgentHello{});
+  agent.flush();
+  Supervisor supervisor(plan, std::move(options));
+  const JobReport report = supervisor.run();
+  CHECK(report.outcome.exit_code == 69);
+  REQUIRE(report.host_failures.size() == 1);
+  CHECK_THAT(report.host_failures[0].second.text, Catch::Matchers::Contains("not ready within"));
+}

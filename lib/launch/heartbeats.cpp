@@ -1,0 +1,22 @@
+#include "launch/heartbeats.hpp"
+
+#include <condition_variable>
+#include <mutex>
+#include <stop_token>
+
+#include "base/blocked_signals.hpp"
+
+namespace dslaunch::launch {
+
+Heartbeats::Heartbeats(Channel& channel, std::chrono::milliseconds interval) {
+  if (interval <= std::chrono::milliseconds(0)) return;
+  const BlockedSignals blocked;
+  thread_ = std::jthread([&channel, interval](const std::stop_token& stop) {
+    std::mutex nobody_elses;
+    std::condition_variable_any never;
+    std::unique_lock lock(nobody_elses);
+    while (!never.wait_for(lock, stop, interval, [&] { return stop.stop_requested(); })) channel.send(Heartbeat{});
+  });
+}
+
+}  // namespace dslaunch::launch
