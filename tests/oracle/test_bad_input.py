@@ -557,6 +557,36 @@ class Infer(StrangerTest):
         self.assertEqual((coldest.code, coldest.out[:5]), (0, "hello"), str(coldest))
         self.assertEqual(run(self.command("--temperature", "1e-300")).out, coldest.out)
 
+    def test_a_context_that_is_too_long_leaves_no_autocast_behind(self):
+        """The longest context is found by forwards that fail, here inside a region. Under autocast the scores of the two
+        letters would be the same number."""
+        class TwoLetters(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.positions = torch.nn.Embedding(24, 4)
+                scores = torch.zeros(256, 4)
+                scores[ord("A")], scores[ord("B")] = 1.0, 1.001
+                self.register_buffer("scores", scores)
+
+            def forward(self, input_ids: torch.Tensor, labels: torch.Tensor):
+                with torch.autocast("cpu", dtype=torch.bfloat16):
+                    places = self.positions(torch.arange(input_ids.shape[1])).unsqueeze(0)
+                logits = torch.nn.functional.linear(torch.ones_like(places), self.scores)
+                return places.mean(), logits
+
+        model, folder = self.path("regions.pt"), self.shop.run_dir()
+        torch.jit.script(TwoLetters()).save(model)
+        arrays = {"input_ids": {"shape": [12], "dtype": "int64", "low": 0, "high": 256}, "labels": {"like": "input_ids"}}
+        config = {"train_batch_size": 1, "data": {"train": "synthetic", "synthetic": arrays}}
+        outcome = run([program("dslaunch"), "--device", "cpu", "--config", self.shop.config(config), "--run_dir", folder,
+                       "--steps", "1", model])
+        self.assertEqual(outcome.code, 0, str(outcome))
+        command = [program("dslaunch"), "infer", "--checkpoint", os.path.join(folder, "checkpoints"), "--prompt", "hi",
+                   "--temperature", "0", "--num_tokens", "4"]
+        given, found = run([*command, "--context", "24"]), run(command)
+        self.assertEqual((given.code, given.out.strip()), (0, "hiBBBB"), str(given))
+        self.assertEqual((found.code, found.out), (given.code, given.out), str(found))
+
     def test_an_error_stands_alone(self):
         outcome = self.assert_refused(self.command(vocabulary=64), 65, "out of range")
         self.assertEqual(outcome.out, "")

@@ -42,13 +42,17 @@ void enter(torch::jit::Stack& stack) {
   at::autocast::set_autocast_cache_enabled(false);  // it keeps casts of leaf parameters, and ours are none
 }
 
-void leave(torch::jit::Stack& stack) {
-  torch::jit::drop(stack, 1);
+void leave_innermost() {
   const Surroundings before = entered().back();
   entered().pop_back();
   at::autocast::set_autocast_enabled(before.device, before.enabled);
   at::autocast::set_autocast_dtype(before.device, before.dtype);
   at::autocast::set_autocast_cache_enabled(before.cache);
+}
+
+void leave(torch::jit::Stack& stack) {
+  torch::jit::drop(stack, 1);
+  leave_innermost();
 }
 
 constexpr char kEnter[] = "dslaunch::enter_autocast";
@@ -70,6 +74,12 @@ void follow_autocast_regions(const torch::jit::Module& model) {
                                                /*num_outputs=*/0);
     change->insertAfter(node);
   });
+}
+
+AutocastRegionsScope::AutocastRegionsScope() : depth_(entered().size()) {}
+
+AutocastRegionsScope::~AutocastRegionsScope() {
+  while (entered().size() > depth_) leave_innermost();
 }
 
 }  // namespace dslaunch::runtime

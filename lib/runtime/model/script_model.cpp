@@ -184,6 +184,7 @@ class ScriptModel : public ModelSource {
     const torch::jit::Stack arguments(inputs.begin(), inputs.end());
     c10::IValue output;
     const PlainExecution plain;
+    const AutocastRegionsScope regions;
     try {
       output = interception_.call(root_, arguments, [&](torch::jit::Stack given) { return module_.forward(given); });
     } catch (const Error&) {
