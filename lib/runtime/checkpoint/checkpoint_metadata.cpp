@@ -1,12 +1,15 @@
 #include "runtime/checkpoint/checkpoint_metadata.hpp"
 
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/dump_json.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/checkpoint/content_hash.hpp"
+#include "runtime/state/saved_scalars.hpp"
+#include "runtime/state/tensor_extent.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -84,7 +87,21 @@ Json scalar_to_json(double value) {
 }
 
 double scalar_from_json(const Json& value) {
-  return value.is_string() ? std::stod(value.get<std::string>()) : value.get<double>();
+  if (!value.is_string()) return value.get<double>();
+  const auto text = value.get<std::string>();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (text == "nan") return std::numeric_limits<double>::quiet_NaN();
+  if (text != "inf" && text != "-inf") throw std::runtime_error("is damaged: it has the number '" + text + "'");
+  return text == "inf" ? kInfinity : -kInfinity;
+}
+
+// Of the form that has no checksum anything can be there. No sum of two of these overflows.
+int64_t count_from_json(const Json& json, const char* name, int64_t least = 0, int64_t end = kEndOfExact) {
+  const Json& value = json.at(name);
+  const bool is_in_range = value.is_number_unsigned() && value.get<uint64_t>() >= static_cast<uint64_t>(least) &&
+                           value.get<uint64_t>() < static_cast<uint64_t>(end);
+  if (!is_in_range) throw std::runtime_error(fmt::format("is damaged: its '{}' is {}", name, dump_json(value)));
+  return value.get<int64_t>();
 }
 
 Json parameter_to_json(const SavedTensor& tensor) {
@@ -105,14 +122,14 @@ SavedTensor parameter_from_json(const Json& json) {
   tensor.trainable = json.at("trainable").get<bool>();
   tensor.is_buffer = json.at("buffer").get<bool>();
   if (json.contains("aliases")) tensor.aliases = json["aliases"].get<std::vector<std::string>>();
-  for (int64_t size : tensor.shape) {
-    if (size < 0) throw std::runtime_error("is damaged: '" + tensor.name + "' has a negative size");
+  if (!bytes_of(tensor.shape, tensor.dtype)) {
+    throw std::runtime_error("is damaged: '" + tensor.name + "' has an impossible shape");
   }
   return tensor;
 }
 
 CheckpointFile file_from_json(const Json& json) {
-  CheckpointFile file{json.at("name").get<std::string>(), json.at("bytes").get<uint64_t>(),
+  CheckpointFile file{json.at("name").get<std::string>(), static_cast<uint64_t>(count_from_json(json, "bytes")),
                       json.at("xxh3_128").get<std::string>(), json.value("host", "")};
   if (file.name.empty() || file.name.find('/') != std::string::npos) {
     throw std::runtime_error("is damaged: it has the file name '" + file.name + "'");
@@ -136,9 +153,10 @@ Manifest read(const std::string& text) {
   if (format > 1) require_unchanged(text, json.at("checksum").get<std::string>());
   Manifest manifest;
   auto& metadata = manifest.metadata;
-  metadata.step = json.at("step").get<int64_t>();
-  manifest.world_size = json.at("world_size").get<int>();
-  metadata.position = {json.at("data").at("epoch").get<int64_t>(), json.at("data").at("offset").get<int64_t>()};
+  metadata.step = count_from_json(json, "step");
+  manifest.world_size =
+      static_cast<int>(count_from_json(json, "world_size", 1, int64_t{std::numeric_limits<int>::max()} + 1));
+  metadata.position = {count_from_json(json.at("data"), "epoch"), count_from_json(json.at("data"), "offset")};
   for (const auto& [name, value] : json.at("scalars").items()) metadata.scalars[name] = scalar_from_json(value);
   metadata.config = json.at("config").get<std::string>();
   metadata.job = json.value("job", "");
@@ -158,9 +176,9 @@ std::string describe_break(const std::string& text, size_t byte) {
 }  // namespace
 
 int64_t SavedTensor::numel() const {
-  int64_t numel = 1;
-  for (int64_t size : shape) numel *= size;
-  return numel;
+  const auto numel = numel_of(shape);
+  DSL_CHECK(numel, fmt::format("'{}' has an impossible shape", name));
+  return *numel;
 }
 
 const char* weight_state(const SavedTensor& tensor) {

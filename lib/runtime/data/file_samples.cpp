@@ -13,6 +13,7 @@
 #include "runtime/data/megatron_file.hpp"
 #include "runtime/data/sample_source.hpp"
 #include "runtime/data/token_samples.hpp"
+#include "runtime/state/tensor_extent.hpp"
 #include "runtime/state/tensor_text.hpp"
 
 namespace dslaunch::runtime {
@@ -221,9 +222,9 @@ std::unique_ptr<SampleSource> open_files(const config::Data& data, const std::ve
 }  // namespace
 
 int64_t ArrayInfo::sample_numel() const {
-  int64_t numel = 1;
-  for (int64_t size : sample_shape) numel *= size;
-  return numel;
+  const auto numel = numel_of(sample_shape);
+  DSL_CHECK(numel, fmt::format("array '{}' has an impossible shape", name));
+  return *numel;
 }
 
 std::unique_ptr<SampleSource> open_train_samples(const config::Data& data) {

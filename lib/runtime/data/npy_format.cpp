@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/state/tensor_extent.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -121,14 +122,12 @@ class Parser {
   }
 
   void require_elements(const NpyHeader& header) const {
-    int64_t expected = static_cast<int64_t>(c10::elementSize(header.dtype));
-    for (int64_t size : header.shape) {
-      if (__builtin_mul_overflow(expected, size, &expected)) refuse("has a shape that overflows 64 bits");
-    }
+    const auto expected = bytes_of(header.shape, header.dtype);
+    if (!expected) refuse("has a shape that overflows 64 bits");
     const size_t present = bytes_.size() - header.data_begin;
-    if (static_cast<uint64_t>(expected) > present) {
+    if (static_cast<uint64_t>(*expected) > present) {
       refuse(fmt::format("is truncated: its shape ({}) takes {} bytes, {} are there", fmt::join(header.shape, ", "),
-                         expected, present));
+                         *expected, present));
     }
   }
 

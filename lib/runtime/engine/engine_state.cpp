@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/engine/engine.hpp"
+#include "runtime/state/saved_scalars.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -62,10 +63,10 @@ std::map<std::string, double> Engine::scalars() const {
 
 void Engine::set_counters(int64_t steps_done, std::map<std::string, double> scalars, bool fresh_moments) {
   steps_done_ = steps_done;
-  const auto offset = scalars.find(kScheduleOffset);
-  schedule_offset_ = offset == scalars.end() ? 0 : static_cast<int64_t>(offset->second);
-  double& applied = scalars.try_emplace("applied_steps", static_cast<double>(steps_done)).first->second;
-  if (fresh_moments) schedule_offset_ += static_cast<int64_t>(std::exchange(applied, 0.0));
+  schedule_offset_ = saved_count(scalars, kScheduleOffset, /*least=*/-kEndOfExact).value_or(0);
+  const int64_t applied = saved_count(scalars, "applied_steps", /*least=*/0).value_or(steps_done);
+  if (fresh_moments) schedule_offset_ += applied;
+  scalars["applied_steps"] = fresh_moments ? 0.0 : static_cast<double>(applied);
   loss_scaling_.restore(scalars, steps_done);
 }
 

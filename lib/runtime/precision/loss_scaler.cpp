@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/state/saved_scalars.hpp"
 
 namespace dslaunch::runtime::precision {
 namespace {
@@ -109,16 +111,22 @@ std::map<std::string, double> to_scalars(const LossScaleState& state, bool with_
 }
 
 LossScaleState from_scalars(const std::map<std::string, double>& scalars, LossScaleState fallback) {
-  const auto read = [&](const char* name, auto& value) {
-    const auto found = scalars.find(name);
-    if (found != scalars.end()) value = static_cast<std::remove_reference_t<decltype(value)>>(found->second);
+  const auto read = [&](const char* name, int64_t& value, int64_t least = 0) {
+    value = saved_count(scalars, name, least).value_or(value);
   };
   read("applied_steps", fallback.applied_steps);
-  read("loss_scale", fallback.scale);
   read("loss_scale_iteration", fallback.iteration);
-  read("loss_scale_last_overflow", fallback.last_overflow);
+  read("loss_scale_last_overflow", fallback.last_overflow, /*least=*/-kEndOfExact);
   read("loss_scale_budget", fallback.budget);
   read("loss_scale_overflows_in_row", fallback.overflows_in_row);
+  if (const auto scale = scalars.find("loss_scale"); scale != scalars.end()) {
+    if (!(scale->second >= 0)) {
+      throw UserError(
+          ExitCode::kBadInput,
+          fmt::format("the checkpoint is damaged: its 'loss_scale' is {}. Use another checkpoint", scale->second));
+    }
+    fallback.scale = scale->second;
+  }
   return fallback;
 }
 

@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/unique_fd.hpp"
+#include "runtime/state/tensor_extent.hpp"
 
 namespace dslaunch::runtime {
 
@@ -70,15 +71,15 @@ at::Tensor tensor_over(const std::shared_ptr<const MappedFile>& file, size_t off
                        const std::vector<int64_t>& shape) {
   const uint8_t* bytes = file->data() + offset;
   const auto options = at::TensorOptions().dtype(dtype);
-  int64_t numel = 1;
-  for (int64_t size : shape) numel *= size;
+  const auto num_bytes = bytes_of(shape, dtype);
+  DSL_CHECK(num_bytes, fmt::format("a tensor of an impossible shape over '{}'", file->path()));
   const size_t item_bytes = c10::elementSize(dtype);
-  if (numel > 0 && reinterpret_cast<uintptr_t>(bytes) % item_bytes == 0) {
+  if (*num_bytes > 0 && reinterpret_cast<uintptr_t>(bytes) % item_bytes == 0) {
     return at::from_blob(
         const_cast<uint8_t*>(bytes), shape, [file](void*) {}, options);
   }
   at::Tensor copy = at::empty(shape, options);
-  if (numel > 0) std::memcpy(copy.mutable_data_ptr(), bytes, static_cast<size_t>(numel) * item_bytes);
+  if (*num_bytes > 0) std::memcpy(copy.mutable_data_ptr(), bytes, static_cast<size_t>(*num_bytes));
   return copy;
 }
 

@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/state/safetensors_dtype.hpp"
+#include "runtime/state/tensor_extent.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -118,27 +119,15 @@ class HeaderReader {
       refuse(fmt::format("tensor '{}' ends at byte {} of the data, but the file holds only {}; it is truncated", name,
                          end, available));
     }
-    const uint64_t expected = bytes_of(entry);
-    if (end - begin != expected) {
+    const auto expected = bytes_of(entry.shape, entry.dtype);
+    if (!expected) refuse(fmt::format("tensor '{}': its shape overflows 64 bits", name));
+    if (end - begin != static_cast<uint64_t>(*expected)) {
       refuse(fmt::format("tensor '{}': {} of shape {} takes {} bytes, data_offsets give {}", name,
-                         dtype.get<std::string>(), shape.dump(), expected, end - begin));
+                         dtype.get<std::string>(), shape.dump(), *expected, end - begin));
     }
     entry.begin = data_begin_ + begin;
     entry.end = data_begin_ + end;
     return entry;
-  }
-
-  uint64_t bytes_of(const SafetensorsEntry& entry) const {
-    // Strides are products of the sizes without the zeros; they too must fit.
-    int64_t extent = static_cast<int64_t>(c10::elementSize(entry.dtype));
-    bool is_empty = false;
-    for (int64_t size : entry.shape) {
-      is_empty |= size == 0;
-      if (size > 0 && __builtin_mul_overflow(extent, size, &extent)) {
-        refuse(fmt::format("tensor '{}': its shape overflows 64 bits", entry.name));
-      }
-    }
-    return is_empty ? 0 : static_cast<uint64_t>(extent);
   }
 
   void refuse_overlaps(const std::vector<SafetensorsEntry>& entries) const {

@@ -7,16 +7,18 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/state/safetensors_dtype.hpp"
+#include "runtime/state/tensor_extent.hpp"
 
 namespace dslaunch::runtime {
 namespace {
 
 using Json = nlohmann::json;
 
-uint64_t numel_of(const TensorDescription& tensor) {
-  uint64_t numel = 1;
-  for (int64_t size : tensor.shape) numel *= static_cast<uint64_t>(size);
-  return numel;
+uint64_t count_in(const TensorDescription& tensor) {
+  const auto numel = numel_of(tensor.shape);
+  DSL_CHECK(numel && bytes_of(tensor.shape, tensor.dtype),
+            fmt::format("tensor '{}' has an impossible shape", tensor.name));
+  return static_cast<uint64_t>(*numel);
 }
 
 }  // namespace
@@ -34,7 +36,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
     const std::string dtype = safetensors_dtype_name(tensor.dtype);
     DSL_CHECK(!dtype.empty(), fmt::format("safetensors has no name for the dtype of '{}'", tensor.name));
     DSL_CHECK(names.insert(tensor.name).second, fmt::format("tensor '{}' is given twice", tensor.name));
-    const uint64_t bytes = numel_of(tensor) * c10::elementSize(tensor.dtype);
+    const uint64_t bytes = count_in(tensor) * c10::elementSize(tensor.dtype);
     if (text.size() > 1) text += ',';
     text += Json(tensor.name).dump() + ':' +
             Json{{"dtype", dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + bytes}}}.dump();
@@ -49,7 +51,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
 
 void SafetensorsWriter::write(const at::Tensor& values) {
   DSL_CHECK(next_ < tensors_.size(), "more tensors than the header lists");
-  DSL_CHECK(part_numel_ == 0 && static_cast<uint64_t>(values.numel()) == numel_of(tensors_[next_]),
+  DSL_CHECK(part_numel_ == 0 && static_cast<uint64_t>(values.numel()) == count_in(tensors_[next_]),
             fmt::format("'{}' does not fit what the header says of it", tensors_[next_].name));
   write_part(values);
 }
@@ -59,10 +61,10 @@ void SafetensorsWriter::write_part(const at::Tensor& values) {
   const auto& expected = tensors_[next_];
   part_numel_ += static_cast<uint64_t>(values.numel());
   DSL_CHECK(values.scalar_type() == expected.dtype && values.is_contiguous() && values.device().is_cpu() &&
-                part_numel_ <= numel_of(expected),
+                part_numel_ <= count_in(expected),
             fmt::format("'{}' does not fit what the header says of it", expected.name));
   if (values.numel() > 0) put(values.const_data_ptr(), values.nbytes());
-  if (part_numel_ < numel_of(expected)) return;
+  if (part_numel_ < count_in(expected)) return;
   ++next_;
   part_numel_ = 0;
 }

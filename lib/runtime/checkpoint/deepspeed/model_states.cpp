@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/checkpoint/deepspeed/json_text.hpp"
+#include "runtime/state/tensor_extent.hpp"
 
 namespace dslaunch::runtime::deepspeed {
 namespace {
@@ -114,14 +115,11 @@ class Reader {
 
   void append_shapes(const Value& dict, std::vector<NamedShape>& out) const {
     for (const auto& [name, shape] : dict.entries) {
-      NamedShape entry{name->text, {}, 1};
-      for (const Value* size : shape->items) {
-        const auto number = size->as_integer();
-        if (!number || *number < 0 || __builtin_mul_overflow(entry.numel, *number, &entry.numel)) {
-          refuse(fmt::format("is damaged: '{}' has a bad shape", entry.name));
-        }
-        entry.shape.push_back(*number);
-      }
+      NamedShape entry{name->text, {}, 0};
+      for (const Value* size : shape->items) entry.shape.push_back(size->as_integer().value_or(-1));
+      const auto numel = numel_of(entry.shape);
+      if (!numel) refuse(fmt::format("is damaged: '{}' has a bad shape", entry.name));
+      entry.numel = *numel;
       out.push_back(std::move(entry));
     }
   }

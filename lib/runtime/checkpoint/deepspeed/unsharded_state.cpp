@@ -8,6 +8,7 @@
 #include "base/format.hpp"
 #include "runtime/checkpoint/deepspeed/model_fit.hpp"
 #include "runtime/checkpoint/deepspeed/state_builder.hpp"
+#include "runtime/state/tensor_extent.hpp"
 
 namespace dslaunch::runtime::deepspeed {
 namespace {
@@ -28,12 +29,6 @@ struct Group {
   std::vector<std::string> given_names;  // torch keeps them when it was given named parameters
 };
 
-int64_t numel_of(const Shape& shape) {
-  int64_t numel = 1;
-  for (int64_t size : shape) numel *= size;
-  return numel;
-}
-
 bool fits(const std::optional<Shape>& slot, const Candidate& candidate) {
   return !slot || *slot == candidate.shape;
 }
@@ -41,7 +36,10 @@ bool fits(const std::optional<Shape>& slot, const Candidate& candidate) {
 bool fits(const Group& group, const std::vector<Candidate>& candidates) {
   if (group.flat_numel) {
     int64_t sum = 0;
-    for (const auto& candidate : candidates) sum += numel_of(candidate.shape);
+    for (const auto& candidate : candidates) {
+      const auto numel = numel_of(candidate.shape);
+      if (!numel || __builtin_add_overflow(sum, *numel, &sum)) return false;
+    }
     return sum == *group.flat_numel;
   }
   return group.slots.size() == candidates.size() &&
@@ -154,7 +152,7 @@ class OptimizerStates {
         const Value* states = find_index(*state_, indices(g)[i]);
         if (!states) continue;
         for (const auto& [key, value] : states->entries) {
-          if (!is_moment(key->text, *value, numel_of(assignment[g][i].shape))) continue;
+          if (!is_moment(key->text, *value, assignment[g][i].shape)) continue;
           out.optimizer_states.insert(state_name(key->text));
           builder.add_piece(0, name, state_name(key->text), 0, file_.tensor(*value, name).view({-1}));
         }
@@ -196,10 +194,10 @@ class OptimizerStates {
     if (!masters_ || group >= masters_->items.size() || slot >= masters_->items[group]->items.size()) return nullptr;
     return masters_->items[group]->items[slot];
   }
-  bool is_moment(const std::string& name, const Value& value, int64_t numel) const {
+  bool is_moment(const std::string& name, const Value& value, const Shape& shape) const {
     if (name == "step" || !TorchFile::is_tensor(value)) return false;
     const auto place = file_.place(value, name);
-    return numel_of(place.shape) == numel;
+    return numel_of(place.shape) == numel_of(shape);
   }
   std::optional<Shape> shape_at(size_t group, size_t slot) const {
     if (const Value* master = master_at(group, slot)) return file_.place(*master, "fp32_groups").shape;
@@ -217,7 +215,7 @@ class OptimizerStates {
     const Value* states = indices(group).empty() ? nullptr : find_index(*state_, indices(group)[0]);
     if (states) {
       for (const auto& [key, value] : states->entries) {
-        if (!is_moment(key->text, *value, master.numel())) continue;
+        if (!is_moment(key->text, *value, Shape{master.numel()})) continue;
         out.optimizer_states.insert(state_name(key->text));
         flats.emplace_back(state_name(key->text), file_.tensor(*value, key->text).view({-1}));
       }
@@ -225,7 +223,7 @@ class OptimizerStates {
     for (const auto& [state, flat] : flats) {
       int64_t offset = 0;
       for (const auto& member : members) {
-        const int64_t numel = numel_of(member.shape);
+        const int64_t numel = numel_of(member.shape).value();  // as fits() has found
         builder.add_piece(0, member.name, state, 0, flat.narrow(0, offset, numel));
         offset += numel;
       }

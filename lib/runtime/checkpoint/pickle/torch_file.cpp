@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/checkpoint/pickle/pickle_reader.hpp"
+#include "runtime/state/tensor_extent.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -170,17 +171,10 @@ TorchFile::Place TorchFile::place(const Value& value, const std::string& name) c
 
 at::Tensor TorchFile::tensor(const Value& value, const std::string& name) const {
   const Place placed = place(value, name);
-  // The last element that is touched, in elements from the storage's start; nothing may overflow on the way.
-  int64_t numel = 1, last = placed.offset;
-  for (size_t i = 0; i < placed.shape.size(); ++i) {
-    int64_t step = 0;
-    const bool overflows =
-        __builtin_mul_overflow(numel, placed.shape[i], &numel) ||
-        __builtin_mul_overflow(std::max<int64_t>(placed.shape[i] - 1, 0), placed.strides[i], &step) ||
-        __builtin_add_overflow(last, step, &last);
-    if (overflows) refuse(fmt::format("is damaged: '{}' has an impossible shape", name));
-  }
-  if (numel == 0) return at::empty(placed.shape, placed.dtype);
+  const auto numel = numel_of(placed.shape);
+  const auto extent = storage_extent(placed.shape, placed.strides, placed.offset);
+  if (!numel || !extent) refuse(fmt::format("is damaged: '{}' has an impossible shape", name));
+  if (*numel == 0) return at::empty(placed.shape, placed.dtype);
   const auto storage = storages_.find(placed.storage);
   if (storage == storages_.end())
     refuse(fmt::format("is damaged: the bytes of '{}' (data/{}) are missing", name, placed.storage));
@@ -188,11 +182,11 @@ at::Tensor TorchFile::tensor(const Value& value, const std::string& name) const 
   const auto item = static_cast<int64_t>(c10::elementSize(placed.dtype));
   const auto available = static_cast<int64_t>(bytes.size()) / item;
   // A view with strides of 0 could claim more elements than there is memory for.
-  if (last >= available || numel > std::max(available, kMaxRepeated)) {
+  if (*extent > available || *numel > std::max(available, kMaxRepeated)) {
     refuse(fmt::format("is damaged: '{}' reaches beyond its storage data/{}", name, placed.storage));
   }
   const auto begin = static_cast<size_t>(bytes.data() - file_->data()) + static_cast<size_t>(placed.offset * item);
-  const at::Tensor touched = tensor_over(file_, begin, placed.dtype, {last - placed.offset + 1});
+  const at::Tensor touched = tensor_over(file_, begin, placed.dtype, {*extent - placed.offset});
   return touched.as_strided(placed.shape, placed.strides).contiguous();
 }
 

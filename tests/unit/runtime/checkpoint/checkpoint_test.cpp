@@ -482,6 +482,27 @@ TEST_CASE("damage is found and named", "[runtime][checkpoint]") {
     test::write_file(folder + "/manifest.json", other.replace(at, 12, "\"offset\": 18"));
     expect_error(ExitCode::kBadInput, {"manifest.json", "checksum"}, open);
   }
+  SECTION("a number out of its range, in the form that has no checksum") {
+    const auto [entry, bad] = GENERATE(table<std::string, std::string>({
+        {"\"step\": 10", "\"step\": -9"},
+        {"\"step\": 10", "\"step\": 1e300"},
+        {"\"step\": 10", "\"step\": 18446744073709551615"},
+        {"\"offset\": 17", "\"offset\": -7"},
+        {"\"offset\": 17", "\"offset\": 9223372036854775807"},
+        {"\"epoch\": ", "\"epoch\": -"},
+        {"\"world_size\": 2", "\"world_size\": 0"},
+        {"\"world_size\": 2", "\"world_size\": 4294967298"},
+        {"\"bytes\": ", "\"bytes\": -"},
+        {"\"shape\": [", "\"shape\": [4294967296, 4294967296,"},
+    }));
+    INFO(bad);
+    std::string other = manifest;
+    other.replace(other.find("\"format\": 2"), 11, "\"format\": 1");
+    const size_t at = other.find(entry);
+    REQUIRE(at != std::string::npos);
+    test::write_file(folder + "/manifest.json", other.replace(at, entry.size(), bad));
+    expect_error(ExitCode::kBadInput, {"manifest.json", "is damaged"}, open);
+  }
   SECTION("a manifest of the future") {
     std::string future = manifest;
     future.replace(future.find("\"format\": 2"), 11, "\"format\": 9");

@@ -2,7 +2,10 @@
 
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <limits>
 #include <vector>
+
+#include "support/expect_error.hpp"
 
 namespace {
 
@@ -165,6 +168,21 @@ TEST_CASE("a state goes through a checkpoint's scalars and continues where it wa
   const auto rest = scales(second, steps);
   CHECK(std::vector<double>(expected.begin() + static_cast<int64_t>(steps.size()), expected.end()) == rest);
   CHECK(second.state() == whole.state());
+}
+
+TEST_CASE("a scalar that is no count is the checkpoint's damage", "[runtime][loss_scaler]") {
+  const auto [name, value] = GENERATE(table<std::string, double>({
+      {"applied_steps", 1e300},
+      {"applied_steps", -1},
+      {"applied_steps", 2.5},
+      {"loss_scale_iteration", std::numeric_limits<double>::infinity()},
+      {"loss_scale_budget", std::numeric_limits<double>::quiet_NaN()},
+      {"loss_scale", std::numeric_limits<double>::quiet_NaN()},
+      {"loss_scale", -2},
+  }));
+  dslaunch::test::expect_error(dslaunch::ExitCode::kBadInput, {"is damaged", name}, [&, name = name, value = value] {
+    from_scalars({{name, value}}, {});
+  });
 }
 
 TEST_CASE("what the job file sets wins over a checkpoint of other settings", "[runtime][loss_scaler]") {

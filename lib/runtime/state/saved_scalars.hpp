@@ -1,0 +1,17 @@
+// The counters among a checkpoint's scalars, which are kept as doubles. Any thread.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace dslaunch::runtime {
+
+// Whole numbers are exact below it.
+inline constexpr int64_t kEndOfExact = int64_t{1} << 53;
+
+// Nothing when it is not there. Throws UserError(65) when it is no whole number from `least` to below 2^53.
+std::optional<int64_t> saved_count(const std::map<std::string, double>& scalars, const std::string& name,
+                                   int64_t least);
+
+}  // namespace dslaunch::runtime
