@@ -7,13 +7,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <set>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/model/inference_file.hpp"
 #include "runtime/model/script_error.hpp"
 #include "runtime/state/mapped_file.hpp"
+#include "runtime/state/tensor_extent.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -78,6 +81,58 @@ at::DataPtr point_into(const SharedMapping& file, size_t offset) {
           at::kCPU};
 }
 
+// LibTorch's reader believes what a pickle says of storages, sizes and strides. Whoever used a tensor that claims more
+// than its record holds would read and write beyond it.
+class RecordBounds {
+ public:
+  RecordBounds(PyTorchStreamReader& reader, SharedMapping file) : reader_(reader), file_(std::move(file)) {}
+
+  at::DataPtr point_at(const std::string& record) {
+    const size_t offset = reader_.getRecordOffset(record), size = reader_.getRecordSize(record);
+    if (offset > file_->size() || size > file_->size() - offset) {
+      refuse(file_->path(), fmt::format("is damaged: its record '{}' reaches past the end of the file", record));
+    }
+    auto& known = sizes_[file_->data() + offset];
+    known = std::max(known, size);
+    return point_into(file_, offset);
+  }
+
+  // All tensors in it, and in what it holds.
+  void require_inside(const c10::IValue& value) const {
+    std::set<const void*> seen;  // what holds itself is gone through once
+    value.visit([&](const c10::IValue& part) {
+      if (part.isTensor()) {
+        require_inside(part.toTensor());
+        return true;
+      }
+      return part.isPtrType() && !seen.insert(part.internalToPointer()).second;
+    });
+  }
+
+ private:
+  void require_inside(const at::Tensor& tensor) const {
+    if (!tensor.defined() || tensor.is_meta()) return;
+    if (tensor.is_sparse()) {
+      require_inside(tensor._indices());
+      require_inside(tensor._values());
+    }
+    if (!tensor.has_storage() || tensor.layout() != at::kStrided) return;
+    const auto record = sizes_.find(static_cast<const uint8_t*>(tensor.storage().data()));
+    const size_t available = record == sizes_.end() ? 0 : record->second;
+    const auto extent = storage_extent(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+    int64_t bytes = 0;
+    const bool fits = extent && !__builtin_mul_overflow(*extent, static_cast<int64_t>(tensor.element_size()), &bytes) &&
+                      static_cast<size_t>(bytes) <= tensor.storage().nbytes() && tensor.storage().nbytes() <= available;
+    if (fits) return;
+    refuse(file_->path(), fmt::format("is damaged: a tensor of shape [{}] reaches past its record, which has {} bytes",
+                                      fmt::join(tensor.sizes(), ", "), available));
+  }
+
+  PyTorchStreamReader& reader_;
+  const SharedMapping file_;
+  std::map<const uint8_t*, size_t> sizes_;  // of the records that tensors point to
+};
+
 c10::IValue read_archive(PyTorchStreamReader& reader, const SharedMapping& file, const std::string& name,
                          torch::jit::SourceImporter* importer,
                          const std::shared_ptr<torch::jit::CompilationUnit>& unit) {
@@ -90,24 +145,28 @@ c10::IValue read_archive(PyTorchStreamReader& reader, const SharedMapping& file,
     position += taken;
     return taken;
   };
-  auto read_record = [&](const std::string& key) { return point_into(file, reader.getRecordOffset(name + "/" + key)); };
+  RecordBounds bounds(reader, file);
+  auto read_record = [&](const std::string& key) { return bounds.point_at(name + "/" + key); };
   torch::jit::TypeResolver resolve_type;
   torch::jit::ObjLoader load_object;
   if (importer) {
     resolve_type = [importer, unit](const c10::QualifiedName& qualified) {
       return c10::StrongTypePtr(unit, importer->loadType(qualified));
     };
-    load_object = [](const at::StrongTypePtr& type, c10::IValue input) {
+    load_object = [&bounds](const at::StrongTypePtr& type, c10::IValue input) {
+      bounds.require_inside(input);  // before a __setstate__ of the model computes with it
       return torch::jit::ObjLoaderFunc(type, std::move(input));
     };
   }
   torch::jit::Unpickler unpickler(read, resolve_type, load_object, read_record, at::Device(at::kCPU), false,
                                   torch::jit::Unpickler::defaultTypeParser);
   unpickler.set_version(reader.version());
-  return unpickler.parse_ivalue();
+  auto value = unpickler.parse_ivalue();
+  bounds.require_inside(value);
+  return value;
 }
 
-void require_storages_inside(const std::string& path, const MappedFile& file, const torch::jit::Module& module) {
+void require_dense_values(const std::string& path, const torch::jit::Module& module) {
   auto check = [&](const std::string& name, const at::Tensor& tensor) {
     if (tensor.is_meta()) {
       refuse(path,
@@ -120,10 +179,6 @@ void require_storages_inside(const std::string& path, const MappedFile& file, co
                                "together in forward",
                                name, c10::str(tensor.layout())));
     }
-    const auto* begin = static_cast<const uint8_t*>(tensor.storage().data());
-    if (begin == nullptr) return;
-    const bool inside = begin >= file.data() && begin + tensor.storage().nbytes() <= file.data() + file.size();
-    if (!inside) refuse(path, fmt::format("is damaged: tensor '{}' reaches past the end of the file", name));
   };
   for (const auto& parameter : module.named_parameters()) check(parameter.name, parameter.value);
   for (const auto& buffer : module.named_buffers()) check(buffer.name, buffer.value);
@@ -161,7 +216,7 @@ torch::jit::Module load_mapped_module(const std::string& path) {
     reader = std::make_shared<PyTorchStreamReader>(path);
     require_torchscript(path, *reader);
     auto module = read_module(reader, file);
-    require_storages_inside(path, *file, module);
+    require_dense_values(path, module);
     return module;
   } catch (const Error&) {
     throw;

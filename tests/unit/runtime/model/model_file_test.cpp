@@ -1,6 +1,7 @@
 #include "runtime/model/model_file.hpp"
 
 #include <ATen/ATen.h>
+#include <caffe2/serialize/inline_container.h>
 #include <torch/script.h>
 
 #include <catch2/catch.hpp>
@@ -35,7 +36,60 @@ ExitCode code_of(const std::string& path, const std::string& word) {
   return ExitCode::kSuccess;
 }
 
+// A model with a tensor of 37 numbers among the constants of its code, and one of 41 in a list.
+std::string saved_with_hidden_tensors(const test::TempDir& folder) {
+  torch::jit::Module net("Hidden");
+  c10::List<at::Tensor> kept;
+  kept.push_back(at::ones({41}));
+  net.register_attribute("kept", c10::ListType::ofTensors(), kept);
+  net.define("def forward(self, x):\n    return x + self.kept[0].sum()\n");
+  const auto graph = net.get_method("forward").graph();
+  torch::jit::WithInsertPoint at_end(graph->return_node());
+  auto* constant = graph->insertConstant(at::ones({37}));
+  auto* sum = graph->insert(c10::aten::add, {graph->outputs().at(0), constant});
+  graph->eraseOutput(0);
+  graph->registerOutput(sum);
+  net.save(folder / "hidden.pt");
+  return folder / "hidden.pt";
+}
+
+// The archive again, with `before` in one of its pickles replaced by `after`.
+void write_patched(const std::string& path, const std::string& out, const std::string& record,
+                   const std::string& before, const std::string& after) {
+  caffe2::serialize::PyTorchStreamReader reader(path);
+  caffe2::serialize::PyTorchStreamWriter writer(out);
+  for (const auto& name : reader.getAllRecords()) {
+    if (name == "version" || name.rfind(".data/", 0) == 0) continue;  // the writer's own
+    auto [bytes, size] = reader.getRecord(name);
+    std::string text(static_cast<const char*>(bytes.get()), size);
+    if (name == record) {
+      const size_t at = text.find(before);
+      REQUIRE(at != std::string::npos);
+      text.replace(at, before.size(), after);
+    }
+    writer.writeRecord(name, text.data(), text.size());
+  }
+  writer.writeEndOfFile();
+}
+
 }  // namespace
+
+TEST_CASE("a tensor that claims more than its record holds is damage, wherever the model keeps it",
+          "[runtime][model_file]") {
+  test::TempDir folder;
+  const auto path = saved_with_hidden_tensors(folder);
+  CHECK(code_of(path, "") == ExitCode::kSuccess);
+  const std::string millions("J\x00\x5a\x62\x02", 5);
+  const auto [record, count] =
+      GENERATE(table<std::string, std::string>({{"constants.pkl", "K\x25"}, {"data.pkl", "K\x29"}}));
+  INFO(record);
+  write_patched(path, folder / "shape.pt", record, "(" + count + "t", "(" + millions + "t");
+  CHECK(code_of(folder / "shape.pt", "reaches past its record") == ExitCode::kBadInput);
+  write_patched(path, folder / "storage.pt", record, count + "tQ", millions + "tQ");
+  CHECK(code_of(folder / "storage.pt", "reaches past its record") == ExitCode::kBadInput);
+  write_patched(path, folder / "stride.pt", record, "(K\x01t", "(" + millions + "t");
+  CHECK(code_of(folder / "stride.pt", "reaches past its record") == ExitCode::kBadInput);
+}
 
 TEST_CASE("a mapped model holds the tensors that torch.jit.load reads", "[runtime][model_file]") {
   test::TempDir folder;
