@@ -1,6 +1,7 @@
 #include "runtime/data/sample_order.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/error.hpp"
 
@@ -17,8 +18,10 @@ DataPosition batch_start(DataPosition position, int64_t num_samples, int64_t tra
 }  // namespace
 
 int64_t steps_in_epochs(int64_t num_samples, int64_t train_batch, bool drop_last, int64_t epochs) {
-  if (drop_last) return num_samples / train_batch * epochs;
-  return (num_samples * epochs + train_batch - 1) / train_batch;
+  constexpr int64_t kEndless = std::numeric_limits<int64_t>::max();
+  int64_t product = 0;
+  if (__builtin_mul_overflow(drop_last ? num_samples / train_batch : num_samples, epochs, &product)) return kEndless;
+  return drop_last ? product : product / train_batch + (product % train_batch > 0 ? 1 : 0);
 }
 
 DataPosition advance(DataPosition start, int64_t num_samples, int64_t count) {

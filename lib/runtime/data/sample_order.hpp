@@ -29,7 +29,7 @@ struct MicroBatchPlan {
 };
 
 // Steps that deal all samples of `epochs` epochs: whole batches only with drop_last, else the last one reaches into the
-// next epoch.
+// next epoch. Epochs without number (9223372036854775807) are steps without number.
 int64_t steps_in_epochs(int64_t num_samples, int64_t train_batch, bool drop_last, int64_t epochs);
 
 // `count` samples further, through the ends of epochs. The end of an epoch is the next one's start.
