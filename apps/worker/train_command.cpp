@@ -113,11 +113,11 @@ FolderLock take_run_folder(const std::string& folder, const rendezvous::LaunchEn
 // hpZ: this rank and its neighbours; null when it is off.
 std::unique_ptr<comm::Communicator> make_secondary_group(comm::CommunicatorOptions world, const config::Zero& zero,
                                                          rendezvous::Store& store) {
-  const runtime::HierarchicalGather layout(world.size, static_cast<int>(zero.hpz_partition_size));
-  if (!layout.is_on()) return nullptr;
-  world.name = fmt::format("hpz.{}", layout.group_of(world.rank));
-  world.rank = layout.index_in_group(world.rank);
-  world.size = layout.group_size();
+  const auto own = runtime::hpz_group(world.rank, world.size, zero.hpz_partition_size);
+  if (!own) return nullptr;
+  world.name = fmt::format("hpz.{}", own->group);
+  world.rank = own->index;
+  world.size = own->size;
   return comm::make_communicator(world, store);
 }
 

@@ -6,22 +6,19 @@
 // optimizer's state); from its forward to its backward also a secondary part of N/S. A backward gather moves N·(S-1)/S
 // elements to each rank inside its group, and nothing between groups.
 #pragma once
+#include <cstdint>
+#include <optional>
 
 namespace dslaunch::runtime {
 
-class HierarchicalGather {
- public:
-  // `group_size`: zero_hpz_partition_size; 1 switches it off (one part for all of the unit would be no sharding at
-  // all). Throws UserError(78) when the groups do not divide the ranks.
-  HierarchicalGather(int num_ranks, int group_size);
-
-  bool is_on() const { return group_size_ > 1 && group_size_ < num_ranks_; }
-  int group_size() const { return group_size_; }
-  int group_of(int rank) const { return rank / group_size_; }
-  int index_in_group(int rank) const { return rank % group_size_; }
-
- private:
-  const int num_ranks_, group_size_;
+struct HpzGroup {
+  int group = 0;  // its number
+  int index = 0;  // of the rank in it
+  int size = 1;   // ranks in it
 };
+
+// The group of a rank; `partition_size` is zero_hpz_partition_size. Nothing when hpZ is off: by 1, or since one group
+// of all ranks is plain sharding. Throws UserError(78) when the groups do not divide the ranks.
+std::optional<HpzGroup> hpz_group(int rank, int num_ranks, int64_t partition_size);
 
 }  // namespace dslaunch::runtime
