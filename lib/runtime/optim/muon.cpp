@@ -10,6 +10,7 @@
 #include "comm/communicator.hpp"
 #include "runtime/optim/elementwise.hpp"
 #include "runtime/optim/step_choice.hpp"
+#include "runtime/state/pinned_memory.hpp"
 
 namespace dslaunch::runtime::optim {
 namespace {
@@ -65,8 +66,7 @@ class Muon final : public FlatOptimizer {
   std::vector<MuonCoefficients> coefficients(const StepInputs& inputs, at::Device device) const {
     const auto num_groups = static_cast<int64_t>(groups_.groups.size());
     const auto num_rows = static_cast<int64_t>(inputs.rates.size());
-    at::Tensor rows =
-        at::empty({num_rows, num_groups, 3}, at::TensorOptions().dtype(at::kFloat).pinned_memory(device.is_cuda()));
+    at::Tensor rows = host_memory_for(device, {num_rows, num_groups, 3}, at::kFloat);
     auto* next = rows.mutable_data_ptr<float>();
     for (const StepRates& rates : inputs.rates) {
       for (size_t g = 0; g < groups_.groups.size(); ++g) {

@@ -8,6 +8,7 @@
 #include "runtime/optim/device_functions.hpp"
 #include "runtime/optim/flat_optimizer.hpp"
 #include "runtime/optim/host_update.hpp"
+#include "runtime/state/pinned_memory.hpp"
 
 namespace dslaunch::runtime::optim {
 
@@ -33,8 +34,7 @@ std::vector<DeviceCoefficients<Coefficients>> device_coefficients(size_t num_gro
   }
   if (!inputs.applied_steps.defined()) return out;
   const auto rows_bytes = static_cast<int64_t>(inputs.rates.size() * sizeof(Coefficients));
-  at::Tensor rows = at::empty({static_cast<int64_t>(num_groups), rows_bytes},
-                              at::TensorOptions().dtype(at::kByte).pinned_memory(device.is_cuda()));
+  at::Tensor rows = host_memory_for(device, {static_cast<int64_t>(num_groups), rows_bytes}, at::kByte);
   auto* row = static_cast<Coefficients*>(rows.mutable_data_ptr());
   for (size_t group = 0; group < num_groups; ++group) {
     for (const StepRates& rates : inputs.rates) *row++ = coefficients_of(group, rates);

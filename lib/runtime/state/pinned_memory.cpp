@@ -53,4 +53,8 @@ at::Tensor pinned_if_possible(at::IntArrayRef shape, at::IntArrayRef strides, at
       shape, dtype, [&](const at::TensorOptions& options) { return at::empty_strided(shape, strides, options); });
 }
 
+at::Tensor host_memory_for(at::Device device, at::IntArrayRef shape, at::ScalarType dtype) {
+  return device.is_cuda() ? pinned_if_possible(shape, dtype) : at::empty(shape, dtype);
+}
+
 }  // namespace dslaunch::runtime

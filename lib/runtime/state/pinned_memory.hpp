@@ -9,5 +9,7 @@ namespace dslaunch::runtime {
 // much.
 at::Tensor pinned_if_possible(at::IntArrayRef shape, at::ScalarType dtype);
 at::Tensor pinned_if_possible(at::IntArrayRef shape, at::IntArrayRef strides, at::ScalarType dtype);
+// For copies to `device`: the same for a GPU, ordinary memory for the CPU.
+at::Tensor host_memory_for(at::Device device, at::IntArrayRef shape, at::ScalarType dtype);
 
 }  // namespace dslaunch::runtime

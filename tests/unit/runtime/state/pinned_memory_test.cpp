@@ -33,6 +33,14 @@ TEST_CASE("ordinary memory takes the place of pinned memory that is refused", "[
   CHECK(pinned_if_possible({2, 3}, {1, 2}, at::kFloat).strides() == at::IntArrayRef{1, 2});
 }
 
+TEST_CASE("memory for copies to a device is to be had where none can be pinned", "[runtime][state][pinned_memory]") {
+  for (const auto device : {at::kCPU, at::kCUDA}) {
+    const at::Tensor memory = host_memory_for(device, {2, 3}, at::kByte);
+    CHECK(memory.is_cpu());
+    CHECK(memory.numel() == 6);
+  }
+}
+
 TEST_CASE("pinned memory that was refused is not asked for again", "[runtime][state][pinned_memory]") {
   pinned_if_possible({1}, at::kByte);
   const auto counting = at::addThreadLocalCallback(at::RecordFunctionCallback(count_allocations));
