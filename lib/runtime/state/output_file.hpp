@@ -10,7 +10,7 @@ namespace dslaunch::runtime {
 
 class OutputFile {
  public:
-  // Creates or truncates. Throws SystemError(73).
+  // Creates or truncates. Throws SystemError(73), or 74 when the disk or the quota is full.
   explicit OutputFile(const std::string& path);
   // Throws SystemError(74) naming the path: disk full, quota, I/O error.
   void write(const void* data, size_t size);
