@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "base/log.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/checkpoint/content_hash.hpp"
@@ -25,9 +26,36 @@ SystemError cannot_create(const std::string& path, const std::error_code& error)
           full ? ExitCode::kIoError : ExitCode::kCannotCreate};
 }
 
+std::string latest_aside(const std::string& dir) {
+  return dir + "/" + kLatestName + kWriting;
+}
+
+// What `latest` becomes by a rename.
+void write_latest_aside(const std::string& dir, int64_t step) {
+  const std::string aside = latest_aside(dir);
+  try {
+    OutputFile pointer(aside);
+    pointer.write(step_name(step) + "\n");
+    pointer.finish(/*sync=*/true);
+  } catch (...) {
+    ::unlink(aside.c_str());
+    throw;
+  }
+}
+
+void rename_latest(const std::string& dir) {
+  const std::string latest = dir + "/" + kLatestName, aside = latest_aside(dir);
+  if (::rename(aside.c_str(), latest.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(aside.c_str());
+    throw SystemError("rename to", "'" + latest + "'", error);
+  }
+  sync_folder(dir);
+}
+
 void remove_leftovers(const std::string& dir) {
   std::error_code error;
-  fs::remove(fs::path(dir) / (std::string(kLatestName) + kWriting), error);
+  fs::remove(latest_aside(dir), error);
   for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
     const fs::path path = it->path();
     if (path.extension() != kWriting && path.extension() != kLeaving) continue;
@@ -62,7 +90,9 @@ CheckpointFolder::CheckpointFolder(std::string dir, int64_t step)
 
 CheckpointFolder::~CheckpointFolder() {
   std::error_code ignored;
-  if (!published_) fs::remove_all(path_, ignored);
+  if (published_) return;
+  fs::remove_all(path_, ignored);
+  fs::remove(latest_aside(dir_), ignored);
 }
 
 CheckpointFile CheckpointFolder::add_skeleton(const std::string& file) {
@@ -78,6 +108,7 @@ void CheckpointFolder::seal(const Manifest& manifest) {
   file.write(to_json(manifest));
   file.finish(/*sync=*/true);
   sync_folder(path_);
+  write_latest_aside(dir_, step_);
 }
 
 void CheckpointFolder::publish() {
@@ -86,8 +117,13 @@ void CheckpointFolder::publish() {
     replace_target();
   }
   published_ = true;
-  sync_folder(dir_);
-  point_latest(dir_, step_);
+  try {
+    sync_folder(dir_);
+    rename_latest(dir_);
+  } catch (const Error& error) {
+    throw Error(error.code(),
+                fmt::format("'{}' is complete, but '{}' does not point at it: {}", target_, kLatestName, error.what()));
+  }
 }
 
 // The same step was saved before (a run that was resumed there): swap the two at once where the file system can.
@@ -119,17 +155,8 @@ void CheckpointFolder::prune(int64_t keep) const {
 }
 
 void point_latest(const std::string& dir, int64_t step) {
-  const std::string latest = dir + "/" + kLatestName, aside = latest + kWriting;
-  try {
-    OutputFile pointer(aside);
-    pointer.write(step_name(step) + "\n");
-    pointer.finish(/*sync=*/true);
-    if (::rename(aside.c_str(), latest.c_str()) != 0) throw SystemError("rename to", "'" + latest + "'");
-  } catch (...) {
-    ::unlink(aside.c_str());
-    throw;
-  }
-  sync_folder(dir);
+  write_latest_aside(dir, step);
+  rename_latest(dir);
 }
 
 }  // namespace dslaunch::runtime

@@ -10,7 +10,8 @@ namespace dslaunch::runtime {
 
 class CheckpointFolder {
  public:
-  // Makes `dir` and the empty DIR/step_N.tmp; removes what killed saves left behind. Throws SystemError(73).
+  // Makes `dir` and the empty DIR/step_N.tmp; removes what killed saves left behind. Throws SystemError(73), or 74 when
+  // the disk or the quota is full.
   CheckpointFolder(std::string dir, int64_t step);
   ~CheckpointFolder();  // removes the folder unless it was published
   CheckpointFolder(const CheckpointFolder&) = delete;
@@ -19,9 +20,11 @@ class CheckpointFolder {
   const std::string& path() const { return path_; }
   // Copies the file into the folder under kSkeletonName. Throws UserError(66), SystemError(74).
   CheckpointFile add_skeleton(const std::string& file);
-  // Writes the manifest and flushes it and the folder: what is left is a rename. Throws SystemError(74).
+  // Writes the manifest and what `latest` becomes, and flushes them and the folder: what is left are two renames.
+  // Throws SystemError(74), or 73 when a file cannot be made.
   void seal(const Manifest& manifest);
-  // Renames the sealed folder to its name and points `latest` at it. Throws SystemError(74).
+  // Renames the sealed folder to its name and points `latest` at it. Throws SystemError(74); one from after the first
+  // rename says that the checkpoint is complete.
   void publish();
   // Removes checkpoints of earlier steps but the newest; those of later steps (of a run that was gone back from) stay.
   // `keep` counts the published one; 0 keeps all. Failures are logged only.

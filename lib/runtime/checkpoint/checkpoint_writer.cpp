@@ -99,7 +99,7 @@ class Save {
   }
 
   // All of a leader's work, in step with the other leaders. A failure of any phase is told to all ranks before it is
-  // thrown, and the folder is gone before anybody hears of it.
+  // thrown; a folder that is not published by then is gone before anybody hears of it.
   void lead() {
     std::optional<CheckpointFolder> folder;
     at_storage("making its folder in", options_.dir);

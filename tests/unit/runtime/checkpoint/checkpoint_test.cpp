@@ -247,7 +247,7 @@ TEST_CASE("a disk that is full only when the shards are written is told with the
           "[runtime][checkpoint]") {
   TempDir dir;
   require_saved(dir.path(), 10, 2);
-  // Of a checkpoint that is whole but for its manifest, and of one that is published but for `latest`.
+  // Of a checkpoint that is whole but for its manifest, and of one that is not pointed at.
   const std::string full = GENERATE("step_00000020.tmp/manifest.json", "latest.tmp");
   test::MemoryStore store;
   std::vector<test::RankOutcome> outcomes(2);
@@ -265,7 +265,19 @@ TEST_CASE("a disk that is full only when the shards are written is told with the
     CHECK_THAT(outcome.message, Catch::Contains("checkpoint of step 20: rank 0: write '" + dir / full) &&
                                     Catch::Contains("No space left") && Catch::Contains("before are untouched"));
   }
+  CHECK(names_in(dir.path()) == Names{"latest", "step_00000010"});
   require_holds(dir / "step_00000010", 10);
+}
+
+TEST_CASE("a checkpoint that is complete is called so when 'latest' cannot point at it", "[runtime][checkpoint]") {
+  TempDir dir;
+  fs::create_directories(dir / "latest/of somebody");
+  for (const auto& outcome : save_all({dir.path()}, 20, 2)) {
+    CHECK(outcome.code == 74);
+    CHECK_THAT(outcome.message, Catch::Contains("'" + dir / "step_00000020' is complete, but 'latest' does not point"));
+  }
+  CHECK(names_in(dir.path()) == Names{"latest", "step_00000020"});
+  require_holds(dir / "step_00000020", 20);
 }
 
 TEST_CASE("a folder that cannot be made ends the save on all ranks", "[runtime][checkpoint]") {
