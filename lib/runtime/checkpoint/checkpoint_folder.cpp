@@ -58,9 +58,13 @@ void remove_leftovers(const std::string& dir) {
   fs::remove(latest_aside(dir), error);
   for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
     const fs::path path = it->path();
-    if (path.extension() != kWriting && path.extension() != kLeaving) continue;
+    if (path.extension() != kWriting && path.extension() != kLeaving && path.extension() != kReplaced) continue;
     std::error_code ignored;
-    if (step_of(path.stem())) fs::remove_all(path, ignored);
+    if (step_set_aside(path)) {
+      fs::rename(path, path.parent_path() / path.stem(), ignored);
+    } else if (step_of(path.stem())) {
+      fs::remove_all(path, ignored);
+    }
   }
 }
 
@@ -133,7 +137,7 @@ void CheckpointFolder::replace_target() const {
     fs::remove_all(path_, ignored);
     return;
   }
-  const std::string aside = target_ + kLeaving;
+  const std::string aside = target_ + kReplaced;
   if (::rename(target_.c_str(), aside.c_str()) != 0) throw SystemError("rename checkpoint to", "'" + aside + "'");
   if (::rename(path_.c_str(), target_.c_str()) != 0) {
     const int error = errno;

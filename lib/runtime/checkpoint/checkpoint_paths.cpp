@@ -48,6 +48,19 @@ std::string meant_folder(const std::string& path) {
   return named.has_parent_path() ? named.parent_path().string() : ".";
 }
 
+std::optional<int64_t> step_set_aside(const std::string& path) {
+  const std::filesystem::path folder(path);
+  const auto step = folder.extension() == kReplaced ? step_of(folder.stem()) : std::nullopt;
+  std::error_code ignored;
+  return step && !std::filesystem::exists(folder.parent_path() / folder.stem(), ignored) ? step : std::nullopt;
+}
+
+std::string folder_of_step(const std::string& dir, int64_t step) {
+  const std::string folder = dir + "/" + step_name(step);
+  std::error_code ignored;
+  return step_set_aside(folder + kReplaced) && has_manifest(folder + kReplaced) ? folder + kReplaced : folder;
+}
+
 std::vector<int64_t> steps_in(const std::string& dir) {
   std::vector<int64_t> steps;
   std::error_code error;

@@ -13,6 +13,8 @@ inline constexpr char kSkeletonName[] = "model.pt";
 inline constexpr char kWholeWeightsName[] = "weights.safetensors";
 // Endings of what is being written and of what is being removed: no checkpoints any more, or not yet.
 inline constexpr char kWriting[] = ".tmp", kLeaving[] = ".removing";
+// A whole checkpoint that makes room for another one of its step; where that one is not there, it still counts.
+inline constexpr char kReplaced[] = ".replaced";
 
 std::string step_name(int64_t step);                      // "step_00000050"
 std::optional<int64_t> step_of(const std::string& name);  // of a complete name; nothing for "step_00000050.tmp"
@@ -21,6 +23,11 @@ bool is_shard_name(const std::string& name);
 
 // The folder that a user means by `path`: DIR for the file DIR/latest, a checkpoint for its manifest; else `path`.
 std::string meant_folder(const std::string& path);
+
+// The step of DIR/step_N.replaced while there is no DIR/step_N: of a replacement that was killed in the middle.
+std::optional<int64_t> step_set_aside(const std::string& path);
+// Where the checkpoint of that step lies: DIR/step_N, or where a killed replacement has left it.
+std::string folder_of_step(const std::string& dir, int64_t step);
 
 // Steps with a manifest, ascending. An unreadable or missing folder has none.
 std::vector<int64_t> steps_in(const std::string& dir);

@@ -92,7 +92,7 @@ class Restore {
 
   // On this host, which may have nothing there.
   std::string path_of(const ResumeCandidate& candidate) const {
-    return is_named() ? folder_ : folder_ + "/" + step_name(candidate.step);
+    return is_named() ? folder_ : folder_of_step(folder_, candidate.step);
   }
 
   ResumePlan agree_on_plan() {

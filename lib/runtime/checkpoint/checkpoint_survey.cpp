@@ -63,7 +63,7 @@ void look_at_files(FoundCheckpoint& found) {
 // "step_00000020.tmp"; nothing for other names.
 std::optional<FoundCheckpoint> leftover(const fs::path& path) {
   const bool writing = path.extension() == kWriting;
-  if (!writing && path.extension() != kLeaving) return std::nullopt;
+  if (!writing && path.extension() != kLeaving && path.extension() != kReplaced) return std::nullopt;
   FoundCheckpoint found{.path = path, .step = step_of(path.stem()), .is_leftover = true};
   if (!found.step) return std::nullopt;
   found.fault = writing ? "its save did not end" : "it was being removed";
@@ -87,6 +87,9 @@ std::vector<FoundCheckpoint> survey_checkpoints(const std::string& dir) {
     if (!it->is_directory(ignored)) continue;
     if (step_of(it->path().filename())) {
       out.push_back(look_at_checkpoint(it->path()));
+    } else if (const auto step = step_set_aside(it->path())) {
+      out.push_back(look_at_checkpoint(it->path()));
+      out.back().step = step;
     } else if (auto found = leftover(it->path())) {
       out.push_back(std::move(*found));
     }

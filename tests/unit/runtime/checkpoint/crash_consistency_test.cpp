@@ -8,6 +8,7 @@
 #include "file_call_tracer.hpp"
 #include "rank_threads.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
+#include "runtime/checkpoint/checkpoint_reader.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;
@@ -68,7 +69,8 @@ std::string said_by(const std::function<void()>& work) {
 
 bool holds_leftovers(const std::string& dir) {
   for (const auto& entry : fs::directory_iterator(dir)) {
-    if (entry.path().extension() == ".tmp" || entry.path().extension() == ".removing") return true;
+    const auto ending = entry.path().extension();
+    if (ending == ".tmp" || ending == ".removing" || ending == ".replaced") return true;
   }
   return false;
 }
@@ -212,6 +214,24 @@ TEST_CASE("a flipped bit or a cut in any file gives the old or the new state, an
     const std::string name = fs::path(file).filename();
     CHECK((found_old || name == "latest"));
   }
+}
+
+TEST_CASE("a replacement that a kill has cut between its two renames loses nothing",
+          "[runtime][checkpoint][crash_consistency]") {
+  TempDir dir;
+  const Start start(dir);
+  fs::rename(start.folder + "/step_00000010", start.folder + "/step_00000010.replaced");
+  fs::create_directory(start.folder + "/step_00000010.tmp");
+  CHECK(loaded_values(start.folder) == 10);
+  CHECK(CheckpointReader(start.folder).metadata().step == 10);
+  REQUIRE(save_alone(start.folder, start.skeleton, 20, 20, 2) == 0);
+  CHECK_FALSE(holds_leftovers(start.folder));
+  fs::remove_all(start.folder + "/step_00000020");
+  CHECK(loaded_values(start.folder) == 10);
+  // One whose successor is in place goes.
+  fs::copy(start.folder + "/step_00000010", start.folder + "/step_00000010.replaced");
+  REQUIRE(save_alone(start.folder, start.skeleton, 30, 30, 2) == 0);
+  CHECK_FALSE(holds_leftovers(start.folder));
 }
 
 TEST_CASE("a file that is missing sends back to the checkpoint before", "[runtime][checkpoint][crash_consistency]") {
