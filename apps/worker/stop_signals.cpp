@@ -8,8 +8,10 @@ namespace {
 volatile std::sig_atomic_t g_signal = 0;
 
 void note_signal(int number) {
-  g_signal = number;
-  std::signal(number, SIG_DFL);
+  if (g_signal == 0) g_signal = number;
+  if (number == SIGUSR1) return;
+  std::signal(SIGTERM, SIG_DFL);
+  std::signal(SIGINT, SIG_DFL);
 }
 
 }  // namespace

@@ -1,4 +1,6 @@
-// SIGTERM and SIGINT ask for a clean stop at the end of a step; a second one ends the process at once.
+// SIGTERM, SIGINT and SIGUSR1 ask for a clean stop at the end of a step. After SIGTERM or SIGINT a second one of these
+// two ends the process at once. SIGUSR1 never does, nor what follows it first: by it a scheduler says in advance that
+// the end comes, and then sends SIGTERM, while the ranks may be saving.
 #pragma once
 
 namespace dslaunch::worker {

@@ -4,6 +4,7 @@ left behind, and a bounded time. Then the deaths of ranks and the ways to start 
 import io
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -677,6 +678,20 @@ class Deaths(StrangerTest):
         rows, _ = self.shop.train(self.shop.model("gpt"), self.shop.data("gpt"), base_config("gpt"), 2, done + 3, folder,
                                   ["--resume", "auto"])
         self.assertEqual([row["step"] for row in rows], list(range(1, done + 4)))
+
+    def test_a_second_signal_ends_a_rank_at_once_whichever_it_is(self):
+        """Rank 1 stands still, so that rank 0 cannot come to the end of its step."""
+        process, folder = self.endless(world=2)
+        first, second = (workshop.rank_processes(folder, rank)[0] for rank in (0, 1))
+        os.kill(second, signal.SIGSTOP)
+        os.kill(first, signal.SIGTERM)
+        caught = lambda: int(re.search(rb"SigCgt:\s*(\w+)", workshop.read_proc(first, "status"))[1], 16)
+        deadline = time.monotonic() + 5
+        while caught() >> (signal.SIGTERM - 1) & 1 and time.monotonic() < deadline:  # until the first has arrived
+            time.sleep(0.01)
+        os.kill(first, signal.SIGINT)
+        outcome = self.end(process, 10)
+        self.assertIn("SIGINT", outcome.text)
 
     def test_ctrl_c_twice_stops_at_once(self):
         process, _ = self.endless(world=2)
