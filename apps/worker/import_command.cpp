@@ -8,6 +8,7 @@
 #include "command_options.hpp"
 #include "commands.hpp"
 #include "runtime/engine/import_checkpoint.hpp"
+#include "unfinished_files.hpp"
 
 namespace dslaunch::worker {
 namespace {
@@ -49,8 +50,9 @@ void print_text(const runtime::ImportReport& report, bool has_model) {
 int import_command(const std::vector<std::string>& arguments) {
   const CommandOptions options(arguments, {{"tag"}, {"model"}, {"json", false}, {"skip_checksums", false}},
                                {"DS_CHECKPOINT_DIR", "OUT"});
-  const auto report = runtime::import_checkpoint({options.operand(0), options.operand(1), options.value_or("tag", ""),
-                                                  options.value_or("model", ""), !options.has("skip_checksums")});
+  const auto report =
+      runtime::import_checkpoint({options.operand(0), options.operand(1), options.value_or("tag", ""),
+                                  options.value_or("model", ""), !options.has("skip_checksums"), remove_when_ended});
   print_text(report, options.has("model"));
   if (options.has("json")) print_json(report);
   return 0;

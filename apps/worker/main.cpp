@@ -35,9 +35,9 @@ const char kHelp[] =
     "                 [--exclude_frozen_parameters] [--dtype fp32|bf16|fp16]\n"
     "  dsworker import DS_CHECKPOINT_DIR OUT [--tag T] [--model MODEL.pt] [--json]\n";
 
-// A text that did not arrive is no success.
+// A text that did not arrive is no success, whichever command wrote it.
 int with_output_written(int code) {
-  if (!standard_output_failed()) return code;
+  if (code != 0 || !standard_output_failed()) return code;
   log::error("standard output did not take all that was written: is its disk full?");
   return to_int(ExitCode::kIoError);
 }
@@ -46,7 +46,7 @@ int run(const std::vector<std::string>& words) {
   const std::string command = words.empty() ? "" : words[0];
   const std::vector<std::string> rest(words.begin() + (words.empty() ? 0 : 1), words.end());
   if (command == "train") return worker::train_command(rest);
-  if (command == "infer") return with_output_written(worker::infer_command(rest));
+  if (command == "infer") return worker::infer_command(rest);
   if (command == "consolidate") return worker::consolidate_command(rest);
   if (command == "import") return worker::import_command(rest);
   if (command == "--help" || command == "-h") {
@@ -103,7 +103,7 @@ int main(int argc, char** argv) {
   open_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a file at the limit of its size is an error of the write, as a full disk is
   try {
-    leave(run(std::vector<std::string>(argv + 1, argv + argc)));
+    leave(with_output_written(run(std::vector<std::string>(argv + 1, argv + argc))));
   } catch (const Error& error) {
     log::error("{}", error.what());
     leave(to_int(error.code()));

@@ -12,7 +12,9 @@ std::vector<std::string>* g_unfinished = nullptr;
 
 // Reads memory that no longer changes and calls what a handler may call.
 void remove_and_end(int number) {
-  for (const auto& path : *g_unfinished) ::unlink(path.c_str());
+  for (const auto& path : *g_unfinished) {
+    if (::unlink(path.c_str()) != 0) ::rmdir(path.c_str());
+  }
   std::signal(number, SIG_DFL);
   std::raise(number);
 }

@@ -4,10 +4,15 @@ checkpoint of ours with DeepSpeed's own numbers in it, and a run that goes on fr
 continuation had.
 
 Run by ctest (label oracle); by hand: DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/oracle/test_import.py [Case...]."""
+import fcntl
 import glob
 import json
 import os
+import resource
+import select
 import shutil
+import signal
+import subprocess
 import sys
 import unittest
 
@@ -122,6 +127,44 @@ class Numbers(ImportTest):
                 report, _ = self.imported(case, "--model", self.model)
                 self.check_states(case, report)
                 self.assertTrue(os.path.exists(os.path.join(report["checkpoint"], "model.pt")))
+
+    def test_that_is_ended_leaves_nothing(self):
+        """What is written aside first is a pipe here, so that the signal comes in the middle of it."""
+        parent = self.shop.run_dir()
+        out = os.path.join(parent, "imported")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(signal=number):
+                os.mkdir(parent)
+                os.mkfifo(out + ".skeleton.tmp")
+                pipe = os.open(out + ".skeleton.tmp", os.O_RDONLY | os.O_NONBLOCK)
+                self.addCleanup(os.close, pipe)
+                fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 4096)  # less than the skeleton takes
+                process = subprocess.Popen([workshop.program("dslaunch"), "import", os.path.join(DATA, CASES[0]), out,
+                                            "--model", self.model], env=workshop.environment(),
+                                           preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))  # not as under nohup
+                select.select([pipe], [], [], 60)
+                process.send_signal(number)
+                self.assertEqual(process.wait(60), -number)
+                self.assertEqual(os.listdir(parent), [])
+                os.rmdir(parent)
+
+    def test_that_fails_leaves_no_folder(self):
+        parent = self.shop.run_dir()
+        for options in ([], ["--model", self.model]):
+            with self.subTest(options=options):
+                outcome = subprocess.run([workshop.program("dslaunch"), "import", os.path.join(DATA, CASES[0]),
+                                          os.path.join(parent, "new", "out"), *options],
+                                         env=workshop.environment(), capture_output=True, text=True, timeout=60,
+                                         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)))
+                self.assertEqual(outcome.returncode, 74, outcome.stderr)
+                self.assertFalse(os.path.exists(parent))
+
+    def test_a_report_that_did_not_arrive_is_no_success(self):
+        with open("/dev/full", "wb") as full:
+            outcome = subprocess.run([workshop.program("dslaunch"), "import", os.path.join(DATA, CASES[0]),
+                                      self.shop.run_dir(), "--json"], env=workshop.environment(), stdout=full,
+                                     stderr=subprocess.PIPE, timeout=60)
+        self.assertEqual(outcome.returncode, 74, outcome.stderr)
 
     def test_into_a_run_folder_that_is_not_there(self):
         out = os.path.join(self.shop.run_dir(), "checkpoints")

@@ -36,19 +36,17 @@ at::Tensor value_in(const ModelSource& model, const std::string& name) {
 }
 
 // Beside the output while it is being copied into it.
-class Skeleton {
+class SkeletonAside {
  public:
-  Skeleton(const std::string& model, const std::string& out) : path_(model.empty() ? "" : out + ".skeleton.tmp") {
-    if (path_.empty()) return;
+  explicit SkeletonAside(std::string path) : path_(std::move(path)) {}
+  ~SkeletonAside() { ::unlink(path_.c_str()); }
+  SkeletonAside(const SkeletonAside&) = delete;
+  SkeletonAside& operator=(const SkeletonAside&) = delete;
+
+  void write(const std::string& model) const {
     make_parent();
     write_model_skeleton(model, path_);
   }
-  ~Skeleton() {
-    if (!path_.empty()) ::unlink(path_.c_str());
-  }
-  Skeleton(const Skeleton&) = delete;
-  Skeleton& operator=(const Skeleton&) = delete;
-  const std::string& path() const { return path_; }
 
  private:
   // OUT is made when the checkpoint is written, which comes later.
@@ -60,6 +58,28 @@ class Skeleton {
   }
 
   const std::string path_;
+};
+
+// OUT and the folders above it that are not there yet, the innermost first. What is still empty at the end goes: of an
+// import that failed.
+class NewFolders {
+ public:
+  explicit NewFolders(const std::string& out) {
+    std::error_code ignored;
+    for (std::filesystem::path path(out); !path.empty() && !std::filesystem::exists(path, ignored);
+         path = path.parent_path()) {
+      paths_.push_back(path);
+    }
+  }
+  ~NewFolders() {
+    for (const auto& path : paths_) ::rmdir(path.c_str());
+  }
+  NewFolders(const NewFolders&) = delete;
+  NewFolders& operator=(const NewFolders&) = delete;
+  const std::vector<std::string>& paths() const { return paths_; }
+
+ private:
+  std::vector<std::string> paths_;
 };
 
 ImportReport report_of(const deepspeed::ImportedState& state) {
@@ -102,8 +122,17 @@ ImportReport import_checkpoint(const ImportRequest& request) {
   ImportReport report = report_of(state);
   std::string out = request.out;
   while (out.size() > 1 && out.back() == '/') out.pop_back();
-  const Skeleton skeleton(request.model, out);
-  report.checkpoint = deepspeed::write_imported(state, out, skeleton.path());
+  const NewFolders made(out);
+  const std::string skeleton_path = request.model.empty() ? "" : out + ".skeleton.tmp";
+  if (request.before_writing) {
+    auto unfinished = deepspeed::unfinished_files(state, out);
+    if (!skeleton_path.empty()) unfinished.push_back(skeleton_path);
+    unfinished.insert(unfinished.end(), made.paths().begin(), made.paths().end());
+    request.before_writing(std::move(unfinished));
+  }
+  const SkeletonAside skeleton(skeleton_path);
+  if (model) skeleton.write(request.model);
+  report.checkpoint = deepspeed::write_imported(state, out, skeleton_path);
   return report;
 }
 

@@ -2,6 +2,7 @@
 // One thread.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,8 @@ struct ImportRequest {
   std::string tag;     // "" takes the latest
   std::string model;   // TorchScript; "" for none
   bool check_sums = true;
+  // Called before anything is written, with all that is to go when the import is ended in the middle.
+  std::function<void(std::vector<std::string> unfinished)> before_writing;
 };
 
 struct ImportReport {

@@ -7,6 +7,18 @@
 
 namespace dslaunch::runtime::deepspeed {
 
+std::vector<std::string> unfinished_files(const ImportedState& state, const std::string& dir) {
+  const std::string folder = writing_folder(dir, state.metadata.step);
+  std::vector<std::string> out;
+  for (size_t rank = 0; rank < state.shards.size(); ++rank) {
+    out.push_back(folder + "/" + shard_name(static_cast<int>(rank)));
+  }
+  for (const char* name : {kSkeletonName, kManifestName}) out.push_back(folder + "/" + name);
+  out.push_back(folder);
+  out.push_back(dir + "/" + kLatestName + kWriting);
+  return out;
+}
+
 std::string write_imported(const ImportedState& state, const std::string& dir, const std::string& skeleton) {
   const int64_t step = state.metadata.step;
   CheckpointFolder folder(dir, step);
