@@ -8,6 +8,7 @@
 #include <torch/csrc/jit/serialization/pickler.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <functional>
 #include <map>
 
@@ -230,6 +231,24 @@ void write_text(const std::string& path, const std::string& text) {
   file.finish(/*sync=*/true);
 }
 
+// The last of several is the index, which names the others: they are there first, whatever happens.
+void move_into_place(const std::vector<std::string>& paths) {
+  const std::string parent = std::filesystem::path(paths[0]).parent_path();
+  const std::string folder = parent.empty() ? "." : parent;
+  std::vector<std::string> in_place;
+  try {
+    for (const auto& path : paths) {
+      if (!in_place.empty() && &path == &paths.back()) sync_folder(folder);
+      if (::rename((path + kAside).c_str(), path.c_str()) != 0) throw SystemError("rename to", "'" + path + "'");
+      in_place.push_back(path);
+    }
+    sync_folder(folder);
+  } catch (const Error& error) {
+    if (in_place.empty()) throw;
+    throw Error(error.code(), fmt::format("{}; already in place: {}", error.what(), fmt::join(in_place, ", ")));
+  }
+}
+
 std::vector<std::string> names_aside(const std::vector<WeightFile>& files, const std::string& out) {
   std::vector<std::string> names;
   for (const auto& file : files) names.push_back(file.path + kAside);
@@ -263,9 +282,7 @@ std::vector<std::string> consolidate(const ConsolidateOptions& options) {
       written.push_back(index_path(options.out));
       write_text(written.back() + kAside, index_text(files));
     }
-    for (const auto& path : written) {
-      if (::rename((path + kAside).c_str(), path.c_str()) != 0) throw SystemError("rename to", "'" + path + "'");
-    }
+    move_into_place(written);
   } catch (...) {
     for (const auto& path : written) ::unlink((path + kAside).c_str());
     throw;

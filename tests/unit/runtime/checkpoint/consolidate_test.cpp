@@ -113,6 +113,20 @@ TEST_CASE("several files hold what one would, with an index beside them", "[runt
   CHECK(consolidate({.checkpoint = dir / "c", .out = dir / "one.safetensors", .max_shard_bytes = 1000}).size() == 1);
 }
 
+TEST_CASE("of several files, those that are in place are named when the next cannot be",
+          "[runtime][checkpoint][consolidate]") {
+  TempDir dir;
+  save_checkpoint(dir, false);
+  std::filesystem::create_directories(dir / "m-00002-of-00002.safetensors/of somebody");
+  expect_error(ExitCode::kIoError,
+               {"m-00002-of-00002.safetensors'", "already in place: " + dir / "m-00001-of-00002.safetensors"},
+               [&] { consolidate({.checkpoint = dir / "c", .out = dir / "m.safetensors", .max_shard_bytes = 24}); });
+  for (const char* name : {"m-00001-of-00002.safetensors.tmp", "m-00002-of-00002.safetensors.tmp",
+                           "m.safetensors.index.json", "m.safetensors.index.json.tmp"}) {
+    CHECK_FALSE(std::filesystem::exists(dir / name));
+  }
+}
+
 TEST_CASE("another dtype and without frozen parameters", "[runtime][checkpoint][consolidate]") {
   TempDir dir;
   save_checkpoint(dir, true);
