@@ -9,6 +9,7 @@
 #include "runtime/data/sample_order.hpp"
 #include "runtime/engine/finite_check.hpp"
 #include "runtime/engine/rank_exchange.hpp"
+#include "runtime/engine/scope_end.hpp"
 #include "runtime/state/random_state.hpp"
 
 namespace dslaunch::runtime {
@@ -86,6 +87,7 @@ std::string search(const FailedRun& run, const StepStart& start, bool in_backwar
   SamplesAgain samples(run, start.position);
   std::string found;
   run.model.set_unit_observer(&in_model);
+  const ScopeEnd unobserved([&run] { run.model.set_unit_observer(nullptr); });
   for (int64_t micro = 0; micro < run.config.batch.accumulation; ++micro) {
     in_data.forget();
     in_model.forget();
@@ -97,7 +99,6 @@ std::string search(const FailedRun& run, const StepStart& start, bool in_backwar
     if (in_model.finding().empty()) continue;
     found = fmt::format("{} ({}): {}", micro, list_samples(samples.samples()), blame(in_data, in_model));
   }
-  run.model.set_unit_observer(nullptr);
   return found;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "runtime/engine/backward.hpp"
+#include "runtime/engine/scope_end.hpp"
 #include "runtime/engine/sharding_choice.hpp"
 #include "runtime/optim/gradient_norm.hpp"
 #include "runtime/optim/learning_rate.hpp"
@@ -156,6 +157,7 @@ at::Tensor Engine::loss_of(const MicroBatch& batch) {
 
 at::Tensor Engine::run_again(const MicroBatch& batch, UnitParameters& parameters, bool with_gradients) {
   model_.set_unit_parameters(&parameters);
+  const ScopeEnd own_again([this] { model_.set_unit_parameters(parameters_.get()); });
   at::Tensor loss;
   if (with_gradients) {
     parameters_->begin_micro_step(/*is_last=*/false);
@@ -167,7 +169,6 @@ at::Tensor Engine::run_again(const MicroBatch& batch, UnitParameters& parameters
     at::NoGradGuard no_grad;
     loss = loss_of(batch);
   }
-  model_.set_unit_parameters(parameters_.get());
   return loss.detach();
 }
 
