@@ -115,7 +115,13 @@ void GatheredParameters::prefetch(int unit, std::span<const UnitEvent> ahead) {
 
 void GatheredParameters::gather(int index) {
   Unit& unit = units_[index];
-  unit.place = place_for(index);
+  auto place = place_for(index);
+  // A place of its own is freed here, and its memory may be given to what computes next: not before the side stream has
+  // done writing a gather there that nobody has waited for.
+  if (unit.place && unit.place != place && unit.place != slots_[unit.slot]) {
+    wait_on_current_stream(unit.ready, options_.device);
+  }
+  unit.place = std::move(place);
   content_[unit.slot] = index;
   unit.place->unit = index;
   if (!changed_) changed_ = mark_current_stream(options_.device);
