@@ -66,7 +66,7 @@ void StepTrace::begin_step(int64_t step) {
                      Microseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
   step_begin_ = mark_time(device_);
   phase_begin_ = mark_time(device_);
-  state_ = State::kRecording;
+  enter(State::kRecording);
   using enum at::RecordScope;
   listening_ = std::make_unique<OperatorScopes<StepTrace>>(
       *this, std::unordered_set<at::RecordScope>{FUNCTION, BACKWARD_FUNCTION, TORCHSCRIPT_FUNCTION, USER_SCOPE},
@@ -83,7 +83,12 @@ void StepTrace::end_step() {
   if (state_ != State::kRecording) return;
   phases_.push_back({fmt::format("step {}", step_), "step", 0, std::move(step_begin_), mark_time(device_)});
   listening_.reset();
-  state_ = State::kRecorded;
+  enter(State::kRecorded);
+}
+
+void StepTrace::enter(State state) {
+  const std::lock_guard lock(mutex_);
+  state_ = state;
 }
 
 void StepTrace::issued(const std::shared_ptr<const CollectiveRecord>& record) {
@@ -193,7 +198,7 @@ std::vector<TraceLane> StepTrace::lanes_of(const Picture& picture) const {
 
 std::string StepTrace::take() {
   if (state_ != State::kRecorded) return {};
-  state_ = State::kTaken;
+  enter(State::kTaken);
   const std::lock_guard lock(mutex_);
   Picture picture;
   draw_phases(picture);

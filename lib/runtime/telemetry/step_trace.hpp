@@ -49,6 +49,8 @@ class StepTrace final : public StepObserver, public CollectiveObserver {
     uint64_t thread;
     TimeMark begin, end;
   };
+  enum class State { kBefore, kRecording, kRecorded, kTaken };
+  void enter(State state);
   std::string name_of_call(const at::RecordFunction& call) const;
   double microseconds(std::chrono::steady_clock::time_point time) const;
   TraceSpan on_host(const Recorded& recorded, int lane) const;
@@ -65,14 +67,13 @@ class StepTrace final : public StepObserver, public CollectiveObserver {
   const at::Device device_;
   std::unordered_map<const void*, std::string> path_of_;  // by identity
   // the engine's thread
-  enum class State { kBefore, kRecording, kRecorded, kTaken };
-  State state_ = State::kBefore;
   TimeMark step_begin_, phase_begin_;
   double clock_offset_us_ = 0;  // steady clock to microseconds since midnight (UTC)
   std::vector<Recorded> phases_;
   // all threads
   std::mutex mutex_;
-  std::vector<Recorded> calls_;                                       // guarded
+  State state_ = State::kBefore;  // written by the engine's thread only, and guarded where others read it
+  std::vector<Recorded> calls_;   // guarded
   std::vector<std::shared_ptr<const CollectiveRecord>> collectives_;  // guarded
   std::unique_ptr<OperatorScopes<StepTrace>> listening_;
 };
