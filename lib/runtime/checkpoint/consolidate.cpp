@@ -21,7 +21,6 @@
 #include "runtime/checkpoint/weight_stream.hpp"
 #include "runtime/state/output_file.hpp"
 #include "runtime/state/parameter_place.hpp"
-#include "runtime/state/safetensors_writer.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -30,22 +29,6 @@ constexpr uint64_t kLeastMemory = 16'000'000;
 constexpr char kAside[] = ".tmp";
 
 using Tensors = std::vector<const SavedTensor*>;
-
-void write_safetensors(WeightStream& weights, const Tensors& tensors, const std::string& out) {
-  std::vector<TensorDescription> descriptions;
-  std::map<std::string, const SavedTensor*> sources;
-  for (const SavedTensor* tensor : tensors) {
-    for (const auto& name : all_names(*tensor)) {
-      descriptions.push_back({name, weights.dtype_of(*tensor), tensor->shape});
-      sources[name] = tensor;
-    }
-  }
-  SafetensorsWriter writer(out, std::move(descriptions), {{"format", "pt"}});
-  for (const auto& description : writer.order()) {
-    weights.read(*sources.at(description.name), [&](const at::Tensor& part) { writer.write_part(part); });
-  }
-  writer.finish(/*sync=*/true);
-}
 
 void fill(HollowArchive& archive, WeightStream& weights, const Tensors& tensors) {
   archive.rethrow();

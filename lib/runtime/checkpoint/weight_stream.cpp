@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <map>
 
 namespace dslaunch::runtime {
 namespace {
@@ -46,6 +47,24 @@ std::vector<std::string> all_names(const SavedTensor& tensor) {
   std::vector<std::string> names{tensor.name};
   names.insert(names.end(), tensor.aliases.begin(), tensor.aliases.end());
   return names;
+}
+
+uint64_t write_safetensors(WeightStream& weights, const std::vector<const SavedTensor*>& tensors,
+                           const std::string& path, SafetensorsWriter::Observer observer) {
+  std::vector<TensorDescription> descriptions;
+  std::map<std::string, const SavedTensor*> sources;
+  for (const SavedTensor* tensor : tensors) {
+    for (const auto& name : all_names(*tensor)) {
+      descriptions.push_back({name, weights.dtype_of(*tensor), tensor->shape});
+      sources[name] = tensor;
+    }
+  }
+  SafetensorsWriter writer(path, std::move(descriptions), {{"format", "pt"}}, std::move(observer));
+  for (const auto& description : writer.order()) {
+    weights.read(*sources.at(description.name), [&](const at::Tensor& part) { writer.write_part(part); });
+  }
+  writer.finish(/*sync=*/true);
+  return writer.bytes_written();
 }
 
 }  // namespace dslaunch::runtime

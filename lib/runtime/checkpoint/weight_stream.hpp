@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/checkpoint/checkpoint_reader.hpp"
+#include "runtime/state/safetensors_writer.hpp"
 
 namespace dslaunch::runtime {
 
@@ -35,5 +36,11 @@ class WeightStream {
 
 // The name and the aliases.
 std::vector<std::string> all_names(const SavedTensor& tensor);
+
+// Writes these tensors of the stream as one file and flushes it; tied parameters appear under each of their names.
+// `observer` sees all bytes in order. Returns their number. Throws UserError(65) when a part is missing or damaged,
+// SystemError (73, 74).
+uint64_t write_safetensors(WeightStream& weights, const std::vector<const SavedTensor*>& tensors,
+                           const std::string& path, SafetensorsWriter::Observer observer = {});
 
 }  // namespace dslaunch::runtime
