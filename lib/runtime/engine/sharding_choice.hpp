@@ -1,8 +1,5 @@
 // From config and model to how parameters, gradients and their traffic are laid out. Pure.
 #pragma once
-#include <functional>
-#include <string>
-
 #include "config/job_config.hpp"
 #include "runtime/sharding/sharding_options.hpp"
 #include "runtime/state/parameter_table.hpp"

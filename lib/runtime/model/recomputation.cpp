@@ -26,7 +26,7 @@ class FirstPass {
         node_(std::make_shared<RecomputeNode>(std::move(times))),
         given_(tensors_in_all(arguments)),
         borrowed_(call_->unit.borrowed_values()) {
-    call_->arguments = map_tensors(arguments, [](const at::Tensor&) { return kTakenOut(); });
+    call_->arguments = map_tensors(arguments, [](const at::Tensor&) { return taken_out(); });
     passed_ = call_->recomputed.copies_arguments
                   ? map_tensors(arguments, [](const at::Tensor& t) { return t.detach().clone(); })
                   : arguments;
@@ -54,7 +54,7 @@ class FirstPass {
 
  private:
   // A tensor that stands for one that was taken out; defined, so that it is visited.
-  static at::Tensor kTakenOut() {
+  static at::Tensor taken_out() {
     static const at::Tensor kEmpty = at::empty({0});
     return kEmpty;
   }
