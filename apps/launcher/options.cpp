@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/log.hpp"
 #include "borrowed_options.hpp"
 #include "command_line.hpp"
 #include "commands.hpp"
@@ -127,6 +128,9 @@ void check_nodes(const LaunchOptions& to) {
 
 void finish_launch_options(LaunchOptions& to, const RawLaunch& raw) {
   to.device = device_choice(raw.device);
+  if (to.min_nodes && to.max_restarts == 0) {
+    log::warning("--min_nodes {} has no effect without --max_restarts N: nothing is restarted", *to.min_nodes);
+  }
   finish_borrowed_options(to, raw.borrowed);
   if (!raw.hostfile.empty()) to.hostfile = raw.hostfile;
   if (raw.grace) to.grace = *raw.grace;

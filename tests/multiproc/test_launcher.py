@@ -90,6 +90,11 @@ class ExitCodes(LauncherTest):
             with self.subTest(code=code):
                 self.assertEqual(self.exec_sh(1, f"exit {code}").code, code)
 
+    def test_min_nodes_without_restarts_is_said_to_be_idle(self):
+        for options, is_told in (["--min_nodes", "1"], True), (["--min_nodes", "1", "--max_restarts", "1"], False):
+            outcome = self.exec_sh(1, "exit 0", *options)
+            self.assertEqual((outcome.code, b"--min_nodes 1 has no effect without --max_restarts" in outcome.err), (0, is_told))
+
     def test_program_not_found_and_not_executable(self):
         outcome = self.launch("exec", "--", "no-such-program-here")
         self.assertEqual(outcome.code, 127, str(outcome))
