@@ -1,6 +1,5 @@
 #include "spawn/job_sweep.hpp"
 
-#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -9,16 +8,14 @@
 #include <algorithm>
 #include <csignal>
 #include <functional>
-#include <map>
 #include <set>
 #include <thread>
 
 #include "base/deadline.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "base/unique_fd.hpp"
 #include "ports/process_info.hpp"
-#include "spawn/pidfd.hpp"
+#include "spawn/held_process.hpp"
 
 namespace dslaunch::spawn {
 namespace {
@@ -80,16 +77,12 @@ void reap_zombies() {
   }
 }
 
-// A process held by descriptor cannot be mistaken for a later one with the same number.
-using Held = std::map<pid_t, UniqueFd>;
-
-void wait_for_ends(Held& held, Deadline deadline) {
+void wait_for_ends(std::vector<HeldProcess>& held, Deadline deadline) {
   while (!held.empty() && !deadline.passed()) {
-    std::vector<pollfd> polls;
-    for (const auto& [pid, fd] : held) polls.push_back({fd.get(), POLLIN, 0});
-    if (::poll(polls.data(), polls.size(), deadline.poll_timeout()) <= 0) continue;
-    size_t index = 0;
-    for (auto it = held.begin(); it != held.end(); ++index) it = polls[index].revents != 0 ? held.erase(it) : ++it;
+    std::vector<const HeldProcess*> all;
+    for (const auto& process : held) all.push_back(&process);
+    wait_for_an_end(all, deadline);
+    std::erase_if(held, [](const HeldProcess& process) { return process.has_ended(); });
   }
 }
 
@@ -113,14 +106,14 @@ size_t sweep_job(const JobMarks& marks, std::chrono::milliseconds patience, bool
   // Bounded: a process in the kernel's uninterruptible sleep does not answer even to SIGKILL.
   for (Deadline give_up = Deadline::after(patience + 5s); !give_up.passed();) {
     if (children_too) reap_zombies();
-    Held held;
+    std::vector<HeldProcess> held;
     int signal = patient.passed() ? SIGKILL : SIGTERM;
     for (pid_t pid : living_processes([&, look = Marked(marks)](pid_t pid) { return ours(pid, look); })) {
-      UniqueFd fd = open_pidfd(pid);
-      if (!fd.valid() || !ours(pid, Marked(marks))) continue;
-      signal_pidfd(fd, signal);
+      auto process = HeldProcess::hold(pid);
+      if (!process || !ours(pid, Marked(marks))) continue;
+      process->signal(signal);
       signalled.insert(pid);
-      held.emplace(pid, std::move(fd));
+      held.push_back(std::move(*process));
     }
     if (held.empty()) break;
     wait_for_ends(held, signal == SIGTERM ? patient : Deadline::after(200ms));

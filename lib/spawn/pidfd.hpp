@@ -8,7 +8,7 @@
 
 namespace dslaunch::spawn {
 
-// Not valid (errno says why) when the process is gone.
+// Not valid: errno says why, ESRCH when the process is gone. Some systems give none at all: see held_process.hpp.
 inline UniqueFd open_pidfd(pid_t pid) {
   return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 }

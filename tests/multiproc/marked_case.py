@@ -1,8 +1,10 @@
 """What the tests of dslaunch's commands share: a folder for each test, and a mark in the environment of all its processes,
 which is how leftovers are found. The program comes from DSLAUNCH_BIN."""
+import ctypes
 import glob
 import os
 import signal
+import struct
 import tempfile
 import time
 import unittest
@@ -10,6 +12,17 @@ import uuid
 
 DSLAUNCH = os.path.join(os.environ["DSLAUNCH_BIN"], "dslaunch")
 LIMIT_S = 60  # for what should take moments, on a machine that is busy
+
+
+def refuse_process_descriptors():
+    """A preexec_fn: for the program pidfd_open fails with EPERM, as under the seccomp profile of an older Docker."""
+    pidfd_open = 434  # the same number on every architecture
+    instructions = [(0x20, 0, 0, 0), (0x15, 0, 1, pidfd_open), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7fff0000)]
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in instructions))
+    filters = struct.pack("HxxxxxxP", len(instructions), ctypes.addressof(code))
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    if prctl(38, 1, 0, 0, 0) != 0 or prctl(22, 2, filters) != 0:  # no new privileges; a filter
+        raise OSError(ctypes.get_errno(), "prctl")
 
 
 class MarkedTest(unittest.TestCase):

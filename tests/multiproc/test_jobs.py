@@ -20,7 +20,7 @@ import sys
 import time
 import unittest
 
-from marked_case import DSLAUNCH, LIMIT_S, MarkedTest
+from marked_case import DSLAUNCH, LIMIT_S, MarkedTest, refuse_process_descriptors
 
 SAVES = "trap 'echo saved; exit 75' TERM; echo ready $RANK; while :; do sleep 0.05; done"
 STUBBORN = "trap '' TERM INT; echo ready $RANK; while :; do sleep 0.05; done"
@@ -616,6 +616,14 @@ class Stopped(JobsTest):
         self.ready(job, 2)
         self.run_it("stop", "--now", job, code=0)
         self.assertIn("stopped by 'dslaunch stop'", self.record(job)["end"]["first_cause"])
+
+    def test_where_the_system_gives_no_descriptors_for_processes(self):
+        script = "setsid sleep 1000 >/dev/null 2>&1 & " + SAVES
+        how = {"code": 0, "preexec_fn": refuse_process_descriptors}
+        job = json.loads(self.run_it(*self.exec_words(1, script, "--detach", "--json"), **how).out)["job_id"]
+        self.ready(job, 1)
+        self.assertIn(f"{job}: stopped, exit code 75", self.run_it("stop", job, **how).out)
+        self.wait_until(lambda: not self.marked_processes(), "the end of what a rank left behind", 10)
 
     def test_its_own_grace_and_a_second_stop(self):
         job = self.detach(1, STUBBORN, "--grace", "1000")

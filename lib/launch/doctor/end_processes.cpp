@@ -1,14 +1,13 @@
 #include "launch/doctor/end_processes.hpp"
 
-#include <poll.h>
-
 #include <cerrno>
 #include <csignal>
+#include <optional>
 
 #include "base/deadline.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "spawn/pidfd.hpp"
+#include "spawn/held_process.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -20,31 +19,20 @@ constexpr auto kPatienceAfterKill = 5000ms;
 
 struct Target {
   ports::ProcessIdentity identity;
-  UniqueFd process;
+  std::optional<spawn::HeldProcess> process;  // there while it is open
   EndOutcome outcome;
   bool open() const { return outcome.text.empty(); }
 };
 
-bool has_ended(const Target& target) {
-  pollfd poll{target.process.get(), POLLIN, 0};
-  return ::poll(&poll, 1, 0) > 0;
-}
-
 Target hold(const ports::ProcessIdentity& identity) {
-  Target target{identity, spawn::open_pidfd(identity.pid), {}};
-  int error = errno;
-  if (!target.process.valid() && error != ESRCH) {
-    target.outcome = {false, fmt::format("cannot be reached: pidfd_open: {}", describe_errno(error))};
-  } else if (!target.process.valid() || !ports::exists(identity) || has_ended(target)) {
-    target.outcome = {true, "had ended already"};
-  }
+  Target target{identity, spawn::HeldProcess::hold(identity.pid), {}};
+  if (!target.process || target.process->identity() != identity) target.outcome = {true, "had ended already"};
   return target;
 }
 
 void signal(Target& target, int number) {
-  if (!target.open() || has_ended(target)) return;
-  if (!ports::exists(target.identity)) return;
-  if (!spawn::signal_pidfd(target.process, number) && errno != ESRCH) {
+  if (!target.open() || target.process->has_ended()) return;
+  if (!target.process->signal(number) && errno != ESRCH) {
     target.outcome = {false, fmt::format("may not be signalled: {}", describe_errno(errno))};
   }
 }
@@ -55,13 +43,13 @@ void signal_all(std::vector<Target>& targets, int number) {
 
 void wait_for_all(std::vector<Target>& targets, std::chrono::milliseconds patience, const char* how) {
   for (Deadline deadline = Deadline::after(patience);;) {
-    std::vector<pollfd> polls;
+    std::vector<const spawn::HeldProcess*> left;
     for (auto& target : targets) {
-      if (target.open() && has_ended(target)) target.outcome = {true, how};
-      if (target.open()) polls.push_back({target.process.get(), POLLIN, 0});
+      if (target.open() && target.process->has_ended()) target.outcome = {true, how};
+      if (target.open()) left.push_back(&*target.process);
     }
-    if (polls.empty() || deadline.passed()) return;
-    ::poll(polls.data(), polls.size(), deadline.poll_timeout());
+    if (left.empty() || deadline.passed()) return;
+    spawn::wait_for_an_end(left, deadline);
   }
 }
 

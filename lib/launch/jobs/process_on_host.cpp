@@ -5,7 +5,6 @@
 #include "base/host_name.hpp"
 #include "base/small_file.hpp"
 #include "ports/process_info.hpp"
-#include "spawn/pidfd.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -32,11 +31,11 @@ Presence presence_of(const ProcessOnHost& process) {
   return same && stat->alive() ? Presence::kAlive : Presence::kGone;
 }
 
-UniqueFd open_process(const ProcessOnHost& process) {
-  UniqueFd opened = spawn::open_pidfd(process.pid);
-  // Looked at after it was opened: from here on the descriptor and the number mean the same process.
-  if (presence_of(process) != Presence::kAlive) opened.reset();
-  return opened;
+std::optional<spawn::HeldProcess> open_process(const ProcessOnHost& process) {
+  if (presence_of(process) != Presence::kAlive) return std::nullopt;
+  auto held = spawn::HeldProcess::hold(process.pid);
+  if (held && held->identity().start_ticks != process.start_ticks) held.reset();
+  return held;
 }
 
 bool is_suspended(const ProcessOnHost& process) {

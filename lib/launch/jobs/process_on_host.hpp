@@ -3,9 +3,10 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
-#include "base/unique_fd.hpp"
+#include "spawn/held_process.hpp"
 
 namespace dslaunch::launch {
 
@@ -26,8 +27,8 @@ enum class Presence {
 };
 Presence presence_of(const ProcessOnHost& process);
 
-// To signal it, and to poll for its end. Not valid when this very process is gone or elsewhere.
-UniqueFd open_process(const ProcessOnHost& process);
+// To signal it, and to wait for its end. Empty when this very process is gone or elsewhere.
+std::optional<spawn::HeldProcess> open_process(const ProcessOnHost& process);
 
 // Stopped by a signal (Ctrl-Z): it answers nobody.
 bool is_suspended(const ProcessOnHost& process);

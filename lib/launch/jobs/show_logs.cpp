@@ -71,11 +71,11 @@ void follow(const KnownJob& job, const UniqueFd& file, const std::string& path) 
   UniqueFd changes(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
   ::inotify_add_watch(changes.get(), path.c_str(), IN_MODIFY);
   ::inotify_add_watch(changes.get(), job.folder.path.c_str(), IN_MOVED_TO);  // job.json is written anew
-  UniqueFd supervisor = open_process(job.record.supervisor);
+  const auto supervisor = open_process(job.record.supervisor);
   for (bool ended = over(job); !ended;) {
     PollSet polls;
     polls.add(changes.get(), POLLIN);
-    polls.add(supervisor.get(), POLLIN);
+    polls.add(supervisor ? supervisor->fd() : -1, POLLIN);
     polls.wait(Deadline::after(kLookInterval));
     char events[4096];
     while (::read(changes.get(), events, sizeof events) > 0) {

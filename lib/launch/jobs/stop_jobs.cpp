@@ -2,15 +2,15 @@
 #include <csignal>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/dump_json.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "launch/jobs/job_client.hpp"
 #include "launch/jobs/job_commands.hpp"
-#include "launch/poll_set.hpp"
+#include "spawn/held_process.hpp"
 #include "spawn/job_sweep.hpp"
-#include "spawn/pidfd.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -29,36 +29,27 @@ void say(const std::string& text) {
 }
 
 // By signals, where there is no socket to ask at: the way of a terminal's Ctrl-C and a scheduler.
-void signal_supervisor(const UniqueFd& supervisor, bool now) {
-  spawn::signal_pidfd(supervisor, SIGTERM);
-  if (now) spawn::signal_pidfd(supervisor, SIGINT);
+void signal_supervisor(const spawn::HeldProcess& supervisor, bool now) {
+  supervisor.signal(SIGTERM);
+  if (now) supervisor.signal(SIGINT);
 }
 
-// The supervisor, to wait for its end; not valid when it has ended already.
-UniqueFd begin_stop(const KnownJob& job, const StopOptions& options) {
-  UniqueFd supervisor = open_process(job.record.supervisor);
-  if (!supervisor.valid()) return supervisor;
+// The supervisor, to wait for its end; empty when it has ended already.
+std::optional<spawn::HeldProcess> begin_stop(const KnownJob& job, const StopOptions& options) {
+  auto supervisor = open_process(job.record.supervisor);
+  if (!supervisor) return supervisor;
   if (is_suspended(job.record.supervisor)) {
     say(fmt::format("the supervisor of {} is suspended; it is let go on so that it can stop the job",
                     job.record.job_id));
-    spawn::signal_pidfd(supervisor, SIGCONT);
+    supervisor->signal(SIGCONT);
   }
   JobClient client(job.record.socket);
   bool asked = client.ask(AskStop{options.now, options.grace});
   auto answer = asked ? client.await(Deadline::after(kStopPatience)) : std::nullopt;
   // The end of the connection instead of an answer: it was on its way out. A refusal: it is of another version.
   // Nothing: should it get round to it later, both are one stop.
-  if (!answer || std::holds_alternative<Refused>(*answer)) signal_supervisor(supervisor, options.now);
+  if (!answer || std::holds_alternative<Refused>(*answer)) signal_supervisor(*supervisor, options.now);
   return supervisor;
-}
-
-void await_end(const UniqueFd& supervisor) {
-  while (supervisor.valid()) {
-    PollSet polls;
-    size_t place = polls.add(supervisor.get(), POLLIN);
-    polls.wait(Deadline::never());
-    if (polls.ready(place)) return;
-  }
 }
 
 struct Stopped {
@@ -107,11 +98,11 @@ int stop_jobs(const std::vector<KnownJob>& jobs, const StopOptions& options) {
     throw Error(ExitCode::kUnavailable, fmt::format("job {} is supervised on {}: run this command there",
                                                     job.record.job_id, job.record.supervisor.host));
   }
-  std::vector<UniqueFd> supervisors;
+  std::vector<std::optional<spawn::HeldProcess>> supervisors;
   for (const auto& job : jobs) supervisors.push_back(begin_stop(job, options));
   std::vector<Stopped> all;
   for (size_t i = 0; i < jobs.size(); ++i) {
-    await_end(supervisors[i]);
+    if (supervisors[i]) spawn::wait_for_an_end({&*supervisors[i]}, Deadline::never());
     all.push_back(conclude(jobs[i], options));
     if (!options.json) std::fputs((describe(all.back()) + "\n").c_str(), stdout);
   }

@@ -19,6 +19,16 @@
 namespace dslaunch::spawn {
 namespace {
 
+// Between two looks at a program where the system gives no descriptors for processes (see held_process.hpp).
+constexpr int kLookIntervalMs = 20;
+
+// A child that has ended and waits to be reaped.
+bool has_ended(pid_t child) {
+  siginfo_t ended{};
+  return ::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ? errno != EINTR
+                                                                                             : ended.si_pid != 0;
+}
+
 LinkFailure plain_failure(const std::string& program, const ExitCause& cause) {
   bool started = cause.kind != ExitCause::Kind::kNotStarted;
   return {.phase = started ? "connection" : "start", .text = program + ": " + describe(cause)};
@@ -80,11 +90,11 @@ std::variant<Process, ExitCause> ProgramLink::State::start() {
 ExitCause ProgramLink::State::watch(Process process) {
   UniqueFd ended = open_pidfd(process.pid);
   bool more_errors = process.err.valid();
-  while (ended.valid()) {
+  for (bool over = false; !over;) {
     pollfd polls[] = {{ended.get(), POLLIN, 0}, {more_errors ? process.err.get() : -1, POLLIN, 0}};
-    ::poll(polls, 2, -1);
+    ::poll(polls, 2, ended.valid() ? -1 : kLookIntervalMs);
     if (polls[1].revents != 0) more_errors = read_errors(process.err.get());
-    if (polls[0].revents != 0) break;
+    over = ended.valid() ? polls[0].revents != 0 : has_ended(process.pid);
   }
   // Not until its end: a grandchild may hold the stream open for as long as it likes.
   if (more_errors) read_errors(process.err.get());
@@ -105,7 +115,7 @@ bool ProgramLink::State::read_errors(int fd) {
 }
 
 ExitCause ProgramLink::State::reap() {
-  std::lock_guard lock(mutex);  // kill() may not signal a pid that is no longer the program's
+  std::lock_guard lock(mutex);  // kill() may not signal a pid that is no longer the program's; it has ended: no wait
   int status = 0;
   pid_t got;
   while ((got = ::waitpid(pid, &status, 0)) < 0 && errno == EINTR) {

@@ -84,11 +84,11 @@ TEST_CASE("ranks are counted through the hosts", "[launch][jobs]") {
 TEST_CASE("a process is known by more than its number", "[launch][jobs]") {
   ProcessOnHost own = this_process();
   CHECK(presence_of(own) == Presence::kAlive);
-  CHECK(open_process(own).valid());
+  CHECK(open_process(own).has_value());
   ProcessOnHost later = own;
   ++later.start_ticks;
   CHECK(presence_of(later) == Presence::kGone);
-  CHECK_FALSE(open_process(later).valid());
+  CHECK_FALSE(open_process(later).has_value());
   ProcessOnHost before_boot = own;
   before_boot.boot_id = "another";
   CHECK(presence_of(before_boot) == Presence::kGone);

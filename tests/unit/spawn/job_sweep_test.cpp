@@ -9,6 +9,7 @@
 #include <csignal>
 
 #include "spawn/process.hpp"
+#include "support/without_pidfd.hpp"
 
 using namespace dslaunch::spawn;
 using namespace std::chrono_literals;
@@ -89,4 +90,14 @@ TEST_CASE("as a subreaper a sweep also ends orphans without the job's marks", "[
   int status = -1;
   ::waitpid(agent, &status, 0);
   CHECK(status == 0);
+}
+
+TEST_CASE("a sweep ends what it finds where the system gives no descriptors for processes", "[spawn][job_sweep]") {
+  std::string id = fresh_id();
+  auto leader = start("trap '' TERM; setsid sleep 1000 >/dev/null 2>&1 & echo ready; exit 0", {{kJobIdVariable, id}});
+  ::waitpid(leader.pid, nullptr, 0);
+  REQUIRE(processes_with({mark(id)}).size() >= 1);
+  CHECK(dslaunch::test::holds_without_pidfds([&] { return sweep_job({mark(id)}, 50ms, false) >= 1; }));
+  CHECK(processes_with({mark(id)}).empty());
+  sweep_job({mark(id)}, 0ms, false);
 }

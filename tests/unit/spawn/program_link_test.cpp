@@ -6,6 +6,7 @@
 
 #include "spawn/local/local_link.hpp"
 #include "support/temp_dir.hpp"
+#include "support/without_pidfd.hpp"
 #include "unit/spawn/link_ends.hpp"
 
 using namespace dslaunch;
@@ -138,4 +139,24 @@ TEST_CASE("the local agent's death is told with its cause", "[spawn][local_link]
   converse(*link);
   CHECK(link->failure()->phase == "connection");
   CHECK(link->failure()->text.find("SIGSEGV") != std::string::npos);
+}
+
+TEST_CASE("a link answers and ends its program where the system gives no descriptors for processes",
+          "[spawn][program_link]") {
+  CHECK(test::holds_without_pidfds([] {
+    ProgramLinkOptions options = capturing();
+    options.die_with_us = true;
+    auto link = shell("echo up; exec sleep 1000", options);
+    LinkEnds ends = link->take_ends();
+    pollfd up{ends.from_agent.get(), POLLIN, 0};
+    ::poll(&up, 1, -1);
+    if (link->failure() || link->wait(Deadline::after(50ms))) return false;
+    link->kill();
+    return link->wait(Deadline::after(10s)) && link->cause()->number == SIGKILL;
+  }));
+  CHECK(test::holds_without_pidfds([] {
+    auto link = shell("echo why >&2; exit 3");
+    converse(*link);
+    return link->failure()->text == "exit code 3: why\n";
+  }));
 }
