@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <cstdlib>
 
 #include "support/far_agent.hpp"
 #include "support/refused_threads.hpp"
@@ -58,6 +59,7 @@ class AgentProcess {
     if (pid_ == 0) {
       ours.reset();
       try {
+        ::setenv("TMPDIR", temporary_.path().c_str(), 1);
         before();
         UniqueFd output(::dup(theirs.get()));
         Agent agent(Channel(std::move(theirs), std::move(output)), {});
@@ -70,6 +72,7 @@ class AgentProcess {
     return Channel(std::move(ours), std::move(output));
   }
 
+  test::TempDir temporary_;  // one that is killed clears nothing away
   pid_t pid_ = -1;
   Channel channel_;
 };
