@@ -26,7 +26,6 @@ OptimizerType optimizer_type(const std::string& name) {
 Optimizer build_optimizer(const Settings& settings) {
   Optimizer out;
   out.type = optimizer_type(settings.text("optimizer.type"));
-  out.given = !settings.at("optimizer").value.is_null();
   const bool muon = out.type == OptimizerType::kMuon;
   out.lr = settings.number(muon ? "optimizer.params.adam_lr" : "optimizer.params.lr");
   if (muon) out.muon_lr = settings.number("optimizer.params.muon_lr");
@@ -225,7 +224,6 @@ Recomputation build_recomputation(const Settings& settings) {
 void build_model_sections(const Settings& settings, JobConfig& out) {
   out.loss = settings.text("loss");
   if (settings.text("loss_average") == "tokens") out.loss_average = LossAverage::kTokens;
-  out.units_auto = !settings.at("units").value.is_array();
   out.units = settings.texts("units");
   if (!settings.at("init").value.is_null()) {
     out.init = Init{static_cast<uint64_t>(settings.integer("init.seed")), settings.number("init.std")};

@@ -47,7 +47,6 @@ struct ParameterGroup {
 
 struct Optimizer {
   OptimizerType type = OptimizerType::kAdamW;
-  bool given = false;  // false: no section in the file; the run says which default it takes
   double lr = 1e-3;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.0;
   bool bias_correction = true;
@@ -236,8 +235,7 @@ struct JobConfig {
   Train train;
   Checkpoint checkpoint;
   Recomputation recomputation;
-  bool units_auto = true;
-  std::vector<std::string> units;  // class names or module paths when not auto
+  std::vector<std::string> units;  // class names or module paths; empty: "auto"
   std::optional<Init> init;
   bool deterministic = false;
   bool graph_harvesting = false;

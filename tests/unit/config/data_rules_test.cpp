@@ -87,14 +87,13 @@ TEST_CASE("train, units and init reach the typed config", "[config][data_rules]"
   CHECK(c.train.steps == 5);
   CHECK_FALSE(c.train.epochs);
   CHECK(c.train.seed == 7);
-  CHECK_FALSE(c.units_auto);
   CHECK(c.units == std::vector<std::string>{"Block", "head"});
   REQUIRE(c.init);
   CHECK(c.init->std == 0.1);
   CHECK(c.init->seed == 0);
   CHECK(c.deterministic);
   JobConfig d = good("{units: \"auto\", init: null, train: {epochs: 3, steps: null}}");
-  CHECK(d.units_auto);
+  CHECK(d.units.empty());
   CHECK_FALSE(d.init);
   CHECK(d.train.epochs == 3);
   CHECK(good("{init: {}}").init);

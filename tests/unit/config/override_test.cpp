@@ -34,7 +34,6 @@ TEST_CASE("the command line wins over the file", "[config][override]") {
   CHECK(result.config.zero.stage == 1);
   CHECK(result.config.loss == "cross_entropy");
   CHECK(result.config.optimizer.beta2 == 0.6);
-  CHECK(result.config.optimizer.given);
   CHECK(result.config.data.train == std::vector<std::string>{"my file, really.npz"});
   CHECK(result.config.data.inputs == std::vector<std::string>{"a", "b"});
   CHECK(result.config.data.labels == std::vector<std::string>{"c"});
