@@ -104,6 +104,11 @@ int64_t count_from_json(const Json& json, const char* name, int64_t least = 0, i
   return value.get<int64_t>();
 }
 
+// Of the scalars that docs/checkpoint_format.md lists.
+bool is_counter(const std::string& name) {
+  return name == "applied_steps" || name == "schedule_offset" || name.starts_with("loss_scale_");
+}
+
 Json parameter_to_json(const SavedTensor& tensor) {
   Json json{{"name", tensor.name},
             {"shape", tensor.shape},
@@ -157,7 +162,12 @@ Manifest read(const std::string& text) {
   manifest.world_size =
       static_cast<int>(count_from_json(json, "world_size", 1, int64_t{std::numeric_limits<int>::max()} + 1));
   metadata.position = {count_from_json(json.at("data"), "epoch"), count_from_json(json.at("data"), "offset")};
-  for (const auto& [name, value] : json.at("scalars").items()) metadata.scalars[name] = scalar_from_json(value);
+  for (const auto& [name, value] : json.at("scalars").items()) {
+    metadata.scalars[name] = scalar_from_json(value);
+    if (is_counter(name) && !is_count(metadata.scalars[name], /*least=*/-kEndOfExact)) {
+      throw std::runtime_error(fmt::format("is damaged: its '{}' is {}", name, dump_json(value)));
+    }
+  }
   metadata.config = json.at("config").get<std::string>();
   metadata.job = json.value("job", "");
   for (const auto& file : json.at("files")) manifest.files.push_back(file_from_json(file));

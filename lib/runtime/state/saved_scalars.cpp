@@ -7,14 +7,16 @@
 
 namespace dslaunch::runtime {
 
+bool is_count(double value, int64_t least) {
+  return value >= static_cast<double>(least) && value < static_cast<double>(kEndOfExact) && value == std::floor(value);
+}
+
 std::optional<int64_t> saved_count(const std::map<std::string, double>& scalars, const std::string& name,
                                    int64_t least) {
   const auto found = scalars.find(name);
   if (found == scalars.end()) return std::nullopt;
   const double value = found->second;
-  const bool is_count =
-      value >= static_cast<double>(least) && value < static_cast<double>(kEndOfExact) && value == std::floor(value);
-  if (!is_count) {
+  if (!is_count(value, least)) {
     throw UserError(ExitCode::kBadInput,
                     fmt::format("the checkpoint is damaged: its '{}' is {}, which is no count. Use another checkpoint",
                                 name, value));

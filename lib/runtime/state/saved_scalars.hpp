@@ -10,7 +10,10 @@ namespace dslaunch::runtime {
 // Whole numbers are exact below it.
 inline constexpr int64_t kEndOfExact = int64_t{1} << 53;
 
-// Nothing when it is not there. Throws UserError(65) when it is no whole number from `least` to below 2^53.
+// A whole number from `least` to below 2^53.
+bool is_count(double value, int64_t least);
+
+// Nothing when it is not there. Throws UserError(65) when it is no count.
 std::optional<int64_t> saved_count(const std::map<std::string, double>& scalars, const std::string& name,
                                    int64_t least);
 
