@@ -5,18 +5,19 @@
 namespace dslaunch::worker {
 namespace {
 
-volatile std::sig_atomic_t g_signal = 0;
+volatile std::sig_atomic_t g_signal = 0, g_second_ends = 0;
 
 void note_signal(int number) {
   if (g_signal == 0) g_signal = number;
-  if (number == SIGUSR1) return;
+  if (number == SIGUSR1 || g_second_ends == 0) return;
   std::signal(SIGTERM, SIG_DFL);
   std::signal(SIGINT, SIG_DFL);
 }
 
 }  // namespace
 
-void install_stop_signals() {
+void install_stop_signals(bool has_agent) {
+  g_second_ends = has_agent ? 0 : 1;
   for (int number : {SIGTERM, SIGINT, SIGUSR1}) {
     struct sigaction action {};
     action.sa_handler = note_signal;

@@ -238,7 +238,7 @@ int train_command(const std::vector<std::string>& arguments) {
     const FolderLock lock = take_run_folder(run_folder_of(options), env);
     ended("meeting the other ranks");
     log::debug("{} ranks have met", env.world_size);
-    install_stop_signals();  // before this there is nothing to save: a signal ends the rank at once
+    install_stop_signals(env.is_of_a_run());  // before this there is nothing to save: a signal ends the rank at once
     auto request = request_of(options, config, env, device, groups);
     request.timings = timings ? &*timings : nullptr;
     const auto outcome = runtime::train(request, *groups.world, *store);

@@ -679,19 +679,18 @@ class Deaths(StrangerTest):
                                   ["--resume", "auto"])
         self.assertEqual([row["step"] for row in rows], list(range(1, done + 4)))
 
-    def test_a_second_signal_ends_a_rank_at_once_whichever_it_is(self):
-        """Rank 1 stands still, so that rank 0 cannot come to the end of its step."""
-        process, folder = self.endless(world=2)
-        first, second = (workshop.rank_processes(folder, rank)[0] for rank in (0, 1))
-        os.kill(second, signal.SIGSTOP)
-        os.kill(first, signal.SIGTERM)
-        caught = lambda: int(re.search(rb"SigCgt:\s*(\w+)", workshop.read_proc(first, "status"))[1], 16)
-        deadline = time.monotonic() + 5
-        while caught() >> (signal.SIGTERM - 1) & 1 and time.monotonic() < deadline:  # until the first has arrived
-            time.sleep(0.01)
-        os.kill(first, signal.SIGINT)
-        outcome = self.end(process, 10)
-        self.assertIn("SIGINT", outcome.text)
+    def test_a_signal_to_launcher_and_ranks_lets_the_ranks_save(self):
+        """As a scheduler sends it to all processes of a job: each rank hears of the end twice."""
+        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 75)):
+            with self.subTest(number=number):
+                process, folder = self.endless(world=2)
+                for pid in (*(workshop.rank_processes(folder, rank)[0] for rank in (0, 1)), process.pid):
+                    os.kill(pid, number)
+                outcome = self.end(process, 10)
+                self.assertEqual(outcome.code, code, str(outcome))
+                self.assertNotIn("killed by", outcome.text)
+                done = workshop.read_metrics(folder)[-1]["step"]
+                self.assertTrue(os.path.isdir(os.path.join(folder, "checkpoints", f"step_{done:08d}")), str(outcome))
 
     def test_ctrl_c_twice_stops_at_once(self):
         process, _ = self.endless(world=2)
@@ -745,6 +744,28 @@ class ByHand(StrangerTest):
             text, _ = rank.communicate(timeout=60)
             self.assertEqual(rank.returncode, 0, text)
         self.assert_same_run(folder)
+
+    def test_a_second_signal_ends_a_rank_at_once_whichever_it_is(self):
+        """Rank 1 stands still, so that rank 0 cannot come to the end of its step."""
+        folder, port = self.shop.run_dir(), self.free_port()
+        ranks = [subprocess.Popen(self.worker(folder, 10**6), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                  env=workshop.environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+                                                           MASTER_PORT=port)) for rank in (0, 1)]
+        try:
+            self.assertRegex(ranks[0].stdout.readline(), r"^step +1/")
+            ranks[1].send_signal(signal.SIGSTOP)
+            ranks[0].send_signal(signal.SIGTERM)
+            caught = lambda: int(re.search(rb"SigCgt:\s*(\w+)", workshop.read_proc(ranks[0].pid, "status"))[1], 16)
+            deadline = time.monotonic() + 5
+            while caught() >> (signal.SIGTERM - 1) & 1 and time.monotonic() < deadline:  # until the first has arrived
+                time.sleep(0.01)
+            ranks[0].send_signal(signal.SIGINT)
+            ranks[0].communicate(timeout=10)
+            self.assertEqual(ranks[0].returncode, -signal.SIGINT)
+        finally:
+            for rank in ranks:
+                rank.kill()
+                rank.communicate()
 
     def test_torchrun(self):
         for rendezvous in (["--standalone"], ["--master_addr", "127.0.0.1", "--master_port", self.free_port()]):
