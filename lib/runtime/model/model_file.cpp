@@ -81,6 +81,26 @@ at::DataPtr point_into(const SharedMapping& file, size_t offset) {
           at::kCPU};
 }
 
+// The tensors that hold what one without a plain storage of its own stands for.
+std::vector<at::Tensor> parts_of(const at::Tensor& tensor) {
+  switch (tensor.layout()) {
+    case at::kSparse:
+      return {tensor._indices(), tensor._values()};
+    case at::kSparseCsr:
+    case at::kSparseBsr:
+      return {tensor.crow_indices(), tensor.col_indices(), tensor.values()};
+    case at::kSparseCsc:
+    case at::kSparseBsc:
+      return {tensor.ccol_indices(), tensor.row_indices(), tensor.values()};
+    default:
+      break;
+  }
+  if (!tensor.is_quantized()) return {};
+  const auto scheme = tensor.qscheme();
+  if (scheme != at::kPerChannelAffine && scheme != at::kPerChannelAffineFloatQParams) return {};
+  return {tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()};
+}
+
 // LibTorch's reader believes what a pickle says of storages, sizes and strides. Whoever used a tensor that claims more
 // than its record holds would read and write beyond it.
 class RecordBounds {
@@ -112,13 +132,9 @@ class RecordBounds {
  private:
   void require_inside(const at::Tensor& tensor) const {
     if (!tensor.defined() || tensor.is_meta()) return;
-    if (tensor.is_sparse()) {
-      require_inside(tensor._indices());
-      require_inside(tensor._values());
-    }
+    for (const auto& part : parts_of(tensor)) require_inside(part);
     if (!tensor.has_storage() || tensor.layout() != at::kStrided) return;
-    const auto record = sizes_.find(static_cast<const uint8_t*>(tensor.storage().data()));
-    const size_t available = record == sizes_.end() ? 0 : record->second;
+    const size_t available = available_to(tensor.storage());
     const auto extent = storage_extent(tensor.sizes(), tensor.strides(), tensor.storage_offset());
     int64_t bytes = 0;
     const bool fits = extent && !__builtin_mul_overflow(*extent, static_cast<int64_t>(tensor.element_size()), &bytes) &&
@@ -126,6 +142,15 @@ class RecordBounds {
     if (fits) return;
     refuse(file_->path(), fmt::format("is damaged: a tensor of shape [{}] reaches past its record, which has {} bytes",
                                       fmt::join(tensor.sizes(), ", "), available));
+  }
+
+  // What the model's own code has made while it was loaded is in no record: LibTorch has allocated that.
+  size_t available_to(const c10::Storage& storage) const {
+    const auto* data = static_cast<const uint8_t*>(storage.data());
+    if (data == nullptr) return 0;
+    if (data < file_->data() || data > file_->data() + file_->size()) return storage.nbytes();
+    const auto record = sizes_.find(data);
+    return record == sizes_.end() ? 0 : record->second;
   }
 
   PyTorchStreamReader& reader_;

@@ -91,6 +91,31 @@ TEST_CASE("a tensor that claims more than its record holds is damage, wherever t
   CHECK(code_of(folder / "stride.pt", "reaches past its record") == ExitCode::kBadInput);
 }
 
+TEST_CASE("the parts of a sparse tensor stay inside their records too", "[runtime][model_file]") {
+  test::TempDir folder;
+  torch::jit::Module net("Sparse");
+  c10::List<at::Tensor> kept;
+  kept.push_back(at::eye(41).to_sparse_csr());
+  net.register_attribute("kept", c10::ListType::ofTensors(), kept);
+  net.define("def forward(self, x):\n    return x * 2\n");
+  net.save(folder / "sparse.pt");
+  CHECK(code_of(folder / "sparse.pt", "") == ExitCode::kSuccess);
+  const std::string millions("J\x00\x5a\x62\x02", 5);
+  write_patched(folder / "sparse.pt", folder / "storage.pt", "data.pkl", "K\x29tQ", millions + "tQ");
+  CHECK(code_of(folder / "storage.pt", "reaches past its record") == ExitCode::kBadInput);
+}
+
+TEST_CASE("a tensor that the model's code makes while it is loaded needs no record", "[runtime][model_file]") {
+  test::TempDir folder;
+  torch::jit::Module net("Made");
+  net.register_attribute("kept", c10::TensorType::get(), at::zeros({1}));
+  net.define("def forward(self, x):\n    return x * self.kept\n");
+  net.define("def __getstate__(self) -> int:\n    return 5\n");
+  net.define("def __setstate__(self, size: int) -> None:\n    self.kept = torch.ones([size])\n");
+  net.save(folder / "made.pt");
+  CHECK(load_mapped_module(folder / "made.pt").attr("kept").toTensor().numel() == 5);
+}
+
 TEST_CASE("a mapped model holds the tensors that torch.jit.load reads", "[runtime][model_file]") {
   test::TempDir folder;
   const auto path = saved_linear(folder);
