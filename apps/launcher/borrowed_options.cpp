@@ -1,9 +1,7 @@
 #include "borrowed_options.hpp"
 
-#include <optional>
 #include <string_view>
 
-#include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/whole_number.hpp"
 #include "launch/binding.hpp"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/whole_number.hpp"
 #include "command_line.hpp"

@@ -1,6 +1,5 @@
 #include "jobs_options.hpp"
 
-#include "base/error.hpp"
 #include "base/format.hpp"
 #include "command_line.hpp"
 #include "option_values.hpp"

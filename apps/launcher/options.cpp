@@ -3,7 +3,6 @@
 #include <limits>
 #include <map>
 
-#include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "borrowed_options.hpp"

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "base/described_error.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/machine_error.hpp"
 #include "base/nearest_name.hpp"
-#include "base/refused_thread.hpp"
 #include "base/standard_streams.hpp"
 #include "commands.hpp"
 
@@ -82,15 +82,6 @@ int report(const c10::Error& error) {
   return to_int(ExitCode::kInternal);
 }
 
-int report_unexpected(const std::exception& error) {
-  if (const auto refused = refused_thread(error)) {
-    log::error("{}", *refused);
-    return to_int(ExitCode::kUnavailable);
-  }
-  log::error("unexpected: {}. Please report this", error.what());
-  return to_int(ExitCode::kInternal);
-}
-
 // Leaves without running destructors of LibTorch's globals, which take longer than some steps.
 [[noreturn]] void leave(int code) {
   std::fflush(nullptr);
@@ -112,6 +103,8 @@ int main(int argc, char** argv) {
   } catch (const c10::Error& error) {
     leave(report(error));
   } catch (const std::exception& error) {
-    leave(report_unexpected(error));
+    const DescribedError end = described(error);
+    log::error("{}", end.text);
+    leave(to_int(end.code));
   }
 }

@@ -1,6 +1,5 @@
 #include "hostfile/cluster_environment.hpp"
 
-#include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/printable.hpp"
 #include "base/whole_number.hpp"

@@ -1,7 +1,6 @@
 #include "hostfile/filter.hpp"
 
 #include <algorithm>
-#include <optional>
 #include <set>
 
 #include "base/error.hpp"

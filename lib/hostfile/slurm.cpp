@@ -5,9 +5,7 @@
 #include <map>
 #include <set>
 
-#include "base/error.hpp"
 #include "base/format.hpp"
-#include "base/hash.hpp"
 #include "base/printable.hpp"
 #include "base/whole_number.hpp"
 #include "hostfile/host_range.hpp"
@@ -257,11 +255,13 @@ int read_node_rank(const Environment& environment, const NodeList& nodes) {
   return place->value;
 }
 
-// The same on every node without a word between them, different for jobs that share a node, and below the ports that
-// the kernel hands out itself.
+// The same on every node, and in every version of this program, without a word between them; different for jobs that
+// share a node, and below the ports that the kernel hands out itself.
 uint16_t meeting_port(const std::string& job_id, const std::string& step_id) {
   constexpr uint32_t kFirst = 20000, kCount = 32768 - kFirst;
-  return static_cast<uint16_t>(kFirst + fnv1a(job_id + "." + step_id) % kCount);
+  uint32_t hash = 2166136261u;  // FNV-1a of 32 bits
+  for (unsigned char c : job_id + "." + step_id) hash = (hash ^ c) * 16777619u;
+  return static_cast<uint16_t>(kFirst + hash % kCount);
 }
 
 void refuse_heterogeneous(const Environment& environment) {

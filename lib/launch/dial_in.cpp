@@ -26,7 +26,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // A node greets at once; all of them together have what is left of the time to come, within these bounds.
-constexpr auto kLeastGreetingTime = 2000ms, kMostGreetingTime = 20000ms;
+constexpr auto kLeastGreetingTime = 5000ms, kMostGreetingTime = 20000ms;
 constexpr size_t kMostGreetingBytes = 65536;
 // For our own reader, once there is no launcher any more.
 constexpr auto kEchoTime = 2000ms;

@@ -89,7 +89,8 @@ std::string JobOutput::fmt_line(std::string_view text) {
 void JobOutput::tell(std::string_view text) {
   if (folder_) show(folder_->take_all());
   end_open_line();
-  show(Stream::kErr, text);
+  reader_of(Stream::kErr).write(text);
+  keep(Stream::kErr, text);
 }
 
 void JobOutput::turn() {
@@ -105,7 +106,12 @@ Terminal& JobOutput::reader_of(Stream stream) {
 }
 
 void JobOutput::show(Stream stream, std::string_view text) {
-  reader_of(stream).write(text);
+  if (Terminal& reader = reader_of(stream); !reader.is_given_up()) reader.write(text);
+  keep(stream, text);
+}
+
+// What was shown, or would have been.
+void JobOutput::keep(Stream stream, std::string_view text) {
   if (options_.console != nullptr) options_.console->append(text);
   if (!text.empty()) open_line_ = text.back() == '\n' ? std::nullopt : std::optional(stream);
 }
@@ -130,22 +136,23 @@ void JobOutput::show(const std::vector<LineFolder::Shown>& lines) {
   }
 }
 
-void JobOutput::drop_pending() {
-  out_.drop();
-  err_.drop();
-}
-
-void JobOutput::give_up_readers() {
+void JobOutput::give_up_readers(bool at_once) {
   bool gave_up = false;
   for (Terminal* terminal : {&out_, &err_}) {
-    if (!terminal->patience().passed()) continue;
-    terminal->drop();
+    if (at_once ? terminal->num_pending() == 0 : !terminal->patience().passed()) continue;
+    if (open_line_ && &reader_of(*open_line_) == terminal) open_line_.reset();
+    terminal->give_up();
     gave_up = true;
   }
   if (!gave_up || gave_up_reader_) return;
   gave_up_reader_ = true;
-  warn(fmt::format("nobody has read the output for {} s, so what waits there is dropped{}", Terminal::kPatience / 1s,
+  warn(fmt::format("the output is not read: what waits there is dropped{}",
                    options_.console == nullptr ? "" : fmt::format("; 'dslaunch logs {}' has it", job_id_)));
+}
+
+void JobOutput::renew_patience() {
+  out_.renew_patience();
+  err_.renew_patience();
 }
 
 Deadline JobOutput::readers_patience() const {

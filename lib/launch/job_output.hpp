@@ -57,10 +57,12 @@ class JobOutput {
   bool readers_keep_up() const { return num_pending() < kMostPendingBytes; }
   // With no room left, for readers or for files, the agents, and then the ranks, have to wait.
   bool has_room() const { return readers_keep_up() && options_.files->has_room(); }
-  void drop_pending();
-  // Readers that take nothing lose what has waited for them past Terminal::kPatience; a warning says so, once.
-  void give_up_readers();
+  // Readers lose what waits for them, and what ranks write from now on until they have read our own words: at once, or
+  // where they have taken nothing for Terminal::kPatience. A warning says so, once.
+  void give_up_readers(bool at_once = false);
   Deadline readers_patience() const;
+  // Patience counts from now on: an end has begun.
+  void renew_patience();
   // Have the files taken everything?
   bool files_keep_up() const { return options_.files->idle(); }
   Terminal& out() { return out_; }
@@ -77,6 +79,7 @@ class JobOutput {
   static std::string fmt_line(std::string_view text);
   bool shows(int rank, Stream stream) const;
   void show(Stream stream, std::string_view text);
+  void keep(Stream stream, std::string_view text);
   void show(const std::vector<LineFolder::Shown>& lines);
   Terminal& reader_of(Stream stream);
   void end_open_line();

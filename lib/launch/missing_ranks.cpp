@@ -18,8 +18,9 @@ std::string describe_waiting(const std::string& host, bool greeted) {
   return fmt::format("{} ({})", host, greeted ? "its agent prepares the job" : "no answer yet");
 }
 
-std::string describe_missing_ranks(const std::vector<int>& missing, const std::vector<RankRecord>& records) {
+std::string describe_missing_ranks(std::vector<int> missing, const std::vector<RankRecord>& records) {
   constexpr size_t kMostNamed = 8;
+  std::erase_if(missing, [&](int rank) { return rank < 0 || static_cast<size_t>(rank) >= records.size(); });
   std::vector<std::string> named;
   for (size_t i = 0; i < missing.size() && i < kMostNamed; ++i) named.push_back(describe_one(records.at(missing[i])));
   if (missing.size() > kMostNamed) named.push_back(fmt::format("and {} more", missing.size() - kMostNamed));

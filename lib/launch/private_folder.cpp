@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "launch/job_id.hpp"
 #include "launch/jobs/private_files.hpp"
 
 namespace dslaunch::launch {
@@ -77,7 +78,8 @@ std::optional<std::string> job_of_private_folder(const std::string& name) {
   if (!name.starts_with(kPrefix) || name.size() <= kPrefix.size() + kRandomPart.size()) return std::nullopt;
   size_t end = name.size() - kRandomPart.size();
   if (name[end] != '-') return std::nullopt;
-  return name.substr(kPrefix.size(), end - kPrefix.size());
+  std::string job = name.substr(kPrefix.size(), end - kPrefix.size());
+  return is_job_id(job) ? std::optional(std::move(job)) : std::nullopt;
 }
 
 bool private_folder_is_abandoned(const std::string& path) {

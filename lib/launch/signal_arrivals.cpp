@@ -11,7 +11,7 @@ constexpr auto kAllPlaces = 2000ms;
 
 bool SignalArrivals::take(Place from, Time now) {
   const auto place = places_.find(from);
-  if (place != places_.end() && now - place->second < kOnePlace) return false;
+  if (place != places_.end() && !is_users_ && now - place->second < kOnePlace) return false;
   const bool is_another_place = place == places_.end() && !places_.empty();
   if (!is_another_place || now - began_ >= kAllPlaces) {
     places_.clear();

@@ -1,6 +1,7 @@
 // Which arrivals of a signal are one. One press of Ctrl-C, one word of a scheduler may arrive several times: `timeout
 // -s INT` tells a launcher and then its whole group, `scancel -s USR2` all nodes. Asking for more takes the same place
-// saying it again, and not at once, or another place a while later. An object a signal. One thread.
+// saying it again, and not at once, or another place a while later. For a user's signal, which may be sent often, the
+// same place saying it again is always another one. An object a signal. One thread.
 #pragma once
 #include <map>
 
@@ -10,6 +11,8 @@ namespace dslaunch::launch {
 
 class SignalArrivals {
  public:
+  explicit SignalArrivals(bool is_users = false) : is_users_(is_users) {}
+
   using Place = const void*;  // null: this process
   using Time = Deadline::Clock::time_point;
 
@@ -22,6 +25,7 @@ class SignalArrivals {
  private:
   std::map<Place, Time> places_;  // that the last one has come from
   Time began_;
+  bool is_users_;
 };
 
 }  // namespace dslaunch::launch

@@ -101,8 +101,7 @@ void Supervisor::turn() {
   // When all is being killed, neither a reader who does not read nor a file that stands still may hold that up. What is
   // left of the ranks' output then is little enough to be kept for the files.
   const bool killing = state_ == JobState::kKilling;
-  if (killing && !output_.readers_keep_up()) output_.drop_pending();
-  if (!undisturbed()) output_.give_up_readers();  // a rank that waits for them could not save
+  if (!undisturbed() && !output_.readers_keep_up()) output_.give_up_readers(killing);  // who waits for them cannot save
   if (!options_.live->files().has_room()) options_.live->files().wake_when_idle();
   bool may_read = killing || output_.has_room();
   PollSet polls;
@@ -134,7 +133,7 @@ void Supervisor::turn() {
 
 Deadline Supervisor::next_wakeup() const {
   Deadline next = std::min({time_limit_, settled_, overdue_, greeting_, prepared_, next_news_, output_.next_turn()});
-  if (!undisturbed()) next = std::min(next, output_.readers_patience());
+  if (!undisturbed() && !output_.readers_keep_up()) next = std::min(next, output_.readers_patience());
   for (const auto& node : nodes_) {
     if (!node.over()) next = std::min(next, node.pulse().next());
   }
@@ -165,7 +164,7 @@ void Supervisor::handle(NodeSession& node, const Message& message) {
   if (const auto* output = std::get_if<RankOutput>(&message)) rank_wrote(node, *output);
   if (const auto* ended = std::get_if<RankEnded>(&message)) rank_ended(node, *ended);
   if (const auto* taken = std::get_if<SignalTaken>(&message)) take_signal(taken->signal, &node);
-  if (const auto* missing = std::get_if<RanksMissing>(&message)) ranks_missing(*missing);
+  if (const auto* missing = std::get_if<RanksMissing>(&message)) missing_ = missing->ranks;
   if (std::holds_alternative<AgentDone>(message)) {
     node.done = node.ready || !undisturbed();  // else nobody told it to end: it has left, and will be lost
     end_if_all_over();
@@ -211,11 +210,6 @@ void Supervisor::rank_started(const NodeSession& node, const RankStarted& starte
 void Supervisor::rank_wrote(const NodeSession& node, const RankOutput& output) {
   record_of(node, output.rank);
   output_.take(output);
-}
-
-void Supervisor::ranks_missing(const RanksMissing& missing) {
-  missing_ = missing.ranks;
-  std::erase_if(missing_, [&](int rank) { return static_cast<size_t>(rank) >= records_.size(); });
 }
 
 void Supervisor::rank_ended(const NodeSession& node, const RankEnded& ended) {
@@ -268,21 +262,20 @@ void Supervisor::take_signal(int signal, const NodeSession* from) {
   if (signal == SIGTSTP) {
     output_.say("a job on several machines cannot be suspended: --detach starts one in the background");
   } else if (signal == SIGUSR2 || (signal == SIGUSR1 && plan_.kind == JobKind::kExec)) {
-    if (!arrivals_[signal].take(from)) return;
-    send_to_all(SignalRanks{signal});
-    arrivals_[signal].acted_upon(from);
+    auto& arrivals = arrivals_.try_emplace(signal, /*is_users=*/true).first->second;
+    if (arrivals.take(from)) send_to_all(SignalRanks{signal});
   } else if (signal == SIGQUIT) {
     spare_output_ = nothing_to_end();
     note_reason(StopReason::kQuit, "SIGQUIT (Ctrl-\\): ending all ranks at once");
     happen(JobEvent::kEndNow);
   } else if (signal == SIGINT) {
-    if (!arrivals_[signal].take(from)) return;
+    if (!arrivals_[SIGINT].take(from)) return;
     bool again = state_ == JobState::kStopping || nothing_to_end();
     spare_output_ = nothing_to_end();
     note_reason(StopReason::kInterrupt,
                 again ? "ending all ranks at once" : "stopping the ranks (Ctrl-C again ends them at once)");
     happen(JobEvent::kInterrupt);
-    arrivals_[signal].acted_upon(from);
+    arrivals_[SIGINT].acted_upon(from);
   } else {
     note_reason(StopReason::kTerminate, fmt::format("{}: stopping the ranks", spawn::signal_name(signal)));
     happen(JobEvent::kTerminate);
@@ -372,7 +365,9 @@ void Supervisor::tell_who_is_missing() {
 
 void Supervisor::happen(JobEvent event) {
   JobStep step = next_step(state_, event);
+  const bool was_undisturbed = undisturbed();
   state_ = step.to;
+  if (was_undisturbed && !undisturbed()) output_.renew_patience();
   options_.live->on_state(state_);
   act(step.action);
 }

@@ -76,7 +76,6 @@ class Supervisor {
   void rank_started(const NodeSession& node, const RankStarted& started);
   void rank_wrote(const NodeSession& node, const RankOutput& output);
   void rank_ended(const NodeSession& node, const RankEnded& ended);
-  void ranks_missing(const RanksMissing& missing);
   void close(NodeSession& node);
   void lose(NodeSession& node, const spawn::LinkFailure& failure);
   void end_if_all_over();

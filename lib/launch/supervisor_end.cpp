@@ -123,10 +123,11 @@ void Supervisor::drain_output() {
     for (Terminal* terminal : {&output_.out(), &output_.err()}) {
       polls.add(terminal->num_pending() > 0 ? terminal->fd() : -1, POLLOUT);
     }
-    const Deadline readers_due = reason_ == StopReason::kNone ? Deadline::never() : output_.readers_patience();
+    const bool was_asked_for = reason_ != StopReason::kNone || late_reason_ != StopReason::kNone;
+    const Deadline readers_due = was_asked_for ? output_.readers_patience() : Deadline::never();
     polls.wait(waits ? std::min(files_due_, readers_due) : readers_due);
     tell_troubles();
-    if (reason_ != StopReason::kNone) output_.give_up_readers();
+    if (was_asked_for) output_.give_up_readers();
     output_.out().flush();
     output_.err().flush();
     if (auto signal = signals_.take()) take_late_signal(*signal);

@@ -38,6 +38,11 @@ UniqueFd open_again_without_blocking(int fd) {
   return own.valid() && is_same_terminal(own.get(), fd) ? std::move(own) : UniqueFd();
 }
 
+bool takes_some(int fd) {
+  pollfd poll{fd, POLLOUT, 0};
+  return fd >= 0 && ::poll(&poll, 1, 0) > 0;
+}
+
 // A closed pipe, or a terminal that was hung up.
 bool reader_is_gone(int fd, int error) {
   return !is_file(fd) && (error == EPIPE || error == EIO || error == ECONNRESET);
@@ -75,30 +80,37 @@ void Terminal::File::write(std::string_view bytes) {
   num_unwritten -= bytes.size();
 }
 
-void Terminal::drop() {
-  pending_.clear();
+void Terminal::give_up() {
+  pending_ = in_line_ && !is_given_up_ ? "\n" : "";
   begin_ = 0;
+  is_given_up_ = true;
+  renew_patience();
 }
 
 void Terminal::flush() {
   while (fd_ >= 0 && num_pending() > 0) {
     // A pipe is shared with others, so it stays in its mode; one that polls writable takes PIPE_BUF bytes without
     // blocking.
-    pollfd poll{fd_, POLLOUT, 0};
-    if (::poll(&poll, 1, 0) <= 0) break;
+    if (!takes_some(fd_)) break;
     ssize_t wrote = ::write(fd_, pending_.data() + begin_, std::min<size_t>(num_pending(), PIPE_BUF));
     if (wrote >= 0) {
       begin_ += wrote;
       patience_ = Deadline::never();
+      if (wrote > 0) in_line_ = pending_[begin_ - 1] != '\n';
     } else if (errno == EAGAIN) {
       break;
     } else if (errno != EINTR) {
       has_lost_ = !reader_is_gone(fd_, errno);
       fd_ = -1;
-      drop();
+      pending_.clear();
+      begin_ = 0;
     }
   }
-  if (num_pending() > 0 && patience_.is_never()) patience_ = Deadline::after(kPatience);
+  if (num_pending() == 0) {
+    is_given_up_ = is_given_up_ && !takes_some(fd_);
+  } else if (patience_.is_never()) {
+    renew_patience();
+  }
   if (begin_ > pending_.size() / 2) {
     pending_.erase(0, begin_);
     begin_ = 0;

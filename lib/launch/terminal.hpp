@@ -30,10 +30,13 @@ class Terminal {
   void write(std::string_view bytes);
   // As much as the reader takes now.
   void flush();
-  void drop();
-  // kPatience after the reader last took something; never while nothing waits for it. What was dropped in between does
-  // not count: a reader that stands still has no new patience for what comes next.
+  // kPatience after the reader last took something, or after renew_patience(); never while nothing waits for it.
   Deadline patience() const { return num_pending() > 0 ? patience_ : Deadline::never(); }
+  void renew_patience() { patience_ = Deadline::after(kPatience); }
+  // Drops what waits; a line that was begun is ended. The next that is written has a patience of its own.
+  void give_up();
+  // So it is until the reader has taken what was written since, and would take more.
+  bool is_given_up() const { return is_given_up_; }
   // Without what the thread has.
   size_t num_pending() const { return pending_.size() - begin_; }
   int fd() const { return fd_; }
@@ -57,6 +60,7 @@ class Terminal {
   std::string pending_;
   size_t begin_ = 0;
   Deadline patience_ = Deadline::never();
+  bool is_given_up_ = false, in_line_ = false;  // the last byte that went out ended no line
   bool has_lost_ = false;
 };
 

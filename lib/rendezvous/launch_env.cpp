@@ -229,8 +229,7 @@ LaunchEnv launch_env_from_environment() {
   bool ours = !is_nested(env);
   env.agent_store = ours && number("DSLAUNCH_AGENT_STORE", 0, 1).value_or(0) == 1;
   read_address(env, address);
-  if (ours)
-    if (auto token = variable(kTokenVariable)) env.token = parse_token(*token);
+  if (auto token = ours ? variable(kTokenVariable) : std::nullopt) env.token = parse_token(*token);
   if (auto hosts = variable("DSLAUNCH_RANK_HOSTS"); ours && hosts)
     env.rank_hosts = unpack_hosts(*hosts, env.world_size);
   if (!env.agent_store && variable("TORCHELASTIC_USE_AGENT_STORE") == "True") {

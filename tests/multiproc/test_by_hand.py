@@ -358,11 +358,11 @@ class ByHand(LauncherTest):
 
     def test_a_stranger_in_a_nodes_place_ends_the_job_and_nothing_else(self):
         """Numbers that no agent would send: each would be an index, a length or a choice in the launcher."""
-        greeting, started, wrote, ended, missing = 5, 8, 9, 10, 13
+        started, wrote, ended = 8, 9, 10
         exited = number(1) + b"\0" + number(0) + b"\0" + text(b"") + b"\0"
-        for type, body in ((started, number(99) + number(1)), (started, number(0) + number(1)), (started, number(-1) + number(1)),
-                           (wrote, number(1 << 30) + b"\0" + text(b"boo\n")), (wrote, number(1) + b"\xc8" + text(b"boo\n")),
-                           (wrote, number(0) + b"\0" + text(b"boo\n")), (ended, number(1 << 40) + exited[8:]),
+        for type, body in ((started, number(99) + number(1)), (started, number(0) + number(1)),
+                           (started, number(-1) + number(1)), (wrote, number(1 << 30) + b"\0" + text(b"boo\n")),
+                           (wrote, number(1) + b"\xc8" + text(b"boo\n")), (wrote, number(0) + b"\0" + text(b"boo\n")), (ended, number(1 << 40) + exited[8:]),
                            (ended, number(1) + b"\x07" + exited[9:])):
             with self.subTest(type=type, body=body):
                 first = self.node(0, "exec sleep 1000")
@@ -371,13 +371,6 @@ class ByHand(LauncherTest):
                 self.assertIn(outcome.code, (69, 70), str(outcome))
                 self.assertNotIn(b"internal error", outcome.err)
                 self.assertNotIn(b"boo", outcome.out)
-
-    def test_a_stranger_that_says_who_is_missing(self):
-        first = self.node(0, "exec sleep 1000")
-        stranger = self.stranger()
-        stranger.sendall(hello(slots=1) + frame(13, struct.pack("<I", 2) + number(99) + number(2)))
-        stranger.close()
-        self.assertEqual(self.finish(first).code, 69)
 
     def test_a_strangers_greeting(self):
         for bytes, words in ((hello(slots=-1), b"sent no greeting"), (hello(slots=1 << 20), b"offers 1048576 slots"),
@@ -414,7 +407,8 @@ def frame(type, body):
 
 
 def hello(slots, name=b"peer"):
-    return frame(5, struct.pack("<I", 3) + text(b"x") + number(1) + text(name) + text(b"127.0.0.1") + text(b"") + text(b"") + number(slots))
+    return frame(5, struct.pack("<I", 3) + text(b"x") + number(1) + text(name) + text(b"127.0.0.1") + text(b"") + text(b"") +
+                 number(slots))
 
 
 if __name__ == "__main__":

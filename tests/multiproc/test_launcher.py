@@ -484,7 +484,38 @@ class Output(LauncherTest):
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(LIMIT_S), 75)
         self.assertTrue(os.path.exists(self.path("saved")))
-        self.assertIn(b"nobody has read the output for 5 s", process.stderr.read())
+        self.assertIn(b"the output is not read: what waits there is dropped", process.stderr.read())
+
+    def test_a_reader_that_pauses_while_a_failure_ends_the_others_loses_nothing(self):
+        """Less than the launcher keeps: nobody waits for the reader, however long the end takes."""
+        script = (f"[ $RANK = 0 ] && {{ yes 0123456789 | head -n 30000; touch {self.path('written')}; exec sleep 1000; }}; "
+                  f"while [ ! -e {self.path('written')} ]; do sleep 0.05; done; echo the reason >&2; exit 3")
+        slow_to_end = "trap 'sleep 6; exit 1' TERM; " + script.replace("exec sleep 1000", "while :; do sleep 0.05; done")
+        process = subprocess.Popen([DSLAUNCH, "exec", "--device", "cpu", "--num_gpus", "2", "--", "sh", "-c", slow_to_end],
+                                   env=self.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT)
+        self.running.append(process)
+        self.wait_until(lambda: os.path.exists(self.path("written")))
+        self.wait_until(lambda: self.marked_processes(but={process.pid}) == {}, "the end of all but the launcher")
+        outcome = self.finish(process)
+        self.assertEqual((outcome.code, outcome.out.count(b"localhost:0| 0123456789\n")), (3, 30000))
+        self.assertIn(b"the reason", outcome.out)
+
+    def test_a_reader_that_pauses_still_gets_our_own_words_after_a_stop(self):
+        process = subprocess.Popen([DSLAUNCH, "exec", "--device", "cpu", "--num_gpus", "2", "--run_dir", self.path("run"),
+                                    "--", "sh", "-c", "yes 0123456789"], env=self.environment(),
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.running.append(process)
+        logs = [self.path(f"run/logs/localhost.{rank}.log") for rank in (0, 1)]
+        size = lambda: sum(os.path.getsize(log) for log in logs if os.path.exists(log))
+        self.wait_until(lambda: size() > 3 << 20, "nearly what the launcher keeps")  # with the ranks' names in front
+        process.send_signal(signal.SIGTERM)
+        self.wait_until(lambda: self.marked_processes(but={process.pid}) == {}, "the end of all but the launcher")
+        outcome = self.finish(process)
+        lines = outcome.out.decode().splitlines()
+        self.assertEqual(lines[-1], "dslaunch: the job ended: told to stop by a signal")
+        cut = next(at for at, line in enumerate(lines) if line.startswith("dslaunch: warning: the output is not read"))
+        self.assertTrue(all(line.startswith(("localhost:", "dslaunch: ")) for line in lines[:cut]))
 
     def test_a_slow_reader_of_both_streams_gets_them_in_order(self):
         process = subprocess.Popen([DSLAUNCH, "exec", "--device", "cpu", "--num_gpus", "2", "--run_dir", self.path("run"), "--",

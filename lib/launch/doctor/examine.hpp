@@ -7,7 +7,7 @@ namespace dslaunch::launch {
 
 DoctorReport examine(const DoctorQuery& query);
 
-// Where pid files and folders of error files may lie: TMPDIR, and /tmp for what others write there.
+// Where pid files and private folders of jobs may lie: TMPDIR, and /tmp for what others write there.
 std::vector<std::string> temporary_folders();
 
 }  // namespace dslaunch::launch

@@ -230,8 +230,7 @@ TEST_CASE("what srun starts on each node is a task with its place", "[hostfile][
   CHECK(situation.first_node == "n1");
   CHECK(situation.step_id == "0");
   CHECK(text(situation) == "n1*4 n2*4");
-  CHECK(situation.meeting_port >= 20000);
-  CHECK(situation.meeting_port < 32768);
+  CHECK(situation.meeting_port == 22799);  // an agreement between versions: FNV-1a of "6.0"
 
   SlurmSituation first = read_slurm(with(
       kTaskInBatch, {{"SLURMD_NODENAME", "n1"}, {"SLURM_NODEID", "0"}, {"SLURM_PROCID", "0"}, {"SLURM_GTIDS", "0"}}));

@@ -203,7 +203,11 @@ TEST_CASE("a client for whom there is no descriptor left is turned away", "[laun
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
   desk.turn();
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
-  CHECK_FALSE(client.await(Deadline::after(std::chrono::seconds(5))).has_value());
+  PollSet polls;
+  const size_t place = polls.add(client.fd(), POLLIN);
+  polls.wait(Deadline::after(5s));
+  REQUIRE(polls.ready(place));
+  CHECK_FALSE(client.receive());  // its end
   JobClient later(desk.path);
   REQUIRE(later.ask(AskStatus{}));
   CHECK(desk.answer(later).has_value());

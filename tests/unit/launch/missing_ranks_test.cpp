@@ -19,3 +19,8 @@ TEST_CASE("of many missing ranks some are named and the others counted", "[launc
   for (int rank = 0; rank < 100; ++rank) missing.push_back(rank);
   CHECK_THAT(describe_missing_ranks(missing, records), Catch::Contains("and 92 more"));
 }
+
+TEST_CASE("a missing rank that the job does not have is passed over", "[launch][missing_ranks]") {
+  const std::vector<RankRecord> records(2);
+  CHECK_THAT(describe_missing_ranks({99, 1, -1, 2}, records), Catch::Contains("1 of 2 ranks"));
+}

@@ -13,7 +13,7 @@ const SignalArrivals::Time kStart{1000h};
 
 }  // namespace
 
-TEST_CASE("what arrives from one place at once is one press, later it is the next", "[launch][signal]") {
+TEST_CASE("what arrives from one place at once is one, later it is the next", "[launch][signal]") {
   SignalArrivals arrivals;
   CHECK(arrivals.take(kHere, kStart));
   CHECK_FALSE(arrivals.take(kHere, kStart + 1ms));
@@ -21,7 +21,7 @@ TEST_CASE("what arrives from one place at once is one press, later it is the nex
   CHECK_FALSE(arrivals.take(kHere, kStart + 201ms));
 }
 
-TEST_CASE("a late loop finds the rest of a press waiting", "[launch][signal]") {
+TEST_CASE("a late loop finds the rest of a signal waiting", "[launch][signal]") {
   SignalArrivals arrivals;
   CHECK(arrivals.take(kHere, kStart));
   arrivals.acted_upon(kHere, kStart + 900ms);
@@ -29,7 +29,7 @@ TEST_CASE("a late loop finds the rest of a press waiting", "[launch][signal]") {
   CHECK(arrivals.take(kHere, kStart + 1100ms));
 }
 
-TEST_CASE("a signal to all nodes is one press, and the next one to all is the next", "[launch][signal]") {
+TEST_CASE("a signal to all nodes is one, and the next one to all is the next", "[launch][signal]") {
   SignalArrivals arrivals;
   for (auto round = kStart; round <= kStart + 20s; round += 10s) {
     CHECK(arrivals.take(&kNodes[1], round));
@@ -39,9 +39,16 @@ TEST_CASE("a signal to all nodes is one press, and the next one to all is the ne
   }
 }
 
-TEST_CASE("a press at another place a while later is one of its own", "[launch][signal]") {
+TEST_CASE("a signal at another place a while later is one of its own", "[launch][signal]") {
   SignalArrivals arrivals;
   CHECK(arrivals.take(&kNodes[1], kStart));
   CHECK(arrivals.take(kHere, kStart + 3s));
   CHECK_FALSE(arrivals.take(&kNodes[1], kStart + 3s + 5ms));
+}
+
+TEST_CASE("a user's signal from one place is a new one each time, to all nodes it is one", "[launch][signal]") {
+  SignalArrivals arrivals(/*is_users=*/true);
+  for (int i = 0; i < 10; ++i) CHECK(arrivals.take(kHere, kStart + i * 1ms));
+  CHECK_FALSE(arrivals.take(&kNodes[0], kStart + 20ms));
+  CHECK_FALSE(arrivals.take(&kNodes[1], kStart + 30ms));
 }

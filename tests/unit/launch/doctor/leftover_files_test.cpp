@@ -92,26 +92,29 @@ TEST_CASE("a private folder is abandoned once its agent is gone, however that en
   pid_t agent = fork();
   if (agent == 0) {
     setenv("TMPDIR", folder.path().c_str(), 1);
-    ErrorFiles files("20260131-174502-4711");
+    ErrorFiles files("20260131-174502-4711-c0de");
     std::ofstream(files.path_of(0)) << "{}";
-    JobFiles sent("20260131-174502-4711", {{"/far/ds.json", "{}"}});
+    JobFiles sent("20260131-174502-4711-c0de", {{"/far/ds.json", "{}"}});
     if (write(ready[1], "x", 1) != 1) _exit(1);
     pause();
   }
   char byte;
   REQUIRE(read(ready[0], &byte, 1) == 1);
   for (const auto& entry : fs::directory_iterator(folder.path())) Folder::aged(entry.path());
-  const std::string sockets = folder / "dslaunch-20260131-174502-4711-socket";
+  const std::string sockets = folder / "dslaunch-20260131-174502-4711-c0de-socket";
   fs::create_directory(sockets);
-  folder.write("dslaunch-20260131-174502-4711-socket/control", "");
+  folder.write("dslaunch-20260131-174502-4711-c0de-socket/control", "");
   Folder::aged(sockets);
+  fs::create_directory(folder / "dslaunch-my-drafts");
+  folder.write("dslaunch-my-drafts/01-intro.md", "a user's own");
+  Folder::aged(folder / "dslaunch-my-drafts");
   CHECK(leftover_private_folders(folder.path()).empty());
   kill(agent, SIGKILL);
   waitpid(agent, nullptr, 0);
   auto found = leftover_private_folders(folder.path());
   REQUIRE(found.size() == 2);
   for (const auto& left : found) {
-    CHECK(left.job_id == "20260131-174502-4711");
+    CHECK(left.job_id == "20260131-174502-4711-c0de");
     CHECK(remove_leftover(left).empty());
     CHECK_FALSE(fs::exists(left.path));
   }
