@@ -99,8 +99,10 @@ void check_config_file(const std::string& config) {
 void check_resume_path(const RunOptions& run, const config::JobConfig& config) {
   if (config.checkpoint.use_node_local_storage) return;
   if (run.resume.empty() || run.resume == "auto") return;
-  std::error_code error;
-  if (std::filesystem::exists(run.resume, error)) return;
+  // A checkpoint whose replacement was killed lies beside its name; the ranks see whether it is whole.
+  const std::string beside = run.resume.substr(0, run.resume.find_last_not_of('/') + 1) + ".replaced";
+  std::error_code error, ignored;
+  if (std::filesystem::exists(run.resume, error) || std::filesystem::is_directory(beside, ignored)) return;
   throw UserError(ExitCode::kNoInput, fmt::format("--resume {}: {}; 'auto' takes the newest of the run folder",
                                                   run.resume, error ? error.message() : "there is no such checkpoint"));
 }

@@ -315,6 +315,18 @@ class GoneBack(OracleTest):
         again, _ = self.shop.train(model, data, config, 2, 6, folder, ["--resume", "auto"])
         self.assert_same(whole, again)
 
+    def test_a_checkpoint_whose_replacement_was_killed_is_found_by_its_name(self):
+        config = base_config("mlp", checkpoint={"interval": 2, "keep_last": 9})
+        model, data = self.shop.model("mlp"), self.shop.data("mlp")
+        whole, folder = self.shop.train(model, data, config, 2, 4)
+        named = os.path.join(folder, "checkpoints/step_00000002")
+        os.rename(named, named + ".replaced")
+        outcome = workshop.run([workshop.program("dslaunch"), "consolidate", named, self.shop.path("whole.safetensors")])
+        self.assertEqual(outcome.code, 0, str(outcome))
+        again, _ = self.shop.train(model, data, config, 2, 4, folder, ["--resume", named])
+        self.assert_same(whole, again)
+        self.assertFalse(os.path.exists(named + ".replaced"))
+
 
 class Restarted(OracleTest):
     """--max_restarts before the job has saved anything: it begins again where it began."""

@@ -41,11 +41,14 @@ bool is_shard_name(const std::string& name) {
 }
 
 std::string meant_folder(const std::string& path) {
-  const std::filesystem::path named(path);
+  std::filesystem::path named(path);
   std::error_code ignored;
   const bool is_ours = named.filename() == kLatestName || named.filename() == kManifestName;
-  if (!is_ours || std::filesystem::is_directory(named, ignored)) return path;
-  return named.has_parent_path() ? named.parent_path().string() : ".";
+  if (is_ours && !std::filesystem::is_directory(named, ignored)) {
+    named = named.has_parent_path() ? named.parent_path() : ".";
+  }
+  const std::string set_aside = (named.has_filename() ? named : named.parent_path()).string() + kReplaced;
+  return step_set_aside(set_aside) && has_manifest(set_aside) ? set_aside : named.string();
 }
 
 std::optional<int64_t> step_set_aside(const std::string& path) {

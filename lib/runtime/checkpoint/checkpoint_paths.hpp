@@ -21,7 +21,8 @@ std::optional<int64_t> step_of(const std::string& name);  // of a complete name;
 std::string shard_name(int rank);                         // "rank_00003.safetensors"
 bool is_shard_name(const std::string& name);
 
-// The folder that a user means by `path`: DIR for the file DIR/latest, a checkpoint for its manifest; else `path`.
+// The folder that a user means by `path`: DIR for the file DIR/latest, a checkpoint for its manifest, where a killed
+// replacement has left it for a checkpoint that is not there; else `path`.
 std::string meant_folder(const std::string& path);
 
 // The step of DIR/step_N.replaced while there is no DIR/step_N: of a replacement that was killed in the middle.

@@ -33,12 +33,12 @@ int save_alone(const std::string& dir, const std::string& skeleton, int64_t valu
   return outcome.code;
 }
 
-// The step whose values are loaded by --resume auto; restore_on() has checked that all are of one step.
-int64_t loaded_values(const std::string& dir) {
+// The step whose values are loaded by --resume auto, or `from`; restore_on() has checked that all are of one step.
+int64_t loaded_values(const std::string& dir, const std::string& from = "auto") {
   test::MemoryStore store;
   test::ThreadCommunicator world(std::make_shared<test::ThreadGroup>(1), 0);
   at::Tensor master, moment, count;
-  const auto restored = restore_checkpoint({dir, "auto", {}}, store, world, [&](RestoreSource& source) {
+  const auto restored = restore_checkpoint({dir, from, {}}, store, world, [&](RestoreSource& source) {
     master = at::empty({10}), moment = at::empty({10}), count = at::empty({}, at::kLong);
     source.read_into("w", "master", 0, master);
     source.read_into("w", "exp_avg", 0, moment);
@@ -224,6 +224,11 @@ TEST_CASE("a replacement that a kill has cut between its two renames loses nothi
   fs::create_directory(start.folder + "/step_00000010.tmp");
   CHECK(loaded_values(start.folder) == 10);
   CHECK(CheckpointReader(start.folder).metadata().step == 10);
+  for (const char* name : {"/step_00000010", "/step_00000010/", "/step_00000010/manifest.json"}) {
+    CAPTURE(name);
+    CHECK(CheckpointReader(start.folder + name).metadata().step == 10);
+    CHECK(loaded_values(start.folder, start.folder + name) == 10);
+  }
   REQUIRE(save_alone(start.folder, start.skeleton, 20, 20, 2) == 0);
   CHECK_FALSE(holds_leftovers(start.folder));
   fs::remove_all(start.folder + "/step_00000020");
