@@ -310,7 +310,7 @@ class GoneBack(OracleTest):
         model, data = self.shop.model("mlp"), self.shop.data("mlp")
         whole, folder = self.shop.train(model, data, config, 2, 6)
         saves_nothing = {**config, "checkpoint": {"at_end": False}}
-        back = os.path.join(folder, "checkpoints/step_00000002")
+        back = os.path.join(folder, "checkpoints/step_00000002/")
         self.shop.train(model, data, saves_nothing, 2, 3, folder, ["--resume", back])
         again, _ = self.shop.train(model, data, config, 2, 6, folder, ["--resume", "auto"])
         self.assert_same(whole, again)

@@ -47,7 +47,8 @@ std::string meant_folder(const std::string& path) {
   if (is_ours && !std::filesystem::is_directory(named, ignored)) {
     named = named.has_parent_path() ? named.parent_path() : ".";
   }
-  const std::string set_aside = (named.has_filename() ? named : named.parent_path()).string() + kReplaced;
+  if (!named.has_filename()) named = named.parent_path();  // DIR/step_N/, as a shell completes it
+  const std::string set_aside = named.string() + kReplaced;
   return step_set_aside(set_aside) && has_manifest(set_aside) ? set_aside : named.string();
 }
 

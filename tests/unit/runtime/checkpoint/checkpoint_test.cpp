@@ -427,6 +427,8 @@ TEST_CASE("latest stands for its folder and a manifest for its checkpoint, anoth
   CHECK(CheckpointReader(dir / "latest").path() == dir / "step_00000020");
   CHECK(CheckpointReader(dir / "step_00000010/manifest.json").path() == dir / "step_00000010");
   CHECK(meant_folder("latest") == ".");
+  CHECK(meant_folder(dir / "step_00000010/") == dir / "step_00000010");
+  CHECK(meant_folder("/") == "/");
   fs::rename(dir / "step_00000010", dir / "manifest.json");  // a folder is taken by its name
   CHECK(CheckpointReader(dir / "manifest.json").path() == dir / "manifest.json");
   expect_error(ExitCode::kNoInput, {"rank_00000.safetensors", "that is a file"},
