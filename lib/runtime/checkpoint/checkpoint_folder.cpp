@@ -116,13 +116,17 @@ void CheckpointFolder::seal(const Manifest& manifest) {
 }
 
 void CheckpointFolder::publish() {
+  std::string replaced;
   if (::rename(path_.c_str(), target_.c_str()) != 0) {
     if (errno != EEXIST && errno != ENOTEMPTY) throw SystemError("rename checkpoint to", "'" + target_ + "'");
-    replace_target();
+    replaced = replace_target();
   }
   published_ = true;
   try {
     sync_folder(dir_);
+    std::error_code ignored;
+    // Not before: a power failure may take back a rename that was not flushed, and then this one counts.
+    if (!replaced.empty()) fs::remove_all(replaced, ignored);
     rename_latest(dir_);
   } catch (const Error& error) {
     throw Error(error.code(),
@@ -131,12 +135,9 @@ void CheckpointFolder::publish() {
 }
 
 // The same step was saved before (a run that was resumed there): swap the two at once where the file system can.
-void CheckpointFolder::replace_target() const {
-  if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0) {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-    return;
-  }
+// Returns where the one from before lies now.
+std::string CheckpointFolder::replace_target() const {
+  if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0) return path_;
   const std::string aside = target_ + kReplaced;
   if (::rename(target_.c_str(), aside.c_str()) != 0) throw SystemError("rename checkpoint to", "'" + aside + "'");
   if (::rename(path_.c_str(), target_.c_str()) != 0) {
@@ -144,8 +145,7 @@ void CheckpointFolder::replace_target() const {
     if (::rename(aside.c_str(), target_.c_str()) != 0) log::warning("the checkpoint '{}' is now '{}'", target_, aside);
     throw SystemError("rename checkpoint to", "'" + target_ + "'", error);
   }
-  std::error_code ignored;
-  fs::remove_all(aside, ignored);
+  return aside;
 }
 
 void CheckpointFolder::prune(int64_t keep) const {

@@ -31,7 +31,7 @@ class CheckpointFolder {
   void prune(int64_t keep) const;
 
  private:
-  void replace_target() const;
+  std::string replace_target() const;
 
   const std::string dir_;
   const int64_t step_;

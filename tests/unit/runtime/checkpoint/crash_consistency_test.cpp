@@ -125,7 +125,7 @@ TEST_CASE("a file call that fails ends the save with its code and the old state,
           "[runtime][checkpoint][crash_consistency][multiproc]") {
   const int error = GENERATE(ENOSPC, EIO);
   const int64_t name = GENERATE(20, 10);
-  bool ended = false;
+  bool ended = false, kept_replaced = false;
   int failures = 0;
   for (int call = 0; !ended; ++call) {
     INFO("errno " << error << ", step " << name << ", call " << call);
@@ -142,12 +142,14 @@ TEST_CASE("a file call that fails ends the save with its code and the old state,
       ++failures;
       REQUIRE((end.code == 74 || (end.code == 73 && error != ENOSPC)));
       REQUIRE((values == 10 || values == 20));
+      kept_replaced |= values == 20 && fs::exists(start.folder + "/step_00000010.tmp/manifest.json");
     }
     REQUIRE(save_alone(start.folder, start.skeleton, 30, 30, 1) == 0);
     REQUIRE(loaded_values(start.folder) == 30);
     REQUIRE_FALSE(holds_leftovers(start.folder));
   }
   CHECK(failures > 5);
+  CHECK(kept_replaced == (name == 10));  // as long as the renames are not flushed
 }
 
 TEST_CASE("a kill or a failure at any file call of a save on two nodes leaves one state of both",
