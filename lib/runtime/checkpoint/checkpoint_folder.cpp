@@ -129,6 +129,7 @@ void CheckpointFolder::publish() {
     if (!replaced.empty()) fs::remove_all(replaced, ignored);
     rename_latest(dir_);
   } catch (const Error& error) {
+    ::unlink(latest_aside(dir_).c_str());
     throw Error(error.code(),
                 fmt::format("'{}' is complete, but '{}' does not point at it: {}", target_, kLatestName, error.what()));
   }

@@ -142,6 +142,7 @@ TEST_CASE("a file call that fails ends the save with its code and the old state,
       ++failures;
       REQUIRE((end.code == 74 || (end.code == 73 && error != ENOSPC)));
       REQUIRE((values == 10 || values == 20));
+      REQUIRE_FALSE(fs::exists(start.folder + "/latest.tmp"));
       kept_replaced |= values == 20 && fs::exists(start.folder + "/step_00000010.tmp/manifest.json");
     }
     REQUIRE(save_alone(start.folder, start.skeleton, 30, 30, 1) == 0);
