@@ -53,6 +53,14 @@ void rename_latest(const std::string& dir) {
   sync_folder(dir);
 }
 
+// Renamed first, so that a kill in the middle never leaves half a checkpoint under a checkpoint's name.
+void remove_checkpoint(const std::string& path) {
+  std::error_code error;
+  fs::rename(path, path + kLeaving, error);
+  if (!error) fs::remove_all(path + kLeaving, error);
+  if (error) log::warning("cannot remove the old checkpoint '{}': {}", path, error.message());
+}
+
 void remove_leftovers(const std::string& dir) {
   std::error_code error;
   fs::remove(latest_aside(dir), error);
@@ -61,19 +69,13 @@ void remove_leftovers(const std::string& dir) {
     if (path.extension() != kWriting && path.extension() != kLeaving && path.extension() != kReplaced) continue;
     std::error_code ignored;
     if (step_set_aside(path)) {
-      fs::rename(path, path.parent_path() / path.stem(), ignored);
+      const fs::path place = path.parent_path() / path.stem();
+      if (fs::is_directory(place, ignored)) remove_checkpoint(place);
+      fs::rename(path, place, ignored);
     } else if (step_of(path.stem())) {
       fs::remove_all(path, ignored);
     }
   }
-}
-
-// Renamed first, so that a kill in the middle never leaves half a checkpoint under a checkpoint's name.
-void remove_checkpoint(const std::string& path) {
-  std::error_code error;
-  fs::rename(path, path + kLeaving, error);
-  if (!error) fs::remove_all(path + kLeaving, error);
-  if (error) log::warning("cannot remove the old checkpoint '{}': {}", path, error.message());
 }
 
 }  // namespace

@@ -17,6 +17,12 @@ bool has_manifest(const std::filesystem::path& checkpoint) {
   return std::filesystem::is_regular_file(checkpoint / kManifestName, ignored);
 }
 
+// What storage fails to say counts as there: who takes it for missing puts something else in its place.
+bool is_missing(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found;
+}
+
 }  // namespace
 
 std::string step_name(int64_t step) {
@@ -55,8 +61,10 @@ std::string meant_folder(const std::string& path) {
 std::optional<int64_t> step_set_aside(const std::string& path) {
   const std::filesystem::path folder(path);
   const auto step = folder.extension() == kReplaced ? step_of(folder.stem()) : std::nullopt;
-  std::error_code ignored;
-  return step && !std::filesystem::exists(folder.parent_path() / folder.stem(), ignored) ? step : std::nullopt;
+  if (!step) return std::nullopt;
+  const auto successor = folder.parent_path() / folder.stem();
+  const bool counts = is_missing(successor) || (is_missing(successor / kManifestName) && has_manifest(folder));
+  return counts ? step : std::nullopt;
 }
 
 std::string folder_of_step(const std::string& dir, int64_t step) {

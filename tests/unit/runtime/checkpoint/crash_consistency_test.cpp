@@ -242,6 +242,25 @@ TEST_CASE("a replacement that a kill has cut between its two renames loses nothi
   CHECK_FALSE(holds_leftovers(start.folder));
 }
 
+TEST_CASE("a replacement that has lost its manifest gives way to what it replaced",
+          "[runtime][checkpoint][crash_consistency]") {
+  TempDir dir;
+  const Start start(dir);
+  const std::string torn = start.folder + "/step_00000010", whole = torn + ".replaced";
+  fs::copy(torn, whole);
+  fs::remove(torn + "/manifest.json");
+  for (const auto& from : {std::string("auto"), torn, start.folder}) CHECK(loaded_values(start.folder, from) == 10);
+  CHECK(CheckpointReader(torn).path() == whole);
+  REQUIRE(save_alone(start.folder, start.skeleton, 20, 20, 2) == 0);
+  CHECK_FALSE(holds_leftovers(start.folder));
+  CHECK(CheckpointReader(torn).path() == torn);
+  CHECK(steps_in(start.folder) == std::vector<int64_t>{10, 20});
+  // Where neither has one, nothing takes the other's place.
+  fs::rename(torn + "/manifest.json", dir / "aside");
+  fs::copy(torn, whole);
+  CHECK_FALSE(step_set_aside(whole));
+}
+
 TEST_CASE("a file that is missing sends back to the checkpoint before", "[runtime][checkpoint][crash_consistency]") {
   TempDir dir;
   const Start start(dir);
