@@ -34,18 +34,55 @@ std::optional<int64_t> step_of(const Json& line) {
   return line["step"].get<int64_t>();
 }
 
-// The same of a line as to_json_line() writes it, one flat object with the step in front, found without parsing: the
-// file of a run of millions of steps is read at every resume. Empty: another one, or one that is damaged.
+// The first of what follows a number in front of `text`; nullptr: none, or one that only a parser can tell (its digits
+// or its exponent may be more than a double holds).
+const char* behind_number(std::string_view text) {
+  const char* at = text.data();
+  const char* const end = at + std::min<size_t>(text.size(), 25);
+  const auto skip_digits = [&] {
+    const char* const begin = at;
+    while (at != end && *at >= '0' && *at <= '9') ++at;
+    return at - begin;
+  };
+  if (at != end && *at == '-') ++at;
+  const bool begins_with_0 = at != end && *at == '0';
+  const auto num_digits = skip_digits();
+  if (num_digits == 0 || (begins_with_0 && num_digits > 1)) return nullptr;
+  if (at != end && *at == '.' && (++at, skip_digits() == 0)) return nullptr;
+  if (at != end && *at == 'e') {
+    if (++at != end && (*at == '+' || *at == '-')) ++at;
+    const auto num_exponent = skip_digits();
+    if (num_exponent == 0 || num_exponent > 2) return nullptr;
+  }
+  return at == end ? nullptr : at;
+}
+
+const char* behind_value(std::string_view text) {
+  for (const std::string_view word : {"null", "true", "false"}) {
+    if (text.substr(0, word.size()) == word) return text.data() + word.size();
+  }
+  return behind_number(text);
+}
+
+// The same of a line as to_json_line() writes it, found without parsing, as the file of a run of millions of steps is
+// read at every resume: one object without spaces, "step" in front, names of small letters and '_', and as values
+// numbers, null, true and false. Empty: another one, or one that is damaged anywhere; a parser tells.
 std::optional<int64_t> step_in_front(std::string_view line) {
   constexpr std::string_view kFront = R"({"step":)";
-  if (line.substr(0, kFront.size()) != kFront || line.back() != '}') return std::nullopt;
-  // Two lines run together where one was cut, and a power failure leaves zeros.
-  const auto is_strange = [](char c) { return c == '{' || static_cast<unsigned char>(c) < ' '; };
-  if (std::any_of(line.begin() + 1, line.end(), is_strange)) return std::nullopt;
+  if (line.substr(0, kFront.size()) != kFront) return std::nullopt;
+  const char* const end = line.data() + line.size();
+  const char* const value = line.data() + kFront.size();
+  const char* at = behind_number({value, end});
   int64_t step = 0;
-  const char* end = line.data() + line.size();
-  const auto [behind, error] = std::from_chars(line.data() + kFront.size(), end, step);
-  return error == std::errc() && *behind == ',' ? std::optional(step) : std::nullopt;
+  if (const auto [behind, error] = std::from_chars(value, end, step); error != std::errc() || behind != at) return {};
+  while (at != nullptr && at != end && *at == ',') {
+    if (++at == end || *at != '"') return std::nullopt;
+    do ++at;
+    while (at != end && ((*at >= 'a' && *at <= 'z') || *at == '_'));
+    if (end - at < 2 || at[0] != '"' || at[1] != ':') return std::nullopt;
+    at = behind_value({at + 2, end});
+  }
+  return at != nullptr && at + 1 == end && *at == '}' ? std::optional(step) : std::nullopt;
 }
 
 template <class Question>

@@ -90,6 +90,31 @@ TEST_CASE("a resumed run continues after its step and drops what will come again
     { MetricsFile(path, 3).write(example(4)); }
     CHECK(test::read_file(path) == lines(1, 1) + lines(4, 4));
   }
+  SECTION("a line with a wrong character stays just where a JSON parser takes it") {
+    StepMetrics metrics = example(2);
+    metrics.loss = 1.5e-21;
+    const std::string good = to_json_line(metrics), tail = "\n" + lines(3, 3);
+    int kept = 0, cut = 0;
+    const auto check = [&](const std::string& changed) {
+      test::write_file(path, lines(1, 1) + changed + tail);
+      { MetricsFile file(path, 3); }
+      const auto json = nlohmann::json::parse(changed, nullptr, false);
+      const bool is_sound = json.is_object() && json.contains("step") && json["step"].is_number_integer() &&
+                            json["step"].get<int64_t>() <= 3;
+      ++(is_sound ? kept : cut);
+      INFO(changed);
+      REQUIRE(test::read_file(path) == lines(1, 1) + (is_sound ? changed + tail : ""));
+    };
+    for (size_t at = 0; at < good.size(); ++at) {
+      for (const char* other :
+           {"", "\"", "\"\"}1", "{", "}", ",", ":", ".", "-", "0", "9e999", "e", "x", "\\", " ", "NaN"}) {
+        check(good.substr(0, at) + other + good.substr(at + 1));
+        check(good.substr(0, at) + other + good.substr(at));
+      }
+    }
+    CHECK(kept > 500);
+    CHECK(cut > 3000);
+  }
   SECTION("lines that somebody has written in another way stay") {
     const std::string other = "{\"loss\": 2.5, \"step\": 2}\n{ \"step\" : 3, \"of\": {\"step\": 9}}\n";
     test::write_file(path, lines(1, 1) + other + "{\"loss\": 2.5, \"step\": 4}\n");
