@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <catch2/catch.hpp>
+#include <optional>
 #include <stdexcept>
 
 #include "support/far_agent.hpp"
@@ -53,6 +54,30 @@ LaunchPlan plan_of(int num_nodes) {
   return plan;
 }
 
+// A job on one node that came to us by itself, and that node's agent.
+struct OneNode {
+  OneNode() {
+    int ends[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    options.live = &live;
+    options.links.push_back(std::make_unique<test::SocketLink>(ends[0]));
+    agent.emplace(ends[1]);
+  }
+  JobReport supervise() { return Supervisor(plan, std::move(options)).run(); }
+
+  static LaunchPlan plan_of_one() {
+    LaunchPlan plan = plan_of(1);
+    plan.nodes[0].reach = Reach::kDialIn;
+    plan.nodes[0].ranks.resize(1);
+    return plan;
+  }
+
+  const LaunchPlan plan = plan_of_one();
+  LiveJob live{plan, {}};
+  SupervisorOptions options;
+  std::optional<test::FarAgent> agent;
+};
+
 }  // namespace
 
 TEST_CASE("ways that do not end are waited for under one deadline", "[launch][supervisor]") {
@@ -69,23 +94,12 @@ TEST_CASE("ways that do not end are waited for under one deadline", "[launch][su
 }
 
 TEST_CASE("an agent that leaves before it is ready is lost, and nobody waits for it", "[launch][supervisor]") {
-  LaunchPlan plan = plan_of(1);
-  plan.nodes[0].reach = Reach::kDialIn;
-  plan.nodes[0].ranks.resize(1);
-  LiveJob live(plan, {});
-  int ends[2];
-  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
-  SupervisorOptions options;
-  options.live = &live;
-  options.links.push_back(std::make_unique<test::SocketLink>(ends[0]));
-  {
-    test::FarAgent agent(ends[1]);
-    agent.say(AgentHello{});
-    agent.say(AgentDone{});
-    agent.flush();
-  }
-  Supervisor supervisor(plan, std::move(options));
-  const JobReport report = supervisor.run();
+  OneNode node;
+  node.agent->say(AgentHello{});
+  node.agent->say(AgentDone{});
+  node.agent->flush();
+  node.agent.reset();
+  const JobReport report = node.supervise();
   CHECK(report.outcome.exit_code == 69);
   REQUIRE(report.host_failures.size() == 1);
   CHECK(report.host_failures[0].first == "node0");
@@ -105,21 +119,11 @@ TEST_CASE("a supervisor that cannot go on gives its agents the time to tidy up",
 }
 
 TEST_CASE("an agent that never gets ready is given up", "[launch][supervisor]") {
-  LaunchPlan plan = plan_of(1);
-  plan.nodes[0].reach = Reach::kDialIn;
-  plan.nodes[0].ranks.resize(1);
-  LiveJob live(plan, {});
-  int ends[2];
-  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
-  SupervisorOptions options;
-  options.live = &live;
-  options.preparation_time = std::chrono::milliseconds(50);
-  options.links.push_back(std::make_unique<test::SocketLink>(ends[0]));
-  test::FarAgent agent(ends[1]);
-  agent.say(AgentHello{});
-  agent.flush();
-  Supervisor supervisor(plan, std::move(options));
-  const JobReport report = supervisor.run();
+  OneNode node;
+  node.options.preparation_time = std::chrono::milliseconds(50);
+  node.agent->say(AgentHello{});
+  node.agent->flush();
+  const JobReport report = node.supervise();
   CHECK(report.outcome.exit_code == 69);
   REQUIRE(report.host_failures.size() == 1);
   CHECK_THAT(report.host_failures[0].second.text, Catch::Matchers::Contains("not ready within"));
