@@ -141,7 +141,7 @@ void CheckpointFolder::publish() {
 // Returns where the one from before lies now.
 std::string CheckpointFolder::replace_target() const {
   if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0) return path_;
-  const std::string aside = target_ + kReplaced;
+  std::string aside = target_ + kReplaced;
   if (::rename(target_.c_str(), aside.c_str()) != 0) throw SystemError("rename checkpoint to", "'" + aside + "'");
   if (::rename(path_.c_str(), target_.c_str()) != 0) {
     const int error = errno;
