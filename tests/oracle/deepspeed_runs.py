@@ -259,10 +259,10 @@ def differences(case, ours, theirs):
     if len(ours["steps"]) != len(theirs["steps"]):
         out.append(f"{len(ours['steps'])} steps, DeepSpeed {len(theirs['steps'])}")
     start, bound = dict(model().named_parameters()), {"bf16": 2e-2, "fp16": 2e-3, "fp32": 2e-5}[precision]
-    ours_are = set(model().state_dict())  # with buffers, and all names of what is tied
-    for whose, weights, names in (("dslaunch", ours["weights"], ours_are), ("DeepSpeed", theirs["weights"], set(start))):
-        if set(weights) != names:
-            return out + [f"weights that only {whose} or only the model has: {sorted(set(weights) ^ names)}"]
+    all_names = set(model().state_dict())  # with buffers, and every name of what is tied
+    for whose, has, names in (("dslaunch", ours["weights"], all_names), ("DeepSpeed", theirs["weights"], set(start))):
+        if set(has) != names:
+            return out + [f"weights that only {whose} or only the model has: {sorted(set(has) ^ names)}"]
     for name in start:
         apart = (torch.tensor(ours["weights"][name]) - torch.tensor(theirs["weights"][name])).norm().item()
         size = start[name].norm().item() + 0.02 * math.sqrt(start[name].numel())  # a bias begins at zero
