@@ -127,9 +127,6 @@ void check_nodes(const LaunchOptions& to) {
 
 void finish_launch_options(LaunchOptions& to, const RawLaunch& raw) {
   to.device = device_choice(raw.device);
-  if (to.min_nodes && to.max_restarts == 0) {
-    log::warning("--min_nodes {} has no effect without --max_restarts N: nothing is restarted", *to.min_nodes);
-  }
   finish_borrowed_options(to, raw.borrowed);
   if (!raw.hostfile.empty()) to.hostfile = raw.hostfile;
   if (raw.grace) to.grace = *raw.grace;
@@ -147,6 +144,10 @@ void finish_launch_options(LaunchOptions& to, const RawLaunch& raw) {
   if (raw.stages != 1) misuse(fmt::format("--stages {} is not supported yet (pipeline parallelism)", raw.stages));
   if (raw.tensor_parallel != 1) {
     misuse(fmt::format("--tp {} is not supported yet (tensor parallelism)", raw.tensor_parallel));
+  }
+  if (to.min_nodes && to.max_restarts == 0) {
+    log::warning("--min_nodes {} (or --nnodes MIN:MAX) has no effect without --max_restarts N: nothing is restarted",
+                 *to.min_nodes);
   }
 }
 

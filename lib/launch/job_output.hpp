@@ -61,7 +61,7 @@ class JobOutput {
   // where they have taken nothing for Terminal::kPatience. A warning says so, once.
   void give_up_readers(bool at_once = false);
   Deadline readers_patience() const;
-  // Patience counts from now on: an end has begun.
+  // Patience counts from now on.
   void renew_patience();
   // Have the files taken everything?
   bool files_keep_up() const { return options_.files->idle(); }

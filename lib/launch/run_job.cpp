@@ -100,7 +100,9 @@ void check_resume_path(const RunOptions& run, const config::JobConfig& config) {
   if (config.checkpoint.use_node_local_storage) return;
   if (run.resume.empty() || run.resume == "auto") return;
   // A checkpoint whose replacement was killed lies beside its name; the ranks see whether it is whole.
-  const std::string beside = run.resume.substr(0, run.resume.find_last_not_of('/') + 1) + ".replaced";
+  std::filesystem::path named = run.resume;
+  if (named.filename() == "manifest.json") named = named.parent_path();
+  const std::string text = named.string(), beside = text.substr(0, text.find_last_not_of('/') + 1) + ".replaced";
   std::error_code error, ignored;
   if (std::filesystem::exists(run.resume, error) || std::filesystem::is_directory(beside, ignored)) return;
   throw UserError(ExitCode::kNoInput, fmt::format("--resume {}: {}; 'auto' takes the newest of the run folder",

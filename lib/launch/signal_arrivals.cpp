@@ -10,8 +10,9 @@ constexpr auto kOnePlace = 50ms;
 constexpr auto kAllPlaces = 2000ms;
 
 bool SignalArrivals::take(Place from, Time now) {
+  if (is_users_) return take_users(from, now);
   const auto place = places_.find(from);
-  if (place != places_.end() && !is_users_ && now - place->second < kOnePlace) return false;
+  if (place != places_.end() && now - place->second < kOnePlace) return false;
   const bool is_another_place = place == places_.end() && !places_.empty();
   if (!is_another_place || now - began_ >= kAllPlaces) {
     places_.clear();
@@ -19,6 +20,18 @@ bool SignalArrivals::take(Place from, Time now) {
   }
   places_[from] = now;
   return places_.size() == 1;
+}
+
+// Counts of several places mean something beside each other while the last new one is recent.
+bool SignalArrivals::take_users(Place from, Time now) {
+  if (now - began_ >= kAllPlaces) {
+    counts_.clear();
+    most_ = 0;
+  }
+  if (++counts_[from] <= most_) return false;
+  most_ = counts_[from];
+  began_ = now;
+  return true;
 }
 
 }  // namespace dslaunch::launch

@@ -1,7 +1,7 @@
 // Which arrivals of a signal are one. One press of Ctrl-C, one word of a scheduler may arrive several times: `timeout
 // -s INT` tells a launcher and then its whole group, `scancel -s USR2` all nodes. Asking for more takes the same place
-// saying it again, and not at once, or another place a while later. For a user's signal, which may be sent often, the
-// same place saying it again is always another one. An object a signal. One thread.
+// saying it again, and not at once, or another place a while later. A user's signal may be sent often: there the place
+// that has heard of most has heard of all. An object a signal. One thread.
 #pragma once
 #include <map>
 
@@ -23,8 +23,12 @@ class SignalArrivals {
   void acted_upon(Place from, Time now = Deadline::Clock::now()) { places_[from] = now; }
 
  private:
+  bool take_users(Place from, Time now);
+
   std::map<Place, Time> places_;  // that the last one has come from
   Time began_;
+  std::map<Place, int> counts_;  // of a user's signal
+  int most_ = 0;
   bool is_users_;
 };
 

@@ -112,7 +112,9 @@ class Supervisor {
   StopReason reason_ = StopReason::kNone, late_reason_ = StopReason::kNone;
   // A further Ctrl-C or Ctrl-\ when all was being ended already: nobody waits for a slow reader.
   bool spare_output_ = false;
-  bool described_ = false;                  // the agents have been told what the job is
+  bool readers_are_over_ =
+      false;                // one took nothing of the last output for its time: nobody waits for readers any more
+  bool described_ = false;  // the agents have been told what the job is
   std::map<int, SignalArrivals> arrivals_;  // by signal
   int agent_error_ = 0;
   int num_ended_ = 0;

@@ -108,28 +108,33 @@ void Supervisor::note_late_reason(StopReason reason) {
 }
 
 // A slow reader gets everything, and so do files that do not stand still for too long; one more Ctrl-C spares the rest.
-// Whoever asked for the end is not kept waiting by a reader that takes nothing.
+// Whoever asked for the end is not kept waiting by a reader that takes nothing: it has Terminal::kPatience, once.
 void Supervisor::drain_output() {
   FileThread& files = options_.live->files();
   if (files_due_.is_never()) files_due_ = Deadline::after(FileThread::kPatience);
   auto awaits_files = [&] { return !files.idle() && !files_due_.passed(); };
+  output_.renew_patience();
   while (!spare_output_) {
     const bool waits = awaits_files();  // asked once: the thread may be done with them at any moment
-    if (!waits && output_.num_pending() == 0) break;
+    const bool awaits_readers = output_.num_pending() > 0 && !readers_are_over_;
+    if (!waits && !awaits_readers) break;
     if (waits) files.wake_when_idle();
     PollSet polls;
     polls.add(signals_.fd(), POLLIN);
     polls.add(files.fd(), POLLIN);
     for (Terminal* terminal : {&output_.out(), &output_.err()}) {
-      polls.add(terminal->num_pending() > 0 ? terminal->fd() : -1, POLLOUT);
+      polls.add(awaits_readers && terminal->num_pending() > 0 ? terminal->fd() : -1, POLLOUT);
     }
     const bool was_asked_for = reason_ != StopReason::kNone || late_reason_ != StopReason::kNone;
-    const Deadline readers_due = was_asked_for ? output_.readers_patience() : Deadline::never();
+    const Deadline readers_due = was_asked_for && awaits_readers ? output_.readers_patience() : Deadline::never();
     polls.wait(waits ? std::min(files_due_, readers_due) : readers_due);
     tell_troubles();
-    if (was_asked_for) output_.give_up_readers();
     output_.out().flush();
     output_.err().flush();
+    if (was_asked_for && output_.readers_patience().passed()) {
+      output_.give_up_readers();
+      readers_are_over_ = true;
+    }
     if (auto signal = signals_.take()) take_late_signal(*signal);
   }
   if (spare_output_) files.wait(Deadline::after(kFileMoment));

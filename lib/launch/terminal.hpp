@@ -32,7 +32,7 @@ class Terminal {
   void flush();
   // kPatience after the reader last took something, or after renew_patience(); never while nothing waits for it.
   Deadline patience() const { return num_pending() > 0 ? patience_ : Deadline::never(); }
-  void renew_patience() { patience_ = Deadline::after(kPatience); }
+  void renew_patience() { patience_ = num_pending() > 0 ? Deadline::after(kPatience) : Deadline::never(); }
   // Drops what waits; a line that was begun is ended. The next that is written has a patience of its own.
   void give_up();
   // So it is until the reader has taken what was written since, and would take more.

@@ -22,8 +22,10 @@ std::optional<HeldProcess> HeldProcess::hold(pid_t pid) {
   if (!fd.valid() && errno == ESRCH) return std::nullopt;
   HeldProcess held({pid, stat->start_ticks}, std::move(fd));
   // Looked at after it was opened: from here on the descriptor and the number mean the same process.
-  if (!ports::exists(held.identity_)) return std::nullopt;
-  return held;
+  if (ports::exists(held.identity_)) return held;
+  held.fd_.reset();  // the descriptor may have been the last one, with none left to look with
+  if (ports::exists(held.identity_)) return held;
+  return std::nullopt;
 }
 
 bool HeldProcess::has_ended() const {

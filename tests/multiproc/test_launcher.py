@@ -93,7 +93,7 @@ class ExitCodes(LauncherTest):
     def test_min_nodes_without_restarts_is_said_to_be_idle(self):
         for options, is_told in (["--min_nodes", "1"], True), (["--min_nodes", "1", "--max_restarts", "1"], False):
             outcome = self.exec_sh(1, "exit 0", *options)
-            self.assertEqual((outcome.code, b"--min_nodes 1 has no effect without --max_restarts" in outcome.err), (0, is_told))
+            self.assertEqual((outcome.code, b"has no effect without --max_restarts" in outcome.err), (0, is_told))
 
     def test_program_not_found_and_not_executable(self):
         outcome = self.launch("exec", "--", "no-such-program-here")
@@ -508,7 +508,12 @@ class Output(LauncherTest):
         self.running.append(process)
         logs = [self.path(f"run/logs/localhost.{rank}.log") for rank in (0, 1)]
         size = lambda: sum(os.path.getsize(log) for log in logs if os.path.exists(log))
-        self.wait_until(lambda: size() > 3 << 20, "nearly what the launcher keeps")  # with the ranks' names in front
+        seen = []
+
+        def stands_still():
+            seen.append(size())
+            return seen[-1] > 3 << 20 and len(seen) > 20 and seen[-20] == seen[-1]
+        self.wait_until(stands_still, "ranks that wait for the reader")
         process.send_signal(signal.SIGTERM)
         self.wait_until(lambda: self.marked_processes(but={process.pid}) == {}, "the end of all but the launcher")
         outcome = self.finish(process)

@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "spawn/held_process.hpp"
+#include "spawn/process.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -67,6 +68,7 @@ std::string why_still_there(const ports::ProcessIdentity& identity) {
 
 std::vector<EndOutcome> end_processes(const std::vector<ports::ProcessIdentity>& processes,
                                       std::chrono::milliseconds patience) {
+  spawn::raise_descriptor_limit();  // one for each
   std::vector<Target> targets;
   for (const auto& identity : processes) targets.push_back(hold(identity));
   signal_all(targets, SIGTERM);

@@ -53,11 +53,12 @@ void rename_latest(const std::string& dir) {
   sync_folder(dir);
 }
 
-// Renamed first, so that a kill in the middle never leaves half a checkpoint under a checkpoint's name.
-void remove_checkpoint(const std::string& path) {
+// Renamed first, so that a kill in the middle never leaves half a checkpoint under a name that counts. `target`: the
+// checkpoint's own name, where it lies under another one.
+void remove_checkpoint(const std::string& path, const std::string& target) {
   std::error_code error;
-  fs::rename(path, path + kLeaving, error);
-  if (!error) fs::remove_all(path + kLeaving, error);
+  fs::rename(path, target + kLeaving, error);
+  if (!error) fs::remove_all(target + kLeaving, error);
   if (error) log::warning("cannot remove the old checkpoint '{}': {}", path, error.message());
 }
 
@@ -70,7 +71,7 @@ void remove_leftovers(const std::string& dir) {
     std::error_code ignored;
     if (step_set_aside(path)) {
       const fs::path place = path.parent_path() / path.stem();
-      if (fs::is_directory(place, ignored)) remove_checkpoint(place);
+      if (fs::is_directory(place, ignored)) remove_checkpoint(place, place);
       fs::rename(path, place, ignored);
     } else if (step_of(path.stem())) {
       fs::remove_all(path, ignored);
@@ -126,9 +127,8 @@ void CheckpointFolder::publish() {
   published_ = true;
   try {
     sync_folder(dir_);
-    std::error_code ignored;
     // Not before: a power failure may take back a rename that was not flushed, and then this one counts.
-    if (!replaced.empty()) fs::remove_all(replaced, ignored);
+    if (!replaced.empty()) remove_checkpoint(replaced, target_);
     rename_latest(dir_);
   } catch (const Error& error) {
     ::unlink(latest_aside(dir_).c_str());
@@ -157,7 +157,8 @@ void CheckpointFolder::prune(int64_t keep) const {
   const auto steps = steps_in(dir_);
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     if (*step >= step_) continue;
-    if (++kept > keep) remove_checkpoint(dir_ + "/" + step_name(*step));
+    const std::string old = dir_ + "/" + step_name(*step);
+    if (++kept > keep) remove_checkpoint(old, old);
   }
 }
 

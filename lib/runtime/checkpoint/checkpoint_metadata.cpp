@@ -1,7 +1,9 @@
 #include "runtime/checkpoint/checkpoint_metadata.hpp"
 
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/dump_json.hpp"
@@ -104,10 +106,12 @@ int64_t count_from_json(const Json& json, const char* name, int64_t least = 0, i
   return value.get<int64_t>();
 }
 
-// Of the scalars that docs/checkpoint_format.md lists.
-bool is_counter(const std::string& name) {
-  return name == "applied_steps" || name == "schedule_offset" || name.starts_with("loss_scale_");
-}
+// Of the scalars that docs/checkpoint_format.md lists: the counters, and the least that each may be.
+const std::map<std::string, int64_t, std::less<>> kCounters{
+    {"applied_steps", 0},        {"schedule_offset", -kEndOfExact},
+    {"loss_scale_iteration", 0}, {"loss_scale_last_overflow", -kEndOfExact},
+    {"loss_scale_budget", 0},    {"loss_scale_overflows_in_row", 0},
+};
 
 Json parameter_to_json(const SavedTensor& tensor) {
   Json json{{"name", tensor.name},
@@ -164,7 +168,8 @@ Manifest read(const std::string& text) {
   metadata.position = {count_from_json(json.at("data"), "epoch"), count_from_json(json.at("data"), "offset")};
   for (const auto& [name, value] : json.at("scalars").items()) {
     metadata.scalars[name] = scalar_from_json(value);
-    if (is_counter(name) && !is_count(metadata.scalars[name], /*least=*/-kEndOfExact)) {
+    const auto counter = kCounters.find(name);
+    if (counter != kCounters.end() && !is_count(metadata.scalars[name], counter->second)) {
       throw std::runtime_error(fmt::format("is damaged: its '{}' is {}", name, dump_json(value)));
     }
   }

@@ -158,7 +158,8 @@ class RecordBounds {
   std::map<const uint8_t*, size_t> sizes_;  // of the records that tensors point to
 };
 
-c10::IValue read_archive(PyTorchStreamReader& reader, const SharedMapping& file, const std::string& name,
+// `bounds`: one for all archives of a file, since what one holds may come to stand in another.
+c10::IValue read_archive(PyTorchStreamReader& reader, RecordBounds& bounds, const std::string& name,
                          torch::jit::SourceImporter* importer,
                          const std::shared_ptr<torch::jit::CompilationUnit>& unit) {
   auto [pickle, pickle_size] = reader.getRecord(name + ".pkl");
@@ -170,7 +171,6 @@ c10::IValue read_archive(PyTorchStreamReader& reader, const SharedMapping& file,
     position += taken;
     return taken;
   };
-  RecordBounds bounds(reader, file);
   auto read_record = [&](const std::string& key) { return bounds.point_at(name + "/" + key); };
   torch::jit::TypeResolver resolve_type;
   torch::jit::ObjLoader load_object;
@@ -211,7 +211,8 @@ void require_dense_values(const std::string& path, const torch::jit::Module& mod
 
 torch::jit::Module read_module(const std::shared_ptr<PyTorchStreamReader>& reader, const SharedMapping& file) {
   auto unit = std::make_shared<torch::jit::CompilationUnit>();
-  const auto constant_table = read_archive(*reader, file, "constants", nullptr, unit).toTuple();
+  RecordBounds bounds(*reader, file);
+  const auto constant_table = read_archive(*reader, bounds, "constants", nullptr, unit).toTuple();
   const std::vector<at::IValue> constants(constant_table->elements().begin(), constant_table->elements().end());
   auto find_source = [reader](const std::string& qualified) -> std::shared_ptr<torch::jit::Source> {
     std::string record = "code/" + qualified + ".py";
@@ -221,7 +222,7 @@ torch::jit::Module read_module(const std::shared_ptr<PyTorchStreamReader>& reade
     return std::make_shared<torch::jit::Source>(std::string(static_cast<const char*>(text.get()), size), record, 1);
   };
   torch::jit::SourceImporter importer(unit, &constants, find_source, reader->version());
-  return torch::jit::Module(read_archive(*reader, file, "data", &importer, unit).toObject());
+  return torch::jit::Module(read_archive(*reader, bounds, "data", &importer, unit).toObject());
 }
 
 // What could not be read. Some tools write files that this or any LibTorch cannot read back.

@@ -49,6 +49,11 @@ TEST_CASE("a signal at another place a while later is one of its own", "[launch]
 TEST_CASE("a user's signal from one place is a new one each time, to all nodes it is one", "[launch][signal]") {
   SignalArrivals arrivals(/*is_users=*/true);
   for (int i = 0; i < 10; ++i) CHECK(arrivals.take(kHere, kStart + i * 1ms));
-  CHECK_FALSE(arrivals.take(&kNodes[0], kStart + 20ms));
-  CHECK_FALSE(arrivals.take(&kNodes[1], kStart + 30ms));
+  for (int i = 0; i < 10; ++i) {
+    CHECK_FALSE(arrivals.take(&kNodes[0], kStart + 20ms + i * 1ms));
+    CHECK_FALSE(arrivals.take(&kNodes[1], kStart + 20ms + i * 1ms));
+  }
+  CHECK(arrivals.take(&kNodes[0], kStart + 40ms));
+  CHECK_FALSE(arrivals.take(kHere, kStart + 41ms));
+  CHECK(arrivals.take(&kNodes[1], kStart + 10s));
 }

@@ -508,6 +508,7 @@ TEST_CASE("damage is found and named", "[runtime][checkpoint]") {
         {"\"world_size\": 2", "\"world_size\": 4294967298"},
         {"\"bytes\": ", "\"bytes\": -"},
         {"\"scalars\": {", "\"scalars\": {\"schedule_offset\": 1e300,"},
+        {"\"scalars\": {", "\"scalars\": {\"loss_scale_budget\": -1,"},
         {"\"shape\": [", "\"shape\": [4294967296, 4294967296,"},
     }));
     INFO(bad);
