@@ -38,6 +38,7 @@ std::vector<launch::KnownJob> all_jobs() {
 
 void show_details(const std::vector<launch::KnownJob>& jobs, bool json) {
   std::vector<std::string> statuses;
+  statuses.reserve(jobs.size());
   for (const auto& job : jobs) statuses.push_back(launch::ask_status(job));
   std::string text;
   for (size_t i = 0; !json && i < jobs.size(); ++i) {

@@ -1,7 +1,6 @@
 // A point in time until which a call may block. Every call of ours that can block takes one.
 #pragma once
 #include <chrono>
-#include <compare>
 
 namespace dslaunch {
 
@@ -20,7 +19,7 @@ class Deadline {
   int poll_timeout() const { return is_never() ? -1 : static_cast<int>(left().count()); }
   Clock::time_point when() const { return when_; }
   // The sooner is the less; never() is the greatest.
-  friend auto operator<=>(const Deadline&, const Deadline&) = default;
+  friend bool operator<(const Deadline& a, const Deadline& b) { return a.when_ < b.when_; }
 
  private:
   explicit Deadline(Clock::time_point when) : when_(when) {}

@@ -260,7 +260,7 @@ int read_node_rank(const Environment& environment, const NodeList& nodes) {
 uint16_t meeting_port(const std::string& job_id, const std::string& step_id) {
   constexpr uint32_t kFirst = 20000, kCount = 32768 - kFirst;
   uint32_t hash = 2166136261u;  // FNV-1a of 32 bits
-  for (unsigned char c : job_id + "." + step_id) hash = (hash ^ c) * 16777619u;
+  for (unsigned char c : fmt::format("{}.{}", job_id, step_id)) hash = (hash ^ c) * 16777619u;
   return static_cast<uint16_t>(kFirst + hash % kCount);
 }
 

@@ -55,6 +55,7 @@ std::vector<Cpus> cores_of(const Cpus& cpus) {
   std::map<std::pair<int, int>, Cpus> cores;
   for (const auto& cpu : cpus) cores[{cpu.node, cpu.core}].push_back(cpu);
   std::vector<Cpus> ordered;
+  ordered.reserve(cores.size());
   for (auto& [place, core] : cores) ordered.push_back(std::move(core));
   return ordered;
 }
@@ -180,6 +181,7 @@ Cpus core_complex(const Cpus& node, size_t turn) {
   std::map<int, Cpus> by_cache;
   for (const auto& cpu : node) by_cache[cpu.cache].push_back(cpu);
   std::vector<Cpus> complexes;
+  complexes.reserve(by_cache.size());
   for (auto& [cache, cpus] : by_cache) complexes.push_back(std::move(cpus));
   std::stable_sort(complexes.begin(), complexes.end(),
                    [](const Cpus& a, const Cpus& b) { return a.size() > b.size(); });
