@@ -174,7 +174,7 @@ void Supervisor::handle(NodeSession& node, const Message& message) {
 void Supervisor::agent_failed(NodeSession& node, const AgentFailed& failed) {
   blame_agent(node, failed.exit_code, failed.message);
   // A signal ended it, a scheduler's perhaps, which tells us as well.
-  if (failed.exit_code == to_int(ExitCode::kRunAgain)) arrivals_[SIGINT].take(&node);
+  if (failed.exit_code == to_int(ExitCode::kRunAgain)) interrupts_.take(&node);
   happen(JobEvent::kAgentFailed);
 }
 
@@ -262,20 +262,19 @@ void Supervisor::take_signal(int signal, const NodeSession* from) {
   if (signal == SIGTSTP) {
     output_.say("a job on several machines cannot be suspended: --detach starts one in the background");
   } else if (signal == SIGUSR2 || (signal == SIGUSR1 && plan_.kind == JobKind::kExec)) {
-    auto& arrivals = arrivals_.try_emplace(signal, /*is_users=*/true).first->second;
-    if (arrivals.take(from)) send_to_all(SignalRanks{signal});
+    if (user_signals_[signal].take(from)) send_to_all(SignalRanks{signal});
   } else if (signal == SIGQUIT) {
     spare_output_ = nothing_to_end();
     note_reason(StopReason::kQuit, "SIGQUIT (Ctrl-\\): ending all ranks at once");
     happen(JobEvent::kEndNow);
   } else if (signal == SIGINT) {
-    if (!arrivals_[SIGINT].take(from)) return;
+    if (!interrupts_.take(from)) return;
     bool again = state_ == JobState::kStopping || nothing_to_end();
     spare_output_ = nothing_to_end();
     note_reason(StopReason::kInterrupt,
                 again ? "ending all ranks at once" : "stopping the ranks (Ctrl-C again ends them at once)");
     happen(JobEvent::kInterrupt);
-    arrivals_[SIGINT].acted_upon(from);
+    interrupts_.acted_upon(from);
   } else {
     note_reason(StopReason::kTerminate, fmt::format("{}: stopping the ranks", spawn::signal_name(signal)));
     happen(JobEvent::kTerminate);

@@ -16,7 +16,7 @@
 #include "launch/jobs/live_job.hpp"
 #include "launch/launch_plan.hpp"
 #include "launch/node_session.hpp"
-#include "launch/signal_arrivals.hpp"
+#include "launch/signal_echoes.hpp"
 #include "launch/signal_inbox.hpp"
 #include "spawn/agent_link.hpp"
 
@@ -112,10 +112,11 @@ class Supervisor {
   StopReason reason_ = StopReason::kNone, late_reason_ = StopReason::kNone;
   // A further Ctrl-C or Ctrl-\ when all was being ended already: nobody waits for a slow reader.
   bool spare_output_ = false;
-  bool readers_are_over_ =
-      false;                // one took nothing of the last output for its time: nobody waits for readers any more
+  // One took nothing of the last output for its time: nobody waits for readers any more.
+  bool readers_are_over_ = false;
   bool described_ = false;  // the agents have been told what the job is
-  std::map<int, SignalArrivals> arrivals_;  // by signal
+  InterruptEchoes interrupts_;
+  std::map<int, UserSignalEchoes> user_signals_;  // by signal
   int agent_error_ = 0;
   int num_ended_ = 0;
   Deadline time_limit_ = Deadline::never(), settled_ = Deadline::never(), overdue_ = Deadline::never();

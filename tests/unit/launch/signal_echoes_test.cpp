@@ -1,20 +1,20 @@
-#include "launch/signal_arrivals.hpp"
+#include "launch/signal_echoes.hpp"
 
 #include <catch2/catch.hpp>
 
 using namespace std::chrono_literals;
-using dslaunch::launch::SignalArrivals;
+using namespace dslaunch::launch;
 
 namespace {
 
 const int kNodes[2] = {};
-constexpr SignalArrivals::Place kHere = nullptr;
-const SignalArrivals::Time kStart{1000h};
+constexpr SignalPlace kHere = nullptr;
+const SignalTime kStart{1000h};
 
 }  // namespace
 
 TEST_CASE("what arrives from one place at once is one, later it is the next", "[launch][signal]") {
-  SignalArrivals arrivals;
+  InterruptEchoes arrivals;
   CHECK(arrivals.take(kHere, kStart));
   CHECK_FALSE(arrivals.take(kHere, kStart + 1ms));
   CHECK(arrivals.take(kHere, kStart + 200ms));
@@ -22,7 +22,7 @@ TEST_CASE("what arrives from one place at once is one, later it is the next", "[
 }
 
 TEST_CASE("a late loop finds the rest of a signal waiting", "[launch][signal]") {
-  SignalArrivals arrivals;
+  InterruptEchoes arrivals;
   CHECK(arrivals.take(kHere, kStart));
   arrivals.acted_upon(kHere, kStart + 900ms);
   CHECK_FALSE(arrivals.take(kHere, kStart + 901ms));
@@ -30,7 +30,7 @@ TEST_CASE("a late loop finds the rest of a signal waiting", "[launch][signal]") 
 }
 
 TEST_CASE("a signal to all nodes is one, and the next one to all is the next", "[launch][signal]") {
-  SignalArrivals arrivals;
+  InterruptEchoes arrivals;
   for (auto round = kStart; round <= kStart + 20s; round += 10s) {
     CHECK(arrivals.take(&kNodes[1], round));
     CHECK_FALSE(arrivals.take(kHere, round + 3ms));
@@ -40,14 +40,14 @@ TEST_CASE("a signal to all nodes is one, and the next one to all is the next", "
 }
 
 TEST_CASE("a signal at another place a while later is one of its own", "[launch][signal]") {
-  SignalArrivals arrivals;
+  InterruptEchoes arrivals;
   CHECK(arrivals.take(&kNodes[1], kStart));
   CHECK(arrivals.take(kHere, kStart + 3s));
   CHECK_FALSE(arrivals.take(&kNodes[1], kStart + 3s + 5ms));
 }
 
 TEST_CASE("a user's signal from one place is a new one each time, to all nodes it is one", "[launch][signal]") {
-  SignalArrivals arrivals(/*is_users=*/true);
+  UserSignalEchoes arrivals;
   for (int i = 0; i < 10; ++i) CHECK(arrivals.take(kHere, kStart + i * 1ms));
   for (int i = 0; i < 10; ++i) {
     CHECK_FALSE(arrivals.take(&kNodes[0], kStart + 20ms + i * 1ms));

@@ -1,4 +1,4 @@
-#include "launch/signal_arrivals.hpp"
+#include "launch/signal_echoes.hpp"
 
 namespace dslaunch::launch {
 
@@ -9,8 +9,7 @@ constexpr auto kOnePlace = 50ms;
 // From the first node that a scheduler tells to the last.
 constexpr auto kAllPlaces = 2000ms;
 
-bool SignalArrivals::take(Place from, Time now) {
-  if (is_users_) return take_users(from, now);
+bool InterruptEchoes::take(SignalPlace from, SignalTime now) {
   const auto place = places_.find(from);
   if (place != places_.end() && now - place->second < kOnePlace) return false;
   const bool is_another_place = place == places_.end() && !places_.empty();
@@ -23,14 +22,14 @@ bool SignalArrivals::take(Place from, Time now) {
 }
 
 // Counts of several places mean something beside each other while the last new one is recent.
-bool SignalArrivals::take_users(Place from, Time now) {
-  if (now - began_ >= kAllPlaces) {
+bool UserSignalEchoes::take(SignalPlace from, SignalTime now) {
+  if (now - newest_ >= kAllPlaces) {
     counts_.clear();
     most_ = 0;
   }
   if (++counts_[from] <= most_) return false;
   most_ = counts_[from];
-  began_ = now;
+  newest_ = now;
   return true;
 }
 
