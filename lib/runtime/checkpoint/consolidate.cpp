@@ -1,171 +1,26 @@
 #include "runtime/checkpoint/consolidate.hpp"
 
-#include <caffe2/serialize/inline_container.h>
+#include <c10/util/Exception.h>
 #include <stdio.h>
-#include <torch/csrc/jit/api/module.h>
-#include <torch/csrc/jit/serialization/export.h>
-#include <torch/csrc/jit/serialization/import.h>
-#include <torch/csrc/jit/serialization/pickler.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <functional>
-#include <map>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "runtime/checkpoint/checkpoint_reader.hpp"
-#include "runtime/checkpoint/hollow_archive.hpp"
+#include "runtime/checkpoint/pytorch_files.hpp"
 #include "runtime/checkpoint/weight_files.hpp"
 #include "runtime/checkpoint/weight_stream.hpp"
 #include "runtime/state/output_file.hpp"
-#include "runtime/state/parameter_place.hpp"
 
 namespace dslaunch::runtime {
 namespace {
 
 constexpr uint64_t kLeastMemory = 16'000'000;
 constexpr char kAside[] = ".tmp";
-
-using Tensors = std::vector<const SavedTensor*>;
-
-void fill(HollowArchive& archive, WeightStream& weights, const Tensors& tensors) {
-  archive.rethrow();
-  archive.fill([&](size_t tag, const HollowArchive::Put& put) {
-    weights.read(*tensors[tag], [&](const at::Tensor& part) { put(part.const_data_ptr(), part.nbytes()); });
-  });
-}
-
-std::vector<at::Tensor> hollow_tensors(HollowArchive& archive, const WeightStream& weights, const Tensors& tensors) {
-  std::vector<at::Tensor> out;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    out.push_back(archive.add_hollow(tensors[i]->shape, weights.dtype_of(*tensors[i]), i));
-  }
-  return out;
-}
-
-// Runs what writes through LibTorch's zip code: the archive's own error is the cause of whatever that throws.
-void through_libtorch(const HollowArchive& archive, const std::function<void()>& write) {
-  try {
-    write();
-  } catch (...) {
-    archive.rethrow();
-    throw;
-  }
-  archive.rethrow();
-}
-
-void write_records(HollowArchive& archive, const std::string& pickled, const std::vector<at::Tensor>& tensors) {
-  caffe2::serialize::PyTorchStreamWriter writer(
-      [&](const void* data, size_t size) { return archive.write(data, size); });
-  try {
-    writer.writeRecord("data.pkl", pickled.data(), pickled.size());
-    writer.writeRecord("byteorder", "little", 6);
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      writer.writeRecord("data/" + std::to_string(i), tensors[i].storage().data(), tensors[i].storage().nbytes());
-    }
-    writer.writeEndOfFile();
-  } catch (...) {
-    try {
-      if (!writer.finalized()) writer.writeEndOfFile();  // or its destructor complains on standard error
-    } catch (...) {                                      // the file is given up already
-    }
-    throw;
-  }
-}
-
-void write_state_dict(WeightStream& weights, const Tensors& tensors, const std::string& out) {
-  HollowArchive archive(out);
-  const auto hollow = hollow_tensors(archive, weights, tensors);
-  c10::Dict<std::string, at::Tensor> dict;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    for (const auto& name : all_names(*tensors[i])) dict.insert(name, hollow[i]);
-  }
-  // Not pickle_save(): it wraps the dict in a call that torch.load(weights_only=True) refuses.
-  std::string pickled;
-  torch::jit::Pickler pickler([&](const char* data, size_t size) { pickled.append(data, size); }, nullptr, nullptr,
-                              nullptr, {}, /*tag_aggregates=*/false);
-  pickler.protocol();
-  pickler.pushIValue(dict);
-  pickler.stop();
-  through_libtorch(archive, [&] { write_records(archive, pickled, pickler.tensorData()); });
-  fill(archive, weights, tensors);
-}
-
-// The model of a checkpoint, whose weights are put in one by one.
-class Skeleton {
- public:
-  explicit Skeleton(const std::string& path) : module_(torch::jit::load(path, at::kCPU)) {
-    for (const auto& module : module_.modules()) {
-      for (size_t slot = 0; slot < module.type()->numAttributes(); ++slot) {
-        for_each_part(module._ivalue(), slot, [&](const ParameterPlace& place, const c10::IValue& part) {
-          const bool is_again = part.isTensor() && part.toTensor().defined() && !place.keys.empty();
-          if (is_again) again_.emplace(storage_of(part.toTensor()), place);
-        });
-      }
-    }
-  }
-  const torch::jit::Module& module() const { return module_; }
-  bool is_in_train_mode() const {
-    for (const auto& module : module_.modules()) {
-      if (module.hasattr("training") && module.is_training()) return true;
-    }
-    return false;
-  }
-
-  void assign(const std::string& name, const at::Tensor& values) {
-    torch::jit::Module owner = module_;
-    std::string rest = name;
-    for (size_t dot; (dot = rest.find('.')) != std::string::npos; rest = rest.substr(dot + 1)) {
-      if (!owner.hasattr(rest.substr(0, dot)) || !owner.attr(rest.substr(0, dot)).isModule()) break;
-      owner = owner.attr(rest.substr(0, dot)).toModule();
-    }
-    if (!owner.hasattr(rest)) {
-      throw UserError(ExitCode::kBadInput,
-                      fmt::format("the checkpoint's model.pt has no parameter or buffer '{}'", name));
-    }
-    const at::Tensor before = owner.attr(rest).toTensor();
-    const auto [first, last] = again_.equal_range(storage_of(before));
-    for (auto entry = first; entry != last && values.numel() > 0; ++entry) {
-      if (entry->second.get().sizes() == before.sizes()) entry->second.set(values);
-    }
-    owner.setattr(rest, values);
-  }
-
- private:
-  static const void* storage_of(const at::Tensor& tensor) {
-    return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
-  }
-
-  torch::jit::Module module_;
-  std::multimap<const void*, ParameterPlace> again_;  // lists and dicts that hold parameters again, by their memory
-};
-
-// Returns whether it is in train mode, as the file that training began with was.
-bool write_torchscript(CheckpointReader& checkpoint, WeightStream& weights, const std::string& out) {
-  const auto skeleton = checkpoint.skeleton();
-  if (!skeleton) {
-    throw UserError(ExitCode::kBadInput,
-                    fmt::format("the checkpoint '{}' holds no model.pt, so no TorchScript can be made of it; write "
-                                "OUT.safetensors or use --state_dict",
-                                checkpoint.path()));
-  }
-  Skeleton model(*skeleton);
-  HollowArchive archive(out);
-  const auto& tensors = weights.tensors();
-  const auto hollow = hollow_tensors(archive, weights, tensors);
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    at::Tensor values = hollow[i];
-    if (tensors[i]->trainable && !tensors[i]->is_buffer) values.set_requires_grad(true);
-    for (const auto& name : all_names(*tensors[i])) model.assign(name, values);
-  }
-  through_libtorch(archive, [&] {
-    torch::jit::ExportModule(model.module(), [&](const void* data, size_t size) { return archive.write(data, size); });
-  });
-  fill(archive, weights, tensors);
-  return model.is_in_train_mode();
-}
 
 // What LibTorch throws while it writes is an I/O error to us; our own errors pass.
 void guarded(const std::string& out, const std::function<void()>& write) {
