@@ -19,8 +19,8 @@
 #include "runtime/engine/initial_values.hpp"
 #include "runtime/engine/load_model.hpp"
 #include "runtime/engine/meeting.hpp"
-#include "runtime/engine/rank_exchange.hpp"
 #include "runtime/engine/resolved_config.hpp"
+#include "runtime/engine/run_evaluation.hpp"
 #include "runtime/engine/run_log.hpp"
 #include "runtime/engine/sharding_choice.hpp"
 #include "runtime/engine/step_monitors.hpp"
@@ -65,7 +65,7 @@ class Training {
   TrainOutcome run() {
     if (config_.dump_state && world_.rank() == 0) log::info("{}", resolved_config_);
     if (request_.eval_only) return evaluate() ? TrainOutcome::kStopped : TrainOutcome::kFinished;
-    if (engine_->steps_done() >= total_steps_) return make_up_for_evaluation();
+    if (engine_->steps_done() >= total_steps_) return make_up_at_end();
     BatchLoader loader(data_.train, data_.train_arrays, config_.data, data_.loader, position_);
     begin_verification();
     bool stopped = make_up_on_the_way();
@@ -73,7 +73,7 @@ class Training {
     if (auto last = engine_->finish()) stopped |= take(*last);
     end_verification();
     save_at_end(stopped);  // before the evaluation, whatever becomes of that
-    if (!stopped && data_.eval && evaluated_step_ != engine_->steps_done()) stopped = evaluate();
+    if (!stopped && evaluation_->is_due_at_end()) stopped = evaluate();
     save_at_end(stopped);
     checkpoints_->finish();
     ended("checkpoints");
@@ -99,8 +99,8 @@ class Training {
     data_ = open_training_data(*model_, config_, world_.rank(), world_.size(), precision_.compute_dtype,
                                /*pin=*/!device_.is_cpu());
     require_same_data(data_, world_, device_);
-    require_evaluation_data();
-    total_steps_ = count_steps();
+    if (request_.eval_only) require_evaluation_data(data_, config_.data);
+    total_steps_ = count_steps(data_, config_);
     resolved_config_ = with_solved_settings(request_.resolved_config, solved_settings());
     ended("opening the data");
     log::debug("data open");
@@ -144,6 +144,7 @@ class Training {
                                 .eval_only = request_.eval_only,
                                 .resumed_step = engine_->steps_done()};
     log_ = std::make_unique<RunLog>(options, config_, device_);
+    evaluation_.emplace(data_, config_.data, *engine_, *log_, world_, device_, request_.stop_requested);
   }
 
   comm::Communicator* observed(comm::Communicator* group, const char* name) {
@@ -221,22 +222,26 @@ class Training {
   }
 
   // All steps are done; an earlier start may have ended in the evaluation behind them.
-  TrainOutcome make_up_for_evaluation() {
-    const bool is_told = !data_.eval || log_->has_evaluation(engine_->steps_done());
-    const bool is_done = gather_values(world_, device_, is_told ? 1 : 0).front() == 1;  // rank 0 knows
-    log::info("{}: the run has done {} of {} steps", is_done ? "nothing to do" : "only the evaluation is left",
+  TrainOutcome make_up_at_end() {
+    const bool is_owed = evaluation_->is_owed_at_end();
+    log::info("{}: the run has done {} of {} steps", is_owed ? "only the evaluation is left" : "nothing to do",
               engine_->steps_done(), total_steps_);
-    return !is_done && evaluate() ? TrainOutcome::kStopped : TrainOutcome::kFinished;
+    return is_owed && evaluate() ? TrainOutcome::kStopped : TrainOutcome::kFinished;
   }
 
   // An earlier start may have been stopped in the evaluation behind the step that this one goes on from. True when a
   // rank asked to stop.
   bool make_up_on_the_way() {
-    if (!data_.eval || engine_->steps_done() == 0 || !is_due(config_.train.eval_interval)) return false;
-    const bool is_missing = log_->lacks_evaluation(engine_->steps_done());
-    if (gather_values(world_, device_, is_missing ? 1 : 0).front() == 0) return false;  // rank 0 knows
+    if (!is_due(config_.train.eval_interval) || !evaluation_->is_owed_on_the_way()) return false;
     const bool stopped = evaluate();
     engine_->restart_clock();
+    return stopped;
+  }
+
+  // True when a rank asked to stop.
+  bool evaluate() {
+    const bool stopped = evaluation_->run();
+    ended("evaluation");
     return stopped;
   }
 
@@ -280,44 +285,12 @@ class Training {
 
   bool is_due(int64_t interval) const { return interval > 0 && engine_->steps_done() % interval == 0; }
 
-  // Without evaluation data of its own, --eval_only looks at the training data. True when a rank asked to stop.
-  bool evaluate() {
-    const bool own = data_.eval != nullptr;
-    EvaluationLoader loader(own ? data_.eval : data_.train, own ? data_.eval_arrays : data_.train_arrays, config_.data,
-                            own ? data_.eval_loader : data_.loader);
-    auto next = [&]() -> std::optional<EvaluationBatch> {
-      auto batch = loader.next();
-      if (!batch) return std::nullopt;
-      const int64_t samples = batch->num_samples;
-      return EvaluationBatch{on_device(std::move(*batch), device_), samples};
-    };
-    const auto result = engine_->evaluate(next, request_.stop_requested);
-    evaluated_step_ = engine_->steps_done();
-    if (result.stopped) {
-      log::info("the evaluation was stopped on request");
-    } else {
-      log_->report_evaluation(engine_->steps_done(), result);
-    }
-    ended("evaluation");
-    return result.stopped;
-  }
-
   void require_checkpoint_to_evaluate() const {
     if (!request_.eval_only || request_.resume != "auto" || engine_->steps_done() > 0) return;
     throw UserError(ExitCode::kNoInput,
                     fmt::format("--eval_only --resume auto: there is no complete checkpoint in '{}'; without --resume, "
                                 "the weights of the model file are evaluated",
                                 request_.run_dir));
-  }
-
-  void require_evaluation_data() const {
-    const bool finite_train = data_.train && !config_.data.synthetic_train;
-    if (data_.eval || (request_.eval_only && finite_train)) return;
-    if (!request_.eval_only) return;
-    throw UserError(ExitCode::kBadInput,
-                    data_.train ? "--eval_only needs data that ends, and synthetic data does not: set \"data\": "
-                                  "{\"eval\": PATH} in the config"
-                                : "--eval_only needs data: set \"data\": {\"eval\": PATH} in the config");
   }
 
   void switch_on_recomputation() {
@@ -327,15 +300,6 @@ class Training {
                                                     wanted.contiguous_memory_optimization,
                                                     wanted.synchronize_checkpoint_boundary, wanted.profile, device_});
     if (world_.rank() == 0) log::info("{}", summary);
-  }
-
-  // Steps and epochs both given: whichever ends first, which an endless pass never does.
-  int64_t count_steps() const {
-    const auto& train = config_.train;
-    const bool pass_ends = data_.train && data_.train->num_samples() != SampleSource::kEndless;
-    if (!data_.train || (train.steps && !(train.epochs && pass_ends))) return train.steps.value_or(0);
-    const int64_t in_epochs = steps_in_epochs(*data_.train, config_.data, config_.batch, train.epochs.value_or(1));
-    return std::min(train.steps.value_or(in_epochs), in_epochs);
   }
 
   SolvedSettings solved_settings() const {
@@ -375,8 +339,8 @@ class Training {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Checkpointing> checkpoints_;
   DataPosition position_;
-  int64_t evaluated_step_ = -1;  // the last one that was followed by an evaluation
   std::unique_ptr<RunLog> log_;
+  std::optional<RunEvaluation> evaluation_;
   std::unique_ptr<Verification> verification_;  // while it lasts
   std::deque<StepStart> starts_;                // of the last two steps
 };

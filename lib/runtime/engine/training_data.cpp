@@ -99,6 +99,22 @@ TrainingData open_training_data(const ModelSource& model, const config::JobConfi
   return out;
 }
 
+int64_t count_steps(const TrainingData& data, const config::JobConfig& config) {
+  const auto& train = config.train;
+  const bool pass_ends = data.train && data.train->num_samples() != SampleSource::kEndless;
+  if (!data.train || (train.steps && !(train.epochs && pass_ends))) return train.steps.value_or(0);
+  const int64_t in_epochs = steps_in_epochs(*data.train, config.data, config.batch, train.epochs.value_or(1));
+  return std::min(train.steps.value_or(in_epochs), in_epochs);
+}
+
+void require_evaluation_data(const TrainingData& data, const config::Data& config) {
+  if (data.eval || (data.train && !config.synthetic_train)) return;
+  throw UserError(ExitCode::kBadInput,
+                  data.train ? "--eval_only needs data that ends, and synthetic data does not: set \"data\": "
+                               "{\"eval\": PATH} in the config"
+                             : "--eval_only needs data: set \"data\": {\"eval\": PATH} in the config");
+}
+
 MicroBatch on_device(Batch batch, at::Device device) {
   MicroBatch out{std::move(batch.inputs), std::move(batch.labels), batch.num_tokens, batch.num_labels};
   if (device.is_cpu()) return out;

@@ -22,6 +22,13 @@ struct TrainingData {
 TrainingData open_training_data(const ModelSource& model, const config::JobConfig& config, int rank, int world_size,
                                 at::ScalarType compute_dtype, bool pin);
 
+// Of the whole run. Steps and epochs both given: whichever ends first, which an endless pass never does. 0 without
+// training data or a limit.
+int64_t count_steps(const TrainingData& data, const config::JobConfig& config);
+
+// For a run that only evaluates. Throws UserError(65) when there is nothing that it could evaluate and come to an end.
+void require_evaluation_data(const TrainingData& data, const config::Data& config);
+
 MicroBatch on_device(Batch batch, at::Device device);
 
 // Throws UserError(65) on every rank when they have opened different numbers of samples (a file that is not the same on

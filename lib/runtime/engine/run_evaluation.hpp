@@ -1,0 +1,45 @@
+// The evaluations of a run: over the evaluation data, or, where a run only evaluates and has none, over the training
+// data. All ranks call the same functions at the same steps. One thread.
+#pragma once
+#include <cstdint>
+#include <functional>
+
+#include "comm/communicator.hpp"
+#include "config/job_config.hpp"
+#include "runtime/engine/engine.hpp"
+#include "runtime/engine/run_log.hpp"
+#include "runtime/engine/training_data.hpp"
+
+namespace dslaunch::runtime {
+
+class RunEvaluation {
+ public:
+  // All that is given by reference must outlive this.
+  RunEvaluation(const TrainingData& data, const config::Data& config, Engine& engine, RunLog& log,
+                comm::Communicator& world, at::Device device, std::function<bool()> stop_requested);
+
+  // Evaluates the parameters as they are after the engine's last step, and reports that. True when a rank asked to
+  // stop, which ends it without a report. Collective.
+  bool run();
+
+  // Whether the step that a run ends with still waits for its evaluation.
+  bool is_due_at_end() const { return data_.eval && evaluated_step_ != engine_.steps_done(); }
+  // Whether an earlier start of the run ended before it had told the evaluation of the step that this one begins with:
+  // the run's last step, or one on the way. Collective: rank 0, which has the run's metrics, knows.
+  bool is_owed_at_end();
+  bool is_owed_on_the_way();
+
+ private:
+  bool rank_0_says(bool answer);
+
+  const TrainingData& data_;
+  const config::Data& config_;
+  Engine& engine_;
+  RunLog& log_;
+  comm::Communicator& world_;
+  const at::Device device_;
+  const std::function<bool()> stop_requested_;
+  int64_t evaluated_step_ = -1;  // the last one that was followed by an evaluation
+};
+
+}  // namespace dslaunch::runtime
