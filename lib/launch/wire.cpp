@@ -12,200 +12,200 @@ constexpr int kMostExitCode = 255, kMostSignal = 64;
 // The type byte is the message's place in the variant, plus one: a zero byte is never a type.
 
 void write(FieldWriter& to, const RankJob& m) {
-  to.put_int(m.rank);
-  to.put_int(m.local_rank);
-  to.put_texts(m.argv);
-  to.put_map(m.env);
+  to.i64(m.rank);
+  to.i64(m.local_rank);
+  to.texts(m.argv);
+  to.map(m.env);
 }
 void write(FieldWriter& to, const Preflight& m) {
-  to.put_text(m.worker_version);
-  to.put_text(m.model);
-  to.put(m.model_bytes, 8);
-  to.put(m.model_fingerprint, 8);
+  to.text(m.worker_version);
+  to.text(m.model);
+  to.u64(m.model_bytes);
+  to.u64(m.model_fingerprint);
 }
 void write(FieldWriter& to, const JobDescription& m) {
-  to.put_text(m.job_id);
-  to.put(static_cast<uint8_t>(m.kind), 1);
-  to.put_text({reinterpret_cast<const char*>(m.token.data()), m.token.size()});
-  to.put_text(m.master_addr);
-  to.put(m.master_port, 2);
-  to.put_int(m.world_size);
-  to.put_int(m.num_nodes);
-  to.put_int(m.node_rank);
-  to.put_text(m.host);
-  to.put_texts(m.rank_hosts);
-  to.put_texts(m.node_addresses);
-  to.put_text(m.cwd);
-  to.put(static_cast<uint8_t>(m.environment_base), 1);
-  to.put_map(m.env);
-  to.put_text(m.venv);
-  to.put(static_cast<uint8_t>(m.binding.kind), 1);
-  to.put_text(m.binding.core_list);
-  to.put_int(m.restart_count);
-  to.put_int(m.max_restarts);
-  to.put_map(m.files);
+  to.text(m.job_id);
+  to.choice(m.kind);
+  to.count(m.token.size()).bytes(m.token);
+  to.text(m.master_addr);
+  to.u16(m.master_port);
+  to.i64(m.world_size);
+  to.i64(m.num_nodes);
+  to.i64(m.node_rank);
+  to.text(m.host);
+  to.texts(m.rank_hosts);
+  to.texts(m.node_addresses);
+  to.text(m.cwd);
+  to.choice(m.environment_base);
+  to.map(m.env);
+  to.text(m.venv);
+  to.choice(m.binding.kind);
+  to.text(m.binding.core_list);
+  to.i64(m.restart_count);
+  to.i64(m.max_restarts);
+  to.map(m.files);
   write(to, m.preflight);
-  to.put_int(m.silence_limit.count());
-  to.put(m.ranks.size(), 4);
+  to.i64(m.silence_limit.count());
+  to.count(m.ranks.size());
   for (const auto& rank : m.ranks) write(to, rank);
 }
 void write(FieldWriter& to, const StartRanks& m) {
-  to.put(m.master_port, 2);
+  to.u16(m.master_port);
 }
 void write(FieldWriter& to, const StopRanks& m) {
-  to.put_int(m.grace.count());
+  to.i64(m.grace.count());
 }
 void write(FieldWriter& to, const SignalRanks& m) {
-  to.put_int(m.signal);
+  to.i64(m.signal);
 }
 void write(FieldWriter& to, const AgentHello& m) {
-  to.put(m.version, 4);
-  to.put_text(m.program_version);
-  to.put_int(m.pid);
-  to.put_text(m.host_name);
-  to.put_text(m.address);
-  to.put_texts(m.addresses);
-  to.put_texts(m.devices);
-  to.put_int(m.num_slots);
+  to.u32(m.version);
+  to.text(m.program_version);
+  to.i64(m.pid);
+  to.text(m.host_name);
+  to.text(m.address);
+  to.texts(m.addresses);
+  to.texts(m.devices);
+  to.i64(m.num_slots);
 }
 void write(FieldWriter&, const Heartbeat&) {}
 void write(FieldWriter& to, const RanksMissing& m) {
-  to.put(m.ranks.size(), 4);
-  for (int rank : m.ranks) to.put_int(rank);
+  to.count(m.ranks.size());
+  for (int rank : m.ranks) to.i64(rank);
 }
 void write(FieldWriter& to, const SignalTaken& m) {
-  to.put_int(m.signal);
+  to.i64(m.signal);
 }
 void write(FieldWriter& to, const JobEnded& m) {
-  to.put_int(m.exit_code);
-  to.put(m.again, 1);
-  to.put_text(m.story);
+  to.i64(m.exit_code);
+  to.flag(m.again);
+  to.text(m.story);
 }
 void write(FieldWriter& to, const AgentReady& m) {
-  to.put(m.master_port, 2);
+  to.u16(m.master_port);
 }
 void write(FieldWriter& to, const AgentFailed& m) {
-  to.put_int(m.exit_code);
-  to.put_text(m.message);
+  to.i64(m.exit_code);
+  to.text(m.message);
 }
 void write(FieldWriter& to, const RankStarted& m) {
-  to.put_int(m.rank);
-  to.put_int(m.pid);
+  to.i64(m.rank);
+  to.i64(m.pid);
 }
 void write(FieldWriter& to, const RankOutput& m) {
-  to.put_int(m.rank);
-  to.put(static_cast<uint8_t>(m.stream), 1);
-  to.put_text(m.bytes);
+  to.i64(m.rank);
+  to.choice(m.stream);
+  to.text(m.bytes);
 }
 void write(FieldWriter& to, const RankEnded& m) {
-  to.put_int(m.rank);
-  to.put(static_cast<uint8_t>(m.cause.kind), 1);
-  to.put_int(m.cause.number);
-  to.put(m.cause.core_dumped, 1);
-  to.put_text(m.cause.hint);
-  to.put(m.stopped_by_us, 1);
+  to.i64(m.rank);
+  to.choice(m.cause.kind);
+  to.i64(m.cause.number);
+  to.flag(m.cause.core_dumped);
+  to.text(m.cause.hint);
+  to.flag(m.stopped_by_us);
 }
 void write(FieldWriter& to, const AgentDone& m) {
-  to.put_int(m.num_swept);
+  to.i64(m.num_swept);
 }
 
 void read(FieldReader& from, RankJob& m) {
-  m.rank = from.get_count();
-  m.local_rank = from.get_count();
-  m.argv = from.get_texts();
-  m.env = from.get_map();
+  m.rank = from.ordinal();
+  m.local_rank = from.ordinal();
+  m.argv = from.texts();
+  m.env = from.map();
 }
 void read(FieldReader& from, Preflight& m) {
-  m.worker_version = from.get_text();
-  m.model = from.get_text();
-  m.model_bytes = from.get(8);
-  m.model_fingerprint = from.get(8);
+  m.worker_version = from.text();
+  m.model = from.text();
+  m.model_bytes = from.u64();
+  m.model_fingerprint = from.u64();
 }
 void read(FieldReader& from, JobDescription& m) {
-  m.job_id = from.get_text();
-  m.kind = from.get_enum(JobKind::kExec);
-  std::string token = from.get_text();
+  m.job_id = from.text();
+  m.kind = from.choice(JobKind::kExec);
+  std::string token = from.text();
   m.token.assign(token.begin(), token.end());
-  m.master_addr = from.get_text();
-  m.master_port = static_cast<uint16_t>(from.get(2));
-  m.world_size = from.get_count();
-  m.num_nodes = from.get_count();
-  m.node_rank = from.get_count();
-  m.host = from.get_text();
-  m.rank_hosts = from.get_texts();
-  m.node_addresses = from.get_texts();
-  m.cwd = from.get_text();
-  m.environment_base = from.get_enum(EnvironmentBase::kAgents);
-  m.env = from.get_map();
-  m.venv = from.get_text();
-  m.binding.kind = from.get_enum(kLastBindingKind);
-  m.binding.core_list = from.get_text();
-  m.restart_count = from.get_count();
-  m.max_restarts = from.get_count();
-  m.files = from.get_map();
+  m.master_addr = from.text();
+  m.master_port = from.u16();
+  m.world_size = from.ordinal();
+  m.num_nodes = from.ordinal();
+  m.node_rank = from.ordinal();
+  m.host = from.text();
+  m.rank_hosts = from.texts();
+  m.node_addresses = from.texts();
+  m.cwd = from.text();
+  m.environment_base = from.choice(EnvironmentBase::kAgents);
+  m.env = from.map();
+  m.venv = from.text();
+  m.binding.kind = from.choice(kLastBindingKind);
+  m.binding.core_list = from.text();
+  m.restart_count = from.ordinal();
+  m.max_restarts = from.ordinal();
+  m.files = from.map();
   read(from, m.preflight);
-  m.silence_limit = from.get_duration();
-  for (uint64_t left = from.get(4); left > 0; --left) read(from, m.ranks.emplace_back());
+  m.silence_limit = from.duration();
+  for (uint32_t left = from.u32(); left > 0; --left) read(from, m.ranks.emplace_back());
 }
 void read(FieldReader& from, StartRanks& m) {
-  m.master_port = static_cast<uint16_t>(from.get(2));
+  m.master_port = from.u16();
 }
 void read(FieldReader& from, StopRanks& m) {
-  m.grace = from.get_duration();
+  m.grace = from.duration();
 }
 void read(FieldReader& from, SignalRanks& m) {
-  m.signal = from.get_int(1, kMostSignal);
+  m.signal = from.int_between(1, kMostSignal);
 }
 void read(FieldReader& from, AgentHello& m) {
-  m.version = static_cast<uint32_t>(from.get(4));
-  m.program_version = from.get_text();
+  m.version = from.u32();
+  m.program_version = from.text();
   // What follows may differ between versions; the launcher refuses another one by these two fields.
   if (m.version != kWireVersion) return from.skip_rest();
-  m.pid = from.get_int();
-  m.host_name = from.get_text();
-  m.address = from.get_text();
-  m.addresses = from.get_texts();
-  m.devices = from.get_texts();
-  m.num_slots = from.get_count();
+  m.pid = from.i64();
+  m.host_name = from.text();
+  m.address = from.text();
+  m.addresses = from.texts();
+  m.devices = from.texts();
+  m.num_slots = from.ordinal();
 }
 void read(FieldReader&, Heartbeat&) {}
 void read(FieldReader& from, RanksMissing& m) {
-  for (uint64_t left = from.get(4); left > 0; --left) m.ranks.push_back(from.get_count());
+  for (uint32_t left = from.u32(); left > 0; --left) m.ranks.push_back(from.ordinal());
 }
 void read(FieldReader& from, SignalTaken& m) {
-  m.signal = from.get_int(1, kMostSignal);
+  m.signal = from.int_between(1, kMostSignal);
 }
 void read(FieldReader& from, JobEnded& m) {
-  m.exit_code = from.get_int(0, kMostExitCode);
-  m.again = from.get(1) != 0;
-  m.story = from.get_text();
+  m.exit_code = from.int_between(0, kMostExitCode);
+  m.again = from.flag();
+  m.story = from.text();
 }
 void read(FieldReader& from, AgentReady& m) {
-  m.master_port = static_cast<uint16_t>(from.get(2));
+  m.master_port = from.u16();
 }
 void read(FieldReader& from, AgentFailed& m) {
-  m.exit_code = from.get_int(1, kMostExitCode);
-  m.message = from.get_text();
+  m.exit_code = from.int_between(1, kMostExitCode);
+  m.message = from.text();
 }
 void read(FieldReader& from, RankStarted& m) {
-  m.rank = from.get_count();
-  m.pid = from.get_int();
+  m.rank = from.ordinal();
+  m.pid = from.i64();
 }
 void read(FieldReader& from, RankOutput& m) {
-  m.rank = from.get_count();
-  m.stream = from.get_enum(Stream::kErr);
-  m.bytes = from.get_text();
+  m.rank = from.ordinal();
+  m.stream = from.choice(Stream::kErr);
+  m.bytes = from.text();
 }
 void read(FieldReader& from, RankEnded& m) {
-  m.rank = from.get_count();
-  m.cause.kind = from.get_enum(spawn::ExitCause::Kind::kNotStarted);
-  m.cause.number = from.get_int(0, kMostExitCode);
-  m.cause.core_dumped = from.get(1) != 0;
-  m.cause.hint = from.get_text();
-  m.stopped_by_us = from.get(1) != 0;
+  m.rank = from.ordinal();
+  m.cause.kind = from.choice(spawn::ExitCause::Kind::kNotStarted);
+  m.cause.number = from.int_between(0, kMostExitCode);
+  m.cause.core_dumped = from.flag();
+  m.cause.hint = from.text();
+  m.stopped_by_us = from.flag();
 }
 void read(FieldReader& from, AgentDone& m) {
-  m.num_swept = from.get_int();
+  m.num_swept = from.i64();
 }
 
 template <size_t Index = 0>
@@ -216,7 +216,7 @@ Message decode_as(size_t type, FieldReader& from) {
     read(from, message);
     return message;
   } else {
-    throw std::out_of_range(fmt::format("there is no message of type {}", type + 1));
+    throw WireError(fmt::format("there is no message of type {}", type + 1));
   }
 }
 
@@ -232,27 +232,26 @@ Message decode_as(size_t type, FieldReader& from) {
 
 std::string encode(const Message& message) {
   FieldWriter fields;
-  fields.put(0, 4);  // the length, once it is known
-  fields.put(message.index() + 1, 1);
+  fields.u32(0);  // the length, once it is known
+  fields.u8(static_cast<uint8_t>(message.index() + 1));
   std::visit([&](const auto& m) { write(fields, m); }, message);
   std::string frame = fields.take();
   size_t length = frame.size() - 4;
   DSL_CHECK(length <= kMaxFrameBytes, fmt::format("a message of {} bytes", length));
-  for (int i = 0; i < 4; ++i) frame[i] = static_cast<char>(length >> (8 * i));
-  return frame;
+  return frame.replace(0, 4, ByteWriter().count(length).take());
 }
 
 std::optional<Message> FrameReader::next() {
   std::string_view unread = std::string_view(buffer_).substr(begin_);
   if (unread.size() < 4) return std::nullopt;
-  size_t length = FieldReader(unread).get(4);
+  size_t length = ByteReader(unread).u32();
   if (length < 1 || length > kMaxFrameBytes) refuse(unread, fmt::format("a frame of {} bytes", length));
   if (unread.size() < 4 + length) return std::nullopt;
   FieldReader fields(unread.substr(4, length));
   std::optional<Message> message;
   try {
-    message = decode_as(fields.get(1) - 1, fields);
-  } catch (const std::out_of_range& error) {
+    message = decode_as(static_cast<size_t>(fields.u8()) - 1, fields);
+  } catch (const WireError& error) {
     refuse(unread, error.what());
   }
   if (!fields.at_end()) refuse(unread, "a frame is longer than its message");

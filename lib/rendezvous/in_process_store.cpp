@@ -48,7 +48,7 @@ class InProcessStore final : public Store {
   int64_t add(const std::string& key, int64_t amount, Deadline) override {
     std::lock_guard lock(mutex_);
     std::string body = body_of(state_.add(key, amount));
-    return static_cast<int64_t>(wire::Reader(body).u64());
+    return wire::Reader(body).i64();
   }
 
   std::string compare_and_set(const std::string& key, const std::string& expected, const std::string& desired,
@@ -61,7 +61,7 @@ class InProcessStore final : public Store {
   int64_t erase(const std::string& prefix, Deadline) override {
     std::lock_guard lock(mutex_);
     std::string body = body_of(state_.erase(prefix));
-    return static_cast<int64_t>(wire::Reader(body).u64());
+    return wire::Reader(body).i64();
   }
 
   void barrier(const std::string& name, int count, Deadline) override {

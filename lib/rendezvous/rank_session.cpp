@@ -136,7 +136,7 @@ class RankSessions::Session final : public StoreConnection::Session {
       }
       case wire::Type::kAdd: {
         std::string key = reader.text(wire::kMaxKeyBytes);
-        auto amount = static_cast<int64_t>(reader.u64());
+        auto amount = reader.i64();
         reader.expect_end();
         return all_.state_.add(key, amount);
       }

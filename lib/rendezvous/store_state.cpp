@@ -112,7 +112,7 @@ Answer StoreState::add(const std::string& key, int64_t amount) {
   if (!before) return refused(fmt::format("key '{}' holds no number to add to", key));
   if (__builtin_add_overflow(*before, amount, &after)) return refused(fmt::format("counter '{}' overflows", key));
   if (Answer answer = set(key, std::to_string(after)); answer.status != wire::Status::kOk) return answer;
-  return {wire::Status::kOk, wire::Writer().u64(static_cast<uint64_t>(after)).take()};
+  return {wire::Status::kOk, wire::Writer().i64(after).take()};
 }
 
 Answer StoreState::compare_and_set(const std::string& key, const std::string& expected, const std::string& desired) {

@@ -82,9 +82,9 @@ std::optional<std::string> TcpStore::try_get(const std::string& key, Deadline de
 
 int64_t TcpStore::add(const std::string& key, int64_t amount, Deadline deadline) {
   check_sizes(key, 0);
-  auto body = call(wire::Type::kAdd, wire::Writer().text(key).u64(static_cast<uint64_t>(amount)).take(),
-                   "add to key '" + key + "'", deadline, false);
-  return static_cast<int64_t>(wire::Reader(body).u64());
+  auto body =
+      call(wire::Type::kAdd, wire::Writer().text(key).i64(amount).take(), "add to key '" + key + "'", deadline, false);
+  return wire::Reader(body).i64();
 }
 
 std::string TcpStore::compare_and_set(const std::string& key, const std::string& expected, const std::string& desired,
@@ -99,7 +99,7 @@ int64_t TcpStore::erase(const std::string& prefix, Deadline deadline) {
   check_sizes(prefix, 0);
   auto body =
       call(wire::Type::kErase, wire::Writer().text(prefix).take(), "erase of keys '" + prefix + "*'", deadline, false);
-  return static_cast<int64_t>(wire::Reader(body).u64());
+  return wire::Reader(body).i64();
 }
 
 void TcpStore::barrier(const std::string& name, int count, Deadline deadline) {

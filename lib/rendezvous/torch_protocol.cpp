@@ -101,8 +101,7 @@ bool RequestReader::take_number(std::string_view& input, size_t num_bytes, uint6
   input.remove_prefix(taken);
   if (piece_.size() < num_bytes) return false;
   count_bytes(num_bytes);
-  value = 0;
-  for (size_t i = num_bytes; i-- > 0;) value = value << 8 | static_cast<uint8_t>(piece_[i]);
+  value = wire::Reader(piece_).number(num_bytes);
   piece_.clear();
   return true;
 }
@@ -130,7 +129,7 @@ void RequestReader::count_bytes(size_t num_bytes) {
 }
 
 std::string encode_number(int64_t value) {
-  return wire::Writer().u64(static_cast<uint64_t>(value)).take();
+  return wire::Writer().i64(value).take();
 }
 
 std::string encode_value(std::string_view value) {

@@ -6,19 +6,6 @@ namespace dslaunch::rendezvous::wire {
 
 namespace {
 
-template <class T>
-void append(std::string& out, T value) {
-  for (size_t i = 0; i < sizeof(T); ++i) out += static_cast<char>((value >> (8 * i)) & 0xff);
-}
-
-template <class T>
-T parse(std::string_view bytes) {
-  T value = 0;
-  for (size_t i = 0; i < sizeof(T); ++i)
-    value |= static_cast<T>(static_cast<T>(static_cast<uint8_t>(bytes[i])) << (8 * i));
-  return value;
-}
-
 template <size_t N>
 std::array<uint8_t, N> array_of(std::string_view bytes) {
   std::array<uint8_t, N> out{};
@@ -37,55 +24,6 @@ bool is_known(uint8_t type) {
 
 }  // namespace
 
-Writer& Writer::u8(uint8_t value) {
-  return append(out_, value), *this;
-}
-Writer& Writer::u16(uint16_t value) {
-  return append(out_, value), *this;
-}
-Writer& Writer::u32(uint32_t value) {
-  return append(out_, value), *this;
-}
-Writer& Writer::u64(uint64_t value) {
-  return append(out_, value), *this;
-}
-Writer& Writer::text(std::string_view value) {
-  return u32(static_cast<uint32_t>(value.size())).bytes(value);
-}
-Writer& Writer::bytes(std::string_view value) {
-  return out_ += value, *this;
-}
-Writer& Writer::bytes(std::span<const uint8_t> value) {
-  return out_.append(value.begin(), value.end()), *this;
-}
-
-std::string_view Reader::bytes(size_t count) {
-  if (count > data_.size()) throw WireError("message ends too early");
-  auto out = data_.substr(0, count);
-  data_.remove_prefix(count);
-  return out;
-}
-uint8_t Reader::u8() {
-  return parse<uint8_t>(bytes(1));
-}
-uint16_t Reader::u16() {
-  return parse<uint16_t>(bytes(2));
-}
-uint32_t Reader::u32() {
-  return parse<uint32_t>(bytes(4));
-}
-uint64_t Reader::u64() {
-  return parse<uint64_t>(bytes(8));
-}
-std::string Reader::text(size_t most_bytes) {
-  uint32_t length = u32();
-  if (length > most_bytes) throw WireError("field too long");
-  return std::string(bytes(length));
-}
-void Reader::expect_end() const {
-  if (!data_.empty()) throw WireError("message has bytes too many");
-}
-
 std::string encode(const Frame& frame) {
   return Writer()
       .u32(static_cast<uint32_t>(frame.body.size() + 5))
@@ -96,7 +34,7 @@ std::string encode(const Frame& frame) {
 }
 
 size_t decode_length(std::string_view four_bytes) {
-  size_t length = parse<uint32_t>(four_bytes);
+  size_t length = Reader(four_bytes).u32();
   if (length < 5 || length > kMaxFrameBytes) throw WireError("frame length out of range");
   return length;
 }

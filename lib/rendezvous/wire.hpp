@@ -3,10 +3,10 @@
 #pragma once
 #include <array>
 #include <cstdint>
-#include <span>
-#include <stdexcept>
 #include <string>
 #include <string_view>
+
+#include "base/byte_fields.hpp"
 
 namespace dslaunch::rendezvous::wire {
 
@@ -24,10 +24,9 @@ inline constexpr uint64_t kNoTimeout = ~uint64_t{0};
 using Nonce = std::array<uint8_t, kNonceBytes>;
 using Proof = std::array<uint8_t, kProofBytes>;
 
-class WireError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
+using dslaunch::WireError;
+using Writer = ByteWriter;
+using Reader = ByteReader;
 
 enum class Type : uint8_t {
   kSet = 1,
@@ -45,37 +44,6 @@ enum class Type : uint8_t {
 };
 
 enum class Status : uint8_t { kOk = 0, kTimeout = 1, kPeerLost = 2, kRefused = 3 };
-
-// Appends little-endian fields.
-class Writer {
- public:
-  Writer& u8(uint8_t value);
-  Writer& u16(uint16_t value);
-  Writer& u32(uint32_t value);
-  Writer& u64(uint64_t value);
-  Writer& text(std::string_view value);   // u32 length and bytes
-  Writer& bytes(std::string_view value);  // bytes alone
-  Writer& bytes(std::span<const uint8_t> value);
-  std::string take() { return std::move(out_); }
-
- private:
-  std::string out_;
-};
-
-class Reader {
- public:
-  explicit Reader(std::string_view data) : data_(data) {}
-  uint8_t u8();
-  uint16_t u16();
-  uint32_t u32();
-  uint64_t u64();
-  std::string text(size_t most_bytes);
-  std::string_view bytes(size_t count);
-  void expect_end() const;
-
- private:
-  std::string_view data_;
-};
 
 struct Frame {
   Type type{};

@@ -3,6 +3,8 @@
 #include <array>
 #include <bit>
 
+#include "base/byte_fields.hpp"
+
 namespace dslaunch::runtime {
 namespace {
 
@@ -20,11 +22,6 @@ constexpr auto kTable = make_table();
 // TensorFlow's: a CRC over bytes that hold CRCs would be weak.
 uint32_t masked(uint32_t crc) {
   return std::rotr(crc, 15) + 0xa282ead8U;
-}
-
-template <class Unsigned>
-void put_fixed(std::string& out, Unsigned value) {
-  for (size_t i = 0; i < sizeof(value); ++i) out += static_cast<char>(value >> (8 * i));
 }
 
 void put_varint(std::string& out, uint64_t value) {
@@ -45,7 +42,7 @@ void put_bytes(std::string& out, int field, std::string_view bytes) {
 std::string event_at(double wall_time) {
   std::string out;
   put_tag(out, 1, kFixed64);
-  put_fixed(out, std::bit_cast<uint64_t>(wall_time));
+  out += ByteWriter().u64(std::bit_cast<uint64_t>(wall_time)).take();
   return out;
 }
 
@@ -58,12 +55,8 @@ uint32_t crc32c(std::string_view bytes) {
 }
 
 std::string event_record(std::string_view event) {
-  std::string out;
-  put_fixed(out, static_cast<uint64_t>(event.size()));
-  put_fixed(out, masked(crc32c(out)));
-  out += event;
-  put_fixed(out, masked(crc32c(event)));
-  return out;
+  const std::string length = ByteWriter().u64(event.size()).take();
+  return ByteWriter().bytes(length).u32(masked(crc32c(length))).bytes(event).u32(masked(crc32c(event))).take();
 }
 
 std::string encode_version_event(double wall_time) {
@@ -76,7 +69,7 @@ std::string encode_scalar_event(double wall_time, int64_t step, std::string_view
   std::string point;
   put_bytes(point, 1, tag);
   put_tag(point, 2, kFixed32);
-  put_fixed(point, std::bit_cast<uint32_t>(value));
+  point += ByteWriter().u32(std::bit_cast<uint32_t>(value)).take();
   std::string summary;
   put_bytes(summary, 1, point);
   std::string out = event_at(wall_time);

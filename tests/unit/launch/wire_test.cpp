@@ -165,3 +165,9 @@ TEST_CASE("frames that are cut, too long or of an unknown type are refused", "[l
   shortened.append(bad);
   CHECK_THROWS_AS(shortened.next(), Error);
 }
+
+// The bytes are those of docs/control_channel.md.
+TEST_CASE("a frame has the documented bytes", "[launch][wire]") {
+  const std::string frame = encode(RankOutput{258, Stream::kErr, "ab"});
+  CHECK(frame == std::string("\x10\0\0\0\x09\2\1\0\0\0\0\0\0\1\2\0\0\0ab", 20));
+}
