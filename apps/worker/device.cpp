@@ -10,7 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "comm/module.hpp"
+#include "comm/modules.hpp"
 
 namespace dslaunch::worker {
 namespace {
@@ -28,7 +28,7 @@ void choose_pinned_memory() {
 }
 
 at::Device first_cuda_device(const rendezvous::LaunchEnv& env) {
-  comm::Module::cuda();  // brings libtorch_cuda with it
+  comm::cuda_module();  // brings libtorch_cuda with it
   const int count = at::globalContext().hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
   if (count == 0) {
     throw UserError(

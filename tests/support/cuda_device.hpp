@@ -5,13 +5,13 @@
 #include <catch2/catch.hpp>
 
 #include "base/error.hpp"
-#include "comm/module.hpp"
+#include "comm/modules.hpp"
 
 namespace dslaunch::test {
 
 inline bool has_device() {
   try {
-    comm::Module::cuda();
+    comm::cuda_module();
   } catch (const UserError& error) {
     WARN("not run: " << error.what());
     return false;

@@ -1,7 +1,7 @@
 #include <csignal>
 
 #include "comm/backends.hpp"
-#include "comm/module.hpp"
+#include "comm/modules.hpp"
 
 namespace dslaunch::comm {
 namespace {
@@ -18,7 +18,7 @@ void outlive_closed_sockets() {
 
 std::unique_ptr<Communicator> make_gloo(const CommunicatorOptions& options, rendezvous::Store& store) {
   outlive_closed_sockets();
-  auto make = reinterpret_cast<ModuleFactory>(Module::gloo().symbol("dslaunch_make_gloo"));
+  auto make = gloo_module().function<ModuleFactory>("dslaunch_make_gloo");
   return std::unique_ptr<Communicator>(make(options, store));
 }
 

@@ -5,7 +5,7 @@
 #include "comm/backends.hpp"
 #include "comm/collective.hpp"
 #include "comm/failure_latch.hpp"
-#include "comm/module.hpp"
+#include "comm/modules.hpp"
 
 namespace dslaunch::comm {
 
@@ -52,7 +52,7 @@ class SingleCommunicator final : public Communicator {
     latch_->check("wait for the device");
     if (options_.device < 0) return;
     using Wait = void (*)(int device);
-    reinterpret_cast<Wait>(Module::cuda().symbol("dslaunch_wait_for_device"))(options_.device);
+    cuda_module().function<Wait>("dslaunch_wait_for_device")(options_.device);
   }
   void wait_until(const std::function<bool()>& is_reached) override {
     latch_->wait_until(is_reached, "wait for the device");
@@ -67,8 +67,7 @@ class SingleCommunicator final : public Communicator {
       return;
     }
     using Copy = void (*)(void* to, const void* from, size_t bytes, int device);
-    reinterpret_cast<Copy>(Module::cuda().symbol("dslaunch_copy_on_device"))(out.data, in.data, bytes_of(in),
-                                                                             options_.device);
+    cuda_module().function<Copy>("dslaunch_copy_on_device")(out.data, in.data, bytes_of(in), options_.device);
   }
 
   const CommunicatorOptions options_;

@@ -1,11 +1,11 @@
 #include "runtime/engine/device_graph.hpp"
 
-#include "comm/module.hpp"
+#include "comm/modules.hpp"
 
 namespace dslaunch::runtime {
 
 std::unique_ptr<DeviceGraph> make_device_graph(c10::Device device) {
-  return comm::Module::cuda().table<GraphFunctions>(kGraphFunctionsSymbol).make(device);
+  return comm::cuda_module().table<GraphFunctions>(kGraphFunctionsSymbol).make(device);
 }
 
 }  // namespace dslaunch::runtime

@@ -1,11 +1,11 @@
 #include "runtime/model/layer_functions.hpp"
 
-#include "comm/module.hpp"
+#include "comm/modules.hpp"
 
 namespace dslaunch::runtime {
 
 const LayerFunctions& layer_functions() {
-  static const LayerFunctions& functions = comm::Module::cuda().table<LayerFunctions>(kLayerFunctionsSymbol);
+  static const LayerFunctions& functions = comm::cuda_module().table<LayerFunctions>(kLayerFunctionsSymbol);
   return functions;
 }
 

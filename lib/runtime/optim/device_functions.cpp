@@ -1,11 +1,11 @@
 #include "runtime/optim/device_functions.hpp"
 
-#include "comm/module.hpp"
+#include "comm/modules.hpp"
 
 namespace dslaunch::runtime::optim {
 
 const DeviceFunctions& device_functions() {
-  static const DeviceFunctions& functions = comm::Module::cuda().table<DeviceFunctions>(kDeviceFunctionsSymbol);
+  static const DeviceFunctions& functions = comm::cuda_module().table<DeviceFunctions>(kDeviceFunctionsSymbol);
   return functions;
 }
 

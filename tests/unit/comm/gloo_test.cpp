@@ -1,7 +1,7 @@
 #include <dlfcn.h>
 
 #include "base/error.hpp"
-#include "comm/module.hpp"
+#include "comm/modules.hpp"
 #include "unit/comm/communicator_contract.hpp"
 
 using namespace dslaunch;
@@ -201,7 +201,7 @@ TEST_CASE("Debian's gloo answers beside LibTorch, which exports the same symbols
   check_all_well(run_ranks(2, [](const RankContext& context) -> std::string {
     if (!::dlopen(DSL_TORCH_LIBRARY, RTLD_NOW | RTLD_GLOBAL)) return ::dlerror();
     if (!::dlsym(RTLD_DEFAULT, "_ZN4gloo7ContextC1Eiii")) return "LibTorch exports no gloo any more: drop deep binding";
-    auto which = reinterpret_cast<const char* (*)()>(comm::Module::gloo().symbol("dslaunch_gloo_library"));
+    auto which = comm::gloo_module().function<const char* (*)()>("dslaunch_gloo_library");
     std::string path = which();
     if (path.find("libgloo.so") == std::string::npos) return "gloo comes from " + path;
     auto communicator = comm::make_communicator(options_for(context), context.store);
@@ -215,7 +215,7 @@ TEST_CASE("libgloo waits for its connections through our epoll_wait", "[comm][gl
     auto communicator = comm::make_communicator(options_for(context), context.store);
     HostMemory memory;
     std::string failure = check_contract(*communicator, memory);
-    auto asked = reinterpret_cast<bool (*)()>(comm::Module::gloo().symbol("dslaunch_gloo_polls_patiently"));
+    auto asked = comm::gloo_module().function<bool (*)()>("dslaunch_gloo_polls_patiently");
     return asked() ? failure : "libgloo asks libc's";
   }));
 }

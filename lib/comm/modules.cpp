@@ -1,10 +1,8 @@
-#include "comm/module.hpp"
+#include "comm/modules.hpp"
 
 #include <dlfcn.h>
 #include <link.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <cstring>
 
 #include "base/error.hpp"
@@ -21,14 +19,6 @@ constexpr int kOwnSymbolsFirst = 0;
 #else
 constexpr int kOwnSymbolsFirst = RTLD_DEEPBIND;
 #endif
-
-std::string folder_of_program() {
-  std::string path(4096, '\0');
-  ssize_t length = ::readlink("/proc/self/exe", path.data(), path.size());
-  if (length <= 0) throw SystemError("readlink", "/proc/self/exe");
-  path.resize(static_cast<size_t>(length));
-  return path.substr(0, path.rfind('/'));
-}
 
 // The folder of a library that is loaded already; empty when it is not.
 std::string folder_of_loaded(const char* file_name) {
@@ -64,44 +54,20 @@ void load_torch_cuda() {
 
 }  // namespace
 
-std::string module_directory() {
-  if (const char* given = std::getenv("DSLAUNCH_MODULE_DIR"); given && *given) return given;
-  return folder_of_program() + "/../lib/dslaunch";
-}
-
-Module::Module(const char* file_name, int dlopen_flags, const char* advice)
-    : path_(module_directory() + "/" + file_name),
-      handle_(::dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL | dlopen_flags)) {
-  if (!handle_) {
-    throw UserError(ExitCode::kUnavailable,
-                    fmt::format("cannot open the module {}: {}. {}", path_, ::dlerror(), advice));
-  }
-  auto version = reinterpret_cast<const char* (*)()>(symbol("dslaunch_module_version"));
-  if (std::strcmp(version(), DSL_VERSION) != 0) {
-    throw UserError(ExitCode::kUnavailable, fmt::format("{} is of version {}, this program of {}: reinstall dslaunch",
-                                                        path_, version(), DSL_VERSION));
-  }
-}
-
-const Module& Module::gloo() {
-  static const Module module("libdslaunch_gloo.so", kOwnSymbolsFirst,
-                             "Ranks on CPUs need it and Gloo: install Debian's package libgloo0, or set "
-                             "DSLAUNCH_MODULE_DIR to the folder of dslaunch's modules");
+const LoadedModule& gloo_module() {
+  static const LoadedModule module("libdslaunch_gloo.so",
+                                   "Ranks on CPUs need it and Gloo: install Debian's package libgloo0, or set "
+                                   "DSLAUNCH_MODULE_DIR to the folder of dslaunch's modules",
+                                   kOwnSymbolsFirst);
   return module;
 }
 
-const Module& Module::cuda() {
-  static const Module module = [] {
+const LoadedModule& cuda_module() {
+  static const LoadedModule module = [] {
     load_torch_cuda();
-    return Module("libdslaunch_cuda.so", 0, kCudaAdvice);
+    return LoadedModule("libdslaunch_cuda.so", kCudaAdvice);
   }();
   return module;
-}
-
-void* Module::symbol(const char* name) const {
-  void* found = ::dlsym(handle_, name);
-  DSL_CHECK(found, fmt::format("{} has no symbol {}", path_, name));
-  return found;
 }
 
 }  // namespace dslaunch::comm

@@ -1,0 +1,50 @@
+#include "base/loaded_module.hpp"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string_view>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+
+namespace dslaunch {
+namespace {
+
+std::string folder_of_program() {
+  std::string path(4096, '\0');
+  ssize_t length = ::readlink("/proc/self/exe", path.data(), path.size());
+  if (length <= 0) throw SystemError("readlink", "/proc/self/exe");
+  path.resize(static_cast<size_t>(length));
+  return path.substr(0, path.rfind('/'));
+}
+
+std::string folder_of_modules() {
+  if (const char* given = std::getenv("DSLAUNCH_MODULE_DIR"); given && *given) return given;
+  return folder_of_program() + "/../lib/dslaunch";
+}
+
+}  // namespace
+
+LoadedModule::LoadedModule(const char* file_name, const char* advice, int more_dlopen_flags)
+    : path_(folder_of_modules() + "/" + file_name),
+      handle_(::dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL | more_dlopen_flags)) {
+  if (!handle_) {
+    throw UserError(ExitCode::kUnavailable,
+                    fmt::format("cannot open the module {}: {}. {}", path_, ::dlerror(), advice));
+  }
+  const std::string_view version = function<const char* (*)()>("dslaunch_module_version")();
+  if (version != DSL_VERSION) {
+    throw UserError(ExitCode::kUnavailable, fmt::format("{} is of version {}, this program of {}: reinstall dslaunch",
+                                                        path_, version, DSL_VERSION));
+  }
+}
+
+void* LoadedModule::symbol(const char* name) const {
+  void* found = ::dlsym(handle_, name);
+  DSL_CHECK(found, fmt::format("{} has no symbol {}", path_, name));
+  return found;
+}
+
+}  // namespace dslaunch
