@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "base/blocked_signals.hpp"
+#include "base/host_addresses.hpp"
 #include "base/host_name.hpp"
 #include "hostfile/plain_name.hpp"
 
@@ -38,31 +39,19 @@ Address from_v6(const in6_addr& v6) {
   return out;
 }
 
-bool from_sockaddr(const sockaddr* address, Address& out) {
-  if (!address) return false;
-  if (address->sa_family == AF_INET) {
-    out = from_v4(reinterpret_cast<const sockaddr_in*>(address)->sin_addr);
-    return true;
-  }
-  if (address->sa_family == AF_INET6) {
-    out = from_v6(reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
-    return true;
-  }
-  return false;
+std::optional<Address> from_sockaddr(const sockaddr* address) {
+  if (!address) return std::nullopt;
+  if (address->sa_family == AF_INET) return from_v4(reinterpret_cast<const sockaddr_in*>(address)->sin_addr);
+  if (address->sa_family == AF_INET6) return from_v6(reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
+  return std::nullopt;
 }
 
-bool parse_address(const std::string& text, Address& out) {
+std::optional<Address> parse_address(const std::string& text) {
   in_addr v4;
-  if (inet_pton(AF_INET, text.c_str(), &v4) == 1) {
-    out = from_v4(v4);
-    return true;
-  }
+  if (inet_pton(AF_INET, text.c_str(), &v4) == 1) return from_v4(v4);
   in6_addr v6;
-  if (inet_pton(AF_INET6, text.substr(0, text.find('%')).c_str(), &v6) == 1) {
-    out = from_v6(v6);
-    return true;
-  }
-  return false;
+  if (inet_pton(AF_INET6, text.substr(0, text.find('%')).c_str(), &v6) == 1) return from_v6(v6);
+  return std::nullopt;
 }
 
 bool is_loopback(const Address& address) {
@@ -78,35 +67,23 @@ bool is_own_address(const Address& address) {
   if (getifaddrs(&list) != 0) return false;
   std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
   for (const ifaddrs* at = list; at; at = at->ifa_next) {
-    Address own;
-    if (from_sockaddr(at->ifa_addr, own) && own == address) return true;
+    if (from_sockaddr(at->ifa_addr) == address) return true;
   }
   return false;
-}
-
-using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
-
-AddressList look_up(const std::string& name, int flags) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = flags;
-  addrinfo* list = nullptr;
-  if (getaddrinfo(name.c_str(), nullptr, &hints, &list) != 0) list = nullptr;
-  return AddressList(list, &freeaddrinfo);
 }
 
 // The name with its domain, for a host whose short name is ours.
 bool is_own_full_name(const std::string& host, const std::string& own) {
   if (host.substr(0, host.find('.')) != own.substr(0, own.find('.'))) return false;
-  AddressList list = look_up(own, AI_CANONNAME);
-  return list && list->ai_canonname && plain_name(list->ai_canonname) == host;
+  const HostAddresses found = look_up_host(own.c_str(), 0, AI_CANONNAME);
+  return found.list && found.list->ai_canonname && plain_name(found.list->ai_canonname) == host;
 }
 
 bool resolves_to_us(const std::string& host) {
-  AddressList list = look_up(host, 0);
-  for (const addrinfo* at = list.get(); at; at = at->ai_next) {
-    Address address;
-    if (from_sockaddr(at->ai_addr, address) && is_own_address(address)) return true;
+  const HostAddresses found = look_up_host(host.c_str(), 0);
+  for (const addrinfo* at = found.list.get(); at; at = at->ai_next) {
+    const auto address = from_sockaddr(at->ai_addr);
+    if (address && is_own_address(*address)) return true;
   }
   return false;
 }
@@ -119,8 +96,7 @@ std::string own_name() {
 std::optional<bool> known_at_once(const std::string& name) {
   if (name.empty()) return false;
   if (name == "localhost" || name == "localhost.localdomain" || name.ends_with(".localhost")) return true;
-  Address address;
-  if (parse_address(name, address)) return is_own_address(address);
+  if (const auto address = parse_address(name)) return is_own_address(*address);
   std::string own = own_name();
   if (!own.empty() && (name == own || name == own.substr(0, own.find('.')))) return true;
   return std::nullopt;

@@ -4,28 +4,14 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <memory>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/host_addresses.hpp"
 #include "ports/socket_table.hpp"
 
 namespace dslaunch::ports {
 namespace {
-
-using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
-
-AddressList look_up(const std::string& address, uint16_t port) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* list = nullptr;
-  const char* name = address.empty() ? nullptr : address.c_str();
-  if (int error = getaddrinfo(name, std::to_string(port).c_str(), &hints, &list); error != 0) {
-    throw UserError(ExitCode::kUnavailable, fmt::format("cannot listen on '{}': {}", address, gai_strerror(error)));
-  }
-  return AddressList(list, &freeaddrinfo);
-}
 
 void set_option(int fd, int level, int name, int value) {
   setsockopt(fd, level, name, &value, sizeof(value));
@@ -58,12 +44,15 @@ Attempt try_each(const addrinfo* list, int family) {
 }
 
 Attempt listen_on(const std::string& address, uint16_t port) {
-  AddressList list = look_up(address, port);
-  if (!address.empty()) return try_each(list.get(), AF_UNSPEC);
+  const HostAddresses found = look_up_host(address.empty() ? nullptr : address.c_str(), port, AI_PASSIVE);
+  if (!found.list) {
+    throw UserError(ExitCode::kUnavailable, fmt::format("cannot listen on '{}': {}", address, found.trouble));
+  }
+  if (!address.empty()) return try_each(found.list.get(), AF_UNSPEC);
   // "All addresses" is one IPv6 socket that takes IPv4 too, where the machine has IPv6 at all.
-  Attempt both = try_each(list.get(), AF_INET6);
+  Attempt both = try_each(found.list.get(), AF_INET6);
   if (const int* error = std::get_if<int>(&both); error && *error != EADDRINUSE && *error != EACCES) {
-    return try_each(list.get(), AF_INET);
+    return try_each(found.list.get(), AF_INET);
   }
   return both;
 }

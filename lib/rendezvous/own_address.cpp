@@ -10,17 +10,13 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/host_addresses.hpp"
 #include "base/unique_fd.hpp"
 #include "rendezvous/stream_socket.hpp"
 
 namespace dslaunch::rendezvous {
 
 namespace {
-
-std::string text_of(const sockaddr* address, socklen_t size) {
-  char text[NI_MAXHOST] = {};
-  return ::getnameinfo(address, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0 ? text : "";
-}
 
 // Connecting a datagram socket sends nothing; it only makes the kernel choose a route.
 std::string source_towards(const addrinfo& peer) {
@@ -29,7 +25,7 @@ std::string source_towards(const addrinfo& peer) {
   sockaddr_storage own{};
   socklen_t size = sizeof own;
   if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &size) != 0) return "";
-  return text_of(reinterpret_cast<sockaddr*>(&own), size);
+  return numeric_address(reinterpret_cast<sockaddr*>(&own), size);
 }
 
 }  // namespace
@@ -41,10 +37,11 @@ std::vector<std::string> interface_addresses() {
   std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owned(list, &::freeifaddrs);
   for (const ifaddrs* each = list; each; each = each->ifa_next) {
     if (!each->ifa_addr || (each->ifa_flags & IFF_UP) == 0 || (each->ifa_flags & IFF_LOOPBACK) != 0) continue;
-    if (each->ifa_addr->sa_family == AF_INET) addresses.push_back(text_of(each->ifa_addr, sizeof(sockaddr_in)));
+    if (each->ifa_addr->sa_family == AF_INET) addresses.push_back(numeric_address(each->ifa_addr, sizeof(sockaddr_in)));
     if (each->ifa_addr->sa_family != AF_INET6) continue;
     const auto* address = reinterpret_cast<const sockaddr_in6*>(each->ifa_addr);
-    if (!IN6_IS_ADDR_LINKLOCAL(&address->sin6_addr)) addresses.push_back(text_of(each->ifa_addr, sizeof *address));
+    if (!IN6_IS_ADDR_LINKLOCAL(&address->sin6_addr))
+      addresses.push_back(numeric_address(each->ifa_addr, sizeof *address));
   }
   return addresses;
 }
@@ -59,12 +56,11 @@ std::string first_interface_address() {
 
 std::string own_address_towards(const std::string& peer, int num_nodes) {
   if (num_nodes <= 1) return "127.0.0.1";
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_socktype = SOCK_DGRAM;
+  constexpr uint16_t kAnyPort = 9;
+  const HostAddresses found = look_up_host(peer.c_str(), kAnyPort);
   std::string address;
-  if (::getaddrinfo(peer.c_str(), "9", &hints, &found) == 0) {
-    std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(found, &::freeaddrinfo);
-    for (const addrinfo* each = found; each && address.empty(); each = each->ai_next) address = source_towards(*each);
+  for (const addrinfo* each = found.list.get(); each && address.empty(); each = each->ai_next) {
+    address = source_towards(*each);
   }
   if (address.empty() || is_loopback_address(address)) address = first_interface_address();
   if (!address.empty()) return address;

@@ -1,7 +1,6 @@
 #include "rendezvous/stream_socket.hpp"
 
 #include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -9,13 +8,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/host_addresses.hpp"
 #include "ports/connect_first.hpp"
 #include "ports/held_port.hpp"
 
@@ -112,15 +111,10 @@ Deadline sooner(Deadline deadline, std::chrono::milliseconds duration) {
 }
 
 Connected connect_once(const std::string& host, uint16_t port, Deadline deadline) {
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
-  if (int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found)) {
-    return {UniqueFd(), fmt::format("the name '{}' cannot be resolved: {}", host, ::gai_strerror(error)), false};
-  }
-  std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(found, &::freeaddrinfo);
+  const HostAddresses found = look_up_host(host.c_str(), port);
+  if (!found.list) return {UniqueFd(), fmt::format("the name '{}' cannot be resolved: {}", host, found.trouble), false};
   // Its time begins behind the lookup, which may take as long itself where a name server is dead.
-  auto connection = ports::connect_first(found, sooner(deadline, kOneConnection), poll_until);
+  auto connection = ports::connect_first(found.list.get(), sooner(deadline, kOneConnection), poll_until);
   if (!connection.fd.valid()) return no_connection(connection.failures);
   if (is_connected_to_itself(connection.fd.get())) return {UniqueFd(), describe_errno(ECONNREFUSED), true};
   prepare_stream_socket(connection.fd.get());

@@ -17,6 +17,7 @@
 
 #include "base/environment.hpp"
 #include "base/format.hpp"
+#include "base/host_addresses.hpp"
 #include "ports/connect_first.hpp"
 #include "spawn/link_thread.hpp"
 #include "spawn/process.hpp"
@@ -24,36 +25,18 @@
 namespace dslaunch::spawn {
 namespace {
 
-using Addresses = std::shared_ptr<addrinfo>;
-
-struct Answer {
-  int error = 0;
-  Addresses addresses;
-};
-
-Answer look_up(const std::string& host, uint16_t port, int flags) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = flags | AI_NUMERICSERV;
-  addrinfo* list = nullptr;
-  Answer answer;
-  answer.error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
-  if (answer.error == 0) answer.addresses = Addresses(list, ::freeaddrinfo);
-  return answer;
-}
-
 // getaddrinfo(3) knows no deadline: a thread of its own waits for it, and is left to its end when we go.
 struct Question {
   std::mutex mutex;
-  Answer answer;
+  HostAddresses answer;
   Interrupt answered;
 };
 
-Addresses resolve(const std::string& host, uint16_t port, Deadline deadline, const Interrupt& interrupt) {
-  if (Answer numeric = look_up(host, port, AI_NUMERICHOST); numeric.error == 0) return numeric.addresses;
+HostAddresses resolve(const std::string& host, uint16_t port, Deadline deadline, const Interrupt& interrupt) {
+  if (HostAddresses numeric = look_up_host(host.c_str(), port, AI_NUMERICHOST); numeric.list) return numeric;
   auto question = std::make_shared<Question>();
   start_link_thread([question, host, port] {
-    Answer answer = look_up(host, port, 0);
+    HostAddresses answer = look_up_host(host.c_str(), port);
     std::lock_guard lock(question->mutex);
     question->answer = std::move(answer);
     question->answered.set();
@@ -63,17 +46,10 @@ Addresses resolve(const std::string& host, uint16_t port, Deadline deadline, con
         {.phase = "resolve", .text = fmt::format("no answer from the name service about '{}' in time", host)}};
   }
   std::lock_guard lock(question->mutex);
-  if (question->answer.error == 0) return question->answer.addresses;
+  if (question->answer.list) return std::move(question->answer);
   throw WayFailed{{.phase = "resolve",
                    .text = fmt::format("the name '{}' cannot be resolved: {}; check the hostfile and ~/.ssh/config",
-                                       host, ::gai_strerror(question->answer.error))}};
-}
-
-std::string numeric(const addrinfo& address) {
-  char name[NI_MAXHOST];
-  if (::getnameinfo(address.ai_addr, address.ai_addrlen, name, sizeof name, nullptr, 0, NI_NUMERICHOST) != 0)
-    return "?";
-  return name;
+                                       host, question->answer.trouble)}};
 }
 
 std::string advice(int error) {
@@ -146,9 +122,10 @@ std::map<std::string, std::string> environment_without_questions() {
 }  // namespace
 
 UniqueFd dial_tcp(const std::string& host, uint16_t port, Deadline deadline, const Interrupt& interrupt) {
-  Addresses addresses = resolve(host, port, deadline, interrupt);
-  ports::FirstConnection connection = ports::connect_first(
-      addresses.get(), deadline, [&](std::vector<pollfd>& polls, Deadline until) { interrupt.wait(polls, until); });
+  const HostAddresses addresses = resolve(host, port, deadline, interrupt);
+  ports::FirstConnection connection =
+      ports::connect_first(addresses.list.get(), deadline,
+                           [&](std::vector<pollfd>& polls, Deadline until) { interrupt.wait(polls, until); });
   if (connection.fd.valid()) {
     int on = 1;
     ::setsockopt(connection.fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -156,7 +133,8 @@ UniqueFd dial_tcp(const std::string& host, uint16_t port, Deadline deadline, con
   }
   std::string tried;
   for (const auto& failure : connection.failures) {
-    tried += fmt::format("{}{}: {}", tried.empty() ? "" : ", ", numeric(*failure.address),
+    tried += fmt::format("{}{}: {}", tried.empty() ? "" : ", ",
+                         numeric_address(failure.address->ai_addr, failure.address->ai_addrlen),
                          describe_errno(failure.error_number));
   }
   std::string hint = advice(connection.failures.back().error_number);

@@ -1,0 +1,31 @@
+#include "base/host_addresses.hpp"
+
+#include <netdb.h>
+#include <sys/socket.h>
+
+namespace dslaunch {
+
+void FreeAddresses::operator()(addrinfo* list) const {
+  ::freeaddrinfo(list);
+}
+
+HostAddresses look_up_host(const char* name, uint16_t port, int flags) {
+  addrinfo hints{}, *list = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  HostAddresses found;
+  if (int error = ::getaddrinfo(name, std::to_string(port).c_str(), &hints, &list); error != 0) {
+    found.trouble = ::gai_strerror(error);
+  } else {
+    found.list.reset(list);
+  }
+  return found;
+}
+
+std::string numeric_address(const sockaddr* address, size_t size) {
+  char text[NI_MAXHOST] = {};
+  const auto length = static_cast<socklen_t>(size);
+  return ::getnameinfo(address, length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0 ? text : "";
+}
+
+}  // namespace dslaunch
