@@ -3,9 +3,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "base/error.hpp"
+#include "base/write_all.hpp"
 
 namespace dslaunch::runtime {
 
@@ -18,16 +17,8 @@ OutputFile::OutputFile(const std::string& path)
 }
 
 void OutputFile::write(const void* data, size_t size) {
-  const char* next = static_cast<const char*>(data);
-  while (size > 0) {
-    const ssize_t written = ::write(fd_.get(), next, std::min<size_t>(size, 1 << 30));
-    if (written < 0) {
-      if (errno == EINTR) continue;
-      throw SystemError("write", "'" + path_ + "'");
-    }
-    next += written;
-    size -= static_cast<size_t>(written);
-  }
+  const int error = write_all(fd_.get(), {static_cast<const char*>(data), size});
+  if (error != 0) throw SystemError("write", "'" + path_ + "'", error);
 }
 
 void OutputFile::finish(bool sync) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "base/error.hpp"
+#include "base/write_all.hpp"
 
 namespace dslaunch::runtime {
 
@@ -16,11 +17,7 @@ AppendFile::AppendFile(const std::string& path)
 }
 
 void AppendFile::write(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd_.get(), bytes.data(), bytes.size());
-    if (written < 0 && errno != EINTR) throw SystemError("write", "'" + path_ + "'");
-    if (written > 0) bytes.remove_prefix(static_cast<size_t>(written));
-  }
+  if (const int error = write_all(fd_.get(), bytes); error != 0) throw SystemError("write", "'" + path_ + "'", error);
 }
 
 void AppendFile::cut(int64_t bytes) {
