@@ -10,10 +10,6 @@ namespace {
 
 constexpr int64_t kStepsLeftOut = 2;
 
-std::string gigabytes(int64_t bytes) {
-  return python_float(std::round(static_cast<double>(bytes) / (1 << 30) * 100) / 100) + "GB";
-}
-
 }  // namespace
 
 std::string format_step_line(int64_t step, int64_t skipped, const std::vector<double>& lr,
@@ -40,10 +36,10 @@ std::string ThroughputAverage::line(int64_t step, int64_t allocated_bytes, int64
   if (steps_ <= kStepsLeftOut || total_seconds_ <= 0) return {};
   const auto samples = static_cast<double>(samples_);
   std::string out = fmt::format(
-      "micro_step={}/global_step={}, RunningAvgSamplesPerSec={}, CurrSamplesPerSec={}, MemAllocated={}, "
-      "MaxMemAllocated={}",
+      "micro_step={}/global_step={}, RunningAvgSamplesPerSec={}, CurrSamplesPerSec={}, MemAllocated={}GB, "
+      "MaxMemAllocated={}GB",
       step * micro_, step, python_float(samples * static_cast<double>(steps_ - kStepsLeftOut) / total_seconds_),
-      python_float(samples / last_seconds_), gigabytes(allocated_bytes), gigabytes(peak_bytes));
+      python_float(samples / last_seconds_), python_gigabytes(allocated_bytes), python_gigabytes(peak_bytes));
   if (flops_per_step) out += fmt::format(", TFLOPS={:.2f}", *flops_per_step / last_seconds_ / 1e12);
   return out;
 }

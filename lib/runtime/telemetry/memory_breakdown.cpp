@@ -3,21 +3,12 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/telemetry/python_text.hpp"
 
 namespace dslaunch::runtime {
-namespace {
-
-std::string gigabytes(int64_t bytes) {
-  return python_float(std::round(static_cast<double>(bytes) / (1 << 30) * 100) / 100);
-}
-
-}  // namespace
-
 DeviceMemory read_device_memory(at::Device device) {
   if (device.is_cpu()) return {};
   const auto stats = at::getDeviceAllocator(device.type())->getDeviceStats(device.index());
@@ -31,9 +22,9 @@ std::vector<std::string> format_memory(const std::string& point, const DeviceMem
   const double percent = host.total > 0 ? 100.0 * static_cast<double>(used) / static_cast<double>(host.total) : 0;
   return {point,
           fmt::format("MA {} GB         Max_MA {} GB         CA {} GB         Max_CA {:.0f} GB ",
-                      gigabytes(device.allocated), gigabytes(device.peak_allocated), gigabytes(device.reserved),
-                      static_cast<double>(device.peak_reserved) / (1 << 30)),
-          fmt::format("CPU Virtual Memory:  used = {} GB, percent = {:.1f}%", gigabytes(used), percent)};
+                      python_gigabytes(device.allocated), python_gigabytes(device.peak_allocated),
+                      python_gigabytes(device.reserved), static_cast<double>(device.peak_reserved) / (1 << 30)),
+          fmt::format("CPU Virtual Memory:  used = {} GB, percent = {:.1f}%", python_gigabytes(used), percent)};
 }
 
 void MemoryBreakdown::begin_step(int64_t) {

@@ -21,6 +21,10 @@ std::string python_size(size_t bytes) {
   return python_float(std::round(size * 100) / 100) + " " + kUnits[unit];
 }
 
+std::string python_gigabytes(int64_t bytes) {
+  return python_float(std::round(static_cast<double>(bytes) / (1 << 30) * 100) / 100);
+}
+
 std::string python_rounded(double value) {
   return fmt::format("{:g}", std::round(value * 100) / 100);
 }
