@@ -196,6 +196,12 @@ int64_t SavedTensor::numel() const {
   return *numel;
 }
 
+std::vector<std::string> SavedTensor::all_names() const {
+  std::vector<std::string> names{name};
+  names.insert(names.end(), aliases.begin(), aliases.end());
+  return names;
+}
+
 const char* weight_state(const SavedTensor& tensor) {
   return tensor.is_buffer ? "buffer" : tensor.trainable ? "master" : "frozen";
 }

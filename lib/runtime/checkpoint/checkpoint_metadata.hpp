@@ -21,6 +21,7 @@ struct SavedTensor {
   std::vector<std::string> aliases;  // other names of the same tensor (tied weights)
 
   int64_t numel() const;
+  std::vector<std::string> all_names() const;  // its own first
 };
 
 // The state that holds the tensor's values: "master", "frozen" or "buffer".

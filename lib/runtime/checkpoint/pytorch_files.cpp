@@ -120,7 +120,7 @@ void write_state_dict(WeightStream& weights, const Tensors& tensors, const std::
   const auto hollow = hollow_tensors(archive, weights, tensors);
   c10::Dict<std::string, at::Tensor> dict;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    for (const auto& name : all_names(*tensors[i])) dict.insert(name, hollow[i]);
+    for (const auto& name : tensors[i]->all_names()) dict.insert(name, hollow[i]);
   }
   // Not pickle_save(): it wraps the dict in a call that torch.load(weights_only=True) refuses.
   std::string pickled;
@@ -148,7 +148,7 @@ bool write_torchscript(CheckpointReader& checkpoint, WeightStream& weights, cons
   for (size_t i = 0; i < tensors.size(); ++i) {
     at::Tensor values = hollow[i];
     if (tensors[i]->trainable && !tensors[i]->is_buffer) values.set_requires_grad(true);
-    for (const auto& name : all_names(*tensors[i])) model.assign(name, values);
+    for (const auto& name : tensors[i]->all_names()) model.assign(name, values);
   }
   through_libtorch(archive, [&] {
     torch::jit::ExportModule(model.module(), [&](const void* data, size_t size) { return archive.write(data, size); });

@@ -43,18 +43,12 @@ void WeightStream::read(const SavedTensor& tensor, const std::function<void(cons
   }
 }
 
-std::vector<std::string> all_names(const SavedTensor& tensor) {
-  std::vector<std::string> names{tensor.name};
-  names.insert(names.end(), tensor.aliases.begin(), tensor.aliases.end());
-  return names;
-}
-
 uint64_t write_safetensors(WeightStream& weights, const std::vector<const SavedTensor*>& tensors,
                            const std::string& path, SafetensorsWriter::Observer observer) {
   std::vector<TensorDescription> descriptions;
   std::map<std::string, const SavedTensor*> sources;
   for (const SavedTensor* tensor : tensors) {
-    for (const auto& name : all_names(*tensor)) {
+    for (const auto& name : tensor->all_names()) {
       descriptions.push_back({name, weights.dtype_of(*tensor), tensor->shape});
       sources[name] = tensor;
     }

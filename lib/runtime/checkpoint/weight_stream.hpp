@@ -34,9 +34,6 @@ class WeightStream {
   std::vector<const SavedTensor*> tensors_;
 };
 
-// The name and the aliases.
-std::vector<std::string> all_names(const SavedTensor& tensor);
-
 // Writes these tensors of the stream as one file and flushes it; tied parameters appear under each of their names.
 // `observer` sees all bytes in order. Returns their number. Throws UserError(65) when a part is missing or damaged,
 // SystemError (73, 74).

@@ -17,16 +17,10 @@ namespace {
 
 constexpr size_t kMaxListed = 20;
 
-std::vector<std::string> all_names(const SavedTensor& tensor) {
-  std::vector<std::string> names{tensor.name};
-  names.insert(names.end(), tensor.aliases.begin(), tensor.aliases.end());
-  return names;
-}
-
 std::vector<std::string> all_names(const std::vector<SavedTensor>& tensors) {
   std::vector<std::string> names;
   for (const auto& tensor : tensors) {
-    for (auto& name : all_names(tensor)) names.push_back(std::move(name));
+    for (auto& name : tensor.all_names()) names.push_back(std::move(name));
   }
   return names;
 }
@@ -75,7 +69,7 @@ class Fitting {
   Fitting(ImportedState& state, const std::vector<SavedTensor>& model) : state_(state), model_(model) {
     rename_ = find_renaming(all_names(state.metadata.parameters), model);
     for (const auto& tensor : state.metadata.parameters) {
-      for (const auto& name : all_names(tensor)) theirs_[rename_(name)] = &tensor;
+      for (const auto& name : tensor.all_names()) theirs_[rename_(name)] = &tensor;
     }
   }
 
@@ -94,7 +88,7 @@ class Fitting {
  private:
   void match(const SavedTensor& tensor) {
     const SavedTensor* found = nullptr;
-    for (const auto& name : all_names(tensor)) {
+    for (const auto& name : tensor.all_names()) {
       const auto theirs = theirs_.find(name);
       if (theirs != theirs_.end() && (!found || name == tensor.name)) found = theirs->second;
     }
