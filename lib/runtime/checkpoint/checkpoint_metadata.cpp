@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/checkpoint/content_hash.hpp"
+#include "runtime/state/dtype_names.hpp"
 #include "runtime/state/saved_scalars.hpp"
 #include "runtime/state/tensor_extent.hpp"
 
@@ -18,10 +19,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct DtypeName {
-  const char* name;
-  at::ScalarType dtype;
-};
 // What safetensors can hold.
 constexpr DtypeName kDtypes[] = {{"float32", at::kFloat},
                                  {"bfloat16", at::kBFloat16},
@@ -41,19 +38,15 @@ constexpr DtypeName kDtypes[] = {{"float32", at::kFloat},
                                  {"complex64", at::kComplexFloat}};
 
 std::string dtype_name(const SavedTensor& tensor) {
-  for (const auto& known : kDtypes) {
-    if (known.dtype == tensor.dtype) return known.name;
-  }
+  if (const char* name = name_of(kDtypes, tensor.dtype)) return name;
   throw UserError(ExitCode::kBadInput,
                   fmt::format("{} '{}' is {}, which a checkpoint cannot hold. Keep it in another type in the model, or "
                               "train without checkpoints",
                               tensor.is_buffer ? "buffer" : "parameter", tensor.name, c10::toString(tensor.dtype)));
 }
 
-at::ScalarType dtype_named(const std::string& name) {
-  for (const auto& known : kDtypes) {
-    if (name == known.name) return known.dtype;
-  }
+at::ScalarType dtype_from(const std::string& name) {
+  if (const auto dtype = dtype_named(kDtypes, name)) return *dtype;
   throw std::runtime_error("is damaged: it has an unknown dtype '" + name + "'");
 }
 
@@ -127,7 +120,7 @@ SavedTensor parameter_from_json(const Json& json) {
   SavedTensor tensor;
   tensor.name = json.at("name").get<std::string>();
   tensor.shape = json.at("shape").get<std::vector<int64_t>>();
-  tensor.dtype = dtype_named(json.at("dtype").get<std::string>());
+  tensor.dtype = dtype_from(json.at("dtype").get<std::string>());
   tensor.trainable = json.at("trainable").get<bool>();
   tensor.is_buffer = json.at("buffer").get<bool>();
   if (json.contains("aliases")) tensor.aliases = json["aliases"].get<std::vector<std::string>>();

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/state/dtype_names.hpp"
 #include "runtime/state/tensor_extent.hpp"
 
 namespace dslaunch::runtime {
@@ -14,16 +15,10 @@ namespace {
 
 constexpr std::string_view kMagic("\x93NUMPY", 6);
 
-std::optional<at::ScalarType> dtype_of(std::string_view kind_and_size) {
-  static constexpr std::pair<std::string_view, at::ScalarType> kKnown[] = {
-      {"f2", at::kHalf},   {"f4", at::kFloat},  {"f8", at::kDouble}, {"i1", at::kChar},
-      {"i2", at::kShort},  {"i4", at::kInt},    {"i8", at::kLong},   {"u1", at::kByte},
-      {"u2", at::kUInt16}, {"u4", at::kUInt32}, {"u8", at::kUInt64}, {"b1", at::kBool}};
-  for (const auto& [name, dtype] : kKnown) {
-    if (name == kind_and_size) return dtype;
-  }
-  return std::nullopt;
-}
+// Kind and size.
+constexpr DtypeName kDtypes[] = {{"f2", at::kHalf},   {"f4", at::kFloat},  {"f8", at::kDouble}, {"i1", at::kChar},
+                                 {"i2", at::kShort},  {"i4", at::kInt},    {"i8", at::kLong},   {"u1", at::kByte},
+                                 {"u2", at::kUInt16}, {"u4", at::kUInt32}, {"u8", at::kUInt64}, {"b1", at::kBool}};
 
 class Parser {
  public:
@@ -93,7 +88,7 @@ class Parser {
       refuse(fmt::format("is big-endian ('{}'); save array.astype(array.dtype.newbyteorder('<'))", descr));
     }
     if (descr.find('O') != std::string_view::npos) refuse("holds Python objects; save an array of numbers");
-    const auto dtype = dtype_of(descr.substr(1));
+    const auto dtype = dtype_named(kDtypes, descr.substr(1));
     if (!dtype || std::string_view("<>|=").find(descr[0]) == std::string_view::npos) {
       refuse(fmt::format("has the dtype '{}', which data cannot have here; use real numbers or booleans", descr));
     }

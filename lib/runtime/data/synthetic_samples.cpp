@@ -8,6 +8,7 @@
 #include "base/hash.hpp"
 #include "base/nearest_name.hpp"
 #include "runtime/data/sample_source.hpp"
+#include "runtime/state/dtype_names.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -16,15 +17,14 @@ namespace {
   throw UserError(ExitCode::kBadInput, message);
 }
 
-at::ScalarType dtype_named(const config::ArraySpec& array) {
-  static constexpr std::pair<const char*, at::ScalarType> kKnown[] = {
-      {"float32", at::kFloat}, {"float64", at::kDouble}, {"uint8", at::kByte}, {"int8", at::kChar},
-      {"int16", at::kShort},   {"int32", at::kInt},      {"int64", at::kLong}, {"bool", at::kBool}};
+constexpr DtypeName kDtypes[] = {{"float32", at::kFloat}, {"float64", at::kDouble}, {"uint8", at::kByte},
+                                 {"int8", at::kChar},     {"int16", at::kShort},    {"int32", at::kInt},
+                                 {"int64", at::kLong},    {"bool", at::kBool}};
+
+at::ScalarType dtype_of(const config::ArraySpec& array) {
+  if (const auto dtype = dtype_named(kDtypes, array.dtype)) return *dtype;
   std::vector<std::string> names;
-  for (const auto& [name, dtype] : kKnown) {
-    if (array.dtype == name) return dtype;
-    names.emplace_back(name);
-  }
+  for (const auto& known : kDtypes) names.emplace_back(known.name);
   refuse(fmt::format("data.synthetic.{}: unknown dtype '{}'{}; use one of {}", array.name, array.dtype,
                      did_you_mean(array.dtype, names), fmt::join(names, ", ")));
 }
@@ -46,7 +46,7 @@ class SyntheticSamples : public SampleSource {
     }
     for (const auto& array : arrays) {
       const config::ArraySpec& origin = original(arrays, array);
-      ArrayInfo info{array.name, dtype_named(origin), origin.shape};
+      ArrayInfo info{array.name, dtype_of(origin), origin.shape};
       if (std::any_of(info.sample_shape.begin(), info.sample_shape.end(), [](int64_t size) { return size < 0; })) {
         refuse(fmt::format("data.synthetic.{}: a size in shape is negative", array.name));
       }

@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/checkpoint/pickle/pickle_reader.hpp"
+#include "runtime/state/dtype_names.hpp"
 #include "runtime/state/tensor_extent.hpp"
 
 namespace dslaunch::runtime {
@@ -22,11 +23,7 @@ constexpr char kWhat[] = "torch.save file";
 constexpr int64_t kMaxRepeated = 1 << 24;  // elements of an expanded tensor, beyond those of its storage
 constexpr std::string_view kPickleName = "/data.pkl", kStorages = "/data/", kByteOrder = "/byteorder";
 
-struct StorageType {
-  const char* name;
-  at::ScalarType dtype;
-};
-constexpr StorageType kStorageTypes[] = {
+constexpr DtypeName kStorageTypes[] = {
     {"torch.FloatStorage", at::kFloat},
     {"torch.BFloat16Storage", at::kBFloat16},
     {"torch.HalfStorage", at::kHalf},
@@ -40,20 +37,12 @@ constexpr StorageType kStorageTypes[] = {
     {"torch.storage.UntypedStorage", at::kByte},
     {"torch.UntypedStorage", at::kByte},
 };
-constexpr StorageType kDtypes[] = {
+constexpr DtypeName kDtypes[] = {
     {"torch.float32", at::kFloat},  {"torch.bfloat16", at::kBFloat16}, {"torch.float16", at::kHalf},
     {"torch.float64", at::kDouble}, {"torch.int64", at::kLong},        {"torch.int32", at::kInt},
     {"torch.int16", at::kShort},    {"torch.int8", at::kChar},         {"torch.uint8", at::kByte},
     {"torch.bool", at::kBool},
 };
-
-template <size_t N>
-std::optional<at::ScalarType> dtype_of(const StorageType (&types)[N], std::string_view name) {
-  for (const auto& type : types) {
-    if (name == type.name) return type.dtype;
-  }
-  return std::nullopt;
-}
 
 // The call that rebuilds a tensor, below those that wrap it (parameters, subclasses). Null when there is none.
 const Value* rebuild_call(const Value* value, std::vector<const Value*>* arguments) {
@@ -145,9 +134,9 @@ TorchFile::Place TorchFile::place(const Value& value, const std::string& name) c
   if (arguments.size() < 4) refuse(fmt::format("is damaged: '{}' lacks its shape", name));
   const Value& id = storage_id(*arguments[0], name);
   Place out;
-  auto dtype = dtype_of(kStorageTypes, id.items[1]->text);
+  auto dtype = dtype_named(kStorageTypes, id.items[1]->text);
   const bool untyped = id.items[1]->text.ends_with("UntypedStorage");
-  if (untyped) dtype = arguments.size() >= 7 ? dtype_of(kDtypes, arguments[6]->text) : std::nullopt;
+  if (untyped) dtype = arguments.size() >= 7 ? dtype_named(kDtypes, arguments[6]->text) : std::nullopt;
   if (!dtype) refuse(fmt::format("holds '{}' in the unknown storage type '{}'", name, id.items[1]->text));
   out.dtype = *dtype;
   out.storage = id.items[2]->is(Kind::kInteger) ? std::to_string(id.items[2]->integer) : id.items[2]->text;
