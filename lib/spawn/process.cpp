@@ -17,6 +17,7 @@
 #include "base/exit_code.hpp"
 #include "base/format.hpp"
 #include "base/small_file.hpp"
+#include "spawn/pipe.hpp"
 #include "spawn/program_path.hpp"
 #include "spawn/start_trouble.hpp"
 
@@ -24,6 +25,7 @@ namespace dslaunch::spawn {
 namespace {
 
 constexpr const char* kDefaultPath = "/usr/bin:/bin";
+constexpr const char* kStream = "for a child's stream";
 
 // What the child tells over the close-on-exec pipe when it could not become the program.
 enum class Stage : int { kCpus, kMemory, kFolder, kExec };
@@ -33,16 +35,6 @@ struct ChildError {
 };
 
 std::optional<rlimit> original_limit;  // of descriptors, once it was raised
-
-struct Pipe {
-  UniqueFd read, write;
-};
-
-Pipe make_pipe() {
-  int fds[2];
-  if (::pipe2(fds, O_CLOEXEC) != 0) throw SystemError("pipe2", "for a child's stream");
-  return {UniqueFd(fds[0]), UniqueFd(fds[1])};
-}
 
 // A set of small numbers as the kernel takes it: bits in words.
 using BitWords = std::vector<unsigned long>;
@@ -223,7 +215,7 @@ int open_null(UniqueFd& null) {
 
 // Our end does not block. Returns the child's.
 int open_pipe(Pipe& pipe) {
-  pipe = make_pipe();
+  pipe = make_pipe(kStream);
   if (::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK) != 0) throw SystemError("fcntl", "O_NONBLOCK on a child's stream");
   return pipe.write.get();
 }
@@ -241,7 +233,7 @@ void raise_descriptor_limit() {
 std::variant<Process, ExitCause> start_process(const ProcessSpec& spec) {
   DSL_CHECK(!spec.argv.empty(), "a process needs a program");
   if (spec.argv[0].empty()) return not_started(to_int(ExitCode::kNotFound), "the program's name is empty");
-  Pipe report = make_pipe(), out, err;
+  Pipe report = make_pipe(kStream), out, err;
   UniqueFd null;
   ChildImage image = make_image(spec);
   image.in = spec.in >= 0 ? spec.in : open_null(null);

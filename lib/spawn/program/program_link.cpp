@@ -14,6 +14,7 @@
 #include "base/error.hpp"
 #include "spawn/link_thread.hpp"
 #include "spawn/pidfd.hpp"
+#include "spawn/pipe.hpp"
 #include "spawn/process.hpp"
 
 namespace dslaunch::spawn {
@@ -168,27 +169,24 @@ std::optional<pid_t> ProgramLink::pid() const {
 
 std::unique_ptr<ProgramLink> open_program_link(const std::vector<std::string>& argv, ProgramLinkOptions options) {
   DSL_CHECK(!argv.empty(), "a link needs a program");
-  int in[2], out[2];
-  if (::pipe2(in, O_CLOEXEC) != 0) throw SystemError("pipe2", "to " + argv[0]);
-  UniqueFd program_input(in[0]), to_agent(in[1]);
-  if (::pipe2(out, O_CLOEXEC) != 0) throw SystemError("pipe2", "from " + argv[0]);
-  UniqueFd from_agent(out[0]), program_output(out[1]);
-  ::fcntl(to_agent.get(), F_SETFL, O_NONBLOCK);
-  ::fcntl(from_agent.get(), F_SETFL, O_NONBLOCK);
+  Pipe in = make_pipe("to " + argv[0]), out = make_pipe("from " + argv[0]);
+  // Our ends alone.
+  ::fcntl(in.write.get(), F_SETFL, O_NONBLOCK);
+  ::fcntl(out.read.get(), F_SETFL, O_NONBLOCK);
 
   auto state = std::make_shared<ProgramLink::State>();
   state->spec.argv = argv;
   state->spec.env = options.env ? std::move(*options.env) : environment_of_this_process();
-  state->spec.in = program_input.get();
-  state->spec.out = program_output.get();
+  state->spec.in = in.read.get();
+  state->spec.out = out.write.get();
   if (options.errors == ProgramLinkOptions::Errors::kInherit) state->spec.err = STDERR_FILENO;
   state->spec.inherited = options.inherited;
   state->spec.die_with_thread = options.die_with_us;
   state->options = std::move(options);
-  state->input = std::move(program_input);
-  state->output = std::move(program_output);
+  state->input = std::move(in.read);
+  state->output = std::move(out.write);
   start_link_thread([state] { state->run(); });
-  return std::unique_ptr<ProgramLink>(new ProgramLink(state, {std::move(to_agent), std::move(from_agent)}));
+  return std::unique_ptr<ProgramLink>(new ProgramLink(state, {std::move(in.write), std::move(out.read)}));
 }
 
 }  // namespace dslaunch::spawn

@@ -3,7 +3,6 @@
 #include <openssl/evp.h>
 #include <unistd.h>
 
-#include <memory>
 #include <set>
 #include <span>
 #include <string_view>
@@ -39,29 +38,12 @@ constexpr std::string_view kCopy =
     "if test -e \"$d/$1\"; then mv -T \"$d/$1\" \"$t.old\"; fi; "
     "mv -T \"$t\" \"$d/$1\" || (whole \"$d/$1\" \"$1\"); fi; here \"$1\"";
 
-class Sha256 {
- public:
-  Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
-    check(context_ && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1);
-  }
-  void add(std::string_view bytes) { check(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1); }
-  std::string hex() {
-    uint8_t digest[EVP_MAX_MD_SIZE];
-    unsigned int size = 0;
-    check(EVP_DigestFinal_ex(context_.get(), digest, &size) == 1);
-    return to_hex(std::span(digest, size));
-  }
-
- private:
-  static void check(bool done) { DSL_CHECK(done, "SHA-256 failed in libcrypto"); }
-
-  std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
-};
-
 std::string sha256(std::string_view bytes) {
-  Sha256 hash;
-  hash.add(bytes);
-  return hash.hex();
+  uint8_t digest[EVP_MAX_MD_SIZE];
+  unsigned int size = 0;
+  DSL_CHECK(EVP_Digest(bytes.data(), bytes.size(), digest, &size, EVP_sha256(), nullptr) == 1,
+            "SHA-256 failed in libcrypto");
+  return to_hex(std::span(digest, size));
 }
 
 std::string read_whole(const std::string& path) {

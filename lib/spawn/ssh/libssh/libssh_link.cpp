@@ -13,6 +13,7 @@
 
 #include "base/format.hpp"
 #include "spawn/link_thread.hpp"
+#include "spawn/pipe.hpp"
 #include "spawn/ssh/backoff.hpp"
 #include "spawn/ssh/explain.hpp"
 #include "spawn/ssh/libssh/session.hpp"
@@ -298,13 +299,10 @@ LibsshLink::LibsshLink(const SshTarget& target, const std::vector<std::string>& 
                        std::shared_ptr<State> state)
     : ThreadedLink(state), state_(std::move(state)) {
   DSL_CHECK(!argv.empty(), "a link needs a command");
-  int in[2], out[2];
-  if (::pipe2(in, O_CLOEXEC | O_NONBLOCK) != 0) throw SystemError("pipe2", "to " + target.host);
-  state_->input.reset(in[0]);
-  ends_.to_agent.reset(in[1]);
-  if (::pipe2(out, O_CLOEXEC | O_NONBLOCK) != 0) throw SystemError("pipe2", "from " + target.host);
-  ends_.from_agent.reset(out[0]);
-  state_->output.reset(out[1]);
+  Pipe in = make_pipe("to " + target.host, O_NONBLOCK), out = make_pipe("from " + target.host, O_NONBLOCK);
+  state_->input = std::move(in.read);
+  state_->output = std::move(out.write);
+  ends_ = {std::move(in.write), std::move(out.read)};
   state_->target = target;
   state_->options = options;
   state_->program = argv[0];
