@@ -108,10 +108,10 @@ class OurConversation final : public Conversation {
     switch (step_++) {
       case 0:
         nonce_ = fresh_nonce();
-        answer_bytes = wire::kServerHelloBytes;
-        return wire::encode(wire::ClientHello{wire::kVersion, nonce_});
+        answer_bytes = wire::kHelloBytes;
+        return wire::encode(wire::Hello{wire::kVersion, nonce_});
       case 1: {
-        server_nonce_ = wire::decode_server_hello(answer).nonce;
+        server_nonce_ = wire::decode_hello(answer).nonce;
         wire::ClientProof claim{{}, static_cast<uint32_t>(index_), world_, "host"};
         claim.proof =
             client_proof(token_, nonce_, server_nonce_, wire::proven_part(std::string_view(wire::encode(claim))));

@@ -56,15 +56,15 @@ std::string place(const StoreAddress& address) {
 
 // False: the connection ended before we had sent our proof, so another attempt can do no harm.
 bool shake_hands(int fd, const StoreAddress& address, const LaunchEnv& env, Deadline deadline) {
-  wire::ClientHello hello{wire::kVersion, fresh_nonce()};
+  wire::Hello hello{wire::kVersion, fresh_nonce()};
   std::string block;
   if (send_all(fd, wire::encode(hello), deadline) != IoOutcome::kDone ||
-      receive_exactly(fd, block, wire::kServerHelloBytes, deadline) != IoOutcome::kDone) {
+      receive_exactly(fd, block, wire::kHelloBytes, deadline) != IoOutcome::kDone) {
     return false;
   }
-  wire::ServerHello answer;
+  wire::Hello answer;
   try {
-    answer = wire::decode_server_hello(block);
+    answer = wire::decode_hello(block);
   } catch (const wire::WireError& error) {
     throw_not_ours(address, error.what());
   }

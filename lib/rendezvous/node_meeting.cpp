@@ -36,7 +36,7 @@ struct Stranger {
   bool greeted = false;
   wire::Nonce client_nonce{}, server_nonce{};
 
-  size_t expected() const { return greeted ? wire::kClientProofBytes : wire::kClientHelloBytes; }
+  size_t expected() const { return greeted ? wire::kClientProofBytes : wire::kHelloBytes; }
 };
 
 enum class Progress { kMore, kDrop, kMet };
@@ -117,13 +117,13 @@ class Meeting {
   }
 
   Progress greet(Stranger& stranger) {
-    auto hello = wire::decode_client_hello(stranger.input);
+    auto hello = wire::decode_hello(stranger.input);
     stranger.client_nonce = hello.nonce;
     stranger.server_nonce = fresh_nonce();
     stranger.greeted = true;
     stranger.input.clear();
-    return answer(stranger, wire::encode(wire::ServerHello{wire::kVersion, stranger.server_nonce})) ? Progress::kMore
-                                                                                                    : Progress::kDrop;
+    return answer(stranger, wire::encode(wire::Hello{wire::kVersion, stranger.server_nonce})) ? Progress::kMore
+                                                                                              : Progress::kDrop;
   }
 
   Progress judge(Stranger& stranger) {

@@ -59,10 +59,10 @@ class RankSessions::Session final : public StoreConnection::Session {
   size_t accept_one(std::string_view input) {
     switch (phase_) {
       case Phase::kHello:
-        if (input.size() < wire::kClientHelloBytes) return 0;
+        if (input.size() < wire::kHelloBytes) return 0;
         all_.board_.count_request();
-        accept_hello(input.substr(0, wire::kClientHelloBytes));
-        return wire::kClientHelloBytes;
+        accept_hello(input.substr(0, wire::kHelloBytes));
+        return wire::kHelloBytes;
       case Phase::kProof:
         if (input.size() < wire::kClientProofBytes) return 0;
         all_.board_.count_request();
@@ -80,11 +80,11 @@ class RankSessions::Session final : public StoreConnection::Session {
   }
 
   void accept_hello(std::string_view block) {
-    auto hello = wire::decode_client_hello(block);
+    auto hello = wire::decode_hello(block);
     client_nonce_ = hello.nonce;
     server_nonce_ = fresh_nonce();
     known_version_ = hello.version == wire::kVersion;
-    connection_.send(wire::encode(wire::ServerHello{wire::kVersion, server_nonce_}));
+    connection_.send(wire::encode(wire::Hello{wire::kVersion, server_nonce_}));
     phase_ = Phase::kProof;
   }
 

@@ -48,24 +48,13 @@ Frame decode(std::string_view rest) {
   return frame;
 }
 
-std::string encode(const ClientHello& hello) {
+std::string encode(const Hello& hello) {
   return Writer().bytes(kMagic).u16(hello.version).bytes(hello.nonce).take();
 }
-ClientHello decode_client_hello(std::string_view block) {
+Hello decode_hello(std::string_view block) {
   Reader reader(block);
   expect_magic(reader);
-  ClientHello hello{reader.u16(), array_of<kNonceBytes>(reader.bytes(kNonceBytes))};
-  reader.expect_end();
-  return hello;
-}
-
-std::string encode(const ServerHello& hello) {
-  return Writer().bytes(kMagic).u16(hello.version).bytes(hello.nonce).take();
-}
-ServerHello decode_server_hello(std::string_view block) {
-  Reader reader(block);
-  expect_magic(reader);
-  ServerHello hello{reader.u16(), array_of<kNonceBytes>(reader.bytes(kNonceBytes))};
+  Hello hello{reader.u16(), array_of<kNonceBytes>(reader.bytes(kNonceBytes))};
   reader.expect_end();
   return hello;
 }

@@ -60,21 +60,13 @@ size_t decode_length(std::string_view four_bytes);
 Frame decode(std::string_view rest);
 
 // Handshake, in this order. Sizes are fixed but for the host's name, so nothing unproven makes us allocate.
-struct ClientHello {
+struct Hello {  // of the client, then of the server
   uint16_t version = kVersion;
   Nonce nonce{};
 };
-inline constexpr size_t kClientHelloBytes = 8 + 2 + kNonceBytes;
-std::string encode(const ClientHello& hello);
-ClientHello decode_client_hello(std::string_view block);
-
-struct ServerHello {
-  uint16_t version = kVersion;
-  Nonce nonce{};
-};
-inline constexpr size_t kServerHelloBytes = 8 + 2 + kNonceBytes;
-std::string encode(const ServerHello& hello);
-ServerHello decode_server_hello(std::string_view block);
+inline constexpr size_t kHelloBytes = 8 + 2 + kNonceBytes;
+std::string encode(const Hello& hello);
+Hello decode_hello(std::string_view block);
 
 struct ClientProof {
   Proof proof{};

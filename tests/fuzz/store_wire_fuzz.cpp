@@ -59,8 +59,7 @@ void decode_frames(std::string_view input) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string_view input(reinterpret_cast<const char*>(data), size);
-  decode_block(input, wire::kClientHelloBytes, wire::decode_client_hello);
-  decode_block(input, wire::kServerHelloBytes, wire::decode_server_hello);
+  decode_block(input, wire::kHelloBytes, wire::decode_hello);
   decode_block(input, wire::kClientProofBytes, wire::decode_client_proof);
   decode_block(input, wire::kServerProofBytes, wire::decode_server_proof);
   decode_frames(input);

@@ -32,11 +32,11 @@ bool is_dropped(const UniqueFd& fd) {
 // An admitted connection of rank 1.
 UniqueFd join_raw(const StoreWorld& world) {
   auto fd = connect_raw(world);
-  wire::ClientHello hello{wire::kVersion, fresh_nonce()};
+  wire::Hello hello{wire::kVersion, fresh_nonce()};
   std::string block;
   REQUIRE(send_all(fd.get(), wire::encode(hello), soon()) == IoOutcome::kDone);
-  REQUIRE(receive_exactly(fd.get(), block, wire::kServerHelloBytes, soon()) == IoOutcome::kDone);
-  auto answer = wire::decode_server_hello(block);
+  REQUIRE(receive_exactly(fd.get(), block, wire::kHelloBytes, soon()) == IoOutcome::kDone);
+  auto answer = wire::decode_hello(block);
   wire::ClientProof claim{{}, 1, 2, "raw"};
   auto unproven = wire::encode(claim);
   claim.proof = client_proof(world.token, hello.nonce, answer.nonce, wire::proven_part(unproven));
@@ -80,17 +80,16 @@ TEST_CASE("who does not prove the token in time is dropped", "[rendezvous][store
 
 TEST_CASE("a proof that was seen before is of no use", "[rendezvous][store_server]") {
   StoreWorld world(2);
-  wire::ClientHello hello{wire::kVersion, fresh_nonce()};
+  wire::Hello hello{wire::kVersion, fresh_nonce()};
   auto first = connect_raw(world), second = connect_raw(world);
   std::string block;
   wire::ClientProof claim{{}, 1, 2, "raw"};
   send_all(first.get(), wire::encode(hello), soon());
-  REQUIRE(receive_exactly(first.get(), block, wire::kServerHelloBytes, soon()) == IoOutcome::kDone);
+  REQUIRE(receive_exactly(first.get(), block, wire::kHelloBytes, soon()) == IoOutcome::kDone);
   auto unproven = wire::encode(claim);
-  claim.proof =
-      client_proof(world.token, hello.nonce, wire::decode_server_hello(block).nonce, wire::proven_part(unproven));
+  claim.proof = client_proof(world.token, hello.nonce, wire::decode_hello(block).nonce, wire::proven_part(unproven));
   send_all(second.get(), wire::encode(hello), soon());
-  REQUIRE(receive_exactly(second.get(), block, wire::kServerHelloBytes, soon()) == IoOutcome::kDone);
+  REQUIRE(receive_exactly(second.get(), block, wire::kHelloBytes, soon()) == IoOutcome::kDone);
   send_all(second.get(), wire::encode(claim), soon());
   REQUIRE(receive_exactly(second.get(), block, wire::kServerProofBytes, soon()) == IoOutcome::kDone);
   CHECK(wire::decode_server_proof(block).admission == wire::Admission::kWrongToken);
@@ -101,14 +100,13 @@ TEST_CASE("a proof that was seen before is of no use", "[rendezvous][store_serve
 TEST_CASE("an identity that was changed on the way is refused", "[rendezvous][store_server]") {
   StoreWorld world(2);
   auto fd = connect_raw(world);
-  wire::ClientHello hello{wire::kVersion, fresh_nonce()};
+  wire::Hello hello{wire::kVersion, fresh_nonce()};
   std::string block;
   send_all(fd.get(), wire::encode(hello), soon());
-  REQUIRE(receive_exactly(fd.get(), block, wire::kServerHelloBytes, soon()) == IoOutcome::kDone);
+  REQUIRE(receive_exactly(fd.get(), block, wire::kHelloBytes, soon()) == IoOutcome::kDone);
   wire::ClientProof claim{{}, 1, 2, "raw"};
   auto unproven = wire::encode(claim);
-  claim.proof =
-      client_proof(world.token, hello.nonce, wire::decode_server_hello(block).nonce, wire::proven_part(unproven));
+  claim.proof = client_proof(world.token, hello.nonce, wire::decode_hello(block).nonce, wire::proven_part(unproven));
   claim.rank = 0;
   send_all(fd.get(), wire::encode(claim), soon());
   REQUIRE(receive_exactly(fd.get(), block, wire::kServerProofBytes, soon()) == IoOutcome::kDone);
@@ -119,8 +117,8 @@ TEST_CASE("another version is told so", "[rendezvous][store_server]") {
   StoreWorld world(2);
   auto fd = connect_raw(world);
   std::string block;
-  send_all(fd.get(), wire::encode(wire::ClientHello{77, fresh_nonce()}), soon());
-  REQUIRE(receive_exactly(fd.get(), block, wire::kServerHelloBytes, soon()) == IoOutcome::kDone);
+  send_all(fd.get(), wire::encode(wire::Hello{77, fresh_nonce()}), soon());
+  REQUIRE(receive_exactly(fd.get(), block, wire::kHelloBytes, soon()) == IoOutcome::kDone);
   send_all(fd.get(), wire::encode(wire::ClientProof{}), soon());
   REQUIRE(receive_exactly(fd.get(), block, wire::kServerProofBytes, soon()) == IoOutcome::kDone);
   CHECK(wire::decode_server_proof(block).admission == wire::Admission::kWrongVersion);

@@ -28,8 +28,8 @@ TEST_CASE("a set frame has the documented bytes", "[rendezvous][wire]") {
 }
 
 TEST_CASE("a connection of ours never begins like one of torch's", "[rendezvous][wire]") {
-  auto hello = wire::encode(wire::ClientHello{});
-  REQUIRE(hello.size() == wire::kClientHelloBytes);
+  auto hello = wire::encode(wire::Hello{});
+  REQUIRE(hello.size() == wire::kHelloBytes);
   CHECK(hello[0] == 'D');
   CHECK(hello[0] != 0);
 }
@@ -65,5 +65,5 @@ TEST_CASE("frames out of range and broken fields are refused", "[rendezvous][wir
   CHECK_THROWS_AS(length(wire::kMaxFrameBytes + 1), wire::WireError);
   CHECK_THROWS_AS(length(0xffffffff), wire::WireError);
   CHECK_THROWS_AS(wire::decode(std::string("\x20\0\0\0\0", 5)), wire::WireError);
-  CHECK_THROWS_AS(wire::decode_client_hello("GET / HTTP/1.1\r\nHost: example and so on.."), wire::WireError);
+  CHECK_THROWS_AS(wire::decode_hello("GET / HTTP/1.1\r\nHost: example and so on.."), wire::WireError);
 }
