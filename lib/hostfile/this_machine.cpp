@@ -18,6 +18,7 @@
 #include "base/blocked_signals.hpp"
 #include "base/host_addresses.hpp"
 #include "base/host_name.hpp"
+#include "base/wait_until.hpp"
 #include "hostfile/plain_name.hpp"
 
 namespace dslaunch::hostfile {
@@ -148,12 +149,7 @@ void start_lookups(const std::shared_ptr<Lookups>& lookups) {
 
 std::vector<bool> wait_for(Lookups& lookups, const Deadline& deadline) {
   std::unique_lock lock(lookups.mutex);
-  auto all_done = [&] { return lookups.num_done == lookups.names.size(); };
-  if (deadline.is_never()) {
-    lookups.changed.wait(lock, all_done);
-  } else {
-    lookups.changed.wait_until(lock, deadline.when(), all_done);
-  }
+  wait_until(lookups.changed, lock, deadline, [&] { return lookups.num_done == lookups.names.size(); });
   lookups.next = lookups.names.size();  // no thread begins another one
   return lookups.is_us;
 }

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "base/error.hpp"
+#include "base/wait_until.hpp"
 #include "rendezvous/store_state.hpp"
 
 namespace dslaunch::rendezvous {
@@ -27,10 +28,7 @@ class InProcessStore final : public Store {
       answer = given;
       answered_.notify_all();
     });
-    auto ready = [&] { return answer.has_value(); };
-    if (deadline.is_never()) {
-      answered_.wait(lock, ready);
-    } else if (!answered_.wait_until(lock, deadline.when(), ready)) {
+    if (!wait_until(answered_, lock, deadline, [&] { return answer.has_value(); })) {
       state_.expire(ticket, std::chrono::duration<double>(Deadline::Clock::now() - started).count());
     }
     std::string body = body_of(*answer);

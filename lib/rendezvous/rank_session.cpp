@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/wait_until.hpp"
 #include "rendezvous/token_proof.hpp"
 
 namespace dslaunch::rendezvous {
@@ -280,9 +281,7 @@ std::vector<int> RankBoard::joined_ranks() const {
 
 bool RankBoard::wait_until_all_left(Deadline deadline) const {
   std::unique_lock lock(mutex_);
-  auto done = [this] { return num_connected_ == 0; };
-  if (deadline.is_never()) return changed_.wait(lock, done), true;
-  return changed_.wait_until(lock, deadline.when(), done);
+  return wait_until(changed_, lock, deadline, [this] { return num_connected_ == 0; });
 }
 
 }  // namespace dslaunch::rendezvous

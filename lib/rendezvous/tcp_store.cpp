@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/wait_until.hpp"
 #include "rendezvous/stream_socket.hpp"
 
 namespace dslaunch::rendezvous {
@@ -153,13 +154,8 @@ std::string TcpStore::call(wire::Type type, std::string body, const std::string&
   send_frame(wire::encode(wire::Frame{type, request, std::move(body)}), what, ours);
 
   std::unique_lock lock(mutex_);
-  auto ready = [&] { return requests_[request].has_value() || !broken_.empty(); };
-  bool in_time = true;
-  if (ours.is_never()) {
-    answered_.wait(lock, ready);
-  } else {
-    in_time = answered_.wait_until(lock, ours.when(), ready);
-  }
+  const bool in_time =
+      wait_until(answered_, lock, ours, [&] { return requests_[request].has_value() || !broken_.empty(); });
   auto answer = std::move(requests_[request]);
   requests_.erase(request);
   if (!in_time) {

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/wait_until.hpp"
+
 namespace dslaunch::spawn {
 
 void LinkState::finish(std::optional<LinkFailure> why) {
@@ -22,12 +24,7 @@ std::optional<LinkFailure> ThreadedLink::failure() const {
 
 bool ThreadedLink::wait(Deadline deadline) {
   std::unique_lock lock(link_->mutex);
-  auto done = [&] { return link_->done; };
-  if (deadline.is_never()) {
-    link_->changed.wait(lock, done);
-    return true;
-  }
-  return link_->changed.wait_until(lock, deadline.when(), done);
+  return wait_until(link_->changed, lock, deadline, [&] { return link_->done; });
 }
 
 std::optional<ExitCause> ThreadedLink::cause() const {
