@@ -16,13 +16,13 @@ namespace dslaunch::rendezvous {
 
 namespace {
 
-// The server times waits; this much later we stop trusting that it lives.
 constexpr std::chrono::milliseconds kAnswerGrace{1500};
 constexpr std::chrono::milliseconds kLastWords{2000};  // for leave() and report_failure()
 constexpr std::chrono::seconds kOthersMayFinish{10};   // how long a serving rank stays for the others
 
-Deadline later(Deadline deadline, std::chrono::milliseconds by) {
-  return deadline.is_never() ? deadline : Deadline::after(deadline.left() + by);
+// For what the server waits for, and times itself: only later we stop trusting that it lives.
+Deadline with_grace(Deadline deadline) {
+  return deadline.is_never() ? deadline : Deadline::after(deadline.left() + kAnswerGrace);
 }
 
 uint64_t timeout_ms(Deadline deadline) {
@@ -62,19 +62,19 @@ TcpStore::~TcpStore() {
 
 void TcpStore::set(const std::string& key, const std::string& value, Deadline deadline) {
   check_sizes(key, value.size());
-  call(wire::Type::kSet, wire::Writer().text(key).text(value).take(), "set of key '" + key + "'", deadline, false);
+  call(wire::Type::kSet, wire::Writer().text(key).text(value).take(), "set of key '" + key + "'", deadline);
 }
 
 std::string TcpStore::get(const std::string& key, Deadline deadline) {
   check_sizes(key, 0);
   auto body = call(wire::Type::kGet, wire::Writer().text(key).u64(timeout_ms(deadline)).take(),
-                   "wait for key '" + key + "'", deadline, true);
+                   "wait for key '" + key + "'", with_grace(deadline));
   return wire::Reader(body).text(wire::kMaxValueBytes);
 }
 
 std::optional<std::string> TcpStore::try_get(const std::string& key, Deadline deadline) {
   check_sizes(key, 0);
-  auto body = call(wire::Type::kTryGet, wire::Writer().text(key).take(), "look for key '" + key + "'", deadline, false);
+  auto body = call(wire::Type::kTryGet, wire::Writer().text(key).take(), "look for key '" + key + "'", deadline);
   wire::Reader reader(body);
   bool present = reader.u8() != 0;
   auto value = reader.text(wire::kMaxValueBytes);
@@ -83,8 +83,7 @@ std::optional<std::string> TcpStore::try_get(const std::string& key, Deadline de
 
 int64_t TcpStore::add(const std::string& key, int64_t amount, Deadline deadline) {
   check_sizes(key, 0);
-  auto body =
-      call(wire::Type::kAdd, wire::Writer().text(key).i64(amount).take(), "add to key '" + key + "'", deadline, false);
+  auto body = call(wire::Type::kAdd, wire::Writer().text(key).i64(amount).take(), "add to key '" + key + "'", deadline);
   return wire::Reader(body).i64();
 }
 
@@ -92,14 +91,13 @@ std::string TcpStore::compare_and_set(const std::string& key, const std::string&
                                       Deadline deadline) {
   check_sizes(key, std::max(expected.size(), desired.size()));
   auto body = call(wire::Type::kCompareAndSet, wire::Writer().text(key).text(expected).text(desired).take(),
-                   "compare-and-set of key '" + key + "'", deadline, false);
+                   "compare-and-set of key '" + key + "'", deadline);
   return wire::Reader(body).text(wire::kMaxValueBytes);
 }
 
 int64_t TcpStore::erase(const std::string& prefix, Deadline deadline) {
   check_sizes(prefix, 0);
-  auto body =
-      call(wire::Type::kErase, wire::Writer().text(prefix).take(), "erase of keys '" + prefix + "*'", deadline, false);
+  auto body = call(wire::Type::kErase, wire::Writer().text(prefix).take(), "erase of keys '" + prefix + "*'", deadline);
   return wire::Reader(body).i64();
 }
 
@@ -107,14 +105,14 @@ void TcpStore::barrier(const std::string& name, int count, Deadline deadline) {
   check_sizes(name, 0);
   call(wire::Type::kBarrier,
        wire::Writer().text(name).u32(static_cast<uint32_t>(count)).u64(timeout_ms(deadline)).take(),
-       "barrier '" + name + "'", deadline, true);
+       "barrier '" + name + "'", with_grace(deadline));
 }
 
 void TcpStore::report_failure(const std::string& reason) {
   try {
     auto text = std::string_view(reason).substr(0, wire::kMaxTextBytes);
     call(wire::Type::kReportFailure, wire::Writer().text(text).take(), "report of a failure",
-         Deadline::after(kLastWords), false);
+         Deadline::after(kLastWords));
   } catch (const Error&) {
     // The end of the connection says the same, without the reason.
   }
@@ -127,7 +125,7 @@ void TcpStore::leave() {
     left_ = true;
   }
   try {
-    call(wire::Type::kLeave, {}, "leave", Deadline::after(kLastWords), false);
+    call(wire::Type::kLeave, {}, "leave", Deadline::after(kLastWords));
   } catch (const Error&) {
     // Nobody is left to be told.
   }
@@ -141,8 +139,7 @@ void TcpStore::on_peer_lost(std::function<void(const LostRank&)> callback) {
   wake_reader();
 }
 
-std::string TcpStore::call(wire::Type type, std::string body, const std::string& what, Deadline deadline,
-                           bool server_waits) {
+std::string TcpStore::call(wire::Type type, std::string body, const std::string& what, Deadline deadline) {
   uint32_t request = 0;
   {
     std::lock_guard lock(mutex_);
@@ -150,12 +147,11 @@ std::string TcpStore::call(wire::Type type, std::string body, const std::string&
     request = next_request_++;
     requests_.emplace(request, std::nullopt);
   }
-  Deadline ours = server_waits ? later(deadline, kAnswerGrace) : deadline;
-  send_frame(wire::encode(wire::Frame{type, request, std::move(body)}), what, ours);
+  send_frame(wire::encode(wire::Frame{type, request, std::move(body)}), what, deadline);
 
   std::unique_lock lock(mutex_);
   const bool in_time =
-      wait_until(answered_, lock, ours, [&] { return requests_[request].has_value() || !broken_.empty(); });
+      wait_until(answered_, lock, deadline, [&] { return requests_[request].has_value() || !broken_.empty(); });
   auto answer = std::move(requests_[request]);
   requests_.erase(request);
   if (!in_time) {

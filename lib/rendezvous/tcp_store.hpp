@@ -66,7 +66,7 @@ class TcpStore final : public Store {
     size_t next = 0;  // index into losses_
   };
 
-  std::string call(wire::Type type, std::string body, const std::string& what, Deadline deadline, bool server_waits);
+  std::string call(wire::Type type, std::string body, const std::string& what, Deadline deadline);
   void send_frame(const std::string& bytes, const std::string& what, Deadline deadline);
   [[noreturn]] void throw_broken(const std::string& what) const;
   void read_frames();
