@@ -81,20 +81,24 @@ std::optional<int64_t> first_number(std::initializer_list<const char*> names, in
   return std::nullopt;
 }
 
+// As far as the environment says them.
+struct GivenRanks {
+  std::optional<int64_t> rank, world, local_rank, local_world;
+};
+
 // mpirun started the ranks: Open MPI, Intel MPI, MPICH and PALS count them in variables of their own. Who wraps the
 // program to set RANK has said all there is to say, so these fill in only where there is no RANK.
-void read_mpi_ranks(std::optional<int64_t>& rank, std::optional<int64_t>& world, std::optional<int64_t>& local_rank,
-                    std::optional<int64_t>& local_world) {
+void fill_in_from_mpi(GivenRanks& given) {
   auto mpi_rank = first_number({"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"}, 0, kMostRanks - 1);
-  if (rank || !mpi_rank) return;
-  rank = mpi_rank;
-  if (!world) world = first_number({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}, 1, kMostRanks);
-  if (!local_rank) {
-    local_rank =
+  if (given.rank || !mpi_rank) return;
+  given.rank = mpi_rank;
+  if (!given.world) given.world = first_number({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}, 1, kMostRanks);
+  if (!given.local_rank) {
+    given.local_rank =
         first_number({"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID"}, 0, kMostRanks - 1);
   }
-  if (!local_world) {
-    local_world =
+  if (!given.local_world) {
+    given.local_world =
         first_number({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PALS_LOCAL_SIZE", "LOCAL_SIZE"}, 1, kMostRanks);
   }
 }
@@ -126,11 +130,10 @@ void set_local_rank(LaunchEnv& env, int64_t local_rank, int64_t local_world) {
 }
 
 void read_ranks(LaunchEnv& env) {
-  auto rank = number("RANK", 0, kMostRanks - 1);
-  auto world = number("WORLD_SIZE", 1, kMostRanks);
-  auto local_rank = number("LOCAL_RANK", 0, kMostRanks - 1);
-  auto local_world = number("LOCAL_WORLD_SIZE", 1, kMostRanks);
-  read_mpi_ranks(rank, world, local_rank, local_world);
+  GivenRanks given{number("RANK", 0, kMostRanks - 1), number("WORLD_SIZE", 1, kMostRanks),
+                   number("LOCAL_RANK", 0, kMostRanks - 1), number("LOCAL_WORLD_SIZE", 1, kMostRanks)};
+  fill_in_from_mpi(given);
+  auto& [rank, world, local_rank, local_world] = given;
   if (!rank && !world && !local_rank && !local_world) return;
   if (!rank) refuse_without("RANK");
   if (!world) refuse_without("WORLD_SIZE");
