@@ -12,6 +12,10 @@ namespace {
 constexpr size_t kMaxStoredBytes = 512u << 20;
 constexpr size_t kMostRanksDescribed = 8;
 
+Answer granted(std::string body) {
+  return {wire::Status::kOk, std::move(body)};
+}
+
 Answer refused(std::string text) {
   return {wire::Status::kRefused, std::move(text)};
 }
@@ -101,8 +105,8 @@ Answer StoreState::set(const std::string& key, std::string value) {
 
 Answer StoreState::try_get(const std::string& key) const {
   auto found = values_.find(key);
-  if (found == values_.end()) return {wire::Status::kOk, wire::Writer().u8(0).text("").take()};
-  return {wire::Status::kOk, wire::Writer().u8(1).text(found->second).take()};
+  if (found == values_.end()) return granted(wire::Writer().u8(0).text("").take());
+  return granted(wire::Writer().u8(1).text(found->second).take());
 }
 
 Answer StoreState::add(const std::string& key, int64_t amount) {
@@ -112,7 +116,7 @@ Answer StoreState::add(const std::string& key, int64_t amount) {
   if (!before) return refused(fmt::format("key '{}' holds no number to add to", key));
   if (__builtin_add_overflow(*before, amount, &after)) return refused(fmt::format("counter '{}' overflows", key));
   if (Answer answer = set(key, std::to_string(after)); answer.status != wire::Status::kOk) return answer;
-  return {wire::Status::kOk, wire::Writer().i64(after).take()};
+  return granted(wire::Writer().i64(after).take());
 }
 
 Answer StoreState::compare_and_set(const std::string& key, const std::string& expected, const std::string& desired) {
@@ -120,9 +124,9 @@ Answer StoreState::compare_and_set(const std::string& key, const std::string& ex
   bool matches = found == values_.end() ? expected.empty() : found->second == expected;
   if (matches) {
     if (Answer answer = set(key, desired); answer.status != wire::Status::kOk) return answer;
-    return {wire::Status::kOk, wire::Writer().text(desired).take()};
+    return granted(wire::Writer().text(desired).take());
   }
-  return {wire::Status::kOk, wire::Writer().text(found == values_.end() ? std::string() : found->second).take()};
+  return granted(wire::Writer().text(found == values_.end() ? std::string() : found->second).take());
 }
 
 Answer StoreState::erase(const std::string& prefix) {
@@ -133,13 +137,13 @@ Answer StoreState::erase(const std::string& prefix) {
     stored_bytes_ -= key.size() + value.size();
     return true;
   });
-  return {wire::Status::kOk, wire::Writer().u64(num_erased).take()};
+  return granted(wire::Writer().u64(num_erased).take());
 }
 
 StoreState::Ticket StoreState::get(int rank, const std::string& key, Answered answered) {
   auto found = values_.find(key);
   if (found != values_.end()) {
-    answered({wire::Status::kOk, wire::Writer().text(found->second).take()});
+    answered(granted(wire::Writer().text(found->second).take()));
     return 0;
   }
   if (!lost_.empty()) return answered(lost_answer()), 0;
@@ -225,7 +229,7 @@ void StoreState::answer_waits_for_key(const std::string& key) {
   auto found = waits_for_key_.find(key);
   if (found == waits_for_key_.end()) return;
   std::vector<Ticket> tickets(found->second.begin(), found->second.end());
-  answer_all(tickets, {wire::Status::kOk, wire::Writer().text(values_[key]).take()});
+  answer_all(tickets, granted(wire::Writer().text(values_[key]).take()));
 }
 
 Answer StoreState::lost_answer() const {
