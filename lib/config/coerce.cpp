@@ -7,6 +7,7 @@
 
 #include "base/format.hpp"
 #include "base/nearest_name.hpp"
+#include "base/split.hpp"
 #include "config/document.hpp"
 #include "config/hjson_reader.hpp"
 #include "config/key_table.hpp"

@@ -119,16 +119,6 @@ const KeySpec* right_place_of(std::string_view name) {
   return only && may_be_misplaced(*only) ? only : nullptr;
 }
 
-std::vector<std::string> split(std::string_view text, char separator) {
-  std::vector<std::string> out;
-  while (true) {
-    size_t end = text.find(separator);
-    out.emplace_back(text.substr(0, end));
-    if (end == text.npos) return out;
-    text.remove_prefix(end + 1);
-  }
-}
-
 std::string join_path(std::string_view section, std::string_view name) {
   if (section.empty()) return std::string(name);
   return std::string(section) + "." + std::string(name);

@@ -25,7 +25,6 @@ std::vector<std::string> places_of(std::string_view name);
 // Where a key of DeepSpeed that stands in the wrong section belongs; null unless there is just one such place.
 const KeySpec* right_place_of(std::string_view name);
 
-std::vector<std::string> split(std::string_view text, char separator);
 std::string join_path(std::string_view section, std::string_view name);
 // "a.b.c" -> "a.b"; "" for a top-level key.
 std::string_view section_of(std::string_view path);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/format.hpp"
+#include "base/split.hpp"
 #include "config/key_table.hpp"
 #include "config/parameter_groups.hpp"
 

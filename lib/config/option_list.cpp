@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/split.hpp"
 #include "config/hjson_reader.hpp"
 #include "config/key_table.hpp"
 

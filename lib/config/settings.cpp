@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/nearest_name.hpp"
+#include "base/split.hpp"
 #include "config/coerce.hpp"
 #include "config/hjson_reader.hpp"
 #include "config/key_table.hpp"

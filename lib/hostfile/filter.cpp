@@ -7,6 +7,7 @@
 #include "base/format.hpp"
 #include "base/nearest_name.hpp"
 #include "base/printable.hpp"
+#include "base/split.hpp"
 #include "base/whole_number.hpp"
 #include "hostfile/plain_name.hpp"
 
@@ -29,15 +30,13 @@ std::string at_column(size_t column, std::string_view what) {
 }
 
 void parse_slots(std::string_view list, size_t column, FilterNode& node, std::vector<std::string>& problems) {
-  for (size_t begin = 0; begin <= list.size();) {
-    size_t comma = std::min(list.find(',', begin), list.size());
-    std::string_view text = list.substr(begin, comma - begin);
+  for (const auto& text : split(list, ',')) {
     if (auto slot = whole_number<int>(text, 0)) {
       node.slots.insert(*slot);
     } else {
-      problems.push_back(at_column(column + begin, fmt::format("'{}' is not a slot number", printable(text))));
+      problems.push_back(at_column(column, fmt::format("'{}' is not a slot number", printable(text))));
     }
-    begin = comma + 1;
+    column += text.size() + 1;
   }
 }
 
@@ -75,9 +74,9 @@ FilterNode parse_node(std::string_view text, size_t column, std::vector<std::str
 
 ParsedFilter parse_filter(std::string_view filter) {
   ParsedFilter parsed;
-  for (size_t begin = 0; begin <= filter.size();) {
-    size_t end = std::min(filter.find('@', begin), filter.size());
-    FilterNode node = parse_node(filter.substr(begin, end - begin), begin + 1, parsed.problems);
+  size_t column = 1;
+  for (const auto& text : split(filter, '@')) {
+    FilterNode node = parse_node(text, column, parsed.problems);
     auto known = std::find_if(parsed.nodes.begin(), parsed.nodes.end(),
                               [&](const FilterNode& other) { return same_host(other.name, node.name); });
     if (known == parsed.nodes.end()) {
@@ -85,7 +84,7 @@ ParsedFilter parse_filter(std::string_view filter) {
     } else {
       known->slots.insert(node.slots.begin(), node.slots.end());
     }
-    begin = end + 1;
+    column += text.size() + 1;
   }
   return parsed;
 }

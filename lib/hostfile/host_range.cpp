@@ -1,9 +1,8 @@
 #include "hostfile/host_range.hpp"
 
-#include <algorithm>
-
 #include "base/format.hpp"
 #include "base/printable.hpp"
+#include "base/split.hpp"
 #include "base/whole_number.hpp"
 
 namespace dslaunch::hostfile {
@@ -40,13 +39,11 @@ void append_item(std::string_view item, size_t offset, std::vector<std::string>&
 // The items of one bracket group; `offset` is where `list` begins.
 std::vector<std::string> expand_group(std::string_view list, size_t offset) {
   std::vector<std::string> out;
-  size_t begin = 0;
-  while (true) {
-    size_t comma = std::min(list.find(',', begin), list.size());
-    append_item(list.substr(begin, comma - begin), offset + begin, out);
-    if (comma == list.size()) return out;
-    begin = comma + 1;
+  for (const auto& item : split(list, ',')) {
+    append_item(item, offset, out);
+    offset += item.size() + 1;
   }
+  return out;
 }
 
 void multiply(std::vector<std::string>& names, const std::vector<std::string>& tails, size_t offset) {

@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/host_name.hpp"
+#include "base/split.hpp"
 #include "base/whole_number.hpp"
 #include "ports/process_info.hpp"
 #include "rendezvous/stream_socket.hpp"
@@ -54,9 +55,7 @@ std::string pack_hosts(const std::vector<std::string>& hosts) {
 
 std::vector<std::string> unpack_hosts(const std::string& text, int world_size) {
   std::vector<std::string> out;
-  for (size_t begin = 0; begin <= text.size();) {
-    size_t end = std::min(text.find(',', begin), text.size());
-    std::string item = text.substr(begin, end - begin);
+  for (auto& item : split(text, ',')) {
     int64_t times = 1;
     if (size_t star = item.rfind('*'); star != std::string::npos) {
       times = whole_number<int64_t>(std::string_view(item).substr(star + 1), 1, kMostRanks).value_or(-1);
@@ -66,7 +65,6 @@ std::vector<std::string> unpack_hosts(const std::string& text, int world_size) {
       contradiction(fmt::format("DSLAUNCH_RANK_HOSTS='{}' does not list {} hosts", text, world_size));
     }
     out.insert(out.end(), static_cast<size_t>(times), item);
-    begin = end + 1;
   }
   if (out.size() != static_cast<size_t>(world_size)) {
     contradiction(fmt::format("DSLAUNCH_RANK_HOSTS names {} ranks but WORLD_SIZE is {}", out.size(), world_size));

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/small_file.hpp"
+#include "base/split.hpp"
 
 namespace dslaunch::spawn {
 namespace {
@@ -18,12 +19,8 @@ struct CgroupMount {
 };
 
 bool holds_word(std::string_view list, std::string_view word) {
-  for (size_t begin = 0; begin <= list.size();) {
-    size_t end = std::min(list.find(',', begin), list.size());
-    if (list.substr(begin, end - begin) == word) return true;
-    begin = end + 1;
-  }
-  return false;
+  const auto words = split(list, ',');
+  return std::find(words.begin(), words.end(), word) != words.end();
 }
 
 // "31 23 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory"
