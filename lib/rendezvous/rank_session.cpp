@@ -233,7 +233,7 @@ void RankSessions::wait_at_barrier(Session& session, const wire::Frame& frame) {
 
 // The session may have ended by then.
 StoreState::Answered RankSessions::later(Session& session, uint32_t request,
-                                         std::shared_ptr<StoreState::Ticket> ticket) {
+                                         const std::shared_ptr<StoreState::Ticket>& ticket) {
   return [this, ticket, request, to = session.connection().weak_from_this()](const Answer& answer) {
     timers_.erase(*ticket);
     if (auto connection = to.lock()) connection->send(encode_reply(request, answer));

@@ -52,7 +52,7 @@ class RankSessions {
   void leave(int rank);
   void wait_for_key(Session& session, const wire::Frame& frame);
   void wait_at_barrier(Session& session, const wire::Frame& frame);
-  StoreState::Answered later(Session& session, uint32_t request, std::shared_ptr<StoreState::Ticket> ticket);
+  StoreState::Answered later(Session& session, uint32_t request, const std::shared_ptr<StoreState::Ticket>& ticket);
   void expire_after(uint64_t timeout_ms, StoreState::Ticket ticket);
 
   boost::asio::io_context& io_;

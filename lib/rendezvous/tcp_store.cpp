@@ -267,7 +267,7 @@ void TcpStore::accept_bytes(std::string& buffer) {
   buffer.erase(0, begin);
 }
 
-void TcpStore::accept_frame(wire::Frame frame) {
+void TcpStore::accept_frame(const wire::Frame& frame) {
   std::lock_guard lock(mutex_);
   switch (frame.type) {
     case wire::Type::kReply: {

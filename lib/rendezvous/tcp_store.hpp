@@ -72,7 +72,7 @@ class TcpStore final : public Store {
   void read_frames();
   bool wait_for_input();
   void accept_bytes(std::string& buffer);
-  void accept_frame(wire::Frame frame);
+  void accept_frame(const wire::Frame& frame);
   void deliver_losses();
   void break_connection(const std::string& reason);
   void wake_reader();

@@ -13,7 +13,7 @@ namespace dslaunch::rendezvous::torch_wire {
 inline constexpr uint8_t kFirstByte = 0x00;  // of a connection: the type of the validation that opens it
 inline constexpr uint32_t kValidationMagic = 0x3C85F7CE;
 inline constexpr size_t kMaxKeyBytes = 8192;            // torch's own limit
-inline constexpr size_t kMaxKeys = 128 * 1024;          // in one request; torch's own limit
+inline constexpr size_t kMaxKeys = 128u << 10;          // in one request; torch's own limit
 inline constexpr size_t kMaxValueBytes = 64u << 20;     // torch's server ends a connection beyond 8 MiB
 inline constexpr size_t kMaxRequestBytes = 144u << 20;  // two values of the largest size, or many small ones
 

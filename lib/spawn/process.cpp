@@ -65,7 +65,7 @@ ChildImage make_image(const ProcessSpec& spec) {
   ChildImage image;
   auto path = spec.env.find("PATH");
   image.candidates = program_candidates(spec.argv[0], path == spec.env.end() ? kDefaultPath : path->second);
-  for (const auto& [name, value] : spec.env) image.env_text.push_back(name + "=" + value);
+  for (const auto& [name, value] : spec.env) image.env_text.push_back(fmt::format("{}={}", name, value));
   for (const auto& word : spec.argv) image.argv.push_back(const_cast<char*>(word.c_str()));
   image.argv.push_back(nullptr);
   for (auto& text : image.env_text) image.envp.push_back(text.data());
@@ -151,7 +151,7 @@ std::string found_program(const ProcessSpec& spec) {
   auto path = spec.env.find("PATH");
   std::string folders = path == spec.env.end() ? kDefaultPath : path->second;
   for (std::string candidate : program_candidates(spec.argv[0], folders)) {
-    if (!candidate.starts_with("/") && !spec.cwd.empty()) candidate = spec.cwd + "/" + candidate;
+    if (!candidate.starts_with("/") && !spec.cwd.empty()) candidate.insert(0, spec.cwd + "/");
     if (::access(candidate.c_str(), F_OK) == 0) return candidate;
   }
   return {};
