@@ -24,10 +24,19 @@ size_t count_of(int size) {
   return static_cast<size_t>(size);
 }
 
+std::vector<int> all_but(int rank, int size) {
+  std::vector<int> others;
+  for (int other = 0; other < size; ++other) {
+    if (other != rank) others.push_back(other);
+  }
+  return others;
+}
+
 }  // namespace
 
 GlooCommunicator::GlooCommunicator(const CommunicatorOptions& options, rendezvous::Store& store)
     : options_(options),
+      others_(all_but(options.rank, options.size)),
       latch_(watch_peers(store)),
       mesh_(std::make_unique<FullMesh>(options, store, *latch_, Deadline::after(options.timeout))),
       sent_to_(count_of(options.size)),
@@ -67,23 +76,15 @@ void GlooCommunicator::all_reduce_small(const Call& call, const Buffer& buffer, 
   std::vector<FullMesh::Region> theirs(count_of(options_.size));
   std::vector<const void*> inputs(count_of(options_.size), buffer.data);
   FullMesh::Region own(*mesh_, buffer.data, bytes);
-  for (int peer = 0; peer < options_.size; ++peer) {
-    if (peer == options_.rank) continue;
+  for (int peer : others_) {
     char* place = scratch_.data() + count_of(peer) * bytes;
     inputs[count_of(peer)] = place;
     theirs[count_of(peer)] = FullMesh::Region(*mesh_, place, bytes);
     theirs[count_of(peer)].receive(peer, call.tag(Call::kContribute), 0, bytes);
   }
-  for (int peer = 0; peer < options_.size; ++peer) {
-    if (peer != options_.rank) own.send(peer, call.tag(Call::kContribute), 0, bytes);
-  }
-  for (int peer = 0; peer < options_.size; ++peer) {
-    if (peer != options_.rank) call.wait_received(theirs[count_of(peer)], peer);
-  }
-  // The result replaces what is being sent.
-  for (int peer = 0; peer < options_.size; ++peer) {
-    if (peer != options_.rank) call.wait_sent(own, peer);
-  }
+  for (int peer : others_) own.send(peer, call.tag(Call::kContribute), 0, bytes);
+  for (int peer : others_) call.wait_received(theirs[count_of(peer)], peer);
+  for (int peer : others_) call.wait_sent(own, peer);  // the result replaces what is being sent
   reduce_in_order(inputs.data(), inputs.size(), buffer.data, buffer.count, buffer.dtype, op);
 }
 
@@ -111,27 +112,18 @@ void GlooCommunicator::all_to_all(ConstBuffer in, Buffer out) {
 void GlooCommunicator::exchange_parts(const Call& call, const ConstBuffer& in, size_t stride_bytes, const Buffer& out) {
   const size_t bytes = bytes_of(out) / count_of(options_.size);
   if (bytes == 0) return;
+  const auto part_of = [&](int rank) { return static_cast<char*>(out.data) + count_of(rank) * bytes; };
+  const char* ours = static_cast<const char*>(in.data) + count_of(options_.rank) * stride_bytes;
+  if (part_of(options_.rank) != ours) std::memcpy(part_of(options_.rank), ours, bytes);
   std::vector<FullMesh::Region> theirs(count_of(options_.size));
-  for (int peer = 0; peer < options_.size; ++peer) {
-    char* place = static_cast<char*>(out.data) + count_of(peer) * bytes;
-    if (peer == options_.rank) {
-      const char* own = static_cast<const char*>(in.data) + count_of(peer) * stride_bytes;
-      if (place != own) std::memcpy(place, own, bytes);
-      continue;
-    }
-    theirs[count_of(peer)] = FullMesh::Region(*mesh_, place, bytes);
+  for (int peer : others_) {
+    theirs[count_of(peer)] = FullMesh::Region(*mesh_, part_of(peer), bytes);
     theirs[count_of(peer)].receive(peer, call.tag(Call::kSpread), 0, bytes);
   }
   FullMesh::Region own(*mesh_, in.data, bytes_of(in));
-  for (int peer = 0; peer < options_.size; ++peer) {
-    if (peer != options_.rank) own.send(peer, call.tag(Call::kSpread), count_of(peer) * stride_bytes, bytes);
-  }
-  for (int peer = 0; peer < options_.size; ++peer) {
-    if (peer != options_.rank) call.wait_received(theirs[count_of(peer)], peer);
-  }
-  for (int peer = 0; peer < options_.size; ++peer) {
-    if (peer != options_.rank) call.wait_sent(own, peer);
-  }
+  for (int peer : others_) own.send(peer, call.tag(Call::kSpread), count_of(peer) * stride_bytes, bytes);
+  for (int peer : others_) call.wait_received(theirs[count_of(peer)], peer);
+  for (int peer : others_) call.wait_sent(own, peer);
 }
 
 void GlooCommunicator::broadcast(Buffer buffer, int root) {
@@ -144,12 +136,8 @@ void GlooCommunicator::broadcast(Buffer buffer, int root) {
       region.receive(root, call.tag(Call::kSpread), 0, bytes);
       return call.wait_received(region, root);
     }
-    for (int peer = 0; peer < options_.size; ++peer) {
-      if (peer != root) region.send(peer, call.tag(Call::kSpread), 0, bytes);
-    }
-    for (int peer = 0; peer < options_.size; ++peer) {
-      if (peer != root) call.wait_sent(region, peer);
-    }
+    for (int peer : others_) region.send(peer, call.tag(Call::kSpread), 0, bytes);
+    for (int peer : others_) call.wait_sent(region, peer);
   });
 }
 

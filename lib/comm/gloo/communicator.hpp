@@ -41,6 +41,7 @@ class GlooCommunicator final : public Communicator {
   void all_reduce_small(const Call& call, const Buffer& buffer, ReduceOp op);
 
   const CommunicatorOptions options_;
+  const std::vector<int> others_;  // the ranks of the other members
   const std::shared_ptr<FailureLatch> latch_;
   std::unique_ptr<FullMesh> mesh_;
 
