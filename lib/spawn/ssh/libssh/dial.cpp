@@ -1,26 +1,17 @@
 #include "spawn/ssh/libssh/dial.hpp"
 
-#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <csignal>
 #include <memory>
 #include <mutex>
-#include <string_view>
-#include <variant>
 
-#include "base/environment.hpp"
 #include "base/format.hpp"
 #include "base/host_addresses.hpp"
 #include "ports/connect_first.hpp"
 #include "spawn/link_thread.hpp"
-#include "spawn/process.hpp"
 
 namespace dslaunch::spawn {
 namespace {
@@ -66,59 +57,6 @@ std::string advice(int error) {
   }
 }
 
-bool is_plain_name(const std::string& text) {
-  return !text.empty() && text[0] != '-' &&
-         text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:%@+-") ==
-             std::string::npos;
-}
-
-std::string expand(const std::string& command, const std::string& alias, const std::string& host, uint16_t port,
-                   const std::string& user) {
-  // They become part of a command line of a shell of this machine.
-  for (const auto& name : {alias, host, user}) {
-    if (!is_plain_name(name)) {
-      throw WayFailed{{.phase = "resolve",
-                       .text = fmt::format("'{}' cannot be given to a ProxyCommand: it is no plain name", name)}};
-    }
-  }
-  std::string text = "exec ";
-  for (size_t i = 0; i < command.size(); ++i) {
-    if (command[i] != '%' || i + 1 == command.size()) {
-      text += command[i];
-      continue;
-    }
-    switch (command[++i]) {
-      case 'h':
-        text += host;
-        break;
-      case 'n':
-        text += alias;
-        break;
-      case 'p':
-        text += std::to_string(port);
-        break;
-      case 'r':
-        text += user;
-        break;
-      case '%':
-        text += '%';
-        break;
-      default:
-        throw WayFailed{{.phase = "connect",
-                         .text = fmt::format("the ProxyCommand '{}' for {} uses %{}, which only OpenSSH expands: give "
-                                             "--ssh_program ssh",
-                                             command, alias, command[i])}};
-    }
-  }
-  return text;
-}
-
-std::map<std::string, std::string> environment_without_questions() {
-  auto env = environment_of_this_process();
-  env["SSH_ASKPASS_REQUIRE"] = "never";
-  return env;
-}
-
 }  // namespace
 
 UniqueFd dial_tcp(const std::string& host, uint16_t port, Deadline deadline, const Interrupt& interrupt) {
@@ -141,41 +79,6 @@ UniqueFd dial_tcp(const std::string& host, uint16_t port, Deadline deadline, con
   throw WayFailed{
       {.phase = "connect",
        .text = fmt::format("cannot connect to {} port {} ({}){}", host, port, tried, hint.empty() ? "" : ": " + hint)}};
-}
-
-Proxy::Proxy(const std::string& command, const std::string& alias, const std::string& host, uint16_t port,
-             const std::string& user)
-    : command_(expand(command, alias, host, port, user)) {
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw SystemError("socketpair", "to a proxy");
-  stream_.reset(ends[0]);
-  UniqueFd theirs(ends[1]);
-  ::fcntl(stream_.get(), F_SETFL, O_NONBLOCK);
-  // A file and not a pipe: nobody has to read along.
-  errors_.reset(::memfd_create("proxy-errors", MFD_CLOEXEC));
-  if (!errors_.valid()) throw SystemError("memfd_create", "for a proxy's errors");
-  ProcessSpec spec{.argv = {"/bin/sh", "-c", command_}, .env = environment_without_questions(), .cwd = ""};
-  spec.in = spec.out = theirs.get();
-  spec.err = errors_.get();
-  auto started = start_process(spec);
-  if (auto* cause = std::get_if<ExitCause>(&started)) {
-    throw WayFailed{{.phase = "connect", .text = fmt::format("the ProxyCommand for {}: {}", alias, cause->hint)}};
-  }
-  pid_ = std::get<Process>(started).pid;
-}
-
-Proxy::~Proxy() {
-  ::kill(-pid_, SIGKILL);
-  while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
-  }
-}
-
-std::string Proxy::errors() const {
-  char text[4096];
-  off_t size = ::lseek(errors_.get(), 0, SEEK_END);
-  off_t from = size > static_cast<off_t>(sizeof text) ? size - static_cast<off_t>(sizeof text) : 0;
-  ssize_t got = ::pread(errors_.get(), text, sizeof text, from);
-  return got > 0 ? std::string(text, static_cast<size_t>(got)) : std::string();
 }
 
 }  // namespace dslaunch::spawn

@@ -1,9 +1,6 @@
-// A connected stream to a host's sshd: TCP, or the user's ProxyCommand (libssh makes one of ProxyJump). Done here and
-// not by libssh, whose own dialling looks up names without a deadline, tries one address only, and lets a proxy write
-// to our terminal.
+// A TCP connection to a host's sshd. Made here and not by libssh, whose own dialling looks up names without a deadline
+// and tries one address only.
 #pragma once
-#include <sys/types.h>
-
 #include <cstdint>
 #include <string>
 
@@ -15,25 +12,5 @@ namespace dslaunch::spawn {
 
 // The socket is non-blocking, without delay for small packets. Throws WayFailed, WayCut.
 UniqueFd dial_tcp(const std::string& host, uint16_t port, Deadline deadline, const Interrupt& interrupt);
-
-// A proxy's process, ended with this object. Owned by the thread that started it, which has to outlive it.
-class Proxy {
- public:
-  // `command` as in ssh_config, with its % tokens. Throws WayFailed.
-  Proxy(const std::string& command, const std::string& alias, const std::string& host, uint16_t port,
-        const std::string& user);
-  ~Proxy();
-  Proxy(const Proxy&) = delete;
-  Proxy& operator=(const Proxy&) = delete;
-
-  UniqueFd take_stream() { return std::move(stream_); }
-  std::string errors() const;  // what it has written on standard error
-  const std::string& command() const { return command_; }
-
- private:
-  std::string command_;
-  UniqueFd stream_, errors_;
-  pid_t pid_ = -1;
-};
 
 }  // namespace dslaunch::spawn

@@ -4,6 +4,7 @@
 
 #include "base/format.hpp"
 #include "spawn/ssh/explain.hpp"
+#include "spawn/ssh/libssh/dial.hpp"
 
 namespace dslaunch::spawn {
 namespace {

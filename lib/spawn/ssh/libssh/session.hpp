@@ -8,8 +8,8 @@
 #include <string>
 
 #include "base/deadline.hpp"
-#include "spawn/ssh/libssh/dial.hpp"
 #include "spawn/ssh/libssh/interrupt.hpp"
+#include "spawn/ssh/libssh/proxy.hpp"
 #include "spawn/ssh/ssh_target.hpp"
 
 namespace dslaunch::spawn {
