@@ -65,6 +65,7 @@ std::string values_for_now(const KeySpec& spec) {
 
 Value list_of_texts(const std::vector<std::string>& words) {
   std::vector<Value> items;
+  items.reserve(words.size());
   for (const auto& word : words) items.push_back(Value::of_string(word));
   return Value::of_array(std::move(items));
 }

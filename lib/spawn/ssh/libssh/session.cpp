@@ -114,7 +114,7 @@ void SshSession::wait_for_packets(const char* phase) {
     std::string said = proxy_ ? last_lines(proxy_->errors(), 2) : std::string();
     throw WayFailed{{.phase = phase,
                      .text = fmt::format("{} port {} did not answer within {} s{}", host_, port_,
-                                         options_.connect_timeout.count() / 1000.0,
+                                         static_cast<double>(options_.connect_timeout.count()) / 1000,
                                          said.empty() ? "" : fmt::format(" (its proxy said: {})", said))}};
   }
   interrupt_.wait_for(ssh_get_fd(session_), poll_events(true), deadline_);
