@@ -9,6 +9,7 @@
 
 #include "launch/binding_request.hpp"
 #include "launch/output_choices.hpp"
+#include "launch/usual_grace.hpp"
 #include "spawn/ssh/ssh_target.hpp"
 
 namespace dslaunch::launch {
@@ -35,7 +36,7 @@ struct LaunchOptions {
   std::string master_addr;       // empty: chosen
   uint16_t master_port = 0;      // 0: the kernel chooses
   std::optional<std::chrono::milliseconds> timeout;
-  std::chrono::milliseconds grace{15000};
+  std::chrono::milliseconds grace = kUsualGrace;
   std::vector<std::pair<std::string, std::string>> env;  // --env NAME=VALUE, in order
   std::string chdir;                                     // empty: the present folder
   std::vector<std::string> env_files;                    // --env_file, in order

@@ -12,6 +12,7 @@
 #include "launch/job_kind.hpp"
 #include "launch/message.hpp"
 #include "launch/output_choices.hpp"
+#include "launch/usual_grace.hpp"
 #include "spawn/ssh/ssh_target.hpp"
 
 namespace dslaunch::launch {
@@ -83,7 +84,7 @@ struct LaunchPlan {
   int restart_count = 0, max_restarts = 0;
   Preflight preflight;                       // for hosts other than this machine
   std::map<std::string, std::string> files;  // that travel to other machines, path -> content
-  std::chrono::milliseconds grace{15000};
+  std::chrono::milliseconds grace = kUsualGrace;
   std::optional<std::chrono::milliseconds> timeout;
   std::vector<PlannedNode> nodes;
 

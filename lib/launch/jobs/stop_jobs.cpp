@@ -9,6 +9,7 @@
 #include "base/format.hpp"
 #include "launch/jobs/job_client.hpp"
 #include "launch/jobs/job_commands.hpp"
+#include "launch/usual_grace.hpp"
 #include "spawn/held_process.hpp"
 #include "spawn/job_sweep.hpp"
 
@@ -22,7 +23,6 @@ using Json = nlohmann::ordered_json;
 constexpr auto kStatusPatience = 1000ms;
 // For `stop`: between two attempts, while it waits for nodes, a supervisor answers nobody.
 constexpr auto kStopPatience = 3000ms;
-constexpr auto kDefaultGrace = 15000ms;
 
 void say(const std::string& text) {
   std::fputs(fmt::format("dslaunch: {}\n", text).c_str(), stderr);
@@ -61,7 +61,7 @@ struct Stopped {
 Stopped conclude(const KnownJob& job, const StopOptions& options) {
   Stopped stopped{look_again(job), job.condition == Condition::kEnded, 0};
   if (stopped.job.condition != Condition::kLost) return stopped;
-  auto patience = options.now ? 0ms : options.grace.value_or(kDefaultGrace);
+  auto patience = options.now ? 0ms : options.grace.value_or(kUsualGrace);
   stopped.num_swept =
       spawn::sweep_job({fmt::format("{}={}", spawn::kJobIdVariable, job.record.job_id)}, patience, false);
   return stopped;
