@@ -7,7 +7,6 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/nearest_name.hpp"
-#include "launch/duration.hpp"
 #include "launch/migrating.hpp"
 
 namespace dslaunch::launcher {
@@ -39,10 +38,6 @@ std::string words_of(const CLI::ParseError& error) {
   return text;
 }
 
-std::string text_of(std::chrono::milliseconds length) {
-  return length.count() % 1000 == 0 ? fmt::format("{}s", length.count() / 1000) : fmt::format("{}ms", length.count());
-}
-
 }  // namespace
 
 CommandLine::CommandLine(const std::string& command, const std::string& usage, const std::string& examples)
@@ -52,22 +47,6 @@ CommandLine::CommandLine(const std::string& command, const std::string& usage, c
   app_.allow_extras();
   app_.add_flag("-h,--help", help_, "this text");
   app_.add_flag("-V,--version", version_, "the version");
-}
-
-void CommandLine::duration(const std::string& name, std::optional<std::chrono::milliseconds>& target,
-                           const std::string& what, std::chrono::milliseconds least) {
-  auto read = [name, &target, least](const std::string& text) {
-    target = launch::parse_duration(text);
-    if (!target) {
-      throw UserError(
-          ExitCode::kUsage,
-          fmt::format("{}: '{}' is no length of time; write 90, 90s, 10m, 2h or 500ms, up to 10000d", name, text));
-    }
-    if (*target < least) {
-      throw UserError(ExitCode::kUsage, fmt::format("{} {}: at least {}", name, text, text_of(least)));
-    }
-  };
-  app_.add_option_function<std::string>(name, read, what)->type_name("TIME");
 }
 
 std::vector<std::string> CommandLine::option_names() const {

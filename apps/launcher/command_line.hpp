@@ -51,9 +51,14 @@ class CommandLine {
   CLI::Option* flag(const std::string& name, bool& target, const std::string& what) {
     return app_.add_flag(name, target, what);
   }
-  // Lengths of time: "90", "10m". A shorter one than `least` is refused.
-  void duration(const std::string& name, std::optional<std::chrono::milliseconds>& target, const std::string& what,
-                std::chrono::milliseconds least = std::chrono::milliseconds(0));
+  // Lengths of time: "90", "10m". A shorter one than `least` is refused. `target`: milliseconds, or an optional of
+  // them.
+  template <class T>
+  void duration(const std::string& name, T& target, const std::string& what,
+                std::chrono::milliseconds least = std::chrono::milliseconds(0)) {
+    auto take = [name, &target, least](const std::string& text) { target = read_duration(name, text, least); };
+    app_.add_option_function<std::string>(name, take, what)->type_name("TIME");
+  }
   // The heading under which the following options are listed.
   void group(const std::string& title) { app_.option_defaults()->group(title); }
 

@@ -43,8 +43,6 @@ std::optional<DoctorCommand> read_doctor_options(const Arguments& arguments) {
   DoctorCommand command;
   auto& doctor = command.doctor;
   std::vector<std::string> ports, only;
-  std::string hostfile;
-  std::optional<std::chrono::milliseconds> grace, connect_timeout;
   CommandLine line(
       "dslaunch doctor", "usage: dslaunch doctor [--port N]... [--kill [--yes] [--force]] [options]",
       "  dslaunch doctor                               what is wrong on this machine\n"
@@ -60,17 +58,18 @@ std::optional<DoctorCommand> read_doctor_options(const Arguments& arguments) {
   line.flag("--kill", doctor.kill, "end what is stale and remove what it left; asks first");
   line.flag("-y,--yes", doctor.yes, "do not ask");
   line.flag("--force", doctor.force, "with --kill: also your processes that are not stale");
-  line.duration("--grace", grace, "time between SIGTERM and SIGKILL (5 s; 0: SIGKILL at once)");
+  line.duration("--grace", doctor.grace, "time between SIGTERM and SIGKILL (5 s; 0: SIGKILL at once)");
   line.flag("--json", doctor.json, "one document on standard output; all else goes to standard error");
   line.group("Hosts");
-  line.value("-H,--hostfile", hostfile, "examine these hosts, all at once", "FILE");
+  line.value("-H,--hostfile", command.launch.hostfile, "examine these hosts, all at once", "FILE");
   line.text_or_nothing("-i,--include", command.launch.include, "only these: HOST[@HOST...]", "HOSTS");
   line.text_or_nothing("-e,--exclude", command.launch.exclude, "all but these", "HOSTS");
   line.value("--ssh_port", command.launch.ssh_port, "of hosts whose line names none", "PORT");
   line.value("--ssh_program", command.launch.ssh_program, "reach hosts through this program instead of libssh", "ssh");
   line.value("--remote_path", command.launch.remote_path, "folder of dslaunch there; without it the same as here",
              "DIR");
-  line.duration("--connect_timeout", connect_timeout, "to reach each host (15 s)", std::chrono::milliseconds(1));
+  line.duration("--connect_timeout", command.launch.connect_timeout, "to reach each host (15 s)",
+                std::chrono::milliseconds(1));
   line.group("");  // of a doctor that was started by another one
   line.value("--only", only, "", "PID:START")->allow_extra_args(false);
   if (!line.parse(arguments)) return std::nullopt;
@@ -78,9 +77,6 @@ std::optional<DoctorCommand> read_doctor_options(const Arguments& arguments) {
   for (const auto& text : ports) add_ports(text, doctor.ports);
   if (!only.empty()) doctor.only.emplace();
   for (const auto& text : only) add_process(text, *doctor.only);
-  if (grace) doctor.grace = *grace;
-  if (connect_timeout) command.launch.connect_timeout = *connect_timeout;
-  if (!hostfile.empty()) command.launch.hostfile = hostfile;
   check(doctor);
   return command;
 }

@@ -3,8 +3,14 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
+#include "launch/duration.hpp"
 
 namespace dslaunch::launcher {
+
+static std::string text_of(std::chrono::milliseconds length) {
+  return length.count() % 1000 == 0 ? fmt::format("{}s", length.count() / 1000) : fmt::format("{}ms", length.count());
+}
 
 void misuse(const std::string& message) {
   throw UserError(ExitCode::kUsage, message);
@@ -19,6 +25,16 @@ std::string without_leading_zeros(const std::string& digits) {
   const std::string sign = digits.starts_with("-") ? "-" : "";
   const size_t first = digits.find_first_not_of('0', sign.size());
   return first == std::string::npos ? "0" : sign + digits.substr(first);
+}
+
+std::chrono::milliseconds read_duration(const std::string& name, const std::string& text,
+                                        std::chrono::milliseconds least) {
+  const auto length = launch::parse_duration(text);
+  if (!length) {
+    misuse(fmt::format("{}: '{}' is no length of time; write 90, 90s, 10m, 2h or 500ms, up to 10000d", name, text));
+  }
+  if (*length < least) misuse(fmt::format("{} {}: at least {}", name, text, text_of(least)));
+  return *length;
 }
 
 std::string refuse_empty(std::string& text) {

@@ -2,6 +2,7 @@
 // text for an option that was not given.
 #pragma once
 #include <charconv>
+#include <chrono>
 #include <limits>
 #include <string>
 
@@ -28,6 +29,10 @@ std::string read_whole_number(std::string& text) {
   text = without_leading_zeros(text);
   return {};
 }
+
+// The length of time behind the option `name`. Throws UserError(64) for what is none, and for one below `least`.
+std::chrono::milliseconds read_duration(const std::string& name, const std::string& text,
+                                        std::chrono::milliseconds least);
 
 // A variable of the shell that is not set makes such a text, and it must not mean that the option was left out.
 std::string refuse_empty(std::string& text);

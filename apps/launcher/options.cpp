@@ -22,9 +22,8 @@ using namespace std::chrono_literals;
 
 // What cannot be bound to its place directly.
 struct RawLaunch {
-  std::string device = "auto", hostfile;
+  std::string device = "auto";
   std::vector<std::string> env;
-  std::optional<std::chrono::milliseconds> grace, connect_timeout, lost_after, join_timeout;
   std::string venv_script;
   BorrowedOptions borrowed;
   RawOutput output;
@@ -40,33 +39,33 @@ void add_host_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
   line.value("--device", raw.device, "auto: GPUs if any are visible, else CPU", "auto|cpu|cuda");
   line.value("--num_gpus,--num_accelerators", to.num_gpus, "GPUs of each host; on CPU the number of ranks", "N");
   line.value("--num_nodes", to.num_nodes, "the first N hosts of the hostfile", "N");
-  line.value("-H,--hostfile", raw.hostfile, "lines 'HOST slots=N'", "FILE");
+  line.value("-H,--hostfile", to.hostfile, "lines 'HOST slots=N'", "FILE");
   line.text_or_nothing("-i,--include", to.include, "only these: HOST[:SLOT,...][@HOST...]", "HOSTS");
   line.text_or_nothing("-e,--exclude", to.exclude, "all but these", "HOSTS");
 }
 
-void add_reach_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
+void add_reach_options(CommandLine& line, LaunchOptions& to) {
   line.group("Other machines");
   line.value("--ssh_port", to.ssh_port, "of hosts whose line names none", "PORT");
   line.value("--ssh_program", to.ssh_program, "reach hosts through this program instead of libssh", "ssh");
   line.value("--remote_path", to.remote_path, "folder of the programs there; without it the same as here", "DIR");
   line.flag("--push", to.push, "copy the programs there, once, into the user's cache");
-  line.duration("--connect_timeout", raw.connect_timeout, "to reach each host (15 s)", 1ms);
-  line.duration("--lost_after", raw.lost_after, "a host without a sign of life for so long is lost (20 s)", 1s);
+  line.duration("--connect_timeout", to.connect_timeout, "to reach each host (15 s)", 1ms);
+  line.duration("--lost_after", to.lost_after, "a host without a sign of life for so long is lost (20 s)", 1s);
   line.flag("--no_ssh", to.no_ssh, "the same command is started on every node; with --node_rank and --master_addr");
   line.value("--node_rank", to.node_rank, "which of them this is; 0 is the launcher", "K");
-  line.duration("--join_timeout", raw.join_timeout, "for all nodes of --no_ssh to come (10 min; 0: no limit)");
+  line.duration("--join_timeout", to.join_timeout, "for all nodes of --no_ssh to come (10 min; 0: no limit)");
 }
 
 void add_launch_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
   add_host_options(line, to, raw);
-  add_reach_options(line, to, raw);
+  add_reach_options(line, to);
   add_borrowed_options(line, raw.borrowed);
   line.group("Launch");
   line.value("--master_addr", to.master_addr, "address where the ranks meet", "ADDR");
   line.value("--master_port", to.master_port, "its port; without it the kernel chooses a free one", "PORT");
   line.duration("--timeout", to.timeout, "end the job after this time (exit code 124); 0: no limit");
-  line.duration("--grace", raw.grace,
+  line.duration("--grace", to.grace,
                 "time between SIGTERM and SIGKILL when ranks are stopped (15 s; 0: SIGKILL at once)");
   repeatable(line.value("--env", raw.env, "set in every rank's environment; repeatable", "NAME=VALUE"));
   line.value("--max_restarts", to.max_restarts, "restart the whole job so often when a rank or a host fails", "N");
@@ -128,13 +127,8 @@ void check_nodes(const LaunchOptions& to) {
 void finish_launch_options(LaunchOptions& to, const RawLaunch& raw) {
   to.device = device_choice(raw.device);
   finish_borrowed_options(to, raw.borrowed);
-  if (!raw.hostfile.empty()) to.hostfile = raw.hostfile;
-  if (raw.grace) to.grace = *raw.grace;
   if (to.timeout == 0ms) to.timeout.reset();
   to.output = read_output_choices(raw.output);
-  if (raw.connect_timeout) to.connect_timeout = *raw.connect_timeout;
-  if (raw.lost_after) to.lost_after = *raw.lost_after;
-  if (raw.join_timeout) to.join_timeout = *raw.join_timeout;
   if (!raw.venv_script.empty()) to.venv = launch::venv_of_script(raw.venv_script);
   check_nodes(to);
   if (!to.master_addr.empty()) launch::check_spelling_of_master_address(to.master_addr);
