@@ -42,6 +42,7 @@ void check(const launch::DoctorOptions& doctor) {
 std::optional<DoctorCommand> read_doctor_options(const Arguments& arguments) {
   DoctorCommand command;
   auto& doctor = command.doctor;
+  auto& reach = command.launch.reach;
   std::vector<std::string> ports, only;
   CommandLine line(
       "dslaunch doctor", "usage: dslaunch doctor [--port N]... [--kill [--yes] [--force]] [options]",
@@ -64,11 +65,10 @@ std::optional<DoctorCommand> read_doctor_options(const Arguments& arguments) {
   line.value("-H,--hostfile", command.launch.hostfile, "examine these hosts, all at once", "FILE");
   line.text_or_nothing("-i,--include", command.launch.include, "only these: HOST[@HOST...]", "HOSTS");
   line.text_or_nothing("-e,--exclude", command.launch.exclude, "all but these", "HOSTS");
-  line.value("--ssh_port", command.launch.ssh_port, "of hosts whose line names none", "PORT");
-  line.value("--ssh_program", command.launch.ssh_program, "reach hosts through this program instead of libssh", "ssh");
-  line.value("--remote_path", command.launch.remote_path, "folder of dslaunch there; without it the same as here",
-             "DIR");
-  line.duration("--connect_timeout", command.launch.connect_timeout, "to reach each host (15 s)",
+  line.value("--ssh_port", reach.ssh.port, "of hosts whose line names none", "PORT");
+  line.value("--ssh_program", reach.ssh.program, "reach hosts through this program instead of libssh", "ssh");
+  line.value("--remote_path", reach.remote_path, "folder of dslaunch there; without it the same as here", "DIR");
+  line.duration("--connect_timeout", reach.ssh.connect_timeout, "to reach each host (15 s)",
                 std::chrono::milliseconds(1));
   line.group("");  // of a doctor that was started by another one
   line.value("--only", only, "", "PID:START")->allow_extra_args(false);

@@ -46,12 +46,12 @@ void add_host_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
 
 void add_reach_options(CommandLine& line, LaunchOptions& to) {
   line.group("Other machines");
-  line.value("--ssh_port", to.ssh_port, "of hosts whose line names none", "PORT");
-  line.value("--ssh_program", to.ssh_program, "reach hosts through this program instead of libssh", "ssh");
-  line.value("--remote_path", to.remote_path, "folder of the programs there; without it the same as here", "DIR");
-  line.flag("--push", to.push, "copy the programs there, once, into the user's cache");
-  line.duration("--connect_timeout", to.connect_timeout, "to reach each host (15 s)", 1ms);
-  line.duration("--lost_after", to.lost_after, "a host without a sign of life for so long is lost (20 s)", 1s);
+  line.value("--ssh_port", to.reach.ssh.port, "of hosts whose line names none", "PORT");
+  line.value("--ssh_program", to.reach.ssh.program, "reach hosts through this program instead of libssh", "ssh");
+  line.value("--remote_path", to.reach.remote_path, "folder of the programs there; without it the same as here", "DIR");
+  line.flag("--push", to.reach.push, "copy the programs there, once, into the user's cache");
+  line.duration("--connect_timeout", to.reach.ssh.connect_timeout, "to reach each host (15 s)", 1ms);
+  line.duration("--lost_after", to.reach.silence_limit, "a host without a sign of life for so long is lost (20 s)", 1s);
   line.flag("--no_ssh", to.no_ssh, "the same command is started on every node; with --node_rank and --master_addr");
   line.value("--node_rank", to.node_rank, "which of them this is; 0 is the launcher", "K");
   line.duration("--join_timeout", to.join_timeout, "for all nodes of --no_ssh to come (10 min; 0: no limit)");
@@ -114,8 +114,8 @@ std::pair<std::string, std::string> variable(const std::string& text) {
 void check_nodes(const LaunchOptions& to) {
   if (to.max_restarts < 0) misuse(fmt::format("--max_restarts {}: 0 or more", to.max_restarts));
   if (to.min_nodes && *to.min_nodes < 1) misuse(fmt::format("--min_nodes {}: at least 1", *to.min_nodes));
-  if (to.push && !to.remote_path.empty()) misuse("--push and --remote_path exclude each other");
-  if (to.push && to.no_ssh) misuse("--push copies over SSH, which --no_ssh does without");
+  if (to.reach.push && !to.reach.remote_path.empty()) misuse("--push and --remote_path exclude each other");
+  if (to.reach.push && to.no_ssh) misuse("--push copies over SSH, which --no_ssh does without");
   if (to.node_rank && *to.node_rank < 0) misuse(fmt::format("--node_rank {}: 0 or more", *to.node_rank));
   if (!to.no_ssh) return;
   if (!to.hostfile && !to.num_nodes) misuse("--no_ssh needs --num_nodes N or --hostfile F: how many nodes are there?");

@@ -32,7 +32,8 @@ int supervise(const LaunchOptions& options, const JobMaker& maker, UniqueFd& sta
                     "--detach does not go with --no_ssh: whoever started this command on every node watches over it");
   }
   if (field.place && field.place->node_rank > 0 && !options.dry_run) {
-    return serve_as_node(*field.place, offer_of_this_node(options, source), options.join_timeout, options.lost_after);
+    return serve_as_node(*field.place, offer_of_this_node(options, source), options.join_timeout,
+                         options.reach.silence_limit);
   }
   field.hosts = resolve_hosts(options, source, maker.need_cuda_build);
   if (field.place && field.place->num_nodes > 1) field.hosts.master_port = field.place->master_port;

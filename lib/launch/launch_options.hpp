@@ -9,8 +9,8 @@
 
 #include "launch/binding_request.hpp"
 #include "launch/output_choices.hpp"
+#include "launch/reach_options.hpp"
 #include "launch/usual_grace.hpp"
-#include "spawn/ssh/ssh_target.hpp"
 
 namespace dslaunch::launch {
 
@@ -25,11 +25,7 @@ struct LaunchOptions {
   // The ways to other machines.
   bool no_ssh = false;  // one dslaunch on every node: this one is node `node_rank`, node 0 is the launcher
   std::optional<int> node_rank;
-  std::string ssh_program;  // empty: libssh
-  std::optional<uint16_t> ssh_port;
-  std::string remote_path;  // folder of the programs on other hosts; empty: the same as here
-  bool push = false;        // copy the programs there
-  std::chrono::milliseconds connect_timeout = spawn::kUsualConnectTimeout, lost_after{20000};
+  ReachOptions reach;
   std::chrono::milliseconds join_timeout{600000};  // for the other nodes of --no_ssh to come; 0: no limit
   int max_restarts = 0;
   std::optional<int> min_nodes;  // empty: all of them

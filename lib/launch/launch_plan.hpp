@@ -12,8 +12,8 @@
 #include "launch/job_kind.hpp"
 #include "launch/message.hpp"
 #include "launch/output_choices.hpp"
+#include "launch/reach_options.hpp"
 #include "launch/usual_grace.hpp"
-#include "spawn/ssh/ssh_target.hpp"
 
 namespace dslaunch::launch {
 
@@ -48,17 +48,6 @@ struct PlannedNode {
   std::vector<PlannedRank> ranks;
 };
 
-// What the ways to other machines need.
-struct ReachOptions {
-  std::string ssh_program;  // empty: libssh
-  std::optional<uint16_t> ssh_port;
-  std::chrono::milliseconds connect_timeout = spawn::kUsualConnectTimeout;
-  std::chrono::milliseconds silence_limit{20000};  // a host without a sign of life for so long is lost
-  std::string remote_path;                         // folder of the programs there; empty: the same as here
-  bool push = false;                               // copy the programs there
-  bool ask_devices = false;                        // the agent of this machine has to say what it has, too
-};
-
 struct LaunchPlan {
   std::string job_id;
   JobKind kind = JobKind::kExec;
@@ -81,6 +70,7 @@ struct LaunchPlan {
   std::string venv;                                   // on every host; empty: none
   BindingRequest binding;
   ReachOptions reach;
+  bool ask_devices = false;  // the agent of this machine has to say what it has, too
   int restart_count = 0, max_restarts = 0;
   Preflight preflight;                       // for hosts other than this machine
   std::map<std::string, std::string> files;  // that travel to other machines, path -> content

@@ -48,14 +48,6 @@ spawn::SshTarget ssh_target(const PlannedNode& node) {
   return {node.host, node.user, node.port};
 }
 
-spawn::SshOptions ssh_options(const ReachOptions& options) {
-  spawn::SshOptions ssh;
-  ssh.program = options.ssh_program;
-  ssh.port = options.ssh_port;
-  ssh.connect_timeout = options.connect_timeout;
-  return ssh;
-}
-
 std::unique_ptr<spawn::AgentLink> open_node_link(const PlannedNode& node, const ReachOptions& options,
                                                  const std::string& own_program, const std::vector<std::string>& words,
                                                  int inherited) {
@@ -65,7 +57,7 @@ std::unique_ptr<spawn::AgentLink> open_node_link(const PlannedNode& node, const 
     case Reach::kPipe:
       return spawn::open_local_link(agent, inherited);
     case Reach::kSsh:
-      return spawn::open_ssh_link(ssh_target(node), agent, ssh_options(options));
+      return spawn::open_ssh_link(ssh_target(node), agent, options.ssh);
     case Reach::kSrun:
       return spawn::open_program_link(srun_argv(node.host, agent), srun_options());
     case Reach::kDialIn:

@@ -20,8 +20,7 @@ std::unique_ptr<spawn::AgentLink> open_node_link(const PlannedNode& node, const 
 // The program that is the agent of a node: pushed there, at --remote_path, or the same path as here.
 std::string agent_program(const PlannedNode& node, const ReachOptions& options, const std::string& own_program);
 
-// Where and how SSH goes for a node.
+// Where SSH goes for a node.
 spawn::SshTarget ssh_target(const PlannedNode& node);
-spawn::SshOptions ssh_options(const ReachOptions& options);
 
 }  // namespace dslaunch::launch

@@ -120,21 +120,12 @@ LaunchPlan plan_job(const LaunchOptions& options, const ResolvedHosts& hosts, De
   plan.venv = venv_folder(options);
   plan.binding = options.binding;
   plan.max_restarts = options.max_restarts;
-  plan.reach = reach_options(options);
-  plan.reach.ask_devices = hosts.device == "auto";
+  plan.reach = options.reach;
+  plan.ask_devices = hosts.device == "auto";
   plan.nodes = plan_nodes(hosts.allocation, hosts.device == "cuda" ? cuda_rule : DeviceRule::kNone, hosts.visible);
   for (auto& node : plan.nodes) node.reach = hosts.reach.at(node.node_rank);
   if (!plan.master_addr.empty() && !plan.has_remote_nodes()) check_master_address_is_here(plan.master_addr);
   return plan;
-}
-
-ReachOptions reach_options(const LaunchOptions& options) {
-  return {.ssh_program = options.ssh_program,
-          .ssh_port = options.ssh_port,
-          .connect_timeout = options.connect_timeout,
-          .silence_limit = options.lost_after,
-          .remote_path = options.remote_path,
-          .push = options.push};
 }
 
 int print_plan(LaunchPlan plan, const LaunchOptions& options) {

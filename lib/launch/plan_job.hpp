@@ -10,9 +10,6 @@ namespace dslaunch::launch {
 // devices.
 LaunchPlan plan_job(const LaunchOptions& options, const ResolvedHosts& hosts, DeviceRule cuda_rule);
 
-// What the options say about the ways to other machines.
-ReachOptions reach_options(const LaunchOptions& options);
-
 // The plan on standard output (--dry_run).
 int print_plan(LaunchPlan plan, const LaunchOptions& options);
 

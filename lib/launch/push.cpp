@@ -47,8 +47,8 @@ void push_programs(LaunchPlan& plan, const std::string& own_program) {
   std::vector<spawn::PushResult> results(nodes.size());
   side_by_side(nodes.size(), [&](size_t i) {
     try {
-      results[i] = spawn::push_programs(ssh_target(*nodes[i]), set, ssh_options(plan.reach),
-                                        Deadline::after(plan.reach.connect_timeout + kCopyTime));
+      results[i] = spawn::push_programs(ssh_target(*nodes[i]), set, plan.reach.ssh,
+                                        Deadline::after(plan.reach.ssh.connect_timeout + kCopyTime));
     } catch (const Error& error) {
       results[i].failure = spawn::LinkFailure{error.code(), "push", error.what()};
     }

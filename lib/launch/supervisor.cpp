@@ -78,7 +78,7 @@ Supervisor::Supervisor(LaunchPlan plan, SupervisorOptions options)
       output_(plan_, output_options(plan_, options_)),
       records_(records_of(plan_)),
       time_limit_(options_.time_limit),
-      greeting_(Deadline::after(plan_.reach.connect_timeout + kGreetingTime)),
+      greeting_(Deadline::after(plan_.reach.ssh.connect_timeout + kGreetingTime)),
       next_news_(Deadline::after(kNewsInterval)) {}
 
 Supervisor::~Supervisor() = default;
@@ -331,8 +331,8 @@ void Supervisor::watch_nodes() {
     if (node.over()) continue;
     std::string why;
     if (too_late && !node.hello) {
-      why = fmt::format("its agent did not answer within {} s{}", (plan_.reach.connect_timeout + kGreetingTime) / 1s,
-                        start_file_hint(node));
+      why = fmt::format("its agent did not answer within {} s{}",
+                        (plan_.reach.ssh.connect_timeout + kGreetingTime) / 1s, start_file_hint(node));
     } else if (unprepared && !node.ready) {
       why = fmt::format(
           "its agent was not ready within {} s: it looks at the job's folder, the worker and the model, the GPUs and "

@@ -22,7 +22,7 @@ void Supervisor::open_links() {
 
 std::unique_ptr<spawn::AgentLink> Supervisor::open_link(const PlannedNode& node) const {
   std::vector<std::string> words;
-  if (node.reach != Reach::kPipe || plan_.reach.ask_devices) words.emplace_back("--devices");
+  if (node.reach != Reach::kPipe || plan_.ask_devices) words.emplace_back("--devices");
   if (node.reach != Reach::kPipe) words.emplace_back("--mark");
   int listener = node.node_rank == 0 ? options_.listener : -1;
   if (listener >= 0) words.insert(words.end(), {"--listener", std::to_string(listener)});

@@ -28,7 +28,7 @@ struct Sweep {
 std::vector<std::string> sweep_nodes(const std::vector<PlannedNode>& nodes, const LaunchPlan& plan,
                                      const std::string& own_program) {
   ReachOptions reach = plan.reach;
-  reach.connect_timeout = std::min<std::chrono::milliseconds>(reach.connect_timeout, kSweepTime);
+  reach.ssh.connect_timeout = std::min<std::chrono::milliseconds>(reach.ssh.connect_timeout, kSweepTime);
   std::vector<Sweep> sweeps;
   for (const auto& node : nodes) {
     if (node.reach == Reach::kPipe) {

@@ -7,7 +7,6 @@
 #include "base/side_by_side.hpp"
 #include "launch/hosts.hpp"
 #include "launch/node_link.hpp"
-#include "launch/plan_job.hpp"
 #include "launch/programs.hpp"
 #include "spawn/ssh/run_remote.hpp"
 
@@ -23,8 +22,8 @@ RemoteAnswer ask_one(const PlannedNode& node, const ReachOptions& reach, const s
   std::vector<std::string> argv{agent_program(node, reach, own_program())};
   argv.insert(argv.end(), words.begin(), words.end());
   try {
-    auto result = spawn::run_remote(ssh_target(node), argv, "", ssh_options(reach),
-                                    Deadline::after(reach.connect_timeout + kAnswerTime));
+    auto result = spawn::run_remote(ssh_target(node), argv, "", reach.ssh,
+                                    Deadline::after(reach.ssh.connect_timeout + kAnswerTime));
     if (result.failure) return {"", fmt::format("{}: {}", result.failure->phase, result.failure->text)};
     if (!result.out.empty()) return {result.out, ""};
     return {"", fmt::format("{} says: {}", argv[0], result.err)};
@@ -35,7 +34,7 @@ RemoteAnswer ask_one(const PlannedNode& node, const ReachOptions& reach, const s
 
 }  // namespace
 
-HostRounds::HostRounds(LaunchOptions options) : reach_(reach_options(options)) {
+HostRounds::HostRounds(LaunchOptions options) : reach_(options.reach) {
   if (!options.hostfile) return;
   options.device = DeviceChoice::kCpu;  // who is there, not what they have
   ResolvedHosts hosts = resolve_hosts(options, find_source(options), false);

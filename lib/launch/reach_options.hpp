@@ -1,0 +1,17 @@
+// What the ways to other machines need: as the command line says it, and as the plan keeps it.
+#pragma once
+#include <chrono>
+#include <string>
+
+#include "spawn/ssh/ssh_target.hpp"
+
+namespace dslaunch::launch {
+
+struct ReachOptions {
+  spawn::SshOptions ssh;
+  std::string remote_path;                         // folder of the programs there; empty: the same as here
+  bool push = false;                               // copy the programs there
+  std::chrono::milliseconds silence_limit{20000};  // a host without a sign of life for so long is lost
+};
+
+}  // namespace dslaunch::launch
