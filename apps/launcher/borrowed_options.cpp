@@ -16,29 +16,31 @@ using launch::LaunchOptions;
 // torchrun's N or MIN:MAX. With --node_rank it means what --no_ssh says here.
 void read_nnodes(LaunchOptions& to, const std::string& text) {
   if (text.empty()) return;
-  if (to.num_nodes) misuse("--nnodes and --num_nodes are the same: give one of them");
+  hostfile::HostOptions& hosts = to.hosts;
+  if (hosts.num_nodes) misuse("--nnodes and --num_nodes are the same: give one of them");
   size_t colon = text.find(':');
   auto most = whole_number<int>(std::string_view(text).substr(colon == std::string::npos ? 0 : colon + 1));
   auto least = colon == std::string::npos ? most : whole_number<int>(std::string_view(text).substr(0, colon));
   if (!most || !least || *least < 1 || *most < *least) misuse(fmt::format("--nnodes {}: write N or MIN:MAX", text));
-  to.num_nodes = most;
+  hosts.num_nodes = most;
   if (*least < *most) to.min_nodes = least;
-  if (!to.node_rank || to.no_ssh) return;
-  to.no_ssh = *most > 1;
-  if (to.no_ssh) return;
-  if (*to.node_rank != 0) misuse(fmt::format("--node_rank {} of --nnodes 1: there is only node 0", *to.node_rank));
-  to.node_rank.reset();
+  if (!hosts.node_rank || hosts.no_ssh) return;
+  hosts.no_ssh = *most > 1;
+  if (hosts.no_ssh) return;
+  if (*hosts.node_rank != 0)
+    misuse(fmt::format("--node_rank {} of --nnodes 1: there is only node 0", *hosts.node_rank));
+  hosts.node_rank.reset();
 }
 
 // torchrun's number, or auto, gpu, cpu.
 void read_ranks_of_node(LaunchOptions& to, const std::string& text) {
   if (text.empty()) return;
-  if (to.num_gpus) misuse("--nproc_per_node and --num_gpus are the same: give one of them");
+  if (to.hosts.num_gpus) misuse("--nproc_per_node and --num_gpus are the same: give one of them");
   if (auto count = whole_number<int>(text)) {
-    to.num_gpus = count;
+    to.hosts.num_gpus = count;
   } else if (text == "cpu" || (text == "auto" && launch::look_for_devices().visible.empty())) {
     to.device = launch::DeviceChoice::kCpu;
-    to.num_gpus = launch::num_usable_cpus();
+    to.hosts.num_gpus = launch::num_usable_cpus();
   } else if (text == "gpu" || text == "auto") {
     to.device = launch::DeviceChoice::kCuda;
   } else {

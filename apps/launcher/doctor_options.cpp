@@ -62,9 +62,9 @@ std::optional<DoctorCommand> read_doctor_options(const Arguments& arguments) {
   line.duration("--grace", doctor.grace, "time between SIGTERM and SIGKILL (5 s; 0: SIGKILL at once)");
   line.flag("--json", doctor.json, "one document on standard output; all else goes to standard error");
   line.group("Hosts");
-  line.value("-H,--hostfile", command.launch.hostfile, "examine these hosts, all at once", "FILE");
-  line.text_or_nothing("-i,--include", command.launch.include, "only these: HOST[@HOST...]", "HOSTS");
-  line.text_or_nothing("-e,--exclude", command.launch.exclude, "all but these", "HOSTS");
+  line.value("-H,--hostfile", command.launch.hosts.hostfile, "examine these hosts, all at once", "FILE");
+  line.text_or_nothing("-i,--include", command.launch.hosts.include, "only these: HOST[@HOST...]", "HOSTS");
+  line.text_or_nothing("-e,--exclude", command.launch.hosts.exclude, "all but these", "HOSTS");
   line.value("--ssh_port", reach.ssh.port, "of hosts whose line names none", "PORT");
   line.value("--ssh_program", reach.ssh.program, "reach hosts through this program instead of libssh", "ssh");
   line.value("--remote_path", reach.remote_path, "folder of dslaunch there; without it the same as here", "DIR");

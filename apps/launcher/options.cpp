@@ -34,14 +34,14 @@ CLI::Option* repeatable(CLI::Option* option) {
   return option->allow_extra_args(false);
 }
 
-void add_host_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
+void add_host_options(CommandLine& line, hostfile::HostOptions& hosts, RawLaunch& raw) {
   line.group("Devices and hosts");
   line.value("--device", raw.device, "auto: GPUs if any are visible, else CPU", "auto|cpu|cuda");
-  line.value("--num_gpus,--num_accelerators", to.num_gpus, "GPUs of each host; on CPU the number of ranks", "N");
-  line.value("--num_nodes", to.num_nodes, "the first N hosts of the hostfile", "N");
-  line.value("-H,--hostfile", to.hostfile, "lines 'HOST slots=N'", "FILE");
-  line.text_or_nothing("-i,--include", to.include, "only these: HOST[:SLOT,...][@HOST...]", "HOSTS");
-  line.text_or_nothing("-e,--exclude", to.exclude, "all but these", "HOSTS");
+  line.value("--num_gpus,--num_accelerators", hosts.num_gpus, "GPUs of each host; on CPU the number of ranks", "N");
+  line.value("--num_nodes", hosts.num_nodes, "the first N hosts of the hostfile", "N");
+  line.value("-H,--hostfile", hosts.hostfile, "lines 'HOST slots=N'", "FILE");
+  line.text_or_nothing("-i,--include", hosts.include, "only these: HOST[:SLOT,...][@HOST...]", "HOSTS");
+  line.text_or_nothing("-e,--exclude", hosts.exclude, "all but these", "HOSTS");
 }
 
 void add_reach_options(CommandLine& line, LaunchOptions& to) {
@@ -52,18 +52,19 @@ void add_reach_options(CommandLine& line, LaunchOptions& to) {
   line.flag("--push", to.reach.push, "copy the programs there, once, into the user's cache");
   line.duration("--connect_timeout", to.reach.ssh.connect_timeout, "to reach each host (15 s)", 1ms);
   line.duration("--lost_after", to.reach.silence_limit, "a host without a sign of life for so long is lost (20 s)", 1s);
-  line.flag("--no_ssh", to.no_ssh, "the same command is started on every node; with --node_rank and --master_addr");
-  line.value("--node_rank", to.node_rank, "which of them this is; 0 is the launcher", "K");
+  line.flag("--no_ssh", to.hosts.no_ssh,
+            "the same command is started on every node; with --node_rank and --master_addr");
+  line.value("--node_rank", to.hosts.node_rank, "which of them this is; 0 is the launcher", "K");
   line.duration("--join_timeout", to.join_timeout, "for all nodes of --no_ssh to come (10 min; 0: no limit)");
 }
 
 void add_launch_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
-  add_host_options(line, to, raw);
+  add_host_options(line, to.hosts, raw);
   add_reach_options(line, to);
   add_borrowed_options(line, raw.borrowed);
   line.group("Launch");
-  line.value("--master_addr", to.master_addr, "address where the ranks meet", "ADDR");
-  line.value("--master_port", to.master_port, "its port; without it the kernel chooses a free one", "PORT");
+  line.value("--master_addr", to.hosts.master_addr, "address where the ranks meet", "ADDR");
+  line.value("--master_port", to.hosts.master_port, "its port; without it the kernel chooses a free one", "PORT");
   line.duration("--timeout", to.timeout, "end the job after this time (exit code 124); 0: no limit");
   line.duration("--grace", to.grace,
                 "time between SIGTERM and SIGKILL when ranks are stopped (15 s; 0: SIGKILL at once)");
@@ -112,29 +113,32 @@ std::pair<std::string, std::string> variable(const std::string& text) {
 }
 
 void check_nodes(const LaunchOptions& to) {
+  const hostfile::HostOptions& hosts = to.hosts;
   if (to.max_restarts < 0) misuse(fmt::format("--max_restarts {}: 0 or more", to.max_restarts));
   if (to.min_nodes && *to.min_nodes < 1) misuse(fmt::format("--min_nodes {}: at least 1", *to.min_nodes));
   if (to.reach.push && !to.reach.remote_path.empty()) misuse("--push and --remote_path exclude each other");
-  if (to.reach.push && to.no_ssh) misuse("--push copies over SSH, which --no_ssh does without");
-  if (to.node_rank && *to.node_rank < 0) misuse(fmt::format("--node_rank {}: 0 or more", *to.node_rank));
-  if (!to.no_ssh) return;
-  if (!to.hostfile && !to.num_nodes) misuse("--no_ssh needs --num_nodes N or --hostfile F: how many nodes are there?");
-  if (!to.hostfile && to.master_addr.empty()) {
+  if (to.reach.push && hosts.no_ssh) misuse("--push copies over SSH, which --no_ssh does without");
+  if (hosts.node_rank && *hosts.node_rank < 0) misuse(fmt::format("--node_rank {}: 0 or more", *hosts.node_rank));
+  if (!hosts.no_ssh) return;
+  if (!hosts.hostfile && !hosts.num_nodes)
+    misuse("--no_ssh needs --num_nodes N or --hostfile F: how many nodes are there?");
+  if (!hosts.hostfile && hosts.master_addr.empty()) {
     misuse("--no_ssh needs --master_addr A: the address of node rank 0, the same on every node");
   }
 }
 
 void finish_launch_options(LaunchOptions& to, const RawLaunch& raw) {
+  const hostfile::HostOptions& hosts = to.hosts;
   to.device = device_choice(raw.device);
   finish_borrowed_options(to, raw.borrowed);
   if (to.timeout == 0ms) to.timeout.reset();
   to.output = read_output_choices(raw.output);
   if (!raw.venv_script.empty()) to.venv = launch::venv_of_script(raw.venv_script);
   check_nodes(to);
-  if (!to.master_addr.empty()) launch::check_spelling_of_master_address(to.master_addr);
+  if (!hosts.master_addr.empty()) launch::check_spelling_of_master_address(hosts.master_addr);
   for (const auto& text : raw.env) to.env.push_back(variable(text));
-  if (to.num_gpus && *to.num_gpus < 1) misuse(fmt::format("--num_gpus {}: at least 1", *to.num_gpus));
-  if (to.num_nodes && *to.num_nodes < 1) misuse(fmt::format("--num_nodes {}: at least 1", *to.num_nodes));
+  if (hosts.num_gpus && *hosts.num_gpus < 1) misuse(fmt::format("--num_gpus {}: at least 1", *hosts.num_gpus));
+  if (hosts.num_nodes && *hosts.num_nodes < 1) misuse(fmt::format("--num_nodes {}: at least 1", *hosts.num_nodes));
   if (raw.stages != 1) misuse(fmt::format("--stages {} is not supported yet (pipeline parallelism)", raw.stages));
   if (raw.tensor_parallel != 1) {
     misuse(fmt::format("--tp {} is not supported yet (tensor parallelism)", raw.tensor_parallel));
@@ -268,11 +272,11 @@ std::optional<LaunchOptions> read_hosts_options(const Arguments& arguments) {
   CommandLine line("dslaunch hosts", "usage: dslaunch hosts [options]",
                    "  dslaunch hosts --hostfile hosts\n"
                    "  dslaunch hosts --hostfile hosts --exclude node3@node4:0 --json\n");
-  add_host_options(line, options, raw);
-  line.flag("--no_ssh", options.no_ssh, "the same command is started on every node");
-  line.value("--node_rank", options.node_rank, "which of them this is", "K");
-  line.value("--master_addr", options.master_addr, "address where the ranks meet", "ADDR");
-  line.value("--master_port", options.master_port, "its port", "PORT");
+  add_host_options(line, options.hosts, raw);
+  line.flag("--no_ssh", options.hosts.no_ssh, "the same command is started on every node");
+  line.value("--node_rank", options.hosts.node_rank, "which of them this is", "K");
+  line.value("--master_addr", options.hosts.master_addr, "address where the ranks meet", "ADDR");
+  line.value("--master_port", options.hosts.master_port, "its port", "PORT");
   line.flag("--json", options.json, "one document on standard output");
   if (!line.parse(arguments)) return std::nullopt;
   refuse_program_words(arguments);

@@ -8,17 +8,17 @@
 namespace dslaunch::hostfile {
 namespace {
 
-void check_by_hand(const SourceOptions& options) {
-  if (options.no_ssh && !options.node_rank) {
+void check_by_hand(const HostOptions& asked) {
+  if (asked.no_ssh && !asked.node_rank) {
     throw UserError(ExitCode::kUsage,
                     "--no_ssh needs --node_rank K: dslaunch is started by hand on every node, and K says which of them "
                     "this is (0, 1, ...)");
   }
-  if (options.node_rank && !options.no_ssh) {
+  if (asked.node_rank && !asked.no_ssh) {
     throw UserError(ExitCode::kUsage,
                     fmt::format("--node_rank {} belongs to --no_ssh, where dslaunch is started by hand on every node; "
                                 "without it the order of the hosts makes the ranks",
-                                *options.node_rank));
+                                *asked.node_rank));
   }
 }
 
@@ -29,16 +29,16 @@ bool only_localhost(const std::string& filter) {
 
 // Filters and counts choose among hosts that dslaunch starts itself. Here each node has its own dslaunch, and one that
 // was left out would have nobody to tell it.
-void refuse_choice(const SourceOptions& options, const std::string& source, const std::string& instead) {
-  const std::string& filter = options.include.empty() ? options.exclude : options.include;
+void refuse_choice(const HostOptions& asked, const std::string& source, const std::string& instead) {
+  const std::string& filter = asked.include.empty() ? asked.exclude : asked.include;
   if (filter.empty()) return;
   throw UserError(
       ExitCode::kContradiction,
       fmt::format("{} {}: each node runs a dslaunch of its own already ({}), so no host can be left out here; {}",
-                  options.include.empty() ? "--exclude" : "--include", filter, source, instead));
+                  asked.include.empty() ? "--exclude" : "--include", filter, source, instead));
 }
 
-ClusterPlace place_in_step(const SlurmSituation& slurm, const SourceOptions& options) {
+ClusterPlace place_in_step(const SlurmSituation& slurm, const HostOptions& asked) {
   ClusterPlace place;
   place.source = slurm.allocation.source;
   place.node_rank = slurm.node_rank;
@@ -46,32 +46,31 @@ ClusterPlace place_in_step(const SlurmSituation& slurm, const SourceOptions& opt
   if (slurm.slots_are_gpus || !slurm.slots_open) {
     place.slots = static_cast<int>(slurm.allocation.hosts[static_cast<size_t>(slurm.node_rank)].slots.size());
   }
-  place.master_addr = options.master_addr.empty() ? slurm.first_node : options.master_addr;
-  place.master_port = options.master_port == 0 ? slurm.meeting_port : options.master_port;
+  place.master_addr = asked.master_addr.empty() ? slurm.first_node : asked.master_addr;
+  place.master_port = asked.master_port == 0 ? slurm.meeting_port : asked.master_port;
   return place;
 }
 
-Source slurm_source(SlurmSituation slurm, const SourceOptions& options) {
+Source slurm_source(SlurmSituation slurm, const HostOptions& asked) {
   Source source;
   source.kind = slurm.kind == SlurmKind::kTask ? SourceKind::kSlurmTask : SourceKind::kSlurmAllocation;
   source.notice = describe(slurm);
   if (source.kind == SourceKind::kSlurmTask) {
-    refuse_choice(options, slurm.allocation.source, "choose nodes with srun's --nodes and --nodelist");
-    if (options.num_nodes && *options.num_nodes != slurm.num_nodes) {
-      throw UserError(
-          ExitCode::kContradiction,
-          fmt::format("--num_nodes {} but srun has started dslaunch on {} nodes (step {}.{}): leave out "
-                      "--num_nodes, or give srun --nodes={}",
-                      *options.num_nodes, slurm.num_nodes, slurm.job_id, slurm.step_id, *options.num_nodes));
+    refuse_choice(asked, slurm.allocation.source, "choose nodes with srun's --nodes and --nodelist");
+    if (asked.num_nodes && *asked.num_nodes != slurm.num_nodes) {
+      throw UserError(ExitCode::kContradiction,
+                      fmt::format("--num_nodes {} but srun has started dslaunch on {} nodes (step {}.{}): leave out "
+                                  "--num_nodes, or give srun --nodes={}",
+                                  *asked.num_nodes, slurm.num_nodes, slurm.job_id, slurm.step_id, *asked.num_nodes));
     }
-    source.place = place_in_step(slurm, options);
+    source.place = place_in_step(slurm, asked);
   }
   source.slurm = std::move(slurm);
   return source;
 }
 
-Source place_source(ClusterPlace place, const SourceOptions& options) {
-  refuse_choice(options, place.source, "CUDA_VISIBLE_DEVICES chooses the devices of a node");
+Source place_source(ClusterPlace place, const HostOptions& asked) {
+  refuse_choice(asked, place.source, "CUDA_VISIBLE_DEVICES chooses the devices of a node");
   Source source;
   source.kind = SourceKind::kPlace;
   source.notice = fmt::format("{}: node {} of {}", place.source, place.node_rank, place.num_nodes);
@@ -80,36 +79,33 @@ Source place_source(ClusterPlace place, const SourceOptions& options) {
 }
 
 // The hostfile that Kubeflow's MPI runtime mounts, then DeepSpeed's.
-std::optional<std::string> unspoken_hostfile(const SourceOptions& options, const Environment& environment,
-                                             const std::function<bool(const std::string&)>& exists) {
-  auto named = text_of(environment, "OMPI_MCA_orte_default_hostfile");
-  if (named && exists(*named)) return named;
-  if (!options.default_hostfile.empty() && exists(options.default_hostfile)) return options.default_hostfile;
+std::optional<std::string> unspoken_hostfile(const Surroundings& here) {
+  auto named = text_of(here.environment, "OMPI_MCA_orte_default_hostfile");
+  if (named && here.exists(*named)) return named;
+  if (!here.default_hostfile.empty() && here.exists(here.default_hostfile)) return here.default_hostfile;
   return std::nullopt;
 }
 
 }  // namespace
 
-Source choose_source(const SourceOptions& options, const Environment& environment,
-                     const std::function<bool(const std::string&)>& exists) {
-  check_by_hand(options);
+Source choose_source(const HostOptions& asked, const Surroundings& here) {
+  check_by_hand(asked);
   Source source;
-  source.hostfile = options.hostfile;
-  if (options.no_ssh) {
+  source.hostfile = asked.hostfile;
+  if (asked.no_ssh) {
     source.kind = SourceKind::kByHand;
     return source;
   }
-  if (options.hostfile) {
+  if (asked.hostfile) {
     source.kind = SourceKind::kHostfile;
     return source;
   }
-  if (only_localhost(options.include) || only_localhost(options.exclude)) return source;
-  SlurmSituation slurm = read_slurm(environment);
-  if (slurm.kind != SlurmKind::kNone) return slurm_source(std::move(slurm), options);
-  StatedPlace stated{options.num_nodes, options.num_gpus, options.master_addr, options.master_port};
-  if (auto place = read_kubeflow(environment, stated, options.num_cpus)) return place_source(*place, options);
-  if (auto place = read_mpi(environment, stated)) return place_source(*place, options);
-  source.hostfile = unspoken_hostfile(options, environment, exists);
+  if (only_localhost(asked.include) || only_localhost(asked.exclude)) return source;
+  SlurmSituation slurm = read_slurm(here.environment);
+  if (slurm.kind != SlurmKind::kNone) return slurm_source(std::move(slurm), asked);
+  if (auto place = read_kubeflow(here.environment, asked, here.num_cpus)) return place_source(*place, asked);
+  if (auto place = read_mpi(here.environment, asked)) return place_source(*place, asked);
+  source.hostfile = unspoken_hostfile(here);
   if (source.hostfile) {
     source.kind = SourceKind::kHostfile;
     source.notice = fmt::format("hosts from {}, since it exists and nothing else names hosts", *source.hostfile);

@@ -12,6 +12,7 @@
 
 #include "hostfile/cluster_environment.hpp"
 #include "hostfile/environment.hpp"
+#include "hostfile/host_options.hpp"
 #include "hostfile/slurm.hpp"
 
 namespace dslaunch::hostfile {
@@ -19,16 +20,12 @@ namespace dslaunch::hostfile {
 // Where DeepSpeed's jobs have their hostfile, and where nobody needs to say so.
 constexpr const char* kDefaultHostfile = "/job/hostfile";
 
-struct SourceOptions {
-  std::optional<std::string> hostfile;
-  bool no_ssh = false;
-  std::optional<int> node_rank;
-  std::string include, exclude;  // empty: not given
-  std::optional<int> num_nodes, num_gpus;
-  std::string master_addr;   // empty: not given
-  uint16_t master_port = 0;  // 0: not given
+// What there is on this machine.
+struct Surroundings {
+  Environment environment;
+  std::function<bool(const std::string& path)> exists;  // is there such a file?
+  int num_cpus = 1;                                     // for PET_NPROC_PER_NODE=cpu
   std::string default_hostfile = kDefaultHostfile;
-  int num_cpus = 1;  // for PET_NPROC_PER_NODE=cpu
 };
 
 enum class SourceKind {
@@ -50,8 +47,7 @@ struct Source {
 
 // Throws UserError: 78 when the variables contradict themselves or the options (see slurm.hpp and
 // cluster_environment.hpp), or when a filter would drop nodes that somebody else has started already; 64 for
-// --node_rank without --no_ssh and the other way round. `exists`: is there such a file?
-Source choose_source(const SourceOptions& options, const Environment& environment,
-                     const std::function<bool(const std::string&)>& exists);
+// --node_rank without --no_ssh and the other way round.
+Source choose_source(const HostOptions& asked, const Surroundings& here);
 
 }  // namespace dslaunch::hostfile

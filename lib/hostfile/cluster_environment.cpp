@@ -62,7 +62,7 @@ Endpoint parse_endpoint(const NamedText& text) {
   return endpoint;
 }
 
-void read_meeting_point(const Environment& environment, const StatedPlace& stated, ClusterPlace& place) {
+void read_meeting_point(const Environment& environment, const HostOptions& asked, ClusterPlace& place) {
   auto address = agreed(environment, "PET_MASTER_ADDR", "MASTER_ADDR");
   auto port = agreed(environment, "PET_MASTER_PORT", "MASTER_PORT");
   if (port) place.master_port = static_cast<uint16_t>(*number_of(environment, port->name, 1, 65535));
@@ -73,8 +73,8 @@ void read_meeting_point(const Environment& environment, const StatedPlace& state
     place.master_addr = parsed.host;
     if (!place.master_port) place.master_port = parsed.port;
   }
-  if (!stated.master_addr.empty()) place.master_addr = stated.master_addr;
-  if (stated.master_port != 0) place.master_port = stated.master_port;
+  if (!asked.master_addr.empty()) place.master_addr = asked.master_addr;
+  if (asked.master_port != 0) place.master_port = asked.master_port;
   if (place.num_nodes == 1 || !place.master_addr.empty()) return;
   contradiction(
       fmt::format("{} says {} nodes but MASTER_ADDR is not set: set it (or --master_addr) to the host of node "
@@ -111,19 +111,19 @@ std::optional<NamedNumber> read_nnodes(const Environment& environment) {
   return NamedNumber{"PET_NNODES", *low};
 }
 
-void read_nproc(const Environment& environment, const StatedPlace& stated, int num_cpus, ClusterPlace& place) {
+void read_nproc(const Environment& environment, const HostOptions& asked, int num_cpus, ClusterPlace& place) {
   auto text = text_of(environment, "PET_NPROC_PER_NODE");
   if (!text || *text == "auto" || *text == "gpu") return;
   if (*text == "cpu") {
     place.cpu_ranks = true;
-    place.slots = stated.num_gpus.value_or(num_cpus);
+    place.slots = asked.num_gpus.value_or(num_cpus);
     return;
   }
   if (text->find_first_not_of("0123456789") != std::string::npos) {
     contradiction(fmt::format("PET_NPROC_PER_NODE='{}' is neither a number nor auto, gpu or cpu", printable(*text)));
   }
   place.slots = number_of(environment, "PET_NPROC_PER_NODE", 1, kMostSlots);
-  require_same({"PET_NPROC_PER_NODE", *place.slots}, "--num_gpus", stated.num_gpus);
+  require_same({"PET_NPROC_PER_NODE", *place.slots}, "--num_gpus", asked.num_gpus);
 }
 
 // RANK and WORLD_SIZE of a pod: an operator counts pods with them. The rank of a process has LOCAL_RANK beside it, and
@@ -133,17 +133,17 @@ bool counts_pods(const Environment& environment) {
          text_of(environment, "WORLD_SIZE") && !text_of(environment, "LOCAL_RANK");
 }
 
-std::optional<ClusterPlace> read_pod_count(const Environment& environment, const StatedPlace& stated) {
+std::optional<ClusterPlace> read_pod_count(const Environment& environment, const HostOptions& asked) {
   if (!counts_pods(environment)) return std::nullopt;
   NamedNumber size{"WORLD_SIZE", *number_of(environment, "WORLD_SIZE", 1, kMostProcesses)};
   NamedNumber rank{"RANK", *number_of(environment, "RANK", 0, kMostProcesses)};
   check_rank(rank, size.name, size.value);
-  require_same(size, "--num_nodes", stated.num_nodes);
+  require_same(size, "--num_nodes", asked.num_nodes);
   ClusterPlace place;
   place.source = "kubernetes (WORLD_SIZE)";
   place.num_nodes = size.value;
   place.node_rank = rank.value;
-  read_meeting_point(environment, stated, place);
+  read_meeting_point(environment, asked, place);
   return place;
 }
 
@@ -190,7 +190,7 @@ void refuse_ranks(const NamedNumber& proof, const NamedNumber& size) {
       proof.name, proof.value, size.name, size.value));
 }
 
-std::optional<ClusterPlace> read_manager(const Environment& environment, const StatedPlace& stated,
+std::optional<ClusterPlace> read_manager(const Environment& environment, const HostOptions& asked,
                                          const Manager& manager) {
   auto rank = first_number(environment, manager.rank, 0, kMostProcesses);
   if (!rank) return std::nullopt;
@@ -206,35 +206,35 @@ std::optional<ClusterPlace> read_manager(const Environment& environment, const S
   if (local_size && local_size->value > 1) refuse_ranks(*local_size, *size);
   auto local_rank = first_number(environment, manager.local_rank, 0, kMostProcesses);
   if (local_rank && local_rank->value > 0) refuse_ranks(*local_rank, *size);
-  require_same(*size, "--num_nodes", stated.num_nodes);
+  require_same(*size, "--num_nodes", asked.num_nodes);
   ClusterPlace place;
   place.source = fmt::format("{} ({})", manager.name, size->name);
   place.num_nodes = size->value;
   place.node_rank = rank->value;
-  read_meeting_point(environment, stated, place);
+  read_meeting_point(environment, asked, place);
   return place;
 }
 
 }  // namespace
 
-std::optional<ClusterPlace> read_kubeflow(const Environment& environment, const StatedPlace& stated, int num_cpus) {
+std::optional<ClusterPlace> read_kubeflow(const Environment& environment, const HostOptions& asked, int num_cpus) {
   auto nnodes = read_nnodes(environment);
-  if (!nnodes) return read_pod_count(environment, stated);
-  require_same(*nnodes, "--num_nodes", stated.num_nodes);
+  if (!nnodes) return read_pod_count(environment, asked);
+  require_same(*nnodes, "--num_nodes", asked.num_nodes);
   NamedNumber rank = read_pet_rank(environment, *nnodes);
   check_rank(rank, nnodes->name, nnodes->value);
   ClusterPlace place;
   place.source = "kubeflow (PET_NNODES)";
   place.num_nodes = nnodes->value;
   place.node_rank = rank.value;
-  read_nproc(environment, stated, num_cpus, place);
-  read_meeting_point(environment, stated, place);
+  read_nproc(environment, asked, num_cpus, place);
+  read_meeting_point(environment, asked, place);
   return place;
 }
 
-std::optional<ClusterPlace> read_mpi(const Environment& environment, const StatedPlace& stated) {
+std::optional<ClusterPlace> read_mpi(const Environment& environment, const HostOptions& asked) {
   for (const Manager& manager : kManagers) {
-    if (auto place = read_manager(environment, stated, manager)) return place;
+    if (auto place = read_manager(environment, asked, manager)) return place;
   }
   return std::nullopt;
 }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "hostfile/environment.hpp"
+#include "hostfile/host_options.hpp"
 
 namespace dslaunch::hostfile {
 
@@ -19,25 +20,20 @@ struct ClusterPlace {
   std::optional<uint16_t> master_port;  // empty: not stated; the same default on every node then
 };
 
-// What the command line says about the same things; a difference between the two is refused, never resolved silently.
-struct StatedPlace {
-  std::optional<int> num_nodes;
-  std::optional<int> num_gpus;
-  std::string master_addr;   // empty: not given; wins over the environment
-  uint16_t master_port = 0;  // 0: not given; wins over the environment
-};
+// What the command line says about the same things (`asked`) is never resolved silently: another number of nodes or
+// GPUs is refused, another meeting point wins over the environment.
 
 // PET_NNODES (N, or N:N), PET_NODE_RANK (or RANK of the pod, or JOB_COMPLETION_INDEX), PET_NPROC_PER_NODE (a number,
 // auto, gpu, cpu), PET_MASTER_ADDR and PET_MASTER_PORT (or MASTER_ADDR, MASTER_PORT, or PET_RDZV_ENDPOINT). Inside a
 // pod, RANK and WORLD_SIZE without LOCAL_RANK count pods (PyTorchJobs of older operators set these only). Nothing of
 // this set: no place. `num_cpus`: for PET_NPROC_PER_NODE=cpu.
-// Throws UserError(78) with names and values: an incomplete or contradicting set, one that differs from `stated`, and
+// Throws UserError(78) with names and values: an incomplete or contradicting set, one that differs from `asked`, and
 // an elastic job (PET_NNODES=2:4), whose number of nodes is open where dslaunch needs a fixed one.
-std::optional<ClusterPlace> read_kubeflow(const Environment& environment, const StatedPlace& stated, int num_cpus);
+std::optional<ClusterPlace> read_kubeflow(const Environment& environment, const HostOptions& asked, int num_cpus);
 
 // Started by mpirun with one process a node: Open MPI's, Intel MPI's, MPICH's and PALS' variables. Throws UserError(78)
 // when the manager starts several processes a node (each would be a launcher of its own; `mpirun ... dsworker` is the
-// way to start ranks), when no MASTER_ADDR is given for several nodes, or the set contradicts itself or `stated`.
-std::optional<ClusterPlace> read_mpi(const Environment& environment, const StatedPlace& stated);
+// way to start ranks), when no MASTER_ADDR is given for several nodes, or the set contradicts itself or `asked`.
+std::optional<ClusterPlace> read_mpi(const Environment& environment, const HostOptions& asked);
 
 }  // namespace dslaunch::hostfile

@@ -22,20 +22,20 @@ void check_count(const char* option, const std::optional<int>& count) {
 }
 
 void check_combination(const Request& request) {
-  check_count("--num_nodes", request.num_nodes);
-  check_count("--num_gpus", request.num_gpus);
-  bool filtered = !request.include.empty() || !request.exclude.empty();
-  if (!request.include.empty() && !request.exclude.empty()) {
+  check_count("--num_nodes", request.asked.num_nodes);
+  check_count("--num_gpus", request.asked.num_gpus);
+  bool filtered = !request.asked.include.empty() || !request.asked.exclude.empty();
+  if (!request.asked.include.empty() && !request.asked.exclude.empty()) {
     throw UserError(ExitCode::kUsage, "--include and --exclude exclude each other: give one of them");
   }
-  if (filtered && (request.num_nodes || request.num_gpus)) {
+  if (filtered && (request.asked.num_nodes || request.asked.num_gpus)) {
     throw UserError(ExitCode::kUsage, fmt::format("{} already says which slots to use: leave out {}",
-                                                  request.include.empty() ? "--exclude" : "--include",
-                                                  request.num_nodes ? "--num_nodes" : "--num_gpus"));
+                                                  request.asked.include.empty() ? "--exclude" : "--include",
+                                                  request.asked.num_nodes ? "--num_nodes" : "--num_gpus"));
   }
-  if (request.num_gpus.value_or(1) > kMostSlots) {
+  if (request.asked.num_gpus.value_or(1) > kMostSlots) {
     throw UserError(ExitCode::kUnavailable,
-                    fmt::format("--num_gpus {}: no host has more than {} slots", *request.num_gpus, kMostSlots));
+                    fmt::format("--num_gpus {}: no host has more than {} slots", *request.asked.num_gpus, kMostSlots));
   }
 }
 
@@ -46,15 +46,15 @@ Entry local_entry(const Request& request) {
   entry.host.slots = request.local_slots;
   entry.slots_stated = true;
   if (!request.any_local_slots) return entry;
-  int named = std::max(highest_slot_named(request.include), highest_slot_named(request.exclude)) + 1;
-  int count = std::max({1, request.num_gpus.value_or(0), std::min(named, kMostSlots)});
+  int named = std::max(highest_slot_named(request.asked.include), highest_slot_named(request.asked.exclude)) + 1;
+  int count = std::max({1, request.asked.num_gpus.value_or(0), std::min(named, kMostSlots)});
   entry.host.slots = first_slots(count);
   return entry;
 }
 
 void keep_first_nodes(std::vector<Entry>& entries, const Request& request, const std::string& source) {
-  if (!request.num_nodes) return;
-  size_t wanted = static_cast<size_t>(*request.num_nodes);
+  if (!request.asked.num_nodes) return;
+  size_t wanted = static_cast<size_t>(*request.asked.num_nodes);
   if (wanted > entries.size()) {
     throw UserError(ExitCode::kUnavailable,
                     source != kLocalSource
@@ -66,12 +66,12 @@ void keep_first_nodes(std::vector<Entry>& entries, const Request& request, const
 }
 
 void keep_first_slots(std::vector<Entry>& entries, const Request& request) {
-  if (!request.num_gpus) return;
-  size_t wanted = static_cast<size_t>(*request.num_gpus);
+  if (!request.asked.num_gpus) return;
+  size_t wanted = static_cast<size_t>(*request.asked.num_gpus);
   std::vector<std::string> short_of;
   for (auto& entry : entries) {
     if (!entry.slots_stated) {  // the source leaves the number open
-      entry.host.slots = first_slots(*request.num_gpus);
+      entry.host.slots = first_slots(*request.asked.num_gpus);
     } else if (entry.host.slots.size() >= wanted) {
       entry.host.slots.resize(wanted);
     } else {
@@ -89,9 +89,9 @@ Allocation resolve(const Request& request) {
   check_combination(request);
   std::vector<Entry> entries;
   Allocation allocation;
-  if (request.hostfile) {
-    entries = read_hostfile(*request.hostfile);
-    allocation.source = "hostfile " + *request.hostfile;
+  if (request.asked.hostfile) {
+    entries = read_hostfile(*request.asked.hostfile);
+    allocation.source = "hostfile " + *request.asked.hostfile;
   } else if (request.allocated) {
     for (const auto& host : request.allocated->hosts) entries.push_back({host, 0, !request.allocated_slots_open});
     allocation.source = request.allocated->source;
@@ -102,10 +102,10 @@ Allocation resolve(const Request& request) {
   keep_first_nodes(entries, request, allocation.source);
   keep_first_slots(entries, request);
   for (auto& entry : entries) allocation.hosts.push_back(std::move(entry.host));
-  if (!request.include.empty()) {
-    allocation.hosts = apply_filter(FilterKind::kInclude, request.include, allocation.hosts);
-  } else if (!request.exclude.empty()) {
-    allocation.hosts = apply_filter(FilterKind::kExclude, request.exclude, allocation.hosts);
+  if (!request.asked.include.empty()) {
+    allocation.hosts = apply_filter(FilterKind::kInclude, request.asked.include, allocation.hosts);
+  } else if (!request.asked.exclude.empty()) {
+    allocation.hosts = apply_filter(FilterKind::kExclude, request.asked.exclude, allocation.hosts);
   }
   return allocation;
 }

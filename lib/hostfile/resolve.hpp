@@ -5,16 +5,14 @@
 #include <vector>
 
 #include "hostfile/allocation.hpp"
+#include "hostfile/host_options.hpp"
 
 namespace dslaunch::hostfile {
 
 struct Request {
-  std::optional<std::string> hostfile;  // path; wins over `allocated`
+  HostOptions asked;                    // its hostfile wins over `allocated`
   std::optional<Allocation> allocated;  // by a scheduler; without both the job runs on this machine, named "localhost"
   bool allocated_slots_open = false;    // the scheduler does not say how many slots a host has: num_gpus may
-  std::string include, exclude;         // empty: not given
-  std::optional<int> num_nodes;         // the first N hosts
-  std::optional<int> num_gpus;          // the first N slots of each host
   std::vector<int> local_slots{0};      // without a hostfile: the devices of this machine, ascending
   bool any_local_slots = false;         // ... or, for CPU ranks, as many slots as the options ask for
 };

@@ -53,7 +53,7 @@ void refuse_missing_devices(const ResolvedHosts& resolved, const DeviceSituation
 }
 
 void check_num_gpus(const LaunchOptions& options, const DeviceSituation& situation) {
-  if (!options.num_gpus || *options.num_gpus <= static_cast<int>(situation.visible.size())) return;
+  if (!options.hosts.num_gpus || *options.hosts.num_gpus <= static_cast<int>(situation.visible.size())) return;
   std::string hidden;
   if (situation.num_present > situation.visible.size()) {
     hidden = fmt::format(" (of {} in the machine; CUDA_VISIBLE_DEVICES hides the others)", situation.num_present);
@@ -62,23 +62,14 @@ void check_num_gpus(const LaunchOptions& options, const DeviceSituation& situati
       ExitCode::kUnavailable,
       fmt::format("--num_gpus {}: this host has {} GPU(s){}; ask for at most that many, or say --device cpu "
                   "for CPU ranks",
-                  *options.num_gpus, situation.visible.size(), hidden));
+                  *options.hosts.num_gpus, situation.visible.size(), hidden));
 }
 
 // --- where the hosts come from ------------------------------------------------------------------------------------
 
-hostfile::Request request_of(const LaunchOptions& options) {
-  hostfile::Request request;
-  request.include = options.include;
-  request.exclude = options.exclude;
-  request.num_nodes = options.num_nodes;
-  request.num_gpus = options.num_gpus;
-  return request;
-}
-
 hostfile::Allocation this_machine(const LaunchOptions& options, const DeviceSituation& situation,
                                   const std::string& device) {
-  hostfile::Request request = request_of(options);
+  hostfile::Request request{.asked = options.hosts};
   if (device == "cuda") {
     request.local_slots = hostfile::first_slots(static_cast<int>(situation.visible.size()));
   } else {
@@ -88,13 +79,13 @@ hostfile::Allocation this_machine(const LaunchOptions& options, const DeviceSitu
 }
 
 hostfile::Allocation of_hostfile(const LaunchOptions& options, const std::string& path) {
-  hostfile::Request request = request_of(options);
-  request.hostfile = path;
+  hostfile::Request request{.asked = options.hosts};
+  request.asked.hostfile = path;
   return hostfile::resolve(request);
 }
 
 hostfile::Allocation of_slurm(const LaunchOptions& options, const hostfile::SlurmSituation& slurm) {
-  hostfile::Request request = request_of(options);
+  hostfile::Request request{.asked = options.hosts};
   request.allocated = slurm.allocation;
   request.allocated_slots_open = slurm.slots_open;
   return hostfile::resolve(request);
@@ -103,7 +94,7 @@ hostfile::Allocation of_slurm(const LaunchOptions& options, const hostfile::Slur
 // How many ranks this node runs where no hostfile says so.
 int slots_of_this_node(const LaunchOptions& options, const Source& source, const DeviceSituation& situation,
                        const std::string& device) {
-  if (options.num_gpus) return *options.num_gpus;
+  if (options.hosts.num_gpus) return *options.hosts.num_gpus;
   if (source.place && source.place->slots) return *source.place->slots;
   return device == "cuda" ? static_cast<int>(situation.visible.size()) : 1;
 }
@@ -185,21 +176,13 @@ void settle_this_machine(ResolvedHosts& resolved, const LaunchOptions& options, 
 }  // namespace
 
 Source find_source(const LaunchOptions& options) {
-  hostfile::SourceOptions asked;
-  asked.hostfile = options.hostfile;
-  asked.no_ssh = options.no_ssh;
-  asked.node_rank = options.node_rank;
-  asked.include = options.include;
-  asked.exclude = options.exclude;
-  asked.num_nodes = options.num_nodes;
-  asked.num_gpus = options.num_gpus;
-  asked.master_addr = options.master_addr;
-  asked.master_port = options.master_port;
-  asked.num_cpus = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  Source source = hostfile::choose_source(asked, environment_of_this_process(), [](const std::string& path) {
+  const auto exists = [](const std::string& path) {
     std::error_code ignored;
     return std::filesystem::exists(path, ignored);
-  });
+  };
+  const int num_cpus = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  Source source = hostfile::choose_source(
+      options.hosts, {.environment = environment_of_this_process(), .exists = exists, .num_cpus = num_cpus});
   if (source.kind == SourceKind::kSlurmAllocation && source.slurm->slots_open) {
     ask_for_gpus(*source.slurm);
     source.notice = describe(*source.slurm);
@@ -237,10 +220,10 @@ std::optional<NodePlace> node_place(const LaunchOptions& options, const Source& 
     place.master_addr = source.place->master_addr;
     place.master_port = source.place->master_port.value_or(rendezvous::kUsualMasterPort);
   } else {
-    place.node_rank = *options.node_rank;
-    place.num_nodes = options.num_nodes.value_or(1);
-    place.master_addr = options.master_addr;
-    place.master_port = options.master_port == 0 ? rendezvous::kUsualMasterPort : options.master_port;
+    place.node_rank = *options.hosts.node_rank;
+    place.num_nodes = options.hosts.num_nodes.value_or(1);
+    place.master_addr = options.hosts.master_addr;
+    place.master_port = options.hosts.master_port == 0 ? rendezvous::kUsualMasterPort : options.hosts.master_port;
   }
   if (source.hostfile) {
     auto hosts = of_hostfile(options, *source.hostfile).hosts;

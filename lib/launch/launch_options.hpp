@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "hostfile/host_options.hpp"
 #include "launch/binding_request.hpp"
 #include "launch/output_choices.hpp"
 #include "launch/reach_options.hpp"
@@ -19,18 +20,11 @@ enum class DeviceChoice { kAuto, kCpu, kCuda };
 // Where and how ranks run: for both commands.
 struct LaunchOptions {
   DeviceChoice device = DeviceChoice::kAuto;
-  std::optional<int> num_gpus, num_nodes;
-  std::optional<std::string> hostfile;
-  std::string include, exclude;
-  // The ways to other machines.
-  bool no_ssh = false;  // one dslaunch on every node: this one is node `node_rank`, node 0 is the launcher
-  std::optional<int> node_rank;
+  hostfile::HostOptions hosts;
   ReachOptions reach;
   std::chrono::milliseconds join_timeout{600000};  // for the other nodes of --no_ssh to come; 0: no limit
   int max_restarts = 0;
   std::optional<int> min_nodes;  // empty: all of them
-  std::string master_addr;       // empty: chosen
-  uint16_t master_port = 0;      // 0: the kernel chooses
   std::optional<std::chrono::milliseconds> timeout;
   std::chrono::milliseconds grace = kUsualGrace;
   std::vector<std::pair<std::string, std::string>> env;  // --env NAME=VALUE, in order

@@ -106,8 +106,8 @@ LaunchPlan plan_job(const LaunchOptions& options, const ResolvedHosts& hosts, De
   plan.device = hosts.device;
   plan.device_rule = cuda_rule;
   plan.source = hosts.allocation.source;
-  plan.master_addr = options.master_addr;
-  plan.master_port = hosts.master_port != 0 ? hosts.master_port : options.master_port;
+  plan.master_addr = options.hosts.master_addr;
+  plan.master_port = hosts.master_port != 0 ? hosts.master_port : options.hosts.master_port;
   plan.cwd = folder_of_ranks(options);
   plan.grace = options.grace;
   plan.timeout = options.timeout;

@@ -35,7 +35,7 @@ RemoteAnswer ask_one(const PlannedNode& node, const ReachOptions& reach, const s
 }  // namespace
 
 HostRounds::HostRounds(LaunchOptions options) : reach_(options.reach) {
-  if (!options.hostfile) return;
+  if (!options.hosts.hostfile) return;
   options.device = DeviceChoice::kCpu;  // who is there, not what they have
   ResolvedHosts hosts = resolve_hosts(options, find_source(options), false);
   nodes_ = plan_nodes(hosts.allocation, DeviceRule::kNone, {});

@@ -28,17 +28,15 @@ bool nothing_exists(const std::string&) {
   return false;
 }
 
-SourceOptions plain() {
-  SourceOptions options;
-  options.default_hostfile = "/where/hostfile";
-  return options;
+Source choose_source(const HostOptions& options, const Environment& environment, bool (*exists)(const std::string&)) {
+  return choose_source(options, {.environment = environment, .exists = exists, .default_hostfile = "/where/hostfile"});
 }
 
 }  // namespace
 
 TEST_CASE("each source gives way to the ones before it", "[hostfile][choose_source]") {
   Environment all = joined({kSlurm, kPet, kMpi});
-  SourceOptions options = plain();
+  HostOptions options;
   options.hostfile = "mine";
   Source source = choose_source(options, all, everything_exists);
   CHECK(source.kind == SourceKind::kHostfile);
@@ -50,40 +48,40 @@ TEST_CASE("each source gives way to the ones before it", "[hostfile][choose_sour
   CHECK(choose_source(options, all, everything_exists).kind == SourceKind::kByHand);
   CHECK(choose_source(options, all, everything_exists).hostfile == "mine");
 
-  source = choose_source(plain(), all, everything_exists);
+  source = choose_source({}, all, everything_exists);
   CHECK(source.kind == SourceKind::kSlurmAllocation);
   REQUIRE(source.slurm);
   CHECK(source.slurm->num_nodes == 2);
   CHECK_THAT(source.notice, Contains("slurm job 7: 2 nodes"));
 
-  source = choose_source(plain(), joined({kPet, kMpi}), everything_exists);
+  source = choose_source({}, joined({kPet, kMpi}), everything_exists);
   CHECK(source.kind == SourceKind::kPlace);
   CHECK(source.place->source == "kubeflow (PET_NNODES)");
 
-  source = choose_source(plain(), kMpi, everything_exists);
+  source = choose_source({}, kMpi, everything_exists);
   CHECK(source.kind == SourceKind::kPlace);
   CHECK(source.place->source == "open mpi (OMPI_COMM_WORLD_SIZE)");
 
-  source = choose_source(plain(), {}, everything_exists);
+  source = choose_source({}, {}, everything_exists);
   CHECK(source.kind == SourceKind::kHostfile);
   CHECK(source.hostfile == "/where/hostfile");
   CHECK_THAT(source.notice, Contains("/where/hostfile"));
 
-  source = choose_source(plain(), {}, nothing_exists);
+  source = choose_source({}, {}, nothing_exists);
   CHECK(source.kind == SourceKind::kThisMachine);
   CHECK_FALSE(source.hostfile);
-  CHECK(SourceOptions{}.default_hostfile == "/job/hostfile");
+  CHECK(Surroundings{}.default_hostfile == "/job/hostfile");
 }
 
 TEST_CASE("the hostfile of MPI's operator comes before the default one", "[hostfile][choose_source]") {
   Environment operated{{"OMPI_MCA_orte_default_hostfile", "/etc/mpi/hostfile"}};
-  CHECK(choose_source(plain(), operated, everything_exists).hostfile == "/etc/mpi/hostfile");
+  CHECK(choose_source({}, operated, everything_exists).hostfile == "/etc/mpi/hostfile");
   auto only_default = [](const std::string& path) { return path == "/where/hostfile"; };
-  CHECK(choose_source(plain(), operated, only_default).hostfile == "/where/hostfile");
+  CHECK(choose_source({}, operated, only_default).hostfile == "/where/hostfile");
 }
 
 TEST_CASE("a filter of localhost keeps to this machine", "[hostfile][choose_source]") {
-  SourceOptions options = plain();
+  HostOptions options;
   options.include = "localhost:1";
   CHECK(choose_source(options, kSlurm, everything_exists).kind == SourceKind::kThisMachine);
   options.include = "localhost@n1";
@@ -98,7 +96,7 @@ TEST_CASE("a task of srun gets a place that all nodes agree on", "[hostfile][cho
                               {"SLURM_PROCID", "1"},
                               {"SLURM_NODEID", "1"},
                               {"SLURM_GPUS_ON_NODE", "8"}}});
-  Source source = choose_source(plain(), task, nothing_exists);
+  Source source = choose_source({}, task, nothing_exists);
   CHECK(source.kind == SourceKind::kSlurmTask);
   REQUIRE(source.place);
   CHECK(source.place->node_rank == 1);
@@ -107,7 +105,7 @@ TEST_CASE("a task of srun gets a place that all nodes agree on", "[hostfile][cho
   CHECK(source.place->master_addr == "n1");
   CHECK(source.place->master_port == source.slurm->meeting_port);
 
-  SourceOptions options = plain();
+  HostOptions options;
   options.master_addr = "ib-n1";
   options.master_port = 4000;
   source = choose_source(options, task, nothing_exists);
@@ -120,7 +118,7 @@ TEST_CASE("a task of srun gets a place that all nodes agree on", "[hostfile][cho
 }
 
 TEST_CASE("hosts that are started already cannot be filtered out", "[hostfile][choose_source]") {
-  SourceOptions options = plain();
+  HostOptions options;
   options.exclude = "n2";
   test::expect_error(ExitCode::kContradiction, {"--exclude n2", "kubeflow"},
                      [&] { choose_source(options, kPet, nothing_exists); });
@@ -128,7 +126,7 @@ TEST_CASE("hosts that are started already cannot be filtered out", "[hostfile][c
 }
 
 TEST_CASE("by hand needs the node's rank, and a rank needs by hand", "[hostfile][choose_source]") {
-  SourceOptions options = plain();
+  HostOptions options;
   options.no_ssh = true;
   test::expect_error(ExitCode::kUsage, {"--no_ssh needs --node_rank"},
                      [&] { choose_source(options, {}, nothing_exists); });

@@ -21,9 +21,9 @@ Environment without(Environment environment, const std::string& name) {
   return environment;
 }
 
-void refused(const Environment& environment, const std::vector<std::string>& parts, const StatedPlace& stated = {}) {
+void refused(const Environment& environment, const std::vector<std::string>& parts, const HostOptions& asked = {}) {
   test::expect_error(ExitCode::kContradiction, parts, [&] {
-    if (!read_kubeflow(environment, stated, kCpus)) read_mpi(environment, stated);
+    if (!read_kubeflow(environment, asked, kCpus)) read_mpi(environment, asked);
   });
 }
 
@@ -168,17 +168,17 @@ TEST_CASE("contradicting variables are refused with names and values", "[hostfil
 }
 
 TEST_CASE("options that differ from the environment are refused", "[hostfile][cluster]") {
-  StatedPlace stated;
-  stated.num_nodes = 2;
-  refused(kTrainJob, {"PET_NNODES=4", "--num_nodes 2"}, stated);
-  refused(with(kOpenMpi, {{"OMPI_COMM_WORLD_SIZE", "4"}}), {"OMPI_COMM_WORLD_SIZE=4", "--num_nodes 2"}, stated);
-  stated.num_nodes = 4;
-  stated.num_gpus = 8;
-  refused(kTrainJob, {"PET_NPROC_PER_NODE=1", "--num_gpus 8"}, stated);
-  stated.num_gpus = 1;
-  stated.master_addr = "elsewhere";
-  stated.master_port = 1234;
-  auto place = read_kubeflow(kTrainJob, stated, kCpus);
+  HostOptions asked;
+  asked.num_nodes = 2;
+  refused(kTrainJob, {"PET_NNODES=4", "--num_nodes 2"}, asked);
+  refused(with(kOpenMpi, {{"OMPI_COMM_WORLD_SIZE", "4"}}), {"OMPI_COMM_WORLD_SIZE=4", "--num_nodes 2"}, asked);
+  asked.num_nodes = 4;
+  asked.num_gpus = 8;
+  refused(kTrainJob, {"PET_NPROC_PER_NODE=1", "--num_gpus 8"}, asked);
+  asked.num_gpus = 1;
+  asked.master_addr = "elsewhere";
+  asked.master_port = 1234;
+  auto place = read_kubeflow(kTrainJob, asked, kCpus);
   REQUIRE(place);
   CHECK(place->master_addr == "elsewhere");
   CHECK(place->master_port == 1234);

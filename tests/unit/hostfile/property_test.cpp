@@ -473,10 +473,10 @@ TEST_CASE("no environment ends in anything but a choice or our own error", "[hos
     for (const auto& name : names) {
       if (random.chance(35)) environment[name] = random.pick(values);
     }
-    SourceOptions options;
+    HostOptions options;
     if (random.chance(20)) options.num_nodes = random.between(1, 4);
     try {
-      Source source = choose_source(options, environment, [](const std::string&) { return false; });
+      Source source = choose_source(options, {environment, [](const std::string&) { return false; }});
       if (source.place) {
         CHECK(source.place->node_rank >= 0);
         CHECK(source.place->node_rank < source.place->num_nodes);

@@ -46,7 +46,7 @@ std::string refusal(const Request& request, ExitCode code) {
 TEST_CASE("a hostfile is taken whole without options", "[hostfile][resolve]") {
   TemporaryHostfile file("b slots=2\nalice@a:2222 slots=1\n");
   Request request;
-  request.hostfile = file.path();
+  request.asked.hostfile = file.path();
   auto allocation = resolve(request);
   CHECK(allocation.source == "hostfile " + file.path());
   CHECK(text(allocation) == "b=0,1 a=0");
@@ -60,15 +60,15 @@ TEST_CASE("a hostfile is taken whole without options", "[hostfile][resolve]") {
 TEST_CASE("num_nodes and num_gpus take the first hosts and slots", "[hostfile][resolve]") {
   TemporaryHostfile file("a slots=4\nb slots=4\nc slots=1\n");
   Request request;
-  request.hostfile = file.path();
-  request.num_nodes = 2;
+  request.asked.hostfile = file.path();
+  request.asked.num_nodes = 2;
   CHECK(text(resolve(request)) == "a=0,1,2,3 b=0,1,2,3");
-  request.num_gpus = 3;
+  request.asked.num_gpus = 3;
   CHECK(text(resolve(request)) == "a=0,1,2 b=0,1,2");
-  request.num_nodes = 4;
+  request.asked.num_nodes = 4;
   CHECK_THAT(refusal(request, ExitCode::kUnavailable), Contains("--num_nodes 4") && Contains("has only 3 hosts"));
-  request.num_nodes.reset();
-  request.num_gpus = 8;
+  request.asked.num_nodes.reset();
+  request.asked.num_gpus = 8;
   CHECK_THAT(refusal(request, ExitCode::kUnavailable),
              Contains("--num_gpus 8") && Contains("a has 4") && Contains("b has 4") && Contains("c has 1"));
 }
@@ -76,43 +76,43 @@ TEST_CASE("num_nodes and num_gpus take the first hosts and slots", "[hostfile][r
 TEST_CASE("num_gpus says how many slots a bare host has", "[hostfile][resolve]") {
   TemporaryHostfile file("a\nb\n");
   Request request;
-  request.hostfile = file.path();
+  request.asked.hostfile = file.path();
   CHECK(text(resolve(request)) == "a=0 b=0");
-  request.num_gpus = 2;
+  request.asked.num_gpus = 2;
   CHECK(text(resolve(request)) == "a=0,1 b=0,1");
 }
 
 TEST_CASE("filters apply to the hostfile", "[hostfile][resolve]") {
   TemporaryHostfile file("a slots=2\nb slots=2\n");
   Request request;
-  request.hostfile = file.path();
-  request.include = "b@a:1";
+  request.asked.hostfile = file.path();
+  request.asked.include = "b@a:1";
   CHECK(text(resolve(request)) == "a=1 b=0,1");
-  request.include.clear();
-  request.exclude = "a:0";
+  request.asked.include.clear();
+  request.asked.exclude = "a:0";
   CHECK(text(resolve(request)) == "a=1 b=0,1");
 }
 
 TEST_CASE("options that exclude each other are refused", "[hostfile][resolve]") {
   Request request;
-  request.include = request.exclude = "localhost:0";
+  request.asked.include = request.asked.exclude = "localhost:0";
   CHECK_THAT(refusal(request, ExitCode::kUsage), Contains("--include and --exclude exclude each other"));
-  request.exclude.clear();
-  request.num_gpus = 1;
+  request.asked.exclude.clear();
+  request.asked.num_gpus = 1;
   CHECK_THAT(refusal(request, ExitCode::kUsage), Contains("--include") && Contains("leave out --num_gpus"));
-  request.include.clear();
-  request.exclude = "localhost:0";
-  request.num_gpus.reset();
-  request.num_nodes = 1;
+  request.asked.include.clear();
+  request.asked.exclude = "localhost:0";
+  request.asked.num_gpus.reset();
+  request.asked.num_nodes = 1;
   CHECK_THAT(refusal(request, ExitCode::kUsage), Contains("--exclude") && Contains("leave out --num_nodes"));
 }
 
 TEST_CASE("counts below one are a usage error", "[hostfile][resolve]") {
   Request request;
-  request.num_gpus = 0;
+  request.asked.num_gpus = 0;
   CHECK_THAT(refusal(request, ExitCode::kUsage), Contains("--num_gpus 0"));
-  request.num_gpus.reset();
-  request.num_nodes = -1;
+  request.asked.num_gpus.reset();
+  request.asked.num_nodes = -1;
   CHECK_THAT(refusal(request, ExitCode::kUsage), Contains("--num_nodes -1"));
 }
 
@@ -121,17 +121,17 @@ TEST_CASE("without a hostfile this machine's devices are the slots", "[hostfile]
   request.local_slots = {1, 3};
   CHECK(text(resolve(request)) == "localhost=1,3");
   CHECK(resolve(request).source == "local");
-  request.num_gpus = 1;
+  request.asked.num_gpus = 1;
   CHECK(text(resolve(request)) == "localhost=1");
-  request.num_gpus = 3;
+  request.asked.num_gpus = 3;
   CHECK_THAT(refusal(request, ExitCode::kUnavailable), Contains("--num_gpus 3") && Contains("localhost has 2"));
-  request.num_gpus.reset();
-  request.include = "localhost:3";
+  request.asked.num_gpus.reset();
+  request.asked.include = "localhost:3";
   CHECK(text(resolve(request)) == "localhost=3");
-  request.include = "localhost:2";
+  request.asked.include = "localhost:2";
   CHECK_THAT(refusal(request, ExitCode::kBadInput), Contains("no slot 2 (it has slots 1,3)"));
-  request.include.clear();
-  request.num_nodes = 2;
+  request.asked.include.clear();
+  request.asked.num_nodes = 2;
   CHECK_THAT(refusal(request, ExitCode::kUnavailable), Contains("only this machine"));
 }
 
@@ -139,18 +139,18 @@ TEST_CASE("CPU ranks are as many as the options ask for", "[hostfile][resolve]")
   Request request;
   request.any_local_slots = true;
   CHECK(text(resolve(request)) == "localhost=0");
-  request.num_gpus = 4;
+  request.asked.num_gpus = 4;
   CHECK(text(resolve(request)) == "localhost=0,1,2,3");
-  request.num_gpus.reset();
-  request.include = "localhost:1,5";
+  request.asked.num_gpus.reset();
+  request.asked.include = "localhost:1,5";
   CHECK(text(resolve(request)) == "localhost=1,5");
-  request.include = "localhost:2000000000";
+  request.asked.include = "localhost:2000000000";
   CHECK_THAT(refusal(request, ExitCode::kBadInput), Contains("no slot 2000000000"));
 }
 
 TEST_CASE("a missing hostfile is never a silent local run", "[hostfile][resolve]") {
   Request request;
-  request.hostfile = "/nonexistent/hosts";
+  request.asked.hostfile = "/nonexistent/hosts";
   CHECK_THAT(refusal(request, ExitCode::kNoInput), Contains("/nonexistent/hosts"));
 }
 
@@ -159,19 +159,19 @@ TEST_CASE("a scheduler's allocation is filtered and counted like a hostfile", "[
   request.allocated = Allocation{"slurm job 7", {{"n1", {}, {}, {0, 1}}, {"n2", {}, {}, {0, 1}}}};
   CHECK(text(resolve(request)) == "n1=0,1 n2=0,1");
   CHECK(resolve(request).source == "slurm job 7");
-  request.include = "n2:1";
+  request.asked.include = "n2:1";
   CHECK(text(resolve(request)) == "n2=1");
-  request.include.clear();
-  request.num_nodes = 3;
+  request.asked.include.clear();
+  request.asked.num_nodes = 3;
   CHECK_THAT(refusal(request, ExitCode::kUnavailable), Contains("--num_nodes 3: slurm job 7 has only 2 hosts"));
-  request.num_nodes = 1;
-  request.num_gpus = 4;
+  request.asked.num_nodes = 1;
+  request.asked.num_gpus = 4;
   CHECK_THAT(refusal(request, ExitCode::kUnavailable), Contains("n1 has 2"));
   request.allocated_slots_open = true;
   CHECK(text(resolve(request)) == "n1=0,1,2,3");
   TemporaryHostfile file("a slots=1\n");
   request = {};
   request.allocated = Allocation{"slurm job 7", {{"n1", {}, {}, {0}}}};
-  request.hostfile = file.path();
+  request.asked.hostfile = file.path();
   CHECK(text(resolve(request)) == "a=0");
 }

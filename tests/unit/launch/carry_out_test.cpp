@@ -24,7 +24,7 @@ namespace {
 int job_that_fails_at_restart(const std::function<void()>& at_plan, const std::function<void()>& at_prepare) {
   LaunchOptions options;
   options.device = DeviceChoice::kCpu;
-  options.num_gpus = 1;
+  options.hosts.num_gpus = 1;
   options.max_restarts = 1;
   JobMaker maker;
   maker.plan = [&](const ResolvedHosts& hosts, int restart) {
