@@ -58,8 +58,8 @@ void finish(Supervisor& supervisor, const LaunchPlan& plan, JobReport& report, c
 }
 
 // The next attempt's plan; empty, with a word why, where the job is impossible on the hosts that are left.
-std::optional<LaunchPlan> plan_again(const JobMaker& maker, JobField& field, Supervisor& supervisor,
-                                     const LaunchPlan& last, int restart) {
+std::optional<LaunchPlan> plan_again(JobMaker& maker, JobField& field, Supervisor& supervisor, const LaunchPlan& last,
+                                     int restart) {
   try {
     LaunchPlan plan = maker.plan(field.hosts, restart);
     plan.job_id = last.job_id;
@@ -98,7 +98,7 @@ void end_instead(JobReport& report, const LaunchPlan& plan, StopReason reason) {
 }
 
 // One attempt, under a supervisor of its own.
-Attempt run_attempt(const LaunchPlan& plan, JobField& field, const LaunchOptions& options, const JobMaker& maker,
+Attempt run_attempt(const LaunchPlan& plan, JobField& field, const LaunchOptions& options, JobMaker& maker,
                     LiveJob& live, Deadline time_limit) {
   SupervisorOptions how = field.supervisor_options(options);
   how.live = &live;
@@ -158,7 +158,7 @@ int end_before_attempt(const LaunchPlan& plan, int signal, const LaunchOptions& 
 }
 
 // What an attempt needs before it has a supervisor.
-void make_ready(LaunchPlan& plan, JobField& field, const LaunchOptions& options, const JobMaker& maker, LiveJob& live,
+void make_ready(LaunchPlan& plan, JobField& field, const LaunchOptions& options, JobMaker& maker, LiveJob& live,
                 SignalInbox& signals, Deadline time_limit) {
   if (plan.restart_count == 0 && !plan.reach.push) return;
   BetweenAttempts between(signals, [&, plan](int signal) -> std::optional<int> {
@@ -168,14 +168,14 @@ void make_ready(LaunchPlan& plan, JobField& field, const LaunchOptions& options,
   });
   if (plan.restart_count > 0) {
     field.gather(options, time_limit);
-    maker.prepare(plan, plan.restart_count);
+    maker.prepare(plan);
   }
   if (plan.reach.push) push_programs(plan, own_program());
 }
 
 }  // namespace
 
-int run_attempts(LaunchPlan plan, JobField& field, const LaunchOptions& options, const JobMaker& maker, LiveJob& live,
+int run_attempts(LaunchPlan plan, JobField& field, const LaunchOptions& options, JobMaker& maker, LiveJob& live,
                  SignalInbox& signals) {
   const Deadline time_limit = plan.timeout ? Deadline::after(*plan.timeout) : Deadline::never();
   for (;;) {

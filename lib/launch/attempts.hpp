@@ -11,7 +11,7 @@ namespace dslaunch::launch {
 
 // Until one is the last. The exit code, which is on record by then. `signals`: those that come while there is no
 // supervisor. Throws what keeps an attempt from starting.
-int run_attempts(LaunchPlan plan, JobField& field, const LaunchOptions& options, const JobMaker& maker, LiveJob& live,
+int run_attempts(LaunchPlan plan, JobField& field, const LaunchOptions& options, JobMaker& maker, LiveJob& live,
                  SignalInbox& signals);
 
 }  // namespace dslaunch::launch

@@ -16,14 +16,14 @@
 namespace dslaunch::launch {
 namespace {
 
-LaunchPlan first_plan(const JobMaker& maker, const JobField& field) {
+LaunchPlan first_plan(JobMaker& maker, const JobField& field) {
   LaunchPlan plan = maker.plan(field.hosts, 0);
   for (const auto& warning : plan.warnings) log::warning("{}", warning);
   return plan;
 }
 
 // In the process that supervises the job. `starter`: who waits for its start, see detach().
-int supervise(const LaunchOptions& options, const JobMaker& maker, UniqueFd& starter) {
+int supervise(const LaunchOptions& options, JobMaker& maker, UniqueFd& starter) {
   hostfile::Source source = find_source(options);
   if (!source.notice.empty()) log::info("{}", source.notice);
   JobField field{.place = node_place(options, source), .hosts = {}, .gathered = {}};
@@ -35,13 +35,13 @@ int supervise(const LaunchOptions& options, const JobMaker& maker, UniqueFd& sta
     return serve_as_node(*field.place, offer_of_this_node(options, source), options.join_timeout,
                          options.reach.silence_limit);
   }
-  field.hosts = resolve_hosts(options, source, maker.need_cuda_build);
+  field.hosts = resolve_hosts(options, source, maker.device_user());
   if (field.place && field.place->num_nodes > 1) field.hosts.master_port = field.place->master_port;
   if (options.dry_run) return print_plan(first_plan(maker, field), options);
 
   field.gather(options, Deadline::never());
   LaunchPlan plan = first_plan(maker, field);
-  maker.prepare(plan, 0);
+  maker.prepare(plan);
   std::unique_ptr<LiveJob> live = register_job(plan, options, starter);
   // From here on an end is put on record.
   SignalInbox signals{SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
@@ -63,7 +63,7 @@ int supervise(const LaunchOptions& options, const JobMaker& maker, UniqueFd& sta
 
 }  // namespace
 
-int carry_out(const LaunchOptions& options, const JobMaker& maker) {
+int carry_out(const LaunchOptions& options, JobMaker& maker) {
   own_program();  // known from here on, however it is replaced while the job waits or runs
   UniqueFd nobody;
   if (!options.detach || options.dry_run) return supervise(options, maker, nobody);

@@ -6,6 +6,6 @@
 namespace dslaunch::launch {
 
 // The exit code of dslaunch. On a node of --no_ssh other than the first: its part of the job.
-int carry_out(const LaunchOptions& options, const JobMaker& maker);
+int carry_out(const LaunchOptions& options, JobMaker& maker);
 
 }  // namespace dslaunch::launch

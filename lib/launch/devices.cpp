@@ -66,7 +66,7 @@ DeviceSituation look_for_devices() {
           visible_devices(gpus, variable == nullptr ? std::nullopt : std::optional<std::string>(variable))};
 }
 
-std::string choose_device(DeviceChoice choice, const DeviceSituation& situation, bool need_cuda_build) {
+std::string choose_device(DeviceChoice choice, const DeviceSituation& situation, DeviceUser user) {
   if (choice == DeviceChoice::kCpu) return "cpu";
   if (situation.visible.empty()) {
     if (choice == DeviceChoice::kAuto) return "cpu";
@@ -77,7 +77,7 @@ std::string choose_device(DeviceChoice choice, const DeviceSituation& situation,
             : fmt::format("--device cuda: this host has {} GPU(s) but CUDA_VISIBLE_DEVICES='{}' leaves none",
                           situation.num_present, std::getenv("CUDA_VISIBLE_DEVICES")));
   }
-  if (need_cuda_build && !kHaveCuda) {
+  if (user == DeviceUser::kOurWorker && !kHaveCuda) {
     throw UserError(
         ExitCode::kUnavailable,
         fmt::format("this host has {} GPU(s), but this dslaunch was built without CUDA; build it where nvcc "

@@ -41,8 +41,10 @@ struct DeviceSituation {
 };
 DeviceSituation look_for_devices();
 
+// Our own worker needs a build with CUDA for them, a program of the user brings its own.
+enum class DeviceUser { kOurWorker, kAnyProgram };
+
 // "cuda" or "cpu". Throws UserError(69): cuda without a device, or a build without CUDA where GPUs would be used.
-// `need_cuda_build`: our own worker will use the devices (not a program of the user).
-std::string choose_device(DeviceChoice choice, const DeviceSituation& situation, bool need_cuda_build);
+std::string choose_device(DeviceChoice choice, const DeviceSituation& situation, DeviceUser user);
 
 }  // namespace dslaunch::launch

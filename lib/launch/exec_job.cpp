@@ -6,7 +6,9 @@
 
 namespace dslaunch::launch {
 
-static LaunchPlan plan_exec(const ExecOptions& options, const ResolvedHosts& hosts, int restart) {
+namespace {
+
+LaunchPlan plan_exec(const ExecOptions& options, const ResolvedHosts& hosts, int restart) {
   // Programs pick their device by LOCAL_RANK, as under torchrun.
   LaunchPlan plan = plan_job(options.launch, hosts, DeviceRule::kAllOfNode);
   plan.kind = JobKind::kExec;
@@ -20,9 +22,20 @@ static LaunchPlan plan_exec(const ExecOptions& options, const ResolvedHosts& hos
   return plan;
 }
 
+class ExecMaker final : public JobMaker {
+ public:
+  explicit ExecMaker(const ExecOptions& options) : options_(options) {}
+  DeviceUser device_user() const override { return DeviceUser::kAnyProgram; }
+  LaunchPlan plan(const ResolvedHosts& hosts, int restart) override { return plan_exec(options_, hosts, restart); }
+
+ private:
+  const ExecOptions& options_;
+};
+
+}  // namespace
+
 int exec_job(const ExecOptions& options) {
-  JobMaker maker;
-  maker.plan = [&](const ResolvedHosts& hosts, int restart) { return plan_exec(options, hosts, restart); };
+  ExecMaker maker(options);
   return carry_out(options.launch, maker);
 }
 

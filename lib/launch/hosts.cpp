@@ -141,18 +141,17 @@ std::string device_elsewhere(DeviceChoice choice) {
 
 // Hosts that a hostfile or Slurm lists, this machine perhaps among them.
 void settle_listed(ResolvedHosts& resolved, const LaunchOptions& options, const DeviceSituation& situation,
-                   bool need_cuda_build) {
+                   DeviceUser user) {
   size_t local = std::count(resolved.reach.begin(), resolved.reach.end(), Reach::kPipe);
-  resolved.device =
-      local == 0 ? device_elsewhere(options.device) : choose_device(options.device, situation, need_cuda_build);
+  resolved.device = local == 0 ? device_elsewhere(options.device) : choose_device(options.device, situation, user);
   if (local > 0 && resolved.device == "cuda") refuse_missing_devices(resolved, situation);
   if (local < resolved.reach.size()) resolved.device = device_elsewhere(options.device);
 }
 
 // Node rank 0 is this machine, whatever its name; the others come to it.
 void settle_coming(ResolvedHosts& resolved, const LaunchOptions& options, const Source& source,
-                   const DeviceSituation& situation, bool need_cuda_build) {
-  std::string here = choose_device(options.device, situation, need_cuda_build);
+                   const DeviceSituation& situation, DeviceUser user) {
+  std::string here = choose_device(options.device, situation, user);
   NodePlace place = *node_place(options, source);
   resolved.allocation = source.hostfile
                             ? of_hostfile(options, *source.hostfile)
@@ -164,10 +163,10 @@ void settle_coming(ResolvedHosts& resolved, const LaunchOptions& options, const 
 }
 
 void settle_this_machine(ResolvedHosts& resolved, const LaunchOptions& options, const DeviceSituation& situation,
-                         bool need_cuda_build) {
+                         DeviceUser user) {
   // The number that was asked for belongs into the message, also where there is no device at all.
   if (options.device == DeviceChoice::kCuda) check_num_gpus(options, situation);
-  resolved.device = choose_device(options.device, situation, need_cuda_build);
+  resolved.device = choose_device(options.device, situation, user);
   if (resolved.device == "cuda") check_num_gpus(options, situation);
   resolved.allocation = this_machine(options, situation, resolved.device);
   resolved.reach = {Reach::kPipe};
@@ -190,21 +189,21 @@ Source find_source(const LaunchOptions& options) {
   return source;
 }
 
-ResolvedHosts resolve_hosts(const LaunchOptions& options, const Source& source, bool need_cuda_build) {
+ResolvedHosts resolve_hosts(const LaunchOptions& options, const Source& source, DeviceUser user) {
   ResolvedHosts resolved;
   DeviceSituation situation = situation_for(options, source);
   if (started_on_every_node(source)) {
-    settle_coming(resolved, options, source, situation, need_cuda_build);
+    settle_coming(resolved, options, source, situation, user);
   } else if (source.kind == SourceKind::kSlurmAllocation) {
     resolved.allocation = of_slurm(options, *source.slurm);
     resolved.reach = reach_through_srun(resolved.allocation);
-    settle_listed(resolved, options, situation, need_cuda_build);
+    settle_listed(resolved, options, situation, user);
   } else if (source.hostfile) {
     resolved.allocation = of_hostfile(options, *source.hostfile);
     resolved.reach = reach_through_ssh(resolved.allocation);
-    settle_listed(resolved, options, situation, need_cuda_build);
+    settle_listed(resolved, options, situation, user);
   } else {
-    settle_this_machine(resolved, options, situation, need_cuda_build);
+    settle_this_machine(resolved, options, situation, user);
   }
   resolved.visible = std::move(situation.visible);
   return resolved;
@@ -240,7 +239,7 @@ AgentHello offer_of_this_node(const LaunchOptions& options, const Source& source
   DeviceSituation situation = situation_for(options, source);
   offer.devices = situation.visible;
   if (source.hostfile) return offer;
-  std::string device = choose_device(options.device, situation, false);
+  std::string device = choose_device(options.device, situation, DeviceUser::kAnyProgram);
   if (device == "cuda") check_num_gpus(options, situation);
   offer.num_slots = slots_of_this_node(options, source, situation, device);
   return offer;

@@ -2,6 +2,7 @@
 #pragma once
 #include "hostfile/allocation.hpp"
 #include "hostfile/choose_source.hpp"
+#include "launch/devices.hpp"
 #include "launch/dial_in.hpp"
 #include "launch/launch_options.hpp"
 #include "launch/launch_plan.hpp"
@@ -20,9 +21,9 @@ struct ResolvedHosts {
   uint16_t master_port = 0;          // to which nodes come by themselves; 0: none do
 };
 
-// `need_cuda_build`: see choose_device. Throws UserError: 69 for fewer GPUs or slots than asked for; 64, 65, 66 as
+// Throws UserError: 69 for fewer GPUs or slots than asked for; 64, 65, 66 as
 // hostfile::resolve.
-ResolvedHosts resolve_hosts(const LaunchOptions& options, const hostfile::Source& source, bool need_cuda_build);
+ResolvedHosts resolve_hosts(const LaunchOptions& options, const hostfile::Source& source, DeviceUser user);
 
 // One dslaunch on every node, started by somebody else: where this one stands. Empty: the usual launch from one host.
 // Throws UserError (64, 78).

@@ -1,20 +1,22 @@
 // What differs between the kinds of jobs: how one is planned and made ready.
 #pragma once
-#include <functional>
-
+#include "launch/devices.hpp"
 #include "launch/hosts.hpp"
 #include "launch/launch_plan.hpp"
 
 namespace dslaunch::launch {
 
-struct JobMaker {
-  bool need_cuda_build = false;  // see resolve_hosts
+class JobMaker {
+ public:
+  virtual ~JobMaker() = default;
+
+  virtual DeviceUser device_user() const = 0;
   // The plan on these hosts. `restart`: 0 for the first attempt. Throws UserError when the job is impossible there.
-  std::function<LaunchPlan(const ResolvedHosts& hosts, int restart)> plan;
+  virtual LaunchPlan plan(const ResolvedHosts& hosts, int restart) = 0;
   // Right before an attempt starts: folders, words for the user.
-  std::function<void(const LaunchPlan& plan, int restart)> prepare = [](const LaunchPlan&, int) {};
+  virtual void prepare(const LaunchPlan& /*plan*/) {}
   // Where the process ends at once: lets go of what prepare took.
-  std::function<void()> leave = [] {};
+  virtual void leave() {}
 };
 
 }  // namespace dslaunch::launch

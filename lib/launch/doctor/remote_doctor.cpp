@@ -37,7 +37,7 @@ RemoteAnswer ask_one(const PlannedNode& node, const ReachOptions& reach, const s
 HostRounds::HostRounds(LaunchOptions options) : reach_(options.reach) {
   if (!options.hosts.hostfile) return;
   options.device = DeviceChoice::kCpu;  // who is there, not what they have
-  ResolvedHosts hosts = resolve_hosts(options, find_source(options), false);
+  ResolvedHosts hosts = resolve_hosts(options, find_source(options), DeviceUser::kAnyProgram);
   nodes_ = plan_nodes(hosts.allocation, DeviceRule::kNone, {});
   for (auto& node : nodes_) node.reach = hosts.reach.at(node.node_rank);
 }

@@ -20,23 +20,34 @@ using namespace dslaunch::launch;
 
 namespace {
 
+class FailingMaker final : public JobMaker {
+ public:
+  FailingMaker(LaunchOptions options, std::function<void()> at_plan, std::function<void()> at_prepare)
+      : options_(std::move(options)), at_plan_(std::move(at_plan)), at_prepare_(std::move(at_prepare)) {}
+  DeviceUser device_user() const override { return DeviceUser::kAnyProgram; }
+  LaunchPlan plan(const ResolvedHosts& hosts, int restart) override {
+    if (restart > 0) at_plan_();
+    LaunchPlan plan = plan_job(options_, hosts, DeviceRule::kAllOfNode);
+    plan.argv = {"true"};
+    plan.restart_count = restart;
+    return plan;
+  }
+  void prepare(const LaunchPlan& plan) override {
+    if (plan.restart_count > 0) at_prepare_();
+  }
+
+ private:
+  LaunchOptions options_;
+  std::function<void()> at_plan_, at_prepare_;
+};
+
 // Its agent is this very test program, which is none: so each attempt fails, and there is a restart.
 int job_that_fails_at_restart(const std::function<void()>& at_plan, const std::function<void()>& at_prepare) {
   LaunchOptions options;
   options.device = DeviceChoice::kCpu;
   options.hosts.num_gpus = 1;
   options.max_restarts = 1;
-  JobMaker maker;
-  maker.plan = [&](const ResolvedHosts& hosts, int restart) {
-    if (restart > 0) at_plan();
-    LaunchPlan plan = plan_job(options, hosts, DeviceRule::kAllOfNode);
-    plan.argv = {"true"};
-    plan.restart_count = restart;
-    return plan;
-  };
-  maker.prepare = [&](const LaunchPlan&, int restart) {
-    if (restart > 0) at_prepare();
-  };
+  FailingMaker maker(options, at_plan, at_prepare);
   return carry_out(options, maker);
 }
 

@@ -37,8 +37,8 @@ TEST_CASE("a device named twice hides all", "[launch][devices]") {
 
 TEST_CASE("the choice of a device follows what is visible", "[launch][devices]") {
   DeviceSituation none, two{4, {"0", "1"}};
-  CHECK(choose_device(DeviceChoice::kAuto, none, true) == "cpu");
-  CHECK(choose_device(DeviceChoice::kCpu, two, true) == "cpu");
-  CHECK(choose_device(DeviceChoice::kAuto, two, false) == "cuda");
-  CHECK_THROWS_AS(choose_device(DeviceChoice::kCuda, none, false), UserError);
+  CHECK(choose_device(DeviceChoice::kAuto, none, DeviceUser::kOurWorker) == "cpu");
+  CHECK(choose_device(DeviceChoice::kCpu, two, DeviceUser::kOurWorker) == "cpu");
+  CHECK(choose_device(DeviceChoice::kAuto, two, DeviceUser::kAnyProgram) == "cuda");
+  CHECK_THROWS_AS(choose_device(DeviceChoice::kCuda, none, DeviceUser::kAnyProgram), UserError);
 }

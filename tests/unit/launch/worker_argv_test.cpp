@@ -1,4 +1,4 @@
-#include "launch/run_job.hpp"
+#include "launch/worker_argv.hpp"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -15,7 +15,7 @@ std::string value_of(const std::vector<std::string>& argv, const std::string& na
 
 }  // namespace
 
-TEST_CASE("the worker gets every option as name and value, with absolute paths", "[launch][run_job]") {
+TEST_CASE("the worker gets every option as name and value, with absolute paths", "[launch][worker_argv]") {
   RunOptions run;
   run.model = "m.pt";
   run.config = "ds.json";
@@ -48,14 +48,14 @@ TEST_CASE("the worker gets every option as name and value, with absolute paths",
   CHECK(value_of(argv, "--epochs") == "(absent)");
 }
 
-TEST_CASE("what was not given is not passed on", "[launch][run_job]") {
+TEST_CASE("what was not given is not passed on", "[launch][worker_argv]") {
   RunOptions run;
   run.model = "/m.pt";
   CHECK(worker_argv(run, "w", "cuda", "/r") ==
         std::vector<std::string>{"w", "train", "/m.pt", "--run_dir", "/r", "--device", "cuda"});
 }
 
-TEST_CASE("data may be a list, as --set has it", "[launch][run_job]") {
+TEST_CASE("data may be a list, as --set has it", "[launch][worker_argv]") {
   RunOptions run;
   run.model = "/m.pt";
   auto here = std::filesystem::current_path().string();
@@ -68,7 +68,7 @@ TEST_CASE("data may be a list, as --set has it", "[launch][run_job]") {
   CHECK(value_of(worker_argv(run, "w", "cpu", "/r"), "--data") == here + "/[ab].npz");
 }
 
-TEST_CASE("synthetic data is no path", "[launch][run_job]") {
+TEST_CASE("synthetic data is no path", "[launch][worker_argv]") {
   RunOptions run;
   run.model = "/m.pt";
   run.data = "synthetic";

@@ -1,0 +1,159 @@
+#include "launch/run_maker.hpp"
+
+#include <filesystem>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/log.hpp"
+#include "base/small_file.hpp"
+#include "config/load.hpp"
+#include "launch/plan_job.hpp"
+#include "launch/preflight.hpp"
+#include "launch/programs.hpp"
+#include "launch/restart.hpp"
+#include "launch/run_folder.hpp"
+#include "launch/worker_argv.hpp"
+#include "launch/working_folder.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+void check_data_named(const config::JobConfig& job, const RunOptions& run) {
+  if (!job.data.train.empty() || job.data.synthetic_train) return;
+  if (run.eval_only && !job.data.eval.empty()) return;
+  throw UserError(
+      ExitCode::kBadInput,
+      fmt::format(
+          "no data is named. Either name it on the command line:\n"
+          "    dslaunch {} --data train.safetensors [--inputs a,b] [--labels c]\n"
+          "or in the config:\n"
+          "    \"data\": {{\"train\": \"train.safetensors\", \"inputs\": [\"a\", \"b\"], \"labels\": [\"c\"]}}\n"
+          "Formats: .safetensors, .npz and .npy arrays, token streams; \"synthetic\" needs no file "
+          "(docs/config.md).",
+          run.model));
+}
+
+config::LoadResult load_config(const RunOptions& run, int world_size) {
+  auto loaded = config::load_file(run.config, overrides_of(run), {.world_size = world_size, .steps = run.steps});
+  config::throw_if_bad(loaded);
+  check_data_named(loaded.config, run);
+  return loaded;
+}
+
+EarlierRun earlier_run(const RunOptions& run) {
+  if (run.overwrite) return EarlierRun::kDiscard;
+  return run.resume.empty() ? EarlierRun::kRefuse : EarlierRun::kKeep;
+}
+
+// Every rank reads it again, which a pipe (<(...), /dev/stdin) allows once.
+void check_config_file(const std::string& config) {
+  std::error_code ignored;
+  if (config.empty() || std::filesystem::is_regular_file(config, ignored)) return;
+  throw UserError(ExitCode::kNoInput,
+                  fmt::format("--config {} is no file, and every rank has to read it: write it to a file", config));
+}
+
+// With node-local storage it may lie on the job's hosts only; they look for it.
+void check_resume_path(const RunOptions& run, const config::JobConfig& config) {
+  if (config.checkpoint.use_node_local_storage) return;
+  if (run.resume.empty() || run.resume == "auto") return;
+  // A checkpoint whose replacement was killed lies beside its name; the ranks see whether it is whole.
+  std::filesystem::path named = run.resume;
+  if (named.filename() == "manifest.json") named = named.parent_path();
+  const std::string text = named.string(), beside = text.substr(0, text.find_last_not_of('/') + 1) + ".replaced";
+  std::error_code error, ignored;
+  if (std::filesystem::exists(run.resume, error) || std::filesystem::is_directory(beside, ignored)) return;
+  throw UserError(ExitCode::kNoInput, fmt::format("--resume {}: {}; 'auto' takes the newest of the run folder",
+                                                  run.resume, error ? error.message() : "there is no such checkpoint"));
+}
+
+std::string content_to_send(const std::string& path) {
+  SmallFile file = read_small_file(path);
+  if (file.trouble.empty()) return std::move(file.bytes);
+  throw UserError(ExitCode::kNoInput, fmt::format("{} cannot be sent to the other hosts: {}", path, file.trouble));
+}
+
+void find_torch(LaunchPlan& plan) {
+  const auto inherited = plan.env.find("LD_LIBRARY_PATH");
+  if (auto path = torch_library_path(inherited == plan.env.end() ? std::string() : inherited->second)) {
+    plan.env["LD_LIBRARY_PATH"] = plan.set_env["LD_LIBRARY_PATH"] = plan.travelling_env["LD_LIBRARY_PATH"] = *path;
+  }
+}
+
+}  // namespace
+
+LaunchPlan RunMaker::plan(const ResolvedHosts& hosts, int restart) {
+  if (restart > 0) go_on();
+  LaunchPlan plan = plan_job(run_.launch, hosts, DeviceRule::kOnePerRank);
+  plan.kind = JobKind::kRun;
+  plan.restart_count = restart;
+  load_config_for(plan.world_size(), restart);
+  find_torch(plan);
+  if (run_.launch.run_dir.empty()) run_.launch.run_dir = "runs/" + plan.job_id;
+  plan.run_dir = absolute_path(run_.launch.run_dir);
+  plan.append_logs = !run_.resume.empty();
+  if (restart == 0) check_run_folder(plan.run_dir, earlier_run(run_));
+  plan.argv = worker_argv(run_, worker_program(), plan.device, plan.run_dir);
+  if (begin_from_) plan.argv.insert(plan.argv.end(), {"--begin_from", *begin_from_});
+  if (plan.has_remote_nodes()) prepare_for_other_machines(plan);
+  return plan;
+}
+
+void RunMaker::prepare(const LaunchPlan& plan) {
+  if (plan.restart_count > 0) return;
+  lock_ = prepare_run_folder(plan.run_dir, earlier_run(run_), fmt::format("job {}", plan.job_id));
+  for (const auto& note : notes_) log::info("{}", note);
+  // Of other hosts it is not known yet.
+  const std::string device = plan.device == "auto" ? "the hosts' devices" : plan.device;
+  log::info("{} rank(s) on {}, run folder {}", plan.world_size(), device, plan.run_dir);
+}
+
+// A restart goes on from the newest checkpoint of this very run, or from its beginning where there is none: an
+// earlier run's may lie in the same folder, or in the path that it began from. An evaluation is made again from what
+// it was to look at.
+void RunMaker::go_on() {
+  if (run_.eval_only) return;
+  if (run_.resume != "auto") begin_from_ = run_.resume.empty() ? "" : absolute_path(run_.resume);
+  run_.resume = "auto";
+  run_.overwrite = false;
+}
+
+// The global batch is the job's; how it divides is the world's.
+void RunMaker::load_config_for(int world_size, int restart) {
+  if (restart > 0 && world_size != batch_.world_size) split_anew(world_size);
+  auto loaded = load_config(run_, world_size);
+  if (restart > 0) return;
+  check_config_file(run_.config);
+  check_resume_path(run_, loaded.config);
+  batch_ = {loaded.config.batch.train_batch, loaded.config.batch.micro_batch, world_size};
+  notes_ = loaded.notes;
+  if (run_.eval_only && (run_.steps || run_.epochs)) {
+    notes_.emplace_back("--steps and --epochs have no effect with --eval_only");
+  }
+}
+
+void RunMaker::split_anew(int world_size) {
+  auto split = split_batch(batch_.global, batch_.micro, world_size);
+  if (!split) {
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("the global batch of {} does not divide among {} ranks (it did among {})",
+                                batch_.global, world_size, batch_.world_size));
+  }
+  run_.sets.push_back(fmt::format("train_batch_size={}", batch_.global));
+  run_.sets.push_back(fmt::format("train_micro_batch_size_per_gpu={}", split->micro_batch));
+  run_.sets.push_back(fmt::format("gradient_accumulation_steps={}", split->accumulation));
+  log::info("the global batch of {} is now micro batch {} x accumulation {} x {} ranks", batch_.global,
+            split->micro_batch, split->accumulation, world_size);
+}
+
+// Small files travel with the job; the model has to be there, and the same.
+void RunMaker::prepare_for_other_machines(LaunchPlan& plan) const {
+  plan.preflight = make_preflight(absolute_path(run_.model));
+  for (const auto& path : {run_.config, run_.loss}) {
+    std::error_code ignored;
+    if (path.empty() || !std::filesystem::is_regular_file(path, ignored)) continue;
+    plan.files[absolute_path(path)] = content_to_send(path);
+  }
+}
+
+}  // namespace dslaunch::launch

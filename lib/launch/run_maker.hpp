@@ -1,0 +1,41 @@
+// How a training job is made: its config checked for the world that it gets, its run folder, the worker's command
+// line; and for a restart, from where it goes on and how its batch divides on the hosts that are left.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/folder_lock.hpp"
+#include "launch/job_maker.hpp"
+#include "launch/launch_options.hpp"
+
+namespace dslaunch::launch {
+
+class RunMaker final : public JobMaker {
+ public:
+  explicit RunMaker(const RunOptions& run) : run_(run) {}
+
+  DeviceUser device_user() const override { return DeviceUser::kOurWorker; }
+  LaunchPlan plan(const ResolvedHosts& hosts, int restart) override;
+  void prepare(const LaunchPlan& plan) override;
+  void leave() override { FolderLock gone = std::move(lock_); }
+
+ private:
+  void go_on();
+  void load_config_for(int world_size, int restart);
+  void split_anew(int world_size);
+  void prepare_for_other_machines(LaunchPlan& plan) const;
+
+  struct FirstBatch {
+    int64_t global = 0, micro = 0;
+    int world_size = 0;
+  };
+  RunOptions run_;
+  std::optional<std::string> begin_from_;  // of a restart of a job that did not begin with auto: its --resume then
+  FirstBatch batch_;
+  std::vector<std::string> notes_;  // for people: what the config says that is worth a line
+  FolderLock lock_;
+};
+
+}  // namespace dslaunch::launch
