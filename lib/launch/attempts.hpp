@@ -1,17 +1,46 @@
-// A job's attempts one after the other: each under a supervisor of its own, and what lies between two of them.
+// A job's attempts one after the other: each under a supervisor of its own, and what lies between two of them. One
+// thread, but for BetweenAttempts.
 #pragma once
+#include <optional>
+
+#include "base/deadline.hpp"
 #include "launch/job_field.hpp"
 #include "launch/job_maker.hpp"
+#include "launch/job_report.hpp"
 #include "launch/jobs/live_job.hpp"
 #include "launch/launch_options.hpp"
 #include "launch/launch_plan.hpp"
+#include "launch/restart.hpp"
 #include "launch/signal_inbox.hpp"
 
 namespace dslaunch::launch {
 
-// Until one is the last. The exit code, which is on record by then. `signals`: those that come while there is no
-// supervisor. Throws what keeps an attempt from starting.
-int run_attempts(LaunchPlan plan, JobField& field, const LaunchOptions& options, JobMaker& maker, LiveJob& live,
-                 SignalInbox& signals);
+class Attempts {
+ public:
+  // `first`: the plan of the first one. `signals`: those that come while there is no supervisor. All outlive this.
+  Attempts(LaunchPlan first, JobField& field, const LaunchOptions& options, JobMaker& maker, LiveJob& live,
+           SignalInbox& signals);
+
+  // Until one is the last. The exit code, which is on record by then. Throws what keeps an attempt from starting.
+  int run();
+
+ private:
+  void make_ready();
+  int end_before_attempt(const LaunchPlan& plan, int signal);
+  std::optional<JobReport> attempt();
+  RestartDecision conclude(Supervisor& supervisor, JobReport& report);
+  std::optional<LaunchPlan> plan_again(Supervisor& supervisor);
+  void finish(Supervisor& supervisor, JobReport& report);
+  // Standard output belongs to one document of ours.
+  bool writes_document() const { return options_.json && !options_.detach; }
+
+  LaunchPlan plan_;  // of the present attempt
+  JobField& field_;
+  const LaunchOptions& options_;
+  JobMaker& maker_;
+  LiveJob& live_;
+  SignalInbox& signals_;
+  const Deadline time_limit_;  // of all attempts together
+};
 
 }  // namespace dslaunch::launch

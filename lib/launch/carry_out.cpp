@@ -46,7 +46,7 @@ int supervise(const LaunchOptions& options, JobMaker& maker, UniqueFd& starter) 
   // From here on an end is put on record.
   SignalInbox signals{SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
   try {
-    int exit_code = run_attempts(std::move(plan), field, options, maker, *live, signals);
+    int exit_code = Attempts(std::move(plan), field, options, maker, *live, signals).run();
     signals.ignore_from_now_on();
     return exit_code;
   } catch (const std::exception& error) {
