@@ -16,10 +16,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A rank that lost a peer notices within moments of the peer's end; the kernel reports that end no later.
-constexpr auto kSettleTime = 500ms;
-// For an agent, beyond the ranks' own grace: sweep up and say so.
-constexpr auto kAgentSlack = 5000ms;
 // For an agent to greet, once the way to it is there: a slow login shell, a busy file server.
 constexpr auto kGreetingTime = 20000ms;
 constexpr auto kNewsInterval = 10000ms;
@@ -77,7 +73,7 @@ Supervisor::Supervisor(LaunchPlan plan, SupervisorOptions options)
       signals_(signals_to_take(plan_)),
       output_(plan_, output_options(plan_, options_)),
       records_(records_of(plan_)),
-      time_limit_(options_.time_limit),
+      course_(plan_, options_.time_limit),
       greeting_(Deadline::after(plan_.reach.ssh.connect_timeout + kGreetingTime)),
       next_news_(Deadline::after(kNewsInterval)) {}
 
@@ -88,7 +84,7 @@ JobReport Supervisor::run() {
   output_.open_logs();
   try {
     open_links();
-    while (state_ != JobState::kDone) turn();
+    while (course_.state() != JobState::kDone) turn();
   } catch (...) {
     leave_nothing_behind();
     throw;
@@ -100,8 +96,9 @@ JobReport Supervisor::run() {
 void Supervisor::turn() {
   // When all is being killed, neither a reader who does not read nor a file that stands still may hold that up. What is
   // left of the ranks' output then is little enough to be kept for the files.
-  const bool killing = state_ == JobState::kKilling;
-  if (!undisturbed() && !output_.readers_keep_up()) output_.give_up_readers(killing);  // who waits for them cannot save
+  const bool killing = course_.state() == JobState::kKilling;
+  if (!course_.undisturbed() && !output_.readers_keep_up())
+    output_.give_up_readers(killing);  // who waits for them cannot save
   if (!options_.live->files().has_room()) options_.live->files().wake_when_idle();
   bool may_read = killing || output_.has_room();
   PollSet polls;
@@ -117,7 +114,7 @@ void Supervisor::turn() {
   options_.live->add_to(polls);
   polls.wait(next_wakeup());
   take_signals();
-  for (const auto& stop : options_.live->serve(polls)) take_stop(stop);
+  for (const auto& stop : options_.live->serve(polls)) carry_out(course_.take_stop(stop, Deadline::Clock::now()));
   tell_troubles();
   output_.turn();
   output_.out().flush();
@@ -132,8 +129,8 @@ void Supervisor::turn() {
 }
 
 Deadline Supervisor::next_wakeup() const {
-  Deadline next = std::min({time_limit_, settled_, overdue_, greeting_, prepared_, next_news_, output_.next_turn()});
-  if (!undisturbed() && !output_.readers_keep_up()) next = std::min(next, output_.readers_patience());
+  Deadline next = std::min({course_.next_due(), greeting_, prepared_, next_news_, output_.next_turn()});
+  if (!course_.undisturbed() && !output_.readers_keep_up()) next = std::min(next, output_.readers_patience());
   for (const auto& node : nodes_) {
     if (!node.over()) next = std::min(next, node.pulse().next());
   }
@@ -150,7 +147,8 @@ void Supervisor::receive(size_t index) {
       handle(node, *message);
     }
   } catch (const Error& error) {
-    blame_agent(node, to_int(error.code()), error.what());
+    say_of(node, error.what());
+    course_.blame_agent(to_int(error.code()));
     there = false;
   }
   if (!there) close(node);
@@ -166,31 +164,18 @@ void Supervisor::handle(NodeSession& node, const Message& message) {
   if (const auto* taken = std::get_if<SignalTaken>(&message)) take_signal(taken->signal, &node);
   if (const auto* missing = std::get_if<RanksMissing>(&message)) missing_ = missing->ranks;
   if (std::holds_alternative<AgentDone>(message)) {
-    node.done = node.ready || !undisturbed();  // else nobody told it to end: it has left, and will be lost
+    node.done = node.ready || !course_.undisturbed();  // else nobody told it to end: it has left, and will be lost
     end_if_all_over();
   }
 }
 
 void Supervisor::agent_failed(NodeSession& node, const AgentFailed& failed) {
-  blame_agent(node, failed.exit_code, failed.message);
-  // A signal ended it, a scheduler's perhaps, which tells us as well.
-  if (failed.exit_code == to_int(ExitCode::kRunAgain)) interrupts_.take(&node);
-  happen(JobEvent::kAgentFailed);
+  say_of(node, failed.message);
+  carry_out(course_.agent_failed(&node, failed.exit_code, Deadline::Clock::now()));
 }
 
-bool Supervisor::undisturbed() const {
-  return state_ == JobState::kStarting || state_ == JobState::kRunning || state_ == JobState::kSettling;
-}
-
-// What is told to end has been told, with no grace left.
-bool Supervisor::nothing_to_end() const {
-  return state_ == JobState::kKilling || state_ == JobState::kDone;
-}
-
-// What goes wrong with agents while the job is being ended already is a consequence.
-void Supervisor::blame_agent(const NodeSession& node, int exit_code, const std::string& what) {
+void Supervisor::say_of(const NodeSession& node, const std::string& what) {
   output_.say(plan_.nodes.size() == 1 ? what : fmt::format("{}: {}", node.host(), what));
-  if (agent_error_ == 0 && undisturbed()) agent_error_ = exit_code;
 }
 
 // An agent speaks of its own ranks; what calls itself one may be anything that reached the port.
@@ -242,7 +227,7 @@ void Supervisor::close(NodeSession& node) {
 
 void Supervisor::lose(NodeSession& node, const spawn::LinkFailure& failure) {
   failures_.emplace_back(node.host(), failure);
-  if (agent_error_ == 0 && undisturbed()) agent_error_ = to_int(failure.code);
+  course_.blame_agent(to_int(failure.code));
   if (!described_) return judge_start();
   output_.say(fmt::format("lost {}: {}", node.host(), failure.text));
   happen(JobEvent::kAgentLost);
@@ -258,44 +243,14 @@ void Supervisor::take_signals() {
 }
 
 void Supervisor::take_signal(int signal, const NodeSession* from) {
-  // A worker takes SIGUSR1 from Slurm as "save and stop"; what a program makes of it is its own business.
   if (signal == SIGTSTP) {
     output_.say("a job on several machines cannot be suspended: --detach starts one in the background");
-  } else if (signal == SIGUSR2 || (signal == SIGUSR1 && plan_.kind == JobKind::kExec)) {
+  } else if (!asks_for_end(signal, plan_.kind)) {
     if (user_signals_[signal].take(from)) send_to_all(SignalRanks{signal});
-  } else if (signal == SIGQUIT) {
-    spare_output_ = nothing_to_end();
-    note_reason(StopReason::kQuit, "SIGQUIT (Ctrl-\\): ending all ranks at once");
-    happen(JobEvent::kEndNow);
-  } else if (signal == SIGINT) {
-    if (!interrupts_.take(from)) return;
-    bool again = state_ == JobState::kStopping || nothing_to_end();
-    spare_output_ = nothing_to_end();
-    note_reason(StopReason::kInterrupt,
-                again ? "ending all ranks at once" : "stopping the ranks (Ctrl-C again ends them at once)");
-    happen(JobEvent::kInterrupt);
-    interrupts_.acted_upon(from);
-  } else {
-    note_reason(StopReason::kTerminate, fmt::format("{}: stopping the ranks", spawn::signal_name(signal)));
-    happen(JobEvent::kTerminate);
+  } else if (const auto order = course_.take_signal(signal, from, Deadline::Clock::now())) {
+    carry_out(*order);
+    course_.carried_out(signal, from, Deadline::Clock::now());
   }
-}
-
-void Supervisor::take_stop(const AskStop& stop) {
-  bool again = state_ == JobState::kStopping;
-  note_reason(StopReason::kCommand,
-              stop.now ? "'dslaunch stop --now': ending all ranks at once" : "'dslaunch stop': stopping the ranks");
-  if (stop.grace) plan_.grace = *stop.grace;
-  happen(stop.now ? JobEvent::kEndNow : JobEvent::kTerminate);
-  if (!stop.now && again && stop.grace) stop_ranks(plan_.grace);
-}
-
-// The first reason is the reason; a failure before it was one too, but is the last one then.
-void Supervisor::note_reason(StopReason reason, const std::string& text) {
-  bool first = undisturbed();
-  if (first) reason_ = reason;
-  if (reason_ == StopReason::kNone) note_late_reason(reason);
-  if (first || reason == StopReason::kInterrupt || reason == StopReason::kQuit) output_.say(text);
 }
 
 void Supervisor::tell_troubles() {
@@ -303,18 +258,7 @@ void Supervisor::tell_troubles() {
 }
 
 void Supervisor::watch_clocks() {
-  auto once = [&](Deadline& deadline) {
-    if (!deadline.passed()) return false;
-    deadline = Deadline::never();
-    return true;
-  };
-  if (once(time_limit_)) {
-    note_reason(StopReason::kTimeLimit,
-                fmt::format("the time limit of {} s has passed: stopping the ranks", plan_.timeout->count() / 1000.0));
-    happen(JobEvent::kTimeLimit);
-  }
-  if (once(settled_)) happen(JobEvent::kSettled);
-  if (once(overdue_)) happen(JobEvent::kOverdue);
+  while (const auto order = course_.due(Deadline::Clock::now())) carry_out(*order);
   if (next_news_.passed()) {
     next_news_ = Deadline::after(kNewsInterval);
     tell_who_is_missing();
@@ -351,42 +295,32 @@ void Supervisor::watch_nodes() {
 }
 
 void Supervisor::tell_who_is_missing() {
-  if (state_ == JobState::kStarting) {
+  if (course_.state() == JobState::kStarting) {
     std::vector<std::string> waiting;
     for (const auto& node : nodes_) {
       if (!node.ready && !node.closed()) waiting.push_back(describe_waiting(node.host(), node.hello.has_value()));
     }
     if (!waiting.empty()) output_.say(fmt::format("waiting for {}", fmt::join(waiting, ", ")));
-  } else if (state_ == JobState::kRunning && !missing_.empty()) {
+  } else if (course_.state() == JobState::kRunning && !missing_.empty()) {
     output_.say(describe_missing_ranks(missing_, records_));
   }
 }
 
-void Supervisor::happen(JobEvent event) {
-  JobStep step = next_step(state_, event);
-  const bool was_undisturbed = undisturbed();
-  state_ = step.to;
-  if (was_undisturbed && !undisturbed()) output_.renew_patience();
-  options_.live->on_state(state_);
-  act(step.action);
-}
-
-void Supervisor::act(JobAction action) {
-  switch (action) {
+void Supervisor::carry_out(const JobOrder& order) {
+  if (!order.say.empty()) output_.say(order.say);
+  if (order.begins_end) output_.renew_patience();
+  options_.live->on_state(course_.state());
+  switch (order.action) {
     case JobAction::kNone:
+    case JobAction::kAwaitCulprit:
       break;
     case JobAction::kStartRanks:
       greeting_ = prepared_ = Deadline::never();
       send_to_all(StartRanks{nodes_[0].master_port});
       break;
-    case JobAction::kAwaitCulprit:
-      settled_ = Deadline::after(kSettleTime);
-      break;
     case JobAction::kStop:
-      stop_ranks(plan_.grace);
-      break;
     case JobAction::kKill:
-      stop_ranks(0ms);
+      stop_ranks(order.grace);
       break;
     case JobAction::kAbandon:
       abandon();
@@ -400,7 +334,6 @@ void Supervisor::send_to_all(const Message& message) {
 
 void Supervisor::stop_ranks(std::chrono::milliseconds grace) {
   send_to_all(StopRanks{grace});
-  overdue_ = Deadline::after(grace + kAgentSlack);
   // A way that is still being made leads to no ranks.
   for (auto& node : nodes_) {
     if (!node.hello && !node.closed()) {

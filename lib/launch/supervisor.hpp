@@ -1,5 +1,5 @@
 // The one process that owns a job: the ways to the agents, the logs, the exit code. In the foreground it is dslaunch
-// itself. One thread; what to do in which state is the table of job_states.hpp.
+// itself. One thread; what to do in which state is decided by job_course.hpp.
 #pragma once
 #include <chrono>
 #include <deque>
@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/deadline.hpp"
+#include "launch/job_course.hpp"
 #include "launch/job_output.hpp"
 #include "launch/job_report.hpp"
-#include "launch/job_states.hpp"
 #include "launch/jobs/live_job.hpp"
 #include "launch/launch_plan.hpp"
 #include "launch/node_session.hpp"
@@ -67,9 +67,7 @@ class Supervisor {
   void describe_job();
   std::vector<std::string> addresses_of_nodes() const;
   std::string address_of_node_0() const;
-  bool undisturbed() const;
-  bool nothing_to_end() const;
-  void blame_agent(const NodeSession& node, int exit_code, const std::string& what);
+  void say_of(const NodeSession& node, const std::string& what);
   void agent_ready(NodeSession& node, const AgentReady& ready);
   void agent_failed(NodeSession& node, const AgentFailed& failed);
   RankRecord& record_of(const NodeSession& node, int rank);
@@ -81,19 +79,15 @@ class Supervisor {
   void end_if_all_over();
   void take_signals();
   void take_signal(int signal, const NodeSession* from = nullptr);  // null: this process
-  void take_late_signal(int signal);
-  void take_stop(const AskStop& stop);
   void tell_troubles();
   void watch_clocks();
   void watch_nodes();
   void tell_who_is_missing();
-  void happen(JobEvent event);
-  void act(JobAction action);
+  void happen(JobEvent event) { carry_out(course_.happen(event, Deadline::Clock::now())); }
+  void carry_out(const JobOrder& order);
   void send_to_all(const Message& message);
   void stop_ranks(std::chrono::milliseconds grace);
   void abandon();
-  void note_reason(StopReason reason, const std::string& text);
-  void note_late_reason(StopReason reason);
   void await_links();
   void leave_nothing_behind() noexcept;
   JobReport report();
@@ -108,18 +102,12 @@ class Supervisor {
   std::vector<RankRecord> records_;                                   // by rank
   std::vector<std::pair<std::string, spawn::LinkFailure>> failures_;  // host and why
   std::vector<int> missing_;                                          // ranks that have not joined the store
-  JobState state_ = JobState::kStarting;
-  StopReason reason_ = StopReason::kNone, late_reason_ = StopReason::kNone;
-  // A further Ctrl-C or Ctrl-\ when all was being ended already: nobody waits for a slow reader.
-  bool spare_output_ = false;
+  JobCourse course_;
   // One took nothing of the last output for its time: nobody waits for readers any more.
   bool readers_are_over_ = false;
-  bool described_ = false;  // the agents have been told what the job is
-  InterruptEchoes interrupts_;
+  bool described_ = false;                        // the agents have been told what the job is
   std::map<int, UserSignalEchoes> user_signals_;  // by signal
-  int agent_error_ = 0;
   int num_ended_ = 0;
-  Deadline time_limit_ = Deadline::never(), settled_ = Deadline::never(), overdue_ = Deadline::never();
   Deadline greeting_, next_news_;
   Deadline prepared_ = Deadline::never();
   Deadline files_due_ = Deadline::never();  // at the end: how long it waits for files that stand still

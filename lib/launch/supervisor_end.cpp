@@ -55,14 +55,14 @@ void Supervisor::leave_nothing_behind() noexcept {
 
 JobReport Supervisor::report() {
   JobReport report;
-  report.outcome = decide_outcome(records_, plan_.kind, reason_, agent_error_);
-  report.reason = reason_;
-  report.told_to_end = agent_error_ == to_int(ExitCode::kRunAgain);
+  report.outcome = decide_outcome(records_, plan_.kind, course_.reason(), course_.agent_error());
+  report.reason = course_.reason();
+  report.told_to_end = course_.agent_error() == to_int(ExitCode::kRunAgain);
   report.records = records_;
   report.host_failures = failures_;
   if (report.outcome.exit_code == 0) return report;
   // What happened to a host explains what happened to the ranks, not the other way round.
-  bool hosts_fault = agent_error_ != 0 && reason_ == StopReason::kNone;
+  bool hosts_fault = course_.agent_error() != 0 && course_.reason() == StopReason::kNone;
   if (hosts_fault) report.outcome.first_failure.reset();
   report.story = tell_story(plan_, report);
   if (hosts_fault && !failures_.empty()) {
@@ -93,18 +93,8 @@ void Supervisor::dismiss(const JobEnded& last_word) {
 }
 
 StopReason Supervisor::late_reason() {
-  while (auto signal = signals_.take()) take_late_signal(*signal);
-  return late_reason_;
-}
-
-// Whoever sends one now does not want to wait for slow readers either.
-void Supervisor::take_late_signal(int signal) {
-  if (signal != SIGUSR1 && signal != SIGUSR2) spare_output_ = true;
-  if (asks_for_end(signal, plan_.kind)) note_late_reason(reason_of(signal));
-}
-
-void Supervisor::note_late_reason(StopReason reason) {
-  if (late_reason_ == StopReason::kNone) late_reason_ = reason;
+  while (auto signal = signals_.take()) course_.take_late_signal(*signal);
+  return course_.late_reason();
 }
 
 // A slow reader gets everything, and so do files that do not stand still for too long; one more Ctrl-C spares the rest.
@@ -114,7 +104,7 @@ void Supervisor::drain_output() {
   if (files_due_.is_never()) files_due_ = Deadline::after(FileThread::kPatience);
   auto awaits_files = [&] { return !files.idle() && !files_due_.passed(); };
   output_.renew_patience();
-  while (!spare_output_) {
+  while (!course_.spares_output()) {
     const bool waits = awaits_files();  // asked once: the thread may be done with them at any moment
     const bool awaits_readers = output_.num_pending() > 0 && !readers_are_over_;
     if (!waits && !awaits_readers) break;
@@ -125,7 +115,7 @@ void Supervisor::drain_output() {
     for (Terminal* terminal : {&output_.out(), &output_.err()}) {
       polls.add(awaits_readers && terminal->num_pending() > 0 ? terminal->fd() : -1, POLLOUT);
     }
-    const bool was_asked_for = reason_ != StopReason::kNone || late_reason_ != StopReason::kNone;
+    const bool was_asked_for = course_.reason() != StopReason::kNone || course_.late_reason() != StopReason::kNone;
     const Deadline readers_due = was_asked_for && awaits_readers ? output_.readers_patience() : Deadline::never();
     polls.wait(waits ? std::min(files_due_, readers_due) : readers_due);
     tell_troubles();
@@ -135,9 +125,9 @@ void Supervisor::drain_output() {
       output_.give_up_readers();
       readers_are_over_ = true;
     }
-    if (auto signal = signals_.take()) take_late_signal(*signal);
+    if (auto signal = signals_.take()) course_.take_late_signal(*signal);
   }
-  if (spare_output_) files.wait(Deadline::after(kFileMoment));
+  if (course_.spares_output()) files.wait(Deadline::after(kFileMoment));
 }
 
 }  // namespace dslaunch::launch

@@ -48,7 +48,7 @@ void Supervisor::greet(NodeSession& node, const AgentHello& hello) {
 
 // Once it is clear of every host whether it can be reached: all are needed, and all that cannot be are told together.
 void Supervisor::judge_start() {
-  if (state_ != JobState::kStarting || described_) return;
+  if (course_.state() != JobState::kStarting || described_) return;
   bool decided = std::all_of(nodes_.begin(), nodes_.end(),
                              [](const auto& node) { return node.hello.has_value() || node.closed(); });
   if (!decided) return;

@@ -1,0 +1,145 @@
+#include "launch/job_course.hpp"
+
+#include <catch2/catch.hpp>
+#include <csignal>
+
+using namespace std::chrono_literals;
+using namespace dslaunch;
+using namespace dslaunch::launch;
+
+namespace {
+
+constexpr SignalPlace kHere = nullptr;
+const int kNode = 0;
+const JobCourse::Time kStart{1000h};
+
+LaunchPlan plan_of(JobKind kind = JobKind::kRun) {
+  LaunchPlan plan;
+  plan.kind = kind;
+  plan.grace = 30s;
+  plan.timeout = 1500ms;
+  return plan;
+}
+
+// A job whose ranks run.
+JobCourse running(Deadline time_limit = Deadline::never(), JobKind kind = JobKind::kRun) {
+  JobCourse course(plan_of(kind), time_limit);
+  CHECK(course.happen(JobEvent::kAgentsReady, kStart).action == JobAction::kStartRanks);
+  return course;
+}
+
+// Something is done, and the user hears of it.
+bool is(const JobOrder& order, JobAction action, const std::string& part) {
+  return order.action == action && order.say.find(part) != std::string::npos && order.say.empty() == part.empty();
+}
+
+}  // namespace
+
+TEST_CASE("Ctrl-C stops, again it kills, and again it spares the readers", "[launch][job_course]") {
+  JobCourse course = running();
+  auto order = course.take_signal(SIGINT, kHere, kStart);
+  REQUIRE(order);
+  CHECK(is(*order, JobAction::kStop, "Ctrl-C again ends them at once"));
+  CHECK((order->begins_end && order->grace == 30s));
+  order = course.take_signal(SIGINT, kHere, kStart + 1s);
+  REQUIRE(order);
+  CHECK(is(*order, JobAction::kKill, "ending all ranks at once"));
+  CHECK((!order->begins_end && order->grace == 0s && !course.spares_output()));
+  order = course.take_signal(SIGINT, kHere, kStart + 2s);
+  REQUIRE(order);
+  CHECK(is(*order, JobAction::kNone, "ending all ranks at once"));
+  CHECK(course.spares_output());
+  CHECK(course.reason() == StopReason::kInterrupt);
+}
+
+TEST_CASE("one Ctrl-C that arrives often is one, counted from when it was acted upon", "[launch][job_course]") {
+  JobCourse course = running();
+  CHECK(course.take_signal(SIGINT, kHere, kStart));
+  course.carried_out(SIGINT, kHere, kStart + 900ms);
+  CHECK_FALSE(course.take_signal(SIGINT, kHere, kStart + 901ms));
+  CHECK(course.state() == JobState::kStopping);
+}
+
+TEST_CASE("a scheduler that tells an agent and us is one Ctrl-C", "[launch][job_course]") {
+  JobCourse course = running();
+  CHECK(course.agent_failed(&kNode, 75, kStart).action == JobAction::kStop);
+  CHECK_FALSE(course.take_signal(SIGINT, kHere, kStart + 500ms));
+  CHECK(course.state() == JobState::kStopping);
+  CHECK(course.agent_error() == 75);
+}
+
+TEST_CASE("SIGTERM stops once, SIGQUIT and 'stop --now' end at once", "[launch][job_course]") {
+  JobCourse course = running();
+  CHECK(is(*course.take_signal(SIGTERM, kHere, kStart), JobAction::kStop, "SIGTERM"));
+  CHECK(is(*course.take_signal(SIGTERM, kHere, kStart), JobAction::kNone, ""));
+  CHECK(is(*course.take_signal(SIGQUIT, kHere, kStart), JobAction::kKill, "SIGQUIT"));
+  CHECK(course.reason() == StopReason::kTerminate);
+  course = running();
+  CHECK(is(course.take_stop({.now = true, .grace = {}}, kStart), JobAction::kKill, "stop --now"));
+  CHECK(course.reason() == StopReason::kCommand);
+}
+
+TEST_CASE("'stop' may change the grace, also of a stop that is under way", "[launch][job_course]") {
+  JobCourse course = running();
+  CHECK(course.take_stop({.now = false, .grace = 60s}, kStart).grace == 60s);
+  CHECK(course.next_due().when() == kStart + 65s);
+  CHECK(is(course.take_stop({}, kStart), JobAction::kNone, ""));
+  const JobOrder shorter = course.take_stop({.now = false, .grace = 2s}, kStart + 1s);
+  CHECK(is(shorter, JobAction::kStop, ""));
+  CHECK(shorter.grace == 2s);
+  CHECK(course.next_due().when() == kStart + 8s);
+}
+
+TEST_CASE("what ended the job first is its reason, what comes behind a failure is late", "[launch][job_course]") {
+  JobCourse course = running();
+  CHECK(course.happen(JobEvent::kRankFailed, kStart).begins_end);
+  CHECK(is(*course.take_signal(SIGTERM, kHere, kStart), JobAction::kNone, ""));
+  CHECK(is(*course.take_signal(SIGINT, kHere, kStart), JobAction::kKill, "at once"));
+  CHECK(course.reason() == StopReason::kNone);
+  CHECK(course.late_reason() == StopReason::kTerminate);
+}
+
+TEST_CASE("agents are blamed for nothing that follows from an end", "[launch][job_course]") {
+  JobCourse course = running();
+  course.blame_agent(69);
+  course.blame_agent(70);
+  CHECK(course.agent_error() == 69);
+  course = running();
+  course.happen(JobEvent::kRankFailed, kStart);
+  course.blame_agent(69);
+  CHECK(course.agent_error() == 0);
+}
+
+TEST_CASE("each time that passes has its say once", "[launch][job_course]") {
+  JobCourse course = running(Deadline::at(kStart + 10s));
+  CHECK_FALSE(course.due(kStart + 9s));
+  CHECK(course.next_due().when() == kStart + 10s);
+  const auto order = course.due(kStart + 10s);
+  REQUIRE(order);
+  CHECK(is(*order, JobAction::kStop, "the time limit of 1.5 s has passed"));
+  CHECK_FALSE(course.due(kStart + 44s));
+  CHECK(course.due(kStart + 45s)->action == JobAction::kKill);  // the grace, and what an agent needs
+  CHECK_FALSE(course.due(kStart + 49s));
+  CHECK(course.due(kStart + 50s)->action == JobAction::kAbandon);
+  CHECK(course.next_due().is_never());
+  CHECK(course.reason() == StopReason::kTimeLimit);
+}
+
+TEST_CASE("whoever lost a peer waits a moment for the culprit", "[launch][job_course]") {
+  JobCourse course = running();
+  CHECK(course.happen(JobEvent::kRankLostPeer, kStart).action == JobAction::kAwaitCulprit);
+  CHECK(course.undisturbed());
+  CHECK_FALSE(course.due(kStart + 499ms));
+  CHECK(course.due(kStart + 500ms)->action == JobAction::kStop);
+}
+
+TEST_CASE("signals behind the end change only what comes next", "[launch][job_course]") {
+  JobCourse course = running(Deadline::never(), JobKind::kExec);
+  course.happen(JobEvent::kAllDone, kStart);
+  course.take_late_signal(SIGUSR1);
+  CHECK((course.late_reason() == StopReason::kNone && !course.spares_output()));
+  course.take_late_signal(SIGINT);
+  course.take_late_signal(SIGTERM);
+  CHECK((course.late_reason() == StopReason::kInterrupt && course.spares_output()));
+  CHECK(course.reason() == StopReason::kNone);
+}
