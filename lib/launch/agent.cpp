@@ -90,8 +90,7 @@ void Agent::say(const Message& message) {
 }
 
 bool Agent::finished() const {
-  bool over = failed_ || kill_at_ || (started_ && job_);
-  if (!over) return false;
+  if (stage_ == Stage::kAwaited) return false;
   for (const auto& rank : ranks_) {
     if (rank.running()) return false;
   }
@@ -119,7 +118,7 @@ void Agent::turn() {
 }
 
 Deadline Agent::next_wakeup() const {
-  Deadline next = kill_at_ && !killed_ ? *kill_at_ : Deadline::never();
+  Deadline next = stage_ == Stage::kStopping ? kill_at_ : Deadline::never();
   if (launcher_gone_) return next;  // nobody is left to tell or to hear
   return std::min({next, next_news_, pulse_.next()});
 }
@@ -206,7 +205,7 @@ void Agent::told_to_end(int signal) {
     return;
   }
   if (launcher_gone_) return stop(kGraceWithoutLauncher);
-  if (kill_at_) return;
+  if (stage_ >= Stage::kStopping) return;
   say(AgentFailed{to_int(ExitCode::kRunAgain),
                   fmt::format("the agent was told to end ({}): stopping the ranks", spawn::signal_name(signal))});
 }

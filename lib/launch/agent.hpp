@@ -76,6 +76,14 @@ class Agent {
   void sweep();
   void finish();
 
+  // Of all ranks together; goes forwards only.
+  enum class Stage {
+    kAwaited,   // they are not to be started yet
+    kRunning,   // or they have ended by themselves
+    kStopping,  // until kill_at_; some may never have been started
+    kKilled,
+  };
+
   // Between two words about ranks that have not joined the store.
   static constexpr std::chrono::milliseconds kNewsInterval{5000};
 
@@ -90,10 +98,11 @@ class Agent {
   std::unique_ptr<JobFiles> job_files_;
   std::vector<RankBinding> bindings_;  // by local rank, once the job is prepared
   std::vector<RankProcess> ranks_;
-  std::optional<Deadline> kill_at_;  // there once the ranks were told to stop
+  Stage stage_ = Stage::kAwaited;
+  Deadline kill_at_ = Deadline::never();
   Deadline next_news_ = Deadline::never();
   bool news_told_ = false;  // some ranks were said to be missing
-  bool started_ = false, killed_ = false, launcher_gone_ = false, failed_ = false, told_to_go_ = false;
+  bool launcher_gone_ = false, failed_ = false, told_to_go_ = false;
   std::optional<JobEnded> last_word_;
   std::optional<int> left_on_;
 };

@@ -72,9 +72,9 @@ void Agent::prepare_job() {
 }
 
 void Agent::start_ranks(uint16_t master_port) {
-  DSL_CHECK(job_ && !started_, "ranks are started once, after the job's description");
-  started_ = true;
-  if (kill_at_) return;
+  DSL_CHECK(job_ && stage_ != Stage::kRunning, "ranks are started once, after the job's description");
+  if (stage_ != Stage::kAwaited) return;
+  stage_ = Stage::kRunning;
   next_news_ = Deadline::after(kNewsInterval);
   ranks_.reserve(job_->ranks.size());
   for (size_t i = 0; i < job_->ranks.size(); ++i) {
@@ -103,21 +103,19 @@ bool Agent::start_rank(const RankJob& rank, const RankBinding& binding, uint16_t
 
 // All ranks at once, under one deadline that later calls can only bring nearer.
 void Agent::stop(std::chrono::milliseconds grace) {
-  Deadline deadline = Deadline::after(grace);
-  if (!kill_at_) {
-    kill_at_ = deadline;
+  kill_at_ = std::min(kill_at_, Deadline::after(grace));
+  if (stage_ < Stage::kStopping) {
+    stage_ = Stage::kStopping;
     if (grace > 0ms) {
       for (auto& rank : ranks_) rank.stop(SIGTERM);
     }
-  } else {
-    kill_at_ = std::min(*kill_at_, deadline);
   }
   kill_when_due();
 }
 
 void Agent::kill_when_due() {
-  if (!kill_at_ || killed_ || !kill_at_->passed()) return;
-  killed_ = true;
+  if (stage_ != Stage::kStopping || !kill_at_.passed()) return;
+  stage_ = Stage::kKilled;
   for (auto& rank : ranks_) rank.stop(SIGKILL);
 }
 
@@ -152,8 +150,8 @@ void Agent::carry(const RankOutput& output) {
 }
 
 void Agent::sweep() {
-  auto patience = kill_at_ ? std::min<std::chrono::milliseconds>(kSweepPatience, kill_at_->left()) : kSweepPatience;
-  if (killed_ || launcher_gone_) patience = 0ms;
+  auto patience = std::min<std::chrono::milliseconds>(kSweepPatience, kill_at_.left());
+  if (stage_ == Stage::kKilled || launcher_gone_) patience = 0ms;
   size_t swept = job_ ? sweep_attempts(*job_, patience) : 0;
   read_outputs();
   say(AgentDone{static_cast<int64_t>(swept)});
