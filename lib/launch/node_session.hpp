@@ -1,6 +1,7 @@
 // One node of a job as its supervisor sees it: the way to the agent, the conversation with it, and how far it has come.
 // One thread.
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -41,21 +42,25 @@ class NodeSession {
   bool closed() const { return closed_; }
   // Nothing more is to be heard: closed, or all was said. A node may still be there then: the one that holds the store
   // stays until all are over, and one that came to us waits for our last word.
-  bool over() const { return closed_ || done; }
+  bool over() const { return closed_ || has_come_to(Stage::kDone); }
   // What comes from a shell around the agent, behind its last message, is not for us; a node that came to us passes its
   // signals on until the job's end.
-  bool heeded() const { return !closed_ && (!done || plan_->reach == Reach::kDialIn); }
+  bool heeded() const { return !closed_ && (!has_come_to(Stage::kDone) || plan_->reach == Reach::kDialIn); }
 
-  std::optional<AgentHello> hello;
-  bool ready = false;
-  bool done = false;  // it said so itself
-  uint16_t master_port = 0;
+  // How far its agent has come, by its own words. One may be left out; there is no way back.
+  enum class Stage { kComing, kGreeted, kReady, kDone };
+  bool has_come_to(Stage stage) const { return stage_ >= stage; }
+  void come_to(Stage stage) { stage_ = std::max(stage_, stage); }
+
+  AgentHello hello;          // once it has greeted
+  uint16_t master_port = 0;  // that it holds, once it is ready
 
  private:
   const PlannedNode* plan_;
   std::unique_ptr<spawn::AgentLink> link_;
   Channel channel_;
   Pulse pulse_;
+  Stage stage_ = Stage::kComing;
   bool closed_ = false;
 };
 

@@ -15,6 +15,7 @@ namespace dslaunch::launch {
 namespace {
 
 using namespace std::chrono_literals;
+using Stage = NodeSession::Stage;
 
 // For an agent to greet, once the way to it is there: a slow login shell, a busy file server.
 constexpr auto kGreetingTime = 20000ms;
@@ -22,7 +23,7 @@ constexpr auto kNewsInterval = 10000ms;
 
 // What a user can look at when sshd's login shell was there and our agent never was.
 std::string start_file_hint(const NodeSession& node) {
-  if (node.hello || node.plan().reach != Reach::kSsh) return {};
+  if (node.has_come_to(Stage::kGreeted) || node.plan().reach != Reach::kSsh) return {};
   return fmt::format("; a start-up file there (~/.bashrc or the like) may end the shell, or wait: try ssh {} true",
                      node.host());
 }
@@ -32,7 +33,9 @@ spawn::LinkFailure failure_without_a_word(const NodeSession& node) {
   std::string noise = node.noise();
   for (char& c : noise) c = static_cast<unsigned char>(c) < ' ' ? ' ' : c;
   if (noise.empty()) {
-    if (!node.hello) return {ExitCode::kUnavailable, "connection", "its shell ended without starting our agent", true};
+    if (!node.has_come_to(Stage::kGreeted)) {
+      return {ExitCode::kUnavailable, "connection", "its shell ended without starting our agent", true};
+    }
     return {ExitCode::kUnavailable, "connection", "its agent is gone before its ranks have ended"};
   }
   return {ExitCode::kUnavailable, "start", "something else than our agent answered: " + noise};
@@ -164,7 +167,8 @@ void Supervisor::handle(NodeSession& node, const Message& message) {
   if (const auto* taken = std::get_if<SignalTaken>(&message)) take_signal(taken->signal, &node);
   if (const auto* missing = std::get_if<RanksMissing>(&message)) missing_ = missing->ranks;
   if (std::holds_alternative<AgentDone>(message)) {
-    node.done = node.ready || !course_.undisturbed();  // else nobody told it to end: it has left, and will be lost
+    // Else nobody told it to end: it has left, and will be lost.
+    if (node.has_come_to(Stage::kReady) || !course_.undisturbed()) node.come_to(Stage::kDone);
     end_if_all_over();
   }
 }
@@ -217,7 +221,7 @@ void Supervisor::rank_ended(const NodeSession& node, const RankEnded& ended) {
 void Supervisor::close(NodeSession& node) {
   if (node.closed()) return;
   node.close();
-  if (!node.done) {
+  if (!node.has_come_to(Stage::kDone)) {
     auto failure = node.link().failure().value_or(failure_without_a_word(node));
     if (failure.ended_there) failure.text += start_file_hint(node);
     lose(node, failure);
@@ -274,10 +278,10 @@ void Supervisor::watch_nodes() {
   for (auto& node : nodes_) {
     if (node.over()) continue;
     std::string why;
-    if (too_late && !node.hello) {
+    if (too_late && !node.has_come_to(Stage::kGreeted)) {
       why = fmt::format("its agent did not answer within {} s{}",
                         (plan_.reach.ssh.connect_timeout + kGreetingTime) / 1s, start_file_hint(node));
-    } else if (unprepared && !node.ready) {
+    } else if (unprepared && !node.has_come_to(Stage::kReady)) {
       why = fmt::format(
           "its agent was not ready within {} s: it looks at the job's folder, the worker and the model, the GPUs and "
           "the names of the other hosts, and one of them does not answer there",
@@ -298,7 +302,8 @@ void Supervisor::tell_who_is_missing() {
   if (course_.state() == JobState::kStarting) {
     std::vector<std::string> waiting;
     for (const auto& node : nodes_) {
-      if (!node.ready && !node.closed()) waiting.push_back(describe_waiting(node.host(), node.hello.has_value()));
+      if (node.has_come_to(Stage::kReady) || node.closed()) continue;
+      waiting.push_back(describe_waiting(node.host(), node.has_come_to(Stage::kGreeted)));
     }
     if (!waiting.empty()) output_.say(fmt::format("waiting for {}", fmt::join(waiting, ", ")));
   } else if (course_.state() == JobState::kRunning && !missing_.empty()) {
@@ -336,7 +341,7 @@ void Supervisor::stop_ranks(std::chrono::milliseconds grace) {
   send_to_all(StopRanks{grace});
   // A way that is still being made leads to no ranks.
   for (auto& node : nodes_) {
-    if (!node.hello && !node.closed()) {
+    if (!node.has_come_to(Stage::kGreeted) && !node.closed()) {
       node.link().kill();
       node.close();
     }

@@ -34,7 +34,7 @@ void Supervisor::await_links() {
     if (node.plan().reach == Reach::kDialIn) continue;
     if (!node.link().wait(patience)) node.link().kill();
     // Ranks die with their agent; one that was killed could not sweep up after them.
-    if (!node.done && described_) unswept.push_back(node.plan());
+    if (!node.has_come_to(NodeSession::Stage::kDone) && described_) unswept.push_back(node.plan());
   }
   for (const auto& host : sweep_nodes(unswept, plan_, options_.program)) {
     output_.say(

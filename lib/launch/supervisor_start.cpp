@@ -11,6 +11,8 @@
 
 namespace dslaunch::launch {
 
+using Stage = NodeSession::Stage;
+
 void Supervisor::open_links() {
   options_.links.resize(plan_.nodes.size());
   for (const auto& planned : plan_.nodes) {
@@ -43,6 +45,7 @@ void Supervisor::greet(NodeSession& node, const AgentHello& hello) {
                             hello.program_version, hello.version, DSL_VERSION, kWireVersion));
   }
   node.hello = hello;
+  node.come_to(Stage::kGreeted);
   judge_start();
 }
 
@@ -50,7 +53,7 @@ void Supervisor::greet(NodeSession& node, const AgentHello& hello) {
 void Supervisor::judge_start() {
   if (course_.state() != JobState::kStarting || described_) return;
   bool decided = std::all_of(nodes_.begin(), nodes_.end(),
-                             [](const auto& node) { return node.hello.has_value() || node.closed(); });
+                             [](const auto& node) { return node.has_come_to(Stage::kGreeted) || node.closed(); });
   if (!decided) return;
   if (failures_.empty()) {
     describe_job();
@@ -63,7 +66,7 @@ void Supervisor::judge_start() {
 void Supervisor::describe_job() {
   described_ = true;
   std::vector<AgentHello> hellos;
-  for (const auto& node : nodes_) hellos.push_back(*node.hello);
+  for (const auto& node : nodes_) hellos.push_back(node.hello);
   settle_devices(plan_, hellos);
   // What is given need not be found out, which is not always possible.
   std::string master = choose_master_address(plan_, plan_.master_addr.empty() ? address_of_node_0() : std::string());
@@ -80,8 +83,8 @@ void Supervisor::describe_job() {
 std::vector<std::string> Supervisor::addresses_of_nodes() const {
   std::set<std::string> addresses;
   for (const auto& node : nodes_) {
-    std::vector<std::string> told = node.hello->addresses;
-    if (!node.hello->address.empty()) told.push_back(node.hello->address);
+    std::vector<std::string> told = node.hello.addresses;
+    if (!node.hello.address.empty()) told.push_back(node.hello.address);
     if (told.empty()) told.push_back(node.host());
     addresses.insert(told.begin(), told.end());
   }
@@ -90,19 +93,20 @@ std::vector<std::string> Supervisor::addresses_of_nodes() const {
 
 // As other hosts know it. This machine has to look at the way to another one.
 std::string Supervisor::address_of_node_0() const {
-  if (nodes_[0].plan().reach != Reach::kPipe) return nodes_[0].hello->address;
+  if (nodes_[0].plan().reach != Reach::kPipe) return nodes_[0].hello.address;
   for (const auto& node : nodes_) {
     if (node.plan().reach != Reach::kPipe) {
-      return rendezvous::own_address_towards(node.hello->address.empty() ? node.host() : node.hello->address, 2);
+      return rendezvous::own_address_towards(node.hello.address.empty() ? node.host() : node.hello.address, 2);
     }
   }
   return {};
 }
 
 void Supervisor::agent_ready(NodeSession& node, const AgentReady& ready) {
-  node.ready = true;
+  node.come_to(Stage::kReady);
   node.master_port = ready.master_port;
-  bool all = std::all_of(nodes_.begin(), nodes_.end(), [](const auto& other) { return other.ready; });
+  bool all =
+      std::all_of(nodes_.begin(), nodes_.end(), [](const auto& other) { return other.has_come_to(Stage::kReady); });
   if (all) happen(JobEvent::kAgentsReady);
 }
 
