@@ -70,11 +70,9 @@ void write_if_read(int fd, std::string_view text) {
 
 }  // namespace
 
-Attempts::Attempts(LaunchPlan first, JobField& field, const LaunchOptions& options, JobMaker& maker, LiveJob& live,
-                   SignalInbox& signals)
+Attempts::Attempts(LaunchPlan first, JobField& field, JobMaker& maker, LiveJob& live, SignalInbox& signals)
     : plan_(std::move(first)),
       field_(field),
-      options_(options),
       maker_(maker),
       live_(live),
       signals_(signals),
@@ -100,7 +98,7 @@ void Attempts::make_ready() {
     return end_before_attempt(plan, signal);
   });
   if (plan_.restart_count > 0) {
-    field_.gather(options_, time_limit_);
+    field_.gather(time_limit_);
     maker_.prepare(plan_);
   }
   if (plan_.reach.push) push_programs(plan_, own_program());
@@ -118,7 +116,7 @@ int Attempts::end_before_attempt(const LaunchPlan& plan, int signal) {
     report.story = fmt::format("dslaunch: {}\n", no_restart_because(report.reason)) + report.story;
   }
   live_.files().wait(Deadline::after(kReaderPatience));  // what the job said comes first
-  if (live_.console() != nullptr && !options_.detach) live_.console()->append(report.story);
+  if (live_.console() != nullptr && !field_.options.detach) live_.console()->append(report.story);
   live_.on_end(report.outcome.exit_code, cause_of(plan, report));
   write_if_read(STDERR_FILENO, report.story);
   if (writes_document()) write_if_read(STDOUT_FILENO, story_json(plan, report));
@@ -127,7 +125,7 @@ int Attempts::end_before_attempt(const LaunchPlan& plan, int signal) {
 
 // One, under a supervisor of its own. Its end; empty where there is another one, whose plan is plan_ then.
 std::optional<JobReport> Attempts::attempt() {
-  SupervisorOptions how = field_.supervisor_options(options_);
+  SupervisorOptions how = field_.supervisor_options();
   how.live = &live_;
   how.time_limit = time_limit_;
   Supervisor supervisor(plan_, std::move(how));
@@ -157,7 +155,7 @@ RestartDecision Attempts::conclude(Supervisor& supervisor, JobReport& report) {
   if (!report.story.empty()) supervisor.output().tell(report.story);
   report.late_reason = supervisor.late_reason();
   auto decision =
-      decide_restart(report, plan_.kind, options_, plan_.restart_count, static_cast<int>(plan_.nodes.size()));
+      decide_restart(report, plan_.kind, field_.options, plan_.restart_count, static_cast<int>(plan_.nodes.size()));
   if (!decision.text.empty()) supervisor.output().say(decision.text);
   return decision;
 }

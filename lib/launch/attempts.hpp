@@ -8,7 +8,6 @@
 #include "launch/job_maker.hpp"
 #include "launch/job_report.hpp"
 #include "launch/jobs/live_job.hpp"
-#include "launch/launch_options.hpp"
 #include "launch/launch_plan.hpp"
 #include "launch/restart.hpp"
 #include "launch/signal_inbox.hpp"
@@ -18,8 +17,7 @@ namespace dslaunch::launch {
 class Attempts {
  public:
   // `first`: the plan of the first one. `signals`: those that come while there is no supervisor. All outlive this.
-  Attempts(LaunchPlan first, JobField& field, const LaunchOptions& options, JobMaker& maker, LiveJob& live,
-           SignalInbox& signals);
+  Attempts(LaunchPlan first, JobField& field, JobMaker& maker, LiveJob& live, SignalInbox& signals);
 
   // Until one is the last. The exit code, which is on record by then. Throws what keeps an attempt from starting.
   int run();
@@ -32,11 +30,10 @@ class Attempts {
   std::optional<LaunchPlan> plan_again(Supervisor& supervisor);
   void finish(Supervisor& supervisor, JobReport& report);
   // Standard output belongs to one document of ours.
-  bool writes_document() const { return options_.json && !options_.detach; }
+  bool writes_document() const { return field_.options.json && !field_.options.detach; }
 
   LaunchPlan plan_;  // of the present attempt
   JobField& field_;
-  const LaunchOptions& options_;
   JobMaker& maker_;
   LiveJob& live_;
   SignalInbox& signals_;

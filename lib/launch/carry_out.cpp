@@ -26,27 +26,26 @@ LaunchPlan first_plan(JobMaker& maker, const JobField& field) {
 int supervise(const LaunchOptions& options, JobMaker& maker, UniqueFd& starter) {
   hostfile::Source source = find_source(options);
   if (!source.notice.empty()) log::info("{}", source.notice);
-  JobField field{.place = node_place(options, source), .hosts = {}, .gathered = {}};
-  if (field.place && field.place->num_nodes > 1 && options.detach) {
+  JobField field{.options = options, .place = node_place(options, source), .hosts = {}, .gathered = {}};
+  if (field.nodes_come_by_themselves() && options.detach) {
     throw UserError(ExitCode::kUsage,
                     "--detach does not go with --no_ssh: whoever started this command on every node watches over it");
   }
   if (field.place && field.place->node_rank > 0 && !options.dry_run) {
-    return serve_as_node(*field.place, offer_of_this_node(options, source), options.join_timeout,
-                         options.reach.silence_limit);
+    return serve_as_node(*field.place, offer_of_this_node(options, source), options);
   }
   field.hosts = resolve_hosts(options, source, maker.device_user());
-  if (field.place && field.place->num_nodes > 1) field.hosts.master_port = field.place->master_port;
+  if (field.nodes_come_by_themselves()) field.hosts.master_port = field.place->master_port;
   if (options.dry_run) return print_plan(first_plan(maker, field), options);
 
-  field.gather(options, Deadline::never());
+  field.gather(Deadline::never());
   LaunchPlan plan = first_plan(maker, field);
   maker.prepare(plan);
   std::unique_ptr<LiveJob> live = register_job(plan, options, starter);
   // From here on an end is put on record.
   SignalInbox signals{SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
   try {
-    int exit_code = Attempts(std::move(plan), field, options, maker, *live, signals).run();
+    int exit_code = Attempts(std::move(plan), field, maker, *live, signals).run();
     signals.ignore_from_now_on();
     return exit_code;
   } catch (const std::exception& error) {

@@ -123,14 +123,13 @@ Gathered gather_nodes(const NodePlace& place, UniqueFd listener, Deadline deadli
   return gathered;
 }
 
-int serve_as_node(const NodePlace& place, const AgentHello& offer, std::chrono::milliseconds join_timeout,
-                  std::chrono::milliseconds lost_after) {
+int serve_as_node(const NodePlace& place, const AgentHello& offer, const LaunchOptions& options) {
   auto waiting = [&] { log::info("waiting for node rank 0 at {}:{}", place.master_addr, place.master_port); };
   FileThread files;
   NodeEcho echo(files);
   rendezvous::WayToNode0 way{place.master_addr, place.master_port, place.token, place.node_rank, place.num_nodes, {}};
   for (;;) {
-    UniqueFd connection = rendezvous::go_to_node_0(way, deadline_after(join_timeout), waiting);
+    UniqueFd connection = rendezvous::go_to_node_0(way, deadline_after(options.join_timeout), waiting);
     UniqueFd output(::fcntl(connection.get(), F_DUPFD_CLOEXEC, 3));
     Agent agent(Channel(std::move(connection), std::move(output)), {.hello = offer, .listener = {}, .echo = &echo});
     agent.run();
@@ -147,7 +146,7 @@ int serve_as_node(const NodePlace& place, const AgentHello& offer, std::chrono::
     }
     echo.write(Stream::kErr, last_word->story);
     agent.drain_echo(Deadline::never());
-    way.lost_after = lost_after;  // from now on
+    way.lost_after = options.reach.silence_limit;  // from now on
     if (last_word->again) continue;
     const int exit_code = tell_lost_output(echo, agent, last_word->exit_code);
     agent.ignore_signals();

@@ -7,6 +7,7 @@
 
 #include "base/deadline.hpp"
 #include "base/unique_fd.hpp"
+#include "launch/launch_options.hpp"
 #include "launch/message.hpp"
 #include "spawn/agent_link.hpp"
 
@@ -35,8 +36,7 @@ struct Gathered {
 Gathered gather_nodes(const NodePlace& place, UniqueFd listener, Deadline deadline);
 
 // Any other node: goes to node rank 0 and is its agent, again for each restart, until node rank 0 ends or cannot be
-// reached for `lost_after` (UserError 69). The job's exit code.
-int serve_as_node(const NodePlace& place, const AgentHello& offer, std::chrono::milliseconds join_timeout,
-                  std::chrono::milliseconds lost_after);
+// reached for --lost_after (UserError 69). The job's exit code.
+int serve_as_node(const NodePlace& place, const AgentHello& offer, const LaunchOptions& options);
 
 }  // namespace dslaunch::launch

@@ -8,8 +8,8 @@
 
 namespace dslaunch::launch {
 
-void JobField::gather(const LaunchOptions& options, Deadline time_limit) {
-  if (!place || place->num_nodes == 1) return;
+void JobField::gather(Deadline time_limit) {
+  if (!nodes_come_by_themselves()) return;
   const Deadline patience = std::min(deadline_after(options.join_timeout), time_limit);
   gathered = gather_nodes(*place, std::move(gathered.listener), patience);
   apply_offers(hosts, gathered.hellos);
@@ -24,7 +24,7 @@ void JobField::leave_out(const std::vector<std::string>& lost) {
   }
 }
 
-SupervisorOptions JobField::supervisor_options(const LaunchOptions& options) {
+SupervisorOptions JobField::supervisor_options() {
   SupervisorOptions how;
   how.json = options.json && !options.detach;
   how.quiet = options.quiet;

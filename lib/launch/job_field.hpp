@@ -13,15 +13,18 @@
 namespace dslaunch::launch {
 
 struct JobField {
-  std::optional<NodePlace> place;
+  const LaunchOptions& options;
+  std::optional<NodePlace> place;  // where this process stands among nodes that come by themselves
   ResolvedHosts hosts;
   Gathered gathered;
 
+  // Somebody else starts the other nodes' part of the job.
+  bool nodes_come_by_themselves() const { return place && place->num_nodes > 1; }
   // The nodes of --no_ssh: all of them, for each attempt anew. TimeoutError when --join_timeout or `time_limit` passes.
-  void gather(const LaunchOptions& options, Deadline time_limit);
+  void gather(Deadline time_limit);
   void leave_out(const std::vector<std::string>& lost);
   // For one attempt: takes the ways that were gathered.
-  SupervisorOptions supervisor_options(const LaunchOptions& options);
+  SupervisorOptions supervisor_options();
 };
 
 }  // namespace dslaunch::launch
