@@ -31,7 +31,7 @@ std::vector<std::string> with_empty_values(const std::vector<std::string>& words
 
 // CLI11's counts of arguments, for people.
 std::string words_of(const CLI::ParseError& error) {
-  const std::string text = error.what();
+  std::string text = error.what();
   const std::string name = text.substr(0, text.find(": "));
   if (text.find("At Most 1 required") != std::string::npos) return name + " is given more than once";
   if (text.find("1 required") != std::string::npos) return name + " needs a value";

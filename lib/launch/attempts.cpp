@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <string_view>
 #include <utility>
 

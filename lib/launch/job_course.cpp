@@ -123,7 +123,8 @@ void JobCourse::take_late_signal(int signal) {
 std::optional<JobOrder> JobCourse::due(Time now) {
   if (take_if_passed(time_limit_, now)) {
     return end_because(StopReason::kTimeLimit,
-                       fmt::format("the time limit of {} s has passed: stopping the ranks", timeout_->count() / 1000.0),
+                       fmt::format("the time limit of {} s has passed: stopping the ranks",
+                                   static_cast<double>(timeout_->count()) / 1000.0),
                        JobEvent::kTimeLimit, now);
   }
   if (take_if_passed(settled_, now)) return happen(JobEvent::kSettled, now);

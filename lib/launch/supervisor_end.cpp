@@ -3,7 +3,6 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <csignal>
 
 #include "base/format.hpp"
 #include "launch/job_story.hpp"

@@ -10,8 +10,11 @@
 #include "rendezvous/own_address.hpp"
 
 namespace dslaunch::launch {
+namespace {
 
 using Stage = NodeSession::Stage;
+
+}  // namespace
 
 void Supervisor::open_links() {
   options_.links.resize(plan_.nodes.size());

@@ -5,6 +5,7 @@
 
 #include "base/dump_json.hpp"
 #include "base/format.hpp"
+#include "config/load.hpp"
 #include "config/option_list.hpp"
 #include "launch/working_folder.hpp"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "config/load.hpp"
+#include "config/settings.hpp"
 #include "launch/launch_options.hpp"
 
 namespace dslaunch::launch {
