@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/format.hpp"
+#include "base/split.hpp"
 #include "base/whole_number.hpp"
 #include "command_line.hpp"
 #include "option_values.hpp"
@@ -12,13 +13,10 @@ namespace {
 
 // "29500", or several: "29500,29501".
 void add_ports(const std::string& text, std::vector<uint16_t>& ports) {
-  for (size_t begin = 0; begin <= text.size();) {
-    size_t end = std::min(text.find(',', begin), text.size());
-    const std::string word = text.substr(begin, end - begin);
+  for (const auto& word : split(text, ',')) {
     const auto port = whole_number<uint16_t>(word, 1);
     if (!port) misuse(fmt::format("--port {}: a port is a number from 1 to 65535", word));
     if (std::find(ports.begin(), ports.end(), *port) == ports.end()) ports.push_back(*port);
-    begin = end + 1;
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/split.hpp"
 #include "base/whole_number.hpp"
 #include "launch/cpu_list.hpp"
 
@@ -67,12 +68,7 @@ std::string usable_text(const Topology& topology) {
 // ---- where a rank's GPU is
 
 std::string device_of(const std::string& visible, size_t local_rank) {
-  std::vector<std::string> entries;
-  for (size_t begin = 0; begin <= visible.size();) {
-    size_t end = std::min(visible.find(',', begin), visible.size());
-    entries.push_back(visible.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  const auto entries = split(visible, ',');
   if (entries.size() == 1) return entries[0];
   return local_rank < entries.size() ? entries[local_rank] : std::string();
 }

@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/split.hpp"
 #include "base/whole_number.hpp"
 
 namespace dslaunch::launch {
@@ -44,10 +45,8 @@ std::vector<std::string> visible_devices(const std::vector<Gpu>& gpus, const std
     return visible;
   }
   std::vector<std::string> seen;
-  for (size_t begin = 0; begin <= variable->size();) {
-    size_t end = std::min(variable->find(',', begin), variable->size());
-    std::string_view entry = trimmed(std::string_view(*variable).substr(begin, end - begin));
-    begin = end + 1;
+  for (const auto& part : split(*variable, ',')) {
+    const std::string_view entry = trimmed(part);
     bool is_mig = entry.starts_with("MIG-") && !gpus.empty();
     auto device = device_of_entry(gpus, entry);
     if (!device && !is_mig) break;

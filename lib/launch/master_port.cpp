@@ -1,13 +1,13 @@
 #include "launch/master_port.hpp"
 
 #include <netdb.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <memory>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/host_addresses.hpp"
 #include "base/log.hpp"
 #include "launch/port_reclaim.hpp"
 
@@ -33,20 +33,15 @@ static ports::HeldPort hold(const JobDescription& job) {
 
 // The numeric addresses of a host, or itself; none when its name is unknown here.
 static std::vector<std::string> addresses_of(const std::string& host) {
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_socktype = SOCK_STREAM;
-  if (int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &found)) {
+  const HostAddresses found = look_up_host(host.c_str(), 0);
+  if (!found.list) {
     log::warning("the name '{}' cannot be resolved on this host ({}): torch's clients from there will be refused", host,
-                 ::gai_strerror(error));
+                 found.trouble);
     return {};
   }
-  std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(found, &::freeaddrinfo);
   std::vector<std::string> out;
-  for (const addrinfo* at = found; at; at = at->ai_next) {
-    char text[NI_MAXHOST];
-    if (::getnameinfo(at->ai_addr, at->ai_addrlen, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0) {
-      out.emplace_back(text);
-    }
+  for (const addrinfo* at = found.list.get(); at; at = at->ai_next) {
+    if (auto text = numeric_address(at->ai_addr, at->ai_addrlen); !text.empty()) out.push_back(std::move(text));
   }
   return out;
 }

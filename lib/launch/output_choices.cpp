@@ -4,20 +4,11 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/split.hpp"
 #include "base/whole_number.hpp"
 
 namespace dslaunch::launch {
 namespace {
-
-std::vector<std::string_view> split(std::string_view text) {
-  std::vector<std::string_view> parts;
-  for (size_t begin = 0; begin <= text.size();) {
-    size_t end = std::min(text.find(',', begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
 
 [[noreturn]] void misuse(std::string_view option, std::string_view text, std::string_view part) {
   throw UserError(
@@ -46,7 +37,7 @@ StreamChoice parse_stream_choice(std::string_view option, std::string_view text)
     choice.all = stream_value(text, text);
     return choice;
   }
-  for (std::string_view part : split(text)) {
+  for (std::string_view part : split(text, ',')) {
     size_t colon = part.find(':');
     auto rank = whole_number<int>(part.substr(0, std::min(colon, part.size())), 0);
     if (colon == std::string_view::npos || !rank) misuse(option, text, part);
@@ -58,7 +49,7 @@ StreamChoice parse_stream_choice(std::string_view option, std::string_view text)
 
 std::vector<int> parse_rank_list(std::string_view option, std::string_view text) {
   std::vector<int> ranks;
-  for (std::string_view part : split(text)) {
+  for (std::string_view part : split(text, ',')) {
     auto rank = whole_number<int>(part, 0);
     if (!rank) {
       throw UserError(ExitCode::kUsage,

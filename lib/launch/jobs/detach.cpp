@@ -13,6 +13,7 @@
 #include "base/format.hpp"
 #include "launch/poll_set.hpp"
 #include "launch/signal_inbox.hpp"
+#include "spawn/pipe.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -77,9 +78,7 @@ Started await_start(SignalInbox& signals, UniqueFd reports, pid_t between) {
 }  // namespace
 
 DetachedSide detach() {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw SystemError("pipe2", "from the job's supervisor");
-  UniqueFd reports(ends[0]), starter(ends[1]);
+  auto [reports, starter] = spawn::make_pipe("from the job's supervisor");
   // What is buffered would be written twice.
   std::fflush(nullptr);
   // Before there is a supervisor: a Ctrl-C must not end us alone.
