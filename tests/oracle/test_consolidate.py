@@ -5,6 +5,7 @@ all three forms, and what torch and other readers make of the files.
 Run by ctest (label oracle); by hand: DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/oracle/test_consolidate.py [Case...]."""
 import json
 import os
+import pathlib
 import resource
 import signal
 import subprocess
@@ -162,6 +163,22 @@ class ConsolidateTest(workshop.ShopTest):
                     process.send_signal(number)
                     self.assertEqual(process.wait(60), -number)
                 self.assertEqual([name for name in os.listdir(self.shop.folder) if name.startswith("ended")], [])
+
+    def test_a_file_of_a_checkpoint_is_not_replaced_small(self):
+        folder = next(entry.path for entry in os.scandir(self.checkpoints["small"]) if entry.is_dir())
+
+        def contents():
+            return {entry.name: pathlib.Path(entry.path).read_bytes() for entry in os.scandir(folder)}
+
+        before = contents()
+        for name in ("model.pt", "rank_00000.safetensors"):
+            code, text, _ = peak_of([workshop.program("dslaunch"), "consolidate", self.checkpoints["small"],
+                                     os.path.join(folder, name)])
+            self.assertEqual(code, 64, text)
+            self.assertIn("a file of a checkpoint", text)
+        self.assertEqual(contents(), before)
+        self.consolidate("small", os.path.join(folder, "whole.safetensors"))  # beside them there is room
+        os.unlink(os.path.join(folder, "whole.safetensors"))
 
     def test_bad_sizes(self):
         for options, word in ((("--max_memory", "1"), "unit"), (("--max_memory", "1MB"), "16 MB"),

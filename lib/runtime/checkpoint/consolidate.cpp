@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/checkpoint/checkpoint_reader.hpp"
 #include "runtime/checkpoint/pytorch_files.hpp"
 #include "runtime/checkpoint/weight_files.hpp"
@@ -87,6 +88,20 @@ void move_into_place(const std::vector<std::string>& paths) {
   }
 }
 
+// A checkpoint whose own file is replaced is damaged from then on, and perhaps the only one there is.
+void refuse_files_of_checkpoints(const std::vector<WeightFile>& files) {
+  for (const auto& file : files) {
+    const std::filesystem::path path(file.path);
+    const std::string name = path.filename();
+    const bool could_be = name == kSkeletonName || name == kWholeWeightsName || is_shard_name(name);
+    std::error_code ignored;
+    if (could_be && std::filesystem::exists(path, ignored) &&
+        std::filesystem::exists(path.parent_path() / kManifestName, ignored)) {
+      misuse(fmt::format("'{}' is a file of a checkpoint, which would be damaged: write to another folder", file.path));
+    }
+  }
+}
+
 std::vector<std::string> names_aside(const std::vector<WeightFile>& files, const std::string& out) {
   std::vector<std::string> names;
   for (const auto& file : files) names.push_back(file.path + kAside);
@@ -103,6 +118,7 @@ std::vector<std::string> consolidate(const ConsolidateOptions& options) {
   const auto files = plan_weight_files(
       options.out, weights.tensors(), [&](const SavedTensor& tensor) { return weights.bytes_of(tensor); },
       options.max_shard_bytes);
+  refuse_files_of_checkpoints(files);
   if (options.before_writing) options.before_writing(names_aside(files, options.out));
   std::vector<std::string> written;
   bool trains = false;
