@@ -44,6 +44,39 @@ TEST_CASE("a folder that holds a run is refused, kept or cleared of the run's ow
   CHECK(std::filesystem::exists(temp / "notes.txt"));
 }
 
+TEST_CASE("of what is beside checkpoints and logs only the run's own is discarded", "[launch][run_folder]") {
+  namespace fs = std::filesystem;
+  test::TempDir temp;
+  auto put = [&](const std::string& file) {
+    fs::create_directories(fs::path(temp / file).parent_path());
+    temp.write(file, "x");
+  };
+  for (const char* ours :
+       {"checkpoints/step_00000001/manifest.json", "checkpoints/step_00000002.tmp/x", "checkpoints/step_3.removing/x",
+        "checkpoints/step_4.replaced/x", "checkpoints/latest", "logs/localhost.0.log", "logs/node.a.12.log",
+        "logs/20260101-000000-1-abcd/attempt_0/0/stdout.log"}) {
+    put(ours);
+  }
+  const char* const mine[] = {"checkpoints/best.pt",    "checkpoints/step_notes/x", "checkpoints/step_",
+                              "checkpoints/step_1.bak", "logs/server.log",          "logs/other/x"};
+  for (const char* file : mine) put(file);
+  CHECK(code_for(temp.path(), EarlierRun::kDiscard) == 0);
+  for (const char* file : mine) CHECK(fs::exists(temp / file));
+  CHECK(std::distance(fs::directory_iterator(temp / "checkpoints"), {}) == 4);
+  CHECK(std::distance(fs::directory_iterator(temp / "logs"), {}) == 2);
+}
+
+TEST_CASE("a link to a folder of checkpoints elsewhere stays one", "[launch][run_folder]") {
+  namespace fs = std::filesystem;
+  test::TempDir temp;
+  fs::create_directories(temp / "large/step_00000001");
+  fs::create_directories(temp / "run");
+  fs::create_directory_symlink("../large", temp / "run/checkpoints");
+  CHECK(code_for(temp / "run", EarlierRun::kDiscard) == 0);
+  CHECK(fs::is_symlink(temp / "run/checkpoints"));
+  CHECK(fs::is_empty(temp / "large"));
+}
+
 TEST_CASE("logs of a run that never began are no run", "[launch][run_folder]") {
   test::TempDir temp;
   std::filesystem::create_directories(temp / "logs");
