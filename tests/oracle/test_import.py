@@ -279,6 +279,19 @@ class Continuation(ImportTest):
 
 
 class BadInput(ImportTest):
+    def test_into_a_checkpoint_of_deepspeed(self):
+        """Its `latest` is DeepSpeed's own, and the next import wants it too."""
+        folder = self.copy_of("stage1_fp32")
+        before = sorted(glob.glob(folder + "/**", recursive=True))
+        for source, out in ((folder, folder), (os.path.join(DATA, "stage2_fp32"), folder),
+                            (folder, os.path.join(folder, "global_step3"))):
+            outcome = workshop.run([workshop.program("dslaunch"), "import", source, out])
+            self.assertEqual(outcome.code, 64, str(outcome))
+            self.assertIn("another folder", outcome.text)
+        self.assertEqual(sorted(glob.glob(folder + "/**", recursive=True)), before)
+        with open(os.path.join(folder, "latest")) as latest:
+            self.assertEqual(latest.read(), "global_step3")
+
     def test_no_checkpoint(self):
         self.refused(self.shop.path("nowhere"), 66, "nowhere")
         self.refused(DATA, 66, "no DeepSpeed checkpoint")

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/checkpoint/deepspeed/checkpoint_files.hpp"
 #include "runtime/checkpoint/deepspeed/deepspeed_checkpoint.hpp"
 #include "runtime/checkpoint/deepspeed/model_fit.hpp"
 #include "runtime/checkpoint/deepspeed/write_imported.hpp"
@@ -106,6 +107,13 @@ ImportReport report_of(const deepspeed::ImportedState& state) {
 }  // namespace
 
 ImportReport import_checkpoint(const ImportRequest& request) {
+  if (deepspeed::holds_checkpoint(request.out)) {
+    throw UserError(
+        ExitCode::kUsage,
+        fmt::format("'{}' holds a checkpoint of DeepSpeed, whose 'latest' would be lost; name another folder "
+                    "for OUT",
+                    request.out));
+  }
   std::unique_ptr<ModelSource> model;
   std::vector<SavedTensor> tensors;
   if (!request.model.empty()) {

@@ -116,6 +116,10 @@ std::vector<std::string> complete(const std::string& folder, const std::map<int,
 
 }  // namespace
 
+bool holds_checkpoint(const std::string& dir) {
+  return holds_model_states(dir) || !tags_in(dir).empty();
+}
+
 CheckpointFiles find_files(const std::string& dir, const std::string& asked_tag) {
   CheckpointFiles out;
   const std::string tag = resolve_tag(dir, asked_tag);

@@ -18,4 +18,8 @@ struct CheckpointFiles {
 // is of a kind that is not read (pipeline, tensor parallel, experts, universal), with the file that says so.
 CheckpointFiles find_files(const std::string& dir, const std::string& tag);
 
+// Would an import into this folder change a checkpoint of DeepSpeed: is it what save_checkpoint() was given, or a
+// tag's?
+bool holds_checkpoint(const std::string& dir);
+
 }  // namespace dslaunch::runtime::deepspeed
