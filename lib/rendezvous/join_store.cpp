@@ -98,7 +98,7 @@ void RetryPause::wait(Deadline deadline) {
 
 JoinAttempt try_to_join(const StoreAddress& address, const LaunchEnv& env, Deadline deadline) {
   auto connected = connect_once(address.host, address.port, deadline);
-  if (!connected.fd.valid()) return {UniqueFd(), connected.failure, false, connected.refused};
+  if (!connected.fd.valid()) return {UniqueFd(), connected.failure, false, connected.refused, connected.no_way};
   if (shake_hands(connected.fd.get(), address, env, sooner(deadline, kOneHandshake))) {
     return {std::move(connected.fd), "", true, false};
   }
@@ -111,6 +111,12 @@ UniqueFd join_store(const StoreAddress& address, const LaunchEnv& env, Deadline 
   do {
     last = try_to_join(address, env, deadline);
     if (last.fd.valid()) return std::move(last.fd);
+    if (last.no_way && is_loopback_address(address.host)) {  // a network may come yet, this one is there or off
+      throw UserError(ExitCode::kUnavailable,
+                      fmt::format("the store at {} cannot be reached ({}): the loopback interface of this machine is "
+                                  "down; 'ip link set lo up' as root starts it",
+                                  place(address), last.failure));
+    }
     pause.wait(deadline);
   } while (!deadline.passed());
   throw TimeoutError(

@@ -57,9 +57,11 @@ bool leads_nowhere(int error) {
 Connected no_connection(const std::vector<ports::FirstConnection::Failure>& failures) {
   Connected none;
   bool open_question = false;
+  none.no_way = !failures.empty();
   for (const auto& [address, error] : failures) {
     none.failure = error == ETIMEDOUT ? "no answer" : describe_errno(error);
     none.refused = none.refused || error == ECONNREFUSED;
+    none.no_way = none.no_way && error == ENETUNREACH;
     open_question = open_question || (error != ECONNREFUSED && !leads_nowhere(error));
   }
   none.refused = none.refused && !open_question;

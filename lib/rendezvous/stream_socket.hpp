@@ -30,6 +30,7 @@ struct Connected {
   UniqueFd fd;
   std::string failure;
   bool refused = false;  // the host says that nobody listens there, at every address to which a way leads
+  bool no_way = false;   // this host has no network to any of its addresses
 };
 Connected connect_once(const std::string& host, uint16_t port, Deadline deadline);
 

@@ -30,6 +30,7 @@ struct JoinAttempt {
   std::string failure;
   bool reached = false;  // somebody took the connection
   bool refused = false;  // the host is there, and nobody listens
+  bool no_way = false;   // no network of this host leads there
 };
 JoinAttempt try_to_join(const StoreAddress& address, const LaunchEnv& env, Deadline deadline);
 

@@ -468,6 +468,14 @@ class Config(StrangerTest):
                      fp16={"enabled": True, "fp16_master_weights_and_grads": True})
 
 
+class Network(StrangerTest):
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("unshare"), "makes a network of its own")
+    def test_a_loopback_interface_that_is_down(self):
+        if subprocess.call(["unshare", "--net", "true"], stderr=subprocess.DEVNULL) != 0:
+            self.skipTest("this container forbids it")
+        self.assert_refused(["unshare", "--net", *self.start()], 69, "Network is unreachable", "loopback", "ip link set lo up")
+
+
 class RunFolder(StrangerTest):
     def test_that_cannot_be_made(self):
         self.file("in-the-way", "")
