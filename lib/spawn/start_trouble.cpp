@@ -103,6 +103,7 @@ std::string wrong_format(const std::string& path) {
   auto header = elf_header(file);
   utsname system{};
   if (header && ::uname(&system) == 0) {
+    if (machine_name(header->e_machine) == std::string_view(system.machine)) return "it is damaged or cut off";
     return fmt::format("it was built for {}, this host is {}", machine_name(header->e_machine), system.machine);
   }
   return read_at(file, 0, 1).empty() ? "it is empty" : "a script needs a #! line";

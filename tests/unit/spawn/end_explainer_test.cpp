@@ -98,6 +98,7 @@ TEST_CASE("a binary for another loader or CPU is told apart", "[spawn][start_tro
   std::string arm = binary;
   arm[18] = static_cast<char>(183);  // e_machine: EM_AARCH64
   CHECK_THAT(wrong_format(folder.write("arm", arm)), Contains("built for aarch64"));
+  CHECK_THAT(wrong_format(folder.write("cut", binary.substr(0, 100))), Contains("cut off"));
   CHECK(wrong_format(folder.write("empty", "")) == "it is empty");
   CHECK_THAT(wrong_format(folder.write("text", "echo hello\n")), Contains("#! line"));
 }
