@@ -18,7 +18,15 @@ std::string why_not_writable(const std::string& folder) {
     if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory) break;
     nearest = nearest.parent_path();
   }
-  if (!fs::is_directory(nearest, error)) return nearest.string() + " is no folder";
+  if (!fs::is_directory(nearest, error)) {
+    const bool silent = !error || error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
+    return nearest.string() + (silent ? " is no folder" : " cannot be used: " + error.message());
+  }
+  // A link that leads nowhere does not exist to the kernel either, and yet no folder can be made in its place.
+  for (fs::path part = fs::absolute(folder, error); part.has_relative_path() && part != nearest;
+       part = part.parent_path()) {
+    if (fs::is_symlink(part, error)) return part.string() + " is a link to what does not exist";
+  }
   if (::access(nearest.c_str(), W_OK | X_OK) == 0) return {};
   return nearest.string() + " cannot be written to: " + describe_errno(errno);
 }

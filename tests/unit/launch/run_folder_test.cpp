@@ -90,6 +90,25 @@ TEST_CASE("a file in the way is named", "[launch][run_folder]") {
   CHECK(code_for(file, EarlierRun::kRefuse) == 73);
 }
 
+TEST_CASE("what keeps a folder from being made is told", "[launch][run_folder]") {
+  test::TempDir temp;
+  auto why = [&](const std::string& folder) -> std::string {
+    try {
+      check_run_folder(folder, EarlierRun::kRefuse);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "nothing";
+  };
+  std::filesystem::create_symlink("nowhere", temp / "dangling");
+  std::filesystem::create_symlink("loop", temp / "loop");
+  for (const char* below : {"", "/run/deeper"}) {
+    CHECK_THAT(why((temp / "dangling") + below), Catch::Contains("dangling is a link to what does not exist"));
+    CHECK_THAT(why((temp / "loop") + below), Catch::Contains("Too many levels of symbolic links"));
+    CHECK_THAT(why((temp / std::string(300, 'a')) + below), Catch::Contains("File name too long"));
+  }
+}
+
 TEST_CASE("a folder is one job's until it ends, whatever another one asks for", "[launch][run_folder]") {
   test::TempDir temp;
   auto folder = temp / "run";
