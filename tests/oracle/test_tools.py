@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """tools/export and tools/tokenize: what they write, and what they say to a user who slips."""
 import os
+import resource
 import subprocess
 import sys
 import unittest
@@ -128,6 +129,15 @@ class Net(torch.nn.Linear):
             with self.subTest(arguments=arguments):
                 self.file("own.py", b"")
                 self.assert_refused(self.run_tool(EXPORT, *arguments), code, *words)
+
+    def test_a_full_disk_is_told_from_a_folder_that_is_not_there(self):
+        """A limit of file sizes stands for the disk."""
+        outcome = subprocess.run([sys.executable, EXPORT, "mlp", self.shop.path("full.pt")], capture_output=True, text=True,
+                                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)))
+        self.assertEqual((outcome.returncode, "Traceback" in outcome.stderr), (74, False), outcome.stderr)
+        self.assertIn("File too large", outcome.stderr)
+        self.assert_refused(self.run_tool(EXPORT, "mlp", self.shop.path("nowhere/full.pt")), 73, "nowhere/full.pt")
+        self.assertFalse(os.path.exists(self.shop.path("full.pt")) or os.path.exists(self.shop.path("full.pt.part")))
 
     def test_hugging_face_without_transformers_says_what_to_install(self):
         try:
