@@ -1,13 +1,15 @@
 #include "config/issue.hpp"
 
 #include "base/format.hpp"
+#include "base/printable.hpp"
 
 namespace dslaunch::config {
 
+// Keys and texts of the file stand in messages.
 std::string to_line(const Issue& issue) {
-  if (issue.source.empty()) return issue.message;
-  if (issue.place.line == 0) return fmt::format("{}: {}", issue.source, issue.message);
-  return fmt::format("{}:{}:{}: {}", issue.source, issue.place.line, issue.place.column, issue.message);
+  if (issue.source.empty()) return printable(issue.message);
+  if (issue.place.line == 0) return printable(fmt::format("{}: {}", issue.source, issue.message));
+  return printable(fmt::format("{}:{}:{}: {}", issue.source, issue.place.line, issue.place.column, issue.message));
 }
 
 std::string_view name_of(Issue::Kind kind) {

@@ -23,6 +23,11 @@ TEST_CASE("an unknown key is named with its place and the nearest known one", "[
   CHECK_THAT(only_line("{\"zero_optimization.stage\": 1}"), Contains("write zero_optimization: {stage: …}"));
 }
 
+TEST_CASE("a terminal takes no orders from what stands in a file", "[config][load]") {
+  CHECK(only_line("{\"a\x1b[2Jb\": 1}") == "ds.json:1:2: unknown key 'a\\x1b[2Jb'");
+  CHECK_THAT(only_line("{\"steps_per_print\": \"\x1b]0;title\x07\"}"), Contains("\\x1b]0;title\\x07"));
+}
+
 TEST_CASE("several errors are reported at once, in the order of the file", "[config][load]") {
   auto result = load(
       "{\n \"gradient_clipping\": \"high\",\n \"train_batch_sise\": 4,\n \"zero_optimization\": {\"stage\": 5},\n"
