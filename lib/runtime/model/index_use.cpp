@@ -6,6 +6,7 @@
 #include <string_view>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "runtime/model/inlined_graph.hpp"
 
@@ -26,6 +27,7 @@ class IndexUseScan {
 
   IndexUse run() {
     bind(graph_->block());
+    find_changed(graph_->block());
     visit(graph_->block());
     if (!graph_->outputs().empty()) use_.num_output_classes = classes_of(first_output(), 0);
     return std::move(use_);
@@ -38,6 +40,33 @@ class IndexUseScan {
     for (const Node* node : block->nodes()) {
       if (node->kind() == c10::prim::GetAttr) bind_attribute(node, objects_);
       for (const Block* inner : node->blocks()) bind(inner);
+    }
+  }
+
+  // What is written to in place holds other numbers than those that it was made of: x = ids.clone(); x[x < 0] = 0.
+  void find_changed(const Block* block) {
+    for (const Node* node : block->nodes()) {
+      if (const auto* schema = node->maybeSchema()) {
+        for (size_t i = 0; i < schema->arguments().size() && i < node->inputs().size(); ++i) {
+          const auto* alias = schema->arguments()[i].alias_info();
+          if (alias && alias->isWrite()) mark_changed(node->input(i));
+        }
+      }
+      for (const Block* inner : node->blocks()) find_changed(inner);
+    }
+  }
+
+  // The value, and what it is a view of.
+  void mark_changed(const Value* value) {
+    if (!changed_.insert(value).second) return;
+    const Node* node = value->node();
+    if (node->kind() == c10::prim::If) {
+      for (const Block* branch : node->blocks()) mark_changed(branch->outputs()[value->offset()]);
+    }
+    const auto* schema = node->maybeSchema();
+    if (!schema || schema->returns().empty() || !schema->returns()[0].alias_info()) return;
+    for (size_t i = 0; i < schema->arguments().size() && i < node->inputs().size(); ++i) {
+      if (schema->arguments()[i].alias_info()) mark_changed(node->input(i));
     }
   }
 
@@ -57,8 +86,30 @@ class IndexUseScan {
         const auto classes = classes_of(node->input(0), 0), ignored = integer(node->input(4));
         if (classes && ignored) add_limit(node->input(1), *classes, ignored);
       }
+      if (node->kind() == c10::prim::If && looks_at_samples(node->input(0))) continue;  // not for every sample
       for (const Block* inner : node->blocks()) visit(inner);
     }
+  }
+
+  // Whether a number that is read out of a tensor decides.
+  static bool looks_at_samples(const Value* condition) {
+    static const std::unordered_set<std::string_view> kReading{
+        "aten::Bool",          "aten::Int",   "aten::Float",      "aten::item",   "aten::IntImplicit",
+        "aten::FloatImplicit", "aten::equal", "aten::is_nonzero", "prim::tolist", "aten::allclose"};
+    std::vector<const Value*> left{condition};
+    std::unordered_set<const Value*> seen;
+    while (!left.empty()) {
+      const Value* value = left.back();
+      left.pop_back();
+      if (!seen.insert(value).second) continue;
+      const bool is_reading = kReading.count(value->node()->kind().toQualString()) > 0;
+      for (const Value* input : value->node()->inputs()) {
+        const bool is_tensor = input->type()->isSubtypeOf(*c10::TensorType::get());
+        if (is_tensor && is_reading) return true;
+        if (!is_tensor) left.push_back(input);
+      }
+    }
+    return false;
   }
 
   void add_limit(const Value* index, int64_t bound, std::optional<int64_t> ignored) {
@@ -87,20 +138,25 @@ class IndexUseScan {
   struct Part {
     size_t input;
     IndexRange range;
+    bool operator==(const Part&) const = default;
   };
 
   // What of which argument a value is; `range`: of this value. Empty: not to be known.
   std::optional<Part> part_of_input(const Value* value, const IndexRange& range, int depth) const {
+    if (changed_.count(value) > 0) return std::nullopt;
     for (size_t i = 1; i < graph_->inputs().size(); ++i) {
       if (graph_->inputs()[i] == value) return Part{i - 1, range};
     }
     const Node* node = value->node();
     if (depth > kMaxDepth) return std::nullopt;
-    if (node->kind() == c10::prim::If) {  // F.embedding has branches that hand its indices on
+    if (node->kind() == c10::prim::If) {  // F.embedding has branches that hand its indices on, a model may mend them
+      std::optional<Part> same;
       for (const Block* branch : node->blocks()) {
-        if (auto part = part_of_input(branch->outputs()[value->offset()], range, depth + 1)) return part;
+        auto part = part_of_input(branch->outputs()[value->offset()], range, depth + 1);
+        if (!part || (same && !(*part == *same))) return std::nullopt;
+        same = std::move(part);
       }
-      return std::nullopt;
+      return same;
     }
     if (node->inputs().empty()) return std::nullopt;
     const std::string_view kind = node->kind().toQualString();
@@ -169,10 +225,13 @@ class IndexUseScan {
       return weight && weight->dim() == 2 ? std::optional(weight->size(0)) : std::nullopt;
     }
     if (kind == "prim::If") {
+      std::optional<int64_t> same;
       for (const Block* branch : node->blocks()) {
-        if (auto classes = classes_of(branch->outputs()[value->offset()], depth + 1)) return classes;
+        const auto classes = classes_of(branch->outputs()[value->offset()], depth + 1);
+        if (!classes || (same && same != classes)) return std::nullopt;
+        same = classes;
       }
-      return std::nullopt;
+      return same;
     }
     if (kind == "aten::view" || kind == "aten::reshape") {
       const auto classes = classes_of(node->input(0), depth + 1);
@@ -200,6 +259,7 @@ class IndexUseScan {
   std::shared_ptr<Graph> graph_;
   c10::intrusive_ptr<c10::ivalue::Object> self_;
   ObjectOfValue objects_;
+  std::unordered_set<const Value*> changed_;
   IndexUse use_;
 };
 

@@ -9,6 +9,7 @@ struct IndexRange {
   int64_t dim = 0;    // negative: from the last
   int64_t begin = 0;  // begin and end may be negative, counted from the end of the dim
   int64_t end = std::numeric_limits<int64_t>::max();
+  bool operator==(const IndexRange&) const = default;
   bool is_all() const { return begin == 0 && end == std::numeric_limits<int64_t>::max(); }
 };
 

@@ -236,10 +236,54 @@ TEST_CASE("labels may be what the loss ignores", "[runtime][model]") {
   }
 }
 
+TEST_CASE("indices that forward changes on their way to the table give no bound", "[runtime][model]") {
+  const std::vector<std::string> changes = {
+      "x = ids.clone()\n        x.clamp_(0)",
+      "x = ids.clone()\n        x[:, :2].masked_fill_(x[:, :2] < 0, 0)",
+      "x = ids.view(-1)\n        ids.clamp_(0)",
+      "x = ids\n        if bool((x < 0).any()):\n            x = x.clamp(0)",
+      "x = ids\n        if self.padding > 0:\n            x = x % 5",
+  };
+  for (const std::string& change : changes) {
+    CAPTURE(change);
+    CHECK(limits_in("def forward(self, ids, labels):\n        " + change +
+                    "\n        return torch.embedding(self.small, x).sum()\n")
+              .empty());
+  }
+  // Nor do tables that only some samples go to.
+  CHECK(limits_in(R"(
+    def forward(self, ids, labels):
+        out = torch.zeros(1)
+        if int(ids.max()) < 5:
+            out = torch.embedding(self.small, ids)
+        return out
+  )")
+            .empty());
+  CHECK(limits_in(R"(
+    def forward(self, ids, labels):
+        x = ids
+        if ids.dim() == 1:
+            x = ids.view(-1)
+        out = torch.embedding(self.small, x)
+        if ids.dim() == 2:
+            out += torch.embedding(self.large, labels)
+        return out
+  )")
+            .size() == 2);
+}
+
 TEST_CASE("a layer's outputs that become other classes give labels no bound", "[runtime][model]") {
   CHECK(limits_in(R"(
     def forward(self, x, labels):
         choices = torch.linear(x, self.layer).view(-1, 14)
+        return torch.cross_entropy_loss(choices, labels)
+  )")
+            .empty());
+  CHECK(limits_in(R"(
+    def forward(self, x, labels):
+        choices = torch.linear(x, self.layer)
+        if self.padding > 0:
+            choices = torch.cat([choices, choices], 1)
         return torch.cross_entropy_loss(choices, labels)
   )")
             .empty());
