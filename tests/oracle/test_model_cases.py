@@ -176,6 +176,28 @@ class State(CaseTest):
         self.assertNotIn("no checkpoint keeps them", text)
 
 
+class Dropped(CaseTest):
+    def test_max_norm_that_scripting_leaves_out_is_named(self):
+        bound, free = self.shop.path("bound.pt"), self.shop.path("free.pt")
+        torch.jit.script(Tables(1.0)).save(bound)
+        torch.jit.script(Tables(None)).save(free)
+        for path, found in ((bound, True), (free, False)):
+            outcome = workshop.run(self.shop.command(path, self.data("tied"), config_of("tied"), self.shop.run_dir(), 1, 1))
+            self.assertEqual(outcome.code, 0, str(outcome))
+            self.assertEqual("scripting leaves max_norm of embeddings out, so rows of these are not kept to it: one, two"
+                             in outcome.text, found, str(outcome))
+
+
+class Tables(torch.nn.Module):
+    def __init__(self, max_norm):
+        super().__init__()
+        self.one = torch.nn.Embedding(model_cases.VOCAB, model_cases.VOCAB, max_norm=max_norm)
+        self.two = torch.nn.EmbeddingBag(model_cases.VOCAB, model_cases.VOCAB, max_norm=max_norm)
+
+    def forward(self, ids, labels):
+        return model_cases.token_loss(self.one(ids) + self.two(ids).unsqueeze(1), labels)
+
+
 class Consolidated(CaseTest):
     """A TorchScript file made of a checkpoint computes with the trained weights wherever the module holds them."""
 

@@ -14,6 +14,7 @@
 #include "base/log.hpp"
 #include "base/machine_error.hpp"
 #include "runtime/model/autocast_regions.hpp"
+#include "runtime/model/dropped_max_norm.hpp"
 #include "runtime/model/forward_advice.hpp"
 #include "runtime/model/forward_effects.hpp"
 #include "runtime/model/graph_constants.hpp"
@@ -233,6 +234,12 @@ class ScriptModel : public ModelSource {
   // On a second reading: inlining, which these scans need, would cache the graphs that the interception replaces.
   void look_ahead() {
     const auto scratch = load_mapped_module(path_);
+    const auto without_max_norm = find_dropped_max_norm(scratch);  // first: the others put calls in line
+    if (!without_max_norm.empty()) {
+      notes_.push_back(
+          fmt::format("scripting leaves max_norm of embeddings out, so rows of these are not kept to it: {}",
+                      fmt::join(without_max_norm, ", ")));
+    }
     index_use_ = scan_index_use(scratch);
     const auto effects = scan_forward_effects(scratch);
     for (const auto& held : find_parameters(scratch)) {
