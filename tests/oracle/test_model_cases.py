@@ -715,7 +715,8 @@ class Refused(CaseTest):
         self.refusal(InObject, "'basket' shares memory with parameter 'layer.weight'")
 
     def test_numbers_that_cannot_be_trained(self):
-        self.refusal(Complex, "parameter 'z' is ComplexFloat")
+        self.refusal(Complex, "parameter 'z' is ComplexFloat; only real floating point numbers can be trained: hold "
+                              "torch.view_as_real of it")
 
     def test_numbers_that_no_checkpoint_can_hold(self):
         """At the start, not after the training."""
@@ -749,6 +750,18 @@ class Refused(CaseTest):
 
     def test_a_trace_of_what_ran_without_gradients(self):
         self.refusal(Spectral, "A trace forgets torch.no_grad(): script the model, or trace it in eval mode", trace=True)
+
+    def test_parametrizations_in_a_script(self):
+        self.refusal(Parametrized, "Parametrization is not working with scripting. PyTorch scripts no modules of "
+                                   "torch.nn.utils.parametrizations: trace the model")
+
+    def test_an_evaluation_that_asks_for_gradients(self):
+        path = self.shop.path("penalty.pt")
+        torch.jit.script(Penalty()).save(path)
+        config = config_of("plain", data={"shuffle": False, "eval": self.data("plain")})
+        outcome = workshop.run(self.shop.command(path, self.data("plain"), config, self.shop.run_dir(), 1, 1))
+        self.assertEqual(outcome.code, 65, str(outcome))
+        self.assertIn("An evaluation computes without gradients", outcome.text)
 
     def test_a_trace_that_counted_its_examples(self):
         self.refusal(CountsRows, "use x.shape[0] as it is, or script the model", trace=True)
@@ -795,6 +808,23 @@ class Spectral(Small):
 
     def forward(self, x, y):
         return ((self.layer(x) - y) ** 2).mean()
+
+
+class Parametrized(Small):
+    def __init__(self):
+        super().__init__()
+        torch.nn.utils.parametrizations.weight_norm(self.layer)
+
+    def forward(self, x, y):
+        return ((self.layer(x) - y) ** 2).mean()
+
+
+class Penalty(Small):
+    def forward(self, x, y):
+        z = x.detach().requires_grad_()
+        slope = torch.autograd.grad([self.layer(z).sum()], [z], create_graph=True)[0]
+        assert slope is not None
+        return ((self.layer(x) - y) ** 2).mean() + slope.square().mean()
 
 
 class CountsRows(Small):

@@ -1,6 +1,7 @@
 #include "runtime/model/forward_advice.hpp"
 
 #include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <array>
@@ -60,6 +61,13 @@ std::string forward_advice(const std::string& cause, const std::vector<at::Tenso
   if (says("index out of range in self")) {
     return ". Each index is one of its table's rows: does the model have as many ids, or positions, as the data asks "
            "for?";
+  }
+  if (says("Parametrization is not working with scripting")) {
+    return " PyTorch scripts no modules of torch.nn.utils.parametrizations: trace the model";
+  }
+  if (says("does not require grad and does not have a grad_fn") && !at::GradMode::is_enabled()) {
+    return ". An evaluation computes without gradients: let forward ask for them (torch.autograd.grad) only in "
+           "training mode";
   }
   if (says("arguments don't support automatic differentiation")) {
     return " A trace forgets torch.no_grad(): script the model, or trace it in eval mode if that leaves this part out "

@@ -42,8 +42,11 @@ class ParameterSearch {
     for (const auto& parameter : module.named_parameters(/*recurse=*/false)) {
       const auto name = join_path(path, parameter.name);
       if (parameter.value.requires_grad() && !parameter.value.is_floating_point()) {
-        refuse(fmt::format("parameter '{}' is {}; only real floating point numbers can be trained", name,
-                           c10::toString(parameter.value.scalar_type())));
+        refuse(fmt::format("parameter '{}' is {}; only real floating point numbers can be trained{}", name,
+                           c10::toString(parameter.value.scalar_type()),
+                           parameter.value.is_complex()
+                               ? ": hold torch.view_as_real of it, and take torch.view_as_complex of that in forward"
+                               : ""));
       }
       add(name, {module._ivalue(), module.type()->getAttributeSlot(parameter.name)}, parameter.value);
     }
