@@ -128,6 +128,22 @@ class Modes(CaseTest):
         _, text = self.run_case("frozen_norm", config_of("frozen_norm"), steps=1)
         self.assertIn("kept in eval mode, as they were saved: blocks.0.norm, blocks.1.norm", text)
 
+    def test_dropout_that_a_script_has_in_both_modes_stays(self):
+        """Also in a class without annotations of its own, whose type looks as a traced one's."""
+        make = lambda: model_cases.Regression([AlwaysDrops(), AlwaysDrops()]).train()
+        torch.manual_seed(0)
+        path, data = self.shop.path("always.pt"), self.data("plain")
+        torch.jit.script(make()).save(path)
+        config = config_of("plain", data={"shuffle": False, "eval": data}, checkpoint={"at_end": True})
+        rows, folder = self.shop.train(path, data, config, 2, 2)
+        trained = torch.jit.load(self.shop.consolidate(folder, "always-trained.pt")).eval()
+        plain = make().eval()
+        plain.load_state_dict(trained.state_dict())
+        arrays = [tensor_file.read(data)[name] for name in ("x", "y")]
+        for model in (plain, trained):
+            loss = model(*arrays).item()
+            self.assertLessEqual(abs(rows[-1]["eval_loss"] / loss - 1), BOUND)
+
     def test_batch_norms_that_average_over_all_batches(self):
         """momentum=None: scripted they do what PyTorch does, and a trace, which cannot, is told apart from others."""
         model = model_cases.build("batch_norm")
@@ -163,6 +179,11 @@ class Modes(CaseTest):
             outcome = workshop.run(self.shop.command(path, data, config, self.shop.run_dir(), 1, 1))
             self.assertEqual(outcome.code, 0, str(outcome))
             self.assertNotIn("cumulative", outcome.text)
+
+
+class AlwaysDrops(model_cases.Block):
+    def forward(self, x):
+        return x + torch.dropout(self.down(torch.tanh(self.up(x))), 1.0, True)
 
 
 class State(CaseTest):

@@ -4,6 +4,7 @@
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -16,11 +17,40 @@ using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
 
-// A scripted module reads its flag at run time. What tells a traced one: the type of an attribute that torch.jit.trace
-// leaves general and torch.jit.script makes exact.
-bool is_traced(const c10::ClassTypePtr& type) {
+c10::TypeKind hook_kind(const c10::ClassTypePtr& type) {
   const auto attribute = type->findAttribute("_is_full_backward_hook");
-  return attribute && attribute->kind() == c10::TypeKind::OptionalType && type->hasAttribute("training");
+  return attribute ? attribute->kind() : c10::TypeKind::AnyType;
+}
+
+bool calls_functional(const Block* block) {
+  return std::any_of(block->nodes().begin(), block->nodes().end(), [](const Node* node) {
+    if (node->kind() == c10::prim::CallFunction) {
+      const auto type = node->input(0)->type()->cast<c10::FunctionType>();
+      if (type && type->function()->qualname().prefix() == "__torch__.torch.nn.functional") return true;
+    }
+    return std::any_of(node->blocks().begin(), node->blocks().end(), calls_functional);
+  });
+}
+
+// A traced module has an attribute that torch.jit.trace leaves general and torch.jit.script makes exact, but for
+// classes without annotations of their own.
+bool may_be_traced(const c10::ClassTypePtr& type) {
+  return hook_kind(type) == c10::TypeKind::OptionalType && type->hasAttribute("training");
+}
+
+// A scripted module reads its flag at run time, or means what it says. One that looks like a traced one is told by what
+// a trace has not: constants, children that were scripted, calls of torch.nn.functional.
+bool is_traced(const torch::jit::Module& module) {
+  const auto type = module.type();
+  if (!may_be_traced(type) || type->numConstants() > 0) return false;
+  for (const auto& child : module.children()) {
+    if (hook_kind(child.type()) == c10::TypeKind::NoneType) return false;
+  }
+  return std::none_of(type->methods().begin(), type->methods().end(), [](torch::jit::Function* method) {
+    if (!method->isGraphFunction()) return false;
+    method->ensure_defined();
+    return calls_functional(torch::jit::toGraphFunction(*method).graph()->block());
+  });
 }
 
 std::optional<size_t> argument_named(const Node* node, std::string_view name) {
@@ -127,7 +157,7 @@ class ModeRewriter {
 
 void follow_in(const torch::jit::Module& module, const std::string& path, std::set<const c10::ClassType*>& seen,
                TracedModes& out) {
-  if (is_traced(module.type()) && seen.insert(module.type().get()).second) {
+  if (is_traced(module) && seen.insert(module.type().get()).second) {
     for (auto* method : module.type()->methods()) {
       if (!method->isGraphFunction()) continue;
       method->ensure_defined();
@@ -152,7 +182,7 @@ TracedModes follow_training_flag(const torch::jit::Module& model) {
 std::vector<ParameterPlace> find_traced_state(const torch::jit::Module& model) {
   std::vector<ParameterPlace> out;
   for (const auto& module : model.modules()) {
-    if (!is_traced(module.type())) continue;
+    if (!may_be_traced(module.type())) continue;
     const auto object = module._ivalue();
     for (size_t slot = 0; slot < module.type()->numAttributes(); ++slot) {
       const auto& held = object->getSlot(slot);
