@@ -144,6 +144,21 @@ class Modes(CaseTest):
             loss = model(*arrays).item()
             self.assertLessEqual(abs(rows[-1]["eval_loss"] / loss - 1), BOUND)
 
+    def test_stochastic_depth_of_a_trace_is_named(self):
+        for make, found in ((DropsPath, True), (DropsPathByRand, True), (model_cases.Block, False)):
+            path = self.shop.path(make.__name__ + "-path.pt")
+            module = model_cases.Regression([make(), make()]).train()
+            torch.jit.trace(module, model_cases.example_of("plain"), check_trace=False).save(path)
+            outcome = workshop.run(self.shop.command(path, self.data("plain"), config_of("plain"), self.shop.run_dir(), 1, 1))
+            self.assertEqual(outcome.code, 0, str(outcome))
+            self.assertEqual("so they drop in evaluation as well: blocks.0, blocks.1; script the model" in outcome.text, found,
+                             str(outcome))
+            scripted = self.shop.path(make.__name__ + "-scripted.pt")
+            torch.jit.script(module).save(scripted)
+            outcome = workshop.run(self.shop.command(scripted, self.data("plain"), config_of("plain"), self.shop.run_dir(), 1,
+                                                     1))
+            self.assertNotIn("drop in evaluation", outcome.text)
+
     def test_batch_norms_that_average_over_all_batches(self):
         """momentum=None: scripted they do what PyTorch does, and a trace, which cannot, is told apart from others."""
         model = model_cases.build("batch_norm")
@@ -184,6 +199,22 @@ class Modes(CaseTest):
 class AlwaysDrops(model_cases.Block):
     def forward(self, x):
         return x + torch.dropout(self.down(torch.tanh(self.up(x))), 1.0, True)
+
+
+class DropsPath(model_cases.Block):
+    def forward(self, x):
+        change = self.down(torch.tanh(self.up(x)))
+        if self.training:
+            change = change * x.new_empty([x.shape[0], 1]).bernoulli_(0.8).div_(0.8)
+        return x + change
+
+
+class DropsPathByRand(model_cases.Block):
+    def forward(self, x):
+        change = self.down(torch.tanh(self.up(x)))
+        if self.training:
+            change = change.div(0.8) * (0.8 + torch.rand([x.shape[0], 1], dtype=x.dtype, device=x.device)).floor_()
+        return x + change
 
 
 class State(CaseTest):

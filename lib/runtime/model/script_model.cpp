@@ -290,6 +290,12 @@ class ScriptModel : public ModelSource {
                       "model in train mode to train with those of the batch",
                       fmt::join(modes_.statistics_off, ", ")));
     }
+    if (!modes_.draws_kept.empty()) {
+      notes_.push_back(
+          fmt::format("traced with draws of their own (as stochastic depth makes them), so they drop in evaluation as "
+                      "well: {}; script the model, or evaluate its Python module with the trained weights",
+                      fmt::join(modes_.draws_kept, ", ")));
+    }
     if (!modes_.averages_fixed.empty()) {
       notes_.push_back(fmt::format(
           "their momentum is 1 over the batches that they have seen, which looks like a trace of momentum=None: {}; if "

@@ -92,6 +92,8 @@ class ModeRewriter {
         follow(node, *mode);
       } else if (auto probability = argument_named(node, "dropout_p")) {
         follow_probability(node, *probability);
+      } else if (draws_a_mask(node)) {
+        note(out_.draws_kept);
       }
     }
   }
@@ -118,6 +120,19 @@ class ModeRewriter {
     if (number == 0.1 || number == 0.01) return false;
     const auto batches = held.toTensor().item<double>();
     return number == 1 / batches || number == 1 / (batches + 1);
+  }
+
+  // How stochastic depth is written in Python, under an `if self.training` that a trace does not have:
+  // x.new_empty(shape).bernoulli_(p), or floor(p + rand(shape)).
+  static bool draws_a_mask(const Node* node) {
+    const std::string_view kind = node->kind().toQualString();
+    if (kind == "aten::bernoulli_" || kind == "aten::bernoulli") return true;
+    if ((kind != "aten::floor_" && kind != "aten::floor") || node->inputs().empty()) return false;
+    const Node* sum = node->input(0)->node();
+    return sum->kind() == c10::aten::add &&
+           std::any_of(sum->inputs().begin(), sum->inputs().end(), [](const Value* part) {
+             return part->node()->kind() == c10::aten::rand || part->node()->kind() == c10::aten::rand_like;
+           });
   }
 
   // Attention takes no flag: its probability is 0 in evaluation. p becomes p * float(training).

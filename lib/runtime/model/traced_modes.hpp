@@ -16,6 +16,7 @@ struct TracedModes {
   std::vector<std::string> dropout_off;     // modules whose dropout was traced in eval mode
   std::vector<std::string> statistics_off;  // modules whose batch norm uses its saved statistics
   std::vector<std::string> averages_fixed;  // norms that look like momentum=None, traced with one batch's factor
+  std::vector<std::string> draws_kept;      // modules that drop by draws of their own, which no flag decides any more
 };
 
 // Before the first run of any graph, and before units are intercepted. What is written of the module afterwards follows
