@@ -52,6 +52,7 @@ class RunLog {
   void show(const StepResult& result, const StepMetrics& metrics, const StepReport& report) const;
   void show_deepspeed_lines(const StepResult& result, const StepReport& report) const;
   void write_pending();
+  void drop_overwritten_run();
 
   const RunLogOptions options_;
   const config::JobConfig& config_;
@@ -60,6 +61,7 @@ class RunLog {
   std::vector<std::unique_ptr<Monitor>> monitors_;
   ThroughputAverage throughput_;
   std::optional<StepMetrics> pending_;  // a step whose evaluation may still come
+  bool has_begun_ = false;              // a step of this process is in the file
   bool pending_is_kept_ = false;        // has its line, without the evaluation
 };
 
