@@ -48,7 +48,7 @@ class ByteReader {
   uint32_t u32() { return static_cast<uint32_t>(number(4)); }
   uint64_t u64() { return number(8); }
   int64_t i64() { return static_cast<int64_t>(number(8)); }
-  std::string text(size_t most_bytes = SIZE_MAX) {
+  std::string text(size_t most_bytes) {
     const size_t length = u32();
     if (length > most_bytes) throw WireError("field too long");
     return std::string(bytes(length));
@@ -59,7 +59,7 @@ class ByteReader {
     rest_.remove_prefix(count);
     return taken;
   }
-  uint64_t number(size_t num_bytes) {
+  uint64_t number(size_t num_bytes) {  // at most 8
     uint64_t value = 0;
     int shift = 0;
     for (char byte : bytes(num_bytes)) {

@@ -14,7 +14,9 @@ HostAddresses look_up_host(const char* name, uint16_t port, int flags) {
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags | AI_NUMERICSERV;
   HostAddresses found;
-  if (int error = ::getaddrinfo(name, std::to_string(port).c_str(), &hints, &list); error != 0) {
+  // A name alone where no port is asked for: with one, glibc takes the name "*" for none.
+  const std::string service = std::to_string(port);
+  if (int error = ::getaddrinfo(name, name && port == 0 ? nullptr : service.c_str(), &hints, &list); error != 0) {
     found.trouble = ::gai_strerror(error);
   } else {
     found.list.reset(list);

@@ -22,7 +22,7 @@ struct HostAddresses {
 // all addresses of this machine.
 HostAddresses look_up_host(const char* name, uint16_t port, int flags = 0);
 
-// As a number, without the port.
+// As a number, without the port; empty when it has none.
 std::string numeric_address(const sockaddr* address, size_t size);
 
 }  // namespace dslaunch

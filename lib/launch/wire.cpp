@@ -110,8 +110,8 @@ void write(FieldWriter& to, const AgentDone& m) {
 }
 
 void read(FieldReader& from, RankJob& m) {
-  m.rank = from.ordinal();
-  m.local_rank = from.ordinal();
+  m.rank = from.not_negative();
+  m.local_rank = from.not_negative();
   m.argv = from.texts();
   m.env = from.map();
 }
@@ -128,9 +128,9 @@ void read(FieldReader& from, JobDescription& m) {
   m.token.assign(token.begin(), token.end());
   m.master_addr = from.text();
   m.master_port = from.u16();
-  m.world_size = from.ordinal();
-  m.num_nodes = from.ordinal();
-  m.node_rank = from.ordinal();
+  m.world_size = from.not_negative();
+  m.num_nodes = from.not_negative();
+  m.node_rank = from.not_negative();
   m.host = from.text();
   m.rank_hosts = from.texts();
   m.node_addresses = from.texts();
@@ -140,8 +140,8 @@ void read(FieldReader& from, JobDescription& m) {
   m.venv = from.text();
   m.binding.kind = from.choice(kLastBindingKind);
   m.binding.core_list = from.text();
-  m.restart_count = from.ordinal();
-  m.max_restarts = from.ordinal();
+  m.restart_count = from.not_negative();
+  m.max_restarts = from.not_negative();
   m.files = from.map();
   read(from, m.preflight);
   m.silence_limit = from.duration();
@@ -166,11 +166,11 @@ void read(FieldReader& from, AgentHello& m) {
   m.address = from.text();
   m.addresses = from.texts();
   m.devices = from.texts();
-  m.num_slots = from.ordinal();
+  m.num_slots = from.not_negative();
 }
 void read(FieldReader&, Heartbeat&) {}
 void read(FieldReader& from, RanksMissing& m) {
-  for (uint32_t left = from.u32(); left > 0; --left) m.ranks.push_back(from.ordinal());
+  for (uint32_t left = from.u32(); left > 0; --left) m.ranks.push_back(from.not_negative());
 }
 void read(FieldReader& from, SignalTaken& m) {
   m.signal = from.int_between(1, kMostSignal);
@@ -188,16 +188,16 @@ void read(FieldReader& from, AgentFailed& m) {
   m.message = from.text();
 }
 void read(FieldReader& from, RankStarted& m) {
-  m.rank = from.ordinal();
+  m.rank = from.not_negative();
   m.pid = from.i64();
 }
 void read(FieldReader& from, RankOutput& m) {
-  m.rank = from.ordinal();
+  m.rank = from.not_negative();
   m.stream = from.choice(Stream::kErr);
   m.bytes = from.text();
 }
 void read(FieldReader& from, RankEnded& m) {
-  m.rank = from.ordinal();
+  m.rank = from.not_negative();
   m.cause.kind = from.choice(spawn::ExitCause::Kind::kNotStarted);
   m.cause.number = from.int_between(0, kMostExitCode);
   m.cause.core_dumped = from.flag();
@@ -238,7 +238,8 @@ std::string encode(const Message& message) {
   std::string frame = fields.take();
   size_t length = frame.size() - 4;
   DSL_CHECK(length <= kMaxFrameBytes, fmt::format("a message of {} bytes", length));
-  return frame.replace(0, 4, ByteWriter().count(length).take());
+  frame.replace(0, 4, ByteWriter().count(length).take());
+  return frame;  // moved
 }
 
 std::optional<Message> FrameReader::next() {

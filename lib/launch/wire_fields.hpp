@@ -35,13 +35,13 @@ class FieldReader : public ByteReader {
  public:
   explicit FieldReader(std::string_view bytes) : ByteReader(bytes, "the frame ends early") {}
 
+  std::string text() { return ByteReader::text(SIZE_MAX); }  // a frame's length is bound already
   int int_between(int low, int high) {
     const int64_t value = i64();
     if (value < low || value > high) throw WireError("a number that is out of range");
     return static_cast<int>(value);
   }
-  // A rank, a number of things.
-  int ordinal() { return int_between(0, std::numeric_limits<int>::max()); }
+  int not_negative() { return int_between(0, std::numeric_limits<int>::max()); }
   std::chrono::milliseconds duration() {
     constexpr std::chrono::milliseconds kMost =
         std::chrono::days(100000);  // more could not be added to a point in time

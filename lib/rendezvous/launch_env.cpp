@@ -1,6 +1,5 @@
 #include "rendezvous/launch_env.hpp"
 
-#include <algorithm>
 #include <cstdlib>
 
 #include "base/bytes.hpp"

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/deadline.hpp"

@@ -22,8 +22,8 @@ struct TrainingData {
 TrainingData open_training_data(const ModelSource& model, const config::JobConfig& config, int rank, int world_size,
                                 at::ScalarType compute_dtype, bool pin);
 
-// Of the whole run. Steps and epochs both given: whichever ends first, which an endless pass never does. 0 without
-// training data or a limit.
+// Of the whole run. Steps and epochs both given: whichever ends first, which an endless pass never does. Neither: one
+// epoch. Without training data the steps alone count; 0 when they are not given.
 int64_t count_steps(const TrainingData& data, const config::JobConfig& config);
 
 // For a run that only evaluates. Throws UserError(65) when there is nothing that it could evaluate and come to an end.

@@ -1,7 +1,5 @@
 #include "runtime/telemetry/deepspeed_lines.hpp"
 
-#include <cmath>
-
 #include "base/format.hpp"
 #include "runtime/telemetry/python_text.hpp"
 

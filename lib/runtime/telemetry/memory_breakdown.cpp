@@ -9,6 +9,7 @@
 #include "runtime/telemetry/python_text.hpp"
 
 namespace dslaunch::runtime {
+
 DeviceMemory read_device_memory(at::Device device) {
   if (device.is_cpu()) return {};
   const auto stats = at::getDeviceAllocator(device.type())->getDeviceStats(device.index());
