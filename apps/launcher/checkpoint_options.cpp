@@ -64,7 +64,7 @@ std::optional<std::vector<std::string>> read_consolidate_options(const Arguments
 
 std::optional<std::vector<std::string>> read_import_options(const Arguments& arguments) {
   std::string source, output, tag, model;
-  bool json = false, skip_checksums = false;
+  bool json = false, skip_checksums = false, overwrite = false;
   CommandLine line("dslaunch import", "usage: dslaunch import DS_CHECKPOINT_DIR OUT [options]",
                    "  dslaunch import ds_run/ckpt runs/a/checkpoints --model model.pt\n"
                    "  dslaunch model.pt --config ds.json --run_dir runs/a --resume auto       go on from it\n"
@@ -75,6 +75,7 @@ std::optional<std::vector<std::string>> read_import_options(const Arguments& arg
   line.app().add_option("OUT", output, "the folder of checkpoints that gets OUT/step_N");
   line.value("--tag", tag, "which checkpoint; without it the one that 'latest' names", "TAG");
   line.value("--model", model, "names, kinds and code of the model that goes on", "MODEL.pt");
+  line.flag("--overwrite", overwrite, "replace a checkpoint of the same step in OUT");
   line.flag("--json", json, "one document on standard output");
   line.flag("--skip_checksums", skip_checksums, "for files saved by torch with CRC32 off");
   if (!line.parse(arguments)) return std::nullopt;
@@ -85,6 +86,7 @@ std::optional<std::vector<std::string>> read_import_options(const Arguments& arg
   Words words({"import", source, output});
   words.option("--tag", tag);
   words.option("--model", model);
+  words.flag("--overwrite", overwrite);
   words.flag("--json", json);
   words.flag("--skip_checksums", skip_checksums);
   return words.take();

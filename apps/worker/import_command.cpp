@@ -48,11 +48,12 @@ void print_text(const runtime::ImportReport& report, bool has_model) {
 }  // namespace
 
 int import_command(const std::vector<std::string>& arguments) {
-  const CommandOptions options(arguments, {{"tag"}, {"model"}, {"json", false}, {"skip_checksums", false}},
+  const CommandOptions options(arguments,
+                               {{"tag"}, {"model"}, {"overwrite", false}, {"json", false}, {"skip_checksums", false}},
                                {"DS_CHECKPOINT_DIR", "OUT"});
-  const auto report =
-      runtime::import_checkpoint({options.operand(0), options.operand(1), options.value_or("tag", ""),
-                                  options.value_or("model", ""), !options.has("skip_checksums"), remove_when_ended});
+  const auto report = runtime::import_checkpoint({options.operand(0), options.operand(1), options.value_or("tag", ""),
+                                                  options.value_or("model", ""), !options.has("skip_checksums"),
+                                                  options.has("overwrite"), remove_when_ended});
   print_text(report, options.has("model"));
   if (options.has("json")) print_json(report);
   return 0;

@@ -292,6 +292,20 @@ class BadInput(ImportTest):
         with open(os.path.join(folder, "latest")) as latest:
             self.assertEqual(latest.read(), "global_step3")
 
+    def test_over_a_checkpoint_of_the_same_step(self):
+        source = os.path.join(DATA, "stage1_fp32")
+        _, out = self.run_import(source)
+        manifest = os.path.join(out, "step_00000003", "manifest.json")
+        os.utime(manifest, (1, 1))  # to be known again
+        again = [workshop.program("dslaunch"), "import", source, out]
+        outcome = workshop.run(again)
+        self.assertEqual(outcome.code, 73, str(outcome))
+        self.assertIn("--overwrite", outcome.text)
+        self.assertIn("step_00000003", outcome.text)
+        self.assertEqual(os.stat(manifest).st_mtime, 1)
+        self.assertEqual(workshop.run([*again, "--overwrite"]).code, 0)
+        self.assertNotEqual(os.stat(manifest).st_mtime, 1)
+
     def test_no_checkpoint(self):
         self.refused(self.shop.path("nowhere"), 66, "nowhere")
         self.refused(DATA, 66, "no DeepSpeed checkpoint")

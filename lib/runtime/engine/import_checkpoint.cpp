@@ -8,6 +8,8 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "runtime/checkpoint/checkpoint_paths.hpp"
+#include "runtime/checkpoint/checkpoint_survey.hpp"
 #include "runtime/checkpoint/deepspeed/checkpoint_files.hpp"
 #include "runtime/checkpoint/deepspeed/deepspeed_checkpoint.hpp"
 #include "runtime/checkpoint/deepspeed/model_fit.hpp"
@@ -104,6 +106,14 @@ ImportReport report_of(const deepspeed::ImportedState& state) {
   return out;
 }
 
+void require_no_checkpoint(const std::string& dir, int64_t step) {
+  const FoundCheckpoint found = look_at_checkpoint(folder_of_step(dir, step));
+  if (!found.has_manifest) return;
+  throw UserError(
+      ExitCode::kCannotCreate,
+      fmt::format("{} is a checkpoint already: --overwrite replaces it, another OUT leaves it alone", found.path));
+}
+
 }  // namespace
 
 ImportReport import_checkpoint(const ImportRequest& request) {
@@ -130,6 +140,7 @@ ImportReport import_checkpoint(const ImportRequest& request) {
   ImportReport report = report_of(state);
   std::string out = request.out;
   while (out.size() > 1 && out.back() == '/') out.pop_back();
+  if (!request.overwrite) require_no_checkpoint(out, state.metadata.step);
   const NewFolders made(out);
   const std::string skeleton_path = request.model.empty() ? "" : out + ".skeleton.tmp";
   if (request.before_writing) {

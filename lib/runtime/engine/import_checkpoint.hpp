@@ -14,6 +14,7 @@ struct ImportRequest {
   std::string tag;     // "" takes the latest
   std::string model;   // TorchScript; "" for none
   bool check_sums = true;
+  bool overwrite = false;  // a checkpoint of the same step in `out`
   // Called before anything is written, with all that is to go when the import is ended in the middle.
   std::function<void(std::vector<std::string> unfinished)> before_writing;
 };
@@ -30,7 +31,7 @@ struct ImportReport {
   std::string checkpoint;  // the folder that was written
 };
 
-// Throws UserError 65, 66; SystemError 73, 74.
+// Throws UserError 64, 65, 66, 73; SystemError 73, 74.
 ImportReport import_checkpoint(const ImportRequest& request);
 
 }  // namespace dslaunch::runtime

@@ -11,7 +11,7 @@ TEST_CASE("numbers are written little-endian, and a text has its length in front
   CHECK(reader.u8() == 1);
   CHECK(reader.u16() == 0x0302);
   CHECK(reader.u32() == 0x07060504);
-  CHECK(reader.text() == "ab");
+  CHECK(reader.text(2) == "ab");
   CHECK(reader.i64() == -2);
   CHECK(reader.at_end());
 }
