@@ -40,7 +40,10 @@ std::optional<int> first_own_failure(const std::vector<RankRecord>& records) {
 int code_of(const RankRecord& record, JobKind kind) {
   // A worker that lost a peer although none failed: what made the peer leave is ours to explain.
   if (kind == JobKind::kRun && lost_peer(record)) return to_int(ExitCode::kInternal);
-  return record.cause->shell_code();
+  const int code = record.cause->shell_code();
+  // A worker has no such code: the loader did not find a library.
+  if (kind == JobKind::kRun && code == 127) return to_int(ExitCode::kUnavailable);
+  return code;
 }
 
 // A worker has no answer to SIGTERM before it has something to save.

@@ -21,6 +21,12 @@ std::string hint_in_last_words(const ExitCause& cause, const std::string& last_w
   if (cause.kind != ExitCause::Kind::kExited || cause.number != 127) return {};
   std::string library =
       between(last_words, "error while loading shared libraries: ", ": cannot open shared object file");
+  if (library.starts_with("libtorch") || library.starts_with("libc10")) {
+    return fmt::format(
+        "LibTorch's {} is not found on this host; scripts/setup installs it, or name its folder in DSLAUNCH_TORCH_LIB "
+        "(for other programs in LD_LIBRARY_PATH)",
+        library);
+  }
   if (!library.empty()) {
     return fmt::format(
         "the shared library {} is not found on this host; install it, or name its folder in "

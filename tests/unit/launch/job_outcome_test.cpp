@@ -53,6 +53,12 @@ TEST_CASE("the first failure is the first in time, not in rank", "[launch][job_o
   CHECK(result.exit_code == 76);
 }
 
+TEST_CASE("a worker without its libraries is a program that is not to be had; of others the code is their own",
+          "[launch][job_outcome]") {
+  CHECK(outcome({{exited(127), 0}}).exit_code == 69);
+  CHECK(outcome({{exited(127), 0}}, StopReason::kNone, JobKind::kExec).exit_code == 127);
+}
+
 TEST_CASE("a signal gives 128 plus its number", "[launch][job_outcome]") {
   CHECK(outcome({{exited(0), 0}, {killed(SIGKILL), 1}}).exit_code == 137);
   CHECK(outcome({{killed(SIGSEGV), 0}}).exit_code == 139);

@@ -123,6 +123,10 @@ TEST_CASE("a missing library is told from the last words", "[spawn][output_hint]
       "train: error while loading shared libraries: libcudart.so.13: cannot open shared object file: No such file or "
       "directory";
   CHECK_THAT(hint_in_last_words(exited(127), words), Contains("libcudart.so.13") && Contains("LD_LIBRARY_PATH"));
+  CHECK_THAT(hint_in_last_words(exited(127),
+                                "dsworker: error while loading shared libraries: libtorch_cpu.so: cannot open "
+                                "shared object file: No such file or directory"),
+             Contains("DSLAUNCH_TORCH_LIB"));
   CHECK_THAT(hint_in_last_words(exited(127), "/usr/bin/env: 'python9': No such file or directory"),
              Contains("'python9'") && Contains("PATH"));
   CHECK_THAT(hint_in_last_words(exited(127), "/usr/bin/env: \u2018python9\u2019: No such file"), Contains("'python9'"));
