@@ -39,37 +39,43 @@ bool hides_environment(pid_t pid) {
          ::stat(fmt::format("/proc/{}", pid).c_str(), &owner) == 0 && owner.st_uid == ::geteuid();
 }
 
-// For one look at all processes: waits for those between two programs, not long.
-class Marked {
- public:
-  explicit Marked(const JobMarks& marks) : marks_(marks) {}
-  bool operator()(pid_t pid) const {
-    if (marks_.empty()) return false;
-    std::string environment = ports::environment_of(pid);
-    while (environment.empty() && !patience_.passed() && hides_environment(pid)) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      environment = ports::environment_of(pid);
-    }
-    return std::all_of(marks_.begin(), marks_.end(),
-                       [&](const std::string& mark) { return holds_entry(environment, mark); });
-  }
+enum class Verdict { kOurs, kNotOurs, kHidden };  // hidden: it may be between two programs, and shows at the next look
 
- private:
-  const JobMarks& marks_;
-  const Deadline patience_ = Deadline::after(std::chrono::milliseconds(20));
-};
+Verdict look_for(const JobMarks& marks, pid_t pid) {
+  if (marks.empty()) return Verdict::kNotOurs;
+  const std::string environment = ports::environment_of(pid);
+  if (environment.empty() && hides_environment(pid)) return Verdict::kHidden;
+  const bool has_all =
+      std::all_of(marks.begin(), marks.end(), [&](const std::string& mark) { return holds_entry(environment, mark); });
+  return has_all ? Verdict::kOurs : Verdict::kNotOurs;
+}
 
 bool is_living_child_of(pid_t pid, pid_t parent) {
   auto stat = ports::read_process_stat(pid);
   return stat && stat->alive() && stat->parent == parent;
 }
 
-std::vector<pid_t> living_processes(const std::function<bool(pid_t)>& wanted) {
+// Those that are `ours`; hidden ones are looked at again for a while, all of them in turns: some show nothing ever.
+std::vector<pid_t> select(std::vector<pid_t> pids, const std::function<Verdict(pid_t)>& ours) {
   std::vector<pid_t> found;
-  for (pid_t pid : ports::all_processes()) {
-    if (pid > 1 && pid != ::getpid() && wanted(pid)) found.push_back(pid);
+  const auto decide = [&](pid_t pid) {
+    const Verdict verdict = ours(pid);
+    if (verdict == Verdict::kOurs) found.push_back(pid);
+    return verdict != Verdict::kHidden;
+  };
+  std::erase_if(pids, decide);
+  for (const auto patience = Deadline::after(std::chrono::milliseconds(20)); !pids.empty() && !patience.passed();) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::erase_if(pids, decide);
   }
   return found;
+}
+
+// But for init and this one.
+std::vector<pid_t> other_processes() {
+  auto pids = ports::all_processes();
+  std::erase_if(pids, [own = ::getpid()](pid_t pid) { return pid <= 1 || pid == own; });
+  return pids;
 }
 
 void reap_zombies() {
@@ -93,13 +99,13 @@ void become_subreaper() {
 }
 
 std::vector<pid_t> processes_with(const JobMarks& marks) {
-  return living_processes(Marked(marks));
+  return select(other_processes(), [&](pid_t pid) { return look_for(marks, pid); });
 }
 
 size_t sweep_job(const JobMarks& marks, std::chrono::milliseconds patience, bool children_too) {
   using namespace std::chrono_literals;
-  const auto ours = [children_too, parent = ::getpid()](pid_t pid, const Marked& marked) {
-    return (children_too && is_living_child_of(pid, parent)) || marked(pid);
+  const auto ours = [&, parent = ::getpid()](pid_t pid) {
+    return children_too && is_living_child_of(pid, parent) ? Verdict::kOurs : look_for(marks, pid);
   };
   std::set<pid_t> signalled;
   Deadline patient = Deadline::after(patience);
@@ -108,9 +114,9 @@ size_t sweep_job(const JobMarks& marks, std::chrono::milliseconds patience, bool
     if (children_too) reap_zombies();
     std::vector<HeldProcess> held;
     int signal = patient.passed() ? SIGKILL : SIGTERM;
-    for (pid_t pid : living_processes([&, look = Marked(marks)](pid_t pid) { return ours(pid, look); })) {
+    for (pid_t pid : select(other_processes(), ours)) {
       auto process = HeldProcess::hold(pid);
-      if (!process || !ours(pid, Marked(marks))) continue;
+      if (!process || select({pid}, ours).empty()) continue;  // now that the number cannot be another's
       process->signal(signal);
       signalled.insert(pid);
       held.push_back(std::move(*process));
