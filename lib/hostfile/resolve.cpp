@@ -33,10 +33,7 @@ void check_combination(const Request& request) {
                                                   request.asked.include.empty() ? "--exclude" : "--include",
                                                   request.asked.num_nodes ? "--num_nodes" : "--num_gpus"));
   }
-  if (request.asked.num_gpus.value_or(1) > kMostSlots) {
-    throw UserError(ExitCode::kUnavailable,
-                    fmt::format("--num_gpus {}: no host has more than {} slots", *request.asked.num_gpus, kMostSlots));
-  }
+  require_possible_slots(request.asked);
 }
 
 // The one entry of a job without a hostfile.
@@ -84,6 +81,12 @@ void keep_first_slots(std::vector<Entry>& entries, const Request& request) {
 }
 
 }  // namespace
+
+void require_possible_slots(const HostOptions& asked) {
+  if (asked.num_gpus.value_or(1) <= kMostSlots) return;
+  throw UserError(ExitCode::kUnavailable,
+                  fmt::format("--num_gpus {}: no host has more than {} slots", *asked.num_gpus, kMostSlots));
+}
 
 Allocation resolve(const Request& request) {
   check_combination(request);

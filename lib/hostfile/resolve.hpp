@@ -17,6 +17,9 @@ struct Request {
   bool any_local_slots = false;         // ... or, for CPU ranks, as many slots as the options ask for
 };
 
+// Throws UserError(69) when more GPUs a host are asked for than a host may have.
+void require_possible_slots(const HostOptions& asked);
+
 // Reads the hostfile, nothing else. Throws UserError: 66 hostfile missing; 65 bad file or filter; 64 a count below 1,
 // or options that exclude each other; 69 more nodes or slots asked for than there are.
 Allocation resolve(const Request& request);

@@ -5,7 +5,6 @@
 #include "launch/working_folder.hpp"
 
 namespace dslaunch::launch {
-
 namespace {
 
 LaunchPlan plan_exec(const ExecOptions& options, const ResolvedHosts& hosts, int restart) {

@@ -94,6 +94,7 @@ hostfile::Allocation of_slurm(const LaunchOptions& options, const hostfile::Slur
 // How many ranks this node runs where no hostfile says so.
 int slots_of_this_node(const LaunchOptions& options, const Source& source, const DeviceSituation& situation,
                        const std::string& device) {
+  hostfile::require_possible_slots(options.hosts);
   if (options.hosts.num_gpus) return *options.hosts.num_gpus;
   if (source.place && source.place->slots) return *source.place->slots;
   return device == "cuda" ? static_cast<int>(situation.visible.size()) : 1;

@@ -21,8 +21,7 @@ struct ResolvedHosts {
   uint16_t master_port = 0;          // to which nodes come by themselves; 0: none do
 };
 
-// Throws UserError: 69 for fewer GPUs or slots than asked for; 64, 65, 66 as
-// hostfile::resolve.
+// Throws UserError: 69 for fewer GPUs or slots than asked for; 64, 65, 66 as hostfile::resolve.
 ResolvedHosts resolve_hosts(const LaunchOptions& options, const hostfile::Source& source, DeviceUser user);
 
 // One dslaunch on every node, started by somebody else: where this one stands. Empty: the usual launch from one host.

@@ -3,10 +3,10 @@
 #include <unistd.h>
 
 #include <ctime>
-#include <regex>
 
 #include "base/bytes.hpp"
 #include "base/format.hpp"
+#include "base/split.hpp"
 
 namespace dslaunch::launch {
 
@@ -20,8 +20,13 @@ std::string make_job_id() {
 }
 
 bool is_job_id(std::string_view text) {
-  static const std::regex shape("[0-9]{8}-[0-9]{6}-[0-9]+-[0-9a-f]{4}");
-  return std::regex_match(text.begin(), text.end(), shape);
+  const auto parts = split(text, '-');
+  const auto is_of = [&](size_t part, const char* letters) {
+    return !parts[part].empty() && parts[part].find_first_not_of(letters) == std::string::npos;
+  };
+  constexpr const char kDigits[] = "0123456789";
+  return parts.size() == 4 && parts[0].size() == 8 && is_of(0, kDigits) && parts[1].size() == 6 && is_of(1, kDigits) &&
+         is_of(2, kDigits) && parts[3].size() == 4 && is_of(3, "0123456789abcdef");
 }
 
 }  // namespace dslaunch::launch

@@ -100,8 +100,9 @@ void Supervisor::turn() {
   // When all is being killed, neither a reader who does not read nor a file that stands still may hold that up. What is
   // left of the ranks' output then is little enough to be kept for the files.
   const bool killing = course_.state() == JobState::kKilling;
-  if (!course_.undisturbed() && !output_.readers_keep_up())
+  if (!course_.undisturbed() && !output_.readers_keep_up()) {
     output_.give_up_readers(killing);  // who waits for them cannot save
+  }
   if (!options_.live->files().has_room()) options_.live->files().wake_when_idle();
   bool may_read = killing || output_.has_room();
   PollSet polls;

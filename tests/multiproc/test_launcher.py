@@ -1011,6 +1011,9 @@ class CommandLine(LauncherTest):
 
     def test_slips_get_an_answer(self):
         for code, words, arguments in (
+                (69, ["3000000", "4096"], ["exec", "--device", "cpu", "--num_gpus", "3000000", "--", "true"]),
+                (69, ["3000000", "4096"], ["exec", "--device", "cpu", "--num_gpus", "3000000", "--no_ssh", "--node_rank", "0",
+                                           "--num_nodes", "2", "--master_addr", "127.0.0.1", "--", "true"]),
                 (64, ["dslaunch exec", "--help"], []),
                 (64, ["dslaunch exec -- python train.py"], ["train.py"]),
                 (64, ["--num_gpus"], ["--num_gpu", "2", "m.pt"]),

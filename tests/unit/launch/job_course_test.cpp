@@ -143,3 +143,45 @@ TEST_CASE("signals behind the end change only what comes next", "[launch][job_co
   CHECK((course.late_reason() == StopReason::kInterrupt && course.spares_output()));
   CHECK(course.reason() == StopReason::kNone);
 }
+
+TEST_CASE("readers are spared by a new key press when all is being ended, by nothing else", "[launch][job_course]") {
+  JobCourse course = running();
+  course.take_stop({.now = true, .grace = {}}, kStart);
+  CHECK(is(*course.take_signal(SIGTERM, kHere, kStart), JobAction::kNone, ""));
+  CHECK(is(course.take_stop({.now = false, .grace = 2s}, kStart), JobAction::kNone, ""));
+  CHECK_FALSE(course.spares_output());
+  CHECK(course.take_signal(SIGQUIT, kHere, kStart));
+  CHECK(course.spares_output());
+  course = running();
+  course.take_signal(SIGINT, kHere, kStart);
+  course.take_signal(SIGINT, kHere, kStart + 1s);
+  CHECK_FALSE(course.take_signal(SIGINT, kHere, kStart + 1010ms));  // of the press before
+  CHECK_FALSE(course.spares_output());
+}
+
+TEST_CASE("a Ctrl-C at once behind a SIGTERM or a failed agent is one of its own", "[launch][job_course]") {
+  JobCourse course = running();
+  course.take_signal(SIGTERM, kHere, kStart);
+  course.carried_out(SIGTERM, kHere, kStart);
+  CHECK(course.take_signal(SIGINT, kHere, kStart + 1ms));  // 'stop --now' where no socket answers
+  CHECK(course.state() == JobState::kKilling);
+  CHECK(course.reason() == StopReason::kTerminate);
+  CHECK(course.late_reason() == StopReason::kNone);
+  course = running();
+  course.agent_failed(&kNode, 69, kStart);
+  CHECK(course.take_signal(SIGINT, kHere, kStart + 1ms));
+}
+
+TEST_CASE("an end before the ranks start has a reason too", "[launch][job_course]") {
+  JobCourse course(plan_of(), Deadline::never());
+  CHECK(course.take_signal(SIGINT, kHere, kStart)->begins_end);
+  CHECK(course.reason() == StopReason::kInterrupt);
+}
+
+TEST_CASE("the settling is waited for, and SIGUSR1 is late for a worker", "[launch][job_course]") {
+  JobCourse course = running();
+  course.happen(JobEvent::kRankLostPeer, kStart);
+  CHECK(course.next_due().when() == kStart + 500ms);
+  course.take_late_signal(SIGUSR1);
+  CHECK((course.late_reason() == StopReason::kTerminate && !course.spares_output()));
+}

@@ -102,8 +102,9 @@ TEST_CASE("of what is beside checkpoints and logs only the run's own is discarde
         "logs/20260101-000000-1-abcd/attempt_0/0/stdout.log"}) {
     put(ours);
   }
-  const char* const mine[] = {"checkpoints/best.pt",    "checkpoints/step_notes/x", "checkpoints/step_",
-                              "checkpoints/step_1.bak", "logs/server.log",          "logs/other/x"};
+  const char* const mine[] = {"checkpoints/best.pt",      "checkpoints/step_notes/x", "checkpoints/step_",
+                              "checkpoints/step_1.bak",   "logs/server.log",          "logs/20260101-000000-1-abcx/x",
+                              "logs/2026-000000-1-abcd/x"};
   for (const char* file : mine) put(file);
   {
     const RunFolder held(temp.path(), EarlierRun::kDiscard, "a test");
@@ -111,7 +112,7 @@ TEST_CASE("of what is beside checkpoints and logs only the run's own is discarde
   }
   for (const char* file : mine) CHECK(fs::exists(temp / file));
   CHECK(std::distance(fs::directory_iterator(temp / "checkpoints"), {}) == 4);
-  CHECK(std::distance(fs::directory_iterator(temp / "logs"), {}) == 2);
+  CHECK(std::distance(fs::directory_iterator(temp / "logs"), {}) == 3);
 }
 
 TEST_CASE("a link to a folder of checkpoints elsewhere stays one", "[launch][run_folder]") {
