@@ -5,6 +5,7 @@
 #include "base/dump_json.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/shell_words.hpp"
 #include "command_options.hpp"
 #include "commands.hpp"
 #include "runtime/engine/import_checkpoint.hpp"
@@ -41,8 +42,9 @@ void print_text(const runtime::ImportReport& report, bool has_model) {
             report.optimizer_states.empty() ? "none, weights only"
                                             : fmt::format("{}", fmt::join(report.optimizer_states, ", ")));
   for (const auto& note : report.notes) log::info("note: {}", note);
-  log::info("wrote {}{}", report.checkpoint,
-            has_model ? "; go on with: dslaunch run --resume PATH MODEL.pt --config FILE" : "");
+  log::info("wrote {}", report.checkpoint);
+  if (has_model)
+    log::info("go on with: dslaunch run --resume {} MODEL.pt --config FILE", shell_word(report.checkpoint));
 }
 
 }  // namespace

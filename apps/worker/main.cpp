@@ -33,7 +33,8 @@ const char kHelp[] =
     "  dsworker consolidate CHECKPOINT OUT.safetensors|OUT.pt [--state_dict] [--max_memory SIZE] [--max_shard_size "
     "SIZE]\n"
     "                 [--exclude_frozen_parameters] [--dtype fp32|bf16|fp16]\n"
-    "  dsworker import DS_CHECKPOINT_DIR OUT [--tag T] [--model MODEL.pt] [--json]\n";
+    "  dsworker import DS_CHECKPOINT_DIR OUT [--tag T] [--model MODEL.pt] [--overwrite] [--json]\n"
+    "                 [--skip_checksums]\n";
 
 // A text that did not arrive is no success, whichever command wrote it.
 int with_output_written(int code) {
