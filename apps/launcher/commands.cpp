@@ -24,7 +24,7 @@ constexpr Row kCommands[] = {
 
 Command find_command(std::string_view name) {
   const auto* row =
-      std::find_if(std::begin(kCommands), std::end(kCommands), [&](const Row& row) { return row.name == name; });
+      std::find_if(std::begin(kCommands), std::end(kCommands), [&](const Row& each) { return each.name == name; });
   return row == std::end(kCommands) ? nullptr : row->command;
 }
 
