@@ -14,20 +14,8 @@ bool holds_run(const std::string& folder);
 // Throws UserError(73) when the folder holds a run that `earlier` refuses, or cannot be used. Changes nothing.
 void check_run_folder(const std::string& folder, EarlierRun earlier);
 
-// A run folder as a job holds it. With kDiscard the earlier run's own files (nothing else in the folder) are set aside
-// until the job's run has begun, and put back at the end of a job whose run never did: a bad first try costs nothing
-// but the logs.
-class RunFolder {
- public:
-  // Checks, makes the folder and takes it for `owner` (73 when a living job has it).
-  RunFolder(const std::string& folder, EarlierRun earlier, const std::string& owner);
-  ~RunFolder();
-  RunFolder(const RunFolder&) = delete;
-  RunFolder& operator=(const RunFolder&) = delete;
-
- private:
-  const std::string path_;
-  FolderLock lock_;
-};
+// Checks, makes the folder, takes it for `owner` as long as the lock lives (73 when a living job has it), and discards
+// the earlier run's own files (nothing else in the folder) where told to.
+[[nodiscard]] FolderLock prepare_run_folder(const std::string& folder, EarlierRun earlier, const std::string& owner);
 
 }  // namespace dslaunch::launch

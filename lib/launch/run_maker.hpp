@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "base/folder_lock.hpp"
 #include "launch/job_maker.hpp"
 #include "launch/launch_options.hpp"
-#include "launch/run_folder.hpp"
 
 namespace dslaunch::launch {
 
@@ -19,7 +19,7 @@ class RunMaker final : public JobMaker {
   DeviceUser device_user() const override { return DeviceUser::kOurWorker; }
   LaunchPlan plan(const ResolvedHosts& hosts, int restart) override;
   void prepare(const LaunchPlan& plan) override;
-  void leave() override { run_folder_.reset(); }
+  void leave() override { FolderLock gone = std::move(lock_); }
 
  private:
   void go_on();
@@ -34,8 +34,8 @@ class RunMaker final : public JobMaker {
   RunOptions run_;
   std::optional<std::string> begin_from_;  // of a restart of a job that did not begin with auto: its --resume then
   FirstBatch batch_;
-  std::vector<std::string> notes_;       // for people: what the config says that is worth a line
-  std::optional<RunFolder> run_folder_;  // while the job lives
+  std::vector<std::string> notes_;  // for people: what the config says that is worth a line
+  FolderLock lock_;
 };
 
 }  // namespace dslaunch::launch

@@ -931,7 +931,7 @@ class Run(LauncherTest):
         self.assertEqual(self.run_job(*arguments, "--resume", "auto").code, 0)
         self.assertTrue(os.path.exists(self.path("old/metrics.jsonl")))
         self.assertEqual(self.run_job(*arguments, "--overwrite").code, 0)
-        self.assertTrue(os.path.exists(self.path("old/metrics.jsonl")))  # these ranks have made no step
+        self.assertFalse(os.path.exists(self.path("old/metrics.jsonl")))
 
     def test_a_folder_in_which_another_job_is_at_work(self):
         arguments = ["--device", "cpu", "--num_gpus", "2", self.model, "--data", self.data, "--run_dir", "out"]

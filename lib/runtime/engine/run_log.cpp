@@ -3,13 +3,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <system_error>
-#include <utility>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "base/log.hpp"
-#include "base/overwritten_run.hpp"
 #include "runtime/state/output_file.hpp"
 #include "runtime/telemetry/append_file.hpp"
 #include "runtime/telemetry/host_memory.hpp"
@@ -176,17 +172,8 @@ bool RunLog::lacks_evaluation(int64_t step) const {
 void RunLog::write_pending() {
   if (pending_ && pending_is_kept_ && pending_->eval_loss) file_->write_again(*pending_);
   if (pending_ && !pending_is_kept_) file_->write(*pending_);
-  if (pending_) drop_overwritten_run();
   pending_.reset();
   pending_is_kept_ = false;
-}
-
-// Now that this one has a step to show for itself.
-void RunLog::drop_overwritten_run() {
-  if (std::exchange(has_begun_, true)) return;
-  std::error_code error;
-  remove_overwritten(options_.run_dir, error);
-  if (error) log::warning("the overwritten run in {}/{}: {}", options_.run_dir, kOverwritten, error.message());
 }
 
 }  // namespace dslaunch::runtime

@@ -52,7 +52,6 @@ class RunLog {
   void show(const StepResult& result, const StepMetrics& metrics, const StepReport& report) const;
   void show_deepspeed_lines(const StepResult& result, const StepReport& report) const;
   void write_pending();
-  void drop_overwritten_run();
 
   const RunLogOptions options_;
   const config::JobConfig& config_;
@@ -61,7 +60,6 @@ class RunLog {
   std::vector<std::unique_ptr<Monitor>> monitors_;
   ThroughputAverage throughput_;
   std::optional<StepMetrics> pending_;  // a step whose evaluation may still come
-  bool has_begun_ = false;              // a step of this process is in the file
   bool pending_is_kept_ = false;        // has its line, without the evaluation
 };
 
