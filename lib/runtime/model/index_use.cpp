@@ -3,7 +3,10 @@
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <map>
 #include <string_view>
+#include <tuple>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -64,10 +67,17 @@ class IndexUseScan {
       for (const Block* branch : node->blocks()) mark_changed(branch->outputs()[value->offset()]);
     }
     const auto* schema = node->maybeSchema();
-    if (!schema || schema->returns().empty() || !schema->returns()[0].alias_info()) return;
+    if (!schema || schema->returns().empty() || !schema->returns()[0].alias_info() || becomes_float(node)) return;
     for (size_t i = 0; i < schema->arguments().size() && i < node->inputs().size(); ++i) {
       if (schema->arguments()[i].alias_info()) mark_changed(node->input(i));
     }
+  }
+
+  // ids.float() is a copy, though the schema allows for a view.
+  static bool becomes_float(const Node* node) {
+    if (node->kind() != c10::aten::to || !node->hasNamedInput("dtype")) return false;
+    const auto dtype = torch::jit::toIValue(node->namedInput("dtype"));
+    return dtype && dtype->isInt() && at::isFloatingType(dtype->toScalarType());
   }
 
   const Value* first_output() const {
@@ -108,6 +118,9 @@ class IndexUseScan {
         if (is_tensor && is_reading) return true;
         if (!is_tensor) left.push_back(input);
       }
+      for (const Block* branch : value->node()->blocks()) {  // `a and bool(b)` is an If
+        left.insert(left.end(), branch->outputs().begin(), branch->outputs().end());
+      }
     }
     return false;
   }
@@ -119,19 +132,21 @@ class IndexUseScan {
 
   static bool keeps_indices(std::string_view kind) {
     static const std::unordered_set<std::string_view> kKeeping{
-        "aten::view",    "aten::reshape",   "aten::to",        "aten::contiguous", "aten::long",  "aten::flatten",
-        "aten::squeeze", "aten::unsqueeze", "aten::transpose", "aten::clone",      "aten::detach"};
+        "aten::view",      "aten::reshape", "aten::to",      "aten::contiguous",
+        "aten::long",      "aten::flatten", "aten::squeeze", "aten::unsqueeze",
+        "aten::transpose", "aten::clone",   "aten::detach",  "prim::unchecked_cast"};
     return kKeeping.count(kind) > 0;
   }
   // Those that leave every index in its place.
   static bool keeps_places(std::string_view kind) {
-    static const std::unordered_set<std::string_view> kKeeping{"aten::to", "aten::contiguous", "aten::long",
-                                                               "aten::clone", "aten::detach"};
+    static const std::unordered_set<std::string_view> kKeeping{
+        "aten::to", "aten::contiguous", "aten::long", "aten::clone", "aten::detach", "prim::unchecked_cast"};
     return kKeeping.count(kind) > 0;
   }
   static bool keeps_classes(std::string_view kind) {
     static const std::unordered_set<std::string_view> kKeeping{"aten::to",          "aten::contiguous", "aten::float",
-                                                               "aten::log_softmax", "aten::slice",      "aten::clone"};
+                                                               "aten::log_softmax", "aten::slice",      "aten::clone",
+                                                               "aten::tanh",        "aten::dropout"};
     return kKeeping.count(kind) > 0;
   }
 
@@ -142,7 +157,15 @@ class IndexUseScan {
   };
 
   // What of which argument a value is; `range`: of this value. Empty: not to be known.
+  // Through n branches in a row there are 2^n ways to the same argument, so each value is looked at once.
   std::optional<Part> part_of_input(const Value* value, const IndexRange& range, int depth) const {
+    if (value->node()->kind() != c10::prim::If) return find_part(value, range, depth);
+    const auto key = std::make_tuple(value, range.dim, range.begin, range.end);
+    if (auto known = parts_.find(key); known != parts_.end()) return known->second;
+    return parts_[key] = find_part(value, range, depth);
+  }
+
+  std::optional<Part> find_part(const Value* value, const IndexRange& range, int depth) const {
     if (changed_.count(value) > 0) return std::nullopt;
     for (size_t i = 1; i < graph_->inputs().size(); ++i) {
       if (graph_->inputs()[i] == value) return Part{i - 1, range};
@@ -225,19 +248,22 @@ class IndexUseScan {
       return weight && weight->dim() == 2 ? std::optional(weight->size(0)) : std::nullopt;
     }
     if (kind == "prim::If") {
+      if (auto known = classes_.find(value); known != classes_.end()) return known->second;
       std::optional<int64_t> same;
       for (const Block* branch : node->blocks()) {
         const auto classes = classes_of(branch->outputs()[value->offset()], depth + 1);
-        if (!classes || (same && same != classes)) return std::nullopt;
+        if (!classes || (same && same != classes)) return classes_[value] = std::nullopt;
         same = classes;
       }
-      return same;
+      return classes_[value] = same;
     }
     if (kind == "aten::view" || kind == "aten::reshape") {
       const auto classes = classes_of(node->input(0), depth + 1);
       return classes && keeps_last_dim(node, *classes) ? classes : std::nullopt;
     }
-    return keeps_classes(kind) ? classes_of(node->input(0), depth + 1) : std::nullopt;
+    const bool scales =
+        (kind == "aten::mul" || kind == "aten::div") && node->input(1)->type()->isSubtypeOf(*c10::NumberType::get());
+    return scales || keeps_classes(kind) ? classes_of(node->input(0), depth + 1) : std::nullopt;
   }
 
   // view(-1, 50257), view(-1, logits.size(-1)), view(-1, logits.shape[-1]) do; one to (-1, number of choices) does not.
@@ -247,6 +273,9 @@ class IndexUseScan {
     const Value* last = shape->inputs().back();
     if (integer(last) == size) return true;
     const Node* origin = last->node();
+    if (origin->kind() == c10::aten::Int && origin->input(0)->node()->kind() == c10::prim::NumToTensor) {  // a trace's
+      origin = origin->input(0)->node()->input(0)->node();
+    }
     const std::string_view kind = origin->kind().toQualString();
     if (kind == "aten::size" && origin->inputs().size() == 2) {
       return origin->input(0) == node->input(0) && integer(origin->input(1)) == -1;
@@ -260,6 +289,8 @@ class IndexUseScan {
   c10::intrusive_ptr<c10::ivalue::Object> self_;
   ObjectOfValue objects_;
   std::unordered_set<const Value*> changed_;
+  mutable std::map<std::tuple<const Value*, int64_t, int64_t, int64_t>, std::optional<Part>> parts_;
+  mutable std::unordered_map<const Value*, std::optional<int64_t>> classes_;
   IndexUse use_;
 };
 

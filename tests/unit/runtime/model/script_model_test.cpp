@@ -243,6 +243,8 @@ TEST_CASE("indices that forward changes on their way to the table give no bound"
       "x = ids.view(-1)\n        ids.clamp_(0)",
       "x = ids\n        if bool((x < 0).any()):\n            x = x.clamp(0)",
       "x = ids\n        if self.padding > 0:\n            x = x % 5",
+      "x = ids\n        if ids.dim() == 2 and bool((x < 0).any()):\n            return torch.embedding(self.small, x % "
+      "5).sum()",
   };
   for (const std::string& change : changes) {
     CAPTURE(change);
@@ -270,6 +272,39 @@ TEST_CASE("indices that forward changes on their way to the table give no bound"
         return out
   )")
             .size() == 2);
+  // A copy of another type is no view.
+  CHECK(limits_in(R"(
+    def forward(self, ids, labels):
+        weights = ids.float()
+        weights.div_(5)
+        return torch.embedding(self.small, ids) * weights.unsqueeze(-1)
+  )")
+            .size() == 1);
+}
+
+TEST_CASE("branches in a row take no time that doubles with each", "[runtime][model]") {
+  std::string forward =
+      "def forward(self, ids, labels):\n        x = ids\n        choices = torch.linear(x, self.layer)\n";
+  for (int i = 0; i < 60; ++i) {
+    forward += "        if x.dim() == 1:\n            x = x.unsqueeze(0)\n";
+    forward += "        if x.dim() == 2:\n            choices = choices.clone()\n";
+  }
+  forward += "        return torch.embedding(self.small, x).sum() + torch.cross_entropy_loss(choices, labels)\n";
+  CHECK(limits_in(forward).size() <= 2);
+}
+
+TEST_CASE("logits that are capped, scaled or dropped keep their classes", "[runtime][model]") {
+  const auto limits = limits_in(R"(
+    def forward(self, x, labels):
+        choices = torch.linear(x, self.layer)
+        if self.padding > 0:
+            choices = torch.tanh(choices / 30.0) * 30.0
+        if self.padding > 1:
+            choices = torch.dropout(choices, 0.1, True)
+        return torch.cross_entropy_loss(choices, labels)
+  )");
+  REQUIRE(limits.size() == 1);
+  CHECK(limits[0].bound == 7);
 }
 
 TEST_CASE("a layer's outputs that become other classes give labels no bound", "[runtime][model]") {
