@@ -128,21 +128,18 @@ class Modes(CaseTest):
         _, text = self.run_case("frozen_norm", config_of("frozen_norm"), steps=1)
         self.assertIn("kept in eval mode, as they were saved: blocks.0.norm, blocks.1.norm", text)
 
-    def test_dropout_that_a_script_has_in_both_modes_stays(self):
-        """Also in a class without annotations of its own, whose type looks as a traced one's."""
-        make = lambda: model_cases.Regression([AlwaysDrops(), AlwaysDrops()]).train()
-        torch.manual_seed(0)
-        path, data = self.shop.path("always.pt"), self.data("plain")
-        torch.jit.script(make()).save(path)
-        config = config_of("plain", data={"shuffle": False, "eval": data}, checkpoint={"at_end": True})
-        rows, folder = self.shop.train(path, data, config, 2, 2)
-        trained = torch.jit.load(self.shop.consolidate(folder, "always-trained.pt")).eval()
-        plain = make().eval()
-        plain.load_state_dict(trained.state_dict())
-        arrays = [tensor_file.read(data)[name] for name in ("x", "y")]
-        for model in (plain, trained):
-            loss = model(*arrays).item()
-            self.assertLessEqual(abs(rows[-1]["eval_loss"] / loss - 1), BOUND)
+    def test_dropout_of_a_trace_that_holds_what_was_scripted_is_off_in_evaluation(self):
+        for make in (HoldsScripted, HoldsExported):
+            module = model_cases.Regression([make(), make()]).train()
+            path, data = self.shop.path(make.__name__ + ".pt"), self.data("plain")
+            torch.jit.trace(module, model_cases.example_of("plain"), check_trace=False).save(path)
+            config = config_of("plain", data={"shuffle": False, "eval": data}, checkpoint={"at_end": True})
+            rows, folder = self.shop.train(path, data, config, 1, 2)
+            trained = torch.jit.load(self.shop.consolidate(folder, make.__name__ + "-trained.pt")).eval()
+            module.eval().load_state_dict(trained.state_dict())
+            arrays = [tensor_file.read(data)[name] for name in ("x", "y")]
+            for model in (module, trained):
+                self.assertLessEqual(abs(rows[-1]["eval_loss"] / model(*arrays).item() - 1), BOUND, make.__name__)
 
     def test_stochastic_depth_of_a_trace_is_named(self):
         for make, found in ((DropsPath, True), (DropsPathByRand, True), (model_cases.Block, False)):
@@ -151,12 +148,13 @@ class Modes(CaseTest):
             torch.jit.trace(module, model_cases.example_of("plain"), check_trace=False).save(path)
             outcome = workshop.run(self.shop.command(path, self.data("plain"), config_of("plain"), self.shop.run_dir(), 1, 1))
             self.assertEqual(outcome.code, 0, str(outcome))
-            self.assertEqual("so they drop in evaluation as well: blocks.0, blocks.1; script the model" in outcome.text, found,
+            self.assertEqual("so they drop in evaluation as well: blocks.0, blocks.1; " in outcome.text, found,
                              str(outcome))
             scripted = self.shop.path(make.__name__ + "-scripted.pt")
             torch.jit.script(module).save(scripted)
             outcome = workshop.run(self.shop.command(scripted, self.data("plain"), config_of("plain"), self.shop.run_dir(), 1,
                                                      1))
+            self.assertEqual(outcome.code, 0, str(outcome))
             self.assertNotIn("drop in evaluation", outcome.text)
 
     def test_batch_norms_that_average_over_all_batches(self):
@@ -196,9 +194,27 @@ class Modes(CaseTest):
             self.assertNotIn("cumulative", outcome.text)
 
 
-class AlwaysDrops(model_cases.Block):
+class Gate(torch.nn.Module):
     def forward(self, x):
-        return x + torch.dropout(self.down(torch.tanh(self.up(x))), 1.0, True)
+        return torch.nn.functional.gelu(x) if x.dim() > 1 else x
+
+
+class HoldsScripted(model_cases.Block):
+    def __init__(self):
+        super().__init__()
+        self.gate = torch.jit.script(Gate())
+
+    def forward(self, x):
+        return x + torch.nn.functional.dropout(self.down(self.gate(self.up(x))), 0.9, self.training)
+
+
+class HoldsExported(model_cases.Block):
+    @torch.jit.export
+    def predict(self, x):
+        return torch.nn.functional.linear(x, self.up.weight)
+
+    def forward(self, x):
+        return x + torch.nn.functional.dropout(self.down(torch.tanh(self.up(x))), 0.9, self.training)
 
 
 class DropsPath(model_cases.Block):

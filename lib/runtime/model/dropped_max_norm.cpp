@@ -26,9 +26,15 @@ bool gives_max_norm(const Node* node) {
   return given && given->isDouble();
 }
 
-bool any_gives_max_norm(const Block* block) {
-  return std::any_of(block->nodes().begin(), block->nodes().end(), [](const Node* node) {
-    return gives_max_norm(node) || std::any_of(node->blocks().begin(), node->blocks().end(), any_gives_max_norm);
+// What scripting leaves out, written by hand.
+bool renormalizes(const Node* node) {
+  return node->kind() == c10::Symbol::fromQualString("aten::embedding_renorm_");
+}
+
+bool any(const Block* block, bool (*is_such)(const Node*)) {
+  return std::any_of(block->nodes().begin(), block->nodes().end(), [is_such](const Node* node) {
+    return is_such(node) || std::any_of(node->blocks().begin(), node->blocks().end(),
+                                        [is_such](const Block* inner) { return any(inner, is_such); });
   });
 }
 
@@ -40,7 +46,8 @@ std::vector<std::string> find_dropped_max_norm(const torch::jit::Module& model) 
     for (auto* method : module.value.type()->methods()) {
       if (!method->isGraphFunction()) continue;
       method->ensure_defined();
-      if (!any_gives_max_norm(torch::jit::toGraphFunction(*method).graph()->block())) continue;
+      const auto* block = torch::jit::toGraphFunction(*method).graph()->block();
+      if (!any(block, gives_max_norm) || any(block, renormalizes)) continue;
       out.push_back(module.name.empty() ? "the model itself" : module.name);
       break;
     }

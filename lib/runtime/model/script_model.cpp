@@ -291,10 +291,11 @@ class ScriptModel : public ModelSource {
                       fmt::join(modes_.statistics_off, ", ")));
     }
     if (!modes_.draws_kept.empty()) {
-      notes_.push_back(
-          fmt::format("traced with draws of their own (as stochastic depth makes them), so they drop in evaluation as "
-                      "well: {}; script the model, or evaluate its Python module with the trained weights",
-                      fmt::join(modes_.draws_kept, ", ")));
+      notes_.push_back(fmt::format(
+          "traced with draws of their own (as stochastic depth makes them), so they drop in evaluation as "
+          "well: {}; if in Python they draw in train mode only, script the model, or evaluate its Python module with "
+          "the trained weights",
+          fmt::join(modes_.draws_kept, ", ")));
     }
     if (!modes_.averages_fixed.empty()) {
       notes_.push_back(fmt::format(

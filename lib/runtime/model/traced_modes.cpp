@@ -32,15 +32,18 @@ bool calls_functional(const Block* block) {
   });
 }
 
+const std::string kRoot = "the model itself";
+
 // A traced module has an attribute that torch.jit.trace leaves general and torch.jit.script makes exact, but for
 // classes without annotations of their own.
 bool may_be_traced(const c10::ClassTypePtr& type) {
   return hook_kind(type) == c10::TypeKind::OptionalType && type->hasAttribute("training");
 }
 
-// A scripted module reads its flag at run time, or means what it says. One that looks like a traced one is told by what
-// a trace has not: constants, children that were scripted, calls of torch.nn.functional.
-bool is_traced(const torch::jit::Module& module) {
+// One that may be traced and was perhaps scripted is told by what a trace seldom has: constants, children that were
+// scripted, calls of torch.nn.functional. For notes; a trace that holds such things has its modes followed all the
+// same.
+bool is_surely_traced(const torch::jit::Module& module) {
   const auto type = module.type();
   if (!may_be_traced(type) || type->numConstants() > 0) return false;
   for (const auto& child : module.children()) {
@@ -83,7 +86,7 @@ bool has_two_modes(const Node* node) {
 class ModeRewriter {
  public:
   ModeRewriter(const torch::jit::Module& module, const std::string& path, Graph& graph, TracedModes& out)
-      : module_(module), path_(path), graph_(graph), out_(out) {}
+      : module_(module), path_(path), graph_(graph), out_(out), is_surely_traced_(is_surely_traced(module)) {}
 
   void visit(Block* block) {
     for (Node* node : block->nodes()) {
@@ -92,7 +95,7 @@ class ModeRewriter {
         follow(node, *mode);
       } else if (auto probability = argument_named(node, "dropout_p")) {
         follow_probability(node, *probability);
-      } else if (draws_a_mask(node)) {
+      } else if (is_surely_traced_ && draws_a_mask(node)) {
         note(out_.draws_kept);
       }
     }
@@ -161,18 +164,20 @@ class ModeRewriter {
   }
 
   void note(std::vector<std::string>& names) const {
-    if (names.empty() || names.back() != path_) names.push_back(path_);
+    const std::string& name = path_.empty() ? kRoot : path_;
+    if (names.empty() || names.back() != name) names.push_back(name);
   }
 
   const torch::jit::Module& module_;
   const std::string& path_;
   Graph& graph_;
   TracedModes& out_;
+  const bool is_surely_traced_;
 };
 
 void follow_in(const torch::jit::Module& module, const std::string& path, std::set<const c10::ClassType*>& seen,
                TracedModes& out) {
-  if (is_traced(module) && seen.insert(module.type().get()).second) {
+  if (may_be_traced(module.type()) && seen.insert(module.type().get()).second) {
     for (auto* method : module.type()->methods()) {
       if (!method->isGraphFunction()) continue;
       method->ensure_defined();
