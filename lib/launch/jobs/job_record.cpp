@@ -1,6 +1,8 @@
 #include "launch/jobs/job_record.hpp"
 
+#include <algorithm>
 #include <climits>
+#include <cstdint>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
@@ -77,9 +79,9 @@ std::string utc_text(int64_t seconds) {
 }
 
 int JobRecord::world_size() const {
-  int sum = 0;
+  int64_t sum = 0;
   for (const auto& host : hosts) sum += host.num_ranks;
-  return sum;
+  return static_cast<int>(std::min<int64_t>(sum, INT_MAX));
 }
 
 std::string JobRecord::host_of(int rank) const {

@@ -313,7 +313,7 @@ TEST_CASE("a slow reader holds the far side back", "[spawn][ssh_link][sshd]") {
   auto link = open_ssh_link(target_of(sshd), {"head", "-c", "100000000", "/dev/zero"}, {});
   LinkEnds ends = link->take_ends();
   size_t total = 0;
-  long most = 0, before = 0;
+  [[maybe_unused]] long most = 0, before = 0;
   std::string buffer(1 << 16, '\0');
   for (int round = 0;; ++round) {
     pollfd poll{ends.from_agent.get(), POLLIN, 0};
