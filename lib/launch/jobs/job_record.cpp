@@ -56,14 +56,18 @@ JobRecord read_record(const Json& json) {
   return record;
 }
 
+// Of a record that may be damaged: more than an int holds.
+int64_t ranks_in_all(const JobRecord& record) {
+  int64_t sum = 0;
+  for (const auto& host : record.hosts) sum += host.num_ranks;
+  return sum;
+}
+
 // What no job has, and what would lead whoever reckons with it astray.
 bool is_possible(const JobRecord& record) {
-  int64_t world_size = 0;
-  for (const auto& host : record.hosts) {
-    if (host.num_ranks < 0) return false;
-    world_size += host.num_ranks;
-  }
-  return world_size <= INT_MAX && record.supervisor.pid > 0 &&
+  const auto is_negative = [](const auto& host) { return host.num_ranks < 0; };
+  if (std::any_of(record.hosts.begin(), record.hosts.end(), is_negative)) return false;
+  return ranks_in_all(record) <= INT_MAX && record.supervisor.pid > 0 &&
          (!record.end || (record.end->exit_code >= 0 && record.end->exit_code <= 255));
 }
 
@@ -79,9 +83,7 @@ std::string utc_text(int64_t seconds) {
 }
 
 int JobRecord::world_size() const {
-  int64_t sum = 0;
-  for (const auto& host : hosts) sum += host.num_ranks;
-  return static_cast<int>(std::min<int64_t>(sum, INT_MAX));
+  return static_cast<int>(std::min<int64_t>(ranks_in_all(*this), INT_MAX));
 }
 
 std::string JobRecord::host_of(int rank) const {

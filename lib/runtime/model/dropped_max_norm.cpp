@@ -48,7 +48,7 @@ std::vector<std::string> find_dropped_max_norm(const torch::jit::Module& model) 
       method->ensure_defined();
       const auto* block = torch::jit::toGraphFunction(*method).graph()->block();
       if (!any(block, gives_max_norm) || any(block, renormalizes)) continue;
-      out.push_back(module.name.empty() ? "the model itself" : module.name);
+      out.push_back(module.name);
       break;
     }
   }

@@ -8,8 +8,8 @@
 
 namespace dslaunch::runtime {
 
-// The paths of modules that call F.embedding or F.embedding_bag with a max_norm. Wants a reading of the model in which
-// nothing has been put in line.
+// The paths (empty: the model itself) of modules that call F.embedding or F.embedding_bag with a max_norm. Wants a
+// reading of the model in which nothing has been put in line.
 std::vector<std::string> find_dropped_max_norm(const torch::jit::Module& model);
 
 }  // namespace dslaunch::runtime

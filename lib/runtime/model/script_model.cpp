@@ -234,12 +234,8 @@ class ScriptModel : public ModelSource {
   // On a second reading: inlining, which these scans need, would cache the graphs that the interception replaces.
   void look_ahead() {
     const auto scratch = load_mapped_module(path_);
-    const auto without_max_norm = find_dropped_max_norm(scratch);  // first: the others put calls in line
-    if (!without_max_norm.empty()) {
-      notes_.push_back(
-          fmt::format("scripting leaves max_norm of embeddings out, so rows of these are not kept to it: {}",
-                      fmt::join(without_max_norm, ", ")));
-    }
+    note(find_dropped_max_norm(scratch),  // first: the others put calls in line
+         "scripting leaves max_norm of embeddings out, so rows of these are not kept to it: {}");
     index_use_ = scan_index_use(scratch);
     const auto effects = scan_forward_effects(scratch);
     for (const auto& held : find_parameters(scratch)) {
@@ -278,32 +274,26 @@ class ScriptModel : public ModelSource {
     if (!any_trains) still_.clear();
     if (!still_.empty() && !still.empty())
       notes_.push_back(fmt::format("kept in eval mode, as they were saved: {}", still));
-    if (!modes_.dropout_off.empty()) {
-      notes_.push_back(
-          fmt::format("traced in eval mode, so their dropout is gone: {}; trace the model in train mode to "
-                      "train with it",
-                      fmt::join(modes_.dropout_off, ", ")));
-    }
-    if (!modes_.statistics_off.empty()) {
-      notes_.push_back(
-          fmt::format("traced in eval mode, so they normalise by their saved statistics: {}; trace the "
-                      "model in train mode to train with those of the batch",
-                      fmt::join(modes_.statistics_off, ", ")));
-    }
-    if (!modes_.draws_kept.empty()) {
-      notes_.push_back(fmt::format(
-          "traced with draws of their own (as stochastic depth makes them), so they drop in evaluation as "
-          "well: {}; if in Python they draw in train mode only, script the model, or evaluate its Python module with "
-          "the trained weights",
-          fmt::join(modes_.draws_kept, ", ")));
-    }
-    if (!modes_.averages_fixed.empty()) {
-      notes_.push_back(fmt::format(
-          "their momentum is 1 over the batches that they have seen, which looks like a trace of momentum=None: {}; if "
-          "it is one, they keep this number and their running statistics are no cumulative average: script the model, "
-          "or give them a momentum",
-          fmt::join(modes_.averages_fixed, ", ")));
-    }
+    note(modes_.dropout_off,
+         "traced in eval mode, so their dropout is gone: {}; trace the model in train mode to train with it");
+    note(modes_.statistics_off,
+         "traced in eval mode, so they normalise by their saved statistics: {}; trace the model in train mode to train "
+         "with those of the batch");
+    note(modes_.draws_kept,
+         "traced with draws of their own (as stochastic depth makes them), so they drop in evaluation as well: {}; "
+         "if in Python they draw in train mode only, script the model, or evaluate its Python module with the trained "
+         "weights");
+    note(modes_.averages_fixed,
+         "their momentum is 1 over the batches that they have seen, which looks like a trace of momentum=None: {}; "
+         "if it is one, they keep this number and their running statistics are no cumulative average: script the "
+         "model, or give them a momentum");
+  }
+
+  // `text` has a place for their names.
+  void note(std::vector<std::string> modules, fmt::format_string<std::string> text) {
+    if (modules.empty()) return;
+    std::replace(modules.begin(), modules.end(), std::string(), std::string("the model itself"));
+    notes_.push_back(fmt::format(text, fmt::format("{}", fmt::join(modules, ", "))));
   }
 
   void read_signature() {

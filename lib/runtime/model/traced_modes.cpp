@@ -32,8 +32,6 @@ bool calls_functional(const Block* block) {
   });
 }
 
-const std::string kRoot = "the model itself";
-
 // A traced module has an attribute that torch.jit.trace leaves general and torch.jit.script makes exact, but for
 // classes without annotations of their own.
 bool may_be_traced(const c10::ClassTypePtr& type) {
@@ -86,7 +84,7 @@ bool has_two_modes(const Node* node) {
 class ModeRewriter {
  public:
   ModeRewriter(const torch::jit::Module& module, const std::string& path, Graph& graph, TracedModes& out)
-      : module_(module), path_(path), graph_(graph), out_(out), is_surely_traced_(is_surely_traced(module)) {}
+      : module_(module), path_(path), graph_(graph), out_(out) {}
 
   void visit(Block* block) {
     for (Node* node : block->nodes()) {
@@ -95,7 +93,7 @@ class ModeRewriter {
         follow(node, *mode);
       } else if (auto probability = argument_named(node, "dropout_p")) {
         follow_probability(node, *probability);
-      } else if (is_surely_traced_ && draws_a_mask(node)) {
+      } else if (draws_a_mask(node) && is_surely_traced(module_)) {
         note(out_.draws_kept);
       }
     }
@@ -164,15 +162,13 @@ class ModeRewriter {
   }
 
   void note(std::vector<std::string>& names) const {
-    const std::string& name = path_.empty() ? kRoot : path_;
-    if (names.empty() || names.back() != name) names.push_back(name);
+    if (names.empty() || names.back() != path_) names.push_back(path_);
   }
 
   const torch::jit::Module& module_;
   const std::string& path_;
   Graph& graph_;
   TracedModes& out_;
-  const bool is_surely_traced_;
 };
 
 void follow_in(const torch::jit::Module& module, const std::string& path, std::set<const c10::ClassType*>& seen,

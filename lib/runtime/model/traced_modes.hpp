@@ -12,6 +12,7 @@
 
 namespace dslaunch::runtime {
 
+// By their paths; an empty one: the model itself.
 struct TracedModes {
   std::vector<std::string> dropout_off;     // modules whose dropout was traced in eval mode
   std::vector<std::string> statistics_off;  // modules whose batch norm uses its saved statistics
