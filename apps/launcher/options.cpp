@@ -190,6 +190,8 @@ void add_job_options(CommandLine& line, launch::RunOptions& run) {
             "no training: the loss over data.eval, of MODEL or of the --resume checkpoint");
   line.value("--verify", run.verify, "compare the first N steps of this start with an unsharded replica on rank 0",
              "N");
+  line.duration("--hang_timeout", run.hang_timeout,
+                "a rank that the others wait for longer than this ends the job (exit code 124; 30 min)", 1s);
   line.value("--trace", run.trace, "write what step STEP did and when, as RUN_DIR/trace.step_STEP.rank_R.json", "STEP");
   line.flag("--timings", run.timings, "at the end, a table of where the time since the launch went");
 }

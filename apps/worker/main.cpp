@@ -26,6 +26,7 @@ const char kHelp[] =
     "\n"
     "  dsworker train MODEL.pt [--config F] [--data PATH] [--run_dir D] [--steps N] [--set KEY=VALUE]\n"
     "                 [--resume auto|PATH] [--begin_from PATH] [--eval_only] [--verify N] [--trace STEP]\n"
+    "                 [--hang_timeout SECONDS]\n"
     "                 [--timings SECONDS_SINCE_1970]\n"
     "                 a rank of a job: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment, or a world of "
     "one\n"

@@ -1,7 +1,9 @@
 // A rank of a training job: options, environment, device, store, communicator, run.
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -18,12 +20,11 @@
 #include "config/load.hpp"
 #include "config/report.hpp"
 #include "device.hpp"
+#include "groups.hpp"
 #include "rendezvous/launch_env.hpp"
-#include "rendezvous/own_address.hpp"
 #include "rendezvous/store.hpp"
 #include "runtime/engine/trainer.hpp"
 #include "runtime/model/script_error.hpp"
-#include "runtime/sharding/hierarchical_gather.hpp"
 #include "runtime/telemetry/append_file.hpp"
 #include "runtime/telemetry/run_timings.hpp"
 #include "stop_signals.hpp"
@@ -32,17 +33,29 @@ namespace dslaunch::worker {
 namespace {
 
 constexpr std::chrono::minutes kJoinDeadline{5};
+constexpr double kUsualHangSeconds = 1800;            // as DeepSpeed's
+constexpr double kLongestHangSeconds = 86400 * 10e3;  // as of dslaunch's lengths of time
 
 const std::vector<OptionSpec>& train_options() {
-  static const std::vector<OptionSpec> options{{"config"},       {"set"},
-                                               {"run_dir"},      {"steps"},
-                                               {"epochs"},       {"seed"},
-                                               {"resume"},       {"data"},
-                                               {"inputs"},       {"labels"},
-                                               {"loss"},         {"device"},
-                                               {"trace"},        {"timings"},
-                                               {"verify"},       {"eval_only", false},
-                                               {"quiet", false}, {"verbose", false},
+  static const std::vector<OptionSpec> options{{"config"},
+                                               {"set"},
+                                               {"run_dir"},
+                                               {"steps"},
+                                               {"epochs"},
+                                               {"seed"},
+                                               {"resume"},
+                                               {"data"},
+                                               {"inputs"},
+                                               {"labels"},
+                                               {"loss"},
+                                               {"device"},
+                                               {"trace"},
+                                               {"timings"},
+                                               {"verify"},
+                                               {"hang_timeout"},
+                                               {"eval_only", false},
+                                               {"quiet", false},
+                                               {"verbose", false},
                                                {"begin_from"}};
   return options;
 }
@@ -110,45 +123,20 @@ FolderLock take_run_folder(const std::string& folder, const rendezvous::LaunchEn
   return FolderLock::take_run_folder(folder, fmt::format("dsworker (process {} on {})", ::getpid(), env.host));
 }
 
-// hpZ: this rank and its neighbours; null when it is off.
-std::unique_ptr<comm::Communicator> make_secondary_group(comm::CommunicatorOptions world, const config::Zero& zero,
-                                                         rendezvous::Store& store) {
-  const auto own = runtime::hpz_group(world.rank, world.size, zero.hpz_partition_size);
-  if (!own) return nullptr;
-  world.name = fmt::format("hpz.{}", own->group);
-  world.rank = own->index;
-  world.size = own->size;
-  return comm::make_communicator(world, store);
-}
-
-// The communicators of a rank.
-struct Groups {
-  std::unique_ptr<comm::Communicator> world;
-  std::unique_ptr<comm::Communicator> gather;     // the world a second time, for stage 3 on a device; else null
-  std::unique_ptr<comm::Communicator> secondary;  // hpZ; else null
-
-  void abort(const std::string& reason) const {
-    for (const auto* group : {&world, &gather, &secondary}) {
-      if (*group) (*group)->abort(reason);
-    }
-  }
-};
-
-Groups make_groups(const rendezvous::LaunchEnv& env, at::Device device, const config::Zero& zero,
-                   rendezvous::Store& store) {
-  Groups groups;
-  comm::CommunicatorOptions options;
-  options.rank = env.rank;
-  options.size = env.world_size;
-  if (env.world_size > 1) options.host = rendezvous::own_address_towards(env.master_addr, env.num_nodes);
-  options.device = device.is_cuda() ? device.index() : -1;
-  groups.world = comm::make_communicator(options, store);
-  if (zero.stage == 3 && device.is_cuda()) {
-    options.name = "gather";
-    groups.gather = comm::make_communicator(options, store);
-  }
-  groups.secondary = make_secondary_group(options, zero, store);
-  return groups;
+// How long ranks may wait for each other: as the option says, as DeepSpeed's variable does (in minutes), or as
+// DeepSpeed.
+std::chrono::milliseconds hang_limit_of(const CommandOptions& options) {
+  const auto limited = [](double seconds) {
+    return std::chrono::milliseconds(std::llround(1000 * std::min(seconds, kLongestHangSeconds)));
+  };
+  if (const auto seconds = options.number("hang_timeout", 0.001)) return limited(*seconds);
+  const char* text = std::getenv("DEEPSPEED_TIMEOUT");
+  if (text == nullptr) return limited(kUsualHangSeconds);
+  char* end = nullptr;
+  const double minutes = std::strtod(text, &end);
+  if (end != text && *end == '\0' && minutes > 0) return limited(60 * minutes);
+  throw UserError(ExitCode::kContradiction,
+                  fmt::format("DEEPSPEED_TIMEOUT='{}' in the environment is no number of minutes", text));
 }
 
 runtime::TrainRequest request_of(const CommandOptions& options, const config::LoadResult& config,
@@ -173,6 +161,8 @@ runtime::TrainRequest request_of(const CommandOptions& options, const config::Lo
   request.gather_group = groups.gather.get();
   request.secondary_group = groups.secondary.get();
   request.trace_step = options.integer("trace", 1);
+  request.hang_limit = hang_limit_of(options);
+  request.hang_watch = groups.watch.get();
   return request;
 }
 
@@ -199,7 +189,8 @@ void set_log_level(const CommandOptions& options) {
 
 // The others, who wait for this rank in collectives, hear of it before its groups are torn down. A checkpoint that was
 // being written is complete by then, for all.
-void tell_the_others(const std::exception& error, rendezvous::Store& store, const Groups& groups) {
+void tell_the_others(const std::exception& error, rendezvous::Store& store, Groups& groups) {
+  groups.watch.reset();
   const bool is_ours = dynamic_cast<const Error*>(&error) != nullptr;
   const auto reason = is_ours ? error.what() : runtime::cause_of(error);
   store.report_failure(reason);
@@ -233,7 +224,7 @@ int train_command(const std::vector<std::string>& arguments) {
   auto store = rendezvous::connect_store(env, Deadline::after(kJoinDeadline));
   Groups groups;
   try {
-    groups = make_groups(env, device, config.config.zero, *store);
+    groups = make_groups(env, device, config.config.zero, hang_limit_of(options), *store);
     // Not before all have come: rank 0 may serve the store, and would leave the others waiting for it.
     const FolderLock lock = take_run_folder(run_folder_of(options), env);
     ended("meeting the other ranks");
@@ -243,11 +234,18 @@ int train_command(const std::vector<std::string>& arguments) {
     request.timings = timings ? &*timings : nullptr;
     const auto outcome = runtime::train(request, *groups.world, *store);
     groups.world->barrier();
+    groups.watch.reset();
     store->leave();
     ended("the end");
     if (timings && env.rank == 0) std::puts(timings->table().c_str());
     return exit_code_of(outcome);
   } catch (const std::exception& error) {
+    // What this rank was waiting for was given up: the reason is the error.
+    const auto verdict = groups.watch ? groups.watch->verdict() : std::nullopt;
+    if (verdict) {
+      tell_the_others(*verdict, *store, groups);
+      throw *verdict;
+    }
     tell_the_others(error, *store, groups);
     throw;
   }

@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 
+#include "comm/calls.hpp"
 #include "rendezvous/store.hpp"
 
 namespace dslaunch::comm {
@@ -62,6 +63,8 @@ class Communicator {
   virtual void wait_until(const std::function<bool()>& is_reached) = 0;
   // Any thread, idempotent, does not block: pending and later calls throw PeerError with this reason.
   virtual void abort(const std::string& reason) = 0;
+  // Any thread, and takes no lock that is held for long. Empty for a backend that never waits for others.
+  virtual CallState calls() const { return {}; }
 };
 
 struct CommunicatorOptions {

@@ -23,10 +23,11 @@ LateWatch::~LateWatch() {
   thread_.join();
 }
 
-void LateWatch::add(const std::atomic<uint32_t>* counter, uint32_t value, std::string what) {
+void LateWatch::add(const std::atomic<uint32_t>* counter, uint32_t value, uint64_t number, std::string what) {
   std::lock_guard lock(mutex_);
   forget_ended();
-  operations_.push_back({counter, value, std::move(what), std::chrono::steady_clock::now()});
+  const auto now = std::chrono::steady_clock::now();
+  operations_.push_back({counter, value, {number, std::move(what), now, /*holds_host=*/false}});
 }
 
 std::optional<std::string> LateWatch::message() const {
@@ -34,11 +35,20 @@ std::optional<std::string> LateWatch::message() const {
   return message_;
 }
 
+std::optional<PendingCall> LateWatch::oldest() const {
+  std::lock_guard lock(mutex_);
+  for (const Operation& operation : operations_) {
+    if (operation.call.number > 0 && !operation.has_ended()) return operation.call;
+  }
+  return std::nullopt;
+}
+
+bool LateWatch::Operation::has_ended() const {
+  return static_cast<int32_t>(counter->load(std::memory_order_acquire) - value) >= 0;
+}
+
 void LateWatch::forget_ended() {
-  const auto has_ended = [](const Operation& operation) {
-    return static_cast<int32_t>(operation.counter->load(std::memory_order_acquire) - operation.value) >= 0;
-  };
-  while (!operations_.empty() && has_ended(operations_.front())) operations_.pop_front();
+  while (!operations_.empty() && operations_.front().has_ended()) operations_.pop_front();
 }
 
 void LateWatch::run() {
@@ -47,7 +57,7 @@ void LateWatch::run() {
     changed_.wait_for(lock, std::min(kBetweenLooks, timeout_ / 4), [&] { return is_ending_; });
     forget_ended();
     if (is_ending_ || operations_.empty()) continue;
-    const Operation& oldest = operations_.front();
+    const PendingCall& oldest = operations_.front().call;
     if (std::chrono::steady_clock::now() - oldest.since < timeout_) continue;
     message_ = late_message(oldest.what, timeout_);
   }

@@ -15,6 +15,8 @@
 #include <string>
 #include <thread>
 
+#include "comm/calls.hpp"
+
 namespace dslaunch::comm {
 
 // "WHAT did not end within N s: ..."
@@ -28,18 +30,22 @@ class LateWatch {
   LateWatch(const LateWatch&) = delete;
   LateWatch& operator=(const LateWatch&) = delete;
 
-  // `what` was queued, and has ended when *counter has reached `value` (counting may wrap). Operations of one counter
-  // end in the order of these calls. One thread; `counter` stays valid for as long as the watch.
-  void add(const std::atomic<uint32_t>* counter, uint32_t value, std::string what);
+  // Call `number` (0: none in the sequence of the group), `what`, was queued, and has ended when *counter has reached
+  // `value` (counting may wrap). Operations of one counter end in the order of these calls. One thread; `counter` stays
+  // valid for as long as the watch.
+  void add(const std::atomic<uint32_t>* counter, uint32_t value, uint64_t number, std::string what);
   // What was late. Any thread.
   std::optional<std::string> message() const;
+  // What was queued first of all that has a number and has not ended. Any thread.
+  std::optional<PendingCall> oldest() const;
 
  private:
   struct Operation {
     const std::atomic<uint32_t>* counter;
     uint32_t value;
-    std::string what;
-    std::chrono::steady_clock::time_point since;
+    PendingCall call;
+
+    bool has_ended() const;
   };
 
   void run();

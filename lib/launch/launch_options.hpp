@@ -50,6 +50,7 @@ struct RunOptions {
   std::string resume;             // auto | path; empty: not given
   bool overwrite = false, eval_only = false;
   std::optional<int64_t> trace;
+  std::optional<std::chrono::milliseconds> hang_timeout;
   bool timings = false;
   std::chrono::duration<double> started{};  // since 1970: when this dslaunch began
   std::string data, inputs, labels, loss;   // empty: not given

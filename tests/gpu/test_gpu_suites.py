@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The oracle suites that CPU ranks pass, with the ranks on GPUs: models of every kind, recomputation bit by bit, every
-optimizer, evaluation, values that are not finite, loading of checkpoints, --verify, monitors. Worlds of more ranks than the
-machine has GPUs are skipped. Run by ctest (label gpu) where there is a GPU; elsewhere it ends with 77 (skipped).
+optimizer, evaluation, values that are not finite, loading of checkpoints, --verify, monitors, ranks that others wait for.
+Worlds of more ranks than the machine has GPUs are skipped. Run by ctest (label gpu) where there is a GPU; elsewhere it ends
+with 77 (skipped).
 
     DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TORCH tests/gpu/test_gpu_suites.py [--jobs N] [--graphs] [WORD...]
 
@@ -21,6 +22,7 @@ import model_cases
 import test_checkpoints
 import test_evaluation
 import test_frozen
+import test_hangs
 import test_model_cases
 import test_monitors
 import test_not_finite
@@ -36,7 +38,7 @@ SUITES = (test_model_cases.Cases, test_model_cases.Modes, test_recomputation.Sam
           test_evaluation.Alone, test_evaluation.ByLabels, test_not_finite.NotFinite, test_verify.Agreement,
           test_verify.Difference, test_checkpoints.Changes, test_checkpoints.Loading, test_checkpoints.Torn,
           test_checkpoints.WholeWeights, test_frozen.Checkpoints, test_frozen.EightBits, test_frozen.Evaluation,
-          test_monitors.Watched, test_monitors.Files)
+          test_monitors.Watched, test_monitors.Files, test_hangs.Hangs)
 
 
 def put_on_gpus():

@@ -1,7 +1,6 @@
 // One case's share of a store that many cases use one after the other: the runtime names its keys as if the store were
 // new, so each case gets a name space of its own.
 #pragma once
-#include <chrono>
 #include <string>
 #include <utility>
 
@@ -30,10 +29,8 @@ class CaseStore : public rendezvous::Store {
   int64_t erase(const std::string& prefix, Deadline deadline) override {
     return whole_.erase(prefix_ + prefix, deadline);
   }
-  // Whoever is alone at a meeting of ranks (a unit that the others do not run) would wait half an hour to be sure.
   void barrier(const std::string& name, int count, Deadline deadline) override {
-    const auto enough = Deadline::after(std::chrono::seconds(5));
-    whole_.barrier(prefix_ + name, count, deadline.when() < enough.when() ? deadline : enough);
+    whole_.barrier(prefix_ + name, count, deadline);
   }
   // A case's end is not the rank's: the pool goes on, and who fails is told by the rank's loop.
   void report_failure(const std::string&) override {}

@@ -43,10 +43,22 @@ GlooCommunicator::GlooCommunicator(const CommunicatorOptions& options, rendezvou
       received_from_(count_of(options.size)) {}
 
 template <class Body>
-void GlooCommunicator::run(const char* verb, const ConstBuffer& buffer, Body&& body) {
+void GlooCommunicator::collective(const char* verb, const ConstBuffer& buffer, Body&& body) {
   check_buffer(buffer);
-  Call call{describe_call(verb, buffer, options_.name), next_call_++, options_.timeout,
-            Deadline::after(options_.timeout)};
+  std::string what = describe_call(verb, buffer, options_.name);
+  const HostCalls::Scope pending(calls_, what);
+  run({std::move(what), pending.number, options_.timeout, Deadline::after(options_.timeout)}, body);
+}
+
+// Only two members take part, so it has no number in the sequence.
+template <class Body>
+void GlooCommunicator::point_to_point(const char* verb, const ConstBuffer& buffer, Body&& body) {
+  check_buffer(buffer);
+  run({describe_call(verb, buffer, options_.name), 0, options_.timeout, Deadline::after(options_.timeout)}, body);
+}
+
+template <class Body>
+void GlooCommunicator::run(const Call& call, Body&& body) {
   latch_->check(call.what);
   try {
     body(call);
@@ -60,7 +72,7 @@ void GlooCommunicator::run(const char* verb, const ConstBuffer& buffer, Body&& b
 }
 
 void GlooCommunicator::all_reduce(Buffer buffer, ReduceOp op) {
-  run("all_reduce", buffer, [&](const Call& call) {
+  collective("all_reduce", buffer, [&](const Call& call) {
     if (buffer.count == 0) return;
     if (bytes_of(buffer) <= kSmallBytes) return all_reduce_small(call, buffer, op);
     SliceExchange::Plan plan{options_.rank, options_.size, buffer.dtype, op, even_slices(buffer.count, options_.size),
@@ -90,7 +102,7 @@ void GlooCommunicator::all_reduce_small(const Call& call, const Buffer& buffer, 
 
 void GlooCommunicator::reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op) {
   check_reduce_scatter(in, out, options_.size);
-  run("reduce_scatter", in, [&](const Call& call) {
+  collective("reduce_scatter", in, [&](const Call& call) {
     SliceExchange::Plan plan{options_.rank, options_.size, in.dtype, op, even_slices(in.count, options_.size),
                              in.data,       out.data,      nullptr};
     SliceExchange(*mesh_, call, std::move(plan), scratch_).run();
@@ -99,13 +111,13 @@ void GlooCommunicator::reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op) {
 
 void GlooCommunicator::all_gather(ConstBuffer in, Buffer out) {
   check_all_gather(in, out, options_.size);
-  run("all_gather", in, [&](const Call& call) { exchange_parts(call, in, 0, out); });
+  collective("all_gather", in, [&](const Call& call) { exchange_parts(call, in, 0, out); });
 }
 
 void GlooCommunicator::all_to_all(ConstBuffer in, Buffer out) {
   check_all_to_all(in, out, options_.size);
-  run("all_to_all", in,
-      [&](const Call& call) { exchange_parts(call, in, bytes_of(in) / count_of(options_.size), out); });
+  collective("all_to_all", in,
+             [&](const Call& call) { exchange_parts(call, in, bytes_of(in) / count_of(options_.size), out); });
 }
 
 // What member r gets begins at r * stride_bytes of `in`; what comes from it is the r-th part of `out`.
@@ -128,7 +140,7 @@ void GlooCommunicator::exchange_parts(const Call& call, const ConstBuffer& in, s
 
 void GlooCommunicator::broadcast(Buffer buffer, int root) {
   check_member(root, options_.size);
-  run("broadcast", buffer, [&](const Call& call) {
+  collective("broadcast", buffer, [&](const Call& call) {
     size_t bytes = bytes_of(buffer);
     if (bytes == 0) return;
     FullMesh::Region region(*mesh_, buffer.data, bytes);
@@ -141,11 +153,9 @@ void GlooCommunicator::broadcast(Buffer buffer, int root) {
   });
 }
 
-// Point-to-point calls do not number the sequence of collectives: only two members take part.
 void GlooCommunicator::send(ConstBuffer buffer, int destination) {
   check_peer(destination, options_.rank, options_.size);
-  run("send", buffer, [&](const Call& call) {
-    --next_call_;
+  point_to_point("send", buffer, [&](const Call& call) {
     if (buffer.count == 0) return;
     FullMesh::Region region(*mesh_, buffer.data, bytes_of(buffer));
     region.send(destination, kPointToPoint | sent_to_[count_of(destination)]++, 0, bytes_of(buffer));
@@ -155,8 +165,7 @@ void GlooCommunicator::send(ConstBuffer buffer, int destination) {
 
 void GlooCommunicator::receive(Buffer buffer, int source) {
   check_peer(source, options_.rank, options_.size);
-  run("receive", buffer, [&](const Call& call) {
-    --next_call_;
+  point_to_point("receive", buffer, [&](const Call& call) {
     if (buffer.count == 0) return;
     FullMesh::Region region(*mesh_, buffer.data, bytes_of(buffer));
     region.receive(source, kPointToPoint | received_from_[count_of(source)]++, 0, bytes_of(buffer));
@@ -166,7 +175,7 @@ void GlooCommunicator::receive(Buffer buffer, int source) {
 
 void GlooCommunicator::barrier() {
   uint8_t token = 1;
-  run("barrier", Buffer{&token, 1, DType::kUInt8}, [&](const Call& call) {
+  collective("barrier", Buffer{&token, 1, DType::kUInt8}, [&](const Call& call) {
     all_reduce_small(call, {&token, 1, DType::kUInt8}, ReduceOp::kMax);
   });
 }

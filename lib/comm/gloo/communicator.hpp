@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "comm/calls.hpp"
 #include "comm/communicator.hpp"
 #include "comm/failure_latch.hpp"
 #include "comm/gloo/full_mesh.hpp"
@@ -33,10 +34,15 @@ class GlooCommunicator final : public Communicator {
   void wait_for_completion() override {}
   void wait_until(const std::function<bool()>& is_reached) override { latch_->wait_until(is_reached, "wait"); }
   void abort(const std::string& reason) override { latch_->trip(reason); }
+  CallState calls() const override { return calls_.state(); }
 
  private:
   template <class Body>
-  void run(const char* verb, const ConstBuffer& buffer, Body&& body);
+  void collective(const char* verb, const ConstBuffer& buffer, Body&& body);
+  template <class Body>
+  void point_to_point(const char* verb, const ConstBuffer& buffer, Body&& body);
+  template <class Body>
+  void run(const Call& call, Body&& body);
   void exchange_parts(const Call& call, const ConstBuffer& in, size_t stride_bytes, const Buffer& out);
   void all_reduce_small(const Call& call, const Buffer& buffer, ReduceOp op);
 
@@ -45,8 +51,9 @@ class GlooCommunicator final : public Communicator {
   const std::shared_ptr<FailureLatch> latch_;
   std::unique_ptr<FullMesh> mesh_;
 
+  HostCalls calls_;
+
   // Owned by the thread that issues collectives.
-  uint64_t next_call_ = 1;
   std::vector<uint64_t> sent_to_, received_from_;  // point-to-point messages so far, by peer
   std::vector<char> scratch_;                      // kept from call to call
 };

@@ -21,7 +21,8 @@ constexpr std::chrono::milliseconds kLongestCall{200};
 constexpr std::chrono::milliseconds kNewsMayCome{300};
 constexpr std::chrono::milliseconds kLongestFlush{5000};
 constexpr std::chrono::microseconds kShortSleep{20};
-constexpr int kSpins = 2000;  // event queries before we start to sleep between them
+constexpr uint64_t kPointToPoint = 0;  // only two members take part: such calls have no number
+constexpr int kSpins = 2000;           // event queries before we start to sleep between them
 
 ncclDataType_t nccl_type(DType dtype) {
   switch (dtype) {
@@ -178,7 +179,7 @@ void NcclCommunicator::settle(ncclResult_t result, const std::string& what, Dead
 }
 
 template <class Enqueue>
-void NcclCommunicator::enqueue(const char* verb, const ConstBuffer& buffer, Enqueue&& call) {
+void NcclCommunicator::enqueue(uint64_t number, const char* verb, const ConstBuffer& buffer, Enqueue&& call) {
   check_buffer(buffer);
   std::string what = describe_call(verb, buffer, options_.name);
   check(what);
@@ -190,25 +191,27 @@ void NcclCommunicator::enqueue(const char* verb, const ConstBuffer& buffer, Enqu
     if (handle_) result = call(handle_, stream());
   }
   if (result != ncclSuccess) settle(result, what, Deadline::after(options_.timeout));
-  if (const auto mark = counters_->mark(stream()); mark.counter) watch_->add(mark.counter, mark.value, std::move(what));
+  if (const auto mark = counters_->mark(stream()); mark.counter) {
+    watch_->add(mark.counter, mark.value, number, std::move(what));
+  }
 }
 
 void NcclCommunicator::all_reduce(Buffer buffer, ReduceOp op) {
-  enqueue("all_reduce", buffer, [&](ncclComm_t comm, cudaStream_t on) {
+  enqueue(++last_call_, "all_reduce", buffer, [&](ncclComm_t comm, cudaStream_t on) {
     return ::ncclAllReduce(buffer.data, buffer.data, buffer.count, nccl_type(buffer.dtype), nccl_op(op), comm, on);
   });
 }
 
 void NcclCommunicator::reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op) {
   check_reduce_scatter(in, out, options_.size);
-  enqueue("reduce_scatter", in, [&](ncclComm_t comm, cudaStream_t on) {
+  enqueue(++last_call_, "reduce_scatter", in, [&](ncclComm_t comm, cudaStream_t on) {
     return ::ncclReduceScatter(in.data, out.data, out.count, nccl_type(in.dtype), nccl_op(op), comm, on);
   });
 }
 
 void NcclCommunicator::all_gather(ConstBuffer in, Buffer out) {
   check_all_gather(in, out, options_.size);
-  enqueue("all_gather", in, [&](ncclComm_t comm, cudaStream_t on) {
+  enqueue(++last_call_, "all_gather", in, [&](ncclComm_t comm, cudaStream_t on) {
     return ::ncclAllGather(in.data, out.data, in.count, nccl_type(in.dtype), comm, on);
   });
 }
@@ -217,7 +220,7 @@ void NcclCommunicator::all_gather(ConstBuffer in, Buffer out) {
 void NcclCommunicator::all_to_all(ConstBuffer in, Buffer out) {
   check_all_to_all(in, out, options_.size);
   const size_t count = in.count / static_cast<size_t>(options_.size), bytes = count * size_of(in.dtype);
-  enqueue("all_to_all", in, [&](ncclComm_t comm, cudaStream_t on) {
+  enqueue(++last_call_, "all_to_all", in, [&](ncclComm_t comm, cudaStream_t on) {
     ncclResult_t result = ::ncclGroupStart();
     const auto add = [&](ncclResult_t outcome) {
       if (result == ncclSuccess) result = outcome;
@@ -234,21 +237,21 @@ void NcclCommunicator::all_to_all(ConstBuffer in, Buffer out) {
 
 void NcclCommunicator::broadcast(Buffer buffer, int root) {
   check_member(root, options_.size);
-  enqueue("broadcast", buffer, [&](ncclComm_t comm, cudaStream_t on) {
+  enqueue(++last_call_, "broadcast", buffer, [&](ncclComm_t comm, cudaStream_t on) {
     return ::ncclBroadcast(buffer.data, buffer.data, buffer.count, nccl_type(buffer.dtype), root, comm, on);
   });
 }
 
 void NcclCommunicator::send(ConstBuffer buffer, int destination) {
   check_peer(destination, options_.rank, options_.size);
-  enqueue("send", buffer, [&](ncclComm_t comm, cudaStream_t on) {
+  enqueue(kPointToPoint, "send", buffer, [&](ncclComm_t comm, cudaStream_t on) {
     return ::ncclSend(buffer.data, buffer.count, nccl_type(buffer.dtype), destination, comm, on);
   });
 }
 
 void NcclCommunicator::receive(Buffer buffer, int source) {
   check_peer(source, options_.rank, options_.size);
-  enqueue("receive", buffer, [&](ncclComm_t comm, cudaStream_t on) {
+  enqueue(kPointToPoint, "receive", buffer, [&](ncclComm_t comm, cudaStream_t on) {
     return ::ncclRecv(buffer.data, buffer.count, nccl_type(buffer.dtype), source, comm, on);
   });
 }

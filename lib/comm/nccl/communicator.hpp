@@ -7,6 +7,7 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -40,11 +41,12 @@ class NcclCommunicator final : public Communicator {
   void wait_for_completion() override;
   void wait_until(const std::function<bool()>& is_reached) override;
   void abort(const std::string& reason) override { latch_->trip(reason); }
+  CallState calls() const override { return {last_call_.load(std::memory_order_relaxed), watch_->oldest()}; }
 
  private:
   void set_up(rendezvous::Store& store, Deadline deadline);
   template <class Enqueue>
-  void enqueue(const char* verb, const ConstBuffer& buffer, Enqueue&& call);
+  void enqueue(uint64_t number, const char* verb, const ConstBuffer& buffer, Enqueue&& call);
   void check(const std::string& what) const;
   void settle(ncclResult_t result, const std::string& what, Deadline deadline);
   ncclResult_t asynchronous_state();
@@ -68,7 +70,8 @@ class NcclCommunicator final : public Communicator {
   void* barrier_token_ = nullptr;  // one byte on the device
   std::unique_ptr<StreamCounters> counters_;
 
-  std::unique_ptr<LateWatch> watch_;  // reads the counters; trips the latch
+  std::atomic<uint64_t> last_call_{0};  // the one thread counts
+  std::unique_ptr<LateWatch> watch_;    // reads the counters; trips the latch
 };
 
 }  // namespace dslaunch::comm

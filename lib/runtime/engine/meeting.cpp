@@ -1,13 +1,19 @@
 #include "runtime/engine/meeting.hpp"
 
+#include <algorithm>
 #include <optional>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "base/log.hpp"
 
 namespace dslaunch::runtime {
 namespace {
+
+constexpr std::chrono::milliseconds kBetweenLooks{500};
+constexpr const char* kAdvice =
+    "At ZeRO stages 2 and 3 control flow that depends on a rank's own data has to show in the first step; or use stage "
+    "0 "
+    "or 1";
 
 // Nothing when all have come; else who has not.
 std::optional<std::string> wait_for_all(rendezvous::Store& store, int world_size, const std::string& event,
@@ -23,18 +29,16 @@ std::optional<std::string> wait_for_all(rendezvous::Store& store, int world_size
 }  // namespace
 
 void meet_all(rendezvous::Store& store, int world_size, int64_t step, const std::string& event,
-              const MeetingPatience& patience) {
-  const auto late = wait_for_all(store, world_size, event, patience.quiet);
-  if (!late) return;
-  const auto here = fmt::format("step {}: this rank came to the {}, which the first step did not have", step, event);
-  const char* const advice =
-      "At ZeRO stages 2 and 3 control flow that depends on a rank's own data has to show in the first step; or use "
-      "stage 0 or 1";
-  log::warning("{}, and still waits for the others ({}). If their data does not lead them there, it waits in vain. {}",
-               here, *late, advice);
-  if (const auto absent = wait_for_all(store, world_size, event, patience.more)) {
-    throw UserError(ExitCode::kBadInput,
-                    fmt::format("{}, and waited for the others in vain ({}). {}", here, *absent, advice));
+              std::chrono::milliseconds limit, comm::HangWatch* watch) {
+  const auto what = fmt::format("the {} at step {} (which the first step did not have)", event, step);
+  std::optional<comm::HangWatch::Meeting> waiting;
+  if (watch) waiting.emplace(*watch, event, what, kAdvice);
+  const auto deadline = Deadline::after(limit * 5 / 6);
+  while (const auto absent = wait_for_all(store, world_size, event, std::min(kBetweenLooks, deadline.left()))) {
+    if (const auto verdict = watch ? watch->verdict() : std::nullopt) throw *verdict;
+    if (!deadline.passed()) continue;
+    throw UserError(ExitCode::kBadInput, fmt::format("this rank came to {}, and waited for the others in vain ({}). {}",
+                                                     what, *absent, kAdvice));
   }
 }
 

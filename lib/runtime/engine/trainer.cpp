@@ -155,7 +155,14 @@ class Training {
   // True when all ranks agreed to stop after this step.
   bool train_one_step(BatchLoader& loader) {
     remember_start();
-    auto result = engine_->train_step([&] { return on_device(loader.next(), device_); }, request_.stop_requested());
+    const int64_t step = engine_->steps_done() + 1;
+    const auto next_batch = [&] {
+      is_at("the data of step {}", step);
+      auto batch = on_device(loader.next(), device_);
+      is_at("step {}", step);
+      return batch;
+    };
+    auto result = engine_->train_step(next_batch, request_.stop_requested());
     position_ = loader.position();
     log::debug("step {} issued", engine_->steps_done());
     if (verification_ && !result) result = engine_->finish();
@@ -170,7 +177,7 @@ class Training {
     }
     if (is_due(config_.checkpoint.interval) && engine_->steps_done() < total_steps_) {
       if (auto waiting = engine_->finish()) stop = take(*waiting);
-      checkpoints_->save(position_, /*wait=*/!config_.checkpoint.async);
+      save(/*wait=*/!config_.checkpoint.async);
       ended("checkpoints");
       engine_->restart_clock();
     }
@@ -219,7 +226,12 @@ class Training {
   void save_at_end(bool stopped) {
     if (stopped ? !config_.checkpoint.on_interrupt : !config_.checkpoint.at_end) return;
     log_->keep_last_step();
-    checkpoints_->save(position_, /*wait=*/false);
+    save(/*wait=*/false);
+  }
+
+  void save(bool wait) {
+    is_at("the checkpoint after step {}", engine_->steps_done());
+    checkpoints_->save(position_, wait);
   }
 
   // All steps are done; an earlier start may have ended in the evaluation behind them.
@@ -241,6 +253,7 @@ class Training {
 
   // True when a rank asked to stop.
   bool evaluate() {
+    is_at("the evaluation after step {}", engine_->steps_done());
     const bool stopped = evaluation_->run();
     ended("evaluation");
     return stopped;
@@ -268,6 +281,7 @@ class Training {
   }
 
   void verify(const StepResult& result) {
+    is_at("the comparison of step {}", result.step);
     verification_->compare(result);
     if (verification_->steps_compared() == request_.verify) end_verification();
     ended("verification");
@@ -277,6 +291,12 @@ class Training {
   void end_verification() {
     if (verification_ && world_.rank() == 0) log::info("{}", verification_->report());
     verification_.reset();
+  }
+
+  // For those who wait for this rank.
+  template <class... Args>
+  void is_at(fmt::format_string<Args...> activity, Args&&... args) const {
+    if (request_.hang_watch) request_.hang_watch->set_activity(fmt::format(activity, std::forward<Args>(args)...));
   }
 
   // For --timings: the time since the last call went into `what`.
@@ -319,7 +339,9 @@ class Training {
     out.gather_group = gather_group_;
     out.secondary_group = secondary_group_;
     out.phases = monitors_.phases();
-    out.meet = [this](const std::string& event) { meet_all(store_, world_.size(), engine_->steps_done() + 1, event); };
+    out.meet = [this](const std::string& event) {
+      meet_all(store_, world_.size(), engine_->steps_done() + 1, event, request_.hang_limit, request_.hang_watch);
+    };
     return out;
   }
 

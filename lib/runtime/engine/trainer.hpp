@@ -1,10 +1,12 @@
 // A training run from model file to last checkpoint, on one rank. One thread.
 #pragma once
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
 
 #include "comm/communicator.hpp"
+#include "comm/hang_watch.hpp"
 #include "config/job_config.hpp"
 #include "rendezvous/store.hpp"
 #include "runtime/checkpoint/placement.hpp"
@@ -32,6 +34,8 @@ struct TrainRequest {
   std::optional<int64_t> trace_step;              // "--trace"
   RunTimings* timings = nullptr;                  // where to say what has ended; may be null
   std::function<bool()> stop_requested = [] { return false; };
+  std::chrono::milliseconds hang_limit = std::chrono::minutes(30);  // of a wait for other ranks
+  comm::HangWatch* hang_watch = nullptr;                            // hears what the run is at; may be null
 };
 
 enum class TrainOutcome { kFinished, kStopped };

@@ -37,10 +37,10 @@ TEST_CASE("the oldest operation that does not end is named, once it is late", "[
   std::atomic<uint32_t> first{0}, second{0};
   Heard heard;
   LateWatch watch(100ms, [&](const std::string& message) { heard.hear(message); });
-  watch.add(&first, 1, "all_reduce of the first");
+  watch.add(&first, 1, 1, "all_reduce of the first");
   first = 1;
-  watch.add(&second, 1, "all_gather of the second");
-  watch.add(&first, 2, "all_reduce of the third");
+  watch.add(&second, 1, 1, "all_gather of the second");
+  watch.add(&first, 2, 1, "all_reduce of the third");
   const auto message = heard.within(20s);
   REQUIRE(message);
   CHECK_THAT(*message, Catch::Contains("all_gather of the second did not end within 0.1 s"));
@@ -51,8 +51,8 @@ TEST_CASE("what has ended is not late, also where counting wraps", "[comm][late_
   std::atomic<uint32_t> counter{std::numeric_limits<uint32_t>::max() - 1};
   Heard heard;
   LateWatch watch(40ms, [&](const std::string& message) { heard.hear(message); });
-  watch.add(&counter, std::numeric_limits<uint32_t>::max(), "the last before the wrap");
-  watch.add(&counter, 0, "the first behind it");
+  watch.add(&counter, std::numeric_limits<uint32_t>::max(), 1, "the last before the wrap");
+  watch.add(&counter, 0, 1, "the first behind it");
   counter = 0;
   CHECK_FALSE(heard.within(200ms));
   CHECK_FALSE(watch.message());
@@ -61,5 +61,5 @@ TEST_CASE("what has ended is not late, also where counting wraps", "[comm][late_
 TEST_CASE("a watch with work under way can be ended", "[comm][late_watch]") {
   std::atomic<uint32_t> counter{0};
   LateWatch watch(1h, [](const std::string&) {});
-  watch.add(&counter, 1, "all_reduce");
+  watch.add(&counter, 1, 1, "all_reduce");
 }

@@ -1,0 +1,30 @@
+// The communicators of a rank, and the watch over what it waits for in them.
+#pragma once
+#include <c10/core/Device.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "comm/communicator.hpp"
+#include "comm/hang_watch.hpp"
+#include "config/job_config.hpp"
+#include "rendezvous/launch_env.hpp"
+#include "rendezvous/store.hpp"
+
+namespace dslaunch::worker {
+
+struct Groups {
+  std::unique_ptr<comm::Communicator> world;
+  std::unique_ptr<comm::Communicator> gather;     // the world a second time, for stage 3 on a device; else null
+  std::unique_ptr<comm::Communicator> secondary;  // hpZ; else null
+  std::unique_ptr<comm::HangWatch> watch;         // goes first
+
+  void abort(const std::string& reason) const;
+};
+
+// `hang_limit`: how long one wait for other ranks may take.
+Groups make_groups(const rendezvous::LaunchEnv& env, c10::Device device, const config::Zero& zero,
+                   std::chrono::milliseconds hang_limit, rendezvous::Store& store);
+
+}  // namespace dslaunch::worker

@@ -1,0 +1,187 @@
+#include "comm/hang_report.hpp"
+
+#include <algorithm>
+
+#include "base/byte_fields.hpp"
+#include "base/format.hpp"
+
+namespace dslaunch::comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr size_t kLongestText = 4096;
+constexpr size_t kMostDescribed = 4;
+
+uint64_t last_call(const std::optional<RankReport>& report, const std::string& group) {
+  if (!report) return 0;
+  const auto found = report->last_calls.find(group);
+  return found == report->last_calls.end() ? 0 : found->second;
+}
+
+bool is_same_call(const RankWait& a, const RankWait& b) {
+  return a.group == b.group && a.number == b.number;
+}
+
+// Of the waits that hold the host there is at most one: the thread that trains is in it.
+const RankWait* holding_wait(const std::optional<RankReport>& report) {
+  if (!report) return nullptr;
+  const auto& waits = report->waits;
+  const auto found = std::find_if(waits.begin(), waits.end(), [](const RankWait& wait) { return wait.holds_host; });
+  return found == waits.end() ? nullptr : &*found;
+}
+
+bool still_waits(const std::optional<RankReport>& before, const std::optional<RankReport>& now, milliseconds at_least) {
+  const RankWait *first = holding_wait(before), *second = holding_wait(now);
+  return first && second && is_same_call(*first, *second) && second->age >= at_least && now->beat > before->beat;
+}
+
+bool contains(const std::vector<int>& ranks, int rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
+std::string state_text(char state, int64_t pid) {
+  if (state == 'T') return fmt::format("it is stopped, as by SIGSTOP ('kill -CONT {}' lets it go on)", pid);
+  if (state == 't') return "a debugger holds it";
+  if (state == 'D') return "it waits in the kernel, as for a disk, a network file system or a driver";
+  return {};
+}
+
+// What is known of a rank that others wait for.
+std::string what_it_does(const std::optional<RankReport>& before, const RankReport& now, const StateOf& state_of) {
+  const auto state = state_of(now);
+  if (const auto text = state ? state_text(*state, now.pid) : std::string(); !text.empty()) return text;
+  const bool speaks = before && now.beat > before->beat;
+  if (!speaks && now.beat <= 1) return "it has not come, and says nothing";
+  if (!speaks) return "it has not come, and no longer says anything";
+  if (!now.waits.empty()) return fmt::format("it waits itself, in {}", now.waits.front().what);
+  if (now.activity.empty()) return "it is busy";
+  return fmt::format("it has been busy with {} for {}", now.activity, age_text(now.activity_age));
+}
+
+}  // namespace
+
+std::string encode(const RankReport& report) {
+  ByteWriter out;
+  const auto text = [&](const std::string& value) { out.text(std::string_view(value).substr(0, kLongestText)); };
+  const auto time = [&](milliseconds value) { out.i64(value.count()); };
+  text(report.host);
+  out.i64(report.pid).u64(report.start_ticks).u64(report.beat);
+  text(report.activity);
+  time(report.activity_age);
+  out.count(report.last_calls.size());
+  for (const auto& [group, number] : report.last_calls) {
+    text(group);
+    out.u64(number);
+  }
+  out.count(report.waits.size());
+  for (const auto& wait : report.waits) {
+    text(wait.group);
+    out.u64(wait.number);
+    text(wait.what);
+    text(wait.advice);
+    out.count(wait.members.size());
+    for (int member : wait.members) out.u32(static_cast<uint32_t>(member));
+    time(wait.age);
+    out.u8(wait.holds_host ? 1 : 0);
+  }
+  return out.take();
+}
+
+RankReport decode(std::string_view bytes) {
+  ByteReader in(bytes);
+  const auto text = [&] { return in.text(kLongestText); };
+  const auto time = [&] { return milliseconds(in.i64()); };
+  RankReport out;
+  out.host = text();
+  out.pid = in.i64();
+  out.start_ticks = in.u64();
+  out.beat = in.u64();
+  out.activity = text();
+  out.activity_age = time();
+  for (uint32_t left = in.u32(); left > 0; --left) {
+    auto group = text();
+    out.last_calls[std::move(group)] = in.u64();
+  }
+  for (uint32_t left = in.u32(); left > 0; --left) {
+    RankWait wait;
+    wait.group = text();
+    wait.number = in.u64();
+    wait.what = text();
+    wait.advice = text();
+    for (uint32_t members = in.u32(); members > 0; --members) wait.members.push_back(static_cast<int>(in.u32()));
+    wait.age = time();
+    wait.holds_host = in.u8() != 0;
+    out.waits.push_back(std::move(wait));
+  }
+  in.expect_end();
+  return out;
+}
+
+std::vector<int> absent_from(const RankWait& wait, int rank, const RankReports& reports) {
+  std::vector<int> absent;
+  for (int member : wait.members) {
+    if (member != rank && last_call(reports.at(static_cast<size_t>(member)), wait.group) < wait.number) {
+      absent.push_back(member);
+    }
+  }
+  return absent;
+}
+
+std::vector<int> waiting_for_each_other(const RankReports& before, const RankReports& now, milliseconds at_least) {
+  std::vector<int> held;
+  for (size_t rank = 0; rank < now.size(); ++rank) {
+    if (still_waits(before[rank], now[rank], at_least)) held.push_back(static_cast<int>(rank));
+  }
+  // Who waits for nobody of them goes on when those outside come, and may then free others.
+  const auto may_go_on = [&](int rank) {
+    const auto absent = absent_from(*holding_wait(now[static_cast<size_t>(rank)]), rank, now);
+    return std::none_of(absent.begin(), absent.end(), [&](int other) { return contains(held, other); });
+  };
+  for (;;) {
+    const auto free = std::find_if(held.begin(), held.end(), may_go_on);
+    if (free == held.end()) return held;
+    held.erase(free);
+  }
+}
+
+std::string describe_absent(const std::vector<int>& absent, const RankReports& before, const RankReports& now,
+                            const StateOf& state_of) {
+  std::vector<std::string> texts;
+  for (int rank : absent) {
+    if (texts.size() == kMostDescribed) {
+      texts.push_back(fmt::format("and {} more", absent.size() - kMostDescribed));
+      break;
+    }
+    const auto& report = now.at(static_cast<size_t>(rank));
+    if (!report) {
+      texts.push_back(fmt::format("rank {}, which has not come and says nothing", rank));
+      continue;
+    }
+    texts.push_back(fmt::format("rank {} ({}, process {}): {}", rank, report->host, report->pid,
+                                what_it_does(before.at(static_cast<size_t>(rank)), *report, state_of)));
+  }
+  return fmt::format("{}", fmt::join(texts, "; "));
+}
+
+std::string describe_circle(const std::vector<int>& ranks, const RankReports& reports) {
+  std::vector<std::string> texts;
+  for (int rank : ranks) {
+    if (texts.size() == kMostDescribed) {
+      texts.push_back(fmt::format("and {} more", ranks.size() - kMostDescribed));
+      break;
+    }
+    const RankWait& wait = *holding_wait(reports.at(static_cast<size_t>(rank)));
+    texts.push_back(fmt::format("rank {} waits in {} for rank {}", rank, wait.what,
+                                fmt::join(absent_from(wait, rank, reports), ", ")));
+  }
+  return fmt::format("{}", fmt::join(texts, "; "));
+}
+
+std::string age_text(milliseconds age) {
+  const double seconds = static_cast<double>(age.count()) / 1000;
+  if (seconds < 10) return fmt::format("{:.1f} s", seconds);
+  return seconds < 300 ? fmt::format("{:.0f} s", seconds) : fmt::format("{:.0f} min", seconds / 60);
+}
+
+}  // namespace dslaunch::comm

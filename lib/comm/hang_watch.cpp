@@ -1,0 +1,278 @@
+#include "comm/hang_watch.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/byte_fields.hpp"
+#include "base/deadline.hpp"
+#include "base/format.hpp"
+#include "base/log.hpp"
+#include "ports/process_info.hpp"
+
+namespace dslaunch::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+using namespace std::chrono_literals;
+
+constexpr milliseconds kUsualQuiet{60'000};
+constexpr milliseconds kStoreTime{10'000};
+constexpr int kTicksInQuiet = 12;
+constexpr int kTicksBetweenLooks = 3;               // so that whoever speaks once a tick has spoken in between
+constexpr std::array<int, 3> kToldAfter{1, 5, 15};  // times the quiet time
+
+milliseconds since(Clock::time_point then) {
+  return std::chrono::duration_cast<milliseconds>(Clock::now() - then);
+}
+
+std::string report_key(int rank) {
+  return fmt::format("hang/report/{}", rank);
+}
+
+// The times that a wait of this age should have been told of.
+size_t times_due(milliseconds age, milliseconds quiet) {
+  return static_cast<size_t>(
+      std::count_if(kToldAfter.begin(), kToldAfter.end(), [&](int times) { return age >= times * quiet; }));
+}
+
+const RankWait* longest_wait(const RankReport& report) {
+  const auto& waits = report.waits;
+  const auto found =
+      std::max_element(waits.begin(), waits.end(), [](const auto& a, const auto& b) { return a.age < b.age; });
+  return found == waits.end() ? nullptr : &*found;
+}
+
+std::string advice_for(const std::vector<int>& ranks, const RankReports& reports) {
+  for (int rank : ranks) {
+    for (const auto& wait : reports[static_cast<size_t>(rank)]->waits) {
+      if (!wait.advice.empty()) return wait.advice;
+    }
+  }
+  return {};
+}
+
+ports::ProcessIdentity own_identity() {
+  const auto stat = ports::read_process_stat(::getpid());
+  return {::getpid(), stat ? stat->start_ticks : 0};
+}
+
+// Of a process that is this very one on this very host, as far as can be seen: hosts may share a name.
+StateOf states_on(const std::string& host) {
+  return [host](const RankReport& report) -> std::optional<char> {
+    if (report.host != host) return std::nullopt;
+    const auto stat = ports::read_process_stat(static_cast<pid_t>(report.pid));
+    if (!stat || stat->start_ticks != report.start_ticks) return std::nullopt;
+    return stat->state;
+  };
+}
+
+}  // namespace
+
+HangTimes::HangTimes(milliseconds longest)
+    : limit(longest),
+      quiet(std::min(kUsualQuiet, longest / 4)),
+      tick(std::max(quiet / kTicksInQuiet, milliseconds(10))),
+      beyond(longest + std::max(quiet, milliseconds(5000))) {}
+
+struct HangWatch::Case {
+  RankWait wait;
+  size_t times_taken = 0;  // the last telling that this rank took over
+  size_t times_over = 0;   // tellings that are over, whoever told
+  RankReports before;      // of the look before
+  int ticks_to_look = kTicksBetweenLooks;
+  bool was_told = false;  // by this rank
+};
+
+HangWatch::HangWatch(Options options, std::vector<Group> groups, rendezvous::Store& store)
+    : options_(std::move(options)),
+      groups_(std::move(groups)),
+      store_(store),
+      activity_("its start"),
+      activity_since_(Clock::now()) {
+  if (options_.world_size > 1) thread_ = std::thread([this] { run(); });
+}
+
+HangWatch::~HangWatch() {
+  {
+    std::lock_guard lock(mutex_);
+    is_ending_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void HangWatch::set_activity(std::string activity) {
+  std::lock_guard lock(mutex_);
+  activity_ = std::move(activity);
+  activity_since_ = Clock::now();
+}
+
+HangWatch::Meeting::Meeting(HangWatch& watch, const std::string& name, std::string what, std::string advice)
+    : watch_(watch) {
+  RankWait wait{"meeting/" + name, 1, std::move(what), std::move(advice), {}, {}, true};
+  for (int rank = 0; rank < watch.options_.world_size; ++rank) wait.members.push_back(rank);
+  std::lock_guard lock(watch_.mutex_);
+  watch_.meeting_ = std::move(wait);
+  watch_.meeting_since_ = Clock::now();
+}
+
+HangWatch::Meeting::~Meeting() {
+  std::lock_guard lock(watch_.mutex_);
+  watch_.meeting_.reset();
+}
+
+std::optional<Error> HangWatch::verdict() const {
+  std::lock_guard lock(mutex_);
+  return verdict_;
+}
+
+void HangWatch::run() {
+  try {
+    publish(report());  // so that this rank is known when it never says anything again
+    for (;;) {
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait_for(lock, options_.times.tick, [&] { return is_ending_; });
+        if (is_ending_ || verdict_) return;
+      }
+      look();
+    }
+  } catch (const Error& error) {
+    // Without the store nobody can be asked; and its loss, or a rank's, ends the job anyway.
+    log::debug("the watch over hangs ends: {}", error.what());
+  }
+}
+
+void HangWatch::look() {
+  const RankReport own = report();
+  const bool lasts = !own.waits.empty() || own.activity_age >= options_.times.tick;
+  if (lasts || has_spoken_) publish(own);
+  has_spoken_ = lasts;
+  follow(own);
+}
+
+// Waits that have lasted for a tick.
+RankReport HangWatch::report() const {
+  static const ports::ProcessIdentity self = own_identity();
+  RankReport out;
+  out.host = options_.host;
+  out.pid = self.pid;
+  out.start_ticks = self.start_ticks;
+  for (const Group& group : groups_) {
+    const CallState calls = group.communicator->calls();
+    out.last_calls[group.name] = calls.last;
+    if (!calls.oldest || since(calls.oldest->since) < options_.times.tick) continue;
+    const PendingCall& call = *calls.oldest;
+    out.waits.push_back({group.name, call.number, call.what, {}, group.members, since(call.since), call.holds_host});
+  }
+  std::lock_guard lock(mutex_);
+  out.activity = activity_;
+  out.activity_age = since(activity_since_);
+  if (meeting_) {
+    out.last_calls[meeting_->group] = meeting_->number;
+    out.waits.push_back(*meeting_);
+    out.waits.back().age = since(meeting_since_);
+  }
+  return out;
+}
+
+void HangWatch::publish(const RankReport& own) {
+  RankReport told = own;
+  told.beat = ++beat_;
+  store_.set(report_key(options_.rank), encode(told), Deadline::after(kStoreTime));
+}
+
+RankReports HangWatch::read_all(const RankReport& own) {
+  RankReports reports(static_cast<size_t>(options_.world_size));
+  for (int rank = 0; rank < options_.world_size; ++rank) {
+    auto& report = reports[static_cast<size_t>(rank)];
+    if (rank == options_.rank) {
+      report = own;
+      report->beat = ++beat_;
+    } else if (const auto bytes = store_.try_get(report_key(rank), Deadline::after(kStoreTime))) {
+      report = decode(*bytes);
+    }
+  }
+  return reports;
+}
+
+// Takes up this rank's longest wait once it is long enough, unless another one tells of it; lets it go when it is over.
+void HangWatch::follow(const RankReport& own) {
+  const RankWait* wait = longest_wait(own);
+  const bool is_same = wait && case_ && case_->wait.group == wait->group && case_->wait.number == wait->number;
+  if (case_ && !is_same) {
+    if (case_->was_told) tell(fmt::format("{}: went on after {}", case_->wait.what, age_text(case_->wait.age)));
+    case_.reset();
+  }
+  if (!wait) return;
+  if (case_) {
+    case_->wait = *wait;
+    if (--case_->ticks_to_look <= 0) judge(own);
+    return;
+  }
+  const size_t due = times_due(wait->age, options_.times.quiet);
+  if (due > 0 && take_over(*wait, due)) {
+    case_ = std::make_unique<Case>(Case{*wait, due, due - 1, read_all(own)});
+  }
+}
+
+// True when this rank is the one to tell of it for the `times`th time. One key a group: what was taken over last.
+bool HangWatch::take_over(const RankWait& wait, size_t times) {
+  const auto key = fmt::format("hang/told/{}", wait.group);
+  const auto known = store_.try_get(key, Deadline::after(kStoreTime)).value_or("");
+  ByteReader last(known);
+  if (!last.at_end()) {
+    const uint64_t number = last.u64(), times_taken = last.u64();
+    if (std::pair(number, times_taken) >= std::pair<uint64_t, uint64_t>(wait.number, times)) return false;
+  }
+  const auto rank = static_cast<uint64_t>(options_.rank);
+  const auto mine = ByteWriter().u64(wait.number).u64(times).u64(rank).take();
+  return store_.compare_and_set(key, known, mine, Deadline::after(kStoreTime)) == mine;
+}
+
+void HangWatch::judge(const RankReport& own) {
+  Case& it = *case_;
+  it.ticks_to_look = kTicksBetweenLooks;
+  const RankReports now = read_all(own);
+  const RankReports before = std::exchange(it.before, now);
+  const auto circle = waiting_for_each_other(before, now, options_.times.quiet);
+  if (!circle.empty()) {
+    const auto text = fmt::format("ranks wait for each other, and none can go on: {}", describe_circle(circle, now));
+    const auto advice = advice_for(circle, now);
+    if (advice.empty()) return end_job(ExitCode::kTimeout, text);
+    return end_job(ExitCode::kBadInput, fmt::format("{}. {}", text, advice));
+  }
+  const auto absent = absent_from(it.wait, options_.rank, now);
+  const std::string whom =
+      absent.empty() ? "though all ranks have called it: a device is busy, or the way between them does not carry it"
+                     : "for " + describe_absent(absent, before, now, states_on(options_.host));
+  const auto text = fmt::format("{} has waited {} {}", it.wait.what, age_text(it.wait.age), whom);
+  if (it.wait.age >= options_.times.limit) {
+    return end_job(ExitCode::kTimeout, fmt::format("{}. Nothing may take longer than {} (--hang_timeout)", text,
+                                                   age_text(options_.times.limit)));
+  }
+  const size_t due = times_due(it.wait.age, options_.times.quiet);
+  if (due <= it.times_over) return;
+  it.times_over = due;
+  if (due > it.times_taken && !take_over(it.wait, due)) return;
+  it.times_taken = due;
+  it.was_told = true;
+  tell(fmt::format("{}. Should it not end, the job does after {}", text, age_text(options_.times.limit)));
+}
+
+void HangWatch::tell(const std::string& text) const {
+  options_.tell ? options_.tell(text) : log::warning("{}", text);
+}
+
+void HangWatch::end_job(ExitCode code, const std::string& message) {
+  {
+    std::lock_guard lock(mutex_);
+    verdict_.emplace(code, message);
+  }
+  options_.give_up(message);
+}
+
+}  // namespace dslaunch::comm

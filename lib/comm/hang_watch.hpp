@@ -1,0 +1,111 @@
+// Says who is waited for when ranks wait long, and ends what can never end: a thread looks at the pending calls of this
+// rank's groups, tells the store what it sees while they last, and one of those that wait reads what all have told.
+// What is said names the call, the rank that has not come, and what that one is at.
+//
+// A wait is mentioned after a while (a twelfth of it is the grain of looking), again when it has grown, and once more
+// when it is over. It ends the job when it has lasted as long as the limit, or as soon as it is certain that ranks wait
+// for each other; then `give_up` is called, which shall make pending calls throw.
+#pragma once
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.hpp"
+#include "comm/communicator.hpp"
+#include "comm/hang_report.hpp"
+#include "rendezvous/store.hpp"
+
+namespace dslaunch::comm {
+
+// How long is long, for waits that may take `limit`.
+struct HangTimes {
+  explicit HangTimes(std::chrono::milliseconds limit);
+
+  std::chrono::milliseconds limit;
+  std::chrono::milliseconds quiet;   // nobody hears of shorter waits; a minute, less where the limit is short
+  std::chrono::milliseconds tick;    // between two looks at this rank
+  std::chrono::milliseconds beyond;  // when calls give up by themselves, should the watch not have ended them
+};
+
+class HangWatch {
+ public:
+  struct Group {
+    const Communicator* communicator = nullptr;
+    std::string name;
+    std::vector<int> members;  // ranks of the world, in the group's order
+  };
+  struct Options {
+    int rank = 0, world_size = 1;
+    std::string host;
+    HangTimes times{std::chrono::minutes(30)};
+    std::function<void(const std::string& reason)> give_up;          // from the watch's thread; once
+    std::function<void(const std::string& warning)> tell = nullptr;  // null: the log
+  };
+
+  // The groups and the store must outlive the watch.
+  HangWatch(Options options, std::vector<Group> groups, rendezvous::Store& store);
+  ~HangWatch();  // `give_up` does not run any more
+  HangWatch(const HangWatch&) = delete;
+  HangWatch& operator=(const HangWatch&) = delete;
+
+  // What this rank is at from now on: "step 12". For those that wait for it. Any thread.
+  void set_activity(std::string activity);
+
+  // All ranks of the world meet, otherwise than in a collective. While it lives, this rank waits for them. One at a
+  // time.
+  class Meeting {
+   public:
+    // `name` the same on all ranks; `what` and `advice` are for messages, the latter for when nobody will come.
+    Meeting(HangWatch& watch, const std::string& name, std::string what, std::string advice);
+    ~Meeting();
+    Meeting(const Meeting&) = delete;
+    Meeting& operator=(const Meeting&) = delete;
+
+   private:
+    HangWatch& watch_;
+  };
+
+  // Why the job ends, when this rank's watch has ended it.
+  std::optional<Error> verdict() const;
+
+ private:
+  struct Case;  // a long wait that this rank tells of
+
+  void run();
+  void look();
+  RankReport report() const;
+  void publish(const RankReport& own);
+  RankReports read_all(const RankReport& own);
+  void follow(const RankReport& own);
+  bool take_over(const RankWait& wait, size_t times_told);
+  void judge(const RankReport& own);
+  void tell(const std::string& text) const;
+  void end_job(ExitCode code, const std::string& message);
+
+  const Options options_;
+  const std::vector<Group> groups_;
+  rendezvous::Store& store_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string activity_;
+  std::chrono::steady_clock::time_point activity_since_;
+  std::optional<RankWait> meeting_;
+  std::chrono::steady_clock::time_point meeting_since_;
+  std::optional<Error> verdict_;
+  bool is_ending_ = false;
+
+  // Of the thread.
+  uint64_t beat_ = 0;
+  bool has_spoken_ = false;  // of something that lasts
+  std::unique_ptr<Case> case_;
+  std::thread thread_;
+};
+
+}  // namespace dslaunch::comm

@@ -1,0 +1,168 @@
+#include "comm/hang_report.hpp"
+
+#include <catch2/catch.hpp>
+#include <numeric>
+
+#include "base/byte_fields.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::comm;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr auto kLong = 60s;
+
+std::vector<int> ranks_below(int count) {
+  std::vector<int> ranks(static_cast<size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+// Of a rank that has made `calls` of the world and is in none.
+RankReport busy(uint64_t calls, const std::string& activity, uint64_t beat = 2) {
+  RankReport out;
+  out.host = "node1";
+  out.pid = 77;
+  out.beat = beat;
+  out.activity = activity;
+  out.activity_age = 70s;
+  out.last_calls["world"] = calls;
+  return out;
+}
+
+// Of a rank that is in call `number` of `group`.
+RankReport waiting(const std::string& group, uint64_t number, int world_size, uint64_t beat = 2) {
+  RankReport out = busy(0, "step 3", beat);
+  out.last_calls[group] = number;
+  out.waits.push_back({group, number, "all_reduce in group '" + group + "'", {}, ranks_below(world_size), 61s, true});
+  return out;
+}
+
+// The same reports a while ago.
+RankReports earlier(RankReports reports) {
+  for (auto& report : reports) {
+    if (report) report->beat -= 1;
+  }
+  return reports;
+}
+
+std::vector<int> held_in(const RankReports& reports) {
+  return waiting_for_each_other(earlier(reports), reports, kLong);
+}
+
+const StateOf kUnknown = [](const RankReport&) { return std::nullopt; };
+
+}  // namespace
+
+TEST_CASE("a report arrives as it was sent", "[comm][hang]") {
+  RankReport sent = waiting("gather", 7, 3);
+  sent.start_ticks = 123456789012;
+  sent.last_calls["hpz.1"] = 5;
+  sent.waits.push_back({"world", 9, "barrier", "do something else", {2, 0}, 90s, false});
+  const RankReport read = decode(encode(sent));
+  CHECK(read.host == "node1");
+  CHECK(read.pid == 77);
+  CHECK(read.start_ticks == 123456789012);
+  CHECK(read.beat == 2);
+  CHECK(read.activity == "step 3");
+  CHECK(read.activity_age == 70s);
+  CHECK(read.last_calls == sent.last_calls);
+  REQUIRE(read.waits.size() == 2);
+  CHECK(read.waits[0].members == std::vector<int>{0, 1, 2});
+  CHECK(read.waits[1].group == "world");
+  CHECK(read.waits[1].number == 9);
+  CHECK(read.waits[1].what == "barrier");
+  CHECK(read.waits[1].advice == "do something else");
+  CHECK(read.waits[1].members == std::vector<int>{2, 0});
+  CHECK(read.waits[1].age == 90s);
+  CHECK_FALSE(read.waits[1].holds_host);
+  CHECK_THROWS_AS(decode(encode(sent).substr(0, 40)), WireError);
+}
+
+TEST_CASE("who has not made a call is absent from it", "[comm][hang]") {
+  const RankReports reports{waiting("world", 5, 4), busy(4, "step 3"), busy(6, "step 4"), std::nullopt};
+  CHECK(absent_from(reports[0]->waits[0], 0, reports) == std::vector<int>{1, 3});
+}
+
+TEST_CASE("ranks in different calls, each of which waits for the others, never go on", "[comm][hang]") {
+  CHECK(held_in({waiting("world", 5, 2), waiting("meeting/x", 1, 2)}) == std::vector<int>{0, 1});
+  SECTION("however many stand at each, and in a ring") {
+    CHECK(held_in({waiting("world", 5, 3), waiting("world", 5, 3), waiting("gather", 2, 3)}) ==
+          std::vector<int>{0, 1, 2});
+    auto a = waiting("ab", 1, 0), b = waiting("bc", 1, 0), c = waiting("ca", 1, 0);
+    a.waits[0].members = {0, 1};
+    b.waits[0].members = {1, 2};
+    c.waits[0].members = {2, 0};
+    CHECK(held_in({a, b, c}) == std::vector<int>{0, 1, 2});
+  }
+}
+
+TEST_CASE("as long as one rank may still come, the others may go on", "[comm][hang]") {
+  SECTION("one that is busy") {
+    CHECK(held_in({waiting("world", 5, 2), busy(4, "step 3")}).empty());
+  }
+  SECTION("one that says nothing") {
+    CHECK(held_in({waiting("world", 5, 2), std::nullopt}).empty());
+  }
+  SECTION("one that all of a circle need, but only part of it waits for") {
+    // 0 and 1 wait for 2 only, which is busy: it may free either.
+    auto a = waiting("ac", 1, 0), b = waiting("bc", 1, 0);
+    a.waits[0].members = {0, 2};
+    b.waits[0].members = {1, 2};
+    CHECK(held_in({a, b, busy(0, "step 3")}).empty());
+  }
+  SECTION("one whose wait is about to end: all have come") {
+    CHECK(held_in({waiting("world", 5, 2), waiting("world", 5, 2)}).empty());
+  }
+  SECTION("one that is behind, and whom all have passed") {
+    CHECK(held_in({waiting("world", 6, 2), waiting("world", 5, 2)}).empty());
+  }
+}
+
+TEST_CASE("what does not hold for two looks, or not for long, is no certainty", "[comm][hang]") {
+  const RankReports now{waiting("world", 5, 2), waiting("meeting/x", 1, 2)};
+  SECTION("a call that was another one before") {
+    auto before = earlier(now);
+    before[0] = waiting("world", 4, 2, 1);
+    CHECK(waiting_for_each_other(before, now, kLong).empty());
+  }
+  SECTION("a rank that has said nothing since") {
+    CHECK(waiting_for_each_other(now, now, kLong).empty());
+  }
+  SECTION("a short wait") {
+    CHECK(waiting_for_each_other(earlier(now), now, 62s).empty());
+  }
+  SECTION("a wait of a device, behind which the host may issue more") {
+    auto on_device = now;
+    on_device[1]->waits[0].holds_host = false;
+    CHECK(waiting_for_each_other(earlier(on_device), on_device, kLong).empty());
+  }
+}
+
+TEST_CASE("a rank that is waited for is described by what it tells, or by its process", "[comm][hang]") {
+  const auto text_of = [](RankReport report, const StateOf& state_of = kUnknown, bool speaks = true) {
+    const RankReports now{std::nullopt, report};
+    auto before = now;
+    if (speaks) before[1]->beat -= 1;
+    return describe_absent({1}, before, now, state_of);
+  };
+  CHECK(text_of(busy(4, "the data of step 3")) ==
+        "rank 1 (node1, process 77): it has been busy with the data of step 3 for 70 s");
+  CHECK(text_of(waiting("gather", 2, 2)) ==
+        "rank 1 (node1, process 77): it waits itself, in all_reduce in group 'gather'");
+  CHECK(text_of(busy(4, "step 3", 5), kUnknown, false) ==
+        "rank 1 (node1, process 77): it has not come, and no longer says anything");
+  const StateOf stopped = [](const RankReport&) { return 'T'; };
+  CHECK_THAT(text_of(busy(4, "step 3"), stopped, false),
+             Catch::Contains("stopped") && Catch::Contains("kill -CONT 77"));
+  const StateOf running = [](const RankReport&) { return 'R'; };
+  CHECK_THAT(text_of(busy(4, "step 3"), running), Catch::Contains("busy with step 3"));
+  CHECK(describe_absent({1}, {{}, {}}, {{}, {}}, kUnknown) == "rank 1, which has not come and says nothing");
+}
+
+TEST_CASE("of many that are waited for, the first are described", "[comm][hang]") {
+  const RankReports none(100);
+  const auto text = describe_absent(ranks_below(100), none, none, kUnknown);
+  CHECK_THAT(text, Catch::Contains("rank 3,") && !Catch::Contains("rank 4,") && Catch::EndsWith("and 96 more"));
+}

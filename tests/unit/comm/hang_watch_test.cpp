@@ -1,0 +1,133 @@
+#include "comm/hang_watch.hpp"
+
+#include <catch2/catch.hpp>
+#include <condition_variable>
+#include <mutex>
+
+#include "support/memory_store.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::comm;
+using namespace std::chrono_literals;
+
+namespace {
+
+// A member of a group of which only the calls are looked at.
+class Caller : public Communicator {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  const char* backend() const override { return "none"; }
+  void all_reduce(Buffer, ReduceOp) override {}
+  void reduce_scatter(ConstBuffer, Buffer, ReduceOp) override {}
+  void all_gather(ConstBuffer, Buffer) override {}
+  void all_to_all(ConstBuffer, Buffer) override {}
+  void broadcast(Buffer, int) override {}
+  void send(ConstBuffer, int) override {}
+  void receive(Buffer, int) override {}
+  void barrier() override {}
+  void wait_for_completion() override {}
+  void wait_until(const std::function<bool()>&) override {}
+  void abort(const std::string&) override {}
+  CallState calls() const override { return made.state(); }
+
+  HostCalls made;
+};
+
+// What watches say, from their threads.
+class Heard {
+ public:
+  void hear(const std::string& text) {
+    std::lock_guard lock(mutex_);
+    texts_.push_back(text);
+    changed_.notify_all();
+  }
+  // The first text with `part` in it; empty when it does not come.
+  std::string wait_for(const std::string& part) {
+    std::unique_lock lock(mutex_);
+    std::string found;
+    changed_.wait_for(lock, 30s, [&] {
+      for (const auto& text : texts_) {
+        if (text.find(part) != std::string::npos) found = text;
+      }
+      return !found.empty();
+    });
+    return found;
+  }
+  size_t count() {
+    std::lock_guard lock(mutex_);
+    return texts_.size();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::string> texts_;
+};
+
+// One rank of a world of two: a group, a watch over it, and what that says.
+struct Rank {
+  Rank(int rank, rendezvous::Store& store, std::chrono::milliseconds limit, Heard& warnings, Heard& ends) {
+    HangWatch::Options options{.rank = rank, .world_size = 2, .host = "node1"};
+    options.times = HangTimes(limit);
+    options.give_up = [&ends](const std::string& text) { ends.hear(text); };
+    options.tell = [&warnings](const std::string& text) { warnings.hear(text); };
+    const HangWatch::Group world{&group, "world", {0, 1}};
+    watch = std::make_unique<HangWatch>(options, std::vector{world}, store);
+  }
+  Caller group;
+  std::unique_ptr<HangWatch> watch;
+};
+
+}  // namespace
+
+TEST_CASE("a long wait is told once, with what the absent rank is at, and that it is over", "[comm][hang]") {
+  test::MemoryStore store;
+  Heard warnings, ends;
+  Rank waits(0, store, 2s, warnings, ends), busy(1, store, 2s, warnings, ends);
+  busy.watch->set_activity("the data of step 7");
+  {
+    const HostCalls::Scope call(waits.group.made, "all_reduce of 4 float32");
+    const auto text = warnings.wait_for("has waited");
+    CHECK_THAT(text, Catch::StartsWith("all_reduce of 4 float32 has waited") &&
+                         Catch::Contains("rank 1 (node1, process") && Catch::Contains("busy with the data of step 7") &&
+                         Catch::Contains("the job does after 2.0 s"));
+    { const HostCalls::Scope late(busy.group.made, "all_reduce of 4 float32"); }
+  }
+  CHECK_THAT(warnings.wait_for("went on"), Catch::StartsWith("all_reduce of 4 float32: went on after"));
+  CHECK(warnings.count() == 2);
+  CHECK(ends.count() == 0);
+}
+
+TEST_CASE("a wait that lasts as long as the limit ends the job", "[comm][hang]") {
+  test::MemoryStore store;
+  Heard warnings, ends;
+  Rank waits(0, store, 400ms, warnings, ends), busy(1, store, 400ms, warnings, ends);
+  const HostCalls::Scope call(waits.group.made, "all_reduce of 4 float32");
+  const auto text = ends.wait_for("all_reduce");
+  CHECK_THAT(text, Catch::Contains("rank 1 (node1, process") && Catch::Contains("Nothing may take longer than 0.4 s"));
+  REQUIRE(waits.watch->verdict());
+  CHECK(waits.watch->verdict()->code() == ExitCode::kTimeout);
+  CHECK_FALSE(busy.watch->verdict());
+}
+
+TEST_CASE("ranks that wait for each other are ended long before the limit", "[comm][hang]") {
+  test::MemoryStore store;
+  Heard warnings, ends;
+  Rank a(0, store, 2s, warnings, ends), b(1, store, 2s, warnings, ends);
+  SECTION("a meeting and a collective, with the meeting's advice") {
+    const HangWatch::Meeting meeting(*a.watch, "x", "forward of unit 'x'", "use stage 1");
+    const HostCalls::Scope call(b.group.made, "all_reduce of 4 float32");
+    const auto text = ends.wait_for("wait for each other");
+    CHECK_THAT(text, Catch::Contains("rank 0 waits in forward of unit 'x' for rank 1") &&
+                         Catch::Contains("rank 1 waits in all_reduce of 4 float32 for rank 0") &&
+                         Catch::EndsWith("use stage 1"));
+    const auto& who = a.watch->verdict() ? a : b;
+    CHECK(who.watch->verdict()->code() == ExitCode::kBadInput);
+  }
+  SECTION("not those that have met") {
+    const HangWatch::Meeting here(*a.watch, "x", "its forward", ""), there(*b.watch, "x", "its forward", "");
+    CHECK_THAT(warnings.wait_for("has waited"), Catch::Contains("though all ranks have called it"));
+    CHECK(ends.count() == 0);
+  }
+}
