@@ -54,7 +54,7 @@ runtime::TrainRequest request_of(const Json& grid_case, int world_size) {
   request.resolved_config = config::resolved_json(loaded);
   request.resume = grid_case.value("resume", "");
   request.quiet = true;
-  request.hang_limit = std::chrono::seconds(10);  // who is alone at a meeting of ranks says so before the pool gives up
+  request.hang_limit = std::chrono::seconds(6);  // who is alone at a meeting of ranks says so before the pool gives up
   return request;
 }
 
