@@ -1,6 +1,5 @@
 #include "groups.hpp"
 
-#include <array>
 #include <utility>
 #include <vector>
 
@@ -17,20 +16,16 @@ std::vector<int> ranks_from(int first, int count) {
   return ranks;
 }
 
-void abort_each(const std::array<comm::Communicator*, 3>& groups, const std::string& reason) {
-  for (auto* group : groups) {
-    if (group) group->abort(reason);
-  }
-}
-
 }  // namespace
 
 void Groups::abort(const std::string& reason) const {
-  abort_each({world.get(), gather.get(), secondary.get()}, reason);
+  for (const auto* group : {&world, &gather, &secondary}) {
+    if (*group) (*group)->abort(reason);
+  }
 }
 
-Groups make_groups(const rendezvous::LaunchEnv& env, c10::Device device, const config::Zero& zero,
-                   std::chrono::milliseconds hang_limit, rendezvous::Store& store) {
+void Groups::open(const rendezvous::LaunchEnv& env, c10::Device device, const config::Zero& zero,
+                  std::chrono::milliseconds hang_limit, rendezvous::Store& store) {
   comm::HangWatch::Options watch_options{.rank = env.rank, .world_size = env.world_size, .host = env.host};
   watch_options.times = comm::HangTimes(hang_limit);
   comm::CommunicatorOptions options;
@@ -40,28 +35,24 @@ Groups make_groups(const rendezvous::LaunchEnv& env, c10::Device device, const c
   options.device = device.is_cuda() ? device.index() : -1;
   options.timeout = watch_options.times.beyond;
 
-  Groups groups;
-  std::vector<comm::HangWatch::Group> watched;
+  watch = std::make_unique<comm::HangWatch>(std::move(watch_options), store);
+  const comm::HangWatch::Meeting meeting(*watch, "groups", "the set-up of the ranks' connections", "");
   const auto make = [&](int first_rank) {
     auto group = comm::make_communicator(options, store);
-    watched.push_back({group.get(), options.name, ranks_from(first_rank, options.size)});
+    watch->add({group.get(), options.name, ranks_from(first_rank, options.size)});
     return group;
   };
-  groups.world = make(0);
+  world = make(0);
   if (zero.stage == 3 && device.is_cuda()) {
     options.name = "gather";
-    groups.gather = make(0);
+    gather = make(0);
   }
   if (const auto own = runtime::hpz_group(env.rank, env.world_size, zero.hpz_partition_size)) {
     options.name = fmt::format("hpz.{}", own->group);
     options.rank = own->index;
     options.size = own->size;
-    groups.secondary = make(env.rank - own->index);
+    secondary = make(env.rank - own->index);
   }
-  const std::array<comm::Communicator*, 3> all{groups.world.get(), groups.gather.get(), groups.secondary.get()};
-  watch_options.give_up = [all](const std::string& reason) { abort_each(all, reason); };
-  groups.watch = std::make_unique<comm::HangWatch>(std::move(watch_options), std::move(watched), store);
-  return groups;
 }
 
 }  // namespace dslaunch::worker

@@ -20,11 +20,10 @@ struct Groups {
   std::unique_ptr<comm::Communicator> secondary;  // hpZ; else null
   std::unique_ptr<comm::HangWatch> watch;         // goes first
 
+  // All ranks call it. `hang_limit`: how long one wait for other ranks may take.
+  void open(const rendezvous::LaunchEnv& env, c10::Device device, const config::Zero& zero,
+            std::chrono::milliseconds hang_limit, rendezvous::Store& store);
   void abort(const std::string& reason) const;
 };
-
-// `hang_limit`: how long one wait for other ranks may take.
-Groups make_groups(const rendezvous::LaunchEnv& env, c10::Device device, const config::Zero& zero,
-                   std::chrono::milliseconds hang_limit, rendezvous::Store& store);
 
 }  // namespace dslaunch::worker

@@ -224,7 +224,7 @@ int train_command(const std::vector<std::string>& arguments) {
   auto store = rendezvous::connect_store(env, Deadline::after(kJoinDeadline));
   Groups groups;
   try {
-    groups = make_groups(env, device, config.config.zero, hang_limit_of(options), *store);
+    groups.open(env, device, config.config.zero, hang_limit_of(options), *store);
     // Not before all have come: rank 0 may serve the store, and would leave the others waiting for it.
     const FolderLock lock = take_run_folder(run_folder_of(options), env);
     ended("meeting the other ranks");

@@ -86,12 +86,8 @@ struct HangWatch::Case {
   bool was_told = false;  // by this rank
 };
 
-HangWatch::HangWatch(Options options, std::vector<Group> groups, rendezvous::Store& store)
-    : options_(std::move(options)),
-      groups_(std::move(groups)),
-      store_(store),
-      activity_("its start"),
-      activity_since_(Clock::now()) {
+HangWatch::HangWatch(Options options, rendezvous::Store& store)
+    : options_(std::move(options)), store_(store), activity_("its start"), activity_since_(Clock::now()) {
   if (options_.world_size > 1) thread_ = std::thread([this] { run(); });
 }
 
@@ -102,6 +98,11 @@ HangWatch::~HangWatch() {
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
+}
+
+void HangWatch::add(Group group) {
+  std::lock_guard lock(mutex_);
+  groups_.push_back(std::move(group));
 }
 
 void HangWatch::set_activity(std::string activity) {
@@ -115,6 +116,7 @@ HangWatch::Meeting::Meeting(HangWatch& watch, const std::string& name, std::stri
   RankWait wait{"meeting/" + name, 1, std::move(what), std::move(advice), {}, {}, true};
   for (int rank = 0; rank < watch.options_.world_size; ++rank) wait.members.push_back(rank);
   std::lock_guard lock(watch_.mutex_);
+  watch_.meetings_[wait.group] = wait.number;
   watch_.meeting_ = std::move(wait);
   watch_.meeting_since_ = Clock::now();
 }
@@ -161,6 +163,8 @@ RankReport HangWatch::report() const {
   out.host = options_.host;
   out.pid = self.pid;
   out.start_ticks = self.start_ticks;
+  std::lock_guard lock(mutex_);
+  out.last_calls = meetings_;
   for (const Group& group : groups_) {
     const CallState calls = group.communicator->calls();
     out.last_calls[group.name] = calls.last;
@@ -168,11 +172,9 @@ RankReport HangWatch::report() const {
     const PendingCall& call = *calls.oldest;
     out.waits.push_back({group.name, call.number, call.what, {}, group.members, since(call.since), call.holds_host});
   }
-  std::lock_guard lock(mutex_);
   out.activity = activity_;
   out.activity_age = since(activity_since_);
   if (meeting_) {
-    out.last_calls[meeting_->group] = meeting_->number;
     out.waits.push_back(*meeting_);
     out.waits.back().age = since(meeting_since_);
   }
@@ -268,11 +270,9 @@ void HangWatch::tell(const std::string& text) const {
 }
 
 void HangWatch::end_job(ExitCode code, const std::string& message) {
-  {
-    std::lock_guard lock(mutex_);
-    verdict_.emplace(code, message);
-  }
-  options_.give_up(message);
+  std::lock_guard lock(mutex_);
+  verdict_.emplace(code, message);
+  for (const Group& group : groups_) group.communicator->abort(message);
 }
 
 }  // namespace dslaunch::comm

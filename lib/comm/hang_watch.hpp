@@ -4,11 +4,12 @@
 //
 // A wait is mentioned after a while (a twelfth of it is the grain of looking), again when it has grown, and once more
 // when it is over. It ends the job when it has lasted as long as the limit, or as soon as it is certain that ranks wait
-// for each other; then `give_up` is called, which shall make pending calls throw.
+// for each other: then the groups are aborted, and the verdict is the reason.
 #pragma once
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -36,7 +37,7 @@ struct HangTimes {
 class HangWatch {
  public:
   struct Group {
-    const Communicator* communicator = nullptr;
+    Communicator* communicator = nullptr;
     std::string name;
     std::vector<int> members;  // ranks of the world, in the group's order
   };
@@ -44,15 +45,17 @@ class HangWatch {
     int rank = 0, world_size = 1;
     std::string host;
     HangTimes times{std::chrono::minutes(30)};
-    std::function<void(const std::string& reason)> give_up;          // from the watch's thread; once
-    std::function<void(const std::string& warning)> tell = nullptr;  // null: the log
+    std::function<void(const std::string& warning)> tell = nullptr;  // from the thread of the watch; null: the log
   };
 
-  // The groups and the store must outlive the watch.
-  HangWatch(Options options, std::vector<Group> groups, rendezvous::Store& store);
-  ~HangWatch();  // `give_up` does not run any more
+  // The store must outlive the watch.
+  HangWatch(Options options, rendezvous::Store& store);
+  ~HangWatch();
   HangWatch(const HangWatch&) = delete;
   HangWatch& operator=(const HangWatch&) = delete;
+
+  // Its calls are watched from now on; it must outlive the watch. Any thread.
+  void add(Group group);
 
   // What this rank is at from now on: "step 12". For those that wait for it. Any thread.
   void set_activity(std::string activity);
@@ -89,14 +92,15 @@ class HangWatch {
   void end_job(ExitCode code, const std::string& message);
 
   const Options options_;
-  const std::vector<Group> groups_;
   rendezvous::Store& store_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
+  std::vector<Group> groups_;
   std::string activity_;
   std::chrono::steady_clock::time_point activity_since_;
-  std::optional<RankWait> meeting_;
+  std::map<std::string, uint64_t> meetings_;  // to which this rank has come, as the last calls of groups
+  std::optional<RankWait> meeting_;           // in which it is
   std::chrono::steady_clock::time_point meeting_since_;
   std::optional<Error> verdict_;
   bool is_ending_ = false;

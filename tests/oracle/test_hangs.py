@@ -4,6 +4,7 @@ import os
 import re
 import select
 import signal
+import socket
 import time
 import unittest
 
@@ -131,6 +132,21 @@ class Hangs(ShopTest):
         self.assertRegex(story, rf"rank 1 \(\S+, process {pid}\): it is stopped")
         self.assertIn("--hang_timeout", story)
         self.assertEqual(workshop.job_processes(folder), [])
+
+    def test_a_rank_that_was_never_started_is_named(self):
+        """By hand: nobody knows more of it than that it has not come."""
+        command = [workshop.program("dsworker"), "train", "--device", "cpu", "--config",
+                   self.shop.config(base_config("mlp")), "--data", self.shop.data("mlp"), "--run_dir", self.shop.run_dir(),
+                   "--steps", "1", "--hang_timeout", "4", self.shop.model("mlp")]
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = str(probe.getsockname()[1])
+        outcome = workshop.run(command, env=workshop.environment(RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+                                                                 MASTER_PORT=port))
+        self.assertEqual(outcome.code, 124, str(outcome))
+        self.assertRegex(outcome.err, r"warning: the set-up of the ranks' connections has waited [\d.]+ s for rank 1, which "
+                                      r"has not come and says nothing")
+        self.assertIn("--hang_timeout", outcome.err)
 
     def test_a_busy_rank_is_named_with_what_it_is_at(self):
         process, _ = self.start(self.script(Busy()), self.marked_data(7), "8s")

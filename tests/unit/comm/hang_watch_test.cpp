@@ -12,28 +12,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// A member of a group of which only the calls are looked at.
-class Caller : public Communicator {
- public:
-  int rank() const override { return 0; }
-  int size() const override { return 2; }
-  const char* backend() const override { return "none"; }
-  void all_reduce(Buffer, ReduceOp) override {}
-  void reduce_scatter(ConstBuffer, Buffer, ReduceOp) override {}
-  void all_gather(ConstBuffer, Buffer) override {}
-  void all_to_all(ConstBuffer, Buffer) override {}
-  void broadcast(Buffer, int) override {}
-  void send(ConstBuffer, int) override {}
-  void receive(Buffer, int) override {}
-  void barrier() override {}
-  void wait_for_completion() override {}
-  void wait_until(const std::function<bool()>&) override {}
-  void abort(const std::string&) override {}
-  CallState calls() const override { return made.state(); }
-
-  HostCalls made;
-};
-
 // What watches say, from their threads.
 class Heard {
  public:
@@ -65,15 +43,39 @@ class Heard {
   std::vector<std::string> texts_;
 };
 
-// One rank of a world of two: a group, a watch over it, and what that says.
+// A member of a group of which only the calls are looked at.
+class Caller : public Communicator {
+ public:
+  explicit Caller(Heard& heard) : aborts(heard) {}
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  const char* backend() const override { return "none"; }
+  void all_reduce(Buffer, ReduceOp) override {}
+  void reduce_scatter(ConstBuffer, Buffer, ReduceOp) override {}
+  void all_gather(ConstBuffer, Buffer) override {}
+  void all_to_all(ConstBuffer, Buffer) override {}
+  void broadcast(Buffer, int) override {}
+  void send(ConstBuffer, int) override {}
+  void receive(Buffer, int) override {}
+  void barrier() override {}
+  void wait_for_completion() override {}
+  void wait_until(const std::function<bool()>&) override {}
+  void abort(const std::string& reason) override { aborts.hear(reason); }
+  CallState calls() const override { return made.state(); }
+
+  Heard& aborts;
+  HostCalls made;
+};
+
+// One rank of a world of two: a group, a watch over it, and what that says and does.
 struct Rank {
-  Rank(int rank, rendezvous::Store& store, std::chrono::milliseconds limit, Heard& warnings, Heard& ends) {
+  Rank(int rank, rendezvous::Store& store, std::chrono::milliseconds limit, Heard& warnings, Heard& ends)
+      : group(ends) {
     HangWatch::Options options{.rank = rank, .world_size = 2, .host = "node1"};
     options.times = HangTimes(limit);
-    options.give_up = [&ends](const std::string& text) { ends.hear(text); };
     options.tell = [&warnings](const std::string& text) { warnings.hear(text); };
-    const HangWatch::Group world{&group, "world", {0, 1}};
-    watch = std::make_unique<HangWatch>(options, std::vector{world}, store);
+    watch = std::make_unique<HangWatch>(options, store);
+    watch->add({&group, "world", {0, 1}});
   }
   Caller group;
   std::unique_ptr<HangWatch> watch;
@@ -109,6 +111,15 @@ TEST_CASE("a wait that lasts as long as the limit ends the job", "[comm][hang]")
   REQUIRE(waits.watch->verdict());
   CHECK(waits.watch->verdict()->code() == ExitCode::kTimeout);
   CHECK_FALSE(busy.watch->verdict());
+}
+
+TEST_CASE("who has left a meeting was there", "[comm][hang]") {
+  test::MemoryStore store;
+  Heard warnings, ends;
+  Rank early(0, store, 2s, warnings, ends), late(1, store, 2s, warnings, ends);
+  { const HangWatch::Meeting here(*early.watch, "x", "the set-up", ""); }
+  const HangWatch::Meeting there(*late.watch, "x", "the set-up", "");
+  CHECK_THAT(warnings.wait_for("has waited"), Catch::Contains("though all ranks have called it"));
 }
 
 TEST_CASE("ranks that wait for each other are ended long before the limit", "[comm][hang]") {
