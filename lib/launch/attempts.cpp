@@ -39,8 +39,8 @@ void tell_lost_output(Supervisor& supervisor, JobReport& report) {
 std::string cause_of(const LaunchPlan& plan, const JobReport& report) {
   std::string cause = tell_cause(plan, report);
   if (!cause.empty()) return cause;
-  if (report.hosts_ended_it) {
-    const auto& [host, failure] = report.host_failures.front();
+  if (!report.ended_by.empty()) {
+    const auto& [host, failure] = report.ended_by.front();
     return fmt::format("{} failed: {}: {}", host, failure.phase, failure.text);
   }
   std::string line = report.story.substr(0, report.story.find('\n'));

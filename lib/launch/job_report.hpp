@@ -15,10 +15,12 @@ struct JobReport {
   StopReason late_reason = StopReason::kNone;  // came when a failure was ending the attempt already, or later
   bool told_to_end = false;                    // an agent was, by a signal on its host
   std::vector<RankRecord> records;             // by rank
+  using HostFailure = std::pair<std::string, spawn::LinkFailure>;
   // Hosts that were not reached, or gone before their ranks were, and their trouble.
-  std::vector<std::pair<std::string, spawn::LinkFailure>> host_failures;
-  bool hosts_ended_it = false;  // those, and no rank
-  std::string story;            // for people; empty after a success
+  std::vector<HostFailure> host_failures;
+  // Where hosts, and no rank, ended the job: what came first, first. Also one whose agent could not do its part.
+  std::vector<HostFailure> ended_by;
+  std::string story;  // for people; empty after a success
 };
 
 }  // namespace dslaunch::launch

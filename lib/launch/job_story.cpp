@@ -164,10 +164,8 @@ std::string story_json(const LaunchPlan& plan, const JobReport& report) {
     first["last_lines"] = record->last_words;
   }
   Json hosts = Json::array();
-  if (report.hosts_ended_it) {
-    for (const auto& [host, failure] : report.host_failures) {
-      hosts.push_back({{"host", host}, {"phase", failure.phase}, {"cause", failure.text}});
-    }
+  for (const auto& [host, failure] : report.ended_by) {
+    hosts.push_back({{"host", host}, {"phase", failure.phase}, {"cause", failure.text}});
   }
   Json ranks = Json::array();
   for (const auto& record : report.records) ranks.push_back(rank_json(record, plan));

@@ -176,7 +176,11 @@ void Supervisor::handle(NodeSession& node, const Message& message) {
 
 void Supervisor::agent_failed(NodeSession& node, const AgentFailed& failed) {
   say_of(node, failed.message);
-  carry_out(course_.agent_failed(&node, failed.exit_code, Deadline::Clock::now()));
+  const JobOrder order = course_.agent_failed(&node, failed.exit_code, Deadline::Clock::now());
+  if (order.begins_end) {
+    agent_failure_ = {node.host(), {static_cast<ExitCode>(failed.exit_code), "agent", failed.message}};
+  }
+  carry_out(order);
 }
 
 void Supervisor::say_of(const NodeSession& node, const std::string& what) {

@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -98,10 +99,11 @@ class Supervisor {
   std::vector<uint8_t> token_;
   SignalInbox signals_;
   JobOutput output_;
-  std::deque<NodeSession> nodes_;                                     // by node rank
-  std::vector<RankRecord> records_;                                   // by rank
-  std::vector<std::pair<std::string, spawn::LinkFailure>> failures_;  // host and why
-  std::vector<int> missing_;                                          // ranks that have not joined the store
+  std::deque<NodeSession> nodes_;    // by node rank
+  std::vector<RankRecord> records_;  // by rank
+  std::vector<JobReport::HostFailure> failures_;
+  std::optional<JobReport::HostFailure> agent_failure_;  // began the job's end
+  std::vector<int> missing_;                             // ranks that have not joined the store
   JobCourse course_;
   // One took nothing of the last output for its time: nobody waits for readers any more.
   bool readers_are_over_ = false;

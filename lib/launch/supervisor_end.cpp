@@ -64,10 +64,10 @@ JobReport Supervisor::report() {
   bool hosts_fault = course_.agent_error() != 0 && course_.reason() == StopReason::kNone;
   if (hosts_fault) report.outcome.first_failure.reset();
   report.story = tell_story(plan_, report);
-  if (hosts_fault && !failures_.empty()) {
-    report.story += tell_failures();
-    report.hosts_ended_it = true;
-  }
+  if (!hosts_fault) return report;
+  if (!failures_.empty()) report.story += tell_failures();
+  if (agent_failure_) report.ended_by.push_back(*agent_failure_);  // told when it happened
+  report.ended_by.insert(report.ended_by.end(), failures_.begin(), failures_.end());
   return report;
 }
 

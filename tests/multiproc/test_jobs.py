@@ -297,6 +297,18 @@ class Listed(JobsTest):
         (job,) = json.loads(self.run_it("jobs", "--json", code=0).out)["jobs"]
         self.assertRegex(job["end"]["first_cause"], r"^nowhere\.invalid failed: \w+: .*nowhere\.invalid")
 
+    def test_the_first_cause_is_a_host_that_could_not_do_its_part(self):
+        with socket.socket() as taken:
+            taken.bind(("0.0.0.0", 0))
+            taken.listen()
+            port = str(taken.getsockname()[1])
+            report = json.loads(self.exec_sh(2, "true", "--json", "--master_port", port, code=69).out)
+        (failure,) = report["host_failures"]
+        self.assertEqual((failure["host"], failure["phase"], report["first_failure"]), ("localhost", "agent", None))
+        self.assertIn(f"port {port}", failure["cause"])
+        (job,) = json.loads(self.run_it("jobs", "--json", code=0).out)["jobs"]
+        self.assertEqual(job["end"]["first_cause"], f"localhost failed: agent: {failure['cause']}")
+
     def test_a_supervisor_that_was_killed(self):
         self.sockets_may_stay = True
         job = self.detach(2, STUBBORN)
