@@ -116,11 +116,13 @@ void check_places(const CommandOptions& options, const config::JobConfig& config
   }
 }
 
-// dslaunch holds its jobs' run folders itself; without it rank 0 does. Others need none.
+// dslaunch holds its jobs' run folders itself, and may hold this one for an `exec` that we are a rank of; else rank 0
+// does. Others need none.
 FolderLock take_run_folder(const std::string& folder, const rendezvous::LaunchEnv& env) {
   if (env.rank != 0 || env.is_of_a_run()) return {};
   runtime::make_folder(folder);
-  return FolderLock::take_run_folder(folder, fmt::format("dsworker (process {} on {})", ::getpid(), env.host));
+  return FolderLock::take_run_folder(folder, fmt::format("dsworker (process {} on {})", ::getpid(), env.host),
+                                     env.job_id);
 }
 
 // How long ranks may wait for each other: as the option says, as DeepSpeed's variable does (in minutes), or as

@@ -1,6 +1,6 @@
 // One job at a time in a folder: a lock that a process holds for as long as it lives, in a file of that folder. The
 // kernel lets go of it however its holder dies. One thread.
-//   .lock              the run folder: the launcher, or rank 0 of a job that has none of ours
+//   .lock              the run folder: the launcher, or rank 0 of a job whose launcher does not hold it
 //   .checkpoints.lock  a folder of checkpoints that a config names: the rank that makes and removes checkpoints there
 #pragma once
 #include <string>
@@ -22,8 +22,12 @@ class FolderLock {
   // to take.
   struct Answer;
   static Answer try_take(const std::string& file, const std::string& owner);
-  // The lock of a run folder. Throws UserError(73) with the words of the present owner when there is one.
-  static FolderLock take_run_folder(const std::string& folder, const std::string& owner);
+  // The lock of a run folder. Throws UserError(73) with the words of the present owner when there is one. Where that is
+  // the launcher of `own_job`, whose rank this process is, there is nothing to take.
+  static FolderLock take_run_folder(const std::string& folder, const std::string& owner,
+                                    const std::string& own_job = {});
+  // A launcher's words for itself.
+  static std::string launcher_of(const std::string& job_id) { return "job " + job_id; }
 
  private:
   FolderLock(UniqueFd file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}

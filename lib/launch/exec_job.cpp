@@ -2,6 +2,7 @@
 
 #include "launch/carry_out.hpp"
 #include "launch/plan_job.hpp"
+#include "launch/run_folder.hpp"
 #include "launch/working_folder.hpp"
 
 namespace dslaunch::launch {
@@ -26,9 +27,16 @@ class ExecMaker final : public JobMaker {
   explicit ExecMaker(const ExecOptions& options) : options_(options) {}
   DeviceUser device_user() const override { return DeviceUser::kAnyProgram; }
   LaunchPlan plan(const ResolvedHosts& hosts, int restart) override { return plan_exec(options_, hosts, restart); }
+  // The logs of a job at work there would be cut by ours.
+  void prepare(const LaunchPlan& plan) override {
+    if (plan.restart_count > 0 || plan.run_dir.empty()) return;
+    lock_ = prepare_run_folder(plan.run_dir, EarlierRun::kKeep, plan.job_id);
+  }
+  void leave() override { FolderLock gone = std::move(lock_); }
 
  private:
   const ExecOptions& options_;
+  FolderLock lock_;
 };
 
 }  // namespace

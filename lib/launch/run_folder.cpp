@@ -76,12 +76,12 @@ void check_run_folder(const std::string& folder, EarlierRun earlier) {
                               folder));
 }
 
-FolderLock prepare_run_folder(const std::string& folder, EarlierRun earlier, const std::string& owner) {
+FolderLock prepare_run_folder(const std::string& folder, EarlierRun earlier, const std::string& job_id) {
   check_writable(folder);
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) refuse(folder, error.message());
-  FolderLock lock = FolderLock::take_run_folder(folder, owner);
+  FolderLock lock = FolderLock::take_run_folder(folder, FolderLock::launcher_of(job_id));
   check_run_folder(folder, earlier);
   if (earlier != EarlierRun::kDiscard) return lock;
   const auto check = [&](const char* name) {

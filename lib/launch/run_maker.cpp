@@ -107,7 +107,7 @@ LaunchPlan RunMaker::plan(const ResolvedHosts& hosts, int restart) {
 
 void RunMaker::prepare(const LaunchPlan& plan) {
   if (plan.restart_count > 0) return;
-  lock_ = prepare_run_folder(plan.run_dir, earlier_run(run_), fmt::format("job {}", plan.job_id));
+  lock_ = prepare_run_folder(plan.run_dir, earlier_run(run_), plan.job_id);
   for (const auto& note : notes_) log::info("{}", note);
   // Of other hosts it is not known yet.
   const std::string device = plan.device == "auto" ? "the hosts' devices" : plan.device;

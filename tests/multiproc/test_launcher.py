@@ -951,6 +951,25 @@ class Run(LauncherTest):
         self.assertEqual(self.finish(self.start_run(*arguments, "--resume", "auto")).code, 0)
         self.assertFalse(os.path.exists(self.path("out/.lock")))
 
+    def test_logs_of_a_job_at_work_are_not_cut_by_one_of_another_kind(self):
+        one, named = ["--device", "cpu", "--num_gpus", "1"], ["--run_dir", self.path("out")]
+        jobs = {"exec": ["exec", *one, *named, "--", "sh", "-c", "echo waiting; [ \"$END\" = 0 ] || exec sleep 600"],
+                "run": [*one, self.model, "--data", self.data, *named, "--resume", "auto"]}
+        for first, second in (("exec", "exec"), ("exec", "run"), ("run", "exec")):
+            with self.subTest(first=first, second=second):
+                holder = self.start_run(*jobs[first], END="wait")
+                while b"waiting" not in holder.stdout.readline():
+                    self.assertIsNone(holder.poll())
+                refused = self.finish(self.start_run(*jobs[second], END="0"))
+                self.assertEqual(refused.code, 73, str(refused))
+                self.assertRegex(refused.err.decode(), rf"{self.path('out')}: job \S+ is at work in it")
+                with open(self.path("out/logs/localhost.0.log"), encoding="utf-8") as log:
+                    self.assertIn("waiting", log.read())
+                holder.send_signal(signal.SIGTERM)
+                self.finish(holder)
+                self.assertEqual(self.finish(self.start_run(*jobs[second], END="0")).code, 0)  # it is free again
+        self.assertNotIn(".lock", os.listdir(self.path("out")))
+
     def test_the_ends_of_workers(self):
         arguments = [self.model, "--data", self.data, "--run_dir", "out"]
         for code, words, ends in ((76, ["training cannot go on", "rank 1"], {"END_1": "76"}),

@@ -784,6 +784,13 @@ class ByHand(StrangerTest):
                 self.assertEqual(outcome.code, 0, str(outcome))
                 self.assert_same_run(folder)
 
+    def test_under_exec_with_the_same_run_folder(self):
+        folder = self.shop.run_dir()
+        launch = [program("dslaunch"), "exec", "--device", "cpu", "--num_gpus", "2", "--run_dir", folder, "--"]
+        outcome = run([*launch, *self.worker(folder)])
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assert_same_run(folder)
+
     def test_a_world_of_one_needs_nothing(self):
         folder = self.shop.run_dir()
         outcome = run(self.worker(folder))

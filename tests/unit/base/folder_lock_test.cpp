@@ -45,6 +45,15 @@ TEST_CASE("a folder's lock is held by one, named to the next, and gone with its 
   CHECK(FolderLock::try_take(file, "the second job").holder.empty());
 }
 
+TEST_CASE("a run folder that a job's launcher holds is free for that job's own ranks alone", "[base]") {
+  const dslaunch::test::TempDir folder;
+  const auto held = FolderLock::take_run_folder(folder.path(), FolderLock::launcher_of("j7"));
+  CHECK_NOTHROW(FolderLock::take_run_folder(folder.path(), "rank 0", "j7"));
+  CHECK(std::filesystem::exists(folder / ".lock"));  // the launcher's still
+  CHECK_THROWS_WITH(FolderLock::take_run_folder(folder.path(), "rank 0", "j"), Catch::Matchers::Contains("job j7 is"));
+  CHECK_THROWS_WITH(FolderLock::take_run_folder(folder.path(), "rank 0"), Catch::Matchers::Contains("job j7 is"));
+}
+
 TEST_CASE("what another user's dead job left behind does not keep a folder taken", "[base]") {
   const dslaunch::test::TempDir folder;
   const OrdinaryUser user(folder.path());
