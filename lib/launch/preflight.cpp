@@ -4,7 +4,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/hash.hpp"
+#include "launch/zip_directory.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -23,40 +23,6 @@ using namespace std::chrono_literals;
 // The worker's libraries may come over a slow network.
 constexpr auto kVersionTime = 15000ms;
 constexpr const char* kFix = "install the same dslaunch there, give --remote_path DIR, or let --push copy it";
-
-uint64_t little_endian(const std::string& bytes, size_t at, int count) {
-  uint64_t value = 0;
-  for (int i = count - 1; i >= 0; --i) value = value << 8 | static_cast<uint8_t>(bytes.at(at + i));
-  return value;
-}
-
-std::string read_range(std::ifstream& file, uint64_t begin, size_t count) {
-  std::string bytes(count, '\0');
-  file.seekg(static_cast<std::streamoff>(begin));
-  file.read(bytes.data(), static_cast<std::streamsize>(count));
-  if (!file) throw std::out_of_range("the file ends early");
-  return bytes;
-}
-
-// The central directory of a zip archive, found from its end record (APPNOTE 4.3.16; 4.3.14 and 4.3.15 for archives
-// beyond 4 GiB).
-std::string central_directory(std::ifstream& file, uint64_t file_bytes) {
-  constexpr size_t kEndBytes = 22, kLocatorBytes = 20, kEnd64Bytes = 56, kLongestComment = 65535;
-  size_t tail_bytes = std::min<uint64_t>(file_bytes, kEndBytes + kLongestComment + kLocatorBytes);
-  uint64_t tail_begin = file_bytes - tail_bytes;
-  std::string tail = read_range(file, tail_begin, tail_bytes);
-  size_t end = tail.rfind(std::string("PK\5\6", 4));
-  if (end == std::string::npos) throw std::out_of_range("it has no end record");
-  uint64_t size = little_endian(tail, end + 12, 4), offset = little_endian(tail, end + 16, 4);
-  size_t locator = end < kLocatorBytes ? std::string::npos : end - kLocatorBytes;
-  if (locator != std::string::npos && tail.compare(locator, 4, std::string("PK\6\7", 4)) == 0) {
-    std::string end64 = read_range(file, little_endian(tail, locator + 8, 8), kEnd64Bytes);
-    size = little_endian(end64, 40, 8);
-    offset = little_endian(end64, 48, 8);
-  }
-  if (offset > file_bytes || size > file_bytes - offset) throw std::out_of_range("its directory lies outside of it");
-  return read_range(file, offset, size);
-}
 
 std::string read_until_end(const UniqueFd& fd, Deadline deadline) {
   std::string text;
@@ -140,7 +106,7 @@ uint64_t model_fingerprint(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) refuse_model(path, describe_errno(errno));
   try {
-    return fnv1a(central_directory(file, bytes));  // nobody forges a model against its own user
+    return fnv1a(zip_directory(file, bytes));  // nobody forges a model against its own user
   } catch (const std::out_of_range& problem) {
     throw UserError(ExitCode::kBadInput, fmt::format("{} is not what torch.jit.save wrote: {}", path, problem.what()));
   }

@@ -1,5 +1,6 @@
 #include "launch/run_maker.hpp"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/error.hpp"
@@ -7,6 +8,7 @@
 #include "base/log.hpp"
 #include "base/small_file.hpp"
 #include "config/load.hpp"
+#include "launch/input_files.hpp"
 #include "launch/plan_job.hpp"
 #include "launch/preflight.hpp"
 #include "launch/programs.hpp"
@@ -43,6 +45,14 @@ config::LoadResult load_config(const RunOptions& run, int world_size) {
 EarlierRun earlier_run(const RunOptions& run) {
   if (run.overwrite) return EarlierRun::kDiscard;
   return run.resume.empty() ? EarlierRun::kRefuse : EarlierRun::kKeep;
+}
+
+// What the ranks would find only when --overwrite has removed the earlier run.
+void check_inputs(const RunOptions& run, const config::JobConfig& config, const LaunchPlan& plan) {
+  check_model_archive(absolute_path(run.model));
+  const bool has_ranks_here =
+      std::any_of(plan.nodes.begin(), plan.nodes.end(), [](const auto& node) { return node.reach == Reach::kPipe; });
+  if (has_ranks_here) check_named_files(config, plan.cwd);
 }
 
 // Every rank reads it again, which a pipe (<(...), /dev/stdin) allows once.
@@ -93,7 +103,7 @@ LaunchPlan RunMaker::plan(const ResolvedHosts& hosts, int restart) {
   LaunchPlan plan = plan_job(run_.launch, hosts, DeviceRule::kOnePerRank);
   plan.kind = JobKind::kRun;
   plan.restart_count = restart;
-  load_config_for(plan.world_size(), restart);
+  load_config_for(plan, restart);
   prepare_to_load(plan);
   if (run_.launch.run_dir.empty()) run_.launch.run_dir = "runs/" + plan.job_id;
   plan.run_dir = absolute_path(run_.launch.run_dir);
@@ -125,12 +135,14 @@ void RunMaker::go_on() {
 }
 
 // The global batch is the job's; how it divides is the world's.
-void RunMaker::load_config_for(int world_size, int restart) {
+void RunMaker::load_config_for(const LaunchPlan& plan, int restart) {
+  const int world_size = plan.world_size();
   if (restart > 0 && world_size != batch_.world_size) split_anew(world_size);
   auto loaded = load_config(run_, world_size);
   if (restart > 0) return;
   check_config_file(run_.config);
   check_resume_path(run_, loaded.config);
+  check_inputs(run_, loaded.config, plan);
   batch_ = {loaded.config.batch.train_batch, loaded.config.batch.micro_batch, world_size};
   notes_ = loaded.notes;
   if (run_.eval_only && (run_.steps || run_.epochs)) {

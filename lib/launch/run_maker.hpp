@@ -23,7 +23,7 @@ class RunMaker final : public JobMaker {
 
  private:
   void go_on();
-  void load_config_for(int world_size, int restart);
+  void load_config_for(const LaunchPlan& plan, int restart);
   void split_anew(int world_size);
   void prepare_for_other_machines(LaunchPlan& plan) const;
 

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 import unittest
+import zipfile
 
 from marked_case import DSLAUNCH, LIMIT_S, MarkedTest
 
@@ -814,7 +815,10 @@ class Run(LauncherTest):
         self.program = shutil.copy(DSLAUNCH, self.path("bin"))
         self.worker = self.file("bin/dsworker", WORKER)
         os.chmod(self.worker, 0o755)
-        self.model = self.file("model.pt", "any file")
+        self.model = self.path("model.pt")
+        with zipfile.ZipFile(self.model, "w") as archive:
+            for record in ("constants.pkl", "data.pkl", "code/__torch__.py"):
+                archive.writestr(f"model/{record}", "no worker reads it")
         self.data = self.file("train.safetensors", "any file")
         self.config = self.file("ds.json", '{"train_batch_size": 6}')
 

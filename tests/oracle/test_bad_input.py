@@ -489,6 +489,39 @@ class RunFolder(StrangerTest):
                                   ["--overwrite"])
         self.assertEqual([row["step"] for row in rows], [1, 2, 3, 4])
 
+    def test_a_slip_costs_no_earlier_run(self):
+        """--overwrite removes nothing for a run whose files are not there; the launcher says what a rank would have."""
+        folder, model, data = self.shop.run_dir(), self.shop.model("convnet"), self.shop.data("convnet")
+        config = base_config("convnet", checkpoint={"interval": 2})
+        self.shop.train(model, data, config, 1, 3, folder)
+        tree = lambda: {name: os.stat(name).st_mtime_ns for name in
+                        (os.path.join(at, name) for at, _, names in os.walk(folder) for name in names)}
+        before = tree()
+        config = self.shop.config(config)
+        nowhere, whole = self.path("nowhere.pt"), open(model, "rb").read()
+        torch.save({"w": torch.zeros(2)}, self.path("weights.pt"))
+        slips = {"data": (66, ["--data", nowhere]),
+                 "a glob": (66, ["--data", self.path("nowhere*.npz")]),
+                 "a folder": (66, ["--data", folder]),
+                 "one of several": (66, ["--data", f"[{data}, {nowhere}]"]),
+                 "data.eval": (66, ["--data", data, "--set", f"data.eval={nowhere}"]),
+                 "the loss": (66, ["--data", data, "--loss", nowhere]),
+                 "a loss that is none": (65, ["--data", data, "--loss", data]),
+                 "weights for a loss": (65, ["--data", data, "--loss", self.path("weights.pt")]),
+                 "a model of text": (65, ["--data", data, self.file("text.pt", "no model")]),
+                 "an empty model": (65, ["--data", data, self.file("empty.pt", "")]),
+                 "a cut model": (65, ["--data", data, self.file("cut.pt", whole[:-100])]),
+                 "weights for a model": (65, ["--data", data, self.path("weights.pt")])}
+        for what, (code, words) in slips.items():
+            with self.subTest(what):
+                words = ["--device", "cpu", "--config", config, "--steps", "3", *words]
+                words += [] if words[-1].endswith(".pt") and "model" in what else [model]
+                said = [self.assert_refused(command, code).err.split("error: ", 1)[1] for command in (
+                    [program("dslaunch"), "--num_gpus", "1", "--run_dir", folder, "--overwrite", *words],
+                    [program("dsworker"), "train", "--run_dir", self.shop.run_dir(), *words])]
+                self.assertEqual(said[0], said[1])
+                self.assertEqual(tree(), before)
+
     def test_a_limit_of_file_sizes_is_told_as_a_full_disk_is(self):
         command = self.start("gpt", steps=3)
         outcome = subprocess.run(command, capture_output=True, text=True, env=workshop.environment(), timeout=60,

@@ -1,13 +1,11 @@
 // Samples out of files: several files of the same arrays one after the other, or one stream of tokens.
-#include <glob.h>
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/input_file.hpp"
 #include "runtime/data/array_file.hpp"
 #include "runtime/data/array_selection.hpp"
 #include "runtime/data/megatron_file.hpp"
@@ -104,26 +102,6 @@ class ArraySamples : public SampleSource {
   std::vector<ArrayInfo> infos_;
 };
 
-// Globs are expanded in sorted order; a plain path stands for itself. A file of that very name wins over the pattern.
-std::vector<std::string> expand(const std::vector<std::string>& patterns) {
-  std::vector<std::string> paths;
-  for (const auto& pattern : patterns) {
-    struct stat status {};
-    if (pattern.find_first_of("*?[") == std::string::npos || ::stat(pattern.c_str(), &status) == 0) {
-      paths.push_back(pattern);
-      continue;
-    }
-    glob_t found{};
-    const int result = ::glob(pattern.c_str(), 0, nullptr, &found);
-    for (size_t i = 0; result == 0 && i < found.gl_pathc; ++i) paths.emplace_back(found.gl_pathv[i]);
-    ::globfree(&found);
-    if (result != 0) {
-      throw UserError(ExitCode::kNoInput, fmt::format("no data file matches '{}'", pattern));
-    }
-  }
-  return paths;
-}
-
 bool contains(const std::vector<std::string>& list, const std::string& value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
@@ -203,7 +181,7 @@ std::unique_ptr<SampleSource> open_tokens(const config::Data& data, const std::v
 }
 
 std::unique_ptr<SampleSource> open_files(const config::Data& data, const std::vector<std::string>& patterns) {
-  const std::vector<std::string> paths = expand(patterns);
+  const std::vector<std::string> paths = expand_globs(patterns, "data file");
   DSL_CHECK(!paths.empty(), "no data file is named");
   const FileFormat format = file_format(paths[0], data.format, data.seq_len > 0);
   if (is_token_stream(format)) return open_tokens(data, paths, format);

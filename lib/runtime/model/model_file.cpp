@@ -13,6 +13,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/model_archive.hpp"
 #include "runtime/model/inference_file.hpp"
 #include "runtime/model/script_error.hpp"
 #include "runtime/state/mapped_file.hpp"
@@ -24,54 +25,6 @@ namespace {
 using caffe2::serialize::PyTorchStreamReader;
 
 using SharedMapping = std::shared_ptr<const MappedFile>;
-
-const char kHowToExport[] = "Save the module itself with torch.jit.script(module).save(PATH), or use tools/export.";
-
-bool ends_with(const std::string& text, std::string_view end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
-[[noreturn]] void refuse(const std::string& path, const std::string& what) {
-  throw UserError(ExitCode::kBadInput, fmt::format("model '{}' {}. {}", path, what, kHowToExport));
-}
-
-bool has_end_of_zip(const MappedFile& file) {
-  const size_t window = std::min<size_t>(file.size(), 66'000);
-  const std::string_view tail(reinterpret_cast<const char*>(file.data()) + file.size() - window, window);
-  return tail.find("PK\x05\x06") != std::string_view::npos;
-}
-
-void require_zip(const std::string& path, const MappedFile& file) {
-  if (file.size() == 0) throw UserError(ExitCode::kBadInput, fmt::format("model '{}' is empty (0 bytes)", path));
-  if (file.size() >= 4 && std::memcmp(file.data(), "PK\x03\x04", 4) == 0) {
-    if (!has_end_of_zip(file)) {
-      refuse(path,
-             fmt::format("is truncated: a zip archive of {} bytes without its directory; copy it again", file.size()));
-    }
-    return;
-  }
-  if (file.data()[0] == 0x80) refuse(path, "is a pickle of the old torch.save, not TorchScript");
-  if (ends_with(path, ".py")) {
-    throw UserError(
-        ExitCode::kBadInput,
-        fmt::format("'{}' is a Python program, not a model. Did you mean: dslaunch exec -- python {}", path, path));
-  }
-  refuse(path, "is not TorchScript (no zip archive)");
-}
-
-void require_torchscript(const std::string& path, PyTorchStreamReader& reader) {
-  bool has_code = false, has_pt2 = false;
-  for (const auto& record : reader.getAllRecords()) {
-    has_code |= record.rfind("code/", 0) == 0;
-    has_pt2 |= record.rfind("models/", 0) == 0 || record.find("exported_program") != std::string::npos ||
-               record == "archive_format";
-  }
-  if (reader.hasRecord("constants.pkl") && has_code && reader.hasRecord("data.pkl")) return;
-  if (has_pt2 || ends_with(path, ".pt2")) refuse(path, "is a torch.export archive (.pt2), not TorchScript");
-  if (reader.hasRecord("data.pkl"))
-    refuse(path, "is no TorchScript: it holds tensors or a state-dict of torch.save but no code, so it cannot be run");
-  refuse(path, "is a zip archive, but not TorchScript");
-}
 
 // Tensors keep the mapping alive through their storage's deleter. Those that the model updates in place (buffers) write
 // to it: its pages are copied on write.
@@ -110,7 +63,7 @@ class RecordBounds {
   at::DataPtr point_at(const std::string& record) {
     const size_t offset = reader_.getRecordOffset(record), size = reader_.getRecordSize(record);
     if (offset > file_->size() || size > file_->size() - offset) {
-      refuse(file_->path(), fmt::format("is damaged: its record '{}' reaches past the end of the file", record));
+      refuse_model(file_->path(), fmt::format("is damaged: its record '{}' reaches past the end of the file", record));
     }
     auto& known = sizes_[file_->data() + offset];
     known = std::max(known, size);
@@ -140,8 +93,9 @@ class RecordBounds {
     const bool fits = extent && !__builtin_mul_overflow(*extent, static_cast<int64_t>(tensor.element_size()), &bytes) &&
                       static_cast<size_t>(bytes) <= tensor.storage().nbytes() && tensor.storage().nbytes() <= available;
     if (fits) return;
-    refuse(file_->path(), fmt::format("is damaged: a tensor of shape [{}] reaches past its record, which has {} bytes",
-                                      fmt::join(tensor.sizes(), ", "), available));
+    refuse_model(file_->path(),
+                 fmt::format("is damaged: a tensor of shape [{}] reaches past its record, which has {} bytes",
+                             fmt::join(tensor.sizes(), ", "), available));
   }
 
   // What the model's own code has made while it was loaded is in no record: LibTorch has allocated that.
@@ -194,13 +148,14 @@ c10::IValue read_archive(PyTorchStreamReader& reader, RecordBounds& bounds, cons
 void require_dense_values(const std::string& path, const torch::jit::Module& module) {
   auto check = [&](const std::string& name, const at::Tensor& tensor) {
     if (tensor.is_meta()) {
-      refuse(path,
-             fmt::format("has no values: '{}' was saved from the device \"meta\" (tools/export --empty makes models "
-                         "that the config's \"init\" fills)",
-                         name));
+      refuse_model(
+          path, fmt::format("has no values: '{}' was saved from the device \"meta\" (tools/export --empty makes models "
+                            "that the config's \"init\" fills)",
+                            name));
     }
     if (tensor.layout() != at::kStrided) {
-      refuse(path, fmt::format("holds '{}', which is {}; keep its indices and values as dense buffers, and put them "
+      refuse_model(path,
+                   fmt::format("holds '{}', which is {}; keep its indices and values as dense buffers, and put them "
                                "together in forward",
                                name, c10::str(tensor.layout())));
     }
@@ -228,7 +183,7 @@ torch::jit::Module read_module(const std::shared_ptr<PyTorchStreamReader>& reade
 // What could not be read. Some tools write files that this or any LibTorch cannot read back.
 [[noreturn]] void explain(const std::string& path, PyTorchStreamReader* reader, const std::string& what) {
   const std::string made = reader ? describe_inference_file(*reader) : "";
-  if (made.empty()) refuse(path, "cannot be read as TorchScript: " + parse_error_in(what));
+  if (made.empty()) refuse_model(path, "cannot be read as TorchScript: " + parse_error_in(what));
   throw UserError(ExitCode::kBadInput, fmt::format("model '{}' cannot be read here: it {}", path, made));
 }
 
@@ -236,11 +191,13 @@ torch::jit::Module read_module(const std::shared_ptr<PyTorchStreamReader>& reade
 
 torch::jit::Module load_mapped_module(const std::string& path) {
   const auto file = MappedFile::open_copy_on_write(path, "model");
-  require_zip(path, *file);
+  const std::string_view bytes(reinterpret_cast<const char*>(file->data()), file->size());
+  require_zip(path, bytes.size(), bytes.substr(0, 4),
+              bytes.substr(bytes.size() - std::min(bytes.size(), kZipEndBytes)));
   std::shared_ptr<PyTorchStreamReader> reader;
   try {
     reader = std::make_shared<PyTorchStreamReader>(path);
-    require_torchscript(path, *reader);
+    require_torchscript(path, reader->getAllRecords());
     auto module = read_module(reader, file);
     require_dense_values(path, module);
     return module;

@@ -2,7 +2,6 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -11,7 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "base/unique_fd.hpp"
+#include "base/input_file.hpp"
 #include "runtime/state/tensor_extent.hpp"
 
 namespace dslaunch::runtime {
@@ -25,17 +24,9 @@ std::shared_ptr<const MappedFile> MappedFile::open_copy_on_write(const std::stri
 }
 
 std::shared_ptr<const MappedFile> MappedFile::map(const std::string& path, const std::string& what, int protection) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe is refused, not waited for
+  const UniqueFd fd = open_input_file(path, what);
   struct stat status {};
-  if (!fd.valid() || ::fstat(fd.get(), &status) != 0) {
-    throw UserError(ExitCode::kNoInput, fmt::format("cannot read {} '{}': {}", what, path, describe_errno(errno)));
-  }
-  if (!S_ISREG(status.st_mode)) {
-    throw UserError(
-        ExitCode::kNoInput,
-        fmt::format("{} '{}' is a {}, not a file{}", what, path, S_ISDIR(status.st_mode) ? "folder" : "device or pipe",
-                    S_ISDIR(status.st_mode) ? "; name the files in it, or a glob" : ""));
-  }
+  if (::fstat(fd.get(), &status) != 0) throw SystemError("fstat", path, errno);
   std::shared_ptr<MappedFile> file(new MappedFile);
   file->path_ = path;
   file->size_ = static_cast<size_t>(status.st_size);

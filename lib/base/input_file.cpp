@@ -1,0 +1,43 @@
+#include "base/input_file.hpp"
+
+#include <fcntl.h>
+#include <glob.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+
+namespace dslaunch {
+
+UniqueFd open_input_file(const std::string& path, const std::string& what) {
+  UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe is refused, not waited for
+  struct stat status {};
+  if (!file.valid() || ::fstat(file.get(), &status) != 0) {
+    throw UserError(ExitCode::kNoInput, fmt::format("cannot read {} '{}': {}", what, path, describe_errno(errno)));
+  }
+  if (S_ISREG(status.st_mode)) return file;
+  throw UserError(ExitCode::kNoInput, fmt::format("{} '{}' is a {}, not a file{}", what, path,
+                                                  S_ISDIR(status.st_mode) ? "folder" : "device or pipe",
+                                                  S_ISDIR(status.st_mode) ? "; name the files in it, or a glob" : ""));
+}
+
+std::vector<std::string> expand_globs(const std::vector<std::string>& patterns, const std::string& what) {
+  std::vector<std::string> paths;
+  for (const auto& pattern : patterns) {
+    struct stat status {};
+    if (pattern.find_first_of("*?[") == std::string::npos || ::stat(pattern.c_str(), &status) == 0) {
+      paths.push_back(pattern);
+      continue;
+    }
+    glob_t found{};
+    const int result = ::glob(pattern.c_str(), 0, nullptr, &found);
+    for (size_t i = 0; result == 0 && i < found.gl_pathc; ++i) paths.emplace_back(found.gl_pathv[i]);
+    ::globfree(&found);
+    if (result != 0) throw UserError(ExitCode::kNoInput, fmt::format("no {} matches '{}'", what, pattern));
+  }
+  return paths;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,74 @@
+#include "launch/input_files.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+#include <vector>
+
+#include "base/input_file.hpp"
+#include "base/model_archive.hpp"
+#include "launch/zip_directory.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kDataFile = "data file";
+
+std::string read_at(std::ifstream& file, uint64_t begin, uint64_t count) {
+  std::string bytes(count, '\0');
+  file.clear();
+  file.seekg(static_cast<std::streamoff>(begin));
+  file.read(bytes.data(), static_cast<std::streamsize>(count));
+  bytes.resize(static_cast<size_t>(file.gcount()));
+  return bytes;
+}
+
+// Inside of the archive's one folder. Empty: they are beyond us, and for the worker to read.
+std::vector<std::string> records_in(std::ifstream& file, uint64_t file_bytes) {
+  std::vector<std::string> names;
+  try {
+    file.clear();
+    names = names_in(zip_directory(file, file_bytes));
+  } catch (const std::out_of_range&) {
+    return {};
+  }
+  for (auto& name : names) name.erase(0, name.find('/') + 1);
+  return names;
+}
+
+// Megatron's data is named by X, X.bin or X.idx, and read from both files.
+bool is_part_of_pair(const std::string& path) {
+  std::error_code ignored;
+  return fs::exists(path + ".bin", ignored) && fs::exists(path + ".idx", ignored);
+}
+
+void check_data(const config::Data& data, const std::vector<std::string>& patterns, const std::string& cwd) {
+  for (const auto& pattern : patterns) {
+    const std::string path = fs::path(cwd) / pattern;
+    const bool is_plain = expand_globs({path}, kDataFile) == std::vector{path};  // what a glob matches is there
+    if (is_plain && data.format != "megatron" && !is_part_of_pair(path)) open_input_file(path, kDataFile);
+  }
+}
+
+}  // namespace
+
+void check_model_archive(const std::string& path) {
+  open_input_file(path, "model");
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  const auto size = static_cast<uint64_t>(std::max<std::streamoff>(file.tellg(), 0));
+  const uint64_t tail_bytes = std::min<uint64_t>(size, kZipEndBytes);
+  require_zip(path, size, read_at(file, 0, 4), read_at(file, size - tail_bytes, tail_bytes));
+  if (const auto records = records_in(file, size); !records.empty()) require_torchscript(path, records);
+}
+
+void check_named_files(const config::JobConfig& config, const std::string& cwd) {
+  check_data(config.data, config.data.train, cwd);
+  check_data(config.data, config.data.eval, cwd);
+  if (config.loss.empty() || config.loss == "cross_entropy" || config.loss == "mse") return;
+  check_model_archive(fs::path(cwd) / config.loss);
+}
+
+}  // namespace dslaunch::launch

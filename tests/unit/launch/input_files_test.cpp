@@ -1,0 +1,58 @@
+#include "launch/input_files.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "support/expect_error.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace dslaunch;
+using launch::check_named_files;
+
+namespace {
+
+config::JobConfig trained_on(std::vector<std::string> train, std::vector<std::string> eval = {}) {
+  config::JobConfig config;
+  config.data.train = std::move(train);
+  config.data.eval = std::move(eval);
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("data that is there passes, however it is named", "[launch][input_files]") {
+  const test::TempDir folder;
+  folder.write("a.npz", "");
+  folder.write("odd[1].npz", "");
+  folder.write("text_document.bin", "");
+  folder.write("text_document.idx", "");
+  for (const std::string name : {"a.npz", "*.npz", "odd[1].npz", "text_document", "text_document.idx"}) {
+    INFO(name);
+    CHECK_NOTHROW(check_named_files(trained_on({name}, {folder / name}), folder.path()));
+  }
+  CHECK_NOTHROW(check_named_files(trained_on({}), folder.path()));  // synthetic
+}
+
+TEST_CASE("data that is not there is refused, from the ranks' folder on", "[launch][input_files]") {
+  const test::TempDir folder;
+  folder.write("a.npz", "");
+  folder.write("half.idx", "");
+  for (const std::string name : {"b.npz", "b*.npz", "half", "."}) {
+    INFO(name);
+    test::expect_error(ExitCode::kNoInput, {folder / name}, [&] {
+      check_named_files(trained_on({"a.npz", name}), folder.path());
+    });
+    test::expect_error(ExitCode::kNoInput, {folder / name},
+                       [&] { check_named_files(trained_on({"a.npz"}, {name}), folder.path()); });
+  }
+}
+
+TEST_CASE("a loss with a name is no file", "[launch][input_files]") {
+  const test::TempDir folder;
+  config::JobConfig config;
+  for (const char* name : {"", "mse", "cross_entropy"}) {
+    config.loss = name;
+    CHECK_NOTHROW(check_named_files(config, folder.path()));
+  }
+  config.loss = "huber.pt";
+  test::expect_error(ExitCode::kNoInput, {"huber.pt", "model"}, [&] { check_named_files(config, folder.path()); });
+}
