@@ -158,6 +158,28 @@ class CommandLine(StrangerTest):
         self.assertIn("default", outcome.text.lower())
 
 
+    def test_too_little_address_space_for_libtorch(self):
+        """Its initializers allocate before main, where nobody catches what they throw."""
+        def version(mib):
+            limit = mib << 20
+            return subprocess.run([program("dsworker"), "--version"], capture_output=True, text=True,
+                                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+
+        least, enough, without_libraries = 16, 1 << 14, 127
+        if version(enough).returncode != 0:
+            self.skipTest("a sanitizer's build needs more address space than that")
+        while enough - least > 4:
+            middle = (least + enough) // 2
+            least, enough = (middle, enough) if version(middle).returncode == without_libraries else (least, middle)
+        outcome = version(enough)
+        while outcome.returncode != 0:
+            self.assertEqual((outcome.returncode, outcome.stderr.count("error: out of memory")), (69, 1), outcome.stderr)
+            self.assert_clean(workshop.Outcome([], 69, outcome.stdout, outcome.stderr, 0))
+            enough += 4
+            outcome = version(enough)
+        self.assertGreater(enough, least + 4, "no limit between too little for the libraries and enough")
+
+
 class Models(StrangerTest):
     def refused(self, path, code, *words):
         self.assert_refused(self.start(model=path), code, os.path.basename(path), *words)

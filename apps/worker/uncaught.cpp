@@ -1,0 +1,39 @@
+// Memory that runs out where nobody can catch it: LibTorch's own initializers allocate before main, and threads of
+// libraries do at any time. Elsewhere the commands' errors say more (main.cpp).
+#include <cxxabi.h>
+#include <unistd.h>
+
+#include <exception>
+#include <new>
+#include <string_view>
+#include <typeinfo>
+
+#include "base/exit_code.hpp"
+
+namespace {
+
+std::terminate_handler usual_end = nullptr;
+
+constexpr std::string_view kOutOfMemory =
+    "error: out of memory: the system refused an allocation. Is there a limit, as of ulimit -v? LibTorch alone needs "
+    "half a gigabyte of address space\n";
+
+// Nothing here allocates.
+[[noreturn]] void end_without_memory() {
+  const std::type_info* thrown = abi::__cxa_current_exception_type();
+  if (thrown != nullptr && *thrown == typeid(std::bad_alloc)) {
+    [[maybe_unused]] auto written = ::write(STDERR_FILENO, kOutOfMemory.data(), kOutOfMemory.size());
+    ::_exit(dslaunch::to_int(dslaunch::ExitCode::kUnavailable));
+  }
+  usual_end();
+  __builtin_unreachable();
+}
+
+void take_terminate() {
+  usual_end = std::set_terminate(end_without_memory);
+}
+
+// Before the initializers of any shared library.
+[[gnu::section(".preinit_array"), gnu::used]] void (*const before_initializers)() = take_terminate;
+
+}  // namespace
