@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <memory>
 #include <utility>
 
 namespace dslaunch::launch {
@@ -36,12 +37,13 @@ bool Channel::flush() {
 }
 
 bool Channel::receive() {
-  char buffer[65536];
+  constexpr size_t kMostBytes = 65536;
+  const auto buffer = std::make_unique_for_overwrite<char[]>(kMostBytes);  // a limit on the stack may be lower
   // Bounded, so that a talkative side cannot keep its owner from everything else.
   for (int round = 0; round < 16; ++round) {
-    ssize_t got = ::read(input_.get(), buffer, sizeof buffer);
+    ssize_t got = ::read(input_.get(), buffer.get(), kMostBytes);
     if (got > 0) {
-      std::string_view bytes(buffer, static_cast<size_t>(got));
+      std::string_view bytes(buffer.get(), static_cast<size_t>(got));
       if (greeting_) {
         frames_.append(greeting_->pass(bytes));
       } else {

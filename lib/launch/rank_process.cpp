@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <memory>
 
 namespace dslaunch::launch {
 
@@ -24,12 +25,13 @@ void RankProcess::read_output(const Sink& sink, size_t most_bytes) {
 }
 
 void RankProcess::read_stream(UniqueFd& fd, Stream stream, const Sink& sink, size_t most_bytes) {
-  char buffer[65536];
+  constexpr size_t kMostAtOnce = 65536;
+  const auto buffer = std::make_unique_for_overwrite<char[]>(kMostAtOnce);  // a limit on the stack may be lower
   for (size_t taken = 0; fd.valid() && taken < most_bytes;) {
-    ssize_t got = ::read(fd.get(), buffer, sizeof buffer);
+    ssize_t got = ::read(fd.get(), buffer.get(), kMostAtOnce);
     if (got > 0) {
       taken += got;
-      sink(RankOutput{rank_, stream, std::string(buffer, got)});
+      sink(RankOutput{rank_, stream, std::string(buffer.get(), got)});
     } else if (got < 0 && errno == EINTR) {
       continue;
     } else if (got < 0 && errno == EAGAIN) {

@@ -532,6 +532,19 @@ class Logs(JobsTest):
         self.assertIn("localhost.1.log", self.run_it("logs", "last", "--rank", "1", code=66).err)
 
 
+    def test_a_small_stack_is_enough(self):
+        with open(DSLAUNCH, "rb") as program:
+            if b"__sanitizer" in program.read():
+                self.skipTest("a sanitizer's frames are larger")
+
+        def limited():
+            resource.setrlimit(resource.RLIMIT_STACK, (64 << 10, resource.getrlimit(resource.RLIMIT_STACK)[1]))
+
+        self.run_it(*self.exec_words(2, "echo out $RANK"), code=0, preexec_fn=limited)
+        for command in ("logs", "attach"):
+            self.assertIn("out 1", self.run_it(command, "last", code=0, preexec_fn=limited).out)
+
+
 class Attached(JobsTest):
     def test_everything_so_far_then_live_and_the_jobs_code(self):
         gate = self.path("gate")

@@ -21,7 +21,7 @@ bool JobClient::ask(const JobRequest& request) {
 }
 
 bool JobClient::receive() {
-  char buffer[65536];
+  char buffer[16384];
   ssize_t got = ::recv(connection_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
   if (got > 0) answers_.append({buffer, static_cast<size_t>(got)});
   return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));

@@ -47,7 +47,7 @@ UniqueFd open_log(const KnownJob& job, const std::string& path) {
 
 // Copies what is there from here to the end.
 void copy_rest(const UniqueFd& file, const std::string& path) {
-  char buffer[65536];
+  char buffer[16384];
   for (;;) {
     ssize_t got = ::read(file.get(), buffer, sizeof buffer);
     if (got == 0) return;
