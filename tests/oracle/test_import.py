@@ -7,6 +7,7 @@ Run by ctest (label oracle); by hand: DSLAUNCH_BIN=build/dev/bin PYTHON_WITH_TOR
 import fcntl
 import glob
 import json
+import math
 import os
 import resource
 import select
@@ -355,6 +356,29 @@ class BadInput(ImportTest):
                         self.assertTrue(torch.equal(whole(states[key]), want), f"byte {at}: {key}")
                 shutil.rmtree(folder)
         self.assertGreater(damaged, len(content) // 211)
+
+    def test_numbers_of_the_loss_scaler_and_the_optimizer_that_cannot_be(self):
+        source = os.path.join("global_step3", "mp_rank_00_model_states.pt")
+        slips = [(name, value) for name, values in
+                 {"cur_scale": (0, -2.0, math.nan, math.inf, "65536"), "cur_iter": (-1, 1.5, math.nan, "3"),
+                  "last_overflow_iter": (-2, 0.5, "none"), "cur_hysteresis": (-1, math.nan, [])}.items() for value in values]
+        for name, value in slips:
+            with self.subTest(name=name, value=value):
+                folder = self.copy_of("stage0_fp16")
+                states = torch.load(os.path.join(folder, source))
+                states["optimizer"][name] = value
+                torch.save(states, os.path.join(folder, source))
+                self.refused(folder, 65, source, f"'{name}' of its loss scaler is")
+        for value in (-1, math.nan):
+            with self.subTest(step=value):
+                folder = self.copy_of("stage0_fp16")
+                states = torch.load(os.path.join(folder, source))
+                inner = states["optimizer"]["optimizer_state_dict"]
+                for at in [*inner["param_groups"], *inner["state"].values()]:
+                    if "step" in at:
+                        at["step"] = torch.tensor(value) if isinstance(at["step"], torch.Tensor) else value
+                torch.save(states, os.path.join(folder, source))
+                self.refused(folder, 65, source, "'step' of its optimizer is")
 
     def test_another_model_is_listed(self):
         class Other(torch.nn.Module):

@@ -1,8 +1,12 @@
 #include "runtime/checkpoint/deepspeed/deepspeed_checkpoint.hpp"
 
+#include <cmath>
+#include <tuple>
+
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/checkpoint/deepspeed/state_builder.hpp"
+#include "runtime/state/saved_scalars.hpp"
 
 namespace dslaunch::runtime::deepspeed {
 namespace {
@@ -34,21 +38,36 @@ const Value* find_scaler(const ModelStates& model, const std::vector<TorchFile>&
   return inner ? inner->find("loss_scaler") : nullptr;
 }
 
-void read_scaler(const Value* scaler, std::map<std::string, double>& scalars) {
+bool is_scale(double value) {
+  return value > 0 && std::isfinite(value);
+}
+
+// What does not fit, a run that resumes would refuse, or train with.
+template <class Fits>
+std::optional<double> scaler_number(const Value& scaler, const char* name, const std::string& path, Fits fits) {
+  const Value* value = scaler.attribute(name);
+  if (!value || value->is(pickle::Kind::kNone)) return std::nullopt;
+  const auto number = value->as_number();
+  if (number && fits(*number)) return number;
+  throw UserError(ExitCode::kBadInput, fmt::format("'{}' is damaged: '{}' of its loss scaler is {}", path, name,
+                                                   number ? fmt::format("{}", *number) : "no number"));
+}
+
+void read_scaler(const Value* scaler, const std::string& path, std::map<std::string, double>& scalars) {
   if (!scaler) return;
-  auto number = [&](const char* name) {
-    const Value* value = scaler->attribute(name);
-    return value ? value->as_number() : std::nullopt;
-  };
-  const auto dynamic = scaler->attribute("dynamic") ? number("dynamic") : number("dynamic_loss_scale");
-  const auto scale = number("cur_scale");
-  if (!scale || (*scale == 1 && dynamic.value_or(0) == 0)) return;  // what fp32 and bf16 runs have
+  const Value* dynamic = scaler->attribute("dynamic");
+  if (!dynamic) dynamic = scaler->attribute("dynamic_loss_scale");
+  const bool is_dynamic = dynamic && dynamic->as_number().value_or(0) != 0;
+  const auto scale = scaler_number(*scaler, "cur_scale", path, is_scale);
+  if (!scale || (*scale == 1 && !is_dynamic)) return;  // what fp32 and bf16 runs have
   scalars["loss_scale"] = *scale;
-  const std::pair<const char*, const char*> kNames[] = {{"cur_iter", "loss_scale_iteration"},
-                                                        {"last_overflow_iter", "loss_scale_last_overflow"},
-                                                        {"cur_hysteresis", "loss_scale_budget"}};
-  for (const auto& [theirs, ours] : kNames) {
-    if (const auto value = number(theirs)) scalars[ours] = *value;
+  const std::tuple<const char*, const char*, int64_t> kNames[] = {
+      {"cur_iter", "loss_scale_iteration", 0},
+      {"last_overflow_iter", "loss_scale_last_overflow", -1},  // there was none
+      {"cur_hysteresis", "loss_scale_budget", 0}};
+  for (const auto& [theirs, ours, least] : kNames) {
+    const auto fits = [lowest = least](double value) { return is_count(value, lowest); };
+    if (const auto value = scaler_number(*scaler, theirs, path, fits)) scalars[ours] = *value;
   }
 }
 
@@ -110,7 +129,8 @@ ImportedState read_checkpoint(const std::string& dir, const ReadOptions& options
   out.stage = optim_files.empty() ? 0 : stage_of(optim_files[0]);
   out.shards.resize(std::max<size_t>(1, optim_files.size()));
   read_counters(model, out);
-  read_scaler(find_scaler(model, optim_files), out.metadata.scalars);
+  read_scaler(find_scaler(model, optim_files), (optim_files.empty() ? model_files : optim_files)[0].path(),
+              out.metadata.scalars);
 
   StateBuilder builder(out, model_files[0], model);
   if (!model.lists_trainable) {

@@ -5,9 +5,11 @@
 #include <map>
 #include <optional>
 
+#include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/checkpoint/deepspeed/model_fit.hpp"
 #include "runtime/checkpoint/deepspeed/state_builder.hpp"
+#include "runtime/state/saved_scalars.hpp"
 #include "runtime/state/tensor_extent.hpp"
 
 namespace dslaunch::runtime::deepspeed {
@@ -167,6 +169,10 @@ class OptimizerStates {
     const auto steps = own_steps();
     double& applied = scalars.at("applied_steps");
     if (!steps || *steps == applied) return;
+    if (!is_count(*steps, 0)) {
+      throw UserError(ExitCode::kBadInput,
+                      fmt::format("'{}' is damaged: 'step' of its optimizer is {}", file_.path(), *steps));
+    }
     scalars["schedule_offset"] = applied - *steps;
     applied = *steps;
   }
