@@ -10,6 +10,7 @@
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
+#include "runtime/checkpoint/checkpoint_survey.hpp"
 #include "runtime/checkpoint/content_hash.hpp"
 #include "runtime/state/mapped_file.hpp"
 #include "runtime/state/output_file.hpp"
@@ -69,7 +70,7 @@ void remove_leftovers(const std::string& dir) {
     const fs::path path = it->path();
     if (path.extension() != kWriting && path.extension() != kLeaving && path.extension() != kReplaced) continue;
     std::error_code ignored;
-    if (step_set_aside(path)) {
+    if (step_standing_in(path)) {
       const fs::path place = path.parent_path() / path.stem();
       if (fs::is_directory(place, ignored)) remove_checkpoint(place, place);
       fs::rename(path, place, ignored);

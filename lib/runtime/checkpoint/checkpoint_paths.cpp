@@ -67,12 +67,6 @@ std::optional<int64_t> step_set_aside(const std::string& path) {
   return counts ? step : std::nullopt;
 }
 
-std::string folder_of_step(const std::string& dir, int64_t step) {
-  const std::string folder = dir + "/" + step_name(step);
-  std::error_code ignored;
-  return step_set_aside(folder + kReplaced) && has_manifest(folder + kReplaced) ? folder + kReplaced : folder;
-}
-
 std::vector<int64_t> steps_in(const std::string& dir) {
   std::vector<int64_t> steps;
   std::error_code error;

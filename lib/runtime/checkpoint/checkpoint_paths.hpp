@@ -14,7 +14,7 @@ inline constexpr char kWholeWeightsName[] = "weights.safetensors";
 // Endings of what is being written and of what is being removed: no checkpoints any more, or not yet.
 inline constexpr char kWriting[] = ".tmp", kLeaving[] = ".removing";
 // A whole checkpoint that makes room for another one of its step; where that one is not there, or has lost its
-// manifest, it still counts.
+// files, it still counts.
 inline constexpr char kReplaced[] = ".replaced";
 
 std::string step_name(int64_t step);                      // "step_00000050"
@@ -29,8 +29,6 @@ std::string meant_folder(const std::string& path);
 // The step of DIR/step_N.replaced while there is no DIR/step_N (of a replacement that was killed in the middle), or
 // only one without a manifest beside this one with its own (a failure of the device has taken it).
 std::optional<int64_t> step_set_aside(const std::string& path);
-// Where the checkpoint of that step lies: DIR/step_N, or where a killed replacement has left it.
-std::string folder_of_step(const std::string& dir, int64_t step);
 
 // Steps with a manifest, ascending. An unreadable or missing folder has none.
 std::vector<int64_t> steps_in(const std::string& dir);

@@ -60,6 +60,17 @@ void look_at_files(FoundCheckpoint& found) {
   }
 }
 
+// For certain: what storage fails to say is no reason to put something else in a checkpoint's place.
+bool has_lost_files(const FoundCheckpoint& found) {
+  if (!found.manifest) return false;
+  const auto& files = found.manifest->files;
+  return std::any_of(files.begin(), files.end(), [&](const CheckpointFile& listed) {
+    std::error_code error;
+    const auto bytes = fs::file_size(found.path + "/" + listed.name, error);
+    return error ? says_missing(error) && listed.host.empty() : bytes != listed.bytes;
+  });
+}
+
 // "step_00000020.tmp"; nothing for other names.
 std::optional<FoundCheckpoint> leftover(const fs::path& path) {
   const bool writing = path.extension() == kWriting;
@@ -79,6 +90,20 @@ FoundCheckpoint look_at_checkpoint(const std::string& path) {
   return found;
 }
 
+std::optional<int64_t> step_standing_in(const std::string& path) {
+  if (const auto step = step_set_aside(path)) return step;
+  const fs::path folder(path);
+  const auto step = folder.extension() == kReplaced ? step_of(folder.stem()) : std::nullopt;
+  if (!step || !has_lost_files(look_at_checkpoint(folder.parent_path() / folder.stem()))) return std::nullopt;
+  return look_at_checkpoint(path).fault.empty() ? step : std::nullopt;
+}
+
+std::string folder_of_step(const std::string& dir, int64_t step) {
+  const std::string folder = dir + "/" + step_name(step);
+  return step_standing_in(folder + kReplaced) && is_there(folder + kReplaced + "/" + kManifestName) ? folder + kReplaced
+                                                                                                    : folder;
+}
+
 std::vector<FoundCheckpoint> survey_checkpoints(const std::string& dir) {
   std::vector<FoundCheckpoint> out;
   std::error_code error;
@@ -87,7 +112,7 @@ std::vector<FoundCheckpoint> survey_checkpoints(const std::string& dir) {
     if (!it->is_directory(ignored)) continue;
     if (step_of(it->path().filename())) {
       out.push_back(look_at_checkpoint(it->path()));
-    } else if (const auto step = step_set_aside(it->path())) {
+    } else if (const auto step = step_standing_in(it->path())) {
       out.push_back(look_at_checkpoint(it->path()));
       out.back().step = step;
     } else if (auto found = leftover(it->path())) {

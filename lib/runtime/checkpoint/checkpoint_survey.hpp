@@ -29,6 +29,11 @@ FoundCheckpoint look_at_checkpoint(const std::string& path);
 // no folder; throws SystemError (74) when it cannot be read.
 std::vector<FoundCheckpoint> survey_checkpoints(const std::string& dir);
 
+// step_set_aside(), and that of a whole checkpoint beside a DIR/step_N that has lost files, or parts of them.
+std::optional<int64_t> step_standing_in(const std::string& path);
+// Where the checkpoint of that step lies: DIR/step_N, or what stands in for it.
+std::string folder_of_step(const std::string& dir, int64_t step);
+
 // Sorts as survey_checkpoints() does.
 bool is_preferred(int64_t step, int64_t other, std::optional<int64_t> latest);
 

@@ -261,6 +261,34 @@ TEST_CASE("a replacement that has lost its manifest gives way to what it replace
   CHECK_FALSE(step_set_aside(whole));
 }
 
+TEST_CASE("a replacement that has lost files gives way to what it replaced",
+          "[runtime][checkpoint][crash_consistency]") {
+  TempDir dir;
+  const Start start(dir);
+  REQUIRE(save_alone(start.folder, start.skeleton, 20, 20, 2) == 0);
+  const std::string torn = start.folder + "/step_00000020", whole = torn + ".replaced";
+  const std::string shard = torn + "/rank_00000.safetensors", good = test::read_file(shard);
+  const bool is_cut = GENERATE(true, false);
+  fs::copy(torn, whole);
+  fs::remove(shard);
+  if (is_cut) test::write_file(shard, good.substr(0, good.size() / 2));
+  int64_t values = 0;
+  const std::string said = said_by([&] { values = loaded_values(start.folder); });
+  CHECK(values == 20);
+  CHECK_THAT(said, Catch::Contains("passing over checkpoint '" + torn + "': rank_00000.safetensors"));
+  CHECK(CheckpointReader(start.folder).path() == whole);
+  CHECK_THROWS_AS(CheckpointReader(torn), UserError);  // who names it is told
+  SECTION("the next save puts it into its place") {
+    REQUIRE(save_alone(start.folder, start.skeleton, 30, 30, 2) == 0);
+    CHECK_FALSE(holds_leftovers(start.folder));
+    CHECK(CheckpointReader(torn).metadata().step == 20);
+  }
+  SECTION("a torn one stands in for nothing") {
+    fs::remove(whole + "/rank_00000.safetensors");
+    CHECK(loaded_values(start.folder) == 10);
+  }
+}
+
 TEST_CASE("a file that is missing sends back to the checkpoint before", "[runtime][checkpoint][crash_consistency]") {
   TempDir dir;
   const Start start(dir);
