@@ -1,7 +1,7 @@
 #include "config/value.hpp"
 
 #include <charconv>
-#include <limits>
+#include <cstdlib>
 #include <utility>
 
 #include "base/format.hpp"
@@ -43,10 +43,8 @@ size_t number_end(std::string_view text, bool& integral) {
 double to_double(std::string_view text) {
   double number = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc::result_out_of_range) return number;
-  bool tiny = text.find("e-") != text.npos || text.find("E-") != text.npos;
-  double huge = std::numeric_limits<double>::infinity();
-  return tiny ? 0.0 : (text[0] == '-' ? -huge : huge);
+  // from_chars does not say on which side it is out of range.
+  return error == std::errc::result_out_of_range ? std::strtod(std::string(text).c_str(), nullptr) : number;
 }
 
 }  // namespace

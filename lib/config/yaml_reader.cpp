@@ -42,12 +42,13 @@ Value plain_scalar(const std::string& text) {
   if (text == "True" || text == "TRUE") return Value::of_bool(true);
   if (text == "False" || text == "FALSE") return Value::of_bool(false);
   if (text.rfind("0x", 0) == 0) {
-    int64_t integer = 0;
+    uint64_t integer = 0;
     auto [end, error] = std::from_chars(text.data() + 2, text.data() + text.size(), integer, 16);
-    if (error == std::errc{} && end == text.data() + text.size()) return Value::of_int(integer);
+    bool whole = error == std::errc{} && end == text.data() + text.size();
+    if (whole && integer <= INT64_MAX) return Value::of_int(static_cast<int64_t>(integer));
   }
   std::string number = text;
-  if (number[0] == '+') number.erase(0, 1);
+  if (number[0] == '+' && number[1] != '-') number.erase(0, 1);
   if (auto point = number.find('.'); point != number.npos) {
     bool digit_before = point > 0 && number[point - 1] >= '0' && number[point - 1] <= '9';
     bool digit_after = point + 1 < number.size() && number[point + 1] >= '0' && number[point + 1] <= '9';

@@ -1,6 +1,7 @@
 #include "config/hjson_reader.hpp"
 
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "config/document.hpp"
 
@@ -104,6 +105,18 @@ TEST_CASE("integers are 64 bits wide and larger ones become floats", "[config][h
   CHECK(root.find("e")->number == 5e8);
   CHECK(std::isinf(root.find("f")->number));
   CHECK(root.find("g")->number == 0);
+}
+
+TEST_CASE("a number out of range is on the side that its digits say, not the sign of its exponent",
+          "[config][hjson_reader]") {
+  const std::string zeros(400, '0');
+  Value root = read("{a: 0." + zeros + "1, b: -1" + zeros + ".5, c: 1" + zeros + zeros + "e-10, d: 1" + zeros +
+                    "e-400, e: 0." + zeros + "1e+400}");
+  CHECK(root.find("a")->number == 0);
+  CHECK(root.find("b")->number == -HUGE_VAL);
+  CHECK(root.find("c")->number == HUGE_VAL);
+  CHECK(root.find("d")->number == 1);
+  CHECK(root.find("e")->number == 0.1);
 }
 
 TEST_CASE("a repeated key is a problem at its second place and names the first", "[config][hjson_reader]") {

@@ -44,6 +44,13 @@ TEST_CASE("YAML's own ways to write numbers and words are known", "[config][yaml
   CHECK(root.find("i")->text == "7");
 }
 
+TEST_CASE("what YAML has no number for stays a text", "[config][yaml_reader]") {
+  for (std::string text : {"+-5", "++5", "0x-5", "0x", "0x1.8", "0xffffffffffffffff", "+", ".", "+."}) {
+    auto root = *read_yaml("a: " + text + "\n").root;
+    CHECK(root.find("a")->text == text);
+  }
+}
+
 TEST_CASE("YAML values know their places", "[config][yaml_reader]") {
   auto root = *read_yaml("# x\na: 1\nb:\n  - 10\n  - 20\n").root;
   CHECK(root.members[0].place.line == 2);
