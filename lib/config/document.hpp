@@ -25,8 +25,11 @@ struct ReadResult {
   std::vector<Problem> problems;
 };
 
-inline constexpr int kMostLevels = 128;          // of nesting, in both formats
+// In both formats: a file of a stranger's takes neither all memory nor all day.
+inline constexpr int kMostLevels = 128;          // of nesting
 inline constexpr size_t kMostBytes = 16u << 20;  // of a job file
+inline constexpr size_t kMostValues = 200'000;   // in it; those behind an alias count where they are copied to
+inline constexpr size_t kLongestKey = 1024;      // in bytes
 
 // Checks that the text is UTF-8 and not empty, reads it, checks that it is an object.
 ReadResult read_document(std::string_view text, Format format);

@@ -81,6 +81,7 @@ class HjsonReader {
     skip_blanks();
     Place start = place();
     if (at_end()) fail_at_end(start, "a value is missing at the end of the file");
+    if (++num_values_ > kMostValues) fail(start, fmt::format("more than {} values", kMostValues));
     char c = peek();
     Value value;
     if (c == '{' || c == '[') {
@@ -116,6 +117,9 @@ class HjsonReader {
       Member member;
       member.place = place();
       member.key = read_key();
+      if (member.key.size() > kLongestKey) {
+        fail(member.place, fmt::format("a key of {} bytes is too long (at most {})", member.key.size(), kLongestKey));
+      }
       skip_blanks();
       if (peek() != ':')
         fail(place(), fmt::format("a ':' is missing after the key '{}'; found {}", member.key, here()));
@@ -259,20 +263,17 @@ class HjsonReader {
     if (is_punctuator(peek())) fail(place(), fmt::format("a value is expected, but {} was found", here()));
     Place start_place = place();
     size_t start = at_;
-    while (true) {
-      bool line_end = at_end() || peek() == '\n';
-      if (line_end || ends_word()) {
-        auto word = trimmed(text_.substr(start, at_ - start));
-        Value value = value_of_word(word);
-        if (!value.is_string()) return value;
-        if (line_end) {
-          if (word.find_first_of("{}[],") != word.npos) swallowed_ = {start_place, std::string(word)};
-          return value;
-        }
-      }
-      step();
-    }
+    while (!at_line_end() && !ends_word()) step();
+    Value value = value_of_word(trimmed(text_.substr(start, at_ - start)));
+    if (!value.is_string()) return value;
+    // A text: what would end a word belongs to it.
+    while (!at_line_end()) step();
+    value.text = trimmed(text_.substr(start, at_ - start));
+    if (value.text.find_first_of("{}[],") != value.text.npos) swallowed_ = {start_place, value.text};
+    return value;
   }
+
+  bool at_line_end() const { return at_end() || peek() == '\n'; }
 
   bool ends_word() const {
     char c = peek();
@@ -343,6 +344,7 @@ class HjsonReader {
   std::string_view text_;
   size_t at_ = 0;
   Place place_{1, 1};
+  size_t num_values_ = 0;
   Problem swallowed_;
   std::vector<Problem> problems_;
 };

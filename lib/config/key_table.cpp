@@ -39,6 +39,7 @@ constexpr KeyAlias kAliases[] = {
 struct Index {
   std::vector<const KeySpec*> rows;
   std::unordered_map<std::string_view, const KeySpec*> by_path;
+  std::unordered_map<std::string_view, std::vector<const KeySpec*>> by_name;  // without those below a *
   std::unordered_map<std::string_view, const KeyAlias*> alias_by_path;
   std::unordered_map<std::string_view, std::vector<std::string>> names_by_section;
 
@@ -57,6 +58,7 @@ struct Index {
   void add(const KeySpec& row) {
     rows.push_back(&row);
     by_path.emplace(row.path, &row);
+    if (row.path.find('*') == row.path.npos) by_name[last_name(row.path)].push_back(&row);
     if (auto name = last_name(row.path); name != "*") names_by_section[section_of(row.path)].emplace_back(name);
   }
 };
@@ -103,20 +105,16 @@ std::vector<std::string> names_in(std::string_view section) {
 
 std::vector<std::string> places_of(std::string_view name) {
   std::vector<std::string> out;
-  for (const auto* row : all_keys()) {
-    if (last_name(row->path) == name && row->path.find('*') == row->path.npos) out.emplace_back(row->path);
-  }
+  auto found = index().by_name.find(name);
+  if (found == index().by_name.end()) return out;
+  for (const auto* row : found->second) out.emplace_back(row->path);
   return out;
 }
 
 const KeySpec* right_place_of(std::string_view name) {
-  const KeySpec* only = nullptr;
-  for (const auto* row : all_keys()) {
-    if (last_name(row->path) != name || row->path.find('*') != row->path.npos) continue;
-    if (only) return nullptr;
-    only = row;
-  }
-  return only && may_be_misplaced(*only) ? only : nullptr;
+  auto found = index().by_name.find(name);
+  if (found == index().by_name.end() || found->second.size() != 1) return nullptr;
+  return may_be_misplaced(*found->second.front()) ? found->second.front() : nullptr;
 }
 
 std::string join_path(std::string_view section, std::string_view name) {

@@ -34,8 +34,13 @@ void resolve(LoadResult& result, const Value* root, const std::vector<Override>&
   if (batch_keys_fine) result.batch_explanation = apply_batch(settings, result.world_size);
   if (result.world_size_assumed) settings.note("the number of ranks is not given: 1 is assumed");
   result.issues.insert(result.issues.end(), settings.issues().begin(), settings.issues().end());
+  result.num_unlisted = settings.num_unlisted_issues();
   result.notes.insert(result.notes.end(), settings.notes().begin(), settings.notes().end());
   sort_issues(result.issues, result.source);
+  if (result.num_unlisted > 0) {
+    const auto kind = result.issues.back().kind;
+    result.issues.push_back({kind, "", {}, "", fmt::format("{} more errors are not listed", result.num_unlisted)});
+  }
   if (result.ok()) result.config = build_job_config(settings);
 }
 

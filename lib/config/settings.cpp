@@ -63,6 +63,25 @@ std::string values_for_now(const KeySpec& spec) {
   return listed.empty() ? "" : spoken_list(listed);
 }
 
+// What an unknown key of a section may have been meant for. Looks at the names of all keys.
+std::string hint_for(const std::string& section, const std::string& name) {
+  if (find_key(name) && name.find('.') != name.npos && section.empty()) {
+    return fmt::format(" (a dot does not open a section in a file: write {}: {{{}: …}})", section_of(name),
+                       last_name(name));
+  }
+  if (auto hint = did_you_mean(name, names_in(section), 2); !hint.empty()) return hint;
+  if (auto homes = places_of(name); !homes.empty() && homes.size() <= 3) {
+    return fmt::format(" (there is '{}')", fmt::join(homes, "', '"));
+  }
+  std::vector<std::string> names;
+  for (const auto* row : all_keys()) {
+    if (row->path.find('*') == row->path.npos) names.emplace_back(last_name(row->path));
+  }
+  auto near = nearest_names(name, names);
+  auto homes = near.empty() ? std::vector<std::string>{} : places_of(near.front());
+  return homes.size() == 1 ? fmt::format(" (did you mean '{}'?)", homes.front()) : "";
+}
+
 Value list_of_texts(const std::vector<std::string>& words) {
   std::vector<Value> items;
   items.reserve(words.size());
@@ -198,21 +217,7 @@ void Settings::take_misplaced_or_unknown(const At& section, const std::string& n
 }
 
 void Settings::unknown_key(const At& section, const std::string& name, Place place) {
-  std::string hint = did_you_mean(name, names_in(section.table_path), 2);
-  if (find_key(name) && name.find('.') != name.npos && section.path.empty()) {
-    hint = fmt::format(" (a dot does not open a section in a file: write {}: {{{}: …}})", section_of(name),
-                       last_name(name));
-  } else if (auto homes = places_of(name); hint.empty() && !homes.empty() && homes.size() <= 3) {
-    hint = fmt::format(" (there is '{}')", fmt::join(homes, "', '"));
-  } else if (hint.empty()) {
-    std::vector<std::string> names;
-    for (const auto* row : all_keys()) {
-      if (row->path.find('*') == row->path.npos) names.emplace_back(last_name(row->path));
-    }
-    auto near = nearest_names(name, names);
-    auto near_homes = near.empty() ? std::vector<std::string>{} : places_of(near.front());
-    if (near_homes.size() == 1) hint = fmt::format(" (did you mean '{}'?)", near_homes.front());
-  }
+  const std::string hint = list_is_full() ? "" : hint_for(section.table_path, name);
   add_issue(Issue::Kind::kUnknownKey, place, join_path(section.path, name),
             fmt::format("unknown key '{}'{}{}", name, in_section(section.path), hint));
 }
@@ -393,7 +398,7 @@ void Settings::complain(Issue::Kind kind, const std::string& path, std::string m
   const Setting* setting = at.empty() ? nullptr : find(at);
   bool from_file = setting && setting->place.line > 0;
   std::string speaker = !setting || from_file ? source_ : setting->origin;
-  issues_.push_back({kind, speaker, setting ? setting->place : Place{}, path, std::move(message)});
+  list({kind, speaker, setting ? setting->place : Place{}, path, std::move(message)});
 }
 
 bool Settings::complained_about(const std::string& path) const {
@@ -408,7 +413,15 @@ void Settings::note(const std::string& path, std::string message) {
 }
 
 void Settings::add_issue(Issue::Kind kind, Place place, std::string key, std::string message) {
-  issues_.push_back({kind, speaker_.empty() ? source_ : speaker_, place, std::move(key), std::move(message)});
+  list({kind, speaker_.empty() ? source_ : speaker_, place, std::move(key), std::move(message)});
+}
+
+void Settings::list(Issue issue) {
+  if (list_is_full()) {
+    ++num_unlisted_issues_;
+  } else {
+    issues_.push_back(std::move(issue));
+  }
 }
 
 }  // namespace dslaunch::config

@@ -32,6 +32,8 @@ struct Setting {
   bool given() const { return order > 0; }
 };
 
+inline constexpr size_t kMostIssues = 1000;
+
 class Settings {
  public:
   // `source` is the file's name as messages show it.
@@ -64,7 +66,9 @@ class Settings {
   void note(std::string message) { notes_.push_back(std::move(message)); }
 
   const std::map<std::string, Setting>& all() const { return settings_; }
-  std::vector<Issue>& issues() { return issues_; }
+  // Nobody reads more than kMostIssues; of the others only their number is kept.
+  const std::vector<Issue>& issues() const { return issues_; }
+  size_t num_unlisted_issues() const { return num_unlisted_issues_; }
   const std::vector<std::string>& notes() const { return notes_; }
   const std::string& source() const { return source_; }
 
@@ -87,6 +91,8 @@ class Settings {
   void take_alias(const At& written, const KeyAlias& alias, Place place, const Value& value);
   void take_misplaced_or_unknown(const At& section, const std::string& name, Place place, const Value& value);
   void unknown_key(const At& section, const std::string& name, Place place);
+  bool list_is_full() const { return issues_.size() >= kMostIssues; }
+  void list(Issue issue);
   void assign(const At& at, const KeySpec& spec, const Given& given, const Value& value);
   void assign_section(const At& at, const KeySpec& spec, const Given& given, const Value& value);
   void assign_leaf(const At& at, const KeySpec& spec, const Given& given, const Value& value);
@@ -105,6 +111,7 @@ class Settings {
   std::map<std::string, Setting> settings_;
   std::map<std::string, std::string> written_as_;  // path -> the name under which it was given
   std::vector<Issue> issues_;
+  size_t num_unlisted_issues_ = 0;
   std::vector<std::string> notes_;
 };
 

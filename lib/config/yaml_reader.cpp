@@ -23,17 +23,22 @@ struct SyntaxError {
   std::string message;
 };
 
-constexpr size_t kMostNodes = 200'000;  // after aliases are copied out
-
 Place place_of(const YAML::Mark& mark) {
   return {mark.line + 1, mark.column + 1};
 }
 
-size_t count_nodes(const Value& value) {
-  size_t count = 1;
-  for (const auto& item : value.items) count += count_nodes(item);
-  for (const auto& member : value.members) count += count_nodes(member.value);
-  return count;
+struct Extent {
+  size_t values = 0, bytes = 0;
+};
+
+void measure(const Value& value, Extent& extent) {
+  ++extent.values;
+  extent.bytes += value.text.size();
+  for (const auto& item : value.items) measure(item, extent);
+  for (const auto& member : value.members) {
+    extent.bytes += member.key.size();
+    measure(member.value, extent);
+  }
 }
 
 // YAML's core schema on top of JSON's words: ~, capitalised words, a leading +, a bare point, hex.
@@ -75,8 +80,7 @@ class TreeBuilder : public YAML::EventHandler {
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     auto found = anchors_.find(anchor);
     if (found == anchors_.end()) throw SyntaxError{place_of(mark), "an alias (*name) stands inside its own anchor"};
-    nodes_ += count_nodes(found->second);
-    add(found->second, mark, 0);
+    add(copy_of(found->second, place_of(mark)), mark, 0);
   }
 
   void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
@@ -111,6 +115,7 @@ class TreeBuilder : public YAML::EventHandler {
     if (!frames_.empty() && frames_.back().value.is_object() && !frames_.back().has_key) {
       throw SyntaxError{place_of(mark), "a key must be a word or a text, not a list or a map"};
     }
+    count({1, 0}, place_of(mark));
     Frame frame;
     frame.value.type = type;
     frame.value.place = place_of(mark);
@@ -125,7 +130,7 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   void add(Value value, const YAML::Mark& mark, YAML::anchor_t anchor) {
-    if (++nodes_ > kMostNodes) throw SyntaxError{place_of(mark), "too many values, counting those behind aliases"};
+    count({1, 0}, place_of(mark));
     value.place = place_of(mark);
     if (!frames_.empty() && frames_.back().value.is_object() && !frames_.back().has_key) {
       take_key(value);
@@ -140,13 +145,17 @@ class TreeBuilder : public YAML::EventHandler {
     }
     Frame& frame = frames_.back();
     frame.key = value.is_string() ? value.text : describe(value);
+    if (frame.key.size() > kLongestKey) {
+      throw SyntaxError{value.place,
+                        fmt::format("a key of {} bytes is too long (at most {})", frame.key.size(), kLongestKey)};
+    }
     frame.key_place = value.place;
     frame.has_key = true;
     if (frame.key == "<<") throw SyntaxError{value.place, "merge keys (<<) are not read; write the keys out"};
   }
 
   void finish(Value value, YAML::anchor_t anchor) {
-    if (anchor != 0) anchors_[anchor] = value;
+    if (anchor != 0) anchors_[anchor] = copy_of(value, value.place);
     if (frames_.empty()) {
       root = std::move(value);
       return;
@@ -167,9 +176,24 @@ class TreeBuilder : public YAML::EventHandler {
     }
   }
 
+  // What an anchor names is kept and what an alias names is copied, so that a small file can stand for a large one.
+  Value copy_of(const Value& value, Place place) {
+    Extent extent;
+    measure(value, extent);
+    count(extent, place);
+    return value;
+  }
+
+  void count(const Extent& more, Place place) {
+    extent_.values += more.values;
+    extent_.bytes += more.bytes;
+    if (extent_.values > kMostValues) throw SyntaxError{place, "too many values, counting those behind aliases"};
+    if (extent_.bytes > kMostBytes) throw SyntaxError{place, "too much text, counting that behind aliases"};
+  }
+
   std::vector<Frame> frames_;
   std::map<YAML::anchor_t, Value> anchors_;
-  size_t nodes_ = 0;
+  Extent extent_;  // of everything so far; of texts only those that were copied
 };
 
 }  // namespace

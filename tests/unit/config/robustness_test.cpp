@@ -83,6 +83,31 @@ TEST_CASE("deep nesting ends at a limit with its place", "[config][robustness]")
   CHECK(load(good).ok());
 }
 
+TEST_CASE("a file of more values than any job has, or longer keys, is refused with the place", "[config][robustness]") {
+  std::string values, nested;
+  for (int i = 0; i < 200'001; ++i) values += "1,", nested += "[],";
+  for (const auto& text : {"{a: [" + values + "]}", "{a: [" + nested + "]}"}) {
+    CHECK_THAT(all_lines(load(text)), Contains("ds.json:1:") && Contains("more than 200000 values"));
+    CHECK_THAT(all_lines(load_yaml(text)), Contains("ds.yaml:1:") && Contains("too many values"));
+  }
+  const std::string key(1025, 'k');
+  CHECK_THAT(all_lines(load("{a: 1, " + key + ": 1}")),
+             Contains("ds.json:1:8: a key of 1025 bytes is too long (at most 1024)"));
+  CHECK_THAT(all_lines(load_yaml("? " + key + "\n: 1\n")),
+             Contains("ds.yaml:1:3: a key of 1025 bytes is too long (at most 1024)"));
+}
+
+// Each of these took hours once.
+TEST_CASE("a hostile file takes no longer than its length asks for", "[config][robustness]") {
+  CHECK(!load("{a: x" + std::string(8 << 20, ',') + "\n}").ok());
+  std::string keys;
+  for (int i = 0; i < 190'000; ++i) keys += "key" + std::to_string(i) + ": 1\n";
+  const LoadResult result = load(keys);
+  CHECK(result.issues.size() == 1001);
+  CHECK(lines_of(result).back() == "189000 more errors are not listed");
+  CHECK_THAT(check_text(result), Catch::Matchers::EndsWith("ds.json: 190000 errors\n"));
+}
+
 TEST_CASE("a file of more than 16 MiB is refused before it is read", "[config][robustness]") {
   CHECK_THAT(all_lines(load("{}" + std::string(17 << 20, ' '))), Contains("too many for a job file"));
 }

@@ -83,6 +83,15 @@ TEST_CASE("YAML that explodes through aliases is refused", "[config][yaml_reader
   CHECK_THAT(problem_of(bomb).message, Contains("too many values"));
 }
 
+TEST_CASE("YAML whose texts explode through aliases or nested anchors is refused", "[config][yaml_reader]") {
+  const std::string text(1 << 20, 'x');
+  std::string aliases = "a: &a " + text + "\nb: [", anchors = "a: ";
+  for (int i = 0; i < 20; ++i) aliases += "*a, ";
+  for (int i = 0; i < 20; ++i) anchors += "&a" + std::to_string(i) + " [";
+  CHECK_THAT(problem_of(aliases + "]\n").message, Contains("too much text"));
+  CHECK_THAT(problem_of(anchors + text + std::string(20, ']') + "\n").message, Contains("too much text"));
+}
+
 TEST_CASE("broken YAML says where", "[config][yaml_reader]") {
   Problem problem = problem_of("a: 1\n b: [\n");
   CHECK_THAT(problem.message, Contains("not YAML"));
