@@ -1,6 +1,7 @@
 #include "hostfile/filter.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/error.hpp"
@@ -20,9 +21,17 @@ struct FilterNode {
   size_t column = 0;    // from 1
 };
 
+constexpr size_t kMostProblems = 20;
+
 struct ParsedFilter {
-  std::vector<FilterNode> nodes;  // one a name, in the order of first mention
+  std::vector<FilterNode> nodes;        // one a name, in the order of first mention
+  std::map<std::string, size_t> index;  // of nodes, by plain name
   std::vector<std::string> problems;
+
+  const FilterNode* find(const std::string& name) const {
+    auto found = index.find(plain_name(name));
+    return found == index.end() ? nullptr : &nodes[found->second];
+  }
 };
 
 std::string at_column(size_t column, std::string_view what) {
@@ -77,12 +86,11 @@ ParsedFilter parse_filter(std::string_view filter) {
   size_t column = 1;
   for (const auto& text : split(filter, '@')) {
     FilterNode node = parse_node(text, column, parsed.problems);
-    auto known = std::find_if(parsed.nodes.begin(), parsed.nodes.end(),
-                              [&](const FilterNode& other) { return same_host(other.name, node.name); });
-    if (known == parsed.nodes.end()) {
+    auto [known, is_new] = parsed.index.try_emplace(plain_name(node.name), parsed.nodes.size());
+    if (is_new) {
       parsed.nodes.push_back(std::move(node));
     } else {
-      known->slots.insert(node.slots.begin(), node.slots.end());
+      parsed.nodes[known->second].slots.insert(node.slots.begin(), node.slots.end());
     }
     column += text.size() + 1;
   }
@@ -99,18 +107,25 @@ std::string describe_slots(const std::vector<int>& slots) {
 
 void check_against(const std::vector<Host>& hosts, ParsedFilter& parsed) {
   std::vector<std::string> names;
+  std::map<std::string, const Host*> by_name;
   names.reserve(hosts.size());
-  for (const auto& host : hosts) names.push_back(host.name);
+  for (const auto& host : hosts) {
+    names.push_back(host.name);
+    by_name.emplace(plain_name(host.name), &host);
+  }
   for (const auto& node : parsed.nodes) {
+    if (parsed.problems.size() >= kMostProblems) return;
     if (node.name.empty()) continue;
-    auto host = std::find_if(hosts.begin(), hosts.end(), [&](const Host& h) { return same_host(h.name, node.name); });
-    if (host == hosts.end()) {
+    auto found = by_name.find(plain_name(node.name));
+    if (found == by_name.end()) {
       std::string hint = did_you_mean(node.name, names, 2);
       if (hint.empty() && names.size() <= 8) hint = fmt::format(" (there is {})", fmt::join(names, ", "));
       parsed.problems.push_back(at_column(node.column, fmt::format("no host '{}'{}", printable(node.name), hint)));
       continue;
     }
+    const Host* host = found->second;
     for (int slot : node.slots) {
+      if (parsed.problems.size() >= kMostProblems) return;
       if (std::binary_search(host->slots.begin(), host->slots.end(), slot)) continue;
       parsed.problems.push_back(at_column(node.column, fmt::format("host '{}' has no slot {} (it has {})", host->name,
                                                                    slot, describe_slots(host->slots))));
@@ -136,15 +151,17 @@ std::vector<Host> apply_filter(FilterKind kind, std::string_view filter, const s
   ParsedFilter parsed = parse_filter(filter);
   check_against(hosts, parsed);
   if (!parsed.problems.empty()) {
+    if (parsed.problems.size() >= kMostProblems) {
+      parsed.problems.resize(kMostProblems);
+      parsed.problems.back() = "and more";
+    }
     throw UserError(ExitCode::kBadInput, fmt::format("{} '{}' is not usable:\n  {}", option, printable(filter),
                                                      fmt::join(parsed.problems, "\n  ")));
   }
   std::vector<Host> left;
   for (const auto& host : hosts) {
-    auto node = std::find_if(parsed.nodes.begin(), parsed.nodes.end(),
-                             [&](const FilterNode& n) { return same_host(n.name, host.name); });
     Host kept = host;
-    kept.slots = kept_slots(kind, node == parsed.nodes.end() ? nullptr : &*node, host.slots);
+    kept.slots = kept_slots(kind, parsed.find(host.name), host.slots);
     if (!kept.slots.empty()) left.push_back(std::move(kept));
   }
   if (left.empty()) {

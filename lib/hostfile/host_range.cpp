@@ -46,7 +46,16 @@ std::vector<std::string> expand_group(std::string_view list, size_t offset) {
   return out;
 }
 
+// What stands beside a bracket is copied into every name.
+void require_fitting(size_t size, size_t offset) {
+  if (size > kLongestHostName) {
+    throw Failure{fmt::format("more than {} characters beside a range: no host's name is that long", kLongestHostName),
+                  offset};
+  }
+}
+
 void multiply(std::vector<std::string>& names, const std::vector<std::string>& tails, size_t offset) {
+  require_fitting(names.front().size(), offset);
   if (names.size() * tails.size() > kMostExpandedNames) {
     throw Failure{fmt::format("names more than {} hosts", kMostExpandedNames), offset};
   }
@@ -64,6 +73,7 @@ std::vector<std::string> expand(std::string_view text) {
   while (at < text.size()) {
     size_t bracket = text.find_first_of("[]", at);
     std::string_view plain = text.substr(at, bracket == std::string_view::npos ? bracket : bracket - at);
+    if (at > 0) require_fitting(plain.size(), at);
     for (auto& name : names) name += plain;
     if (bracket == std::string_view::npos) break;
     if (text[bracket] == ']') throw Failure{"']' without a '[' before it", bracket};

@@ -20,7 +20,7 @@ namespace dslaunch::hostfile {
 namespace {
 
 constexpr size_t kMostProblemsShown = 20;
-constexpr size_t kLongestHostName = 255;
+constexpr size_t kMostProblems = 100;  // then the rest of the file is not read
 constexpr size_t kMostSlotsInAll = size_t{1} << 20;
 
 struct Problem {
@@ -73,7 +73,7 @@ class LineParser {
     size_t before = problems_.size();
     Line line;
     parse_host_word(words[0], line);
-    for (size_t i = 1; i < words.size(); ++i) parse_setting(words, i, line);
+    for (size_t i = 1; i < words.size() && problems_.size() < kMostProblems; ++i) parse_setting(words, i, line);
     if (line.slots && max_slots_ && *line.slots > *max_slots_) {
       note(words[0].column, fmt::format("slots={} is more than max_slots={}", *line.slots, *max_slots_));
     }
@@ -82,7 +82,9 @@ class LineParser {
   }
 
  private:
-  void note(size_t column, std::string message) { problems_.push_back({number_, column, std::move(message)}); }
+  void note(size_t column, std::string message) {
+    if (problems_.size() < kMostProblems) problems_.push_back({number_, column, std::move(message)});
+  }
 
   // [user@]name[:port], name possibly with ranges, or an IPv6 address in brackets.
   void parse_host_word(Word word, Line& line) {
@@ -235,12 +237,10 @@ class EntryList {
 
   void add(const Line& line, int number, size_t column) {
     num_slots_ += line.names.size() * static_cast<size_t>(line.slots.value_or(1));
-    if (num_slots_ > kMostSlotsInAll) {  // said once: the lines after it have no part in this
-      if (!too_many_) problems_.push_back({number, column, fmt::format("more than {} slots in all", kMostSlotsInAll)});
-      too_many_ = true;
-      return;
-    }
+    if (too_many())
+      return problems_.push_back({number, column, fmt::format("more than {} slots in all", kMostSlotsInAll)});
     for (const auto& name : line.names) {
+      if (problems_.size() >= kMostProblems) return;
       auto [known, is_new] = index_.try_emplace(plain_name(name), entries_.size());
       if (is_new) {
         entries_.push_back(
@@ -252,6 +252,7 @@ class EntryList {
     }
   }
 
+  bool too_many() const { return num_slots_ > kMostSlotsInAll; }
   std::vector<Entry> take() { return std::move(entries_); }
 
  private:
@@ -275,16 +276,15 @@ class EntryList {
   std::vector<bool> bare_;
   std::map<std::string, size_t> index_;  // by plain name
   size_t num_slots_ = 0;
-  bool too_many_ = false;
 };
 
-[[noreturn]] void throw_problems(const std::vector<Problem>& problems, const std::string& path) {
+[[noreturn]] void throw_problems(const std::vector<Problem>& problems, const std::string& path, bool all) {
   std::string message = fmt::format("hostfile {} is not usable:", path);
   for (size_t i = 0; i < problems.size() && i < kMostProblemsShown; ++i) {
     message += fmt::format("\n  {}:{}:{}: {}", path, problems[i].line, problems[i].column, problems[i].message);
   }
   if (problems.size() > kMostProblemsShown) {
-    message += fmt::format("\n  and {} more", problems.size() - kMostProblemsShown);
+    message += fmt::format("\n  and {}{} more", all ? "" : "at least ", problems.size() - kMostProblemsShown);
   }
   throw UserError(ExitCode::kBadInput, message);
 }
@@ -302,14 +302,14 @@ std::vector<Entry> parse_hostfile(std::string_view text, const std::string& path
   EntryList entries(problems);
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   int number = 0;
-  while (!text.empty()) {
+  while (!text.empty() && !entries.too_many() && problems.size() < kMostProblems) {
     ++number;
     size_t end = std::min(text.find('\n'), text.size());
     std::vector<Word> words = split_words(text.substr(0, end));
     if (auto line = LineParser(number, problems).parse(words)) entries.add(*line, number, words[0].column);
     text.remove_prefix(std::min(end + 1, text.size()));
   }
-  if (!problems.empty()) throw_problems(problems, path);
+  if (!problems.empty()) throw_problems(problems, path, /*all=*/text.empty());
   std::vector<Entry> list = entries.take();
   if (list.empty()) {
     throw UserError(ExitCode::kBadInput,

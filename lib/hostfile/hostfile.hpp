@@ -27,7 +27,7 @@ constexpr int kMostSlots = 4096;
 // What a hostfile takes for the name of a host: letters, digits, '.', '-' and '_', no '-' in front, not too long.
 bool is_host_name(std::string_view name);
 
-// Entries in the order of their first mention. Throws UserError(65) that lists every mistake with line and column;
+// Entries in the order of their first mention. Throws UserError(65) that lists the mistakes with line and column;
 // `path` is for those messages.
 std::vector<Entry> parse_hostfile(std::string_view text, const std::string& path);
 

@@ -89,8 +89,9 @@ bool is_left_over(const Environment& environment, const NodeList& step, const No
   if (text_of(environment, "ENVIRONMENT") == "BATCH" && !text_of(environment, "SLURM_LAUNCH_NODE_IPADDR")) return true;
   auto here = text_of(environment, "SLURMD_NODENAME");
   if (here && !contains(step.names, *here)) return true;
+  const std::set<std::string> names(job.names.begin(), job.names.end());
   return !std::all_of(step.names.begin(), step.names.end(),
-                      [&](const std::string& name) { return contains(job.names, name); });
+                      [&](const std::string& name) { return names.contains(name); });
 }
 
 // A single task with a terminal of its own is somebody's shell: what is started there is for the whole job.

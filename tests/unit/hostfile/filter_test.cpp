@@ -7,6 +7,7 @@
 using namespace dslaunch;
 using namespace dslaunch::hostfile;
 using Catch::Contains;
+using Catch::EndsWith;
 
 namespace {
 
@@ -29,9 +30,9 @@ std::string exclude(std::string_view filter) {
   return text(apply_filter(FilterKind::kExclude, filter, kPool));
 }
 
-std::string refusal(FilterKind kind, std::string_view filter) {
+std::string refusal(FilterKind kind, std::string_view filter, const std::vector<Host>& hosts = kPool) {
   try {
-    apply_filter(kind, filter, kPool);
+    apply_filter(kind, filter, hosts);
   } catch (const UserError& error) {
     CHECK(error.code() == ExitCode::kBadInput);
     return error.what();
@@ -92,6 +93,21 @@ TEST_CASE("every mistake of a filter is reported with its column", "[hostfile][f
   CHECK_THAT(refusal(FilterKind::kInclude, "w1:"), Contains("'' is not a slot number"));
   CHECK_THAT(refusal(FilterKind::kInclude, "w1 w2"), Contains("no blanks"));
   CHECK_THAT(refusal(FilterKind::kInclude, "[::1]x"), Contains("'x' after the address"));
+}
+
+TEST_CASE("a flood of mistakes in a filter is cut, among however many hosts", "[hostfile][filter]") {
+  std::vector<Host> hosts;
+  std::string unknown, known, slots = "n1:0";
+  for (int i = 0; i < 50'000; ++i) {
+    hosts.push_back({"n" + std::to_string(i), "", {}, {0}});
+    known += (i ? "@n" : "n") + std::to_string(i);
+    unknown += (i ? "@m" : "m") + std::to_string(i);
+    slots += "," + std::to_string(i);
+  }
+  CHECK(apply_filter(FilterKind::kInclude, known, hosts).size() == hosts.size());
+  for (const auto& filter : {unknown, slots}) {
+    CHECK_THAT(refusal(FilterKind::kInclude, filter, hosts), EndsWith("\n  and more"));
+  }
 }
 
 TEST_CASE("a filter that leaves nothing is refused", "[hostfile][filter]") {

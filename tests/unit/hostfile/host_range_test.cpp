@@ -34,3 +34,11 @@ TEST_CASE("a broken range says what is wrong and where", "[hostfile][host_range]
   check("n[1-300][1-300]", "more than 65536", 8);
   check("n[1-99999999999999999999]", "not a number", 4);
 }
+
+TEST_CASE("a long text is not copied into every name of a range", "[hostfile][host_range]") {
+  const std::string text(10 << 20, 'x');
+  CHECK(expand_host_range(text).names == Names{text});
+  for (const auto& range : {"n[1-60000]" + text, text + "[1-60000]", "[1-60000]" + text + "[1]"}) {
+    CHECK_THAT(expand_host_range(range).error, Catch::Contains("more than 255 characters beside a range"));
+  }
+}

@@ -146,6 +146,20 @@ TEST_CASE("several mistakes are reported at once, and a flood is cut", "[hostfil
   std::string flood;
   for (int i = 0; i < 50; ++i) flood += "h slots=0\n";
   CHECK_THAT(refusal(flood), Contains("and 30 more"));
+  for (int i = 0; i < 200; ++i) flood += "h slots=0\n";
+  CHECK_THAT(refusal(flood), Contains("and at least 80 more"));
+}
+
+// Each of these took an hour or more memory than a machine has.
+TEST_CASE("a hostile hostfile is given up where it is known to be none", "[hostfile]") {
+  std::string ranges, mistakes;
+  for (int i = 0; i < 200'000; ++i) ranges += "n[1-65536]\n", mistakes += "n[1-65536] slots=x\n";
+  CHECK_THAT(refusal(ranges), Contains("hosts:17:1: more than 1048576 slots in all"));
+  CHECK_THAT(refusal(mistakes), Contains("and at least 80 more"));
+  CHECK_THAT(refusal("n[1-65536]" + std::string(8 << 20, 'x')), Contains("hosts:1:11: more than 255 characters"));
+  std::string words;
+  for (int i = 0; i < 1'000'000; ++i) words += "x ";
+  CHECK_THAT(refusal(words), Contains("and 80 more"));
 }
 
 TEST_CASE("a hostfile without a host is refused", "[hostfile]") {
