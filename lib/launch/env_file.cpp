@@ -11,6 +11,7 @@ namespace dslaunch::launch {
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+constexpr int kMostSlips = 100;
 
 bool is_blank(char c) {
   return c == ' ' || c == '\t';
@@ -155,12 +156,17 @@ bool is_variable_name(std::string_view text) {
 Assignments parse_env_file(std::string_view text, const std::string& path) {
   Assignments assignments;
   std::string slips;
+  int num_slips = 0;
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   for (int number = 1; !text.empty(); ++number) {
     try {
       if (auto assignment = LineReader(take_line(text)).read()) assignments.push_back(std::move(*assignment));
     } catch (const Slip& slip) {
       slips += fmt::format("{}{}:{}:{}: {}", slips.empty() ? "" : "\n", path, number, slip.offset + 1, slip.what);
+      if (++num_slips == kMostSlips && !text.empty()) {
+        slips += fmt::format("\n{}: the lines behind line {} were not read", path, number);
+        break;
+      }
     }
   }
   if (!slips.empty()) throw UserError(ExitCode::kBadInput, slips);

@@ -21,7 +21,7 @@ using Assignments = std::vector<std::pair<std::string, std::string>>;
 
 // A value without quotes ends at a '#' behind a blank, or with the line; blanks around it do not belong to it. Between
 // double quotes \n \r \t \a \b \f \v \" \' \\ are what they are in C, any other backslash stands for itself. Throws
-// UserError(65) with every mistake as path:line:column; `path` is for those messages.
+// UserError(65) with every mistake, of very many the first, as path:line:column; `path` is for those messages.
 Assignments parse_env_file(std::string_view text, const std::string& path);
 
 // A letter or underscore, then letters, digits and any of _ . -

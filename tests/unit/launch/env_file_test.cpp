@@ -90,6 +90,13 @@ TEST_CASE("every mistake is told at once, with line and column", "[launch][env_f
                });
 }
 
+TEST_CASE("of very many mistakes the first are told", "[launch][env_file]") {
+  std::string text;
+  for (int i = 0; i < 1'000'000; ++i) text += "=\n";
+  expect_error(ExitCode::kBadInput, {"F:1:1: ", "F:100:1: ", "\nF: the lines behind line 100 were not read"},
+               [&] { parse_env_file(text, "F"); });
+}
+
 TEST_CASE("a zero byte is no text", "[launch][env_file]") {
   expect_error(ExitCode::kBadInput, {"F:2:4: a zero byte"},
                [] { parse_env_file(std::string_view("A=1\nB=x\0y\n", 10), "F"); });
