@@ -204,16 +204,19 @@ class HjsonReader {
     }
   }
 
-  // Surrogate pairs make one character; a lone half becomes the replacement character.
+  // Surrogate pairs make one character; a lone half becomes the replacement character, and so does zero.
   uint32_t read_code_point(Place start) {
     constexpr uint32_t kReplacement = 0xFFFD;
     uint32_t high = read_hex4(start);
     if (high < 0xD800 || high > 0xDFFF) return high == 0 ? kReplacement : high;
     if (high > 0xDBFF || text_.substr(at_, 2) != "\\u") return kReplacement;
+    auto behind_high = std::pair(at_, place_);
     step();
     step();
     uint32_t low = read_hex4(start);
-    return low < 0xDC00 || low > 0xDFFF ? kReplacement : 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
+    if (low >= 0xDC00 && low <= 0xDFFF) return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
+    std::tie(at_, place_) = behind_high;  // the second escape is a character of its own
+    return kReplacement;
   }
 
   uint32_t read_hex4(Place start) {
@@ -231,15 +234,14 @@ class HjsonReader {
     return code;
   }
 
-  // '''...''': lines lose as much indentation as the opening quotes have; the line break before the closing quotes
-  // does not count, nor does an empty first line.
+  // '''...''': lines lose as much indentation as the opening quotes have, the first one all of it; the line break
+  // before the closing quotes does not count, nor does an empty first line.
   std::string read_multiline() {
     Place start = place();
     for (int i = 0; i < 3; ++i) step();
-    size_t first = at_;
-    while (first < text_.size() && (text_[first] == ' ' || text_[first] == '\t' || text_[first] == '\r')) ++first;
-    if (first < text_.size() && text_[first] == '\n') {
-      while (at_ <= first) step();
+    while (peek() == ' ' || peek() == '\t' || peek() == '\r') step();
+    if (peek() == '\n') {
+      step();
       skip_indent(start.column - 1);
     }
     std::string out;

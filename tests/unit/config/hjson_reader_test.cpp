@@ -85,14 +85,15 @@ TEST_CASE("braces around the whole are optional", "[config][hjson_reader]") {
 }
 
 TEST_CASE("strings know escapes, both quotes and lines of their own", "[config][hjson_reader]") {
-  Value root = read(R"({a: "\t\"\u00e9\ud83d\ude00\/", b: 'it"s', c: "\ud83dx"})");
+  Value root = read(R"({a: "\t\"\u00e9\ud83d\ude00\/", b: 'it"s', c: "\ud83dx", d: "\ud83d\u0041\ud83d\ud83d\ude00"})");
   CHECK(root.find("a")->text == "\t\"é😀/");
   CHECK(root.find("b")->text == "it\"s");
   CHECK(root.find("c")->text == "\uFFFDx");
+  CHECK(root.find("d")->text == "\uFFFDA\uFFFD😀");
 
-  Value block = read("{\n  t:\n    '''\n    one\n      two\n    three\n    '''\n  u: '''x'''\n}");
+  Value block = read("{\n  t:\n    '''\n    one\n      two\n    three\n    '''\n  u: ''' \t x\n     y '''\n}");
   CHECK(block.find("t")->text == "one\n  two\nthree");
-  CHECK(block.find("u")->text == "x");
+  CHECK(block.find("u")->text == "x\ny ");
 }
 
 TEST_CASE("integers are 64 bits wide and larger ones become floats", "[config][hjson_reader]") {
