@@ -1,4 +1,5 @@
-// All ranks at an event that the first step did not have (ShardingOptions::meet).
+// Meetings of all ranks through the store: at an event that the first step did not have (ShardingOptions::meet), and
+// before an end that all have come to.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -14,5 +15,9 @@ namespace dslaunch::runtime {
 // UserError(65), naming those that are not there, or the verdict of `watch` (may be null) when that has one.
 void meet_all(rendezvous::Store& store, int world_size, int64_t step, const std::string& event,
               std::chrono::milliseconds limit, comm::HangWatch* watch);
+
+// All ranks end at this step. One that left at once would end what the others are still in of it, and rank 0 without
+// the step's row. Waits ten seconds at most: whoever does not come has its own story.
+void meet_at_end(rendezvous::Store& store, int world_size, int64_t step);
 
 }  // namespace dslaunch::runtime

@@ -2,10 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -15,7 +13,6 @@
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "runtime/engine/checkpointing.hpp"
-#include "runtime/engine/diagnosis.hpp"
 #include "runtime/engine/engine.hpp"
 #include "runtime/engine/initial_values.hpp"
 #include "runtime/engine/load_model.hpp"
@@ -25,6 +22,7 @@
 #include "runtime/engine/run_log.hpp"
 #include "runtime/engine/sharding_choice.hpp"
 #include "runtime/engine/step_monitors.hpp"
+#include "runtime/engine/step_starts.hpp"
 #include "runtime/engine/training_data.hpp"
 #include "runtime/engine/verification.hpp"
 #include "runtime/state/random_state.hpp"
@@ -114,6 +112,7 @@ class Training {
     if (world_.rank() == 0) {
       for (const auto& note : model_->notes()) log::warning("model: {}", note);
     }
+    starts_.emplace(FailedRun{*model_, *engine_, data_, config_, world_, device_});
     log::debug("engine ready");
   }
 
@@ -154,7 +153,7 @@ class Training {
 
   // True when all ranks agreed to stop after this step.
   bool train_one_step(BatchLoader& loader) {
-    remember_start();
+    starts_->remember(position_);
     const int64_t step = engine_->steps_done() + 1;
     const auto next_batch = [&] {
       is_at("the data of step {}", step);
@@ -184,42 +183,20 @@ class Training {
     return stop;
   }
 
-  // Logs a step; ends the run when its loss is not finite and no loss scale takes that for an overflow.
+  // Logs a step; ends the run when its loss is not finite and no loss scale takes that for an overflow. All ranks come
+  // to the same verdict.
   bool take(const StepResult& result) {
     log_->report_step(result, monitors_.take_step(result.step));
     if (world_.rank() == 0 && config_.recomputation.profile && result.step % config_.steps_per_print == 0) {
       log::info("{}", model_->take_recomputation_profile());
     }
     if (!result.diagnosis.empty()) {
-      wait_for_all_verdicts(result.step);
+      meet_at_end(store_, world_.size(), result.step);
       throw UserError(ExitCode::kCannotContinue, result.diagnosis);
     }
     if (result.overflow) return result.stop_requested;
-    if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) explain_failure(result);
+    if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) starts_->explain(result);
     return result.stop_requested;
-  }
-
-  // All ranks come to the same verdict. One that left at once would end what the others are still in of this step, and
-  // rank 0 without the step's row.
-  void wait_for_all_verdicts(int64_t step) {
-    try {
-      store_.barrier(fmt::format("the end at step {}", step), world_.size(), Deadline::after(std::chrono::seconds(10)));
-    } catch (const Error&) {
-      // Whoever did not come has its own story, and this rank has its verdict.
-    }
-  }
-
-  [[noreturn]] void explain_failure(const StepResult& result) {
-    const bool loss_is_finite = std::isfinite(result.loss);
-    const auto start =
-        std::find_if(starts_.begin(), starts_.end(), [&](const StepStart& known) { return known.step == result.step; });
-    DSL_CHECK(start != starts_.end(), "a step's start is kept until its result is read");
-    const std::string finding = diagnose({*model_, *engine_, data_, config_, world_, device_}, *start, loss_is_finite);
-    throw UserError(
-        ExitCode::kCannotContinue,
-        fmt::format("{} is not finite at step {} (loss {}, gradient norm {}). Run again with checks: {}. "
-                    "Lower the learning rate, clip gradients, or look at these samples",
-                    loss_is_finite ? "the gradient" : "the loss", result.step, result.loss, result.grad_norm, finding));
   }
 
   // Once for each step, however often it is called.
@@ -257,12 +234,6 @@ class Training {
     const bool stopped = evaluation_->run();
     ended("evaluation");
     return stopped;
-  }
-
-  // A device tells a step's loss when the next one is under way.
-  void remember_start() {
-    if (starts_.size() == 2) starts_.pop_front();
-    starts_.push_back({engine_->steps_done() + 1, position_, save_random_state(device_)});
   }
 
   void begin_verification() {
@@ -365,7 +336,7 @@ class Training {
   std::unique_ptr<RunLog> log_;
   std::optional<RunEvaluation> evaluation_;
   std::unique_ptr<Verification> verification_;  // while it lasts
-  std::deque<StepStart> starts_;                // of the last two steps
+  std::optional<StepStarts> starts_;
 };
 
 }  // namespace
