@@ -223,6 +223,27 @@ class Detached(JobsTest):
         self.assertEqual(job["condition"], "ended")
         self.assertIn("refused another thread", job["end"]["first_cause"])
 
+    def test_what_a_full_disk_loses_of_the_console_is_said(self):
+        isolate = ["unshare", "--user", "--map-root-user", "--mount"]
+        small = [*isolate, "sh", "-c", 'mount -t tmpfs -o size=64k none "$XDG_STATE_HOME" || exit 77; "$@"', "sh"]
+        self.make("state")
+        if subprocess.run([*small, "true"], env=self.env, stderr=subprocess.DEVNULL).returncode:
+            self.skipTest("no file system of one's own here")
+        script = f'''
+            {DSLAUNCH} exec --detach --device cpu --num_gpus 2 -- sh -c 'head -c 200000 /dev/zero | tr "\\0" "~"; exit 3' &&
+            for command in "attach last" "logs last" "jobs last" "jobs --json"; do
+              echo "--- $command"; {DSLAUNCH} $command 2>&1 | tr -d '~'; done'''
+        outcome = subprocess.run([*small, "bash", "-o", "pipefail", "-c", script], env=self.env, capture_output=True, text=True,
+                                 timeout=LIMIT_S)
+        started, attached, logged, details, document = outcome.stdout.split("--- ")
+        self.assertIn("goes on in the background", started)
+        for text in (attached, logged):
+            self.assertRegex(text, "warning: not all of the job's output could be kept: .*console.log: No space left")
+        self.assertIn("has ended: exit code 3", attached)
+        self.assertRegex(details, "trouble .*console.log: No space left")
+        (job,) = json.loads(document.split("\n", 1)[1])["jobs"]
+        self.assertEqual((len(job["troubles"]), job["end"]["exit_code"]), (2, 3))  # the ranks' logs are the other one
+
     def test_a_dry_run_detaches_nothing(self):
         self.assertIn("world", self.exec_sh(1, "true", "--detach", "--dry_run").out)
         self.assertEqual(os.path.exists(self.env["XDG_STATE_HOME"]), False)

@@ -114,6 +114,7 @@ class Attachment {
   int finish(const JobEnd& end) {
     drain();
     signals_.ignore_from_now_on();  // there is nothing left to interrupt
+    tell_lost_output(job_);
     return tell_end(job_, end);
   }
 

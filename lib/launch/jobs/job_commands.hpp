@@ -21,6 +21,9 @@ struct LogsOptions {
 // that is not there; Error(69) when a job that is followed goes away without an end.
 int show_logs(const KnownJob& job, const LogsOptions& options);
 
+// What of the job's console and logs is known to be lost, on standard error.
+void tell_lost_output(const KnownJob& job);
+
 // What there is to say of a job whose supervisor is gone and wrote down no end of it (69).
 Error without_an_end(const KnownJob& job);
 

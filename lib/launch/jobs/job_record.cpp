@@ -52,6 +52,7 @@ JobRecord read_record(const Json& json) {
   record.socket = text_or_empty(json.at("socket"));
   record.state = json.at("state").get<std::string>();
   record.restart_count = json.at("restart_count").get<int>();
+  record.troubles = json.value("troubles", std::vector<std::string>());  // an older one's has none
   if (json.at("end").is_object()) record.end = read_end(json.at("end"));
   return record;
 }
@@ -116,6 +117,7 @@ std::string record_to_json(const JobRecord& record) {
         {"pid", record.supervisor.pid},
         {"start_ticks", record.supervisor.start_ticks}}},
       {"socket", or_null(record.socket)},
+      {"troubles", record.troubles},
       {"end", nullptr},
   };
   if (record.end) {

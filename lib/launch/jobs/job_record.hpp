@@ -37,6 +37,8 @@ struct JobRecord {
   std::string socket;  // path; empty: it has none
   std::string state;   // as name_of(JobState) says
   int restart_count = 0;
+  // What of the job's console and logs is lost, and why: for jobs that have no terminal to say it on. A few lines.
+  std::vector<std::string> troubles;
   std::optional<JobEnd> end;
 
   int world_size() const;

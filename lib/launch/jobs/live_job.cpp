@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -18,6 +19,9 @@ namespace {
 
 using namespace std::chrono_literals;
 using Json = nlohmann::ordered_json;
+
+// On record. Each file has one, and a record that grew with every line could not be written any more.
+constexpr size_t kMostTroubles = 4;
 
 // For clients that still read when the job has ended.
 constexpr auto kLastWordPatience = 2000ms;
@@ -76,8 +80,20 @@ LiveJob::LiveJob(const LaunchPlan& plan, JobFolder folder) : folder_(std::move(f
 LiveJob::~LiveJob() = default;
 
 std::vector<std::string> LiveJob::take_troubles() {
-  for (auto& trouble : files_.take_troubles()) troubles_.push_back(std::move(trouble));
+  if (note_troubles()) write_record();
   return std::exchange(troubles_, {});
+}
+
+// True: there are new ones on record. The terminal may hear of them, and in the background nobody but who asks.
+bool LiveJob::note_troubles() {
+  auto& noted = record_.troubles;
+  const size_t num_before = noted.size();
+  for (auto& trouble : files_.take_troubles()) {
+    const bool is_known = std::find(noted.begin(), noted.end(), trouble) != noted.end();
+    if (!is_known && noted.size() < kMostTroubles) noted.push_back(trouble);
+    troubles_.push_back(std::move(trouble));
+  }
+  return noted.size() > num_before;
 }
 
 void LiveJob::add_to(PollSet& polls) {
@@ -119,6 +135,7 @@ void LiveJob::on_end(int exit_code, const std::string& first_cause) {
   record_.state = "ended";
   record_.end = JobEnd{exit_code, std::time(nullptr), first_cause};
   const bool stalled = !files_.idle();  // they had their time
+  note_troubles();
   write_record();
   if (folder_.there()) {
     files_.ask(0, [path = folder_.pid_file()] {
@@ -144,8 +161,13 @@ void LiveJob::on_end(int exit_code, const std::string& first_cause) {
 
 void LiveJob::write_record() {
   if (!folder_.there()) return;
-  std::string text = record_to_json(record_);
-  files_.ask(text.size(), [path = folder_.record_file(), text] { return write_file(path, text); });
+  // On a full disk there may be room for the end, and none for the rest.
+  JobRecord shorter = record_;
+  shorter.troubles.clear();
+  std::string text = record_to_json(record_), least = record_to_json(shorter);
+  files_.ask(text.size() + least.size(), [path = folder_.record_file(), text, least] {
+    return write_file(path, text).empty() ? std::string() : write_file(path, least);
+  });
   // What our own log lines have added to it, where there is no terminal for them.
   if (console_) console_->measure();
 }

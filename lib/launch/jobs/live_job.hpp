@@ -61,6 +61,7 @@ class LiveJob {
   };
 
   void write_record();
+  bool note_troubles();
   std::string status() const;
   void tell_starter(int exit_code);
 

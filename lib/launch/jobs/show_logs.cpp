@@ -8,6 +8,8 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/log.hpp"
+#include "base/printable.hpp"
 #include "base/write_all.hpp"
 #include "launch/job_story.hpp"
 #include "launch/jobs/job_commands.hpp"
@@ -96,6 +98,12 @@ Error without_an_end(const KnownJob& job) {
                   job.record.job_id, job.record.supervisor.pid, job.record.state)};
 }
 
+void tell_lost_output(const KnownJob& job) {
+  for (const auto& trouble : look_again(job).record.troubles) {
+    log::warning("not all of the job's output could be kept: {}", printable(trouble));
+  }
+}
+
 int show_logs(const KnownJob& job, const LogsOptions& options) {
   std::string path = path_of_log(job, options.rank);
   UniqueFd file = open_log(job, path);
@@ -103,6 +111,7 @@ int show_logs(const KnownJob& job, const LogsOptions& options) {
   copy_rest(file, path);
   if (options.follow) follow(job, file, path);
   copy_rest(file, path);
+  tell_lost_output(job);
   if (options.follow && now_of(job) == Condition::kLost) throw without_an_end(job);
   return 0;
 }
