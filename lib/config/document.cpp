@@ -27,22 +27,6 @@ size_t utf8_length(std::string_view text, size_t at) {
   return wrong ? 0 : length;
 }
 
-// The first place that is not text; line 0: all of it is.
-Place first_non_text(std::string_view text) {
-  Place place{1, 1};
-  for (size_t at = 0; at < text.size();) {
-    size_t length = utf8_length(text, at);
-    if (length == 0) return place;
-    if (text[at] == '\n') {
-      place = {place.line + 1, 1};
-    } else {
-      ++place.column;
-    }
-    at += length;
-  }
-  return {};
-}
-
 ReadResult only(Place place, std::string message) {
   return {std::nullopt, {{place, std::move(message)}}};
 }
@@ -61,6 +45,21 @@ Format format_of(std::string_view file_name) {
   std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
   auto ends_with = [&](std::string_view end) { return lower.size() >= end.size() && lower.ends_with(end); };
   return ends_with(".yaml") || ends_with(".yml") ? Format::kYaml : Format::kHjson;
+}
+
+Place first_non_text(std::string_view text) {
+  Place place{1, 1};
+  for (size_t at = 0; at < text.size();) {
+    size_t length = utf8_length(text, at);
+    if (length == 0) return place;
+    if (text[at] == '\n') {
+      place = {place.line + 1, 1};
+    } else {
+      ++place.column;
+    }
+    at += length;
+  }
+  return {};
 }
 
 ReadResult read_document(std::string_view text, Format format) {

@@ -31,6 +31,9 @@ inline constexpr size_t kMostBytes = 16u << 20;  // of a job file
 inline constexpr size_t kMostValues = 200'000;   // in it; those behind an alias count where they are copied to
 inline constexpr size_t kLongestKey = 1024;      // in bytes
 
+// The first place that is no text (UTF-8 without zero bytes); line 0: all of it is text.
+Place first_non_text(std::string_view text);
+
 // Checks that the text is UTF-8 and not empty, reads it, checks that it is an object.
 ReadResult read_document(std::string_view text, Format format);
 

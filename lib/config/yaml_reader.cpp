@@ -7,7 +7,9 @@
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
 
+#include <algorithm>
 #include <charconv>
+#include <initializer_list>
 #include <map>
 #include <sstream>
 #include <unordered_map>
@@ -39,6 +41,14 @@ void measure(const Value& value, Extent& extent) {
     extent.bytes += member.key.size();
     measure(member.value, extent);
   }
+}
+
+constexpr std::string_view kStandardTag = "tag:yaml.org,2002:";
+
+// What YAML has a name for; quoted texts have the tag "!", everything else "?" or none.
+bool is_standard(std::string_view tag, std::initializer_list<std::string_view> names) {
+  return tag.starts_with(kStandardTag) &&
+         std::find(names.begin(), names.end(), tag.substr(kStandardTag.size())) != names.end();
 }
 
 // YAML's core schema on top of JSON's words: ~, capitalised words, a leading +, a bare point, hex.
@@ -73,8 +83,16 @@ class TreeBuilder : public YAML::EventHandler {
 
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& text) override {
-    bool plain = tag.empty() || tag == "?";
-    add(plain ? plain_scalar(text) : Value::of_string(text), mark, anchor);
+    const bool plain = tag.empty() || tag == "?" || is_standard(tag, {"int", "float", "bool", "null"});
+    if (!plain && tag != "!" && !is_standard(tag, {"str"})) refuse_tag(tag, mark);
+    // Only an escape can make these of a text file.
+    if (first_non_text(text).line > 0) throw SyntaxError{place_of(mark), "an escape stands for what is no text"};
+    if (at_key()) {
+      count({1, 0}, place_of(mark));
+      take_key(text, place_of(mark));
+    } else {
+      add(plain ? plain_scalar(text) : Value::of_string(text), mark, anchor);
+    }
   }
 
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
@@ -83,14 +101,16 @@ class TreeBuilder : public YAML::EventHandler {
     add(copy_of(found->second, place_of(mark)), mark, 0);
   }
 
-  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value) override {
+    if (!tag.empty() && tag != "?" && tag != "!" && !is_standard(tag, {"seq"})) refuse_tag(tag, mark);
     open(Value::Type::kArray, mark, anchor);
   }
   void OnSequenceEnd() override { close(); }
 
-  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                   YAML::EmitterStyle::value) override {
+    if (!tag.empty() && tag != "?" && tag != "!" && !is_standard(tag, {"map"})) refuse_tag(tag, mark);
     open(Value::Type::kObject, mark, anchor);
   }
   void OnMapEnd() override { close(); }
@@ -108,13 +128,17 @@ class TreeBuilder : public YAML::EventHandler {
     std::unordered_map<std::string, Place> seen;
   };
 
+  [[noreturn]] static void refuse_tag(const std::string& tag, const YAML::Mark& mark) {
+    throw SyntaxError{place_of(mark), fmt::format("the tag '{}' means nothing in a job file; leave it out", tag)};
+  }
+
+  bool at_key() const { return !frames_.empty() && frames_.back().value.is_object() && !frames_.back().has_key; }
+
   void open(Value::Type type, const YAML::Mark& mark, YAML::anchor_t anchor) {
     if (frames_.size() >= static_cast<size_t>(kMostLevels)) {
       throw SyntaxError{place_of(mark), fmt::format("nested deeper than {} levels", kMostLevels)};
     }
-    if (!frames_.empty() && frames_.back().value.is_object() && !frames_.back().has_key) {
-      throw SyntaxError{place_of(mark), "a key must be a word or a text, not a list or a map"};
-    }
+    if (at_key()) throw SyntaxError{place_of(mark), "a key must be a word or a text, not a list or a map"};
     count({1, 0}, place_of(mark));
     Frame frame;
     frame.value.type = type;
@@ -132,26 +156,25 @@ class TreeBuilder : public YAML::EventHandler {
   void add(Value value, const YAML::Mark& mark, YAML::anchor_t anchor) {
     count({1, 0}, place_of(mark));
     value.place = place_of(mark);
-    if (!frames_.empty() && frames_.back().value.is_object() && !frames_.back().has_key) {
-      take_key(value);
+    if (at_key()) {
+      if (value.is_array() || value.is_object()) {
+        throw SyntaxError{value.place, "a key must be a word or a text, not a list or a map"};
+      }
+      take_key(value.is_string() ? value.text : describe(value), value.place);
     } else {
       finish(std::move(value), anchor);
     }
   }
 
-  void take_key(const Value& value) {
-    if (value.is_array() || value.is_object()) {
-      throw SyntaxError{value.place, "a key must be a word or a text, not a list or a map"};
+  void take_key(std::string key, Place place) {
+    if (key.size() > kLongestKey) {
+      throw SyntaxError{place, fmt::format("a key of {} bytes is too long (at most {})", key.size(), kLongestKey)};
     }
+    if (key == "<<") throw SyntaxError{place, "merge keys (<<) are not read; write the keys out"};
     Frame& frame = frames_.back();
-    frame.key = value.is_string() ? value.text : describe(value);
-    if (frame.key.size() > kLongestKey) {
-      throw SyntaxError{value.place,
-                        fmt::format("a key of {} bytes is too long (at most {})", frame.key.size(), kLongestKey)};
-    }
-    frame.key_place = value.place;
+    frame.key = std::move(key);
+    frame.key_place = place;
     frame.has_key = true;
-    if (frame.key == "<<") throw SyntaxError{value.place, "merge keys (<<) are not read; write the keys out"};
   }
 
   void finish(Value value, YAML::anchor_t anchor) {
@@ -196,13 +219,21 @@ class TreeBuilder : public YAML::EventHandler {
   Extent extent_;  // of everything so far; of texts only those that were copied
 };
 
+// yaml-cpp takes the end of the file, where only blanks stand before it in its line, for the closing quote of a text.
+// A comment there is no end of that kind.
+std::string with_marked_end(std::string_view text) {
+  const std::string_view last_line = text.substr(text.rfind('\n') + 1);
+  if (last_line.find_first_not_of(" \t\r") != last_line.npos) return std::string(text);
+  return std::string(text) + (last_line.empty() ? "#" : "\n#");
+}
+
 }  // namespace
 
 ReadResult read_yaml(std::string_view text) {
   TreeBuilder builder;
   ReadResult result;
   try {
-    std::istringstream stream{std::string(text)};
+    std::istringstream stream(with_marked_end(text));
     YAML::Parser parser(stream);
     parser.HandleNextDocument(builder);
     std::optional<Value> first = std::move(builder.root);

@@ -92,6 +92,43 @@ TEST_CASE("YAML whose texts explode through aliases or nested anchors is refused
   CHECK_THAT(problem_of(anchors + text + std::string(20, ']') + "\n").message, Contains("too much text"));
 }
 
+TEST_CASE("a tag says of which type a value is, or is refused", "[config][yaml_reader]") {
+  auto root = *read_yaml("a: !!int '3'\nb: !!bool \"true\"\nc: !!null ''\nd: !!str 1\ne: !!seq [1]\nf: ! 1\n").root;
+  CHECK(root.find("a")->integer == 3);
+  CHECK(root.find("b")->boolean);
+  CHECK(root.find("c")->is_null());
+  CHECK(root.find("d")->text == "1");
+  CHECK(root.find("e")->items.size() == 1);
+  CHECK(root.find("f")->text == "1");
+  for (std::string value :
+       {"!x 1", "!!binary aGk=", "!!set {b}", "!!omap []", "!x [1]", "!!python/name:os.system ''"}) {
+    CHECK_THAT(problem_of("a: " + value + "\n").message, Contains("the tag '") && Contains("leave it out"));
+  }
+}
+
+TEST_CASE("a key is what stands there, not the number that it may be", "[config][yaml_reader]") {
+  auto root = *read_yaml("1.0: a\n1: b\n0x1: c\n1e3: d\n~: e\nTrue: f\n").root;
+  std::string keys;
+  for (const auto& member : root.members) keys += member.key + " ";
+  CHECK(keys == "1.0 1 0x1 1e3 null True ");
+}
+
+TEST_CASE("escapes that make no text are refused", "[config][yaml_reader]") {
+  for (std::string text : {"a\\0b", "\\N", "\\_"}) {
+    CHECK_THAT(problem_of("a: \"" + text + "\"\n").message, Contains("an escape stands for what is no text"));
+  }
+}
+
+TEST_CASE("a quote that is open at the end of the file is an error, whatever that ends with", "[config][yaml_reader]") {
+  for (std::string end : {"", "\n", "\n\n", "\r\n", "\n  ", "\n\t", "  "}) {
+    CHECK_THAT(problem_of("a: \"x\nb: 1" + end).message, Contains("not YAML"));
+    CHECK_THAT(problem_of("a: 'x\nb: 1" + end).message, Contains("not YAML"));
+    CHECK(read_yaml("a: \"x\"" + end).root->find("a")->text == "x");
+  }
+  CHECK(read_yaml("a: |+\n  x\n\n").root->find("a")->text == "x\n\n");
+  CHECK(read_yaml("a: |\n  x").root->find("a")->text == "x");
+}
+
 TEST_CASE("broken YAML says where", "[config][yaml_reader]") {
   Problem problem = problem_of("a: 1\n b: [\n");
   CHECK_THAT(problem.message, Contains("not YAML"));
