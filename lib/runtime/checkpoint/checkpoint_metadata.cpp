@@ -1,5 +1,6 @@
 #include "runtime/checkpoint/checkpoint_metadata.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -9,6 +10,7 @@
 #include "base/dump_json.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/json_depth.hpp"
 #include "runtime/checkpoint/content_hash.hpp"
 #include "runtime/state/dtype_names.hpp"
 #include "runtime/state/saved_scalars.hpp"
@@ -116,15 +118,22 @@ Json parameter_to_json(const SavedTensor& tensor) {
   return json;
 }
 
+// A fraction, a true or a number beyond 64 bits would be read as some whole number.
+bool is_shape(const Json& json) {
+  return json.is_array() && std::all_of(json.begin(), json.end(), [](const Json& size) {
+           return size.is_number_unsigned() && size.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX);
+         });
+}
+
 SavedTensor parameter_from_json(const Json& json) {
   SavedTensor tensor;
   tensor.name = json.at("name").get<std::string>();
-  tensor.shape = json.at("shape").get<std::vector<int64_t>>();
+  if (is_shape(json.at("shape"))) tensor.shape = json["shape"].get<std::vector<int64_t>>();
   tensor.dtype = dtype_from(json.at("dtype").get<std::string>());
   tensor.trainable = json.at("trainable").get<bool>();
   tensor.is_buffer = json.at("buffer").get<bool>();
   if (json.contains("aliases")) tensor.aliases = json["aliases"].get<std::vector<std::string>>();
-  if (!bytes_of(tensor.shape, tensor.dtype)) {
+  if (!is_shape(json["shape"]) || !bytes_of(tensor.shape, tensor.dtype)) {
     throw std::runtime_error("is damaged: '" + tensor.name + "' has an impossible shape");
   }
   return tensor;
@@ -146,6 +155,10 @@ Json file_to_json(const CheckpointFile& file) {
 }
 
 Manifest read(const std::string& text) {
+  constexpr size_t kMostLevels = 8;  // more than a manifest of any format has
+  if (nests_deeper(text, kMostLevels)) {
+    throw std::runtime_error("is damaged: its lists stand deeper in each other than a manifest's");
+  }
   const Json json = Json::parse(text);
   const int format = json.at("format").get<int>();
   if (format != 1 && format != kCheckpointFormat) {

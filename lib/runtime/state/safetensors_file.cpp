@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/json_depth.hpp"
 #include "runtime/state/safetensors_dtype.hpp"
 #include "runtime/state/tensor_extent.hpp"
 
@@ -15,6 +16,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kLengthBytes = 8;
+constexpr size_t kMaxHeaderLevels = 3;           // the whole, a tensor, its shape
 constexpr size_t kMaxHeaderBytes = 100'000'000;  // the limit that the format's own reader has
 
 // Checks one file's header; every refusal names the file.
@@ -60,6 +62,9 @@ class HeaderReader {
                          file_.size() - kLengthBytes));
     }
     data_begin_ = kLengthBytes + length;
+    if (nests_deeper({text, length}, kMaxHeaderLevels)) {
+      refuse("its header is not JSON as tensors have it: something stands deeper in it than a shape");
+    }
     refuse_repeated_names(text, length);
     try {
       Json header = Json::parse(text, text + length);

@@ -89,6 +89,8 @@ TEST_CASE("every unsound file is refused with its reason", "[runtime][safetensor
   expect_refused(file_of("{\"w\":", ""), {"not JSON"});
   expect_refused(file_of("[1]", ""), {"not a JSON object"});
   expect_refused(file_of(std::string(200000, '['), ""), {"not JSON"});
+  expect_refused(file_of(entry("F32", std::string(200000, '[') + std::string(200000, ']'), "[0,8]"), eight),
+                 {"something stands deeper in it than a shape"});
   expect_refused(file_of("{\"w\":3}", ""), {"'w' lacks dtype"});
   expect_refused(file_of(entry("F32", "[2]", "[0,8]"), "1234"), {"'w' ends at byte 8", "holds only 4", "truncated"});
   expect_refused(file_of(entry("F99", "[2]", "[0,8]"), eight), {"unknown dtype 'F99'"});
