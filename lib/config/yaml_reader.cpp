@@ -222,9 +222,8 @@ class TreeBuilder : public YAML::EventHandler {
 // yaml-cpp takes the end of the file, where only blanks stand before it in its line, for the closing quote of a text.
 // A comment there is no end of that kind.
 std::string with_marked_end(std::string_view text) {
-  const std::string_view last_line = text.substr(text.rfind('\n') + 1);
-  if (last_line.find_first_not_of(" \t\r") != last_line.npos) return std::string(text);
-  return std::string(text) + (last_line.empty() ? "#" : "\n#");
+  const std::string_view to_last_word = text.substr(0, text.find_last_not_of(" \t\r") + 1);
+  return to_last_word.ends_with('\n') ? std::string(to_last_word) + '#' : std::string(text);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "config/yaml_reader.hpp"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "config/hjson_reader.hpp"
@@ -121,7 +122,9 @@ TEST_CASE("escapes that make no text are refused", "[config][yaml_reader]") {
 
 TEST_CASE("a quote that is open at the end of the file is an error, whatever that ends with", "[config][yaml_reader]") {
   for (std::string end : {"", "\n", "\n\n", "\r\n", "\n  ", "\n\t", "  "}) {
-    CHECK_THAT(problem_of("a: \"x\nb: 1" + end).message, Contains("not YAML"));
+    const Problem problem = problem_of("a: \"x\nb: 1" + end);
+    CHECK_THAT(problem.message, Contains("not YAML"));
+    CHECK(problem.place.line <= 2 + std::count(end.begin(), end.end(), '\n'));
     CHECK_THAT(problem_of("a: 'x\nb: 1" + end).message, Contains("not YAML"));
     CHECK(read_yaml("a: \"x\"" + end).root->find("a")->text == "x");
   }
