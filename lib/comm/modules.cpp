@@ -12,13 +12,8 @@ namespace dslaunch::comm {
 
 namespace {
 
-// LibTorch exports symbols of its own copy of gloo; with deep binding the module finds Debian's first. The address
-// sanitizer refuses that flag; a build with it links no LibTorch beside this room.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kOwnSymbolsFirst = 0;
-#else
+// LibTorch exports symbols of its own copy of gloo; with deep binding the module finds Debian's first.
 constexpr int kOwnSymbolsFirst = RTLD_DEEPBIND;
-#endif
 
 // The folder of a library that is loaded already; empty when it is not.
 std::string folder_of_loaded(const char* file_name) {

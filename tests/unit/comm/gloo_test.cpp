@@ -196,7 +196,6 @@ TEST_CASE("a missing module says which file, why, and what to install", "[comm][
              Contains("69") && Contains("/nonexistent/libdslaunch_gloo.so") && Contains("libgloo0"));
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST_CASE("Debian's gloo answers beside LibTorch, which exports the same symbols", "[comm][gloo][multiproc]") {
   check_all_well(run_ranks(2, [](const RankContext& context) -> std::string {
     if (!::dlopen(DSL_TORCH_LIBRARY, RTLD_NOW | RTLD_GLOBAL)) return ::dlerror();
@@ -219,4 +218,3 @@ TEST_CASE("libgloo waits for its connections through our epoll_wait", "[comm][gl
     return asked() ? failure : "libgloo asks libc's";
   }));
 }
-#endif
