@@ -7,8 +7,6 @@
 // that it has just given.
 #include <sched.h>
 #include <sys/epoll.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -57,7 +55,7 @@ extern "C" __attribute__((visibility("default"))) int epoll_wait(int epoll, epol
   using namespace dslaunch::comm;
   was_asked = true;
   static thread_local Answers answers;
-  const int count = static_cast<int>(::syscall(SYS_epoll_pwait, epoll, events, most, timeout_ms, nullptr, 0));
+  const int count = ::epoll_pwait(epoll, events, most, timeout_ms, nullptr);
   if (count > 0 && answers.repeats(events[0])) ::sched_yield();
   return count;
 }
