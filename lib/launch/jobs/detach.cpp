@@ -41,12 +41,13 @@ SystemError no_supervisor(int error) {
   return {"fork", "the job's supervisor", error, ExitCode::kUnavailable};
 }
 
-// It is no child of ours, so nobody tells us of what it died.
+// It is no child of ours, so nobody tells us of what it died. 0: it was killed before it had said who it is.
 UserError killed_supervisor(pid_t supervisor) {
+  const auto who = supervisor == 0 ? std::string() : fmt::format(" (pid {})", supervisor);
   return {ExitCode::kUnavailable,
-          fmt::format("the job's supervisor (pid {}) was killed before the job had started, and its ranks with it: the "
+          fmt::format("the job's supervisor{} was killed before the job had started, and its ranks with it: the "
                       "kernel's log (dmesg) says whether memory ran out, 'dslaunch jobs' whether the job is on record",
-                      supervisor)};
+                      who)};
 }
 
 // Who it is comes first, how it began after that.
@@ -55,7 +56,8 @@ Started await_start(SignalInbox& signals, UniqueFd reports, pid_t between) {
   ::waitpid(between, &status, 0);
   Report report;
   if (!read_report(reports.get(), report)) {
-    throw no_supervisor(WIFEXITED(status) && WEXITSTATUS(status) > 0 ? WEXITSTATUS(status) : ECHILD);
+    if (WIFEXITED(status) && WEXITSTATUS(status) > 0) throw no_supervisor(WEXITSTATUS(status));
+    throw killed_supervisor(0);
   }
   pid_t supervisor = report.supervisor;
   int sent = 0;  // the last signal that it got from us
