@@ -34,14 +34,19 @@ void resolve(LoadResult& result, const Value* root, const std::vector<Override>&
   if (batch_keys_fine) result.batch_explanation = apply_batch(settings, result.world_size);
   if (result.world_size_assumed) settings.note("the number of ranks is not given: 1 is assumed");
   result.issues.insert(result.issues.end(), settings.issues().begin(), settings.issues().end());
-  result.num_unlisted = settings.num_unlisted_issues();
   result.notes.insert(result.notes.end(), settings.notes().begin(), settings.notes().end());
   sort_issues(result.issues, result.source);
-  if (result.num_unlisted > 0) {
-    const auto kind = result.issues.back().kind;
-    result.issues.push_back({kind, "", {}, "", fmt::format("{} more errors are not listed", result.num_unlisted)});
-  }
   if (result.ok()) result.config = build_job_config(settings);
+}
+
+void cut_issues(LoadResult& result) {
+  auto& issues = result.issues;
+  const size_t listed = std::min(issues.size(), kMostIssues);
+  result.num_unlisted = issues.size() - listed + result.settings.num_unlisted_issues();
+  if (result.num_unlisted == 0) return;
+  issues.erase(issues.begin() + static_cast<std::ptrdiff_t>(listed), issues.end());
+  const auto kind = issues.back().kind;
+  issues.push_back({kind, "", {}, "", fmt::format("{} more errors are not listed", result.num_unlisted)});
 }
 
 LoadResult start(const std::string& source, const LoadContext& context) {
@@ -68,6 +73,7 @@ LoadResult load_text(std::string_view text, const std::string& name, Format form
     result.issues.push_back({Issue::Kind::kSyntax, name, problem.place, "", std::move(problem.message)});
   }
   if (read.root) resolve(result, &*read.root, overrides, context);
+  cut_issues(result);
   return result;
 }
 
@@ -76,6 +82,7 @@ LoadResult load_file(const std::string& path, const std::vector<Override>& overr
     LoadResult result = start("", context);
     result.notes.push_back("no --config: every key has its default");
     resolve(result, nullptr, overrides, context);
+    cut_issues(result);
     return result;
   }
   const SmallFile file = read_small_file(path, kMostBytes);

@@ -60,14 +60,18 @@ bool is_section(const Setting& setting) {
   return setting.spec->kind == Kind::kSection || setting.spec->kind == Kind::kNamed;
 }
 
-// Settings in the order of the table; those with names of the user's choice follow, as they were given.
-std::vector<std::pair<std::string, const Setting*>> in_order(const Settings& settings) {
+// Settings whose paths begin so, in the order of the table; those with names of the user's choice follow, as they were
+// given.
+std::vector<std::pair<std::string, const Setting*>> in_order(const Settings& settings, const std::string& start = "") {
   std::vector<std::pair<std::string, const Setting*>> out, rest;
   for (const auto* row : all_keys()) {
+    if (!row->path.starts_with(start)) continue;
     std::string path(row->path);
     if (const Setting* setting = settings.find(path)) out.emplace_back(path, setting);
   }
-  for (const auto& [path, setting] : settings.all()) {
+  const auto& all = settings.all();
+  for (auto it = all.lower_bound(start); it != all.end() && it->first.starts_with(start); ++it) {
+    const auto& [path, setting] = *it;
     if (setting.spec->path.find('*') != std::string_view::npos) rest.emplace_back(path, &setting);
   }
   std::sort(rest.begin(), rest.end(), [](const auto& a, const auto& b) { return a.second->order < b.second->order; });
@@ -79,8 +83,8 @@ std::vector<std::pair<std::string, const Setting*>> in_order(const Settings& set
 Json value_json(const Settings& settings, const std::string& path, const Setting& setting) {
   if (!is_section(setting) || setting.value.is_null()) return to_json(setting.value);
   Json out = Json::object();
-  for (const auto& [inner_path, inner] : in_order(settings)) {
-    if (inner_path.rfind(path + ".", 0) != 0 || is_section(*inner)) continue;
+  for (const auto& [inner_path, inner] : in_order(settings, path + ".")) {
+    if (is_section(*inner)) continue;
     Json* at = &out;
     for (size_t i = setting.parts.size(); i < inner->parts.size(); ++i) at = &(*at)[inner->parts[i]];
     *at = to_json(inner->value);

@@ -242,6 +242,11 @@ void Settings::assign_section(const At& at, const KeySpec& spec, const Given& gi
     return add_issue(Issue::Kind::kType, value.place.line ? value.place : given.place, at.path,
                      fmt::format("'{}' must be an object, not {}", at.path, describe(value)));
   }
+  if (value.members.size() > kMostNames && find_key(join_path(at.table_path, "*"))) {
+    return add_issue(
+        Issue::Kind::kRange, given.place, at.path,
+        fmt::format("'{}' has {} entries, more than any job (at most {})", at.path, value.members.size(), kMostNames));
+  }
   if (given.yields && settings_.count(at.path) && settings_[at.path].order > first_of_source_ &&
       !settings_[at.path].yields) {
     notes_.push_back(fmt::format("'{}' is not used, since '{}' is given as well", given.name, at.path));

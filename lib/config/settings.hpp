@@ -33,6 +33,7 @@ struct Setting {
 };
 
 inline constexpr size_t kMostIssues = 1000;
+inline constexpr size_t kMostNames = 1000;  // of the user's choice, in one section
 
 class Settings {
  public:

@@ -106,6 +106,19 @@ TEST_CASE("a hostile file takes no longer than its length asks for", "[config][r
   CHECK(result.issues.size() == 1001);
   CHECK(lines_of(result).back() == "189000 more errors are not listed");
   CHECK_THAT(check_text(result), Catch::Matchers::EndsWith("ds.json: 190000 errors\n"));
+  auto groups = [](int count) {
+    std::string text;
+    for (int i = 0; i < count; ++i) text += "g" + std::to_string(i) + ": {match: [\"a\"]}\n";
+    return load("{optimizer: {param_groups: {" + text + "}}}");
+  };
+  CHECK_THAT(explain_json(groups(1000)), Contains("\"optimizer.param_groups.g999.match\""));
+  CHECK(lines_of(groups(60'000)) ==
+        std::vector<std::string>{"ds.json:1:14: 'optimizer.param_groups' has 60000 entries, more than any job (at most "
+                                 "1000)"});
+  std::string twice;
+  for (int i = 0; i < 190'000; ++i) twice += "steps_per_print: 1\n";
+  CHECK(lines_of(load(twice)).back() == "188999 more errors are not listed");
+  CHECK(lines_of(load(twice + "{")).back() == "189000 more errors are not listed");
 }
 
 TEST_CASE("a file of more than 16 MiB is refused before it is read", "[config][robustness]") {
