@@ -5,11 +5,30 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <cstring>
+#include <filesystem>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 
 namespace dslaunch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kGlobCharacters = "*?[";
+
+// A pattern that only `path` itself matches.
+std::string literal(const std::string& path) {
+  std::string pattern;
+  for (const char c : path) {
+    if (c == '\\' || std::strchr(kGlobCharacters, c) != nullptr) pattern += '\\';
+    pattern += c;
+  }
+  return pattern;
+}
+
+}  // namespace
 
 UniqueFd open_input_file(const std::string& path, const std::string& what) {
   UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe is refused, not waited for
@@ -23,19 +42,21 @@ UniqueFd open_input_file(const std::string& path, const std::string& what) {
                                                   S_ISDIR(status.st_mode) ? "; name the files in it, or a glob" : ""));
 }
 
-std::vector<std::string> expand_globs(const std::vector<std::string>& patterns, const std::string& what) {
+std::vector<std::string> expand_globs(const std::vector<std::string>& patterns, const std::string& what,
+                                      const std::string& folder) {
   std::vector<std::string> paths;
   for (const auto& pattern : patterns) {
+    const std::string path = fs::path(folder) / pattern;
     struct stat status {};
-    if (pattern.find_first_of("*?[") == std::string::npos || ::stat(pattern.c_str(), &status) == 0) {
-      paths.push_back(pattern);
+    if (pattern.find_first_of(kGlobCharacters) == std::string::npos || ::stat(path.c_str(), &status) == 0) {
+      paths.push_back(path);
       continue;
     }
     glob_t found{};
-    const int result = ::glob(pattern.c_str(), 0, nullptr, &found);
+    const int result = ::glob((fs::path(literal(folder)) / pattern).c_str(), 0, nullptr, &found);
     for (size_t i = 0; result == 0 && i < found.gl_pathc; ++i) paths.emplace_back(found.gl_pathv[i]);
     ::globfree(&found);
-    if (result != 0) throw UserError(ExitCode::kNoInput, fmt::format("no {} matches '{}'", what, pattern));
+    if (result != 0) throw UserError(ExitCode::kNoInput, fmt::format("no {} matches '{}'", what, path));
   }
   return paths;
 }

@@ -12,7 +12,9 @@ namespace dslaunch {
 UniqueFd open_input_file(const std::string& path, const std::string& what);
 
 // Globs are expanded in sorted order; a plain path stands for itself, whether it exists or not. A file of that very
-// name wins over the pattern. Throws UserError(66) for a pattern that matches nothing.
-std::vector<std::string> expand_globs(const std::vector<std::string>& patterns, const std::string& what);
+// name wins over the pattern. Relative ones are those of `folder`, which is no pattern itself, or of the process.
+// Throws UserError(66) for a pattern that matches nothing.
+std::vector<std::string> expand_globs(const std::vector<std::string>& patterns, const std::string& what,
+                                      const std::string& folder = {});
 
 }  // namespace dslaunch

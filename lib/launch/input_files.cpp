@@ -48,7 +48,8 @@ bool is_part_of_pair(const std::string& path) {
 void check_data(const config::Data& data, const std::vector<std::string>& patterns, const std::string& cwd) {
   for (const auto& pattern : patterns) {
     const std::string path = fs::path(cwd) / pattern;
-    const bool is_plain = expand_globs({path}, kDataFile) == std::vector{path};  // what a glob matches is there
+    // What a glob matches is there.
+    const bool is_plain = expand_globs({pattern}, kDataFile, cwd) == std::vector{path};
     if (is_plain && data.format != "megatron" && !is_part_of_pair(path)) open_input_file(path, kDataFile);
   }
 }

@@ -1,6 +1,7 @@
 #include "launch/input_files.hpp"
 
 #include <catch2/catch.hpp>
+#include <filesystem>
 
 #include "support/expect_error.hpp"
 #include "support/temp_dir.hpp"
@@ -30,6 +31,18 @@ TEST_CASE("data that is there passes, however it is named", "[launch][input_file
     CHECK_NOTHROW(check_named_files(trained_on({name}, {folder / name}), folder.path()));
   }
   CHECK_NOTHROW(check_named_files(trained_on({}), folder.path()));  // synthetic
+}
+
+TEST_CASE("the ranks' folder is no pattern, whatever its name", "[launch][input_files]") {
+  const test::TempDir folder;
+  const std::string cwd = folder / "run[1]*\\";
+  std::filesystem::create_directory(cwd);
+  for (const char* name : {"a.npz", "text_document.bin", "text_document.idx"}) test::write_file(cwd + "/" + name, "");
+  for (const std::string name : {"a.npz", "*.npz", "[a-z].npz", "text_document"}) {
+    INFO(name);
+    CHECK_NOTHROW(check_named_files(trained_on({name}), cwd));
+  }
+  test::expect_error(ExitCode::kNoInput, {cwd + "/b*.npz"}, [&] { check_named_files(trained_on({"b*.npz"}), cwd); });
 }
 
 TEST_CASE("data that is not there is refused, from the ranks' folder on", "[launch][input_files]") {
