@@ -40,17 +40,29 @@ std::vector<std::string> records_in(std::ifstream& file, uint64_t file_bytes) {
 }
 
 // Megatron's data is named by X, X.bin or X.idx, and read from both files.
-bool is_part_of_pair(const std::string& path) {
+std::string name_of_pair(const std::string& path) {
+  const bool is_of_pair = path.ends_with(".bin") || path.ends_with(".idx");
+  return is_of_pair ? path.substr(0, path.size() - 4) : path;
+}
+
+bool is_pair(const std::string& name) {
   std::error_code ignored;
-  return fs::exists(path + ".bin", ignored) && fs::exists(path + ".idx", ignored);
+  return fs::exists(name + ".bin", ignored) && fs::exists(name + ".idx", ignored);
+}
+
+void check_data_file(const std::string& path, const std::string& format) {
+  if (format != "megatron" && !is_pair(path)) {
+    open_input_file(path, kDataFile);
+  } else {
+    for (const char* ending : {".idx", ".bin"}) open_input_file(name_of_pair(path) + ending, kDataFile);
+  }
 }
 
 void check_data(const config::Data& data, const std::vector<std::string>& patterns, const std::string& cwd) {
   for (const auto& pattern : patterns) {
     const std::string path = fs::path(cwd) / pattern;
     // What a glob matches is there.
-    const bool is_plain = expand_globs({pattern}, kDataFile, cwd) == std::vector{path};
-    if (is_plain && data.format != "megatron" && !is_part_of_pair(path)) open_input_file(path, kDataFile);
+    if (expand_globs({pattern}, kDataFile, cwd) == std::vector{path}) check_data_file(path, data.format);
   }
 }
 

@@ -59,6 +59,26 @@ TEST_CASE("data that is not there is refused, from the ranks' folder on", "[laun
   }
 }
 
+TEST_CASE("data that the config calls Megatron's has both its files, by whatever name", "[launch][input_files]") {
+  const test::TempDir folder;
+  for (const char* name : {"text.bin", "text.idx", "half.idx", "other.bin"}) folder.write(name, "");
+  auto config = trained_on({});
+  config.data.format = "megatron";
+  for (const char* name : {"text", "text.bin", "text.idx", "tex*"}) {
+    INFO(name);
+    config.data.train = {name};
+    CHECK_NOTHROW(check_named_files(config, folder.path()));
+  }
+  for (const auto& [name, missing] : {std::pair{"half", "half.bin"},
+                                      {"half.idx", "half.bin"},
+                                      {"other.bin", "other.idx"},
+                                      {"nowhere", "nowhere.idx"}}) {
+    INFO(name);
+    config.data.train = {name};
+    test::expect_error(ExitCode::kNoInput, {folder / missing}, [&] { check_named_files(config, folder.path()); });
+  }
+}
+
 TEST_CASE("a loss with a name is no file", "[launch][input_files]") {
   const test::TempDir folder;
   config::JobConfig config;
