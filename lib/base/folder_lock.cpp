@@ -76,7 +76,9 @@ FolderLock::Answer FolderLock::try_take(const std::string& path, const std::stri
 FolderLock FolderLock::take_run_folder(const std::string& folder, const std::string& owner,
                                        const std::string& own_job) {
   Answer answer = try_take(folder + "/.lock", owner);
-  if (answer.holder.empty() || answer.holder == launcher_of(own_job)) return std::move(answer.lock);
+  // Free for one rank 0, not for each that a script of that job starts.
+  if (answer.holder == launcher_of(own_job)) answer = try_take(folder + "/.rank_0.lock", owner);
+  if (answer.holder.empty()) return std::move(answer.lock);
   throw UserError(ExitCode::kCannotCreate,
                   fmt::format("cannot use the run folder {}: {} is at work in it; end that first, or choose another "
                               "with --run_dir",

@@ -1,6 +1,7 @@
 // One job at a time in a folder: a lock that a process holds for as long as it lives, in a file of that folder. The
 // kernel lets go of it however its holder dies. One thread.
 //   .lock              the run folder: the launcher, or rank 0 of a job whose launcher does not hold it
+//   .rank_0.lock       the run folder of an `exec`, beside its launcher's .lock: rank 0 of that very job
 //   .checkpoints.lock  a folder of checkpoints that a config names: the rank that makes and removes checkpoints there
 #pragma once
 #include <string>
@@ -23,7 +24,7 @@ class FolderLock {
   struct Answer;
   static Answer try_take(const std::string& file, const std::string& owner);
   // The lock of a run folder. Throws UserError(73) with the words of the present owner when there is one. Where that is
-  // the launcher of `own_job`, whose rank this process is, there is nothing to take.
+  // the launcher of `own_job`, whose rank this process is, the lock is the ranks' own.
   static FolderLock take_run_folder(const std::string& folder, const std::string& owner,
                                     const std::string& own_job = {});
   // A launcher's words for itself.

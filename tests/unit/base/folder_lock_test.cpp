@@ -45,13 +45,23 @@ TEST_CASE("a folder's lock is held by one, named to the next, and gone with its 
   CHECK(FolderLock::try_take(file, "the second job").holder.empty());
 }
 
-TEST_CASE("a run folder that a job's launcher holds is free for that job's own ranks alone", "[base]") {
+TEST_CASE("a run folder that a job's launcher holds is free for one of that job's own ranks alone", "[base]") {
   const dslaunch::test::TempDir folder;
   const auto held = FolderLock::take_run_folder(folder.path(), FolderLock::launcher_of("j7"));
-  CHECK_NOTHROW(FolderLock::take_run_folder(folder.path(), "rank 0", "j7"));
+  const auto refused = [&](const std::string& job) {
+    CHECK_THROWS_WITH(FolderLock::take_run_folder(folder.path(), "rank 0", job),
+                      Catch::Matchers::Contains("job j7 is"));
+  };
+  {
+    const auto rank = FolderLock::take_run_folder(folder.path(), "rank 0", "j7");
+    CHECK_THROWS_WITH(FolderLock::take_run_folder(folder.path(), "another rank 0", "j7"),
+                      Catch::Matchers::Contains("rank 0 is at work"));
+    refused("j");
+    refused("");
+  }
   CHECK(std::filesystem::exists(folder / ".lock"));  // the launcher's still
-  CHECK_THROWS_WITH(FolderLock::take_run_folder(folder.path(), "rank 0", "j"), Catch::Matchers::Contains("job j7 is"));
-  CHECK_THROWS_WITH(FolderLock::take_run_folder(folder.path(), "rank 0"), Catch::Matchers::Contains("job j7 is"));
+  CHECK_NOTHROW(FolderLock::take_run_folder(folder.path(), "rank 0", "j7"));
+  refused("j");
 }
 
 TEST_CASE("what another user's dead job left behind does not keep a folder taken", "[base]") {
