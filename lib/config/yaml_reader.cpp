@@ -85,8 +85,10 @@ class TreeBuilder : public YAML::EventHandler {
                 const std::string& text) override {
     const bool plain = tag.empty() || tag == "?" || is_standard(tag, {"int", "float", "bool", "null"});
     if (!plain && tag != "!" && !is_standard(tag, {"str"})) refuse_tag(tag, mark);
-    // Only an escape can make these of a text file.
-    if (first_non_text(text).line > 0) throw SyntaxError{place_of(mark), "an escape stands for what is no text"};
+    // Only an escape can make these of a text file. yaml-cpp writes two of them as single bytes beyond ASCII.
+    if (first_non_text(text).line > 0) {
+      throw SyntaxError{place_of(mark), "an escape that is not read here: one for a zero byte, \\N or \\_"};
+    }
     if (at_key()) {
       count({1, 0}, place_of(mark));
       take_key(text, place_of(mark));
