@@ -45,10 +45,4 @@ std::optional<std::string> torch_library_path(const std::string& inherited) {
   return inherited.empty() ? std::string(folder) : fmt::format("{}:{}", folder, inherited);
 }
 
-std::string malloc_in_large_pages(const std::string& inherited) {
-  const std::string name = "glibc.malloc.hugetlb";
-  if (inherited.find(name) != std::string::npos) return inherited;
-  return fmt::format("{}{}{}=1", inherited, inherited.empty() ? "" : ":", name);
-}
-
 }  // namespace dslaunch::launch

@@ -17,8 +17,4 @@ std::string worker_program();
 // does not hold LibTorch.
 std::optional<std::string> torch_library_path(const std::string& inherited);
 
-// The GLIBC_TUNABLES with which dsworker's memory comes in large pages, behind what is `inherited`, which wins: before
-// main LibTorch fills some 50 MB with its operators, a quarter of a start's time in single pages.
-std::string malloc_in_large_pages(const std::string& inherited);
-
 }  // namespace dslaunch::launch

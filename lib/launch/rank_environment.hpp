@@ -15,7 +15,7 @@ struct NodeFacts {
 };
 
 // What the launch decides wins over what was inherited; OMP_NUM_THREADS and TORCH_NCCL_ASYNC_ERROR_HANDLING are set
-// only where the user has not.
+// only where the user has not, and so is what gives a `run`'s ranks their memory in large pages (GLIBC_TUNABLES).
 std::map<std::string, std::string> rank_environment(const JobDescription& job, const RankJob& rank,
                                                     const NodeFacts& node);
 

@@ -83,17 +83,11 @@ std::string content_to_send(const std::string& path) {
   throw UserError(ExitCode::kNoInput, fmt::format("{} cannot be sent to the other hosts: {}", path, file.trouble));
 }
 
-// What dsworker needs before its main.
-void prepare_to_load(LaunchPlan& plan) {
-  const auto inherited = [&](const char* name) {
-    const auto found = plan.env.find(name);
-    return found == plan.env.end() ? std::string() : found->second;
-  };
-  const auto set = [&](const char* name, const std::string& value) {
-    plan.env[name] = plan.set_env[name] = plan.travelling_env[name] = value;
-  };
-  if (const auto path = torch_library_path(inherited("LD_LIBRARY_PATH"))) set("LD_LIBRARY_PATH", *path);
-  set("GLIBC_TUNABLES", malloc_in_large_pages(inherited("GLIBC_TUNABLES")));
+void find_torch(LaunchPlan& plan) {
+  const auto inherited = plan.env.find("LD_LIBRARY_PATH");
+  if (auto path = torch_library_path(inherited == plan.env.end() ? std::string() : inherited->second)) {
+    plan.env["LD_LIBRARY_PATH"] = plan.set_env["LD_LIBRARY_PATH"] = plan.travelling_env["LD_LIBRARY_PATH"] = *path;
+  }
 }
 
 }  // namespace
@@ -104,7 +98,7 @@ LaunchPlan RunMaker::plan(const ResolvedHosts& hosts, int restart) {
   plan.kind = JobKind::kRun;
   plan.restart_count = restart;
   load_config_for(plan, restart);
-  prepare_to_load(plan);
+  find_torch(plan);
   if (run_.launch.run_dir.empty()) run_.launch.run_dir = "runs/" + plan.job_id;
   plan.run_dir = absolute_path(run_.launch.run_dir);
   plan.append_logs = !run_.resume.empty();

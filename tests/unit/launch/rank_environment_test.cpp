@@ -65,3 +65,16 @@ TEST_CASE("a thread count of the user stays", "[launch][rank_environment]") {
   job.env["OMP_NUM_THREADS"] = "7";
   CHECK(rank_environment(job, job.ranks[0], {.num_threads = 8, .error_file = {}})["OMP_NUM_THREADS"] == "7");
 }
+
+TEST_CASE("workers ask for large pages behind the user's own settings of glibc", "[launch][rank_environment]") {
+  auto job = two_ranks(JobKind::kRun);
+  const auto tunables = [&] { return rank_environment(job, job.ranks[0], {.error_file = {}})["GLIBC_TUNABLES"]; };
+  CHECK(tunables() == "glibc.malloc.hugetlb=1");
+  job.env["GLIBC_TUNABLES"] = "glibc.malloc.arena_max=2";
+  CHECK(tunables() == "glibc.malloc.arena_max=2:glibc.malloc.hugetlb=1");
+  job.env["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=0:glibc.malloc.check=1";
+  CHECK(tunables() == "glibc.malloc.hugetlb=0:glibc.malloc.check=1");
+  job.kind = JobKind::kExec;
+  job.env.erase("GLIBC_TUNABLES");
+  CHECK_FALSE(rank_environment(job, job.ranks[0], {.error_file = {}}).contains("GLIBC_TUNABLES"));
+}
