@@ -132,27 +132,28 @@ std::optional<Error> HangWatch::verdict() const {
 }
 
 void HangWatch::run() {
-  try {
-    publish(report());  // so that this rank is known when it never says anything again
-    for (;;) {
-      {
-        std::unique_lock lock(mutex_);
-        changed_.wait_for(lock, options_.times.tick, [&] { return is_ending_; });
-        if (is_ending_ || verdict_) return;
-      }
+  for (;;) {
+    try {
       look();
+    } catch (const TimeoutError& error) {
+      // Who gave up here would be silent for good, and be taken for a rank that hangs.
+      log::debug("the watch over hangs: {}", error.what());
+    } catch (const std::exception& error) {
+      // Without the store nobody can be asked; and its loss, or a rank's, ends the job anyway.
+      log::debug("the watch over hangs ends: {}", error.what());
+      return;
     }
-  } catch (const Error& error) {
-    // Without the store nobody can be asked; and its loss, or a rank's, ends the job anyway.
-    log::debug("the watch over hangs ends: {}", error.what());
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, options_.times.tick, [&] { return is_ending_; });
+    if (is_ending_ || verdict_) return;
   }
 }
 
 void HangWatch::look() {
   const RankReport own = report();
   const bool lasts = !own.waits.empty() || own.activity_age >= options_.times.tick;
-  if (lasts || has_spoken_) publish(own);
-  has_spoken_ = lasts;
+  if (lasts || has_more_to_say_) publish(own);
+  has_more_to_say_ = lasts;
   follow(own);
 }
 
@@ -225,13 +226,14 @@ void HangWatch::follow(const RankReport& own) {
 bool HangWatch::take_over(const RankWait& wait, size_t times) {
   const auto key = fmt::format("hang/told/{}", wait.group);
   const auto known = store_.try_get(key, Deadline::after(kStoreTime)).value_or("");
+  const auto rank = static_cast<uint64_t>(options_.rank);
+  const auto mine = ByteWriter().u64(wait.number).u64(times).u64(rank).take();
+  if (known == mine) return true;  // and then the store did not answer
   ByteReader last(known);
   if (!last.at_end()) {
     const uint64_t number = last.u64(), times_taken = last.u64();
     if (std::pair(number, times_taken) >= std::pair<uint64_t, uint64_t>(wait.number, times)) return false;
   }
-  const auto rank = static_cast<uint64_t>(options_.rank);
-  const auto mine = ByteWriter().u64(wait.number).u64(times).u64(rank).take();
   return store_.compare_and_set(key, known, mine, Deadline::after(kStoreTime)) == mine;
 }
 

@@ -107,7 +107,7 @@ class HangWatch {
 
   // Of the thread.
   uint64_t beat_ = 0;
-  bool has_spoken_ = false;  // of something that lasts
+  bool has_more_to_say_ = true;  // first that it is there, later that what lasted is over
   std::unique_ptr<Case> case_;
   std::thread thread_;
 };

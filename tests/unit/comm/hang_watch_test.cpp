@@ -1,7 +1,9 @@
 #include "comm/hang_watch.hpp"
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 
 #include "support/memory_store.hpp"
@@ -41,6 +43,30 @@ class Heard {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::string> texts_;
+};
+
+// A store that fails the first questions of each kind.
+class StumblingStore : public test::MemoryStore {
+ public:
+  explicit StumblingStore(std::function<void()> fail) : fail_(std::move(fail)) {}
+  void set(const std::string& key, const std::string& value, Deadline deadline) override {
+    if (sets_++ < 3) fail_();
+    MemoryStore::set(key, value, deadline);
+  }
+  std::optional<std::string> try_get(const std::string& key, Deadline deadline) override {
+    if (gets_++ < 3) fail_();
+    return MemoryStore::try_get(key, deadline);
+  }
+  std::string compare_and_set(const std::string& key, const std::string& expected, const std::string& desired,
+                              Deadline deadline) override {
+    const auto value = MemoryStore::compare_and_set(key, expected, desired, deadline);
+    if (swaps_++ < 1) fail_();  // with the answer on its way
+    return value;
+  }
+
+ private:
+  const std::function<void()> fail_;
+  std::atomic<int> sets_{0}, gets_{0}, swaps_{0};
 };
 
 // A member of a group of which only the calls are looked at.
@@ -141,4 +167,24 @@ TEST_CASE("ranks that wait for each other are ended long before the limit", "[co
     CHECK_THAT(warnings.wait_for("has waited"), Catch::Contains("though all ranks have called it"));
     CHECK(ends.count() == 0);
   }
+}
+
+TEST_CASE("a store that gives no answer for a while is asked again", "[comm][hang]") {
+  StumblingStore store([] { throw TimeoutError("the store did not answer in time"); });
+  Heard warnings, ends;
+  Rank waits(0, store, 2s, warnings, ends), busy(1, store, 2s, warnings, ends);
+  busy.watch->set_activity("step 7");
+  const HostCalls::Scope call(waits.group.made, "all_reduce of 4 float32");
+  CHECK_THAT(warnings.wait_for("has waited"), Catch::Contains("busy with step 7"));
+}
+
+TEST_CASE("a watch that cannot go on leaves its rank alone", "[comm][hang]") {
+  Heard failures;
+  StumblingStore store([&] {
+    failures.hear("failed");
+    throw std::bad_alloc();
+  });
+  Heard warnings, ends;
+  const Rank rank(0, store, 2s, warnings, ends);
+  CHECK(failures.wait_for("failed") == "failed");
 }
