@@ -113,10 +113,10 @@ void HangWatch::set_activity(std::string activity) {
 
 HangWatch::Meeting::Meeting(HangWatch& watch, const std::string& name, std::string what, std::string advice)
     : watch_(watch) {
-  RankWait wait{"meeting/" + name, 1, std::move(what), std::move(advice), {}, {}, true};
+  RankWait wait{"meeting/" + name, 0, std::move(what), std::move(advice), {}, {}, true};
   for (int rank = 0; rank < watch.options_.world_size; ++rank) wait.members.push_back(rank);
   std::lock_guard lock(watch_.mutex_);
-  watch_.meetings_[wait.group] = wait.number;
+  wait.number = ++watch_.meetings_[wait.group];
   watch_.meeting_ = std::move(wait);
   watch_.meeting_since_ = Clock::now();
 }

@@ -64,7 +64,8 @@ class HangWatch {
   // time.
   class Meeting {
    public:
-    // `name` the same on all ranks; `what` and `advice` are for messages, the latter for when nobody will come.
+    // `name` the same on all ranks, and may be used again; `what` and `advice` are for messages, the latter for when
+    // nobody will come.
     Meeting(HangWatch& watch, const std::string& name, std::string what, std::string advice);
     ~Meeting();
     Meeting(const Meeting&) = delete;
@@ -99,7 +100,7 @@ class HangWatch {
   std::vector<Group> groups_;
   std::string activity_;
   std::chrono::steady_clock::time_point activity_since_;
-  std::map<std::string, uint64_t> meetings_;  // to which this rank has come, as the last calls of groups
+  std::map<std::string, uint64_t> meetings_;  // how often this rank has come to each, as the last calls of groups
   std::optional<RankWait> meeting_;           // in which it is
   std::chrono::steady_clock::time_point meeting_since_;
   std::optional<Error> verdict_;

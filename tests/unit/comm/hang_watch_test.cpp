@@ -148,6 +148,19 @@ TEST_CASE("who has left a meeting was there", "[comm][hang]") {
   CHECK_THAT(warnings.wait_for("has waited"), Catch::Contains("though all ranks have called it"));
 }
 
+TEST_CASE("who comes to a meeting again waits for those that do not", "[comm][hang]") {
+  test::MemoryStore store;
+  Heard warnings, ends;
+  Rank comes(0, store, 2s, warnings, ends), stays_away(1, store, 2s, warnings, ends);
+  {
+    const HangWatch::Meeting here(*comes.watch, "x", "its forward", ""),
+        there(*stays_away.watch, "x", "its forward", "");
+    CHECK_THAT(warnings.wait_for("has waited"), Catch::Contains("though all ranks have called it"));
+  }
+  const HangWatch::Meeting again(*comes.watch, "x", "its next forward", "");
+  CHECK_THAT(warnings.wait_for("its next forward has waited"), Catch::Contains("for rank 1 (node1"));
+}
+
 TEST_CASE("ranks that wait for each other are ended long before the limit", "[comm][hang]") {
   test::MemoryStore store;
   Heard warnings, ends;
