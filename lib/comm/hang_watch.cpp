@@ -32,10 +32,11 @@ std::string report_key(int rank) {
   return fmt::format("hang/report/{}", rank);
 }
 
-// The times that a wait of this age should have been told of.
-size_t times_due(milliseconds age, milliseconds quiet) {
-  return static_cast<size_t>(
-      std::count_if(kToldAfter.begin(), kToldAfter.end(), [&](int times) { return age >= times * quiet; }));
+// The times that a wait of this age should have been told of; the end of the job is the last of them, so that it comes
+// also where the rank that has told so far says nothing any more.
+size_t times_due(milliseconds age, const HangTimes& times) {
+  const auto told = std::count_if(kToldAfter.begin(), kToldAfter.end(), [&](int n) { return age >= n * times.quiet; });
+  return static_cast<size_t>(told) + (age >= times.limit ? 1 : 0);
 }
 
 const RankWait* longest_wait(const RankReport& report) {
@@ -216,7 +217,7 @@ void HangWatch::follow(const RankReport& own) {
     if (--case_->ticks_to_look <= 0) judge(own);
     return;
   }
-  const size_t due = times_due(wait->age, options_.times.quiet);
+  const size_t due = times_due(wait->age, options_.times);
   if (due > 0 && take_over(*wait, due)) {
     case_ = std::make_unique<Case>(Case{*wait, due, due - 1, read_all(own)});
   }
@@ -258,7 +259,7 @@ void HangWatch::judge(const RankReport& own) {
     return end_job(ExitCode::kTimeout, fmt::format("{}. Nothing may take longer than {} (--hang_timeout)", text,
                                                    age_text(options_.times.limit)));
   }
-  const size_t due = times_due(it.wait.age, options_.times.quiet);
+  const size_t due = times_due(it.wait.age, options_.times);
   if (due <= it.times_over) return;
   it.times_over = due;
   if (due > it.times_taken && !take_over(it.wait, due)) return;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <mutex>
 
+#include "base/byte_fields.hpp"
 #include "support/memory_store.hpp"
 
 using namespace dslaunch;
@@ -137,6 +138,16 @@ TEST_CASE("a wait that lasts as long as the limit ends the job", "[comm][hang]")
   REQUIRE(waits.watch->verdict());
   CHECK(waits.watch->verdict()->code() == ExitCode::kTimeout);
   CHECK_FALSE(busy.watch->verdict());
+}
+
+TEST_CASE("a wait ends the job also when the rank that tells of it says nothing any more", "[comm][hang]") {
+  test::MemoryStore store;
+  Heard warnings, ends;
+  const uint64_t number = 1, times_told = 3, stopped_rank = 1;
+  store.set("hang/told/world", ByteWriter().u64(number).u64(times_told).u64(stopped_rank).take(), Deadline::never());
+  Rank waits(0, store, 1s, warnings, ends);
+  const HostCalls::Scope call(waits.group.made, "all_reduce of 4 float32");
+  CHECK_THAT(ends.wait_for("has waited"), Catch::Contains("for rank 1, which has not come"));
 }
 
 TEST_CASE("who has left a meeting was there", "[comm][hang]") {
