@@ -47,13 +47,17 @@ std::string state_text(char state, int64_t pid) {
   return {};
 }
 
+bool speaks(const std::optional<RankReport>& before, const RankReport& now) {
+  return before && now.beat > before->beat;
+}
+
 // What is known of a rank that others wait for.
 std::string what_it_does(const std::optional<RankReport>& before, const RankReport& now, const StateOf& state_of) {
   const auto state = state_of(now);
   if (const auto text = state ? state_text(*state, now.pid) : std::string(); !text.empty()) return text;
-  const bool speaks = before && now.beat > before->beat;
-  if (!speaks && now.beat <= 1) return "it has not come, and says nothing";
-  if (!speaks) return "it has not come, and no longer says anything";
+  const bool is_silent = !speaks(before, now);
+  if (is_silent && now.beat <= 1) return "it has not come, and says nothing";
+  if (is_silent) return "it has not come, and no longer says anything";
   if (!now.waits.empty()) return fmt::format("it waits itself, in {}", now.waits.front().what);
   if (now.activity.empty()) return "it is busy";
   return fmt::format("it has been busy with {} for {}", now.activity, age_text(now.activity_age));
@@ -145,8 +149,12 @@ std::vector<int> waiting_for_each_other(const RankReports& before, const RankRep
   }
 }
 
-std::string describe_absent(const std::vector<int>& absent, const RankReports& before, const RankReports& now,
+std::string describe_absent(std::vector<int> absent, const RankReports& before, const RankReports& now,
                             const StateOf& state_of) {
+  std::stable_partition(absent.begin(), absent.end(), [&](int rank) {
+    const auto& report = now.at(static_cast<size_t>(rank));
+    return !report || report->waits.empty() || !speaks(before.at(static_cast<size_t>(rank)), *report);
+  });
   std::vector<std::string> texts;
   for (int rank : absent) {
     if (texts.size() == kMostDescribed) {

@@ -51,8 +51,8 @@ std::vector<int> waiting_for_each_other(const RankReports& before, const RankRep
 // A state letter of /proc for a process of this host; nothing when it is not of this host, or gone.
 using StateOf = std::function<std::optional<char>(const RankReport&)>;
 
-// "rank 3 (node2, process 1234): it is stopped, ..." for each, the first few.
-std::string describe_absent(const std::vector<int>& absent, const RankReports& before, const RankReports& now,
+// "rank 3 (node2, process 1234): it is stopped, ..." for each, the first few; those that wait themselves come last.
+std::string describe_absent(std::vector<int> absent, const RankReports& before, const RankReports& now,
                             const StateOf& state_of);
 // "rank 0 in WHAT (for rank 1), rank 1 in ..."
 std::string describe_circle(const std::vector<int>& ranks, const RankReports& reports);

@@ -166,3 +166,15 @@ TEST_CASE("of many that are waited for, the first are described", "[comm][hang]"
   const auto text = describe_absent(ranks_below(100), none, none, kUnknown);
   CHECK_THAT(text, Catch::Contains("rank 3,") && !Catch::Contains("rank 4,") && Catch::EndsWith("and 96 more"));
 }
+
+TEST_CASE("of many that are waited for, those that wait themselves are described last", "[comm][hang]") {
+  RankReports now(9, waiting("hpz.1", 2, 2));
+  now[6] = busy(1, "step 3");
+  auto before = earlier(now);
+  before[7] = now[7];  // stopped in the middle of a wait
+  const auto text = describe_absent(ranks_below(9), before, now, kUnknown);
+  CHECK_THAT(text,
+             Catch::StartsWith("rank 6 (node1, process 77): it has been busy with step 3 for 70 s; rank 7 (node1") &&
+                 Catch::Contains("no longer says anything; rank 0 (node1, process 77): it waits itself") &&
+                 Catch::EndsWith("and 5 more"));
+}
