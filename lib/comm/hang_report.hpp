@@ -1,5 +1,5 @@
-// What ranks tell of themselves while somebody waits, and what follows from it: who is waited for, what that rank is
-// at, and whether ranks wait for each other. Pure.
+// What ranks tell of themselves, and what follows from it: who is waited for, what that rank is at, and whether ranks
+// wait for each other. Pure.
 #pragma once
 #include <chrono>
 #include <cstdint>

@@ -152,9 +152,7 @@ void HangWatch::run() {
 
 void HangWatch::look() {
   const RankReport own = report();
-  const bool lasts = !own.waits.empty() || own.activity_age >= options_.times.tick;
-  if (lasts || has_more_to_say_) publish(own);
-  has_more_to_say_ = lasts;
+  publish(own);  // also when nothing lasts: who says nothing is taken for one that stands still
   follow(own);
 }
 

@@ -1,5 +1,5 @@
 // Says who is waited for when ranks wait long, and ends what can never end: a thread looks at the pending calls of this
-// rank's groups, tells the store what it sees while they last, and one of those that wait reads what all have told.
+// rank's groups, tells the store each time what it sees, and one of those that wait long reads what all have told.
 // What is said names the call, the rank that has not come, and what that one is at.
 //
 // A wait is mentioned after a while (a twelfth of it is the grain of looking), again when it has grown, and once more
@@ -108,7 +108,6 @@ class HangWatch {
 
   // Of the thread.
   uint64_t beat_ = 0;
-  bool has_more_to_say_ = true;  // first that it is there, later that what lasted is over
   std::unique_ptr<Case> case_;
   std::thread thread_;
 };

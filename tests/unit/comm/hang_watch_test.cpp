@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <thread>
 
 #include "base/byte_fields.hpp"
 #include "support/memory_store.hpp"
@@ -126,6 +127,17 @@ TEST_CASE("a long wait is told once, with what the absent rank is at, and that i
   CHECK_THAT(warnings.wait_for("went on"), Catch::StartsWith("all_reduce of 4 float32: went on after"));
   CHECK(warnings.count() == 2);
   CHECK(ends.count() == 0);
+}
+
+TEST_CASE("a rank that is waited for is heard while what it is at changes all the time", "[comm][hang]") {
+  test::MemoryStore store;
+  Heard warnings, ends;
+  Rank waits(0, store, 2s, warnings, ends), busy(1, store, 2s, warnings, ends);
+  std::jthread micro_batches([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) busy.watch->set_activity("step 7");
+  });
+  const HostCalls::Scope call(waits.group.made, "all_reduce of 4 float32");
+  CHECK_THAT(warnings.wait_for("has waited"), Catch::Contains("busy with step 7"));
 }
 
 TEST_CASE("a wait that lasts as long as the limit ends the job", "[comm][hang]") {
