@@ -138,7 +138,7 @@ std::chrono::milliseconds hang_limit_of(const CommandOptions& options) {
   const double minutes = std::strtod(text, &end);
   if (end != text && *end == '\0' && minutes > 0) return limited(60 * minutes);
   throw UserError(ExitCode::kContradiction,
-                  fmt::format("DEEPSPEED_TIMEOUT='{}' in the environment is no number of minutes", text));
+                  fmt::format("DEEPSPEED_TIMEOUT='{}' in the environment is no number of minutes above 0", text));
 }
 
 runtime::TrainRequest request_of(const CommandOptions& options, const config::LoadResult& config,
@@ -163,7 +163,6 @@ runtime::TrainRequest request_of(const CommandOptions& options, const config::Lo
   request.gather_group = groups.gather.get();
   request.secondary_group = groups.secondary.get();
   request.trace_step = options.integer("trace", 1);
-  request.hang_limit = hang_limit_of(options);
   request.hang_watch = groups.watch.get();
   return request;
 }
@@ -192,7 +191,7 @@ void set_log_level(const CommandOptions& options) {
 // The others, who wait for this rank in collectives, hear of it before its groups are torn down. A checkpoint that was
 // being written is complete by then, for all.
 void tell_the_others(const std::exception& error, rendezvous::Store& store, Groups& groups) {
-  groups.watch.reset();
+  if (groups.watch) groups.watch->end();
   const bool is_ours = dynamic_cast<const Error*>(&error) != nullptr;
   const auto reason = is_ours ? error.what() : runtime::cause_of(error);
   store.report_failure(reason);
@@ -216,6 +215,7 @@ int train_command(const std::vector<std::string>& arguments) {
   const auto env = rendezvous::launch_env_from_environment();
   if (env.world_size > 1) log::set_speaker(fmt::format("rank {}", env.rank));
   const auto config = load_config(options, env);
+  const auto hang_limit = hang_limit_of(options);
   if (!options.has("eval_only")) check_places(options, config.config, env.rank);
   ended("reading the config");
   log::debug("config read");
@@ -226,13 +226,14 @@ int train_command(const std::vector<std::string>& arguments) {
   auto store = rendezvous::connect_store(env, Deadline::after(kJoinDeadline));
   Groups groups;
   try {
-    groups.open(env, device, config.config.zero, hang_limit_of(options), *store);
+    groups.open(env, device, config.config.zero, hang_limit, *store);
     // Not before all have come: rank 0 may serve the store, and would leave the others waiting for it.
     const FolderLock lock = take_run_folder(run_folder_of(options), env);
     ended("meeting the other ranks");
     log::debug("{} ranks have met", env.world_size);
     install_stop_signals(env.is_of_a_run());  // before this there is nothing to save: a signal ends the rank at once
     auto request = request_of(options, config, env, device, groups);
+    request.hang_limit = hang_limit;
     request.timings = timings ? &*timings : nullptr;
     const auto outcome = runtime::train(request, *groups.world, *store);
     groups.world->barrier();

@@ -36,10 +36,6 @@ bool still_waits(const std::optional<RankReport>& before, const std::optional<Ra
   return first && second && is_same_call(*first, *second) && second->age >= at_least && now->beat > before->beat;
 }
 
-bool contains(const std::vector<int>& ranks, int rank) {
-  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
-}
-
 std::string state_text(char state, int64_t pid) {
   if (state == 'T') return fmt::format("it is stopped, as by SIGSTOP ('kill -CONT {}' lets it go on)", pid);
   if (state == 't') return "a debugger holds it";
@@ -87,7 +83,7 @@ std::string encode(const RankReport& report) {
     out.count(wait.members.size());
     for (int member : wait.members) out.u32(static_cast<uint32_t>(member));
     time(wait.age);
-    out.u8(wait.holds_host ? 1 : 0);
+    out.u8(wait.holds_host ? 1 : 0).u8(wait.is_on_device ? 1 : 0);
   }
   return out.take();
 }
@@ -116,6 +112,7 @@ RankReport decode(std::string_view bytes) {
     for (uint32_t members = in.u32(); members > 0; --members) wait.members.push_back(static_cast<int>(in.u32()));
     wait.age = time();
     wait.holds_host = in.u8() != 0;
+    wait.is_on_device = in.u8() != 0;
     out.waits.push_back(std::move(wait));
   }
   in.expect_end();
@@ -133,20 +130,21 @@ std::vector<int> absent_from(const RankWait& wait, int rank, const RankReports& 
 }
 
 std::vector<int> waiting_for_each_other(const RankReports& before, const RankReports& now, milliseconds at_least) {
-  std::vector<int> held;
-  for (size_t rank = 0; rank < now.size(); ++rank) {
-    if (still_waits(before[rank], now[rank], at_least)) held.push_back(static_cast<int>(rank));
+  std::map<int, std::vector<int>> held;  // rank: for whom it waits
+  for (size_t i = 0; i < now.size(); ++i) {
+    const int rank = static_cast<int>(i);
+    if (still_waits(before[i], now[i], at_least)) held[rank] = absent_from(*holding_wait(now[i]), rank, now);
   }
   // Who waits for nobody of them goes on when those outside come, and may then free others.
-  const auto may_go_on = [&](int rank) {
-    const auto absent = absent_from(*holding_wait(now[static_cast<size_t>(rank)]), rank, now);
-    return std::none_of(absent.begin(), absent.end(), [&](int other) { return contains(held, other); });
+  const auto may_go_on = [&](const auto& rank_and_absent) {
+    const auto& absent = rank_and_absent.second;
+    return std::none_of(absent.begin(), absent.end(), [&](int other) { return held.contains(other); });
   };
-  for (;;) {
-    const auto free = std::find_if(held.begin(), held.end(), may_go_on);
-    if (free == held.end()) return held;
-    held.erase(free);
+  while (std::erase_if(held, may_go_on) > 0) {
   }
+  std::vector<int> ranks;
+  for (const auto& [rank, absent] : held) ranks.push_back(rank);
+  return ranks;
 }
 
 std::string describe_absent(std::vector<int> absent, const RankReports& before, const RankReports& now,
@@ -189,7 +187,7 @@ std::string describe_circle(const std::vector<int>& ranks, const RankReports& re
 std::string age_text(milliseconds age) {
   const double seconds = static_cast<double>(age.count()) / 1000;
   if (seconds < 10) return fmt::format("{:.1f} s", seconds);
-  return seconds < 300 ? fmt::format("{:.0f} s", seconds) : fmt::format("{:.0f} min", seconds / 60);
+  return seconds < 300 ? fmt::format("{:.0f} s", seconds) : fmt::format("{:.3g} min", seconds / 60);
 }
 
 }  // namespace dslaunch::comm

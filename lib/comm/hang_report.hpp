@@ -20,7 +20,8 @@ struct RankWait {
   std::string advice;        // what to do when nobody will come; may be empty
   std::vector<int> members;  // the world's ranks that take part
   std::chrono::milliseconds age{};
-  bool holds_host = true;  // false: the rank itself may have gone on
+  bool holds_host = true;     // false: the rank itself may have gone on
+  bool is_on_device = false;  // it may be waiting for what was computed before it
 };
 
 struct RankReport {

@@ -93,12 +93,16 @@ HangWatch::HangWatch(Options options, rendezvous::Store& store)
 }
 
 HangWatch::~HangWatch() {
+  end();
+  if (thread_.joinable()) thread_.join();
+}
+
+void HangWatch::end() {
   {
     std::lock_guard lock(mutex_);
     is_ending_ = true;
   }
   changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
 }
 
 void HangWatch::add(Group group) {
@@ -170,7 +174,8 @@ RankReport HangWatch::report() const {
     out.last_calls[group.name] = calls.last;
     if (!calls.oldest || since(calls.oldest->since) < options_.times.tick) continue;
     const PendingCall& call = *calls.oldest;
-    out.waits.push_back({group.name, call.number, call.what, {}, group.members, since(call.since), call.holds_host});
+    out.waits.push_back(
+        {group.name, call.number, call.what, {}, group.members, since(call.since), call.holds_host, call.is_on_device});
   }
   out.activity = activity_;
   out.activity_age = since(activity_since_);
@@ -249,29 +254,37 @@ void HangWatch::judge(const RankReport& own) {
     return end_job(ExitCode::kBadInput, fmt::format("{}. {}", text, advice));
   }
   const auto absent = absent_from(it.wait, options_.rank, now);
-  const std::string whom =
-      absent.empty() ? "though all ranks have called it: a device is busy, or the way between them does not carry it"
-                     : "for " + describe_absent(absent, before, now, states_on(options_.host));
+  const std::string whom = absent.empty()
+                               ? "though all ranks have come: what it moves is large, or the way between them is broken"
+                               : "for " + describe_absent(absent, before, now, states_on(options_.host));
   const auto text = fmt::format("{} has waited {} {}", it.wait.what, age_text(it.wait.age), whom);
   if (it.wait.age >= options_.times.limit) {
-    return end_job(ExitCode::kTimeout, fmt::format("{}. Nothing may take longer than {} (--hang_timeout)", text,
-                                                   age_text(options_.times.limit)));
+    return end_job(ExitCode::kTimeout,
+                   fmt::format("{}. No wait for other ranks may take longer than {} (--hang_timeout)", text,
+                               age_text(options_.times.limit)));
   }
+  // A device may be computing what stands before it.
+  if (absent.empty() && it.wait.is_on_device) return;
   const size_t due = times_due(it.wait.age, options_.times);
   if (due <= it.times_over) return;
   it.times_over = due;
   if (due > it.times_taken && !take_over(it.wait, due)) return;
   it.times_taken = due;
   it.was_told = true;
-  tell(fmt::format("{}. Should it not end, the job does after {}", text, age_text(options_.times.limit)));
+  tell(fmt::format("{}. The job ends when it has waited {}", text, age_text(options_.times.limit)));
 }
 
 void HangWatch::tell(const std::string& text) const {
+  {
+    std::lock_guard lock(mutex_);
+    if (is_ending_) return;
+  }
   options_.tell ? options_.tell(text) : log::warning("{}", text);
 }
 
 void HangWatch::end_job(ExitCode code, const std::string& message) {
   std::lock_guard lock(mutex_);
+  if (is_ending_) return;
   verdict_.emplace(code, message);
   for (const Group& group : groups_) group.communicator->abort(message);
 }

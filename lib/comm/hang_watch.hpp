@@ -75,6 +75,9 @@ class HangWatch {
     HangWatch& watch_;
   };
 
+  // Nothing is said or ended any more. Does not block, as the destructor may where the store does not answer. Any
+  // thread.
+  void end();
   // Why the job ends, when this rank's watch has ended it.
   std::optional<Error> verdict() const;
 

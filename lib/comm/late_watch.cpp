@@ -1,6 +1,7 @@
 #include "comm/late_watch.hpp"
 
 #include <algorithm>
+#include <vector>
 
 #include "base/format.hpp"
 
@@ -26,8 +27,10 @@ LateWatch::~LateWatch() {
 void LateWatch::add(const std::atomic<uint32_t>* counter, uint32_t value, uint64_t number, std::string what) {
   std::lock_guard lock(mutex_);
   forget_ended();
-  const auto now = std::chrono::steady_clock::now();
-  operations_.push_back({counter, value, {number, std::move(what), now, /*holds_host=*/false}});
+  PendingCall call{number, std::move(what), std::chrono::steady_clock::now()};
+  call.holds_host = false;
+  call.is_on_device = true;
+  operations_.push_back({counter, value, std::move(call)});
 }
 
 std::optional<std::string> LateWatch::message() const {
@@ -35,12 +38,10 @@ std::optional<std::string> LateWatch::message() const {
   return message_;
 }
 
-std::optional<PendingCall> LateWatch::oldest() const {
+std::optional<PendingCall> LateWatch::oldest() {
   std::lock_guard lock(mutex_);
-  for (const Operation& operation : operations_) {
-    if (operation.call.number > 0 && !operation.has_ended()) return operation.call;
-  }
-  return std::nullopt;
+  const PendingCall* longest = longest_pending();
+  return longest && longest->number > 0 ? std::optional(*longest) : std::nullopt;
 }
 
 bool LateWatch::Operation::has_ended() const {
@@ -48,18 +49,40 @@ bool LateWatch::Operation::has_ended() const {
 }
 
 void LateWatch::forget_ended() {
-  while (!operations_.empty() && operations_.front().has_ended()) operations_.pop_front();
+  const auto now = std::chrono::steady_clock::now();
+  for (size_t i = 0; i < operations_.size();) {
+    if (!operations_[i].has_ended()) {
+      ++i;
+      continue;
+    }
+    const auto* counter = operations_[i].counter;
+    operations_.erase(operations_.begin() + static_cast<std::ptrdiff_t>(i));
+    const auto next = std::find_if(operations_.begin() + static_cast<std::ptrdiff_t>(i), operations_.end(),
+                                   [&](const Operation& operation) { return operation.counter == counter; });
+    if (next != operations_.end()) next->call.since = std::max(next->call.since, now);
+  }
+}
+
+// Only the first of each queue is at work: those behind it have not begun, however long ago they were queued.
+const PendingCall* LateWatch::longest_pending() {
+  forget_ended();
+  const PendingCall* longest = nullptr;
+  std::vector<const std::atomic<uint32_t>*> queues;  // seen so far
+  for (const Operation& operation : operations_) {
+    if (std::find(queues.begin(), queues.end(), operation.counter) != queues.end()) continue;
+    queues.push_back(operation.counter);
+    if (!longest || operation.call.since < longest->since) longest = &operation.call;
+  }
+  return longest;
 }
 
 void LateWatch::run() {
   std::unique_lock lock(mutex_);
   while (!is_ending_ && !message_) {
     changed_.wait_for(lock, std::min(kBetweenLooks, timeout_ / 4), [&] { return is_ending_; });
-    forget_ended();
-    if (is_ending_ || operations_.empty()) continue;
-    const PendingCall& oldest = operations_.front().call;
-    if (std::chrono::steady_clock::now() - oldest.since < timeout_) continue;
-    message_ = late_message(oldest.what, timeout_);
+    const PendingCall* longest = longest_pending();
+    if (is_ending_ || !longest || std::chrono::steady_clock::now() - longest->since < timeout_) continue;
+    message_ = late_message(longest->what, timeout_);
   }
   if (!message_) return;
   const std::string message = *message_;

@@ -1,6 +1,9 @@
 // Notices that a queued operation does not end when nobody waits for it: the thread that issues operations may itself
 // be stuck, in a launch behind a full queue or in a read of a tensor, and then asks no clock.
 //
+// An operation's time begins when it was queued, or when the one before it in its queue was seen to have ended: what a
+// device computes for a step or two that the host is ahead is nobody's wait. Whoever looks sees that to a second.
+//
 // A device tells how far it is by counters in host memory, one for each of its queues; here they are only read, so the
 // watch needs nothing of the device's own interface and none of its locks.
 #pragma once
@@ -36,8 +39,8 @@ class LateWatch {
   void add(const std::atomic<uint32_t>* counter, uint32_t value, uint64_t number, std::string what);
   // What was late. Any thread.
   std::optional<std::string> message() const;
-  // What was queued first of all that has a number and has not ended. Any thread.
-  std::optional<PendingCall> oldest() const;
+  // What has been pending the longest of all that has a number. Any thread.
+  std::optional<PendingCall> oldest();
 
  private:
   struct Operation {
@@ -49,13 +52,15 @@ class LateWatch {
   };
 
   void run();
-  void forget_ended();  // the oldest ones, under the lock
+  // Under the lock:
+  void forget_ended();
+  const PendingCall* longest_pending();
 
   const std::chrono::milliseconds timeout_;
   const std::function<void(const std::string&)> on_late_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Operation> operations_;  // the oldest first
+  std::deque<Operation> operations_;  // in the order of the calls
   std::optional<std::string> message_;
   bool is_ending_ = false;
   std::thread thread_;

@@ -115,7 +115,7 @@ class Hangs(ShopTest):
         process, folder = self.start(self.shop.model("mlp"), self.shop.data("mlp"), "12s")
         pid = self.stopped_rank(process, folder)
         self.wait_for(process, rf"warning: .*all_reduce .* has waited .* for rank 1 \(\S+, process {pid}\): it is stopped, .*"
-                               rf"kill -CONT {pid}.*the job does after 12 s")
+                               rf"kill -CONT {pid}.*The job ends when it has waited 12 s")
         os.kill(pid, signal.SIGCONT)
         self.wait_for(process, r"all_reduce .*: went on after \d+")
         done = len(workshop.read_metrics(folder))

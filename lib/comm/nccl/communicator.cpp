@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/machine_error.hpp"
+#include "base/scope_end.hpp"
 #include "comm/backends.hpp"
 #include "comm/collective.hpp"
 #include "comm/nccl/device_errors.hpp"
@@ -21,8 +22,7 @@ constexpr std::chrono::milliseconds kLongestCall{200};
 constexpr std::chrono::milliseconds kNewsMayCome{300};
 constexpr std::chrono::milliseconds kLongestFlush{5000};
 constexpr std::chrono::microseconds kShortSleep{20};
-constexpr uint64_t kPointToPoint = 0;  // only two members take part: such calls have no number
-constexpr int kSpins = 2000;           // event queries before we start to sleep between them
+constexpr int kSpins = 2000;  // event queries before we start to sleep between them
 
 ncclDataType_t nccl_type(DType dtype) {
   switch (dtype) {
@@ -179,7 +179,7 @@ void NcclCommunicator::settle(ncclResult_t result, const std::string& what, Dead
 }
 
 template <class Enqueue>
-void NcclCommunicator::enqueue(uint64_t number, const char* verb, const ConstBuffer& buffer, Enqueue&& call) {
+void NcclCommunicator::enqueue(Sequence sequence, const char* verb, const ConstBuffer& buffer, Enqueue&& call) {
   check_buffer(buffer);
   std::string what = describe_call(verb, buffer, options_.name);
   check(what);
@@ -191,27 +191,29 @@ void NcclCommunicator::enqueue(uint64_t number, const char* verb, const ConstBuf
     if (handle_) result = call(handle_, stream());
   }
   if (result != ncclSuccess) settle(result, what, Deadline::after(options_.timeout));
-  if (const auto mark = counters_->mark(stream()); mark.counter) {
-    watch_->add(mark.counter, mark.value, number, std::move(what));
-  }
+  // What is recorded has no mark and does not count: the recording may yet fail on one member only.
+  const auto mark = counters_->mark(stream());
+  if (!mark.counter) return;
+  const uint64_t number = sequence == Sequence::kOfTheGroup ? ++last_call_ : 0;
+  watch_->add(mark.counter, mark.value, number, std::move(what));
 }
 
 void NcclCommunicator::all_reduce(Buffer buffer, ReduceOp op) {
-  enqueue(++last_call_, "all_reduce", buffer, [&](ncclComm_t comm, cudaStream_t on) {
+  enqueue(Sequence::kOfTheGroup, "all_reduce", buffer, [&](ncclComm_t comm, cudaStream_t on) {
     return ::ncclAllReduce(buffer.data, buffer.data, buffer.count, nccl_type(buffer.dtype), nccl_op(op), comm, on);
   });
 }
 
 void NcclCommunicator::reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op) {
   check_reduce_scatter(in, out, options_.size);
-  enqueue(++last_call_, "reduce_scatter", in, [&](ncclComm_t comm, cudaStream_t on) {
+  enqueue(Sequence::kOfTheGroup, "reduce_scatter", in, [&](ncclComm_t comm, cudaStream_t on) {
     return ::ncclReduceScatter(in.data, out.data, out.count, nccl_type(in.dtype), nccl_op(op), comm, on);
   });
 }
 
 void NcclCommunicator::all_gather(ConstBuffer in, Buffer out) {
   check_all_gather(in, out, options_.size);
-  enqueue(++last_call_, "all_gather", in, [&](ncclComm_t comm, cudaStream_t on) {
+  enqueue(Sequence::kOfTheGroup, "all_gather", in, [&](ncclComm_t comm, cudaStream_t on) {
     return ::ncclAllGather(in.data, out.data, in.count, nccl_type(in.dtype), comm, on);
   });
 }
@@ -220,7 +222,7 @@ void NcclCommunicator::all_gather(ConstBuffer in, Buffer out) {
 void NcclCommunicator::all_to_all(ConstBuffer in, Buffer out) {
   check_all_to_all(in, out, options_.size);
   const size_t count = in.count / static_cast<size_t>(options_.size), bytes = count * size_of(in.dtype);
-  enqueue(++last_call_, "all_to_all", in, [&](ncclComm_t comm, cudaStream_t on) {
+  enqueue(Sequence::kOfTheGroup, "all_to_all", in, [&](ncclComm_t comm, cudaStream_t on) {
     ncclResult_t result = ::ncclGroupStart();
     const auto add = [&](ncclResult_t outcome) {
       if (result == ncclSuccess) result = outcome;
@@ -237,21 +239,21 @@ void NcclCommunicator::all_to_all(ConstBuffer in, Buffer out) {
 
 void NcclCommunicator::broadcast(Buffer buffer, int root) {
   check_member(root, options_.size);
-  enqueue(++last_call_, "broadcast", buffer, [&](ncclComm_t comm, cudaStream_t on) {
+  enqueue(Sequence::kOfTheGroup, "broadcast", buffer, [&](ncclComm_t comm, cudaStream_t on) {
     return ::ncclBroadcast(buffer.data, buffer.data, buffer.count, nccl_type(buffer.dtype), root, comm, on);
   });
 }
 
 void NcclCommunicator::send(ConstBuffer buffer, int destination) {
   check_peer(destination, options_.rank, options_.size);
-  enqueue(kPointToPoint, "send", buffer, [&](ncclComm_t comm, cudaStream_t on) {
+  enqueue(Sequence::kNone, "send", buffer, [&](ncclComm_t comm, cudaStream_t on) {
     return ::ncclSend(buffer.data, buffer.count, nccl_type(buffer.dtype), destination, comm, on);
   });
 }
 
 void NcclCommunicator::receive(Buffer buffer, int source) {
   check_peer(source, options_.rank, options_.size);
-  enqueue(kPointToPoint, "receive", buffer, [&](ncclComm_t comm, cudaStream_t on) {
+  enqueue(Sequence::kNone, "receive", buffer, [&](ncclComm_t comm, cudaStream_t on) {
     return ::ncclRecv(buffer.data, buffer.count, nccl_type(buffer.dtype), source, comm, on);
   });
 }
@@ -267,6 +269,12 @@ void NcclCommunicator::wait_for_completion() {
 
 void NcclCommunicator::wait_until(const std::function<bool()>& is_reached) {
   poll(is_reached, fmt::format("wait for the collectives of group '{}'", options_.name));
+}
+
+CallState NcclCommunicator::calls() const {
+  CallState state{last_call_, watch_->oldest()};
+  if (state.oldest) state.oldest->holds_host = host_waits_;
+  return state;
 }
 
 void NcclCommunicator::wait_for_stream(const std::string& what) {
@@ -288,6 +296,8 @@ void NcclCommunicator::wait_for_stream(const std::string& what) {
 // Polls instead of waiting, since a kernel whose peer is dead never ends by itself.
 void NcclCommunicator::poll(const std::function<bool()>& is_reached, const std::string& what) {
   check(what);
+  host_waits_ = true;
+  const ScopeEnd over([this] { host_waits_ = false; });
   const auto deadline = Deadline::after(options_.timeout);
   for (int round = 0;; ++round) {
     try {

@@ -41,12 +41,15 @@ class NcclCommunicator final : public Communicator {
   void wait_for_completion() override;
   void wait_until(const std::function<bool()>& is_reached) override;
   void abort(const std::string& reason) override { latch_->trip(reason); }
-  CallState calls() const override { return {last_call_.load(std::memory_order_relaxed), watch_->oldest()}; }
+  CallState calls() const override;
 
  private:
+  // Of collectives; a call between two members is in none.
+  enum class Sequence : uint8_t { kOfTheGroup, kNone };
+
   void set_up(rendezvous::Store& store, Deadline deadline);
   template <class Enqueue>
-  void enqueue(uint64_t number, const char* verb, const ConstBuffer& buffer, Enqueue&& call);
+  void enqueue(Sequence sequence, const char* verb, const ConstBuffer& buffer, Enqueue&& call);
   void check(const std::string& what) const;
   void settle(ncclResult_t result, const std::string& what, Deadline deadline);
   ncclResult_t asynchronous_state();
@@ -70,8 +73,9 @@ class NcclCommunicator final : public Communicator {
   void* barrier_token_ = nullptr;  // one byte on the device
   std::unique_ptr<StreamCounters> counters_;
 
-  std::atomic<uint64_t> last_call_{0};  // the one thread counts
-  std::unique_ptr<LateWatch> watch_;    // reads the counters; trips the latch
+  std::atomic<uint64_t> last_call_{0};   // the one thread counts
+  std::atomic<bool> host_waits_{false};  // for what was enqueued
+  std::unique_ptr<LateWatch> watch_;     // reads the counters; trips the latch
 };
 
 }  // namespace dslaunch::comm

@@ -5,11 +5,11 @@
 #include <algorithm>
 
 #include "base/format.hpp"
+#include "base/scope_end.hpp"
 #include "runtime/data/batch_assembly.hpp"
 #include "runtime/data/sample_order.hpp"
 #include "runtime/engine/finite_check.hpp"
 #include "runtime/engine/rank_exchange.hpp"
-#include "runtime/engine/scope_end.hpp"
 #include "runtime/state/random_state.hpp"
 
 namespace dslaunch::runtime {

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/scope_end.hpp"
 #include "runtime/engine/backward.hpp"
-#include "runtime/engine/scope_end.hpp"
 #include "runtime/engine/sharding_choice.hpp"
 #include "runtime/optim/gradient_norm.hpp"
 #include "runtime/optim/learning_rate.hpp"

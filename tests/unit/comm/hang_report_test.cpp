@@ -59,7 +59,7 @@ TEST_CASE("a report arrives as it was sent", "[comm][hang]") {
   RankReport sent = waiting("gather", 7, 3);
   sent.start_ticks = 123456789012;
   sent.last_calls["hpz.1"] = 5;
-  sent.waits.push_back({"world", 9, "barrier", "do something else", {2, 0}, 90s, false});
+  sent.waits.push_back({"world", 9, "barrier", "do something else", {2, 0}, 90s, false, true});
   const RankReport read = decode(encode(sent));
   CHECK(read.host == "node1");
   CHECK(read.pid == 77);
@@ -77,6 +77,9 @@ TEST_CASE("a report arrives as it was sent", "[comm][hang]") {
   CHECK(read.waits[1].members == std::vector<int>{2, 0});
   CHECK(read.waits[1].age == 90s);
   CHECK_FALSE(read.waits[1].holds_host);
+  CHECK(read.waits[1].is_on_device);
+  CHECK(read.waits[0].holds_host);
+  CHECK_FALSE(read.waits[0].is_on_device);
   CHECK_THROWS_AS(decode(encode(sent).substr(0, 40)), WireError);
 }
 

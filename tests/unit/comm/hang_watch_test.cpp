@@ -121,7 +121,7 @@ TEST_CASE("a long wait is told once, with what the absent rank is at, and that i
     const auto text = warnings.wait_for("has waited");
     CHECK_THAT(text, Catch::StartsWith("all_reduce of 4 float32 has waited") &&
                          Catch::Contains("rank 1 (node1, process") && Catch::Contains("busy with the data of step 7") &&
-                         Catch::Contains("the job does after 2.0 s"));
+                         Catch::Contains("The job ends when it has waited 2.0 s"));
     { const HostCalls::Scope late(busy.group.made, "all_reduce of 4 float32"); }
   }
   CHECK_THAT(warnings.wait_for("went on"), Catch::StartsWith("all_reduce of 4 float32: went on after"));
@@ -146,7 +146,8 @@ TEST_CASE("a wait that lasts as long as the limit ends the job", "[comm][hang]")
   Rank waits(0, store, 400ms, warnings, ends), busy(1, store, 400ms, warnings, ends);
   const HostCalls::Scope call(waits.group.made, "all_reduce of 4 float32");
   const auto text = ends.wait_for("all_reduce");
-  CHECK_THAT(text, Catch::Contains("rank 1 (node1, process") && Catch::Contains("Nothing may take longer than 0.4 s"));
+  CHECK_THAT(text, Catch::Contains("rank 1 (node1, process") &&
+                       Catch::Contains("No wait for other ranks may take longer than 0.4 s"));
   REQUIRE(waits.watch->verdict());
   CHECK(waits.watch->verdict()->code() == ExitCode::kTimeout);
   CHECK_FALSE(busy.watch->verdict());
@@ -168,7 +169,7 @@ TEST_CASE("who has left a meeting was there", "[comm][hang]") {
   Rank early(0, store, 2s, warnings, ends), late(1, store, 2s, warnings, ends);
   { const HangWatch::Meeting here(*early.watch, "x", "the set-up", ""); }
   const HangWatch::Meeting there(*late.watch, "x", "the set-up", "");
-  CHECK_THAT(warnings.wait_for("has waited"), Catch::Contains("though all ranks have called it"));
+  CHECK_THAT(warnings.wait_for("has waited"), Catch::Contains("though all ranks have come"));
 }
 
 TEST_CASE("who comes to a meeting again waits for those that do not", "[comm][hang]") {
@@ -178,7 +179,7 @@ TEST_CASE("who comes to a meeting again waits for those that do not", "[comm][ha
   {
     const HangWatch::Meeting here(*comes.watch, "x", "its forward", ""),
         there(*stays_away.watch, "x", "its forward", "");
-    CHECK_THAT(warnings.wait_for("has waited"), Catch::Contains("though all ranks have called it"));
+    CHECK_THAT(warnings.wait_for("has waited"), Catch::Contains("though all ranks have come"));
   }
   const HangWatch::Meeting again(*comes.watch, "x", "its next forward", "");
   CHECK_THAT(warnings.wait_for("its next forward has waited"), Catch::Contains("for rank 1 (node1"));
@@ -200,7 +201,7 @@ TEST_CASE("ranks that wait for each other are ended long before the limit", "[co
   }
   SECTION("not those that have met") {
     const HangWatch::Meeting here(*a.watch, "x", "its forward", ""), there(*b.watch, "x", "its forward", "");
-    CHECK_THAT(warnings.wait_for("has waited"), Catch::Contains("though all ranks have called it"));
+    CHECK_THAT(warnings.wait_for("has waited"), Catch::Contains("though all ranks have come"));
     CHECK(ends.count() == 0);
   }
 }

@@ -63,3 +63,24 @@ TEST_CASE("a watch with work under way can be ended", "[comm][late_watch]") {
   LateWatch watch(1h, [](const std::string&) {});
   watch.add(&counter, 1, 1, "all_reduce");
 }
+
+TEST_CASE("an operation's time begins when the one before it in its queue has ended", "[comm][late_watch]") {
+  std::atomic<uint32_t> one{0}, other{0};
+  LateWatch watch(1h, [](const std::string&) {});
+  watch.add(&one, 1, 1, "first of one");
+  watch.add(&one, 2, 2, "second of one");
+  watch.add(&one, 3, 3, "third of one");
+  watch.add(&other, 1, 4, "first of the other");
+  REQUIRE(watch.oldest());
+  CHECK(watch.oldest()->what == "first of one");
+  one = 1;
+  CHECK(watch.oldest()->what == "first of the other");  // which waits since before that
+  other = 1;
+  const auto before = std::chrono::steady_clock::now();
+  one = 2;
+  REQUIRE(watch.oldest());
+  CHECK(watch.oldest()->what == "third of one");
+  CHECK(watch.oldest()->since >= before);
+  one = 3;
+  CHECK_FALSE(watch.oldest());
+}

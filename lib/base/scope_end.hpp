@@ -2,7 +2,7 @@
 #pragma once
 #include <utility>
 
-namespace dslaunch::runtime {
+namespace dslaunch {
 
 template <class Act>
 class [[nodiscard]] ScopeEnd {
@@ -16,4 +16,4 @@ class [[nodiscard]] ScopeEnd {
   Act act_;
 };
 
-}  // namespace dslaunch::runtime
+}  // namespace dslaunch
