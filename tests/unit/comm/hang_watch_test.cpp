@@ -2,50 +2,19 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <thread>
 
 #include "base/byte_fields.hpp"
+#include "support/heard.hpp"
 #include "support/memory_store.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::comm;
+using test::Heard;
 using namespace std::chrono_literals;
 
 namespace {
-
-// What watches say, from their threads.
-class Heard {
- public:
-  void hear(const std::string& text) {
-    std::lock_guard lock(mutex_);
-    texts_.push_back(text);
-    changed_.notify_all();
-  }
-  // The first text with `part` in it; empty when it does not come.
-  std::string wait_for(const std::string& part) {
-    std::unique_lock lock(mutex_);
-    std::string found;
-    changed_.wait_for(lock, 30s, [&] {
-      for (const auto& text : texts_) {
-        if (text.find(part) != std::string::npos) found = text;
-      }
-      return !found.empty();
-    });
-    return found;
-  }
-  size_t count() {
-    std::lock_guard lock(mutex_);
-    return texts_.size();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<std::string> texts_;
-};
 
 // A store that fails the first questions of each kind.
 class StumblingStore : public test::MemoryStore {

@@ -1,37 +1,13 @@
 #include "comm/late_watch.hpp"
 
 #include <catch2/catch.hpp>
-#include <condition_variable>
 #include <limits>
-#include <mutex>
-#include <optional>
+
+#include "support/heard.hpp"
 
 using dslaunch::comm::LateWatch;
+using dslaunch::test::Heard;
 using namespace std::chrono_literals;
-
-namespace {
-
-// What the watch said, waited for.
-class Heard {
- public:
-  void hear(const std::string& message) {
-    std::lock_guard lock(mutex_);
-    message_ = message;
-    changed_.notify_all();
-  }
-  std::optional<std::string> within(std::chrono::milliseconds time) {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, time, [&] { return message_.has_value(); });
-    return message_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::optional<std::string> message_;
-};
-
-}  // namespace
 
 TEST_CASE("the oldest operation that does not end is named, once it is late", "[comm][late_watch]") {
   std::atomic<uint32_t> first{0}, second{0};
