@@ -171,7 +171,10 @@ void Agent::handle(const Message& message) {
   if (const auto* signal = std::get_if<SignalRanks>(&message)) {
     for (auto& rank : ranks_) rank.signal(signal->signal);
   }
-  if (const auto* ended = std::get_if<JobEnded>(&message)) last_word_ = *ended;
+  if (const auto* ended = std::get_if<JobEnded>(&message)) {
+    last_word_ = *ended;
+    if (stage_ == Stage::kAwaited) stop(kGraceWithoutLauncher);  // there will be no job
+  }
 }
 
 void Agent::take_signals() {

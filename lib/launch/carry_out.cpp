@@ -22,6 +22,18 @@ LaunchPlan first_plan(JobMaker& maker, const JobField& field) {
   return plan;
 }
 
+// Nodes that came by themselves hear why there is no job.
+LaunchPlan prepared_plan(JobMaker& maker, JobField& field) {
+  try {
+    LaunchPlan plan = first_plan(maker, field);
+    maker.prepare(plan);
+    return plan;
+  } catch (const std::exception& error) {
+    dismiss_nodes(field.gathered, described(error));
+    throw;
+  }
+}
+
 // In the process that supervises the job. `starter`: who waits for its start, see detach().
 int supervise(const LaunchOptions& options, JobMaker& maker, UniqueFd& starter) {
   hostfile::Source source = find_source(options);
@@ -39,8 +51,7 @@ int supervise(const LaunchOptions& options, JobMaker& maker, UniqueFd& starter) 
   if (options.dry_run) return print_plan(first_plan(maker, field), options);
 
   field.gather(Deadline::never());
-  LaunchPlan plan = first_plan(maker, field);
-  maker.prepare(plan);
+  LaunchPlan plan = prepared_plan(maker, field);
   std::unique_ptr<LiveJob> live = register_job(plan, options, starter);
   // From here on an end is put on record.
   SignalInbox signals{SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};

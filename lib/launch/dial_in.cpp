@@ -123,6 +123,17 @@ Gathered gather_nodes(const NodePlace& place, UniqueFd listener, Deadline deadli
   return gathered;
 }
 
+void dismiss_nodes(Gathered& gathered, const DescribedError& why) {
+  const JobEnded last_word{to_int(why.code), false, fmt::format("dslaunch: error: node rank 0: {}\n", why.text)};
+  for (auto& link : gathered.links) {
+    spawn::LinkEnds ends = link->take_ends();
+    Channel channel(std::move(ends.from_agent), std::move(ends.to_agent));
+    channel.receive();  // what is closed with something unread takes back what was sent last
+    channel.send(last_word);
+  }
+  gathered.links.clear();
+}
+
 int serve_as_node(const NodePlace& place, const AgentHello& offer, const LaunchOptions& options) {
   auto waiting = [&] { log::info("waiting for node rank 0 at {}:{}", place.master_addr, place.master_port); };
   FileThread files;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/deadline.hpp"
+#include "base/described_error.hpp"
 #include "base/unique_fd.hpp"
 #include "launch/launch_options.hpp"
 #include "launch/message.hpp"
@@ -34,6 +35,9 @@ struct Gathered {
 // `listener`: from an earlier gathering; not valid: the port is bound. Says every 10 s who is missing. Throws
 // UserError(69) for a port that is taken, TimeoutError naming the nodes that have not come.
 Gathered gather_nodes(const NodePlace& place, UniqueFd listener, Deadline deadline);
+
+// There is no job: the nodes hear why, and end with that code.
+void dismiss_nodes(Gathered& gathered, const DescribedError& why);
 
 // Any other node: goes to node rank 0 and is its agent, again for each restart, until node rank 0 ends or cannot be
 // reached for --lost_after (UserError 69). The job's exit code.

@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import unittest
+import zipfile
 
 from test_launcher import LauncherTest
 
@@ -73,6 +74,21 @@ class ByHand(LauncherTest):
         for outcome in (first, second):
             self.assertIn(b"rank 1 on", outcome.err)
             self.assertIn(b"failed first: exit code 3", outcome.err)
+
+    def test_what_keeps_a_job_from_beginning_is_every_nodes_exit_code_and_story(self):
+        """Node rank 0 looks for the data when all have come."""
+        model, data = self.path("model.pt"), self.path("nowhere.npz")
+        with zipfile.ZipFile(model, "w") as archive:
+            for name in ("data.pkl", "constants.pkl", "code/m.py"):
+                archive.writestr(f"model/{name}", b"")
+        first, second = [
+            self.start("--device", "cpu", "--num_gpus", "1", "--no_ssh", "--node_rank", str(rank), "--num_nodes", "2",
+                       "--master_addr", "127.0.0.1", "--master_port", self.port, "--data", data, model,
+                       env=self.environment(DSLAUNCH_TOKEN=TOKEN))
+            for rank in (0, 1)]
+        for outcome in (self.finish(first), self.finish(second)):
+            self.assertEqual(outcome.code, 66, str(outcome))
+            self.assertIn(data.encode(), outcome.err)
 
     def test_sigterm_to_any_node_lets_all_ranks_save(self):
         script = f"trap 'echo saved $RANK; exit 75' TERM; echo up; echo x >> {self.path('up')}; while :; do sleep 0.05; done"
