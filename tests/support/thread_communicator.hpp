@@ -30,17 +30,17 @@ class ThreadCommunicator : public comm::Communicator {
   void all_reduce(comm::Buffer buffer, comm::ReduceOp op) override {
     if (buffer.dtype == comm::DType::kInt64 && op == comm::ReduceOp::kMax) {
       auto most = largest_of_all(buffer.data, buffer.count);
-      std::memcpy(buffer.data, most.data(), most.size() * sizeof(int64_t));
+      copy(buffer.data, most.data(), most.size() * sizeof(int64_t));
       group_->meet.arrive_and_wait();
       return;
     }
     auto sum = sum_of_all(buffer, op, 0, buffer.count);
-    std::memcpy(buffer.data, sum.data(), sum.size() * sizeof(float));
+    copy(buffer.data, sum.data(), sum.size() * sizeof(float));
     group_->meet.arrive_and_wait();
   }
   void reduce_scatter(comm::ConstBuffer in, comm::Buffer out, comm::ReduceOp op) override {
     auto sum = sum_of_all(in, op, rank_ * out.count, out.count);
-    std::memcpy(out.data, sum.data(), sum.size() * sizeof(float));
+    copy(out.data, sum.data(), sum.size() * sizeof(float));
     group_->meet.arrive_and_wait();
   }
   void all_gather(comm::ConstBuffer in, comm::Buffer out) override {
@@ -48,8 +48,7 @@ class ThreadCommunicator : public comm::Communicator {
                           static_cast<const char*>(in.data) + bytes(in.count, in.dtype));
     group_->slots[rank_] = own.data();
     group_->meet.arrive_and_wait();
-    for (int r = 0; r < size(); ++r)
-      std::memcpy(static_cast<char*>(out.data) + r * own.size(), group_->slots[r], own.size());
+    for (int r = 0; r < size(); ++r) copy(static_cast<char*>(out.data) + r * own.size(), group_->slots[r], own.size());
     group_->meet.arrive_and_wait();
   }
   void all_to_all(comm::ConstBuffer in, comm::Buffer out) override {
@@ -58,14 +57,14 @@ class ThreadCommunicator : public comm::Communicator {
     group_->meet.arrive_and_wait();
     for (int r = 0; r < size(); ++r) {
       const char* theirs = static_cast<const char*>(group_->slots[r]) + rank_ * slice;
-      std::memcpy(static_cast<char*>(out.data) + r * slice, theirs, slice);
+      copy(static_cast<char*>(out.data) + r * slice, theirs, slice);
     }
     group_->meet.arrive_and_wait();
   }
   void broadcast(comm::Buffer buffer, int root) override {
     group_->slots[rank_] = buffer.data;
     group_->meet.arrive_and_wait();
-    if (rank_ != root) std::memcpy(buffer.data, group_->slots[root], bytes(buffer.count, buffer.dtype));
+    if (rank_ != root) copy(buffer.data, group_->slots[root], bytes(buffer.count, buffer.dtype));
     group_->meet.arrive_and_wait();
   }
   void send(comm::ConstBuffer, int) override { throw std::logic_error("not used here"); }
@@ -77,6 +76,11 @@ class ThreadCommunicator : public comm::Communicator {
 
  private:
   static size_t bytes(size_t count, comm::DType dtype) { return count * comm::size_of(dtype); }
+
+  // A buffer of nothing may be nowhere, which memcpy does not allow.
+  static void copy(void* to, const void* from, size_t num_bytes) {
+    if (num_bytes > 0) std::memcpy(to, from, num_bytes);
+  }
 
   // Of the elements from `begin` on. Everybody leaves only after all have read (the callers' second meeting).
   std::vector<float> sum_of_all(comm::ConstBuffer own, comm::ReduceOp op, size_t begin, size_t count) {
