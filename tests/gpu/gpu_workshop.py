@@ -1,16 +1,27 @@
-"""The oracle suites' workshop with the ranks on GPUs."""
+"""The oracle suites' workshop with the ranks on GPUs. Worlds of more ranks than the machine has GPUs are skipped, unless
+SHARE_GPUS names those that several ranks may share (SHARE_GPUS=0 on a machine with one)."""
+import os
+import sys
 import unittest
 
 import torch
 
 import workshop
 
+SHARED_BY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "share_gpus.py")
+IS_SHARED = "SHARE_GPUS" in os.environ and torch.cuda.device_count() < 2  # then also worlds of two
+MOST_RANKS = max(torch.cuda.device_count(), 4 if "SHARE_GPUS" in os.environ else 0)
+
 
 class GpuWorkshop(workshop.Workshop):
     def ranks(self, world):
-        if world > torch.cuda.device_count():
+        if world > MOST_RANKS:
             raise unittest.SkipTest(f"{world} ranks need as many GPUs")
-        return ["--device", "cuda", "--num_gpus", str(world)]
+        return ["--device", "cuda", "--num_gpus", str(1 if world > torch.cuda.device_count() else world)]
+
+    def launcher(self, world):
+        shared = [sys.executable, SHARED_BY, str(world)] if world > torch.cuda.device_count() else []
+        return shared + super().launcher(world)
 
 
 class RepeatableWorkshop(GpuWorkshop):

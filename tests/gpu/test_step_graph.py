@@ -21,7 +21,7 @@ import tensor_file
 import workshop
 from workshop import base_config
 
-ALL = torch.cuda.device_count()
+ALL = gpu_workshop.MOST_RANKS
 WORLDS = sorted({1, ALL})
 RECORDED = "recorded as a graph"
 LAUNCH_BY_LAUNCH = "graph_harvesting: steps are issued launch by launch, as without it: "

@@ -76,7 +76,7 @@ class EvaluationTest(workshop.ShopTest):
     def evaluate_only(self, model, config, world, *extra, run_dir=None):
         """(line of metrics.jsonl, outcome) of a run with --eval_only."""
         run_dir = run_dir or self.shop.run_dir()
-        outcome = run([program("dslaunch"), *self.shop.ranks(world), "--config", self.shop.config(config), "--run_dir",
+        outcome = run([*self.shop.launcher(world), "--config", self.shop.config(config), "--run_dir",
                        run_dir, "--eval_only", *extra, model])
         self.assertEqual(outcome.code, 0, str(outcome))
         return workshop.read_metrics(run_dir)[-1], outcome

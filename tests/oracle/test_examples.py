@@ -70,7 +70,7 @@ class Configs(workshop.ShopTest):
         for name, (kind, form, options) in self.NEEDS.items():
             with self.subTest(name):
                 run_dir = self.shop.run_dir()
-                outcome = workshop.run([workshop.program("dslaunch"), *self.shop.ranks(2), "--config",
+                outcome = workshop.run([*self.shop.launcher(2), "--config",
                                         os.path.join(folder, name), *self.data(kind, form), "--run_dir", run_dir,
                                         "--steps", "6", *options, self.shop.model(kind)], cwd=self.shop.folder)
                 self.assertEqual(outcome.code, 0, str(outcome))

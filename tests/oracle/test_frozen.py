@@ -122,7 +122,7 @@ class Evaluation(FrozenTest):
         torch.jit.script(model).save(path)
         folder = self.shop.run_dir()
         config = {"zero_optimization": STAGE_3, "train_micro_batch_size_per_gpu": 4}
-        done = workshop.run([workshop.program("dslaunch"), *self.shop.ranks(min(3, MOST_RANKS)), "--config", self.shop.config(config), "--data",
+        done = workshop.run([*self.shop.launcher(min(3, MOST_RANKS)), "--config", self.shop.config(config), "--data",
                              self.data("lora"), "--run_dir", folder, "--eval_only", path])
         self.assertEqual(done.code, 0, str(done))
         arrays = tensor_file.read(self.data("lora"))

@@ -215,9 +215,13 @@ class Workshop:
         """What asks for that many ranks."""
         return ["--device", "cpu", "--num_gpus", str(world)]
 
+    def launcher(self, world):
+        """What starts that many ranks, with the options that ask for them."""
+        return [program("dslaunch"), *self.ranks(world)]
+
     def command(self, model, data, config, run_dir, world=1, steps=50, extra=()):
         path = config if isinstance(config, str) else self.config(config)
-        return [program("dslaunch"), *self.ranks(world), "--config", path, "--data", data, "--run_dir", run_dir, "--steps",
+        return [*self.launcher(world), "--config", path, "--data", data, "--run_dir", run_dir, "--steps",
                 str(steps), *extra, model]
 
     def train(self, model, data, config, world=1, steps=50, run_dir=None, extra=()):
