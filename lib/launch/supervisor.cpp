@@ -128,6 +128,7 @@ void Supervisor::turn() {
     if (!may_read) nodes_[i].leave_unread();
     if (polls.ready(places[i])) receive(i);
   }
+  judge_start();
   watch_clocks();
   watch_nodes();
 }

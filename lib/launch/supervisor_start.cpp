@@ -49,10 +49,10 @@ void Supervisor::greet(NodeSession& node, const AgentHello& hello) {
   }
   node.hello = hello;
   node.come_to(Stage::kGreeted);
-  judge_start();
 }
 
 // Once it is clear of every host whether it can be reached: all are needed, and all that cannot be are told together.
+// Hosts that do not fit together are no host's failure: what is thrown of them ends the job.
 void Supervisor::judge_start() {
   if (course_.state() != JobState::kStarting || described_) return;
   bool decided = std::all_of(nodes_.begin(), nodes_.end(),
@@ -67,13 +67,13 @@ void Supervisor::judge_start() {
 
 // What node rank 0 says of itself is part of the description.
 void Supervisor::describe_job() {
-  described_ = true;
   std::vector<AgentHello> hellos;
   for (const auto& node : nodes_) hellos.push_back(node.hello);
   settle_devices(plan_, hellos);
   // What is given need not be found out, which is not always possible.
   std::string master = choose_master_address(plan_, plan_.master_addr.empty() ? address_of_node_0() : std::string());
   const std::vector<std::string> addresses = addresses_of_nodes();
+  described_ = true;
   for (auto& node : nodes_) {
     JobDescription job = launch::describe_job(plan_, node.plan(), token_, master);
     job.node_addresses = addresses;

@@ -4,9 +4,11 @@
 #include <sys/socket.h>
 
 #include <catch2/catch.hpp>
+#include <deque>
 #include <optional>
 #include <stdexcept>
 
+#include "support/expect_error.hpp"
 #include "support/far_agent.hpp"
 
 using namespace dslaunch;
@@ -54,28 +56,37 @@ LaunchPlan plan_of(int num_nodes) {
   return plan;
 }
 
-// A job on one node that came to us by itself, and that node's agent.
-struct OneNode {
-  OneNode() {
-    int ends[2];
-    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+// A job on nodes that came to us by themselves, a rank on each, and those nodes' agents.
+struct FarNodes {
+  explicit FarNodes(int num_nodes) : plan(plan_of_nodes(num_nodes)) {
     options.live = &live;
-    options.links.push_back(std::make_unique<test::SocketLink>(ends[0]));
-    agent.emplace(ends[1]);
+    for (int node = 0; node < num_nodes; ++node) {
+      int ends[2];
+      REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+      options.links.push_back(std::make_unique<test::SocketLink>(ends[0]));
+      agents.emplace_back(ends[1]);
+    }
   }
   JobReport supervise() { return Supervisor(plan, std::move(options)).run(); }
+  void say(int node, const Message& message) {
+    agents[node].say(message);
+    agents[node].flush();
+  }
 
-  static LaunchPlan plan_of_one() {
-    LaunchPlan plan = plan_of(1);
-    plan.nodes[0].reach = Reach::kDialIn;
-    plan.nodes[0].ranks.resize(1);
+  static LaunchPlan plan_of_nodes(int num_nodes) {
+    LaunchPlan plan = plan_of(num_nodes);
+    for (auto& node : plan.nodes) {
+      node.reach = Reach::kDialIn;
+      node.ranks.resize(1);
+      node.ranks[0].rank = node.node_rank;
+    }
     return plan;
   }
 
-  const LaunchPlan plan = plan_of_one();
+  LaunchPlan plan;
   LiveJob live{plan, {}};
   SupervisorOptions options;
-  std::optional<test::FarAgent> agent;
+  std::deque<test::FarAgent> agents;
 };
 
 }  // namespace
@@ -94,12 +105,11 @@ TEST_CASE("ways that do not end are waited for under one deadline", "[launch][su
 }
 
 TEST_CASE("an agent that leaves before it is ready is lost, and nobody waits for it", "[launch][supervisor]") {
-  OneNode node;
-  node.agent->say(AgentHello{});
-  node.agent->say(AgentDone{});
-  node.agent->flush();
-  node.agent.reset();
-  const JobReport report = node.supervise();
+  FarNodes nodes(1);
+  nodes.say(0, AgentHello{});
+  nodes.say(0, AgentDone{});
+  nodes.agents.clear();
+  const JobReport report = nodes.supervise();
   CHECK(report.outcome.exit_code == 69);
   REQUIRE(report.host_failures.size() == 1);
   CHECK(report.host_failures[0].first == "node0");
@@ -119,12 +129,21 @@ TEST_CASE("a supervisor that cannot go on gives its agents the time to tidy up",
 }
 
 TEST_CASE("an agent that never gets ready is given up", "[launch][supervisor]") {
-  OneNode node;
-  node.options.preparation_time = std::chrono::milliseconds(50);
-  node.agent->say(AgentHello{});
-  node.agent->flush();
-  const JobReport report = node.supervise();
+  FarNodes nodes(1);
+  nodes.options.preparation_time = std::chrono::milliseconds(50);
+  nodes.say(0, AgentHello{});
+  const JobReport report = nodes.supervise();
   CHECK(report.outcome.exit_code == 69);
   REQUIRE(report.host_failures.size() == 1);
   CHECK_THAT(report.host_failures[0].second.text, Catch::Matchers::Contains("not ready within"));
+}
+
+TEST_CASE("hosts that do not fit together are no fault of the one that greeted last", "[launch][supervisor]") {
+  FarNodes nodes(2);
+  nodes.plan.device = "auto";
+  AgentHello with_a_device;
+  with_a_device.devices = {"0"};
+  nodes.say(0, with_a_device);
+  nodes.say(1, AgentHello{});
+  test::expect_error(ExitCode::kUnavailable, {"some hosts have GPUs and some have none"}, [&] { nodes.supervise(); });
 }
