@@ -41,6 +41,13 @@ spawn::LinkFailure failure_without_a_word(const NodeSession& node) {
   return {ExitCode::kUnavailable, "start", "something else than our agent answered: " + noise};
 }
 
+// Of a way that has ended.
+spawn::LinkFailure failure_of(NodeSession& node) {
+  auto failure = node.link().failure().value_or(failure_without_a_word(node));
+  if (failure.ended_there) failure.text += start_file_hint(node);
+  return failure;
+}
+
 // Suspending the launcher would let the other machines think that it is gone.
 std::initializer_list<int> signals_to_take(const LaunchPlan& plan) {
   static constexpr std::initializer_list<int> kLocal{SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
@@ -144,7 +151,7 @@ Deadline Supervisor::next_wakeup() const {
 
 void Supervisor::receive(size_t index) {
   NodeSession& node = nodes_[index];
-  bool there = node.receive();
+  const bool there = node.receive();
   try {
     while (node.heeded()) {
       auto message = node.next();
@@ -152,9 +159,7 @@ void Supervisor::receive(size_t index) {
       handle(node, *message);
     }
   } catch (const Error& error) {
-    say_of(node, error.what());
-    course_.blame_agent(to_int(error.code()));
-    there = false;
+    return close(node, spawn::LinkFailure{error.code(), "agent", error.what()});
   }
   if (!there) close(node);
 }
@@ -224,13 +229,13 @@ void Supervisor::rank_ended(const NodeSession& node, const RankEnded& ended) {
   happen(lost_peer ? JobEvent::kRankLostPeer : JobEvent::kRankFailed);
 }
 
-void Supervisor::close(NodeSession& node) {
+void Supervisor::close(NodeSession& node, const std::optional<spawn::LinkFailure>& misunderstanding) {
   if (node.closed()) return;
   node.close();
-  if (!node.has_come_to(Stage::kDone)) {
-    auto failure = node.link().failure().value_or(failure_without_a_word(node));
-    if (failure.ended_there) failure.text += start_file_hint(node);
-    lose(node, failure);
+  if (misunderstanding) {
+    lose(node, *misunderstanding);
+  } else if (!node.has_come_to(Stage::kDone)) {
+    lose(node, failure_of(node));
   }
   end_if_all_over();
 }

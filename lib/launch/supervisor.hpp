@@ -75,7 +75,8 @@ class Supervisor {
   void rank_started(const NodeSession& node, const RankStarted& started);
   void rank_wrote(const NodeSession& node, const RankOutput& output);
   void rank_ended(const NodeSession& node, const RankEnded& ended);
-  void close(NodeSession& node);
+  // `misunderstanding`: why we go no further with it; empty: its side of the way has ended.
+  void close(NodeSession& node, const std::optional<spawn::LinkFailure>& misunderstanding = std::nullopt);
   void lose(NodeSession& node, const spawn::LinkFailure& failure);
   void end_if_all_over();
   void take_signals();

@@ -147,3 +147,15 @@ TEST_CASE("hosts that do not fit together are no fault of the one that greeted l
   nodes.say(1, AgentHello{});
   test::expect_error(ExitCode::kUnavailable, {"some hosts have GPUs and some have none"}, [&] { nodes.supervise(); });
 }
+
+TEST_CASE("an agent of another protocol is the failure itself, not one that left", "[launch][supervisor]") {
+  FarNodes nodes(1);
+  AgentHello older;
+  older.version = 1;
+  nodes.say(0, older);
+  const JobReport report = nodes.supervise();
+  CHECK(report.outcome.exit_code == 69);
+  REQUIRE(report.ended_by.size() == 1);
+  CHECK_THAT(report.ended_by[0].second.text, Catch::Matchers::Contains("speaks another protocol version (1)"));
+  CHECK_THAT(report.story, Catch::Matchers::Contains("speaks another protocol version (1)"));
+}
