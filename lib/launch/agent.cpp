@@ -151,7 +151,7 @@ void Agent::receive() {
     failed_ = true;
     stop(kGraceWithoutLauncher);
   }
-  if (!there && !launcher_gone_ && !last_word_) lose_launcher(nullptr);
+  if (!there && !launcher_gone_) lose_launcher(nullptr);
 }
 
 void Agent::lose_launcher(const char* how) {
@@ -173,7 +173,7 @@ void Agent::handle(const Message& message) {
   }
   if (const auto* ended = std::get_if<JobEnded>(&message)) {
     last_word_ = *ended;
-    if (stage_ == Stage::kAwaited) stop(kGraceWithoutLauncher);  // there will be no job
+    if (!finished()) stop(kGraceWithoutLauncher);  // there will be no job, or it cannot go on
   }
 }
 

@@ -22,14 +22,25 @@ LaunchPlan first_plan(JobMaker& maker, const JobField& field) {
   return plan;
 }
 
+struct Begun {
+  LaunchPlan plan;
+  std::unique_ptr<LiveJob> live;
+};
+
+Begun begin(JobMaker& maker, JobField& field, UniqueFd& starter) {
+  field.gather(Deadline::never());
+  LaunchPlan plan = first_plan(maker, field);
+  maker.prepare(plan);
+  std::unique_ptr<LiveJob> live = register_job(plan, field.options, starter);
+  return {std::move(plan), std::move(live)};
+}
+
 // Nodes that came by themselves hear why there is no job.
-LaunchPlan prepared_plan(JobMaker& maker, JobField& field) {
+Begun begin_or_dismiss(JobMaker& maker, JobField& field, UniqueFd& starter) {
   try {
-    LaunchPlan plan = first_plan(maker, field);
-    maker.prepare(plan);
-    return plan;
+    return begin(maker, field, starter);
   } catch (const std::exception& error) {
-    dismiss_nodes(field.gathered, described(error));
+    dismiss_nodes(field.gathered.links, word_of_failure(described(error)));
     throw;
   }
 }
@@ -50,9 +61,7 @@ int supervise(const LaunchOptions& options, JobMaker& maker, UniqueFd& starter) 
   if (field.nodes_come_by_themselves()) field.hosts.master_port = field.place->master_port;
   if (options.dry_run) return print_plan(first_plan(maker, field), options);
 
-  field.gather(Deadline::never());
-  LaunchPlan plan = prepared_plan(maker, field);
-  std::unique_ptr<LiveJob> live = register_job(plan, options, starter);
+  auto [plan, live] = begin_or_dismiss(maker, field, starter);
   // From here on an end is put on record.
   SignalInbox signals{SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
   try {
@@ -61,6 +70,7 @@ int supervise(const LaunchOptions& options, JobMaker& maker, UniqueFd& starter) 
     return exit_code;
   } catch (const std::exception& error) {
     const DescribedError end = described(error);
+    dismiss_nodes(field.gathered.links, word_of_failure(end));
     // Said before the record is closed: who waits for the start of a detached job reads it in the console, after what
     // the job said.
     live->files().wait(Deadline::after(FileThread::kPatience));

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <optional>
 #include <utility>
@@ -48,15 +49,15 @@ class DialedLink final : public spawn::AgentLink {
 };
 
 // The greeting stays in the socket: the supervisor reads it again.
-AgentHello peek_hello(const UniqueFd& connection, int node_rank, Deadline deadline) {
+AgentHello peek_hello(int connection, int node_rank, Deadline deadline) {
   auto refuse = [&](const std::string& what) {
     throw UserError(ExitCode::kUnavailable, fmt::format("node rank {} came and {}", node_rank, what));
   };
   std::string buffer(kMostGreetingBytes, '\0');
   while (!deadline.passed()) {
-    pollfd poll{connection.get(), POLLIN, 0};
+    pollfd poll{connection, POLLIN, 0};
     if (::poll(&poll, 1, deadline.poll_timeout()) <= 0) continue;
-    const ssize_t got = ::recv(connection.get(), buffer.data(), buffer.size(), MSG_PEEK);
+    const ssize_t got = ::recv(connection, buffer.data(), buffer.size(), MSG_PEEK);
     if (got == 0) refuse("left again without a greeting: see its own messages");
     if (got < 0) continue;
     FrameReader frames;
@@ -87,6 +88,15 @@ UniqueFd hold_master_port(const NodePlace& place) {
   return std::move(std::get<ports::HeldPort>(held).listener);
 }
 
+std::vector<int> missing_nodes(const std::vector<rendezvous::MetNode>& met, int num_nodes) {
+  std::vector<int> missing;
+  for (int node = 1; node < num_nodes; ++node) {
+    const bool came = std::any_of(met.begin(), met.end(), [&](const auto& each) { return each.node_rank == node; });
+    if (!came) missing.push_back(node);
+  }
+  return missing;
+}
+
 // This node's own output on a full disk is a failure here, as the launcher's is there; never more than the job's own.
 int tell_lost_output(NodeEcho& echo, Agent& agent, int exit_code) {
   if (!echo.has_lost()) return exit_code;
@@ -104,9 +114,9 @@ std::vector<uint8_t> shared_token() {
   return rendezvous::parse_token(text);
 }
 
-Gathered gather_nodes(const NodePlace& place, UniqueFd listener, Deadline deadline) {
-  Gathered gathered;
-  gathered.listener = listener.valid() ? std::move(listener) : hold_master_port(place);
+void gather_nodes(const NodePlace& place, Gathered& gathered, Deadline deadline) {
+  if (!gathered.listener.valid()) gathered.listener = hold_master_port(place);
+  gathered.hellos.clear();
   if (place.token.empty() && place.num_nodes > 1) {
     log::warning("no DSLAUNCH_TOKEN is set: whoever reaches port {} first is taken for a node of this job",
                  place.master_port);
@@ -115,23 +125,37 @@ Gathered gather_nodes(const NodePlace& place, UniqueFd listener, Deadline deadli
     log::info("waiting for node rank {}", fmt::join(missing, ", "));
   };
   auto nodes = rendezvous::meet_nodes(gathered.listener.get(), place.token, place.num_nodes, deadline, waiting);
-  const Deadline greetings = Deadline::after(std::clamp(deadline.left(), kLeastGreetingTime, kMostGreetingTime));
+  std::vector<int> connections;
   for (auto& node : nodes) {
-    gathered.hellos.push_back(peek_hello(node.connection, node.node_rank, greetings));
+    connections.push_back(node.connection.get());
     gathered.links.push_back(std::make_unique<DialedLink>(std::move(node.connection)));
   }
-  return gathered;
+  if (const auto missing = missing_nodes(nodes, place.num_nodes); !missing.empty()) {
+    throw TimeoutError(
+        fmt::format("{} of {} nodes have not come: node rank {}. Is the same command started there, "
+                    "with the same --master_addr and --master_port?",
+                    missing.size(), place.num_nodes, fmt::join(missing, ", ")));
+  }
+  const Deadline greetings = Deadline::after(std::clamp(deadline.left(), kLeastGreetingTime, kMostGreetingTime));
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    gathered.hellos.push_back(peek_hello(connections[i], nodes[i].node_rank, greetings));
+  }
 }
 
-void dismiss_nodes(Gathered& gathered, const DescribedError& why) {
-  const JobEnded last_word{to_int(why.code), false, fmt::format("dslaunch: error: node rank 0: {}\n", why.text)};
-  for (auto& link : gathered.links) {
+JobEnded word_of_failure(const DescribedError& why) {
+  return {to_int(why.code), false, fmt::format("dslaunch: error: node rank 0: {}\n", why.text)};
+}
+
+void dismiss_nodes(std::vector<std::unique_ptr<spawn::AgentLink>>& links, const JobEnded& last_word) {
+  ::signal(SIGPIPE, SIG_IGN);  // one of them may be gone by now
+  for (auto& link : links) {
+    if (!link) continue;
     spawn::LinkEnds ends = link->take_ends();
     Channel channel(std::move(ends.from_agent), std::move(ends.to_agent));
     channel.receive();  // what is closed with something unread takes back what was sent last
     channel.send(last_word);
   }
-  gathered.links.clear();
+  links.clear();
 }
 
 int serve_as_node(const NodePlace& place, const AgentHello& offer, const LaunchOptions& options) {

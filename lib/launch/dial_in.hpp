@@ -28,16 +28,18 @@ std::vector<uint8_t> shared_token();
 
 // Node rank 0: the other nodes, by node rank from 1, with what they offer; the ways to them are ready for a supervisor.
 struct Gathered {
-  UniqueFd listener;  // of the master port
+  UniqueFd listener;  // of the master port, for further gatherings too
   std::vector<AgentHello> hellos;
   std::vector<std::unique_ptr<spawn::AgentLink>> links;
 };
-// `listener`: from an earlier gathering; not valid: the port is bound. Says every 10 s who is missing. Throws
-// UserError(69) for a port that is taken, TimeoutError naming the nodes that have not come.
-Gathered gather_nodes(const NodePlace& place, UniqueFd listener, Deadline deadline);
+// Says every 10 s who is missing. Throws UserError(69) for a port that is taken and for a node that does not greet,
+// TimeoutError naming the nodes that have not come; `gathered` has the ways to those that have.
+void gather_nodes(const NodePlace& place, Gathered& gathered, Deadline deadline);
 
-// There is no job: the nodes hear why, and end with that code.
-void dismiss_nodes(Gathered& gathered, const DescribedError& why);
+// What nodes that came by themselves hear, and end with, when node rank 0 cannot go on.
+JobEnded word_of_failure(const DescribedError& why);
+// To ways that no supervisor has begun to use (null: one has): they end with it.
+void dismiss_nodes(std::vector<std::unique_ptr<spawn::AgentLink>>& links, const JobEnded& last_word);
 
 // Any other node: goes to node rank 0 and is its agent, again for each restart, until node rank 0 ends or cannot be
 // reached for --lost_after (UserError 69). The job's exit code.

@@ -11,7 +11,7 @@ namespace dslaunch::launch {
 void JobField::gather(Deadline time_limit) {
   if (!nodes_come_by_themselves()) return;
   const Deadline patience = std::min(deadline_after(options.join_timeout), time_limit);
-  gathered = gather_nodes(*place, std::move(gathered.listener), patience);
+  gather_nodes(*place, gathered, patience);
   apply_offers(hosts, gathered.hellos);
 }
 

@@ -5,8 +5,10 @@
 #include <algorithm>
 
 #include "base/bytes.hpp"
+#include "base/described_error.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "launch/dial_in.hpp"
 #include "launch/missing_ranks.hpp"
 #include "launch/poll_set.hpp"
 #include "spawn/process.hpp"
@@ -91,12 +93,12 @@ Supervisor::~Supervisor() = default;
 
 JobReport Supervisor::run() {
   spawn::raise_descriptor_limit();  // a link and two logs for each host and rank
-  output_.open_logs();
   try {
+    output_.open_logs();
     open_links();
     while (course_.state() != JobState::kDone) turn();
-  } catch (...) {
-    leave_nothing_behind();
+  } catch (const std::exception& error) {
+    leave_nothing_behind(word_of_failure(described(error)));
     throw;
   }
   await_links();

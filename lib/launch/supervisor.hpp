@@ -91,7 +91,7 @@ class Supervisor {
   void stop_ranks(std::chrono::milliseconds grace);
   void abandon();
   void await_links();
-  void leave_nothing_behind() noexcept;
+  void leave_nothing_behind(const JobEnded& last_word) noexcept;
   JobReport report();
   std::string tell_failures() const;
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/format.hpp"
+#include "launch/dial_in.hpp"
 #include "launch/job_story.hpp"
 #include "launch/poll_set.hpp"
 #include "launch/supervisor.hpp"
@@ -44,8 +45,10 @@ void Supervisor::await_links() {
 }
 
 // We cannot go on. The agents see our end by that of their channels, and tidy up if they are given the time.
-void Supervisor::leave_nothing_behind() noexcept {
+void Supervisor::leave_nothing_behind(const JobEnded& last_word) noexcept {
   try {
+    dismiss_nodes(options_.links, last_word);  // those that have no session yet
+    dismiss(last_word);
     await_links();
   } catch (const std::exception&) {
     // What stopped us is told; the ways end with us.
@@ -80,6 +83,7 @@ void Supervisor::dismiss(const JobEnded& last_word) {
   Deadline patience = Deadline::after(kLinkPatience);
   for (auto& node : nodes_) {
     if (node.plan().reach != Reach::kDialIn || node.closed()) continue;
+    node.receive();  // what is closed with something unread takes back what was sent last
     node.send(last_word);
     while (node.num_unsent() > 0 && !patience.passed()) {
       PollSet polls;

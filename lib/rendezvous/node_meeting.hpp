@@ -21,7 +21,7 @@ struct MetNode {
 // Waits for the nodes 1 .. num_nodes-1. `listener` is borrowed, bound and listening. A connection that does not prove
 // itself within 5 s is dropped; one that cannot belong to this job (wrong token, other number of nodes, a node rank
 // that is there already) is told so; a node that goes away while others are missing is missing again. `on_wait`, every
-// 10 s: the node ranks that are missing. Throws TimeoutError that names them. One thread.
+// 10 s: the node ranks that are missing. By node rank; not all of them when the deadline has passed. One thread.
 std::vector<MetNode> meet_nodes(int listener, const std::vector<uint8_t>& token, int num_nodes, Deadline deadline,
                                 const std::function<void(const std::vector<int>&)>& on_wait);
 

@@ -325,9 +325,12 @@ class ByHand(LauncherTest):
         self.assertEqual(self.finish(first).code, 0)
 
     def test_a_node_that_does_not_come_is_named(self):
-        outcome = self.finish(self.node(0, "true", "--join_timeout", "300ms", num_nodes=3))
+        first = self.node(0, "true", "--join_timeout", "1500ms", num_nodes=3)
+        there = self.stranger(num_nodes=3)
+        outcome = self.finish(first)
         self.assertEqual(outcome.code, 124, str(outcome))
-        self.assertIn(b"2 of 3 nodes have not come: node rank 1, 2", outcome.err)
+        self.assertIn(b"1 of 3 nodes have not come: node rank 2", outcome.err)
+        self.assertIn(b"node rank 0: 1 of 3 nodes have not come: node rank 2", self.last_word(there))
         outcome = self.finish(self.node(1, "true", "--join_timeout", "300ms"))
         self.assertEqual(outcome.code, 124, str(outcome))
         self.assertIn(b"nobody waits for it", outcome.err)
@@ -351,8 +354,8 @@ class ByHand(LauncherTest):
         self.assertEqual(outcome.code, 78, str(outcome))
         self.assertNotIn(b"secret", outcome.err)
 
-    def stranger(self):
-        """What shakes hands as node rank 1 of 2, as docs/wire.md has it, and is none."""
+    def stranger(self, num_nodes=2):
+        """What shakes hands as node rank 1, as docs/wire.md has it, and is none."""
         connection = socket.socket()
         self.addCleanup(connection.close)
         self.wait_until(lambda: connection.connect_ex(("127.0.0.1", int(self.port))) == 0, "node rank 0's port")
@@ -366,11 +369,18 @@ class ByHand(LauncherTest):
             return data
         nonce = os.urandom(32)
         connection.sendall(b"DSLSTORE" + struct.pack("<H", 1) + nonce)
-        claim = struct.pack("<IIB", 1, 2, 1) + b"x".ljust(255, b"\0")
+        claim = struct.pack("<IIB", 1, num_nodes, 1) + b"x".ljust(255, b"\0")
         proven = text(b"dslaunch store 1: client") + nonce + receive(42)[10:] + claim
         connection.sendall(hmac.new(bytes.fromhex(TOKEN), proven, hashlib.sha256).digest() + claim)
         self.assertEqual(receive(37)[0], 0)  # admitted
         return connection
+
+    def last_word(self, connection):
+        """JobEnded, and that it is one that ends the node."""
+        with connection.makefile("rb") as stream:
+            word = stream.read()
+        self.assertEqual(word[4:5] + word[13:14], b"\x0e\0", word)
+        return word
 
     def test_a_stranger_in_a_nodes_place_ends_the_job_and_nothing_else(self):
         """Numbers that no agent would send: each would be an index, a length or a choice in the launcher."""
@@ -394,10 +404,12 @@ class ByHand(LauncherTest):
                              (struct.pack("<IB", 1 << 20, 5) + b"x" * 70000, b"no end"), (b"", b"is silent")):
             with self.subTest(bytes=bytes[:40]):
                 first = self.node(0, "exec sleep 1000", "--join_timeout", "1500ms")
-                self.stranger().sendall(bytes)
+                stranger = self.stranger()
+                stranger.sendall(bytes)
                 outcome = self.finish(first)
                 self.assertEqual(outcome.code, 69, str(outcome))
                 self.assertIn(words, outcome.err)
+                self.assertIn(words, self.last_word(stranger))
 
     def test_a_host_name_that_is_none_is_not_shown(self):
         first = self.node(0, "exec sleep 1000")

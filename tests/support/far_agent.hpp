@@ -34,14 +34,14 @@ class FarAgent {
   void say(const launch::Message& message) { channel_.send(message); }
   void flush() { channel_.flush(); }
   size_t num_unsent() const { return channel_.num_unsent(); }
-  // False: it did not come in time.
+  // Empty: it did not come in time.
   template <class Wanted>
-  bool hears() {
+  std::optional<Wanted> hear() {
     const Deadline patience = Deadline::after(std::chrono::seconds(5));
     while (!patience.passed()) {
       while (auto message = channel_.next()) {
         if (std::holds_alternative<launch::Heartbeat>(*message)) say(launch::Heartbeat{});
-        if (std::holds_alternative<Wanted>(*message)) return true;
+        if (auto* wanted = std::get_if<Wanted>(&*message)) return std::move(*wanted);
       }
       launch::PollSet polls;
       polls.add(channel_.input(), POLLIN);
@@ -50,7 +50,7 @@ class FarAgent {
       flush();
       channel_.receive();
     }
-    return false;
+    return std::nullopt;
   }
 
  private:

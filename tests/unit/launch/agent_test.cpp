@@ -117,3 +117,15 @@ TEST_CASE("an agent that takes its time to prepare shows that it is alive", "[la
   test::write_file(go, "go\n");
   CHECK(agent.hear<AgentReady>());
 }
+
+TEST_CASE("ranks end with the last word of a launcher that cannot go on", "[launch][agent]") {
+  AgentProcess agent([] {});
+  agent.say(job_of({"sleep", "1000"}));
+  REQUIRE(agent.hear<AgentReady>());
+  agent.say(StartRanks{});
+  REQUIRE(agent.hear<RankStarted>());
+  agent.say(JobEnded{});
+  const auto ended = agent.hear<RankEnded>();
+  REQUIRE(ended);
+  CHECK(ended->stopped_by_us);
+}

@@ -62,9 +62,9 @@ LaunchPlan plan_in(const test::TempDir& folder) {
 // Gets one rank's job and starts it.
 bool starts(FarAgent& agent) {
   agent.say(AgentHello{});
-  bool came = agent.hears<JobDescription>();
+  bool came = agent.hear<JobDescription>().has_value();
   agent.say(AgentReady{});
-  came = came && agent.hears<StartRanks>();
+  came = came && agent.hear<StartRanks>().has_value();
   agent.say(RankStarted{0, 1});
   return came;
 }
@@ -76,7 +76,7 @@ void ends(FarAgent& agent) {
 
 // The first one may have been on its way.
 bool hears_two_heartbeats(FarAgent& agent) {
-  return agent.hears<Heartbeat>() && agent.hears<Heartbeat>();
+  return agent.hear<Heartbeat>().has_value() && agent.hear<Heartbeat>().has_value();
 }
 
 void leave(Supervisor& /*supervisor*/) {}

@@ -73,6 +73,15 @@ struct FarNodes {
     agents[node].flush();
   }
 
+  void expect_last_word(int exit_code, const std::string& words) {
+    for (auto& agent : agents) {
+      const auto word = agent.hear<JobEnded>();
+      REQUIRE(word);
+      CHECK(word->exit_code == exit_code);
+      CHECK_THAT(word->story, Catch::Matchers::Contains(words));
+    }
+  }
+
   static LaunchPlan plan_of_nodes(int num_nodes) {
     LaunchPlan plan = plan_of(num_nodes);
     for (auto& node : plan.nodes) {
@@ -146,6 +155,14 @@ TEST_CASE("hosts that do not fit together are no fault of the one that greeted l
   nodes.say(0, with_a_device);
   nodes.say(1, AgentHello{});
   test::expect_error(ExitCode::kUnavailable, {"some hosts have GPUs and some have none"}, [&] { nodes.supervise(); });
+  nodes.expect_last_word(69, "node rank 0: some hosts have GPUs and some have none");
+}
+
+TEST_CASE("nodes that came by themselves hear what kept an attempt from beginning", "[launch][supervisor]") {
+  FarNodes nodes(2);
+  nodes.plan.output.each_rank_log = "/dev/null/logs";
+  test::expect_error(ExitCode::kCannotCreate, {"/dev/null/logs"}, [&] { nodes.supervise(); });
+  nodes.expect_last_word(73, "/dev/null/logs");
 }
 
 TEST_CASE("an agent of another protocol is the failure itself, not one that left", "[launch][supervisor]") {
