@@ -43,6 +43,11 @@ std::string choose_master_address(const LaunchPlan& plan, const std::string& nod
   return node_0_address.empty() ? plan.nodes.at(0).host : node_0_address;
 }
 
+std::string numeric_address_of(const AgentHello& hello) {
+  if (!hello.address.empty() || hello.addresses.empty()) return hello.address;
+  return hello.addresses.front();
+}
+
 namespace {
 
 void settle_auto(LaunchPlan& plan, const std::vector<AgentHello>& hellos) {

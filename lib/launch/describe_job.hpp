@@ -16,6 +16,9 @@ JobDescription describe_job(const LaunchPlan& plan, const PlannedNode& node, con
 // greeting (`node_0_address`), or its name in the hostfile where it did not know.
 std::string choose_master_address(const LaunchPlan& plan, const std::string& node_0_address);
 
+// Where an agent is to be found, as a number: nothing there is for a name service to look up. Empty: it knows none.
+std::string numeric_address_of(const AgentHello& hello);
+
 // Once all agents have greeted: "auto" becomes cuda when every node has devices and cpu when none has, and the ranks of
 // GPU jobs on other machines get theirs. `hellos` by node. Throws UserError(69) for nodes that do not fit together, or
 // have fewer devices than slots are used.

@@ -94,13 +94,14 @@ std::vector<std::string> Supervisor::addresses_of_nodes() const {
   return {addresses.begin(), addresses.end()};
 }
 
-// As other hosts know it. This machine has to look at the way to another one.
+// As other hosts know it. This machine has to look at the way to another one, whose name it does not ask for: the loop
+// cannot wait for a resolver.
 std::string Supervisor::address_of_node_0() const {
   if (nodes_[0].plan().reach != Reach::kPipe) return nodes_[0].hello.address;
   for (const auto& node : nodes_) {
-    if (node.plan().reach != Reach::kPipe) {
-      return rendezvous::own_address_towards(node.hello.address.empty() ? node.host() : node.hello.address, 2);
-    }
+    if (node.plan().reach == Reach::kPipe) continue;
+    const std::string towards = numeric_address_of(node.hello);
+    return towards.empty() ? rendezvous::first_interface_address() : rendezvous::own_address_towards(towards, 2);
   }
   return {};
 }

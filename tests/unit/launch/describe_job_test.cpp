@@ -50,6 +50,16 @@ TEST_CASE("another machine gets what travels on top of its own, and this one the
   CHECK(there.master_addr == "10.0.0.1");
 }
 
+TEST_CASE("where an agent is to be found is what it says first, else one of all its addresses",
+          "[launch][describe_job]") {
+  AgentHello hello;
+  CHECK(numeric_address_of(hello).empty());
+  hello.addresses = {"fd00::7", "fd00::8"};
+  CHECK(numeric_address_of(hello) == "fd00::7");
+  hello.address = "10.0.0.7";
+  CHECK(numeric_address_of(hello) == "10.0.0.7");
+}
+
 TEST_CASE("the ranks meet where they were told, on the loopback, or where node rank 0 says that it is",
           "[launch][describe_job]") {
   LaunchPlan plan = two_nodes();

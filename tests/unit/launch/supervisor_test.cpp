@@ -1,18 +1,31 @@
 #include "launch/supervisor.hpp"
 
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <deque>
 #include <optional>
 #include <stdexcept>
+#include <string_view>
 
 #include "support/expect_error.hpp"
 #include "support/far_agent.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
+
+static std::atomic<int> g_times_node1_was_looked_up{0};
+
+// Stands before the name service in the whole program.
+extern "C" int getaddrinfo(const char* name, const char* service, const addrinfo* hints, addrinfo** list) {
+  if (name != nullptr && std::string_view(name) == "node1") ++g_times_node1_was_looked_up;
+  static const auto real = reinterpret_cast<decltype(&getaddrinfo)>(::dlsym(RTLD_NEXT, "getaddrinfo"));
+  return real(name, service, hints, list);
+}
 
 namespace {
 
@@ -163,6 +176,19 @@ TEST_CASE("nodes that came by themselves hear what kept an attempt from beginnin
   nodes.plan.output.each_rank_log = "/dev/null/logs";
   test::expect_error(ExitCode::kCannotCreate, {"/dev/null/logs"}, [&] { nodes.supervise(); });
   nodes.expect_last_word(73, "/dev/null/logs");
+}
+
+TEST_CASE("the loop looks up no host's name, also of one that tells no address of its own", "[launch][supervisor]") {
+  FarNodes nodes(2);
+  nodes.plan.nodes[0].reach = Reach::kPipe;
+  nodes.options.preparation_time = std::chrono::milliseconds(50);
+  AgentHello with_addresses;
+  with_addresses.addresses = {"127.0.0.7"};
+  nodes.say(0, AgentHello{});
+  nodes.say(1, with_addresses);
+  nodes.supervise();
+  CHECK(nodes.agents[1].hear<JobDescription>());
+  CHECK(g_times_node1_was_looked_up == 0);
 }
 
 TEST_CASE("an agent of another protocol is the failure itself, not one that left", "[launch][supervisor]") {
