@@ -146,7 +146,8 @@ class Rounds {
       reports[i].host = hosts_[i];
     }
     if (remote.empty()) return reports;
-    auto answers = world_.remote(remote, remote_words(kill ? options_for_killing() : options_for_looking()));
+    auto answers = world_.remote(remote, remote_words(kill ? options_for_killing() : options_for_looking()),
+                                 kill ? options_.grace : std::chrono::milliseconds(0));
     for (size_t i = 0; i < places.size(); ++i) reports[places[i]] = report_of(remote[i], answers.at(i));
     return reports;
   }

@@ -22,9 +22,10 @@ struct RemoteAnswer {
   std::string output;  // its document
   std::string error;   // why there is none; empty: there is
 };
-// Runs `dslaunch` with these words on all hosts at once; one answer for each host, in order.
-using RemoteDoctor = std::function<std::vector<RemoteAnswer>(const std::vector<std::string>& hosts,
-                                                             const std::vector<std::string>& words)>;
+// Runs `dslaunch` with these words on all hosts at once; one answer for each host, in order. `waits`: what it may spend
+// there on processes that do not end, beyond the time to look.
+using RemoteDoctor = std::function<std::vector<RemoteAnswer>(
+    const std::vector<std::string>& hosts, const std::vector<std::string>& words, std::chrono::milliseconds waits)>;
 
 enum class Answer { kYes, kNo, kInterrupted, kNobodyThere };
 // Shows the text, a question, and waits for the user.

@@ -15,15 +15,16 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Looking takes moments; ending stubborn processes takes their grace.
+// Looking takes moments, and so does what follows a SIGKILL.
 constexpr auto kAnswerTime = 60000ms;
 
-RemoteAnswer ask_one(const PlannedNode& node, const ReachOptions& reach, const std::vector<std::string>& words) {
+RemoteAnswer ask_one(const PlannedNode& node, const ReachOptions& reach, const std::vector<std::string>& words,
+                     std::chrono::milliseconds time) {
   std::vector<std::string> argv{agent_program(node, reach, own_program())};
   argv.insert(argv.end(), words.begin(), words.end());
   try {
-    auto result = spawn::run_remote(ssh_target(node), argv, "", reach.ssh,
-                                    Deadline::after(reach.ssh.connect_timeout + kAnswerTime));
+    auto result =
+        spawn::run_remote(ssh_target(node), argv, "", reach.ssh, Deadline::after(reach.ssh.connect_timeout + time));
     if (result.failure) return {"", fmt::format("{}: {}", result.failure->phase, result.failure->text)};
     if (!result.out.empty()) return {result.out, ""};
     return {"", fmt::format("{} says: {}", argv[0], result.err)};
@@ -53,13 +54,13 @@ bool HostRounds::is_here(const std::string& host) const {
   return node == nodes_.end() || node->reach == Reach::kPipe;
 }
 
-std::vector<RemoteAnswer> HostRounds::ask(const std::vector<std::string>& hosts,
-                                          const std::vector<std::string>& words) const {
+std::vector<RemoteAnswer> HostRounds::ask(const std::vector<std::string>& hosts, const std::vector<std::string>& words,
+                                          std::chrono::milliseconds waits) const {
   std::vector<RemoteAnswer> answers(hosts.size());
   side_by_side(hosts.size(), [&](size_t i) {
     auto node = std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& each) { return each.host == hosts[i]; });
     DSL_CHECK(node != nodes_.end(), "doctor asks hosts of its own list");
-    answers[i] = ask_one(*node, reach_, words);
+    answers[i] = ask_one(*node, reach_, words, kAnswerTime + waits);
   });
   return answers;
 }
