@@ -54,11 +54,11 @@ int doctor_command(const Arguments& arguments) {
     std::fputs(text.c_str(), people);
     std::fflush(people);
   };
-  auto result = launch::run_doctor(options, {.is_this_machine = [&](const auto& host) { return hosts.is_here(host); },
-                                             .remote = [&](const auto& names, const auto& words,
-                                                           auto waits) { return hosts.ask(names, words, waits); },
-                                             .ask = ask_on_terminal,
-                                             .tell = tell});
+  auto result = launch::run_doctor(
+      options, {.is_this_machine = [&](const auto& host) { return hosts.is_here(host); },
+                .remote = [&](const auto& questions, auto waits) { return hosts.ask(questions, waits); },
+                .ask = ask_on_terminal,
+                .tell = tell});
   if (options.json) std::fputs(launch::report_json(result.reports).c_str(), stdout);
   return result.exit_code;
 }

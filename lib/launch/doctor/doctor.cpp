@@ -35,7 +35,7 @@ std::vector<std::string> remote_words(const DoctorOptions& options) {
   if (options.force) words.emplace_back("--force");
   add("--grace", fmt::format("{}ms", options.grace.count()));
   if (options.only) {
-    // Not one process on any host: then none here either.
+    // Files alone.
     if (options.only->empty()) add("--only", "none");
     for (const auto& process : *options.only) add("--only", fmt::format("{}:{}", process.pid, process.start_ticks));
   }
@@ -134,21 +134,21 @@ class Rounds {
   // Every host once: remote ones all at once, this machine meanwhile not.
   std::vector<DoctorReport> visit_all(bool kill) {
     std::vector<DoctorReport> reports(hosts_.size());
-    std::vector<std::string> remote;
+    std::vector<RemoteQuestion> questions;
     std::vector<size_t> places;
     for (size_t i = 0; i < hosts_.size(); ++i) {
       if (options_.hosts.empty() || world_.is_this_machine(hosts_[i])) {
         reports[i] = visit_this_machine(kill ? chosen_[i] : std::vector<Finding>{});
       } else {
-        remote.push_back(hosts_[i]);
+        questions.push_back(
+            {hosts_[i], remote_words(kill && !chosen_[i].empty() ? options_for_killing(i) : options_for_looking())});
         places.push_back(i);
       }
       reports[i].host = hosts_[i];
     }
-    if (remote.empty()) return reports;
-    auto answers = world_.remote(remote, remote_words(kill ? options_for_killing() : options_for_looking()),
-                                 kill ? options_.grace : std::chrono::milliseconds(0));
-    for (size_t i = 0; i < places.size(); ++i) reports[places[i]] = report_of(remote[i], answers.at(i));
+    if (questions.empty()) return reports;
+    auto answers = world_.remote(questions, kill ? options_.grace : std::chrono::milliseconds(0));
+    for (size_t i = 0; i < places.size(); ++i) reports[places[i]] = report_of(questions[i].host, answers.at(i));
     return reports;
   }
 
@@ -178,15 +178,14 @@ class Rounds {
     return options;
   }
 
-  // What was shown when the user was asked, and no more.
-  DoctorOptions options_for_killing() const {
+  // No process but those of this host that were shown. Files are not named: thousands may be left, more than a command
+  // line takes, and one that turned stale in the meantime is nobody's any more.
+  DoctorOptions options_for_killing(size_t host) const {
     DoctorOptions options = options_;
     options.yes = true;
     options.only.emplace();
-    for (const auto& chosen : chosen_) {
-      for (const auto& finding : chosen) {
-        if (!finding.is_file()) options.only->push_back(finding.process);
-      }
+    for (const auto& finding : chosen_[host]) {
+      if (!finding.is_file()) options.only->push_back(finding.process);
     }
     return options;
   }

@@ -22,10 +22,14 @@ struct RemoteAnswer {
   std::string output;  // its document
   std::string error;   // why there is none; empty: there is
 };
-// Runs `dslaunch` with these words on all hosts at once; one answer for each host, in order. `waits`: what it may spend
-// there on processes that do not end, beyond the time to look.
-using RemoteDoctor = std::function<std::vector<RemoteAnswer>(
-    const std::vector<std::string>& hosts, const std::vector<std::string>& words, std::chrono::milliseconds waits)>;
+struct RemoteQuestion {
+  std::string host;
+  std::vector<std::string> words;  // of the `dslaunch` there
+};
+// Asks all hosts at once; one answer for each, in order. `waits`: what it may spend there on processes that do not end,
+// beyond the time to look.
+using RemoteDoctor = std::function<std::vector<RemoteAnswer>(const std::vector<RemoteQuestion>& questions,
+                                                             std::chrono::milliseconds waits)>;
 
 enum class Answer { kYes, kNo, kInterrupted, kNobodyThere };
 // Shows the text, a question, and waits for the user.

@@ -54,13 +54,15 @@ bool HostRounds::is_here(const std::string& host) const {
   return node == nodes_.end() || node->reach == Reach::kPipe;
 }
 
-std::vector<RemoteAnswer> HostRounds::ask(const std::vector<std::string>& hosts, const std::vector<std::string>& words,
+std::vector<RemoteAnswer> HostRounds::ask(const std::vector<RemoteQuestion>& questions,
                                           std::chrono::milliseconds waits) const {
-  std::vector<RemoteAnswer> answers(hosts.size());
-  side_by_side(hosts.size(), [&](size_t i) {
-    auto node = std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& each) { return each.host == hosts[i]; });
+  std::vector<RemoteAnswer> answers(questions.size());
+  side_by_side(questions.size(), [&](size_t i) {
+    const RemoteQuestion& question = questions[i];
+    auto node =
+        std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& each) { return each.host == question.host; });
     DSL_CHECK(node != nodes_.end(), "doctor asks hosts of its own list");
-    answers[i] = ask_one(*node, reach_, words, kAnswerTime + waits);
+    answers[i] = ask_one(*node, reach_, question.words, kAnswerTime + waits);
   });
   return answers;
 }

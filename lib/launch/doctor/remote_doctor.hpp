@@ -16,9 +16,8 @@ class HostRounds {
 
   std::vector<std::string> names() const;  // empty: only this machine, and nobody named it
   bool is_here(const std::string& host) const;
-  // One answer a host, in order. A host that cannot be asked has an error. `waits`: see RemoteDoctor.
-  std::vector<RemoteAnswer> ask(const std::vector<std::string>& hosts, const std::vector<std::string>& words,
-                                std::chrono::milliseconds waits) const;
+  // See RemoteDoctor. A host that cannot be asked has an error.
+  std::vector<RemoteAnswer> ask(const std::vector<RemoteQuestion>& questions, std::chrono::milliseconds waits) const;
 
  private:
   std::vector<PlannedNode> nodes_;

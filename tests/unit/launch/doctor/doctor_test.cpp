@@ -1,6 +1,8 @@
 #include "launch/doctor/doctor.hpp"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <map>
 
 #include "launch/doctor/report.hpp"
 
@@ -10,29 +12,45 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// Hosts elsewhere, each with a stale process.
+Finding stale_process(pid_t pid) {
+  Finding finding;
+  finding.verdict = Verdict::kStale;
+  finding.process = {pid, 100};
+  return finding;
+}
+
+Finding stale_file() {
+  Finding finding;
+  finding.kind = FindingKind::kSharedMemory;
+  finding.verdict = Verdict::kStale;
+  finding.path = "/dev/shm/torch_1_2_3";
+  return finding;
+}
+
+// Hosts elsewhere, with something stale or without.
 struct Elsewhere {
   DoctorWorld world() {
     return {.is_this_machine = [](const std::string&) { return false; },
-            .remote =
-                [this](const auto& hosts, const auto&, std::chrono::milliseconds time) {
-                  waits.push_back(time);
-                  std::vector<RemoteAnswer> answers;
-                  for (const auto& host : hosts)
-                    answers.push_back({report_json({{.host = host, .findings = {stale}}}), ""});
-                  return answers;
-                },
+            .remote = [this](const auto& questions, auto time) { return answers(questions, time); },
             .ask = [](const std::string&) { return Answer::kYes; },
             .tell = [](const std::string&) {}};
   }
+  std::vector<RemoteAnswer> answers(const std::vector<RemoteQuestion>& questions, std::chrono::milliseconds time) {
+    waits.push_back(time);
+    std::vector<RemoteAnswer> told;
+    for (const auto& question : questions) {
+      last_words[question.host] = question.words;
+      DoctorReport report;
+      report.findings = stale.at(question.host);
+      told.push_back({report_json({report}), ""});
+    }
+    return told;
+  }
 
-  const Finding stale = [] {
-    Finding finding;
-    finding.verdict = Verdict::kStale;
-    finding.process = {7, 100};
-    return finding;
-  }();
+  const std::map<std::string, std::vector<Finding>> stale{
+      {"a", {stale_process(7)}}, {"b", {stale_process(8)}}, {"c", {stale_file()}}, {"d", {}}};
   std::vector<std::chrono::milliseconds> waits;
+  std::map<std::string, std::vector<std::string>> last_words;
 };
 
 }  // namespace
@@ -41,4 +59,17 @@ TEST_CASE("hosts have the grace of what they end on top of their time to answer"
   Elsewhere hosts;
   run_doctor({.hosts = {"a", "b"}, .kill = true, .grace = 2min}, hosts.world());
   CHECK(hosts.waits == std::vector<std::chrono::milliseconds>{0ms, 2min});
+}
+
+TEST_CASE("each host ends the processes that were shown of it, and none of another host's", "[launch][doctor]") {
+  Elsewhere hosts;
+  run_doctor({.hosts = {"a", "b", "c", "d"}, .kill = true}, hosts.world());
+  const std::map<std::string, std::string> shown{{"a", "7:100"}, {"b", "8:100"}, {"c", "none"}};
+  for (const auto& [host, processes] : shown) {
+    const auto& words = hosts.last_words.at(host);
+    REQUIRE(std::count(words.begin(), words.end(), "--only") == 1);
+    CHECK(*std::next(std::find(words.begin(), words.end(), "--only")) == processes);
+  }
+  const auto& words = hosts.last_words.at("d");
+  CHECK(std::count(words.begin(), words.end(), "--kill") == 0);
 }
