@@ -81,8 +81,8 @@ void add_launch_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
   line.flag("--dry_run", to.dry_run, "print what would be started, start nothing");
   line.flag("--json", to.json, "one document on standard output; all else goes to standard error");
   line.flag("-q,--quiet", to.quiet,
-            "no output of ours but errors, of the ranks but warnings too; what they print goes to the logs");
-  line.flag("--verbose", to.verbose, "say more");
+            "nothing of ours but errors, of workers but warnings too; what they print goes to the logs");
+  line.flag("--verbose", to.verbose, "our lines with the time since the start; workers say more");
   add_output_options(line, raw.output);
   line.group("");  // known, so that asking for them gets an answer
   line.value("--stages", raw.stages, "", "P");

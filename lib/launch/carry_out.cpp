@@ -83,6 +83,11 @@ int supervise(const LaunchOptions& options, JobMaker& maker, UniqueFd& starter) 
 
 }  // namespace
 
+void set_log_level(const LaunchOptions& options) {
+  if (options.quiet) log::set_level(log::Level::kError);
+  if (options.verbose) log::set_level(log::Level::kDebug);
+}
+
 int carry_out(const LaunchOptions& options, JobMaker& maker) {
   own_program();  // known from here on, however it is replaced while the job waits or runs
   UniqueFd nobody;

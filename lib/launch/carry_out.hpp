@@ -5,6 +5,9 @@
 
 namespace dslaunch::launch {
 
+// How much this process says, by --quiet and --verbose. To be called before anything may be said.
+void set_log_level(const LaunchOptions& options);
+
 // The exit code of dslaunch. On a node of --no_ssh other than the first: its part of the job.
 int carry_out(const LaunchOptions& options, JobMaker& maker);
 

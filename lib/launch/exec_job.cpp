@@ -42,6 +42,7 @@ class ExecMaker final : public JobMaker {
 }  // namespace
 
 int exec_job(const ExecOptions& options) {
+  set_log_level(options.launch);
   ExecMaker maker(options);
   return carry_out(options.launch, maker);
 }

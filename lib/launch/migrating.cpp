@@ -67,7 +67,7 @@ const std::vector<MigratedFlag>& migrated_flags() {
       {"--bind_cores_to_rank", "deepspeed", kHonoured,
        "without the program numactl; memory too where a rank's cores are of one NUMA node"},
       {"--bind_core_list", "deepspeed", kHonoured, "binds by itself; a core that may not be used is an error"},
-      {"--quiet", "deepspeed", kHonoured, "also -q"},
+      {"--quiet", "deepspeed", kHonoured, "also -q; of exec our own lines alone: what the programs print stays"},
       {"--log_level", "deepspeed", kRenamed, "--quiet or --verbose"},
       {"--nproc_per_node", "torchrun", kHonoured, "also auto, gpu and cpu; without it every GPU is used"},
       {"--nproc", "torchrun", kHonoured, "another name of --nproc_per_node"},

@@ -1,7 +1,6 @@
 #include "launch/run_job.hpp"
 
 #include "base/error.hpp"
-#include "base/log.hpp"
 #include "launch/carry_out.hpp"
 #include "launch/model_file.hpp"
 #include "launch/run_maker.hpp"
@@ -15,8 +14,7 @@ static void check_resume(const RunOptions& run) {
 }
 
 int run_job(const RunOptions& run) {
-  if (run.launch.quiet) log::set_level(log::Level::kError);
-  if (run.launch.verbose) log::set_level(log::Level::kDebug);
+  set_log_level(run.launch);
   check_model_file(run.model);
   check_resume(run);
   RunMaker maker(run);

@@ -25,7 +25,7 @@ namespace dslaunch::launch {
 
 struct SupervisorOptions {
   bool json = false;                        // standard output belongs to one document of ours
-  bool quiet = false;                       // nothing but errors of ours, ranks' standard output to the logs only
+  bool quiet = false;                       // what workers say on standard output goes to their logs only
   LiveJob* live = nullptr;                  // the job's record, socket and files; outlives this, never null
   std::string program;                      // the running dslaunch, absolute: it is the agent of this machine
   std::vector<uint8_t> token;               // 32 bytes; empty: a fresh one

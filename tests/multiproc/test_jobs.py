@@ -799,6 +799,12 @@ class OutputOptions(JobsTest):
         outcome = self.exec_sh(1, "true", "--save_pid")
         self.assertRegex(outcome.out, r"^launcher pid: \d+\n$")
 
+    def test_an_exec_says_as_much_as_it_was_told_to(self):
+        quiet, verbose = [self.exec_sh(1, "echo kept", "--save_pid", option) for option in ("--quiet", "--verbose")]
+        self.assertRegex(quiet.out, r"^launcher pid: \d+\nkept\n$")
+        self.assertEqual(quiet.err, "")
+        self.assertRegex(verbose.err, r"\[\d+\.\d{3} s\] the launcher's pid stands in ")
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
