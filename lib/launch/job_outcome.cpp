@@ -11,10 +11,6 @@ namespace {
 bool failed(const RankRecord& record) {
   return record.cause && !record.cause->success();
 }
-bool lost_peer(const RankRecord& record) {
-  return record.cause && record.cause->kind == spawn::ExitCause::Kind::kExited &&
-         record.cause->number == to_int(ExitCode::kPeerLost);
-}
 
 // Places of the ranks that failed, in the order of their ends.
 std::vector<int> failures_in_order(const std::vector<RankRecord>& records) {
@@ -27,11 +23,11 @@ std::vector<int> failures_in_order(const std::vector<RankRecord>& records) {
 }
 
 // A rank that failed by itself comes before one that only lost a peer.
-std::optional<int> first_own_failure(const std::vector<RankRecord>& records) {
+std::optional<int> first_own_failure(const std::vector<RankRecord>& records, JobKind kind) {
   std::optional<int> follower;
   for (int place : failures_in_order(records)) {
     if (records[place].stopped_by_us) continue;
-    if (!lost_peer(records[place])) return place;
+    if (!lost_peer(*records[place].cause, kind)) return place;
     if (!follower) follower = place;
   }
   return follower;
@@ -39,7 +35,7 @@ std::optional<int> first_own_failure(const std::vector<RankRecord>& records) {
 
 int code_of(const RankRecord& record, JobKind kind) {
   // A worker that lost a peer although none failed: what made the peer leave is ours to explain.
-  if (kind == JobKind::kRun && lost_peer(record)) return to_int(ExitCode::kInternal);
+  if (lost_peer(*record.cause, kind)) return to_int(ExitCode::kInternal);
   const int code = record.cause->shell_code();
   // A worker has no such code: the loader did not find a library.
   if (kind == JobKind::kRun && code == 127) return to_int(ExitCode::kUnavailable);
@@ -57,7 +53,7 @@ int code_after_terminate(const std::vector<RankRecord>& records, JobKind kind) {
   const int run_again = to_int(ExitCode::kRunAgain);
   int code = 0;
   for (int place : failures_in_order(records)) {
-    if (lost_peer(records[place])) continue;
+    if (lost_peer(*records[place].cause, kind)) continue;
     int own = ended_before_it_began(records[place], kind) ? run_again : code_of(records[place], kind);
     if (own != run_again) return own;
     code = run_again;
@@ -78,8 +74,13 @@ StopReason reason_of(int signal) {
   return signal == SIGQUIT ? StopReason::kQuit : StopReason::kTerminate;
 }
 
+bool lost_peer(const spawn::ExitCause& cause, JobKind kind) {
+  return kind == JobKind::kRun && cause.kind == spawn::ExitCause::Kind::kExited &&
+         cause.number == to_int(ExitCode::kPeerLost);
+}
+
 JobOutcome decide_outcome(const std::vector<RankRecord>& records, JobKind kind, StopReason reason, int agent_error) {
-  JobOutcome outcome{.exit_code = 0, .first_failure = first_own_failure(records)};
+  JobOutcome outcome{.exit_code = 0, .first_failure = first_own_failure(records, kind)};
   if (reason == StopReason::kInterrupt) {
     outcome.exit_code = to_int(ExitCode::kInterrupted);
   } else if (reason == StopReason::kQuit) {

@@ -33,6 +33,9 @@ enum class StopReason {
 bool asks_for_end(int signal, JobKind kind);
 StopReason reason_of(int signal);
 
+// A worker that ended only because a peer of it did. The same number from another program is that program's own.
+bool lost_peer(const spawn::ExitCause& cause, JobKind kind);
+
 struct JobOutcome {
   int exit_code = 0;
   std::optional<int> first_failure;  // place in the records

@@ -42,18 +42,18 @@ Json last_metrics(const LaunchPlan& plan) {
 }
 
 // The ways in which a rank ends because it was told to.
-bool ended_as_told(const spawn::ExitCause& cause) {
+bool ended_as_told(const spawn::ExitCause& cause, JobKind kind) {
   if (cause.kind == spawn::ExitCause::Kind::kSignaled) return cause.number == SIGTERM || cause.number == SIGKILL;
   constexpr int kShellTerm = to_int(ExitCode::kSignalBase) + SIGTERM;
   return cause.number == to_int(ExitCode::kRunAgain) || cause.number == to_int(ExitCode::kInterrupted) ||
-         cause.number == to_int(ExitCode::kPeerLost) || cause.number == kShellTerm;
+         cause.number == kShellTerm || lost_peer(cause, kind);
 }
 
 // What happened to the others, grouped by what is said of them: "ranks 0, 2: stopped by dslaunch".
 std::string fate(const RankRecord& record, JobKind kind) {
   if (!record.cause) return record.pid > 0 ? "ended with its agent" : "";
   if (record.cause->success()) return "";
-  if (record.stopped_by_us && ended_as_told(*record.cause)) {
+  if (record.stopped_by_us && ended_as_told(*record.cause, kind)) {
     return fmt::format("stopped by dslaunch ({})", describe_cause(record, kind));
   }
   return fmt::format("failed as well: {}", describe_cause(record, kind));

@@ -226,9 +226,7 @@ void Supervisor::rank_ended(const NodeSession& node, const RankEnded& ended) {
   record.last_words = output_.last_words(ended.rank);
   output_.finish(ended.rank);
   if (ended.cause.success() || ended.stopped_by_us) return;
-  bool lost_peer =
-      ended.cause.kind == spawn::ExitCause::Kind::kExited && ended.cause.number == to_int(ExitCode::kPeerLost);
-  happen(lost_peer ? JobEvent::kRankLostPeer : JobEvent::kRankFailed);
+  happen(lost_peer(ended.cause, plan_.kind) ? JobEvent::kRankLostPeer : JobEvent::kRankFailed);
 }
 
 void Supervisor::close(NodeSession& node, const std::optional<spawn::LinkFailure>& misunderstanding) {

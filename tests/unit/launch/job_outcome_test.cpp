@@ -77,6 +77,16 @@ TEST_CASE("lost peers alone are a bug of ours in a run, and the program's own co
   CHECK(outcome({{exited(71), 0}}, StopReason::kNone, JobKind::kExec).exit_code == 71);
 }
 
+TEST_CASE("a program of exec that ends with a worker's code for a lost peer has failed by itself",
+          "[launch][job_outcome]") {
+  auto result = outcome({{exited(71), 0}, {killed(SIGKILL), 1}}, StopReason::kNone, JobKind::kExec);
+  CHECK(result.first_failure == 0);
+  CHECK(result.exit_code == 71);
+  CHECK(outcome({{exited(71), 0, true}}, StopReason::kTerminate, JobKind::kExec).exit_code == 71);
+  CHECK_FALSE(lost_peer(exited(71), JobKind::kExec));
+  CHECK(lost_peer(exited(71), JobKind::kRun));
+}
+
 TEST_CASE("a rank that we stopped is not the first failure", "[launch][job_outcome]") {
   auto result = outcome({{killed(SIGTERM), 0, true}, {exited(9), 1, false}});
   CHECK(result.first_failure == 1);

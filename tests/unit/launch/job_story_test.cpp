@@ -51,6 +51,7 @@ TEST_CASE("a rank that failed by itself while all were being stopped is not said
   auto records = one_killed();
   records[2].cause = ExitCause{.number = 65};
   CHECK_THAT(story(records, JobKind::kRun), Catch::Contains("rank 2: failed as well: exit code 65"));
+  CHECK_THAT(story(one_killed(), JobKind::kExec), Catch::Contains("rank 2: failed as well: exit code 71"));
 }
 
 TEST_CASE("our codes are explained for workers only", "[launch][job_story]") {
