@@ -66,7 +66,8 @@ int code_after_terminate(const std::vector<RankRecord>& records, JobKind kind) {
 }  // namespace
 
 bool asks_for_end(int signal, JobKind kind) {
-  return signal != SIGTSTP && signal != SIGUSR2 && !(signal == SIGUSR1 && kind == JobKind::kExec);
+  if (signal == SIGUSR1 || signal == SIGUSR2) return kind == JobKind::kRun;
+  return signal != SIGTSTP;
 }
 
 StopReason reason_of(int signal) {

@@ -29,7 +29,8 @@ enum class StopReason {
   kTimeLimit,
 };
 
-// Of a signal to the launcher. SIGUSR2 is the ranks', and so is SIGUSR1 where they are no workers of ours.
+// Of a signal to the launcher. SIGUSR1 and SIGUSR2, by which schedulers say in advance that the end comes, ask workers
+// of ours to stop; what they mean to other programs is those programs' own.
 bool asks_for_end(int signal, JobKind kind);
 StopReason reason_of(int signal);
 

@@ -74,7 +74,7 @@ struct StopRanks {
   std::chrono::milliseconds grace{0};
 };
 
-// To every rank's process group, without ending the job (SIGUSR1, SIGUSR2).
+// To every rank's process group, without ending the job (SIGUSR1, SIGUSR2 of an `exec`).
 struct SignalRanks {
   int signal = 0;
 };

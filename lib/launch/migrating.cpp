@@ -95,7 +95,8 @@ const std::vector<MigratedFlag>& migrated_flags() {
       {"--local_addr", "torchrun", kRenamed, "--master_addr A"},
       {"--logs_specs", "torchrun", kRefused, "there are no plug-ins"},
       {"--numa_binding", "torchrun", kHonoured, "without the program numactl; none: GPU ranks stay where they are"},
-      {"--signals_to_handle", "torchrun", kNotNeeded, "SIGINT, SIGTERM and SIGHUP stop the job, SIGUSR2 is passed on"},
+      {"--signals_to_handle", "torchrun", kNotNeeded,
+       "SIGINT, SIGTERM and SIGHUP stop the job, SIGUSR1 and SIGUSR2 are passed on to programs, and stop a run"},
       {"--virtual_local_rank", "torchrun", kRefused, "a program sees all devices of its node; dsworker sees one"},
   };
   return flags;

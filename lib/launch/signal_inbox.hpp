@@ -14,8 +14,8 @@ class SignalInbox {
  public:
   // A SIGHUP that the parent told us to ignore (nohup) stays ignored. SIGPIPE is ignored from here on.
   explicit SignalInbox(std::initializer_list<int> signals);
-  // Lets go of the signals; one that came and was not taken has its usual effect now. SIGUSR1 and SIGUSR2 are for ranks
-  // and would end us: they stay blocked, and wait for the next inbox.
+  // Lets go of the signals; one that came and was not taken has its usual effect now. SIGUSR1 and SIGUSR2 are for a
+  // job and would end us: they stay blocked, and wait for the next inbox.
   ~SignalInbox();
   SignalInbox(const SignalInbox&) = delete;
   SignalInbox& operator=(const SignalInbox&) = delete;

@@ -981,7 +981,7 @@ class Run(LauncherTest):
                     self.assertIn(word, outcome.err.decode())
 
     def test_a_scheduler_that_wants_the_job_to_stop(self):
-        for sent, code in ((signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)):
+        for sent, code in ((signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGUSR2, 75), (signal.SIGINT, 130)):
             with self.subTest(signal=sent):
                 process = self.start_run("--device", "cpu", "--num_gpus", "2", "model.pt", "--data", self.data, END="wait")
                 seen = b""

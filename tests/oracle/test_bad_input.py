@@ -817,7 +817,8 @@ class ByHand(StrangerTest):
         try:
             self.assertRegex(ranks[0].stdout.readline(), r"^step +1/")
             ranks[1].send_signal(signal.SIGSTOP)
-            ranks[0].send_signal(signal.SIGTERM)
+            for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):  # a warning is no first one
+                ranks[0].send_signal(number)
             caught = lambda: int(re.search(rb"SigCgt:\s*(\w+)", workshop.read_proc(ranks[0].pid, "status"))[1], 16)
             deadline = time.monotonic() + 5
             while caught() >> (signal.SIGTERM - 1) & 1 and time.monotonic() < deadline:  # until the first has arrived

@@ -59,6 +59,17 @@ TEST_CASE("a worker without its libraries is a program that is not to be had; of
   CHECK(outcome({{exited(127), 0}}, StopReason::kNone, JobKind::kExec).exit_code == 127);
 }
 
+TEST_CASE("a scheduler's warnings end a run and are passed on to programs", "[launch][job_outcome]") {
+  for (int signal : {SIGUSR1, SIGUSR2}) {
+    CHECK(asks_for_end(signal, JobKind::kRun));
+    CHECK_FALSE(asks_for_end(signal, JobKind::kExec));
+  }
+  for (JobKind kind : {JobKind::kRun, JobKind::kExec}) {
+    CHECK(asks_for_end(SIGTERM, kind));
+    CHECK_FALSE(asks_for_end(SIGTSTP, kind));
+  }
+}
+
 TEST_CASE("a signal gives 128 plus its number", "[launch][job_outcome]") {
   CHECK(outcome({{exited(0), 0}, {killed(SIGKILL), 1}}).exit_code == 137);
   CHECK(outcome({{killed(SIGSEGV), 0}}).exit_code == 139);
