@@ -13,6 +13,7 @@
 #include "base/format.hpp"
 #include "base/hash.hpp"
 #include "launch/zip_directory.hpp"
+#include "spawn/process.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -50,10 +51,9 @@ std::string first_line(const std::string& text) {
                                             : kFix));
 }
 
-void check_worker(const std::string& expected, spawn::ProcessSpec worker) {
-  worker.argv = {worker.argv[0], "--version"};
-  worker.cwd.clear();
-  auto started = spawn::start_process(worker);
+void check_worker(const std::string& expected, const std::string& worker,
+                  const std::map<std::string, std::string>& env) {
+  auto started = spawn::start_process({.argv = {worker, "--version"}, .env = env});
   if (const auto* cause = std::get_if<spawn::ExitCause>(&started)) refuse_worker(spawn::describe(*cause));
   auto& process = std::get<spawn::Process>(started);
   Deadline deadline = Deadline::after(kVersionTime);
@@ -65,11 +65,10 @@ void check_worker(const std::string& expected, spawn::ProcessSpec worker) {
   if (first_line(answer) == expected) return;
   if (answer.empty()) {
     refuse_worker(fmt::format(
-        "{} does not start here: {}", worker.argv[0],
+        "{} does not start here: {}", worker,
         complaint.empty() ? fmt::format("no answer within {} s", kVersionTime / 1s) : first_line(complaint)));
   }
-  refuse_worker(
-      fmt::format("{} is '{}' here, but '{}' on the launching host", worker.argv[0], first_line(answer), expected));
+  refuse_worker(fmt::format("{} is '{}' here, but '{}' on the launching host", worker, first_line(answer), expected));
 }
 
 [[noreturn]] void refuse_model(const std::string& path, const std::string& why) {
@@ -119,8 +118,9 @@ Preflight make_preflight(const std::string& model) {
           .model_fingerprint = model_fingerprint(model)};
 }
 
-void check_preflight(const Preflight& preflight, const spawn::ProcessSpec& worker) {
-  if (!preflight.worker_version.empty()) check_worker(preflight.worker_version, worker);
+void check_preflight(const Preflight& preflight, const std::string& worker,
+                     const std::map<std::string, std::string>& env) {
+  if (!preflight.worker_version.empty()) check_worker(preflight.worker_version, worker, env);
   if (!preflight.model.empty()) check_model(preflight);
 }
 

@@ -2,10 +2,10 @@
 // LibTorch, and the model.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "launch/message.hpp"
-#include "spawn/process.hpp"
 
 namespace dslaunch::launch {
 
@@ -17,7 +17,8 @@ Preflight make_preflight(const std::string& model);
 uint64_t model_fingerprint(const std::string& path);
 
 // Throws UserError(69) for another version or a worker that does not start here, 66 for a missing and 65 for a
-// different model. `worker`: how ranks start it, of which the program, environment and folder are taken.
-void check_preflight(const Preflight& preflight, const spawn::ProcessSpec& worker);
+// different model. `worker`, `env`: the program that ranks are, and the environment that they start in.
+void check_preflight(const Preflight& preflight, const std::string& worker,
+                     const std::map<std::string, std::string>& env);
 
 }  // namespace dslaunch::launch

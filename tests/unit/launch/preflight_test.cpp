@@ -22,10 +22,12 @@ void write_archive(const std::string& path, const std::string& content) {
   REQUIRE(std::system(command.c_str()) == 0);
 }
 
-spawn::ProcessSpec script(const std::string& path, const std::string& body) {
+const std::map<std::string, std::string> kEnvironment{{"PATH", "/usr/bin:/bin"}};
+
+std::string script(const std::string& path, const std::string& body) {
   std::ofstream(path) << "#!/bin/sh\n" << body;
   REQUIRE(std::system(("chmod +x '" + path + "'").c_str()) == 0);
-  return {.argv = {path, "train"}, .env = {{"PATH", "/usr/bin:/bin"}}};
+  return path;
 }
 
 }  // namespace
@@ -42,11 +44,11 @@ TEST_CASE("a model's fingerprint follows its content, not its name", "[launch][p
   preflight.model = folder / "c.pt";
   // Times of writing are part of an archive's directory; the same second is likely but not certain.
   preflight.model_fingerprint = model_fingerprint(folder / "c.pt");
-  CHECK_NOTHROW(check_preflight(preflight, {}));
+  CHECK_NOTHROW(check_preflight(preflight, "", {}));
   preflight.model = folder / "b.pt";
-  test::expect_error(ExitCode::kBadInput, {"b.pt", "another one"}, [&] { check_preflight(preflight, {}); });
+  test::expect_error(ExitCode::kBadInput, {"b.pt", "another one"}, [&] { check_preflight(preflight, "", {}); });
   preflight.model = folder / "none.pt";
-  test::expect_error(ExitCode::kNoInput, {"none.pt"}, [&] { check_preflight(preflight, {}); });
+  test::expect_error(ExitCode::kNoInput, {"none.pt"}, [&] { check_preflight(preflight, "", {}); });
   test::expect_error(ExitCode::kNoInput, {"none.pt", "No such file"}, [&] { make_preflight(folder / "none.pt"); });
 }
 
@@ -62,21 +64,20 @@ TEST_CASE("a worker of another version, or one that does not start, is refused w
           "[launch][preflight]") {
   test::TempDir folder;
   Preflight preflight{.worker_version = "dsworker 7"};
-  CHECK_NOTHROW(check_preflight(preflight, script(folder / "same", "echo dsworker 7\n")));
+  CHECK_NOTHROW(check_preflight(preflight, script(folder / "same", "echo dsworker 7\n"), kEnvironment));
   test::expect_error(ExitCode::kUnavailable, {"dsworker 6", "dsworker 7"},
-                     [&] { check_preflight(preflight, script(folder / "other", "echo dsworker 6\n")); });
+                     [&] { check_preflight(preflight, script(folder / "other", "echo dsworker 6\n"), kEnvironment); });
   test::expect_error(ExitCode::kUnavailable, {"libtorch_cpu.so: not found"}, [&] {
-    check_preflight(preflight, script(folder / "broken", "echo libtorch_cpu.so: not found >&2; exit 127\n"));
+    check_preflight(preflight, script(folder / "broken", "echo libtorch_cpu.so: not found >&2; exit 127\n"),
+                    kEnvironment);
   });
-  test::expect_error(ExitCode::kUnavailable, {"nothing"}, [&] {
-    check_preflight(preflight, {.argv = {folder / "nothing", "train"}, .env = {}});
-  });
+  test::expect_error(ExitCode::kUnavailable, {"nothing"}, [&] { check_preflight(preflight, folder / "nothing", {}); });
 }
 
 TEST_CASE("a worker that has said its version and does not end is not waited for", "[launch][preflight]") {
   test::TempDir folder;
   const Deadline soon = Deadline::after(30s);
   check_preflight({.worker_version = "dsworker 7"},
-                  script(folder / "lingering", "echo dsworker 7; exec >&- 2>&-; exec sleep 60\n"));
+                  script(folder / "lingering", "echo dsworker 7; exec >&- 2>&-; exec sleep 60\n"), kEnvironment);
   CHECK_FALSE(soon.passed());
 }
