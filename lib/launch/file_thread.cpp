@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/unique_fd.hpp"
+#include "base/wait_until.hpp"
 #include "spawn/link_thread.hpp"
 
 namespace dslaunch::launch {
@@ -96,7 +97,7 @@ std::vector<std::string> FileThread::take_troubles() {
 
 bool FileThread::wait(Deadline deadline) {
   std::unique_lock lock(shared_->mutex);
-  return shared_->done.wait_until(lock, deadline.when(), [&] { return shared_->pieces.empty(); });
+  return wait_until(shared_->done, lock, deadline, [&] { return shared_->pieces.empty(); });
 }
 
 int FileThread::fd() const {

@@ -27,7 +27,6 @@ class LiveJob {
   LiveJob(const LaunchPlan& plan, JobFolder folder);
   ~LiveJob();
 
-  const std::string& folder() const { return folder_.path; }
   // Others find the job: its first record could be written.
   bool on_record() const { return on_record_; }
   // Who waits for the job's start (--detach) is told of it; not valid: nobody.

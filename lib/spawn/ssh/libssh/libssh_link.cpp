@@ -277,12 +277,9 @@ bool LibsshLink::State::at_end() {
 
 void LibsshLink::State::rest(bool holding) {
   if (!ssh_is_connected(session->get()) && !ssh_channel_is_eof(channel)) broken();
-  bool blocked_up = !up.empty();
   std::vector<pollfd> polls = {{ssh_get_fd(session->get()), session->poll_events(!holding), 0},
                                {up.empty() && !input_ended ? input.get() : -1, POLLIN, 0},
                                {output.get(), static_cast<short>(down.empty() ? 0 : POLLOUT), 0}};
-  // An input that ended or broke would wake us for ever; its end was told already.
-  if (blocked_up) polls[1].fd = -1;
   interrupt.wait(polls, status_deadline);
   if ((polls[2].revents & POLLERR) != 0) throw WayCut{};  // the caller closed its end
 }
