@@ -17,7 +17,7 @@ namespace dslaunch::spawn {
 struct LinkState {
   mutable std::mutex mutex;
   mutable std::condition_variable changed;
-  // Guarded by `mutex`.
+  // Guarded by `mutex`, without which the thread reads what it alone changes.
   LastWords errors;
   bool killed = false, done = false;
   std::optional<ExitCause> cause;

@@ -24,8 +24,8 @@ struct DetachedSide {
 
 // Forks: call before any thread is started. Returns in both processes: at once in the supervisor, which keeps folder
 // and streams for now; in the other once the supervisor has reported. A Ctrl-C in the meantime goes to the supervisor.
-// A supervisor that died without a word: exit code 70, or 128 and the number of the signal that it got from here.
-// Throws SystemError.
+// A supervisor that died of a signal that it got from here: exit code 128 and its number. Throws UserError(69) for one
+// that was killed otherwise, SystemError(69) when none can be made.
 DetachedSide detach();
 
 // In the supervisor, once it has somewhere else to speak: standard input is /dev/null from here on, standard output and

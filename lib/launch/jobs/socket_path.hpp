@@ -14,7 +14,7 @@ std::string choose_socket_path(const std::string& job_id, const std::string& fal
 // Bound with mode 0600 and listening, non-blocking. Throws SystemError.
 UniqueFd listen_at(const std::string& path);
 
-// Connected, blocking. Not valid (errno says why) when nobody listens there.
+// Connected, non-blocking. Not valid (errno says why) when nobody listens there, or has answered for long.
 UniqueFd connect_to(const std::string& path);
 
 // Does the process at the other end belong to this user?

@@ -20,8 +20,8 @@ namespace {
 constexpr const char* kManifest = "SHA256SUMS";
 constexpr std::string_view kAnswer = "dslaunch-push: ";
 
-// Fixed texts for sh, with the hash as $1. The login shell in front of sh may be any: so no quote, backslash, newline
-// or exclamation mark in them. `whole` is true in a folder that holds what the hash says.
+// Fixed texts for sh, with the hash as $1. The login shell in front of sh may be any: so no single quote, backslash,
+// newline or exclamation mark in them. `whole` is true in a folder that holds what the hash says.
 constexpr std::string_view kPrelude =
     "umask 077; d=${XDG_CACHE_HOME:-${HOME:?}/.cache}/dslaunch/push; "
     "whole() { cd \"$1\" 2>/dev/null && test \"$(sha256sum <SHA256SUMS 2>/dev/null)\" = \"$2  -\" && "
