@@ -6,8 +6,8 @@
 #include <string_view>
 #include <utility>
 
-#include "base/described_error.hpp"
 #include "base/format.hpp"
+#include "base/log.hpp"
 #include "launch/between_attempts.hpp"
 #include "launch/job_story.hpp"
 #include "launch/poll_set.hpp"
@@ -78,6 +78,30 @@ Attempts::Attempts(LaunchPlan first, JobField& field, JobMaker& maker, LiveJob& 
       time_limit_(plan_.timeout ? Deadline::after(*plan_.timeout) : Deadline::never()) {}
 
 int Attempts::run() {
+  try {
+    return run_all();
+  } catch (const std::exception& error) {
+    return end_because(described(error));
+  }
+}
+
+// An attempt could not begin, or we cannot go on with it.
+int Attempts::end_because(const DescribedError& error) {
+  dismiss_nodes(field_.gathered.links, word_of_failure(error));
+  JobReport report;
+  report.error = error.text;
+  report.records = records_of(plan_);
+  report.outcome.exit_code = to_int(error.code);
+  // Said before the record is closed: who waits for the start of a detached job reads it in the console, after what
+  // the job said.
+  live_.files().wait(Deadline::after(FileThread::kPatience));
+  log::write(log::Level::kError, error.text);
+  live_.on_end(report.outcome.exit_code, error.text);
+  if (writes_document()) write_if_read(STDOUT_FILENO, story_json(plan_, report));
+  return report.outcome.exit_code;
+}
+
+int Attempts::run_all() {
   std::optional<JobReport> end;
   do {
     make_ready();

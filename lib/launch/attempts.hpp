@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/deadline.hpp"
+#include "base/described_error.hpp"
 #include "launch/job_field.hpp"
 #include "launch/job_maker.hpp"
 #include "launch/job_report.hpp"
@@ -19,10 +20,12 @@ class Attempts {
   // `first`: the plan of the first one. `signals`: those that come while there is no supervisor. All outlive this.
   Attempts(LaunchPlan first, JobField& field, JobMaker& maker, LiveJob& live, SignalInbox& signals);
 
-  // Until one is the last. The exit code, which is on record by then. Throws what keeps an attempt from starting.
+  // Until one is the last. The exit code, which is on record by then, also where something else ended the job.
   int run();
 
  private:
+  int run_all();
+  int end_because(const DescribedError& error);
   void make_ready();
   int end_before_attempt(const LaunchPlan& plan, int signal);
   std::optional<JobReport> attempt();

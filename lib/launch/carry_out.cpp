@@ -64,21 +64,9 @@ int supervise(const LaunchOptions& options, JobMaker& maker, UniqueFd& starter) 
   auto [plan, live] = begin_or_dismiss(maker, field, starter);
   // From here on an end is put on record.
   SignalInbox signals{SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
-  try {
-    int exit_code = Attempts(std::move(plan), field, maker, *live, signals).run();
-    signals.ignore_from_now_on();
-    return exit_code;
-  } catch (const std::exception& error) {
-    const DescribedError end = described(error);
-    dismiss_nodes(field.gathered.links, word_of_failure(end));
-    // Said before the record is closed: who waits for the start of a detached job reads it in the console, after what
-    // the job said.
-    live->files().wait(Deadline::after(FileThread::kPatience));
-    log::write(log::Level::kError, end.text);
-    live->on_end(to_int(end.code), end.text);
-    signals.ignore_from_now_on();
-    return to_int(end.code);
-  }
+  const int exit_code = Attempts(std::move(plan), field, maker, *live, signals).run();
+  signals.ignore_from_now_on();
+  return exit_code;
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ struct JobReport {
   std::vector<HostFailure> host_failures;
   // Where hosts, and no rank, ended the job: what came first, first. Also one whose agent could not do its part.
   std::vector<HostFailure> ended_by;
+  std::string error;  // where neither a rank nor a host ended the job, nor somebody outside: what did
   std::string story;  // for people; empty after a success
 };
 

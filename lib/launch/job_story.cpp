@@ -177,6 +177,7 @@ std::string story_json(const LaunchPlan& plan, const JobReport& report) {
       {"last_metrics", last_metrics(plan)},
       {"first_failure", first},
       {"host_failures", hosts},
+      {"error", report.error.empty() ? Json(nullptr) : Json(report.error)},
       {"ranks", ranks},
   };
   return dump_json(document, 2) + "\n";

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "launch/jobs/job_record.hpp"
@@ -47,13 +48,14 @@ int job_that_fails_at_restart(const std::function<void()>& at_plan, const std::f
   options.device = DeviceChoice::kCpu;
   options.hosts.num_gpus = 1;
   options.max_restarts = 1;
+  options.json = true;
   FailingMaker maker(options, at_plan, at_prepare);
   return carry_out(options, maker);
 }
 
 struct Ended {
   int status = -1;
-  std::string words;
+  std::string words, document;
   std::optional<JobRecord> record;
 };
 
@@ -65,6 +67,7 @@ Ended in_own_process(const std::function<int()>& job) {
     ::setenv("XDG_STATE_HOME", folder.path().c_str(), 1);
     ::unsetenv("XDG_RUNTIME_DIR");
     if (std::freopen((folder / "err").c_str(), "w", stderr) == nullptr) ::_exit(1);
+    if (std::freopen((folder / "out").c_str(), "w", stdout) == nullptr) ::_exit(1);
     try {
       ::_exit(job());
     } catch (...) {
@@ -76,6 +79,7 @@ Ended in_own_process(const std::function<int()>& job) {
   ::waitpid(child, &status, 0);
   ended.status = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   ended.words = test::read_file(folder / "err");
+  ended.document = test::read_file(folder / "out");
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {
     if (entry.path().filename() == "job.json") ended.record = record_from_json(test::read_file(entry.path()));
   }
@@ -92,6 +96,9 @@ TEST_CASE("an end by any exception is told and put on record", "[launch][carry_o
   });
   INFO(ended.words);
   CHECK(ended.status == 74);
+  const auto document = nlohmann::json::parse(ended.document);
+  CHECK(document["exit_code"] == 74);
+  CHECK_THAT(document["error"].get<std::string>(), Catch::Matchers::Contains("/far"));
   CHECK_THAT(ended.words, Catch::Matchers::Contains("filesystem error: status"));
   REQUIRE(ended.record);
   REQUIRE(ended.record->end);
