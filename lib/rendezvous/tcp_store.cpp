@@ -36,6 +36,21 @@ void check_sizes(const std::string& key, size_t value_bytes) {
                                                              key, value_bytes, wire::kMaxValueBytes));
 }
 
+std::string body_of(Answer answer, const std::string& what) {
+  switch (answer.status) {
+    case wire::Status::kOk:
+      return std::move(answer.body);
+    case wire::Status::kTimeout:
+      throw TimeoutError(answer.body);
+    case wire::Status::kRefused:
+      throw Error(ExitCode::kInternal, "the store refused the " + what + ": " + answer.body);
+    case wire::Status::kPeerLost:
+      break;
+  }
+  auto lost = decode_lost_rank(answer.body);
+  throw PeerError(lost.rank, lost.host, what, lost.reason);
+}
+
 }  // namespace
 
 TcpStore::TcpStore(UniqueFd joined, StoreAddress address, std::unique_ptr<StoreServer> server)
@@ -101,11 +116,37 @@ int64_t TcpStore::erase(const std::string& prefix, Deadline deadline) {
   return wire::Reader(body).i64();
 }
 
+// Where the store has not answered it may have counted this rank all the same, and have let the others go on: whoever
+// comes again waits for that answer, since a second request would be for another round, in which nobody else is.
 void TcpStore::barrier(const std::string& name, int count, Deadline deadline) {
   check_sizes(name, 0);
-  call(wire::Type::kBarrier,
-       wire::Writer().text(name).u32(static_cast<uint32_t>(count)).u64(timeout_ms(deadline)).take(),
-       "barrier '" + name + "'", with_grace(deadline));
+  const std::string what = "barrier '" + name + "'";
+  auto earlier = take_unanswered_barrier(name);
+  for (;;) {
+    const uint32_t request = earlier ? *earlier : ask_at_barrier(name, count, what, deadline);
+    auto answer = wait_for_answer(request, what, with_grace(deadline));
+    if (!answer) {
+      std::lock_guard lock(mutex_);
+      unanswered_barriers_[name] = request;
+      throw_no_answer(what);
+    }
+    const bool had_less_time = std::exchange(earlier, std::nullopt) && answer->status == wire::Status::kTimeout;
+    if (had_less_time) continue;
+    body_of(std::move(*answer), what);
+    return;
+  }
+}
+
+uint32_t TcpStore::ask_at_barrier(const std::string& name, int count, const std::string& what, Deadline deadline) {
+  auto body = wire::Writer().text(name).u32(static_cast<uint32_t>(count)).u64(timeout_ms(deadline)).take();
+  return ask(wire::Type::kBarrier, std::move(body), what, with_grace(deadline));
+}
+
+std::optional<uint32_t> TcpStore::take_unanswered_barrier(const std::string& name) {
+  std::lock_guard lock(mutex_);
+  const auto found = unanswered_barriers_.find(name);
+  if (found == unanswered_barriers_.end()) return std::nullopt;
+  return unanswered_barriers_.extract(found).mapped();
 }
 
 void TcpStore::report_failure(const std::string& reason) {
@@ -140,6 +181,14 @@ void TcpStore::on_peer_lost(std::function<void(const LostRank&)> callback) {
 }
 
 std::string TcpStore::call(wire::Type type, std::string body, const std::string& what, Deadline deadline) {
+  const uint32_t request = ask(type, std::move(body), what, deadline);
+  if (auto answer = wait_for_answer(request, what, deadline)) return body_of(std::move(*answer), what);
+  std::lock_guard lock(mutex_);
+  requests_.erase(request);
+  throw_no_answer(what);
+}
+
+uint32_t TcpStore::ask(wire::Type type, std::string body, const std::string& what, Deadline deadline) {
   uint32_t request = 0;
   {
     std::lock_guard lock(mutex_);
@@ -148,29 +197,22 @@ std::string TcpStore::call(wire::Type type, std::string body, const std::string&
     requests_.emplace(request, std::nullopt);
   }
   send_frame(wire::encode(wire::Frame{type, request, std::move(body)}), what, deadline);
+  return request;
+}
 
+// Nothing: not in time, and the request is still open. Throws PeerError where no answer can come any more.
+std::optional<Answer> TcpStore::wait_for_answer(uint32_t request, const std::string& what, Deadline deadline) {
   std::unique_lock lock(mutex_);
   const bool in_time =
       wait_until(answered_, lock, deadline, [&] { return requests_[request].has_value() || !broken_.empty(); });
-  auto answer = std::move(requests_[request]);
-  requests_.erase(request);
-  if (!in_time) {
-    throw TimeoutError(
-        fmt::format("the store at {}:{} did not answer in time: {}", address_.host, address_.port, what));
-  }
+  if (!in_time) return std::nullopt;
+  auto answer = requests_.extract(request).mapped();
   if (!answer) throw_broken(what);
-  switch (answer->status) {
-    case wire::Status::kOk:
-      return std::move(answer->body);
-    case wire::Status::kTimeout:
-      throw TimeoutError(answer->body);
-    case wire::Status::kRefused:
-      throw Error(ExitCode::kInternal, "the store refused the " + what + ": " + answer->body);
-    case wire::Status::kPeerLost:
-      break;
-  }
-  auto lost = decode_lost_rank(answer->body);
-  throw PeerError(lost.rank, lost.host, what, lost.reason);
+  return answer;
+}
+
+void TcpStore::throw_no_answer(const std::string& what) const {
+  throw TimeoutError(fmt::format("the store at {}:{} did not answer in time: {}", address_.host, address_.port, what));
 }
 
 void TcpStore::send_frame(const std::string& bytes, const std::string& what, Deadline deadline) {

@@ -68,6 +68,11 @@ class TcpStore final : public Store {
   };
 
   std::string call(wire::Type type, std::string body, const std::string& what, Deadline deadline);
+  uint32_t ask(wire::Type type, std::string body, const std::string& what, Deadline deadline);
+  std::optional<Answer> wait_for_answer(uint32_t request, const std::string& what, Deadline deadline);
+  uint32_t ask_at_barrier(const std::string& name, int count, const std::string& what, Deadline deadline);
+  std::optional<uint32_t> take_unanswered_barrier(const std::string& name);
+  [[noreturn]] void throw_no_answer(const std::string& what) const;
   void send_frame(const std::string& bytes, const std::string& what, Deadline deadline);
   [[noreturn]] void throw_broken(const std::string& what) const;
   void read_frames();
@@ -88,6 +93,7 @@ class TcpStore final : public Store {
   std::mutex mutex_;  // guards what follows
   std::condition_variable answered_;
   std::map<uint32_t, std::optional<Answer>> requests_;
+  std::map<std::string, uint32_t> unanswered_barriers_;  // by name: whose callers gave up on the store
   uint32_t next_request_ = 1;
   std::string broken_;  // why the connection is of no use any more; empty: it works
   bool server_left_ = false, left_ = false, stopping_ = false;
