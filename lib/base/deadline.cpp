@@ -4,11 +4,21 @@
 
 namespace dslaunch {
 
+namespace {
+
+constexpr std::chrono::milliseconds kDay = std::chrono::hours(24);
+constexpr std::chrono::milliseconds kAsGoodAsNever = 36'500 * kDay;  // fits the clock's nanoseconds twice
+
+}  // namespace
+
 std::chrono::milliseconds Deadline::left() const {
-  constexpr std::chrono::milliseconds kCap{24 * 3600 * 1000};
-  if (is_never()) return kCap;
+  if (is_never()) return kAsGoodAsNever;
   auto left = std::chrono::ceil<std::chrono::milliseconds>(when_ - Clock::now());
-  return std::clamp(left, std::chrono::milliseconds{0}, kCap);
+  return std::max(left, std::chrono::milliseconds{0});
+}
+
+int Deadline::poll_timeout() const {
+  return is_never() ? -1 : static_cast<int>(std::min(left(), kDay).count());
 }
 
 }  // namespace dslaunch

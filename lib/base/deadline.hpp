@@ -14,10 +14,10 @@ class Deadline {
 
   bool is_never() const { return when_ == Clock::time_point::max(); }
   bool passed() const { return !is_never() && Clock::now() >= when_; }
-  // Time left, never negative, at most a day. For never(): a day.
+  // Time left, never negative. For never(): a hundred years, so that a little may be added to it.
   std::chrono::milliseconds left() const;
   // The last argument of poll(2): who waits for longer than a day is woken once a day.
-  int poll_timeout() const { return is_never() ? -1 : static_cast<int>(left().count()); }
+  int poll_timeout() const;
   Clock::time_point when() const { return when_; }
   // The sooner is the less; never() is the greatest.
   friend bool operator<(const Deadline& a, const Deadline& b) { return a.when_ < b.when_; }

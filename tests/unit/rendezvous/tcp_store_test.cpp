@@ -74,3 +74,17 @@ TEST_CASE("who gave up on a store that did not answer comes to the same round of
   store.reset();
   CHECK(server.heard_all());
 }
+
+TEST_CASE("a wait of days is asked for as one", "[rendezvous][tcp_store]") {
+  SlowServer server;
+  auto store = server.client();
+  auto asking =
+      std::async(std::launch::async, [&] { store->barrier("b", 2, Deadline::after(std::chrono::hours(72))); });
+  const auto request = server.next_request();
+  wire::Reader fields(request.body);
+  fields.text(wire::kMaxKeyBytes);
+  fields.u32();
+  CHECK(fields.u64() > 71 * 3600 * 1000);
+  server.answer(request, Status::kOk);
+  CHECK_NOTHROW(asking.get());
+}
