@@ -1,6 +1,7 @@
 #include "rendezvous/launch_env.hpp"
 
 #include <cstdlib>
+#include <limits>
 
 #include "base/bytes.hpp"
 #include "base/error.hpp"
@@ -38,6 +39,7 @@ std::optional<int64_t> number(const char* name, int64_t lowest, int64_t highest)
 }
 
 constexpr int64_t kMostRanks = 1 << 20;
+constexpr int64_t kMostRestarts = std::numeric_limits<int>::max();
 
 // "a*4,b*4": the environment stays short for many ranks on few hosts.
 std::string pack_hosts(const std::vector<std::string>& hosts) {
@@ -232,10 +234,11 @@ LaunchEnv launch_env_from_environment() {
   if (auto token = ours ? variable(kTokenVariable) : std::nullopt) env.token = parse_token(*token);
   if (auto hosts = variable("DSLAUNCH_RANK_HOSTS"); ours && hosts)
     env.rank_hosts = unpack_hosts(*hosts, env.world_size);
+  env.restart_count = static_cast<int>(number("TORCHELASTIC_RESTART_COUNT", 0, kMostRestarts).value_or(0));
+  env.max_restarts = static_cast<int>(number("TORCHELASTIC_MAX_RESTARTS", 0, kMostRestarts).value_or(0));
   if (!env.agent_store && variable("TORCHELASTIC_USE_AGENT_STORE") == "True") {
     env.torch_agent_store = true;
-    env.torch_run = variable("TORCHELASTIC_RUN_ID").value_or("none") + "." +
-                    std::to_string(number("TORCHELASTIC_RESTART_COUNT", 0, kMostRanks).value_or(0));
+    env.torch_run = fmt::format("{}.{}", variable("TORCHELASTIC_RUN_ID").value_or("none"), env.restart_count);
   }
   return env;
 }

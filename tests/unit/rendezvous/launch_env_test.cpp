@@ -33,6 +33,7 @@ class Environment {
                              "TORCHELASTIC_RUN_ID",
                              "TORCHELASTIC_USE_AGENT_STORE",
                              "TORCHELASTIC_RESTART_COUNT",
+                             "TORCHELASTIC_MAX_RESTARTS",
                              "OMPI_COMM_WORLD_RANK",
                              "OMPI_COMM_WORLD_SIZE",
                              "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -86,6 +87,8 @@ TEST_CASE("what the launcher writes the worker reads", "[rendezvous][launch_env]
   env.token.assign(32, 0xC3);
   env.agent_store = true;
   env.rank_hosts = {"node-a", "node-a", "node-a", "node-a", "node-b", "node-b"};
+  env.restart_count = 2;
+  env.max_restarts = 3;
 
   auto written = to_environment(env);
   CHECK(written.at("DSLAUNCH_RANK_HOSTS") == "node-a*4,node-b*2");
@@ -111,6 +114,8 @@ TEST_CASE("what the launcher writes the worker reads", "[rendezvous][launch_env]
   CHECK(read.agent_store);
   CHECK_FALSE(read.torch_agent_store);
   CHECK(read.rank_hosts == env.rank_hosts);
+  CHECK(read.restart_count == 2);
+  CHECK(read.max_restarts == 3);
 }
 
 TEST_CASE("an empty environment is a world of one", "[rendezvous][launch_env]") {
