@@ -12,9 +12,9 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "rendezvous/handshake.hpp"
 #include "rendezvous/stream_socket.hpp"
 #include "rendezvous/tcp_store.hpp"
-#include "rendezvous/token_proof.hpp"
 
 namespace dslaunch::rendezvous {
 namespace {
@@ -31,15 +31,34 @@ constexpr size_t kMostStrangers = 256;  // the oldest is dropped beyond that
 // A connection that has not proven itself: two fixed blocks come in, in turn.
 struct Stranger {
   UniqueFd fd;
+  ServerHandshake handshake;
   Deadline patience = Deadline::after(kHandshakeTime);
   std::string input;
   bool greeted = false;
-  wire::Nonce client_nonce{}, server_nonce{};
 
   size_t expected() const { return greeted ? wire::kClientProofBytes : wire::kHelloBytes; }
 };
 
 enum class Progress { kMore, kDrop, kMet };
+
+const char* in_words(wire::Admission refusal) {
+  switch (refusal) {
+    case wire::Admission::kWrongToken:
+      return "it does not know DSLAUNCH_TOKEN";
+    case wire::Admission::kRankTaken:
+      return "that node is here already";
+    default:
+      return "the numbers do not fit this job";
+  }
+}
+
+void tell_of_refusal(wire::Admission refusal, const wire::ClientProof& claim) {
+  if (refusal == wire::Admission::kWrongVersion) {
+    return log::warning("refused a connection of another version of dslaunch: install the same on all hosts");
+  }
+  log::warning("refused a connection that claims to be node rank {} of {} ({})", claim.rank, claim.world_size,
+               in_words(refusal));
+}
 
 class Meeting {
  public:
@@ -98,7 +117,7 @@ class Meeting {
     }
     prepare_stream_socket(fd.get());
     if (strangers_.size() >= kMostStrangers) strangers_.pop_front();
-    strangers_.push_back(Stranger{.fd = std::move(fd)});
+    strangers_.push_back({std::move(fd), ServerHandshake(token_, static_cast<uint32_t>(num_nodes_))});
   }
 
   Progress hear(Stranger& stranger) {
@@ -117,40 +136,21 @@ class Meeting {
   }
 
   Progress greet(Stranger& stranger) {
-    auto hello = wire::decode_hello(stranger.input);
-    stranger.client_nonce = hello.nonce;
-    stranger.server_nonce = fresh_nonce();
     stranger.greeted = true;
+    const bool told = answer(stranger, stranger.handshake.accept_hello(stranger.input));
     stranger.input.clear();
-    return answer(stranger, wire::encode(wire::Hello{wire::kVersion, stranger.server_nonce})) ? Progress::kMore
-                                                                                              : Progress::kDrop;
+    return told ? Progress::kMore : Progress::kDrop;
   }
 
   Progress judge(Stranger& stranger) {
-    auto claim = wire::decode_client_proof(stranger.input);
-    auto expected =
-        client_proof(token_, stranger.client_nonce, stranger.server_nonce, wire::proven_part(stranger.input));
-    wire::Admission admission = wire::Admission::kAdmitted;
-    if (!same_proof(claim.proof, expected)) {
-      admission = wire::Admission::kWrongToken;
-    } else if (static_cast<int>(claim.world_size) != num_nodes_ || claim.rank == 0 ||
-               claim.rank >= static_cast<uint32_t>(num_nodes_)) {
-      admission = wire::Admission::kWrongWorld;
-    } else if (met_.count(static_cast<int>(claim.rank)) != 0) {
-      admission = wire::Admission::kRankTaken;
-    }
-    wire::ServerProof verdict{admission, {}, static_cast<uint32_t>(num_nodes_)};
-    if (admission == wire::Admission::kAdmitted) {
-      verdict.proof = server_proof(token_, stranger.client_nonce, stranger.server_nonce);
-    } else {
-      log::warning("refused a connection that claims to be node rank {} of {} ({})", claim.rank, claim.world_size,
-                   admission == wire::Admission::kWrongToken  ? "it does not know DSLAUNCH_TOKEN"
-                   : admission == wire::Admission::kRankTaken ? "that node is here already"
-                                                              : "the numbers do not fit this job");
-    }
-    bool told = answer(stranger, wire::encode(verdict));
+    auto [admission, claim] = stranger.handshake.judge_proof(stranger.input);
+    const int node = static_cast<int>(claim.rank);
+    if (admission == wire::Admission::kAdmitted && node == 0) admission = wire::Admission::kWrongWorld;
+    if (admission == wire::Admission::kAdmitted && met_.contains(node)) admission = wire::Admission::kRankTaken;
+    const bool told = answer(stranger, stranger.handshake.answer(admission));
+    if (admission != wire::Admission::kAdmitted) tell_of_refusal(admission, claim);
     if (admission != wire::Admission::kAdmitted || !told) return Progress::kDrop;
-    met_[static_cast<int>(claim.rank)] = std::move(stranger.fd);
+    met_[node] = std::move(stranger.fd);
     return Progress::kMet;
   }
 

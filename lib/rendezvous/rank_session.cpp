@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/wait_until.hpp"
-#include "rendezvous/token_proof.hpp"
+#include "rendezvous/handshake.hpp"
 
 namespace dslaunch::rendezvous {
 
@@ -25,16 +25,14 @@ std::string encode_reply(uint32_t request, const Answer& answer) {
 // hello -> proof -> frames. Until the proof has been checked it costs us the connection's smallest buffer.
 class RankSessions::Session final : public StoreConnection::Session {
  public:
-  Session(RankSessions& all, StoreConnection& connection) : all_(all), connection_(connection) {}
+  Session(RankSessions& all, StoreConnection& connection)
+      : all_(all), connection_(connection), handshake_(all.token_, all.world_size_) {}
 
   int rank() const { return rank_; }
   const std::string& host() const { return host_; }
   StoreConnection& connection() { return connection_; }
 
-  void welcome() {
-    connection_.send(wire::encode(wire::ServerProof{
-        wire::Admission::kAdmitted, server_proof(all_.token_, client_nonce_, server_nonce_), all_.world_size_}));
-  }
+  void welcome() { connection_.send(handshake_.answer(wire::Admission::kAdmitted)); }
 
   size_t accept(std::string_view input) override {
     size_t taken = 0;
@@ -81,22 +79,13 @@ class RankSessions::Session final : public StoreConnection::Session {
   }
 
   void accept_hello(std::string_view block) {
-    auto hello = wire::decode_hello(block);
-    client_nonce_ = hello.nonce;
-    server_nonce_ = fresh_nonce();
-    known_version_ = hello.version == wire::kVersion;
-    connection_.send(wire::encode(wire::Hello{wire::kVersion, server_nonce_}));
+    connection_.send(handshake_.accept_hello(block));
     phase_ = Phase::kProof;
   }
 
   void accept_proof(std::string_view block) {
-    if (!known_version_) return refuse(wire::Admission::kWrongVersion);
-    auto claim = wire::decode_client_proof(block);
-    auto expected = client_proof(all_.token_, client_nonce_, server_nonce_, wire::proven_part(block));
-    if (!same_proof(claim.proof, expected)) return refuse(wire::Admission::kWrongToken);
-    if (claim.world_size != all_.world_size_ || claim.rank >= all_.world_size_) {
-      return refuse(wire::Admission::kWrongWorld);
-    }
+    const auto [admission, claim] = handshake_.judge_proof(block);
+    if (admission != wire::Admission::kAdmitted) return refuse(admission);
     if (all_.state_.is_present(static_cast<int>(claim.rank))) return refuse(wire::Admission::kRankTaken);
     rank_ = static_cast<int>(claim.rank);
     host_ = claim.host;
@@ -107,7 +96,7 @@ class RankSessions::Session final : public StoreConnection::Session {
 
   void refuse(wire::Admission why) {
     refused_ = true;
-    connection_.send(wire::encode(wire::ServerProof{why, {}, all_.world_size_}));
+    connection_.send(handshake_.answer(why));
     connection_.close_after_sending("refused");
   }
 
@@ -164,8 +153,8 @@ class RankSessions::Session final : public StoreConnection::Session {
   RankSessions& all_;
   StoreConnection& connection_;
   Phase phase_ = Phase::kHello;
-  wire::Nonce client_nonce_{}, server_nonce_{};
-  bool known_version_ = false, refused_ = false;
+  ServerHandshake handshake_;
+  bool refused_ = false;
   int rank_ = -1;
   std::string host_;
 };
