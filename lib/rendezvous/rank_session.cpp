@@ -141,9 +141,13 @@ class RankSessions::Session final : public StoreConnection::Session {
         reader.expect_end();
         return all_.state_.erase(prefix);
       }
-      case wire::Type::kReportFailure:
-        return all_.lose(rank_, reader.text(wire::kMaxTextBytes)), Answer{};
+      case wire::Type::kReportFailure: {
+        std::string reason = reader.text(wire::kMaxTextBytes);
+        reader.expect_end();
+        return all_.lose(rank_, reason), Answer{};
+      }
       case wire::Type::kLeave:
+        reader.expect_end();
         return all_.leave(rank_), Answer{};
       default:
         throw wire::WireError("a client does not send this type");

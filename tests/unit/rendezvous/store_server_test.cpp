@@ -132,7 +132,10 @@ TEST_CASE("an admitted client that breaks the protocol is dropped and counts as 
   auto long_key = wire::encode(
       wire::Frame{wire::Type::kGet, 1, wire::Writer().text(std::string(wire::kMaxKeyBytes + 1, 'k')).u64(1).take()});
   auto too_much = wire::encode(wire::Frame{wire::Type::kTryGet, 1, wire::Writer().text("k").u8(1).take()});
-  for (const auto& bytes : {oversized, unknown, cut_short, long_key, too_much}) {
+  auto more_than_a_reason =
+      wire::encode(wire::Frame{wire::Type::kReportFailure, 1, wire::Writer().text("it is over").u8(1).take()});
+  auto more_than_nothing = wire::encode(wire::Frame{wire::Type::kLeave, 1, "x"});
+  for (const auto& bytes : {oversized, unknown, cut_short, long_key, too_much, more_than_a_reason, more_than_nothing}) {
     StoreWorld world(2);
     auto rank0 = world.join(0, 2);
     auto fd = join_raw(world);
