@@ -70,6 +70,7 @@ class ByteReader {
   }
   void skip_rest() { rest_ = {}; }
   bool at_end() const { return rest_.empty(); }
+  size_t num_left() const { return rest_.size(); }
   void expect_end() const {
     if (!at_end()) throw WireError("message has bytes too many");
   }

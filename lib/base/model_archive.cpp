@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/zip_directory.hpp"
 
 namespace dslaunch {
 namespace {
@@ -20,7 +21,7 @@ void refuse_model(const std::string& path, const std::string& what) {
 void require_zip(const std::string& path, uint64_t size, std::string_view head, std::string_view tail) {
   if (size == 0) throw UserError(ExitCode::kBadInput, fmt::format("model '{}' is empty (0 bytes)", path));
   if (head.starts_with("PK\x03\x04")) {
-    if (tail.find("PK\x05\x06") != std::string_view::npos) return;
+    if (has_zip_end(tail)) return;
     refuse_model(path,
                  fmt::format("is truncated: a zip archive of {} bytes without its directory; copy it again", size));
   }

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <stdexcept>
 #include <vector>
 
+#include "base/byte_fields.hpp"
 #include "base/input_file.hpp"
 #include "base/model_archive.hpp"
-#include "launch/zip_directory.hpp"
+#include "base/zip_directory.hpp"
+#include "launch/zip_file.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -28,15 +29,17 @@ std::string read_at(std::ifstream& file, uint64_t begin, uint64_t count) {
 
 // Inside of the archive's one folder. Empty: they are beyond us, and for the worker to read.
 std::vector<std::string> records_in(std::ifstream& file, uint64_t file_bytes) {
-  std::vector<std::string> names;
+  file.clear();
   try {
-    file.clear();
-    names = names_in(zip_directory(file, file_bytes));
-  } catch (const std::out_of_range&) {
+    const auto directory = read_zip_file_directory(file, file_bytes);
+    std::vector<std::string> records;
+    for (const auto& entry : read_zip_entries(directory.bytes, directory.num_entries)) {
+      records.push_back(entry.name.substr(entry.name.find('/') + 1));
+    }
+    return records;
+  } catch (const WireError&) {
     return {};
   }
-  for (auto& name : names) name.erase(0, name.find('/') + 1);
-  return names;
 }
 
 // Megatron's data is named by X, X.bin or X.idx, and read from both files.

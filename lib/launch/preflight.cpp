@@ -8,11 +8,12 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/byte_fields.hpp"
 #include "base/deadline.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/hash.hpp"
-#include "launch/zip_directory.hpp"
+#include "launch/zip_file.hpp"
 #include "spawn/process.hpp"
 
 namespace dslaunch::launch {
@@ -105,9 +106,10 @@ uint64_t model_fingerprint(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) refuse_model(path, describe_errno(errno));
   try {
-    return fnv1a(zip_directory(file, bytes));  // nobody forges a model against its own user
-  } catch (const std::out_of_range& problem) {
-    throw UserError(ExitCode::kBadInput, fmt::format("{} is not what torch.jit.save wrote: {}", path, problem.what()));
+    return fnv1a(read_zip_file_directory(file, bytes).bytes);  // nobody forges a model against its own user
+  } catch (const WireError& problem) {
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("{} {}. It is not what torch.jit.save wrote", path, problem.what()));
   }
 }
 

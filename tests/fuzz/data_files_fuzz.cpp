@@ -13,7 +13,7 @@
 #include "runtime/state/mapped_file.hpp"
 #include "runtime/state/safetensors_file.hpp"
 #include "runtime/state/tensor_extent.hpp"
-#include "runtime/state/zip_directory.hpp"
+#include "runtime/state/zip_members.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::runtime;
@@ -57,7 +57,7 @@ void read_npy(Bytes bytes) {
 }
 
 void read_zip(Bytes bytes) {
-  for (const auto& member : read_zip_directory(bytes, "fuzz")) {
+  for (const auto& member : read_zip_members(bytes, "fuzz")) {
     require(member.bytes.data() >= bytes.data());
     require(member.bytes.data() + member.bytes.size() <= bytes.data() + bytes.size());
     if (member.deflated) require(inflate_member(member, "fuzz").size() == member.size);

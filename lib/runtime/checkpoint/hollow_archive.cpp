@@ -15,7 +15,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/state/mapped_file.hpp"
-#include "runtime/state/zip_directory.hpp"
+#include "runtime/state/zip_members.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -105,7 +105,7 @@ void HollowArchive::correct_checksums() const {
   const auto file = MappedFile::open(path_, "archive");
   const std::span<const uint8_t> archive(file->data(), file->size());
   size_t num_corrected = 0;
-  for (const auto& member : read_zip_directory(archive, fmt::format("archive '{}'", path_))) {
+  for (const auto& member : read_zip_members(archive, fmt::format("archive '{}'", path_))) {
     const auto hole = by_offset.find(static_cast<uint64_t>(member.bytes.data() - archive.data()));
     if (hole == by_offset.end() || member.size == 0) continue;
     const uint64_t descriptor = hole->first + member.size;

@@ -11,7 +11,7 @@
 #include "runtime/data/npy_format.hpp"
 #include "runtime/state/mapped_file.hpp"
 #include "runtime/state/safetensors_file.hpp"
-#include "runtime/state/zip_directory.hpp"
+#include "runtime/state/zip_members.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -71,7 +71,7 @@ void refuse_repeated_names(const std::vector<ZipMember>& members, const std::str
 
 std::vector<FileArray> read_npz(const std::string& path) {
   const auto file = MappedFile::open(path, kDataFile);
-  const auto members = read_zip_directory(bytes_of(*file), subject_of(path));
+  const auto members = read_zip_members(bytes_of(*file), subject_of(path));
   refuse_pickle(members, path);
   refuse_repeated_names(members, path);
   std::vector<FileArray> arrays;

@@ -14,6 +14,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/model_archive.hpp"
+#include "base/zip_directory.hpp"
 #include "runtime/model/inference_file.hpp"
 #include "runtime/model/script_error.hpp"
 #include "runtime/state/mapped_file.hpp"

@@ -91,7 +91,7 @@ void TorchFile::open_members(bool check_sums) {
     refuse("is of the form from before torch 1.6; load and save it again with torch.save");
   }
   std::optional<ZipMember> pickled;
-  for (auto& member : read_zip_directory(bytes, subject)) {
+  for (auto& member : read_zip_members(bytes, subject)) {
     if (member.deflated) refuse(fmt::format("was packed again: member '{}' is compressed", member.name));
     if (check_sums && !has_stored_crc(member)) {
       refuse(fmt::format("is damaged: the checksum of its member '{}' does not match; use another checkpoint",

@@ -9,7 +9,7 @@
 
 #include "runtime/checkpoint/pickle/pickle_value.hpp"
 #include "runtime/state/mapped_file.hpp"
-#include "runtime/state/zip_directory.hpp"
+#include "runtime/state/zip_members.hpp"
 
 namespace dslaunch::runtime {
 

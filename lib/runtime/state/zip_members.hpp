@@ -18,7 +18,7 @@ struct ZipMember {
 };
 
 // In the order of the archive's directory. Throws UserError(65); `subject` starts every message.
-std::vector<ZipMember> read_zip_directory(std::span<const uint8_t> archive, const std::string& subject);
+std::vector<ZipMember> read_zip_members(std::span<const uint8_t> archive, const std::string& subject);
 
 // Whether the bytes of a stored member are those that were written: its CRC is computed, front to back.
 bool has_stored_crc(const ZipMember& member);

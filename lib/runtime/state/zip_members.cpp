@@ -1,0 +1,99 @@
+#include "runtime/state/zip_members.hpp"
+
+#include <zlib.h>
+
+#include <algorithm>
+
+#include "base/byte_fields.hpp"
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/zip_directory.hpp"
+
+namespace dslaunch::runtime {
+namespace {
+
+constexpr uint16_t kEncrypted = 1, kStored = 0, kDeflated = 8;
+constexpr std::string_view kHeaderMark{"PK\3\4", 4};
+
+// A member's bytes follow its own header, whose name and extra field may have other sizes than the directory's.
+std::string_view packed_bytes(std::string_view archive, const ZipEntry& entry) {
+  constexpr const char* kCutShort = "is a truncated or damaged zip archive";
+  ByteReader header(archive.substr(std::min<uint64_t>(entry.header_at, archive.size())), kCutShort);
+  if (header.bytes(kHeaderMark.size()) != kHeaderMark) {
+    throw WireError(fmt::format("member '{}' is damaged: bad header", entry.name));
+  }
+  header.bytes(2 + 2 + 2 + 2 + 2 + 4 + 4 + 4);  // what the directory has, too
+  const uint16_t name_bytes = header.u16(), extra_bytes = header.u16();
+  header.bytes(name_bytes);
+  header.bytes(extra_bytes);
+  return header.bytes(entry.packed_bytes);
+}
+
+ZipMember member_of(std::string_view archive, ZipEntry entry, uint64_t directory_at) {
+  if (entry.flags & kEncrypted) throw WireError(fmt::format("member '{}' is encrypted", entry.name));
+  if (entry.method != kStored && entry.method != kDeflated) {
+    throw WireError(fmt::format("member '{}' is packed by method {}; only stored and deflated ones can be read",
+                                entry.name, entry.method));
+  }
+  if (entry.method == kStored && entry.packed_bytes != entry.bytes) {
+    throw WireError(fmt::format("member '{}' is damaged: two sizes", entry.name));
+  }
+  const auto bytes = packed_bytes(archive, entry);
+  return {.name = std::move(entry.name),
+          .deflated = entry.method == kDeflated,
+          .crc = entry.crc,
+          .size = entry.bytes,
+          .bytes = {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()},
+          .entry_at = directory_at + entry.entry_at};
+}
+
+}  // namespace
+
+std::vector<ZipMember> read_zip_members(std::span<const uint8_t> archive, const std::string& subject) {
+  const std::string_view bytes(reinterpret_cast<const char*>(archive.data()), archive.size());
+  try {
+    const auto place = find_zip_directory(bytes, bytes.size());
+    std::vector<ZipMember> members;
+    for (auto& entry : read_zip_entries(bytes.substr(place.offset, place.size), place.num_entries)) {
+      members.push_back(member_of(bytes, std::move(entry), place.offset));
+    }
+    return members;
+  } catch (const WireError& error) {
+    throw UserError(ExitCode::kBadInput, fmt::format("{} {}", subject, error.what()));
+  }
+}
+
+bool has_stored_crc(const ZipMember& member) {
+  return ::crc32_z(::crc32_z(0, nullptr, 0), member.bytes.data(), member.bytes.size()) == member.crc;
+}
+
+std::vector<uint8_t> inflate_member(const ZipMember& member, const std::string& subject) {
+  auto refuse = [&](const std::string& what) -> void {
+    throw UserError(ExitCode::kBadInput, fmt::format("{} member '{}' {}", subject, member.name, what));
+  };
+  // Deflate cannot pack tighter than 1032 to 1: a larger claim is damage, not a reason to take all memory.
+  if (member.size / 1032 > member.bytes.size() + 1) refuse("is damaged: impossible size");
+  std::vector<uint8_t> out(member.size);
+  z_stream stream{};
+  if (::inflateInit2(&stream, -MAX_WBITS) != Z_OK) refuse("cannot be unpacked: no memory");
+  size_t taken = 0, given = 0;
+  int result = Z_OK;
+  while (result == Z_OK) {
+    const size_t in = std::min<size_t>(member.bytes.size() - taken, 1 << 30);
+    const size_t room = std::min<size_t>(out.size() - given, 1 << 30);
+    stream.next_in = const_cast<uint8_t*>(member.bytes.data()) + taken;
+    stream.avail_in = static_cast<uInt>(in);
+    stream.next_out = out.data() + given;
+    stream.avail_out = static_cast<uInt>(room);
+    result = ::inflate(&stream, Z_NO_FLUSH);
+    taken += in - stream.avail_in;
+    given += room - stream.avail_out;
+  }
+  ::inflateEnd(&stream);
+  if (result != Z_STREAM_END || given != out.size()) refuse("is damaged: it does not unpack to its size");
+  uLong crc = ::crc32_z(0, out.data(), out.size());
+  if (crc != member.crc) refuse("is damaged: its checksum does not match");
+  return out;
+}
+
+}  // namespace dslaunch::runtime
