@@ -7,7 +7,7 @@
 namespace dslaunch::comm {
 
 const char* name_of(DType dtype);
-inline size_t bytes_of(const ConstBuffer& buffer) {
+inline size_t num_bytes_in(const ConstBuffer& buffer) {
   return buffer.count * size_of(buffer.dtype);
 }
 

@@ -52,7 +52,7 @@ const Folder& folder() {
 
 void read_npy(Bytes bytes) {
   const NpyHeader header = read_npy_header(bytes, "fuzz");
-  const auto expected = bytes_of(header.shape, header.dtype);
+  const auto expected = num_bytes_of(header.shape, header.dtype);
   require(expected && header.data_begin + static_cast<size_t>(*expected) <= bytes.size());
 }
 
@@ -81,7 +81,7 @@ void read_megatron(std::string_view index) {
   constexpr size_t kBytes = 128;
   folder().write("f.idx", index);
   for (const auto& tokens : read_megatron_tokens(folder().write("f.bin", std::string(kBytes, '\0')))) {
-    const auto extent = bytes_of(tokens.shape, tokens.dtype);
+    const auto extent = num_bytes_of(tokens.shape, tokens.dtype);
     require(extent && *extent <= static_cast<int64_t>(kBytes));
   }
 }

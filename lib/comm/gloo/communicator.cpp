@@ -74,7 +74,7 @@ void GlooCommunicator::run(const Call& call, Body&& body) {
 void GlooCommunicator::all_reduce(Buffer buffer, ReduceOp op) {
   collective("all_reduce", buffer, [&](const Call& call) {
     if (buffer.count == 0) return;
-    if (bytes_of(buffer) <= kSmallBytes) return all_reduce_small(call, buffer, op);
+    if (num_bytes_in(buffer) <= kSmallBytes) return all_reduce_small(call, buffer, op);
     SliceExchange::Plan plan{options_.rank, options_.size, buffer.dtype, op, even_slices(buffer.count, options_.size),
                              buffer.data,   nullptr,       buffer.data};
     plan.out = static_cast<char*>(buffer.data) + plan.begins[count_of(options_.rank)] * size_of(buffer.dtype);
@@ -83,7 +83,7 @@ void GlooCommunicator::all_reduce(Buffer buffer, ReduceOp op) {
 }
 
 void GlooCommunicator::all_reduce_small(const Call& call, const Buffer& buffer, ReduceOp op) {
-  size_t bytes = bytes_of(buffer);
+  size_t bytes = num_bytes_in(buffer);
   scratch_.resize(std::max(scratch_.size(), bytes * count_of(options_.size)));
   std::vector<FullMesh::Region> theirs(count_of(options_.size));
   std::vector<const void*> inputs(count_of(options_.size), buffer.data);
@@ -117,12 +117,12 @@ void GlooCommunicator::all_gather(ConstBuffer in, Buffer out) {
 void GlooCommunicator::all_to_all(ConstBuffer in, Buffer out) {
   check_all_to_all(in, out, options_.size);
   collective("all_to_all", in,
-             [&](const Call& call) { exchange_parts(call, in, bytes_of(in) / count_of(options_.size), out); });
+             [&](const Call& call) { exchange_parts(call, in, num_bytes_in(in) / count_of(options_.size), out); });
 }
 
 // What member r gets begins at r * stride_bytes of `in`; what comes from it is the r-th part of `out`.
 void GlooCommunicator::exchange_parts(const Call& call, const ConstBuffer& in, size_t stride_bytes, const Buffer& out) {
-  const size_t bytes = bytes_of(out) / count_of(options_.size);
+  const size_t bytes = num_bytes_in(out) / count_of(options_.size);
   if (bytes == 0) return;
   const auto part_of = [&](int rank) { return static_cast<char*>(out.data) + count_of(rank) * bytes; };
   const char* ours = static_cast<const char*>(in.data) + count_of(options_.rank) * stride_bytes;
@@ -132,7 +132,7 @@ void GlooCommunicator::exchange_parts(const Call& call, const ConstBuffer& in, s
     theirs[count_of(peer)] = FullMesh::Region(*mesh_, part_of(peer), bytes);
     theirs[count_of(peer)].receive(peer, call.tag(Call::kSpread), 0, bytes);
   }
-  FullMesh::Region own(*mesh_, in.data, bytes_of(in));
+  FullMesh::Region own(*mesh_, in.data, num_bytes_in(in));
   for (int peer : others_) own.send(peer, call.tag(Call::kSpread), count_of(peer) * stride_bytes, bytes);
   for (int peer : others_) call.wait_received(theirs[count_of(peer)], peer);
   for (int peer : others_) call.wait_sent(own, peer);
@@ -141,7 +141,7 @@ void GlooCommunicator::exchange_parts(const Call& call, const ConstBuffer& in, s
 void GlooCommunicator::broadcast(Buffer buffer, int root) {
   check_member(root, options_.size);
   collective("broadcast", buffer, [&](const Call& call) {
-    size_t bytes = bytes_of(buffer);
+    size_t bytes = num_bytes_in(buffer);
     if (bytes == 0) return;
     FullMesh::Region region(*mesh_, buffer.data, bytes);
     if (root != options_.rank) {
@@ -157,8 +157,8 @@ void GlooCommunicator::send(ConstBuffer buffer, int destination) {
   check_peer(destination, options_.rank, options_.size);
   point_to_point("send", buffer, [&](const Call& call) {
     if (buffer.count == 0) return;
-    FullMesh::Region region(*mesh_, buffer.data, bytes_of(buffer));
-    region.send(destination, kPointToPoint | sent_to_[count_of(destination)]++, 0, bytes_of(buffer));
+    FullMesh::Region region(*mesh_, buffer.data, num_bytes_in(buffer));
+    region.send(destination, kPointToPoint | sent_to_[count_of(destination)]++, 0, num_bytes_in(buffer));
     call.wait_sent(region, destination);
   });
 }
@@ -167,8 +167,8 @@ void GlooCommunicator::receive(Buffer buffer, int source) {
   check_peer(source, options_.rank, options_.size);
   point_to_point("receive", buffer, [&](const Call& call) {
     if (buffer.count == 0) return;
-    FullMesh::Region region(*mesh_, buffer.data, bytes_of(buffer));
-    region.receive(source, kPointToPoint | received_from_[count_of(source)]++, 0, bytes_of(buffer));
+    FullMesh::Region region(*mesh_, buffer.data, num_bytes_in(buffer));
+    region.receive(source, kPointToPoint | received_from_[count_of(source)]++, 0, num_bytes_in(buffer));
     call.wait_received(region, source);
   });
 }

@@ -63,11 +63,11 @@ class SingleCommunicator final : public Communicator {
   void copy(const ConstBuffer& in, const Buffer& out) const {
     if (in.data == out.data || in.count == 0) return;
     if (options_.device < 0) {
-      std::memcpy(out.data, in.data, bytes_of(in));
+      std::memcpy(out.data, in.data, num_bytes_in(in));
       return;
     }
     using Copy = void (*)(void* to, const void* from, size_t bytes, int device);
-    cuda_module().function<Copy>("dslaunch_copy_on_device")(out.data, in.data, bytes_of(in), options_.device);
+    cuda_module().function<Copy>("dslaunch_copy_on_device")(out.data, in.data, num_bytes_in(in), options_.device);
   }
 
   const CommunicatorOptions options_;

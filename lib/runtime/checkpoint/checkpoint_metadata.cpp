@@ -133,7 +133,7 @@ SavedTensor parameter_from_json(const Json& json) {
   tensor.trainable = json.at("trainable").get<bool>();
   tensor.is_buffer = json.at("buffer").get<bool>();
   if (json.contains("aliases")) tensor.aliases = json["aliases"].get<std::vector<std::string>>();
-  if (!is_shape(json["shape"]) || !bytes_of(tensor.shape, tensor.dtype)) {
+  if (!is_shape(json["shape"]) || !num_bytes_of(tensor.shape, tensor.dtype)) {
     throw std::runtime_error("is damaged: '" + tensor.name + "' has an impossible shape");
   }
   return tensor;

@@ -117,7 +117,7 @@ class Parser {
   }
 
   void require_elements(const NpyHeader& header) const {
-    const auto expected = bytes_of(header.shape, header.dtype);
+    const auto expected = num_bytes_of(header.shape, header.dtype);
     if (!expected) refuse("has a shape that overflows 64 bits");
     const size_t present = bytes_.size() - header.data_begin;
     if (static_cast<uint64_t>(*expected) > present) {

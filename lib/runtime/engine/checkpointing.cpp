@@ -144,7 +144,7 @@ void Checkpointing::save(const DataPosition& position, bool wait) {
   part.pieces = pieces();
   copies_.end();
   part.wait_for_copies = [this] { copies_.wait_until_arrived(); };
-  part.rng_state = bytes_of(save_random_state(device_));
+  part.rng_state = bytes_of_tensor(save_random_state(device_));
   part.metadata = metadata(position);
   if (world_.rank() == share_.leader) part.skeleton = skeleton();
   if (world_.rank() == 0 && options_.whole_weights) part.whole_weights = WholeWeights{options_.float_dtype};

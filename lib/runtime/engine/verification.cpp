@@ -56,7 +56,7 @@ Verification::Verification(Engine& engine, ReplicatedRun run, comm::Communicator
       bounds_(bounds_of(run.model, run.config, run.engine, run.num_ranks)),
       state_(engine, run.model, world, run.engine.device, bounds_) {
   require_memory(run);
-  run.random_states = gather_bytes(world, device_, bytes_of(save_random_state(device_)));
+  run.random_states = gather_bytes(world, device_, bytes_of_tensor(save_random_state(device_)));
   if (world.rank() == 0) {
     alone_ = comm::make_communicator(group_of_one(device_), store);
     replica_ = std::make_unique<Replica>(run, *alone_, bounds_.gradient);

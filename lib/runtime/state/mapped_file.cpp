@@ -62,7 +62,7 @@ at::Tensor tensor_over(const std::shared_ptr<const MappedFile>& file, size_t off
                        const std::vector<int64_t>& shape) {
   const uint8_t* bytes = file->data() + offset;
   const auto options = at::TensorOptions().dtype(dtype);
-  const auto num_bytes = bytes_of(shape, dtype);
+  const auto num_bytes = num_bytes_of(shape, dtype);
   DSL_CHECK(num_bytes, fmt::format("a tensor of an impossible shape over '{}'", file->path()));
   const size_t item_bytes = c10::elementSize(dtype);
   if (*num_bytes > 0 && reinterpret_cast<uintptr_t>(bytes) % item_bytes == 0) {

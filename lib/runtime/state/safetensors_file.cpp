@@ -124,7 +124,7 @@ class HeaderReader {
       refuse(fmt::format("tensor '{}' ends at byte {} of the data, but the file holds only {}; it is truncated", name,
                          end, available));
     }
-    const auto expected = bytes_of(entry.shape, entry.dtype);
+    const auto expected = num_bytes_of(entry.shape, entry.dtype);
     if (!expected) refuse(fmt::format("tensor '{}': its shape overflows 64 bits", name));
     if (end - begin != static_cast<uint64_t>(*expected)) {
       refuse(fmt::format("tensor '{}': {} of shape {} takes {} bytes, data_offsets give {}", name,

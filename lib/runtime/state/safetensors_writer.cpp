@@ -16,7 +16,7 @@ using Json = nlohmann::json;
 
 uint64_t count_in(const TensorDescription& tensor) {
   const auto numel = numel_of(tensor.shape);
-  DSL_CHECK(numel && bytes_of(tensor.shape, tensor.dtype),
+  DSL_CHECK(numel && num_bytes_of(tensor.shape, tensor.dtype),
             fmt::format("tensor '{}' has an impossible shape", tensor.name));
   return static_cast<uint64_t>(*numel);
 }

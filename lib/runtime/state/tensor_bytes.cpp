@@ -6,7 +6,7 @@
 
 namespace dslaunch::runtime {
 
-std::string bytes_of(const at::Tensor& host) {
+std::string bytes_of_tensor(const at::Tensor& host) {
   const at::Tensor dense = host.contiguous();
   return {static_cast<const char*>(dense.const_data_ptr()), dense.nbytes()};
 }

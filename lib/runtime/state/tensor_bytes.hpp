@@ -6,7 +6,7 @@
 
 namespace dslaunch::runtime {
 
-std::string bytes_of(const at::Tensor& host);
+std::string bytes_of_tensor(const at::Tensor& host);
 // 1-D, uint8.
 at::Tensor tensor_of_bytes(const std::string& bytes);
 

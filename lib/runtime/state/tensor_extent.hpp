@@ -20,7 +20,7 @@ inline std::optional<int64_t> numel_of(c10::IntArrayRef shape) {
   return is_empty ? 0 : product;
 }
 
-inline std::optional<int64_t> bytes_of(c10::IntArrayRef shape, c10::ScalarType dtype) {
+inline std::optional<int64_t> num_bytes_of(c10::IntArrayRef shape, c10::ScalarType dtype) {
   const auto numel = numel_of(shape);
   int64_t bytes = 0;
   if (!numel || __builtin_mul_overflow(*numel, static_cast<int64_t>(c10::elementSize(dtype)), &bytes)) return {};

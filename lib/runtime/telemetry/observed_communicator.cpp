@@ -18,31 +18,31 @@ void ObservedCommunicator::observe(const char* op, size_t bytes, Issue&& issue) 
 }
 
 void ObservedCommunicator::all_reduce(comm::Buffer buffer, comm::ReduceOp op) {
-  observe("all_reduce", comm::bytes_of(buffer), [&] { inner_.all_reduce(buffer, op); });
+  observe("all_reduce", comm::num_bytes_in(buffer), [&] { inner_.all_reduce(buffer, op); });
 }
 
 void ObservedCommunicator::reduce_scatter(comm::ConstBuffer in, comm::Buffer out, comm::ReduceOp op) {
-  observe("reduce_scatter_tensor", comm::bytes_of(out), [&] { inner_.reduce_scatter(in, out, op); });
+  observe("reduce_scatter_tensor", comm::num_bytes_in(out), [&] { inner_.reduce_scatter(in, out, op); });
 }
 
 void ObservedCommunicator::all_gather(comm::ConstBuffer in, comm::Buffer out) {
-  observe("all_gather_into_tensor", comm::bytes_of(in), [&] { inner_.all_gather(in, out); });
+  observe("all_gather_into_tensor", comm::num_bytes_in(in), [&] { inner_.all_gather(in, out); });
 }
 
 void ObservedCommunicator::all_to_all(comm::ConstBuffer in, comm::Buffer out) {
-  observe("all_to_all_single", comm::bytes_of(in), [&] { inner_.all_to_all(in, out); });
+  observe("all_to_all_single", comm::num_bytes_in(in), [&] { inner_.all_to_all(in, out); });
 }
 
 void ObservedCommunicator::broadcast(comm::Buffer buffer, int root) {
-  observe("broadcast", comm::bytes_of(buffer), [&] { inner_.broadcast(buffer, root); });
+  observe("broadcast", comm::num_bytes_in(buffer), [&] { inner_.broadcast(buffer, root); });
 }
 
 void ObservedCommunicator::send(comm::ConstBuffer buffer, int destination) {
-  observe("send", comm::bytes_of(buffer), [&] { inner_.send(buffer, destination); });
+  observe("send", comm::num_bytes_in(buffer), [&] { inner_.send(buffer, destination); });
 }
 
 void ObservedCommunicator::receive(comm::Buffer buffer, int source) {
-  observe("recv", comm::bytes_of(buffer), [&] { inner_.receive(buffer, source); });
+  observe("recv", comm::num_bytes_in(buffer), [&] { inner_.receive(buffer, source); });
 }
 
 void ObservedCommunicator::barrier() {
