@@ -42,7 +42,6 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;  // within the group
   virtual int size() const = 0;
-  virtual const char* backend() const = 0;  // "gloo" | "nccl"
 
   virtual void all_reduce(Buffer buffer, ReduceOp op) = 0;  // in place
   // in.count == size() * out.count; rank r receives the r-th slice of the sum. `out` may be that slice of `in`.
@@ -53,6 +52,7 @@ class Communicator {
   // the r-th of `out`; this rank's own is copied. `out` shares no memory with `in`.
   virtual void all_to_all(ConstBuffer in, Buffer out) = 0;
   virtual void broadcast(Buffer buffer, int root) = 0;
+  // Between two members, for pipelines, which are to come; the contract test is their only caller so far.
   virtual void send(ConstBuffer buffer, int destination) = 0;
   virtual void receive(Buffer buffer, int source) = 0;
   virtual void barrier() = 0;

@@ -25,7 +25,6 @@ class ThreadCommunicator : public comm::Communicator {
 
   int rank() const override { return rank_; }
   int size() const override { return group_->size; }
-  const char* backend() const override { return "threads"; }
 
   void all_reduce(comm::Buffer buffer, comm::ReduceOp op) override {
     if (buffer.dtype == comm::DType::kInt64 && op == comm::ReduceOp::kMax) {

@@ -21,7 +21,6 @@ class GlooCommunicator final : public Communicator {
 
   int rank() const override { return options_.rank; }
   int size() const override { return options_.size; }
-  const char* backend() const override { return "gloo"; }
 
   void all_reduce(Buffer buffer, ReduceOp op) override;
   void reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op) override;

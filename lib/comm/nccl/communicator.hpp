@@ -28,7 +28,6 @@ class NcclCommunicator final : public Communicator {
 
   int rank() const override { return options_.rank; }
   int size() const override { return options_.size; }
-  const char* backend() const override { return "nccl"; }
 
   void all_reduce(Buffer buffer, ReduceOp op) override;
   void reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op) override;

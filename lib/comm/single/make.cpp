@@ -18,7 +18,6 @@ class SingleCommunicator final : public Communicator {
 
   int rank() const override { return 0; }
   int size() const override { return 1; }
-  const char* backend() const override { return options_.device >= 0 ? "nccl" : "gloo"; }
 
   void all_reduce(Buffer buffer, ReduceOp) override {
     latch_->check("all_reduce");

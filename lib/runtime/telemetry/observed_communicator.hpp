@@ -36,7 +36,6 @@ class ObservedCommunicator final : public comm::Communicator {
 
   int rank() const override { return inner_.rank(); }
   int size() const override { return inner_.size(); }
-  const char* backend() const override { return inner_.backend(); }
 
   void all_reduce(comm::Buffer buffer, comm::ReduceOp op) override;
   void reduce_scatter(comm::ConstBuffer in, comm::Buffer out, comm::ReduceOp op) override;

@@ -46,7 +46,6 @@ class Caller : public Communicator {
   explicit Caller(Heard& heard) : aborts(heard) {}
   int rank() const override { return 0; }
   int size() const override { return 2; }
-  const char* backend() const override { return "none"; }
   void all_reduce(Buffer, ReduceOp) override {}
   void reduce_scatter(ConstBuffer, Buffer, ReduceOp) override {}
   void all_gather(ConstBuffer, Buffer) override {}
