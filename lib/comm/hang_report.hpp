@@ -55,7 +55,7 @@ using StateOf = std::function<std::optional<char>(const RankReport&)>;
 // "rank 3 (node2, process 1234): it is stopped, ..." for each, the first few; those that wait themselves come last.
 std::string describe_absent(std::vector<int> absent, const RankReports& before, const RankReports& now,
                             const StateOf& state_of);
-// "rank 0 in WHAT (for rank 1), rank 1 in ..."
+// "rank 0 waits in WHAT for rank 1; rank 1 waits in ...", the first few.
 std::string describe_circle(const std::vector<int>& ranks, const RankReports& reports);
 
 // "75 s", "5 min"

@@ -11,9 +11,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kBetweenLooks{500};
 constexpr const char* kAdvice =
-    "At ZeRO stages 2 and 3 control flow that depends on a rank's own data has to show in the first step; or use stage "
-    "0 "
-    "or 1";
+    "At ZeRO stages 2 and 3 control flow that depends on a rank's own data has to show in the first step; or use "
+    "stage 0 or 1";
 
 // Nothing when all have come; else who has not.
 std::optional<std::string> wait_for_all(rendezvous::Store& store, int world_size, const std::string& event,
