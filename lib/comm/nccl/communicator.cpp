@@ -12,6 +12,7 @@
 #include "comm/backends.hpp"
 #include "comm/collective.hpp"
 #include "comm/nccl/device_errors.hpp"
+#include "comm/nccl/own_fault.hpp"
 
 namespace dslaunch::comm {
 
@@ -169,11 +170,10 @@ void NcclCommunicator::settle(ncclResult_t result, const std::string& what, Dead
   if (latch_->wait_until_tripped(kNewsMayCome)) check(what);
   const std::string text = fmt::format("NCCL: {} ({})", ::ncclGetErrorString(result), ::ncclGetLastError(nullptr));
   latch_->trip(text);
-  // CUDA's refusal is this rank's own; it would not be found by looking for a peer.
-  if (result == ncclUnhandledCudaError) {
+  // It would not be found by looking for a peer.
+  if (const auto code = own_fault(result)) {
     throw_if_machine_failed(text, what);
-    throw Error(ExitCode::kUnavailable,
-                fmt::format("{} failed: {}. NCCL_DEBUG=INFO in the environment shows more", what, text));
+    throw Error(*code, fmt::format("{} failed: {}. NCCL_DEBUG=INFO in the environment shows more", what, text));
   }
   latch_->check(what);
 }
