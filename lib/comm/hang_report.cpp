@@ -84,6 +84,7 @@ std::string encode(const RankReport& report) {
     for (int member : wait.members) out.u32(static_cast<uint32_t>(member));
     time(wait.age);
     out.u8(wait.holds_host ? 1 : 0).u8(wait.is_on_device ? 1 : 0);
+    time(wait.own_limit);
   }
   return out.take();
 }
@@ -113,6 +114,7 @@ RankReport decode(std::string_view bytes) {
     wait.age = time();
     wait.holds_host = in.u8() != 0;
     wait.is_on_device = in.u8() != 0;
+    wait.own_limit = time();
     out.waits.push_back(std::move(wait));
   }
   in.expect_end();

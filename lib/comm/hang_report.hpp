@@ -22,6 +22,8 @@ struct RankWait {
   std::chrono::milliseconds age{};
   bool holds_host = true;     // false: the rank itself may have gone on
   bool is_on_device = false;  // it may be waiting for what was computed before it
+  // Not 0: the wait gives up by itself then, and no watch ends it for lasting long.
+  std::chrono::milliseconds own_limit{};
 };
 
 struct RankReport {

@@ -32,11 +32,16 @@ std::string report_key(int rank) {
   return fmt::format("hang/report/{}", rank);
 }
 
+bool must_end(const RankWait& wait, const HangTimes& times) {
+  return wait.own_limit == 0ms && wait.age >= times.limit;
+}
+
 // The times that a wait of this age should have been told of; the end of the job is the last of them, so that it comes
 // also where the rank that has told so far says nothing any more.
-size_t times_due(milliseconds age, const HangTimes& times) {
-  const auto told = std::count_if(kToldAfter.begin(), kToldAfter.end(), [&](int n) { return age >= n * times.quiet; });
-  return static_cast<size_t>(told) + (age >= times.limit ? 1 : 0);
+size_t times_due(const RankWait& wait, const HangTimes& times) {
+  const auto told =
+      std::count_if(kToldAfter.begin(), kToldAfter.end(), [&](int n) { return wait.age >= n * times.quiet; });
+  return static_cast<size_t>(told) + (must_end(wait, times) ? 1 : 0);
 }
 
 const RankWait* longest_wait(const RankReport& report) {
@@ -116,9 +121,10 @@ void HangWatch::set_activity(std::string activity) {
   activity_since_ = Clock::now();
 }
 
-HangWatch::Meeting::Meeting(HangWatch& watch, const std::string& name, std::string what, std::string advice)
+HangWatch::Meeting::Meeting(HangWatch& watch, const std::string& name, std::string what, std::string advice,
+                            milliseconds own_limit)
     : watch_(watch) {
-  RankWait wait{"meeting/" + name, 0, std::move(what), std::move(advice), {}, {}, true};
+  RankWait wait{"meeting/" + name, 0, std::move(what), std::move(advice), {}, {}, true, false, own_limit};
   for (int rank = 0; rank < watch.options_.world_size; ++rank) wait.members.push_back(rank);
   std::lock_guard lock(watch_.mutex_);
   wait.number = ++watch_.meetings_[wait.group];
@@ -220,7 +226,7 @@ void HangWatch::follow(const RankReport& own) {
     if (--case_->ticks_to_look <= 0) judge(own);
     return;
   }
-  const size_t due = times_due(wait->age, options_.times);
+  const size_t due = times_due(*wait, options_.times);
   if (due > 0 && take_over(*wait, due)) {
     case_ = std::make_unique<Case>(Case{*wait, due, due - 1, read_all(own)});
   }
@@ -258,20 +264,21 @@ void HangWatch::judge(const RankReport& own) {
                                ? "though all ranks have come: what it moves is large, or the way between them is broken"
                                : "for " + describe_absent(absent, before, now, states_on(options_.host));
   const auto text = fmt::format("{} has waited {} {}", it.wait.what, age_text(it.wait.age), whom);
-  if (it.wait.age >= options_.times.limit) {
+  if (must_end(it.wait, options_.times)) {
     return end_job(ExitCode::kTimeout,
                    fmt::format("{}. No wait for other ranks may take longer than {} (--hang_timeout)", text,
                                age_text(options_.times.limit)));
   }
   // A device may be computing what stands before it.
   if (absent.empty() && it.wait.is_on_device) return;
-  const size_t due = times_due(it.wait.age, options_.times);
+  const size_t due = times_due(it.wait, options_.times);
   if (due <= it.times_over) return;
   it.times_over = due;
   if (due > it.times_taken && !take_over(it.wait, due)) return;
   it.times_taken = due;
   it.was_told = true;
-  tell(fmt::format("{}. The job ends when it has waited {}", text, age_text(options_.times.limit)));
+  const auto limit = it.wait.own_limit == 0ms ? options_.times.limit : it.wait.own_limit;
+  tell(fmt::format("{}. The job ends when it has waited {}", text, age_text(limit)));
 }
 
 void HangWatch::tell(const std::string& text) const {

@@ -65,8 +65,10 @@ class HangWatch {
   class Meeting {
    public:
     // `name` the same on all ranks, and may be used again; `what` and `advice` are for messages, the latter for when
-    // nobody will come.
-    Meeting(HangWatch& watch, const std::string& name, std::string what, std::string advice);
+    // nobody will come. With a limit of its own (not 0) the wait gives up by itself: it is told of, and does not end
+    // the job here.
+    Meeting(HangWatch& watch, const std::string& name, std::string what, std::string advice,
+            std::chrono::milliseconds own_limit = {});
     ~Meeting();
     Meeting(const Meeting&) = delete;
     Meeting& operator=(const Meeting&) = delete;

@@ -28,6 +28,12 @@ class Heard {
     return found() == texts_.end() ? std::nullopt : std::optional(*found());
   }
   std::string wait_for(const std::string& part) { return within(std::chrono::seconds(30), part).value_or(""); }
+  // The first, second, ... text; empty when it does not come in time.
+  std::string wait_for_nth(size_t number) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::seconds(30), [&] { return texts_.size() >= number; });
+    return texts_.size() < number ? "" : texts_[number - 1];
+  }
   size_t count() {
     std::lock_guard lock(mutex_);
     return texts_.size();

@@ -52,8 +52,8 @@ class Restore {
         attempt_(attempt),
         folder_(is_auto() ? options.dir : meant_folder(options.from)),
         // A path may be asked for after auto has found nothing.
-        ranks_(store, options.placement, options.timeout,
-               is_auto() ? "checkpoint/resume/" : "checkpoint/resume_path/") {}
+        ranks_(store, options.placement, options.timeout, is_auto() ? "checkpoint/resume/" : "checkpoint/resume_path/",
+               options.hang_watch) {}
 
   std::optional<Restored> run() {
     const ResumePlan plan = agree_on_plan();
@@ -98,6 +98,7 @@ class Restore {
   ResumePlan agree_on_plan() {
     const auto offer_key = [](int node) { return fmt::format("offer/{}", node); };
     if (placement_.leads_node()) ranks_.tell(offer_key(placement_.node), to_text(look()));
+    const auto waiting = ranks_.wait_for_others("plan");
     if (placement_.rank == 0) {
       std::vector<ResumeOffer> offers;
       for (int node = 0; node < placement_.num_nodes; ++node)

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "comm/communicator.hpp"
+#include "comm/hang_watch.hpp"
 #include "rendezvous/store.hpp"
 #include "runtime/checkpoint/placement.hpp"
 #include "runtime/checkpoint/restore_source.hpp"
@@ -26,6 +27,7 @@ struct RestoreOptions {
   // Of a restart. "auto" takes what this job wrote and nothing else, and where nothing of that is usable there is none;
   // a folder of checkpoints is taken without those, as it was when the job began. Empty: whoever wrote them.
   std::string job;
+  comm::HangWatch* hang_watch = nullptr;  // tells of ranks for which the others wait
 };
 
 struct Restored {

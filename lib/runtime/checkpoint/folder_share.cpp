@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "comm/hang_watch.hpp"
 #include "rendezvous/store.hpp"
 #include "runtime/checkpoint/checkpoint_deadlines.hpp"
 #include "runtime/checkpoint/visible_time.hpp"
@@ -58,16 +60,21 @@ bool appears(const std::string& dir, const std::string& name, std::chrono::milli
 // One question, from one rank.
 class Question {
  public:
-  Question(std::string dir, bool own_folders, const Placement& placement, rendezvous::Store& store, Deadline deadline)
-      : dir_(std::move(dir)), own_folders_(own_folders), placement_(placement), store_(store), deadline_(deadline) {}
+  Question(std::string dir, bool own_folders, const Placement& placement, rendezvous::Store& store, Deadline deadline,
+           comm::HangWatch* watch)
+      : dir_(std::move(dir)),
+        own_folders_(own_folders),
+        placement_(placement),
+        store_(store),
+        deadline_(deadline),
+        watch_(watch) {}
 
   FolderShare ask() {
     const bool asks = placement_.rank == 0 || (own_folders_ && placement_.leads_node());
     if (asks) put_probe();
-    if (placement_.rank == 0) collect_probes();
+    hear_probes();
     tell(fmt::format("rank/{}", placement_.rank), std::to_string(leader_in_sight()));
-    if (placement_.rank == 0) tell("verdict", verdict().dump());
-    const Json verdict = Json::parse(store_.get(key("verdict"), to_hear_verdict(deadline_)));
+    const Json verdict = hear_verdict();
     std::error_code ignored;
     if (!probe_.empty()) fs::remove(dir_ + "/" + probe_, ignored);
     if (verdict.contains("late")) throw TimeoutError(verdict["late"].get<std::string>());
@@ -91,6 +98,26 @@ class Question {
     tell(fmt::format("node/{}", placement_.node), told.dump());
   }
 
+  // While it lives, this rank has done its part and waits for the others.
+  std::optional<comm::HangWatch::Meeting> wait_for_others() {
+    if (!watch_) return std::nullopt;
+    return std::optional<comm::HangWatch::Meeting>(std::in_place, *watch_, "folder",
+                                                   fmt::format("the look whether all ranks see '{}'", dir_), "",
+                                                   deadline_.left());
+  }
+
+  void hear_probes() {
+    const auto waiting = wait_for_others();
+    if (placement_.rank == 0) collect_probes();
+    probes_ = Json::parse(store_.get(key("probes"), to_hear_verdict(deadline_)));
+  }
+
+  Json hear_verdict() {
+    const auto waiting = wait_for_others();
+    if (placement_.rank == 0) tell("verdict", verdict().dump());
+    return Json::parse(store_.get(key("verdict"), to_hear_verdict(deadline_)));
+  }
+
   void collect_probes() {
     Json all = Json::array();
     for (int node = 0; node < (own_folders_ ? placement_.num_nodes : 1); ++node) {
@@ -102,8 +129,7 @@ class Question {
 
   // The lowest rank whose file is here. With folders of their own, those of other nodes are not waited for: a file that
   // was made before its name was told is found by its first look-up.
-  int leader_in_sight() {
-    probes_ = Json::parse(store_.get(key("probes"), to_hear_verdict(deadline_)));
+  int leader_in_sight() const {
     int leader = kBlind;
     for (size_t node = 0; node < probes_.size(); ++node) {
       if (!probes_[node].contains("probe")) continue;
@@ -159,6 +185,7 @@ class Question {
   const Placement& placement_;
   rendezvous::Store& store_;
   const Deadline deadline_;
+  comm::HangWatch* const watch_;
   std::string probe_;
   Json probes_;
 };
@@ -166,8 +193,8 @@ class Question {
 }  // namespace
 
 FolderShare share_folder(const std::string& dir, bool own_folders, const Placement& placement, rendezvous::Store& store,
-                         Deadline deadline) {
-  return Question(dir, own_folders, placement, store, deadline).ask();
+                         Deadline deadline, comm::HangWatch* watch) {
+  return Question(dir, own_folders, placement, store, deadline, watch).ask();
 }
 
 }  // namespace dslaunch::runtime

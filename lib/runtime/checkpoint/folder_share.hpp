@@ -10,6 +10,9 @@
 namespace dslaunch::rendezvous {
 class Store;
 }
+namespace dslaunch::comm {
+class HangWatch;
+}
 
 namespace dslaunch::runtime {
 
@@ -23,9 +26,10 @@ struct FolderShare {
 
 // All ranks call it. Finds out by files with names that nobody else can have put there. Makes `dir` where it is
 // missing. With `own_folders` every node may have a folder of its own, and where nodes see one folder they share it;
-// without, all ranks have to see that of rank 0. Throws UserError(73) on all ranks, naming those that see none;
-// SystemError(73) when the folder cannot be made; TimeoutError on all ranks, naming one that does not come.
+// without, all ranks have to see that of rank 0. `watch`, which may be null, tells of long waits. Throws UserError(73)
+// on all ranks, naming those that see none; SystemError(73) when the folder cannot be made; TimeoutError on all ranks,
+// naming one that does not come.
 FolderShare share_folder(const std::string& dir, bool own_folders, const Placement& placement, rendezvous::Store& store,
-                         Deadline deadline);
+                         Deadline deadline, comm::HangWatch* watch);
 
 }  // namespace dslaunch::runtime

@@ -25,6 +25,7 @@ RestoreReport report_from(const std::string& text) {
 
 RestoreReport RestoreAgreement::agree(const std::string& phase, const RestoreReport& own) {
   tell(fmt::format("{}/{}", phase, placement_.rank), to_text(own));
+  const auto waiting = wait_for_others(phase);
   if (placement_.rank == 0) tell(phase + "/all", to_text(worst_of_all(phase)));
   RestoreReport worst = report_from(hear_verdict(phase + "/all"));
   if (worst.outcome == RestoreReport::Outcome::kLate) throw TimeoutError(worst.message);
@@ -48,6 +49,12 @@ RestoreReport RestoreAgreement::report_of(int rank, const std::string& phase) {
     return {RestoreReport::Outcome::kLate,
             fmt::format("resuming: rank {} has not told the end of its part ({})", rank, error.what())};
   }
+}
+
+std::optional<comm::HangWatch::Meeting> RestoreAgreement::wait_for_others(const std::string& phase) {
+  if (!watch_) return std::nullopt;
+  return std::optional<comm::HangWatch::Meeting>(std::in_place, *watch_, "resume",
+                                                 fmt::format("the resume (part '{}')", phase), "", deadline_.left());
 }
 
 void RestoreAgreement::tell(const std::string& key, const std::string& text) {

@@ -3,9 +3,11 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/deadline.hpp"
+#include "comm/hang_watch.hpp"
 #include "rendezvous/store.hpp"
 #include "runtime/checkpoint/placement.hpp"
 
@@ -22,13 +24,14 @@ struct RestoreReport {
 
 class RestoreAgreement {
  public:
-  // `timeout`: for the slowest rank's part of a phase; `keys` stands in front of all keys. All but that must outlive
-  // this object.
+  // `timeout`: for the slowest rank's part of a phase; `keys` stands in front of all keys; `watch`, which may be null,
+  // tells of long waits. What is referred to must outlive this object.
   RestoreAgreement(rendezvous::Store& store, const Placement& placement, std::chrono::milliseconds timeout,
-                   std::string keys)
+                   std::string keys, comm::HangWatch* watch)
       : store_(store),
         placement_(placement),
         timeout_(timeout),
+        watch_(watch),
         keys_(std::move(keys)),
         prefix_(keys_),
         deadline_(Deadline::after(timeout)) {}
@@ -38,6 +41,9 @@ class RestoreAgreement {
 
   // The worst that any rank reports, the same on all. Throws TimeoutError on all ranks, naming one that does not come.
   RestoreReport agree(const std::string& phase, const RestoreReport& own);
+
+  // While it lives, this rank has done its part of the phase and waits for the others, who come to it as well.
+  std::optional<comm::HangWatch::Meeting> wait_for_others(const std::string& phase);
 
   // Other words; hearing throws TimeoutError.
   void tell(const std::string& key, const std::string& text);
@@ -52,6 +58,7 @@ class RestoreAgreement {
   rendezvous::Store& store_;
   const Placement& placement_;
   const std::chrono::milliseconds timeout_;
+  comm::HangWatch* const watch_;
   const std::string keys_;
   std::string prefix_;
   Deadline deadline_;  // for what the ranks do until they agree the next time

@@ -30,7 +30,8 @@ DataPosition Checkpointing::resume(const std::string& from, const std::optional<
   // A run that goes on takes all of its own checkpoint: the options are for what comes from elsewhere, and a restart of
   // the job must not start its steps anew.
   const config::CheckpointLoad how = from == "auto" ? config::CheckpointLoad{} : options_.checkpoint.load;
-  const RestoreOptions options{dir_, from, options_.placement, device_, timeout_, begin_from ? options_.job : ""};
+  const RestoreOptions options{
+      dir_, from, options_.placement, device_, timeout_, begin_from ? options_.job : "", options_.hang_watch};
   const auto restored = restore_checkpoint(options, store_, world_, [&](RestoreSource& source) {
     if (from == "auto") follow_shapes(source);
     load(source, how);

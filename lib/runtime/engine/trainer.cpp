@@ -127,7 +127,8 @@ class Training {
                                        .whole_weights = config_.zero.gather_16bit_weights_on_save,
                                        .float_dtype = float_dtype(),
                                        .dtypes = dtypes_,
-                                       .job = request_.job};
+                                       .job = request_.job,
+                                       .hang_watch = request_.hang_watch};
     checkpoints_ = std::make_unique<Checkpointing>(options, *model_, *engine_, world_, store_, device_);
     position_ = checkpoints_->resume(request_.resume, request_.begin_from);
     require_checkpoint_to_evaluate();

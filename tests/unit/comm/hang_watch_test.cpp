@@ -153,6 +153,22 @@ TEST_CASE("who comes to a meeting again waits for those that do not", "[comm][ha
   CHECK_THAT(warnings.wait_for("its next forward has waited"), Catch::Contains("for rank 1 (node1"));
 }
 
+TEST_CASE("a wait with a limit of its own is told of, and not ended for lasting long", "[comm][hang]") {
+  test::MemoryStore store;
+  Heard warnings, ends;
+  Rank comes(0, store, 400ms, warnings, ends), busy(1, store, 400ms, warnings, ends);
+  const HangWatch::Meeting here(*comes.watch, "x", "the resume", "", 1h);
+  double told_age = 0;
+  for (size_t number = 1; told_age < 0.4; ++number) {
+    const auto text = warnings.wait_for_nth(number);
+    REQUIRE_THAT(text, Catch::StartsWith("the resume has waited") && Catch::Contains("for rank 1 (node1") &&
+                           Catch::EndsWith("The job ends when it has waited 60 min"));
+    told_age = std::stod(text.substr(std::string("the resume has waited").size()));
+  }
+  CHECK(ends.count() == 0);
+  CHECK_FALSE(comes.watch->verdict());
+}
+
 TEST_CASE("ranks that wait for each other are ended long before the limit", "[comm][hang]") {
   test::MemoryStore store;
   Heard warnings, ends;

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "comm/hang_watch.hpp"
 #include "runtime/checkpoint/visible_time.hpp"
+#include "support/heard.hpp"
 #include "support/memory_store.hpp"
 #include "support/temp_dir.hpp"
 
@@ -39,7 +41,7 @@ std::vector<Answer> ask(const std::vector<std::string>& folders, const std::vect
       placement.host = "node" + std::to_string(nodes[rank]);
       try {
         const auto share =
-            runtime::share_folder(folders[rank], own_folders, placement, store, Deadline::after(timeout));
+            runtime::share_folder(folders[rank], own_folders, placement, store, Deadline::after(timeout), nullptr);
         told[rank] = {share.leader, share.leaders, ""};
       } catch (const TimeoutError& error) {
         told[rank].error = error.what();
@@ -123,4 +125,30 @@ TEST_CASE("a folder that cannot be made is told to all", "[runtime][checkpoint][
   test::TempDir folder;
   for (const auto& answer : ask({folder / "a", "/proc/nowhere/checkpoints"}, {0, 1}, true))
     CHECK_THAT(answer.error, Catch::Contains("/proc/nowhere") && Catch::Contains("rank 1 on node1"));
+}
+
+TEST_CASE("a rank for which the others wait with their look at the folder is told of",
+          "[runtime][checkpoint][folder_share]") {
+  test::TempDir folder;
+  test::MemoryStore store;
+  test::Heard warnings;
+  comm::HangWatch::Options options{.rank = 0, .world_size = 2, .host = "node0"};
+  options.times = comm::HangTimes(std::chrono::seconds(1));
+  options.tell = [&](const std::string& text) { warnings.hear(text); };
+  comm::HangWatch watch(options, store);
+  const auto look_of = [&](int rank, comm::HangWatch* watch) {
+    const runtime::Placement placement{
+        .rank = rank, .world_size = 2, .local_rank = 0, .node = rank, .num_nodes = 2, .host = "node"};
+    return runtime::share_folder(folder.path(), true, placement, store, Deadline::after(std::chrono::minutes(1)),
+                                 watch);
+  };
+  std::string told;
+  std::thread late([&] {
+    told = warnings.wait_for("has waited");
+    look_of(1, nullptr);
+  });
+  CHECK(look_of(0, &watch).leader == 0);
+  late.join();
+  CHECK_THAT(told,
+             Catch::StartsWith("the look whether all ranks see") && Catch::Contains("for rank 1, which has not come"));
 }

@@ -3,9 +3,11 @@
 #include <filesystem>
 #include <latch>
 
+#include "comm/hang_watch.hpp"
 #include "rank_threads.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "support/expect_error.hpp"
+#include "support/heard.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;
@@ -133,6 +135,33 @@ TEST_CASE("a rank that is late with its reading is named to all", "[runtime][che
     CHECK(outcomes[static_cast<size_t>(rank)].code == 124);
     CHECK_THAT(outcomes[static_cast<size_t>(rank)].message, Catch::Contains("rank 2 has not told the end of its part"));
   }
+}
+
+TEST_CASE("a rank for which the others wait with a resume is told of", "[runtime][checkpoint][node_local]") {
+  TempDir dir;
+  const Hosts hosts = test::one_host(dir.path(), 2);
+  require_saved(hosts, 10);
+  test::MemoryStore store;
+  test::Heard warnings;
+  comm::HangWatch::Options watched{.rank = 0, .world_size = 2, .host = "node0"};
+  watched.times = comm::HangTimes(std::chrono::seconds(1));
+  watched.tell = [&](const std::string& text) { warnings.hear(text); };
+  comm::HangWatch watch(watched, store);
+  auto group = std::make_shared<test::ThreadGroup>(2);
+  std::string told;
+  std::vector<test::RankOutcome> outcomes(2);
+  test::on_all_ranks(2, [&](int rank) {
+    if (rank == 1) told = warnings.wait_for("has waited");
+    test::ThreadCommunicator world(group, rank);
+    RestoreOptions options{dir.path(), "auto", hosts.placement(rank)};
+    if (rank == 0) options.hang_watch = &watch;
+    outcomes[static_cast<size_t>(rank)] =
+        test::outcome_of([&] { restore_checkpoint(options, store, world, [](RestoreSource&) {}); });
+  });
+  for (const auto& outcome : outcomes) CHECK(outcome.message.empty());
+  CHECK_THAT(told, Catch::StartsWith("the resume (part 'open') has waited") &&
+                       Catch::Contains("for rank 1, which has not come") &&
+                       Catch::EndsWith("The job ends when it has waited 30 min"));
 }
 
 TEST_CASE("ranks meet in front of the first collective after reading, as long as the resume waits",
