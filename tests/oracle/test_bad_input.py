@@ -225,7 +225,7 @@ class Models(StrangerTest):
         self.refused(self.path("disguised.pt"), 65, ("torch.export", ".pt2"))
 
     def test_a_frozen_module(self):
-        path = self.path("frozen.pt")
+        path = self.path("for_serving.pt")
         torch.jit.save(torch.jit.freeze(torch.jit.load(self.shop.model("mlp")).eval()), path)
         self.refused(path, 65, "frozen")
 

@@ -30,7 +30,7 @@ void require_trainable(const ModelSource& model, const std::string& path) {
           "model '{}' has no trainable parameters: {}. Training needs the module as it was before, "
           "with requires_grad set",
           path,
-          none ? "it holds no parameters at all, as a module after torch.jit.freeze or optimize_for_inference does"
+          none ? "it holds no parameters at all; a module frozen by torch.jit.freeze or optimize_for_inference has none"
                : "all of them are frozen"));
 }
 
