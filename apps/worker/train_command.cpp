@@ -61,7 +61,7 @@ const std::vector<OptionSpec>& train_options() {
 }
 
 std::vector<config::Override> overrides_of(const CommandOptions& options) {
-  std::vector<config::Override> out;
+  auto out = config::end_of_run(options.value("steps"), options.value("epochs"));
   auto add = [&](const char* option, const char* key) {
     if (auto value = options.value(option)) out.push_back({key, *value, fmt::format("--{}", option)});
   };
@@ -69,8 +69,6 @@ std::vector<config::Override> overrides_of(const CommandOptions& options) {
   add("inputs", "data.inputs");
   add("labels", "data.labels");
   add("loss", "loss");
-  add("steps", "train.steps");
-  add("epochs", "train.epochs");
   add("seed", "train.seed");
   for (const auto& text : options.values("set")) out.push_back(config::parse_set_option(text));
   return out;

@@ -46,6 +46,10 @@ LoadResult load_text(std::string_view text, const std::string& name, Format form
 // UserError with every issue on a line of its own, unless ok().
 void throw_if_bad(const LoadResult& result);
 
+// What --steps and --epochs of the command line set. One of them alone says how long the run is, whatever the file says
+// of the other; of both, whichever comes first ends it.
+std::vector<Override> end_of_run(const std::optional<std::string>& steps, const std::optional<std::string>& epochs);
+
 // "key=value" of --set; an error (64) when there is no '=' or no key.
 Override parse_set_option(std::string_view text);
 

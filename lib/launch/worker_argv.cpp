@@ -27,15 +27,17 @@ std::string loss_value(const std::string& loss) {
   return std::filesystem::is_regular_file(loss, ignored) ? absolute_path(loss) : loss;
 }
 
+std::optional<std::string> as_text(const std::optional<int64_t>& number) {
+  return number ? std::optional(std::to_string(*number)) : std::nullopt;
+}
+
 }  // namespace
 
 std::vector<config::Override> overrides_of(const RunOptions& run) {
-  std::vector<config::Override> overrides;
+  auto overrides = config::end_of_run(as_text(run.steps), as_text(run.epochs));
   auto add = [&](const char* key, const std::string& value, const char* option) {
     overrides.push_back({key, value, option});
   };
-  if (run.steps) add("train.steps", std::to_string(*run.steps), "--steps");
-  if (run.epochs) add("train.epochs", std::to_string(*run.epochs), "--epochs");
   if (run.seed) add("train.seed", std::to_string(*run.seed), "--seed");
   if (!run.data.empty()) add("data.train", data_value(run.data), "--data");
   if (!run.inputs.empty()) add("data.inputs", run.inputs, "--inputs");

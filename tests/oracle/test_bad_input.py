@@ -151,6 +151,11 @@ class CommandLine(StrangerTest):
         for named in (self.start(), self.start(data=data, extra=["--inputs", "a,b"])):
             self.assertNotIn("in the order of the data's arrays", run(named).text)
 
+    def test_steps_go_on_beyond_the_epochs_of_the_config(self):
+        config = base_config("mlp", train={"epochs": 1})
+        rows, _ = self.shop.train(self.shop.model("mlp"), self.shop.data("mlp"), config, 1, 9)  # an epoch has 7
+        self.assertEqual(len(rows), 9)
+
     def test_without_a_config_the_defaults_are_taken_and_said(self):
         outcome = run([program("dslaunch"), "--device", "cpu", "--data", self.shop.data("mlp"), "--run_dir",
                        self.shop.run_dir(), "--steps", "2", self.shop.model("mlp")])

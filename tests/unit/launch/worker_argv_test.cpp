@@ -48,6 +48,17 @@ TEST_CASE("the worker gets every option as name and value, with absolute paths",
   CHECK(value_of(argv, "--epochs") == "(absent)");
 }
 
+TEST_CASE("the launcher reads the config as the worker will, the length of the run included", "[launch][worker_argv]") {
+  RunOptions run;
+  run.steps = 50;
+  auto overrides = overrides_of(run);
+  REQUIRE(overrides.size() == 2);
+  CHECK(overrides[0].key == "train.steps");
+  CHECK(overrides[0].value == "50");
+  CHECK(overrides[1].key == "train.epochs");
+  CHECK(overrides[1].value == "null");
+}
+
 TEST_CASE("what was not given is not passed on", "[launch][worker_argv]") {
   RunOptions run;
   run.model = "/m.pt";
