@@ -75,8 +75,7 @@ std::vector<config::Override> overrides_of(const CommandOptions& options) {
 }
 
 config::LoadResult load_config(const CommandOptions& options, const rendezvous::LaunchEnv& env) {
-  auto result = config::load_file(options.value_or("config", ""), overrides_of(options),
-                                  {env.world_size, options.integer("steps", 1)});
+  auto result = config::load_file(options.value_or("config", ""), overrides_of(options), {env.world_size});
   config::throw_if_bad(result);
   const bool has_data =
       !result.config.data.train.empty() || result.config.data.synthetic_train || options.has("eval_only");

@@ -20,13 +20,12 @@ void sort_issues(std::vector<Issue>& issues, const std::string& source) {
 }
 
 // Everything after reading: `root` is null when there is no file.
-void resolve(LoadResult& result, const Value* root, const std::vector<Override>& overrides,
-             const LoadContext& context) {
+void resolve(LoadResult& result, const Value* root, const std::vector<Override>& overrides) {
   Settings& settings = result.settings;
   if (root) settings.take_document(*root);
   for (const auto& option : overrides) settings.take_override(option);
   settings.complete();
-  apply_rules(settings, context.steps);
+  apply_rules(settings);
   bool batch_keys_fine = std::none_of(settings.issues().begin(), settings.issues().end(), [](const Issue& issue) {
     return issue.key == "train_batch_size" || issue.key == "train_micro_batch_size_per_gpu" ||
            issue.key == "gradient_accumulation_steps";
@@ -72,7 +71,7 @@ LoadResult load_text(std::string_view text, const std::string& name, Format form
   for (auto& problem : read.problems) {
     result.issues.push_back({Issue::Kind::kSyntax, name, problem.place, "", std::move(problem.message)});
   }
-  if (read.root) resolve(result, &*read.root, overrides, context);
+  if (read.root) resolve(result, &*read.root, overrides);
   cut_issues(result);
   return result;
 }
@@ -81,7 +80,7 @@ LoadResult load_file(const std::string& path, const std::vector<Override>& overr
   if (path.empty()) {
     LoadResult result = start("", context);
     result.notes.push_back("no --config: every key has its default");
-    resolve(result, nullptr, overrides, context);
+    resolve(result, nullptr, overrides);
     cut_issues(result);
     return result;
   }

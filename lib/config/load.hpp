@@ -16,8 +16,7 @@
 namespace dslaunch::config {
 
 struct LoadContext {
-  int world_size = 0;            // data-parallel ranks; 0: not known, 1 is assumed and a note says so
-  std::optional<int64_t> steps;  // of the run, where known; train.steps otherwise. Solves "total_num_steps": "auto"
+  int world_size = 0;  // data-parallel ranks; 0: not known, 1 is assumed and a note says so
 };
 
 struct LoadResult {

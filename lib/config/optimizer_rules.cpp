@@ -216,7 +216,7 @@ void apply_optimizer_rules(Settings& settings) {
   check_parameter_groups(settings, type);
 }
 
-void apply_scheduler_rules(Settings& settings, std::optional<int64_t> steps) {
+void apply_scheduler_rules(Settings& settings) {
   const Setting& chosen = settings.at("scheduler.type");
   if (chosen.value.is_null()) {
     if (settings.given("scheduler.params") && !settings.at("scheduler.params").value.is_null() &&
@@ -242,8 +242,10 @@ void apply_scheduler_rules(Settings& settings, std::optional<int64_t> steps) {
     }
   }
   if (scheduler_takes(type, "total_num_steps")) {
-    if (settings.at("scheduler.params.total_num_steps").deferred && steps) {
-      settings.solve("scheduler.params.total_num_steps", Value::of_int(*steps), "auto");
+    const Setting &steps = settings.at("train.steps"), &epochs = settings.at("train.epochs");
+    // Which of the two comes first the data tells, and that the worker opens.
+    if (settings.at("scheduler.params.total_num_steps").deferred && !steps.value.is_null() && epochs.value.is_null()) {
+      settings.solve("scheduler.params.total_num_steps", steps.value, "auto");
     }
     check_total(settings, type);
   }

@@ -1,7 +1,5 @@
 // Which parameters an optimizer or a schedule takes, and the defaults that differ by type.
 #pragma once
-#include <cstdint>
-#include <optional>
 #include <string_view>
 
 #include "config/settings.hpp"
@@ -9,7 +7,7 @@
 namespace dslaunch::config {
 
 void apply_optimizer_rules(Settings& settings);
-void apply_scheduler_rules(Settings& settings, std::optional<int64_t> steps);
+void apply_scheduler_rules(Settings& settings);
 
 // Whether `name` is among the parameters of that optimizer or schedule; true for types that are not built yet.
 bool optimizer_takes(std::string_view type, std::string_view name);

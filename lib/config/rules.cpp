@@ -197,7 +197,7 @@ std::optional<int64_t> number_if_given(const Settings& settings, const std::stri
 
 }  // namespace
 
-void apply_rules(Settings& settings, std::optional<int64_t> steps) {
+void apply_rules(Settings& settings) {
   apply_precision_rules(settings);
   apply_zero_rules(settings);
   apply_data_rules(settings);
@@ -205,8 +205,7 @@ void apply_rules(Settings& settings, std::optional<int64_t> steps) {
   apply_recomputation_rules(settings);
   apply_optimizer_rules(settings);
   apply_monitoring_rules(settings);
-  if (!steps && !settings.at("train.steps").value.is_null()) steps = settings.integer("train.steps");
-  apply_scheduler_rules(settings, steps);
+  apply_scheduler_rules(settings);
 }
 
 std::string apply_batch(Settings& settings, int64_t world) {

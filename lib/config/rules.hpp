@@ -1,7 +1,7 @@
 // The rules that look at several keys at once: what data needs, what ZeRO's old names stand for.
 #pragma once
 #include <cstdint>
-#include <optional>
+#include <string>
 
 #include "config/job_config.hpp"
 #include "config/settings.hpp"
@@ -9,8 +9,7 @@
 namespace dslaunch::config {
 
 // Needs a complete() table. Solves what depends on other keys, complains about contradictions.
-// `steps`: the steps of the run where the caller knows them better than train.steps.
-void apply_rules(Settings& settings, std::optional<int64_t> steps);
+void apply_rules(Settings& settings);
 
 // Solves the batch triple for that many data-parallel ranks; complains where it has no solution. Returns the
 // explanation in numbers, empty without a solution.

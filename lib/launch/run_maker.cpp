@@ -36,7 +36,7 @@ void check_data_named(const config::JobConfig& job, const RunOptions& run) {
 }
 
 config::LoadResult load_config(const RunOptions& run, int world_size) {
-  auto loaded = config::load_file(run.config, overrides_of(run), {.world_size = world_size, .steps = run.steps});
+  auto loaded = config::load_file(run.config, overrides_of(run), {.world_size = world_size});
   config::throw_if_bad(loaded);
   check_data_named(loaded.config, run);
   return loaded;

@@ -45,7 +45,7 @@ runtime::TrainRequest request_of(const Json& grid_case, int world_size) {
   const auto steps = grid_case.at("steps").get<int64_t>();
   const std::vector<config::Override> overrides{{"train.steps", std::to_string(steps), "the case"}};
   const auto loaded = config::load_text(grid_case.at("config").dump(), "the case's config", config::Format::kHjson,
-                                        overrides, {world_size, steps});
+                                        overrides, {world_size});
   config::throw_if_bad(loaded);
   runtime::TrainRequest request;
   request.model_path = grid_case.at("model").get<std::string>();

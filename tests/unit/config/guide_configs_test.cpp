@@ -48,7 +48,7 @@ const std::map<std::string, std::set<std::string>> kRefused = {
 };
 
 LoadResult load_guide(const std::string& name, int world = 1, const std::vector<Override>& overrides = {}) {
-  return load_file(kFolder + name + ".json", overrides, {world, {}});
+  return load_file(kFolder + name + ".json", overrides, {world});
 }
 
 }  // namespace

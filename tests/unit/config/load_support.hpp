@@ -10,11 +10,11 @@
 namespace dslaunch::config {
 
 inline LoadResult load(const std::string& text, int world = 1, const std::vector<Override>& overrides = {}) {
-  return load_text(text, "ds.json", Format::kHjson, overrides, {world, {}});
+  return load_text(text, "ds.json", Format::kHjson, overrides, {world});
 }
 
 inline LoadResult load_yaml(const std::string& text, int world = 1) {
-  return load_text(text, "ds.yaml", Format::kYaml, {}, {world, {}});
+  return load_text(text, "ds.yaml", Format::kYaml, {}, {world});
 }
 
 inline std::vector<std::string> lines_of(const LoadResult& result) {

@@ -94,7 +94,7 @@ TEST_CASE("a file that is not there is 66, other trouble 65", "[config][load]") 
   auto empty = load_file(folder.write("empty.json", ""));
   CHECK(empty.exit_code() == ExitCode::kBadInput);
   CHECK_THAT(all_lines(empty), Contains("empty.json:1:1: empty"));
-  auto yaml = load_file(folder.write("ok.yml", "train_batch_size: 4\n"), {}, {2, {}});
+  auto yaml = load_file(folder.write("ok.yml", "train_batch_size: 4\n"), {}, {2});
   REQUIRE(yaml.ok());
   CHECK(yaml.config.batch.micro_batch == 2);
   CHECK(yaml.exit_code() == ExitCode::kSuccess);

@@ -211,11 +211,16 @@ TEST_CASE("OneCycle leaves the momentum of optimizers without betas alone", "[co
   }
 }
 
-TEST_CASE("total_num_steps auto takes the steps of the run where they are known", "[config][scheduler]") {
+TEST_CASE("total_num_steps auto takes the steps of the run where no end of the data can come first",
+          "[config][scheduler]") {
   const std::string text =
       "{scheduler: {type: \"WarmupCosineLR\", params: {total_num_steps: \"auto\", warmup_num_steps: 5}}, "
       "train: {steps: 77}}";
-  CHECK(load(text).config.scheduler.total_num_steps == 77);
-  CHECK(load_text(text, "x", Format::kHjson, {}, {1, 88}).config.scheduler.total_num_steps == 88);
-  CHECK(load(text, 1, {{"train.steps", "99"}}).config.scheduler.total_num_steps == 99);
+  const auto total = [&](std::vector<Override> options) {
+    return load(text, 1, options).config.scheduler.total_num_steps;
+  };
+  CHECK(total({}) == 77);
+  CHECK(total({{"train.steps", "99"}}) == 99);
+  CHECK_FALSE(total({{"train.epochs", "1"}}));
+  CHECK_FALSE(total({{"train.steps", "null"}}));
 }

@@ -12,7 +12,7 @@ TEST_CASE("every ready config loads on 1, 2, 4 and 8 ranks", "[config][ready_con
   for (const auto& entry : std::filesystem::directory_iterator(dslaunch::test::source_file("configs"))) {
     ++count;
     for (int world : {1, 2, 4, 8}) {
-      auto result = load_file(entry.path(), {}, {world, {}});
+      auto result = load_file(entry.path(), {}, {world});
       INFO(all_lines(result));
       CHECK(result.ok());
       CHECK(result.batch_explanation != "");
@@ -22,7 +22,7 @@ TEST_CASE("every ready config loads on 1, 2, 4 and 8 ranks", "[config][ready_con
 }
 
 TEST_CASE("the demo's config is the byte-level token stream that the demo makes", "[config][ready_configs]") {
-  auto result = load_file(dslaunch::test::source_file("configs/demo.json"), {}, {2, {}});
+  auto result = load_file(dslaunch::test::source_file("configs/demo.json"), {}, {2});
   REQUIRE(result.ok());
   CHECK(result.config.data.format == "tokens");
   CHECK(result.config.data.dtype == "uint8");

@@ -133,7 +133,7 @@ TEST_CASE("the resolved file loads again to the same job", "[config][report]") {
 }
 
 TEST_CASE("the resolved defaults load again without new remarks", "[config][report]") {
-  auto first = load_file("", {}, {2, {}});
+  auto first = load_file("", {}, {2});
   auto second = load(resolved_json(first), 2);
   INFO(all_lines(second));
   REQUIRE(second.ok());
