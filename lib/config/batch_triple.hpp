@@ -10,7 +10,7 @@ namespace dslaunch::config {
 
 struct BatchRequest {
   std::optional<int64_t> train_batch, micro_batch, accumulation;  // as given; all above 0
-  bool auto_batch = false;                                        // train_batch or micro_batch is "auto"
+  bool auto_batch = false;                                        // one of the three is "auto"
   int64_t world = 1;                                              // data-parallel ranks
 };
 

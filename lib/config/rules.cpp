@@ -215,7 +215,7 @@ std::string apply_batch(Settings& settings, int64_t world) {
   request.train_batch = number_if_given(settings, kPaths[0], autos[0]);
   request.micro_batch = number_if_given(settings, kPaths[1], autos[1]);
   request.accumulation = number_if_given(settings, kPaths[2], autos[2]);
-  request.auto_batch = autos[0] || autos[1];
+  request.auto_batch = autos[0] || autos[1] || autos[2];
   request.world = world;
 
   BatchSolution solution = solve_batch(request);

@@ -100,6 +100,10 @@ TEST_CASE("mixtures of auto and numbers are solved", "[config][batch_triple]") {
   c = batch_of("{train_batch_size: \"auto\", train_micro_batch_size_per_gpu: 2, gradient_accumulation_steps: \"auto\"}",
                4);
   CHECK(c.train_batch == 8);
-  c = batch_of("{train_batch_size: null, gradient_accumulation_steps: \"auto\"}", 4);
-  CHECK(c.micro_batch == 1);
+  // Whichever of the three says it, "auto" with nothing given is micro batch 8 and accumulation 1.
+  for (const char* key : {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"}) {
+    c = batch_of("{" + std::string(key) + ": \"auto\"}", 4);
+    CHECK(c.micro_batch == 8);
+    CHECK(c.accumulation == 1);
+  }
 }
