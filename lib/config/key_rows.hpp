@@ -18,12 +18,13 @@ constexpr KeySpec tuning(std::string_view path, Kind kind, std::string_view fall
 constexpr KeySpec no_counterpart(std::string_view path, Kind kind, std::string_view fallback, std::string_view effect) {
   return {path, kind, fallback, Status::kNoCounterpart, effect};
 }
-// A section that is there in every job, given or not.
+// A section with keys that are honoured, or with several features.
 constexpr KeySpec section(std::string_view path) {
   return {path, Kind::kSection, "null", Status::kSupported, ""};
 }
-constexpr KeySpec tuning_section(std::string_view path) {
-  return {path, Kind::kSection, "null", Status::kTuning, ""};
+// The section of one feature that is not built yet.
+constexpr KeySpec tuning_section(std::string_view path, std::string_view effect = "") {
+  return {path, Kind::kSection, "null", Status::kTuning, effect};
 }
 constexpr KeySpec named(std::string_view path, std::string_view effect) {
   return {path, Kind::kNamed, "null", Status::kTuning, effect};

@@ -5,7 +5,7 @@ namespace dslaunch::config {
 namespace {
 
 constexpr KeySpec kRows[] = {
-    section("curriculum_learning"),
+    tuning_section("curriculum_learning"),
     not_yet("curriculum_learning.enabled", kBool, "false", "samples become harder over the steps").required(),
     tuning("curriculum_learning.curriculum_type", kString, "null", "what is hard"),
     tuning("curriculum_learning.min_difficulty", kInt, "null", "at the start").min(0),
@@ -19,7 +19,7 @@ constexpr KeySpec kRows[] = {
     tuning("curriculum_learning.schedule_config.difficulty", kIntList, "null", "fixed_discrete"),
     tuning("curriculum_learning.schedule_config.max_step", kIntList, "null", "fixed_discrete"),
 
-    section("data_efficiency"),
+    tuning_section("data_efficiency"),
     not_yet("data_efficiency.enabled", kBool, "false", "data efficiency library"),
     tuning("data_efficiency.seed", kInt, "1234", "its seed").min(0),
     tuning_section("data_efficiency.data_sampling"),
@@ -93,7 +93,7 @@ constexpr KeySpec kRows[] = {
            "grain")
         .min(1),
 
-    section("progressive_layer_drop"),
+    tuning_section("progressive_layer_drop"),
     not_yet("progressive_layer_drop.enabled", kBool, "false", "skip layers at random").required(),
     tuning("progressive_layer_drop.theta", kFloat, "1.0", "kept in the end").min(0).max(1),
     tuning("progressive_layer_drop.gamma", kFloat, "0.001", "how fast").min(0),

@@ -5,7 +5,7 @@ namespace dslaunch::config {
 namespace {
 
 constexpr KeySpec kRows[] = {
-    section("elasticity"),
+    tuning_section("elasticity"),
     not_yet("elasticity.enabled", kBool, "false", "choose the batch triple for a range of world sizes"),
     tuning("elasticity.max_train_batch_size", kInt, "2000", "largest batch").min(1),
     tuning("elasticity.micro_batch_sizes", kIntList, "[2, 4, 6]", "micro batches to choose from").min(1),
@@ -18,7 +18,7 @@ constexpr KeySpec kRows[] = {
     tuning("elasticity.ignore_non_elastic_batch_info", kBool, "false", "allow the batch triple beside it"),
     tuning("elasticity.version", kFloat, "0.2", "which algorithm").min(0.1).max(0.2),
 
-    section("autotuning"),
+    tuning_section("autotuning"),
     not_yet("autotuning.enabled", kBool, "false", "try settings and keep the fastest"),
     tuning("autotuning.fast", kBool, "true", "only stage and micro batch"),
     tuning("autotuning.results_dir", kString, "\"autotuning_results\"", "where results go"),

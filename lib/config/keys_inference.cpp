@@ -19,7 +19,7 @@ constexpr KeySpec kRows[] = {
     tuning("triton_autotune", kBool, "false", "inference: tune Triton kernels"),
     not_yet("zero", kAny, "null", "inference: a ZeRO section"),
     no_counterpart("triangular_masking", kBool, "true", "inference: masks belong to the model"),
-    tuning_section("moe"),
+    tuning_section("moe", "inference: mixtures of experts"),
     tuning("moe.enabled", kBool, "true", "inference: mixtures of experts"),
     not_yet("moe.ep_size", kInt, "1", "inference: expert-parallel ranks").min(1).later(">1"),
     tuning("moe.moe_experts", kIntList, "[1]", "inference: experts").min(1),

@@ -21,7 +21,7 @@ constexpr KeySpec kRows[] = {
     tuning("sparse_attention.global_block_end_indices", kIntList, "null", "variable").min(0),
     tuning("sparse_attention.num_sliding_window_blocks", kInt, "3", "bigbird, bslongformer").min(0),
 
-    section("eigenvalue"),
+    tuning_section("eigenvalue"),
     no_counterpart("eigenvalue.enabled", kBool, "false", "DeepSpeed never reads this section"),
     tuning("eigenvalue.verbose", kBool, "false", "report"),
     tuning("eigenvalue.max_iter", kInt, "100", "most iterations").min(1),
@@ -33,7 +33,7 @@ constexpr KeySpec kRows[] = {
 
     no_counterpart("quantize_training", kAny, "null", "an older section that DeepSpeed itself ignores"),
 
-    section("hybrid_engine"),
+    tuning_section("hybrid_engine"),
     not_yet("hybrid_engine.enabled", kBool, "false", "generation between training steps"),
     tuning("hybrid_engine.max_out_tokens", kInt, "512", "longest output").min(1),
     tuning("hybrid_engine.inference_tp_size", kInt, "1", "tensor-parallel ranks").min(1),
@@ -41,7 +41,7 @@ constexpr KeySpec kRows[] = {
     tuning("hybrid_engine.pin_parameters", kBool, "true", "page-locked parameters"),
     tuning("hybrid_engine.tp_gather_partition_size", kInt, "8", "gathered at once").min(1),
 
-    section("tensor_parallel"),
+    tuning_section("tensor_parallel", "tensor parallelism"),
     not_yet("tensor_parallel.autotp_size", kInt, "0", "tensor-parallel ranks; 0 and 1: off").min(0).later(">1"),
     tuning("tensor_parallel.tp_overlap_comm", kBool, "false", "overlap its communication"),
     tuning("tensor_parallel.dtype", kString, "\"fp16\"", "type"),
@@ -56,7 +56,7 @@ constexpr KeySpec kRows[] = {
     not_yet("tensor_parallel.partition_config", kAny, "null", "rules of our own for the split"),
     not_yet("tensor_parallel.preset_model", kString, "null", "a named set of rules"),
 
-    section("compile"),
+    tuning_section("compile"),
     not_yet("compile.deepcompile", kBool, "false", "DeepCompile"),
     tuning("compile.free_activation", kBool, "false", "DeepCompile"),
     tuning("compile.free_activation_threshold", kInt, "10485760", "DeepCompile").min(0),

@@ -5,7 +5,7 @@ namespace dslaunch::config {
 namespace {
 
 constexpr KeySpec kRows[] = {
-    tuning_section("aio"),
+    tuning_section("aio", "how offloaded state is read and written"),
     tuning("aio.block_size", kInt, "1048576", "bytes of one read or write").min(1),
     tuning("aio.queue_depth", kInt, "8", "requests in flight").min(1),
     tuning("aio.intra_op_parallelism", kInt, "1", "threads of one request").min(1),
@@ -32,7 +32,7 @@ constexpr KeySpec kRows[] = {
     supported("activation_checkpointing.profile", kBool, "false",
               "a line with the time of the passes over blocks, which waits for the device"),
 
-    section("pipeline"),
+    tuning_section("pipeline", "pipeline parallelism"),
     not_yet("pipeline.stages", kInt, "\"auto\"", "pipeline stages").min(1).later(">1"),
     tuning("pipeline.partition", kString, "\"best\"", "how layers are dealt to stages"),
     tuning("pipeline.seed_layers", kBool, "false", "a seed for every layer"),
@@ -59,7 +59,7 @@ constexpr KeySpec kRows[] = {
     not_yet("datastates_ckpt", kAny, "null", "another asynchronous checkpoint engine; ours: checkpoint.async")
         .later("*"),
 
-    section("nebula"),
+    tuning_section("nebula"),
     not_yet("nebula.enabled", kBool, "false", "checkpoints to Azure"),
     tuning("nebula.persistent_storage_path", kString, "null", "where they go"),
     tuning("nebula.persistent_time_interval", kInt, "100", "seconds between them").min(1),

@@ -46,7 +46,7 @@ constexpr KeySpec kRows[] = {
     tuning("use_data_before_expert_parallelism", kBool, "false", "order of ranks for mixtures of experts"),
     not_yet("sequence_parallel_size", kInt, "null", "ranks that share a sequence").min(1).later(">1"),
     tuning("data_parallel_size", kInt, "null", "data-parallel ranks of a mesh with sequence parallelism").min(1),
-    tuning("allgather_size", kInt, "500000000", "bucket of the deprecated \"zero_optimization\": true").min(0),
+    supported("allgather_size", kInt, "null", "bucket of the deprecated \"zero_optimization\": true").min(0),
 };
 
 }  // namespace

@@ -56,7 +56,7 @@ void apply_zero_rules(Settings& settings) {
     settings.solve("zero_optimization.overlap_comm", Value::of_bool(overlap), "default");
   }
   apply_zeropp_rules(settings);
-  if (!settings.given("allgather_size")) return;
+  if (settings.at("allgather_size").value.is_null()) return;
   bool bare = settings.written_as("zero_optimization.stage") == "zero_optimization";
   if (bare && settings.integer("zero_optimization.stage") == 1) {
     settings.solve("zero_optimization.allgather_bucket_size", settings.at("allgather_size").value);

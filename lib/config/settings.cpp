@@ -1,6 +1,7 @@
 #include "config/settings.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/error.hpp"
@@ -46,6 +47,28 @@ void forget_places(Value& value) {
     member.place = {};
     forget_places(member.value);
   }
+}
+
+bool is_section(const KeySpec& spec) {
+  return spec.kind == Kind::kSection || spec.kind == Kind::kNamed;
+}
+
+// What a key adjusts: the outermost section around it that is one feature's; the key itself where there is none.
+std::string feature_of(const KeySpec& spec) {
+  for (size_t dot = spec.path.find('.'); dot != spec.path.npos; dot = spec.path.find('.', dot + 1)) {
+    const std::string_view section = spec.path.substr(0, dot);
+    if (find_key(section)->status != Status::kSupported) return std::string(section);
+  }
+  return std::string(spec.path);
+}
+
+// A feature's own switch that was given: on, it is refused; off, nobody expects an effect.
+bool is_switch_that_speaks(const Setting& setting) {
+  const KeySpec& spec = *setting.spec;
+  if (!setting.given() || setting.origin == "auto" || setting.value.is_text("auto")) return false;
+  if (last_name(spec.path) == "enabled" && !setting.value.boolean) return true;
+  const bool switches = spec.kind == Kind::kBool || spec.kind == Kind::kEnum || !spec.later_values.empty();
+  return spec.status == Status::kNotYet && (switches || is_section(spec));
 }
 
 // "0 or 1" for a key some of whose values are not built yet; empty when that is not a short list.
@@ -223,8 +246,7 @@ void Settings::unknown_key(const At& section, const std::string& name, Place pla
 }
 
 void Settings::assign(const At& at, const KeySpec& spec, const Given& given, const Value& value) {
-  bool section = spec.kind == Kind::kSection || spec.kind == Kind::kNamed;
-  if (section) {
+  if (is_section(spec)) {
     assign_section(at, spec, given, value);
   } else {
     assign_leaf(at, spec, given, value);
@@ -317,12 +339,12 @@ void Settings::complete() {
     settings_[path] = {row, split(path, '.'), default_of(*row)};
   }
   for (const auto& [path, setting] : settings_) {
-    bool section = setting.spec->kind == Kind::kSection || setting.spec->kind == Kind::kNamed;
-    if (setting.spec->status == Status::kNoCounterpart && setting.given() && !section) {
+    if (setting.spec->status == Status::kNoCounterpart && setting.given() && !is_section(*setting.spec)) {
       note(path, fmt::format("'{}' has no counterpart here: {}", path, setting.spec->effect));
     }
   }
   refuse_what_is_for_later();
+  note_what_has_no_effect();
   miss_required();
 }
 
@@ -352,6 +374,25 @@ void Settings::refuse_what_is_for_later() {
                          now.empty()     ? "leave it out or switch it off"
                          : now == "none" ? "leave it out or set it to none"
                                          : "supported now: " + now));
+  }
+}
+
+// Adjustments of features that are not built: one line for each feature, none where its switch, refused or off, has
+// said it, or where nothing but defaults was written.
+void Settings::note_what_has_no_effect() {
+  std::set<std::string> features;
+  for (const auto& [path, setting] : settings_) {
+    if (is_switch_that_speaks(setting)) features.insert(feature_of(*setting.spec));
+  }
+  for (const auto& [path, setting] : settings_) {
+    const KeySpec& spec = *setting.spec;
+    const bool asks = setting.given() && spec.status == Status::kTuning && !is_section(spec) &&
+                      !setting.value.is_null() && !same_content(setting.value, default_of(spec));
+    if (!asks || !features.insert(feature_of(spec)).second) continue;
+    const std::string feature = feature_of(spec);
+    const std::string_view effect = find_key(feature)->effect;
+    note(given(feature) ? feature : path, fmt::format("'{}' has no effect: not supported yet{}", feature,
+                                                      effect.empty() ? "" : fmt::format(" ({})", effect)));
   }
 }
 

@@ -42,7 +42,8 @@ class Settings {
 
   void take_document(const Value& root);
   void take_override(const Override& option);
-  // Every key of the table that nobody gave gets its default; refuses what is not built yet.
+  // Every key of the table that nobody gave gets its default; refuses what is not built yet, and notes what has no
+  // effect.
   void complete();
 
   // Null when there is no such key, or it is a key of a named section that nobody gave.
@@ -102,6 +103,7 @@ class Settings {
   void add_issue(Issue::Kind kind, Place place, std::string key, std::string message);
   bool switched_off(const std::string& path) const;
   void refuse_what_is_for_later();
+  void note_what_has_no_effect();
   void miss_required();
 
   std::string source_;

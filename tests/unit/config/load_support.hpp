@@ -45,9 +45,13 @@ inline JobConfig good(const std::string& text) {
   return result.config;
 }
 
+inline auto num_notes(const LoadResult& result, const std::string& part) {
+  return std::count_if(result.notes.begin(), result.notes.end(),
+                       [&](const std::string& note) { return note.find(part) != note.npos; });
+}
+
 inline bool has_note(const LoadResult& result, const std::string& part) {
-  return std::any_of(result.notes.begin(), result.notes.end(),
-                     [&](const std::string& note) { return note.find(part) != note.npos; });
+  return num_notes(result, part) > 0;
 }
 
 }  // namespace dslaunch::config

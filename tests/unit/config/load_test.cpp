@@ -247,6 +247,59 @@ TEST_CASE("keys without counterpart are accepted with one line each", "[config][
   CHECK(has_note(result, "ds.json:3:22: 'zero_optimization.load_from_fp32_weights' has no counterpart here: "));
 }
 
+TEST_CASE("what adjusts a feature that is not built is accepted with one line a feature", "[config][load]") {
+  struct Case {
+    const char *text, *feature;
+  };
+  auto c = GENERATE(values<Case>({
+      {"{aio: {block_size: 8, queue_depth: 32, thread_count: 1}}", "ds.json:1:2: 'aio'"},
+      {"{pipeline: {seed_layers: true, partition: \"uniform\"}}", "'pipeline'"},
+      {"{pipeline: {stages: \"auto\", activation_checkpoint_interval: 0, seed_layers: true}}", "'pipeline'"},
+      {"{checkpoint: {interval: 5, parallel_write: {pipeline_stage: true}}}", "1:28: 'checkpoint.parallel_write'"},
+      {"{data_parallel_size: 2}", "'data_parallel_size'"},
+      {"{use_data_before_expert_parallelism: true}", "'use_data_before_expert_parallelism'"},
+      {"{moe: {enabled: true, moe_experts: [4]}}", "'moe'"},
+      {"{tensor_parallel: {dtype: \"bf16\", tp: {tp_grain_size: 2}}}", "'tensor_parallel'"},
+      {"{tp: {tp_overlap_comm: true}}", "'tensor_parallel'"},
+      {"{zero_optimization: {mics_hierarchical_params_gather: true}}",
+       "'zero_optimization.mics_hierarchical_params_gather'"},
+      {"{zero_optimization: {offload_optimizer: {pin_memory: true, ratio: 0.5}}}",
+       "'zero_optimization.offload_optimizer'"},
+      {"{seq_parallel_communication_data_type: \"bf16\"}", "'seq_parallel_communication_data_type'"},
+      {"{triton_autotune: true}", "'triton_autotune'"},
+      {"{max_out_tokens: 2048}", "'max_out_tokens'"},
+      {"{wandb: {project: \"p\", team: \"t\"}}", "'wandb'"},
+      {"{compression_training: {sparse_pruning: {different_groups: {g: {modules: [\"a\"]}}}}}",
+       "'compression_training.sparse_pruning'"},
+  }));
+  auto result = load(c.text);
+  INFO(c.text << "\n" << all_lines(result));
+  REQUIRE(result.ok());
+  CHECK(has_note(result, std::string(c.feature) + " has no effect: not supported yet"));
+  CHECK(num_notes(result, "has no effect") == 1);
+}
+
+TEST_CASE("what asks for nothing has no line", "[config][load]") {
+  for (const char* text : {
+           "{wandb: {enabled: false, group: \"x\"}}",
+           "{zero_optimization: {offload_param: {device: \"none\", pin_memory: true}}}",
+           "{pipeline: {stages: 1, partition: \"uniform\"}}",
+           "{compression_training: {sparse_pruning: {shared_parameters: {enabled: false, method: \"topk\"}, "
+           "different_groups: {g: {params: {dense_ratio: 0.5}}}}}}",
+           "{quant: {enabled: false, activation: 1}}",
+           "{triton_autotune: false, aio: {}, pipeline: null, tensor_parallel: {dtype: \"fp16\", tp_overlap_comm: "
+           "\"auto\"}}",
+           "{zero_optimization: true, allgather_size: 1000}",
+       }) {
+    INFO(text);
+    REQUIRE(load(text).ok());
+    CHECK(num_notes(load(text), "has no effect") == 0);
+  }
+  auto refused = load("{zero_optimization: {offload_param: {device: \"nvme\", nvme_path: \"/local\"}}}");
+  CHECK_FALSE(refused.ok());
+  CHECK(num_notes(refused, "has no effect") == 0);
+}
+
 TEST_CASE("precision follows fp16, bf16 and auto", "[config][load]") {
   CHECK(load("{}").config.precision == Precision::kFp32);
   CHECK(load("{bf16: {enabled: true}}").config.precision == Precision::kBf16);
