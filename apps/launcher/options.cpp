@@ -336,7 +336,14 @@ std::optional<std::vector<std::string>> read_infer_options(const Arguments& argu
   line.value("--seed", seed, "of the sampling (0)", "N");
   line.value("--context", context,
              "how many of the last bytes the model sees; without it as many as it takes, up to 4096", "N");
-  if (!line.parse(arguments)) return std::nullopt;
+  const auto refuse_model = [&](const std::vector<std::string>& leftover) {
+    if (line.app().count("--checkpoint") > 0 || leftover.empty() || leftover[0].starts_with("-")) return;
+    misuse(
+        fmt::format("infer over a model file is not supported yet ('{}'); with a checkpoint it continues a text: "
+                    "dslaunch infer --checkpoint CKPT --prompt TEXT",
+                    leftover[0]));
+  };
+  if (!line.parse(arguments, refuse_model)) return std::nullopt;
   refuse_program_words(arguments);
   if (checkpoint.empty()) misuse("which checkpoint? dslaunch infer --checkpoint CKPT --prompt TEXT");
   std::vector<std::string> words{"infer"};

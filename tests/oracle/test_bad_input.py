@@ -84,6 +84,11 @@ class CommandLine(StrangerTest):
         script = self.file("train.py", "print('no')\n")
         self.assert_refused([program("dslaunch"), script], 64, "dslaunch exec", "python")
 
+    def test_infer_over_a_model_file(self):
+        for words in (["m.pt"], ["m.pt", "--data", "x.npz"]):
+            self.assert_refused([program("dslaunch"), "infer", *words], 64, "not supported yet ('m.pt')", "--checkpoint CKPT --prompt TEXT")
+        self.assert_refused([program("dslaunch"), "infer", "--checkpoint", "c", "--prompt", "To", "be"], 64, "'be' is one argument too many")
+
     def test_an_unknown_option_has_a_suggestion(self):
         self.assert_refused(self.start(extra=["--num_gpu", "2"]), 64, "--num_gpus")
 
