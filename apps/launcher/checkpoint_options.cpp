@@ -33,7 +33,7 @@ class Words {
 std::optional<std::vector<std::string>> read_consolidate_options(const Arguments& arguments) {
   std::string checkpoint, output;
   std::string max_memory, max_shard_size, dtype;
-  bool state_dict = false, exclude_frozen = false;
+  bool state_dict = false, exclude_frozen = false, json = false;
   CommandLine line(
       "dslaunch consolidate", "usage: dslaunch consolidate CKPT OUT [options]",
       "  dslaunch consolidate runs/a/checkpoints model.safetensors\n"
@@ -48,6 +48,7 @@ std::optional<std::vector<std::string>> read_consolidate_options(const Arguments
   line.value("--max_shard_size", max_shard_size, "a file larger than that becomes several, as 5GB", "SIZE");
   line.flag("--exclude_frozen_parameters", exclude_frozen, "without what is not trained");
   line.value("-d,--dtype", dtype, "of floating-point tensors; without it the model's own", "fp32|bf16|fp16");
+  line.flag("--json", json, "one document on standard output");
   if (!line.parse(arguments)) return std::nullopt;
   refuse_program_words(arguments);
   if (checkpoint.empty() || output.empty()) {
@@ -59,6 +60,7 @@ std::optional<std::vector<std::string>> read_consolidate_options(const Arguments
   words.option("--max_shard_size", max_shard_size);
   words.flag("--exclude_frozen_parameters", exclude_frozen);
   words.option("--dtype", dtype);
+  words.flag("--json", json);
   return words.take();
 }
 

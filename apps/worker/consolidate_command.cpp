@@ -1,4 +1,8 @@
 // Whole weights from a sharded checkpoint: safetensors, a TorchScript file, or a plain state-dict.
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/dump_json.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
@@ -19,13 +23,22 @@ std::optional<at::ScalarType> dtype_option(const CommandOptions& options) {
   throw UserError(ExitCode::kUsage, fmt::format("--dtype {}: fp32, bf16 or fp16", *name));
 }
 
+void print_json(const std::string& checkpoint, const std::vector<std::string>& files) {
+  const nlohmann::ordered_json json{{"source", checkpoint}, {"files", files}};
+  std::puts(dump_json(json, 1).c_str());
+}
+
 }  // namespace
 
 int consolidate_command(const std::vector<std::string>& arguments) {
-  const CommandOptions options(
-      arguments,
-      {{"state_dict", false}, {"max_memory"}, {"max_shard_size"}, {"exclude_frozen_parameters", false}, {"dtype"}},
-      {"CHECKPOINT", "OUT"});
+  const CommandOptions options(arguments,
+                               {{"state_dict", false},
+                                {"max_memory"},
+                                {"max_shard_size"},
+                                {"exclude_frozen_parameters", false},
+                                {"dtype"},
+                                {"json", false}},
+                               {"CHECKPOINT", "OUT"});
   runtime::ConsolidateOptions what;
   what.checkpoint = options.operand(0);
   what.out = options.operand(1);
@@ -35,7 +48,9 @@ int consolidate_command(const std::vector<std::string>& arguments) {
   what.exclude_frozen = options.has("exclude_frozen_parameters");
   what.dtype = dtype_option(options);
   what.before_writing = remove_when_ended;
-  for (const auto& path : runtime::consolidate(what)) log::info("wrote {}", path);
+  const auto files = runtime::consolidate(what);
+  for (const auto& path : files) log::info("wrote {}", path);
+  if (options.has("json")) print_json(what.checkpoint, files);
   return 0;
 }
 

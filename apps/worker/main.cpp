@@ -33,7 +33,7 @@ const char kHelp[] =
     "  dsworker infer --checkpoint C --prompt TEXT [--num_tokens N] [--temperature T] [--seed S] [--context N]\n"
     "  dsworker consolidate CHECKPOINT OUT.safetensors|OUT.pt [--state_dict] [--max_memory SIZE] [--max_shard_size "
     "SIZE]\n"
-    "                 [--exclude_frozen_parameters] [--dtype fp32|bf16|fp16]\n"
+    "                 [--exclude_frozen_parameters] [--dtype fp32|bf16|fp16] [--json]\n"
     "  dsworker import DS_CHECKPOINT_DIR OUT [--tag T] [--model MODEL.pt] [--overwrite] [--json]\n"
     "                 [--skip_checksums]\n";
 

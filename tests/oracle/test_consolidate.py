@@ -125,6 +125,16 @@ class ConsolidateTest(workshop.ShopTest):
         for name, file in index["weight_map"].items():
             self.assertIn(name, tensor_file.read(self.shop.path(file)))
 
+    def test_json_names_what_was_written(self):
+        out = self.shop.path("told.safetensors")
+        outcome = workshop.run([workshop.program("dslaunch"), "consolidate", self.checkpoints["small"], out, "--json",
+                                "--max_shard_size", "0.7KB"])
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertEqual(json.loads(outcome.out),
+                         {"source": self.checkpoints["small"], "files": [self.shop.path("told-00001-of-00002.safetensors"),
+                          self.shop.path("told-00002-of-00002.safetensors"), out + ".index.json"]})
+        self.assertEqual(outcome.err.count("wrote "), 3)
+
     def test_other_dtypes_small(self):
         for name, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16), ("fp32", torch.float32)):
             for out, options in ((f"{name}.safetensors", ()), (f"{name}.pt", ("--state_dict",))):
