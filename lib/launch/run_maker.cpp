@@ -111,7 +111,8 @@ LaunchPlan RunMaker::plan(const ResolvedHosts& hosts, int restart) {
 
 void RunMaker::prepare(const LaunchPlan& plan) {
   if (plan.restart_count > 0) return;
-  lock_ = prepare_run_folder(plan.run_dir, earlier_run(run_), plan.job_id);
+  lock_ = prepare_run_folder(plan.run_dir, earlier_run(run_), plan.job_id,
+                             {checkpoint_dir_, (std::filesystem::path(plan.cwd) / checkpoint_dir_).string()});
   for (const auto& note : notes_) log::info("{}", note);
   // Of other hosts it is not known yet.
   const std::string device = plan.device == "auto" ? "the hosts' devices" : plan.device;
@@ -139,6 +140,7 @@ void RunMaker::load_config_for(const LaunchPlan& plan, int restart) {
   check_inputs(run_, loaded.config, plan);
   batch_ = {loaded.config.batch.train_batch, loaded.config.batch.micro_batch, world_size};
   notes_ = loaded.notes;
+  checkpoint_dir_ = loaded.config.checkpoint.dir;
   if (run_.eval_only && (run_.steps || run_.epochs)) {
     notes_.emplace_back("--steps and --epochs have no effect with --eval_only");
   }
