@@ -161,6 +161,11 @@ class CommandLine(StrangerTest):
         rows, _ = self.shop.train(self.shop.model("mlp"), self.shop.data("mlp"), config, 1, 9)  # an epoch has 7
         self.assertEqual(len(rows), 9)
 
+    def test_init_beside_weights_is_said_to_do_nothing(self):
+        outcome = run(self.start(config=base_config("mlp", init={"seed": 5}), world=1, steps=1))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertEqual(outcome.text.count('"init" has no effect'), 1, str(outcome))
+
     def test_without_a_config_the_defaults_are_taken_and_said(self):
         outcome = run([program("dslaunch"), "--device", "cpu", "--data", self.shop.data("mlp"), "--run_dir",
                        self.shop.run_dir(), "--steps", "2", self.shop.model("mlp")])

@@ -47,4 +47,13 @@ FlatParameters::ReadElements initial_values(const ModelSource& model, std::optio
   };
 }
 
+std::string note_on_init(const ModelSource& model, const std::optional<config::Init>& init, const std::string& path) {
+  if (!init) return {};
+  for (size_t i = 0; i < model.table().parameters.size(); ++i) {
+    if (model.is_empty(static_cast<int>(i))) return {};
+  }
+  return fmt::format(
+      "\"init\" has no effect: the parameters of '{}' have values. It fills a model that was exported empty", path);
+}
+
 }  // namespace dslaunch::runtime

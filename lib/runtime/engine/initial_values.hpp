@@ -18,4 +18,7 @@ void require_trainable(const ModelSource& model, const std::string& path);
 FlatParameters::ReadElements initial_values(const ModelSource& model, std::optional<config::Init> init,
                                             const std::string& path);
 
+// What the user should know of "init", a line; empty: nothing.
+std::string note_on_init(const ModelSource& model, const std::optional<config::Init>& init, const std::string& path);
+
 }  // namespace dslaunch::runtime

@@ -111,6 +111,9 @@ class Training {
     ended("placing parameters and optimizer");
     if (world_.rank() == 0) {
       for (const auto& note : model_->notes()) log::warning("model: {}", note);
+      if (const auto note = note_on_init(*model_, config_.init, request_.model_path); !note.empty()) {
+        log::warning("{}", note);
+      }
     }
     starts_.emplace(FailedRun{*model_, *engine_, data_, config_, world_, device_});
     log::debug("engine ready");
