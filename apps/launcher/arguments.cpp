@@ -34,14 +34,17 @@ void refuse_mistyped_command(const std::string& word) {
 }  // namespace
 
 Arguments split_arguments(const std::vector<std::string>& words) {
-  Arguments split{.command = "run", .words = {}, .has_separator = false, .program = {}};
+  Arguments split{.command = "run", .words = {}, .typed = {}, .has_separator = false, .program = {}};
   auto word = words.begin();
   if (word != words.end() && find_command(*word) != nullptr) {
     split.command = *word++;
   } else if (word != words.end()) {
     refuse_mistyped_command(*word);
   }
-  for (; word != words.end() && *word != "--"; ++word) split.words.push_back(with_underscores(*word));
+  for (; word != words.end() && *word != "--"; ++word) {
+    split.words.push_back(with_underscores(*word));
+    split.typed.push_back(*word);
+  }
   if (word != words.end()) {
     split.has_separator = true;
     split.program.assign(word + 1, words.end());

@@ -9,6 +9,7 @@ namespace dslaunch::launcher {
 struct Arguments {
   std::string command;               // "run" when none was named
   std::vector<std::string> words;    // without the command; '-' in long options' names turned into '_'
+  std::vector<std::string> typed;    // the same words, unchanged
   bool has_separator = false;        // there was a "--"
   std::vector<std::string> program;  // what stood behind it, unchanged
 };

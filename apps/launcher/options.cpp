@@ -1,5 +1,6 @@
 #include "options.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <map>
 
@@ -10,6 +11,7 @@
 #include "commands.hpp"
 #include "launch/env_file.hpp"
 #include "launch/master_address.hpp"
+#include "launch/model_file.hpp"
 #include "launch/remote_environment.hpp"
 #include "option_values.hpp"
 #include "output_options.hpp"
@@ -174,6 +176,18 @@ void refuse_program_words(const Arguments& arguments) {
   }
 }
 
+// "dslaunch train.py --lr 1e-4": what stands behind the program is its own, and no slip in our options.
+void refuse_program(CommandLine& line, const Arguments& arguments) {
+  const std::vector<std::string> models = line.app().get_option("MODEL")->results();
+  if (models.empty()) return;
+  const auto place =
+      std::find(arguments.words.begin(), arguments.words.end(), models.front()) - arguments.words.begin();
+  const auto model = arguments.typed.begin() + place;
+  std::vector<std::string> behind(model + 1, arguments.typed.end());
+  behind.insert(behind.end(), arguments.program.begin(), arguments.program.end());
+  launch::refuse_program(models.front(), {arguments.typed.begin(), model}, behind);
+}
+
 void add_job_options(CommandLine& line, launch::RunOptions& run) {
   line.app().add_option("MODEL", run.model, "what torch.jit.save wrote");
   line.group("Job");
@@ -232,7 +246,7 @@ std::optional<launch::RunOptions> read_run_options(const Arguments& arguments) {
   add_job_options(line, run);
   add_data_options(line, run);
   add_launch_options(line, run.launch, raw);
-  if (!line.parse(arguments)) return std::nullopt;
+  if (!line.parse(arguments, [&](const auto&) { refuse_program(line, arguments); })) return std::nullopt;
   refuse_program_words(arguments);
   finish_launch_options(run.launch, raw);
   check_run_options(run);

@@ -17,19 +17,24 @@ static bool is_one_of(const std::string& ending, std::initializer_list<const cha
   return false;
 }
 
+void refuse_program(const std::string& path, const std::vector<std::string>& options,
+                    const std::vector<std::string>& arguments) {
+  const std::string ending = std::filesystem::path(path).extension().string();
+  const bool is_python = is_one_of(ending, {".py", ".pyc"});
+  if (!is_python && !is_one_of(ending, {".sh", ".bash"})) return;
+  std::vector<std::string> line{"dslaunch", "exec"};
+  line.insert(line.end(), options.begin(), options.end());
+  line.insert(line.end(), {"--", is_python ? "python" : "sh", path});
+  line.insert(line.end(), arguments.begin(), arguments.end());
+  throw UserError(ExitCode::kUsage, fmt::format("{} is a {}, not a model: did you mean '{}'?", shell_word(path),
+                                                is_python ? "Python program" : "script", shell_words(line)));
+}
+
 // Endings that tell what the user took the command for.
 static void refuse_other_kinds(const std::string& path) {
+  refuse_program(path);
   std::string ending = std::filesystem::path(path).extension().string();
   std::string word = shell_word(path);
-  if (is_one_of(ending, {".py", ".pyc"})) {
-    throw UserError(
-        ExitCode::kUsage,
-        fmt::format("{} is a Python program, not a model: did you mean 'dslaunch exec -- python {}'?", word, word));
-  }
-  if (is_one_of(ending, {".sh", ".bash"})) {
-    throw UserError(ExitCode::kUsage,
-                    fmt::format("{} is a script, not a model: did you mean 'dslaunch exec -- sh {}'?", word, word));
-  }
   if (is_one_of(ending, {".json", ".yaml", ".yml", ".hjson"})) {
     throw UserError(
         ExitCode::kUsage,

@@ -84,6 +84,13 @@ class CommandLine(StrangerTest):
         script = self.file("train.py", "print('no')\n")
         self.assert_refused([program("dslaunch"), script], 64, "dslaunch exec", "python")
 
+    def test_a_program_is_answered_with_its_whole_line_for_exec(self):
+        for words, line in ((["--num_gpus", "2", "train.py", "--lr-decay", "1e-4"], "--num_gpus 2 -- python train.py --lr-decay 1e-4"),
+                            (["train.py", "an arg"], "-- python train.py 'an arg'"),
+                            (["run", "go.sh", "--steps", "many", "--", "x"], "-- sh go.sh --steps many x")):
+            with self.subTest(words=words):
+                self.assert_refused([program("dslaunch"), *words], 64, f"did you mean 'dslaunch exec {line}'?")
+
     def test_infer_over_a_model_file(self):
         for words in (["m.pt"], ["m.pt", "--data", "x.npz"]):
             self.assert_refused([program("dslaunch"), "infer", *words], 64, "not supported yet ('m.pt')", "--checkpoint CKPT --prompt TEXT")
