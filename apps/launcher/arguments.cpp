@@ -22,7 +22,7 @@ std::string with_underscores(std::string word) {
 void refuse_mistyped_command(const std::string& word) {
   std::error_code ignored;
   if (word.starts_with("-") || word.find_first_of("./") != std::string::npos) return;
-  if (std::filesystem::exists(word, ignored)) return;
+  if (std::filesystem::is_regular_file(word, ignored)) return;
   if (word == "plan" || word == "bench") {
     throw UserError(ExitCode::kUsage, fmt::format("the command '{}' is not supported yet", word));
   }

@@ -96,6 +96,12 @@ class CommandLine(StrangerTest):
             self.assert_refused([program("dslaunch"), "infer", *words], 64, "not supported yet ('m.pt')", "--checkpoint CKPT --prompt TEXT")
         self.assert_refused([program("dslaunch"), "infer", "--checkpoint", "c", "--prompt", "To", "be"], 64, "'be' is one argument too many")
 
+    def test_a_command_that_is_to_come_beside_a_folder_of_its_name(self):
+        os.makedirs(self.path("here/bench"))
+        outcome = run([program("dslaunch"), "bench", "comm"], cwd=self.path("here"))
+        self.assertEqual(outcome.code, 64, str(outcome))
+        self.assertIn("'bench' is not supported yet", outcome.err)
+
     def test_an_unknown_option_has_a_suggestion(self):
         self.assert_refused(self.start(extra=["--num_gpu", "2"]), 64, "--num_gpus")
 
