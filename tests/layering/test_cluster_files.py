@@ -92,6 +92,7 @@ class BatchRuns(unittest.TestCase):
             self.assertEqual(given[:2], ["--run_dir", "runs/7"])
             self.assertEqual(given[-3:], ["my model.pt", "--set", "a=$b;*"])
             self.assertEqual("--resume" in given, name == "requeue.sbatch")
+            self.assertEqual("--grace 50s" in " ".join(given), name == "requeue.sbatch")  # of the minute before the end
         self.assertIsNone(self.asked())
 
     def signalled(self, number, body):
