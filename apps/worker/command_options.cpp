@@ -31,8 +31,23 @@ const OptionSpec& find_option(const std::string& name, const std::vector<OptionS
 
 }  // namespace
 
-CommandOptions::CommandOptions(const std::vector<std::string>& arguments, const std::vector<OptionSpec>& known,
-                               const std::vector<std::string>& operand_names) {
+std::string usage_of(const CommandSpec& command) {
+  constexpr size_t kWidth = 110;
+  std::string text, line = "  dsworker " + command.name;
+  for (const auto& operand : command.operands) line += " " + operand;
+  for (const auto& option : command.options) {
+    std::string word = "--" + option.name + (option.value.empty() ? "" : " " + option.value);
+    if (!option.is_needed) word = "[" + word + "]";
+    if (line.size() + 1 + word.size() > kWidth) {
+      text += line + "\n";
+      line = std::string(16, ' ');
+    }
+    line += " " + word;
+  }
+  return text + line + "\n";
+}
+
+CommandOptions::CommandOptions(const std::vector<std::string>& arguments, const CommandSpec& command) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
     if (argument.rfind("--", 0) != 0) {
@@ -41,8 +56,8 @@ CommandOptions::CommandOptions(const std::vector<std::string>& arguments, const 
     }
     const size_t equals = argument.find('=');
     const std::string name = normalised(argument.substr(2, equals == std::string::npos ? equals : equals - 2));
-    const OptionSpec& spec = find_option(name, known);
-    if (!spec.takes_value) {
+    const OptionSpec& spec = find_option(name, command.options);
+    if (spec.value.empty()) {
       if (equals != std::string::npos) refuse(fmt::format("option --{} takes no value", name));
       values_[name].emplace_back();
     } else if (equals != std::string::npos) {
@@ -53,9 +68,13 @@ CommandOptions::CommandOptions(const std::vector<std::string>& arguments, const 
       refuse(fmt::format("option --{} needs a value", name));
     }
   }
-  if (operands_.size() != operand_names.size()) {
-    refuse(fmt::format("{} operands given, {} needed: {}", operands_.size(), operand_names.size(),
-                       fmt::join(operand_names, " ")));
+  if (operands_.size() != command.operands.size()) {
+    refuse(fmt::format("{} operands given, {} needed: {}", operands_.size(), command.operands.size(),
+                       fmt::join(command.operands, " ")));
+  }
+  for (const auto& option : command.options) {
+    if (option.is_needed && !has(option.name))
+      refuse(fmt::format("{} needs --{} {}", command.name, option.name, option.value));
   }
 }
 

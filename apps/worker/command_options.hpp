@@ -9,16 +9,25 @@
 namespace dslaunch::worker {
 
 struct OptionSpec {
-  std::string name;  // without dashes, with '_'
-  bool takes_value = true;
+  std::string name;        // without dashes, with '_'
+  std::string value = {};  // what the help calls its value; empty: it takes none
+  bool is_needed = false;
 };
+
+struct CommandSpec {
+  std::string name;
+  std::vector<std::string> operands;
+  std::vector<OptionSpec> options;
+};
+
+// "  dsworker NAME OPERANDS [--option VALUE] ...", in lines that fit a terminal.
+std::string usage_of(const CommandSpec& command);
 
 class CommandOptions {
  public:
   // `arguments` without program and command. Throws UserError(64) for an unknown option (with the nearest known one), a
-  // missing value, or a number of operands other than `operand_names`.
-  CommandOptions(const std::vector<std::string>& arguments, const std::vector<OptionSpec>& known,
-                 const std::vector<std::string>& operand_names);
+  // missing value or option, or another number of operands than the command has.
+  CommandOptions(const std::vector<std::string>& arguments, const CommandSpec& command);
 
   const std::string& operand(size_t index) const { return operands_.at(index); }
   bool has(const std::string& name) const { return values_.count(name) > 0; }

@@ -1,17 +1,24 @@
-// The commands of dsworker, one source file each. Each returns the exit code; errors are thrown.
+// The commands of dsworker, one source file each. Each returns the exit code; errors are thrown. What a command takes
+// stands in its spec, from which the help is made.
 #pragma once
 #include <string>
 #include <vector>
 
+#include "command_options.hpp"
+
 namespace dslaunch::worker {
 
-// dsworker train MODEL.pt [--config F] ...: one rank of a job.
+// One rank of a job.
+const CommandSpec& train_spec();
 int train_command(const std::vector<std::string>& arguments);
-// dsworker infer --checkpoint C --prompt TEXT: continues a text with a byte-level model.
+// Continues a text with a byte-level model.
+const CommandSpec& infer_spec();
 int infer_command(const std::vector<std::string>& arguments);
-// dsworker consolidate CKPT OUT: whole weights from a sharded checkpoint.
+// Whole weights from a sharded checkpoint.
+const CommandSpec& consolidate_spec();
 int consolidate_command(const std::vector<std::string>& arguments);
-// dsworker import DS_CHECKPOINT_DIR OUT: a checkpoint of DeepSpeed as one of ours.
+// A checkpoint of DeepSpeed as one of ours.
+const CommandSpec& import_spec();
 int import_command(const std::vector<std::string>& arguments);
 
 }  // namespace dslaunch::worker

@@ -30,15 +30,20 @@ void print_json(const std::string& checkpoint, const std::vector<std::string>& f
 
 }  // namespace
 
+const CommandSpec& consolidate_spec() {
+  static const CommandSpec spec{"consolidate",
+                                {"CHECKPOINT", "OUT.safetensors|OUT.pt"},
+                                {{"state_dict"},
+                                 {"max_memory", "SIZE"},
+                                 {"max_shard_size", "SIZE"},
+                                 {"exclude_frozen_parameters"},
+                                 {"dtype", "fp32|bf16|fp16"},
+                                 {"json"}}};
+  return spec;
+}
+
 int consolidate_command(const std::vector<std::string>& arguments) {
-  const CommandOptions options(arguments,
-                               {{"state_dict", false},
-                                {"max_memory"},
-                                {"max_shard_size"},
-                                {"exclude_frozen_parameters", false},
-                                {"dtype"},
-                                {"json", false}},
-                               {"CHECKPOINT", "OUT"});
+  const CommandOptions options(arguments, consolidate_spec());
   runtime::ConsolidateOptions what;
   what.checkpoint = options.operand(0);
   what.out = options.operand(1);

@@ -49,10 +49,15 @@ void print_text(const runtime::ImportReport& report, bool has_model) {
 
 }  // namespace
 
+const CommandSpec& import_spec() {
+  static const CommandSpec spec{"import",
+                                {"DS_CHECKPOINT_DIR", "OUT"},
+                                {{"tag", "TAG"}, {"model", "MODEL.pt"}, {"overwrite"}, {"json"}, {"skip_checksums"}}};
+  return spec;
+}
+
 int import_command(const std::vector<std::string>& arguments) {
-  const CommandOptions options(arguments,
-                               {{"tag"}, {"model"}, {"overwrite", false}, {"json", false}, {"skip_checksums", false}},
-                               {"DS_CHECKPOINT_DIR", "OUT"});
+  const CommandOptions options(arguments, import_spec());
   const auto report = runtime::import_checkpoint({options.operand(0), options.operand(1), options.value_or("tag", ""),
                                                   options.value_or("model", ""), !options.has("skip_checksums"),
                                                   options.has("overwrite"), remove_when_ended});

@@ -2,28 +2,26 @@
 #include <cstdio>
 #include <utility>
 
-#include "base/error.hpp"
 #include "command_options.hpp"
 #include "commands.hpp"
 #include "runtime/engine/checkpoint_model.hpp"
 #include "runtime/engine/generate.hpp"
 
 namespace dslaunch::worker {
-namespace {
-
-const std::vector<OptionSpec>& infer_options() {
-  static const std::vector<OptionSpec> options{{"checkpoint"},  {"prompt"}, {"num_tokens"},
-                                               {"temperature"}, {"seed"},   {"context"}};
-  return options;
+const CommandSpec& infer_spec() {
+  static const CommandSpec spec{"infer",
+                                {},
+                                {{"checkpoint", "C", /*is_needed=*/true},
+                                 {"prompt", "TEXT", /*is_needed=*/true},
+                                 {"num_tokens", "N"},
+                                 {"temperature", "T"},
+                                 {"seed", "S"},
+                                 {"context", "N"}}};
+  return spec;
 }
 
-}  // namespace
-
 int infer_command(const std::vector<std::string>& arguments) {
-  const CommandOptions options(arguments, infer_options(), {});
-  if (!options.has("checkpoint") || !options.has("prompt")) {
-    throw UserError(ExitCode::kUsage, "infer needs --checkpoint C and --prompt TEXT");
-  }
+  const CommandOptions options(arguments, infer_spec());
   runtime::GenerateOptions generate;
   generate.prompt = *options.value("prompt");
   generate.num_tokens = options.integer("num_tokens", 1).value_or(generate.num_tokens);

@@ -21,21 +21,26 @@ namespace {
 
 using namespace dslaunch;
 
-const char kHelp[] =
-    "dsworker is started by dslaunch on every rank; see dslaunch --help.\n"
-    "\n"
-    "  dsworker train MODEL.pt [--config F] [--data PATH] [--run_dir D] [--steps N] [--set KEY=VALUE]\n"
-    "                 [--resume auto|PATH] [--begin_from PATH] [--eval_only] [--verify N] [--trace STEP]\n"
-    "                 [--hang_timeout SECONDS]\n"
-    "                 [--timings SECONDS_SINCE_1970]\n"
-    "                 a rank of a job: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment, or a world of "
-    "one\n"
-    "  dsworker infer --checkpoint C --prompt TEXT [--num_tokens N] [--temperature T] [--seed S] [--context N]\n"
-    "  dsworker consolidate CHECKPOINT OUT.safetensors|OUT.pt [--state_dict] [--max_memory SIZE] [--max_shard_size "
-    "SIZE]\n"
-    "                 [--exclude_frozen_parameters] [--dtype fp32|bf16|fp16] [--json]\n"
-    "  dsworker import DS_CHECKPOINT_DIR OUT [--tag T] [--model MODEL.pt] [--overwrite] [--json]\n"
-    "                 [--skip_checksums]\n";
+struct Command {
+  const worker::CommandSpec& spec;
+  int (*run)(const std::vector<std::string>& arguments);
+};
+
+const std::vector<Command>& commands() {
+  static const std::vector<Command> table{{worker::train_spec(), worker::train_command},
+                                          {worker::infer_spec(), worker::infer_command},
+                                          {worker::consolidate_spec(), worker::consolidate_command},
+                                          {worker::import_spec(), worker::import_command}};
+  return table;
+}
+
+std::string help() {
+  std::string text = "dsworker is started by dslaunch on every rank; see dslaunch --help.\n\n";
+  for (const auto& command : commands()) text += usage_of(command.spec);
+  return text +
+         "\ntrain is a rank of a job: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment, or a world of "
+         "one.\n";
+}
 
 // A text that did not arrive is no success, whichever command wrote it.
 int with_output_written(int code) {
@@ -47,21 +52,21 @@ int with_output_written(int code) {
 int run(const std::vector<std::string>& words) {
   const std::string command = words.empty() ? "" : words[0];
   const std::vector<std::string> rest(words.begin() + (words.empty() ? 0 : 1), words.end());
-  if (command == "train") return worker::train_command(rest);
-  if (command == "infer") return worker::infer_command(rest);
-  if (command == "consolidate") return worker::consolidate_command(rest);
-  if (command == "import") return worker::import_command(rest);
+  std::vector<std::string> names;
+  for (const auto& known : commands()) {
+    if (command == known.spec.name) return known.run(rest);
+    names.push_back(known.spec.name);
+  }
   if (command == "--help" || command == "-h") {
-    std::fputs(kHelp, stdout);
+    std::fputs(help().c_str(), stdout);
     return 0;
   }
   if (command == "--version") {
     std::puts("dsworker " DSL_VERSION ", LibTorch " TORCH_VERSION);  // the launcher compares this line
     return 0;
   }
-  std::fputs(kHelp, stderr);
-  if (!command.empty())
-    log::error("unknown command '{}'{}", command, did_you_mean(command, {"train", "infer", "consolidate", "import"}));
+  std::fputs(help().c_str(), stderr);
+  if (!command.empty()) log::error("unknown command '{}'{}", command, did_you_mean(command, names));
   return to_int(ExitCode::kUsage);
 }
 

@@ -36,30 +36,6 @@ constexpr std::chrono::minutes kJoinDeadline{5};
 constexpr double kUsualHangSeconds = 1800;            // as DeepSpeed's
 constexpr double kLongestHangSeconds = 86400 * 10e3;  // as of dslaunch's lengths of time
 
-const std::vector<OptionSpec>& train_options() {
-  static const std::vector<OptionSpec> options{{"config"},
-                                               {"set"},
-                                               {"run_dir"},
-                                               {"steps"},
-                                               {"epochs"},
-                                               {"seed"},
-                                               {"resume"},
-                                               {"data"},
-                                               {"inputs"},
-                                               {"labels"},
-                                               {"loss"},
-                                               {"device"},
-                                               {"trace"},
-                                               {"timings"},
-                                               {"verify"},
-                                               {"hang_timeout"},
-                                               {"eval_only", false},
-                                               {"quiet", false},
-                                               {"verbose", false},
-                                               {"begin_from"}};
-  return options;
-}
-
 std::vector<config::Override> overrides_of(const CommandOptions& options) {
   auto out = config::end_of_run(options.value("steps"), options.value("epochs"));
   auto add = [&](const char* option, const char* key) {
@@ -202,8 +178,34 @@ int exit_code_of(runtime::TrainOutcome outcome) {
 
 }  // namespace
 
+const CommandSpec& train_spec() {
+  static const CommandSpec spec{"train",
+                                {"MODEL.pt"},
+                                {{"config", "FILE"},
+                                 {"set", "KEY=VALUE"},
+                                 {"run_dir", "DIR"},
+                                 {"steps", "N"},
+                                 {"epochs", "N"},
+                                 {"seed", "N"},
+                                 {"resume", "auto|PATH"},
+                                 {"data", "PATH"},
+                                 {"inputs", "a,b"},
+                                 {"labels", "c"},
+                                 {"loss", "NAME|FILE"},
+                                 {"device", "auto|cpu|cuda"},
+                                 {"trace", "STEP"},
+                                 {"timings", "SECONDS_SINCE_1970"},
+                                 {"verify", "N"},
+                                 {"hang_timeout", "SECONDS"},
+                                 {"eval_only"},
+                                 {"quiet"},
+                                 {"verbose"},
+                                 {"begin_from", "PATH"}}};
+  return spec;
+}
+
 int train_command(const std::vector<std::string>& arguments) {
-  const CommandOptions options(arguments, train_options(), {"MODEL.pt"});
+  const CommandOptions options(arguments, train_spec());
   auto timings = start_timings(options.number("timings", 0));
   auto ended = [&](const char* what) {
     if (timings) timings->end(what);

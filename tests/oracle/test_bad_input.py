@@ -169,6 +169,13 @@ class CommandLine(StrangerTest):
         for named in (self.start(), self.start(data=data, extra=["--inputs", "a,b"])):
             self.assertNotIn("in the order of the data's arrays", run(named).text)
 
+    def test_the_workers_help_names_all_that_it_takes(self):
+        told = run([program("dsworker"), "--help"]).out
+        for option in ("inputs", "labels", "loss", "device", "epochs", "seed", "quiet", "verbose", "json", "context"):
+            self.assertRegex(told, rf"\[--{option}\b")
+        self.assertRegex(told, r"infer --checkpoint C --prompt TEXT \[")
+        self.assert_refused([program("dsworker"), "infer", "--checkpoint", "c"], 64, "infer needs --prompt TEXT")
+
     def test_steps_go_on_beyond_the_epochs_of_the_config(self):
         config = base_config("mlp", train={"epochs": 1})
         rows, _ = self.shop.train(self.shop.model("mlp"), self.shop.data("mlp"), config, 1, 9)  # an epoch has 7
