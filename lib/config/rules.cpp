@@ -83,18 +83,6 @@ void check_loss_name(Settings& settings) {
                                 describe(loss), did_you_mean(loss.text, {"cross_entropy", "mse"})));
 }
 
-// Only a loss that is computed here can be taken apart into labels.
-void check_loss_average(Settings& settings) {
-  if (settings.text("loss_average") != "tokens") return;
-  const Value& loss = settings.at("loss").value;
-  if (loss.is_string() && (loss.text == "cross_entropy" || loss.text == "mse")) return;
-  settings.complain(Issue::Kind::kConflict, "loss_average",
-                    fmt::format("'loss_average' tokens needs \"loss\": \"cross_entropy\" or \"mse\": {}, and how many "
-                                "labels that is the mean of cannot be seen from outside",
-                                loss.is_null() ? "without 'loss' the model returns a mean of its own"
-                                               : "a loss from a file gives one number"));
-}
-
 bool holds(const std::vector<std::string>& texts, const char* text) {
   return std::find(texts.begin(), texts.end(), text) != texts.end();
 }
@@ -153,7 +141,6 @@ void apply_data_rules(Settings& settings) {
   check_data_format(settings);
   take_over_drop_last(settings);
   check_loss_name(settings);
-  check_loss_average(settings);
 }
 
 // Which data-parallel end of training: steps win over the default of one epoch.

@@ -336,11 +336,46 @@ class ByLabels(EvaluationTest):
                     "data": {"eval": path}}, world)
                 self.assert_near(row["eval_loss"], expected)
 
-    def test_a_model_with_a_loss_of_its_own_is_refused_with_the_reason(self):
-        outcome = run(self.shop.command(self.shop.model("gpt"), self.shop.data("gpt"),
-                                        base_config("gpt", loss_average="tokens"), self.shop.run_dir(), 2))
+    def gpt_data(self, empty=0):
+        """Texts of unequal lengths, as padding leaves them; of the first `empty` ones nothing counts."""
+        data, tensors = self.shop.path("padded.safetensors"), workshop.samples_of("gpt")
+        labels = tensors["labels"].clone()
+        lengths = torch.randint(1, labels.shape[1] + 1, (len(labels), 1), generator=torch.Generator().manual_seed(3))
+        lengths[:empty] = 0
+        labels[torch.arange(labels.shape[1]) >= lengths] = -100
+        tensor_file.write(data, {**tensors, "labels": labels})
+        return data
+
+    def test_a_loss_that_forward_returns_weighs_by_the_labels_it_is_the_mean_of(self):
+        model, data = self.shop.model("gpt"), self.gpt_data(empty=3)  # the first micro batch of 4 ranks, accumulation 3
+        config = base_config("gpt", loss_average="tokens")
+        expected = one_process.train(model, data, config, 10)  # the model's mean over all of a batch at once
+        for world, accumulation, stage in ((1, 3, 0), (4, 3, STAGES[-1])):
+            with self.subTest(world=world, accumulation=accumulation):
+                config = base_config("gpt", loss_average="tokens", gradient_accumulation_steps=accumulation,
+                                     zero_optimization={"stage": stage})
+                run_dir = self.shop.run_dir()
+                outcome = run(self.shop.command(model, data, config, run_dir, world, 10))
+                self.assertEqual(outcome.code, 0, str(outcome))
+                for want, got in zip(expected, workshop.read_metrics(run_dir)):
+                    for key in ("loss", "grad_norm"):
+                        self.assert_near(got[key], want[key], f"step {want['step']} {key}")
+                self.assertEqual(outcome.text.count("counts as the mean over the labels of 'labels' that are not -100"), 1)
+
+    def test_evaluation_of_a_loss_that_forward_returns(self):
+        model, data = self.shop.model("gpt"), self.gpt_data()
+        tensors = tensor_file.read(data)
+        expected = torch.jit.load(model).eval()(tensors["input_ids"], tensors["labels"]).item()
+        row, _ = self.evaluate_only(model, {"loss_average": "tokens", "train_micro_batch_size_per_gpu": 2,
+                                            "data": {"eval": data}}, 3)
+        self.assert_near(row["eval_loss"], expected)
+
+    def test_labels_that_nobody_names_cannot_be_counted(self):
+        outcome = run(self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"),
+                                        base_config("mlp", loss_average="tokens", data={"shuffle": False, "inputs": ["x", "y"]}),
+                                        self.shop.run_dir(), 2))
         self.assertEqual(outcome.code, 65, str(outcome))
-        self.assertIn("a mean of its own", outcome.text)
+        self.assertIn("set data.labels", outcome.text)
 
 
 class Refusals(EvaluationTest):

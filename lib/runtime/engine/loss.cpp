@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/machine_error.hpp"
+#include "runtime/data/batch_assembly.hpp"
 #include "runtime/engine/load_model.hpp"
 #include "runtime/model/autocast_regions.hpp"
 #include "runtime/model/fused_operators.hpp"
@@ -93,6 +94,26 @@ class LabelledLoss : public Loss {
   const std::string recording_obstacle_;
 };
 
+// A loss that is made elsewhere, taken for the mean over the labels that count, as their sum. They are counted where
+// they lie: a recorded step sees other ones each time.
+class SummedLoss : public Loss {
+ public:
+  explicit SummedLoss(std::unique_ptr<Loss> mean) : mean_(std::move(mean)) {}
+
+  bool takes_labels() const override { return mean_->takes_labels(); }
+  std::string recording_obstacle() const override { return mean_->recording_obstacle(); }
+  at::Tensor operator()(const ForwardResult& result, const std::vector<at::Tensor>& labels) override {
+    const at::Tensor mean = (*mean_)(result, labels).to(at::kFloat);
+    const at::Tensor& own = labels.at(0);
+    const at::Tensor counts = own.is_floating_point() ? at::ones_like(own) : own.to(at::kLong).ne(kIgnoredLabel);
+    const at::Tensor count = counts.sum().to(at::kFloat);
+    return at::where(count > 0, mean, at::zeros_like(mean)) * count;  // a mean over no labels is 0/0
+  }
+
+ private:
+  const std::unique_ptr<Loss> mean_;
+};
+
 // Classes stand in dim 1, as PyTorch defines it; where that does not fit and there is one label for each row of all
 // dims before the last, as language models have it, they stand in the last. Computed in fp32; labels may be integers of
 // any type, where PyTorch's operator takes int64 only.
@@ -116,10 +137,10 @@ class CrossEntropy {
  private:
   at::Tensor in_float(const at::Tensor& outputs, const at::Tensor& labels) const {
     if (!own_kernels_) return at::cross_entropy_loss(outputs.to(at::kFloat), labels, {}, reduction_);
-    return fused_cross_entropy(outputs, labels, {}, reduction_, kIgnored, /*label_smoothing=*/0.0, /*in_float=*/true);
+    return fused_cross_entropy(outputs, labels, {}, reduction_, kIgnoredLabel, /*label_smoothing=*/0.0,
+                               /*in_float=*/true);
   }
 
-  static constexpr int64_t kIgnored = -100;
   int64_t reduction_;
   bool own_kernels_;
 };
@@ -145,8 +166,11 @@ std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device, conf
     return std::make_unique<LabelledLoss>(name,
                                           sum ? squared_error<at::Reduction::Sum> : squared_error<at::Reduction::Mean>);
   }
-  DSL_CHECK(!sum, "the config refuses to weigh a loss by labels that it does not know");
-  if (name.empty()) return std::make_unique<ModelsOwnLoss>();
+  const auto weighed = [&](std::unique_ptr<Loss> mean) -> std::unique_ptr<Loss> {
+    if (!sum) return mean;
+    return std::make_unique<SummedLoss>(std::move(mean));
+  };
+  if (name.empty()) return weighed(std::make_unique<ModelsOwnLoss>());
   auto module = std::make_shared<torch::jit::Module>(load_mapped_module(name));
   module->to(device);
   run_graph_passes(*module, graph_passes(kernels));
@@ -157,7 +181,7 @@ std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device, conf
     const PlainExecution plain;
     return module->forward({outputs, labels}).toTensor();
   };
-  return std::make_unique<LabelledLoss>(name, call, recording_obstacle(*module));
+  return weighed(std::make_unique<LabelledLoss>(name, call, recording_obstacle(*module)));
 }
 
 }  // namespace dslaunch::runtime

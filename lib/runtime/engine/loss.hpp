@@ -23,8 +23,8 @@ class Loss {
 };
 
 // `name`: "" (forward returns the loss), "cross_entropy", "mse" or the path of a TorchScript file called as
-// loss(outputs, labels). The loss is a mean; with LossAverage::kTokens it is the sum over the labels that count, which
-// "cross_entropy" and "mse" alone can give.
+// loss(outputs, labels). The loss is a mean; with LossAverage::kTokens it is the sum over the labels that count: of one
+// that forward or a file returns, its value times their number.
 std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device,
                                 config::LossAverage average = config::LossAverage::kMicroBatches,
                                 const config::Kernels& kernels = {});

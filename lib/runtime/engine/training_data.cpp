@@ -67,6 +67,26 @@ void name_places(const std::vector<ArrayInfo>& arrays, const ArraySelection& sel
             fmt::join(places, ", "));
 }
 
+// Micro batches weigh by the labels that are counted in one array.
+void require_countable_labels(const std::vector<ArrayInfo>& arrays, const ArraySelection& selection) {
+  if (selection.labels.size() == 1) return;
+  std::vector<std::string> names;
+  for (const auto& array : arrays) names.push_back(array.name);
+  throw UserError(ExitCode::kBadInput,
+                  fmt::format("\"loss_average\": \"tokens\" counts the labels of one array, but the data names {}: set "
+                              "data.labels, or --labels, to one of '{}'",
+                              selection.labels.size(), fmt::join(names, "', '")));
+}
+
+// How many labels a loss from outside is the mean of is an assumption.
+void name_counted_labels(const std::vector<ArrayInfo>& arrays, const ArraySelection& selection,
+                         const std::string& whose) {
+  log::info(
+      "\"loss_average\": \"tokens\": {} counts as the mean over the labels of '{}' that are not {}; where it is one "
+      "over fewer (a model that shifts its labels) weights are off by as many",
+      whose, arrays[selection.labels.at(0)].name, kIgnoredLabel);
+}
+
 }  // namespace
 
 TrainingData open_training_data(const ModelSource& model, const config::JobConfig& config, int rank, int world_size,
@@ -75,6 +95,7 @@ TrainingData open_training_data(const ModelSource& model, const config::JobConfi
   TrainingData out;
   // Losses of ours compute in fp32, and 16 bits hold neither 1013.7 nor, fp16, 70000.
   const bool is_own_loss = config.loss == "cross_entropy" || config.loss == "mse";
+  const bool by_labels = config.loss_average == config::LossAverage::kTokens;
   // To "mse" -100 is a number like any other.
   out.loader = {rank,
                 world_size,
@@ -86,6 +107,11 @@ TrainingData open_training_data(const ModelSource& model, const config::JobConfi
     out.train_arrays = select_arrays(out.train->arrays(), config.data.inputs, config.data.labels, forward);
     if (rank == 0) name_unused(out.train->arrays(), out.train_arrays);
     if (rank == 0 && config.data.inputs.empty()) name_places(out.train->arrays(), out.train_arrays, forward);
+    if (by_labels) require_countable_labels(out.train->arrays(), out.train_arrays);
+    if (by_labels && rank == 0 && !is_own_loss) {
+      name_counted_labels(out.train->arrays(), out.train_arrays,
+                          config.loss.empty() ? "the loss that forward returns" : "loss '" + config.loss + "'");
+    }
     out.loader.assembly.limits = limits_of(model, config, out.train->arrays(), out.train_arrays);
   }
   if (!config.data.eval.empty()) {
@@ -94,6 +120,7 @@ TrainingData open_training_data(const ModelSource& model, const config::JobConfi
       throw UserError(ExitCode::kBadInput, "the evaluation data (data.eval) holds no samples");
     }
     out.eval_arrays = select_arrays(out.eval->arrays(), config.data.inputs, config.data.labels, forward);
+    if (by_labels) require_countable_labels(out.eval->arrays(), out.eval_arrays);
     out.eval_loader.assembly.limits = limits_of(model, config, out.eval->arrays(), out.eval_arrays);
   }
   return out;
