@@ -22,15 +22,21 @@ std::vector<int> failures_in_order(const std::vector<RankRecord>& records) {
   return places;
 }
 
-// A rank that failed by itself comes before one that only lost a peer.
+// A rank that failed by itself comes before one that only lost a peer. The peer that was lost may be long about its end,
+// with a device to leave or a core to dump, so that it was stopped like the others: its end shows that it was not that.
 std::optional<int> first_own_failure(const std::vector<RankRecord>& records, JobKind kind) {
-  std::optional<int> follower;
+  std::optional<int> follower, late;
   for (int place : failures_in_order(records)) {
-    if (records[place].stopped_by_us) continue;
-    if (!lost_peer(*records[place].cause, kind)) return place;
-    if (!follower) follower = place;
+    const RankRecord& record = records[place];
+    if (record.stopped_by_us) {
+      if (!late && !ended_as_told(*record.cause, kind)) late = place;
+    } else if (!lost_peer(*record.cause, kind)) {
+      return place;
+    } else if (!follower) {
+      follower = place;
+    }
   }
-  return follower;
+  return follower && late ? late : follower;
 }
 
 int code_of(const RankRecord& record, JobKind kind) {
@@ -78,6 +84,13 @@ StopReason reason_of(int signal) {
 bool lost_peer(const spawn::ExitCause& cause, JobKind kind) {
   return kind == JobKind::kRun && cause.kind == spawn::ExitCause::Kind::kExited &&
          cause.number == to_int(ExitCode::kPeerLost);
+}
+
+bool ended_as_told(const spawn::ExitCause& cause, JobKind kind) {
+  if (cause.kind == spawn::ExitCause::Kind::kSignaled) return cause.number == SIGTERM || cause.number == SIGKILL;
+  constexpr int kShellTerm = to_int(ExitCode::kSignalBase) + SIGTERM;
+  return cause.number == to_int(ExitCode::kRunAgain) || cause.number == to_int(ExitCode::kInterrupted) ||
+         cause.number == kShellTerm || lost_peer(cause, kind);
 }
 
 JobOutcome decide_outcome(const std::vector<RankRecord>& records, JobKind kind, StopReason reason, int agent_error) {

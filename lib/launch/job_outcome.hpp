@@ -36,6 +36,8 @@ StopReason reason_of(int signal);
 
 // A worker that ended only because a peer of it did. The same number from another program is that program's own.
 bool lost_peer(const spawn::ExitCause& cause, JobKind kind);
+// The ways in which a rank ends because it was told to.
+bool ended_as_told(const spawn::ExitCause& cause, JobKind kind);
 
 struct JobOutcome {
   int exit_code = 0;

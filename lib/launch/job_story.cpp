@@ -41,14 +41,6 @@ Json last_metrics(const LaunchPlan& plan) {
   return metrics.is_object() ? metrics : Json(nullptr);
 }
 
-// The ways in which a rank ends because it was told to.
-bool ended_as_told(const spawn::ExitCause& cause, JobKind kind) {
-  if (cause.kind == spawn::ExitCause::Kind::kSignaled) return cause.number == SIGTERM || cause.number == SIGKILL;
-  constexpr int kShellTerm = to_int(ExitCode::kSignalBase) + SIGTERM;
-  return cause.number == to_int(ExitCode::kRunAgain) || cause.number == to_int(ExitCode::kInterrupted) ||
-         cause.number == kShellTerm || lost_peer(cause, kind);
-}
-
 // What happened to the others, grouped by what is said of them: "ranks 0, 2: stopped by dslaunch".
 std::string fate(const RankRecord& record, JobKind kind) {
   if (!record.cause) return record.pid > 0 ? "ended with its agent" : "";

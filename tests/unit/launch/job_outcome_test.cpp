@@ -81,6 +81,19 @@ TEST_CASE("a rank that lost a peer is never the first failure if any other faile
   CHECK(result.exit_code == 137);
 }
 
+TEST_CASE("the peer that was lost is the first failure also when its end took so long that we stopped it",
+          "[launch][job_outcome]") {
+  for (const ExitCause& own : {exited(76), killed(SIGSEGV)}) {
+    auto result = outcome({{exited(71), 0}, {killed(SIGTERM), 1, true}, {own, 2, true}});
+    CHECK(result.first_failure == 2);
+    CHECK(result.exit_code == (own == exited(76) ? 76 : 139));
+  }
+  for (const ExitCause& told : {exited(71), exited(75), killed(SIGKILL)}) {
+    CHECK(outcome({{exited(71), 0}, {told, 1, true}}).first_failure == 0);
+  }
+  CHECK(outcome({{exited(9), 0}, {exited(76), 1, true}}).first_failure == 0);
+}
+
 TEST_CASE("lost peers alone are a bug of ours in a run, and the program's own code in exec", "[launch][job_outcome]") {
   auto result = outcome({{exited(71), 1}, {exited(71), 0}});
   CHECK(result.first_failure == 1);
