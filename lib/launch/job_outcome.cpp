@@ -22,8 +22,9 @@ std::vector<int> failures_in_order(const std::vector<RankRecord>& records) {
   return places;
 }
 
-// A rank that failed by itself comes before one that only lost a peer. The peer that was lost may be long about its end,
-// with a device to leave or a core to dump, so that it was stopped like the others: its end shows that it was not that.
+// A rank that failed by itself comes before one that only lost a peer. The peer that was lost may be long about its
+// end, with a device to leave or a core to dump, so that it was stopped like the others: its end shows that it was not
+// that.
 std::optional<int> first_own_failure(const std::vector<RankRecord>& records, JobKind kind) {
   std::optional<int> follower, late;
   for (int place : failures_in_order(records)) {

@@ -1,5 +1,5 @@
-// The contract over NCCL: a program of its own, since it needs two GPUs. One process a GPU; with SHARE_GPUS set they take
-// turns on those that there are (tests/gpu/share_gpus.py says how NCCL is brought to it).
+// The contract over NCCL: a program of its own, since it needs two GPUs. One process a GPU; with SHARE_GPUS set they
+// take turns on those that there are (tests/gpu/share_gpus.py says how NCCL is brought to it).
 #include <cuda_runtime_api.h>
 
 #include "unit/comm/communicator_contract.hpp"
@@ -42,7 +42,9 @@ int num_gpus() {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
 }
 
-bool shares_gpus() { return std::getenv("SHARE_GPUS") != nullptr; }
+bool shares_gpus() {
+  return std::getenv("SHARE_GPUS") != nullptr;
+}
 
 bool enough_gpus(int needed) {
   static const int count = num_gpus();
