@@ -4,8 +4,8 @@
 
 #include "base/format.hpp"
 #include "base/whole_number.hpp"
-#include "launch/binding.hpp"
-#include "launch/devices.hpp"
+#include "launch/plan/binding.hpp"
+#include "launch/plan/devices.hpp"
 #include "option_values.hpp"
 
 namespace dslaunch::launcher {

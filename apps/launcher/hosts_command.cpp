@@ -5,7 +5,7 @@
 #include "base/log.hpp"
 #include "commands.hpp"
 #include "hostfile/resolve.hpp"
-#include "launch/hosts.hpp"
+#include "launch/plan/hosts.hpp"
 #include "options.hpp"
 
 namespace dslaunch::launcher {

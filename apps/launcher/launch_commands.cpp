@@ -1,9 +1,9 @@
 // `run` and `exec`, and the agent that they start.
 #include "commands.hpp"
-#include "launch/agent.hpp"
+#include "launch/agent/agent.hpp"
 #include "launch/exec_job.hpp"
 #include "launch/run_job.hpp"
-#include "launch/sweep_nodes.hpp"
+#include "launch/supervisor/sweep_nodes.hpp"
 #include "options.hpp"
 
 namespace dslaunch::launcher {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "arguments.hpp"
-#include "launch/agent.hpp"
+#include "launch/agent/agent.hpp"
 #include "launch/launch_options.hpp"
 
 namespace dslaunch::launcher {

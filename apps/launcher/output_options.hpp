@@ -3,7 +3,7 @@
 #include <string>
 
 #include "command_line.hpp"
-#include "launch/output_choices.hpp"
+#include "launch/plan/output_choices.hpp"
 
 namespace dslaunch::launcher {
 

@@ -5,8 +5,8 @@
 
 #include "base/error.hpp"
 #include "commands.hpp"
+#include "launch/plan/working_folder.hpp"
 #include "launch/programs.hpp"
-#include "launch/working_folder.hpp"
 #include "options.hpp"
 
 namespace dslaunch::launcher {

@@ -5,13 +5,13 @@
 #include "base/described_error.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "launch/attempts.hpp"
-#include "launch/dial_in.hpp"
-#include "launch/job_field.hpp"
 #include "launch/jobs/register_job.hpp"
-#include "launch/plan_job.hpp"
+#include "launch/plan/plan_job.hpp"
 #include "launch/programs.hpp"
 #include "launch/signal_inbox.hpp"
+#include "launch/supervisor/attempts.hpp"
+#include "launch/supervisor/dial_in.hpp"
+#include "launch/supervisor/job_field.hpp"
 
 namespace dslaunch::launch {
 namespace {

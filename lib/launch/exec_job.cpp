@@ -1,9 +1,9 @@
 #include "launch/exec_job.hpp"
 
 #include "launch/carry_out.hpp"
-#include "launch/plan_job.hpp"
-#include "launch/run_folder.hpp"
-#include "launch/working_folder.hpp"
+#include "launch/plan/plan_job.hpp"
+#include "launch/plan/run_folder.hpp"
+#include "launch/plan/working_folder.hpp"
 
 namespace dslaunch::launch {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "hostfile/host_options.hpp"
-#include "launch/binding_request.hpp"
-#include "launch/output_choices.hpp"
+#include "launch/plan/binding_request.hpp"
+#include "launch/plan/output_choices.hpp"
 #include "launch/reach_options.hpp"
 #include "launch/usual_grace.hpp"
 

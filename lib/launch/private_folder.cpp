@@ -10,8 +10,8 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "launch/job_id.hpp"
 #include "launch/jobs/private_files.hpp"
+#include "launch/plan/job_id.hpp"
 
 namespace dslaunch::launch {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "base/error.hpp"
 #include "launch/carry_out.hpp"
-#include "launch/model_file.hpp"
+#include "launch/plan/model_file.hpp"
 #include "launch/run_maker.hpp"
 
 namespace dslaunch::launch {

@@ -8,14 +8,14 @@
 #include "base/log.hpp"
 #include "base/small_file.hpp"
 #include "config/load.hpp"
-#include "launch/input_files.hpp"
-#include "launch/plan_job.hpp"
-#include "launch/preflight.hpp"
+#include "launch/agent/preflight.hpp"
+#include "launch/plan/input_files.hpp"
+#include "launch/plan/plan_job.hpp"
+#include "launch/plan/run_folder.hpp"
+#include "launch/plan/worker_argv.hpp"
+#include "launch/plan/working_folder.hpp"
 #include "launch/programs.hpp"
-#include "launch/restart.hpp"
-#include "launch/run_folder.hpp"
-#include "launch/worker_argv.hpp"
-#include "launch/working_folder.hpp"
+#include "launch/supervisor/restart.hpp"
 
 namespace dslaunch::launch {
 namespace {

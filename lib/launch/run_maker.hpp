@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/folder_lock.hpp"
-#include "launch/job_maker.hpp"
 #include "launch/launch_options.hpp"
+#include "launch/supervisor/job_maker.hpp"
 
 namespace dslaunch::launch {
 

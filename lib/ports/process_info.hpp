@@ -14,7 +14,7 @@ namespace dslaunch::ports {
 
 // Set in the environment of each process of a job. Not a secret.
 inline constexpr const char* kJobIdVariable = "DSLAUNCH_JOB_ID";
-// Likewise: which agent has started it (launch/doctor/agent_mark.hpp).
+// Likewise: which agent has started it (launch/agent_mark.hpp).
 inline constexpr const char* kAgentVariable = "DSLAUNCH_AGENT";
 
 // A process and no later one with the same number.

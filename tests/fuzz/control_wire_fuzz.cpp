@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "base/error.hpp"
-#include "launch/wire.hpp"
+#include "launch/channel/wire.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;

@@ -3,9 +3,9 @@
 #include <cstdlib>
 
 #include "base/error.hpp"
-#include "launch/cpu_list.hpp"
 #include "launch/duration.hpp"
-#include "launch/env_file.hpp"
+#include "launch/plan/cpu_list.hpp"
+#include "launch/plan/env_file.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;

@@ -7,9 +7,9 @@
 #include <optional>
 #include <variant>
 
-#include "launch/channel.hpp"
-#include "launch/poll_set.hpp"
-#include "launch/wire.hpp"
+#include "launch/channel/channel.hpp"
+#include "launch/channel/poll_set.hpp"
+#include "launch/channel/wire.hpp"
 #include "spawn/agent_link.hpp"
 
 namespace dslaunch::test {

@@ -10,9 +10,9 @@
 #include <set>
 
 #include "base/format.hpp"
-#include "launch/devices.hpp"
 #include "launch/doctor/judge.hpp"
 #include "launch/doctor/leftover_files.hpp"
+#include "launch/plan/devices.hpp"
 #include "ports/holder.hpp"
 #include "ports/namespaces.hpp"
 #include "ports/socket_table.hpp"

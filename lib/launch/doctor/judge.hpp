@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/doctor/agent_mark.hpp"
+#include "launch/agent_mark.hpp"
 #include "launch/doctor/finding.hpp"
 #include "ports/parenthood.hpp"
 

@@ -5,8 +5,8 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/side_by_side.hpp"
-#include "launch/hosts.hpp"
-#include "launch/node_link.hpp"
+#include "launch/channel/node_link.hpp"
+#include "launch/plan/hosts.hpp"
 #include "launch/programs.hpp"
 #include "spawn/ssh/run_remote.hpp"
 

@@ -5,7 +5,7 @@
 
 #include "launch/doctor/doctor.hpp"
 #include "launch/launch_options.hpp"
-#include "launch/launch_plan.hpp"
+#include "launch/plan/launch_plan.hpp"
 
 namespace dslaunch::launch {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/format.hpp"
-#include "launch/doctor/end_processes.hpp"
 #include "launch/doctor/leftover_files.hpp"
+#include "launch/end_processes.hpp"
 
 namespace dslaunch::launch {
 namespace {

@@ -8,9 +8,9 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/standard_streams.hpp"
+#include "launch/channel/poll_set.hpp"
 #include "launch/jobs/job_client.hpp"
 #include "launch/jobs/job_commands.hpp"
-#include "launch/poll_set.hpp"
 #include "launch/signal_inbox.hpp"
 #include "launch/terminal.hpp"
 

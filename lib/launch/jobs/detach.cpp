@@ -11,7 +11,7 @@
 #include "base/error.hpp"
 #include "base/exit_code.hpp"
 #include "base/format.hpp"
-#include "launch/poll_set.hpp"
+#include "launch/channel/poll_set.hpp"
 #include "launch/signal_inbox.hpp"
 #include "spawn/pipe.hpp"
 

@@ -4,8 +4,8 @@
 
 #include <cerrno>
 
+#include "launch/channel/poll_set.hpp"
 #include "launch/jobs/socket_path.hpp"
-#include "launch/poll_set.hpp"
 
 namespace dslaunch::launch {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/job_kind.hpp"
+#include "launch/channel/job_kind.hpp"
 #include "launch/jobs/process_on_host.hpp"
 
 namespace dslaunch::launch {

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/unique_fd.hpp"
+#include "launch/channel/poll_set.hpp"
 #include "launch/jobs/console_log.hpp"
 #include "launch/jobs/job_requests.hpp"
-#include "launch/poll_set.hpp"
 
 namespace dslaunch::launch {
 

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "base/unique_fd.hpp"
-#include "launch/job_states.hpp"
+#include "launch/channel/poll_set.hpp"
 #include "launch/jobs/console_log.hpp"
 #include "launch/jobs/job_folders.hpp"
 #include "launch/jobs/job_socket.hpp"
-#include "launch/launch_plan.hpp"
-#include "launch/poll_set.hpp"
+#include "launch/plan/launch_plan.hpp"
+#include "launch/supervisor/job_states.hpp"
 #include "spawn/exit_cause.hpp"
 
 namespace dslaunch::launch {

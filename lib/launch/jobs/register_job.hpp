@@ -7,7 +7,7 @@
 #include "launch/jobs/detach.hpp"
 #include "launch/jobs/live_job.hpp"
 #include "launch/launch_options.hpp"
-#include "launch/launch_plan.hpp"
+#include "launch/plan/launch_plan.hpp"
 
 namespace dslaunch::launch {
 

@@ -11,9 +11,9 @@
 #include "base/log.hpp"
 #include "base/printable.hpp"
 #include "base/write_all.hpp"
-#include "launch/job_story.hpp"
+#include "launch/channel/poll_set.hpp"
 #include "launch/jobs/job_commands.hpp"
-#include "launch/poll_set.hpp"
+#include "launch/supervisor/job_story.hpp"
 
 namespace dslaunch::launch {
 namespace {

@@ -1,5 +1,5 @@
 // The agent as its launcher meets it.
-#include "launch/agent.hpp"
+#include "launch/agent/agent.hpp"
 
 #include <sys/socket.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "launch/binding.hpp"
+#include "launch/plan/binding.hpp"
 
 #include <catch2/catch.hpp>
 #include <random>

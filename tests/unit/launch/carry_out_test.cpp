@@ -13,7 +13,7 @@
 #include <optional>
 
 #include "launch/jobs/job_record.hpp"
-#include "launch/plan_job.hpp"
+#include "launch/plan/plan_job.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;

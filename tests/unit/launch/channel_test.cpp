@@ -1,4 +1,4 @@
-#include "launch/channel.hpp"
+#include "launch/channel/channel.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>

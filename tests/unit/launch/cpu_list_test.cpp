@@ -1,4 +1,4 @@
-#include "launch/cpu_list.hpp"
+#include "launch/plan/cpu_list.hpp"
 
 #include <catch2/catch.hpp>
 #include <random>

@@ -1,4 +1,4 @@
-#include "launch/describe_job.hpp"
+#include "launch/plan/describe_job.hpp"
 
 #include <catch2/catch.hpp>
 

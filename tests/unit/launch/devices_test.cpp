@@ -1,4 +1,4 @@
-#include "launch/devices.hpp"
+#include "launch/plan/devices.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "launch/env_file.hpp"
+#include "launch/plan/env_file.hpp"
 
 #include <catch2/catch.hpp>
 #include <cstdio>

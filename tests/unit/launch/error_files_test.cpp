@@ -1,4 +1,4 @@
-#include "launch/error_files.hpp"
+#include "launch/agent/error_files.hpp"
 
 #include <catch2/catch.hpp>
 #include <filesystem>

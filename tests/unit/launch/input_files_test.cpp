@@ -1,4 +1,4 @@
-#include "launch/input_files.hpp"
+#include "launch/plan/input_files.hpp"
 
 #include <catch2/catch.hpp>
 #include <filesystem>

@@ -1,4 +1,4 @@
-#include "launch/job_course.hpp"
+#include "launch/supervisor/job_course.hpp"
 
 #include <catch2/catch.hpp>
 #include <csignal>

@@ -1,4 +1,4 @@
-#include "launch/job_outcome.hpp"
+#include "launch/supervisor/job_outcome.hpp"
 
 #include <catch2/catch.hpp>
 #include <csignal>

@@ -1,4 +1,4 @@
-#include "launch/job_output.hpp"
+#include "launch/supervisor/job_output.hpp"
 
 #include <catch2/catch.hpp>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "launch/job_story.hpp"
+#include "launch/supervisor/job_story.hpp"
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>

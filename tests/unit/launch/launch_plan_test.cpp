@@ -1,4 +1,4 @@
-#include "launch/launch_plan.hpp"
+#include "launch/plan/launch_plan.hpp"
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>

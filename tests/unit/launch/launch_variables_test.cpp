@@ -1,9 +1,9 @@
-#include "launch/launch_variables.hpp"
+#include "launch/plan/launch_variables.hpp"
 
 #include <catch2/catch.hpp>
 #include <set>
 
-#include "launch/rank_environment.hpp"
+#include "launch/plan/rank_environment.hpp"
 
 using namespace dslaunch::launch;
 

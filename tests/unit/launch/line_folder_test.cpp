@@ -1,4 +1,4 @@
-#include "launch/line_folder.hpp"
+#include "launch/supervisor/line_folder.hpp"
 
 #include <catch2/catch.hpp>
 #include <map>

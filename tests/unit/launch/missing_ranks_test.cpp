@@ -1,4 +1,4 @@
-#include "launch/missing_ranks.hpp"
+#include "launch/supervisor/missing_ranks.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "launch/model_file.hpp"
+#include "launch/plan/model_file.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "launch/node_echo.hpp"
+#include "launch/agent/node_echo.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "launch/output_choices.hpp"
+#include "launch/plan/output_choices.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "launch/preflight.hpp"
+#include "launch/agent/preflight.hpp"
 
 #include <catch2/catch.hpp>
 #include <cstdlib>

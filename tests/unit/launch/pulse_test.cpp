@@ -1,4 +1,4 @@
-#include "launch/pulse.hpp"
+#include "launch/channel/pulse.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "launch/rank_environment.hpp"
+#include "launch/plan/rank_environment.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "launch/remote_environment.hpp"
+#include "launch/plan/remote_environment.hpp"
 
 #include <catch2/catch.hpp>
 #include <filesystem>

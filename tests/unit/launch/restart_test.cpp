@@ -1,4 +1,4 @@
-#include "launch/restart.hpp"
+#include "launch/supervisor/restart.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "launch/run_folder.hpp"
+#include "launch/plan/run_folder.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "launch/settle_node.hpp"
+#include "launch/plan/settle_node.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -12,7 +12,7 @@
 #include <future>
 #include <thread>
 
-#include "launch/supervisor.hpp"
+#include "launch/supervisor/supervisor.hpp"
 #include "support/far_agent.hpp"
 #include "support/temp_dir.hpp"
 

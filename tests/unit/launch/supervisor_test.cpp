@@ -1,4 +1,4 @@
-#include "launch/supervisor.hpp"
+#include "launch/supervisor/supervisor.hpp"
 
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "launch/topology.hpp"
+#include "launch/plan/topology.hpp"
 
 #include <sched.h>
 

@@ -1,4 +1,4 @@
-#include "launch/wire.hpp"
+#include "launch/channel/wire.hpp"
 
 #include <catch2/catch.hpp>
 

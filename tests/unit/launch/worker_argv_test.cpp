@@ -1,4 +1,4 @@
-#include "launch/worker_argv.hpp"
+#include "launch/plan/worker_argv.hpp"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -1,4 +1,4 @@
-#include "launch/doctor/agent_mark.hpp"
+#include "launch/agent_mark.hpp"
 
 #include <signal.h>
 #include <sys/wait.h>

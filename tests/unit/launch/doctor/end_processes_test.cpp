@@ -1,4 +1,4 @@
-#include "launch/doctor/end_processes.hpp"
+#include "launch/end_processes.hpp"
 
 #include <signal.h>
 #include <sys/prctl.h>

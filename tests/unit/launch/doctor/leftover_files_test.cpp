@@ -11,8 +11,8 @@
 #include <fstream>
 
 #include "base/unique_fd.hpp"
-#include "launch/error_files.hpp"
-#include "launch/job_files.hpp"
+#include "launch/agent/error_files.hpp"
+#include "launch/plan/job_files.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;

@@ -1,0 +1,228 @@
+#include "launch/agent/agent.hpp"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <sstream>
+
+#include "base/described_error.hpp"
+#include "base/format.hpp"
+#include "base/host_name.hpp"
+#include "base/log.hpp"
+#include "launch/channel/poll_set.hpp"
+#include "rendezvous/own_address.hpp"
+#include "rendezvous/stream_socket.hpp"
+#include "spawn/exit_cause.hpp"
+#include "spawn/job_sweep.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A launcher that is gone cannot wait for a checkpoint: what does not end by itself in this time is killed.
+constexpr auto kGraceWithoutLauncher = 700ms;
+// More output than this waiting for the launcher: the ranks wait too.
+constexpr size_t kMostUnsentBytes = 4U << 20;
+
+// The machine's own address towards the launcher, as sshd tells it, is one that other hosts are likely to reach too.
+std::string address_of_this_host() {
+  const char* connection = std::getenv("SSH_CONNECTION");  // client address and port, server address and port
+  std::istringstream words(connection == nullptr ? "" : connection);
+  std::string client, client_port, server;
+  if (words >> client >> client_port >> server && !rendezvous::is_loopback_address(server)) {
+    return server;
+  }
+  const std::string guess = rendezvous::first_interface_address();
+  const bool is_version_6 = guess.find(':') != std::string::npos;
+  return is_version_6 ? "" : guess;  // the host's name does better in tcp://$MASTER_ADDR:$MASTER_PORT
+}
+
+}  // namespace
+
+Agent::Agent(Channel channel, AgentOptions options) : options_(std::move(options)), channel_(std::move(channel)) {
+  spawn::become_subreaper();
+  spawn::raise_descriptor_limit();  // two pipes and a connection to the store for each rank
+}
+
+bool Agent::run() {
+  AgentHello hello = options_.hello;
+  hello.program_version = DSL_VERSION;
+  hello.pid = ::getpid();
+  hello.host_name = host_name();
+  hello.address = address_of_this_host();
+  hello.addresses = rendezvous::interface_addresses();
+  say(hello);
+  while (!finished()) turn();
+  finish();
+  return !failed_;
+}
+
+std::optional<JobEnded> Agent::await_last_word() {
+  while (auto message = channel_.next()) handle(*message);
+  while (!last_word_ && !launcher_gone_ && !told_to_go_) turn_after_ranks();
+  return last_word_;
+}
+
+void Agent::turn_after_ranks() {
+  PollSet polls;
+  size_t control = polls.add(channel_.input(), POLLIN);
+  polls.add(channel_.num_unsent() > 0 ? channel_.output() : -1, POLLOUT);
+  polls.add(signals_.fd(), POLLIN);
+  if (options_.echo) options_.echo->add_to(polls);
+  polls.wait(next_wakeup());
+  channel_.flush();
+  if (options_.echo) options_.echo->turn();
+  take_signals();
+  if (polls.ready(control)) receive();
+  watch_clocks();
+}
+
+bool Agent::may_read_ranks() const {
+  return channel_.num_unsent() < kMostUnsentBytes && (!options_.echo || options_.echo->has_room());
+}
+
+void Agent::say(const Message& message) {
+  channel_.send(message);
+  pulse_.spoke();
+}
+
+bool Agent::finished() const {
+  if (stage_ == Stage::kAwaited) return false;
+  for (const auto& rank : ranks_) {
+    if (rank.running()) return false;
+  }
+  return true;
+}
+
+void Agent::turn() {
+  bool may_read = may_read_ranks();
+  PollSet polls;
+  size_t control = polls.add(launcher_gone_ ? -1 : channel_.input(), POLLIN);
+  polls.add(channel_.num_unsent() > 0 ? channel_.output() : -1, POLLOUT);
+  polls.add(signals_.fd(), POLLIN);
+  for (const auto& rank : ranks_) {
+    polls.add(may_read ? rank.out() : -1, POLLIN);
+    polls.add(may_read ? rank.err() : -1, POLLIN);
+  }
+  if (options_.echo) options_.echo->add_to(polls);
+  polls.wait(next_wakeup());
+  channel_.flush();
+  if (options_.echo) options_.echo->turn();
+  if (may_read) read_outputs();
+  take_signals();
+  if (polls.ready(control)) receive();
+  watch_clocks();
+}
+
+Deadline Agent::next_wakeup() const {
+  Deadline next = stage_ == Stage::kStopping ? kill_at_ : Deadline::never();
+  if (launcher_gone_) return next;  // nobody is left to tell or to hear
+  return std::min({next, next_news_, pulse_.next()});
+}
+
+void Agent::watch_clocks() {
+  kill_when_due();
+  if (launcher_gone_) return;
+  if (pulse_.due_to_speak()) say(Heartbeat{});
+  if (pulse_.lost()) lose_launcher("no sign of life from the launcher: ending the ranks here");
+  if (next_news_.passed()) tell_who_is_missing();
+}
+
+// Until every rank has joined the store once.
+void Agent::tell_who_is_missing() {
+  RanksMissing missing{master_port_ ? master_port_->ranks_not_joined() : std::vector<int>{}};
+  bool none = missing.ranks.empty();
+  if (!none || news_told_) say(missing);
+  news_told_ = !none;
+  next_news_ = none ? Deadline::never() : Deadline::after(kNewsInterval);
+}
+
+void Agent::receive() {
+  bool there = channel_.receive();
+  if (there) pulse_.heard();
+  try {
+    while (auto message = channel_.next()) handle(*message);
+  } catch (const std::exception& error) {
+    const DescribedError end = described(error);
+    say(AgentFailed{to_int(end.code), end.text});
+    failed_ = true;
+    stop(kGraceWithoutLauncher);
+  }
+  if (!there && !launcher_gone_) lose_launcher(nullptr);
+}
+
+void Agent::lose_launcher(const char* how) {
+  launcher_gone_ = true;
+  if (how != nullptr) {
+    log::error("{}", how);
+    // It may only have stood still, and is to know then why the ranks have ended.
+    if (!finished()) say(AgentFailed{to_int(ExitCode::kUnavailable), how});
+  }
+  stop(kGraceWithoutLauncher);
+}
+
+void Agent::handle(const Message& message) {
+  if (const auto* job = std::get_if<JobDescription>(&message)) describe_job(*job);
+  if (const auto* start = std::get_if<StartRanks>(&message)) start_ranks(start->master_port);
+  if (const auto* stop_now = std::get_if<StopRanks>(&message)) stop(stop_now->grace);
+  if (const auto* signal = std::get_if<SignalRanks>(&message)) {
+    for (auto& rank : ranks_) rank.signal(signal->signal);
+  }
+  if (const auto* ended = std::get_if<JobEnded>(&message)) {
+    last_word_ = *ended;
+    if (!finished()) stop(kGraceWithoutLauncher);  // there will be no job, or it cannot go on
+  }
+}
+
+void Agent::take_signals() {
+  bool child_ended = false;
+  while (auto signal = signals_.take()) {
+    if (*signal == SIGCHLD) {
+      child_ended = true;
+    } else if (came_by_itself() && !job_) {
+      leave(*signal);
+    } else if (came_by_itself()) {
+      say(SignalTaken{*signal});
+    } else if (*signal != SIGUSR1 && *signal != SIGUSR2) {
+      told_to_end(*signal);
+    }
+  }
+  if (child_ended) reap();
+}
+
+// Other nodes may be long in coming; nobody is to wait for them with us.
+void Agent::leave(int signal) {
+  if (signal == SIGUSR1 || signal == SIGUSR2) return;
+  left_on_ = signal;
+  launcher_gone_ = true;
+  stop(0ms);
+}
+
+// A host that goes down, a scheduler: the launcher ends all ranks, here too, with the grace that they need to save.
+void Agent::told_to_end(int signal) {
+  if (finished()) {
+    told_to_go_ = true;  // and then there is nothing to wait for any more
+    return;
+  }
+  if (launcher_gone_) return stop(kGraceWithoutLauncher);
+  if (stage_ >= Stage::kStopping) return;
+  say(AgentFailed{to_int(ExitCode::kRunAgain),
+                  fmt::format("the agent was told to end ({}): stopping the ranks", spawn::signal_name(signal))});
+}
+
+void Agent::finish() {
+  sweep();
+  error_files_.reset();
+  job_files_.reset();
+  // Everything must reach the launcher, however slow its terminal is; only its last word, its end or its silence sets
+  // us free.
+  while (!launcher_gone_ && !last_word_ && channel_.num_unsent() > 0 && channel_.flush()) turn_after_ranks();
+  // Ranks elsewhere may still need the store; the launcher lets go of us when all are over.
+  if (master_port_ && job_->num_nodes > 1) await_last_word();
+  master_port_.reset();
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,121 @@
+// The agent: one a node, between the launcher and the ranks of this node. Starts them, carries their output and their
+// ends back, stops them when it is told to or when the launcher is gone, and leaves nothing behind. One thread, the
+// process's main one: the kernel ties the ranks' lives to it. (A store server brings its own thread, and while the job
+// is prepared another one says that the agent is alive.)
+#pragma once
+#include <csignal>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/deadline.hpp"
+#include "launch/agent/error_files.hpp"
+#include "launch/agent/master_port.hpp"
+#include "launch/agent/node_echo.hpp"
+#include "launch/agent/rank_process.hpp"
+#include "launch/channel/channel.hpp"
+#include "launch/channel/pulse.hpp"
+#include "launch/plan/binding.hpp"
+#include "launch/plan/job_files.hpp"
+#include "launch/signal_inbox.hpp"
+#include "spawn/end_explainer.hpp"
+
+namespace dslaunch::launch {
+
+struct AgentOptions {
+  AgentHello hello;
+  // The master port's socket, held by the launcher until now; only for node rank 0. Not valid: the agent binds.
+  UniqueFd listener;
+  // We went to the launcher, it did not start us: signals to us are meant for the job, and the ranks' output goes here
+  // too. Outlives the agent; null: the launcher started us.
+  NodeEcho* echo = nullptr;
+};
+
+class Agent {
+ public:
+  Agent(Channel channel, AgentOptions options);
+  // Until every rank of this node has ended and the launcher knows. True when all went as it should.
+  bool run();
+  // For an agent that went to the launcher by itself: waits for its last word. Empty when the launcher is gone.
+  std::optional<JobEnded> await_last_word();
+  // With an echo: until all of it is out, or the deadline passes; a signal spares the rest.
+  void drain_echo(Deadline deadline) { options_.echo->drain(signals_, deadline); }
+  // The signal on which a node that came by itself went away again: there was no job yet that it could be meant for.
+  std::optional<int> left_on() const { return left_on_; }
+  // The launcher has told what the job is.
+  bool knows_job() const { return job_.has_value(); }
+  // The job has ended, with its exit code: no signal changes that any more.
+  void ignore_signals() { signals_.ignore_from_now_on(); }
+
+ private:
+  void turn();
+  void turn_after_ranks();
+  Deadline next_wakeup() const;
+  void say(const Message& message);
+  void receive();
+  void lose_launcher(const char* how);
+  void handle(const Message& message);
+  void describe_job(const JobDescription& job);
+  void prepare_job();
+  void start_ranks(uint16_t master_port);
+  bool start_rank(const RankJob& rank, const RankBinding& binding, uint16_t master_port);
+  void stop(std::chrono::milliseconds grace);
+  void take_signals();
+  void leave(int signal);
+  void told_to_end(int signal);
+  void reap();
+  void end_rank(RankProcess& rank, const spawn::EndedChild& ended);
+  void read_outputs();
+  void carry(const RankOutput& output);
+  bool may_read_ranks() const;
+  bool came_by_itself() const { return options_.echo != nullptr; }
+  void watch_clocks();
+  void tell_who_is_missing();
+  void kill_when_due();
+  bool finished() const;
+  void sweep();
+  void finish();
+
+  // Of all ranks together; goes forwards only.
+  enum class Stage {
+    kAwaited,   // they are not to be started yet
+    kRunning,   // or they have ended by themselves
+    kStopping,  // until kill_at_; some may never have been started
+    kKilled,
+  };
+
+  // Between two words about ranks that have not joined the store.
+  static constexpr std::chrono::milliseconds kNewsInterval{5000};
+
+  AgentOptions options_;
+  Channel channel_;
+  Pulse pulse_;
+  SignalInbox signals_{SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2};
+  spawn::EndExplainer ends_;
+  std::optional<JobDescription> job_;
+  std::unique_ptr<MasterPort> master_port_;
+  std::unique_ptr<ErrorFiles> error_files_;
+  std::unique_ptr<JobFiles> job_files_;
+  std::vector<RankBinding> bindings_;  // by local rank, once the job is prepared
+  std::vector<RankProcess> ranks_;
+  Stage stage_ = Stage::kAwaited;
+  Deadline kill_at_ = Deadline::never();
+  Deadline next_news_ = Deadline::never();
+  bool news_told_ = false;  // some ranks were said to be missing
+  bool launcher_gone_ = false, failed_ = false, told_to_go_ = false;
+  std::optional<JobEnded> last_word_;
+  std::optional<int> left_on_;
+};
+
+// `dslaunch agent`, as another dslaunch starts it.
+struct AgentCommand {
+  int listener = -1;          // descriptor of the master port's socket; -1: none
+  bool tell_devices = false;  // in the greeting
+  bool say_mark = false;      // before the first frame: a login shell's greeting may come before it
+  std::string sweep;          // a job whose processes here are to be ended, and nothing else done; empty: none
+};
+
+// Speaks over standard input and output, which are then taken away from everything else. The exit code of the process.
+int run_agent_on_standard_streams(const AgentCommand& command);
+
+}  // namespace dslaunch::launch

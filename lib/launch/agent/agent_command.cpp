@@ -1,0 +1,33 @@
+// `dslaunch agent`: the agent as a program of its own, which another dslaunch has started.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "base/error.hpp"
+#include "launch/agent/agent.hpp"
+#include "launch/plan/devices.hpp"
+
+namespace dslaunch::launch {
+
+int run_agent_on_standard_streams(const AgentCommand& command) {
+  UniqueFd input(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));
+  UniqueFd output(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3));
+  if (!input.valid() || !output.valid()) throw SystemError("fcntl", "the agent's standard streams");
+  UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!null.valid()) throw SystemError("open", "/dev/null");
+  ::dup2(null.get(), STDIN_FILENO);
+  ::dup2(null.get(), STDOUT_FILENO);
+  if (command.listener >= 0) ::fcntl(command.listener, F_SETFD, FD_CLOEXEC);
+  if (command.say_mark && ::write(output.get(), kAgentMark.data(), kAgentMark.size()) < 0) {
+    throw SystemError("write", "to the launcher");
+  }
+  AgentOptions options{.hello = {}, .listener = UniqueFd(command.listener)};
+  if (command.tell_devices) options.hello.devices = look_for_devices().visible;
+  Agent agent(Channel(std::move(input), std::move(output)), std::move(options));
+  bool good = agent.run();
+  agent.ignore_signals();
+  return good ? 0 : 1;
+}
+
+}  // namespace dslaunch::launch

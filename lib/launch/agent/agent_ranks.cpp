@@ -1,0 +1,160 @@
+// The agent's ranks: from the description of the job until nothing of them is left on this node.
+#include <algorithm>
+#include <csignal>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "launch/agent/agent.hpp"
+#include "launch/agent/preflight.hpp"
+#include "launch/agent_mark.hpp"
+#include "launch/channel/heartbeats.hpp"
+#include "launch/plan/rank_environment.hpp"
+#include "launch/plan/settle_node.hpp"
+#include "launch/programs.hpp"
+#include "spawn/job_sweep.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+using namespace std::chrono_literals;
+
+// For what the ranks left behind, once they have ended themselves.
+constexpr auto kSweepPatience = 2000ms;
+constexpr size_t kReadBytesPerTurn = 256U << 10;
+
+// An agent ends only what its node has started: two nodes of a job may be one machine.
+spawn::JobMarks marks_of(const JobDescription& job, int attempt) {
+  return {fmt::format("{}={}", spawn::kJobIdVariable, job.job_id), fmt::format("GROUP_RANK={}", job.node_rank),
+          fmt::format("TORCHELASTIC_RESTART_COUNT={}", attempt)};
+}
+
+// Later attempts are spared: an agent that stood still was given up for lost, and may go on when the next one's ranks
+// are there already. What is left of earlier ones has had its time.
+size_t sweep_attempts(const JobDescription& job, std::chrono::milliseconds patience) {
+  size_t swept = spawn::sweep_job(marks_of(job, job.restart_count), patience, /*children_too=*/true);
+  for (int attempt = 0; attempt < job.restart_count; ++attempt) {
+    swept += spawn::sweep_job(marks_of(job, attempt), 0ms, /*children_too=*/false);
+  }
+  return swept;
+}
+
+}  // namespace
+
+void Agent::describe_job(const JobDescription& job) {
+  DSL_CHECK(!job_, "a second job description for one agent");
+  job_ = job;
+  pulse_.set_silence_limit(job.silence_limit);
+  {
+    // A slow file server, drivers and resolvers take their time, in which the loop does not turn.
+    const Heartbeats meanwhile(channel_, pulse_.interval());
+    prepare_job();
+  }
+  say(AgentReady{master_port_ ? master_port_->number() : uint16_t{0}});
+}
+
+// What can keep this node from doing its part shows here, before a rank has started anywhere.
+void Agent::prepare_job() {
+  JobDescription& job = *job_;
+  check_folder(job);
+  complete_environment(job);
+  bindings_ = bind_ranks(job);
+  job_files_ = std::make_unique<JobFiles>(job.job_id, job.files);
+  for (auto& rank : job.ranks) {
+    // The worker that belongs to this very program, wherever that was put on this host.
+    if (job.kind == JobKind::kRun) rank.argv[0] = worker_program();
+    rank.argv = job_files_->localize(std::move(rank.argv));
+  }
+  if (!job.ranks.empty()) check_preflight(job.preflight, job.ranks[0].argv.at(0), job.env);
+  if (job.kind == JobKind::kExec) error_files_ = std::make_unique<ErrorFiles>(job.job_id);
+  if (MasterPort::needed(job)) {
+    master_port_ = std::make_unique<MasterPort>(job, std::move(options_.listener), MasterPort::serves_torch_store(job));
+  }
+}
+
+void Agent::start_ranks(uint16_t master_port) {
+  DSL_CHECK(job_ && stage_ != Stage::kRunning, "ranks are started once, after the job's description");
+  if (stage_ != Stage::kAwaited) return;
+  stage_ = Stage::kRunning;
+  next_news_ = Deadline::after(kNewsInterval);
+  ranks_.reserve(job_->ranks.size());
+  for (size_t i = 0; i < job_->ranks.size(); ++i) {
+    if (!start_rank(job_->ranks[i], bindings_[i], master_port))
+      return;  // the launcher hears of it and stops the others
+  }
+}
+
+bool Agent::start_rank(const RankJob& rank, const RankBinding& binding, uint16_t master_port) {
+  NodeFacts facts{
+      .num_threads = binding.num_threads, .master_port = master_port, .error_file = {}, .agent_mark = own_agent_mark()};
+  if (error_files_) facts.error_file = error_files_->path_of(rank.rank);
+  auto started = spawn::start_process({.argv = rank.argv,
+                                       .env = rank_environment(*job_, rank, facts),
+                                       .cwd = job_->cwd,
+                                       .cpus = binding.cpus,
+                                       .memory_node = binding.memory_node});
+  if (auto* cause = std::get_if<spawn::ExitCause>(&started)) {
+    say(RankEnded{rank.rank, std::move(*cause), false});
+    return false;
+  }
+  ranks_.emplace_back(rank.rank, std::move(std::get<spawn::Process>(started)));
+  say(RankStarted{rank.rank, ranks_.back().pid()});
+  return true;
+}
+
+// All ranks at once, under one deadline that later calls can only bring nearer.
+void Agent::stop(std::chrono::milliseconds grace) {
+  kill_at_ = std::min(kill_at_, Deadline::after(grace));
+  if (stage_ < Stage::kStopping) {
+    stage_ = Stage::kStopping;
+    if (grace > 0ms) {
+      for (auto& rank : ranks_) rank.stop(SIGTERM);
+    }
+  }
+  kill_when_due();
+}
+
+void Agent::kill_when_due() {
+  if (stage_ != Stage::kStopping || !kill_at_.passed()) return;
+  stage_ = Stage::kKilled;
+  for (auto& rank : ranks_) rank.stop(SIGKILL);
+}
+
+// Ranks, and orphans of theirs that the kernel gave to us.
+void Agent::reap() {
+  while (auto ended = spawn::reap_any()) {
+    for (auto& rank : ranks_) {
+      if (rank.running() && rank.pid() == ended->pid) end_rank(rank, *ended);
+    }
+  }
+}
+
+void Agent::end_rank(RankProcess& rank, const spawn::EndedChild& ended) {
+  spawn::ExitCause cause = ended.cause;
+  // Its last words first.
+  rank.read_output([&](const RankOutput& output) { carry(output); }, 4 * kReadBytesPerTurn);
+  rank.mark_ended();
+  if (!cause.success()) cause.hint = ends_.explain(cause, ended.pid, ended.cgroups);
+  if (!cause.success() && cause.hint.empty() && error_files_) cause.hint = error_files_->message_of(rank.rank());
+  say(RankEnded{rank.rank(), std::move(cause), rank.told_to_stop()});
+}
+
+void Agent::read_outputs() {
+  for (auto& rank : ranks_) {
+    rank.read_output([&](const RankOutput& output) { carry(output); }, kReadBytesPerTurn);
+  }
+}
+
+void Agent::carry(const RankOutput& output) {
+  say(output);
+  if (options_.echo) options_.echo->write(output.stream, output.bytes);
+}
+
+void Agent::sweep() {
+  auto patience = std::min<std::chrono::milliseconds>(kSweepPatience, kill_at_.left());
+  if (stage_ == Stage::kKilled || launcher_gone_) patience = 0ms;
+  size_t swept = job_ ? sweep_attempts(*job_, patience) : 0;
+  read_outputs();
+  say(AgentDone{static_cast<int64_t>(swept)});
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,44 @@
+#include "launch/agent/node_echo.hpp"
+
+#include <algorithm>
+#include <csignal>
+
+namespace dslaunch::launch {
+
+// More than this waiting for our own reader: the ranks wait too.
+constexpr size_t kMostUnreadBytes = 4U << 20;
+
+bool NodeEcho::has_room() const {
+  return std::max(out_.num_pending(), err_.num_pending()) < kMostUnreadBytes && files_.has_room();
+}
+
+void NodeEcho::add_to(PollSet& polls) {
+  if (!files_.has_room()) files_.wake_when_idle();
+  polls.add(files_.fd(), POLLIN);
+  for (Terminal* terminal : {&out_, &err_}) {
+    polls.add(terminal->num_pending() > 0 ? terminal->fd() : -1, POLLOUT);
+  }
+}
+
+void NodeEcho::turn() {
+  files_.take_troubles();  // of a terminal's files there are none: see has_lost()
+  out_.flush();
+  err_.flush();
+}
+
+void NodeEcho::drain(SignalInbox& signals, Deadline deadline) {
+  const Deadline patience = Deadline::after(FileThread::kPatience);
+  auto awaits_files = [&] { return !files_.idle() && !patience.passed(); };
+  for (turn(); !deadline.passed(); turn()) {
+    const bool waits = awaits_files();  // asked once: the thread may be done with them at any moment
+    if (!waits && out_.num_pending() + err_.num_pending() == 0) return;
+    if (waits) files_.wake_when_idle();
+    PollSet polls;
+    size_t signal = polls.add(signals.fd(), POLLIN);
+    add_to(polls);
+    polls.wait(waits ? std::min(patience, deadline) : deadline);
+    if (polls.ready(signal) && signals.take().value_or(SIGCHLD) != SIGCHLD) return;
+  }
+}
+
+}  // namespace dslaunch::launch

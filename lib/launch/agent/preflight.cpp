@@ -1,0 +1,129 @@
+#include "launch/agent/preflight.hpp"
+
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+
+#include "base/byte_fields.hpp"
+#include "base/deadline.hpp"
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/hash.hpp"
+#include "launch/plan/zip_file.hpp"
+#include "spawn/process.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+// The worker's libraries may come over a slow network.
+constexpr auto kVersionTime = 15000ms;
+constexpr const char* kFix = "install the same dslaunch there, give --remote_path DIR, or let --push copy it";
+
+std::string read_until_end(const UniqueFd& fd, Deadline deadline) {
+  std::string text;
+  char buffer[4096];
+  while (!deadline.passed()) {
+    pollfd poll{fd.get(), POLLIN, 0};
+    if (::poll(&poll, 1, deadline.poll_timeout()) <= 0) continue;
+    ssize_t got = ::read(fd.get(), buffer, sizeof buffer);
+    if (got == 0) break;
+    if (got > 0) text.append(buffer, got);
+  }
+  return text;
+}
+
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+[[noreturn]] void refuse_worker(const std::string& why) {
+  bool without_torch = why.find("libtorch") != std::string::npos || why.find("libc10") != std::string::npos;
+  throw UserError(ExitCode::kUnavailable,
+                  fmt::format("{}; {}", why,
+                              without_torch ? "it needs LibTorch there too: scripts/setup installs it, or --env "
+                                              "LD_LIBRARY_PATH=DIR names the folder torch/lib that holds it"
+                                            : kFix));
+}
+
+void check_worker(const std::string& expected, const std::string& worker,
+                  const std::map<std::string, std::string>& env) {
+  auto started = spawn::start_process({.argv = {worker, "--version"}, .env = env});
+  if (const auto* cause = std::get_if<spawn::ExitCause>(&started)) refuse_worker(spawn::describe(*cause));
+  auto& process = std::get<spawn::Process>(started);
+  Deadline deadline = Deadline::after(kVersionTime);
+  std::string answer = read_until_end(process.out, deadline);
+  std::string complaint = read_until_end(process.err, Deadline::after(500ms));
+  // All that it had to say is in. One that does not end by itself would hold us for ever.
+  spawn::signal_group(process, SIGKILL);
+  ::waitpid(process.pid, nullptr, 0);
+  if (first_line(answer) == expected) return;
+  if (answer.empty()) {
+    refuse_worker(fmt::format(
+        "{} does not start here: {}", worker,
+        complaint.empty() ? fmt::format("no answer within {} s", kVersionTime / 1s) : first_line(complaint)));
+  }
+  refuse_worker(fmt::format("{} is '{}' here, but '{}' on the launching host", worker, first_line(answer), expected));
+}
+
+[[noreturn]] void refuse_model(const std::string& path, const std::string& why) {
+  throw UserError(ExitCode::kNoInput, fmt::format("the model {} cannot be read: {}", path, why));
+}
+
+uint64_t size_of_model(const std::string& path) {
+  std::error_code error;
+  const uint64_t bytes = fs::file_size(path, error);
+  if (error) refuse_model(path, error.message());
+  return bytes;
+}
+
+void check_model(const Preflight& preflight) {
+  std::error_code error;
+  uint64_t bytes = fs::file_size(preflight.model, error);
+  if (error) {
+    throw UserError(ExitCode::kNoInput,
+                    fmt::format("the model {} is not here ({}): copy it to the same path, or put it on a file system "
+                                "that all hosts share",
+                                preflight.model, error.message()));
+  }
+  if (bytes == preflight.model_bytes && model_fingerprint(preflight.model) == preflight.model_fingerprint) return;
+  throw UserError(ExitCode::kBadInput,
+                  fmt::format("the model {} is another one here than on the launching host ({} bytes here, {} there): "
+                              "copy it again",
+                              preflight.model, bytes, preflight.model_bytes));
+}
+
+}  // namespace
+
+uint64_t model_fingerprint(const std::string& path) {
+  const uint64_t bytes = size_of_model(path);
+  std::ifstream file(path, std::ios::binary);
+  if (!file) refuse_model(path, describe_errno(errno));
+  try {
+    return fnv1a(read_zip_file_directory(file, bytes).bytes);  // nobody forges a model against its own user
+  } catch (const WireError& problem) {
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("{} {}. It is not what torch.jit.save wrote", path, problem.what()));
+  }
+}
+
+Preflight make_preflight(const std::string& model) {
+  return {.worker_version = DSL_WORKER_VERSION,
+          .model = model,
+          .model_bytes = size_of_model(model),
+          .model_fingerprint = model_fingerprint(model)};
+}
+
+void check_preflight(const Preflight& preflight, const std::string& worker,
+                     const std::map<std::string, std::string>& env) {
+  if (!preflight.worker_version.empty()) check_worker(preflight.worker_version, worker, env);
+  if (!preflight.model.empty()) check_model(preflight);
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,60 @@
+// The files that ranks' output goes to, whole and as it comes: RUN_DIR/logs/HOST.RANK.log (or the job folder's logs),
+// and those of --tee, --redirects and --enable_each_rank_log. All on the launching host, also for ranks elsewhere. One
+// thread; the writing is done by the thread of files.
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/unique_fd.hpp"
+#include "launch/channel/message.hpp"
+#include "launch/file_thread.hpp"
+#include "launch/plan/launch_plan.hpp"
+
+namespace dslaunch::launch {
+
+class RankLogs {
+ public:
+  // Both outlive this.
+  RankLogs(const LaunchPlan& plan, FileThread& thread) : plan_(plan), thread_(thread) {}
+
+  // Makes folders and files. Throws UserError(73).
+  void open();
+  // A file that cannot be written to is left alone from then on; the first one is a trouble that the thread reports.
+  void write(int rank, Stream stream, std::string_view bytes);
+  // Does the stream go to files only?
+  bool redirected(int rank, Stream stream) const;
+  // One line about a file that could not be made, once; empty otherwise.
+  std::string take_trouble();
+
+ private:
+  struct File {
+    std::string path;
+    UniqueFd fd;
+  };
+  struct RankFiles {
+    File both, each;  // HOST.RANK.log; --enable_each_rank_log
+    File split[2];    // by stream: --tee, --redirects
+  };
+  // The thread's, once something is to be written.
+  struct Files {
+    std::vector<RankFiles> ranks;
+    bool trouble_told = false;
+
+    std::string write(int rank, Stream stream, std::string_view bytes);
+    std::string write(File& file, std::string_view bytes);
+  };
+  void open_split_files();
+  void open_each_rank_logs();
+  File create_own(const std::string& path);
+  File create(const std::string& path, bool append, const char* option) const;
+
+  const LaunchPlan& plan_;
+  FileThread& thread_;
+  std::vector<int> local_ranks_;  // by rank
+  std::shared_ptr<Files> files_ = std::make_shared<Files>();
+  std::string trouble_;
+};
+
+}  // namespace dslaunch::launch

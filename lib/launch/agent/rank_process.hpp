@@ -1,0 +1,40 @@
+// One rank on its node, from start to end: the agent's side. One thread.
+#pragma once
+#include <functional>
+
+#include "launch/channel/message.hpp"
+#include "spawn/process.hpp"
+
+namespace dslaunch::launch {
+
+class RankProcess {
+ public:
+  using Sink = std::function<void(RankOutput)>;
+
+  RankProcess(int rank, spawn::Process process) : rank_(rank), process_(std::move(process)) {}
+
+  int rank() const { return rank_; }
+  pid_t pid() const { return process_.pid; }
+  bool running() const { return running_; }
+  bool told_to_stop() const { return told_to_stop_; }
+
+  // A rank that sleeps in SIGSTOP is woken for SIGTERM.
+  void stop(int signal);
+  void signal(int signal);
+  void mark_ended() { running_ = false; }
+
+  // Open read ends; -1 once closed.
+  int out() const { return process_.out.get(); }
+  int err() const { return process_.err.get(); }
+  // Takes what is there, up to `most_bytes` a stream. A stream at its end is closed.
+  void read_output(const Sink& sink, size_t most_bytes);
+
+ private:
+  void read_stream(UniqueFd& fd, Stream stream, const Sink& sink, size_t most_bytes);
+
+  int rank_;
+  spawn::Process process_;
+  bool running_ = true, told_to_stop_ = false;
+};
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,26 @@
+#include "launch/channel/heartbeats.hpp"
+
+#include <condition_variable>
+#include <mutex>
+#include <stop_token>
+#include <system_error>
+
+#include "base/blocked_signals.hpp"
+
+namespace dslaunch::launch {
+
+Heartbeats::Heartbeats(Channel& channel, std::chrono::milliseconds interval) {
+  if (interval <= std::chrono::milliseconds(0)) return;
+  const BlockedSignals blocked;
+  try {
+    thread_ = std::jthread([&channel, interval](const std::stop_token& stop) {
+      std::mutex nobody_elses;
+      std::condition_variable_any never;
+      std::unique_lock lock(nobody_elses);
+      while (!never.wait_for(lock, stop, interval, [&] { return stop.stop_requested(); })) channel.send(Heartbeat{});
+    });
+  } catch (const std::system_error&) {  // a limit on threads: most preparations are over before anybody misses us
+  }
+}
+
+}  // namespace dslaunch::launch

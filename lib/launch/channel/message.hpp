@@ -1,0 +1,160 @@
+// What launcher and agent say to each other (docs/control_channel.md). Plain values; the bytes are wire.hpp's.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "launch/channel/job_kind.hpp"
+#include "launch/plan/binding_request.hpp"
+#include "spawn/exit_cause.hpp"
+
+namespace dslaunch::launch {
+
+// Raised whenever a message changes: launcher and agent of different versions refuse each other.
+inline constexpr uint32_t kWireVersion = 3;
+
+// ---- launcher -> agent
+
+// One rank of the agent's node. `env` comes on top of the job's.
+struct RankJob {
+  int rank = 0, local_rank = 0;
+  std::vector<std::string> argv;
+  std::map<std::string, std::string> env;
+};
+
+// What the agent's own environment is for the ranks.
+enum class EnvironmentBase : uint8_t {
+  kNothing,  // `env` of the job is all there is: the agent is a child of the launcher
+  kAgents,   // the agent's own environment, with the job's on top: another machine
+};
+
+// What every host of a job must have alike, compared before any rank starts. Empty or zero: not asked for.
+struct Preflight {
+  std::string worker_version;  // what `dsworker --version` says
+  std::string model;           // path
+  uint64_t model_bytes = 0, model_fingerprint = 0;
+};
+
+// The answer to AgentHello, once.
+struct JobDescription {
+  std::string job_id;
+  JobKind kind = JobKind::kExec;
+  std::vector<uint8_t> token;  // 32 bytes
+  std::string master_addr;
+  uint16_t master_port = 0;  // 0: the agent of node rank 0 lets the kernel choose
+  int world_size = 1, num_nodes = 1, node_rank = 0;
+  std::string host;                         // this node's name as the user wrote it
+  std::vector<std::string> rank_hosts;      // of every rank of the job
+  std::vector<std::string> node_addresses;  // numeric, of all nodes; the name of one that knows none
+  std::string cwd;
+  EnvironmentBase environment_base = EnvironmentBase::kNothing;
+  std::map<std::string, std::string> env;  // of every rank, but for what the launch adds
+  std::string venv;                        // virtual environment on the host; empty: none
+  BindingRequest binding;
+  int restart_count = 0, max_restarts = 0;
+  // Small files of the launching host, path -> content: the agent keeps copies, and their paths take the place of the
+  // originals' in the ranks' arguments.
+  std::map<std::string, std::string> files;
+  Preflight preflight;
+  std::chrono::milliseconds silence_limit{0};  // without a word from the launcher the ranks are ended; 0: never
+  std::vector<RankJob> ranks;
+};
+
+// All agents are ready: start the ranks. The port is the one that node rank 0 holds.
+struct StartRanks {
+  uint16_t master_port = 0;
+};
+
+// Ends all ranks: SIGTERM now, SIGKILL for what is left after `grace`. Zero: SIGKILL at once. A second one may only
+// shorten the time.
+struct StopRanks {
+  std::chrono::milliseconds grace{0};
+};
+
+// To every rank's process group, without ending the job (SIGUSR1, SIGUSR2 of an `exec`).
+struct SignalRanks {
+  int signal = 0;
+};
+
+// The last word to an agent that came to us by itself: how the job ended.
+struct JobEnded {
+  int exit_code = 0;
+  bool again = false;  // the job is restarted: come back
+  std::string story;   // the first failure, for this host's terminal
+};
+
+// ---- both ways
+
+// Sent when there was nothing else to say for a while: the other side is alive.
+struct Heartbeat {};
+
+// ---- agent -> launcher
+
+// First message, once.
+struct AgentHello {
+  uint32_t version = kWireVersion;
+  std::string program_version;
+  int64_t pid = 0;
+  std::string host_name;               // what the machine calls itself
+  std::string address;                 // numeric, under which other hosts reach it; empty: not known
+  std::vector<std::string> addresses;  // numeric, all of the machine's: from where its ranks may come
+  // Of an agent that came to us by itself: what it has to offer.
+  std::vector<std::string> devices;  // by slot, as CUDA_VISIBLE_DEVICES would name them; empty: CPU ranks
+  int num_slots = 0;                 // 0: the launcher knows
+};
+
+// The description is understood; node rank 0 holds the master port (0: the job needs none).
+struct AgentReady {
+  uint16_t master_port = 0;
+};
+
+// The agent cannot carry out the job; ends its part.
+struct AgentFailed {
+  int exit_code = 70;
+  std::string message;
+};
+
+// Somebody wants the job to stop, or its ranks to hear of something, and told this node's dslaunch: as if the launcher
+// had got the signal itself. From an agent that went to the launcher by itself.
+struct SignalTaken {
+  int signal = 0;
+};
+
+// Of the agent that serves the store: ranks that have started but not joined. Sent now and then until there are none.
+struct RanksMissing {
+  std::vector<int> ranks;
+};
+
+struct RankStarted {
+  int rank = 0;
+  int64_t pid = 0;
+};
+
+enum class Stream : uint8_t { kOut = 0, kErr = 1 };
+
+struct RankOutput {
+  int rank = 0;
+  Stream stream = Stream::kOut;
+  std::string bytes;
+};
+
+// After all output of the rank that was there when it ended.
+struct RankEnded {
+  int rank = 0;
+  spawn::ExitCause cause;
+  bool stopped_by_us = false;  // it had been told to stop before it ended
+};
+
+// Last message: every rank has ended and what they left behind is gone.
+struct AgentDone {
+  int64_t num_swept = 0;
+};
+
+using Message =
+    std::variant<JobDescription, StartRanks, StopRanks, SignalRanks, AgentHello, AgentReady, AgentFailed, RankStarted,
+                 RankOutput, RankEnded, AgentDone, Heartbeat, RanksMissing, JobEnded, SignalTaken>;
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,88 @@
+#include "launch/plan/cpu_list.hpp"
+
+#include <charconv>
+
+#include "base/format.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+class Reader {
+ public:
+  explicit Reader(std::string_view text) : text_(text) {}
+
+  CpuListReading read() {
+    do {
+      size_t item = at_;
+      int first = number();
+      int last = take('-') ? number() : first;
+      append(item, first, last);
+    } while (ok() && take(','));
+    if (ok() && at_ < text_.size()) fail(at_, fmt::format("'{}' belongs to no list of cores", text_[at_]));
+    if (!ok()) reading_.cpus.clear();
+    return std::move(reading_);
+  }
+
+ private:
+  bool ok() const { return reading_.error.empty(); }
+
+  bool take(char wanted) {
+    if (!ok() || at_ >= text_.size() || text_[at_] != wanted) return false;
+    ++at_;
+    return true;
+  }
+
+  int number() {
+    int value = -1;
+    auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
+    if (error == std::errc::result_out_of_range || value > kHighestCpu) {
+      fail(at_, fmt::format("no machine has a core of this number (the highest is {})", kHighestCpu));
+    } else if (error != std::errc() || value < 0) {
+      fail(at_, "a core's number is missing");
+    } else {
+      at_ = end - text_.data();
+    }
+    return value;
+  }
+
+  void append(size_t item, int first, int last) {
+    if (!ok()) return;
+    if (last < first) return fail(item, fmt::format("the range {}-{} runs backwards", first, last));
+    int before = reading_.cpus.empty() ? -1 : reading_.cpus.back();
+    if (first <= before) {
+      return fail(item,
+                  fmt::format("core {} stands behind core {}: cores ascend and none is named twice", first, before));
+    }
+    for (int cpu = first; cpu <= last; ++cpu) reading_.cpus.push_back(cpu);
+  }
+
+  void fail(size_t offset, std::string error) {
+    if (!ok()) return;
+    reading_.error = std::move(error);
+    reading_.error_offset = offset;
+  }
+
+  std::string_view text_;
+  size_t at_ = 0;
+  CpuListReading reading_;
+};
+
+}  // namespace
+
+CpuListReading read_cpu_list(std::string_view text) {
+  return text.empty() ? CpuListReading{} : Reader(text).read();
+}
+
+std::string cpu_list_text(const std::vector<int>& cpus) {
+  std::string text;
+  for (size_t begin = 0, end; begin < cpus.size(); begin = end) {
+    end = begin + 1;
+    while (end < cpus.size() && cpus[end] == cpus[end - 1] + 1) ++end;
+    if (!text.empty()) text += ',';
+    text += std::to_string(cpus[begin]);
+    if (end > begin + 1) text += '-' + std::to_string(cpus[end - 1]);
+  }
+  return text;
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,89 @@
+#include "launch/plan/devices.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/split.hpp"
+#include "base/whole_number.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+#ifdef DSL_HAVE_CUDA
+constexpr bool kHaveCuda = true;
+#else
+constexpr bool kHaveCuda = false;
+#endif
+
+// The device that one entry names: an index, or a UUID of which the first characters suffice when they fit one only.
+std::optional<size_t> device_of_entry(const std::vector<Gpu>& gpus, std::string_view entry) {
+  if (const auto index = whole_number<size_t>(entry)) return *index < gpus.size() ? index : std::nullopt;
+  if (!entry.starts_with("GPU-")) return std::nullopt;
+  std::optional<size_t> found;
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    if (!gpus[i].uuid.starts_with(entry)) continue;
+    if (found) return std::nullopt;
+    found = i;
+  }
+  return found;
+}
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::string> visible_devices(const std::vector<Gpu>& gpus, const std::optional<std::string>& variable) {
+  std::vector<std::string> visible;
+  if (!variable) {
+    for (size_t i = 0; i < gpus.size(); ++i) visible.push_back(std::to_string(i));
+    return visible;
+  }
+  std::vector<std::string> seen;
+  for (const auto& part : split(*variable, ',')) {
+    const std::string_view entry = trimmed(part);
+    bool is_mig = entry.starts_with("MIG-") && !gpus.empty();
+    auto device = device_of_entry(gpus, entry);
+    if (!device && !is_mig) break;
+    std::string identity = is_mig ? std::string(entry) : gpus[*device].uuid;
+    if (std::find(seen.begin(), seen.end(), identity) != seen.end()) return {};
+    seen.push_back(identity);
+    visible.emplace_back(entry);
+  }
+  return visible;
+}
+
+DeviceSituation look_for_devices() {
+  auto gpus = gpus_of_this_machine();
+  const char* variable = std::getenv("CUDA_VISIBLE_DEVICES");
+  return {gpus.size(),
+          visible_devices(gpus, variable == nullptr ? std::nullopt : std::optional<std::string>(variable))};
+}
+
+std::string choose_device(DeviceChoice choice, const DeviceSituation& situation, DeviceUser user) {
+  if (choice == DeviceChoice::kCpu) return "cpu";
+  if (situation.visible.empty()) {
+    if (choice == DeviceChoice::kAuto) return "cpu";
+    throw UserError(
+        ExitCode::kUnavailable,
+        situation.num_present == 0
+            ? std::string("--device cuda: no GPU is found (NVML finds none, or there is no driver)")
+            : fmt::format("--device cuda: this host has {} GPU(s) but CUDA_VISIBLE_DEVICES='{}' leaves none",
+                          situation.num_present, std::getenv("CUDA_VISIBLE_DEVICES")));
+  }
+  if (user == DeviceUser::kOurWorker && !kHaveCuda) {
+    throw UserError(
+        ExitCode::kUnavailable,
+        fmt::format("this host has {} GPU(s), but this dslaunch was built without CUDA; build it where nvcc "
+                    "is found (a CUDA 13 toolkit, or ./scripts/setup --cuda), or say --device cpu",
+                    situation.num_present));
+  }
+  return "cuda";
+}
+
+}  // namespace dslaunch::launch

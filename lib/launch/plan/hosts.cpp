@@ -1,0 +1,263 @@
+#include "launch/plan/hosts.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include "base/environment.hpp"
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "hostfile/hostfile.hpp"
+#include "hostfile/resolve.hpp"
+#include "hostfile/this_machine.hpp"
+#include "launch/plan/ask_slurm.hpp"
+#include "launch/plan/devices.hpp"
+#include "rendezvous/launch_env.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+using hostfile::Source;
+using hostfile::SourceKind;
+using namespace std::chrono_literals;
+
+// Names that the resolver has no answer for by then are other machines.
+constexpr auto kResolveTime = 5000ms;
+
+bool started_on_every_node(const Source& source) {
+  return source.kind == SourceKind::kByHand || source.place.has_value();
+}
+
+DeviceSituation situation_for(const LaunchOptions& options, const Source& source) {
+  bool cpu = options.device == DeviceChoice::kCpu || (source.place && source.place->cpu_ranks);
+  return cpu ? DeviceSituation{} : look_for_devices();
+}
+
+// --- checks -------------------------------------------------------------------------------------------------------
+
+// A hostfile may promise more slots than this machine has devices.
+void refuse_missing_devices(const ResolvedHosts& resolved, const DeviceSituation& situation) {
+  const auto& allocation = resolved.allocation;
+  for (size_t i = 0; i < allocation.hosts.size(); ++i) {
+    const auto& host = allocation.hosts[i];
+    if (resolved.reach[i] != Reach::kPipe || host.slots.empty() ||
+        host.slots.back() < static_cast<int>(situation.visible.size())) {
+      continue;
+    }
+    throw UserError(
+        ExitCode::kUnavailable,
+        fmt::format("slot {} of {} ({}) has no GPU: {} visible here of {} in the machine", host.slots.back(), host.name,
+                    allocation.source, situation.visible.size(), situation.num_present));
+  }
+}
+
+void check_num_gpus(const LaunchOptions& options, const DeviceSituation& situation) {
+  if (!options.hosts.num_gpus || *options.hosts.num_gpus <= static_cast<int>(situation.visible.size())) return;
+  std::string hidden;
+  if (situation.num_present > situation.visible.size()) {
+    hidden = fmt::format(" (of {} in the machine; CUDA_VISIBLE_DEVICES hides the others)", situation.num_present);
+  }
+  throw UserError(
+      ExitCode::kUnavailable,
+      fmt::format("--num_gpus {}: this host has {} GPU(s){}; ask for at most that many, or say --device cpu "
+                  "for CPU ranks",
+                  *options.hosts.num_gpus, situation.visible.size(), hidden));
+}
+
+// --- where the hosts come from ------------------------------------------------------------------------------------
+
+hostfile::Allocation this_machine(const LaunchOptions& options, const DeviceSituation& situation,
+                                  const std::string& device) {
+  hostfile::Request request{.asked = options.hosts};
+  if (device == "cuda") {
+    request.local_slots = hostfile::first_slots(static_cast<int>(situation.visible.size()));
+  } else {
+    request.any_local_slots = true;
+  }
+  return hostfile::resolve(request);
+}
+
+hostfile::Allocation of_hostfile(const LaunchOptions& options, const std::string& path) {
+  hostfile::Request request{.asked = options.hosts};
+  request.asked.hostfile = path;
+  return hostfile::resolve(request);
+}
+
+hostfile::Allocation of_slurm(const LaunchOptions& options, const hostfile::SlurmSituation& slurm) {
+  hostfile::Request request{.asked = options.hosts};
+  request.allocated = slurm.allocation;
+  request.allocated_slots_open = slurm.slots_open;
+  return hostfile::resolve(request);
+}
+
+// How many ranks this node runs where no hostfile says so.
+int slots_of_this_node(const LaunchOptions& options, const Source& source, const DeviceSituation& situation,
+                       const std::string& device) {
+  hostfile::require_possible_slots(options.hosts);
+  if (options.hosts.num_gpus) return *options.hosts.num_gpus;
+  if (source.place && source.place->slots) return *source.place->slots;
+  return device == "cuda" ? static_cast<int>(situation.visible.size()) : 1;
+}
+
+// Nodes that come by themselves: all like this one, until they say otherwise.
+hostfile::Allocation nodes_like_this(const NodePlace& place, const Source& source, int num_slots) {
+  hostfile::Allocation allocation{source.place ? source.place->source : "--no_ssh", {}};
+  for (int node = 0; node < place.num_nodes; ++node) {
+    hostfile::Host host;
+    host.name = source.slurm ? source.slurm->allocation.hosts.at(node).name : fmt::format("node{}", node);
+    host.slots = hostfile::first_slots(num_slots);
+    allocation.hosts.push_back(std::move(host));
+  }
+  return allocation;
+}
+
+// --- the ways to them ---------------------------------------------------------------------------------------------
+
+std::vector<Reach> reach_through_ssh(const hostfile::Allocation& allocation) {
+  std::vector<std::string> names;
+  for (const auto& host : allocation.hosts) names.push_back(host.name);
+  std::vector<Reach> reach;
+  for (bool local : hostfile::which_are_this_machine(names, Deadline::after(kResolveTime))) {
+    reach.push_back(local ? Reach::kPipe : Reach::kSsh);
+  }
+  return reach;
+}
+
+// Inside an allocation the node that we run on is known by Slurm's name for it.
+std::vector<Reach> reach_through_srun(const hostfile::Allocation& allocation) {
+  const char* here = std::getenv("SLURMD_NODENAME");
+  std::vector<Reach> reach;
+  for (const auto& host : allocation.hosts) {
+    reach.push_back(here != nullptr && host.name == here ? Reach::kPipe : Reach::kSrun);
+  }
+  return reach;
+}
+
+// A login node says nothing of the devices of the machines that it starts jobs on.
+std::string device_elsewhere(DeviceChoice choice) {
+  if (choice == DeviceChoice::kAuto) return "auto";
+  return choice == DeviceChoice::kCuda ? "cuda" : "cpu";
+}
+
+// Hosts that a hostfile or Slurm lists, this machine perhaps among them.
+void settle_listed(ResolvedHosts& resolved, const LaunchOptions& options, const DeviceSituation& situation,
+                   DeviceUser user) {
+  size_t local = std::count(resolved.reach.begin(), resolved.reach.end(), Reach::kPipe);
+  resolved.device = local == 0 ? device_elsewhere(options.device) : choose_device(options.device, situation, user);
+  if (local > 0 && resolved.device == "cuda") refuse_missing_devices(resolved, situation);
+  if (local < resolved.reach.size()) resolved.device = device_elsewhere(options.device);
+}
+
+// Node rank 0 is this machine, whatever its name; the others come to it.
+void settle_coming(ResolvedHosts& resolved, const LaunchOptions& options, const Source& source,
+                   const DeviceSituation& situation, DeviceUser user) {
+  std::string here = choose_device(options.device, situation, user);
+  NodePlace place = *node_place(options, source);
+  resolved.allocation = source.hostfile
+                            ? of_hostfile(options, *source.hostfile)
+                            : nodes_like_this(place, source, slots_of_this_node(options, source, situation, here));
+  resolved.reach.assign(resolved.allocation.hosts.size(), Reach::kDialIn);
+  resolved.reach.at(0) = Reach::kPipe;
+  bool open = options.device == DeviceChoice::kAuto && resolved.reach.size() > 1 && !situation.visible.empty();
+  resolved.device = open ? "auto" : here;
+}
+
+void settle_this_machine(ResolvedHosts& resolved, const LaunchOptions& options, const DeviceSituation& situation,
+                         DeviceUser user) {
+  // The number that was asked for belongs into the message, also where there is no device at all.
+  if (options.device == DeviceChoice::kCuda) check_num_gpus(options, situation);
+  resolved.device = choose_device(options.device, situation, user);
+  if (resolved.device == "cuda") check_num_gpus(options, situation);
+  resolved.allocation = this_machine(options, situation, resolved.device);
+  resolved.reach = {Reach::kPipe};
+}
+
+}  // namespace
+
+Source find_source(const LaunchOptions& options) {
+  const auto exists = [](const std::string& path) {
+    std::error_code ignored;
+    return std::filesystem::exists(path, ignored);
+  };
+  const int num_cpus = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  Source source = hostfile::choose_source(
+      options.hosts, {.environment = environment_of_this_process(), .exists = exists, .num_cpus = num_cpus});
+  if (source.kind == SourceKind::kSlurmAllocation && source.slurm->slots_open) {
+    ask_for_gpus(*source.slurm);
+    source.notice = describe(*source.slurm);
+  }
+  return source;
+}
+
+ResolvedHosts resolve_hosts(const LaunchOptions& options, const Source& source, DeviceUser user) {
+  ResolvedHosts resolved;
+  DeviceSituation situation = situation_for(options, source);
+  if (started_on_every_node(source)) {
+    settle_coming(resolved, options, source, situation, user);
+  } else if (source.kind == SourceKind::kSlurmAllocation) {
+    resolved.allocation = of_slurm(options, *source.slurm);
+    resolved.reach = reach_through_srun(resolved.allocation);
+    settle_listed(resolved, options, situation, user);
+  } else if (source.hostfile) {
+    resolved.allocation = of_hostfile(options, *source.hostfile);
+    resolved.reach = reach_through_ssh(resolved.allocation);
+    settle_listed(resolved, options, situation, user);
+  } else {
+    settle_this_machine(resolved, options, situation, user);
+  }
+  resolved.visible = std::move(situation.visible);
+  return resolved;
+}
+
+std::optional<NodePlace> node_place(const LaunchOptions& options, const Source& source) {
+  if (!started_on_every_node(source)) return std::nullopt;
+  NodePlace place;
+  place.token = shared_token();
+  if (source.place) {
+    place.node_rank = source.place->node_rank;
+    place.num_nodes = source.place->num_nodes;
+    place.master_addr = source.place->master_addr;
+    place.master_port = source.place->master_port.value_or(rendezvous::kUsualMasterPort);
+  } else {
+    place.node_rank = *options.hosts.node_rank;
+    place.num_nodes = options.hosts.num_nodes.value_or(1);
+    place.master_addr = options.hosts.master_addr;
+    place.master_port = options.hosts.master_port == 0 ? rendezvous::kUsualMasterPort : options.hosts.master_port;
+  }
+  if (source.hostfile) {
+    auto hosts = of_hostfile(options, *source.hostfile).hosts;
+    place.num_nodes = static_cast<int>(hosts.size());
+    if (place.master_addr.empty()) place.master_addr = hosts.at(0).name;
+  }
+  if (place.node_rank < place.num_nodes) return place;
+  throw UserError(ExitCode::kUsage,
+                  fmt::format("--node_rank {}: there are {} nodes, counted from 0", place.node_rank, place.num_nodes));
+}
+
+AgentHello offer_of_this_node(const LaunchOptions& options, const Source& source) {
+  AgentHello offer;
+  DeviceSituation situation = situation_for(options, source);
+  offer.devices = situation.visible;
+  if (source.hostfile) return offer;
+  std::string device = choose_device(options.device, situation, DeviceUser::kAnyProgram);
+  if (device == "cuda") check_num_gpus(options, situation);
+  offer.num_slots = slots_of_this_node(options, source, situation, device);
+  return offer;
+}
+
+void apply_offers(ResolvedHosts& hosts, const std::vector<AgentHello>& offers) {
+  for (size_t node = 1; node < hosts.allocation.hosts.size(); ++node) {
+    const AgentHello& offer = offers.at(node - 1);
+    if (offer.num_slots == 0) continue;  // the hostfile knows
+    if (offer.num_slots > hostfile::kMostSlots) {
+      throw UserError(ExitCode::kUnavailable, fmt::format("node rank {} offers {} slots; no host has more than {}",
+                                                          node, offer.num_slots, hostfile::kMostSlots));
+    }
+    auto& host = hosts.allocation.hosts[node];
+    if (hostfile::is_host_name(offer.host_name)) host.name = offer.host_name;
+    host.slots = hostfile::first_slots(offer.num_slots);
+  }
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,90 @@
+#include "launch/plan/input_files.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+#include "base/byte_fields.hpp"
+#include "base/input_file.hpp"
+#include "base/model_archive.hpp"
+#include "base/zip_directory.hpp"
+#include "launch/plan/zip_file.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kDataFile = "data file";
+
+std::string read_at(std::ifstream& file, uint64_t begin, uint64_t count) {
+  std::string bytes(count, '\0');
+  file.clear();
+  file.seekg(static_cast<std::streamoff>(begin));
+  file.read(bytes.data(), static_cast<std::streamsize>(count));
+  bytes.resize(static_cast<size_t>(file.gcount()));
+  return bytes;
+}
+
+// Inside of the archive's one folder. Empty: they are beyond us, and for the worker to read.
+std::vector<std::string> records_in(std::ifstream& file, uint64_t file_bytes) {
+  file.clear();
+  try {
+    const auto directory = read_zip_file_directory(file, file_bytes);
+    std::vector<std::string> records;
+    for (const auto& entry : read_zip_entries(directory.bytes, directory.num_entries)) {
+      records.push_back(entry.name.substr(entry.name.find('/') + 1));
+    }
+    return records;
+  } catch (const WireError&) {
+    return {};
+  }
+}
+
+// Megatron's data is named by X, X.bin or X.idx, and read from both files.
+std::string name_of_pair(const std::string& path) {
+  const bool is_of_pair = path.ends_with(".bin") || path.ends_with(".idx");
+  return is_of_pair ? path.substr(0, path.size() - 4) : path;
+}
+
+bool is_pair(const std::string& name) {
+  std::error_code ignored;
+  return fs::exists(name + ".bin", ignored) && fs::exists(name + ".idx", ignored);
+}
+
+void check_data_file(const std::string& path, const std::string& format) {
+  if (format != "megatron" && !is_pair(path)) {
+    open_input_file(path, kDataFile);
+  } else {
+    for (const char* ending : {".idx", ".bin"}) open_input_file(name_of_pair(path) + ending, kDataFile);
+  }
+}
+
+void check_data(const config::Data& data, const std::vector<std::string>& patterns, const std::string& cwd) {
+  for (const auto& pattern : patterns) {
+    const std::string path = fs::path(cwd) / pattern;
+    // What a glob matches is there.
+    if (expand_globs({pattern}, kDataFile, cwd) == std::vector{path}) check_data_file(path, data.format);
+  }
+}
+
+}  // namespace
+
+void check_model_archive(const std::string& path) {
+  open_input_file(path, "model");
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  const auto size = static_cast<uint64_t>(std::max<std::streamoff>(file.tellg(), 0));
+  const uint64_t tail_bytes = std::min<uint64_t>(size, kZipEndBytes);
+  require_zip(path, size, read_at(file, 0, 4), read_at(file, size - tail_bytes, tail_bytes));
+  if (const auto records = records_in(file, size); !records.empty()) require_torchscript(path, records);
+}
+
+void check_named_files(const config::JobConfig& config, const std::string& cwd) {
+  check_data(config.data, config.data.train, cwd);
+  check_data(config.data, config.data.eval, cwd);
+  if (config.loss.empty() || config.loss == "cross_entropy" || config.loss == "mse") return;
+  check_model_archive(fs::path(cwd) / config.loss);
+}
+
+}  // namespace dslaunch::launch

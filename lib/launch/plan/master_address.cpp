@@ -1,0 +1,58 @@
+#include "launch/plan/master_address.hpp"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/printable.hpp"
+#include "ports/held_port.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+constexpr size_t kLongestName = 255;
+
+bool is_ipv6_address(const std::string& address) {
+  in6_addr ignored;
+  return ::inet_pton(AF_INET6, address.substr(0, address.find('%')).c_str(), &ignored) == 1;
+}
+
+bool in_name(unsigned char c) {
+  return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_';
+}
+
+// Empty: nothing is.
+std::string what_is_wrong(const std::string& address) {
+  if (address.find("://") != std::string::npos) return "a URL; leave out what is around the host's name";
+  if (address.starts_with('[')) return "an IPv6 address stands without brackets here, and the port in --master_port";
+  const auto num_colons = std::count(address.begin(), address.end(), ':');
+  if (num_colons == 1) return "the port has an option of its own: --master_addr HOST --master_port PORT";
+  if (num_colons > 1) return is_ipv6_address(address) ? "" : "no IPv6 address";
+  if (address.size() > kLongestName) return fmt::format("longer than any host's name ({} characters)", kLongestName);
+  if (std::all_of(address.begin(), address.end(), in_name)) return "";
+  return "no host's name or address: those have letters, digits, '.', '-' and '_' only";
+}
+
+}  // namespace
+
+void check_spelling_of_master_address(const std::string& address) {
+  std::string wrong = what_is_wrong(address);
+  if (wrong.empty()) return;
+  throw UserError(ExitCode::kUsage, fmt::format("--master_addr '{}': {}", printable(address), wrong));
+}
+
+void check_master_address_is_here(const std::string& address) {
+  try {
+    ports::hold_port(address, 0);
+  } catch (const UserError& error) {
+    throw UserError(error.code(),
+                    fmt::format("--master_addr {}: {}. All ranks run on this machine and meet here: leave "
+                                "the option out, or give a name or an address of this machine",
+                                address, error.what()));
+  }
+}
+
+}  // namespace dslaunch::launch

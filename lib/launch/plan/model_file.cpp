@@ -1,0 +1,80 @@
+#include "launch/plan/model_file.hpp"
+
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/shell_words.hpp"
+
+namespace dslaunch::launch {
+
+static bool is_one_of(const std::string& ending, std::initializer_list<const char*> endings) {
+  for (const char* other : endings) {
+    if (ending == other) return true;
+  }
+  return false;
+}
+
+void refuse_program(const std::string& path, const std::vector<std::string>& options,
+                    const std::vector<std::string>& arguments) {
+  const std::string ending = std::filesystem::path(path).extension().string();
+  const bool is_python = is_one_of(ending, {".py", ".pyc"});
+  if (!is_python && !is_one_of(ending, {".sh", ".bash"})) return;
+  std::vector<std::string> line{"dslaunch", "exec"};
+  line.insert(line.end(), options.begin(), options.end());
+  line.insert(line.end(), {"--", is_python ? "python" : "sh", path});
+  line.insert(line.end(), arguments.begin(), arguments.end());
+  throw UserError(ExitCode::kUsage, fmt::format("{} is a {}, not a model: did you mean '{}'?", shell_word(path),
+                                                is_python ? "Python program" : "script", shell_words(line)));
+}
+
+// Endings that tell what the user took the command for.
+static void refuse_other_kinds(const std::string& path) {
+  refuse_program(path);
+  std::string ending = std::filesystem::path(path).extension().string();
+  std::string word = shell_word(path);
+  if (is_one_of(ending, {".json", ".yaml", ".yml", ".hjson"})) {
+    throw UserError(
+        ExitCode::kUsage,
+        fmt::format("{} is a config, not a model: did you mean 'dslaunch MODEL.pt --config {}'?", word, word));
+  }
+  if (ending == ".pt2") {
+    throw UserError(
+        ExitCode::kBadInput,
+        fmt::format("{} is what torch.export wrote (.pt2); dslaunch trains TorchScript: save the module with "
+                    "torch.jit.save(torch.jit.script(model), 'model.pt')",
+                    word));
+  }
+  if (is_one_of(ending, {".safetensors", ".bin", ".ckpt", ".onnx", ".npz", ".npy"})) {
+    throw UserError(
+        ExitCode::kBadInput,
+        fmt::format("{} holds no TorchScript program (weights or data only); dslaunch needs what torch.jit.save "
+                    "wrote",
+                    word));
+  }
+}
+
+void check_model_file(const std::string& path) {
+  refuse_other_kinds(path);
+  std::error_code error;
+  auto status = std::filesystem::status(path, error);
+  if (status.type() == std::filesystem::file_type::not_found) {
+    throw UserError(ExitCode::kNoInput, fmt::format("the model {} does not exist", shell_word(path)));
+  }
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status) &&
+      !std::filesystem::is_directory(status)) {
+    throw UserError(ExitCode::kNoInput, fmt::format("the model {} is a device or pipe, not a file", shell_word(path)));
+  }
+  if (status.type() == std::filesystem::file_type::directory) {
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("{} is a folder; a model is one file, written by torch.jit.save", shell_word(path)));
+  }
+  if (error || ::access(path.c_str(), R_OK) != 0) {
+    throw UserError(ExitCode::kNoInput, fmt::format("the model {} cannot be read: {}", shell_word(path),
+                                                    describe_errno(error ? error.value() : errno)));
+  }
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,124 @@
+// The few calls of NVML that count GPUs, say where they are and name the processes on them, found at run time: a host
+// without a driver has no such library.
+#include <dlfcn.h>
+
+#include "base/blocked_signals.hpp"
+#include "launch/plan/devices.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+class Nvml {
+ public:
+  Nvml() : library_(::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
+    if (library_ == nullptr) return;
+    find(shutdown_, "nvmlShutdown");
+    find(count_, "nvmlDeviceGetCount_v2");
+    find(handle_, "nvmlDeviceGetHandleByIndex_v2");
+    find(uuid_, "nvmlDeviceGetUUID");
+    find(name_, "nvmlDeviceGetName");
+    find(pci_, "nvmlDeviceGetPciInfo_v3");
+    find(compute_processes_, "nvmlDeviceGetComputeRunningProcesses_v3");
+    int (*init)() = nullptr;
+    find(init, "nvmlInit_v2");
+    open_ = init && shutdown_ && count_ && handle_ && uuid_ && name_ && init() == kSuccess;
+  }
+  ~Nvml() {
+    if (open_) shutdown_();
+    if (library_ != nullptr) ::dlclose(library_);
+  }
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+
+  std::vector<Gpu> gpus() const {
+    unsigned count = 0;
+    if (!open_ || count_(&count) != kSuccess) return {};
+    std::vector<Gpu> all;
+    for (unsigned i = 0; i < count; ++i) {
+      void* device = nullptr;
+      char uuid[96] = {}, name[96] = {};
+      if (handle_(i, &device) != kSuccess || uuid_(device, uuid, sizeof uuid) != kSuccess) continue;
+      name_(device, name, sizeof name);
+      all.push_back({uuid, name, pci_bus_id(device)});
+    }
+    return all;
+  }
+
+  std::vector<GpuProcess> processes() const {
+    unsigned count = 0;
+    if (!open_ || !compute_processes_ || count_(&count) != kSuccess) return {};
+    std::vector<GpuProcess> all;
+    for (unsigned i = 0; i < count; ++i) {
+      void* device = nullptr;
+      if (handle_(i, &device) == kSuccess) append_processes(device, i, all);
+    }
+    return all;
+  }
+
+ private:
+  static constexpr int kSuccess = 0, kInsufficientSize = 7;
+
+  // nvmlProcessInfo_t.
+  struct RunningProcess {
+    unsigned pid;
+    unsigned long long used_bytes;  // all ones: not available
+    unsigned gpu_instance, compute_instance;
+  };
+
+  void append_processes(void* device, size_t index, std::vector<GpuProcess>& all) const {
+    std::vector<RunningProcess> running(64);
+    unsigned count = static_cast<unsigned>(running.size());
+    // More may start between the two calls; those few are left out.
+    if (int status = compute_processes_(device, &count, running.data()); status == kInsufficientSize) {
+      running.resize(count + 64);
+      count = static_cast<unsigned>(running.size());
+      if (compute_processes_(device, &count, running.data()) != kSuccess) return;
+    } else if (status != kSuccess) {
+      return;
+    }
+    for (unsigned i = 0; i < count; ++i) {
+      uint64_t bytes = running[i].used_bytes == ~0ULL ? 0 : running[i].used_bytes;
+      all.push_back({static_cast<pid_t>(running[i].pid), index, bytes});
+    }
+  }
+
+  // nvmlPciInfo_t of version 3.
+  struct PciInfo {
+    char legacy_bus_id[16];
+    unsigned domain, bus, device, device_id, subsystem_id;
+    char bus_id[32];
+  };
+
+  std::string pci_bus_id(void* device) const {
+    PciInfo info{};
+    return pci_ != nullptr && pci_(device, &info) == kSuccess ? info.bus_id : "";
+  }
+
+  template <class Function>
+  void find(Function*& function, const char* name) {
+    function = reinterpret_cast<Function*>(::dlsym(library_, name));
+  }
+
+  const BlockedSignals blocked_;  // the driver leaves a thread behind that would take our signals
+  void* library_;
+  bool open_ = false;
+  int (*shutdown_)() = nullptr;
+  int (*count_)(unsigned*) = nullptr;
+  int (*handle_)(unsigned, void**) = nullptr;
+  int (*uuid_)(void*, char*, unsigned) = nullptr;
+  int (*name_)(void*, char*, unsigned) = nullptr;
+  int (*pci_)(void*, PciInfo*) = nullptr;  // from driver 410 on
+  int (*compute_processes_)(void*, unsigned*, RunningProcess*) = nullptr;
+};
+
+}  // namespace
+
+std::vector<Gpu> gpus_of_this_machine() {
+  return Nvml().gpus();
+}
+
+std::vector<GpuProcess> gpu_processes() {
+  return Nvml().processes();
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,138 @@
+#include "launch/plan/plan_job.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "launch/plan/describe_job.hpp"
+#include "launch/plan/env_file.hpp"
+#include "launch/plan/job_id.hpp"
+#include "launch/plan/launch_variables.hpp"
+#include "launch/plan/master_address.hpp"
+#include "launch/plan/rank_environment.hpp"
+#include "launch/plan/remote_environment.hpp"
+#include "launch/plan/settle_node.hpp"
+#include "launch/plan/working_folder.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+std::string folder_of_ranks(const LaunchOptions& options) {
+  if (options.chdir.empty()) return working_folder(", or give --chdir DIR");
+  std::error_code error;
+  const auto folder = std::filesystem::absolute(options.chdir, error);
+  if (error || !std::filesystem::is_directory(folder, error)) {
+    throw UserError(ExitCode::kNoInput, fmt::format("--chdir {}: there is no such folder", options.chdir));
+  }
+  return folder.string();
+}
+
+// One that is set by hand would be without effect.
+void refuse_launch_variables(const LaunchOptions& options, bool gpu_ranks) {
+  std::vector<std::string> refused;
+  for (const auto& [name, value] : options.env) {
+    std::string instead = instead_of_setting(name, gpu_ranks);
+    if (instead.empty()) continue;
+    refused.push_back(
+        fmt::format("--env {}: the launcher itself sets this variable for every rank; {}", name, instead));
+  }
+  if (!refused.empty()) throw UserError(ExitCode::kUsage, fmt::format("{}", fmt::join(refused, "\n")));
+}
+
+// A file may hold a whole environment, written down where another launch had set these.
+void leave_out_launch_variables(Assignments& assignments, const std::string& file, bool gpu_ranks,
+                                std::vector<std::string>& warnings) {
+  std::vector<std::string> names;
+  std::erase_if(assignments, [&](const auto& assignment) {
+    bool ours = !instead_of_setting(assignment.first, gpu_ranks).empty();
+    if (ours) names.push_back(assignment.first);
+    return ours;
+  });
+  if (names.empty()) return;
+  warnings.push_back(fmt::format("{} in {}: without effect, the launcher itself sets this for every rank",
+                                 fmt::join(names, ", "), file));
+}
+
+std::vector<std::string> files_of_variables(const LaunchOptions& options) {
+  const char* home = std::getenv("HOME");
+  const char* name = std::getenv("DS_ENV_FILE");
+  std::error_code gone;
+  auto files = default_env_files(home == nullptr ? "" : home, std::filesystem::current_path(gone).string(),
+                                 name == nullptr ? std::nullopt : std::optional<std::string>(name));
+  files.insert(files.end(), options.env_files.begin(), options.env_files.end());
+  return files;
+}
+
+// Files first, the command line last: the later one wins.
+std::map<std::string, std::string> variables_to_set(const LaunchOptions& options, bool gpu_ranks,
+                                                    std::vector<std::string>& warnings) {
+  refuse_launch_variables(options, gpu_ranks);
+  std::map<std::string, std::string> variables;
+  for (const auto& file : files_of_variables(options)) {
+    Assignments assignments = read_env_file(file);
+    leave_out_launch_variables(assignments, file, gpu_ranks, warnings);
+    for (auto& [key, value] : assignments) variables[key] = std::move(value);
+  }
+  for (const auto& [key, value] : options.env) variables[key] = value;
+  return variables;
+}
+
+// The same on every host, so not as seen from here.
+std::string venv_folder(const LaunchOptions& options) {
+  if (options.venv.empty()) return {};
+  std::string folder = absolute_path(options.venv);
+  if (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
+  return folder;
+}
+
+// Of this machine's ranks: what its agent will do.
+void settle_here(LaunchPlan& plan) {
+  for (auto& node : plan.nodes) {
+    if (node.reach != Reach::kPipe) continue;
+    JobDescription job = describe_job(plan, node, {}, "");
+    complete_environment(job);
+    auto bindings = bind_ranks(job);
+    for (size_t i = 0; i < node.ranks.size(); ++i) node.ranks[i].placement = describe(bindings[i]);
+  }
+}
+
+}  // namespace
+
+LaunchPlan plan_job(const LaunchOptions& options, const ResolvedHosts& hosts, DeviceRule cuda_rule) {
+  LaunchPlan plan;
+  plan.job_id = make_job_id();
+  plan.device = hosts.device;
+  plan.device_rule = cuda_rule;
+  plan.source = hosts.allocation.source;
+  plan.master_addr = options.hosts.master_addr;
+  plan.master_port = hosts.master_port != 0 ? hosts.master_port : options.hosts.master_port;
+  plan.cwd = folder_of_ranks(options);
+  plan.grace = options.grace;
+  plan.timeout = options.timeout;
+  plan.output = options.output;
+  plan.detach = options.detach;
+  plan.env = inherited_environment();
+  plan.travelling_env = exported_environment(plan.env);
+  plan.set_env = variables_to_set(options, hosts.device != "cpu", plan.warnings);
+  for (const auto& [name, value] : plan.set_env) plan.env[name] = plan.travelling_env[name] = value;
+  plan.venv = venv_folder(options);
+  plan.binding = options.binding;
+  plan.max_restarts = options.max_restarts;
+  plan.reach = options.reach;
+  plan.ask_devices = hosts.device == "auto";
+  plan.nodes = plan_nodes(hosts.allocation, hosts.device == "cuda" ? cuda_rule : DeviceRule::kNone, hosts.visible);
+  for (auto& node : plan.nodes) node.reach = hosts.reach.at(node.node_rank);
+  if (!plan.master_addr.empty() && !plan.has_remote_nodes()) check_master_address_is_here(plan.master_addr);
+  return plan;
+}
+
+int print_plan(LaunchPlan plan, const LaunchOptions& options) {
+  settle_here(plan);
+  std::string text = options.json ? plan_json(plan) : plan_text(plan);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return 0;
+}
+
+}  // namespace dslaunch::launch

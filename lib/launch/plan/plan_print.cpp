@@ -1,0 +1,99 @@
+// The plan in words and as JSON.
+#include <nlohmann/json.hpp>
+
+#include "base/dump_json.hpp"
+#include "base/format.hpp"
+#include "base/shell_words.hpp"
+#include "launch/plan/launch_plan.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const char* kind_word(JobKind kind) {
+  return kind == JobKind::kRun ? "run" : "exec";
+}
+
+const char* name_of(Reach reach) {
+  switch (reach) {
+    case Reach::kPipe:
+      return "this machine";
+    case Reach::kSsh:
+      return "ssh";
+    case Reach::kSrun:
+      return "srun";
+    case Reach::kDialIn:
+      return "comes by itself";
+  }
+  return "";
+}
+
+std::string rank_line(const PlannedNode& node, const PlannedRank& rank) {
+  std::string line = fmt::format("  rank {:<4} {}  node {} ({}), local rank {}, slot {}", rank.rank, node.host,
+                                 node.node_rank, name_of(node.reach), rank.local_rank, rank.slot);
+  for (const auto& [name, value] : rank.env) line += fmt::format("  {}={}", name, shell_word(value));
+  if (!rank.placement.empty()) line += "  (" + rank.placement + ")";
+  return line + "\n";
+}
+
+Json rank_json(const PlannedNode& node, const PlannedRank& rank) {
+  return {{"rank", rank.rank},
+          {"host", node.host},
+          {"node_rank", node.node_rank},
+          {"reach", name_of(node.reach)},
+          {"local_rank", rank.local_rank},
+          {"slot", rank.slot},
+          {"placement", rank.placement.empty() ? Json(nullptr) : Json(rank.placement)},
+          {"env", rank.env}};
+}
+
+}  // namespace
+
+std::string plan_text(const LaunchPlan& plan) {
+  std::string text = fmt::format("job        {} ({})\n", plan.job_id, kind_word(plan.kind));
+  text += fmt::format("world      {} rank(s) on {} host(s), {}\n", plan.world_size(), plan.nodes.size(), plan.source);
+  text += fmt::format("device     {}\n", plan.device);
+  text += fmt::format("master     {}:{}\n", plan.master_addr.empty() ? "(chosen at start)" : plan.master_addr,
+                      plan.master_port == 0 ? "(chosen at start)" : std::to_string(plan.master_port));
+  text += fmt::format("folder     {}\n", plan.cwd);
+  text += fmt::format("files      {}\n",
+                      plan.run_dir.empty() ? "logs in the job's own folder (no --run_dir)" : plan.run_dir);
+  text += fmt::format("limits     stop grace {} s, time limit {}\n", plan.grace.count() / 1000.0,
+                      plan.timeout ? fmt::format("{} s", plan.timeout->count() / 1000.0) : "none");
+  text += fmt::format("command    {}\n", shell_words(plan.argv));
+  if (!plan.venv.empty()) text += fmt::format("venv       {}\n", plan.venv);
+  for (const auto& [name, value] : plan.set_env) text += fmt::format("env        {}={}\n", name, shell_word(value));
+  for (const auto& node : plan.nodes) {
+    for (const auto& rank : node.ranks) text += rank_line(node, rank);
+  }
+  return text;
+}
+
+std::string plan_json(const LaunchPlan& plan) {
+  Json ranks = Json::array();
+  for (const auto& node : plan.nodes) {
+    for (const auto& rank : node.ranks) ranks.push_back(rank_json(node, rank));
+  }
+  Json document = {
+      {"job_id", plan.job_id},
+      {"kind", kind_word(plan.kind)},
+      {"world_size", plan.world_size()},
+      {"num_nodes", plan.nodes.size()},
+      {"hosts_from", plan.source},
+      {"device", plan.device},
+      {"master_addr", plan.master_addr.empty() ? Json(nullptr) : Json(plan.master_addr)},
+      {"master_port", plan.master_port == 0 ? Json(nullptr) : Json(plan.master_port)},
+      {"cwd", plan.cwd},
+      {"run_dir", plan.run_dir.empty() ? Json(nullptr) : Json(plan.run_dir)},
+      {"grace_s", plan.grace.count() / 1000.0},
+      {"timeout_s", plan.timeout ? Json(plan.timeout->count() / 1000.0) : Json(nullptr)},
+      {"argv", plan.argv},
+      {"env", plan.set_env},
+      {"venv", plan.venv.empty() ? Json(nullptr) : Json(plan.venv)},
+      {"ranks", ranks},
+  };
+  return dump_json(document, 2) + "\n";
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,93 @@
+#include "launch/plan/remote_environment.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <string_view>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "ports/process_info.hpp"
+#include "rendezvous/launch_env.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+// By prefix: interpreter and libraries, communication, devices, threads, training, tracking and clouds.
+constexpr auto kTravelling =
+    std::to_array<std::string_view>({"PYTHON",   "LD_LIBRARY_PATH", "NCCL",        "UCX",         "MV2",
+                                     "FI_",      "GLOO_",           "RDMAV_",      "IBV_",        "MLX5_",
+                                     "CUDA_",    "CUBLAS",          "CUDNN",       "NVTE_",       "TORCH",
+                                     "PYTORCH",  "TRITON_",         "OMP_",        "GOMP_",       "KMP_",
+                                     "MKL_",     "OPENBLAS_",       "DSLAUNCH_",   "DEEPSPEED_",  "DS_",
+                                     "HF_",      "TRANSFORMERS_",   "TOKENIZERS_", "WANDB_",      "MLFLOW",
+                                     "AZUREML_", "AML_RUN_ID",      "NEBULA_",     "DLTS_JOB_ID", "DLTS_NUM_WORKER"});
+
+// They begin like travellers, but speak of this machine, or of a job around this one.
+constexpr auto kStaying = std::to_array<std::string_view>(
+    {"CUDA_VISIBLE_DEVICES", "CUDA_MPS_", "TORCHELASTIC_", "DS_ENV_FILE", ports::kJobIdVariable,
+     rendezvous::kTokenVariable, ports::kAgentVariable, "DSLAUNCH_RANK_HOSTS", "DSLAUNCH_HOST"});
+
+template <class Prefixes>
+bool begins_with_one(std::string_view name, const Prefixes& prefixes) {
+  return std::any_of(prefixes.begin(), prefixes.end(),
+                     [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+bool is_program(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::is_regular_file(path, error) && ::access(path.c_str(), X_OK) == 0;
+}
+
+}  // namespace
+
+Environment exported_environment(const Environment& inherited) {
+  Environment exported;
+  for (const auto& [name, value] : inherited) {
+    if (begins_with_one(name, kTravelling) && !begins_with_one(name, kStaying)) exported.emplace(name, value);
+  }
+  // This cloud's machines differ in their network cards; DeepSpeed makes the same exception.
+  if (inherited.contains("AISC_JOB_NAME")) {
+    exported.erase("NCCL_IB_HCA");
+    exported.erase("UCX_NET_DEVICES");
+  }
+  return exported;
+}
+
+Environment merged_environment(Environment login, const Environment& sent) {
+  for (const auto& [name, value] : sent) login[name] = value;
+  return login;
+}
+
+void apply_venv(Environment& env, const std::string& folder) {
+  std::filesystem::path programs = std::filesystem::path(folder) / "bin";
+  if (!is_program(programs / "python")) {
+    throw UserError(ExitCode::kNoInput,
+                    fmt::format("--venv {}: {} is no program on this host; make the virtual environment there too, or "
+                                "put it into a folder that all hosts share",
+                                folder, (programs / "python").string()));
+  }
+  auto path = env.find("PATH");
+  std::string rest = path == env.end() ? "/usr/local/bin:/usr/bin:/bin" : path->second;
+  env["PATH"] = programs.string() + (rest.empty() ? "" : ":" + rest);
+  env["VIRTUAL_ENV"] = folder;
+  env.erase("PYTHONHOME");
+}
+
+std::string venv_of_script(const std::string& script) {
+  std::filesystem::path path(script);
+  if (path.filename() == "activate" && path.parent_path().filename() == "bin") {
+    std::string folder = path.parent_path().parent_path().string();
+    return folder.empty() ? "." : folder;
+  }
+  throw UserError(
+      ExitCode::kUsage,
+      fmt::format("--venv_script {}: only DIR/bin/activate of a virtual environment is understood, which is "
+                  "--venv DIR here; no shell runs on the hosts, so write what another script sets into a "
+                  "file for --env_file",
+                  script));
+}
+
+}  // namespace dslaunch::launch

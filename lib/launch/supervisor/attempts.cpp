@@ -1,0 +1,210 @@
+#include "launch/supervisor/attempts.hpp"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <string_view>
+#include <utility>
+
+#include "base/format.hpp"
+#include "base/log.hpp"
+#include "launch/channel/poll_set.hpp"
+#include "launch/programs.hpp"
+#include "launch/supervisor/between_attempts.hpp"
+#include "launch/supervisor/job_story.hpp"
+#include "launch/supervisor/push.hpp"
+#include "launch/supervisor/supervisor.hpp"
+#include "launch/terminal.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Between two attempts: for readers and files that take nothing.
+constexpr auto kReaderPatience = 2000ms;
+
+// A document or the ranks' output on a full disk is a failure of the job too, though never more than its own.
+void tell_lost_output(Supervisor& supervisor, JobReport& report) {
+  if (!supervisor.output().files_keep_up()) {
+    supervisor.output().warn(
+        "the files that the job's output goes to take nothing any more: its end may be missing there");
+  }
+  if (!supervisor.output().out().has_lost()) return;
+  supervisor.output().say("standard output did not take all that was written: is its disk full?");
+  if (report.outcome.exit_code == 0) report.outcome.exit_code = to_int(ExitCode::kIoError);
+}
+
+// One line for the job's record.
+std::string cause_of(const LaunchPlan& plan, const JobReport& report) {
+  std::string cause = tell_cause(plan, report);
+  if (!cause.empty()) return cause;
+  if (!report.ended_by.empty()) {
+    const auto& [host, failure] = report.ended_by.front();
+    return fmt::format("{} failed: {}: {}", host, failure.phase, failure.text);
+  }
+  std::string line = report.story.substr(0, report.story.find('\n'));
+  constexpr std::string_view kSpeaker = "dslaunch: ";
+  return line.starts_with(kSpeaker) ? line.substr(kSpeaker.size()) : line;
+}
+
+// Somebody asked for an end before the restart that was due.
+void end_instead(JobReport& report, const LaunchPlan& plan, StopReason reason) {
+  report.reason = reason;
+  report.outcome.exit_code = decide_outcome(records_of(plan), plan.kind, reason, 0).exit_code;
+}
+
+// As far as somebody reads it: there is no supervisor that would take a further Ctrl-C.
+void write_if_read(int fd, std::string_view text) {
+  Terminal terminal(fd);
+  terminal.write(text);
+  while (terminal.num_pending() > 0) {
+    PollSet polls;
+    const size_t place = polls.add(terminal.fd(), POLLOUT);
+    polls.wait(Deadline::after(kReaderPatience));
+    if (!polls.ready(place)) return;
+    terminal.flush();
+  }
+}
+
+}  // namespace
+
+Attempts::Attempts(LaunchPlan first, JobField& field, JobMaker& maker, LiveJob& live, SignalInbox& signals)
+    : plan_(std::move(first)),
+      field_(field),
+      maker_(maker),
+      live_(live),
+      signals_(signals),
+      time_limit_(plan_.timeout ? Deadline::after(*plan_.timeout) : Deadline::never()) {}
+
+int Attempts::run() {
+  try {
+    return run_all();
+  } catch (const std::exception& error) {
+    return end_because(described(error));
+  }
+}
+
+// An attempt could not begin, or we cannot go on with it.
+int Attempts::end_because(const DescribedError& error) {
+  dismiss_nodes(field_.gathered.links, word_of_failure(error));
+  JobReport report;
+  report.error = error.text;
+  report.records = records_of(plan_);
+  report.outcome.exit_code = to_int(error.code);
+  // Said before the record is closed: who waits for the start of a detached job reads it in the console, after what
+  // the job said.
+  live_.files().wait(Deadline::after(FileThread::kPatience));
+  log::write(log::Level::kError, error.text);
+  live_.on_end(report.outcome.exit_code, error.text);
+  if (writes_document()) write_if_read(STDOUT_FILENO, story_json(plan_, report));
+  return report.outcome.exit_code;
+}
+
+int Attempts::run_all() {
+  std::optional<JobReport> end;
+  do {
+    make_ready();
+    if (plan_.restart_count > 0) live_.on_attempt(plan_);
+    end = attempt();
+  } while (!end);
+  live_.on_end(end->outcome.exit_code, cause_of(plan_, *end));
+  return end->outcome.exit_code;
+}
+
+// What an attempt needs before it has a supervisor.
+void Attempts::make_ready() {
+  if (plan_.restart_count == 0 && !plan_.reach.push) return;
+  BetweenAttempts between(signals_, [this, plan = plan_](int signal) -> std::optional<int> {
+    if (!asks_for_end(signal, plan.kind)) return std::nullopt;
+    maker_.leave();
+    return end_before_attempt(plan, signal);
+  });
+  if (plan_.restart_count > 0) {
+    field_.gather(time_limit_);
+    maker_.prepare(plan_);
+  }
+  if (plan_.reach.push) push_programs(plan_, own_program());
+}
+
+// On the thread of BetweenAttempts, while plan_ may change. The end of a job whose next attempt was not to begin: told
+// and put on record, as that of an attempt which was stopped before its ranks had started. Its exit code.
+int Attempts::end_before_attempt(const LaunchPlan& plan, int signal) {
+  JobReport report;
+  report.reason = reason_of(signal);
+  report.records = records_of(plan);
+  report.outcome = decide_outcome(report.records, plan.kind, report.reason, 0);
+  report.story = tell_story(plan, report);
+  if (plan.restart_count > 0) {
+    report.story = fmt::format("dslaunch: {}\n", no_restart_because(report.reason)) + report.story;
+  }
+  live_.files().wait(Deadline::after(kReaderPatience));  // what the job said comes first
+  if (live_.console() != nullptr && !field_.options.detach) live_.console()->append(report.story);
+  live_.on_end(report.outcome.exit_code, cause_of(plan, report));
+  write_if_read(STDERR_FILENO, report.story);
+  if (writes_document()) write_if_read(STDOUT_FILENO, story_json(plan, report));
+  return report.outcome.exit_code;
+}
+
+// One, under a supervisor of its own. Its end; empty where there is another one, whose plan is plan_ then.
+std::optional<JobReport> Attempts::attempt() {
+  SupervisorOptions how = field_.supervisor_options();
+  how.live = &live_;
+  how.time_limit = time_limit_;
+  Supervisor supervisor(plan_, std::move(how));
+  JobReport report = supervisor.run();
+  const RestartDecision decision = conclude(supervisor, report);
+  StopReason instead = decision.instead;
+  if (decision.restart) {
+    field_.leave_out(decision.without);
+    if (auto next = plan_again(supervisor)) {
+      supervisor.dismiss({.exit_code = report.outcome.exit_code, .again = true, .story = report.story});
+      supervisor.drain_output();
+      instead = supervisor.late_reason();
+      if (instead == StopReason::kNone) {
+        plan_ = std::move(*next);
+        return std::nullopt;
+      }
+      supervisor.output().say(no_restart_because(instead));
+    }
+  }
+  if (instead != StopReason::kNone) end_instead(report, plan_, instead);
+  finish(supervisor, report);
+  return report;
+}
+
+// Tells how an attempt ended, and decides whether there is another one.
+RestartDecision Attempts::conclude(Supervisor& supervisor, JobReport& report) {
+  if (!report.story.empty()) supervisor.output().tell(report.story);
+  report.late_reason = supervisor.late_reason();
+  auto decision =
+      decide_restart(report, plan_.kind, field_.options, plan_.restart_count, static_cast<int>(plan_.nodes.size()));
+  if (!decision.text.empty()) supervisor.output().say(decision.text);
+  return decision;
+}
+
+// Empty, with a word why, where the job is impossible on the hosts that are left.
+std::optional<LaunchPlan> Attempts::plan_again(Supervisor& supervisor) {
+  try {
+    LaunchPlan next = maker_.plan(field_.hosts, plan_.restart_count + 1);
+    next.job_id = plan_.job_id;
+    next.job_folder = plan_.job_folder;
+    next.output = plan_.output;
+    next.append_logs = true;
+    return next;
+  } catch (const std::exception& error) {
+    supervisor.output().say(fmt::format("no restart: {}", described(error).text));
+    return std::nullopt;
+  }
+}
+
+void Attempts::finish(Supervisor& supervisor, JobReport& report) {
+  if (writes_document()) supervisor.output().print(story_json(plan_, report));
+  supervisor.dismiss({.exit_code = report.outcome.exit_code, .again = false, .story = report.story});
+  supervisor.drain_output();
+  tell_lost_output(supervisor, report);
+  supervisor.drain_output();
+  supervisor.ignore_signals();
+}
+
+}  // namespace dslaunch::launch

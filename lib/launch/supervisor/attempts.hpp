@@ -1,0 +1,46 @@
+// A job's attempts one after the other: each under a supervisor of its own, and what lies between two of them. One
+// thread, but for BetweenAttempts.
+#pragma once
+#include <optional>
+
+#include "base/deadline.hpp"
+#include "base/described_error.hpp"
+#include "launch/jobs/live_job.hpp"
+#include "launch/plan/launch_plan.hpp"
+#include "launch/signal_inbox.hpp"
+#include "launch/supervisor/job_field.hpp"
+#include "launch/supervisor/job_maker.hpp"
+#include "launch/supervisor/job_report.hpp"
+#include "launch/supervisor/restart.hpp"
+
+namespace dslaunch::launch {
+
+class Attempts {
+ public:
+  // `first`: the plan of the first one. `signals`: those that come while there is no supervisor. All outlive this.
+  Attempts(LaunchPlan first, JobField& field, JobMaker& maker, LiveJob& live, SignalInbox& signals);
+
+  // Until one is the last. The exit code, which is on record by then, also where something else ended the job.
+  int run();
+
+ private:
+  int run_all();
+  int end_because(const DescribedError& error);
+  void make_ready();
+  int end_before_attempt(const LaunchPlan& plan, int signal);
+  std::optional<JobReport> attempt();
+  RestartDecision conclude(Supervisor& supervisor, JobReport& report);
+  std::optional<LaunchPlan> plan_again(Supervisor& supervisor);
+  void finish(Supervisor& supervisor, JobReport& report);
+  // Standard output belongs to one document of ours.
+  bool writes_document() const { return field_.options.json && !field_.options.detach; }
+
+  LaunchPlan plan_;  // of the present attempt
+  JobField& field_;
+  JobMaker& maker_;
+  LiveJob& live_;
+  SignalInbox& signals_;
+  const Deadline time_limit_;  // of all attempts together
+};
+
+}  // namespace dslaunch::launch

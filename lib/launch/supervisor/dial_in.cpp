@@ -1,0 +1,192 @@
+#include "launch/supervisor/dial_in.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <optional>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/log.hpp"
+#include "launch/agent/agent.hpp"
+#include "launch/agent/port_reclaim.hpp"
+#include "launch/channel/wire.hpp"
+#include "launch/duration.hpp"
+#include "rendezvous/launch_env.hpp"
+#include "rendezvous/node_meeting.hpp"
+#include "spawn/exit_cause.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A node greets at once; all of them together have what is left of the time to come, within these bounds.
+constexpr auto kLeastGreetingTime = 5000ms, kMostGreetingTime = 20000ms;
+constexpr size_t kMostGreetingBytes = 65536;
+// For our own reader, once there is no launcher any more.
+constexpr auto kEchoTime = 2000ms;
+
+// A connection that a node has made to us.
+class DialedLink final : public spawn::AgentLink {
+ public:
+  explicit DialedLink(UniqueFd connection) : connection_(std::move(connection)) {}
+  spawn::LinkEnds take_ends() override {
+    return {UniqueFd(::fcntl(connection_.get(), F_DUPFD_CLOEXEC, 3)),
+            UniqueFd(::fcntl(connection_.get(), F_DUPFD_CLOEXEC, 3))};
+  }
+  std::optional<spawn::LinkFailure> failure() const override { return std::nullopt; }
+  void kill() override { ::shutdown(connection_.get(), SHUT_RDWR); }
+  bool wait(Deadline) override { return true; }
+
+ private:
+  UniqueFd connection_;
+};
+
+// The greeting stays in the socket: the supervisor reads it again.
+AgentHello peek_hello(int connection, int node_rank, Deadline deadline) {
+  auto refuse = [&](const std::string& what) {
+    throw UserError(ExitCode::kUnavailable, fmt::format("node rank {} came and {}", node_rank, what));
+  };
+  std::string buffer(kMostGreetingBytes, '\0');
+  while (!deadline.passed()) {
+    pollfd poll{connection, POLLIN, 0};
+    if (::poll(&poll, 1, deadline.poll_timeout()) <= 0) continue;
+    const ssize_t got = ::recv(connection, buffer.data(), buffer.size(), MSG_PEEK);
+    if (got == 0) refuse("left again without a greeting: see its own messages");
+    if (got < 0) continue;
+    FrameReader frames;
+    frames.append({buffer.data(), static_cast<size_t>(got)});
+    std::optional<Message> message;
+    try {
+      message = frames.next();
+    } catch (const Error& error) {
+      refuse(fmt::format("sent no greeting: {}", error.what()));
+    }
+    if (message) {
+      if (const auto* hello = std::get_if<AgentHello>(&*message)) return *hello;
+      refuse("began with another message than a greeting");
+    }
+    if (static_cast<size_t>(got) == kMostGreetingBytes) refuse("has no end of its greeting");
+    ::poll(nullptr, 0, 1);  // what is there wakes the poll above at once: let the rest arrive
+  }
+  refuse("is silent since: no greeting");
+  return {};
+}
+
+UniqueFd hold_master_port(const NodePlace& place) {
+  auto held = hold_or_reclaim_port("", place.master_port, [](const std::string& what) { log::warning("{}", what); });
+  if (auto* busy = std::get_if<ports::Busy>(&held)) {
+    throw UserError(ExitCode::kUnavailable,
+                    fmt::format("--master_port: {}; choose another number on every node", ports::describe(*busy)));
+  }
+  return std::move(std::get<ports::HeldPort>(held).listener);
+}
+
+std::vector<int> missing_nodes(const std::vector<rendezvous::MetNode>& met, int num_nodes) {
+  std::vector<int> missing;
+  for (int node = 1; node < num_nodes; ++node) {
+    const bool came = std::any_of(met.begin(), met.end(), [&](const auto& each) { return each.node_rank == node; });
+    if (!came) missing.push_back(node);
+  }
+  return missing;
+}
+
+// This node's own output on a full disk is a failure here, as the launcher's is there; never more than the job's own.
+int tell_lost_output(NodeEcho& echo, Agent& agent, int exit_code) {
+  if (!echo.has_lost()) return exit_code;
+  echo.write(Stream::kErr,
+             "dslaunch: this node's standard output or error did not take all that was written: is its disk full?\n");
+  agent.drain_echo(Deadline::never());
+  return exit_code == 0 ? to_int(ExitCode::kIoError) : exit_code;
+}
+
+}  // namespace
+
+std::vector<uint8_t> shared_token() {
+  const char* text = std::getenv(rendezvous::kTokenVariable);
+  if (text == nullptr || *text == '\0') return {};
+  return rendezvous::parse_token(text);
+}
+
+void gather_nodes(const NodePlace& place, Gathered& gathered, Deadline deadline) {
+  if (!gathered.listener.valid()) gathered.listener = hold_master_port(place);
+  gathered.hellos.clear();
+  if (place.token.empty() && place.num_nodes > 1) {
+    log::warning("no DSLAUNCH_TOKEN is set: whoever reaches port {} first is taken for a node of this job",
+                 place.master_port);
+  }
+  auto waiting = [](const std::vector<int>& missing) {
+    log::info("waiting for node rank {}", fmt::join(missing, ", "));
+  };
+  auto nodes = rendezvous::meet_nodes(gathered.listener.get(), place.token, place.num_nodes, deadline, waiting);
+  std::vector<int> connections;
+  for (auto& node : nodes) {
+    connections.push_back(node.connection.get());
+    gathered.links.push_back(std::make_unique<DialedLink>(std::move(node.connection)));
+  }
+  if (const auto missing = missing_nodes(nodes, place.num_nodes); !missing.empty()) {
+    throw TimeoutError(
+        fmt::format("{} of {} nodes have not come: node rank {}. Is the same command started there, "
+                    "with the same --master_addr and --master_port?",
+                    missing.size(), place.num_nodes, fmt::join(missing, ", ")));
+  }
+  const Deadline greetings = Deadline::after(std::clamp(deadline.left(), kLeastGreetingTime, kMostGreetingTime));
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    gathered.hellos.push_back(peek_hello(connections[i], nodes[i].node_rank, greetings));
+  }
+}
+
+JobEnded word_of_failure(const DescribedError& why) {
+  return {to_int(why.code), false, fmt::format("dslaunch: error: node rank 0: {}\n", why.text)};
+}
+
+void dismiss_nodes(std::vector<std::unique_ptr<spawn::AgentLink>>& links, const JobEnded& last_word) {
+  ::signal(SIGPIPE, SIG_IGN);  // one of them may be gone by now
+  for (auto& link : links) {
+    if (!link) continue;
+    spawn::LinkEnds ends = link->take_ends();
+    Channel channel(std::move(ends.from_agent), std::move(ends.to_agent));
+    channel.receive();  // what is closed with something unread takes back what was sent last
+    channel.send(last_word);
+  }
+  links.clear();
+}
+
+int serve_as_node(const NodePlace& place, const AgentHello& offer, const LaunchOptions& options) {
+  auto waiting = [&] { log::info("waiting for node rank 0 at {}:{}", place.master_addr, place.master_port); };
+  FileThread files;
+  NodeEcho echo(files);
+  rendezvous::WayToNode0 way{place.master_addr, place.master_port, place.token, place.node_rank, place.num_nodes, {}};
+  for (;;) {
+    UniqueFd connection = rendezvous::go_to_node_0(way, deadline_after(options.join_timeout), waiting);
+    UniqueFd output(::fcntl(connection.get(), F_DUPFD_CLOEXEC, 3));
+    Agent agent(Channel(std::move(connection), std::move(output)), {.hello = offer, .listener = {}, .echo = &echo});
+    agent.run();
+    if (auto signal = agent.left_on()) {
+      log::info("{}: this node leaves, before the job has begun", spawn::signal_name(*signal));
+      return to_int(ExitCode::kSignalBase) + *signal;
+    }
+    auto last_word = agent.await_last_word();
+    agent.drain_echo(last_word ? Deadline::never() : Deadline::after(kEchoTime));
+    if (!last_word) {
+      throw UserError(ExitCode::kUnavailable,
+                      fmt::format("node rank 0 ({}:{}) is gone: {}", place.master_addr, place.master_port,
+                                  agent.knows_job() ? "the ranks here were ended" : "its own messages say why"));
+    }
+    echo.write(Stream::kErr, last_word->story);
+    agent.drain_echo(Deadline::never());
+    way.lost_after = options.reach.silence_limit;  // from now on
+    if (last_word->again) continue;
+    const int exit_code = tell_lost_output(echo, agent, last_word->exit_code);
+    agent.ignore_signals();
+    return exit_code;
+  }
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,139 @@
+#include "launch/supervisor/job_course.hpp"
+
+#include <algorithm>
+#include <csignal>
+
+#include "base/exit_code.hpp"
+#include "base/format.hpp"
+#include "spawn/exit_cause.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A rank that lost a peer notices within moments of the peer's end; the kernel reports that end no later.
+constexpr auto kSettleTime = 500ms;
+// For an agent, beyond the ranks' own grace: sweep up and say so.
+constexpr auto kAgentSlack = 5000ms;
+
+// True once for each deadline that was set.
+bool take_if_passed(Deadline& deadline, JobCourse::Time now) {
+  if (now < deadline.when()) return false;
+  deadline = Deadline::never();
+  return true;
+}
+
+}  // namespace
+
+JobCourse::JobCourse(const LaunchPlan& plan, Deadline time_limit)
+    : kind_(plan.kind), timeout_(plan.timeout), grace_(plan.grace), time_limit_(time_limit) {}
+
+bool JobCourse::undisturbed() const {
+  return state_ == JobState::kStarting || state_ == JobState::kRunning || state_ == JobState::kSettling;
+}
+
+// What is told to end has been told, with no grace left.
+bool JobCourse::nothing_to_end() const {
+  return state_ == JobState::kKilling || state_ == JobState::kDone;
+}
+
+JobOrder JobCourse::happen(JobEvent event, Time now) {
+  const bool was_undisturbed = undisturbed();
+  const JobStep step = next_step(state_, event);
+  state_ = step.to;
+  JobOrder order{.say = {}, .begins_end = was_undisturbed && !undisturbed(), .action = step.action};
+  if (step.action == JobAction::kAwaitCulprit) settled_ = Deadline::at(now + kSettleTime);
+  if (step.action == JobAction::kStop) order.grace = grace_;
+  if (step.action == JobAction::kStop || step.action == JobAction::kKill) expect_end(order.grace, now);
+  return order;
+}
+
+void JobCourse::expect_end(std::chrono::milliseconds grace, Time now) {
+  overdue_ = Deadline::at(now + grace + kAgentSlack);
+}
+
+void JobCourse::blame_agent(int exit_code) {
+  if (agent_error_ == 0 && undisturbed()) agent_error_ = exit_code;
+}
+
+JobOrder JobCourse::agent_failed(SignalPlace agent, int exit_code, Time now) {
+  blame_agent(exit_code);
+  // A signal ended it, a scheduler's perhaps, which tells us as well.
+  if (exit_code == to_int(ExitCode::kRunAgain)) interrupts_.take(agent, now);
+  return happen(JobEvent::kAgentFailed, now);
+}
+
+std::optional<JobOrder> JobCourse::take_signal(int signal, SignalPlace from, Time now) {
+  if (signal == SIGINT && !interrupts_.take(from, now)) return std::nullopt;
+  const bool by_keyboard = signal == SIGINT || signal == SIGQUIT;
+  if (by_keyboard) spares_output_ = nothing_to_end();
+  if (signal == SIGQUIT) {
+    return end_because(StopReason::kQuit, "SIGQUIT (Ctrl-\\): ending all ranks at once", JobEvent::kEndNow, now);
+  }
+  if (signal == SIGINT) {
+    return end_because(
+        StopReason::kInterrupt,
+        undisturbed() ? "stopping the ranks (Ctrl-C again ends them at once)" : "ending all ranks at once",
+        JobEvent::kInterrupt, now);
+  }
+  return end_because(StopReason::kTerminate, fmt::format("{}: stopping the ranks", spawn::signal_name(signal)),
+                     JobEvent::kTerminate, now);
+}
+
+void JobCourse::carried_out(int signal, SignalPlace from, Time now) {
+  if (signal == SIGINT) interrupts_.acted_upon(from, now);
+}
+
+JobOrder JobCourse::take_stop(const AskStop& stop, Time now) {
+  const bool again = state_ == JobState::kStopping;
+  if (stop.grace) grace_ = *stop.grace;
+  if (stop.now) {
+    return end_because(StopReason::kCommand, "'dslaunch stop --now': ending all ranks at once", JobEvent::kEndNow, now);
+  }
+  JobOrder order = end_because(StopReason::kCommand, "'dslaunch stop': stopping the ranks", JobEvent::kTerminate, now);
+  if (again && stop.grace) {
+    order.action = JobAction::kStop;
+    order.grace = grace_;
+    expect_end(grace_, now);
+  }
+  return order;
+}
+
+// The first reason is the reason; a failure before it was one too, but is the last one then.
+JobOrder JobCourse::end_because(StopReason reason, const std::string& text, JobEvent event, Time now) {
+  const bool is_first = undisturbed();
+  if (is_first) reason_ = reason;
+  if (reason_ == StopReason::kNone) note_late_reason(reason);
+  JobOrder order = happen(event, now);
+  if (is_first || reason == StopReason::kInterrupt || reason == StopReason::kQuit) order.say = text;
+  return order;
+}
+
+void JobCourse::note_late_reason(StopReason reason) {
+  if (late_reason_ == StopReason::kNone) late_reason_ = reason;
+}
+
+// Whoever sends one now does not want to wait for slow readers either.
+void JobCourse::take_late_signal(int signal) {
+  if (signal != SIGUSR1 && signal != SIGUSR2) spares_output_ = true;
+  if (asks_for_end(signal, kind_)) note_late_reason(reason_of(signal));
+}
+
+std::optional<JobOrder> JobCourse::due(Time now) {
+  if (take_if_passed(time_limit_, now)) {
+    return end_because(StopReason::kTimeLimit,
+                       fmt::format("the time limit of {} s has passed: stopping the ranks",
+                                   static_cast<double>(timeout_->count()) / 1000.0),
+                       JobEvent::kTimeLimit, now);
+  }
+  if (take_if_passed(settled_, now)) return happen(JobEvent::kSettled, now);
+  if (take_if_passed(overdue_, now)) return happen(JobEvent::kOverdue, now);
+  return std::nullopt;
+}
+
+Deadline JobCourse::next_due() const {
+  return std::min({time_limit_, settled_, overdue_});
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,41 @@
+#include "launch/supervisor/job_field.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "launch/duration.hpp"
+#include "launch/programs.hpp"
+
+namespace dslaunch::launch {
+
+void JobField::gather(Deadline time_limit) {
+  if (!nodes_come_by_themselves()) return;
+  const Deadline patience = std::min(deadline_after(options.join_timeout), time_limit);
+  gather_nodes(*place, gathered, patience);
+  apply_offers(hosts, gathered.hellos);
+}
+
+void JobField::leave_out(const std::vector<std::string>& lost) {
+  for (size_t i = hosts.allocation.hosts.size(); i-- > 0;) {
+    const std::string& name = hosts.allocation.hosts[i].name;
+    if (std::find(lost.begin(), lost.end(), name) == lost.end()) continue;
+    hosts.allocation.hosts.erase(hosts.allocation.hosts.begin() + static_cast<std::ptrdiff_t>(i));
+    hosts.reach.erase(hosts.reach.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+SupervisorOptions JobField::supervisor_options() {
+  SupervisorOptions how;
+  how.json = options.json && !options.detach;
+  how.quiet = options.quiet;
+  how.program = own_program();
+  if (!place) return how;
+  how.token = place->token;
+  how.listener = gathered.listener.get();
+  how.links.resize(1);  // node rank 0 is this machine
+  for (auto& link : gathered.links) how.links.push_back(std::move(link));
+  gathered.links.clear();
+  return how;
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,22 @@
+// What differs between the kinds of jobs: how one is planned and made ready.
+#pragma once
+#include "launch/plan/devices.hpp"
+#include "launch/plan/hosts.hpp"
+#include "launch/plan/launch_plan.hpp"
+
+namespace dslaunch::launch {
+
+class JobMaker {
+ public:
+  virtual ~JobMaker() = default;
+
+  virtual DeviceUser device_user() const = 0;
+  // The plan on these hosts. `restart`: 0 for the first attempt. Throws UserError when the job is impossible there.
+  virtual LaunchPlan plan(const ResolvedHosts& hosts, int restart) = 0;
+  // Right before an attempt starts: folders, words for the user.
+  virtual void prepare(const LaunchPlan& /*plan*/) {}
+  // Where the process ends at once: lets go of what prepare took.
+  virtual void leave() {}
+};
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,154 @@
+#include "launch/supervisor/job_outcome.hpp"
+
+#include <algorithm>
+#include <csignal>
+
+#include "base/exit_code.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+bool failed(const RankRecord& record) {
+  return record.cause && !record.cause->success();
+}
+
+// Places of the ranks that failed, in the order of their ends.
+std::vector<int> failures_in_order(const std::vector<RankRecord>& records) {
+  std::vector<int> places;
+  for (size_t i = 0; i < records.size(); ++i) {
+    if (failed(records[i])) places.push_back(static_cast<int>(i));
+  }
+  std::stable_sort(places.begin(), places.end(), [&](int a, int b) { return records[a].order < records[b].order; });
+  return places;
+}
+
+// A rank that failed by itself comes before one that only lost a peer. The peer that was lost may be long about its
+// end, with a device to leave or a core to dump, so that it was stopped like the others: its end shows that it was not
+// that.
+std::optional<int> first_own_failure(const std::vector<RankRecord>& records, JobKind kind) {
+  std::optional<int> follower, late;
+  for (int place : failures_in_order(records)) {
+    const RankRecord& record = records[place];
+    if (record.stopped_by_us) {
+      if (!late && !ended_as_told(*record.cause, kind)) late = place;
+    } else if (!lost_peer(*record.cause, kind)) {
+      return place;
+    } else if (!follower) {
+      follower = place;
+    }
+  }
+  return follower && late ? late : follower;
+}
+
+int code_of(const RankRecord& record, JobKind kind) {
+  // A worker that lost a peer although none failed: what made the peer leave is ours to explain.
+  if (lost_peer(*record.cause, kind)) return to_int(ExitCode::kInternal);
+  const int code = record.cause->shell_code();
+  // A worker has no such code: the loader did not find a library.
+  if (kind == JobKind::kRun && code == 127) return to_int(ExitCode::kUnavailable);
+  return code;
+}
+
+// A worker has no answer to SIGTERM before it has something to save.
+bool ended_before_it_began(const RankRecord& record, JobKind kind) {
+  return kind == JobKind::kRun && record.stopped_by_us && record.cause->kind == spawn::ExitCause::Kind::kSignaled &&
+         record.cause->number == SIGTERM;
+}
+
+// The scheduler asked: "run me again" if every rank could save, or had not begun, else what kept the first one from it.
+int code_after_terminate(const std::vector<RankRecord>& records, JobKind kind) {
+  const int run_again = to_int(ExitCode::kRunAgain);
+  int code = 0;
+  for (int place : failures_in_order(records)) {
+    if (lost_peer(*records[place].cause, kind)) continue;
+    int own = ended_before_it_began(records[place], kind) ? run_again : code_of(records[place], kind);
+    if (own != run_again) return own;
+    code = run_again;
+  }
+  bool never_started = std::any_of(records.begin(), records.end(), [](const auto& record) { return !record.cause; });
+  if (code != 0 || !never_started) return code;
+  return kind == JobKind::kRun ? run_again : to_int(ExitCode::kSignalBase) + SIGTERM;
+}
+
+}  // namespace
+
+bool asks_for_end(int signal, JobKind kind) {
+  if (signal == SIGUSR1 || signal == SIGUSR2) return kind == JobKind::kRun;
+  return signal != SIGTSTP;
+}
+
+StopReason reason_of(int signal) {
+  if (signal == SIGINT) return StopReason::kInterrupt;
+  return signal == SIGQUIT ? StopReason::kQuit : StopReason::kTerminate;
+}
+
+bool lost_peer(const spawn::ExitCause& cause, JobKind kind) {
+  return kind == JobKind::kRun && cause.kind == spawn::ExitCause::Kind::kExited &&
+         cause.number == to_int(ExitCode::kPeerLost);
+}
+
+bool ended_as_told(const spawn::ExitCause& cause, JobKind kind) {
+  if (cause.kind == spawn::ExitCause::Kind::kSignaled) return cause.number == SIGTERM || cause.number == SIGKILL;
+  constexpr int kShellTerm = to_int(ExitCode::kSignalBase) + SIGTERM;
+  return cause.number == to_int(ExitCode::kRunAgain) || cause.number == to_int(ExitCode::kInterrupted) ||
+         cause.number == kShellTerm || lost_peer(cause, kind);
+}
+
+JobOutcome decide_outcome(const std::vector<RankRecord>& records, JobKind kind, StopReason reason, int agent_error) {
+  JobOutcome outcome{.exit_code = 0, .first_failure = first_own_failure(records, kind)};
+  if (reason == StopReason::kInterrupt) {
+    outcome.exit_code = to_int(ExitCode::kInterrupted);
+  } else if (reason == StopReason::kQuit) {
+    outcome.exit_code = to_int(ExitCode::kSignalBase) + SIGQUIT;
+  } else if (reason == StopReason::kTimeLimit) {
+    outcome.exit_code = to_int(ExitCode::kTimeout);
+  } else if (agent_error == to_int(ExitCode::kRunAgain)) {
+    outcome.exit_code = code_after_terminate(records, kind);
+  } else if (agent_error != 0) {
+    outcome.exit_code = agent_error;
+  } else if (outcome.first_failure) {
+    outcome.exit_code = code_of(records[*outcome.first_failure], kind);
+  } else if (reason == StopReason::kTerminate || reason == StopReason::kCommand) {
+    outcome.exit_code = code_after_terminate(records, kind);
+  } else if (std::any_of(records.begin(), records.end(), [](const auto& r) { return !r.cause || failed(r); })) {
+    outcome.exit_code = to_int(ExitCode::kInternal);  // never 0 unless every rank's was
+  }
+  return outcome;
+}
+
+std::string meaning_of_code(int code) {
+  switch (static_cast<ExitCode>(code)) {
+    case ExitCode::kUsage:
+      return "command line not understood";
+    case ExitCode::kBadInput:
+      return "config, data, model or checkpoint not usable";
+    case ExitCode::kNoInput:
+      return "a file is missing or cannot be read";
+    case ExitCode::kUnavailable:
+      return "a device, port or program is not to be had";
+    case ExitCode::kInternal:
+      return "a bug of dslaunch; please report it with the log";
+    case ExitCode::kPeerLost:
+      return "it lost another rank";
+    case ExitCode::kCannotCreate:
+      return "the run folder or a checkpoint cannot be created";
+    case ExitCode::kIoError:
+      return "input or output failed, or the disk is full";
+    case ExitCode::kRunAgain:
+      return "stopped on request; run again to go on";
+    case ExitCode::kCannotContinue:
+      return "training cannot go on: the loss or its scale is not usable, or --verify found a difference";
+    case ExitCode::kPermission:
+      return "permission denied";
+    case ExitCode::kContradiction:
+      return "config and environment contradict each other";
+    case ExitCode::kTimeout:
+      return "a time limit passed";
+    case ExitCode::kInterrupted:
+      return "interrupted";
+    default:
+      return {};
+  }
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,162 @@
+#include "launch/supervisor/job_output.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "base/format.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+using namespace std::chrono_literals;
+
+// What lines without an end may take together, both streams of every rank.
+constexpr size_t kMostPartialBytes = 512U << 20, kMostLineBytes = 64U << 20, kLeastLineBytes = 256U << 10;
+
+bool passes(const std::vector<int>& filter, int local_rank) {
+  return filter.empty() || std::find(filter.begin(), filter.end(), local_rank) != filter.end();
+}
+
+}  // namespace
+
+JobOutput::JobOutput(const LaunchPlan& plan, OutputOptions options)
+    : options_(options),
+      logs_(plan, *options.files),
+      job_id_(plan.job_id),
+      one_reader_(have_one_reader(1, 2)),
+      out_(options.has_terminal ? 1 : -1, options.files),
+      err_(options.has_terminal ? 2 : -1, options.files) {
+  const size_t num_streams = 2 * static_cast<size_t>(std::max(1, plan.world_size()));
+  const size_t longest = std::clamp(kMostPartialBytes / num_streams, kLeastLineBytes, kMostLineBytes);
+  std::vector<std::string> prefixes;
+  std::set<int> local_ranks;
+  int num_visible = 0;
+  for (const auto& node : plan.nodes) {
+    for (const auto& rank : node.ranks) {
+      prefixes.push_back(plan.world_size() == 1 ? "" : fmt::format("{}:{}| ", node.host, rank.rank));
+      bool visible = passes(plan.output.local_ranks, rank.local_rank);
+      num_visible += visible ? 1 : 0;
+      local_ranks.insert(rank.local_rank);
+      ranks_.push_back({LineSplitter(prefixes.back(), longest), LineSplitter(prefixes.back(), longest), {}, visible});
+    }
+  }
+  if (plan.restart_count == 0) idle_choices_ = idle_choices(plan.output, local_ranks);
+  if (options_.fold && num_visible > 1) folder_.emplace(std::move(prefixes), num_visible);
+}
+
+void JobOutput::open_logs() {
+  logs_.open();
+  if (std::string trouble = logs_.take_trouble(); !trouble.empty()) warn(trouble);
+  for (const auto& line : idle_choices_) warn(line);
+}
+
+void JobOutput::take(const RankOutput& output) {
+  RankStreams& rank = ranks_[static_cast<size_t>(output.rank)];
+  logs_.write(output.rank, output.stream, output.bytes);
+  bool is_err = output.stream == Stream::kErr;
+  if (is_err) rank.tail.append(output.bytes);
+  if (!shows(output.rank, output.stream)) return;
+  LineSplitter& splitter = is_err ? rank.err : rank.out;
+  if (!folder_) return show(output.stream, splitter.take(output.bytes));
+  auto now = Deadline::Clock::now();
+  splitter.cut(output.bytes, [&](std::string_view line) { folder_->add(output.rank, output.stream, line, now); });
+  show(folder_->take(now));
+}
+
+bool JobOutput::shows(int rank, Stream stream) const {
+  if (stream == Stream::kOut && options_.hide_out) return false;
+  return ranks_[static_cast<size_t>(rank)].visible && !logs_.redirected(rank, stream);
+}
+
+void JobOutput::finish(int rank) {
+  RankStreams& streams = ranks_[static_cast<size_t>(rank)];
+  if (!folder_) {
+    show(Stream::kOut, streams.out.finish());
+    show(Stream::kErr, streams.err.finish());
+    return;
+  }
+  auto now = Deadline::Clock::now();
+  if (std::string line = streams.out.finish_line(); !line.empty()) folder_->add(rank, Stream::kOut, line, now);
+  if (std::string line = streams.err.finish_line(); !line.empty()) folder_->add(rank, Stream::kErr, line, now);
+  show(folder_->take(now));
+  if (streams.visible) folder_->rank_ended();
+}
+
+std::string JobOutput::fmt_line(std::string_view text) {
+  return fmt::format("dslaunch: {}\n", text);
+}
+
+void JobOutput::tell(std::string_view text) {
+  if (folder_) show(folder_->take_all());
+  end_open_line();
+  reader_of(Stream::kErr).write(text);
+  keep(Stream::kErr, text);
+}
+
+void JobOutput::turn() {
+  if (folder_) show(folder_->take(Deadline::Clock::now()));
+}
+
+Deadline JobOutput::next_turn() const {
+  return folder_ ? folder_->next(Deadline::Clock::now()) : Deadline::never();
+}
+
+Terminal& JobOutput::reader_of(Stream stream) {
+  return !one_reader_ && (stream == Stream::kErr || options_.out_to_err) ? err_ : out_;
+}
+
+void JobOutput::show(Stream stream, std::string_view text) {
+  if (Terminal& reader = reader_of(stream); !reader.is_given_up()) reader.write(text);
+  keep(stream, text);
+}
+
+// What was shown, or would have been.
+void JobOutput::keep(Stream stream, std::string_view text) {
+  if (options_.console != nullptr) options_.console->append(text);
+  if (!text.empty()) open_line_ = text.back() == '\n' ? std::nullopt : std::optional(stream);
+}
+
+// Ours is no part of a line that a rank has begun.
+void JobOutput::end_open_line() {
+  if (!open_line_) return;
+  Terminal& ours = reader_of(Stream::kErr);
+  if (&reader_of(*open_line_) == &ours) ours.write("\n");
+  if (options_.console != nullptr) options_.console->append("\n");
+  open_line_.reset();
+}
+
+// A write for each line would be most of the work where ranks write many.
+void JobOutput::show(const std::vector<LineFolder::Shown>& lines) {
+  std::string together;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    together += lines[i].text;
+    if (i + 1 < lines.size() && lines[i + 1].stream == lines[i].stream) continue;
+    show(lines[i].stream, together);
+    together.clear();
+  }
+}
+
+void JobOutput::give_up_readers(bool at_once) {
+  bool gave_up = false;
+  for (Terminal* terminal : {&out_, &err_}) {
+    if (at_once ? terminal->num_pending() == 0 : !terminal->patience().passed()) continue;
+    if (open_line_ && &reader_of(*open_line_) == terminal) open_line_.reset();
+    terminal->give_up();
+    gave_up = true;
+  }
+  if (!gave_up || gave_up_reader_) return;
+  gave_up_reader_ = true;
+  warn(fmt::format("the output is not read: what waits there is dropped{}",
+                   options_.console == nullptr ? "" : fmt::format("; 'dslaunch logs {}' has it", job_id_)));
+}
+
+void JobOutput::renew_patience() {
+  out_.renew_patience();
+  err_.renew_patience();
+}
+
+Deadline JobOutput::readers_patience() const {
+  return std::min(out_.patience(), err_.patience());
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,100 @@
+// Where the ranks' output goes: each rank's log files get its bytes as they come; the terminal, and the job's console
+// log with it, get lines with "host:rank| " in front (a world of one: the bytes alone), equal lines of several ranks
+// folded into one where that is asked for. One thread; files are written by the thread of files.
+#pragma once
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/agent/rank_logs.hpp"
+#include "launch/channel/message.hpp"
+#include "launch/jobs/console_log.hpp"
+#include "launch/line_splitter.hpp"
+#include "launch/plan/launch_plan.hpp"
+#include "launch/supervisor/line_folder.hpp"
+#include "launch/tail.hpp"
+#include "launch/terminal.hpp"
+
+namespace dslaunch::launch {
+
+struct OutputOptions {
+  FileThread* files = nullptr;    // never null; outlives the output
+  bool out_to_err = false;        // standard output belongs to one document of ours (--json)
+  bool hide_out = false;          // --quiet: the ranks' standard output goes to their logs only
+  bool has_terminal = true;       // else the console log is all there is (--detach)
+  bool fold = false;              // equal lines of several ranks
+  ConsoleLog* console = nullptr;  // gets all that the terminal gets; null: none. Outlives the output.
+};
+
+class JobOutput {
+ public:
+  // The plan outlives this.
+  JobOutput(const LaunchPlan& plan, OutputOptions options);
+
+  // Makes the ranks' log files. Throws UserError(73).
+  void open_logs();
+  void take(const RankOutput& output);
+  // The rank has ended: a line without its end is shown.
+  void finish(int rank);
+  // A line of our own, on standard error.
+  void say(std::string_view text) { tell(fmt_line(text)); }
+  void warn(const std::string& trouble) { say("warning: " + trouble); }
+  // Text of our own, whole lines, on standard error: after everything that the ranks have written so far.
+  void tell(std::string_view text);
+  // A document of ours, on standard output.
+  void print(std::string_view text) {
+    end_open_line();
+    out_.write(text);
+  }
+  // In the loop, at next_turn() at the latest: lines that have waited long enough for others like them.
+  void turn();
+  Deadline next_turn() const;
+
+  std::string last_words(int rank) const { return ranks_[static_cast<size_t>(rank)].tail.lines(); }
+  // What our readers have not taken yet.
+  size_t num_pending() const { return out_.num_pending() + err_.num_pending(); }
+  bool readers_keep_up() const { return num_pending() < kMostPendingBytes; }
+  // With no room left, for readers or for files, the agents, and then the ranks, have to wait.
+  bool has_room() const { return readers_keep_up() && options_.files->has_room(); }
+  // Readers lose what waits for them, and what ranks write from now on until they have read our own words: at once, or
+  // where they have taken nothing for Terminal::kPatience. A warning says so, once.
+  void give_up_readers(bool at_once = false);
+  Deadline readers_patience() const;
+  // Patience counts from now on.
+  void renew_patience();
+  // Have the files taken everything?
+  bool files_keep_up() const { return options_.files->idle(); }
+  Terminal& out() { return out_; }
+  Terminal& err() { return err_; }
+
+ private:
+  static constexpr size_t kMostPendingBytes = 8U << 20;
+
+  struct RankStreams {
+    LineSplitter out, err;
+    Tail tail;
+    bool visible = true;  // --local_ranks_filter
+  };
+  static std::string fmt_line(std::string_view text);
+  bool shows(int rank, Stream stream) const;
+  void show(Stream stream, std::string_view text);
+  void keep(Stream stream, std::string_view text);
+  void show(const std::vector<LineFolder::Shown>& lines);
+  Terminal& reader_of(Stream stream);
+  void end_open_line();
+
+  OutputOptions options_;
+  RankLogs logs_;
+  std::vector<std::string> idle_choices_;  // what the user gets to hear of them
+  std::deque<RankStreams> ranks_;          // by rank
+  std::optional<LineFolder> folder_;
+  std::optional<Stream> open_line_;  // where what was shown last did not end its line, as a single rank's bytes may
+  const std::string job_id_;
+  bool gave_up_reader_ = false;
+  // Standard output and error are one terminal, file or pipe: all goes into `out_`, which keeps the order.
+  const bool one_reader_;
+  Terminal out_, err_;
+};
+
+}  // namespace dslaunch::launch

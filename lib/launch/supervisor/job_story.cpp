@@ -1,0 +1,178 @@
+#include "launch/supervisor/job_story.hpp"
+
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/dump_json.hpp"
+#include "base/exit_code.hpp"
+#include "base/format.hpp"
+#include "launch/supervisor/line_folder.hpp"
+#include "spawn/output_hint.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+// More of one fate are told as ranges.
+constexpr size_t kMostRanksListed = 8;
+
+using Json = nlohmann::ordered_json;
+
+std::string describe_cause(const RankRecord& record, JobKind kind) {
+  if (!record.cause) return "its end was not seen";
+  spawn::ExitCause cause = *record.cause;
+  if (cause.hint.empty()) cause.hint = spawn::hint_in_last_words(cause, record.last_words);
+  std::string text = spawn::describe(cause);
+  if (kind == JobKind::kRun && record.cause->kind == spawn::ExitCause::Kind::kExited) {
+    std::string meaning = meaning_of_code(record.cause->number);
+    if (!meaning.empty()) text += " (" + meaning + ")";
+  }
+  return text;
+}
+
+// What the run told last, by its rank 0; null where this machine cannot see it.
+Json last_metrics(const LaunchPlan& plan) {
+  if (plan.kind != JobKind::kRun) return nullptr;
+  std::ifstream in(plan.run_dir + "/metrics.jsonl");
+  std::string line, last;
+  while (std::getline(in, line)) last = line;
+  const Json metrics = Json::parse(last, nullptr, /*allow_exceptions=*/false);
+  return metrics.is_object() ? metrics : Json(nullptr);
+}
+
+// What happened to the others, grouped by what is said of them: "ranks 0, 2: stopped by dslaunch".
+std::string fate(const RankRecord& record, JobKind kind) {
+  if (!record.cause) return record.pid > 0 ? "ended with its agent" : "";
+  if (record.cause->success()) return "";
+  if (record.stopped_by_us && ended_as_told(*record.cause, kind)) {
+    return fmt::format("stopped by dslaunch ({})", describe_cause(record, kind));
+  }
+  return fmt::format("failed as well: {}", describe_cause(record, kind));
+}
+
+std::string tell_others(const std::vector<RankRecord>& records, std::optional<int> first, JobKind kind) {
+  std::vector<std::pair<std::string, std::vector<int>>> groups;
+  for (size_t i = 0; i < records.size(); ++i) {
+    if (first && static_cast<int>(i) == *first) continue;
+    std::string text = fate(records[i], kind);
+    if (text.empty()) continue;
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == text; });
+    if (group == groups.end()) group = groups.insert(groups.end(), {text, {}});
+    group->second.push_back(records[i].rank);
+  }
+  std::string story;
+  for (const auto& [text, ranks] : groups) {
+    std::string names =
+        ranks.size() > kMostRanksListed ? rank_ranges(ranks) : fmt::format("{}", fmt::join(ranks, ", "));
+    story += fmt::format("dslaunch: rank{} {}: {}\n", ranks.size() == 1 ? "" : "s", names, text);
+  }
+  return story;
+}
+
+std::string first_line(const LaunchPlan& plan, const RankRecord& first) {
+  return fmt::format("rank {} on {} failed first: {}", first.rank, first.host, describe_cause(first, plan.kind));
+}
+
+std::string tell_first(const LaunchPlan& plan, const RankRecord& first) {
+  std::string story = fmt::format("dslaunch: {}\n", first_line(plan, first));
+  if (!plan.log_root().empty()) {
+    story += fmt::format("dslaunch: its output: {}\n", log_path(plan.log_root(), first.host, first.rank));
+  }
+  if (first.last_words.empty()) return story;
+  story += "dslaunch: the last lines of its standard error:\n";
+  for (size_t at = 0; at < first.last_words.size();) {
+    size_t end = std::min(first.last_words.find('\n', at), first.last_words.size());
+    story += "  | " + first.last_words.substr(at, end - at) + "\n";
+    at = end + 1;
+  }
+  return story;
+}
+
+Json rank_json(const RankRecord& record, const LaunchPlan& plan) {
+  Json json = {
+      {"rank", record.rank}, {"host", record.host}, {"pid", record.pid > 0 ? Json(record.pid) : Json(nullptr)}};
+  json["exit_code"] = record.cause ? Json(record.cause->shell_code()) : Json(nullptr);
+  json["signal"] = record.cause && record.cause->kind == spawn::ExitCause::Kind::kSignaled
+                       ? Json(spawn::signal_name(record.cause->number))
+                       : Json(nullptr);
+  json["stopped_by_us"] = record.stopped_by_us;
+  json["log"] = plan.log_root().empty() ? Json(nullptr) : Json(log_path(plan.log_root(), record.host, record.rank));
+  return json;
+}
+
+// Null: no rank failed.
+const RankRecord* first_failure(const JobReport& report) {
+  const std::optional<int> place = report.outcome.first_failure;
+  return place ? &report.records[static_cast<size_t>(*place)] : nullptr;
+}
+
+}  // namespace
+
+const char* reason_text(StopReason reason) {
+  switch (reason) {
+    case StopReason::kNone:
+      return "";
+    case StopReason::kInterrupt:
+      return "interrupted by Ctrl-C";
+    case StopReason::kQuit:
+      return "ended at once by Ctrl-\\ (SIGQUIT)";
+    case StopReason::kTerminate:
+      return "told to stop by a signal";
+    case StopReason::kCommand:
+      return "stopped by 'dslaunch stop'";
+    case StopReason::kTimeLimit:
+      return "the time limit (--timeout) passed";
+  }
+  return "";
+}
+
+std::string log_path(const std::string& root, const std::string& host, int rank) {
+  std::string name = host;
+  for (char& c : name) c = c == '/' ? '_' : c;
+  return fmt::format("{}/logs/{}.{}.log", root, name, rank);
+}
+
+std::string tell_story(const LaunchPlan& plan, const JobReport& report) {
+  std::string story = tell_others(report.records, report.outcome.first_failure, plan.kind);
+  if (const RankRecord* first = first_failure(report)) story += tell_first(plan, *first);
+  if (report.reason != StopReason::kNone) {
+    story += fmt::format("dslaunch: the job ended: {}\n", reason_text(report.reason));
+  }
+  return story;
+}
+
+std::string tell_cause(const LaunchPlan& plan, const JobReport& report) {
+  if (report.reason != StopReason::kNone) return reason_text(report.reason);
+  const RankRecord* first = first_failure(report);
+  return first != nullptr ? first_line(plan, *first) : "";
+}
+
+std::string story_json(const LaunchPlan& plan, const JobReport& report) {
+  Json first = nullptr;
+  if (const RankRecord* record = first_failure(report)) {
+    first = rank_json(*record, plan);
+    first["cause"] = describe_cause(*record, plan.kind);
+    first["last_lines"] = record->last_words;
+  }
+  Json hosts = Json::array();
+  for (const auto& [host, failure] : report.ended_by) {
+    hosts.push_back({{"host", host}, {"phase", failure.phase}, {"cause", failure.text}});
+  }
+  Json ranks = Json::array();
+  for (const auto& record : report.records) ranks.push_back(rank_json(record, plan));
+  Json document = {
+      {"job_id", plan.job_id},
+      {"exit_code", report.outcome.exit_code},
+      {"stopped", report.reason == StopReason::kNone ? Json(nullptr) : Json(reason_text(report.reason))},
+      {"run_dir", plan.run_dir.empty() ? Json(nullptr) : Json(plan.run_dir)},
+      {"last_metrics", last_metrics(plan)},
+      {"first_failure", first},
+      {"host_failures", hosts},
+      {"error", report.error.empty() ? Json(nullptr) : Json(report.error)},
+      {"ranks", ranks},
+  };
+  return dump_json(document, 2) + "\n";
+}
+
+}  // namespace dslaunch::launch

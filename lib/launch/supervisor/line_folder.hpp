@@ -1,0 +1,61 @@
+// Folds a line that several ranks write at about the same time into one for the terminal: "[ranks 0-7] text". A line
+// waits for the others' for a moment only, and the lines of one rank keep their order. Pure: the time is handed in.
+#pragma once
+#include <chrono>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/deadline.hpp"
+#include "launch/channel/message.hpp"
+
+namespace dslaunch::launch {
+
+// "0-3, 6" of ascending ranks.
+std::string rank_ranges(const std::vector<int>& ranks);
+
+class LineFolder {
+ public:
+  using Time = Deadline::Clock::time_point;
+  // How long the first of equal lines waits for the others.
+  static constexpr std::chrono::milliseconds kWindow{100};
+
+  struct Shown {
+    Stream stream;
+    std::string text;
+    bool operator==(const Shown&) const = default;
+  };
+
+  // What stands in front of each rank's own lines, by rank. `num_ranks`: how many write at all; a line that all of them
+  // have written waits no longer.
+  LineFolder(std::vector<std::string> prefixes, int num_ranks)
+      : prefixes_(std::move(prefixes)), num_writing_(num_ranks) {}
+
+  // A whole line with its end.
+  void add(int rank, Stream stream, std::string_view line, Time now);
+  // One rank fewer to wait for.
+  void rank_ended() { --num_writing_; }
+  // What is to be shown now, in order.
+  std::vector<Shown> take(Time now);
+  std::vector<Shown> take_all();
+  // When to take again; never when nothing waits.
+  Deadline next(Time now) const;
+
+ private:
+  struct Group {
+    Stream stream;
+    std::string line;
+    std::vector<int> ranks;
+    Time since;
+  };
+  Group* group_for(int rank, Stream stream, std::string_view line);
+  Shown show(Group group) const;
+
+  std::vector<std::string> prefixes_;
+  int num_writing_;
+  std::deque<Group> waiting_;  // in the order in which they will be shown
+  size_t waiting_bytes_ = 0;
+};
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,47 @@
+#include "launch/supervisor/node_session.hpp"
+
+#include <utility>
+
+namespace dslaunch::launch {
+namespace {
+
+Channel channel_of(spawn::AgentLink& link) {
+  spawn::LinkEnds ends = link.take_ends();
+  return Channel(std::move(ends.from_agent), std::move(ends.to_agent));
+}
+
+}  // namespace
+
+NodeSession::NodeSession(const PlannedNode& plan, std::unique_ptr<spawn::AgentLink> link)
+    : plan_(&plan), link_(std::move(link)), channel_(channel_of(*link_)) {
+  if (plan.reach == Reach::kSsh || plan.reach == Reach::kSrun) channel_.expect_greeting();
+}
+
+void NodeSession::describe(const JobDescription& job, std::chrono::milliseconds silence_limit) {
+  // The end of a pipe is always seen.
+  if (plan_->reach != Reach::kPipe) pulse_.set_silence_limit(silence_limit);
+  send(job);
+}
+
+void NodeSession::send(const Message& message) {
+  channel_.send(message);
+  pulse_.spoke();
+}
+
+void NodeSession::flush() {
+  if (!closed_ && pulse_.due_to_speak()) send(Heartbeat{});
+  channel_.flush();
+}
+
+bool NodeSession::receive() {
+  bool there = channel_.receive();
+  if (there) pulse_.heard();
+  return there;
+}
+
+void NodeSession::close() {
+  closed_ = true;
+  channel_.close_output();
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,370 @@
+#include "launch/supervisor/supervisor.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+
+#include "base/bytes.hpp"
+#include "base/described_error.hpp"
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "launch/channel/poll_set.hpp"
+#include "launch/supervisor/dial_in.hpp"
+#include "launch/supervisor/missing_ranks.hpp"
+#include "spawn/process.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+using namespace std::chrono_literals;
+using Stage = NodeSession::Stage;
+
+// For an agent to greet, once the way to it is there: a slow login shell, a busy file server.
+constexpr auto kGreetingTime = 20000ms;
+constexpr auto kNewsInterval = 10000ms;
+
+// What a user can look at when sshd's login shell was there and our agent never was.
+std::string start_file_hint(const NodeSession& node) {
+  if (node.has_come_to(Stage::kGreeted) || node.plan().reach != Reach::kSsh) return {};
+  return fmt::format("; a start-up file there (~/.bashrc or the like) may end the shell, or wait: try ssh {} true",
+                     node.host());
+}
+
+// The way was there, and its other end went away in peace.
+spawn::LinkFailure failure_without_a_word(const NodeSession& node) {
+  std::string noise = node.noise();
+  for (char& c : noise) c = static_cast<unsigned char>(c) < ' ' ? ' ' : c;
+  if (noise.empty()) {
+    if (!node.has_come_to(Stage::kGreeted)) {
+      return {ExitCode::kUnavailable, "connection", "its shell ended without starting our agent", true};
+    }
+    return {ExitCode::kUnavailable, "connection", "its agent is gone before its ranks have ended"};
+  }
+  return {ExitCode::kUnavailable, "start", "something else than our agent answered: " + noise};
+}
+
+// Of a way that has ended.
+spawn::LinkFailure failure_of(NodeSession& node) {
+  auto failure = node.link().failure().value_or(failure_without_a_word(node));
+  if (failure.ended_there) failure.text += start_file_hint(node);
+  return failure;
+}
+
+// Suspending the launcher would let the other machines think that it is gone.
+std::initializer_list<int> signals_to_take(const LaunchPlan& plan) {
+  static constexpr std::initializer_list<int> kLocal{SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+  static constexpr std::initializer_list<int> kRemote{SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP};
+  return plan.has_remote_nodes() ? kRemote : kLocal;
+}
+
+OutputOptions output_options(const LaunchPlan& plan, const SupervisorOptions& options) {
+  return {.files = &options.live->files(),
+          .out_to_err = options.json,
+          .hide_out = options.quiet && plan.kind == JobKind::kRun,
+          .has_terminal = !plan.detach,
+          .fold = plan.output.fold.value_or(false),
+          .console = options.live->console()};
+}
+
+}  // namespace
+
+std::vector<RankRecord> records_of(const LaunchPlan& plan) {
+  std::vector<RankRecord> records;
+  for (const auto& node : plan.nodes) {
+    for (const auto& rank : node.ranks) {
+      records.push_back({.rank = rank.rank, .local_rank = rank.local_rank, .host = node.host});
+    }
+  }
+  return records;
+}
+
+Supervisor::Supervisor(LaunchPlan plan, SupervisorOptions options)
+    : plan_(std::move(plan)),
+      options_(std::move(options)),
+      token_(options_.token.empty() ? random_bytes(32) : options_.token),
+      signals_(signals_to_take(plan_)),
+      output_(plan_, output_options(plan_, options_)),
+      records_(records_of(plan_)),
+      course_(plan_, options_.time_limit),
+      greeting_(Deadline::after(plan_.reach.ssh.connect_timeout + kGreetingTime)),
+      next_news_(Deadline::after(kNewsInterval)) {}
+
+Supervisor::~Supervisor() = default;
+
+JobReport Supervisor::run() {
+  spawn::raise_descriptor_limit();  // a link and two logs for each host and rank
+  try {
+    output_.open_logs();
+    open_links();
+    while (course_.state() != JobState::kDone) turn();
+  } catch (const std::exception& error) {
+    leave_nothing_behind(word_of_failure(described(error)));
+    throw;
+  }
+  await_links();
+  return report();
+}
+
+void Supervisor::turn() {
+  // When all is being killed, neither a reader who does not read nor a file that stands still may hold that up. What is
+  // left of the ranks' output then is little enough to be kept for the files.
+  const bool killing = course_.state() == JobState::kKilling;
+  if (!course_.undisturbed() && !output_.readers_keep_up()) {
+    output_.give_up_readers(killing);  // who waits for them cannot save
+  }
+  if (!options_.live->files().has_room()) options_.live->files().wake_when_idle();
+  bool may_read = killing || output_.has_room();
+  PollSet polls;
+  polls.add(signals_.fd(), POLLIN);
+  std::vector<size_t> places;
+  for (const auto& node : nodes_) {
+    places.push_back(polls.add(may_read && node.heeded() ? node.input() : -1, POLLIN));
+    polls.add(node.num_unsent() > 0 ? node.output() : -1, POLLOUT);
+  }
+  for (Terminal* terminal : {&output_.out(), &output_.err()}) {
+    polls.add(terminal->num_pending() > 0 ? terminal->fd() : -1, POLLOUT);
+  }
+  options_.live->add_to(polls);
+  polls.wait(next_wakeup());
+  take_signals();
+  for (const auto& stop : options_.live->serve(polls)) carry_out(course_.take_stop(stop, Deadline::Clock::now()));
+  tell_troubles();
+  output_.turn();
+  output_.out().flush();
+  output_.err().flush();
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    nodes_[i].flush();
+    if (!may_read) nodes_[i].leave_unread();
+    if (polls.ready(places[i])) receive(i);
+  }
+  judge_start();
+  watch_clocks();
+  watch_nodes();
+}
+
+Deadline Supervisor::next_wakeup() const {
+  Deadline next = std::min({course_.next_due(), greeting_, prepared_, next_news_, output_.next_turn()});
+  if (!course_.undisturbed() && !output_.readers_keep_up()) next = std::min(next, output_.readers_patience());
+  for (const auto& node : nodes_) {
+    if (!node.over()) next = std::min(next, node.pulse().next());
+  }
+  return next;
+}
+
+void Supervisor::receive(size_t index) {
+  NodeSession& node = nodes_[index];
+  const bool there = node.receive();
+  try {
+    while (node.heeded()) {
+      auto message = node.next();
+      if (!message) break;
+      handle(node, *message);
+    }
+  } catch (const Error& error) {
+    return close(node, spawn::LinkFailure{error.code(), "agent", error.what()});
+  }
+  if (!there) close(node);
+}
+
+void Supervisor::handle(NodeSession& node, const Message& message) {
+  if (const auto* hello = std::get_if<AgentHello>(&message)) greet(node, *hello);
+  if (const auto* ready = std::get_if<AgentReady>(&message)) agent_ready(node, *ready);
+  if (const auto* failed = std::get_if<AgentFailed>(&message)) agent_failed(node, *failed);
+  if (const auto* started = std::get_if<RankStarted>(&message)) rank_started(node, *started);
+  if (const auto* output = std::get_if<RankOutput>(&message)) rank_wrote(node, *output);
+  if (const auto* ended = std::get_if<RankEnded>(&message)) rank_ended(node, *ended);
+  if (const auto* taken = std::get_if<SignalTaken>(&message)) take_signal(taken->signal, &node);
+  if (const auto* missing = std::get_if<RanksMissing>(&message)) missing_ = missing->ranks;
+  if (std::holds_alternative<AgentDone>(message)) {
+    // Else nobody told it to end: it has left, and will be lost.
+    if (node.has_come_to(Stage::kReady) || !course_.undisturbed()) node.come_to(Stage::kDone);
+    end_if_all_over();
+  }
+}
+
+void Supervisor::agent_failed(NodeSession& node, const AgentFailed& failed) {
+  say_of(node, failed.message);
+  const JobOrder order = course_.agent_failed(&node, failed.exit_code, Deadline::Clock::now());
+  if (order.begins_end) {
+    agent_failure_ = {node.host(), {static_cast<ExitCode>(failed.exit_code), "agent", failed.message}};
+  }
+  carry_out(order);
+}
+
+void Supervisor::say_of(const NodeSession& node, const std::string& what) {
+  output_.say(plan_.nodes.size() == 1 ? what : fmt::format("{}: {}", node.host(), what));
+}
+
+// An agent speaks of its own ranks; what calls itself one may be anything that reached the port.
+RankRecord& Supervisor::record_of(const NodeSession& node, int rank) {
+  const auto& ranks = node.plan().ranks;  // their numbers follow one another
+  if (ranks.empty() || rank < ranks.front().rank || rank > ranks.back().rank) {
+    throw Error(ExitCode::kUnavailable, fmt::format("its agent speaks of rank {}, which it does not have", rank));
+  }
+  return records_[static_cast<size_t>(rank)];
+}
+
+void Supervisor::rank_started(const NodeSession& node, const RankStarted& started) {
+  record_of(node, started.rank).pid = started.pid;
+  options_.live->on_rank_started(started.rank, started.pid);
+}
+
+void Supervisor::rank_wrote(const NodeSession& node, const RankOutput& output) {
+  record_of(node, output.rank);
+  output_.take(output);
+}
+
+void Supervisor::rank_ended(const NodeSession& node, const RankEnded& ended) {
+  RankRecord& record = record_of(node, ended.rank);
+  if (record.cause) {
+    throw Error(ExitCode::kUnavailable, fmt::format("its agent says of rank {} twice that it has ended", ended.rank));
+  }
+  options_.live->on_rank_ended(ended.rank, ended.cause, ended.stopped_by_us);
+  record.cause = ended.cause;
+  record.stopped_by_us = ended.stopped_by_us;
+  record.order = num_ended_++;
+  record.last_words = output_.last_words(ended.rank);
+  output_.finish(ended.rank);
+  if (ended.cause.success() || ended.stopped_by_us) return;
+  happen(lost_peer(ended.cause, plan_.kind) ? JobEvent::kRankLostPeer : JobEvent::kRankFailed);
+}
+
+void Supervisor::close(NodeSession& node, const std::optional<spawn::LinkFailure>& misunderstanding) {
+  if (node.closed()) return;
+  node.close();
+  if (misunderstanding) {
+    lose(node, *misunderstanding);
+  } else if (!node.has_come_to(Stage::kDone)) {
+    lose(node, failure_of(node));
+  }
+  end_if_all_over();
+}
+
+void Supervisor::lose(NodeSession& node, const spawn::LinkFailure& failure) {
+  failures_.emplace_back(node.host(), failure);
+  course_.blame_agent(to_int(failure.code));
+  if (!described_) return judge_start();
+  output_.say(fmt::format("lost {}: {}", node.host(), failure.text));
+  happen(JobEvent::kAgentLost);
+}
+
+void Supervisor::end_if_all_over() {
+  bool all = std::all_of(nodes_.begin(), nodes_.end(), [](const auto& node) { return node.over(); });
+  if (all) happen(JobEvent::kAllDone);
+}
+
+void Supervisor::take_signals() {
+  while (auto signal = signals_.take()) take_signal(*signal);
+}
+
+void Supervisor::take_signal(int signal, const NodeSession* from) {
+  if (signal == SIGTSTP) {
+    output_.say("a job on several machines cannot be suspended: --detach starts one in the background");
+  } else if (!asks_for_end(signal, plan_.kind)) {
+    if (user_signals_[signal].take(from)) send_to_all(SignalRanks{signal});
+  } else if (const auto order = course_.take_signal(signal, from, Deadline::Clock::now())) {
+    carry_out(*order);
+    course_.carried_out(signal, from, Deadline::Clock::now());
+  }
+}
+
+void Supervisor::tell_troubles() {
+  for (const auto& trouble : options_.live->take_troubles()) output_.warn(trouble);
+}
+
+void Supervisor::watch_clocks() {
+  while (const auto order = course_.due(Deadline::Clock::now())) carry_out(*order);
+  if (next_news_.passed()) {
+    next_news_ = Deadline::after(kNewsInterval);
+    tell_who_is_missing();
+  }
+}
+
+// Hosts that do not answer at all, and hosts that have fallen silent.
+void Supervisor::watch_nodes() {
+  bool too_late = greeting_.passed();
+  if (too_late) greeting_ = Deadline::never();
+  const bool unprepared = prepared_.passed();
+  if (unprepared) prepared_ = Deadline::never();
+  for (auto& node : nodes_) {
+    if (node.over()) continue;
+    std::string why;
+    if (too_late && !node.has_come_to(Stage::kGreeted)) {
+      why = fmt::format("its agent did not answer within {} s{}",
+                        (plan_.reach.ssh.connect_timeout + kGreetingTime) / 1s, start_file_hint(node));
+    } else if (unprepared && !node.has_come_to(Stage::kReady)) {
+      why = fmt::format(
+          "its agent was not ready within {} s: it looks at the job's folder, the worker and the model, the GPUs and "
+          "the names of the other hosts, and one of them does not answer there",
+          options_.preparation_time / 1s);
+    } else if (node.lost()) {
+      why = fmt::format("no sign of life for {} s: the machine is down, or the network between is",
+                        node.pulse().silence() / 1s);
+    }
+    if (why.empty()) continue;
+    node.link().kill();
+    node.close();
+    lose(node, {ExitCode::kUnavailable, "connection", why});
+    end_if_all_over();
+  }
+}
+
+void Supervisor::tell_who_is_missing() {
+  if (course_.state() == JobState::kStarting) {
+    std::vector<std::string> waiting;
+    for (const auto& node : nodes_) {
+      if (node.has_come_to(Stage::kReady) || node.closed()) continue;
+      waiting.push_back(describe_waiting(node.host(), node.has_come_to(Stage::kGreeted)));
+    }
+    if (!waiting.empty()) output_.say(fmt::format("waiting for {}", fmt::join(waiting, ", ")));
+  } else if (course_.state() == JobState::kRunning && !missing_.empty()) {
+    output_.say(describe_missing_ranks(missing_, records_));
+  }
+}
+
+void Supervisor::carry_out(const JobOrder& order) {
+  if (!order.say.empty()) output_.say(order.say);
+  if (order.begins_end) output_.renew_patience();
+  options_.live->on_state(course_.state());
+  switch (order.action) {
+    case JobAction::kNone:
+    case JobAction::kAwaitCulprit:
+      break;
+    case JobAction::kStartRanks:
+      greeting_ = prepared_ = Deadline::never();
+      send_to_all(StartRanks{nodes_[0].master_port});
+      break;
+    case JobAction::kStop:
+    case JobAction::kKill:
+      stop_ranks(order.grace);
+      break;
+    case JobAction::kAbandon:
+      abandon();
+      break;
+  }
+}
+
+void Supervisor::send_to_all(const Message& message) {
+  for (auto& node : nodes_) node.send(message);
+}
+
+void Supervisor::stop_ranks(std::chrono::milliseconds grace) {
+  send_to_all(StopRanks{grace});
+  // A way that is still being made leads to no ranks.
+  for (auto& node : nodes_) {
+    if (!node.has_come_to(Stage::kGreeted) && !node.closed()) {
+      node.link().kill();
+      node.close();
+    }
+  }
+  end_if_all_over();
+}
+
+void Supervisor::abandon() {
+  output_.say("the agents do not answer: ending them and everything that carries the job's id");
+  for (auto& node : nodes_) {
+    if (!node.over()) node.link().kill();
+  }
+}
+
+}  // namespace dslaunch::launch

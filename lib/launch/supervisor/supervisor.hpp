@@ -1,0 +1,119 @@
+// The one process that owns a job: the ways to the agents, the logs, the exit code. In the foreground it is dslaunch
+// itself. One thread; what to do in which state is decided by job_course.hpp.
+#pragma once
+#include <chrono>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/deadline.hpp"
+#include "launch/jobs/live_job.hpp"
+#include "launch/plan/launch_plan.hpp"
+#include "launch/signal_inbox.hpp"
+#include "launch/supervisor/job_course.hpp"
+#include "launch/supervisor/job_output.hpp"
+#include "launch/supervisor/job_report.hpp"
+#include "launch/supervisor/node_session.hpp"
+#include "launch/supervisor/signal_echoes.hpp"
+#include "spawn/agent_link.hpp"
+
+namespace dslaunch::launch {
+
+struct SupervisorOptions {
+  bool json = false;                        // standard output belongs to one document of ours
+  bool quiet = false;                       // what workers say on standard output goes to their logs only
+  LiveJob* live = nullptr;                  // the job's record, socket and files; outlives this, never null
+  std::string program;                      // the running dslaunch, absolute: it is the agent of this machine
+  std::vector<uint8_t> token;               // 32 bytes; empty: a fresh one
+  int listener = -1;                        // for the agent of node rank 0: see open_node_link
+  Deadline time_limit = Deadline::never();  // the job's, which all its attempts share
+  std::chrono::milliseconds preparation_time{300000};  // for the agents to be ready, once they know the job
+  // By node; empty where the way is still to be opened.
+  std::vector<std::unique_ptr<spawn::AgentLink>> links;
+};
+
+// Of a plan's ranks before any of them has started.
+std::vector<RankRecord> records_of(const LaunchPlan& plan);
+
+class Supervisor {
+ public:
+  Supervisor(LaunchPlan plan, SupervisorOptions options);
+  ~Supervisor();
+
+  // Until the job has ended and nothing of it is left.
+  JobReport run();
+  // The last word to nodes that came to us by themselves.
+  void dismiss(const JobEnded& last_word);
+  // A line on the terminal, a document on standard output; ends once the readers have everything, and the files too.
+  JobOutput& output() { return output_; }
+  void drain_output();
+  // An end that was asked for when the attempt was over or a failure was ending it, also while output was drained.
+  StopReason late_reason();
+  // There is no further attempt: no signal changes the outcome any more.
+  void ignore_signals() { signals_.ignore_from_now_on(); }
+
+ private:
+  void open_links();
+  std::unique_ptr<spawn::AgentLink> open_link(const PlannedNode& node) const;
+  void turn();
+  Deadline next_wakeup() const;
+  void receive(size_t node);
+  void handle(NodeSession& node, const Message& message);
+  void greet(NodeSession& node, const AgentHello& hello);
+  void judge_start();
+  void describe_job();
+  std::vector<std::string> addresses_of_nodes() const;
+  std::string address_of_node_0() const;
+  void say_of(const NodeSession& node, const std::string& what);
+  void agent_ready(NodeSession& node, const AgentReady& ready);
+  void agent_failed(NodeSession& node, const AgentFailed& failed);
+  RankRecord& record_of(const NodeSession& node, int rank);
+  void rank_started(const NodeSession& node, const RankStarted& started);
+  void rank_wrote(const NodeSession& node, const RankOutput& output);
+  void rank_ended(const NodeSession& node, const RankEnded& ended);
+  // `misunderstanding`: why we go no further with it; empty: its side of the way has ended.
+  void close(NodeSession& node, const std::optional<spawn::LinkFailure>& misunderstanding = std::nullopt);
+  void lose(NodeSession& node, const spawn::LinkFailure& failure);
+  void end_if_all_over();
+  void take_signals();
+  void take_signal(int signal, const NodeSession* from = nullptr);  // null: this process
+  void tell_troubles();
+  void watch_clocks();
+  void watch_nodes();
+  void tell_who_is_missing();
+  void happen(JobEvent event) { carry_out(course_.happen(event, Deadline::Clock::now())); }
+  void carry_out(const JobOrder& order);
+  void send_to_all(const Message& message);
+  void stop_ranks(std::chrono::milliseconds grace);
+  void abandon();
+  void await_links();
+  void leave_nothing_behind(const JobEnded& last_word) noexcept;
+  JobReport report();
+  std::string tell_failures() const;
+
+  LaunchPlan plan_;
+  SupervisorOptions options_;
+  std::vector<uint8_t> token_;
+  SignalInbox signals_;
+  JobOutput output_;
+  std::deque<NodeSession> nodes_;    // by node rank
+  std::vector<RankRecord> records_;  // by rank
+  std::vector<JobReport::HostFailure> failures_;
+  std::optional<JobReport::HostFailure> agent_failure_;  // began the job's end
+  std::vector<int> missing_;                             // ranks that have not joined the store
+  JobCourse course_;
+  // One took nothing of the last output for its time: nobody waits for readers any more.
+  bool readers_are_over_ = false;
+  bool described_ = false;                        // the agents have been told what the job is
+  std::map<int, UserSignalEchoes> user_signals_;  // by signal
+  int num_ended_ = 0;
+  Deadline greeting_, next_news_;
+  Deadline prepared_ = Deadline::never();
+  Deadline files_due_ = Deadline::never();  // at the end: how long it waits for files that stand still
+};
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,136 @@
+// The supervisor when nothing runs any more: what is left of the ways to the agents, the report, and the last words to
+// nodes and readers.
+#include <poll.h>
+
+#include <algorithm>
+
+#include "base/format.hpp"
+#include "launch/channel/poll_set.hpp"
+#include "launch/supervisor/dial_in.hpp"
+#include "launch/supervisor/job_story.hpp"
+#include "launch/supervisor/supervisor.hpp"
+#include "launch/supervisor/sweep_nodes.hpp"
+#include "spawn/failure_table.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+using namespace std::chrono_literals;
+
+// For what is left of the ways to agents that have ended, or never will.
+constexpr auto kLinkPatience = 3000ms;
+// For files that nobody waits for any more: all that those need which do not stand still.
+constexpr auto kFileMoment = 500ms;
+
+}  // namespace
+
+void Supervisor::await_links() {
+  for (auto& node : nodes_) {
+    if (node.plan().reach != Reach::kDialIn) node.close();
+  }
+  const Deadline patience = Deadline::after(kLinkPatience);  // one for all
+  std::vector<PlannedNode> unswept;
+  for (auto& node : nodes_) {
+    if (node.plan().reach == Reach::kDialIn) continue;
+    if (!node.link().wait(patience)) node.link().kill();
+    // Ranks die with their agent; one that was killed could not sweep up after them.
+    if (!node.has_come_to(NodeSession::Stage::kDone) && described_) unswept.push_back(node.plan());
+  }
+  for (const auto& host : sweep_nodes(unswept, plan_, options_.program)) {
+    output_.say(
+        fmt::format("{} cannot be reached to tidy up there; its agent ends the ranks by itself when it has heard "
+                    "nothing from us for {} s",
+                    host, plan_.reach.silence_limit / 1s));
+  }
+}
+
+// We cannot go on. The agents see our end by that of their channels, and tidy up if they are given the time.
+void Supervisor::leave_nothing_behind(const JobEnded& last_word) noexcept {
+  try {
+    dismiss_nodes(options_.links, last_word);  // those that have no session yet
+    dismiss(last_word);
+    await_links();
+  } catch (const std::exception&) {
+    // What stopped us is told; the ways end with us.
+  }
+}
+
+JobReport Supervisor::report() {
+  JobReport report;
+  report.outcome = decide_outcome(records_, plan_.kind, course_.reason(), course_.agent_error());
+  report.reason = course_.reason();
+  report.told_to_end = course_.agent_error() == to_int(ExitCode::kRunAgain);
+  report.records = records_;
+  report.host_failures = failures_;
+  if (report.outcome.exit_code == 0) return report;
+  // What happened to a host explains what happened to the ranks, not the other way round.
+  bool hosts_fault = course_.agent_error() != 0 && course_.reason() == StopReason::kNone;
+  if (hosts_fault) report.outcome.first_failure.reset();
+  report.story = tell_story(plan_, report);
+  if (!hosts_fault) return report;
+  if (!failures_.empty()) report.story += tell_failures();
+  if (agent_failure_) report.ended_by.push_back(*agent_failure_);  // told when it happened
+  report.ended_by.insert(report.ended_by.end(), failures_.begin(), failures_.end());
+  return report;
+}
+
+std::string Supervisor::tell_failures() const {
+  return fmt::format("dslaunch: {} of {} host{} failed:\n{}", failures_.size(), nodes_.size(),
+                     nodes_.size() == 1 ? "" : "s", spawn::failure_table(failures_));
+}
+
+void Supervisor::dismiss(const JobEnded& last_word) {
+  Deadline patience = Deadline::after(kLinkPatience);
+  for (auto& node : nodes_) {
+    if (node.plan().reach != Reach::kDialIn || node.closed()) continue;
+    node.receive();  // what is closed with something unread takes back what was sent last
+    node.send(last_word);
+    while (node.num_unsent() > 0 && !patience.passed()) {
+      PollSet polls;
+      polls.add(node.output(), POLLOUT);
+      polls.wait(patience);
+      node.flush();
+    }
+    node.close();
+  }
+}
+
+StopReason Supervisor::late_reason() {
+  while (auto signal = signals_.take()) course_.take_late_signal(*signal);
+  return course_.late_reason();
+}
+
+// A slow reader gets everything, and so do files that do not stand still for too long; one more Ctrl-C spares the rest.
+// Whoever asked for the end is not kept waiting by a reader that takes nothing: it has Terminal::kPatience, once.
+void Supervisor::drain_output() {
+  FileThread& files = options_.live->files();
+  if (files_due_.is_never()) files_due_ = Deadline::after(FileThread::kPatience);
+  auto awaits_files = [&] { return !files.idle() && !files_due_.passed(); };
+  output_.renew_patience();
+  while (!course_.spares_output()) {
+    const bool waits = awaits_files();  // asked once: the thread may be done with them at any moment
+    const bool awaits_readers = output_.num_pending() > 0 && !readers_are_over_;
+    if (!waits && !awaits_readers) break;
+    if (waits) files.wake_when_idle();
+    PollSet polls;
+    polls.add(signals_.fd(), POLLIN);
+    polls.add(files.fd(), POLLIN);
+    for (Terminal* terminal : {&output_.out(), &output_.err()}) {
+      polls.add(awaits_readers && terminal->num_pending() > 0 ? terminal->fd() : -1, POLLOUT);
+    }
+    const bool was_asked_for = course_.reason() != StopReason::kNone || course_.late_reason() != StopReason::kNone;
+    const Deadline readers_due = was_asked_for && awaits_readers ? output_.readers_patience() : Deadline::never();
+    polls.wait(waits ? std::min(files_due_, readers_due) : readers_due);
+    tell_troubles();
+    output_.out().flush();
+    output_.err().flush();
+    if (was_asked_for && output_.readers_patience().passed()) {
+      output_.give_up_readers();
+      readers_are_over_ = true;
+    }
+    if (auto signal = signals_.take()) course_.take_late_signal(*signal);
+  }
+  if (course_.spares_output()) files.wait(Deadline::after(kFileMoment));
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,117 @@
+// The supervisor until the ranks start: the ways to all hosts, their greetings, and what the job is to each.
+#include <algorithm>
+#include <set>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "launch/channel/node_link.hpp"
+#include "launch/plan/describe_job.hpp"
+#include "launch/supervisor/supervisor.hpp"
+#include "rendezvous/own_address.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+using Stage = NodeSession::Stage;
+
+}  // namespace
+
+void Supervisor::open_links() {
+  options_.links.resize(plan_.nodes.size());
+  for (const auto& planned : plan_.nodes) {
+    auto link = std::move(options_.links[planned.node_rank]);
+    if (!link) link = open_link(planned);
+    nodes_.emplace_back(planned, std::move(link));
+  }
+}
+
+std::unique_ptr<spawn::AgentLink> Supervisor::open_link(const PlannedNode& node) const {
+  std::vector<std::string> words;
+  if (node.reach != Reach::kPipe || plan_.ask_devices) words.emplace_back("--devices");
+  if (node.reach != Reach::kPipe) words.emplace_back("--mark");
+  int listener = node.node_rank == 0 ? options_.listener : -1;
+  if (listener >= 0) words.insert(words.end(), {"--listener", std::to_string(listener)});
+  return open_node_link(node, plan_.reach, options_.program, words, listener);
+}
+
+void Supervisor::greet(NodeSession& node, const AgentHello& hello) {
+  if (hello.version != kWireVersion && node.plan().reach == Reach::kPipe) {
+    throw Error(ExitCode::kUnavailable,
+                fmt::format("{} was replaced while this job was running: it is version {} (protocol {}) now, and this "
+                            "one is {} ({}); start the job again",
+                            options_.program, hello.program_version, hello.version, DSL_VERSION, kWireVersion));
+  }
+  if (hello.version != kWireVersion) {
+    throw Error(ExitCode::kUnavailable,
+                fmt::format("the dslaunch there (version {}) speaks another protocol version ({}) than this one ({}, "
+                            "{}): install the same on all hosts, or let --push copy it",
+                            hello.program_version, hello.version, DSL_VERSION, kWireVersion));
+  }
+  node.hello = hello;
+  node.come_to(Stage::kGreeted);
+}
+
+// Once it is clear of every host whether it can be reached: all are needed, and all that cannot be are told together.
+// Hosts that do not fit together are no host's failure: what is thrown of them ends the job.
+void Supervisor::judge_start() {
+  if (course_.state() != JobState::kStarting || described_) return;
+  bool decided = std::all_of(nodes_.begin(), nodes_.end(),
+                             [](const auto& node) { return node.has_come_to(Stage::kGreeted) || node.closed(); });
+  if (!decided) return;
+  if (failures_.empty()) {
+    describe_job();
+  } else {
+    happen(JobEvent::kAgentLost);
+  }
+}
+
+// What node rank 0 says of itself is part of the description.
+void Supervisor::describe_job() {
+  std::vector<AgentHello> hellos;
+  for (const auto& node : nodes_) hellos.push_back(node.hello);
+  settle_devices(plan_, hellos);
+  // What is given need not be found out, which is not always possible.
+  std::string master = choose_master_address(plan_, plan_.master_addr.empty() ? address_of_node_0() : std::string());
+  const std::vector<std::string> addresses = addresses_of_nodes();
+  described_ = true;
+  for (auto& node : nodes_) {
+    JobDescription job = launch::describe_job(plan_, node.plan(), token_, master);
+    job.node_addresses = addresses;
+    node.describe(job, plan_.reach.silence_limit);
+  }
+  prepared_ = Deadline::after(options_.preparation_time);
+}
+
+// From where the ranks may come to node rank 0: a host may use another of its networks than the launcher does.
+std::vector<std::string> Supervisor::addresses_of_nodes() const {
+  std::set<std::string> addresses;
+  for (const auto& node : nodes_) {
+    std::vector<std::string> told = node.hello.addresses;
+    if (!node.hello.address.empty()) told.push_back(node.hello.address);
+    if (told.empty()) told.push_back(node.host());
+    addresses.insert(told.begin(), told.end());
+  }
+  return {addresses.begin(), addresses.end()};
+}
+
+// As other hosts know it. This machine has to look at the way to another one, whose name it does not ask for: the loop
+// cannot wait for a resolver.
+std::string Supervisor::address_of_node_0() const {
+  if (nodes_[0].plan().reach != Reach::kPipe) return nodes_[0].hello.address;
+  for (const auto& node : nodes_) {
+    if (node.plan().reach == Reach::kPipe) continue;
+    const std::string towards = numeric_address_of(node.hello);
+    return towards.empty() ? rendezvous::first_interface_address() : rendezvous::own_address_towards(towards, 2);
+  }
+  return {};
+}
+
+void Supervisor::agent_ready(NodeSession& node, const AgentReady& ready) {
+  node.come_to(Stage::kReady);
+  node.master_port = ready.master_port;
+  bool all =
+      std::all_of(nodes_.begin(), nodes_.end(), [](const auto& other) { return other.has_come_to(Stage::kReady); });
+  if (all) happen(JobEvent::kAgentsReady);
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,59 @@
+#include "launch/supervisor/sweep_nodes.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include "base/format.hpp"
+#include "launch/channel/node_link.hpp"
+#include "launch/private_folder.hpp"
+#include "spawn/job_sweep.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A host that was lost is likely to stay so; nobody waits long for it.
+constexpr auto kSweepTime = 4000ms;
+
+struct Sweep {
+  std::string host;
+  std::unique_ptr<spawn::AgentLink> link;
+  spawn::LinkEnds ends;
+};
+
+}  // namespace
+
+std::vector<std::string> sweep_nodes(const std::vector<PlannedNode>& nodes, const LaunchPlan& plan,
+                                     const std::string& own_program) {
+  ReachOptions reach = plan.reach;
+  reach.ssh.connect_timeout = std::min<std::chrono::milliseconds>(reach.ssh.connect_timeout, kSweepTime);
+  std::vector<Sweep> sweeps;
+  for (const auto& node : nodes) {
+    if (node.reach == Reach::kPipe) {
+      sweep_this_host(plan.job_id);
+      continue;
+    }
+    Sweep& sweep = sweeps.emplace_back();
+    sweep.host = node.host;
+    sweep.link = open_node_link(node, reach, own_program, {"--sweep", plan.job_id});
+    sweep.ends = sweep.link->take_ends();
+  }
+  std::vector<std::string> unreached;
+  Deadline patience = Deadline::after(kSweepTime);
+  for (auto& sweep : sweeps) {
+    sweep.ends.to_agent.reset();
+    bool over = sweep.link->wait(patience);
+    if (!over || sweep.link->failure()) unreached.push_back(sweep.host);
+    if (!over) sweep.link->kill();
+  }
+  return unreached;
+}
+
+void sweep_this_host(const std::string& job_id) {
+  spawn::sweep_job({fmt::format("{}={}", spawn::kJobIdVariable, job_id)}, 0ms, false);
+  remove_private_folders(job_id);
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,18 @@
+// After agents that were lost: ends what their ranks left behind on their hosts, this one among them.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "launch/plan/launch_plan.hpp"
+
+namespace dslaunch::launch {
+
+// On all of `nodes` at once, each through a fresh agent that does nothing else; within a few seconds. The hosts that
+// could not be reached.
+std::vector<std::string> sweep_nodes(const std::vector<PlannedNode>& nodes, const LaunchPlan& plan,
+                                     const std::string& own_program);
+
+// What that agent does: kills every process of the job on this host, and removes the job's private folders.
+void sweep_this_host(const std::string& job_id);
+
+}  // namespace dslaunch::launch
