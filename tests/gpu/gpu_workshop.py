@@ -10,6 +10,8 @@ import workshop
 
 SHARED_BY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "share_gpus.py")
 IS_SHARED = "SHARE_GPUS" in os.environ and torch.cuda.device_count() < 2  # then also worlds of two
+if IS_SHARED:
+    workshop.LIMIT_S = 300
 MOST_RANKS = max(torch.cuda.device_count(), 4 if "SHARE_GPUS" in os.environ else 0)
 
 

@@ -137,7 +137,7 @@ class Hangs(ShopTest):
 
     def test_a_rank_that_was_never_started_is_named(self):
         """By hand: nobody knows more of it than that it has not come."""
-        command = [workshop.program("dsworker"), "train", "--device", "cpu", "--config",
+        command = [workshop.program("dsworker"), "train", *self.shop.ranks(1)[:2], "--config",
                    self.shop.config(base_config("mlp")), "--data", self.shop.data("mlp"), "--run_dir", self.shop.run_dir(),
                    "--steps", "1", "--hang_timeout", "4", self.shop.model("mlp")]
         with socket.socket() as probe:

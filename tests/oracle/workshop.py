@@ -21,6 +21,7 @@ import tensor_file
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BATCH = 36  # divides by worlds 1, 2, 3, 4 times accumulation 1 and 3
 SAMPLES = 7 * BATCH + 5  # 50 steps cross several epochs, and each has a remainder
+LIMIT_S = 60  # of a run, where a test names no other
 
 
 def program(name):
@@ -104,8 +105,9 @@ def start(command):
                             errors="replace", env=environment(), start_new_session=True)
 
 
-def run(command, timeout=60, env=None, cwd=None, stdin=subprocess.DEVNULL):
+def run(command, timeout=None, env=None, cwd=None, stdin=subprocess.DEVNULL):
     """Runs a command to its end; when it takes longer than `timeout` it is killed with its group and that is an error."""
+    timeout = timeout or LIMIT_S
     began = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=stdin, text=True,
                                errors="replace", env=env or environment(), cwd=cwd, start_new_session=True)
