@@ -111,8 +111,7 @@ LaunchPlan RunMaker::plan(const ResolvedHosts& hosts, int restart) {
 
 void RunMaker::prepare(const LaunchPlan& plan) {
   if (plan.restart_count > 0) return;
-  lock_ = prepare_run_folder(plan.run_dir, earlier_run(run_), plan.job_id,
-                             {checkpoint_dir_, (std::filesystem::path(plan.cwd) / checkpoint_dir_).string()});
+  lock_ = prepare_run_folder(plan.run_dir, earlier_run(run_), plan.job_id);
   for (const auto& note : notes_) log::info("{}", note);
   // Of other hosts it is not known yet.
   const std::string device = plan.device == "auto" ? "the hosts' devices" : plan.device;
@@ -140,7 +139,14 @@ void RunMaker::load_config_for(const LaunchPlan& plan, int restart) {
   check_inputs(run_, loaded.config, plan);
   batch_ = {loaded.config.batch.train_batch, loaded.config.batch.micro_batch, world_size};
   notes_ = loaded.notes;
-  checkpoint_dir_ = loaded.config.checkpoint.dir;
+  const auto& elsewhere = loaded.config.checkpoint.dir;
+  if (run_.overwrite && !elsewhere.empty()) {
+    // It may be several runs' own folder, and what of it this run's predecessor saved is not on record.
+    log::warning(
+        "--overwrite leaves the checkpoints in {}: until this run has saved one, --resume auto would go on "
+        "from what lies there",
+        elsewhere);
+  }
   if (run_.eval_only && (run_.steps || run_.epochs)) {
     notes_.emplace_back("--steps and --epochs have no effect with --eval_only");
   }

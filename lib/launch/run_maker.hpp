@@ -35,7 +35,6 @@ class RunMaker final : public JobMaker {
   std::optional<std::string> begin_from_;  // of a restart of a job that did not begin with auto: its --resume then
   FirstBatch batch_;
   std::vector<std::string> notes_;  // for people: what the config says that is worth a line
-  std::string checkpoint_dir_;      // as the config says; empty: in the run folder
   FolderLock lock_;
 };
 

@@ -539,13 +539,22 @@ class RunFolder(StrangerTest):
         self.assert_refused(self.start(run_dir=self.path("in-the-way/run")), 73, "in-the-way")
 
     def test_that_holds_a_run(self):
-        folder, config = self.shop.run_dir(), base_config("mlp", checkpoint={"dir": self.path("elsewhere")})
-        self.shop.train(self.shop.model("mlp"), self.shop.data("mlp"), config, 1, 3, folder)
-        self.assertIn("step_00000003", os.listdir(self.path("elsewhere")))
+        folder = self.shop.run_dir()
+        self.shop.train(self.shop.model("mlp"), self.shop.data("mlp"), base_config("mlp"), 1, 3, folder)
         self.assert_refused(self.start(run_dir=folder), 73, folder, "--resume", "--overwrite")
-        rows, _ = self.shop.train(self.shop.model("mlp"), self.shop.data("mlp"), config, 1, 4, folder, ["--overwrite"])
+        rows, _ = self.shop.train(self.shop.model("mlp"), self.shop.data("mlp"), base_config("mlp"), 1, 4, folder,
+                                  ["--overwrite"])
         self.assertEqual([row["step"] for row in rows], [1, 2, 3, 4])
-        self.assertEqual(sorted(os.listdir(self.path("elsewhere"))), ["latest", "step_00000004"])
+
+    def test_checkpoints_elsewhere_are_not_overwritten(self):
+        """They may be another run's; what a run that dies before it saves would resume from is told."""
+        folder, elsewhere = self.shop.run_dir(), self.path("elsewhere")
+        config = base_config("mlp", checkpoint={"dir": elsewhere})
+        self.shop.train(self.shop.model("mlp"), self.shop.data("mlp"), config, 1, 3, folder)
+        outcome = run(self.shop.command(self.shop.model("mlp"), self.shop.data("mlp"), config, folder, 1, 2, ["--overwrite"]))
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertRegex(outcome.err, rf"warning: --overwrite leaves the checkpoints in {elsewhere}: .*--resume auto")
+        self.assertIn("step_00000003", os.listdir(elsewhere))
 
     def test_a_slip_costs_no_earlier_run(self):
         """--overwrite removes nothing for a run whose files are not there; the launcher says what a rank would have."""

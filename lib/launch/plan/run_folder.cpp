@@ -2,13 +2,10 @@
 
 #include <filesystem>
 #include <functional>
-#include <nlohmann/json.hpp>
-#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "base/small_file.hpp"
 #include "base/writable_folder.hpp"
 #include "launch/plan/job_id.hpp"
 
@@ -17,8 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char kResolvedConfig[] = "config.resolved.json";
-constexpr const char* kRunFiles[] = {"metrics.jsonl", kResolvedConfig};
+constexpr const char* kRunFiles[] = {"metrics.jsonl", "config.resolved.json"};
 constexpr const char kDigits[] = "0123456789";
 
 [[noreturn]] void refuse(const std::string& folder, const std::string& why) {
@@ -61,30 +57,6 @@ void clear(const fs::path& folder, const std::function<bool(const fs::path&)>& i
   if (!error && !fs::is_symlink(folder, ignored) && fs::is_empty(folder, ignored)) fs::remove(folder, error);
 }
 
-void clear_checkpoints(const fs::path& folder, std::error_code& error) {
-  clear(
-      folder, [](const fs::path& path) { return is_checkpoint(path.filename()); }, error);
-}
-
-// Did the run in `folder` save there? What somebody else's run has saved is not for this one's --overwrite.
-bool saved_into(const std::string& folder, const CheckpointDir& checkpoints) {
-  std::error_code ignored;
-  if (checkpoints.named.empty() || !fs::is_directory(checkpoints.path, ignored)) return false;
-  const SmallFile file = read_small_file((fs::path(folder) / kResolvedConfig).string());
-  const auto config = nlohmann::json::parse(file.bytes, nullptr, /*allow_exceptions=*/false);
-  const nlohmann::json::json_pointer place("/checkpoint/dir");
-  return config.is_object() && config.contains(place) && config[place] == checkpoints.named;
-}
-
-FolderLock take_checkpoints(const std::string& folder, const std::string& job_id) {
-  auto [lock, holder] = FolderLock::try_take(folder + "/.checkpoints.lock", FolderLock::launcher_of(job_id));
-  if (holder.empty()) return std::move(lock);
-  throw UserError(ExitCode::kCannotCreate,
-                  fmt::format("--overwrite cannot discard the checkpoints in {}: {} is at work "
-                              "in it. End that first, or choose another checkpoint.dir",
-                              folder, holder));
-}
-
 }  // namespace
 
 bool holds_run(const std::string& folder) {
@@ -104,8 +76,7 @@ void check_run_folder(const std::string& folder, EarlierRun earlier) {
                               folder));
 }
 
-FolderLock prepare_run_folder(const std::string& folder, EarlierRun earlier, const std::string& job_id,
-                              const CheckpointDir& checkpoints) {
+FolderLock prepare_run_folder(const std::string& folder, EarlierRun earlier, const std::string& job_id) {
   check_writable(folder);
   std::error_code error;
   fs::create_directories(folder, error);
@@ -113,19 +84,15 @@ FolderLock prepare_run_folder(const std::string& folder, EarlierRun earlier, con
   FolderLock lock = FolderLock::take_run_folder(folder, FolderLock::launcher_of(job_id));
   check_run_folder(folder, earlier);
   if (earlier != EarlierRun::kDiscard) return lock;
-  const auto check = [&](const std::string& name) {
+  const auto check = [&](const char* name) {
     if (error) refuse(folder, fmt::format("{} cannot be removed: {}", name, error.message()));
   };
-  if (saved_into(folder, checkpoints)) {
-    const FolderLock held = take_checkpoints(checkpoints.path, job_id);
-    clear_checkpoints(checkpoints.path, error);
-    check(checkpoints.path);
-  }
   for (const char* name : kRunFiles) {
     fs::remove_all(fs::path(folder) / name, error);
     check(name);
   }
-  clear_checkpoints(fs::path(folder) / "checkpoints", error);
+  clear(
+      fs::path(folder) / "checkpoints", [](const fs::path& path) { return is_checkpoint(path.filename()); }, error);
   check("checkpoints");
   clear(fs::path(folder) / "logs", is_log, error);
   check("logs");

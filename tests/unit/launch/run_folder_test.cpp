@@ -78,37 +78,6 @@ TEST_CASE("a link to a folder of checkpoints elsewhere stays one", "[launch][run
   CHECK(fs::is_empty(temp / "large"));
 }
 
-TEST_CASE("checkpoints elsewhere are discarded with the run that saved them, and no one else's",
-          "[launch][run_folder]") {
-  namespace fs = std::filesystem;
-  test::TempDir temp;
-  const CheckpointDir elsewhere{"kept", temp / "kept"};
-  const auto lay_out = [&](const std::string& dir) {
-    fs::create_directories(temp / "kept/step_00000001");
-    fs::create_directories(temp / "run");
-    temp.write("kept/latest", "step_00000001\n");
-    temp.write("kept/notes.txt", "mine");
-    temp.write("run/config.resolved.json", "{\"checkpoint\": {\"dir\": " + dir + "}}");
-  };
-  const auto discard = [&] { auto lock = prepare_run_folder(temp / "run", EarlierRun::kDiscard, "job", elsewhere); };
-  for (const char* dir : {"\"other\"", "null", "}"}) {
-    lay_out(dir);
-    discard();
-    CHECK(fs::exists(temp / "kept/step_00000001"));
-  }
-  lay_out("\"kept\"");
-  {
-    const auto held = FolderLock::try_take(temp / "kept/.checkpoints.lock", "job j7");
-    CHECK_THROWS_WITH(discard(), Catch::Contains("job j7 is at work"));
-    CHECK(fs::exists(temp / "run/config.resolved.json"));
-  }
-  discard();
-  CHECK_FALSE(fs::exists(temp / "kept/step_00000001"));
-  CHECK_FALSE(fs::exists(temp / "kept/latest"));
-  CHECK(fs::exists(temp / "kept/notes.txt"));
-  CHECK_FALSE(fs::exists(temp / "kept/.checkpoints.lock"));
-}
-
 TEST_CASE("logs of a run that never began are no run", "[launch][run_folder]") {
   test::TempDir temp;
   std::filesystem::create_directories(temp / "logs");
