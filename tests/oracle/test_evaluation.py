@@ -43,6 +43,20 @@ def plain_mean(model, tensors, loss=None):
     return total / len(arrays[0])
 
 
+class MaskedMean(torch.nn.Module):
+    """A language model of one word's memory with the mean over its labels as many write it: 0/0 where there are none."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.last = torch.nn.Embedding(64, 16), torch.nn.Linear(16, 64)
+
+    def forward(self, input_ids, labels):
+        scores = torch.log_softmax(self.last(self.words(input_ids)), -1)
+        counts = labels != -100
+        picked = scores.gather(-1, torch.where(counts, labels, torch.zeros_like(labels)).unsqueeze(-1)).squeeze(-1)
+        return -(picked * counts).sum() / counts.sum()
+
+
 class EvaluationTest(workshop.ShopTest):
     def samples_file(self, kind, count):
         """Samples that training does not see, `count` of them."""
@@ -347,11 +361,16 @@ class ByLabels(EvaluationTest):
         return data
 
     def test_a_loss_that_forward_returns_weighs_by_the_labels_it_is_the_mean_of(self):
-        model, data = self.shop.model("gpt"), self.gpt_data(empty=3)  # the first micro batch of 4 ranks, accumulation 3
+        data = self.gpt_data(empty=3)  # the first micro batch of 4 ranks, accumulation 3
+        plain, masked = self.shop.model("gpt"), self.shop.path("masked_mean.pt")
+        torch.manual_seed(5)
+        torch.jit.script(MaskedMean()).save(masked)
         config = base_config("gpt", loss_average="tokens")
-        expected = one_process.train(model, data, config, 10)  # the model's mean over all of a batch at once
-        for world, accumulation, stage in ((1, 3, 0), (4, 3, STAGES[-1])):
-            with self.subTest(world=world, accumulation=accumulation):
+        # The model's mean over all of a batch at once.
+        expectations = {model: one_process.train(model, data, config, 10) for model in (plain, masked)}
+        for model, world, accumulation, stage in ((plain, 1, 3, 0), (plain, 4, 3, STAGES[-1]), (masked, 4, 3, STAGES[-1])):
+            with self.subTest(model=model, world=world, accumulation=accumulation):
+                expected = expectations[model]
                 config = base_config("gpt", loss_average="tokens", gradient_accumulation_steps=accumulation,
                                      zero_optimization={"stage": stage})
                 run_dir = self.shop.run_dir()

@@ -151,7 +151,9 @@ void Engine::forward_backward(const MicroBatch& batch, bool is_last) {
 at::Tensor Engine::loss_of(const MicroBatch& batch) {
   const precision::AutocastScope autocast(options_.device, precision::to_torch(config_.autocast));
   std::vector<at::Tensor> arguments = batch.inputs;
-  if (!loss_->takes_labels()) arguments.insert(arguments.end(), batch.labels.begin(), batch.labels.end());
+  if (!loss_->takes_labels()) {
+    for (auto& labels : loss_->usable(batch.labels)) arguments.push_back(std::move(labels));
+  }
   return (*loss_)(model_.forward(arguments), batch.labels);
 }
 

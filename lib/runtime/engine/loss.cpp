@@ -102,15 +102,22 @@ class SummedLoss : public Loss {
 
   bool takes_labels() const override { return mean_->takes_labels(); }
   std::string recording_obstacle() const override { return mean_->recording_obstacle(); }
-  at::Tensor operator()(const ForwardResult& result, const std::vector<at::Tensor>& labels) override {
-    const at::Tensor mean = (*mean_)(result, labels).to(at::kFloat);
+  // A mean over no labels is 0/0, in its gradients too: where none counts it is made over other ones, and weighs
+  // nothing.
+  std::vector<at::Tensor> usable(const std::vector<at::Tensor>& labels) const override {
     const at::Tensor& own = labels.at(0);
-    const at::Tensor counts = own.is_floating_point() ? at::ones_like(own) : own.to(at::kLong).ne(kIgnoredLabel);
-    const at::Tensor count = counts.sum().to(at::kFloat);
-    return at::where(count > 0, mean, at::zeros_like(mean)) * count;  // a mean over no labels is 0/0
+    return {at::where(which_count(own).any(), own, at::zeros_like(own))};
+  }
+  at::Tensor operator()(const ForwardResult& result, const std::vector<at::Tensor>& labels) override {
+    return (*mean_)(result, usable(labels)).to(at::kFloat) * which_count(labels.at(0)).sum().to(at::kFloat);
   }
 
  private:
+  static at::Tensor which_count(const at::Tensor& labels) {
+    if (labels.is_floating_point()) return at::ones_like(labels, labels.options().dtype(at::kBool));
+    return labels.to(at::kLong).ne(kIgnoredLabel);
+  }
+
   const std::unique_ptr<Loss> mean_;
 };
 

@@ -18,6 +18,8 @@ class Loss {
   virtual bool takes_labels() const = 0;
   // As ModelSource's.
   virtual std::string recording_obstacle() const { return {}; }
+  // What forward, or the loss, is to get for these labels.
+  virtual std::vector<at::Tensor> usable(const std::vector<at::Tensor>& labels) const { return labels; }
   // A 0-dim floating tensor. Throws UserError(65) naming the shapes when outputs and labels do not fit.
   virtual at::Tensor operator()(const ForwardResult& result, const std::vector<at::Tensor>& labels) = 0;
 };

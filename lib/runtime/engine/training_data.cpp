@@ -80,7 +80,8 @@ void require_countable_labels(const std::vector<ArrayInfo>& arrays, const ArrayS
 
 // How many labels a loss from outside is the mean of is an assumption.
 void name_counted_labels(const std::vector<ArrayInfo>& arrays, const ArraySelection& selection,
-                         const std::string& whose) {
+                         const std::string& loss) {
+  const auto whose = loss.empty() ? "the loss that forward returns" : fmt::format("loss '{}'", loss);
   log::info(
       "\"loss_average\": \"tokens\": {} counts as the mean over the labels of '{}' that are not {}; where it is one "
       "over fewer (a model that shifts its labels) weights are off by as many",
@@ -108,10 +109,6 @@ TrainingData open_training_data(const ModelSource& model, const config::JobConfi
     if (rank == 0) name_unused(out.train->arrays(), out.train_arrays);
     if (rank == 0 && config.data.inputs.empty()) name_places(out.train->arrays(), out.train_arrays, forward);
     if (by_labels) require_countable_labels(out.train->arrays(), out.train_arrays);
-    if (by_labels && rank == 0 && !is_own_loss) {
-      name_counted_labels(out.train->arrays(), out.train_arrays,
-                          config.loss.empty() ? "the loss that forward returns" : "loss '" + config.loss + "'");
-    }
     out.loader.assembly.limits = limits_of(model, config, out.train->arrays(), out.train_arrays);
   }
   if (!config.data.eval.empty()) {
@@ -122,6 +119,13 @@ TrainingData open_training_data(const ModelSource& model, const config::JobConfi
     out.eval_arrays = select_arrays(out.eval->arrays(), config.data.inputs, config.data.labels, forward);
     if (by_labels) require_countable_labels(out.eval->arrays(), out.eval_arrays);
     out.eval_loader.assembly.limits = limits_of(model, config, out.eval->arrays(), out.eval_arrays);
+  }
+  if (by_labels && rank == 0 && !is_own_loss) {
+    if (out.train) {
+      name_counted_labels(out.train->arrays(), out.train_arrays, config.loss);
+    } else if (out.eval) {
+      name_counted_labels(out.eval->arrays(), out.eval_arrays, config.loss);
+    }
   }
   return out;
 }
