@@ -35,7 +35,8 @@ class Store {
   // store that only grows is full one day.
   virtual int64_t erase(const std::string& prefix, Deadline deadline) = 0;
   // All `count` ranks meet; a time-out names the ranks that have not come. A name may be used again (rounds are
-  // counted). Who comes again after a time-out comes to the same round, also where the store did not answer.
+  // counted). Who comes again after a time-out comes to the same round, also where the store did not answer; who does
+  // not, must not use that name again.
   virtual void barrier(const std::string& name, int count, Deadline deadline) = 0;
   // Tells everybody that this rank stops and why; the connection may close afterwards.
   virtual void report_failure(const std::string& reason) = 0;

@@ -91,6 +91,7 @@ TEST_CASE("what does not fit in an archive's directory is refused", "[base][zip_
   CHECK_THAT(refusal_of(kMembers + kTwo + end_record(60'000, size, 100)), Contains("too many members"));
   CHECK_THAT(refusal_of(kMembers + kTwo + end_record(2, size - 1, 100)), Contains("truncated or damaged"));
   CHECK_THAT(refusal_of(kMembers + kTwo + end_record(2, size, 99)), Contains("bad directory entry"));
+  CHECK_THROWS_WITH(find_zip_directory(end_record(4, 1'000'000, 0), 2'000'000), Contains("too few members"));
   const uint64_t end64_at = kMembers.size() + kTwo.size();
   const auto with_end64 = [&](uint64_t count, uint64_t at) {
     return kMembers + kTwo + end64(count, size, 100, at) + end_record(2, size, 100);
