@@ -22,6 +22,9 @@ namespace {
 using launch::LaunchOptions;
 using namespace std::chrono_literals;
 
+// Options of these groups are those of a run alone.
+constexpr char kJobGroup[] = "Job", kDataGroup[] = "Data";
+
 // What cannot be bound to its place directly.
 struct RawLaunch {
   std::string device = "auto";
@@ -182,15 +185,23 @@ void refuse_program(CommandLine& line, const Arguments& arguments) {
   if (models.empty()) return;
   const auto place =
       std::find(arguments.words.begin(), arguments.words.end(), models.front()) - arguments.words.begin();
+  if (place == std::ssize(arguments.words)) return;
   const auto model = arguments.typed.begin() + place;
   std::vector<std::string> behind(model + 1, arguments.typed.end());
   behind.insert(behind.end(), arguments.program.begin(), arguments.program.end());
-  launch::refuse_program(models.front(), {arguments.typed.begin(), model}, behind);
+  std::vector<std::string> before(arguments.typed.begin(), model);
+  const auto is_of_a_run = [&](const std::string& word) {
+    const auto* option = line.app().get_option_no_throw(word.substr(0, word.find('=')));
+    return option && (option->get_group() == kJobGroup || option->get_group() == kDataGroup);
+  };
+  // exec knows nothing of --config or --data: with one of those it is left to the user which of the words stay.
+  if (std::any_of(before.begin(), before.end(), is_of_a_run)) before.clear();
+  launch::refuse_program(models.front(), before, behind);
 }
 
 void add_job_options(CommandLine& line, launch::RunOptions& run) {
   line.app().add_option("MODEL", run.model, "what torch.jit.save wrote");
-  line.group("Job");
+  line.group(kJobGroup);
   line.value("--config", run.config, "JSON (DeepSpeed's keys and comments) or YAML", "FILE");
   repeatable(
       line.value("--set", run.sets, "wins over the config, e.g. optimizer.params.lr=1e-4; repeatable", "KEY=VALUE"));
@@ -211,7 +222,7 @@ void add_job_options(CommandLine& line, launch::RunOptions& run) {
 }
 
 void add_data_options(CommandLine& line, launch::RunOptions& run) {
-  line.group("Data");
+  line.group(kDataGroup);
   line.value("--data", run.data, "file, glob, a list [a,b] of them, or 'synthetic'", "PATH");
   line.value("--inputs", run.inputs, "arrays in the order of forward", "a,b");
   line.value("--labels", run.labels, "arrays after them", "c");

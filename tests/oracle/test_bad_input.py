@@ -87,6 +87,7 @@ class CommandLine(StrangerTest):
     def test_a_program_is_answered_with_its_whole_line_for_exec(self):
         for words, line in ((["--num_gpus", "2", "train.py", "--lr-decay", "1e-4"], "--num_gpus 2 -- python train.py --lr-decay 1e-4"),
                             (["train.py", "an arg"], "-- python train.py 'an arg'"),
+                            (["--config=ds.json", "--num_gpus", "2", "train.py", "--data", "x"], "-- python train.py --data x"),
                             (["run", "go.sh", "--steps", "many", "--", "x"], "-- sh go.sh --steps many x")):
             with self.subTest(words=words):
                 self.assert_refused([program("dslaunch"), *words], 64, f"did you mean 'dslaunch exec {line}'?")
