@@ -62,11 +62,13 @@ std::string feature_of(const KeySpec& spec) {
   return std::string(spec.path);
 }
 
-// A feature's own switch that was given: on, it is refused; off, nobody expects an effect.
+// A feature's own switch that was given: on, it is refused, or told to have no counterpart; off, nobody expects an
+// effect.
 bool is_switch_that_speaks(const Setting& setting) {
   const KeySpec& spec = *setting.spec;
   if (!setting.given() || setting.origin == "auto" || setting.value.is_text("auto")) return false;
-  if (last_name(spec.path) == "enabled" && !setting.value.boolean) return true;
+  if (last_name(spec.path) == "enabled" && (!setting.value.boolean || spec.status == Status::kNoCounterpart))
+    return true;
   const bool switches = spec.kind == Kind::kBool || spec.kind == Kind::kEnum || !spec.later_values.empty();
   return spec.status == Status::kNotYet && (switches || is_section(spec));
 }

@@ -287,6 +287,7 @@ TEST_CASE("what asks for nothing has no line", "[config][load]") {
            "{compression_training: {sparse_pruning: {shared_parameters: {enabled: false, method: \"topk\"}, "
            "different_groups: {g: {params: {dense_ratio: 0.5}}}}}}",
            "{quant: {enabled: false, activation: 1}}",
+           "{eigenvalue: {enabled: true, max_iter: 50}}",
            "{triton_autotune: false, aio: {}, pipeline: null, tensor_parallel: {dtype: \"fp16\", tp_overlap_comm: "
            "\"auto\"}}",
            "{zero_optimization: true, allgather_size: 1000}",
