@@ -803,6 +803,9 @@ class OutputOptions(JobsTest):
         quiet, verbose = [self.exec_sh(1, "echo kept", "--save_pid", option) for option in ("--quiet", "--verbose")]
         self.assertRegex(quiet.out, r"^launcher pid: \d+\nkept\n$")
         self.assertEqual(quiet.err, "")
+        restarted = self.exec_sh(1, "test $TORCHELASTIC_RESTART_COUNT = 1 || exit 3", "--quiet", "--max_restarts", "1")
+        self.assertRegex(restarted.err, r"exit code 3")
+        self.assertNotIn("restart 1 of 1", restarted.err)
         self.assertRegex(verbose.err, r"\[\d+\.\d{3} s\] the launcher's pid stands in ")
 
 

@@ -179,7 +179,7 @@ RestartDecision Attempts::conclude(Supervisor& supervisor, JobReport& report) {
   report.late_reason = supervisor.late_reason();
   auto decision =
       decide_restart(report, plan_.kind, field_.options, plan_.restart_count, static_cast<int>(plan_.nodes.size()));
-  if (!decision.text.empty()) supervisor.output().say(decision.text);
+  if (!decision.text.empty()) supervisor.output().mention(decision.text);
   return decision;
 }
 

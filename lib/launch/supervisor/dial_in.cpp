@@ -177,7 +177,8 @@ int serve_as_node(const NodePlace& place, const AgentHello& offer, const LaunchO
     if (!last_word) {
       throw UserError(ExitCode::kUnavailable,
                       fmt::format("node rank 0 ({}:{}) is gone: {}", place.master_addr, place.master_port,
-                                  agent.knows_job() ? "the ranks here were ended" : "its own messages say why"));
+                                  agent.knows_job() ? "the ranks here were ended"
+                                                    : "its own messages say why, or it was told to end"));
     }
     echo.write(Stream::kErr, last_word->story);
     agent.drain_echo(Deadline::never());

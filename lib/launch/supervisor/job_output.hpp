@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/log.hpp"
 #include "launch/agent/rank_logs.hpp"
 #include "launch/channel/message.hpp"
 #include "launch/jobs/console_log.hpp"
@@ -39,7 +40,13 @@ class JobOutput {
   void finish(int rank);
   // A line of our own, on standard error.
   void say(std::string_view text) { tell(fmt_line(text)); }
-  void warn(const std::string& trouble) { say("warning: " + trouble); }
+  // The same, where no error is told of: --quiet is without it.
+  void mention(std::string_view news) {
+    if (log::level() <= log::Level::kInfo) say(news);
+  }
+  void warn(const std::string& trouble) {
+    if (log::level() <= log::Level::kWarning) say("warning: " + trouble);
+  }
   // Text of our own, whole lines, on standard error: after everything that the ranks have written so far.
   void tell(std::string_view text);
   // A document of ours, on standard output.

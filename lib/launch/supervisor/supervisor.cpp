@@ -233,6 +233,7 @@ void Supervisor::close(NodeSession& node, const std::optional<spawn::LinkFailure
   if (node.closed()) return;
   node.close();
   if (misunderstanding) {
+    node.link().kill();  // nothing that it says is of use
     lose(node, *misunderstanding);
   } else if (!node.has_come_to(Stage::kDone)) {
     lose(node, failure_of(node));
@@ -259,7 +260,7 @@ void Supervisor::take_signals() {
 
 void Supervisor::take_signal(int signal, const NodeSession* from) {
   if (signal == SIGTSTP) {
-    output_.say("a job on several machines cannot be suspended: --detach starts one in the background");
+    output_.mention("a job on several machines cannot be suspended: --detach starts one in the background");
   } else if (!asks_for_end(signal, plan_.kind)) {
     if (user_signals_[signal].take(from)) send_to_all(SignalRanks{signal});
   } else if (const auto order = course_.take_signal(signal, from, Deadline::Clock::now())) {
@@ -316,14 +317,14 @@ void Supervisor::tell_who_is_missing() {
       if (node.has_come_to(Stage::kReady) || node.closed()) continue;
       waiting.push_back(describe_waiting(node.host(), node.has_come_to(Stage::kGreeted)));
     }
-    if (!waiting.empty()) output_.say(fmt::format("waiting for {}", fmt::join(waiting, ", ")));
+    if (!waiting.empty()) output_.mention(fmt::format("waiting for {}", fmt::join(waiting, ", ")));
   } else if (course_.state() == JobState::kRunning && !missing_.empty()) {
-    output_.say(describe_missing_ranks(missing_, records_));
+    output_.mention(describe_missing_ranks(missing_, records_));
   }
 }
 
 void Supervisor::carry_out(const JobOrder& order) {
-  if (!order.say.empty()) output_.say(order.say);
+  if (!order.say.empty()) output_.mention(order.say);
   if (order.begins_end) output_.renew_patience();
   options_.live->on_state(course_.state());
   switch (order.action) {
