@@ -19,6 +19,7 @@ static int become_worker(std::vector<std::string> words) {
     ::setenv("LD_LIBRARY_PATH", path->c_str(), 1);
   }
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (auto& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   ::execv(argv[0], argv.data());

@@ -37,7 +37,7 @@ std::string usage_of(const CommandSpec& command) {
   for (const auto& operand : command.operands) line += " " + operand;
   for (const auto& option : command.options) {
     std::string word = "--" + option.name + (option.value.empty() ? "" : " " + option.value);
-    if (!option.is_needed) word = "[" + word + "]";
+    if (!option.is_needed) word = fmt::format("[{}]", word);
     if (line.size() + 1 + word.size() > kWidth) {
       text += line + "\n";
       line = std::string(16, ' ');

@@ -50,7 +50,7 @@ bool speaks(const std::optional<RankReport>& before, const RankReport& now) {
 // What is known of a rank that others wait for.
 std::string what_it_does(const std::optional<RankReport>& before, const RankReport& now, const StateOf& state_of) {
   const auto state = state_of(now);
-  if (const auto text = state ? state_text(*state, now.pid) : std::string(); !text.empty()) return text;
+  if (auto text = state ? state_text(*state, now.pid) : std::string(); !text.empty()) return text;
   const bool is_silent = !speaks(before, now);
   if (is_silent && now.beat <= 1) return "it has not come, and says nothing";
   if (is_silent) return "it has not come, and no longer says anything";
@@ -145,6 +145,7 @@ std::vector<int> waiting_for_each_other(const RankReports& before, const RankRep
   while (std::erase_if(held, may_go_on) > 0) {
   }
   std::vector<int> ranks;
+  ranks.reserve(held.size());
   for (const auto& [rank, absent] : held) ranks.push_back(rank);
   return ranks;
 }

@@ -70,6 +70,7 @@ std::vector<EndOutcome> end_processes(const std::vector<ports::ProcessIdentity>&
                                       std::chrono::milliseconds patience) {
   spawn::raise_descriptor_limit();  // one for each
   std::vector<Target> targets;
+  targets.reserve(processes.size());
   for (const auto& identity : processes) targets.push_back(hold(identity));
   signal_all(targets, SIGTERM);
   signal_all(targets, SIGCONT);  // one that sleeps in SIGSTOP would not hear it

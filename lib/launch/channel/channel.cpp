@@ -49,11 +49,9 @@ bool Channel::receive() {
       } else {
         frames_.append(bytes);
       }
-    } else if (got == 0) {
-      return false;
-    } else if (errno == EAGAIN) {
+    } else if (got < 0 && errno == EAGAIN) {
       return true;
-    } else if (errno != EINTR) {
+    } else if (got == 0 || errno != EINTR) {
       return false;
     }
   }

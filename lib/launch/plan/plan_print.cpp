@@ -9,6 +9,10 @@
 namespace dslaunch::launch {
 namespace {
 
+double in_seconds(std::chrono::duration<double> time) {
+  return time.count();
+}
+
 using Json = nlohmann::ordered_json;
 
 const char* kind_word(JobKind kind) {
@@ -59,8 +63,8 @@ std::string plan_text(const LaunchPlan& plan) {
   text += fmt::format("folder     {}\n", plan.cwd);
   text += fmt::format("files      {}\n",
                       plan.run_dir.empty() ? "logs in the job's own folder (no --run_dir)" : plan.run_dir);
-  text += fmt::format("limits     stop grace {} s, time limit {}\n", plan.grace.count() / 1000.0,
-                      plan.timeout ? fmt::format("{} s", plan.timeout->count() / 1000.0) : "none");
+  text += fmt::format("limits     stop grace {} s, time limit {}\n", in_seconds(plan.grace),
+                      plan.timeout ? fmt::format("{} s", in_seconds(*plan.timeout)) : "none");
   text += fmt::format("command    {}\n", shell_words(plan.argv));
   if (!plan.venv.empty()) text += fmt::format("venv       {}\n", plan.venv);
   for (const auto& [name, value] : plan.set_env) text += fmt::format("env        {}={}\n", name, shell_word(value));
@@ -86,8 +90,8 @@ std::string plan_json(const LaunchPlan& plan) {
       {"master_port", plan.master_port == 0 ? Json(nullptr) : Json(plan.master_port)},
       {"cwd", plan.cwd},
       {"run_dir", plan.run_dir.empty() ? Json(nullptr) : Json(plan.run_dir)},
-      {"grace_s", plan.grace.count() / 1000.0},
-      {"timeout_s", plan.timeout ? Json(plan.timeout->count() / 1000.0) : Json(nullptr)},
+      {"grace_s", in_seconds(plan.grace)},
+      {"timeout_s", plan.timeout ? Json(in_seconds(*plan.timeout)) : Json(nullptr)},
       {"argv", plan.argv},
       {"env", plan.set_env},
       {"venv", plan.venv.empty() ? Json(nullptr) : Json(plan.venv)},

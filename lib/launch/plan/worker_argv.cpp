@@ -64,7 +64,9 @@ std::vector<std::string> worker_argv(const RunOptions& run, const std::string& w
   if (run.seed) add("--seed", std::to_string(*run.seed));
   if (!run.resume.empty()) add("--resume", run.resume == "auto" ? run.resume : absolute_path(run.resume));
   if (run.verify) add("--verify", std::to_string(*run.verify));
-  if (run.hang_timeout) add("--hang_timeout", fmt::format("{:.3f}", run.hang_timeout->count() / 1000.0));
+  if (run.hang_timeout) {
+    add("--hang_timeout", fmt::format("{:.3f}", std::chrono::duration<double>(*run.hang_timeout).count()));
+  }
   if (run.eval_only) argv.emplace_back("--eval_only");
   if (run.trace) add("--trace", std::to_string(*run.trace));
   if (run.timings) add("--timings", fmt::format("{:.3f}", run.started.count()));

@@ -95,6 +95,7 @@ bool ended_as_told(const spawn::ExitCause& cause, JobKind kind) {
 }
 
 JobOutcome decide_outcome(const std::vector<RankRecord>& records, JobKind kind, StopReason reason, int agent_error) {
+  const bool told_to_end = agent_error == to_int(ExitCode::kRunAgain);  // an agent
   JobOutcome outcome{.exit_code = 0, .first_failure = first_own_failure(records, kind)};
   if (reason == StopReason::kInterrupt) {
     outcome.exit_code = to_int(ExitCode::kInterrupted);
@@ -102,13 +103,11 @@ JobOutcome decide_outcome(const std::vector<RankRecord>& records, JobKind kind, 
     outcome.exit_code = to_int(ExitCode::kSignalBase) + SIGQUIT;
   } else if (reason == StopReason::kTimeLimit) {
     outcome.exit_code = to_int(ExitCode::kTimeout);
-  } else if (agent_error == to_int(ExitCode::kRunAgain)) {
-    outcome.exit_code = code_after_terminate(records, kind);
-  } else if (agent_error != 0) {
+  } else if (agent_error != 0 && !told_to_end) {
     outcome.exit_code = agent_error;
-  } else if (outcome.first_failure) {
+  } else if (outcome.first_failure && !told_to_end) {
     outcome.exit_code = code_of(records[*outcome.first_failure], kind);
-  } else if (reason == StopReason::kTerminate || reason == StopReason::kCommand) {
+  } else if (told_to_end || reason == StopReason::kTerminate || reason == StopReason::kCommand) {
     outcome.exit_code = code_after_terminate(records, kind);
   } else if (std::any_of(records.begin(), records.end(), [](const auto& r) { return !r.cause || failed(r); })) {
     outcome.exit_code = to_int(ExitCode::kInternal);  // never 0 unless every rank's was
