@@ -42,6 +42,15 @@ std::string help() {
          "one.\n";
 }
 
+bool asks_for_help(const std::string& word) {
+  return word == "--help" || word == "-h";
+}
+
+int print_help(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  return 0;
+}
+
 // A text that did not arrive is no success, whichever command wrote it.
 int with_output_written(int code) {
   if (code != 0 || !standard_output_failed()) return code;
@@ -54,13 +63,12 @@ int run(const std::vector<std::string>& words) {
   const std::vector<std::string> rest(words.begin() + (words.empty() ? 0 : 1), words.end());
   std::vector<std::string> names;
   for (const auto& known : commands()) {
-    if (command == known.spec.name) return known.run(rest);
     names.push_back(known.spec.name);
+    if (command != known.spec.name) continue;
+    if (!rest.empty() && asks_for_help(rest[0])) return print_help(usage_of(known.spec));
+    return known.run(rest);
   }
-  if (command == "--help" || command == "-h") {
-    std::fputs(help().c_str(), stdout);
-    return 0;
-  }
+  if (asks_for_help(command)) return print_help(help());
   if (command == "--version") {
     std::puts("dsworker " DSL_VERSION ", LibTorch " TORCH_VERSION);  // the launcher compares this line
     return 0;

@@ -172,6 +172,9 @@ class CommandLine(StrangerTest):
 
     def test_the_workers_help_names_all_that_it_takes(self):
         told = run([program("dsworker"), "--help"]).out
+        alone = run([program("dsworker"), "train", "--help"])
+        self.assertEqual((alone.code, alone.err), (0, ""))
+        self.assertIn(alone.out, told)
         for option in ("inputs", "labels", "loss", "device", "epochs", "seed", "quiet", "verbose", "json", "context"):
             self.assertRegex(told, rf"\[--{option}\b")
         self.assertRegex(told, r"infer --checkpoint C --prompt TEXT \[")
