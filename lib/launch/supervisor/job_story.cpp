@@ -71,7 +71,9 @@ std::string tell_others(const std::vector<RankRecord>& records, std::optional<in
 }
 
 std::string first_line(const LaunchPlan& plan, const RankRecord& first) {
-  return fmt::format("rank {} on {} failed first: {}", first.rank, first.host, describe_cause(first, plan.kind));
+  return fmt::format("rank {} on {} failed first{}: {}", first.rank, first.host,
+                     first.stopped_by_us ? " (slow to end, it was stopped with the others)" : "",
+                     describe_cause(first, plan.kind));
 }
 
 std::string tell_first(const LaunchPlan& plan, const RankRecord& first) {

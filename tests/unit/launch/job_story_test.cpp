@@ -54,6 +54,15 @@ TEST_CASE("a rank that failed by itself while all were being stopped is not said
   CHECK_THAT(story(one_killed(), JobKind::kExec), Catch::Contains("rank 2: failed as well: exit code 71"));
 }
 
+TEST_CASE("the first failing rank is said to have been slow where it was stopped before its end",
+          "[launch][job_story]") {
+  auto records = one_killed();
+  records[1].cause = ExitCause{.number = 76};
+  records[1].stopped_by_us = true;
+  CHECK_THAT(story(records, JobKind::kRun),
+             Catch::Contains("rank 1 on b failed first (slow to end, it was stopped with the others): exit code 76"));
+}
+
 TEST_CASE("our codes are explained for workers only", "[launch][job_story]") {
   std::vector<RankRecord> records{
       {.rank = 0, .host = "a", .cause = ExitCause{.kind = ExitCause::Kind::kExited, .number = 76}, .order = 0}};
