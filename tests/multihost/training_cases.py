@@ -171,7 +171,7 @@ class Training(HostCase):
 
     @long_running
     def test_a_worker_that_was_pushed(self):
-        self.allowed_files = rf"{self.allowed_files}|^{HOME}/\.cache/dslaunch"
+        self.allowed_files = rf"{self.allowed_files}|^{HOME}/\.cache($|/dslaunch)"
         there = os.path.dirname(os.path.dirname(os.path.realpath(DSLAUNCH)))
         for node in self.cluster.nodes:
             node.hide(there)
@@ -248,7 +248,7 @@ class Programs(HostCase):
 
     @long_running
     def test_pushed_once(self):
-        self.allowed_files = rf"{self.allowed_files}|^{HOME}/\.cache/dslaunch"
+        self.allowed_files = rf"{self.allowed_files}|^{HOME}/\.cache($|/dslaunch)"
         self.hide_programs()
         for _ in range(2):
             outcome = self.exec_hostname("--push")

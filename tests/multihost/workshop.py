@@ -5,10 +5,10 @@ import shutil
 import subprocess
 import sys
 
-from netns import HOME, wait_until
+from netns import wait_until
 
 FOLDER = "/tmp/dsl-workshop"  # in the test's own world
-TORCH_PYTHON = os.path.join(os.environ.get("XDG_CACHE_HOME") or f"{HOME}/.cache", "dslaunch/torch-2.11.0/bin/python")
+TORCH_PYTHON = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "dslaunch/torch-2.11.0/bin/python")
 CONFIG = {"train_batch_size": 12, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "data": {"shuffle": False},
           "zero_optimization": {"stage": 1}}
 
