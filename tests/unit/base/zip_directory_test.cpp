@@ -105,14 +105,14 @@ TEST_CASE("what does not fit in an archive's directory is refused", "[base][zip_
 TEST_CASE("no damage of one byte leads out of an archive's directory", "[base][zip_directory]") {
   const uint64_t end64_at = kMembers.size() + kTwo.size();
   const auto whole = kMembers + kTwo + end64(2, kTwo.size(), 100, end64_at) + end_record(2, kLarge, kLarge);
+  REQUIRE(refusal_of(whole) == "none");
   for (size_t at = 0; at < whole.size(); ++at) {
     for (const char value : {'\0', '\1', '\x7f', '\xff'}) {
       std::string damaged = whole;
       damaged[at] = value;
-      refusal_of(damaged);
+      CHECK_NOTHROW(refusal_of(damaged));
     }
-    refusal_of(whole.substr(at));
-    refusal_of(whole.substr(0, at));
+    CHECK_NOTHROW(refusal_of(whole.substr(at)));
+    CHECK(refusal_of(whole.substr(0, at)) != "none");
   }
-  SUCCEED("all were read or refused");
 }
