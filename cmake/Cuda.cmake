@@ -1,10 +1,20 @@
-# CUDA is on when an nvcc is found: the toolkit's, or the one of PyPI's wheels beside the pinned torch.
-# DSL_CUDA is ON or OFF after this file.
+# CUDA is on when an nvcc is found that will do (find_nvcc): a toolkit's, or the one of PyPI's wheels beside the pinned
+# torch. DSL_CUDA is ON or OFF after this file.
 option(DSL_WITH_CUDA "build the CUDA module when nvcc is there" ON)
 set(DSL_CUDA OFF)
 if(DSL_WITH_CUDA AND TARGET dsl::torch_cuda AND TARGET dsl::nccl AND NOT DSL_SANITIZE)
-  find_program(DSL_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin ${DSL_TORCH_SITE}/nvidia/cu13/bin)
+  set(_not_taken "")
+  if(NOT EXISTS "${DSL_NVCC}")
+    execute_process(COMMAND ${CMAKE_CURRENT_LIST_DIR}/find_nvcc ${DSL_TORCH_SITE}
+      OUTPUT_VARIABLE _found ERROR_VARIABLE _not_taken OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_STRIP_TRAILING_WHITESPACE)
+    set(DSL_NVCC "${_found}" CACHE FILEPATH "the nvcc that is taken" FORCE)
+    string(REPLACE "\n" "; " _not_taken "${_not_taken}")
+  endif()
   if(DSL_NVCC)
+    if(_not_taken)
+      message(STATUS "CUDA: not taken: ${_not_taken}")
+      set(_not_taken "")
+    endif()
     set(CMAKE_CUDA_COMPILER ${DSL_NVCC})
     if(NOT CMAKE_CUDA_ARCHITECTURES)
       set(CMAKE_CUDA_ARCHITECTURES 90-real CACHE STRING
@@ -15,21 +25,25 @@ if(DSL_WITH_CUDA AND TARGET dsl::torch_cuda AND TARGET dsl::nccl AND NOT DSL_SAN
     # -lcudadevrt, which PyPI's compiler wheels do not bring in a form that the linker finds.
     set(CMAKE_CUDA_RUNTIME_LIBRARY None)
     enable_language(CUDA)
-    get_filename_component(_cuda_root ${DSL_NVCC} DIRECTORY)
-    get_filename_component(_cuda_root ${_cuda_root} DIRECTORY)
     add_library(dsl_cudart SHARED IMPORTED)
     set_target_properties(dsl_cudart PROPERTIES
       IMPORTED_LOCATION ${DSL_TORCH_SITE}/nvidia/cu13/lib/libcudart.so.13
-      INTERFACE_INCLUDE_DIRECTORIES ${_cuda_root}/include)
+      INTERFACE_INCLUDE_DIRECTORIES "${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES}")
     add_library(dsl::cudart ALIAS dsl_cudart)
     set(DSL_CUDA ON)
   endif()
 endif()
 if(DSL_CUDA)
   message(STATUS "CUDA: on (${DSL_NVCC}, ${CMAKE_CUDA_ARCHITECTURES})")
-elseif(EXISTS /dev/nvidia0)
-  message(WARNING "This host has GPUs but no nvcc was found: dsworker will refuse to use them. "
-                  "Run ./scripts/setup --cuda, or install a CUDA 13 toolkit.")
 else()
-  message(STATUS "CUDA: off (no nvcc)")
+  set(_why "no nvcc")
+  if(_not_taken)
+    set(_why "no nvcc that will do: ${_not_taken}")
+  endif()
+  if(EXISTS /dev/nvidia0)
+    message(WARNING "This host has GPUs but ${_why}. dsworker will refuse to use them. "
+                    "Run ./scripts/setup --cuda, or install a CUDA 13 toolkit.")
+  else()
+    message(STATUS "CUDA: off (${_why})")
+  endif()
 endif()
