@@ -1,7 +1,6 @@
 #include "device.hpp"
 
 #include <ATen/Context.h>
-#include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/AllocatorConfig.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <sys/stat.h>
@@ -28,13 +27,7 @@ void choose_pinned_memory() {
 }
 
 at::Device first_cuda_device(const rendezvous::LaunchEnv& env) {
-  comm::cuda_module();  // brings libtorch_cuda with it
-  const int count = at::globalContext().hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
-  if (count == 0) {
-    throw UserError(
-        ExitCode::kUnavailable,
-        "no CUDA device is visible (is the driver loaded, is CUDA_VISIBLE_DEVICES empty?). --device cpu runs without");
-  }
+  const int count = comm::cuda_module().function<int (*)()>("dslaunch_count_devices")();
   if (count != 1 && env.local_rank >= count) {
     throw UserError(ExitCode::kUnavailable,
                     fmt::format("local rank {} needs a device of its own, but {} are visible", env.local_rank, count));

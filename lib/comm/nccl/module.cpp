@@ -2,8 +2,10 @@
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
+#include "base/error.hpp"
 #include "comm/nccl/communicator.hpp"
 #include "comm/nccl/device_errors.hpp"
+#include "comm/nccl/no_device.hpp"
 
 extern "C" {
 
@@ -14,6 +16,18 @@ __attribute__((visibility("default"))) const char* dslaunch_module_version() {
 __attribute__((visibility("default"))) dslaunch::comm::Communicator* dslaunch_make_nccl(
     const dslaunch::comm::CommunicatorOptions& options, dslaunch::rendezvous::Store& store) {
   return new dslaunch::comm::NcclCommunicator(options, store);
+}
+
+// At least one; throws UserError(69) that says why there is none.
+__attribute__((visibility("default"))) int dslaunch_count_devices() {
+  using namespace dslaunch;
+  int count = 0;
+  comm::NoDevice found{.answer = ::cudaGetDeviceCount(&count)};
+  if (found.answer == cudaSuccess && count > 0) return count;
+  ::cudaDriverGetVersion(&found.driver);
+  ::cudaRuntimeGetVersion(&found.library);
+  found.words = ::cudaGetErrorString(found.answer);
+  throw UserError(ExitCode::kUnavailable, comm::why_no_device(found) + ". --device cpu runs without GPUs");
 }
 
 __attribute__((visibility("default"))) void dslaunch_copy_on_device(void* to, const void* from, size_t bytes,

@@ -1,0 +1,48 @@
+// Why CUDA has no device for a rank, and what to do about it. Pure.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include "base/format.hpp"
+
+namespace dslaunch::comm {
+
+// What cudaGetDeviceCount answered, what cudaDriverGetVersion and cudaRuntimeGetVersion count (12040 is CUDA 12.4, a
+// driver of 0 is none), and CUDA's words for the answer.
+struct NoDevice {
+  cudaError_t answer = cudaErrorNoDevice;
+  int driver = 0;
+  int library = 0;
+  std::string words{};
+};
+
+// One sentence without its full stop.
+inline std::string why_no_device(const NoDevice& found) {
+  const auto release = [](int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); };
+  switch (found.answer) {
+    case cudaSuccess:
+    case cudaErrorNoDevice:
+      return "no CUDA device is visible (is CUDA_VISIBLE_DEVICES empty?)";
+    case cudaErrorInsufficientDriver:
+      if (found.driver == 0) return "there is no NVIDIA driver here";
+      return fmt::format(
+          "the NVIDIA driver is too old: it goes up to CUDA {}, and LibTorch here is of CUDA {}. Install a newer one "
+          "(for "
+          "CUDA 13: 580 or later; nvidia-smi shows the present one)",
+          release(found.driver), release(found.library));
+    case cudaErrorSystemNotReady:
+      return "the GPUs are not ready: a host with NVSwitch needs its fabric manager (systemctl status "
+             "nvidia-fabricmanager)";
+    case cudaErrorSystemDriverMismatch:
+      return "the parts of the NVIDIA driver are of different versions: it was upgraded and the kernel has the old one "
+             "(reboot, or load it anew)";
+    case cudaErrorCompatNotSupportedOnDevice:
+      return "the libcuda that is found here does not go with the driver of the kernel: is a folder cuda-compat in "
+             "LD_LIBRARY_PATH?";
+    default:
+      return fmt::format("CUDA cannot begin: {} ({})", found.words, static_cast<int>(found.answer));
+  }
+}
+
+}  // namespace dslaunch::comm
