@@ -35,10 +35,14 @@ void read_nnodes(LaunchOptions& to, const std::string& text) {
 // torchrun's number, or auto, gpu, cpu.
 void read_ranks_of_node(LaunchOptions& to, const std::string& text) {
   if (text.empty()) return;
+  const auto without_gpus = [] {
+    const auto situation = launch::look_for_devices();
+    return situation.visible.empty() && situation.trouble.empty();
+  };
   if (to.hosts.num_gpus) misuse("--nproc_per_node and --num_gpus are the same: give one of them");
   if (auto count = whole_number<int>(text)) {
     to.hosts.num_gpus = count;
-  } else if (text == "cpu" || (text == "auto" && launch::look_for_devices().visible.empty())) {
+  } else if (text == "cpu" || (text == "auto" && without_gpus())) {
     to.device = launch::DeviceChoice::kCpu;
     to.hosts.num_gpus = launch::num_usable_cpus();
   } else if (text == "gpu" || text == "auto") {

@@ -29,11 +29,24 @@ NVML_WITH_TWO_GPUS = """
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
+#ifndef BEGUN
+#define BEGUN 0
+#endif
+#ifndef LOST
+#define LOST -1
+#endif
 static void *wait_for_ever(void *none) { for (;;) pause(); }
-int nvmlInit_v2(void) { pthread_t thread; return pthread_create(&thread, 0, wait_for_ever, 0); }  // as NVIDIA's does
+int nvmlInit_v2(void) {
+  pthread_t thread;
+  return BEGUN ? BEGUN : pthread_create(&thread, 0, wait_for_ever, 0);  // as NVIDIA's does
+}
+const char *nvmlErrorString(int status) { return status == 18 ? "Driver/library version mismatch" : "GPU is lost"; }
 int nvmlShutdown(void) { return 0; }
 int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) { *device = (void *)(unsigned long)(index + 1); return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
+  *device = (void *)(unsigned long)(index + 1);
+  return (int)index == LOST ? 15 : 0;
+}
 int nvmlDeviceGetName(void *device, char *out, unsigned size) { return snprintf(out, size, "GPU of a test") < 0; }
 int nvmlDeviceGetUUID(void *device, char *out, unsigned size) {
   snprintf(out, size, "GPU-0000000%lu-0000-0000-0000-000000000000", (unsigned long)device);
@@ -120,11 +133,30 @@ class CommandLine(StrangerTest):
         if "without CUDA" not in outcome.text:  # such a build stops before it counts
             self.assertIn("3", outcome.text)
 
-    def with_two_gpus(self):
+    def test_gpus_that_do_not_answer_are_no_reason_to_take_the_cpu(self):
+        """As after an upgrade of the driver without a reboot. Who wants the CPU says so, in either way."""
+        env, command = self.with_two_gpus("-DBEGUN=18"), [program("dslaunch"), "exec"]
+        for device in ([], ["--device", "cuda"]):
+            self.assert_refused([*command, *device, "--", "true"], 69, "Driver/library version mismatch", "reboot",
+                                "--device cpu", env=env)
+        for device, variables in ((["--device", "cpu"], {}), ([], {"CUDA_VISIBLE_DEVICES": ""}),
+                                  ([], {"CUDA_VISIBLE_DEVICES": "-1"})):
+            outcome = run([*command, *device, "--", "true"], env={**env, **variables})
+            self.assertEqual((outcome.code, "mismatch" in outcome.text), (0, False), outcome)
+
+    def test_a_gpu_that_is_lost_is_told(self):
+        env, command = self.with_two_gpus("-DLOST=1"), [program("dslaunch"), "exec"]
+        told = 'GPU 1 of 2 does not answer: NVML says "GPU is lost"'
+        outcome = run([*command, "--", "sh", "-c", "echo $WORLD_SIZE"], env=env)
+        self.assertEqual((outcome.code, outcome.out), (0, "1\n"), outcome)
+        self.assertIn(told, outcome.err)
+        self.assert_refused([*command, "--num_gpus", "2", "--", "true"], 69, "1 GPU(s)", told, env=env)
+
+    def with_two_gpus(self, *macros):
         """An environment in which NVML is a library of ours."""
         source = self.file("nvml.c", NVML_WITH_TWO_GPUS)
-        made = subprocess.run(["cc", "-shared", "-fPIC", "-pthread", "-Wl,-z,nodelete", "-o", self.path("libnvidia-ml.so.1"), source],
-                              capture_output=True)
+        made = subprocess.run(["cc", "-shared", "-fPIC", "-pthread", "-Wl,-z,nodelete", *macros, "-o",
+                               self.path("libnvidia-ml.so.1"), source], capture_output=True)
         self.assertEqual(made.returncode, 0, made.stderr)
         env = workshop.environment(LD_LIBRARY_PATH=self.shop.folder)
         del env["CUDA_VISIBLE_DEVICES"]

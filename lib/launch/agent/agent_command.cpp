@@ -23,7 +23,11 @@ int run_agent_on_standard_streams(const AgentCommand& command) {
     throw SystemError("write", "to the launcher");
   }
   AgentOptions options{.hello = {}, .listener = UniqueFd(command.listener)};
-  if (command.tell_devices) options.hello.devices = look_for_devices().visible;
+  if (command.tell_devices) {
+    DeviceSituation situation = look_for_devices();
+    options.hello.devices = std::move(situation.visible);
+    options.hello.device_trouble = std::move(situation.trouble);
+  }
   Agent agent(Channel(std::move(input), std::move(output)), std::move(options));
   bool good = agent.run();
   agent.ignore_signals();

@@ -14,7 +14,7 @@
 namespace dslaunch::launch {
 
 // Raised whenever a message changes: launcher and agent of different versions refuse each other.
-inline constexpr uint32_t kWireVersion = 3;
+inline constexpr uint32_t kWireVersion = 4;
 
 // ---- launcher -> agent
 
@@ -103,6 +103,7 @@ struct AgentHello {
   std::vector<std::string> addresses;  // numeric, all of the machine's: from where its ranks may come
   // Of an agent that came to us by itself: what it has to offer.
   std::vector<std::string> devices;  // by slot, as CUDA_VISIBLE_DEVICES would name them; empty: CPU ranks
+  std::string device_trouble;        // why not all of its GPUs are among them, if the driver says so
   int num_slots = 0;                 // 0: the launcher knows
 };
 

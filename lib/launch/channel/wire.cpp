@@ -66,6 +66,7 @@ void write(FieldWriter& to, const AgentHello& m) {
   to.text(m.address);
   to.texts(m.addresses);
   to.texts(m.devices);
+  to.text(m.device_trouble);
   to.i64(m.num_slots);
 }
 void write(FieldWriter&, const Heartbeat&) {}
@@ -166,6 +167,7 @@ void read(FieldReader& from, AgentHello& m) {
   m.address = from.text();
   m.addresses = from.texts();
   m.devices = from.texts();
+  m.device_trouble = from.text();
   m.num_slots = from.not_negative();
 }
 void read(FieldReader&, Heartbeat&) {}

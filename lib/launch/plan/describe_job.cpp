@@ -50,11 +50,23 @@ std::string numeric_address_of(const AgentHello& hello) {
 
 namespace {
 
+std::string devices_of(const PlannedNode& node, const AgentHello& hello) {
+  return fmt::format("{} has {}{}", node.host, hello.devices.size(),
+                     hello.device_trouble.empty() ? "" : fmt::format(" ({})", hello.device_trouble));
+}
+
 void settle_auto(LaunchPlan& plan, const std::vector<AgentHello>& hellos) {
   std::vector<std::string> with, without;
+  bool in_trouble = false;
   for (const auto& node : plan.nodes) {
-    const auto& devices = hellos.at(node.node_rank).devices;
-    (devices.empty() ? without : with).push_back(fmt::format("{} has {}", node.host, devices.size()));
+    const auto& hello = hellos.at(node.node_rank);
+    (hello.devices.empty() ? without : with).push_back(devices_of(node, hello));
+    in_trouble |= hello.devices.empty() && !hello.device_trouble.empty();
+  }
+  if (with.empty() && in_trouble) {
+    throw UserError(
+        ExitCode::kUnavailable,
+        fmt::format("no host has GPUs that answer ({}). --device cpu does without them", fmt::join(without, ", ")));
   }
   if (!with.empty() && !without.empty()) {
     throw UserError(ExitCode::kUnavailable,
@@ -71,8 +83,8 @@ void settle_auto(LaunchPlan& plan, const std::vector<AgentHello>& hellos) {
 void check_slots(const PlannedNode& node, const AgentHello& hello) {
   for (const auto& rank : node.ranks) {
     if (rank.slot < static_cast<int>(hello.devices.size())) continue;
-    throw UserError(ExitCode::kUnavailable, fmt::format("slot {} of {} has no GPU: {} are visible there", rank.slot,
-                                                        node.host, hello.devices.size()));
+    throw UserError(ExitCode::kUnavailable, fmt::format("slot {} of {} has no GPU that is visible there: {}", rank.slot,
+                                                        node.host, devices_of(node, hello)));
   }
 }
 

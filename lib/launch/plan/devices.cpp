@@ -36,6 +36,13 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
+// As "", "-1" and "NoDevFiles" do, whatever GPUs there are.
+bool wants_none(const std::optional<std::string>& variable) {
+  if (!variable) return false;
+  const std::string_view first = trimmed(split(*variable, ',').front());
+  return !whole_number<size_t>(first) && !first.starts_with("GPU-") && !first.starts_with("MIG-");
+}
+
 }  // namespace
 
 std::vector<std::string> visible_devices(const std::vector<Gpu>& gpus, const std::optional<std::string>& variable) {
@@ -59,14 +66,17 @@ std::vector<std::string> visible_devices(const std::vector<Gpu>& gpus, const std
 }
 
 DeviceSituation look_for_devices() {
-  auto gpus = gpus_of_this_machine();
-  const char* variable = std::getenv("CUDA_VISIBLE_DEVICES");
-  return {gpus.size(),
-          visible_devices(gpus, variable == nullptr ? std::nullopt : std::optional<std::string>(variable))};
+  const GpuSurvey survey = survey_gpus();
+  std::optional<std::string> variable;
+  if (const char* value = std::getenv("CUDA_VISIBLE_DEVICES")) variable = value;
+  return {survey.gpus.size(), visible_devices(survey.gpus, variable), wants_none(variable) ? "" : survey.trouble};
 }
 
 std::string choose_device(DeviceChoice choice, const DeviceSituation& situation, DeviceUser user) {
   if (choice == DeviceChoice::kCpu) return "cpu";
+  if (situation.num_present == 0 && !situation.trouble.empty()) {
+    throw UserError(ExitCode::kUnavailable, fmt::format("{}. --device cpu does without GPUs", situation.trouble));
+  }
   if (situation.visible.empty()) {
     if (choice == DeviceChoice::kAuto) return "cpu";
     throw UserError(

@@ -18,8 +18,12 @@ struct Gpu {
   std::string pci_bus_id{};  // "00000000:3B:00.0"; empty: unknown
 };
 
-// Empty where there is no driver. (nvml.cpp)
-std::vector<Gpu> gpus_of_this_machine();
+// What the driver says of this machine's GPUs; nothing at all where there is none. (nvml.cpp)
+struct GpuSurvey {
+  std::vector<Gpu> gpus;
+  std::string trouble{};  // of a driver that is there and does not answer, or not for every GPU; empty: none
+};
+GpuSurvey survey_gpus();
 
 // A process with memory on a GPU, as the driver counts it: inside a container its pid may be the host's.
 struct GpuProcess {
@@ -38,13 +42,15 @@ std::vector<std::string> visible_devices(const std::vector<Gpu>& gpus, const std
 struct DeviceSituation {
   size_t num_present = 0;            // in the machine
   std::vector<std::string> visible;  // by slot
+  std::string trouble{};             // GpuSurvey's, unless CUDA_VISIBLE_DEVICES wants no GPU
 };
 DeviceSituation look_for_devices();
 
 // Our own worker needs a build with CUDA for them, a program of the user brings its own.
 enum class DeviceUser { kOurWorker, kAnyProgram };
 
-// "cuda" or "cpu". Throws UserError(69): cuda without a device, or a build without CUDA where GPUs would be used.
+// "cuda" or "cpu". Throws UserError(69): cuda without a device, GPUs that do not answer unless the CPU is asked for, or
+// a build without CUDA where GPUs would be used.
 std::string choose_device(DeviceChoice choice, const DeviceSituation& situation, DeviceUser user);
 
 }  // namespace dslaunch::launch

@@ -8,6 +8,7 @@
 #include "base/environment.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/log.hpp"
 #include "hostfile/hostfile.hpp"
 #include "hostfile/resolve.hpp"
 #include "hostfile/this_machine.hpp"
@@ -36,6 +37,10 @@ DeviceSituation situation_for(const LaunchOptions& options, const Source& source
 
 // --- checks -------------------------------------------------------------------------------------------------------
 
+std::string in_brackets(const std::string& words) {
+  return words.empty() ? "" : fmt::format(" ({})", words);
+}
+
 // A hostfile may promise more slots than this machine has devices.
 void refuse_missing_devices(const ResolvedHosts& resolved, const DeviceSituation& situation) {
   const auto& allocation = resolved.allocation;
@@ -45,18 +50,18 @@ void refuse_missing_devices(const ResolvedHosts& resolved, const DeviceSituation
         host.slots.back() < static_cast<int>(situation.visible.size())) {
       continue;
     }
-    throw UserError(
-        ExitCode::kUnavailable,
-        fmt::format("slot {} of {} ({}) has no GPU: {} visible here of {} in the machine", host.slots.back(), host.name,
-                    allocation.source, situation.visible.size(), situation.num_present));
+    throw UserError(ExitCode::kUnavailable,
+                    fmt::format("slot {} of {} ({}) has no GPU: {} visible here of {} in the machine{}",
+                                host.slots.back(), host.name, allocation.source, situation.visible.size(),
+                                situation.num_present, in_brackets(situation.trouble)));
   }
 }
 
 void check_num_gpus(const LaunchOptions& options, const DeviceSituation& situation) {
   if (!options.hosts.num_gpus || *options.hosts.num_gpus <= static_cast<int>(situation.visible.size())) return;
-  std::string hidden;
+  std::string hidden = in_brackets(situation.trouble);
   if (situation.num_present > situation.visible.size()) {
-    hidden = fmt::format(" (of {} in the machine; CUDA_VISIBLE_DEVICES hides the others)", situation.num_present);
+    hidden += fmt::format(" (of {} in the machine; CUDA_VISIBLE_DEVICES hides the others)", situation.num_present);
   }
   throw UserError(
       ExitCode::kUnavailable,
@@ -206,6 +211,10 @@ ResolvedHosts resolve_hosts(const LaunchOptions& options, const Source& source, 
   } else {
     settle_this_machine(resolved, options, situation, user);
   }
+  const bool takes_part = std::count(resolved.reach.begin(), resolved.reach.end(), Reach::kPipe) > 0;
+  if (takes_part && resolved.device != "cpu" && !situation.trouble.empty()) {
+    log::warning("{}; going on without it", situation.trouble);
+  }
   resolved.visible = std::move(situation.visible);
   return resolved;
 }
@@ -239,6 +248,7 @@ AgentHello offer_of_this_node(const LaunchOptions& options, const Source& source
   AgentHello offer;
   DeviceSituation situation = situation_for(options, source);
   offer.devices = situation.visible;
+  offer.device_trouble = situation.trouble;
   if (source.hostfile) return offer;
   std::string device = choose_device(options.device, situation, DeviceUser::kAnyProgram);
   if (device == "cuda") check_num_gpus(options, situation);

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include "base/blocked_signals.hpp"
+#include "base/format.hpp"
 #include "launch/plan/devices.hpp"
 
 namespace dslaunch::launch {
@@ -19,9 +20,12 @@ class Nvml {
     find(name_, "nvmlDeviceGetName");
     find(pci_, "nvmlDeviceGetPciInfo_v3");
     find(compute_processes_, "nvmlDeviceGetComputeRunningProcesses_v3");
+    find(words_, "nvmlErrorString");
     int (*init)() = nullptr;
     find(init, "nvmlInit_v2");
-    open_ = init && shutdown_ && count_ && handle_ && uuid_ && name_ && init() == kSuccess;
+    if (!init || !shutdown_ || !count_ || !handle_ || !uuid_ || !name_) return;
+    begun_ = init();
+    open_ = begun_ == kSuccess;
   }
   ~Nvml() {
     if (open_) shutdown_();
@@ -30,18 +34,24 @@ class Nvml {
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
 
-  std::vector<Gpu> gpus() const {
+  GpuSurvey survey() const {
+    if (!open_) return {{}, begun_ == kSuccess || begun_ == kDriverNotLoaded ? "" : trouble_of_driver(begun_)};
     unsigned count = 0;
-    if (!open_ || count_(&count) != kSuccess) return {};
-    std::vector<Gpu> all;
+    if (int status = count_(&count); status != kSuccess) return {{}, trouble_of_driver(status)};
+    GpuSurvey found;
     for (unsigned i = 0; i < count; ++i) {
       void* device = nullptr;
       char uuid[96] = {}, name[96] = {};
-      if (handle_(i, &device) != kSuccess || uuid_(device, uuid, sizeof uuid) != kSuccess) continue;
-      name_(device, name, sizeof name);
-      all.push_back({uuid, name, pci_bus_id(device)});
+      int status = handle_(i, &device);
+      if (status == kSuccess) status = uuid_(device, uuid, sizeof uuid);
+      if (status == kSuccess) {
+        name_(device, name, sizeof name);
+        found.gpus.push_back({uuid, name, pci_bus_id(device)});
+      } else if (status != kNoPermission && found.trouble.empty()) {  // of others' GPUs a container sees no more
+        found.trouble = fmt::format("GPU {} of {} does not answer: NVML says \"{}\"", i, count, words_of(status));
+      }
     }
-    return all;
+    return found;
   }
 
   std::vector<GpuProcess> processes() const {
@@ -56,7 +66,19 @@ class Nvml {
   }
 
  private:
-  static constexpr int kSuccess = 0, kInsufficientSize = 7;
+  static constexpr int kSuccess = 0, kNoPermission = 4, kInsufficientSize = 7, kDriverNotLoaded = 9,
+                       kVersionMismatch = 18;
+
+  std::string words_of(int status) const {
+    return words_ != nullptr ? words_(status) : fmt::format("error {}", status);
+  }
+
+  std::string trouble_of_driver(int status) const {
+    return fmt::format("the NVIDIA driver does not answer: NVML says \"{}\"{}", words_of(status),
+                       status == kVersionMismatch
+                           ? " (the driver was upgraded and the kernel has the old one: reboot, or load it anew)"
+                           : "");
+  }
 
   // nvmlProcessInfo_t.
   struct RunningProcess {
@@ -102,6 +124,8 @@ class Nvml {
   const BlockedSignals blocked_;  // the driver leaves a thread behind that would take our signals
   void* library_;
   bool open_ = false;
+  int begun_ = kSuccess;  // what nvmlInit answered
+  const char* (*words_)(int) = nullptr;
   int (*shutdown_)() = nullptr;
   int (*count_)(unsigned*) = nullptr;
   int (*handle_)(unsigned, void**) = nullptr;
@@ -113,8 +137,8 @@ class Nvml {
 
 }  // namespace
 
-std::vector<Gpu> gpus_of_this_machine() {
-  return Nvml().gpus();
+GpuSurvey survey_gpus() {
+  return Nvml().survey();
 }
 
 std::vector<GpuProcess> gpu_processes() {

@@ -214,7 +214,7 @@ Topology topology_of_this_process(bool with_gpus) {
   Topology topology = read_topology("", allowed_cpus());
   if (num_nodes(topology) < 2) return topology;
   if (may_bind_memory()) topology.memory_nodes = cpus_in("/sys/devices/system/node/has_memory");
-  if (with_gpus) topology.gpus = place_gpus("", gpus_of_this_machine());
+  if (with_gpus) topology.gpus = place_gpus("", survey_gpus().gpus);
   return topology;
 }
 

@@ -66,6 +66,7 @@ class Supervisor {
   void greet(NodeSession& node, const AgentHello& hello);
   void judge_start();
   void describe_job();
+  void mention_lost_gpus();
   std::vector<std::string> addresses_of_nodes() const;
   std::string address_of_node_0() const;
   void say_of(const NodeSession& node, const std::string& what);

@@ -70,6 +70,7 @@ void Supervisor::describe_job() {
   std::vector<AgentHello> hellos;
   for (const auto& node : nodes_) hellos.push_back(node.hello);
   settle_devices(plan_, hellos);
+  mention_lost_gpus();
   // What is given need not be found out, which is not always possible.
   std::string master = choose_master_address(plan_, plan_.master_addr.empty() ? address_of_node_0() : std::string());
   const std::vector<std::string> addresses = addresses_of_nodes();
@@ -80,6 +81,15 @@ void Supervisor::describe_job() {
     node.describe(job, plan_.reach.silence_limit);
   }
   prepared_ = Deadline::after(options_.preparation_time);
+}
+
+// Those of this machine were told when it was looked at.
+void Supervisor::mention_lost_gpus() {
+  if (plan_.device != "cuda") return;
+  for (const auto& node : nodes_) {
+    if (node.plan().reach == Reach::kPipe || node.hello.device_trouble.empty()) continue;
+    output_.mention(fmt::format("{}: {}; going on without it", node.plan().host, node.hello.device_trouble));
+  }
 }
 
 // From where the ranks may come to node rank 0: a host may use another of its networks than the launcher does.

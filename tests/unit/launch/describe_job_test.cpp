@@ -25,8 +25,9 @@ LaunchPlan two_nodes() {
   return plan;
 }
 
-AgentHello with_devices(std::vector<std::string> devices) {
+AgentHello with_devices(std::vector<std::string> devices, std::string trouble = "") {
   AgentHello hello;
+  hello.device_trouble = std::move(trouble);
   hello.devices = std::move(devices);
   return hello;
 }
@@ -92,9 +93,19 @@ TEST_CASE("what the hosts have decides between GPUs and CPUs", "[launch][describ
       settle_devices(plan, {with_devices({}), with_devices({"0", "1", "2", "3"})});
     });
   }
+  SECTION("some have none that answer") {
+    test::expect_error(ExitCode::kUnavailable, {"there has 4", "here has 0 (the driver is broken)"}, [&] {
+      settle_devices(plan, {with_devices({}, "the driver is broken"), with_devices({"0", "1", "2", "3"})});
+    });
+  }
+  SECTION("none has any that answers: no CPU job by accident") {
+    test::expect_error(ExitCode::kUnavailable, {"there has 0 (the driver is broken)", "--device cpu"}, [&] {
+      settle_devices(plan, {with_devices({}), with_devices({}, "the driver is broken")});
+    });
+  }
   SECTION("fewer than slots are used") {
-    test::expect_error(ExitCode::kUnavailable, {"slot 3 of there"}, [&] {
-      settle_devices(plan, {with_devices({"0"}), with_devices({"0", "1"})});
+    test::expect_error(ExitCode::kUnavailable, {"slot 3 of there", "has 2 (GPU 2 is lost)"}, [&] {
+      settle_devices(plan, {with_devices({"0"}), with_devices({"0", "1"}, "GPU 2 is lost")});
     });
   }
 }

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "base/error.hpp"
+#include "support/expect_error.hpp"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -41,4 +42,13 @@ TEST_CASE("the choice of a device follows what is visible", "[launch][devices]")
   CHECK(choose_device(DeviceChoice::kCpu, two, DeviceUser::kOurWorker) == "cpu");
   CHECK(choose_device(DeviceChoice::kAuto, two, DeviceUser::kAnyProgram) == "cuda");
   CHECK_THROWS_AS(choose_device(DeviceChoice::kCuda, none, DeviceUser::kAnyProgram), UserError);
+
+  // GPUs that do not answer are no reason to train on the CPU, unless somebody says so; one of several is.
+  const DeviceSituation broken{0, {}, "the driver is broken"}, one_lost{1, {"0"}, "GPU 1 of 2 is lost"};
+  for (const auto choice : {DeviceChoice::kAuto, DeviceChoice::kCuda}) {
+    test::expect_error(ExitCode::kUnavailable, {"the driver is broken", "--device cpu"},
+                       [&] { choose_device(choice, broken, DeviceUser::kAnyProgram); });
+  }
+  CHECK(choose_device(DeviceChoice::kCpu, broken, DeviceUser::kAnyProgram) == "cpu");
+  CHECK(choose_device(DeviceChoice::kAuto, one_lost, DeviceUser::kAnyProgram) == "cuda");
 }
