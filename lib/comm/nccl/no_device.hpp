@@ -38,8 +38,8 @@ inline std::string why_no_device(const NoDevice& found) {
       return "the parts of the NVIDIA driver are of different versions: it was upgraded and the kernel has the old one "
              "(reboot, or load it anew)";
     case cudaErrorCompatNotSupportedOnDevice:
-      return "the libcuda that is found here does not go with the driver of the kernel: is a folder cuda-compat in "
-             "LD_LIBRARY_PATH?";
+      return "the libcuda that is found here does not go with the driver of the kernel (is a folder cuda-compat in "
+             "LD_LIBRARY_PATH?)";
     default:
       return fmt::format("CUDA cannot begin: {} ({})", found.words, static_cast<int>(found.answer));
   }
