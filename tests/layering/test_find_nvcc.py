@@ -11,7 +11,7 @@ FIND_NVCC = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../cmak
 OF_RELEASE = "#!/bin/sh\n[ $1 = --version ] && echo 'Cuda compilation tools, release {0}, V{0}.89'\nexit 0\n"
 TOOLKIT_GONE = "#!/bin/sh\nexec /nonexistent/bin/nvcc \"$@\"\n"
 WITHOUT_HEADERS = ("#!/bin/sh\n[ $1 = --version ] && echo 'release 13.0, V13.0.88' && exit 0\n"
-                   "echo 'cuda_runtime.h: No such file' >&2\nexit 2\n")
+                   "echo 'In file included from here:' >&2\necho 'cuda_runtime.h: No such file' >&2\nexit 2\n")
 
 
 class FindNvcc(unittest.TestCase):

@@ -144,6 +144,11 @@ class CommandLine(StrangerTest):
             outcome = run([*command, *device, "--", "true"], env={**env, **variables})
             self.assertEqual((outcome.code, "mismatch" in outcome.text), (0, False), outcome)
 
+    def test_a_library_without_a_driver_is_a_host_without_gpus(self):
+        for answer in (9, 12):  # not loaded; a toolkit's stand-in for the library
+            outcome = run([program("dslaunch"), "exec", "--", "true"], env=self.with_two_gpus(f"-DBEGUN={answer}"))
+            self.assertEqual((outcome.code, outcome.text), (0, ""), outcome)
+
     def test_a_gpu_that_is_lost_is_told(self):
         env, command = self.with_two_gpus("-DLOST=1"), [program("dslaunch"), "exec"]
         told = 'GPU 1 of 2 does not answer: NVML says "GPU is lost"'

@@ -35,7 +35,7 @@ class Nvml {
   Nvml& operator=(const Nvml&) = delete;
 
   GpuSurvey survey() const {
-    if (!open_) return {{}, begun_ == kSuccess || begun_ == kDriverNotLoaded ? "" : trouble_of_driver(begun_)};
+    if (!open_) return {{}, is_no_driver(begun_) ? "" : trouble_of_driver(begun_)};
     unsigned count = 0;
     if (int status = count_(&count); status != kSuccess) return {{}, trouble_of_driver(status)};
     GpuSurvey found;
@@ -67,7 +67,12 @@ class Nvml {
 
  private:
   static constexpr int kSuccess = 0, kNoPermission = 4, kInsufficientSize = 7, kDriverNotLoaded = 9,
-                       kVersionMismatch = 18;
+                       kLibraryNotFound = 12, kVersionMismatch = 18;
+
+  // NVML may be installed where no driver is, a toolkit's stand-in for it too.
+  static bool is_no_driver(int status) {
+    return status == kSuccess || status == kDriverNotLoaded || status == kLibraryNotFound;
+  }
 
   std::string words_of(int status) const {
     return words_ != nullptr ? words_(status) : fmt::format("error {}", status);
