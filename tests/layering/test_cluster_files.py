@@ -236,6 +236,13 @@ class Image(unittest.TestCase):
         self.assertIn("--cuda)", setup)
         self.assertIn("XDG_CACHE_HOME", setup)
 
+    def test_what_setup_calls_is_in_the_image_before_it(self):
+        before = self.lines[:next(i for i, (_, rest) in enumerate(self.lines) if "scripts/setup --" in rest)]
+        copied = {word for name, rest in before if name == "COPY" for word in rest.split()[:-1]}
+        called = re.findall(r"\$checkout/([\w/]+)", read(os.path.join(ROOT, "scripts", "setup")))
+        self.assertIn("cmake/find_nvcc", called)
+        self.assertLessEqual({"scripts/setup", *called}, copied)
+
     def test_presets_it_builds_exist(self):
         presets = read(os.path.join(ROOT, "CMakePresets.json"))
         for name in re.findall(r"--preset (\w+)", "\n".join(self.arguments("RUN"))):
