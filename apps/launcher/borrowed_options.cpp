@@ -42,7 +42,7 @@ void read_ranks_of_node(LaunchOptions& to, const std::string& text) {
   if (to.hosts.num_gpus) misuse("--nproc_per_node and --num_gpus are the same: give one of them");
   if (auto count = whole_number<int>(text)) {
     to.hosts.num_gpus = count;
-  } else if (text == "cpu" || (text == "auto" && without_gpus())) {
+  } else if (text == "cpu" || (text == "auto" && (to.device == launch::DeviceChoice::kCpu || without_gpus()))) {
     to.device = launch::DeviceChoice::kCpu;
     to.hosts.num_gpus = launch::num_usable_cpus();
   } else if (text == "gpu" || text == "auto") {

@@ -41,13 +41,26 @@ class FindNvcc(unittest.TestCase):
 
     def test_one_that_cannot_compile_is_passed_over_with_its_own_words(self):
         broken, bare = self.nvcc("broken", TOOLKIT_GONE), self.nvcc("bare", WITHOUT_HEADERS)
-        good = self.nvcc("nvidia/cu13", OF_RELEASE.format("13.0"))  # where PyPI's wheels have it
+        self.nvcc("nvidia/cu13", OF_RELEASE.format("13.0"))  # where PyPI's wheels have it
         found = self.find(CUDACXX=broken, CUDA_HOME=os.path.join(self.folder, "bare"), PATH="/usr/bin:/bin")
         self.assertEqual(found.returncode, 0)
         self.assertNotIn(found.stdout.strip(), (broken, bare))
-        self.assertTrue(os.path.exists("/usr/local/cuda") or found.stdout.strip() == good, found.stdout)
         self.assertRegex(found.stderr, f"{broken} does not work: .*/nonexistent/bin/nvcc")
         self.assertIn(f"{bare} does not work: cuda_runtime.h: No such file\n", found.stderr)
+
+    def test_one_that_is_named_is_found_on_the_path_or_missed_aloud(self):
+        good = self.nvcc("good", OF_RELEASE.format("13.0"))
+        path = os.path.dirname(good) + ":/usr/bin:/bin"
+        os.rename(good, good + "-13")
+        found = self.find(CUDACXX="nvcc-13", PATH=path)
+        self.assertEqual((found.returncode, found.stdout, found.stderr), (0, good + "-13\n", ""))
+        self.assertIn("CUDACXX names nvcc-12, which is not found\n", self.find(CUDACXX="nvcc-12", PATH=path).stderr)
+
+    def test_the_host_compiler_that_is_named_goes_with_it(self):
+        only_with = self.nvcc("with", "#!/bin/sh\n[ $1 = --version ] && echo 'release 13.0,' && exit 0\n"
+                                      "case \"$*\" in *'-ccbin g++-12'*) ;; *) echo error; exit 1; esac\n")
+        self.assertEqual(self.find(CUDACXX=only_with, CUDAHOSTCXX="g++-12").stdout, only_with + "\n")
+        self.assertNotEqual(self.find(CUDACXX=only_with).stdout, only_with + "\n")
 
     def test_the_first_of_the_path_will_do(self):
         good = self.nvcc("good", OF_RELEASE.format("13.0"))

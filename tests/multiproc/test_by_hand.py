@@ -435,8 +435,8 @@ def frame(type, body):
 
 
 def hello(slots, name=b"peer"):
-    return frame(5, struct.pack("<I", 3) + text(b"x") + number(1) + text(name) + text(b"127.0.0.1") + text(b"") + text(b"") +
-                 number(slots))
+    return frame(5, struct.pack("<I", 4) + text(b"x") + number(1) + text(name) + text(b"127.0.0.1") + text(b"") + text(b"") +
+                 text(b"") + number(slots))
 
 
 if __name__ == "__main__":

@@ -145,7 +145,7 @@ class CommandLine(StrangerTest):
             self.assertEqual((outcome.code, "mismatch" in outcome.text), (0, False), outcome)
 
     def test_a_library_without_a_driver_is_a_host_without_gpus(self):
-        for answer in (9, 12):  # not loaded; a toolkit's stand-in for the library
+        for answer in (9, 12, 17):  # not loaded; a toolkit's stand-in for the library; blocked by the job's cgroup
             outcome = run([program("dslaunch"), "exec", "--", "true"], env=self.with_two_gpus(f"-DBEGUN={answer}"))
             self.assertEqual((outcome.code, outcome.text), (0, ""), outcome)
 
@@ -156,6 +156,20 @@ class CommandLine(StrangerTest):
         self.assertEqual((outcome.code, outcome.out), (0, "1\n"), outcome)
         self.assertIn(told, outcome.err)
         self.assert_refused([*command, "--num_gpus", "2", "--", "true"], 69, "1 GPU(s)", told, env=env)
+        env = {**self.with_two_gpus("-DLOST=0"), "CUDA_VISIBLE_DEVICES": "1"}  # which CUDA counts, we cannot know
+        self.assert_refused([*command, "--", "true"], 69, "GPU 0 of 2 does not answer", "--device cpu", env=env)
+
+    def test_the_cpu_stands_beside_torchruns_auto(self):
+        outcome = run([program("dslaunch"), "exec", "--device", "cpu", "--nproc_per_node", "auto", "--", "true"],
+                      env=self.with_two_gpus("-DBEGUN=18"))
+        self.assertEqual(outcome.code, 0, outcome)
+
+    def test_a_rank_without_a_device_says_why(self):
+        config = self.shop.config(base_config("mlp"))
+        outcome = self.assert_refused([program("dsworker"), "train", self.shop.model("mlp"), "--config", config, "--data",
+                                       self.shop.data("mlp"), "--run_dir", self.shop.run_dir(), "--device", "cuda"], 69)
+        if "built without" not in outcome.text and "libdslaunch_cuda" not in outcome.text:
+            self.assertRegex(outcome.text, "libcuda.so.1|no CUDA device is visible")
 
     def with_two_gpus(self, *macros):
         """An environment in which NVML is a library of ours."""

@@ -23,9 +23,12 @@ inline std::string why_no_device(const NoDevice& found) {
   switch (found.answer) {
     case cudaSuccess:
     case cudaErrorNoDevice:
-      return "no CUDA device is visible (is CUDA_VISIBLE_DEVICES empty?)";
+      return "no CUDA device is visible (is CUDA_VISIBLE_DEVICES empty, or does it name none that is here?)";
     case cudaErrorInsufficientDriver:
-      if (found.driver == 0) return "there is no NVIDIA driver here";
+      if (found.driver == 0) {
+        return "libcuda.so.1, the NVIDIA driver's library, is not found (is there a driver? A container needs its "
+               "capability compute)";
+      }
       return fmt::format(
           "the NVIDIA driver is too old: it goes up to CUDA {}, and LibTorch here is of CUDA {}. Install a newer one "
           "(for "

@@ -60,8 +60,8 @@ void refuse_missing_devices(const ResolvedHosts& resolved, const DeviceSituation
 void check_num_gpus(const LaunchOptions& options, const DeviceSituation& situation) {
   if (!options.hosts.num_gpus || *options.hosts.num_gpus <= static_cast<int>(situation.visible.size())) return;
   std::string hidden = in_brackets(situation.trouble);
-  if (situation.num_present > situation.visible.size()) {
-    hidden += fmt::format(" (of {} in the machine; CUDA_VISIBLE_DEVICES hides the others)", situation.num_present);
+  if (hidden.empty() && situation.num_present > situation.visible.size()) {
+    hidden = fmt::format(" (of {} in the machine; CUDA_VISIBLE_DEVICES hides the others)", situation.num_present);
   }
   throw UserError(
       ExitCode::kUnavailable,
@@ -250,7 +250,11 @@ AgentHello offer_of_this_node(const LaunchOptions& options, const Source& source
   offer.devices = situation.visible;
   offer.device_trouble = situation.trouble;
   if (source.hostfile) return offer;
-  std::string device = choose_device(options.device, situation, DeviceUser::kAnyProgram);
+  // GPUs that do not answer are for node rank 0 to judge, so that all nodes hear of them.
+  const bool none_answers = situation.visible.empty() && !situation.trouble.empty();
+  std::string device = options.device == DeviceChoice::kAuto && none_answers
+                           ? "cpu"
+                           : choose_device(options.device, situation, DeviceUser::kAnyProgram);
   if (device == "cuda") check_num_gpus(options, situation);
   offer.num_slots = slots_of_this_node(options, source, situation, device);
   return offer;

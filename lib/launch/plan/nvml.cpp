@@ -35,10 +35,11 @@ class Nvml {
   Nvml& operator=(const Nvml&) = delete;
 
   GpuSurvey survey() const {
-    if (!open_) return {{}, is_no_driver(begun_) ? "" : trouble_of_driver(begun_)};
+    if (!open_) return {{}, is_none_for_us(begun_) ? "" : trouble_of_driver(begun_)};
     unsigned count = 0;
     if (int status = count_(&count); status != kSuccess) return {{}, trouble_of_driver(status)};
     GpuSurvey found;
+    unsigned num_lost = 0;
     for (unsigned i = 0; i < count; ++i) {
       void* device = nullptr;
       char uuid[96] = {}, name[96] = {};
@@ -47,10 +48,11 @@ class Nvml {
       if (status == kSuccess) {
         name_(device, name, sizeof name);
         found.gpus.push_back({uuid, name, pci_bus_id(device)});
-      } else if (status != kNoPermission && found.trouble.empty()) {  // of others' GPUs a container sees no more
+      } else if (status != kNoPermission && ++num_lost == 1) {  // of others' GPUs a container sees no more
         found.trouble = fmt::format("GPU {} of {} does not answer: NVML says \"{}\"", i, count, words_of(status));
       }
     }
+    if (num_lost > 1) found.trouble += fmt::format("; nor do {} more", num_lost - 1);
     return found;
   }
 
@@ -67,11 +69,13 @@ class Nvml {
 
  private:
   static constexpr int kSuccess = 0, kNoPermission = 4, kInsufficientSize = 7, kDriverNotLoaded = 9,
-                       kLibraryNotFound = 12, kVersionMismatch = 18;
+                       kLibraryNotFound = 12, kBlocked = 17, kVersionMismatch = 18, kGpuNotFound = 28;
 
-  // NVML may be installed where no driver is, a toolkit's stand-in for it too.
-  static bool is_no_driver(int status) {
-    return status == kSuccess || status == kDriverNotLoaded || status == kLibraryNotFound;
+  // NVML may be installed where no driver is, a toolkit's stand-in for it too. And a job whose cgroup keeps it from the
+  // GPUs is meant to do without.
+  static bool is_none_for_us(int status) {
+    return status == kSuccess || status == kNoPermission || status == kDriverNotLoaded || status == kLibraryNotFound ||
+           status == kBlocked || status == kGpuNotFound;
   }
 
   std::string words_of(int status) const {

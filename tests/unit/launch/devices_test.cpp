@@ -45,9 +45,12 @@ TEST_CASE("the choice of a device follows what is visible", "[launch][devices]")
 
   // GPUs that do not answer are no reason to train on the CPU, unless somebody says so; one of several is.
   const DeviceSituation broken{0, {}, "the driver is broken"}, one_lost{1, {"0"}, "GPU 1 of 2 is lost"};
+  const DeviceSituation none_left{1, {}, "GPU 0 of 2 is lost"};  // CUDA_VISIBLE_DEVICES named the other place
   for (const auto choice : {DeviceChoice::kAuto, DeviceChoice::kCuda}) {
-    test::expect_error(ExitCode::kUnavailable, {"the driver is broken", "--device cpu"},
-                       [&] { choose_device(choice, broken, DeviceUser::kAnyProgram); });
+    for (const auto& situation : {broken, none_left}) {
+      test::expect_error(ExitCode::kUnavailable, {situation.trouble, "--device cpu"},
+                         [&] { choose_device(choice, situation, DeviceUser::kAnyProgram); });
+    }
   }
   CHECK(choose_device(DeviceChoice::kCpu, broken, DeviceUser::kAnyProgram) == "cpu");
   CHECK(choose_device(DeviceChoice::kAuto, one_lost, DeviceUser::kAnyProgram) == "cuda");
