@@ -37,7 +37,7 @@ void read_ranks_of_node(LaunchOptions& to, const std::string& text) {
   if (text.empty()) return;
   const auto without_gpus = [] {
     const auto situation = launch::look_for_devices();
-    return situation.visible.empty() && situation.trouble.empty();
+    return situation.visible.empty() && !situation.none_answers();
   };
   if (to.hosts.num_gpus) misuse("--nproc_per_node and --num_gpus are the same: give one of them");
   if (auto count = whole_number<int>(text)) {

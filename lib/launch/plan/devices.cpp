@@ -74,7 +74,7 @@ DeviceSituation look_for_devices() {
 
 std::string choose_device(DeviceChoice choice, const DeviceSituation& situation, DeviceUser user) {
   if (choice == DeviceChoice::kCpu) return "cpu";
-  if (situation.visible.empty() && !situation.trouble.empty()) {
+  if (situation.none_answers()) {
     throw UserError(ExitCode::kUnavailable, fmt::format("{}. --device cpu does without GPUs", situation.trouble));
   }
   if (situation.visible.empty()) {

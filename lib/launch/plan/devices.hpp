@@ -43,6 +43,9 @@ struct DeviceSituation {
   size_t num_present = 0;            // in the machine
   std::vector<std::string> visible;  // by slot
   std::string trouble{};             // GpuSurvey's, unless CUDA_VISIBLE_DEVICES wants no GPU
+
+  // There is none to use, and that is not how it should be.
+  bool none_answers() const { return visible.empty() && !trouble.empty(); }
 };
 DeviceSituation look_for_devices();
 

@@ -251,8 +251,7 @@ AgentHello offer_of_this_node(const LaunchOptions& options, const Source& source
   offer.device_trouble = situation.trouble;
   if (source.hostfile) return offer;
   // GPUs that do not answer are for node rank 0 to judge, so that all nodes hear of them.
-  const bool none_answers = situation.visible.empty() && !situation.trouble.empty();
-  std::string device = options.device == DeviceChoice::kAuto && none_answers
+  std::string device = options.device == DeviceChoice::kAuto && situation.none_answers()
                            ? "cpu"
                            : choose_device(options.device, situation, DeviceUser::kAnyProgram);
   if (device == "cuda") check_num_gpus(options, situation);
