@@ -1,10 +1,13 @@
 """`exec` on three hosts while all goes well: what reaches the ranks, and what comes back."""
 import json
 import os
+import subprocess
 import sys
+import time
 
 from host_case import HostCase
 from netns import HOME
+from parallel_cases import long_running
 
 SHOW = "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $(hostname)"
 ECHO_ARGUMENTS = "import json, sys; print(json.dumps(sys.argv[1:]))"
@@ -170,6 +173,55 @@ class Output(HostCase):
         self.expect(outcome, 4)
         document = json.loads(outcome.out)
         self.assertEqual((document["first_failure"]["rank"], document["first_failure"]["host"]), (1, "node2"))
+
+
+class SlowReaders(HostCase):
+    """A reader that pauses or is slow holds up the ranks, and nobody takes that for a lost host."""
+    LOST_AFTER_S = 1.5
+
+    def write_much(self, script):
+        return self.start_exec(script, "--lost_after", f"{self.LOST_AFTER_S}s", "--no_fold")
+
+    def processor_share(self, process, seconds):
+        """What the launcher uses of a core in that time, in which nobody reads."""
+        def used():
+            with open(f"/proc/{process.pid}/stat", encoding="utf-8") as file:
+                fields = file.read().rsplit(")", 1)[1].split()
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        before = used()
+        with self.assertRaises(subprocess.TimeoutExpired):
+            process.wait(timeout=seconds)
+        return (used() - before) / seconds
+
+    def expect_all(self, outcome, already_read, lines, line):
+        self.assertEqual((outcome.code, outcome.err), (0, ""))
+        found = (already_read + outcome.out).splitlines()
+        for rank in range(3):
+            self.assertEqual(found.count(f"node{rank + 1}:{rank}| {line}"), lines)
+
+    @long_running
+    def test_one_that_pauses(self):
+        process = self.write_much(f"yes {'x' * 99} | head -n 100000")
+        begun = os.read(process.stdout.fileno(), 9).decode()
+        self.processor_share(process, self.LOST_AFTER_S)  # what fits is still on its way
+        self.assertLess(self.processor_share(process, 2 * self.LOST_AFTER_S), 0.05)
+        self.expect_all(self.finish(process), begun, 100000, "x" * 99)
+
+    @long_running
+    def test_one_that_takes_500_kb_a_second(self):
+        process = self.write_much(f"yes {'x' * 99} | head -n 100000")
+        begun, began = os.read(process.stdout.fileno(), 9), time.monotonic()
+        while (passed := time.monotonic() - began) < 4 * self.LOST_AFTER_S:
+            begun += os.read(process.stdout.fileno(), max(1, int(500e3 * passed) - len(begun)))
+            time.sleep(0.02)  # the pace itself
+        outcome = self.finish(process)
+        self.assertEqual((outcome.code, outcome.err), (0, ""))
+        self.assertEqual(len(begun) + len(outcome.out), 3 * 100000 * len('node1:0| ' + 'x' * 99 + '\n'))
+
+    @long_running
+    def test_one_at_full_speed_of_very_short_lines(self):
+        outcome = self.finish(self.write_much("yes | head -c 2000000"))
+        self.expect_all(outcome, "", 1000000, "y")
 
 
 class OtherJobs(HostCase):

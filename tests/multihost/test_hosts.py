@@ -10,7 +10,7 @@ import netns  # noqa: E402
 import parallel_cases  # noqa: E402
 import workshop  # noqa: E402
 from doctor_cases import Doctor  # noqa: E402,F401
-from exec_cases import OtherJobs, Output, Ranks  # noqa: E402,F401
+from exec_cases import OtherJobs, Output, Ranks, SlowReaders  # noqa: E402,F401
 from failure_cases import Deaths, Losses, Refusals, Stopping  # noqa: E402,F401
 from harness_cases import Harness  # noqa: E402,F401
 from job_cases import Background, MasterPort, Restarts, Secrets, Ways  # noqa: E402,F401

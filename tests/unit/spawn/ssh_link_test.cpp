@@ -4,10 +4,14 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <csignal>
+#include <ctime>
+#include <filesystem>
 #include <random>
+#include <thread>
 
 #include "spawn/ssh/push.hpp"
 #include "spawn/ssh/run_remote.hpp"
+#include "support/temp_dir.hpp"
 #include "unit/spawn/link_ends.hpp"
 #include "unit/spawn/sshd.hpp"
 
@@ -70,6 +74,13 @@ std::string noise(size_t size) {
     bytes.replace(i, 8, reinterpret_cast<const char*>(&word), 8);
   }
   return bytes;
+}
+
+// Of this process, all its threads together.
+double processor_seconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
 // Kilobytes of memory of this process that are in use.
@@ -328,6 +339,36 @@ TEST_CASE("a slow reader holds the far side back", "[spawn][ssh_link][sshd]") {
 #ifndef __SANITIZE_ADDRESS__  // which keeps what was freed for a while
   CHECK(most - before < 16 << 10);
 #endif
+}
+
+TEST_CASE("input passes, and nothing spins, while the output is not read", "[spawn][ssh_link][sshd]") {
+  if (skipped()) return;
+  Sshd sshd;
+  test::TempDir folder;
+  const std::string heard = folder / "heard";
+  auto link = open_ssh_link(target_of(sshd), {"sh", "-c", "yes | head -c 30000000 & cat >" + heard + "; wait"}, {});
+  LinkEnds ends = link->take_ends();
+  pollfd poll{ends.from_agent.get(), POLLIN, 0};
+  ::poll(&poll, 1, -1);  // the output has begun; nobody reads it
+  for (uintmax_t round = 1; round <= 20; ++round) {
+    REQUIRE(::write(ends.to_agent.get(), "x", 1) == 1);
+    const Deadline patience = Deadline::after(5s);
+    std::error_code not_yet;
+    while (std::filesystem::file_size(heard, not_yet) != round && !patience.passed()) std::this_thread::yield();
+    REQUIRE(std::filesystem::file_size(heard) == round);
+  }
+  const double before = processor_seconds();
+  CHECK_FALSE(link->wait(Deadline::after(500ms)));  // it is not over, and rests
+  CHECK(processor_seconds() - before < 0.05 * 0.5);
+  ends.to_agent.reset();
+  std::string buffer(1 << 16, '\0');
+  size_t total = 0;
+  for (ssize_t got = 1; got != 0;) {
+    ::poll(&poll, 1, -1);
+    got = ::read(ends.from_agent.get(), buffer.data(), buffer.size());
+    total += got > 0 ? static_cast<size_t>(got) : 0;
+  }
+  CHECK(total == 30000000);
 }
 
 TEST_CASE("a cut link is gone at once, and so is what it ran", "[spawn][ssh_link][sshd]") {

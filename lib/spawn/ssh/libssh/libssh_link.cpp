@@ -27,10 +27,6 @@ using namespace std::chrono_literals;
 // sshd sends the exit status right behind the end of the output, unless the command closed that and lives on.
 constexpr auto kStatusPatience = 5s;
 
-// libssh opens the channel's window anew with every read, however much it still holds. Beyond this much we leave
-// packets in the socket, and TCP holds the far side back.
-constexpr int kMaxHeldBytes = 1 << 20;
-
 int signal_number(std::string_view name) {
   for (int signal = 1; signal < NSIG; ++signal) {
     const char* known = ::sigabbrev_np(signal);
@@ -39,20 +35,25 @@ int signal_number(std::string_view name) {
   return SIGKILL;
 }
 
-// Bytes on their way in one direction.
-class Parcel {
+// Bytes on their way in one direction: taken in at once where the buffer is empty, passed on bit by bit.
+class TransferBuffer {
  public:
   bool empty() const { return begin_ == end_; }
   std::string_view bytes() const { return {storage_.data() + begin_, end_ - begin_}; }
   void taken(size_t count) { begin_ += count; }
-  char* room() { return storage_.data(); }
-  static constexpr size_t capacity() { return 64 << 10; }
+  // Room for so many bytes; what was in the buffer is lost.
+  char* room(size_t bytes) {
+    if (storage_.size() < bytes) storage_.resize(bytes);
+    return storage_.data();
+  }
   void filled(size_t count) { begin_ = 0, end_ = count; }
 
  private:
-  std::vector<char> storage_ = std::vector<char>(capacity());
+  std::vector<char> storage_;
   size_t begin_ = 0, end_ = 0;
 };
+
+constexpr size_t kPipeBytes = 64 << 10;
 
 }  // namespace
 
@@ -67,7 +68,7 @@ struct LibsshLink::State : LinkState {
   ssh_channel_callbacks_struct callbacks{};
   SshSession* session = nullptr;
   ssh_channel channel = nullptr;
-  Parcel up, down;
+  TransferBuffer up, down;
   bool input_ended = false;
   Deadline status_deadline = Deadline::never();
 
@@ -81,7 +82,7 @@ struct LibsshLink::State : LinkState {
   bool carry_down();
   bool carry_up();
   bool at_end();
-  void rest(bool holding);
+  void rest();
   [[noreturn]] void broken() const;
   void note(ExitCause end);
 };
@@ -198,15 +199,16 @@ void LibsshLink::State::note(ExitCause end) {
 }
 
 // Each call into libssh may take packets for any of the others. So the output comes last, since nothing else tells that
-// it waits, and what may be sent is asked once more: only then is it safe to sleep.
+// it waits, and what may be sent is asked once more: only then is it safe to sleep. Packets are taken from the socket
+// in every round, also while the caller does not read: libssh can only write, and sshd's keep-alive requests are only
+// answered, while it handles packets.
 void LibsshLink::State::carry() {
   for (;;) {
     bool moved = carry_up();
-    bool holding = ssh_channel_poll(channel, 0) > kMaxHeldBytes;
-    if (!holding) moved = carry_errors() || moved;
+    moved = carry_errors() || moved;
     moved = carry_down() || moved;
     if (at_end()) return;
-    if (!moved && !may_send()) rest(holding);
+    if (!moved && !may_send()) rest();
   }
 }
 
@@ -215,6 +217,7 @@ bool LibsshLink::State::may_send() const {
   return !up.empty() && !pending && ssh_channel_window_size(channel) > 0;
 }
 
+// Takes packets too: a look at an empty stream does.
 bool LibsshLink::State::carry_errors() {
   char buffer[4096];
   int got = ssh_channel_read_nonblocking(channel, buffer, sizeof buffer, 1);
@@ -224,10 +227,13 @@ bool LibsshLink::State::carry_errors() {
   return true;
 }
 
-// From the channel to the caller. While the caller does not read, the channel's window fills and sshd waits.
+// From the channel to the caller. libssh opens the channel's window again with every read, however much it still holds.
+// So each read takes all that it holds, and the next one comes when the caller has taken that: what waits for a slow
+// caller is two windows at most, and sshd waits.
 bool LibsshLink::State::carry_down() {
   if (down.empty()) {
-    int got = ssh_channel_read_nonblocking(channel, down.room(), Parcel::capacity(), 0);
+    int got = ssh_channel_poll(channel, 0);
+    if (got > 0) got = ssh_channel_read_nonblocking(channel, down.room(got), static_cast<uint32_t>(got), 0);
     if (got == SSH_ERROR && !ssh_channel_is_eof(channel) && !ssh_channel_is_closed(channel)) broken();
     if (got > 0) down.filled(static_cast<size_t>(got));
   }
@@ -240,7 +246,7 @@ bool LibsshLink::State::carry_down() {
 
 bool LibsshLink::State::carry_up() {
   if (up.empty() && !input_ended) {
-    ssize_t got = ::read(input.get(), up.room(), Parcel::capacity());
+    ssize_t got = ::read(input.get(), up.room(kPipeBytes), kPipeBytes);
     if (got > 0) up.filled(static_cast<size_t>(got));
     if (got == 0) {
       input_ended = true;
@@ -275,9 +281,9 @@ bool LibsshLink::State::at_end() {
   return status_deadline.passed();
 }
 
-void LibsshLink::State::rest(bool holding) {
+void LibsshLink::State::rest() {
   if (!ssh_is_connected(session->get()) && !ssh_channel_is_eof(channel)) broken();
-  std::vector<pollfd> polls = {{ssh_get_fd(session->get()), session->poll_events(!holding), 0},
+  std::vector<pollfd> polls = {{ssh_get_fd(session->get()), session->poll_events(true), 0},
                                {up.empty() && !input_ended ? input.get() : -1, POLLIN, 0},
                                {output.get(), static_cast<short>(down.empty() ? 0 : POLLOUT), 0}};
   interrupt.wait(polls, status_deadline);
