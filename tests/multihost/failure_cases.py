@@ -193,6 +193,19 @@ class Losses(HostCase):
             process.send_signal(signal.SIGCONT)
         self.expect(self.finish(process), 69, "node2")
 
+    def test_a_launcher_that_was_suspended_hears_why_behind_much_output(self):
+        process = self.start_exec("echo up; exec yes", "--lost_after", "2s", "--quiet", "--run_dir", self.path("run"),
+                                  hosts="node2 slots=1\n")
+        os.read(process.stdout.fileno(), 1)
+        process.send_signal(signal.SIGSTOP)
+        try:
+            self.wait_until(lambda: not self.cluster.node2.kill("^yes", 0), what="an end of the rank")
+        finally:
+            process.send_signal(signal.SIGCONT)
+        outcome = self.finish(process)
+        self.assertEqual(outcome.code, 69, outcome.err)
+        self.assertIn("no sign of life from the launcher: ending the ranks here", outcome.err)
+
     def test_nothing_lives_two_seconds_after_the_launcher_was_killed(self):
         self.allowed_files += SOCKETS
         process = self.begin()

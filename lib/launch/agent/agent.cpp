@@ -158,8 +158,10 @@ void Agent::lose_launcher(const char* how) {
   launcher_gone_ = true;
   if (how != nullptr) {
     log::error("{}", how);
-    // It may only have stood still, and is to know then why the ranks have ended.
+    // It may only be suspended, and is to know then why the ranks have ended: what waits for it is kept for as long
+    // again.
     if (!finished()) say(AgentFailed{to_int(ExitCode::kUnavailable), how});
+    farewell_ = Deadline::after(kGraceWithoutLauncher + job_->silence_limit);
   }
   stop(kGraceWithoutLauncher);
 }
@@ -223,6 +225,20 @@ void Agent::finish() {
   // Ranks elsewhere may still need the store; the launcher lets go of us when all are over.
   if (master_port_ && job_->num_nodes > 1) await_last_word();
   master_port_.reset();
+  bid_farewell();
+}
+
+// What is for a launcher that fell silent, our last message behind the ranks' output, may be more than the pipe holds.
+void Agent::bid_farewell() {
+  while (!farewell_.passed() && channel_.num_unsent() > 0 && channel_.flush()) {
+    PollSet polls;
+    polls.add(channel_.output(), POLLOUT);
+    polls.add(signals_.fd(), POLLIN);
+    polls.wait(farewell_);
+    while (auto signal = signals_.take()) {
+      if (*signal != SIGCHLD && *signal != SIGUSR1 && *signal != SIGUSR2) return;
+    }
+  }
 }
 
 }  // namespace dslaunch::launch

@@ -75,6 +75,7 @@ class Agent {
   bool finished() const;
   void sweep();
   void finish();
+  void bid_farewell();
 
   // Of all ranks together; goes forwards only.
   enum class Stage {
@@ -101,7 +102,8 @@ class Agent {
   Stage stage_ = Stage::kAwaited;
   Deadline kill_at_ = Deadline::never();
   Deadline next_news_ = Deadline::never();
-  bool news_told_ = false;  // some ranks were said to be missing
+  Deadline farewell_ = Deadline::after(std::chrono::milliseconds(0));  // until when a silent launcher may still read
+  bool news_told_ = false;                                             // some ranks were said to be missing
   bool launcher_gone_ = false, failed_ = false, told_to_go_ = false;
   std::optional<JobEnded> last_word_;
   std::optional<int> left_on_;
