@@ -56,7 +56,8 @@ void add_reach_options(CommandLine& line, LaunchOptions& to) {
   line.value("--remote_path", to.reach.remote_path, "folder of the programs there; without it the same as here", "DIR");
   line.flag("--push", to.reach.push, "copy the programs there, once, into the user's cache");
   line.duration("--connect_timeout", to.reach.ssh.connect_timeout, "to reach each host (15 s)", 1ms);
-  line.duration("--lost_after", to.reach.silence_limit, "a host without a sign of life for so long is lost (20 s)", 1s);
+  line.duration("--lost_after", to.reach.silence_limit,
+                "a host whose agent gives no sign of life for so long is lost (20 s)", 1s);
   line.flag("--no_ssh", to.hosts.no_ssh,
             "the same command is started on every node; with --node_rank and --master_addr");
   line.value("--node_rank", to.hosts.node_rank, "which of them this is; 0 is the launcher", "K");

@@ -458,6 +458,29 @@ class Output(LauncherTest):
         outcome = self.finish(process)
         self.assertEqual((outcome.code, len(outcome.out)), (0, 30000000))
 
+    def test_an_agent_of_this_machine_that_is_stopped_is_noticed(self):
+        process = self.start_sh(2, f"echo up; [ $RANK = 1 ] || exec sleep 1000; while [ ! -e {self.path('go')} ]; do sleep 0.05; "
+                                "done; exit 3", "--lost_after", "1s")
+        self.lines(process, 2)
+        agent = self.agent_of(process)
+        os.kill(agent, signal.SIGSTOP)
+        open(self.path("go"), "w").close()  # a rank's end that the agent does not tell
+        outcome = self.finish(process)
+        self.assertEqual(outcome.code, 69, outcome)
+        self.assertIn(f"no sign of life from its agent (process {agent}) for 1 s: it is stopped, as by SIGSTOP".encode(), outcome.err)
+        self.assertEqual(self.marked_processes(), {})
+
+    def test_a_job_of_one_host_outlasts_a_launcher_that_is_suspended(self):
+        process = self.start_sh(2, f"echo up; while [ ! -e {self.path('go')} ]; do sleep 0.05; done; echo end", "--lost_after", "1s")
+        self.lines(process, 2)
+        process.send_signal(signal.SIGSTOP)
+        with self.assertRaises(subprocess.TimeoutExpired):  # longer than the limit
+            process.wait(timeout=2)
+        process.send_signal(signal.SIGCONT)
+        open(self.path("go"), "w").close()
+        outcome = self.finish(process)
+        self.assertEqual((outcome.code, outcome.out.count(b"end")), (0, 2), outcome)
+
     def test_a_reader_that_does_not_read_does_not_hold_up_the_second_ctrl_c(self):
         process = self.start_sh(2, f"echo x >> {self.path('up')}; yes")
         self.wait_until(lambda: os.path.exists(self.path("up")))

@@ -43,10 +43,10 @@ size_t sweep_attempts(const JobDescription& job, std::chrono::milliseconds patie
 void Agent::describe_job(const JobDescription& job) {
   DSL_CHECK(!job_, "a second job description for one agent");
   job_ = job;
-  pulse_.set_silence_limit(job.silence_limit);
+  pulse_.begin(job.silence_limit, job.heartbeat_interval);
   {
     // A slow file server, drivers and resolvers take their time, in which the loop does not turn.
-    const Heartbeats meanwhile(channel_, pulse_.interval());
+    const Heartbeats meanwhile(channel_, pulse_.speak_interval());
     prepare_job();
   }
   say(AgentReady{master_port_ ? master_port_->number() : uint16_t{0}});

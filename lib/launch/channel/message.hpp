@@ -14,7 +14,7 @@
 namespace dslaunch::launch {
 
 // Raised whenever a message changes: launcher and agent of different versions refuse each other.
-inline constexpr uint32_t kWireVersion = 4;
+inline constexpr uint32_t kWireVersion = 5;
 
 // ---- launcher -> agent
 
@@ -59,7 +59,8 @@ struct JobDescription {
   // originals' in the ranks' arguments.
   std::map<std::string, std::string> files;
   Preflight preflight;
-  std::chrono::milliseconds silence_limit{0};  // without a word from the launcher the ranks are ended; 0: never
+  std::chrono::milliseconds silence_limit{0};       // without a word from the launcher the ranks are ended; 0: never
+  std::chrono::milliseconds heartbeat_interval{0};  // the launcher expects a word from the agent so often; 0: none
   std::vector<RankJob> ranks;
 };
 

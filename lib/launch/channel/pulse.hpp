@@ -1,5 +1,7 @@
 // Is the other side of a channel alive? Who has nothing to say sends a heartbeat now and then; silence beyond a limit
-// means that the other side, or the way to it, is gone. One thread.
+// means that the other side, or the way to it, is gone. The two directions are apart: a launcher counts the silence of
+// an agent on its own machine, while that agent sees the launcher's end by the pipe's and waits for a launcher that is
+// suspended (Ctrl-Z). One thread.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -15,38 +17,47 @@ class Pulse {
   using Time = Deadline::Clock::time_point;
   static constexpr Milliseconds kInterval{2000};
 
-  // `silence_limit` zero: the other side's end is always seen (a pipe), so silence means nothing.
-  void set_silence_limit(Milliseconds limit) {
-    limit_ = limit;
+  // How often a side has to speak for a limit on its silence.
+  static Milliseconds interval_for(Milliseconds silence_limit) { return std::min(kInterval, silence_limit / 4); }
+
+  // From now on. `silence_limit` zero: the other side's silence means nothing. `speak_interval` zero: nobody counts
+  // ours.
+  void begin(Milliseconds silence_limit, Milliseconds speak_interval) {
+    limit_ = silence_limit;
+    speak_interval_ = speak_interval;
     heard();
     listened_ = heard_;
   }
   void heard(Time now = Deadline::Clock::now()) { heard_ = now; }
   void spoke() { spoke_ = Deadline::Clock::now(); }
-  bool watched() const { return limit_ > Milliseconds(0); }
-  bool due_to_speak() const { return watched() && Deadline::Clock::now() >= spoke_ + interval(); }
+  bool due_to_speak() const { return speaks() && Deadline::Clock::now() >= spoke_ + speak_interval_; }
   // To be asked in every turn of the loop that listens. One that stood still (SIGSTOP, a machine without a free core)
   // has not listened: what was said meanwhile may still be on its way through our own threads, so the silence starts
   // anew.
   bool lost(Time now = Deadline::Clock::now()) {
-    if (now - std::exchange(listened_, now) > 2 * interval()) heard(now);
-    return watched() && silence(now) >= limit_;
+    if (now - std::exchange(listened_, now) > 2 * interval_for(limit_)) heard(now);
+    return listens() && silence(now) >= limit_;
   }
   Milliseconds silence(Time now = Deadline::Clock::now()) const {
     return std::chrono::duration_cast<Milliseconds>(now - heard_);
   }
   // Between two signs of life; zero where nobody waits for them.
-  Milliseconds interval() const { return std::min(kInterval, limit_ / 4); }
+  Milliseconds speak_interval() const { return speak_interval_; }
   // When to look again.
   Deadline next() const {
-    if (!watched()) return Deadline::never();
-    auto next = std::min(spoke_ + interval(), heard_ + limit_) - Deadline::Clock::now();
+    if (!speaks() && !listens()) return Deadline::never();
+    Time next = speaks() ? spoke_ + speak_interval_ : listened_ + interval_for(limit_);
+    if (listens()) next = std::min({next, heard_ + limit_, listened_ + interval_for(limit_)});
+    const auto left = std::chrono::ceil<Milliseconds>(next - Deadline::Clock::now());
     // A moment later rather than a moment too early, which would only turn the loop once more.
-    return Deadline::after(std::max(std::chrono::ceil<Milliseconds>(next), Milliseconds(0)) + Milliseconds(1));
+    return Deadline::after(std::max(left, Milliseconds(0)) + Milliseconds(1));
   }
 
  private:
-  Milliseconds limit_{0};
+  bool listens() const { return limit_ > Milliseconds(0); }
+  bool speaks() const { return speak_interval_ > Milliseconds(0); }
+
+  Milliseconds limit_{0}, speak_interval_{0};
   Time heard_ = Deadline::Clock::now(), spoke_ = heard_, listened_ = heard_;
 };
 

@@ -46,6 +46,7 @@ void write(FieldWriter& to, const JobDescription& m) {
   to.map(m.files);
   write(to, m.preflight);
   to.i64(m.silence_limit.count());
+  to.i64(m.heartbeat_interval.count());
   to.count(m.ranks.size());
   for (const auto& rank : m.ranks) write(to, rank);
 }
@@ -146,6 +147,7 @@ void read(FieldReader& from, JobDescription& m) {
   m.files = from.map();
   read(from, m.preflight);
   m.silence_limit = from.duration();
+  m.heartbeat_interval = from.duration();
   for (uint32_t left = from.u32(); left > 0; --left) read(from, m.ranks.emplace_back());
 }
 void read(FieldReader& from, StartRanks& m) {

@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "launch/channel/pulse.hpp"
 
 namespace dslaunch::launch {
 
@@ -26,6 +27,7 @@ JobDescription describe_job(const LaunchPlan& plan, const PlannedNode& node, con
   job.binding = plan.binding;
   job.restart_count = plan.restart_count;
   job.max_restarts = plan.max_restarts;
+  job.heartbeat_interval = Pulse::interval_for(plan.reach.silence_limit);
   if (node.reach != Reach::kPipe) {
     job.environment_base = EnvironmentBase::kAgents;
     job.env = plan.travelling_env;

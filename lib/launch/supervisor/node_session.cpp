@@ -18,8 +18,9 @@ NodeSession::NodeSession(const PlannedNode& plan, std::unique_ptr<spawn::AgentLi
 }
 
 void NodeSession::describe(const JobDescription& job, std::chrono::milliseconds silence_limit) {
-  // The end of a pipe is always seen.
-  if (plan_->reach != Reach::kPipe) pulse_.set_silence_limit(silence_limit);
+  // An agent of this machine sees our end by the pipe's, and does not count our silence.
+  const bool expects_heartbeats = plan_->reach != Reach::kPipe;
+  pulse_.begin(silence_limit, expects_heartbeats ? Pulse::interval_for(silence_limit) : Pulse::Milliseconds(0));
   send(job);
 }
 

@@ -11,6 +11,7 @@
 #include "launch/channel/poll_set.hpp"
 #include "launch/supervisor/dial_in.hpp"
 #include "launch/supervisor/missing_ranks.hpp"
+#include "ports/process_info.hpp"
 #include "spawn/process.hpp"
 
 namespace dslaunch::launch {
@@ -41,6 +42,21 @@ spawn::LinkFailure failure_without_a_word(const NodeSession& node) {
     return {ExitCode::kUnavailable, "connection", "its agent is gone before its ranks have ended"};
   }
   return {ExitCode::kUnavailable, "start", "something else than our agent answered: " + noise};
+}
+
+// What can be seen from here of an agent that has not said anything for too long.
+std::string describe_silence(const NodeSession& node) {
+  const auto seconds = node.pulse().silence() / 1s;
+  if (node.plan().reach != Reach::kPipe) {
+    return fmt::format("no sign of life for {} s: the machine is down, or the network between is", seconds);
+  }
+  const auto agent = ports::read_process_stat(static_cast<pid_t>(node.hello.pid));
+  if (!agent) return fmt::format("its agent (process {}) has been gone for {} s", node.hello.pid, seconds);
+  const char* state = agent->state == 'T'   ? "it is stopped, as by SIGSTOP"
+                      : agent->state == 't' ? "a debugger holds it"
+                      : agent->state == 'D' ? "it waits for a disk or a driver"
+                                            : "the machine may be overloaded";
+  return fmt::format("no sign of life from its agent (process {}) for {} s: {}", node.hello.pid, seconds, state);
 }
 
 // Of a way that has ended.
@@ -299,8 +315,7 @@ void Supervisor::watch_nodes() {
           "the names of the other hosts, and one of them does not answer there",
           options_.preparation_time / 1s);
     } else if (node.lost()) {
-      why = fmt::format("no sign of life for {} s: the machine is down, or the network between is",
-                        node.pulse().silence() / 1s);
+      why = describe_silence(node);
     }
     if (why.empty()) continue;
     node.link().kill();

@@ -111,7 +111,7 @@ TEST_CASE("an agent that takes its time to prepare shows that it is alive", "[la
   AgentProcess agent([] {});
   JobDescription job = job_of({worker});
   job.preflight.worker_version = "v7";
-  job.silence_limit = 400ms;
+  job.heartbeat_interval = 100ms;
   agent.say(job);
   for (int beat = 0; beat < 3; ++beat) REQUIRE(agent.hear<Heartbeat>());
   test::write_file(go, "go\n");

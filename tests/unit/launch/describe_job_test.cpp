@@ -42,6 +42,7 @@ TEST_CASE("another machine gets what travels on top of its own, and this one the
   CHECK(here.environment_base == EnvironmentBase::kNothing);
   CHECK(here.env.at("HOME") == "/home/me");
   CHECK((here.files.empty() && here.preflight.model.empty() && here.silence_limit.count() == 0));
+  CHECK(here.heartbeat_interval.count() == 2000);  // it is heard, although it does not count our silence
   CHECK(there.environment_base == EnvironmentBase::kAgents);
   CHECK(there.env == std::map<std::string, std::string>{{"K", "v"}});
   CHECK((there.files.size() == 1 && there.preflight.model_bytes == 10 && there.silence_limit.count() == 20000));

@@ -19,7 +19,7 @@ std::chrono::milliseconds asked_until_lost(Pulse& pulse, Pulse::Time begin) {
 
 TEST_CASE("who says nothing for as long as the limit is lost", "[launch][pulse]") {
   Pulse pulse;
-  pulse.set_silence_limit(4s);
+  pulse.begin(4s, 1s);
   auto begin = Deadline::Clock::now();
   pulse.heard(begin);
   CHECK(asked_until_lost(pulse, begin) == 4200ms);
@@ -27,7 +27,7 @@ TEST_CASE("who says nothing for as long as the limit is lost", "[launch][pulse]"
 
 TEST_CASE("a loop that stood still counts its own silence to nobody", "[launch][pulse]") {
   Pulse pulse;
-  pulse.set_silence_limit(4s);
+  pulse.begin(4s, 1s);
   auto begin = Deadline::Clock::now();
   REQUIRE_FALSE(pulse.lost(begin));
   auto woken = begin + 1min;
@@ -35,7 +35,25 @@ TEST_CASE("a loop that stood still counts its own silence to nobody", "[launch][
   CHECK(asked_until_lost(pulse, woken) == 4200ms);  // and then as long as anybody
 }
 
-TEST_CASE("silence means nothing where the other side's end is seen", "[launch][pulse]") {
+TEST_CASE("an agent on the launcher's machine speaks, and never counts the launcher's silence", "[launch][pulse]") {
+  Pulse pulse;
+  pulse.begin(0s, 1s);
+  CHECK_FALSE(pulse.next().is_never());
+  auto begin = Deadline::Clock::now();
+  CHECK_FALSE(pulse.lost(begin));
+  CHECK_FALSE(pulse.lost(begin + 1h));
+}
+
+TEST_CASE("a launcher that expects heartbeats looks often enough to count the silence as its own", "[launch][pulse]") {
+  Pulse pulse;
+  pulse.begin(20s, 0s);
+  CHECK_FALSE(pulse.due_to_speak());
+  auto begin = Deadline::Clock::now();
+  pulse.lost(begin);
+  CHECK(pulse.next().when() - begin < 2 * Pulse::interval_for(20s));
+}
+
+TEST_CASE("silence means nothing before a limit is set", "[launch][pulse]") {
   Pulse pulse;
   auto begin = Deadline::Clock::now();
   CHECK_FALSE(pulse.lost(begin));

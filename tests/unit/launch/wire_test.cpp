@@ -34,6 +34,7 @@ JobDescription odd_job() {
   job.files = {{"/ds.json", kOdd}};
   job.preflight = {"dsworker 1", "/m.pt", 1ULL << 40, ~0ULL};
   job.silence_limit = std::chrono::milliseconds(20000);
+  job.heartbeat_interval = std::chrono::milliseconds(2000);
   job.ranks = {{2, 0, {"sh", "-c", kOdd, ""}, {{"CUDA_VISIBLE_DEVICES", "3"}}}};
   return job;
 }
@@ -75,6 +76,7 @@ TEST_CASE("a job description keeps every byte of every field", "[launch][wire]")
   CHECK((read.preflight.worker_version == "dsworker 1" && read.preflight.model == "/m.pt"));
   CHECK((read.preflight.model_bytes == 1ULL << 40 && read.preflight.model_fingerprint == ~0ULL));
   CHECK(read.silence_limit.count() == 20000);
+  CHECK(read.heartbeat_interval.count() == 2000);
   REQUIRE(read.ranks.size() == 1);
   CHECK(read.ranks[0].rank == 2);
   CHECK(read.ranks[0].argv == job.ranks[0].argv);
