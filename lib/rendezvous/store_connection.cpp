@@ -6,6 +6,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 
+#include "base/format.hpp"
 #include "rendezvous/wire.hpp"
 
 namespace dslaunch::rendezvous {
@@ -19,6 +20,11 @@ namespace {
 constexpr size_t kLeastInputBytes = 512;
 constexpr size_t kMostReadBytes = 256u << 10;
 constexpr size_t kMostUnsentBytes = 256u << 20;  // a client that does not read is dropped
+constexpr size_t kMaxJoinedBytes = 64u << 10;
+
+bool is_own(const OutputPiece& piece) {
+  return std::holds_alternative<std::string>(piece);
+}
 
 // ::ffff:a.b.c.d and a.b.c.d are one address.
 asio::ip::address plain(const asio::ip::address& address) {
@@ -34,6 +40,11 @@ StoreConnection::StoreConnection(Owner& owner, uint64_t id, asio::ip::tcp::socke
 asio::ip::address StoreConnection::peer() const {
   Code ignored;
   return plain(socket_.remote_endpoint(ignored).address());
+}
+
+std::string StoreConnection::describe_peer() const {
+  Code ignored;
+  return fmt::format("{}, port {}", peer().to_string(), socket_.remote_endpoint(ignored).port());
 }
 
 bool StoreConnection::is_from_this_machine() const {
@@ -89,28 +100,51 @@ void StoreConnection::resize_input(size_t old_bytes, bool was_filled) {
   input_.resize(room);
 }
 
-void StoreConnection::send(std::string bytes) {
-  if (closed_ || closing_ || bytes.empty()) return;
-  unsent_bytes_ += bytes.size();
+void StoreConnection::send(OutputPiece piece) {
+  const size_t num_bytes = bytes_of(piece).size();
+  if (ended() || num_bytes == 0) return;
+  unsent_bytes_ += num_bytes;
+  if (is_own(piece)) own_unsent_bytes_ += num_bytes;
   if (unsent_bytes_ > kMostUnsentBytes) {
     // Posted: closing tells the session, which may be in the middle of answering.
     closing_ = true;
     return asio::post(socket_.get_executor(),
                       [self = shared_from_this()] { self->close("does not read what it asked for"); });
   }
-  output_.push_back(std::move(bytes));
+  if (append_to_last(piece)) return;
+  output_.push_back(std::move(piece));
   if (output_.size() == 1) write_next();
 }
 
+// A queue of a million answers of one byte would cost many times their bytes. The first piece is being written.
+bool StoreConnection::append_to_last(const OutputPiece& piece) {
+  auto* last = output_.size() < 2 ? nullptr : std::get_if<std::string>(&output_.back());
+  const auto* added = std::get_if<std::string>(&piece);
+  if (!last || !added || last->size() + added->size() > kMaxJoinedBytes) return false;
+  *last += *added;
+  return true;
+}
+
 void StoreConnection::write_next() {
-  asio::async_write(socket_, asio::buffer(output_.front()), [self = shared_from_this()](Code code, size_t num_bytes) {
-    if (self->closed_) return;
-    if (code) return self->close("connection lost: " + code.message());
-    self->unsent_bytes_ -= num_bytes;
-    self->output_.pop_front();
-    if (!self->output_.empty()) return self->write_next();
-    if (self->closing_) self->close(self->last_reason_);
-  });
+  asio::async_write(socket_, asio::buffer(bytes_of(output_.front())),
+                    [self = shared_from_this()](Code code, size_t num_bytes) {
+                      if (self->closed_) return;
+                      if (code) return self->close("connection lost: " + code.message());
+                      self->unsent_bytes_ -= num_bytes;
+                      if (is_own(self->output_.front())) self->own_unsent_bytes_ -= num_bytes;
+                      self->output_.pop_front();
+                      if (!self->output_.empty()) return self->write_next();
+                      if (self->closing_) self->close(self->last_reason_);
+                    });
+}
+
+size_t StoreConnection::outlived_unsent_bytes() const {
+  size_t total = 0;
+  for (const auto& piece : output_) {
+    const auto* shared = std::get_if<std::shared_ptr<const SharedValue>>(&piece);
+    if (shared && (*shared)->outlives_store()) total += (*shared)->bytes().size();
+  }
+  return total;
 }
 
 void StoreConnection::close(const std::string& reason) {

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "rendezvous/shared_value.hpp"
+
 namespace dslaunch::rendezvous {
 
 class StoreConnection : public std::enable_shared_from_this<StoreConnection> {
@@ -39,22 +41,33 @@ class StoreConnection : public std::enable_shared_from_this<StoreConnection> {
 
   uint64_t id() const { return id_; }  // unlike for every connection of the server
   bool proven() const { return proven_; }
+  bool ended() const { return closed_ || closing_; }
   boost::asio::ip::address peer() const;
+  std::string describe_peer() const;  // address and port
   // The other end is on this machine.
   bool is_from_this_machine() const;
 
   void start();
   // The session has found that the client may be here: no time limit any more.
   void mark_proven();
-  void send(std::string bytes);
+  void send(OutputPiece piece);
   void close(const std::string& reason);
   // Sends what is queued before the connection ends, and takes no more input.
   void close_after_sending(const std::string& reason);
 
+  // The memory that this connection alone takes: buffers, and answers that are not sent yet without the values that
+  // the store has.
+  size_t held_bytes() const { return input_.size() + own_unsent_bytes_ + output_.size() * kPieceBytes; }
+  // Of the values in those answers that the store has let go of.
+  size_t outlived_unsent_bytes() const;
+
  private:
+  static constexpr size_t kPieceBytes = 2 * sizeof(OutputPiece);  // in the queue, beside its bytes
+
   void read();
   void take_input(size_t num_bytes);
   void resize_input(size_t old_bytes, bool was_filled);
+  bool append_to_last(const OutputPiece& piece);
   void write_next();
 
   Owner& owner_;
@@ -63,8 +76,8 @@ class StoreConnection : public std::enable_shared_from_this<StoreConnection> {
   std::unique_ptr<Session> session_;
   std::string input_;      // as large as the next read may need
   size_t num_unused_ = 0;  // bytes at its front that the session has not taken
-  std::deque<std::string> output_;
-  size_t unsent_bytes_ = 0;
+  std::deque<OutputPiece> output_;
+  size_t unsent_bytes_ = 0, own_unsent_bytes_ = 0;
   std::string last_reason_;
   bool proven_ = false, closing_ = false, closed_ = false;
 };

@@ -14,8 +14,8 @@ using torch_wire::Type;
 
 namespace {
 
-constexpr size_t kMaxStoredBytes = 1u << 30;
 constexpr size_t kMaxAnswerBytes = 192u << 20;
+constexpr size_t kEntryBytes = 128;  // what a key, a queued value or a wait for a key costs beside its bytes
 
 template <class Enum>
 std::string byte(Enum value) {
@@ -32,9 +32,13 @@ int64_t number_in(const std::string& text) {
   return value;
 }
 
+void require_sendable(size_t answer_bytes) {
+  if (answer_bytes > kMaxAnswerBytes) throw wire::WireError("a request for more than one answer can hold");
+}
+
 }  // namespace
 
-std::string TorchKeySpace::handle(Client client, Request request) {
+TorchAnswer TorchKeySpace::handle(Client client, Request request) {
   auto& [type, keys, values, number] = request;
   switch (type) {
     case Type::kValidate:
@@ -51,7 +55,6 @@ std::string TorchKeySpace::handle(Client client, Request request) {
     case Type::kCompareSet:
       return encode_value(compare_set(keys[0], values[0], std::move(values[1])));
     case Type::kGet:
-      return encode_value(value_of(keys[0]));
     case Type::kMultiGet:
       return multi_get(keys);
     case Type::kAdd:
@@ -86,25 +89,32 @@ bool TorchKeySpace::are_there(const std::vector<std::string>& keys) const {
   return std::all_of(keys.begin(), keys.end(), [this](const std::string& key) { return is_there(key); });
 }
 
-const std::string& TorchKeySpace::value_of(const std::string& key) const {
-  static const std::string kMissing;
+std::shared_ptr<const SharedValue> TorchKeySpace::value_of(const std::string& key) const {
+  static const auto kMissing = std::make_shared<const SharedValue>(std::string());
   auto found = values_.find(key);
   return found == values_.end() ? kMissing : found->second;
 }
 
 void TorchKeySpace::make_room(size_t added, size_t freed) {
   size_t total = stored_bytes_ - freed + added;
-  if (total > kMaxStoredBytes) throw wire::WireError("the store for torch's clients is full");
+  if (total > max_stored_bytes_) throw wire::WireError("the store for torch's clients is full");
   stored_bytes_ = total;
+}
+
+// Before a value is replaced or removed.
+void TorchKeySpace::let_go(const std::shared_ptr<SharedValue>& value) {
+  if (value.use_count() > 1) value->outlive_store(outlived_bytes_);
 }
 
 void TorchKeySpace::set(const std::string& key, std::string value) {
   auto found = values_.find(key);
-  make_room(key.size() + value.size(), found == values_.end() ? 0 : key.size() + found->second.size());
   if (found == values_.end()) {
-    values_.emplace(key, std::move(value));
+    make_room(key.size() + value.size() + kEntryBytes, 0);
+    values_.emplace(key, std::make_shared<SharedValue>(std::move(value)));
   } else {
-    found->second = std::move(value);
+    make_room(value.size(), found->second->bytes().size());
+    let_go(found->second);
+    found->second = std::make_shared<SharedValue>(std::move(value));
   }
   wake(key, Wake::kAll);
 }
@@ -112,8 +122,9 @@ void TorchKeySpace::set(const std::string& key, std::string value) {
 void TorchKeySpace::append(const std::string& key, const std::string& value) {
   auto found = values_.find(key);
   if (found == values_.end()) return set(key, value);
+  if (found->second.use_count() > 1) return set(key, found->second->bytes() + value);
   make_room(value.size(), 0);
-  found->second += value;
+  found->second->append(value);
   wake(key, Wake::kAll);
 }
 
@@ -121,15 +132,15 @@ void TorchKeySpace::append(const std::string& key, const std::string& value) {
 std::string TorchKeySpace::compare_set(const std::string& key, const std::string& expected, std::string desired) {
   auto found = values_.find(key);
   if (found == values_.end() && !expected.empty()) return expected;
-  if (found != values_.end() && found->second != expected) return found->second;
+  if (found != values_.end() && found->second->bytes() != expected) return found->second->bytes();
   set(key, std::move(desired));
-  return value_of(key);
+  return value_of(key)->bytes();
 }
 
 // Wraps around at 64 bits, as torch's does.
 int64_t TorchKeySpace::add(const std::string& key, uint64_t amount) {
   auto found = values_.find(key);
-  uint64_t before = found == values_.end() ? 0 : static_cast<uint64_t>(number_in(found->second));
+  uint64_t before = found == values_.end() ? 0 : static_cast<uint64_t>(number_in(found->second->bytes()));
   auto after = static_cast<int64_t>(before + amount);
   set(key, std::to_string(after));
   return after;
@@ -138,24 +149,26 @@ int64_t TorchKeySpace::add(const std::string& key, uint64_t amount) {
 bool TorchKeySpace::erase(const std::string& key) {
   auto found = values_.find(key);
   if (found == values_.end()) return false;
-  make_room(0, key.size() + found->second.size());
+  make_room(0, key.size() + found->second->bytes().size() + kEntryBytes);
+  let_go(found->second);
   values_.erase(found);
   return true;
 }
 
 void TorchKeySpace::push(const std::string& key, std::string value) {
-  make_room(key.size() + value.size(), 0);
+  make_room(key.size() + value.size() + kEntryBytes, 0);
   queues_[key].push_back(std::move(value));
   wake(key, Wake::kOne);
 }
 
 // How many there were, and the first of them.
-std::string TorchKeySpace::pop(const std::string& key) {
+TorchAnswer TorchKeySpace::pop(const std::string& key) {
   auto found = queues_.find(key);
   if (found == queues_.end()) return encode_number(0);
   auto& queue = found->second;
-  std::string answer = encode_number(static_cast<int64_t>(queue.size())) + encode_value(queue.front());
-  make_room(0, key.size() + queue.front().size());
+  TorchAnswer answer = encode_number(static_cast<int64_t>(queue.size()));
+  answer.add(encode_value(queue.front()));
+  make_room(0, key.size() + queue.front().size() + kEntryBytes);
   queue.pop_front();
   if (queue.empty()) queues_.erase(found);
   return answer;
@@ -167,30 +180,36 @@ int64_t TorchKeySpace::queue_length(const std::string& key) const {
 }
 
 std::string TorchKeySpace::list_keys() const {
+  size_t answer_bytes = 8;
+  for (const auto& [key, value] : values_) answer_bytes += 8 + key.size();
+  require_sendable(answer_bytes);
   wire::Writer writer;
   writer.u64(values_.size());
   for (const auto& [key, value] : values_) writer.u64(key.size()).bytes(key);
   return writer.take();
 }
 
-std::string TorchKeySpace::multi_get(const std::vector<std::string>& keys) const {
+TorchAnswer TorchKeySpace::multi_get(const std::vector<std::string>& keys) const {
   // A small request may ask for one large value many times.
   size_t answer_bytes = 0;
-  for (const auto& key : keys) answer_bytes += 8 + value_of(key).size();
-  if (answer_bytes > kMaxAnswerBytes) throw wire::WireError("a request for more than one answer can hold");
-  wire::Writer writer;
-  for (const auto& key : keys) {
-    const std::string& value = value_of(key);
-    writer.u64(value.size()).bytes(value);
-  }
-  return writer.take();
+  for (const auto& key : keys) answer_bytes += 8 + value_of(key)->bytes().size();
+  require_sendable(answer_bytes);
+  TorchAnswer answer;
+  for (const auto& key : keys) answer.add_value(value_of(key));
+  return answer;
+}
+
+size_t TorchKeySpace::wait_bytes(Client client) const {
+  auto found = waits_.find(client);
+  return found == waits_.end() ? 0 : found->second.num_bytes;
 }
 
 bool TorchKeySpace::wait(Client client, std::vector<std::string> keys) {
   cancel_wait(client);
-  Wait wait{next_ticket_++, 0, {}};
+  Wait wait{next_ticket_++, 0, 0, {}};
   for (auto& key : keys) {
     if (is_there(key) || !waiting_for_[key].emplace(wait.ticket, client).second) continue;
+    wait.num_bytes += 2 * key.size() + kEntryBytes;  // both maps have the key
     wait.keys.push_back(std::move(key));
   }
   wait.num_missing = wait.keys.size();

@@ -56,6 +56,11 @@ std::optional<Request> RequestReader::next(std::string_view& input) {
   return std::exchange(request_, {});
 }
 
+size_t RequestReader::held_bytes() const {
+  size_t missing = text_bytes_ ? static_cast<size_t>(*text_bytes_) - text_.size() : 0;
+  return request_bytes_ - missing + (request_.keys.size() + request_.values.size()) * sizeof(std::string);
+}
+
 RequestReader::Field RequestReader::field() const {
   if (!has_type_) return Field::kType;
   const Layout& layout = layout_of(request_.type);

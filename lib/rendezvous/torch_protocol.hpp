@@ -55,6 +55,8 @@ class RequestReader {
   // Takes bytes from the front of `input` up to the end of the next request; nullopt when they do not suffice, and then
   // it has taken all that is of use.
   std::optional<Request> next(std::string_view& input);
+  // The memory that the part of a request takes that is here.
+  size_t held_bytes() const;
 
  private:
   enum class Field { kType, kCount, kKey, kValue, kNumber, kNone };

@@ -1,8 +1,17 @@
 #include "rendezvous/torch_session.hpp"
 
+#include <algorithm>
+
+#include "base/log.hpp"
 #include "rendezvous/wire.hpp"
 
 namespace dslaunch::rendezvous {
+
+namespace {
+
+constexpr size_t kMaxHeldBytes = 256u << 20;
+
+}  // namespace
 
 class TorchSessions::Session final : public StoreConnection::Session {
  public:
@@ -10,39 +19,60 @@ class TorchSessions::Session final : public StoreConnection::Session {
 
   size_t accept(std::string_view input) override {
     size_t num_bytes = input.size();
-    while (auto request = reader_.next(input)) {
-      if (connection_.proven()) {
-        connection_.send(all_.space_.handle(connection_.id(), std::move(*request)));
-      } else {
-        validate(*request);
-      }
+    for (bool whole = true; whole && !connection_.ended();) {
+      auto request = reader_.next(input);
+      whole = request.has_value();
+      if (whole) take(std::move(*request));
+      count();
+      all_.keep_within_limit();
     }
     return num_bytes - input.size();
   }
 
   void ended(const std::string&) override {
     all_.clients_.erase(connection_.id());
+    all_.held_bytes_ -= std::exchange(counted_bytes_, 0);
     all_.space_.forget(connection_.id());
   }
 
+  // Bytes that go out shrink what a client holds without a word here, so the sum is too large rather than too small.
+  void count() {
+    if (!connection_.proven() || connection_.ended()) return;
+    size_t before = counted_bytes_;
+    counted_bytes_ = connection_.held_bytes() + reader_.held_bytes() + all_.space_.wait_bytes(connection_.id());
+    all_.held_bytes_ += counted_bytes_ - before;
+  }
+
+  size_t droppable_bytes() const { return counted_bytes_ + connection_.outlived_unsent_bytes(); }
+  StoreConnection& connection() { return connection_; }
+
  private:
+  void take(torch_wire::Request request) {
+    if (!connection_.proven()) return validate(request);
+    for (auto& piece : all_.space_.handle(connection_.id(), std::move(request)).take()) {
+      connection_.send(std::move(piece));
+    }
+  }
+
   void validate(const torch_wire::Request& request) {
     if (request.type != torch_wire::Type::kValidate || request.number != torch_wire::kValidationMagic) {
       throw wire::WireError("torch's clients open with a validation");
     }
-    all_.clients_.emplace(connection_.id(), &connection_);
+    all_.clients_.emplace(connection_.id(), this);
     connection_.mark_proven();
   }
 
   TorchSessions& all_;
   StoreConnection& connection_;
   torch_wire::RequestReader reader_;
+  size_t counted_bytes_ = 0;  // its part of held_bytes_
 };
 
 TorchSessions::TorchSessions()
     : space_([this](TorchKeySpace::Client client) {
         std::string answer(1, static_cast<char>(torch_wire::WaitAnswer::kStopWaiting));
-        if (auto found = clients_.find(client); found != clients_.end()) found->second->send(std::move(answer));
+        if (auto found = clients_.find(client); found != clients_.end())
+          found->second->connection().send(std::move(answer));
       }) {}
 
 std::unique_ptr<StoreConnection::Session> TorchSessions::open(StoreConnection& connection) {
@@ -50,7 +80,29 @@ std::unique_ptr<StoreConnection::Session> TorchSessions::open(StoreConnection& c
 }
 
 void TorchSessions::close_all(const std::string& reason) {
-  for (auto clients = clients_; auto& [id, connection] : clients) connection->close(reason);
+  for (auto clients = clients_; auto& [id, session] : clients) session->connection().close(reason);
+}
+
+// One at a time: the memory of a client that was dropped is free once its connection is gone.
+void TorchSessions::keep_within_limit() {
+  if (total_held_bytes() <= kMaxHeldBytes || !being_dropped_.expired()) return;
+  for (auto& [id, session] : clients_) session->count();
+  if (total_held_bytes() > kMaxHeldBytes && !clients_.empty()) close_largest();
+}
+
+void TorchSessions::close_largest() {
+  auto largest = std::max_element(clients_.begin(), clients_.end(), [](const auto& left, const auto& right) {
+    return left.second->droppable_bytes() < right.second->droppable_bytes();
+  });
+  StoreConnection& connection = largest->second->connection();
+  log::warning(
+      "store for torch's clients: dropped the client at {}, which holds most: {} MiB of {} MiB that all clients "
+      "together "
+      "have half sent or not read yet; the limit is {} MiB",
+      connection.describe_peer(), largest->second->droppable_bytes() >> 20, total_held_bytes() >> 20,
+      kMaxHeldBytes >> 20);
+  being_dropped_ = connection.weak_from_this();
+  connection.close("holds too much memory");
 }
 
 }  // namespace dslaunch::rendezvous

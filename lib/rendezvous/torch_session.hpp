@@ -1,4 +1,7 @@
 // The store's server for torch's clients: one key space, a session for each connection. On the server's io thread.
+//
+// None of these clients proves anything, so the memory that they can take is limited for all of them together: what is
+// half received, what is waited for and what is not read yet. Beyond the limit the client that holds most is dropped.
 #pragma once
 #include <memory>
 #include <unordered_map>
@@ -18,8 +21,14 @@ class TorchSessions {
  private:
   class Session;
 
+  size_t total_held_bytes() const { return held_bytes_ + space_.outlived_bytes(); }
+  void keep_within_limit();
+  void close_largest();
+
   TorchKeySpace space_;
-  std::unordered_map<TorchKeySpace::Client, StoreConnection*> clients_;  // validated and not ended
+  std::unordered_map<TorchKeySpace::Client, Session*> clients_;  // validated and not ended
+  size_t held_bytes_ = 0;                                        // of each client as it was last counted
+  std::weak_ptr<StoreConnection> being_dropped_;
 };
 
 }  // namespace dslaunch::rendezvous

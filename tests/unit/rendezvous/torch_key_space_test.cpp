@@ -10,15 +10,20 @@ using namespace dslaunch::rendezvous;
 namespace {
 
 struct World {
+  explicit World(size_t max_stored_bytes = TorchKeySpace::kMaxStoredBytes)
+      : space([this](uint64_t client) { woken.push_back(client); }, max_stored_bytes) {}
+
   std::vector<uint64_t> woken;
-  TorchKeySpace space{[this](uint64_t client) { woken.push_back(client); }};
+  TorchKeySpace space;
 
   std::string ask(const std::string& bytes, uint64_t client = 1) {
     torch_wire::RequestReader reader;
     std::string_view input = bytes;
     auto request = reader.next(input);
     REQUIRE(request);
-    return space.handle(client, std::move(*request));
+    std::string answer;
+    for (const auto& piece : space.handle(client, std::move(*request)).take()) answer += bytes_of(piece);
+    return answer;
   }
 };
 
@@ -156,6 +161,15 @@ TEST_CASE("a small request cannot ask for a huge answer, nor fill the memory", "
   CHECK_THROWS_AS(world.ask(multi_get({"v", "v", "v", "v", "v"})), wire::WireError);
   auto fill = [&] {
     for (int i = 0; i < 100; ++i) world.ask(push("q", std::string(48u << 20, 'v')));
+  };
+  CHECK_THROWS_AS(fill(), wire::WireError);
+}
+
+TEST_CASE("what the store spends on each entry counts, so that empty values do not fill the memory",
+          "[rendezvous][torch_key_space]") {
+  World world{1u << 20};
+  auto fill = [&] {
+    for (int i = 0; i < 100000; ++i) world.ask(push("", ""));
   };
   CHECK_THROWS_AS(fill(), wire::WireError);
 }
