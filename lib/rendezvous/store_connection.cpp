@@ -53,6 +53,10 @@ bool StoreConnection::is_from_this_machine() const {
   return from.is_loopback() || from == plain(socket_.local_endpoint(ignored).address());
 }
 
+ports::PeerOwner StoreConnection::peer_owner() {
+  return ports::owner_of_peer(socket_.native_handle());
+}
+
 void StoreConnection::start() {
   ::fcntl(socket_.native_handle(), F_SETFD, FD_CLOEXEC);
   read();

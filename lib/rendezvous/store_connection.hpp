@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "ports/peer_owner.hpp"
 #include "rendezvous/shared_value.hpp"
 
 namespace dslaunch::rendezvous {
@@ -46,6 +47,7 @@ class StoreConnection : public std::enable_shared_from_this<StoreConnection> {
   std::string describe_peer() const;  // address and port
   // The other end is on this machine.
   bool is_from_this_machine() const;
+  ports::PeerOwner peer_owner();
 
   void start();
   // The session has found that the client may be here: no time limit any more.

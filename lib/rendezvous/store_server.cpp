@@ -3,6 +3,7 @@
 #include "rendezvous/store_server.hpp"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
@@ -61,7 +62,9 @@ class StoreServer::Impl final : public StoreConnection::Owner {
   void on_proven(StoreConnection& connection) override;
   void on_ended(StoreConnection& connection) override;
 
-  bool admits_torch(const StoreConnection& connection);
+  bool admits_torch(StoreConnection& connection);
+  bool admits_address(const StoreConnection& connection);
+  bool admits_user(StoreConnection& connection);
   void accept_next();
   void begin(tcp::socket socket);
   void drop_overdue();
@@ -91,6 +94,7 @@ class StoreServer::Impl final : public StoreConnection::Owner {
   std::map<uint64_t, Unproven> unproven_;  // in order of arrival, and so of what is due
   std::map<uint64_t, StoreConnection*> proven_;
   std::set<asio::ip::address> refusals_told_;
+  std::set<uid_t> users_told_;
   bool stopping_ = false;
 
   std::thread thread_;  // last: everything above exists when it starts
@@ -195,8 +199,11 @@ std::unique_ptr<StoreConnection::Session> StoreServer::Impl::open_session(StoreC
   return nullptr;
 }
 
-bool StoreServer::Impl::admits_torch(const StoreConnection& connection) {
-  if (!serves_torch_) return false;
+bool StoreServer::Impl::admits_torch(StoreConnection& connection) {
+  return serves_torch_ && admits_address(connection) && admits_user(connection);
+}
+
+bool StoreServer::Impl::admits_address(const StoreConnection& connection) {
   if (torch_from_this_machine_ && connection.is_from_this_machine()) return true;
   auto from = connection.peer();
   if (torch_addresses_.contains(from)) return true;
@@ -205,6 +212,21 @@ bool StoreServer::Impl::admits_torch(const StoreConnection& connection) {
         "store on port {}: refused a torch client from {}, which is no address of the job's hosts; if it is one of "
         "them, name that address in the hostfile",
         port_, from.to_string());
+  }
+  return false;
+}
+
+// An address of this machine is every local user's. Of a socket that is not found here (on another host of the job, or
+// behind the address translation of a container's network) the user cannot be told: its address has to do.
+bool StoreServer::Impl::admits_user(StoreConnection& connection) {
+  using Place = ports::PeerOwner::Place;
+  const auto [place, uid] = connection.peer_owner();
+  if (place == Place::kElsewhere) return true;
+  if (place == Place::kGone) return false;
+  if (uid == 0 || uid == ::geteuid()) return true;
+  if (users_told_.size() < kMostRefusalsTold && users_told_.insert(uid).second) {
+    log::warning("store on port {}: refused a torch client of user {} at {}: this job belongs to user {}", port_, uid,
+                 connection.describe_peer(), ::geteuid());
   }
   return false;
 }

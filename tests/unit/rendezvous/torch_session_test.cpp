@@ -1,5 +1,8 @@
 // Torch's protocol through the server's socket: who is admitted, what the two protocols see of each other, and clients
 // that misbehave. That a real torch client is content is shown by tests/multiproc/test_torch_store.py.
+#include <sys/fsuid.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 
 #include "rendezvous/torch_protocol.hpp"
@@ -52,6 +55,24 @@ TEST_CASE("torch's clients are admitted by address", "[rendezvous][torch_session
     rank0->set("k", "v", soon());
     CHECK(rank0->get("k", soon()) == "v");
   }
+}
+
+// Only root can make sockets for another user.
+TEST_CASE("torch's clients of another local user are refused", "[rendezvous][torch_session]") {
+  if (::geteuid() != 0) return;
+  constexpr uid_t kOther = 54321;
+  TorchWorld world({{"127.0.0.1"}, true});
+  auto own = validated(*world.server);
+  ::setfsuid(kOther);  // of this thread alone
+  Client other(*world.server, "127.0.0.1"), vanishing(*world.server, "127.0.0.1");
+  ::setfsuid(0);
+  other.send(validate() + ping(1));
+  CHECK(other.is_dropped());
+  // The kernel's answer about a socket that was closed names root.
+  vanishing.send(validate() + set("k", "v"));
+  vanishing.end();
+  own.expect_in_step();
+  own.expect(check({"k"}), type(1));
 }
 
 TEST_CASE("an address to admit that is none is an error at once", "[rendezvous][torch_session]") {
