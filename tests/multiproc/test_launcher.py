@@ -344,6 +344,39 @@ class Stopping(LauncherTest):
         self.assertEqual((outcome.code, outcome.out.count(b"heard")), (0, 2), str(outcome))
 
 
+class Restarts(LauncherTest):
+    def read_until_second_pause(self, process):
+        pauses = []
+        while len(pauses) < 2:
+            line = process.stderr.readline().decode()
+            self.assertNotEqual(line, "", f"the job has ended after {pauses}")
+            pauses += re.findall(r"restarting in ([\d.]+) s \(restart (\d+) of 1000\): the last attempt made no progress", line)
+        return [(float(seconds), int(number)) for seconds, number in pauses]
+
+    def job_of(self, word):
+        (job,) = [job for job in json.loads(self.launch("jobs", "--json").out)["jobs"] if word in job["command"][-1]]
+        return job["job_id"]
+
+    def test_a_job_that_fails_at_once_waits_longer_and_longer_and_can_be_ended_meanwhile(self):
+        ends = {130: (lambda process: process.send_signal(signal.SIGINT), b"interrupted by Ctrl-C"),
+                143: (lambda _: self.launch("stop", self.job_of("tries143")), b"stopped by 'dslaunch stop'"),
+                124: (lambda _: None, b"the time limit (--timeout) passed")}
+        jobs = {code: self.start_sh(1, f"echo $TORCHELASTIC_RESTART_COUNT >> {self.path(f'tries{code}')}; exit 4",
+                                    "--max_restarts", "1000", *(["--timeout", "2s"] if code == 124 else [])) for code in ends}
+        for code, process in jobs.items():
+            with self.subTest(code=code):
+                pauses = self.read_until_second_pause(process)
+                self.assertEqual([number for _, number in pauses], [2, 3])
+                self.assertTrue(0.8 <= pauses[0][0] <= 1.2 and 1.6 <= pauses[1][0] <= 2.4, pauses)
+                ask, words = ends[code]
+                ask(process)
+                outcome = self.finish(process)
+                self.assertEqual(outcome.code, code, str(outcome))
+                self.assertIn(b"no restart: " + words, outcome.err)
+                with open(self.path(f"tries{code}"), encoding="utf-8") as file:
+                    self.assertEqual(file.read().split(), ["0", "1", "2"])  # the pause did not pass
+
+
 class NothingLeftBehind(LauncherTest):
     GRANDCHILD = "setsid sh -c \"trap '' TERM HUP; sleep 1000\" >/dev/null 2>&1 </dev/null & "
 

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <random>
 #include <string_view>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "launch/supervisor/between_attempts.hpp"
 #include "launch/supervisor/job_story.hpp"
 #include "launch/supervisor/push.hpp"
+#include "launch/supervisor/run_metrics.hpp"
 #include "launch/supervisor/supervisor.hpp"
 #include "launch/terminal.hpp"
 
@@ -54,6 +56,12 @@ void end_instead(JobReport& report, const LaunchPlan& plan, StopReason reason) {
   report.outcome.exit_code = decide_outcome(records_of(plan), plan.kind, reason, 0).exit_code;
 }
 
+std::function<double()> random_numbers() {
+  return [engine = std::minstd_rand(std::random_device{}())]() mutable {
+    return std::uniform_real_distribution<double>(0, 1)(engine);
+  };
+}
+
 // As far as somebody reads it: there is no supervisor that would take a further Ctrl-C.
 void write_if_read(int fd, std::string_view text) {
   Terminal terminal(fd);
@@ -75,7 +83,8 @@ Attempts::Attempts(LaunchPlan first, JobField& field, JobMaker& maker, LiveJob& 
       maker_(maker),
       live_(live),
       signals_(signals),
-      time_limit_(plan_.timeout ? Deadline::after(*plan_.timeout) : Deadline::never()) {}
+      time_limit_(plan_.timeout ? Deadline::after(*plan_.timeout) : Deadline::never()),
+      backoff_(random_numbers()) {}
 
 int Attempts::run() {
   try {
@@ -158,9 +167,8 @@ std::optional<JobReport> Attempts::attempt() {
   if (decision.restart) {
     field_.leave_out(decision.without);
     if (auto next = plan_again(supervisor)) {
-      supervisor.dismiss({.exit_code = report.outcome.exit_code, .again = true, .story = report.story});
-      supervisor.drain_output();
-      instead = supervisor.late_reason();
+      instead = supervisor.pause_before_restart(decision.wait);
+      if (instead == StopReason::kNone) instead = leave_attempt(supervisor, report);
       if (instead == StopReason::kNone) {
         plan_ = std::move(*next);
         return std::nullopt;
@@ -173,12 +181,35 @@ std::optional<JobReport> Attempts::attempt() {
   return report;
 }
 
+// For the next attempt. Not kNone: somebody asked for an end meanwhile.
+StopReason Attempts::leave_attempt(Supervisor& supervisor, const JobReport& report) {
+  supervisor.dismiss({.exit_code = report.outcome.exit_code, .again = true, .story = report.story});
+  supervisor.drain_output();
+  return supervisor.late_reason();
+}
+
+// How long the next attempt has to wait. The run's folder may be on a file server that is away.
+std::chrono::milliseconds Attempts::wait_after(const JobReport& report) {
+  AttemptProgress progress{.lived = report.lived, .last_step = {}};
+  if (plan_.kind == JobKind::kRun) {
+    auto step = std::make_shared<std::optional<int64_t>>();
+    live_.files().ask(0, [step, run_dir = plan_.run_dir] {
+      *step = last_recorded_step(run_dir);
+      return std::string();
+    });
+    if (live_.files().wait(Deadline::after(kReaderPatience))) progress.last_step = *step;
+  }
+  return backoff_.next(progress);
+}
+
 // Tells how an attempt ended, and decides whether there is another one.
 RestartDecision Attempts::conclude(Supervisor& supervisor, JobReport& report) {
   if (!report.story.empty()) supervisor.output().tell(report.story);
   report.late_reason = supervisor.late_reason();
   auto decision =
       decide_restart(report, plan_.kind, field_.options, plan_.restart_count, static_cast<int>(plan_.nodes.size()));
+  if (decision.restart) decision.wait = wait_after(report);
+  if (decision.wait > 0ms) decision.text = restart_after(decision.wait, decision.text);
   if (!decision.text.empty()) supervisor.output().mention(decision.text);
   return decision;
 }

@@ -12,6 +12,7 @@
 #include "launch/supervisor/job_maker.hpp"
 #include "launch/supervisor/job_report.hpp"
 #include "launch/supervisor/restart.hpp"
+#include "launch/supervisor/restart_backoff.hpp"
 
 namespace dslaunch::launch {
 
@@ -29,6 +30,8 @@ class Attempts {
   void make_ready();
   int end_before_attempt(const LaunchPlan& plan, int signal);
   std::optional<JobReport> attempt();
+  std::chrono::milliseconds wait_after(const JobReport& report);
+  StopReason leave_attempt(Supervisor& supervisor, const JobReport& report);
   RestartDecision conclude(Supervisor& supervisor, JobReport& report);
   std::optional<LaunchPlan> plan_again(Supervisor& supervisor);
   void finish(Supervisor& supervisor, JobReport& report);
@@ -41,6 +44,7 @@ class Attempts {
   LiveJob& live_;
   SignalInbox& signals_;
   const Deadline time_limit_;  // of all attempts together
+  RestartBackoff backoff_;
 };
 
 }  // namespace dslaunch::launch

@@ -117,6 +117,10 @@ void JobCourse::note_late_reason(StopReason reason) {
 // Whoever sends one now does not want to wait for slow readers either.
 void JobCourse::take_late_signal(int signal) {
   if (signal != SIGUSR1 && signal != SIGUSR2) spares_output_ = true;
+  take_signal_in_pause(signal);
+}
+
+void JobCourse::take_signal_in_pause(int signal) {
   if (asks_for_end(signal, kind_)) note_late_reason(reason_of(signal));
 }
 

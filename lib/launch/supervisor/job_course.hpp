@@ -52,6 +52,8 @@ class JobCourse {
   JobOrder take_stop(const AskStop& stop, Time now);
   // One that comes when the attempt is over: it changes nothing of it, but perhaps what comes next.
   void take_late_signal(int signal);
+  // The same while nothing is written: no reader is to be spared.
+  void take_signal_in_pause(int signal);
 
   // What the time itself asks for, one after the other until there is nothing.
   std::optional<JobOrder> due(Time now);

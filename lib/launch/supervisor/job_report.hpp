@@ -1,5 +1,6 @@
 // What an attempt of a job came to: made by the supervisor, told by job_story.hpp, judged by restart.hpp.
 #pragma once
+#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@ struct JobReport {
   StopReason late_reason = StopReason::kNone;  // came when a failure was ending the attempt already, or later
   bool told_to_end = false;                    // an agent was, by a signal on its host
   std::vector<RankRecord> records;             // by rank
+  std::chrono::milliseconds lived{0};          // from the start of the ranks to the first thing that went wrong
   using HostFailure = std::pair<std::string, spawn::LinkFailure>;
   // Hosts that were not reached, or gone before their ranks were, and their trouble.
   std::vector<HostFailure> host_failures;

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <csignal>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/dump_json.hpp"
 #include "base/exit_code.hpp"
 #include "base/format.hpp"
 #include "launch/supervisor/line_folder.hpp"
+#include "launch/supervisor/run_metrics.hpp"
 #include "spawn/output_hint.hpp"
 
 namespace dslaunch::launch {
@@ -34,10 +34,7 @@ std::string describe_cause(const RankRecord& record, JobKind kind) {
 // What the run told last, by its rank 0; null where this machine cannot see it.
 Json last_metrics(const LaunchPlan& plan) {
   if (plan.kind != JobKind::kRun) return nullptr;
-  std::ifstream in(plan.run_dir + "/metrics.jsonl");
-  std::string line, last;
-  while (std::getline(in, line)) last = line;
-  const Json metrics = Json::parse(last, nullptr, /*allow_exceptions=*/false);
+  const Json metrics = Json::parse(last_metrics_line(plan.run_dir), nullptr, /*allow_exceptions=*/false);
   return metrics.is_object() ? metrics : Json(nullptr);
 }
 

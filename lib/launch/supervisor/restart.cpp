@@ -26,6 +26,11 @@ bool same_again(int exit_code) {
 
 }  // namespace
 
+std::string restart_after(std::chrono::milliseconds wait, const std::string& text) {
+  return fmt::format("restarting in {:.1f} s ({}): the last attempt made no progress",
+                     static_cast<double>(wait.count()) / 1000.0, text);
+}
+
 std::string no_restart_because(StopReason reason) {
   return fmt::format("no restart: {}", reason_text(reason));
 }

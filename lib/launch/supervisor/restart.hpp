@@ -1,5 +1,6 @@
 // Shall a failed job be started again, on which hosts, and how does its global batch divide there? Pure.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,8 +14,9 @@ namespace dslaunch::launch {
 
 struct RestartDecision {
   bool restart = false;
-  std::vector<std::string> without;  // hosts to leave out
-  std::string text;                  // why, or why not; empty where nothing needs to be said
+  std::vector<std::string> without;   // hosts to leave out
+  std::string text;                   // why, or why not; empty where nothing needs to be said
+  std::chrono::milliseconds wait{0};  // before the restart
   // Not kNone: there would have been a restart, had nobody asked for an end. The job's exit code is that end's then.
   StopReason instead = StopReason::kNone;
 };
@@ -24,6 +26,9 @@ struct RestartDecision {
 // go on.
 RestartDecision decide_restart(const JobReport& report, JobKind kind, const LaunchOptions& options, int num_done,
                                int num_nodes);
+
+// What is said of a restart that has to wait; `text`: of the decision.
+std::string restart_after(std::chrono::milliseconds wait, const std::string& text);
 
 // What is said of an end that takes the place of a restart.
 std::string no_restart_because(StopReason reason);

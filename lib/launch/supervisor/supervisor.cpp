@@ -341,6 +341,7 @@ void Supervisor::tell_who_is_missing() {
 void Supervisor::carry_out(const JobOrder& order) {
   if (!order.say.empty()) output_.mention(order.say);
   if (order.begins_end) output_.renew_patience();
+  note_times(order);
   options_.live->on_state(course_.state());
   switch (order.action) {
     case JobAction::kNone:
@@ -357,6 +358,15 @@ void Supervisor::carry_out(const JobOrder& order) {
     case JobAction::kAbandon:
       abandon();
       break;
+  }
+}
+
+// How long the ranks have lived undisturbed.
+void Supervisor::note_times(const JobOrder& order) {
+  const auto now = Deadline::Clock::now();
+  if (order.action == JobAction::kStartRanks) ranks_started_ = now;
+  if (order.begins_end && ranks_started_) {
+    lived_ = std::chrono::duration_cast<std::chrono::milliseconds>(now - *ranks_started_);
   }
 }
 

@@ -51,6 +51,8 @@ class Supervisor {
   // A line on the terminal, a document on standard output; ends once the readers have everything, and the files too.
   JobOutput& output() { return output_; }
   void drain_output();
+  // The wait before the next attempt. Not kNone: cut short, since somebody asked for an end.
+  StopReason pause_before_restart(std::chrono::milliseconds length);
   // An end that was asked for when the attempt was over or a failure was ending it, also while output was drained.
   StopReason late_reason();
   // There is no further attempt: no signal changes the outcome any more.
@@ -88,10 +90,12 @@ class Supervisor {
   void tell_who_is_missing();
   void happen(JobEvent event) { carry_out(course_.happen(event, Deadline::Clock::now())); }
   void carry_out(const JobOrder& order);
+  void note_times(const JobOrder& order);
   void send_to_all(const Message& message);
   void stop_ranks(std::chrono::milliseconds grace);
   void abandon();
   void await_links();
+  void hear_pausing_node(NodeSession& node);
   void leave_nothing_behind(const JobEnded& last_word) noexcept;
   JobReport report();
   std::string tell_failures() const;
@@ -112,6 +116,8 @@ class Supervisor {
   bool described_ = false;                        // the agents have been told what the job is
   std::map<int, UserSignalEchoes> user_signals_;  // by signal
   int num_ended_ = 0;
+  std::optional<Deadline::Clock::time_point> ranks_started_;
+  std::chrono::milliseconds lived_{0};  // see JobReport
   Deadline greeting_, next_news_;
   Deadline prepared_ = Deadline::never();
   Deadline files_due_ = Deadline::never();  // at the end: how long it waits for files that stand still

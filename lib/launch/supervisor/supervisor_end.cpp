@@ -61,6 +61,7 @@ JobReport Supervisor::report() {
   report.reason = course_.reason();
   report.told_to_end = course_.agent_error() == to_int(ExitCode::kRunAgain);
   report.records = records_;
+  report.lived = lived_;
   report.host_failures = failures_;
   if (report.outcome.exit_code == 0) return report;
   // What happened to a host explains what happened to the ranks, not the other way round.

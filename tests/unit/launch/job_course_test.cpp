@@ -138,6 +138,10 @@ TEST_CASE("signals behind the end change only what comes next", "[launch][job_co
   course.happen(JobEvent::kAllDone, kStart);
   course.take_late_signal(SIGUSR1);
   CHECK((course.late_reason() == StopReason::kNone && !course.spares_output()));
+  course.take_signal_in_pause(SIGUSR1);
+  CHECK(course.late_reason() == StopReason::kNone);
+  course.take_signal_in_pause(SIGINT);
+  CHECK((course.late_reason() == StopReason::kInterrupt && !course.spares_output()));
   course.take_late_signal(SIGINT);
   course.take_late_signal(SIGTERM);
   CHECK((course.late_reason() == StopReason::kInterrupt && course.spares_output()));

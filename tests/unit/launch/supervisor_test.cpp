@@ -11,6 +11,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string_view>
+#include <thread>
 
 #include "support/expect_error.hpp"
 #include "support/far_agent.hpp"
@@ -201,4 +202,30 @@ TEST_CASE("an agent of another protocol is the failure itself, not one that left
   REQUIRE(report.ended_by.size() == 1);
   CHECK_THAT(report.ended_by[0].second.text, Catch::Matchers::Contains("speaks another protocol version (1)"));
   CHECK_THAT(report.story, Catch::Matchers::Contains("speaks another protocol version (1)"));
+}
+
+TEST_CASE("a pause before a restart ends with a signal that a node passes on", "[launch][supervisor]") {
+  FarNodes nodes(2);
+  Supervisor supervisor(nodes.plan, std::move(nodes.options));
+  std::thread far([&] {
+    for (int node : {0, 1}) nodes.say(node, AgentHello{});
+    for (auto& agent : nodes.agents) {
+      agent.hear<JobDescription>();
+      agent.say(AgentReady{1});
+    }
+    for (int node : {0, 1}) {
+      nodes.agents[node].hear<StartRanks>();
+      nodes.say(node, RankEnded{node, {.number = 3}, false});
+      nodes.say(node, AgentDone{});
+    }
+  });
+  const JobReport report = supervisor.run();
+  far.join();
+  CHECK(report.outcome.exit_code == 3);
+  CHECK(report.lived < std::chrono::seconds(60));
+  CHECK(supervisor.pause_before_restart(std::chrono::milliseconds(1)) == StopReason::kNone);
+  nodes.say(1, SignalTaken{SIGTERM});
+  const auto begin = Deadline::Clock::now();
+  CHECK(supervisor.pause_before_restart(std::chrono::minutes(10)) == StopReason::kTerminate);
+  CHECK(Deadline::Clock::now() - begin < std::chrono::seconds(60));
 }

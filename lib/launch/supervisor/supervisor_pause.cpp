@@ -1,0 +1,55 @@
+// The supervisor between two attempts: nothing runs, and whoever asks for an end is heard at once.
+#include <poll.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "launch/channel/poll_set.hpp"
+#include "launch/supervisor/supervisor.hpp"
+
+namespace dslaunch::launch {
+
+StopReason Supervisor::pause_before_restart(std::chrono::milliseconds length) {
+  const Deadline over = Deadline::after(length);
+  while (!over.passed() && course_.late_reason() == StopReason::kNone) {
+    Deadline next = std::min(over, course_.next_due());
+    PollSet polls;
+    polls.add(signals_.fd(), POLLIN);
+    options_.live->add_to(polls);
+    for (Terminal* terminal : {&output_.out(), &output_.err()}) {
+      polls.add(terminal->num_pending() > 0 ? terminal->fd() : -1, POLLOUT);
+    }
+    for (const auto& node : nodes_) {
+      if (!node.heeded()) continue;
+      polls.add(node.input(), POLLIN);
+      next = std::min(next, node.pulse().next());
+    }
+    polls.wait(next);
+    while (auto signal = signals_.take()) course_.take_signal_in_pause(*signal);
+    for (const auto& stop : options_.live->serve(polls)) course_.take_stop(stop, Deadline::Clock::now());
+    while (course_.due(Deadline::Clock::now())) {
+    }
+    tell_troubles();
+    output_.out().flush();
+    output_.err().flush();
+    for (auto& node : nodes_) hear_pausing_node(node);
+  }
+  return course_.late_reason();
+}
+
+// A node that came by itself stays until it is dismissed: it needs signs of life, and passes its signals on.
+void Supervisor::hear_pausing_node(NodeSession& node) {
+  if (!node.heeded()) return;
+  node.flush();
+  bool there = node.receive() && !node.lost();
+  try {
+    while (auto message = node.next()) {
+      if (const auto* taken = std::get_if<SignalTaken>(&*message)) course_.take_signal_in_pause(taken->signal);
+    }
+  } catch (const Error&) {
+    there = false;  // what it says is of no use
+  }
+  if (!there) node.close();
+}
+
+}  // namespace dslaunch::launch

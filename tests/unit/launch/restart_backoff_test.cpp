@@ -1,0 +1,72 @@
+#include "launch/supervisor/restart_backoff.hpp"
+
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "launch/supervisor/run_metrics.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace dslaunch;
+using namespace dslaunch::launch;
+using namespace std::chrono_literals;
+
+namespace {
+
+AttemptProgress lived(std::chrono::milliseconds time) {
+  return {.lived = time, .last_step = {}};
+}
+
+AttemptProgress did_step(int64_t step) {
+  return {.lived = 1s, .last_step = step};
+}
+
+}  // namespace
+
+TEST_CASE("a job that fails at once waits longer and longer, up to a minute", "[launch][restart_backoff]") {
+  RestartBackoff backoff([] { return 0.5; });
+  std::vector<std::chrono::milliseconds> waits;
+  for (int i = 0; i < 9; ++i) waits.push_back(backoff.next(lived(10ms)));
+  CHECK(waits == std::vector<std::chrono::milliseconds>{0s, 1s, 2s, 4s, 8s, 16s, 32s, 60s, 60s});
+  for (int i = 0; i < 100; ++i) CHECK(backoff.next(lived(10ms)) == 60s);
+}
+
+TEST_CASE("jobs that failed together do not come back together", "[launch][restart_backoff]") {
+  double random = 0;
+  RestartBackoff backoff([&] { return random; });
+  CHECK(backoff.next(lived(0ms)) == 0s);
+  CHECK(backoff.next(lived(0ms)) == 800ms);
+  random = 0.999999;
+  const auto wait = backoff.next(lived(0ms));
+  CHECK((wait > 2390ms && wait <= 2400ms));
+}
+
+TEST_CASE("a minute of life is progress", "[launch][restart_backoff]") {
+  RestartBackoff backoff([] { return 0.5; });
+  backoff.next(lived(0ms));
+  CHECK(backoff.next(lived(59999ms)) == 1s);
+  CHECK(backoff.next(lived(60s)) == 0s);
+  CHECK(backoff.next(lived(0ms)) == 1s);
+  CHECK(backoff.next(lived(0ms)) == 2s);
+}
+
+TEST_CASE("a step that no attempt had done before is progress", "[launch][restart_backoff]") {
+  RestartBackoff backoff([] { return 0.5; });
+  CHECK(backoff.next(did_step(8)) == 0s);
+  CHECK(backoff.next(did_step(8)) == 1s);  // the same steps again
+  CHECK(backoff.next(lived(1s)) == 2s);    // its file was cut to nothing
+  CHECK(backoff.next(did_step(9)) == 0s);
+  CHECK(backoff.next(did_step(9)) == 1s);
+}
+
+TEST_CASE("the last recorded step is that of the last line", "[launch][run_metrics]") {
+  const test::TempDir dir;
+  const std::string run_dir = dir.path();
+  CHECK_FALSE(last_recorded_step(run_dir));
+  std::ofstream file(run_dir + "/metrics.jsonl");
+  CHECK_FALSE(last_recorded_step(run_dir));
+  for (int step = 1; step <= 5000; ++step) file << R"({"step":)" << step << R"(,"loss":1.5})" << std::endl;
+  CHECK(last_recorded_step(run_dir) == 5000);
+  CHECK(last_metrics_line(run_dir) == R"({"step":5000,"loss":1.5})");
+  file << R"({"step":50)" << std::flush;  // cut by a full disk
+  CHECK_FALSE(last_recorded_step(run_dir));
+}
