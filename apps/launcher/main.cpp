@@ -25,10 +25,12 @@ int report(ExitCode code, const std::string& message) {
   return to_int(code);
 }
 
-// What was printed for whoever asked has to have arrived, or a full disk would pass for success.
+// What was printed for whoever asked has to have arrived, or a full disk would pass for success. Without a reader every
+// command ends as `cat` does, whatever its parent did with SIGPIPE.
 int with_output_written(int code) {
-  const bool failed = standard_output_failed();
-  if (!failed || code != 0) return code;
+  const OutputState state = standard_output_state();
+  if (code != 0 || state == OutputState::kWritten) return code;
+  if (state == OutputState::kReaderLeft) end_as_sigpipe_does();
   return report(ExitCode::kIoError, "standard output did not take all that was written: is its disk full?");
 }
 

@@ -53,7 +53,7 @@ int print_help(const std::string& text) {
 
 // A text that did not arrive is no success, whichever command wrote it.
 int with_output_written(int code) {
-  if (code != 0 || !standard_output_failed()) return code;
+  if (code != 0 || standard_output_state() != OutputState::kFailed) return code;
   log::error("standard output did not take all that was written: is its disk full?");
   return to_int(ExitCode::kIoError);
 }

@@ -5,8 +5,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <initializer_list>
+
+#include "base/exit_code.hpp"
 
 namespace dslaunch {
 
@@ -18,14 +21,24 @@ void open_standard_streams() {
   }
 }
 
-bool standard_output_failed() {
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return false;
-  return !standard_output_is_left();
+OutputState standard_output_state() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return OutputState::kWritten;
+  return standard_output_is_left() ? OutputState::kReaderLeft : OutputState::kFailed;
 }
 
 bool standard_output_is_left() {
   pollfd reader{STDOUT_FILENO, POLLOUT, 0};
   return ::poll(&reader, 1, 0) == 1 && (reader.revents & POLLERR) != 0;
+}
+
+void end_as_sigpipe_does() {
+  std::signal(SIGPIPE, SIG_DFL);
+  sigset_t pipe;
+  ::sigemptyset(&pipe);
+  ::sigaddset(&pipe, SIGPIPE);
+  ::pthread_sigmask(SIG_UNBLOCK, &pipe, nullptr);
+  std::raise(SIGPIPE);
+  ::_exit(to_int(ExitCode::kSignalBase) + SIGPIPE);
 }
 
 }  // namespace dslaunch

@@ -7,11 +7,19 @@ namespace dslaunch {
 // is printed would land in it. First thing in main, before threads.
 void open_standard_streams();
 
-// Flushes standard output. True when what was printed did not arrive although somebody would read it: a full disk. A
-// reader that went away had what it wanted.
-bool standard_output_failed();
+enum class OutputState {
+  kWritten,
+  kReaderLeft,  // whoever read it has gone away: it had what it wanted
+  kFailed,      // what was printed did not arrive although somebody would read it: a full disk
+};
+// Flushes standard output, and says what became of everything that stdio wrote there.
+OutputState standard_output_state();
 
 // Whoever read it has gone away.
 bool standard_output_is_left();
+
+// Ends the process as SIGPIPE does (a shell calls it 141), without a word, also where that signal is ignored, as below
+// Python, or cannot kill, as in pid 1 of a container.
+[[noreturn]] void end_as_sigpipe_does();
 
 }  // namespace dslaunch

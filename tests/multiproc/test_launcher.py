@@ -1169,14 +1169,19 @@ class CommandLine(LauncherTest):
             file.write(text)
         return self.path("ds.json")
 
-    def test_a_reader_that_has_seen_enough_is_no_failure(self):
-        """Here one whose SIGPIPE is ignored, as Python's is, so that the write fails."""
+    def test_a_reader_that_has_seen_enough_ends_every_command_as_it_ends_cat(self):
+        """Whether its SIGPIPE is ignored, as Python's is, so that the write fails, or not."""
         read, write = os.pipe()
         os.close(read)
-        outcome = subprocess.run([DSLAUNCH, "config", "explain", self.document("{}"), "--json"], stdout=write,
-                                 stderr=subprocess.PIPE, env=self.environment(), timeout=LIMIT_S, restore_signals=False)
-        os.close(write)
-        self.assertEqual((outcome.returncode, outcome.stderr), (0, b""))
+        self.addCleanup(os.close, write)
+        for arguments in (["--help"], ["--version"], ["config", "explain", self.document("{}"), "--json"],
+                          ["hosts", "--device", "cpu"], ["jobs"], ["doctor"],
+                          ["exec", "--device", "cpu", "--dry_run", "--", "true"]):
+            for usual in (False, True):
+                with self.subTest(arguments=arguments, usual=usual):
+                    outcome = subprocess.run([DSLAUNCH, *arguments], stdout=write, stderr=subprocess.PIPE,
+                                             env=self.environment(), timeout=LIMIT_S, restore_signals=usual)
+                    self.assertEqual((outcome.returncode, outcome.stderr), (-signal.SIGPIPE, b""))
 
     def test_a_dry_run_starts_nothing(self):
         script = f"touch {self.path('started')}"

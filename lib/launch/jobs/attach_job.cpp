@@ -73,7 +73,7 @@ class Attachment {
         if (const auto* refused = std::get_if<Refused>(&*answer)) throw Error(ExitCode::kUnavailable, refused->why);
       }
       if (!there_) break;
-      if (out_.fd() < 0) return leave_without_reader();
+      if (out_.fd() < 0) leave_without_reader();
     }
     drain();
     return std::nullopt;
@@ -125,8 +125,8 @@ class Attachment {
     return 0;
   }
 
-  int leave_without_reader() {
-    if (standard_output_is_left()) return detach();
+  [[noreturn]] static void leave_without_reader() {
+    if (standard_output_is_left()) end_as_sigpipe_does();
     throw Error(ExitCode::kIoError, "standard output does not take the job's output: is its disk full?");
   }
 

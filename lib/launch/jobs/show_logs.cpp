@@ -10,6 +10,7 @@
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "base/printable.hpp"
+#include "base/standard_streams.hpp"
 #include "base/write_all.hpp"
 #include "launch/channel/poll_set.hpp"
 #include "launch/jobs/job_commands.hpp"
@@ -56,6 +57,7 @@ void copy_rest(const UniqueFd& file, const std::string& path) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw SystemError("read", path);
     const int error = write_all(STDOUT_FILENO, {buffer, static_cast<size_t>(got)});
+    if (error == EPIPE) end_as_sigpipe_does();
     if (error != 0) throw SystemError("write to", "standard output", error);
   }
 }
@@ -84,6 +86,7 @@ void follow(const KnownJob& job, const UniqueFd& file, const std::string& path) 
     }
     // Asked first: what was written before the end is there to be copied then.
     ended = over(job);
+    if (standard_output_is_left()) end_as_sigpipe_does();
     copy_rest(file, path);
   }
 }
