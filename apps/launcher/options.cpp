@@ -32,6 +32,7 @@ struct RawLaunch {
   std::string venv_script;
   BorrowedOptions borrowed;
   RawOutput output;
+  std::optional<std::chrono::milliseconds> connect_timeout;
   int stages = 1, tensor_parallel = 1;
 };
 
@@ -49,13 +50,14 @@ void add_host_options(CommandLine& line, hostfile::HostOptions& hosts, RawLaunch
   line.text_or_nothing("-e,--exclude", hosts.exclude, "all but these", "HOSTS");
 }
 
-void add_reach_options(CommandLine& line, LaunchOptions& to) {
+void add_reach_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
   line.group("Other machines");
   line.value("--ssh_port", to.reach.ssh.port, "of hosts whose line names none", "PORT");
   line.value("--ssh_program", to.reach.ssh.program, "reach hosts through this program instead of libssh", "ssh");
   line.value("--remote_path", to.reach.remote_path, "folder of the programs there; without it the same as here", "DIR");
   line.flag("--push", to.reach.push, "copy the programs there, once, into the user's cache");
-  line.duration("--connect_timeout", to.reach.ssh.connect_timeout, "to reach each host (15 s)", 1ms);
+  line.duration("--connect_timeout", raw.connect_timeout,
+                "to reach each host and hear its agent (35 s, 15 s of them to connect)", 1ms);
   line.duration("--lost_after", to.reach.silence_limit,
                 "a host whose agent gives no sign of life for so long is lost (20 s)", 1s);
   line.flag("--no_ssh", to.hosts.no_ssh,
@@ -66,7 +68,7 @@ void add_reach_options(CommandLine& line, LaunchOptions& to) {
 
 void add_launch_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
   add_host_options(line, to.hosts, raw);
-  add_reach_options(line, to);
+  add_reach_options(line, to, raw);
   add_borrowed_options(line, raw.borrowed);
   line.group("Launch");
   line.value("--master_addr", to.hosts.master_addr, "address where the ranks meet", "ADDR");
@@ -137,6 +139,7 @@ void finish_launch_options(LaunchOptions& to, const RawLaunch& raw) {
   const hostfile::HostOptions& hosts = to.hosts;
   to.device = device_choice(raw.device);
   finish_borrowed_options(to, raw.borrowed);
+  if (raw.connect_timeout) to.reach.ssh.connect_timeout = to.reach.greeting_timeout = *raw.connect_timeout;
   if (to.timeout == 0ms) to.timeout.reset();
   to.output = read_output_choices(raw.output);
   if (!raw.venv_script.empty()) to.venv = launch::venv_of_script(raw.venv_script);

@@ -246,6 +246,17 @@ class Programs(HostCase):
         finally:
             os.unlink(start_file)
 
+    def test_a_shell_that_hangs_when_it_starts(self):
+        """The limit is one for the connection and the agent's greeting."""
+        start_file = self.cluster.node2.root(f"{HOME}/.bashrc")
+        with open(start_file, "w", encoding="utf-8") as file:
+            file.write("sleep 1000\n")
+        outcome = self.exec_hostname("--connect_timeout", "2s")
+        os.unlink(start_file)
+        self.cluster.node2.kill("sleep 1000")
+        self.expect(outcome, 69, "node2", "did not greet within 2 s", "--connect_timeout", "ssh node2 true")
+        self.assertLess(outcome.seconds, 10)
+
     @long_running
     def test_pushed_once(self):
         self.allowed_files = rf"{self.allowed_files}|^{HOME}/\.cache($|/dslaunch)"

@@ -52,6 +52,9 @@ class NodeSession {
   bool has_come_to(Stage stage) const { return stage_ >= stage; }
   void come_to(Stage stage) { stage_ = std::max(stage_, stage); }
 
+  Deadline greeting_due = Deadline::never();
+  bool greeting_overdue() const { return !has_come_to(Stage::kGreeted) && greeting_due.passed(); }
+
   AgentHello hello;          // once it has greeted
   uint16_t master_port = 0;  // that it holds, once it is ready
 

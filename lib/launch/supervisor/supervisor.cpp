@@ -20,8 +20,6 @@ namespace {
 using namespace std::chrono_literals;
 using Stage = NodeSession::Stage;
 
-// For an agent to greet, once the way to it is there: a slow login shell, a busy file server.
-constexpr auto kGreetingTime = 20000ms;
 constexpr auto kNewsInterval = 10000ms;
 
 // What a user can look at when sshd's login shell was there and our agent never was.
@@ -102,7 +100,6 @@ Supervisor::Supervisor(LaunchPlan plan, SupervisorOptions options)
       output_(plan_, output_options(plan_, options_)),
       records_(records_of(plan_)),
       course_(plan_, options_.time_limit),
-      greeting_(Deadline::after(plan_.reach.ssh.connect_timeout + kGreetingTime)),
       next_news_(Deadline::after(kNewsInterval)) {}
 
 Supervisor::~Supervisor() = default;
@@ -159,10 +156,12 @@ void Supervisor::turn() {
 }
 
 Deadline Supervisor::next_wakeup() const {
-  Deadline next = std::min({course_.next_due(), greeting_, prepared_, next_news_, output_.next_turn()});
+  Deadline next = std::min({course_.next_due(), prepared_, next_news_, output_.next_turn()});
   if (!course_.undisturbed() && !output_.readers_keep_up()) next = std::min(next, output_.readers_patience());
   for (const auto& node : nodes_) {
-    if (!node.over()) next = std::min(next, node.pulse().next());
+    if (node.over()) continue;
+    next = std::min(next, node.pulse().next());
+    if (!node.has_come_to(Stage::kGreeted)) next = std::min(next, node.greeting_due);
   }
   return next;
 }
@@ -299,16 +298,14 @@ void Supervisor::watch_clocks() {
 
 // Hosts that do not answer at all, and hosts that have fallen silent.
 void Supervisor::watch_nodes() {
-  bool too_late = greeting_.passed();
-  if (too_late) greeting_ = Deadline::never();
   const bool unprepared = prepared_.passed();
   if (unprepared) prepared_ = Deadline::never();
   for (auto& node : nodes_) {
     if (node.over()) continue;
     std::string why;
-    if (too_late && !node.has_come_to(Stage::kGreeted)) {
-      why = fmt::format("its agent did not answer within {} s{}",
-                        (plan_.reach.ssh.connect_timeout + kGreetingTime) / 1s, start_file_hint(node));
+    if (node.greeting_overdue()) {
+      why = fmt::format("its agent did not greet within {} s of the start of the connection (--connect_timeout){}",
+                        static_cast<double>(plan_.reach.greeting_timeout.count()) / 1000, start_file_hint(node));
     } else if (unprepared && !node.has_come_to(Stage::kReady)) {
       why = fmt::format(
           "its agent was not ready within {} s: it looks at the job's folder, the worker and the model, the GPUs and "
@@ -348,7 +345,7 @@ void Supervisor::carry_out(const JobOrder& order) {
     case JobAction::kAwaitCulprit:
       break;
     case JobAction::kStartRanks:
-      greeting_ = prepared_ = Deadline::never();
+      prepared_ = Deadline::never();
       send_to_all(StartRanks{nodes_[0].master_port});
       break;
     case JobAction::kStop:

@@ -118,7 +118,7 @@ class Supervisor {
   int num_ended_ = 0;
   std::optional<Deadline::Clock::time_point> ranks_started_;
   std::chrono::milliseconds lived_{0};  // see JobReport
-  Deadline greeting_, next_news_;
+  Deadline next_news_;
   Deadline prepared_ = Deadline::never();
   Deadline files_due_ = Deadline::never();  // at the end: how long it waits for files that stand still
 };

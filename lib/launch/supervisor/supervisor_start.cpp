@@ -12,7 +12,17 @@
 namespace dslaunch::launch {
 namespace {
 
+using namespace std::chrono_literals;
 using Stage = NodeSession::Stage;
+
+// A connection that fails at its own limit, which is the same, says more: it has a moment for it.
+constexpr auto kFailureReportTime = 500ms;
+
+// The option is about other machines: an agent of this one has the usual time at least.
+Deadline greeting_due(const PlannedNode& node, std::chrono::milliseconds timeout) {
+  const bool elsewhere = node.reach == Reach::kSsh || node.reach == Reach::kSrun;
+  return Deadline::after((elsewhere ? timeout : std::max(timeout, kUsualGreetingTimeout)) + kFailureReportTime);
+}
 
 }  // namespace
 
@@ -22,6 +32,7 @@ void Supervisor::open_links() {
     auto link = std::move(options_.links[planned.node_rank]);
     if (!link) link = open_link(planned);
     nodes_.emplace_back(planned, std::move(link));
+    nodes_.back().greeting_due = greeting_due(planned, plan_.reach.greeting_timeout);
   }
 }
 

@@ -161,6 +161,19 @@ TEST_CASE("an agent that never gets ready is given up", "[launch][supervisor]") 
   CHECK_THAT(report.host_failures[0].second.text, Catch::Matchers::Contains("not ready within"));
 }
 
+TEST_CASE("the time to connect is the agent's time to greet, too", "[launch][supervisor]") {
+  FarNodes nodes(1);
+  nodes.plan.nodes[0].reach = Reach::kSsh;
+  nodes.plan.reach.ssh.connect_timeout = nodes.plan.reach.greeting_timeout = std::chrono::milliseconds(50);
+  const auto begin = Deadline::Clock::now();
+  const JobReport report = nodes.supervise();
+  CHECK(Deadline::Clock::now() - begin < std::chrono::seconds(10));
+  CHECK(report.outcome.exit_code == 69);
+  REQUIRE(report.host_failures.size() == 1);
+  CHECK_THAT(report.host_failures[0].second.text,
+             Catch::Matchers::Contains("did not greet within 0.05 s of the start of the connection"));
+}
+
 TEST_CASE("hosts that do not fit together are no fault of the one that greeted last", "[launch][supervisor]") {
   FarNodes nodes(2);
   nodes.plan.device = "auto";
