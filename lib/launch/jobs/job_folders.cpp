@@ -127,6 +127,12 @@ std::string jobs_root() {
   return state + "/dslaunch/jobs";
 }
 
+bool has_job_folder(const std::string& job_id) {
+  struct stat found {};
+  const std::string root = jobs_root();
+  return !root.empty() && ::lstat((root + "/" + job_id).c_str(), &found) == 0;
+}
+
 JobFolder make_job_folder(const std::string& root, const std::string& job_id) {
   if (root.empty()) {
     throw UserError(ExitCode::kCannotCreate, "no place for the job's folder: neither HOME nor XDG_STATE_HOME is set");

@@ -23,6 +23,9 @@ struct JobFolder {
   bool there() const { return !path.empty(); }
 };
 
+// A job of this name has a folder of this user's already.
+bool has_job_folder(const std::string& job_id);
+
 // A fresh folder for a new job. Throws SystemError(73), also when a job of this name has one already.
 JobFolder make_job_folder(const std::string& root, const std::string& job_id);
 

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "launch/jobs/job_folders.hpp"
 #include "launch/plan/describe_job.hpp"
 #include "launch/plan/env_file.hpp"
 #include "launch/plan/job_id.hpp"
@@ -102,7 +103,7 @@ void settle_here(LaunchPlan& plan) {
 
 LaunchPlan plan_job(const LaunchOptions& options, const ResolvedHosts& hosts, DeviceRule cuda_rule) {
   LaunchPlan plan;
-  plan.job_id = make_job_id();
+  plan.job_id = make_job_id(has_job_folder);
   plan.device = hosts.device;
   plan.device_rule = cuda_rule;
   plan.source = hosts.allocation.source;
