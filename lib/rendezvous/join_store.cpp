@@ -22,10 +22,10 @@ std::string place(const StoreAddress& address) {
 [[noreturn]] void throw_refused(const wire::ServerProof& answer, const StoreAddress& address, const LaunchEnv& env) {
   switch (answer.admission) {
     case wire::Admission::kWrongToken:
-      throw UserError(ExitCode::kUnavailable,
-                      fmt::format("the store at {} belongs to another job: it refused our token. Choose another "
-                                  "--master_port, or end that job",
-                                  place(address)));
+      throw TokenRefused(ExitCode::kUnavailable,
+                         fmt::format("the store at {} belongs to another job: it refused our token. Choose another "
+                                     "--master_port, or end that job",
+                                     place(address)));
     case wire::Admission::kWrongVersion:
       throw UserError(
           ExitCode::kUnavailable,

@@ -41,10 +41,14 @@ struct Stranger {
 
 enum class Progress { kMore, kDrop, kMet };
 
-const char* in_words(wire::Admission refusal) {
+const char* in_words(wire::Admission refusal, bool have_token) {
   switch (refusal) {
     case wire::Admission::kWrongToken:
-      return "it does not know DSLAUNCH_TOKEN";
+      return have_token
+                 ? "its DSLAUNCH_TOKEN is not the one that is set here, or it has none: a node of another job, or "
+                   "set the same one on every node"
+                 : "it has a DSLAUNCH_TOKEN and none is set here: a node of another job, or set the same one on "
+                   "every node";
     case wire::Admission::kRankTaken:
       return "that node is here already";
     default:
@@ -52,12 +56,12 @@ const char* in_words(wire::Admission refusal) {
   }
 }
 
-void tell_of_refusal(wire::Admission refusal, const wire::ClientProof& claim) {
+void tell_of_refusal(wire::Admission refusal, const wire::ClientProof& claim, bool have_token) {
   if (refusal == wire::Admission::kWrongVersion) {
     return log::warning("refused a connection of another version of dslaunch: install the same on all hosts");
   }
   log::warning("refused a connection that claims to be node rank {} of {} ({})", claim.rank, claim.world_size,
-               in_words(refusal));
+               in_words(refusal, have_token));
 }
 
 class Meeting {
@@ -148,7 +152,7 @@ class Meeting {
     if (admission == wire::Admission::kAdmitted && node == 0) admission = wire::Admission::kWrongWorld;
     if (admission == wire::Admission::kAdmitted && met_.contains(node)) admission = wire::Admission::kRankTaken;
     const bool told = answer(stranger, stranger.handshake.answer(admission));
-    if (admission != wire::Admission::kAdmitted) tell_of_refusal(admission, claim);
+    if (admission != wire::Admission::kAdmitted) tell_of_refusal(admission, claim, !token_.empty());
     if (admission != wire::Admission::kAdmitted || !told) return Progress::kDrop;
     met_[node] = std::move(stranger.fd);
     return Progress::kMet;
@@ -169,6 +173,18 @@ Deadline deadline_of(std::optional<std::chrono::milliseconds> time) {
   return time ? Deadline::after(*time) : Deadline::never();
 }
 
+// Node rank 0 before its job, or the store of a job that runs: neither says which, and no token is shown.
+[[noreturn]] void throw_token_refused(const WayToNode0& way) {
+  throw TokenRefused(
+      ExitCode::kUnavailable,
+      fmt::format(
+          "node rank {}: the dslaunch at {}:{} refused the token: {}. Set the same DSLAUNCH_TOKEN on every node "
+          "of the job; if that port is another job's, choose another --master_port on every node",
+          way.node_rank, way.host, way.port,
+          way.token.empty() ? "DSLAUNCH_TOKEN is not set here, and it has one"
+                            : "DSLAUNCH_TOKEN is set here, and is not the one that is set there, if any"));
+}
+
 // Whom node rank 0 did not answer after its proof may come again: it forgets nodes that are gone.
 JoinAttempt try_to_meet(const WayToNode0& way, Deadline deadline) {
   LaunchEnv self;
@@ -176,6 +192,8 @@ JoinAttempt try_to_meet(const WayToNode0& way, Deadline deadline) {
   self.world_size = way.num_nodes;
   try {
     return try_to_join({way.host, way.port, way.token, -1}, self, deadline);
+  } catch (const TokenRefused&) {
+    throw_token_refused(way);
   } catch (const PeerError& error) {
     return {UniqueFd(), error.what(), true, false};
   }

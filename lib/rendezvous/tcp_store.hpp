@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/error.hpp"
 #include "base/unique_fd.hpp"
 #include "rendezvous/store.hpp"
 #include "rendezvous/store_server.hpp"
@@ -22,6 +23,13 @@ struct StoreAddress {
 
 // Connects and proves the token; retries until the deadline while nobody listens there.
 UniqueFd join_store(const StoreAddress& address, const LaunchEnv& env, Deadline deadline);
+
+// Whoever serves there, in our protocol, holds another token: throws UserError(69) of this kind, for callers who know
+// better what that means.
+class TokenRefused : public UserError {
+ public:
+  using UserError::UserError;
+};
 
 // One attempt of it. Throws where another one cannot help, and PeerError where it may do harm: the connection ended
 // after the proof.

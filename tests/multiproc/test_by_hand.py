@@ -318,11 +318,24 @@ class ByHand(LauncherTest):
 
     def test_another_token_is_refused_and_the_right_one_still_gets_in(self):
         first = self.node(0, "true")
-        stranger = self.finish(self.node(1, "true", DSLAUNCH_TOKEN="6" * 64))
-        self.assertEqual(stranger.code, 69, str(stranger))
-        self.assertIn(b"token", stranger.err)
+        for token, here in (("6" * 64, b"is set here, and is not the one"), ("", b"is not set here")):
+            stranger = self.finish(self.node(1, "true", DSLAUNCH_TOKEN=token))
+            self.assertEqual(stranger.code, 69, str(stranger))
+            self.assertIn(b"refused the token: DSLAUNCH_TOKEN " + here, stranger.err)
+            self.assertNotIn(b"66666", stranger.err)
         self.assertEqual(self.finish(self.node(1, "true")).code, 0)
-        self.assertEqual(self.finish(first).code, 0)
+        outcome = self.finish(first)
+        self.assertEqual(outcome.code, 0)
+        self.assertEqual(outcome.err.count(b"its DSLAUNCH_TOKEN is not the one that is set here"), 2, str(outcome))
+        self.assertNotIn(b"55555", outcome.err)
+
+    def test_a_token_that_only_the_other_node_has_is_told_on_both(self):
+        first = self.node(0, "true", DSLAUNCH_TOKEN="")
+        stranger = self.finish(self.node(1, "true"))
+        self.assertEqual(stranger.code, 69, str(stranger))
+        self.assertIn(b"Set the same DSLAUNCH_TOKEN on every node", stranger.err)
+        self.assertEqual(self.finish(self.node(1, "true", DSLAUNCH_TOKEN="")).code, 0)
+        self.assertIn(b"it has a DSLAUNCH_TOKEN and none is set here", self.finish(first).err)
 
     def test_a_node_that_does_not_come_is_named(self):
         first = self.node(0, "true", "--join_timeout", "1500ms", num_nodes=3)
