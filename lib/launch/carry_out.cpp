@@ -12,6 +12,7 @@
 #include "launch/supervisor/attempts.hpp"
 #include "launch/supervisor/dial_in.hpp"
 #include "launch/supervisor/job_field.hpp"
+#include "launch/supervisor/same_command.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -29,6 +30,7 @@ struct Begun {
 
 Begun begin(JobMaker& maker, JobField& field, UniqueFd& starter) {
   field.gather(Deadline::never());
+  check_same_command(maker.command(), field.gathered.hellos);
   LaunchPlan plan = first_plan(maker, field);
   maker.prepare(plan);
   std::unique_ptr<LiveJob> live = register_job(plan, field.options, starter);
@@ -55,7 +57,11 @@ int supervise(const LaunchOptions& options, JobMaker& maker, UniqueFd& starter) 
                     "--detach does not go with --no_ssh: whoever started this command on every node watches over it");
   }
   if (field.place && field.place->node_rank > 0 && !options.dry_run) {
-    return serve_as_node(*field.place, offer_of_this_node(options, source), options);
+    AgentHello offer = offer_of_this_node(options, source);
+    const JobCommand command = maker.command();
+    offer.command = command.text;
+    offer.command_hash = command.hash;
+    return serve_as_node(*field.place, offer, options);
   }
   field.hosts = resolve_hosts(options, source, maker.device_user());
   if (field.nodes_come_by_themselves()) field.hosts.master_port = field.place->master_port;

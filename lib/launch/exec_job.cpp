@@ -26,6 +26,7 @@ class ExecMaker final : public JobMaker {
  public:
   explicit ExecMaker(const ExecOptions& options) : options_(options) {}
   DeviceUser device_user() const override { return DeviceUser::kAnyProgram; }
+  JobCommand command() const override { return job_command(options_); }
   LaunchPlan plan(const ResolvedHosts& hosts, int restart) override { return plan_exec(options_, hosts, restart); }
   // The logs of a job at work there would be cut by ours.
   void prepare(const LaunchPlan& plan) override {

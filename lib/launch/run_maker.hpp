@@ -17,6 +17,7 @@ class RunMaker final : public JobMaker {
   explicit RunMaker(const RunOptions& run) : run_(run) {}
 
   DeviceUser device_user() const override { return DeviceUser::kOurWorker; }
+  JobCommand command() const override { return job_command(run_); }
   LaunchPlan plan(const ResolvedHosts& hosts, int restart) override;
   void prepare(const LaunchPlan& plan) override;
   void leave() override { FolderLock gone = std::move(lock_); }

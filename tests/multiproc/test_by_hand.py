@@ -337,6 +337,26 @@ class ByHand(LauncherTest):
         self.assertEqual(self.finish(self.node(1, "true", DSLAUNCH_TOKEN="")).code, 0)
         self.assertIn(b"it has a DSLAUNCH_TOKEN and none is set here", self.finish(first).err)
 
+    def test_nodes_that_were_started_with_different_commands_are_told_both(self):
+        for commands, options in ((("echo this", "echo that"), ([], [])),
+                                  (("echo this", "echo this"), (["--env", "A=1"], ["--env", "A=2"])),
+                                  (("echo this", "echo this"), (["--max_restarts", "1"], []))):
+            with self.subTest(commands=commands, options=options):
+                nodes = [self.node(rank, commands[rank], *options[rank]) for rank in (0, 1)]
+                outcomes = [self.finish(node) for node in nodes]
+                self.assertEqual([outcome.code for outcome in outcomes], [78, 78], "\n".join(map(str, outcomes)))
+                for outcome in outcomes:
+                    told = outcome.err.decode()
+                    for rank in (0, 1):
+                        self.assertRegex(told, rf"node rank {rank} \(.*\): dslaunch exec .*-- sh -c '{commands[rank]}'")
+                    self.assertNotIn("A=1", told)
+                self.assertEqual(outcomes[0].out, b"")
+
+    def test_what_is_a_nodes_own_may_differ(self):
+        nodes = [self.node(0, "true", "--json"), self.node(1, "true", "--join_timeout", "9m", "--quiet", slots=2)]
+        outcomes = [self.finish(node) for node in nodes]
+        self.assertEqual([outcome.code for outcome in outcomes], [0, 0], "\n".join(map(str, outcomes)))
+
     def test_a_node_that_does_not_come_is_named(self):
         first = self.node(0, "true", "--join_timeout", "1500ms", num_nodes=3)
         there = self.stranger(num_nodes=3)
@@ -448,8 +468,8 @@ def frame(type, body):
 
 
 def hello(slots, name=b"peer"):
-    return frame(5, struct.pack("<I", 4) + text(b"x") + number(1) + text(name) + text(b"127.0.0.1") + text(b"") + text(b"") +
-                 text(b"") + number(slots))
+    return frame(5, struct.pack("<I", 5) + text(b"x") + number(1) + text(name) + text(b"127.0.0.1") + text(b"") + text(b"") +
+                 text(b"") + number(slots) + text(b"") + number(0))
 
 
 if __name__ == "__main__":

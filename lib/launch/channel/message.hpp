@@ -106,6 +106,8 @@ struct AgentHello {
   std::vector<std::string> devices;  // by slot, as CUDA_VISIBLE_DEVICES would name them; empty: CPU ranks
   std::string device_trouble;        // why not all of its GPUs are among them, if the driver says so
   int num_slots = 0;                 // 0: the launcher knows
+  std::string command;               // what it was started as (see job_command.hpp); empty: the launcher started it
+  uint64_t command_hash = 0;
 };
 
 // The description is understood; node rank 0 holds the master port (0: the job needs none).

@@ -69,6 +69,8 @@ void write(FieldWriter& to, const AgentHello& m) {
   to.texts(m.devices);
   to.text(m.device_trouble);
   to.i64(m.num_slots);
+  to.text(m.command);
+  to.u64(m.command_hash);
 }
 void write(FieldWriter&, const Heartbeat&) {}
 void write(FieldWriter& to, const RanksMissing& m) {
@@ -171,6 +173,8 @@ void read(FieldReader& from, AgentHello& m) {
   m.devices = from.texts();
   m.device_trouble = from.text();
   m.num_slots = from.not_negative();
+  m.command = from.text();
+  m.command_hash = from.u64();
 }
 void read(FieldReader&, Heartbeat&) {}
 void read(FieldReader& from, RanksMissing& m) {

@@ -2,6 +2,7 @@
 #pragma once
 #include "launch/plan/devices.hpp"
 #include "launch/plan/hosts.hpp"
+#include "launch/plan/job_command.hpp"
 #include "launch/plan/launch_plan.hpp"
 
 namespace dslaunch::launch {
@@ -11,6 +12,8 @@ class JobMaker {
   virtual ~JobMaker() = default;
 
   virtual DeviceUser device_user() const = 0;
+  // What the user asked for, as nodes that are started by hand compare it.
+  virtual JobCommand command() const = 0;
   // The plan on these hosts. `restart`: 0 for the first attempt. Throws UserError when the job is impossible there.
   virtual LaunchPlan plan(const ResolvedHosts& hosts, int restart) = 0;
   // Right before an attempt starts: folders, words for the user.

@@ -26,6 +26,7 @@ class FailingMaker final : public JobMaker {
   FailingMaker(LaunchOptions options, std::function<void()> at_plan, std::function<void()> at_prepare)
       : options_(std::move(options)), at_plan_(std::move(at_plan)), at_prepare_(std::move(at_prepare)) {}
   DeviceUser device_user() const override { return DeviceUser::kAnyProgram; }
+  JobCommand command() const override { return {}; }
   LaunchPlan plan(const ResolvedHosts& hosts, int restart) override {
     if (restart > 0) at_plan_();
     LaunchPlan plan = plan_job(options_, hosts, DeviceRule::kAllOfNode);

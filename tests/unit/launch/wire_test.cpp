@@ -87,11 +87,21 @@ TEST_CASE("the smaller messages keep their fields", "[launch][wire]") {
   CHECK(round_trip(StartRanks{29500}).master_port == 29500);
   CHECK(round_trip(StopRanks{std::chrono::milliseconds(15000)}).grace.count() == 15000);
   CHECK(round_trip(SignalRanks{12}).signal == 12);
-  AgentHello hello = round_trip(AgentHello{
-      kWireVersion, "1.2", 4711, "vm", "10.0.0.1", {"10.0.0.1", "fd00::1"}, {"GPU-a", "1"}, "GPU 2 is lost", 2});
+  AgentHello hello = round_trip(AgentHello{kWireVersion,
+                                           "1.2",
+                                           4711,
+                                           "vm",
+                                           "10.0.0.1",
+                                           {"10.0.0.1", "fd00::1"},
+                                           {"GPU-a", "1"},
+                                           "GPU 2 is lost",
+                                           2,
+                                           "exec -- a",
+                                           1ULL << 63});
   CHECK((hello.program_version == "1.2" && hello.pid == 4711 && hello.host_name == "vm"));
   CHECK((hello.address == "10.0.0.1" && hello.devices.size() == 2 && hello.num_slots == 2 &&
          hello.device_trouble == "GPU 2 is lost"));
+  CHECK((hello.command == "exec -- a" && hello.command_hash == 1ULL << 63));
   CHECK(hello.addresses == std::vector<std::string>{"10.0.0.1", "fd00::1"});
   CHECK(round_trip(RanksMissing{{3, 5}}).ranks == std::vector<int>{3, 5});
   JobEnded ended_job = round_trip(JobEnded{137, true, kOdd});
@@ -111,7 +121,8 @@ TEST_CASE("the smaller messages keep their fields", "[launch][wire]") {
 }
 
 TEST_CASE("the greeting of another version is understood as far as it says which", "[launch][wire]") {
-  std::string bytes = encode(AgentHello{kWireVersion + 1, "9.9", 1, "vm", "", {}, {}, "", 0}) + encode(Heartbeat{});
+  std::string bytes =
+      encode(AgentHello{kWireVersion + 1, "9.9", 1, "vm", "", {}, {}, "", 0, "", 0}) + encode(Heartbeat{});
   bytes.insert(bytes.begin() + 40, 'x');  // a longer message than ours
   bytes[0] = static_cast<char>(bytes[0] + 1);
   FrameReader reader;

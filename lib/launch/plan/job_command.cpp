@@ -1,0 +1,101 @@
+#include "launch/plan/job_command.hpp"
+
+#include <optional>
+#include <vector>
+
+#include "base/format.hpp"
+#include "base/hash.hpp"
+#include "base/shell_words.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+constexpr size_t kMaxShownBytes = 400;
+
+class Words {
+ public:
+  explicit Words(const std::string& command) { word(command); }
+
+  void word(const std::string& word) { word_as(word, word); }
+  void option(const char* name, const std::string& value) {
+    if (value.empty()) return;
+    word(name);
+    word(value);
+  }
+  void option(const char* name, const std::optional<std::chrono::milliseconds>& value) {
+    if (value) option(name, fmt::format("{}ms", value->count()));
+  }
+  template <class Number>
+  void option(const char* name, const std::optional<Number>& value) {
+    if (value) option(name, std::to_string(*value));
+  }
+  void flag(const char* name, bool given) {
+    if (given) word(name);
+  }
+  void variable(const std::string& name, const std::string& value) {
+    word("--env");
+    word_as(name + "=...", name + "=" + value);
+  }
+  JobCommand take() const {
+    std::string text = shell_words(shown_);
+    if (text.size() > kMaxShownBytes) text = text.substr(0, kMaxShownBytes) + "...";
+    return {std::move(text), fnv1a(whole_)};
+  }
+
+ private:
+  void word_as(const std::string& shown, const std::string& word) {
+    shown_.push_back(shown);
+    whole_ += fmt::format("{}:{};", word.size(), word);
+  }
+
+  std::vector<std::string> shown_;
+  std::string whole_;
+};
+
+// What of the job's plan comes from node rank 0's options alone.
+void add_launch_options(Words& words, const LaunchOptions& launch) {
+  for (const auto& file : launch.env_files) words.option("--env_file", file);
+  for (const auto& [name, value] : launch.env) words.variable(name, value);
+  words.option("--chdir", launch.chdir);
+  words.option("--venv", launch.venv);
+  words.option("--run_dir", launch.run_dir);
+  words.option("--timeout", launch.timeout);
+  if (launch.grace != kUsualGrace) words.option("--grace", std::optional(launch.grace));
+  if (launch.max_restarts != 0) words.option("--max_restarts", std::optional(launch.max_restarts));
+  words.option("--min_nodes", launch.min_nodes);
+}
+
+}  // namespace
+
+JobCommand job_command(const ExecOptions& exec) {
+  Words words("exec");
+  add_launch_options(words, exec.launch);
+  words.word("--");
+  for (const auto& word : exec.command) words.word(word);
+  return words.take();
+}
+
+JobCommand job_command(const RunOptions& run) {
+  Words words("run");
+  words.word(run.model);
+  words.option("--config", run.config);
+  for (const auto& text : run.sets) words.option("--set", text);
+  words.option("--data", run.data);
+  words.option("--inputs", run.inputs);
+  words.option("--labels", run.labels);
+  words.option("--loss", run.loss);
+  words.option("--steps", run.steps);
+  words.option("--epochs", run.epochs);
+  words.option("--seed", run.seed);
+  words.option("--resume", run.resume);
+  words.option("--verify", run.verify);
+  words.option("--trace", run.trace);
+  words.option("--hang_timeout", run.hang_timeout);
+  words.flag("--eval_only", run.eval_only);
+  words.flag("--overwrite", run.overwrite);
+  words.flag("--timings", run.timings);
+  add_launch_options(words, run.launch);
+  return words.take();
+}
+
+}  // namespace dslaunch::launch
