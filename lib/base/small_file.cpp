@@ -16,9 +16,11 @@ namespace dslaunch {
 
 namespace {
 
-mode_t type_of(const UniqueFd& fd) {
-  struct stat info {};
-  return ::fstat(fd.get(), &info) == 0 ? info.st_mode & S_IFMT : 0;
+// All zeros where the kernel does not say.
+struct stat status_of(const UniqueFd& fd) {
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0) status = {};
+  return status;
 }
 
 SmallFile with_trouble(std::string trouble) {
@@ -42,17 +44,21 @@ SmallFile read_to_end(const UniqueFd& fd, size_t most_bytes) {
 
 }  // namespace
 
-SmallFile read_small_file(const std::string& path, size_t most_bytes) {
+SmallFile read_small_file(const std::string& path, size_t most_bytes, const FileCheck& check) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
   if (!fd.valid()) return with_trouble(describe_errno(errno));
-  if (type_of(fd) == S_IFDIR) return with_trouble("it is a folder");
+  const struct stat status = status_of(fd);
+  if (S_ISDIR(status.st_mode)) return with_trouble("it is a folder");
+  if (check) check(status);
   return read_to_end(fd, most_bytes);
 }
 
-SmallFile read_plain_file(const std::string& path, size_t most_bytes) {
+SmallFile read_plain_file(const std::string& path, size_t most_bytes, const FileCheck& check) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   if (!fd.valid()) return with_trouble(describe_errno(errno));
-  if (type_of(fd) != S_IFREG) return with_trouble("it is no plain file");
+  const struct stat status = status_of(fd);
+  if (!S_ISREG(status.st_mode)) return with_trouble("it is no plain file");
+  if (check) check(status);
   return read_to_end(fd, most_bytes);
 }
 

@@ -1,7 +1,10 @@
 // Files of the user's hand that are read whole: a hostfile, a config, a list of variables. Pipes (<(...), /dev/stdin)
 // are read to their end; what has none (/dev/zero) is given up. Any thread.
 #pragma once
+#include <sys/stat.h>
+
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -15,11 +18,14 @@ struct SmallFile {
   bool too_large = false;
 };
 
-SmallFile read_small_file(const std::string& path, size_t most_bytes = kMostSmallBytes);
+// Sees what was opened, before any of it is read; may throw. By the descriptor: the path may be another file by then.
+using FileCheck = std::function<void(const struct stat& opened)>;
+
+SmallFile read_small_file(const std::string& path, size_t most_bytes = kMostSmallBytes, const FileCheck& check = {});
 
 // A file of our own that anybody may have put something else in the place of: what is no plain file, a pipe or a
 // device, is trouble, and never waited for.
-SmallFile read_plain_file(const std::string& path, size_t most_bytes = kMostSmallBytes);
+SmallFile read_plain_file(const std::string& path, size_t most_bytes = kMostSmallBytes, const FileCheck& check = {});
 
 // For files of the kernel (/proc, /sys) and of our own, however long: all of it; empty when it cannot be read.
 std::optional<std::string> read_whole_file(const std::string& path);

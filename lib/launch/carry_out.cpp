@@ -19,6 +19,7 @@ namespace {
 
 LaunchPlan first_plan(JobMaker& maker, const JobField& field) {
   LaunchPlan plan = maker.plan(field.hosts, 0);
+  for (const auto& file : plan.env_files) log::info("variables of every rank are read from {}", file);
   for (const auto& warning : plan.warnings) log::warning("{}", warning);
   return plan;
 }

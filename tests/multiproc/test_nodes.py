@@ -128,6 +128,35 @@ class NodeTest(unittest.TestCase):
         self.assertIn(self.path("gone"), result.stderr)
         self.assertEqual(self.exec("--", "true", DS_ENV_FILE="other").returncode, 66)
 
+    def test_a_found_file_of_variables_that_others_may_have_written_is_refused(self):
+        found = self.write(self.path("here", ".deepspeed_env"), "A=found\n")
+        os.chmod(found, 0o666)
+        changes = [("mode 0666", lambda: None)]
+        if os.geteuid() == 0:
+            changes.append(("uid 54321", lambda: (os.chmod(found, 0o600), os.chown(found, 54321, 54321))))
+        for words, change in changes:
+            with self.subTest(words):
+                change()
+                result = self.exec("--", "touch", self.path("started"))
+                self.assertEqual(result.returncode, 77, result.stderr)
+                self.assertIn(found, result.stderr)
+                self.assertIn(words, result.stderr)
+                self.assertFalse(os.path.exists(self.path("started")))
+                result = self.exec("--", "sh", "-c", "echo $A", DS_ENV_FILE=found)
+                self.assertEqual(result.stdout, "found\n", result.stderr)
+                self.assertIn(words, result.stderr)
+
+    def test_the_first_lines_say_which_files_of_variables_were_read(self):
+        home = self.write(self.path("home", ".deepspeed_env"), "A=1\n")
+        named = self.write(self.path("named"), "B=1\n")
+        result = self.exec("--env_file", named, "--", "true")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        lines = result.stderr.splitlines()[:2]
+        self.assertIn(home, lines[0])
+        self.assertIn(named, lines[1])
+        plan = json.loads(self.exec("--env_file", named, "--dry_run", "--json", "--", "true").stdout)
+        self.assertEqual(plan["env_files"], [home, named])
+
     def test_nothing_in_a_file_of_variables_is_run(self):
         self.write(self.path("here", ".deepspeed_env"), "A=$(touch started)`touch started`;x\n")
         self.assertEqual(self.words_of_ranks(1, script="printf %s \"$A\" | wc -c"), ["33"])

@@ -5,7 +5,6 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "base/small_file.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -171,13 +170,6 @@ Assignments parse_env_file(std::string_view text, const std::string& path) {
   }
   if (!slips.empty()) throw UserError(ExitCode::kBadInput, slips);
   return assignments;
-}
-
-Assignments read_env_file(const std::string& path) {
-  const SmallFile file = read_small_file(path);
-  if (file.trouble.empty()) return parse_env_file(file.bytes, path);
-  throw UserError(file.too_large ? ExitCode::kBadInput : ExitCode::kNoInput,
-                  fmt::format("cannot read the file of variables {}: {}", path, file.trouble));
 }
 
 std::vector<std::string> default_env_files(const std::string& home, const std::string& folder,

@@ -27,9 +27,6 @@ Assignments parse_env_file(std::string_view text, const std::string& path);
 // A letter or underscore, then letters, digits and any of _ . -
 bool is_variable_name(std::string_view text);
 
-// Reads and parses. Throws UserError(66) when there is no such file or it cannot be read.
-Assignments read_env_file(const std::string& path);
-
 // The files that DeepSpeed reads without being told: .deepspeed_env in the home folder, then in the current one; those
 // that exist. `name` is DS_ENV_FILE, where it is set, a name or a path; then one file at least must exist: throws
 // UserError(66).

@@ -64,6 +64,7 @@ struct LaunchPlan {
   bool detach = false;                         // the job goes on in the background
   std::vector<std::string> argv;               // the same for every rank
   std::map<std::string, std::string> set_env;  // --env and what the launch adds for all ranks, shown by a dry run
+  std::vector<std::string> env_files;          // that variables were read from, in order
   std::vector<std::string> warnings;           // of what was asked for and is not done
   std::map<std::string, std::string> env;      // inherited, with set_env on top
   std::map<std::string, std::string> travelling_env;  // what of `env` goes to other machines

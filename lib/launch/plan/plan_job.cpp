@@ -8,11 +8,11 @@
 #include "base/format.hpp"
 #include "launch/jobs/job_folders.hpp"
 #include "launch/plan/describe_job.hpp"
-#include "launch/plan/env_file.hpp"
 #include "launch/plan/job_id.hpp"
 #include "launch/plan/launch_variables.hpp"
 #include "launch/plan/master_address.hpp"
 #include "launch/plan/rank_environment.hpp"
+#include "launch/plan/read_env_file.hpp"
 #include "launch/plan/remote_environment.hpp"
 #include "launch/plan/settle_node.hpp"
 #include "launch/plan/working_folder.hpp"
@@ -56,24 +56,27 @@ void leave_out_launch_variables(Assignments& assignments, const std::string& fil
                                  fmt::join(names, ", "), file));
 }
 
-std::vector<std::string> files_of_variables(const LaunchOptions& options) {
+std::vector<EnvFile> files_of_variables(const LaunchOptions& options) {
   const char* home = std::getenv("HOME");
   const char* name = std::getenv("DS_ENV_FILE");
   std::error_code gone;
-  auto files = default_env_files(home == nullptr ? "" : home, std::filesystem::current_path(gone).string(),
-                                 name == nullptr ? std::nullopt : std::optional<std::string>(name));
-  files.insert(files.end(), options.env_files.begin(), options.env_files.end());
+  std::vector<EnvFile> files;
+  for (auto& path : default_env_files(home == nullptr ? "" : home, std::filesystem::current_path(gone).string(),
+                                      name == nullptr ? std::nullopt : std::optional<std::string>(name))) {
+    files.push_back({std::move(path), name != nullptr});
+  }
+  for (const auto& path : options.env_files) files.push_back({path, true});
   return files;
 }
 
 // Files first, the command line last: the later one wins.
-std::map<std::string, std::string> variables_to_set(const LaunchOptions& options, bool gpu_ranks,
-                                                    std::vector<std::string>& warnings) {
+std::map<std::string, std::string> variables_to_set(const LaunchOptions& options, bool gpu_ranks, LaunchPlan& plan) {
   refuse_launch_variables(options, gpu_ranks);
   std::map<std::string, std::string> variables;
   for (const auto& file : files_of_variables(options)) {
-    Assignments assignments = read_env_file(file);
-    leave_out_launch_variables(assignments, file, gpu_ranks, warnings);
+    Assignments assignments = read_env_file(file, plan.warnings);
+    plan.env_files.push_back(file.path);
+    leave_out_launch_variables(assignments, file.path, gpu_ranks, plan.warnings);
     for (auto& [key, value] : assignments) variables[key] = std::move(value);
   }
   for (const auto& [key, value] : options.env) variables[key] = value;
@@ -116,7 +119,7 @@ LaunchPlan plan_job(const LaunchOptions& options, const ResolvedHosts& hosts, De
   plan.detach = options.detach;
   plan.env = inherited_environment();
   plan.travelling_env = exported_environment(plan.env);
-  plan.set_env = variables_to_set(options, hosts.device != "cpu", plan.warnings);
+  plan.set_env = variables_to_set(options, hosts.device != "cpu", plan);
   for (const auto& [name, value] : plan.set_env) plan.env[name] = plan.travelling_env[name] = value;
   plan.venv = venv_folder(options);
   plan.binding = options.binding;

@@ -67,6 +67,7 @@ std::string plan_text(const LaunchPlan& plan) {
                       plan.timeout ? fmt::format("{} s", in_seconds(*plan.timeout)) : "none");
   text += fmt::format("command    {}\n", shell_words(plan.argv));
   if (!plan.venv.empty()) text += fmt::format("venv       {}\n", plan.venv);
+  for (const auto& file : plan.env_files) text += fmt::format("env file   {}\n", file);
   for (const auto& [name, value] : plan.set_env) text += fmt::format("env        {}={}\n", name, shell_word(value));
   for (const auto& node : plan.nodes) {
     for (const auto& rank : node.ranks) text += rank_line(node, rank);
@@ -93,6 +94,7 @@ std::string plan_json(const LaunchPlan& plan) {
       {"grace_s", in_seconds(plan.grace)},
       {"timeout_s", plan.timeout ? Json(in_seconds(*plan.timeout)) : Json(nullptr)},
       {"argv", plan.argv},
+      {"env_files", plan.env_files},
       {"env", plan.set_env},
       {"venv", plan.venv.empty() ? Json(nullptr) : Json(plan.venv)},
       {"ranks", ranks},

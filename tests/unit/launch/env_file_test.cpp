@@ -102,15 +102,6 @@ TEST_CASE("a zero byte is no text", "[launch][env_file]") {
                [] { parse_env_file(std::string_view("A=1\nB=x\0y\n", 10), "F"); });
 }
 
-TEST_CASE("a file that is missing, or no file, is named", "[launch][env_file]") {
-  test::TempDir folder;
-  expect_error(ExitCode::kNoInput, {folder / "gone", "No such file"}, [&] { read_env_file(folder / "gone"); });
-  expect_error(ExitCode::kNoInput, {"is a folder"}, [&] { read_env_file(folder.path()); });
-  expect_error(ExitCode::kBadInput, {"/dev/zero", "bytes"}, [] { read_env_file("/dev/zero"); });
-  test::write_file(folder / "bad", "A\n");
-  expect_error(ExitCode::kBadInput, {(folder / "bad") + ":1:2:"}, [&] { read_env_file(folder / "bad"); });
-}
-
 TEST_CASE("DeepSpeed's file is looked for at home, then in the current folder", "[launch][env_file]") {
   test::TempDir home, here;
   using Paths = std::vector<std::string>;
