@@ -59,6 +59,19 @@ class ByHand(LauncherTest):
         self.assertEqual(sorted(self.finish(others[0]).out.decode().splitlines()), lines[2:])
         self.assertEqual(self.finish(others[1]).code, 0)
 
+    def test_every_node_goes_by_its_hosts_name(self):
+        host = socket.gethostname()
+        other = self.node(1, "echo at $DSLAUNCH_HOST; exit $RANK", "--run_dir", self.path("run"))
+        first = self.finish(self.node(0, "echo at $DSLAUNCH_HOST; exit $RANK", "--run_dir", self.path("run"), "--json"))
+        self.assertEqual((first.code, self.finish(other).code), (1, 1), str(first))
+        report = json.loads(first.out)
+        self.assertEqual([rank["host"] for rank in report["ranks"]], [host, host], str(first))
+        self.assertEqual(sorted(os.listdir(self.path("run/logs"))), [f"{host}.0.log", f"{host}.1.log"])
+        self.assertNotIn(b"node0", first.out + first.err)
+        for rank in range(2):
+            with open(self.path(f"run/logs/{host}.{rank}.log"), encoding="utf-8") as log:
+                self.assertEqual(log.read(), f"at {host}\n")
+
     def test_the_port_to_which_nodes_come_is_the_ranks_too_when_none_is_named(self):
         nodes = ("--no_ssh", "--num_nodes", "2", "--node_rank", "0", "--master_addr", "127.0.0.1")
         for named in ([], ["--master_port", self.port]):

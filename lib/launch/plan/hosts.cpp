@@ -8,6 +8,7 @@
 #include "base/environment.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/host_name.hpp"
 #include "base/log.hpp"
 #include "hostfile/hostfile.hpp"
 #include "hostfile/resolve.hpp"
@@ -111,6 +112,8 @@ hostfile::Allocation nodes_like_this(const NodePlace& place, const Source& sourc
   for (int node = 0; node < place.num_nodes; ++node) {
     hostfile::Host host;
     host.name = source.slurm ? source.slurm->allocation.hosts.at(node).name : fmt::format("node{}", node);
+    // The others say theirs when they come.
+    if (!source.slurm && node == place.node_rank && hostfile::is_host_name(host_name())) host.name = host_name();
     host.slots = hostfile::first_slots(num_slots);
     allocation.hosts.push_back(std::move(host));
   }

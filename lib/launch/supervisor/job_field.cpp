@@ -16,7 +16,9 @@ void JobField::gather(Deadline time_limit) {
 }
 
 void JobField::leave_out(const std::vector<std::string>& lost) {
-  for (size_t i = hosts.allocation.hosts.size(); i-- > 0;) {
+  // Node rank 0 of nodes that come by themselves is this process; another node of its host has the same name.
+  const size_t first = nodes_come_by_themselves() ? 1 : 0;
+  for (size_t i = hosts.allocation.hosts.size(); i-- > first;) {
     const std::string& name = hosts.allocation.hosts[i].name;
     if (std::find(lost.begin(), lost.end(), name) == lost.end()) continue;
     hosts.allocation.hosts.erase(hosts.allocation.hosts.begin() + static_cast<std::ptrdiff_t>(i));
