@@ -44,7 +44,7 @@ ClusterPlace place_in_step(const SlurmSituation& slurm, const HostOptions& asked
   place.node_rank = slurm.node_rank;
   place.num_nodes = slurm.num_nodes;
   if (slurm.slots_are_gpus || !slurm.slots_open) {
-    place.slots = static_cast<int>(slurm.allocation.hosts[static_cast<size_t>(slurm.node_rank)].slots.size());
+    place.ranks.slots = static_cast<int>(slurm.allocation.hosts[static_cast<size_t>(slurm.node_rank)].slots.size());
   }
   place.master_addr = asked.master_addr.empty() ? slurm.first_node : asked.master_addr;
   place.master_port = asked.master_port == 0 ? slurm.meeting_port : asked.master_port;
@@ -78,6 +78,15 @@ Source place_source(ClusterPlace place, const HostOptions& asked) {
   return source;
 }
 
+// torchrun counts by it on any machine, so whoever has it in the environment expects the same here.
+void set_ranks_per_node(Source& source, const HostOptions& asked, const Surroundings& here) {
+  source.ranks = read_ranks_per_node(here.environment, asked, here.num_cpus);
+  if (source.ranks.slots && !asked.num_gpus) {
+    source.notice = fmt::format("PET_NPROC_PER_NODE={}: {} rank(s) on this node",
+                                *text_of(here.environment, "PET_NPROC_PER_NODE"), *source.ranks.slots);
+  }
+}
+
 // The hostfile that Kubeflow's MPI runtime mounts, then DeepSpeed's.
 std::optional<std::string> unspoken_hostfile(const Surroundings& here) {
   auto named = text_of(here.environment, "OMPI_MCA_orte_default_hostfile");
@@ -94,6 +103,7 @@ Source choose_source(const HostOptions& asked, const Surroundings& here) {
   source.hostfile = asked.hostfile;
   if (asked.no_ssh) {
     source.kind = SourceKind::kByHand;
+    if (!source.hostfile) set_ranks_per_node(source, asked, here);
     return source;
   }
   if (asked.hostfile) {
@@ -109,6 +119,8 @@ Source choose_source(const HostOptions& asked, const Surroundings& here) {
   if (source.hostfile) {
     source.kind = SourceKind::kHostfile;
     source.notice = fmt::format("hosts from {}, since it exists and nothing else names hosts", *source.hostfile);
+  } else {
+    set_ranks_per_node(source, asked, here);
   }
   return source;
 }

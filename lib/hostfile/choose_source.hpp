@@ -4,7 +4,7 @@
 //   1. --hostfile F                        5. Kubeflow, Kubernetes (PET_NNODES ...)
 //   2. --no_ssh --node_rank K              6. mpirun (OMPI_COMM_WORLD_RANK, PMI_RANK ...)
 //   3. --include/--exclude of localhost    7. a hostfile that MPI's operator or DeepSpeed's default names
-//   4. Slurm                               8. this machine
+//   4. Slurm                               8. this machine (PET_NPROC_PER_NODE ranks)
 #pragma once
 #include <functional>
 #include <optional>
@@ -42,6 +42,7 @@ struct Source {
   std::optional<std::string> hostfile;
   std::optional<SlurmSituation> slurm;
   std::optional<ClusterPlace> place;
+  RanksPerNode ranks;  // of kThisMachine, and of this node of kByHand where no hostfile is set: PET_NPROC_PER_NODE
   std::string notice;  // one line to say before anything else when the choice is not one the user spelt out
 };
 

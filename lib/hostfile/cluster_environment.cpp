@@ -111,21 +111,6 @@ std::optional<NamedNumber> read_nnodes(const Environment& environment) {
   return NamedNumber{"PET_NNODES", *low};
 }
 
-void read_nproc(const Environment& environment, const HostOptions& asked, int num_cpus, ClusterPlace& place) {
-  auto text = text_of(environment, "PET_NPROC_PER_NODE");
-  if (!text || *text == "auto" || *text == "gpu") return;
-  if (*text == "cpu") {
-    place.cpu_ranks = true;
-    place.slots = asked.num_gpus.value_or(num_cpus);
-    return;
-  }
-  if (text->find_first_not_of("0123456789") != std::string::npos) {
-    contradiction(fmt::format("PET_NPROC_PER_NODE='{}' is neither a number nor auto, gpu or cpu", printable(*text)));
-  }
-  place.slots = number_of(environment, "PET_NPROC_PER_NODE", 1, kMostSlots);
-  require_same({"PET_NPROC_PER_NODE", *place.slots}, "--num_gpus", asked.num_gpus);
-}
-
 // RANK and WORLD_SIZE of a pod: an operator counts pods with them. The rank of a process has LOCAL_RANK beside it, and
 // outside of a pod nobody but a user's shell sets them.
 bool counts_pods(const Environment& environment) {
@@ -133,7 +118,7 @@ bool counts_pods(const Environment& environment) {
          text_of(environment, "WORLD_SIZE") && !text_of(environment, "LOCAL_RANK");
 }
 
-std::optional<ClusterPlace> read_pod_count(const Environment& environment, const HostOptions& asked) {
+std::optional<ClusterPlace> read_pod_count(const Environment& environment, const HostOptions& asked, int num_cpus) {
   if (!counts_pods(environment)) return std::nullopt;
   NamedNumber size{"WORLD_SIZE", *number_of(environment, "WORLD_SIZE", 1, kMostProcesses)};
   NamedNumber rank{"RANK", *number_of(environment, "RANK", 0, kMostProcesses)};
@@ -143,6 +128,7 @@ std::optional<ClusterPlace> read_pod_count(const Environment& environment, const
   place.source = "kubernetes (WORLD_SIZE)";
   place.num_nodes = size.value;
   place.node_rank = rank.value;
+  place.ranks = read_ranks_per_node(environment, asked, num_cpus);
   read_meeting_point(environment, asked, place);
   return place;
 }
@@ -217,9 +203,21 @@ std::optional<ClusterPlace> read_manager(const Environment& environment, const H
 
 }  // namespace
 
+RanksPerNode read_ranks_per_node(const Environment& environment, const HostOptions& asked, int num_cpus) {
+  auto text = text_of(environment, "PET_NPROC_PER_NODE");
+  if (!text || *text == "auto" || *text == "gpu") return {};
+  if (*text == "cpu") return {.slots = asked.num_gpus.value_or(num_cpus), .cpu_ranks = true};
+  if (text->find_first_not_of("0123456789") != std::string::npos) {
+    contradiction(fmt::format("PET_NPROC_PER_NODE='{}' is neither a number nor auto, gpu or cpu", printable(*text)));
+  }
+  auto slots = number_of(environment, "PET_NPROC_PER_NODE", 1, kMostSlots);
+  require_same({"PET_NPROC_PER_NODE", *slots}, "--num_gpus", asked.num_gpus);
+  return {.slots = slots};
+}
+
 std::optional<ClusterPlace> read_kubeflow(const Environment& environment, const HostOptions& asked, int num_cpus) {
   auto nnodes = read_nnodes(environment);
-  if (!nnodes) return read_pod_count(environment, asked);
+  if (!nnodes) return read_pod_count(environment, asked, num_cpus);
   require_same(*nnodes, "--num_nodes", asked.num_nodes);
   NamedNumber rank = read_pet_rank(environment, *nnodes);
   check_rank(rank, nnodes->name, nnodes->value);
@@ -227,7 +225,7 @@ std::optional<ClusterPlace> read_kubeflow(const Environment& environment, const 
   place.source = "kubeflow (PET_NNODES)";
   place.num_nodes = nnodes->value;
   place.node_rank = rank.value;
-  read_nproc(environment, asked, num_cpus, place);
+  place.ranks = read_ranks_per_node(environment, asked, num_cpus);
   read_meeting_point(environment, asked, place);
   return place;
 }

@@ -727,6 +727,16 @@ class Environment(LauncherTest):
         self.assertEqual((outcome.code, outcome.out), (0, b"0 1 1\n"), str(outcome))
         self.assertIn(f"RANK, WORLD_SIZE in {self.path('variables')}: without effect".encode(), outcome.err)
 
+    def test_ranks_per_node_of_torchruns_environment(self):
+        for number, world in (("3", 3), ("cpu", os.cpu_count())):
+            env = self.environment(PET_NPROC_PER_NODE=number)
+            outcome = self.launch("exec", "--dry_run", "--json", "--device", "cpu", "--", "true", env=env)
+            self.assertEqual(json.loads(outcome.out)["world_size"], world, str(outcome))
+        outcome = self.launch("exec", "--device", "cpu", "--num_gpus", "2", "--", "true",
+                              env=self.environment(PET_NPROC_PER_NODE="3"))
+        self.assertEqual(outcome.code, 78, str(outcome))
+        self.assertIn(b"PET_NPROC_PER_NODE=3", outcome.err)
+
     def test_what_another_launcher_left_in_the_environment_is_replaced(self):
         stale = self.environment(RANK="7", WORLD_SIZE="9", MASTER_PORT="1", DSLAUNCH_AGENT_STORE="1", OMP_NUM_THREADS="5")
         env = self.ranks(env=stale)[0]

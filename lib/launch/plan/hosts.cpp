@@ -31,8 +31,23 @@ bool started_on_every_node(const Source& source) {
   return source.kind == SourceKind::kByHand || source.place.has_value();
 }
 
+const hostfile::RanksPerNode& ranks_of_this_node(const Source& source) {
+  return source.place ? source.place->ranks : source.ranks;
+}
+
+// --num_gpus, or what stands for it in the environment.
+struct AskedRanks {
+  std::optional<int> number;
+  const char* name = "--num_gpus ";
+};
+
+AskedRanks asked_ranks(const LaunchOptions& options, const Source& source) {
+  if (options.hosts.num_gpus) return {options.hosts.num_gpus};
+  return {ranks_of_this_node(source).slots, "PET_NPROC_PER_NODE="};
+}
+
 DeviceSituation situation_for(const LaunchOptions& options, const Source& source) {
-  bool cpu = options.device == DeviceChoice::kCpu || (source.place && source.place->cpu_ranks);
+  bool cpu = options.device == DeviceChoice::kCpu || ranks_of_this_node(source).cpu_ranks;
   return cpu ? DeviceSituation{} : look_for_devices();
 }
 
@@ -58,24 +73,24 @@ void refuse_missing_devices(const ResolvedHosts& resolved, const DeviceSituation
   }
 }
 
-void check_num_gpus(const LaunchOptions& options, const DeviceSituation& situation) {
-  if (!options.hosts.num_gpus || *options.hosts.num_gpus <= static_cast<int>(situation.visible.size())) return;
+void check_num_gpus(const AskedRanks& asked, const DeviceSituation& situation) {
+  if (!asked.number || *asked.number <= static_cast<int>(situation.visible.size())) return;
   std::string hidden = in_brackets(situation.trouble);
   if (hidden.empty() && situation.num_present > situation.visible.size()) {
     hidden = fmt::format(" (of {} in the machine; CUDA_VISIBLE_DEVICES hides the others)", situation.num_present);
   }
   throw UserError(
       ExitCode::kUnavailable,
-      fmt::format("--num_gpus {}: this host has {} GPU(s){}; ask for at most that many, or say --device cpu "
-                  "for CPU ranks",
-                  *options.hosts.num_gpus, situation.visible.size(), hidden));
+      fmt::format("{}{}: this host has {} GPU(s){}; ask for at most that many, or say --device cpu for CPU ranks",
+                  asked.name, *asked.number, situation.visible.size(), hidden));
 }
 
 // --- where the hosts come from ------------------------------------------------------------------------------------
 
-hostfile::Allocation this_machine(const LaunchOptions& options, const DeviceSituation& situation,
-                                  const std::string& device) {
+hostfile::Allocation this_machine(const LaunchOptions& options, const AskedRanks& asked,
+                                  const DeviceSituation& situation, const std::string& device) {
   hostfile::Request request{.asked = options.hosts};
+  request.asked.num_gpus = asked.number;
   if (device == "cuda") {
     request.local_slots = hostfile::first_slots(static_cast<int>(situation.visible.size()));
   } else {
@@ -101,8 +116,7 @@ hostfile::Allocation of_slurm(const LaunchOptions& options, const hostfile::Slur
 int slots_of_this_node(const LaunchOptions& options, const Source& source, const DeviceSituation& situation,
                        const std::string& device) {
   hostfile::require_possible_slots(options.hosts);
-  if (options.hosts.num_gpus) return *options.hosts.num_gpus;
-  if (source.place && source.place->slots) return *source.place->slots;
+  if (const auto asked = asked_ranks(options, source); asked.number) return *asked.number;
   return device == "cuda" ? static_cast<int>(situation.visible.size()) : 1;
 }
 
@@ -171,13 +185,14 @@ void settle_coming(ResolvedHosts& resolved, const LaunchOptions& options, const 
   resolved.device = open ? "auto" : here;
 }
 
-void settle_this_machine(ResolvedHosts& resolved, const LaunchOptions& options, const DeviceSituation& situation,
-                         DeviceUser user) {
+void settle_this_machine(ResolvedHosts& resolved, const LaunchOptions& options, const Source& source,
+                         const DeviceSituation& situation, DeviceUser user) {
+  const AskedRanks asked = asked_ranks(options, source);
   // The number that was asked for belongs into the message, also where there is no device at all.
-  if (options.device == DeviceChoice::kCuda) check_num_gpus(options, situation);
+  if (options.device == DeviceChoice::kCuda) check_num_gpus(asked, situation);
   resolved.device = choose_device(options.device, situation, user);
-  if (resolved.device == "cuda") check_num_gpus(options, situation);
-  resolved.allocation = this_machine(options, situation, resolved.device);
+  if (resolved.device == "cuda") check_num_gpus(asked, situation);
+  resolved.allocation = this_machine(options, asked, situation, resolved.device);
   resolved.reach = {Reach::kPipe};
 }
 
@@ -212,7 +227,7 @@ ResolvedHosts resolve_hosts(const LaunchOptions& options, const Source& source, 
     resolved.reach = reach_through_ssh(resolved.allocation);
     settle_listed(resolved, options, situation, user);
   } else {
-    settle_this_machine(resolved, options, situation, user);
+    settle_this_machine(resolved, options, source, situation, user);
   }
   const bool takes_part = std::count(resolved.reach.begin(), resolved.reach.end(), Reach::kPipe) > 0;
   if (takes_part && resolved.device != "cpu" && !situation.trouble.empty()) {
@@ -257,7 +272,7 @@ AgentHello offer_of_this_node(const LaunchOptions& options, const Source& source
   std::string device = options.device == DeviceChoice::kAuto && situation.none_answers()
                            ? "cpu"
                            : choose_device(options.device, situation, DeviceUser::kAnyProgram);
-  if (device == "cuda") check_num_gpus(options, situation);
+  if (device == "cuda") check_num_gpus({options.hosts.num_gpus}, situation);
   offer.num_slots = slots_of_this_node(options, source, situation, device);
   return offer;
 }

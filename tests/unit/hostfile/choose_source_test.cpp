@@ -80,6 +80,25 @@ TEST_CASE("the hostfile of MPI's operator comes before the default one", "[hostf
   CHECK(choose_source({}, operated, only_default).hostfile == "/where/hostfile");
 }
 
+TEST_CASE("PET_NPROC_PER_NODE alone counts the ranks of this node", "[hostfile][choose_source]") {
+  const Environment four{{"PET_NPROC_PER_NODE", "4"}};
+  HostOptions options;
+  Source source = choose_source(options, four, nothing_exists);
+  CHECK(source.kind == SourceKind::kThisMachine);
+  CHECK(source.ranks.slots == 4);
+  CHECK_THAT(source.notice, Contains("PET_NPROC_PER_NODE=4"));
+  CHECK_FALSE(choose_source(options, four, everything_exists).ranks.slots);  // the hostfile counts
+  CHECK_FALSE(choose_source(options, {{"PET_NPROC_PER_NODE", "gpu"}}, nothing_exists).ranks.slots);
+  CHECK(choose_source(options, {{"PET_NPROC_PER_NODE", "cpu"}}, nothing_exists).ranks.cpu_ranks);
+
+  options.no_ssh = true;
+  options.node_rank = 1;
+  CHECK(choose_source(options, four, nothing_exists).ranks.slots == 4);
+  options.num_gpus = 2;
+  test::expect_error(ExitCode::kContradiction, {"PET_NPROC_PER_NODE=4", "--num_gpus 2"},
+                     [&] { choose_source(options, four, nothing_exists); });
+}
+
 TEST_CASE("a filter of localhost keeps to this machine", "[hostfile][choose_source]") {
   HostOptions options;
   options.include = "localhost:1";
@@ -101,7 +120,7 @@ TEST_CASE("a task of srun gets a place that all nodes agree on", "[hostfile][cho
   REQUIRE(source.place);
   CHECK(source.place->node_rank == 1);
   CHECK(source.place->num_nodes == 2);
-  CHECK(source.place->slots == 8);
+  CHECK(source.place->ranks.slots == 8);
   CHECK(source.place->master_addr == "n1");
   CHECK(source.place->master_port == source.slurm->meeting_port);
 

@@ -74,7 +74,7 @@ TEST_CASE("a pod of a TrainJob knows its place", "[hostfile][cluster]") {
   CHECK(place->source == "kubeflow (PET_NNODES)");
   CHECK(place->node_rank == 2);
   CHECK(place->num_nodes == 4);
-  CHECK(place->slots == 1);
+  CHECK(place->ranks.slots == 1);
   CHECK(place->master_addr == "gpt-node-0-0.gpt");
   CHECK(place->master_port == 29500);
 }
@@ -84,7 +84,7 @@ TEST_CASE("a pod of a PyTorchJob counts nodes by PET_NNODES, not by WORLD_SIZE",
   REQUIRE(place);
   CHECK(place->num_nodes == 3);
   CHECK(place->node_rank == 2);
-  CHECK(place->slots == 8);
+  CHECK(place->ranks.slots == 8);
   CHECK(place->master_port == 23456);
   place = read_kubeflow(without(kPyTorchJob, "PET_NODE_RANK"), {}, kCpus);
   REQUIRE(place);
@@ -97,7 +97,7 @@ TEST_CASE("a pod of an older operator has RANK and WORLD_SIZE only", "[hostfile]
   REQUIRE(place);
   CHECK(place->num_nodes == 2);
   CHECK(place->node_rank == 1);
-  CHECK_FALSE(place->slots);
+  CHECK_FALSE(place->ranks.slots);
   CHECK_FALSE(place->master_port);
   refused(with(pod, {{"RANK", "2"}}), {"RANK=2 does not fit WORLD_SIZE=2"});
 }
@@ -112,13 +112,13 @@ TEST_CASE("PET_NPROC_PER_NODE takes torchrun's words", "[hostfile][cluster]") {
   for (const char* word : {"auto", "gpu", ""}) {
     auto place = read_kubeflow(with(kTrainJob, {{"PET_NPROC_PER_NODE", word}}), {}, kCpus);
     REQUIRE(place);
-    CHECK_FALSE(place->slots);
-    CHECK_FALSE(place->cpu_ranks);
+    CHECK_FALSE(place->ranks.slots);
+    CHECK_FALSE(place->ranks.cpu_ranks);
   }
   auto place = read_kubeflow(with(kTrainJob, {{"PET_NPROC_PER_NODE", "cpu"}}), {}, kCpus);
   REQUIRE(place);
-  CHECK(place->slots == kCpus);
-  CHECK(place->cpu_ranks);
+  CHECK(place->ranks.slots == kCpus);
+  CHECK(place->ranks.cpu_ranks);
   refused(with(kTrainJob, {{"PET_NPROC_PER_NODE", "many"}}), {"PET_NPROC_PER_NODE='many'"});
   refused(with(kTrainJob, {{"PET_NPROC_PER_NODE", "0"}}), {"PET_NPROC_PER_NODE='0'"});
 }
@@ -192,7 +192,7 @@ TEST_CASE("mpirun with one process a node gives the node's place", "[hostfile][c
   CHECK(place->num_nodes == 2);
   CHECK(place->master_addr == "n1");
   CHECK_FALSE(place->master_port);
-  CHECK_FALSE(place->slots);
+  CHECK_FALSE(place->ranks.slots);
   place = read_mpi(kIntelMpi, {});
   REQUIRE(place);
   CHECK(place->source == "pmi (PMI_SIZE)");
