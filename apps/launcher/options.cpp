@@ -286,8 +286,11 @@ std::optional<launch::ExecOptions> read_exec_options(const Arguments& arguments)
       "and the rest of torchrun's variables. Exit code: that of the first rank that failed.\n");
   line.app().add_option("WORDS", stray)->group("");
   add_launch_options(line, exec.launch, raw);
+  line.group(kJobGroup);
+  line.flag("--overwrite", exec.overwrite, "replace the logs of an earlier job in the --run_dir");
   if (!line.parse(arguments)) return std::nullopt;
   finish_launch_options(exec.launch, raw);
+  if (exec.overwrite && exec.launch.run_dir.empty()) misuse("--overwrite replaces the logs in a --run_dir D: add that");
   if (!arguments.has_separator && !stray.empty()) {
     misuse(fmt::format("put '--' in front of the program: dslaunch exec [options] -- {}", fmt::join(stray, " ")));
   }

@@ -1,5 +1,7 @@
 #include "launch/exec_job.hpp"
 
+#include <cstdlib>
+
 #include "launch/carry_out.hpp"
 #include "launch/plan/plan_job.hpp"
 #include "launch/plan/run_folder.hpp"
@@ -22,22 +24,45 @@ LaunchPlan plan_exec(const ExecOptions& options, const ResolvedHosts& hosts, int
   return plan;
 }
 
+ExecJob job_of(const LaunchPlan& plan) {
+  const char* slurm_job = std::getenv("SLURM_JOB_ID");
+  return {plan.job_id, slurm_job == nullptr ? "" : slurm_job};
+}
+
 class ExecMaker final : public JobMaker {
  public:
   explicit ExecMaker(const ExecOptions& options) : options_(options) {}
+  ~ExecMaker() override { let_go(); }
   DeviceUser device_user() const override { return DeviceUser::kAnyProgram; }
   JobCommand command() const override { return job_command(options_); }
-  LaunchPlan plan(const ResolvedHosts& hosts, int restart) override { return plan_exec(options_, hosts, restart); }
-  // The logs of a job at work there would be cut by ours.
+  LaunchPlan plan(const ResolvedHosts& hosts, int restart) override {
+    LaunchPlan plan = plan_exec(options_, hosts, restart);
+    if (restart > 0 || plan.run_dir.empty()) return plan;
+    appends_ = plan.append_logs = check_exec_folder(plan.run_dir, job_of(plan), options_.overwrite);
+    return plan;
+  }
   void prepare(const LaunchPlan& plan) override {
     if (plan.restart_count > 0 || plan.run_dir.empty()) return;
-    lock_ = prepare_run_folder(plan.run_dir, EarlierRun::kKeep, plan.job_id);
+    lock_ = prepare_exec_folder(plan.run_dir, job_of(plan), options_.overwrite);
+    recorded_in_ = plan.run_dir;
   }
-  void leave() override { FolderLock gone = std::move(lock_); }
+  void attempt_ended(const JobReport& report) override {
+    for (const auto& rank : report.records) began_ = began_ || rank.pid > 0;
+  }
+  void leave() override { let_go(); }
 
  private:
+  // A job that never began may be started again with the same command.
+  void let_go() {
+    if (!recorded_in_.empty() && !began_ && !appends_) forget_exec(recorded_in_);
+    recorded_in_.clear();
+    FolderLock gone = std::move(lock_);
+  }
+
   const ExecOptions& options_;
   FolderLock lock_;
+  std::string recorded_in_;  // the run directory that names this job
+  bool appends_ = false, began_ = false;
 };
 
 }  // namespace

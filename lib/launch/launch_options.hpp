@@ -58,6 +58,7 @@ struct RunOptions {
 
 struct ExecOptions {
   LaunchOptions launch;
+  bool overwrite = false;            // the logs of an earlier job in the run directory
   std::vector<std::string> command;  // program and arguments, unchanged
 };
 

@@ -640,11 +640,49 @@ class Output(LauncherTest):
         outcome = self.finish(process)
         self.assertEqual(outcome.code, 3, str(outcome))
 
-    def test_logs_of_an_earlier_launch_are_replaced(self):
-        for word in ("one", "two"):
-            self.exec_sh(1, f"echo {word}", "--run_dir", self.path("run"))
+    def log_of_rank_0(self):
         with open(self.path("run/logs/localhost.0.log"), encoding="utf-8") as file:
-            self.assertEqual(file.read(), "two\n")
+            return file.read()
+
+    def test_a_run_directory_that_holds_a_run_is_refused_without_overwrite(self):
+        named = ["--run_dir", self.path("run")]
+        self.assertEqual(self.exec_sh(1, "echo one", *named).code, 0)
+        for more in ([], ["--dry_run"]):
+            outcome = self.exec_sh(1, "echo two", *named, *more)
+            self.assertEqual(outcome.code, 73, str(outcome))
+            for words in (self.path("run"), "holds a run already", "--overwrite"):
+                self.assertIn(words.encode(), outcome.err)
+        self.assertEqual(self.log_of_rank_0(), "one\n")
+        with open(self.path("run/notes"), "w", encoding="utf-8"):
+            pass
+        self.assertEqual(self.exec_sh(1, "echo two", *named, "--overwrite").code, 0)
+        self.assertEqual(self.log_of_rank_0(), "two\n")
+        self.assertTrue(os.path.exists(self.path("run/notes")))
+        # Logs alone, as an older dslaunch left them.
+        os.unlink(self.path("run/exec.json"))
+        self.assertEqual(self.exec_sh(1, "echo three", *named).code, 73)
+        self.assertEqual(self.exec_sh(1, "true", "--overwrite").code, 64)
+
+    def test_a_job_that_never_began_leaves_a_run_directory_that_holds_none(self):
+        named = ["exec", "--device", "cpu", "--run_dir", self.path("run"), "--"]
+        self.assertEqual(self.launch(*named, self.path("no-such-program")).code, 127)
+        self.assertEqual(self.launch(*named, "true").code, 0)
+        self.assertEqual(self.launch(*named, "true").code, 73)
+
+    def test_a_requeue_of_the_same_slurm_job_appends(self):
+        words = ["exec", "--device", "cpu", "--include", "localhost:0", "--run_dir", self.path("run"), "--", "sh", "-c"]
+        for slurm_job, script, code in (("7", "echo one", 0), ("7", "echo two", 0), ("8", "echo three", 73)):
+            outcome = self.launch(*words, script, env=self.environment(SLURM_JOB_ID=slurm_job))
+            self.assertEqual(outcome.code, code, str(outcome))
+        self.assertEqual(self.log_of_rank_0(), "one\ntwo\n")
+        with open(self.path("run/exec.json"), encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["slurm_job_id"], "7")
+
+    def test_a_restart_of_one_job_appends(self):
+        script = "echo $TORCHELASTIC_RESTART_COUNT; exit $((1 - $TORCHELASTIC_RESTART_COUNT))"
+        outcome = self.exec_sh(1, script, "--run_dir", self.path("run"), "--max_restarts", "1")
+        self.assertEqual(outcome.code, 0, str(outcome))
+        self.assertEqual(self.log_of_rank_0(), "0\n1\n")
 
     def test_a_pipe_in_place_of_a_ranks_log(self):
         os.makedirs(self.path("run/logs"))
@@ -1018,16 +1056,18 @@ class Run(LauncherTest):
 
     def test_logs_of_a_job_at_work_are_not_cut_by_one_of_another_kind(self):
         one, named = ["--device", "cpu", "--num_gpus", "1"], ["--run_dir", self.path("out")]
-        jobs = {"exec": ["exec", *one, *named, "--", "sh", "-c", "echo waiting; [ \"$END\" = 0 ] || exec sleep 600"],
+        program = ["--", "sh", "-c", "echo waiting; [ \"$END\" = 0 ] || exec sleep 600"]
+        jobs = {"exec": ["exec", *one, *named, "--overwrite", *program],
                 "run": [*one, self.model, "--data", self.data, *named, "--resume", "auto"]}
         for first, second in (("exec", "exec"), ("exec", "run"), ("run", "exec")):
             with self.subTest(first=first, second=second):
                 holder = self.start_run(*jobs[first], END="wait")
                 while b"waiting" not in holder.stdout.readline():
                     self.assertIsNone(holder.poll())
-                refused = self.finish(self.start_run(*jobs[second], END="0"))
-                self.assertEqual(refused.code, 73, str(refused))
-                self.assertRegex(refused.err.decode(), rf"{self.path('out')}: job \S+ is at work in it")
+                for words in (jobs[second], ["exec", *one, *named, *program]):
+                    refused = self.finish(self.start_run(*words, END="0"))
+                    self.assertEqual(refused.code, 73, str(refused))
+                    self.assertRegex(refused.err.decode(), rf"{self.path('out')}: job \S+ is at work in it")
                 with open(self.path("out/logs/localhost.0.log"), encoding="utf-8") as log:
                     self.assertIn("waiting", log.read())
                 holder.send_signal(signal.SIGTERM)

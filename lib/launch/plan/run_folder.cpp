@@ -1,11 +1,15 @@
 #include "launch/plan/run_folder.hpp"
 
 #include <filesystem>
+#include <fstream>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/dump_json.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/small_file.hpp"
 #include "base/writable_folder.hpp"
 #include "launch/plan/job_id.hpp"
 
@@ -14,7 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kRunFiles[] = {"metrics.jsonl", "config.resolved.json"};
+constexpr const char* kExecRecord = "exec.json";
+constexpr const char* kRunFiles[] = {"metrics.jsonl", "config.resolved.json", kExecRecord};
 constexpr const char kDigits[] = "0123456789";
 
 [[noreturn]] void refuse(const std::string& folder, const std::string& why) {
@@ -35,11 +40,14 @@ bool is_checkpoint(const std::string& name) {
   return end != 5 && (ending.empty() || ending == ".tmp" || ending == ".removing" || ending == ".replaced");
 }
 
-// HOST.RANK.log, and the folder JOB of --tee and --redirects.
-bool is_log(const fs::path& path) {
-  if (is_job_id(path.filename().string())) return true;
+bool is_rank_log(const fs::path& path) {
   const std::string rank = path.stem().extension();  // ".3" of "node1.3.log"
   return path.extension() == ".log" && rank.size() > 1 && rank.find_first_not_of(kDigits, 1) == std::string::npos;
+}
+
+// HOST.RANK.log, and the folder JOB of --tee and --redirects.
+bool is_log(const fs::path& path) {
+  return is_job_id(path.filename().string()) || is_rank_log(path);
 }
 
 // What somebody else has put there stays, and so does a link to a folder elsewhere.
@@ -57,6 +65,67 @@ void clear(const fs::path& folder, const std::function<bool(const fs::path&)>& i
   if (!error && !fs::is_symlink(folder, ignored) && fs::is_empty(folder, ignored)) fs::remove(folder, error);
 }
 
+// Empty ones are those of a job that never began.
+bool holds_logs(const fs::path& folder) {
+  std::error_code error;
+  fs::directory_iterator at(folder / "logs", error), end;
+  for (; !error && at != end; at.increment(error)) {
+    std::error_code ignored;
+    if (is_rank_log(at->path()) && at->is_regular_file(ignored) && !fs::is_empty(at->path(), ignored)) return true;
+  }
+  return false;
+}
+
+// The Slurm job on record; empty: none, or the record cannot be read.
+std::string recorded_slurm_job(const fs::path& folder) {
+  const SmallFile file = read_plain_file((folder / kExecRecord).string());
+  const auto record = nlohmann::json::parse(file.bytes, nullptr, /*allow_exceptions=*/false);
+  if (!record.is_object()) return {};
+  const auto id = record.find("slurm_job_id");
+  return id != record.end() && id->is_string() ? id->get<std::string>() : std::string();
+}
+
+void write_exec_record(const std::string& folder, const ExecJob& job) {
+  nlohmann::ordered_json record = {{"job_id", job.job_id}, {"slurm_job_id", nullptr}};
+  if (!job.slurm_job_id.empty()) record["slurm_job_id"] = job.slurm_job_id;
+  std::error_code ignored;
+  fs::remove(fs::path(folder) / kExecRecord, ignored);  // not through a link, nor into a pipe
+  std::ofstream file(fs::path(folder) / kExecRecord);
+  file << dump_json(record, 2) << '\n';
+  file.close();
+  if (!file) refuse(folder, fmt::format("{} cannot be written", kExecRecord));
+}
+
+FolderLock make_and_lock(const std::string& folder, const std::string& job_id) {
+  check_writable(folder);
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) refuse(folder, error.message());
+  return FolderLock::take_run_folder(folder, FolderLock::launcher_of(job_id));
+}
+
+class Remover {
+ public:
+  explicit Remover(const std::string& folder) : folder_(folder) {}
+
+  void file(const char* name) {
+    fs::remove_all(fs::path(folder_) / name, error_);
+    check(name);
+  }
+  void within(const char* name, const std::function<bool(const fs::path&)>& is_ours) {
+    clear(fs::path(folder_) / name, is_ours, error_);
+    check(name);
+  }
+
+ private:
+  void check(const char* name) {
+    if (error_) refuse(folder_, fmt::format("{} cannot be removed: {}", name, error_.message()));
+  }
+
+  const std::string& folder_;
+  std::error_code error_;
+};
+
 }  // namespace
 
 bool holds_run(const std::string& folder) {
@@ -64,7 +133,7 @@ bool holds_run(const std::string& folder) {
   fs::path at(folder);
   bool has_checkpoints = fs::is_directory(at / "checkpoints", ignored) && !fs::is_empty(at / "checkpoints", ignored);
   return (fs::is_regular_file(at / "metrics.jsonl", ignored) && !fs::is_empty(at / "metrics.jsonl", ignored)) ||
-         has_checkpoints;
+         has_checkpoints || fs::exists(at / kExecRecord, ignored);
 }
 
 void check_run_folder(const std::string& folder, EarlierRun earlier) {
@@ -77,25 +146,41 @@ void check_run_folder(const std::string& folder, EarlierRun earlier) {
 }
 
 FolderLock prepare_run_folder(const std::string& folder, EarlierRun earlier, const std::string& job_id) {
-  check_writable(folder);
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) refuse(folder, error.message());
-  FolderLock lock = FolderLock::take_run_folder(folder, FolderLock::launcher_of(job_id));
+  FolderLock lock = make_and_lock(folder, job_id);
   check_run_folder(folder, earlier);
   if (earlier != EarlierRun::kDiscard) return lock;
-  const auto check = [&](const char* name) {
-    if (error) refuse(folder, fmt::format("{} cannot be removed: {}", name, error.message()));
-  };
-  for (const char* name : kRunFiles) {
-    fs::remove_all(fs::path(folder) / name, error);
-    check(name);
+  Remover remove(folder);
+  for (const char* name : kRunFiles) remove.file(name);
+  remove.within("checkpoints", [](const fs::path& path) { return is_checkpoint(path.filename()); });
+  remove.within("logs", is_log);
+  return lock;
+}
+
+bool check_exec_folder(const std::string& folder, const ExecJob& job, bool overwrite) {
+  check_writable(folder);
+  if (overwrite || (!holds_run(folder) && !holds_logs(folder))) return false;
+  if (!job.slurm_job_id.empty() && recorded_slurm_job(folder) == job.slurm_job_id) return true;
+  // That a job is at work there is the better answer.
+  const FolderLock free = FolderLock::take_run_folder(folder, FolderLock::launcher_of(job.job_id));
+  throw UserError(
+      ExitCode::kCannotCreate,
+      fmt::format("{} holds a run already: --overwrite replaces its logs, another --run_dir leaves it alone", folder));
+}
+
+void forget_exec(const std::string& folder) {
+  std::error_code ignored;
+  fs::remove(fs::path(folder) / kExecRecord, ignored);
+}
+
+FolderLock prepare_exec_folder(const std::string& folder, const ExecJob& job, bool overwrite) {
+  FolderLock lock = make_and_lock(folder, job.job_id);
+  check_exec_folder(folder, job, overwrite);
+  if (overwrite) {
+    Remover remove(folder);
+    remove.file(kExecRecord);
+    remove.within("logs", is_log);
   }
-  clear(
-      fs::path(folder) / "checkpoints", [](const fs::path& path) { return is_checkpoint(path.filename()); }, error);
-  check("checkpoints");
-  clear(fs::path(folder) / "logs", is_log, error);
-  check("logs");
+  write_exec_record(folder, job);
   return lock;
 }
 

@@ -162,6 +162,7 @@ std::optional<JobReport> Attempts::attempt() {
   how.time_limit = time_limit_;
   Supervisor supervisor(plan_, std::move(how));
   JobReport report = supervisor.run();
+  maker_.attempt_ended(report);
   const RestartDecision decision = conclude(supervisor, report);
   StopReason instead = decision.instead;
   if (decision.restart) {

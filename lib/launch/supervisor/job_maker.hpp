@@ -4,6 +4,7 @@
 #include "launch/plan/hosts.hpp"
 #include "launch/plan/job_command.hpp"
 #include "launch/plan/launch_plan.hpp"
+#include "launch/supervisor/job_report.hpp"
 
 namespace dslaunch::launch {
 
@@ -18,6 +19,8 @@ class JobMaker {
   virtual LaunchPlan plan(const ResolvedHosts& hosts, int restart) = 0;
   // Right before an attempt starts: folders, words for the user.
   virtual void prepare(const LaunchPlan& /*plan*/) {}
+  // After an attempt, however it ended.
+  virtual void attempt_ended(const JobReport& /*report*/) {}
   // Where the process ends at once: lets go of what prepare took.
   virtual void leave() {}
 };

@@ -84,6 +84,66 @@ TEST_CASE("logs of a run that never began are no run", "[launch][run_folder]") {
   CHECK_FALSE(holds_run(temp.path()));
 }
 
+namespace {
+
+// Whether the job may begin there, and appends; or the exit code.
+struct ExecOutcome {
+  int code = 0;
+  bool appends = false;
+  bool operator==(const ExecOutcome&) const = default;
+};
+
+ExecOutcome exec_in(const std::string& folder, const ExecJob& job, bool overwrite = false) {
+  try {
+    bool appends = check_exec_folder(folder, job, overwrite);
+    auto lock = prepare_exec_folder(folder, job, overwrite);
+    return {0, appends};
+  } catch (const UserError& error) {
+    CHECK_THAT(error.what(), Catch::Contains(folder));
+    return {to_int(error.code()), false};
+  }
+}
+
+}  // namespace
+
+TEST_CASE("an exec does not touch another job's run directory", "[launch][run_folder]") {
+  test::TempDir temp;
+  const auto folder = temp / "run";
+  const ExecOutcome begins{0, false}, appends{0, true}, refused{73, false};
+  CHECK(exec_in(folder, {"job 1", "7"}) == begins);
+  CHECK(code_for(folder, EarlierRun::kRefuse) == 73);
+  CHECK(exec_in(folder, {"job 2", "7"}) == appends);
+  CHECK(exec_in(folder, {"job 3", "8"}) == refused);
+  CHECK(exec_in(folder, {"job 3", ""}) == refused);
+  CHECK(exec_in(folder, {"job 3", ""}, true) == begins);
+  CHECK(exec_in(folder, {"job 4", ""}) == refused);  // outside of Slurm no two jobs are one
+  CHECK(exec_in(folder, {"job 5", "7"}) == refused);
+  forget_exec(folder);
+  CHECK(exec_in(folder, {"job 5", "7"}) == begins);
+  temp.write("run/exec.json", "damaged");
+  CHECK(exec_in(folder, {"job 5", "7"}) == refused);
+}
+
+TEST_CASE("an exec replaces logs and nothing of its program's", "[launch][run_folder]") {
+  namespace fs = std::filesystem;
+  test::TempDir temp;
+  fs::create_directories(temp / "logs");
+  fs::create_directories(temp / "checkpoints/step_00000001");
+  temp.write("logs/node1.0.log", "");
+  CHECK(exec_in(temp.path(), {"job 1", ""}).code == 73);  // the checkpoints
+  fs::rename(temp / "checkpoints", temp / "mine");
+  CHECK(exec_in(temp.path(), {"job 1", ""}).code == 0);  // an empty log is none
+  forget_exec(temp.path());
+  fs::rename(temp / "mine", temp / "checkpoints");
+  temp.write("metrics.jsonl", "{}\n");
+  temp.write("logs/node1.0.log", "x");
+  CHECK(exec_in(temp.path(), {"job 1", ""}).code == 73);
+  CHECK(exec_in(temp.path(), {"job 1", ""}, true).code == 0);
+  CHECK_FALSE(fs::exists(temp / "logs/node1.0.log"));
+  CHECK(fs::exists(temp / "metrics.jsonl"));
+  CHECK(fs::exists(temp / "checkpoints/step_00000001"));
+}
+
 TEST_CASE("a file in the way is named", "[launch][run_folder]") {
   test::TempDir temp;
   auto file = temp.write("in-the-way", "");
