@@ -1,7 +1,8 @@
-// A character as UTF-8.
+// Characters as UTF-8.
 #pragma once
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace dslaunch {
 
@@ -22,6 +23,22 @@ inline void append_utf8(std::string& out, uint32_t code) {
     tail(6);
     tail(0);
   }
+}
+
+// Bytes of the character that `text` begins with; 0: it begins with none (a byte that is not UTF-8, a form longer than
+// needed, a surrogate, more than U+10FFFF, a character that is cut).
+inline size_t utf8_length(std::string_view text) {
+  const auto byte = [text](size_t at) { return static_cast<unsigned char>(text[at]); };
+  if (text.empty()) return 0;
+  if (byte(0) < 0x80) return 1;
+  const size_t length = byte(0) >= 0xf0 ? 4 : byte(0) >= 0xe0 ? 3 : 2;
+  if (byte(0) < 0xc2 || byte(0) > 0xf4 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  const bool too_long = (byte(0) == 0xe0 && byte(1) < 0xa0) || (byte(0) == 0xf0 && byte(1) < 0x90);
+  const bool no_character = (byte(0) == 0xed && byte(1) >= 0xa0) || (byte(0) == 0xf4 && byte(1) >= 0x90);
+  return too_long || no_character ? 0 : length;
 }
 
 }  // namespace dslaunch

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/printable.hpp"
+
 namespace dslaunch::launch {
 
 static constexpr size_t kKeptBytes = 16384;
@@ -13,15 +15,20 @@ void Tail::append(std::string_view bytes) {
   if (bytes_.size() > 2 * kKeptBytes) bytes_.erase(0, bytes_.size() - kKeptBytes);
 }
 
+// Not in the middle of a character of UTF-8.
+static size_t end_of_character(const std::string& line, size_t most_bytes) {
+  size_t end = most_bytes;
+  while (end > 0 && end + 3 > most_bytes && (static_cast<unsigned char>(line[end]) & 0xc0) == 0x80) --end;
+  return end;
+}
+
 static std::string shown(std::string line) {
   // Of a progress bar only what was last to be seen.
   while (!line.empty() && line.back() == '\r') line.pop_back();
   line.erase(0, line.rfind('\r') + 1);
-  if (line.size() > kLongestShownLine) line = line.substr(0, kLongestShownLine) + "...";
-  for (char& c : line) {
-    if ((static_cast<unsigned char>(c) < 32 && c != '\t' && c != '\033') || c == 127) c = '?';
-  }
-  return line;
+  const bool is_cut = line.size() > kLongestShownLine;
+  if (is_cut) line.resize(end_of_character(line, kLongestShownLine));
+  return printable(line, "\t") + (is_cut ? "..." : "");
 }
 
 std::string Tail::lines(int most) const {

@@ -56,7 +56,10 @@ bool have_one_reader(int a, int b) {
 }
 
 Terminal::Terminal(int fd, FileThread* thread)
-    : thread_(thread), own_(open_again_without_blocking(fd)), fd_(own_.valid() ? own_.get() : fd) {
+    : thread_(thread),
+      is_terminal_(fd >= 0 && ::isatty(fd) == 1),
+      own_(open_again_without_blocking(fd)),
+      fd_(own_.valid() ? own_.get() : fd) {
   if (thread == nullptr || !is_file(fd)) return;
   file_ = std::make_shared<File>();
   file_->fd = fd;

@@ -40,6 +40,8 @@ class Terminal {
   // Without what the thread has.
   size_t num_pending() const { return pending_.size() - begin_; }
   int fd() const { return fd_; }
+  // Not a file or a pipe.
+  bool is_terminal() const { return is_terminal_; }
   // What was to be written did not arrive, and nobody has gone away who did not want it. Of a file: not so far.
   bool has_lost() const { return has_lost_ || (file_ && (file_->has_lost || file_->num_unwritten > 0)); }
 
@@ -55,7 +57,8 @@ class Terminal {
 
   FileThread* thread_;
   std::shared_ptr<File> file_;  // null: it is none
-  UniqueFd own_;                // invalid: it is no terminal, or one that is not to be opened again
+  bool is_terminal_;
+  UniqueFd own_;  // invalid: it is no terminal, or one that is not to be opened again
   int fd_;
   std::string pending_;
   size_t begin_ = 0;

@@ -3,6 +3,7 @@
 
 The program comes from DSLAUNCH_BIN, the folder of dslaunch. Ranks are small shell and Python scripts started by `exec`.
 Every process of a test carries a mark in its environment, which is how leftovers are found."""
+import contextlib
 import json
 import os
 import pty
@@ -453,6 +454,49 @@ class Output(LauncherTest):
         outcome = self.exec_sh(1, "printf 'half a line'; exit 3")  # into two pipes
         self.assertEqual(outcome.out, b"half a line")
         self.assertTrue(outcome.err.startswith(b"dslaunch: "), outcome.err)
+
+    def run_on_terminal(self, *arguments):
+        """Exit code and what a terminal gets."""
+        reader, terminal = pty.openpty()
+        self.addCleanup(os.close, reader)
+        process = subprocess.Popen([DSLAUNCH, *arguments], env=self.environment(), stdin=subprocess.DEVNULL, stdout=terminal,
+                                   stderr=terminal)
+        self.running.append(process)
+        os.close(terminal)
+        shown = b""
+        with contextlib.suppress(OSError):  # EIO: the other side is closed
+            while part := os.read(reader, 65536):
+                shown += part
+        process.wait(LIMIT_S)
+        self.running.remove(process)
+        return process.returncode, shown.replace(b"\r\n", b"\n")
+
+    def test_a_sequence_that_a_rank_leaves_open_swallows_no_line_of_ours(self):
+        title = rb"printf '\033]0;a title without its end\n'"
+        for stream in ("", " >&2"):
+            with self.subTest(stream=stream):
+                code, shown = self.run_on_terminal("exec", "--device", "cpu", "--num_gpus", "2", "--", "sh", "-c",
+                                                   f"[ $RANK = 0 ] || exec sleep 1000; {title.decode()}{stream}; exit 3")
+                self.assertEqual(code, 3, shown)
+                live, ours = shown.split(b"\x18\x1b\\", 1)
+                self.assertIn(b"\x1b]0;a title without its end\n", live)  # the live output is the rank's own
+                self.assertNotIn(b"dslaunch: ", live)
+                self.assertIn(b"rank 0 on localhost failed first: exit code 3\n", ours)
+                self.assertNotIn(b"\x1b", ours)
+                self.assertEqual(rb"  | \x1b]0;a title without its end" in ours, stream == " >&2", ours)
+
+    def test_what_a_rank_wrote_and_is_quoted_has_no_control_bytes(self):
+        write = "json.dump({'message': 'a\\033]0;b\\tc'}, open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w'))"
+        script = f"import json, os, sys; sys.stderr.write('\\033[31mred\\033[0m\\t\u00e9\\n'); {write}; sys.exit(3)"
+        for options in ([], ["--json"]):
+            outcome = self.launch("exec", "--device", "cpu", "--num_gpus", "1", *options, "--", sys.executable, "-c", script)
+            self.assertEqual(outcome.code, 3, str(outcome))
+            ours = outcome.err[outcome.err.index(b"dslaunch: "):].decode()
+            self.assertIn("failed first: exit code 3: a\\x1b]0;b\tc\n", ours)
+            self.assertIn("  | \\x1b[31mred\\x1b[0m\t\u00e9\n", ours)
+            self.assertNotIn("\x1b", ours)
+        first = json.loads(outcome.out)["first_failure"]
+        self.assertEqual(first["last_lines"], "\\x1b[31mred\\x1b[0m\t\u00e9")
 
     def test_lines_of_several_ranks_stay_whole_and_carry_their_rank(self):
         script = ("import os, sys\n"

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/printable.hpp"
 #include "base/small_file.hpp"
 
 namespace dslaunch::launch {
@@ -30,7 +31,7 @@ std::string message_in_error_file(const std::string& text) {
   const auto& message = outer.is_object() && outer.contains("message") ? outer["message"] : outer;
   if (!message.is_string()) return {};
   auto whole = message.get<std::string>();
-  return whole.substr(0, whole.find('\n'));
+  return printable(whole.substr(0, whole.find('\n')), "\t");
 }
 
 }  // namespace dslaunch::launch

@@ -8,6 +8,13 @@ namespace dslaunch::launch {
 // More than this waiting for our own reader: the ranks wait too.
 constexpr size_t kMostUnreadBytes = 4U << 20;
 
+void NodeEcho::tell(std::string_view lines) {
+  Terminal& reader = reader_of(Stream::kErr);
+  if (escapes_.is_open() && reader.is_terminal()) reader.write(EscapeState::kEnd);
+  escapes_.end();
+  reader.write(lines);
+}
+
 bool NodeEcho::has_room() const {
   return std::max(out_.num_pending(), err_.num_pending()) < kMostUnreadBytes && files_.has_room();
 }

@@ -6,6 +6,7 @@
 
 #include "launch/channel/message.hpp"
 #include "launch/channel/poll_set.hpp"
+#include "launch/escape_state.hpp"
 #include "launch/file_thread.hpp"
 #include "launch/signal_inbox.hpp"
 #include "launch/terminal.hpp"
@@ -19,8 +20,11 @@ class NodeEcho {
       : files_(files), one_reader_(have_one_reader(out, err)), out_(out, &files), err_(err, &files) {}
 
   void write(Stream stream, std::string_view bytes) {
-    (stream == Stream::kErr && !one_reader_ ? err_ : out_).write(bytes);
+    escapes_.take(bytes);
+    reader_of(stream).write(bytes);
   }
+  // Lines of our own, on standard error, behind everything that the ranks have written so far.
+  void tell(std::string_view lines);
   // With no room left the ranks have to wait.
   bool has_room() const;
   // In a loop: what there is to wait for, and what to do when it came.
@@ -33,8 +37,11 @@ class NodeEcho {
   bool has_lost() const { return out_.has_lost() || err_.has_lost(); }
 
  private:
+  Terminal& reader_of(Stream stream) { return stream == Stream::kErr && !one_reader_ ? err_ : out_; }
+
   FileThread& files_;
   const bool one_reader_;  // then all goes into `out_`
+  EscapeState escapes_;    // of all that was shown
   Terminal out_, err_;
 };
 

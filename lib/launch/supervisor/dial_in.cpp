@@ -100,8 +100,7 @@ std::vector<int> missing_nodes(const std::vector<rendezvous::MetNode>& met, int 
 // This node's own output on a full disk is a failure here, as the launcher's is there; never more than the job's own.
 int tell_lost_output(NodeEcho& echo, Agent& agent, int exit_code) {
   if (!echo.has_lost()) return exit_code;
-  echo.write(Stream::kErr,
-             "dslaunch: this node's standard output or error did not take all that was written: is its disk full?\n");
+  echo.tell("dslaunch: this node's standard output or error did not take all that was written: is its disk full?\n");
   agent.drain_echo(Deadline::never());
   return exit_code == 0 ? to_int(ExitCode::kIoError) : exit_code;
 }
@@ -180,7 +179,7 @@ int serve_as_node(const NodePlace& place, const AgentHello& offer, const LaunchO
                                   agent.knows_job() ? "the ranks here were ended"
                                                     : "its own messages say why, or it was told to end"));
     }
-    echo.write(Stream::kErr, last_word->story);
+    echo.tell(last_word->story);
     agent.drain_echo(Deadline::never());
     way.lost_after = options.reach.silence_limit;  // from now on
     if (last_word->again) continue;

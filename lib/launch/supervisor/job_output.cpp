@@ -113,16 +113,26 @@ void JobOutput::show(Stream stream, std::string_view text) {
 // What was shown, or would have been.
 void JobOutput::keep(Stream stream, std::string_view text) {
   if (options_.console != nullptr) options_.console->append(text);
+  escapes_.take(text);
   if (!text.empty()) open_line_ = text.back() == '\n' ? std::nullopt : std::optional(stream);
 }
 
 // Ours is no part of a line that a rank has begun.
 void JobOutput::end_open_line() {
+  end_open_escape();
   if (!open_line_) return;
   Terminal& ours = reader_of(Stream::kErr);
   if (&reader_of(*open_line_) == &ours) ours.write("\n");
   if (options_.console != nullptr) options_.console->append("\n");
   open_line_.reset();
+}
+
+// Nor is it swallowed by a sequence that a rank has begun.
+void JobOutput::end_open_escape() {
+  if (!escapes_.is_open()) return;
+  if (Terminal& ours = reader_of(Stream::kErr); ours.is_terminal()) ours.write(EscapeState::kEnd);
+  if (options_.console != nullptr) options_.console->append(EscapeState::kEnd);
+  escapes_.end();
 }
 
 // A write for each line would be most of the work where ranks write many.
@@ -142,6 +152,7 @@ void JobOutput::give_up_readers(bool at_once) {
     if (at_once ? terminal->num_pending() == 0 : !terminal->patience().passed()) continue;
     if (open_line_ && &reader_of(*open_line_) == terminal) open_line_.reset();
     terminal->give_up();
+    escapes_.lose();
     gave_up = true;
   }
   if (!gave_up || gave_up_reader_) return;

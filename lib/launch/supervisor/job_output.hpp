@@ -10,6 +10,7 @@
 #include "base/log.hpp"
 #include "launch/agent/rank_logs.hpp"
 #include "launch/channel/message.hpp"
+#include "launch/escape_state.hpp"
 #include "launch/jobs/console_log.hpp"
 #include "launch/line_splitter.hpp"
 #include "launch/plan/launch_plan.hpp"
@@ -90,6 +91,7 @@ class JobOutput {
   void show(const std::vector<LineFolder::Shown>& lines);
   Terminal& reader_of(Stream stream);
   void end_open_line();
+  void end_open_escape();
 
   OutputOptions options_;
   RankLogs logs_;
@@ -97,6 +99,7 @@ class JobOutput {
   std::deque<RankStreams> ranks_;          // by rank
   std::optional<LineFolder> folder_;
   std::optional<Stream> open_line_;  // where what was shown last did not end its line, as a single rank's bytes may
+  EscapeState escapes_;              // of all that was shown
   const std::string job_id_;
   bool gave_up_reader_ = false;
   // Standard output and error are one terminal, file or pipe: all goes into `out_`, which keeps the order.

@@ -8,6 +8,7 @@
 #include "base/described_error.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/printable.hpp"
 #include "launch/channel/poll_set.hpp"
 #include "launch/supervisor/dial_in.hpp"
 #include "launch/supervisor/missing_ranks.hpp"
@@ -32,14 +33,14 @@ std::string start_file_hint(const NodeSession& node) {
 // The way was there, and its other end went away in peace.
 spawn::LinkFailure failure_without_a_word(const NodeSession& node) {
   std::string noise = node.noise();
-  for (char& c : noise) c = static_cast<unsigned char>(c) < ' ' ? ' ' : c;
+  for (char& c : noise) c = c == '\n' || c == '\r' || c == '\t' ? ' ' : c;
   if (noise.empty()) {
     if (!node.has_come_to(Stage::kGreeted)) {
       return {ExitCode::kUnavailable, "connection", "its shell ended without starting our agent", true};
     }
     return {ExitCode::kUnavailable, "connection", "its agent is gone before its ranks have ended"};
   }
-  return {ExitCode::kUnavailable, "start", "something else than our agent answered: " + noise};
+  return {ExitCode::kUnavailable, "start", "something else than our agent answered: " + printable(noise)};
 }
 
 // What can be seen from here of an agent that has not said anything for too long.

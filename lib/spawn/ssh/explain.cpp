@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/format.hpp"
+#include "base/printable.hpp"
 
 namespace dslaunch::spawn {
 namespace {
@@ -52,14 +53,14 @@ std::string last_lines(const std::string& text, size_t max_lines) {
   std::vector<std::string> lines;
   std::string line;
   auto take = [&] {
-    if (line.find_first_not_of(" \t") != std::string::npos) lines.push_back(line);
+    if (line.find_first_not_of(" \t") != std::string::npos) lines.push_back(printable(line));
     line.clear();
   };
   for (char c : text) {
     if (c == '\n' || c == '\r') {
       take();
     } else {
-      line += static_cast<unsigned char>(c) < 32 ? ' ' : c;
+      line += c == '\t' ? ' ' : c;
     }
   }
   take();

@@ -26,3 +26,23 @@ TEST_CASE("folded lines that are shown together keep their order across the stre
   REQUIRE(files.wait(Deadline::after(std::chrono::seconds(10))));
   CHECK(test::read_file(dir / "console.log") == "a:0| one\na:0| two\na:0| trouble\na:0| three\nours\n");
 }
+
+TEST_CASE("a line of ours is behind the end of a sequence that a rank has left open", "[launch]") {
+  test::TempDir dir;
+  LaunchPlan plan;
+  plan.job_folder = dir / "job";
+  plan.nodes.push_back({.host = "a", .ranks = {{.rank = 0, .local_rank = 0}, {.rank = 1, .local_rank = 1}}});
+  FileThread files;
+  ConsoleLog console(dir / "console.log", files);
+  JobOutput output(plan, {.files = &files, .has_terminal = false, .console = &console});
+  output.open_logs();
+  output.take({1, Stream::kOut, "\x1b]0;title\n"});
+  output.take({0, Stream::kOut, "\x1b[31mred\x1b[0m\n"});
+  output.tell("ours\n");
+  output.take({1, Stream::kErr, "\x1b]0;title\n"});
+  output.tell("ours\n");
+  output.tell("ours\n");
+  REQUIRE(files.wait(Deadline::after(std::chrono::seconds(10))));
+  CHECK(test::read_file(dir / "console.log") ==
+        "a:1| \x1b]0;title\na:0| \x1b[31mred\x1b[0m\nours\na:1| \x1b]0;title\n\x18\x1b\\ours\nours\n");
+}

@@ -17,8 +17,28 @@ TEST_CASE("a flood without an end of line stays bounded", "[launch][tail]") {
   CHECK(tail.lines().size() < 1000);
 }
 
-TEST_CASE("control bytes are shown as question marks and progress bars by their last state", "[launch][tail]") {
+TEST_CASE("control bytes are made visible and progress bars shown by their last state", "[launch][tail]") {
   Tail tail;
   tail.append(std::string("a\0b\r\n", 5) + "10%\r20%\r30%\n");
-  CHECK(tail.lines() == "a?b\n30%");
+  CHECK(tail.lines() == "a\\x00b\n30%");
+}
+
+TEST_CASE("no sequence of a rank's last lines reaches a terminal", "[launch][tail]") {
+  Tail tail;
+  tail.append(
+      "\x1b[31mred\x1b[0m\n\x1b]0;a title without an end\n\xc2\x9d"
+      "C1\n\x9d"
+      "0;8 bits\n");
+  CHECK(tail.lines() == "\\x1b[31mred\\x1b[0m\n\\x1b]0;a title without an end\n\\x9dC1\n\\x9d0;8 bits");
+}
+
+TEST_CASE("tabs and characters beyond ASCII stay, also where a long line is cut", "[launch][tail]") {
+  Tail tail;
+  tail.append("a\tb \u00e9 \u4f60\u597d \U0001f600\n");
+  CHECK(tail.lines() == "a\tb \u00e9 \u4f60\u597d \U0001f600");
+  tail.append("x" + std::string(100, 'y') + "\n");
+  std::string line = "x";
+  for (int i = 0; i < 200; ++i) line += "\u4f60";
+  tail.append(line + "\n");
+  CHECK(tail.lines(1) == line.substr(0, 499) + "...");
 }
