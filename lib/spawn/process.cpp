@@ -233,12 +233,17 @@ void raise_descriptor_limit() {
 std::variant<Process, ExitCause> start_process(const ProcessSpec& spec) {
   DSL_CHECK(!spec.argv.empty(), "a process needs a program");
   if (spec.argv[0].empty()) return not_started(to_int(ExitCode::kNotFound), "the program's name is empty");
-  Pipe report = make_pipe(kStream), out, err;
+  Pipe report, out, err;
   UniqueFd null;
   ChildImage image = make_image(spec);
-  image.in = spec.in >= 0 ? spec.in : open_null(null);
-  image.out = spec.out >= 0 ? spec.out : open_pipe(out);
-  image.err = spec.err >= 0 ? spec.err : open_pipe(err);
+  try {
+    report = make_pipe(kStream);
+    image.in = spec.in >= 0 ? spec.in : open_null(null);
+    image.out = spec.out >= 0 ? spec.out : open_pipe(out);
+    image.err = spec.err >= 0 ? spec.err : open_pipe(err);
+  } catch (const SystemError& error) {
+    return not_started(to_int(ExitCode::kUnavailable), error.what());
+  }
   image.report = report.write.get();
 
   pid_t pid = ::fork();

@@ -37,7 +37,8 @@ struct Process {
 void raise_descriptor_limit();
 
 // What keeps a program from being started (not found 127, not executable 126, folder missing 126, CPUs or NUMA node
-// refused by the kernel 69, fork failed 69) is returned as a cause with the reason as its hint; never throws for those.
+// refused by the kernel 69, fork failed or no descriptor left 69) is returned as a cause with the reason as its hint;
+// never throws for those.
 std::variant<Process, ExitCause> start_process(const ProcessSpec& spec);
 
 struct EndedChild {

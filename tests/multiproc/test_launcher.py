@@ -143,6 +143,26 @@ class ExitCodes(LauncherTest):
         self.assertIn(b"--timeout", outcome.err)
         self.assertLess(time.monotonic() - began, 15)
 
+    def test_too_few_open_files_are_the_last_thing_told(self):
+        """Whether the launcher or the agent meets the limit, in whatever it does then."""
+        def start(limit):
+            return subprocess.Popen([DSLAUNCH, "exec", "--device", "cpu", "--num_gpus", "4", "--", "sh", "-c", "sleep 0.1"],
+                                    env=self.environment(), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)))
+
+        processes = {limit: start(limit) for limit in range(8, 48, 2)}
+        self.running += processes.values()
+        codes = {}
+        for limit, process in processes.items():
+            with self.subTest(limit=limit):
+                outcome = self.finish(process)
+                codes[limit] = outcome.code
+                if outcome.code != 0:
+                    self.assertIn(outcome.code, (69, 74), str(outcome))
+                    self.assertRegex(outcome.err.splitlines()[-1].lower(), b"too (many|few) open files", str(outcome))
+        self.assertEqual(codes[46], 0)
+        self.assertIn(69, codes.values())
+
     def test_a_time_limit_is_the_jobs_and_not_each_attempts(self):
         outcome = self.exec_sh(1, "sleep 0.1; exit 4", "--timeout", "1s", "--max_restarts", "1000")
         self.assertEqual(outcome.code, 124, str(outcome))  # whether it passes in an attempt or while a failure is told
@@ -320,7 +340,7 @@ class Stopping(LauncherTest):
         os.kill(self.agent_of(process), signal.SIGTERM)
         outcome = self.finish(process)
         self.assertEqual((outcome.code, outcome.out.count(b"saved")), (75, 2), str(outcome))
-        self.assertIn(b"the agent was told to end (SIGTERM)", outcome.err)
+        self.assertRegex(outcome.err.splitlines()[-1], b"the job ended: .*: the agent was told to end \\(SIGTERM\\)")
 
     def test_sigterm_gives_the_cause_when_one_could_not(self):
         process = self.start_sh(2, f"if [ $RANK = 0 ]; then {self.SAVES}; else echo ready; exec sleep 1000; fi")

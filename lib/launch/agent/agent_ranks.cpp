@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "launch/agent/agent.hpp"
+#include "launch/agent/descriptor_check.hpp"
 #include "launch/agent/preflight.hpp"
 #include "launch/agent_mark.hpp"
 #include "launch/channel/heartbeats.hpp"
@@ -55,6 +56,7 @@ void Agent::describe_job(const JobDescription& job) {
 // What can keep this node from doing its part shows here, before a rank has started anywhere.
 void Agent::prepare_job() {
   JobDescription& job = *job_;
+  check_descriptors(job);
   check_folder(job);
   complete_environment(job);
   bindings_ = bind_ranks(job);

@@ -99,6 +99,7 @@ class Supervisor {
   void leave_nothing_behind(const JobEnded& last_word) noexcept;
   JobReport report();
   std::string tell_failures() const;
+  std::string tell_agent_failure() const;
 
   LaunchPlan plan_;
   SupervisorOptions options_;

@@ -70,7 +70,10 @@ JobReport Supervisor::report() {
   report.story = tell_story(plan_, report);
   if (!hosts_fault) return report;
   if (!failures_.empty()) report.story += tell_failures();
-  if (agent_failure_) report.ended_by.push_back(*agent_failure_);  // told when it happened
+  if (agent_failure_) {
+    report.ended_by.push_back(*agent_failure_);
+    report.story += tell_agent_failure();
+  }
   report.ended_by.insert(report.ended_by.end(), failures_.begin(), failures_.end());
   return report;
 }
@@ -78,6 +81,13 @@ JobReport Supervisor::report() {
 std::string Supervisor::tell_failures() const {
   return fmt::format("dslaunch: {} of {} host{} failed:\n{}", failures_.size(), nodes_.size(),
                      nodes_.size() == 1 ? "" : "s", spawn::failure_table(failures_));
+}
+
+// It was told when it happened; where ranks ran, what was told since stands behind it.
+std::string Supervisor::tell_agent_failure() const {
+  const bool ran = std::any_of(records_.begin(), records_.end(), [](const auto& record) { return record.pid > 0; });
+  const auto& [host, failure] = *agent_failure_;
+  return ran ? fmt::format("dslaunch: the job ended: {}: {}\n", host, failure.text) : "";
 }
 
 void Supervisor::dismiss(const JobEnded& last_word) {

@@ -1,6 +1,7 @@
 // The agent as its launcher meets it.
 #include "launch/agent/agent.hpp"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -9,6 +10,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 
+#include "launch/agent/descriptor_check.hpp"
 #include "support/far_agent.hpp"
 #include "support/refused_threads.hpp"
 #include "support/temp_dir.hpp"
@@ -100,6 +102,34 @@ TEST_CASE("an agent that cannot prepare its part says why, whatever kept it from
   CHECK(failed->exit_code == 69);
   CHECK_THAT(failed->message, Catch::Matchers::Contains("refused another thread"));
   CHECK(agent.hear<AgentDone>());
+}
+
+TEST_CASE("an agent with too few descriptors for its ranks says so before any of them starts", "[launch][agent]") {
+  AgentProcess agent([] {
+    const rlimit limit{24, 24};
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+  });
+  JobDescription job = job_of({"true"});
+  job.ranks.resize(4, job.ranks[0]);
+  agent.say(job);
+  const auto failed = agent.hear<AgentFailed>();
+  REQUIRE(failed);
+  CHECK(failed->exit_code == 69);
+  CHECK_THAT(failed->message, Catch::Matchers::Contains("4 ranks of this node need 24 more, and the hard limit of 24"));
+  CHECK(agent.hear<AgentDone>());
+}
+
+TEST_CASE("an agent needs two pipes a rank, and on node rank 0 a connection of every worker", "[launch][agent]") {
+  JobDescription job = job_of({"true"});
+  job.ranks.resize(8, job.ranks[0]);
+  job.world_size = 24;
+  const size_t pipes = descriptors_needed(job);
+  job.kind = JobKind::kRun;
+  CHECK(descriptors_needed(job) == pipes + 24);
+  job.node_rank = 1;
+  CHECK(descriptors_needed(job) == pipes);
+  job.ranks.resize(7);
+  CHECK(descriptors_needed(job) == pipes - 2);
 }
 
 TEST_CASE("an agent that takes its time to prepare shows that it is alive", "[launch][agent]") {

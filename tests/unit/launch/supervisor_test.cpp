@@ -242,3 +242,26 @@ TEST_CASE("a pause before a restart ends with a signal that a node passes on", "
   CHECK(supervisor.pause_before_restart(std::chrono::minutes(10)) == StopReason::kTerminate);
   CHECK(Deadline::Clock::now() - begin < std::chrono::seconds(60));
 }
+
+TEST_CASE("what ended a job is told last, also where it was an agent while ranks ran", "[launch][supervisor]") {
+  FarNodes nodes(2);
+  std::thread far([&] {
+    for (int node : {0, 1}) nodes.say(node, AgentHello{});
+    for (auto& agent : nodes.agents) {
+      agent.hear<JobDescription>();
+      agent.say(AgentReady{1});
+    }
+    for (int node : {0, 1}) nodes.say(node, RankStarted{node, 4711});
+    nodes.say(1, AgentFailed{69, "out of everything"});
+    for (int node : {0, 1}) {
+      nodes.agents[node].hear<StopRanks>();
+      nodes.say(node, RankEnded{node, {.kind = spawn::ExitCause::Kind::kSignaled, .number = 15}, true});
+      nodes.say(node, AgentDone{});
+    }
+  });
+  const JobReport report = nodes.supervise();
+  far.join();
+  CHECK(report.outcome.exit_code == 69);
+  CHECK_THAT(report.story, Catch::Matchers::StartsWith("dslaunch: ranks 0, 1: stopped by dslaunch"));
+  CHECK_THAT(report.story, Catch::Matchers::EndsWith("dslaunch: the job ended: node1: out of everything\n"));
+}
