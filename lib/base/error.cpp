@@ -7,6 +7,7 @@ namespace dslaunch {
 std::string describe_errno(int error_number) {
   std::string text = std::generic_category().message(error_number);
   if (error_number == EMFILE) text += " (ulimit -n raises this limit)";
+  if (error_number == ENOSPC) text += " (df, and df -i for inodes, show what has run out)";
   return text;
 }
 

@@ -244,6 +244,33 @@ class Detached(JobsTest):
         (job,) = json.loads(document.split("\n", 1)[1])["jobs"]
         self.assertEqual((len(job["troubles"]), job["end"]["exit_code"]), (2, 3))  # the ranks' logs are the other one
 
+    def test_a_file_system_without_free_inodes_hides_no_cause(self):
+        """Whatever of the job's directory can still be made: no cause is lost, and no log is named that is not there."""
+        isolate = ["unshare", "--user", "--map-root-user", "--mount"]
+        self.make("state")
+        script = f'''
+            mount -t tmpfs -o nr_inodes=$1 none "$XDG_STATE_HOME" || exit 77
+            {DSLAUNCH} exec --device cpu --num_gpus 2 -- sh -c "exit 3" 2>&1; echo "code $?"
+            for log in "$XDG_STATE_HOME"/dslaunch/jobs/*/logs/*; do echo "there: $log"; done'''
+        num_named = 0
+        for inodes in range(2, 12):
+            with self.subTest(inodes=inodes):
+                done = subprocess.run([*isolate, "sh", "-c", script, "sh", str(inodes)], env=self.env, capture_output=True, text=True,
+                                      timeout=LIMIT_S)
+                if done.returncode == 77:
+                    self.skipTest("no file system of one's own here")
+                told, code = done.stdout.split("\ncode ")
+                self.assertEqual(code[0], "3", done.stdout)
+                lines = told.splitlines()
+                named = [line.split(": ")[2] for line in lines if "its output: " in line]
+                num_named += len(named)
+                self.assertTrue(all(f"there: {log}\n" in code for log in named), done.stdout)
+                self.assertIn("failed first: exit code 3", lines[-1 - len(named)])
+                warnings = [line for line in lines if "warning: " in line]
+                self.assertEqual(len(warnings), len(set(warnings)), done.stdout)
+                self.assertEqual([line for line in warnings if "No space left on device (df, and df -i" not in line], [])
+        self.assertGreater(num_named, 0)
+
     def test_a_dry_run_detaches_nothing(self):
         self.assertIn("world", self.exec_sh(1, "true", "--detach", "--dry_run").out)
         self.assertEqual(os.path.exists(self.env["XDG_STATE_HOME"]), False)

@@ -49,6 +49,7 @@ void RankLogs::open() {
       local_ranks_.push_back(rank.local_rank);
       RankFiles& files = files_->ranks.emplace_back();
       if (!plan_.log_root().empty()) files.both = create_own(log_path(plan_.log_root(), node.host, rank.rank));
+      has_log_.push_back(files.both.fd.valid());
     }
   }
   if (plan_.output.tee.any() || plan_.output.redirects.any()) open_split_files();

@@ -23,6 +23,8 @@ class RankLogs {
   void open();
   // A file that cannot be written to is left alone from then on; the first one is a trouble that the thread reports.
   void write(int rank, Stream stream, std::string_view bytes);
+  // HOST.RANK.log is there.
+  bool has_log(int rank) const { return has_log_[static_cast<size_t>(rank)]; }
   // Does the stream go to files only?
   bool redirected(int rank, Stream stream) const;
   // One line about a file that could not be made, once; empty otherwise.
@@ -53,6 +55,7 @@ class RankLogs {
   const LaunchPlan& plan_;
   FileThread& thread_;
   std::vector<int> local_ranks_;  // by rank
+  std::vector<bool> has_log_;     // by rank
   std::shared_ptr<Files> files_ = std::make_shared<Files>();
   std::string trouble_;
 };

@@ -74,7 +74,9 @@ LiveJob::LiveJob(const LaunchPlan& plan, JobFolder folder) : folder_(std::move(f
   // There are no agents yet that could miss us.
   std::string trouble = write_file(folder_.record_file(), record_to_json(record_));
   on_record_ = trouble.empty();
-  if (!on_record_) troubles_.push_back(std::move(trouble));
+  if (on_record_) return;
+  record_.troubles.push_back(trouble);  // the same at the next record is no news
+  troubles_.push_back(std::move(trouble));
 }
 
 LiveJob::~LiveJob() = default;
@@ -90,7 +92,8 @@ bool LiveJob::note_troubles() {
   const size_t num_before = noted.size();
   for (auto& trouble : files_.take_troubles()) {
     const bool is_known = std::find(noted.begin(), noted.end(), trouble) != noted.end();
-    if (!is_known && noted.size() < kMostTroubles) noted.push_back(trouble);
+    if (is_known) continue;
+    if (noted.size() < kMostTroubles) noted.push_back(trouble);
     troubles_.push_back(std::move(trouble));
   }
   return noted.size() > num_before;

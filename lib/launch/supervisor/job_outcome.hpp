@@ -17,6 +17,7 @@ struct RankRecord {
   bool stopped_by_us = false;
   int order = -1;          // among the ends, from 0
   std::string last_words;  // end of its standard error
+  bool has_log = true;     // its log could be made
 };
 
 // Why the job was ended from outside, if it was.

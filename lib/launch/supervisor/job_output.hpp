@@ -59,6 +59,7 @@ class JobOutput {
   void turn();
   Deadline next_turn() const;
 
+  bool has_log(int rank) const { return logs_.has_log(rank); }
   std::string last_words(int rank) const { return ranks_[static_cast<size_t>(rank)].tail.lines(); }
   // What our readers have not taken yet.
   size_t num_pending() const { return out_.num_pending() + err_.num_pending(); }

@@ -73,9 +73,13 @@ std::string first_line(const LaunchPlan& plan, const RankRecord& first) {
                      describe_cause(first, plan.kind));
 }
 
+bool has_log(const LaunchPlan& plan, const RankRecord& record) {
+  return record.has_log && !plan.log_root().empty();
+}
+
 std::string tell_first(const LaunchPlan& plan, const RankRecord& first) {
   std::string story = fmt::format("dslaunch: {}\n", first_line(plan, first));
-  if (!plan.log_root().empty()) {
+  if (has_log(plan, first)) {
     story += fmt::format("dslaunch: its output: {}\n", log_path(plan.log_root(), first.host, first.rank));
   }
   if (first.last_words.empty()) return story;
@@ -96,7 +100,7 @@ Json rank_json(const RankRecord& record, const LaunchPlan& plan) {
                        ? Json(spawn::signal_name(record.cause->number))
                        : Json(nullptr);
   json["stopped_by_us"] = record.stopped_by_us;
-  json["log"] = plan.log_root().empty() ? Json(nullptr) : Json(log_path(plan.log_root(), record.host, record.rank));
+  json["log"] = has_log(plan, record) ? Json(log_path(plan.log_root(), record.host, record.rank)) : Json(nullptr);
   return json;
 }
 

@@ -240,6 +240,7 @@ void Supervisor::rank_ended(const NodeSession& node, const RankEnded& ended) {
   record.stopped_by_us = ended.stopped_by_us;
   record.order = num_ended_++;
   record.last_words = output_.last_words(ended.rank);
+  record.has_log = output_.has_log(ended.rank);
   output_.finish(ended.rank);
   if (ended.cause.success() || ended.stopped_by_us) return;
   happen(lost_peer(ended.cause, plan_.kind) ? JobEvent::kRankLostPeer : JobEvent::kRankFailed);
