@@ -1,4 +1,5 @@
 """dslaunch inside Slurm: an allocation, a batch job, a task of srun; slots, preemption and cancelling."""
+import contextlib
 import json
 import os
 import re
@@ -121,6 +122,27 @@ class Ends(SlurmCase):
         self.head.run(["scancel", job])
         self.wait_until(lambda: job not in self.cluster.jobs(), 20, "the end of the job")
         self.wait_until(lambda: not self.cluster.processes(), 5, f"an end of all processes ({self.cluster.processes()})")
+
+    def test_scancel_is_the_cause_and_is_told_last(self):
+        """Slurm signals ranks, agents and dslaunch at once, in any order."""
+        cases = {"die": ("echo ready; exec sleep 1000", 143), "save": (SAVES, 75),
+                 "stay": ("trap '' TERM; echo ready; while :; do sleep 0.05; done", 137)}
+        for name, (script, code) in cases.items():
+            with self.subTest(name=name):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self.path("out"))
+                job = self.batch(self.dslaunch("--json", "--grace", "1", "--", "sh", "-c", script) + f" > {self.path('json')} &\n"
+                                 "trap : TERM; pid=$!; wait $pid; wait $pid; echo code $? >> " + self.path("out"), "-N3")
+                self.await_text("ready", 3)
+                self.head.run(["scancel", job])
+                self.await_text("code ")
+                told = self.read("out")
+                cause, end = told.splitlines()[-2:]
+                self.assertRegex(cause, "the job ended: (told to stop by a signal|node.: the agent was told to end)", told)
+                self.assertEqual(end, f"code {code}", told)
+                self.assertNotRegex(told, "failed first|failed as well")
+                report = json.loads(self.read("json"))
+                self.assertEqual((report["exit_code"], report["first_failure"]), (code, None), told)
 
     def test_scancel_with_a_signal_lets_the_ranks_save(self):
         job = self.batch("exec " + self.dslaunch("--", "sh", "-c", SAVES), "-N3")

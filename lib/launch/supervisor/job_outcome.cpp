@@ -25,12 +25,13 @@ std::vector<int> failures_in_order(const std::vector<RankRecord>& records) {
 // A rank that failed by itself comes before one that only lost a peer. The peer that was lost may be long about its
 // end, with a device to leave or a core to dump, so that it was stopped like the others: its end shows that it was not
 // that.
-std::optional<int> first_own_failure(const std::vector<RankRecord>& records, JobKind kind) {
+std::optional<int> first_own_failure(const std::vector<RankRecord>& records, JobKind kind, bool job_was_told) {
   std::optional<int> follower, late;
   for (int place : failures_in_order(records)) {
     const RankRecord& record = records[place];
+    if (ended_on_request(record, kind, job_was_told)) continue;
     if (record.stopped_by_us) {
-      if (!late && !ended_as_told(*record.cause, kind)) late = place;
+      if (!late) late = place;
     } else if (!lost_peer(*record.cause, kind)) {
       return place;
     } else if (!follower) {
@@ -51,7 +52,7 @@ int code_of(const RankRecord& record, JobKind kind) {
 
 // A worker has no answer to SIGTERM before it has something to save.
 bool ended_before_it_began(const RankRecord& record, JobKind kind) {
-  return kind == JobKind::kRun && record.stopped_by_us && record.cause->kind == spawn::ExitCause::Kind::kSignaled &&
+  return kind == JobKind::kRun && record.cause->kind == spawn::ExitCause::Kind::kSignaled &&
          record.cause->number == SIGTERM;
 }
 
@@ -94,9 +95,21 @@ bool ended_as_told(const spawn::ExitCause& cause, JobKind kind) {
          cause.number == kShellTerm || lost_peer(cause, kind);
 }
 
+bool ended_as_by_sigterm(const spawn::ExitCause& cause) {
+  if (cause.kind == spawn::ExitCause::Kind::kSignaled) return cause.number == SIGTERM;
+  return cause.number == to_int(ExitCode::kRunAgain) || cause.number == to_int(ExitCode::kSignalBase) + SIGTERM;
+}
+
+bool ended_on_request(const RankRecord& record, JobKind kind, bool job_was_told) {
+  if (!record.cause) return false;
+  if (record.stopped_by_us) return ended_as_told(*record.cause, kind);
+  return job_was_told && (ended_as_by_sigterm(*record.cause) || lost_peer(*record.cause, kind));
+}
+
 JobOutcome decide_outcome(const std::vector<RankRecord>& records, JobKind kind, StopReason reason, int agent_error) {
   const bool told_to_end = agent_error == to_int(ExitCode::kRunAgain);  // an agent
-  JobOutcome outcome{.exit_code = 0, .first_failure = first_own_failure(records, kind)};
+  JobOutcome outcome{.exit_code = 0,
+                     .first_failure = first_own_failure(records, kind, reason != StopReason::kNone || told_to_end)};
   if (reason == StopReason::kInterrupt) {
     outcome.exit_code = to_int(ExitCode::kInterrupted);
   } else if (reason == StopReason::kQuit) {

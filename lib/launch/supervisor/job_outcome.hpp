@@ -39,6 +39,8 @@ StopReason reason_of(int signal);
 bool lost_peer(const spawn::ExitCause& cause, JobKind kind);
 // The ways in which a rank ends because it was told to.
 bool ended_as_told(const spawn::ExitCause& cause, JobKind kind);
+// The same of a SIGTERM that was not ours: who told it may be about to tell us.
+bool ended_as_by_sigterm(const spawn::ExitCause& cause);
 
 struct JobOutcome {
   int exit_code = 0;
@@ -46,6 +48,10 @@ struct JobOutcome {
 };
 
 // `agent_error`: the exit code of an agent that could not do its part, was lost, or was told to end (75); 0: none.
+// It was stopped, and ended as it should: by us, or, where the job was told to end, by the signal itself, since a
+// scheduler signals all processes of a job at once.
+bool ended_on_request(const RankRecord& record, JobKind kind, bool job_was_told);
+
 JobOutcome decide_outcome(const std::vector<RankRecord>& records, JobKind kind, StopReason reason, int agent_error);
 
 // What one of our exit codes means for a worker, "" when it is not one of ours.

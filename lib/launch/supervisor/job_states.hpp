@@ -6,7 +6,7 @@ namespace dslaunch::launch {
 enum class JobState {
   kStarting,  // agents are started, the job is described to them
   kRunning,
-  kSettling,  // a rank says that a peer is gone: who that was shows within moments
+  kSettling,  // a rank ended because of something else: what that was shows within moments
   kStopping,  // all ranks were told to stop
   kKilling,   // all ranks are being killed
   kDone,
@@ -17,7 +17,7 @@ enum class JobEvent {
   kAgentFailed,  // an agent cannot carry out its part
   kAgentLost,    // an agent's channel ended before it was done
   kRankFailed,
-  kRankLostPeer,  // a rank ended only because another one did
+  kRankLostPeer,  // a rank ended only because another one did, or by a SIGTERM that may be the whole job's
   kSettled,       // nobody else failed in the meantime
   kInterrupt,     // Ctrl-C
   kEndNow,        // Ctrl-\, 'dslaunch stop --now': whatever the state, no grace

@@ -39,20 +39,24 @@ Json last_metrics(const LaunchPlan& plan) {
 }
 
 // What happened to the others, grouped by what is said of them: "ranks 0, 2: stopped by dslaunch".
-std::string fate(const RankRecord& record, JobKind kind) {
+std::string fate(const RankRecord& record, JobKind kind, bool job_was_told) {
   if (!record.cause) return record.pid > 0 ? "ended with its agent" : "";
   if (record.cause->success()) return "";
-  if (record.stopped_by_us && ended_as_told(*record.cause, kind)) {
-    return fmt::format("stopped by dslaunch ({})", describe_cause(record, kind));
+  if (ended_on_request(record, kind, job_was_told)) {
+    return fmt::format("stopped {} ({})", record.stopped_by_us ? "by dslaunch" : "by the signal",
+                       describe_cause(record, kind));
   }
   return fmt::format("failed as well: {}", describe_cause(record, kind));
 }
 
-std::string tell_others(const std::vector<RankRecord>& records, std::optional<int> first, JobKind kind) {
+std::string tell_others(const JobReport& report, JobKind kind) {
+  const auto& records = report.records;
+  const std::optional<int> first = report.outcome.first_failure;
+  const bool job_was_told = report.reason != StopReason::kNone || report.told_to_end;
   std::vector<std::pair<std::string, std::vector<int>>> groups;
   for (size_t i = 0; i < records.size(); ++i) {
     if (first && static_cast<int>(i) == *first) continue;
-    std::string text = fate(records[i], kind);
+    std::string text = fate(records[i], kind, job_was_told);
     if (text.empty()) continue;
     auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == text; });
     if (group == groups.end()) group = groups.insert(groups.end(), {text, {}});
@@ -137,7 +141,7 @@ std::string log_path(const std::string& root, const std::string& host, int rank)
 }
 
 std::string tell_story(const LaunchPlan& plan, const JobReport& report) {
-  std::string story = tell_others(report.records, report.outcome.first_failure, plan.kind);
+  std::string story = tell_others(report, plan.kind);
   if (const RankRecord* first = first_failure(report)) story += tell_first(plan, *first);
   if (report.reason != StopReason::kNone) {
     story += fmt::format("dslaunch: the job ended: {}\n", reason_text(report.reason));

@@ -243,7 +243,8 @@ void Supervisor::rank_ended(const NodeSession& node, const RankEnded& ended) {
   record.has_log = output_.has_log(ended.rank);
   output_.finish(ended.rank);
   if (ended.cause.success() || ended.stopped_by_us) return;
-  happen(lost_peer(ended.cause, plan_.kind) ? JobEvent::kRankLostPeer : JobEvent::kRankFailed);
+  const bool follows = lost_peer(ended.cause, plan_.kind) || ended_as_by_sigterm(ended.cause);
+  happen(follows ? JobEvent::kRankLostPeer : JobEvent::kRankFailed);
 }
 
 void Supervisor::close(NodeSession& node, const std::optional<spawn::LinkFailure>& misunderstanding) {

@@ -161,6 +161,17 @@ TEST_CASE("after an agent that was told to end the job may be run again if its r
   CHECK(told({{exited(0), 0}, {exited(0), 1}}) == 0);
 }
 
+TEST_CASE("a signal that reaches the ranks before our word does is no failure of theirs", "[launch][job_outcome]") {
+  const auto told =
+      outcome({{exited(75), 0}, {killed(SIGTERM), 1}, {exited(71), 2}, {exited(75), 3, true}}, StopReason::kTerminate);
+  CHECK_FALSE(told.first_failure);
+  CHECK(told.exit_code == 75);
+  CHECK(outcome({{killed(SIGTERM), 0}}, StopReason::kTerminate, JobKind::kExec).exit_code == 143);
+  CHECK_FALSE(outcome({{killed(SIGTERM), 0}}, StopReason::kNone, JobKind::kExec, 75).first_failure);
+  CHECK(outcome({{killed(SIGTERM), 0}}).first_failure == 0);  // somebody signalled that rank alone
+  CHECK(outcome({{killed(SIGSEGV), 0}}, StopReason::kTerminate).first_failure == 0);
+}
+
 TEST_CASE("our codes have a meaning and others none", "[launch][job_outcome]") {
   for (int code : {64, 65, 66, 69, 70, 71, 73, 74, 75, 76, 77, 78, 124, 130})
     CHECK_FALSE(meaning_of_code(code).empty());

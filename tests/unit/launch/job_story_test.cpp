@@ -95,3 +95,14 @@ TEST_CASE("the same as JSON", "[launch][job_story]") {
 TEST_CASE("a host's name cannot lead a log out of its folder", "[launch][job_story]") {
   CHECK(log_path("/r", "../../x", 3) == "/r/logs/.._.._x.3.log");
 }
+
+TEST_CASE("ranks that a scheduler signalled itself are said to be stopped, and the signal comes last",
+          "[launch][job_story]") {
+  std::vector<RankRecord> records{
+      {.rank = 0, .host = "a", .cause = ExitCause{.number = 75}, .order = 0},
+      {.rank = 1, .host = "b", .cause = ExitCause{.number = 75}, .stopped_by_us = true, .order = 1}};
+  CHECK(story(records, JobKind::kExec, StopReason::kTerminate) ==
+        "dslaunch: rank 0: stopped by the signal (exit code 75)\ndslaunch: rank 1: stopped by dslaunch (exit code 75)\n"
+        "dslaunch: the job ended: told to stop by a signal\n");
+  CHECK_THAT(story(records, JobKind::kExec), Catch::Contains("rank 0 on a failed first: exit code 75"));
+}
