@@ -1,5 +1,7 @@
 #include "launch/carry_out.hpp"
 
+#include <unistd.h>
+
 #include <csignal>
 
 #include "base/described_error.hpp"
@@ -73,6 +75,8 @@ int supervise(const LaunchOptions& options, JobMaker& maker, UniqueFd& starter) 
   SignalInbox signals{SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
   const int exit_code = Attempts(std::move(plan), field, maker, *live, signals).run();
   signals.ignore_from_now_on();
+  // Closing files that stand still, or removing the run directory's lock beside them, would wait like the rest.
+  if (!live->files().idle()) ::_exit(exit_code);
   return exit_code;
 }
 

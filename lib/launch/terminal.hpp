@@ -21,8 +21,8 @@ bool have_one_reader(int a, int b);
 
 class Terminal {
  public:
-  // For a reader that takes nothing, where it is not to hold up an end.
-  static constexpr std::chrono::milliseconds kPatience{5000};
+  // For a reader that takes nothing, where it is not to hold up an end; and an end that somebody asked for.
+  static constexpr std::chrono::milliseconds kPatience{5000}, kAskedPatience{1000};
 
   // Without a thread (it outlives this) a file is written at once.
   explicit Terminal(int fd, FileThread* thread = nullptr);
@@ -30,9 +30,13 @@ class Terminal {
   void write(std::string_view bytes);
   // As much as the reader takes now.
   void flush();
-  // kPatience after the reader last took something, or after renew_patience(); never while nothing waits for it.
+  // The patience after the reader last took something, or after renew_patience(); never while nothing waits for it.
   Deadline patience() const { return num_pending() > 0 ? patience_ : Deadline::never(); }
-  void renew_patience() { patience_ = num_pending() > 0 ? Deadline::after(kPatience) : Deadline::never(); }
+  void renew_patience() { patience_ = num_pending() > 0 ? Deadline::after(patience_time_) : Deadline::never(); }
+  void set_patience(std::chrono::milliseconds time) {
+    patience_time_ = time;
+    renew_patience();
+  }
   // Drops what waits; a line that was begun is ended. The next that is written has a patience of its own.
   void give_up();
   // So it is until the reader has taken what was written since, and would take more.
@@ -62,6 +66,7 @@ class Terminal {
   int fd_;
   std::string pending_;
   size_t begin_ = 0;
+  std::chrono::milliseconds patience_time_ = kPatience;
   Deadline patience_ = Deadline::never();
   bool is_given_up_ = false, in_line_ = false;  // the last byte that went out ended no line
   bool has_lost_ = false;

@@ -670,6 +670,22 @@ class Output(LauncherTest):
         self.press_until(process, lambda: process.poll() is not None)
         self.assertEqual(process.wait(LIMIT_S), 130)
 
+    def test_one_ctrl_c_is_enough_where_nobody_reads(self):
+        """A terminal behind an ssh that stands still, with more waiting for it than the launcher keeps; and a pipe."""
+        for with_terminal in (True, False):
+            with self.subTest(with_terminal=with_terminal):
+                reader, writer = pty.openpty() if with_terminal else os.pipe()
+                process = self.start("exec", "--device", "cpu", "--num_gpus", "1", "--run_dir", self.path(f"run{with_terminal}"),
+                                     "--", "sh", "-c", "yes 0123456789", stdout=writer)
+                os.close(writer)
+                log = self.path(f"run{with_terminal}/logs/localhost.0.log")
+                self.wait_until(lambda: os.path.exists(log) and os.path.getsize(log) > 8 << 20, "more than the launcher keeps")
+                process.send_signal(signal.SIGINT)
+                began = time.monotonic()
+                self.assertEqual(process.wait(LIMIT_S), 130)
+                self.assertLess(time.monotonic() - began, 7)  # 2 s for the reader, and the rest for a busy machine
+                os.close(reader)
+
     def test_without_any_standard_stream(self):
         """As a careless daemon starts it: no pipe or file of ours may get the number of standard output."""
         words = [DSLAUNCH, "exec", "--device", "cpu", "--num_gpus", "2", "--run_dir", self.path("run"), "--", "sh", "-c",

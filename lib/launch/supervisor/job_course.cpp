@@ -68,6 +68,7 @@ std::optional<JobOrder> JobCourse::take_signal(int signal, SignalPlace from, Tim
   if (signal == SIGINT && !interrupts_.take(from, now)) return std::nullopt;
   const bool by_keyboard = signal == SIGINT || signal == SIGQUIT;
   if (by_keyboard) spares_output_ = nothing_to_end();
+  if (by_keyboard && (signal == SIGQUIT || !undisturbed())) hurried_ = true;
   if (signal == SIGQUIT) {
     return end_because(StopReason::kQuit, "SIGQUIT (Ctrl-\\): ending all ranks at once", JobEvent::kEndNow, now);
   }

@@ -39,6 +39,10 @@ class JobCourse {
   int agent_error() const { return agent_error_; }
   // A further Ctrl-C or Ctrl-\ when all was being ended already: nobody waits for a slow reader.
   bool spares_output() const { return spares_output_; }
+  // Somebody at the keyboard wants the end at once: a second Ctrl-C, or Ctrl-\.
+  bool hurried() const { return hurried_; }
+  // The end was asked for, if only when a failure was ending the job already.
+  bool asked_for() const { return reason_ != StopReason::kNone || late_reason_ != StopReason::kNone; }
 
   JobOrder happen(JobEvent event, Time now);
   // What goes wrong with agents while the job is being ended already is a consequence, and no blame.
@@ -72,7 +76,7 @@ class JobCourse {
   JobState state_ = JobState::kStarting;
   StopReason reason_ = StopReason::kNone, late_reason_ = StopReason::kNone;
   int agent_error_ = 0;
-  bool spares_output_ = false;
+  bool spares_output_ = false, hurried_ = false;
   InterruptEchoes interrupts_;
   Deadline time_limit_, settled_ = Deadline::never(), overdue_ = Deadline::never();
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "base/format.hpp"
 
@@ -52,7 +53,7 @@ void JobOutput::open_logs() {
 
 void JobOutput::take(const RankOutput& output) {
   RankStreams& rank = ranks_[static_cast<size_t>(output.rank)];
-  logs_.write(output.rank, output.stream, output.bytes);
+  if (!spares_files()) logs_.write(output.rank, output.stream, output.bytes);
   bool is_err = output.stream == Stream::kErr;
   if (is_err) rank.tail.append(output.bytes);
   if (!shows(output.rank, output.stream)) return;
@@ -112,7 +113,7 @@ void JobOutput::show(Stream stream, std::string_view text) {
 
 // What was shown, or would have been.
 void JobOutput::keep(Stream stream, std::string_view text) {
-  if (options_.console != nullptr) options_.console->append(text);
+  if (options_.console != nullptr && !spares_files()) options_.console->append(text);
   escapes_.take(text);
   if (!text.empty()) open_line_ = text.back() == '\n' ? std::nullopt : std::optional(stream);
 }
@@ -161,9 +162,14 @@ void JobOutput::give_up_readers(bool at_once) {
                    options_.console == nullptr ? "" : fmt::format("; 'dslaunch logs {}' has it", job_id_)));
 }
 
-void JobOutput::renew_patience() {
-  out_.renew_patience();
-  err_.renew_patience();
+void JobOutput::set_patience(std::chrono::milliseconds time) {
+  out_.set_patience(time);
+  err_.set_patience(time);
+}
+
+void JobOutput::give_up_files() {
+  if (std::exchange(gave_up_files_, true)) return;
+  warn("the files that the job's output goes to take nothing: what ranks write until they do is not kept");
 }
 
 Deadline JobOutput::readers_patience() const {

@@ -65,13 +65,15 @@ class JobOutput {
   size_t num_pending() const { return out_.num_pending() + err_.num_pending(); }
   bool readers_keep_up() const { return num_pending() < kMostPendingBytes; }
   // With no room left, for readers or for files, the agents, and then the ranks, have to wait.
-  bool has_room() const { return readers_keep_up() && options_.files->has_room(); }
+  bool has_room() const { return readers_keep_up() && (gave_up_files_ || options_.files->has_room()); }
   // Readers lose what waits for them, and what ranks write from now on until they have read our own words: at once, or
-  // where they have taken nothing for Terminal::kPatience. A warning says so, once.
+  // where they have taken nothing for their patience. A warning says so, once.
   void give_up_readers(bool at_once = false);
   Deadline readers_patience() const;
-  // Patience counts from now on.
-  void renew_patience();
+  // Readers have so long from now on, and again whenever they have taken something.
+  void set_patience(std::chrono::milliseconds time);
+  // Files that stand still lose what ranks write while they have no room. A warning says so, once.
+  void give_up_files();
   // Have the files taken everything?
   bool files_keep_up() const { return options_.files->idle(); }
   Terminal& out() { return out_; }
@@ -87,6 +89,7 @@ class JobOutput {
   };
   static std::string fmt_line(std::string_view text);
   bool shows(int rank, Stream stream) const;
+  bool spares_files() const { return gave_up_files_ && !options_.files->has_room(); }
   void show(Stream stream, std::string_view text);
   void keep(Stream stream, std::string_view text);
   void show(const std::vector<LineFolder::Shown>& lines);
@@ -102,7 +105,7 @@ class JobOutput {
   std::optional<Stream> open_line_;  // where what was shown last did not end its line, as a single rank's bytes may
   EscapeState escapes_;              // of all that was shown
   const std::string job_id_;
-  bool gave_up_reader_ = false;
+  bool gave_up_reader_ = false, gave_up_files_ = false;
   // Standard output and error are one terminal, file or pipe: all goes into `out_`, which keeps the order.
   const bool one_reader_;
   Terminal out_, err_;

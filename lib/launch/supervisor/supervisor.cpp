@@ -126,6 +126,7 @@ void Supervisor::turn() {
   if (!course_.undisturbed() && !output_.readers_keep_up()) {
     output_.give_up_readers(killing);  // who waits for them cannot save
   }
+  if (!course_.undisturbed()) watch_files();
   if (!options_.live->files().has_room()) options_.live->files().wake_when_idle();
   bool may_read = killing || output_.has_room();
   PollSet polls;
@@ -156,8 +157,21 @@ void Supervisor::turn() {
   watch_nodes();
 }
 
+// Files without room hold up the ranks, which then cannot save; those that get on with their work may take their time.
+void Supervisor::watch_files() {
+  const size_t pending = options_.live->files().num_pending_bytes();
+  const bool has_room = options_.live->files().has_room();
+  if (!has_room && files_progress_due_.passed()) output_.give_up_files();
+  if (has_room || files_progress_due_.passed()) {
+    files_progress_due_ = Deadline::never();
+  } else if (files_progress_due_.is_never() || pending < files_pending_) {
+    files_progress_due_ = Deadline::after(reader_patience());
+  }
+  files_pending_ = pending;
+}
+
 Deadline Supervisor::next_wakeup() const {
-  Deadline next = std::min({course_.next_due(), prepared_, next_news_, output_.next_turn()});
+  Deadline next = std::min({course_.next_due(), prepared_, next_news_, output_.next_turn(), files_progress_due_});
   if (!course_.undisturbed() && !output_.readers_keep_up()) next = std::min(next, output_.readers_patience());
   for (const auto& node : nodes_) {
     if (node.over()) continue;
@@ -340,7 +354,7 @@ void Supervisor::tell_who_is_missing() {
 
 void Supervisor::carry_out(const JobOrder& order) {
   if (!order.say.empty()) output_.mention(order.say);
-  if (order.begins_end) output_.renew_patience();
+  if (order.begins_end) output_.set_patience(reader_patience());
   note_times(order);
   options_.live->on_state(course_.state());
   switch (order.action) {

@@ -62,6 +62,12 @@ class Supervisor {
   void open_links();
   std::unique_ptr<spawn::AgentLink> open_link(const PlannedNode& node) const;
   void turn();
+  void watch_files();
+  // For a reader, or a file, that takes nothing while the job ends.
+  std::chrono::milliseconds reader_patience() const {
+    return course_.asked_for() ? Terminal::kAskedPatience : Terminal::kPatience;
+  }
+  std::chrono::milliseconds files_patience() const;
   Deadline next_wakeup() const;
   void receive(size_t node);
   void handle(NodeSession& node, const Message& message);
@@ -122,6 +128,9 @@ class Supervisor {
   Deadline next_news_;
   Deadline prepared_ = Deadline::never();
   Deadline files_due_ = Deadline::never();  // at the end: how long it waits for files that stand still
+  // While the job ends and the files have no room: until when something of what they have has to be done.
+  Deadline files_progress_due_ = Deadline::never();
+  size_t files_pending_ = 0;
 };
 
 }  // namespace dslaunch::launch

@@ -21,6 +21,10 @@ using namespace std::chrono_literals;
 constexpr auto kLinkPatience = 3000ms;
 // For files that nobody waits for any more: all that those need which do not stand still.
 constexpr auto kFileMoment = 500ms;
+// At an end that somebody asked for, and one that somebody is in a hurry for.
+constexpr auto kAskedFilePatience = 10000ms, kHurriedFilePatience = 1000ms;
+// Until a wait for files is told.
+constexpr auto kFileNewsTime = 1500ms;
 
 }  // namespace
 
@@ -111,13 +115,19 @@ StopReason Supervisor::late_reason() {
   return course_.late_reason();
 }
 
+std::chrono::milliseconds Supervisor::files_patience() const {
+  if (course_.hurried()) return kHurriedFilePatience;
+  return course_.asked_for() ? kAskedFilePatience : std::chrono::milliseconds(FileThread::kPatience);
+}
+
 // A slow reader gets everything, and so do files that do not stand still for too long; one more Ctrl-C spares the rest.
-// Whoever asked for the end is not kept waiting by a reader that takes nothing: it has Terminal::kPatience, once.
+// Whoever asked for the end is not kept waiting by a reader that takes nothing: it has Terminal::kAskedPatience, once.
 void Supervisor::drain_output() {
   FileThread& files = options_.live->files();
-  if (files_due_.is_never()) files_due_ = Deadline::after(FileThread::kPatience);
+  if (files_due_.is_never()) files_due_ = Deadline::after(files_patience());
   auto awaits_files = [&] { return !files.idle() && !files_due_.passed(); };
-  output_.renew_patience();
+  output_.set_patience(reader_patience());
+  Deadline news = Deadline::after(kFileNewsTime);
   while (!course_.spares_output()) {
     const bool waits = awaits_files();  // asked once: the thread may be done with them at any moment
     const bool awaits_readers = output_.num_pending() > 0 && !readers_are_over_;
@@ -129,10 +139,15 @@ void Supervisor::drain_output() {
     for (Terminal* terminal : {&output_.out(), &output_.err()}) {
       polls.add(awaits_readers && terminal->num_pending() > 0 ? terminal->fd() : -1, POLLOUT);
     }
-    const bool was_asked_for = course_.reason() != StopReason::kNone || course_.late_reason() != StopReason::kNone;
+    const bool was_asked_for = course_.asked_for();
     const Deadline readers_due = was_asked_for && awaits_readers ? output_.readers_patience() : Deadline::never();
-    polls.wait(waits ? std::min(files_due_, readers_due) : readers_due);
+    polls.wait(waits ? std::min({files_due_, readers_due, news}) : readers_due);
     tell_troubles();
+    if (waits && news.passed()) {
+      output_.mention(fmt::format("waiting up to {} s for the files that the job's output goes to (Ctrl-C: no longer)",
+                                  std::chrono::ceil<std::chrono::seconds>(files_due_.left()) / 1s));
+      news = Deadline::never();
+    }
     output_.out().flush();
     output_.err().flush();
     if (was_asked_for && output_.readers_patience().passed()) {

@@ -162,6 +162,51 @@ TEST_CASE("a Ctrl-C at the end of a job spares a file that stands still", "[laun
   CHECK(supervise(plan, live, far_side, press_and_drain) == 0);
 }
 
+TEST_CASE("files that stand still do not keep ranks from ending when somebody asked for it",
+          "[launch][stalled_files]") {
+  test::TempDir folder;
+  LaunchPlan plan = plan_in(folder);
+  plan.grace = 60s;
+  StalledFile file(folder / "job/console.log");
+  LiveJob live(plan, {folder / "job"});
+  bool was_told = false;
+  auto far_side = [&](FarAgent& agent) {
+    starts(agent);
+    for (int i = 0; i < 32; ++i) agent.say(RankOutput{0, Stream::kOut, std::string(1U << 20, 'x')});
+    ::kill(::getpid(), SIGTERM);
+    was_told = agent.hear<StopRanks>().has_value();
+    ends(agent);
+    for (const auto patience = Deadline::after(30s); agent.num_unsent() > 0 && !patience.passed(); agent.flush()) {
+      std::this_thread::yield();
+    }
+  };
+  const auto begin = Deadline::Clock::now();
+  CHECK(supervise(plan, live, far_side) == 0);
+  CHECK(was_told);
+  CHECK(Deadline::Clock::now() - begin < 20s);
+}
+
+TEST_CASE("who is in a hurry waits a moment for files that stand still", "[launch][stalled_files]") {
+  test::TempDir folder;
+  const LaunchPlan plan = plan_in(folder);
+  StalledFile file(folder / "job/console.log");
+  LiveJob live(plan, {folder / "job"});
+  auto far_side = [](FarAgent& agent) {
+    starts(agent);
+    agent.say(RankOutput{0, Stream::kOut, "word\n"});
+    ::kill(::getpid(), SIGQUIT);
+    agent.hear<StopRanks>();
+    ends(agent);
+  };
+  auto drain = [](Supervisor& supervisor) {
+    const auto begin = Deadline::Clock::now();
+    supervisor.drain_output();
+    CHECK(Deadline::Clock::now() - begin < 8s);
+    CHECK_FALSE(supervisor.output().files_keep_up());
+  };
+  CHECK(supervise(plan, live, far_side, drain) == 131);
+}
+
 TEST_CASE("standard output that is a file is left to the thread of files", "[launch][stalled_files]") {
   test::TempDir folder;
   UniqueFd file(::open((folder / "out").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
