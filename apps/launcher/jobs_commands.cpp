@@ -11,6 +11,7 @@
 #include "base/printable.hpp"
 #include "commands.hpp"
 #include "jobs_options.hpp"
+#include "launch/jobs/dead_sockets.hpp"
 #include "launch/jobs/job_commands.hpp"
 #include "launch/jobs/job_folders.hpp"
 #include "launch/jobs/job_table.hpp"
@@ -52,6 +53,7 @@ void show_details(const std::vector<launch::KnownJob>& jobs, bool json) {
 int jobs_command(const Arguments& arguments) {
   auto options = read_jobs_options(arguments);
   if (!options) return 0;
+  launch::remove_dead_sockets();
   auto jobs = all_jobs();
   if (options->jobs.empty()) {
     int64_t now = std::time(nullptr);

@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <string_view>
@@ -24,6 +26,7 @@ std::string prefix_of(const std::string& job_id) {
   return std::string(kPrefix) + job_id + "-";
 }
 
+// Under this lock by who makes it, as long as it lives, or by who removes it.
 UniqueFd open_folder(const std::string& path) {
   return UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 }
@@ -49,16 +52,35 @@ bool holds_our_files_only(const std::string& path) {
   return !error;
 }
 
+// False: before the lock was there somebody took the folder for abandoned.
+bool holds(const UniqueFd& folder, const std::string& path) {
+  if (!folder.valid()) return errno != ENOENT;
+  if (::flock(folder.get(), LOCK_EX | LOCK_NB) != 0) return errno != EWOULDBLOCK;
+  struct stat found {};
+  return ::lstat(path.c_str(), &found) == 0;
+}
+
+void remove_if_abandoned(const fs::path& path) {
+  struct stat found {};
+  if (::lstat(path.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) || found.st_uid != ::geteuid()) return;
+  if (!holds_our_files_only(path.string())) return;
+  UniqueFd folder = open_folder(path.string());
+  if (!folder.valid() || ::flock(folder.get(), LOCK_EX | LOCK_NB) != 0) return;
+  std::error_code ignored;
+  fs::remove_all(path, ignored);  // its maker, if there is one already, sees that under the lock
+}
+
 }  // namespace
 
 PrivateFolder::PrivateFolder(const std::string& job_id) {
   std::error_code error;
   const fs::path parent = fs::temp_directory_path(error);
   if (error) refuse("TMPDIR", error.message());
-  path_ = (parent / (prefix_of(job_id) + "XXXXXX")).string();
-  if (::mkdtemp(path_.data()) == nullptr) refuse(parent.string(), describe_errno(errno));
-  lock_ = open_folder(path_);
-  if (lock_.valid()) ::flock(lock_.get(), LOCK_EX | LOCK_NB);
+  do {
+    path_ = (parent / (prefix_of(job_id) + "XXXXXX")).string();
+    if (::mkdtemp(path_.data()) == nullptr) refuse(parent.string(), describe_errno(errno));
+    lock_ = open_folder(path_);
+  } while (!holds(lock_, path_));
 }
 
 PrivateFolder::~PrivateFolder() {
@@ -86,6 +108,16 @@ bool private_folder_is_abandoned(const std::string& path) {
   if (!holds_our_files_only(path)) return false;
   UniqueFd folder = open_folder(path);
   return folder.valid() && ::flock(folder.get(), LOCK_EX | LOCK_NB) == 0;
+}
+
+void remove_abandoned_private_folders() {
+  std::error_code error;
+  std::vector<fs::path> candidates;
+  fs::directory_iterator entry(fs::temp_directory_path(error), error), end;
+  for (; !error && entry != end; entry.increment(error)) {
+    if (job_of_private_folder(entry->path().filename().string())) candidates.push_back(entry->path());
+  }
+  for (const auto& path : candidates) remove_if_abandoned(path);
 }
 
 void remove_private_folders(const std::string& job_id) {

@@ -32,6 +32,9 @@ std::optional<std::string> job_of_private_folder(const std::string& name);
 // Whether the folder holds nothing but what is put into private folders, and the agent that made it is gone.
 bool private_folder_is_abandoned(const std::string& path);
 
+// All private folders of this user here whose agents are gone, of whatever job. A large TMPDIR takes a while.
+void remove_abandoned_private_folders();
+
 // After an agent was killed and could not clear its private folders away: all of the job's.
 void remove_private_folders(const std::string& job_id);
 

@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 
-from host_case import HostCase, SOCKETS
+from host_case import HostCase
 from memory_cgroup import MemoryCgroup
 from parallel_cases import long_running
 
@@ -207,7 +207,6 @@ class Losses(HostCase):
         self.assertIn("no sign of life from the launcher: ending the ranks here", outcome.err)
 
     def test_nothing_lives_two_seconds_after_the_launcher_was_killed(self):
-        self.allowed_files += SOCKETS
         process = self.begin()
         process.kill()
         process.wait()
@@ -215,9 +214,9 @@ class Losses(HostCase):
         left = {name: {pid: command for pid, command in found.items() if not command.startswith("sshd:")}
                 for name, found in self.alive().items()}
         self.assertEqual({name: found for name, found in left.items() if found}, {})
+        self.remove_sockets()
 
     def test_a_launcher_killed_while_it_starts(self):
-        self.allowed_files += SOCKETS
         for delay in (0.05, 0.2, 0.5):
             with self.subTest(delay=delay):
                 process = self.start_exec(STUBBORN)
@@ -225,6 +224,7 @@ class Losses(HostCase):
                 process.kill()
                 process.wait()
                 self.wait_until(lambda: self.alive() == {}, 5, "an end of all processes")
+        self.remove_sockets()
 
     @long_running
     def test_a_host_that_is_cut_off_is_lost_within_20_s(self):

@@ -12,7 +12,6 @@ LIMIT_S = 60  # for what should take moments, on a machine that is busy
 SETTLE_S = 3  # a closed connection's sshd, a killed process: gone by then
 # The job's record on the launching host is meant to stay, and the folder of the launchers' sockets.
 RECORDS = rf"^{HOME}/\.local(/state(/dslaunch(/.*)?)?)?$|^/run/user/0/dslaunch$"
-SOCKETS = r"|^/run/user/0/dslaunch/[^/]*$"  # of launchers that were killed: nobody was there to remove them
 
 
 class Outcome:
@@ -99,6 +98,11 @@ class HostCase(unittest.TestCase):
 
     def exec(self, script, *options, hosts=None, limit=LIMIT_S, **env):
         return self.finish(self.start_exec(script, *options, hosts=hosts, **env), limit)
+
+    def remove_sockets(self, host=None):
+        """What a launcher that was killed had no time for, the next command about jobs does; the check for leftovers follows."""
+        outcome = self.finish(self.start("jobs", host=host))
+        self.expect(outcome, 0)
 
     def lines(self, process, count):
         """The next lines of standard output."""

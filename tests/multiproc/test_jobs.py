@@ -51,9 +51,7 @@ class JobsTest(MarkedTest):
         shutil.rmtree(self.folder)
         self.assertEqual(leftovers, {}, "processes are left behind")
         self.assertEqual(temporary, [], "temporary files are left behind")
-        self.assertTrue(sockets == [] or self.sockets_may_stay, f"{sockets} are left behind")
-
-    sockets_may_stay = False  # where a supervisor was killed
+        self.assertEqual(sockets, [], "sockets are left behind")
 
     def start(self, *arguments, **options):
         process = subprocess.Popen([DSLAUNCH, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -359,7 +357,6 @@ class Listed(JobsTest):
         self.assertEqual(job["end"]["first_cause"], f"localhost failed: agent: {failure['cause']}")
 
     def test_a_supervisor_that_was_killed(self):
-        self.sockets_may_stay = True
         job = self.detach(2, STUBBORN)
         self.ready(job, 2)
         os.kill(self.record(job)["supervisor"]["pid"], signal.SIGKILL)
@@ -561,7 +558,6 @@ class Logs(JobsTest):
         self.assertEqual((outcome.code, outcome.out), (0, "ready\n" + numbers))
 
     def test_following_a_job_whose_supervisor_is_killed_is_no_success(self):
-        self.sockets_may_stay = True
         job = self.detach(1, STUBBORN)
         self.ready(job, 1)
         process = self.start("logs", "-f", job)
@@ -570,6 +566,7 @@ class Logs(JobsTest):
         outcome = self.finish(process)
         self.assertEqual(outcome.code, 69, str(outcome))
         self.assertIn("is gone without an end of the job", outcome.err)
+        self.run_it("jobs", code=0)  # removes the socket
 
     def test_without_a_reader_they_end_as_cat_does(self):
         """Also below a parent that ignores SIGPIPE, as Python does. A job that says nothing more keeps nobody here."""

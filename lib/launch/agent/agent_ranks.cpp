@@ -11,6 +11,7 @@
 #include "launch/channel/heartbeats.hpp"
 #include "launch/plan/rank_environment.hpp"
 #include "launch/plan/settle_node.hpp"
+#include "launch/private_folder.hpp"
 #include "launch/programs.hpp"
 #include "spawn/job_sweep.hpp"
 
@@ -60,6 +61,7 @@ void Agent::prepare_job() {
   check_folder(job);
   complete_environment(job);
   bindings_ = bind_ranks(job);
+  remove_abandoned_private_folders();  // of agents that were killed here
   job_files_ = std::make_unique<JobFiles>(job.job_id, job.files);
   for (auto& rank : job.ranks) {
     // The worker that belongs to this very program, wherever that was put on this host.

@@ -10,6 +10,7 @@
 #include "base/dump_json.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "launch/jobs/dead_sockets.hpp"
 #include "launch/jobs/detach.hpp"
 #include "launch/jobs/private_files.hpp"
 #include "launch/jobs/socket_path.hpp"
@@ -64,6 +65,7 @@ LiveJob::LiveJob(const LaunchPlan& plan, JobFolder folder) : folder_(std::move(f
   if (!folder_.there()) return;
   try {
     console_ = std::make_unique<ConsoleLog>(folder_.console_file(), files_);
+    remove_dead_sockets();
     std::string path = choose_socket_path(plan.job_id, folder_.path + "/control.sock");
     socket_ = std::make_unique<JobSocket>(path, *console_);
     record_.socket = path;

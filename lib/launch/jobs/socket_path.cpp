@@ -13,6 +13,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/scope_end.hpp"
 #include "launch/jobs/private_files.hpp"
 
 namespace dslaunch::launch {
@@ -44,28 +45,36 @@ bool make_address(const std::string& path, Address& to) {
 
 }  // namespace
 
-std::string choose_socket_path(const std::string& job_id, const std::string& fallback) {
+std::string socket_folder() {
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
   std::error_code unusable;
-  if (runtime == nullptr || runtime[0] != '/' || !std::filesystem::is_directory(runtime, unusable)) return fallback;
-  std::string folder = std::string(runtime) + "/dslaunch";
+  if (runtime == nullptr || runtime[0] != '/' || !std::filesystem::is_directory(runtime, unusable)) return {};
+  return std::string(runtime) + "/dslaunch";
+}
+
+std::string choose_socket_path(const std::string& job_id, const std::string& fallback) {
+  const std::string folder = socket_folder();
+  if (folder.empty()) return fallback;
   try {
     make_private_folder(folder);
   } catch (const SystemError&) {
     return fallback;
   }
-  return ::access(folder.c_str(), W_OK | X_OK) == 0 ? folder + "/" + job_id + ".sock" : fallback;
+  return ::access(folder.c_str(), W_OK | X_OK) == 0 ? fmt::format("{}/{}{}", folder, job_id, kSocketEnding) : fallback;
 }
 
 UniqueFd listen_at(const std::string& path) {
   Address address;
+  const std::string aside = path + std::string(kNewEnding);
   UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!listener.valid() || !make_address(path, address)) throw SystemError("make a socket at", path);
+  if (!listener.valid() || !make_address(aside, address)) throw SystemError("make a socket at", path);
   // The mode that the socket's file is made with: there is no moment at which others could connect.
   if (::fchmod(listener.get(), 0600) != 0) throw SystemError("fchmod", path);
   if (::bind(listener.get(), address.get(), sizeof address.address) != 0) throw SystemError("bind", path);
-  if (::chmod(path.c_str(), 0600) != 0) throw SystemError("chmod", path);
+  ScopeEnd tidy([&] { ::unlink(aside.c_str()); });
+  if (::chmod(aside.c_str(), 0600) != 0) throw SystemError("chmod", path);
   if (::listen(listener.get(), 64) != 0) throw SystemError("listen", path);
+  if (::rename(aside.c_str(), path.c_str()) != 0) throw SystemError("rename", path);
   return listener;
 }
 

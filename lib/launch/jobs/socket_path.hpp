@@ -2,16 +2,23 @@
 // descriptor of its folder. Any thread.
 #pragma once
 #include <string>
+#include <string_view>
 
 #include "base/unique_fd.hpp"
 
 namespace dslaunch::launch {
 
+inline constexpr std::string_view kSocketEnding = ".sock", kNewEnding = ".new";
+
+// The folder of this user's sockets; empty: there is none.
+std::string socket_folder();
+
 // Where the socket of a new job goes: $XDG_RUNTIME_DIR/dslaunch/JOB.sock, or `fallback` where that variable is not set
 // to a folder of this user's that can be used.
 std::string choose_socket_path(const std::string& job_id, const std::string& fallback);
 
-// Bound with mode 0600 and listening, non-blocking. Throws SystemError.
+// Bound with mode 0600 and listening, non-blocking. It gets its name when somebody listens: until then it ends in
+// kNewEnding. Throws SystemError.
 UniqueFd listen_at(const std::string& path);
 
 // Connected, non-blocking. Not valid (errno says why) when nobody listens there, or has answered for long.

@@ -54,6 +54,7 @@ std::vector<std::string> sweep_nodes(const std::vector<PlannedNode>& nodes, cons
 void sweep_this_host(const std::string& job_id) {
   spawn::sweep_job({fmt::format("{}={}", spawn::kJobIdVariable, job_id)}, 0ms, false);
   remove_private_folders(job_id);
+  remove_abandoned_private_folders();
 }
 
 }  // namespace dslaunch::launch

@@ -9,8 +9,10 @@
 #include <filesystem>
 #include <future>
 
+#include "launch/jobs/dead_sockets.hpp"
 #include "launch/jobs/job_client.hpp"
 #include "launch/jobs/socket_path.hpp"
+#include "support/set_env.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;
@@ -223,6 +225,22 @@ TEST_CASE("a path longer than an address is reached too, and nobody there is no 
   REQUIRE(connection.valid());
   CHECK(peer_is_this_user(connection));
   CHECK_FALSE(JobClient("").connected());
+}
+
+TEST_CASE("sockets of launchers that are gone are removed, and no others", "[launch][job_socket]") {
+  test::TempDir folder;
+  const test::SetEnv runtime("XDG_RUNTIME_DIR", folder.path());
+  const std::string living = choose_socket_path("20260131-174502-4711-c0de1234", "");
+  const std::string dead = choose_socket_path("20260131-174502-4712-c0de", "");
+  const std::string foreign = folder / "dslaunch/agent.sock", file = folder / "dslaunch/20260131-174502-4713-c0de.sock";
+  UniqueFd listener = listen_at(living);
+  for (const auto& path : {dead, foreign}) UniqueFd gone = listen_at(path);
+  folder.write("dslaunch/20260131-174502-4713-c0de.sock", "a plain file");
+  remove_dead_sockets();
+  CHECK(connect_to(living).valid());
+  CHECK_FALSE(std::filesystem::exists(dead));
+  CHECK(std::filesystem::exists(foreign));
+  CHECK(std::filesystem::exists(file));
 }
 
 TEST_CASE("a runtime folder that cannot be looked at is done without", "[launch][job_socket]") {

@@ -13,6 +13,8 @@
 #include "base/unique_fd.hpp"
 #include "launch/agent/error_files.hpp"
 #include "launch/plan/job_files.hpp"
+#include "launch/private_folder.hpp"
+#include "support/set_env.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;
@@ -120,6 +122,23 @@ TEST_CASE("a private folder is abandoned once its agent is gone, however that en
   }
   close(ready[0]);
   close(ready[1]);
+}
+
+TEST_CASE("private folders whose agents are gone are removed, and no others", "[launch][private_folder]") {
+  Folder folder;
+  test::SetEnv temporary("TMPDIR", folder.path());
+  PrivateFolder in_use("20260131-174502-4711-c0de1234");
+  in_use.write("0.json", "{}");
+  fs::create_directory(folder / "dslaunch-20260131-174502-12-c0de-abcdef");
+  folder.write("dslaunch-20260131-174502-12-c0de-abcdef/0-ds.json", "{}");
+  fs::create_directory(folder / "dslaunch-20260131-174502-12-c0de-sketch");
+  folder.write("dslaunch-20260131-174502-12-c0de-sketch/notes", "a user's own");
+  fs::create_directory(folder / "dslaunch-my-drafts");
+  remove_abandoned_private_folders();
+  CHECK(fs::exists(in_use.path() + "/0.json"));
+  CHECK_FALSE(fs::exists(folder / "dslaunch-20260131-174502-12-c0de-abcdef"));
+  CHECK(fs::exists(folder / "dslaunch-20260131-174502-12-c0de-sketch/notes"));
+  CHECK(fs::exists(folder / "dslaunch-my-drafts"));
 }
 
 TEST_CASE("another user's leftovers are none of ours", "[launch][doctor]") {
