@@ -1,4 +1,6 @@
 // `run` and `exec`, and the agent that they start.
+#include <csignal>
+
 #include "commands.hpp"
 #include "launch/agent/agent.hpp"
 #include "launch/exec_job.hpp"
@@ -22,6 +24,7 @@ int agent_command(const Arguments& arguments) {
   auto options = read_agent_options(arguments);
   if (!options) return 0;
   if (options->sweep.empty()) return launch::run_agent_on_standard_streams(*options);
+  std::signal(SIGHUP, SIG_IGN);  // it ends by itself, also where nobody waits for it any more
   launch::sweep_this_host(options->sweep);
   return 0;
 }

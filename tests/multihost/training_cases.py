@@ -257,6 +257,22 @@ class Programs(HostCase):
         self.expect(outcome, 69, "node2", "did not greet within 2 s", "--connect_timeout", "ssh node2 true")
         self.assertLess(outcome.seconds, 10)
 
+    def test_a_shell_that_hangs_ends_with_the_connection(self):
+        """Of a user other than root."""
+        node = self.cluster.node2
+        with open("/etc/passwd", encoding="utf-8") as file:
+            users = self.write("passwd", file.read() + "guest:x:4711:4711::/tmp/guest:/bin/bash\n")
+        node.run(["mount", "-n", "--bind", users, "/etc/passwd"])
+        self.addCleanup(node.run, ["umount", "-n", "/etc/passwd"])
+        node.run(["sh", "-c", "mkdir /tmp/guest; echo 'sleep 1000' > /tmp/guest/.bashrc; "
+                  f"chmod 711 {HOME}; chmod 755 {HOME}/.ssh; chmod 644 {HOME}/.ssh/authorized_keys"])
+        self.addCleanup(node.run, ["sh", "-c", f"chmod 700 {HOME} {HOME}/.ssh; chmod 600 {HOME}/.ssh/authorized_keys"])
+        process = self.start_exec("hostname", "--connect_timeout", "2s", hosts="guest@node2 slots=1\n")
+        self.wait_until(lambda: node.kill("^sleep 1000", 0), what="the shell's start")
+        self.expect(self.finish(process), 69, "node2", "did not greet within 2 s")
+        self.wait_until(lambda: not node.kill("sleep 1000|dslaunch agent", 0), 5, "the end of the shell")
+        node.run(["rm", "-r", "/tmp/guest"])
+
     @long_running
     def test_pushed_once(self):
         self.allowed_files = rf"{self.allowed_files}|^{HOME}/\.cache($|/dslaunch)"

@@ -27,6 +27,9 @@ using namespace std::chrono_literals;
 // sshd sends the exit status right behind the end of the output, unless the command closed that and lives on.
 constexpr auto kStatusPatience = 5s;
 
+// For the last packet to leave, where the network takes nothing.
+constexpr int kHangUpMs = 200;
+
 int signal_number(std::string_view name) {
   for (int signal = 1; signal < NSIG; ++signal) {
     const char* known = ::sigabbrev_np(signal);
@@ -77,6 +80,7 @@ struct LibsshLink::State : LinkState {
   std::unique_ptr<SshSession> reach();
   void listen_for_the_end();
   void carry();
+  void hang_up();
   bool may_send() const;
   bool carry_errors();
   bool carry_down();
@@ -143,7 +147,12 @@ std::optional<LinkFailure> LibsshLink::State::live() {
   listen_for_the_end();
   auto connected = reach();
   session = connected.get();
-  carry();
+  try {
+    carry();
+  } catch (const WayCut&) {
+    hang_up();
+    throw;
+  }
   std::lock_guard lock(mutex);
   if (!cause) {
     return LinkFailure{.phase = "connection",
@@ -151,6 +160,13 @@ std::optional<LinkFailure> LibsshLink::State::live() {
   }
   if (cause->success()) return std::nullopt;
   return explain_remote_end(target, program, *cause, errors.text());
+}
+
+// The end of the connection ends nothing there that waits for something else: a login shell that hangs in a start-up
+// file stays. sshd passes the signal on to the whole session; one that does not leaves things as they are.
+void LibsshLink::State::hang_up() {
+  ssh_channel_request_send_signal(channel, "HUP");
+  ssh_blocking_flush(session->get(), kHangUpMs);
 }
 
 // Until the command is started; again from the beginning when sshd drops us.
