@@ -166,6 +166,15 @@ std::vector<KnownJob> list_jobs(const std::string& root, std::vector<UnreadableJ
   return jobs;
 }
 
+std::optional<KnownJob> job_on_record(const std::string& root, const std::string& job_id) {
+  // The id may come from anybody's environment.
+  const bool is_name = !job_id.empty() && job_id[0] != '.' && job_id.find('/') == std::string::npos;
+  if (root.empty() || !is_name) return std::nullopt;
+  auto job = read_job(root + "/" + job_id);
+  auto* known = std::get_if<KnownJob>(&job);
+  return known != nullptr && known->record.job_id == job_id ? std::optional(std::move(*known)) : std::nullopt;
+}
+
 KnownJob look_again(const KnownJob& job) {
   auto again = read_job(job.folder.path);
   auto* known = std::get_if<KnownJob>(&again);

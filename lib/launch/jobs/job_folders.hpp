@@ -3,6 +3,7 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,8 @@ struct UnreadableJob {
 
 // Newest first. What is no job's folder is passed over; `unreadable`, where wanted, gets those that cannot be told.
 std::vector<KnownJob> list_jobs(const std::string& root, std::vector<UnreadableJob>* unreadable = nullptr);
+// The job of this id; empty: there is no record of it here that can be read.
+std::optional<KnownJob> job_on_record(const std::string& root, const std::string& job_id);
 // The same job as it is now.
 KnownJob look_again(const KnownJob& job);
 

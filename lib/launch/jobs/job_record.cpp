@@ -48,7 +48,8 @@ JobRecord read_record(const Json& json) {
   record.started = seconds_of(json.at("started_at").get<std::string>());
   const Json& supervisor = json.at("supervisor");
   record.supervisor = {supervisor.at("host").get<std::string>(), supervisor.at("boot_id").get<std::string>(),
-                       supervisor.at("pid").get<pid_t>(), supervisor.at("start_ticks").get<uint64_t>()};
+                       supervisor.at("pid").get<pid_t>(), supervisor.at("start_ticks").get<uint64_t>(),
+                       supervisor.value("pid_namespace", uint64_t{0})};  // an older one's has none
   record.socket = text_or_empty(json.at("socket"));
   record.state = json.at("state").get<std::string>();
   record.restart_count = json.at("restart_count").get<int>();
@@ -115,7 +116,8 @@ std::string record_to_json(const JobRecord& record) {
        {{"host", record.supervisor.host},
         {"boot_id", record.supervisor.boot_id},
         {"pid", record.supervisor.pid},
-        {"start_ticks", record.supervisor.start_ticks}}},
+        {"start_ticks", record.supervisor.start_ticks},
+        {"pid_namespace", record.supervisor.pid_namespace}}},
       {"socket", or_null(record.socket)},
       {"troubles", record.troubles},
       {"end", nullptr},

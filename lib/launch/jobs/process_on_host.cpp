@@ -4,6 +4,7 @@
 
 #include "base/host_name.hpp"
 #include "base/small_file.hpp"
+#include "ports/namespaces.hpp"
 #include "ports/process_info.hpp"
 
 namespace dslaunch::launch {
@@ -18,7 +19,7 @@ std::string boot_id() {
 }  // namespace
 
 ProcessOnHost this_process() {
-  ProcessOnHost own{host_name(), boot_id(), ::getpid(), 0};
+  ProcessOnHost own{host_name(), boot_id(), ::getpid(), 0, ports::own_namespace("pid")};
   if (auto stat = ports::read_process_stat(own.pid)) own.start_ticks = stat->start_ticks;
   return own;
 }
@@ -26,6 +27,8 @@ ProcessOnHost this_process() {
 Presence presence_of(const ProcessOnHost& process) {
   if (process.host != host_name()) return Presence::kElsewhere;
   if (process.boot_id != boot_id()) return Presence::kGone;
+  const bool known = process.pid_namespace != 0;
+  if (known && process.pid_namespace != ports::own_namespace("pid")) return Presence::kElsewhere;
   auto stat = ports::read_process_stat(process.pid);
   bool same = stat && stat->start_ticks == process.start_ticks;
   return same && stat->alive() ? Presence::kAlive : Presence::kGone;

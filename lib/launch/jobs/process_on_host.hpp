@@ -15,6 +15,8 @@ struct ProcessOnHost {
   std::string boot_id;  // of that machine's kernel: pids mean nothing after a reboot
   pid_t pid = -1;
   uint64_t start_ticks = 0;  // since boot, /proc/PID/stat
+  // In which alone `pid` means something (ports::own_namespace); 0: an older dslaunch wrote it, taken for this one.
+  uint64_t pid_namespace = 0;
   bool operator==(const ProcessOnHost&) const = default;
 };
 
@@ -23,7 +25,7 @@ ProcessOnHost this_process();
 enum class Presence {
   kAlive,
   kGone,
-  kElsewhere,  // on another machine, which shares a home folder with this one: not known here
+  kElsewhere,  // on another machine that shares a home folder with this one, or in another container: not known here
 };
 Presence presence_of(const ProcessOnHost& process);
 

@@ -96,6 +96,27 @@ TEST_CASE("a process is known by more than its number", "[launch][jobs]") {
   ProcessOnHost elsewhere = own;
   elsewhere.host = "another.invalid";
   CHECK(presence_of(elsewhere) == Presence::kElsewhere);
+  ProcessOnHost in_a_container = own;
+  ++in_a_container.pid_namespace;
+  CHECK(presence_of(in_a_container) == Presence::kElsewhere);
+  ProcessOnHost of_an_older_version = own;
+  of_an_older_version.pid_namespace = 0;
+  CHECK(presence_of(of_an_older_version) == Presence::kAlive);
+}
+
+TEST_CASE("a job is on record by its id, whatever stands in a process's environment", "[launch][jobs]") {
+  test::TempDir folder;
+  put(folder.path(), some_record("a"));
+  put(folder.path() + "/below", some_record("b"));
+  put(folder.path(), some_record("other"));
+  std::filesystem::rename(folder / "other", folder / "renamed");
+  REQUIRE(job_on_record(folder.path(), "a"));
+  CHECK(job_on_record(folder.path(), "a")->record == some_record("a"));
+  for (const char* id : {"", ".", "..", "below/b", "renamed", "missing"}) {
+    CAPTURE(id);
+    CHECK_FALSE(job_on_record(folder.path(), id));
+  }
+  CHECK_FALSE(job_on_record("", "a"));
 }
 
 TEST_CASE("folders and files are private and whole", "[launch][jobs]") {
