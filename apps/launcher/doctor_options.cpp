@@ -49,8 +49,12 @@ std::optional<DoctorCommand> read_doctor_options(const Arguments& arguments) {
       "  dslaunch doctor --port 29500 --kill           end what is stale there, after a question\n"
       "  dslaunch doctor --port 29500,29501 --kill --yes   the same without one\n"
       "  dslaunch doctor --hostfile hosts --kill       on every host\n"
-      "Stale is a process of yours that holds such a port or GPU memory and whose job has lost its launcher,\n"
-      "or whose parent is gone and that is no systemd service. Another user's process is never touched.\n"
+      "Looks at processes that hold such a port or GPU memory, or belong to a job that has lost its supervisor:\n"
+      "  foreign  another user's; never touched\n"
+      "  in use   its job's supervisor or its parent lives, or it is a systemd service; --force ends it\n"
+      "  stale    of a job of ours whose supervisor is gone; or orphaned, and a rank of a launcher (torchrun,\n"
+      "           DeepSpeed) or with the leaders of its process group and session gone; --kill ends it\n"
+      "  unknown  orphaned in another way: nohup, setsid, disown; --force ends it\n"
       "Exit code: 0 when no port asked about is held and nothing stale is left, 69 when something is, 77\n"
       "when it is another user's.\n");
   line.value("-p,--port", ports, "ports to look at; without it 29500 and MASTER_PORT, and all that is stale", "N");

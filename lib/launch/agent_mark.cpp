@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <charconv>
-#include <optional>
 
 #include "base/format.hpp"
 #include "ports/namespaces.hpp"
@@ -40,12 +39,18 @@ std::string own_agent_mark() {
   return fmt::format("{}:{}:{}", self->identity.pid, self->identity.start_ticks, ports::own_namespace("pid"));
 }
 
+std::optional<ports::ProcessIdentity> agent_of(const ports::ProcessInfo& process) {
+  auto mark = process.job_id.empty() ? std::nullopt : parse_mark(process.agent_mark);
+  if (!mark || mark->pid_namespace == 0 || mark->pid_namespace != ports::own_namespace("pid")) return std::nullopt;
+  return mark->agent;
+}
+
 JobLife job_life(const ports::ProcessInfo& process) {
   if (process.job_id.empty()) return JobLife::kNone;
-  auto mark = parse_mark(process.agent_mark);
-  if (!mark || mark->pid_namespace == 0 || mark->pid_namespace != ports::own_namespace("pid")) return JobLife::kUnknown;
-  auto agent = ports::read_process(mark->agent.pid);
-  bool lives = agent && agent->identity == mark->agent && agent->state != 'Z' && agent->state != 'X';
+  auto named = agent_of(process);
+  if (!named) return JobLife::kUnknown;
+  auto agent = ports::read_process_stat(named->pid);
+  bool lives = agent && agent->start_ticks == named->start_ticks && agent->alive();
   return lives ? JobLife::kAlive : JobLife::kGone;
 }
 

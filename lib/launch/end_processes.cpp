@@ -54,14 +54,22 @@ void wait_for_all(std::vector<Target>& targets, std::chrono::milliseconds patien
   }
 }
 
+// ", in nfs_wait_bit_killable"
+std::string in_wait_channel(pid_t pid) {
+  const std::string place = ports::wait_channel(pid);
+  return place.empty() ? std::string() : ", in " + place;
+}
+
 std::string why_still_there(const ports::ProcessIdentity& identity) {
   auto info = ports::read_process(identity.pid);
   if (info && info->state == 'D') {
-    return "does not answer even to SIGKILL: it waits inside the kernel (state D), for a disk, a network file system "
-           "or "
-           "a driver; it goes when that answers, or with a reboot";
+    return fmt::format(
+        "does not end even with SIGKILL: it waits inside the kernel (state D{}), for a disk, a network file system or "
+        "a driver; it goes when that answers, or with a reboot",
+        in_wait_channel(identity.pid));
   }
-  return "is still there after SIGKILL";
+  return fmt::format("is still there after SIGKILL (state {}{})", info ? info->state : '?',
+                     in_wait_channel(identity.pid));
 }
 
 }  // namespace

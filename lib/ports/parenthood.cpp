@@ -2,51 +2,127 @@
 
 #include <algorithm>
 #include <array>
+#include <sstream>
 #include <string_view>
 
 namespace dslaunch::ports {
 namespace {
 
-// What keeps a container alive without ever starting a program of its own.
-bool starts_nothing(const ProcessInfo& init) {
-  static constexpr std::array<std::string_view, 4> kNames{"sleep", "tail", "pause", "cat"};
-  return std::find(kNames.begin(), kNames.end(), init.name) != kNames.end();
+// What a parent may have to do with a child that it has not forked itself.
+enum class ParentKind {
+  kOrdinary,  // adopts nobody unless it is pid 1, and starts what it likes, ranks too
+  kShell,     // as pid 1: a container's start script
+  kInit,      // may have started one program, which is not a rank
+  kProgram,   // as pid 1: Python, in which any launcher may be written
+  kAdopter,   // starts no program of a user: what is below it was adopted
+};
+
+template <size_t N>
+bool is_one_of(std::string_view word, const std::array<std::string_view, N>& words) {
+  return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// Launchers that give each worker a session of its own, in a container that runs nothing else.
-bool starts_sessions(const ProcessInfo& init) {
-  static constexpr std::array<std::string_view, 7> kWords{
-      "dslaunch", "torchrun", "torch.distributed", "torch/distributed", "accelerate", "mpirun", "mpiexec"};
-  return std::any_of(kWords.begin(), kWords.end(),
-                     [&](std::string_view word) { return init.command.find(word) != std::string::npos; });
+std::string base_name(std::string word) {
+  word.erase(0, word.rfind('/') + 1);           // npos + 1 is 0
+  if (word.starts_with('-')) word.erase(0, 1);  // a login shell
+  return word;
 }
 
-// The one program that an init of a container was told to run starts with it.
-bool started_together(const ProcessInfo& child, const ProcessInfo& init) {
-  constexpr uint64_t kTicks = 200;  // two seconds
-  return child.identity.start_ticks < init.identity.start_ticks + kTicks;
+// The program and, where that is an interpreter, its script.
+std::array<std::string, 2> first_words(const ProcessInfo& process) {
+  std::istringstream words(process.command);
+  std::string program, script;
+  words >> program >> script;
+  return {base_name(program), base_name(script)};
 }
 
-Parenthood under_init(const ProcessInfo& child, const ProcessInfo& init) {
-  // Services, the only programs that systemd starts, are told by their unit.
-  if (init.name == "systemd" || starts_nothing(init)) return Parenthood::kLost;
-  if (child.session == init.session) return Parenthood::kUnclear;
-  bool leads_session = child.session == child.identity.pid;
-  bool may_be_its_own = starts_sessions(init) || started_together(child, init);
-  return leads_session && may_be_its_own ? Parenthood::kUnclear : Parenthood::kLost;
+bool is_named(const ProcessInfo& process, const auto& names) {
+  const auto words = first_words(process);
+  return is_one_of(process.name, names) || is_one_of(words[0], names) || is_one_of(words[1], names);
+}
+
+bool is_shell(const ProcessInfo& process) {
+  static constexpr std::array<std::string_view, 8> kNames{"sh", "bash", "dash", "ash", "zsh", "ksh", "fish", "tcsh"};
+  return is_one_of(process.name, kNames) || is_one_of(first_words(process)[0], kNames);
+}
+
+bool is_init(const ProcessInfo& process) {
+  static constexpr std::array<std::string_view, 9> kNames{
+      "init", "tini", "dumb-init", "docker-init", "catatonit", "s6-svscan", "supervisord", "containerd-shim", "conmon"};
+  return is_named(process, kNames);
+}
+
+bool is_launcher(const ProcessInfo& process) {
+  static constexpr std::array<std::string_view, 7> kNames{"dslaunch", "torchrun", "accelerate", "deepspeed",
+                                                          "mpirun",   "mpiexec",  "horovodrun"};
+  return is_named(process, kNames);
+}
+
+bool is_python(const ProcessInfo& process) {
+  return process.name.starts_with("python") || first_words(process)[0].starts_with("python");
+}
+
+// What keeps a container alive, or lets people into it, without starting a program of theirs.
+bool starts_nothing(const ProcessInfo& process) {
+  static constexpr std::array<std::string_view, 5> kNames{"sleep", "tail", "pause", "cat", "sshd"};
+  return is_one_of(process.name, kNames) || is_one_of(first_words(process)[0], kNames);
+}
+
+// Services, the only programs that systemd starts, are told by their unit.
+bool is_systemd(const ProcessInfo& process) {
+  return process.name == "systemd" &&
+         (process.identity.pid == 1 || process.command.find("--user") != std::string::npos);
+}
+
+ParentKind kind_of(const ProcessInfo& parent, const ProcessInfo& child) {
+  if (is_systemd(parent)) return ParentKind::kAdopter;
+  if (is_init(parent)) return ParentKind::kInit;
+  if (parent.identity.pid != 1) return ParentKind::kOrdinary;
+  if (is_launcher(parent)) return ParentKind::kOrdinary;
+  if (is_shell(parent)) return ParentKind::kShell;
+  // In its session: of a start script that has replaced itself with it ("python serve.py & exec sleep infinity").
+  if (starts_nothing(parent)) return child.session == parent.session ? ParentKind::kShell : ParentKind::kAdopter;
+  return is_python(parent) ? ParentKind::kProgram : ParentKind::kInit;
+}
+
+// A fork is younger than its parent, and stays in its parent's session or leads one of its own: a third session is that
+// of a process in between.
+bool cannot_be_a_fork(const ProcessInfo& child, const ProcessInfo& parent) {
+  const bool third_session =
+      child.session != 0 && child.session != child.identity.pid && child.session != parent.session;
+  return third_session || child.identity.start_ticks < parent.identity.start_ticks;
 }
 
 }  // namespace
 
-Parenthood parenthood(const ProcessInfo& child, const std::optional<ProcessInfo>& parent) {
+LauncherSign rank_sign(const Lineage& lineage) {
+  const LauncherSign sign = lineage.child.launcher_sign;
+  const bool by_hand = sign == LauncherSign::kLocalRankArgument && lineage.parent &&
+                       kind_of(*lineage.parent, lineage.child) == ParentKind::kShell;
+  return by_hand ? LauncherSign::kNone : sign;
+}
+
+Parenthood parenthood(const Lineage& lineage) {
+  const ProcessInfo& child = lineage.child;
   if (child.parent == 0) return Parenthood::kUnclear;
-  if (!parent) return Parenthood::kLost;
-  if (parent->identity.pid == 1) return under_init(child, *parent);
-  bool user_manager = parent->name == "systemd" && parent->command.find("--user") != std::string::npos;
-  if (user_manager) return Parenthood::kLost;
-  // A fork stays in its parent's session or leads one of its own: a third one is that of a parent in between.
-  bool in_between = child.session != 0 && child.session != child.identity.pid && child.session != parent->session;
-  return in_between ? Parenthood::kLost : Parenthood::kAlive;
+  if (!lineage.parent) return Parenthood::kOrphaned;
+  const ProcessInfo& parent = *lineage.parent;
+  if (cannot_be_a_fork(child, parent)) return Parenthood::kOrphaned;
+  const bool leader_gone = lineage.group_leader_gone || lineage.session_leader_gone;
+  switch (kind_of(parent, child)) {
+    case ParentKind::kAdopter:
+      return Parenthood::kOrphaned;
+    case ParentKind::kShell:
+    case ParentKind::kInit:
+      if (rank_sign(lineage) != LauncherSign::kNone) return Parenthood::kOrphaned;
+      [[fallthrough]];
+    case ParentKind::kProgram:
+      if (leader_gone) return Parenthood::kOrphaned;
+      return child.session == parent.session ? Parenthood::kStarted : Parenthood::kUnclear;
+    case ParentKind::kOrdinary:
+      break;
+  }
+  return parent.identity.pid == 1 && leader_gone ? Parenthood::kOrphaned : Parenthood::kStarted;
 }
 
 }  // namespace dslaunch::ports

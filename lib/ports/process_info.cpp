@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <sstream>
 #include <string_view>
@@ -50,8 +51,8 @@ std::optional<ProcessStat> parse_stat(const std::string& text) {
   ProcessStat out;
   out.name = text.substr(open + 1, close - open - 1);
   std::istringstream fields(text.substr(close + 1));
-  std::string group, terminal, skipped;
-  fields >> out.state >> out.parent >> group >> out.session >> terminal >> skipped >> out.flags;
+  std::string terminal, skipped;
+  fields >> out.state >> out.parent >> out.group >> out.session >> terminal >> skipped >> out.flags;
   constexpr int kFieldsBetweenFlagsAndStart = 12;
   for (int i = 0; i < kFieldsBetweenFlagsAndStart; ++i) fields >> skipped;
   fields >> out.start_ticks;
@@ -67,16 +68,30 @@ std::optional<std::chrono::seconds> age_from(uint64_t start_ticks) {
   return std::chrono::seconds(static_cast<long>(std::max(0.0, seconds_since_boot - started)));
 }
 
-// The value of one variable, in the form NAME=VALUE with NUL between entries.
-std::string variable_in(const std::string& environment, const std::string& name) {
-  const std::string name_and_equals = name + "=";
-  for (size_t at = 0; at < environment.size();) {
-    size_t end = std::min(environment.find('\0', at), environment.size());
-    std::string_view variable(environment.data() + at, end - at);
-    if (variable.starts_with(name_and_equals)) return one_line(std::string(variable.substr(name_and_equals.size())));
+// What follows `prefix` in the first entry that starts with it, of a text with NUL between entries.
+std::optional<std::string_view> entry_behind(std::string_view text, std::string_view prefix) {
+  for (size_t at = 0; at < text.size();) {
+    size_t end = std::min(text.find('\0', at), text.size());
+    std::string_view entry = text.substr(at, end - at);
+    if (entry.starts_with(prefix)) return entry.substr(prefix.size());
     at = end + 1;
   }
-  return {};
+  return std::nullopt;
+}
+
+std::string variable_in(const std::string& environment, const std::string& name) {
+  return one_line(std::string(entry_behind(environment, name + "=").value_or("")));
+}
+
+LauncherSign launcher_sign_in(const std::string& environment, const std::string& arguments) {
+  if (entry_behind(environment, "TORCHELASTIC_RUN_ID=")) return LauncherSign::kElasticRunId;
+  if (entry_behind(environment, "CROSS_RANK=")) return LauncherSign::kCrossRank;
+  // "--local_rank 0" as well as "--local_rank=0"; newer versions of torch write it with a hyphen.
+  for (const char* option : {"--local_rank", "--local-rank"}) {
+    auto rest = entry_behind(arguments, option);
+    if (rest && (rest->empty() || rest->front() == '=')) return LauncherSign::kLocalRankArgument;
+  }
+  return LauncherSign::kNone;
 }
 
 // "Uid: real effective ..." of /proc/PID/status.
@@ -86,6 +101,14 @@ void read_users(const std::string& status, ProcessInfo& info) {
   if (at == std::string::npos) return;
   std::istringstream fields(status.substr(at + 5));
   fields >> info.real_uid >> info.effective_uid;
+}
+
+// "SigIgn: MASK" of /proc/PID/status, in hexadecimal; the lowest bit is signal 1, SIGHUP.
+bool ignores_sighup(const std::string& status) {
+  constexpr std::string_view kField = "\nSigIgn:";
+  const size_t at = status.find(kField);
+  if (at == std::string::npos) return false;
+  return (std::strtoull(status.c_str() + at + kField.size(), nullptr, 16) & 1U) != 0;
 }
 
 // A service that doctor itself lives in (the one of an sshd without logind, say) tells nothing about its processes.
@@ -134,13 +157,17 @@ std::optional<ProcessInfo> read_process(pid_t pid) {
   ProcessInfo info;
   info.identity = {pid, parsed->start_ticks};
   info.uid = owner.st_uid;
-  read_users(read_file(folder + "/status"), info);
+  const std::string status = read_file(folder + "/status");
+  read_users(status, info);
+  info.ignores_sighup = ignores_sighup(status);
   info.name = one_line(parsed->name);
-  info.command = one_line(read_file(folder + "/cmdline"));
+  const std::string arguments = read_file(folder + "/cmdline");
+  info.command = one_line(arguments);
   if (info.command.empty()) info.command = "[" + info.name + "]";
   info.age = age_from(parsed->start_ticks);
   info.state = parsed->state;
   info.parent = parsed->parent;
+  info.group = parsed->group;
   info.session = parsed->session;
   constexpr uint32_t kKernelThread = 0x00200000;  // PF_KTHREAD
   info.kernel_thread = (parsed->flags & kKernelThread) != 0;
@@ -148,6 +175,7 @@ std::optional<ProcessInfo> read_process(pid_t pid) {
   std::string environment = environment_of(pid);
   info.job_id = variable_in(environment, kJobIdVariable);
   info.agent_mark = variable_in(environment, kAgentVariable);
+  info.launcher_sign = launcher_sign_in(environment, arguments);
   info.service = foreign_service_of(folder);
   return info;
 }
@@ -160,6 +188,11 @@ std::vector<pid_t> all_processes() {
   }
   std::sort(pids.begin(), pids.end());
   return pids;
+}
+
+std::string wait_channel(pid_t pid) {
+  std::string place = read_file(fmt::format("/proc/{}/wchan", pid));
+  return place == "0" ? std::string() : one_line(std::move(place));
 }
 
 bool exists(const ProcessIdentity& identity) {

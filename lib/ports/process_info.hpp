@@ -24,6 +24,10 @@ struct ProcessIdentity {
   bool operator==(const ProcessIdentity&) const = default;
 };
 
+// What says that a launcher of ranks has started a process: a variable that torchrun or DeepSpeed sets and nobody
+// exports by hand, or the argument that their older launchers append.
+enum class LauncherSign { kNone, kElasticRunId, kCrossRank, kLocalRankArgument };
+
 struct ProcessInfo {
   ProcessIdentity identity;
   uid_t uid = 0;                          // of its files in /proc: root for a process that hides itself
@@ -34,8 +38,11 @@ struct ProcessInfo {
   std::optional<std::chrono::seconds> age;
   char state = '?';
   bool kernel_thread = false;
-  pid_t parent = 0;        // 0: none, or outside of this container
-  pid_t session = 0;       // pid of the session's leader, who may be gone; 0: outside of this container
+  pid_t parent = 0;   // 0: none, or outside of this container
+  pid_t group = 0;    // pid of the process group's leader, who may be gone; 0: outside of this container
+  pid_t session = 0;  // pid of the session's leader, likewise
+  bool ignores_sighup = false;
+  LauncherSign launcher_sign = LauncherSign::kNone;
   std::string job_id;      // DSLAUNCH_JOB_ID of its environment; empty: none or unreadable
   std::string agent_mark;  // DSLAUNCH_AGENT, likewise
   std::string service;     // the systemd service that it is part of ("nginx.service"); empty: none
@@ -48,7 +55,7 @@ std::optional<ProcessInfo> read_process(pid_t pid);
 struct ProcessStat {
   std::string name;
   char state = '?';
-  pid_t parent = 0, session = 0;
+  pid_t parent = 0, group = 0, session = 0;
   uint32_t flags = 0;        // PF_* of the kernel
   uint64_t start_ticks = 0;  // since boot
 
@@ -63,6 +70,9 @@ std::string environment_of(pid_t pid);
 
 // All of this machine that we may see, ascending.
 std::vector<pid_t> all_processes();
+
+// Where inside the kernel a process waits ("nfs_wait_bit_killable"); empty: nowhere, or we may not know.
+std::string wait_channel(pid_t pid);
 
 // Whether this very process still exists, a zombie included.
 bool exists(const ProcessIdentity& identity);

@@ -40,7 +40,7 @@ class Doctor(HostCase):
         seen = json.loads(self.doctor("--port", str(port), "--json").out)
         verdicts = {host["host"]: [(finding["kind"], finding["verdict"]) for finding in host["findings"]]
                     for host in seen["hosts"]}
-        self.assertEqual(verdicts, {"node1": [], "node2": [("port_holder", "stale")], "node3": [("port_holder", "alive")]})
+        self.assertEqual(verdicts, {"node1": [], "node2": [("port_holder", "stale")], "node3": [("port_holder", "in_use")]})
         outcome = self.doctor("--port", str(port), "--kill", "--yes")
         self.expect(outcome, 69)
         self.wait_until(lambda: port not in self.cluster.node2.listening_ports(), 5, "an end of the stale one")

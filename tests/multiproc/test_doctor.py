@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """dslaunch doctor on real processes: who is stale, what --kill ends, and what nobody may touch.
 
+The table of docs/doctor.md stands once, as Table.ROWS and Container.ROWS, each row a real process.
+
 As root everything happens in namespaces of its own (processes, mounts, shared memory), where the pid 1 is a shell: a
 doctor of a test can then never meet a stranger, and what it removes lies on file systems of the test. As an ordinary user
 only the cases run that name their ports."""
+import contextlib
 import json
 import os
 import pty
+import re
 import select
 import shutil
 import signal
@@ -29,6 +33,24 @@ STRANGER = ("import os\nos.setgroups([])\nos.setresgid(65534, 65534, 65534)\nos.
 DEAF = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + HOLDER
 
 
+# Listens, says "PORT PID..." in the file named first, and waits. "--loader": a child has inherited the listener.
+# "--ranks": as torchrun does it: handles SIGHUP itself, and its children hold nothing of it.
+HOLD = """import os, signal, socket, subprocess, sys, time
+listener = socket.socket()
+listener.bind(("127.0.0.1", 0))
+listener.listen()
+pids = [os.getpid()]
+if "--loader" in sys.argv:
+    pids.append(os.fork())
+    if pids[-1] == 0: time.sleep(1000)
+if "--ranks" in sys.argv:
+    signal.signal(signal.SIGHUP, lambda *_: None)
+    pids.append(subprocess.Popen(["sleep", "1000"]).pid)
+with open(sys.argv[1] + ".new", "w") as file: file.write(" ".join(map(str, [listener.getsockname()[1], *pids])))
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+time.sleep(1000)
+"""
+
 CHECKOUT = os.path.realpath(os.path.join(os.path.dirname(__file__), "../.."))
 
 
@@ -38,7 +60,7 @@ def isolate():
               # A checkout below /tmp stays where it is.
               "case $DSL_CHECKOUT in /tmp/*) mkdir -p \"$0$DSL_CHECKOUT\" && "
               "mount --bind \"$DSL_CHECKOUT\" \"$0$DSL_CHECKOUT\";; esac && "
-              "mount --rbind \"$0/tmp\" /tmp && DSL_DOCTOR_ISOLATED=1 \"$@\" & wait $!")
+              "mount --rbind \"$0/tmp\" /tmp && XDG_STATE_HOME=/tmp/state DSL_DOCTOR_ISOLATED=1 \"$@\" & wait $!")
     folder = tempfile.mkdtemp(prefix="dsl-doctor-")
     try:
         return subprocess.call(["unshare", "--mount", "--pid", "--ipc", "--fork", "--mount-proc", "sh", "-c", script,
@@ -75,7 +97,8 @@ class DoctorTest(unittest.TestCase):
     def tearDown(self):
         for pid, start in self.pids:
             if start_of(pid) == start:
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # its own launcher may end it now
+                    os.kill(pid, signal.SIGKILL)
         for child in self.children:
             child.wait()
 
@@ -151,11 +174,204 @@ class DoctorTest(unittest.TestCase):
         child.wait()
         return mark
 
+    def stop_agent_of(self, supervisor):
+        """So that it cannot end its ranks when that is killed."""
+        agent = int(subprocess.run(["pgrep", "-P", str(supervisor.pid)], stdout=subprocess.PIPE, text=True, check=True).stdout)
+        os.kill(agent, signal.SIGSTOP)
+        self.wait_until(lambda: state_of(agent) == "T")
+        return agent
+
     def job(self, agent):
         return {"DSLAUNCH_JOB_ID": "20260131-174502-4711", "DSLAUNCH_AGENT": agent}
 
     def living_agent(self):
         return f"{os.getpid()}:{start_of(os.getpid())}:{os.stat('/proc/self/ns/pid').st_ino}"
+
+
+class Row:
+    """A process, how it comes to be where it is, and what doctor says of it."""
+
+    def __init__(self, who, start, verdict, evidence, needs=lambda: True):
+        self.who, self.start, self.verdict, self.evidence, self.needs = who, start, verdict, evidence, needs
+
+
+def can_make_services():
+    return ISOLATED and os.access("/sys/fs/cgroup/systemd", os.W_OK)
+
+
+class TableTest(DoctorTest):
+    """HOLD in a row's command stands for a program that listens."""
+
+    def setUp(self):
+        super().setUp()
+        self.folder = tempfile.mkdtemp(prefix="dsl-table-")
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.program = os.path.join(self.folder, "hold.py")
+        with open(self.program, "w", encoding="utf-8") as file:
+            file.write(HOLD)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def command(self, number, start):
+        return start.replace("HOLD", f"{sys.executable} {self.program} {self.path(str(number))}")
+
+    def wait_for_row(self, number):
+        """Its port, and the pids of the process and its children."""
+        self.wait_until(lambda: os.path.exists(self.path(str(number))))
+        with open(self.path(str(number)), encoding="utf-8") as file:
+            port, *pids = file.read().split()
+        return port, [int(pid) for pid in pids]
+
+
+class Table(TableTest):
+    ROWS = [
+        Row("nohup in a shell that has exited", "nohup HOLD >/dev/null 2>&1 &", "unknown",
+            "but it ignores SIGHUP, as nohup makes it"),
+        Row("nohup torchrun in a shell that has exited, with its ranks", "nohup HOLD --ranks >/dev/null 2>&1 &",
+            "unknown", "but it has living children: pid "),
+        Row("setsid", "setsid HOLD &", "unknown", "may have started it" if ISOLATED else ""),
+        Row("disown, with job control", "set -m; HOLD & disown", "unknown", "but it leads its process group"),
+        Row("a background job of a script whose shell is gone", "HOLD &", "stale",
+            "is gone, and so are the leaders of its process group and its session"),
+        Row("the same, with a data loader that has the socket too", "HOLD --loader &", "stale", "and so are the leaders"),
+        Row("a background job of a script that lives", "HOLD & wait", "in_use", "its parent lives: pid "),
+        Row("a data loader of a program that lives", "HOLD --loader; true", "in_use", "its parent lives: pid "),
+        Row("torchrun's leftover, in a session of its own", "TORCHELASTIC_RUN_ID=none setsid HOLD &", "stale",
+            "a rank of a launcher: TORCHELASTIC_RUN_ID is in its environment"),
+        Row("DeepSpeed's leftover, under nohup", "CROSS_RANK=0 nohup HOLD --local_rank=0 >/dev/null 2>&1 &", "stale",
+            "a rank of a launcher: CROSS_RANK is in its environment"),
+        Row("--local_rank alone, where pid 1 is a shell", "nohup HOLD --local_rank=0 >/dev/null 2>&1 &", "unknown",
+            "but it ignores SIGHUP", lambda: ISOLATED),
+        Row("hand-exported RANK, LOCAL_RANK and WORLD_SIZE", "RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 nohup HOLD >/dev/null 2>&1 &",
+            "unknown", "but it ignores SIGHUP"),
+        Row("a rank whose launcher lives", "TORCHELASTIC_RUN_ID=none setsid HOLD & wait", "in_use",
+            "its parent lives: pid "),
+        Row("another user's", f"setpriv --reuid {NOBODY} --clear-groups HOLD &", "foreign", "it belongs to another user",
+            lambda: ISOLATED),
+        Row("a systemd service", "echo $$ >$SERVICE/cgroup.procs; HOLD &", "in_use",
+            "it is part of the service dsl-table-", can_make_services),
+        Row("a rank of a live job of ours", f"exec {DSLAUNCH} exec --device cpu -- HOLD", "in_use",
+            "is running: its supervisor, pid "),
+        Row("a rank of a lost job of ours whose agent is stopped", f"exec {DSLAUNCH} exec --device cpu -- HOLD", "stale",
+            "its parent is stale: pid "),
+        Row("what a lost job of ours has left", "DSLAUNCH_JOB_ID=20260131-174502-4711 DSLAUNCH_AGENT=$DEAD setsid HOLD &",
+            "stale", "the agent of its job 20260131-174502-4711 is gone"),
+    ]
+
+    def start(self, number, row):
+        shell = subprocess.Popen(["bash", "-c", self.command(number, row.start)], stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+                                 env={**os.environ, "DEAD": self.dead_agent(), "SERVICE": self.service})
+        self.children.append(shell)
+        self.pids.append((shell.pid, start_of(shell.pid)))
+        return shell
+
+    def make_service(self):
+        self.service = f"/sys/fs/cgroup/systemd/{os.path.basename(self.folder)}.service"
+        if can_make_services():
+            os.mkdir(self.service)
+            self.addCleanup(self.remove_service)
+
+    def remove_service(self):
+        """Its processes have been killed, but may still be ending."""
+        def members():
+            with open(f"{self.service}/cgroup.procs", encoding="utf-8") as file:
+                return file.read()
+        self.wait_until(lambda: not members())
+        os.rmdir(self.service)
+
+    def test_verdict_and_evidence_of_each_row(self):
+        if ISOLATED:
+            os.chmod(self.folder, 0o777)  # for another user's row
+        self.make_service()
+        rows = {number: row for number, row in enumerate(self.ROWS) if row.needs()}
+        shells = {number: self.start(number, row) for number, row in rows.items()}
+        held = {number: self.wait_for_row(number) for number in rows}
+        for _, pids in held.values():
+            self.pids += [(pid, start_of(pid)) for pid in pids]
+        for number, row in rows.items():
+            if "lost job of ours whose agent" in row.who:
+                agent = self.stop_agent_of(shells[number])
+                self.pids.append((agent, start_of(agent)))
+                shells[number].kill()
+                shells[number].wait()
+            elif row.start.endswith("&") or row.start.endswith("disown"):
+                shells[number].wait()
+
+        ports = [held[number][0] for number in rows]
+        report = self.report("--port", *ports)
+        text = self.doctor("--port", *ports).stdout
+        self.doctor("--port", *ports, "--kill", "--yes")
+        for number, row in rows.items():
+            with self.subTest(row.who):
+                pid = held[number][1][-1] if "data loader of" in row.who else held[number][1][0]
+                found = self.finding(report, pid)
+                self.assertEqual(found["verdict"], row.verdict, found)
+                self.assertIn(row.evidence, found["reason"])
+                self.assertRegex(text, f"{row.verdict.replace('_', ' ')} +pid {pid} .*\n +{re.escape(found['reason'])}\n")
+                holders = [each["pid"] for each in report["findings"] if each["ports"] == [int(held[number][0])]]
+                self.assertEqual([self.alive(each) for each in holders], [row.verdict != "stale"] * len(holders))
+                if "data loader that" in row.who:
+                    self.assertEqual(sorted(holders), sorted(held[number][1]))
+                    self.assertIn("its parent is stale: pid ", self.finding(report, held[number][1][1])["reason"])
+
+
+@unittest.skipUnless(ISOLATED, "needs root for containers")
+class Container(TableTest):
+    """Pid 1 is not the machine's, and may have started what is below it. Each pid 1 is a namespace of processes."""
+    BASH, TINI, TORCHRUN = "bash", "tini", "torchrun"
+    ROWS = [
+        (BASH, Row("a server of the start script", "HOLD &", "in_use", "its parent lives: pid 1 (bash")),
+        (BASH, Row("the start script gave --local_rank", "HOLD --local_rank=0 &", "in_use", "its parent lives: pid 1 (bash")),
+        (BASH, Row("a child that has called setsid itself", "setsid HOLD &", "unknown", "pid 1 (bash")),
+        (BASH, Row("DeepSpeed's leftover", "sh -c 'CROSS_RANK=0 HOLD --local_rank=0 & exit'", "stale",
+                   "CROSS_RANK is in its environment")),
+        (BASH, Row("torchrun's leftover", "sh -c 'TORCHELASTIC_RUN_ID=none setsid HOLD & exit'", "stale",
+                   "TORCHELASTIC_RUN_ID is in its environment")),
+        (BASH, Row("a script's, whose shell is gone", "setsid sh -c 'HOLD & exit'", "stale", "and so are the leaders")),
+        (BASH, Row("nohup torchrun, with its ranks", "setsid sh -c 'nohup HOLD --ranks >/dev/null 2>&1 & exit'", "unknown",
+                   "it has living children: pid ")),
+        (TINI, Row("a leftover with --local_rank", "sh -c 'setsid HOLD --local_rank=0 & exit'", "stale",
+                   "--local_rank is among its arguments")),
+        (TORCHRUN, Row("its rank", "TORCHELASTIC_RUN_ID=none setsid HOLD &", "in_use", "its parent lives: pid 1 (torchrun")),
+        (TORCHRUN, Row("a data loader whose rank is gone", "TORCHELASTIC_RUN_ID=none setsid sh -c 'HOLD & exit'", "stale",
+                       "TORCHELASTIC_RUN_ID is in its environment")),
+    ]
+
+    def reports_in(self, init, rows):
+        """What doctor says there before and after it has ended what is stale."""
+        starts = "\n".join(self.command(number, row.start) for number, row in rows.items())
+        files = " ".join(self.path(str(number)) for number in rows)
+        script = (f"{starts}\nfor file in {files}; do until [ -e $file ]; do sleep 0.01; done; done\n"
+                  f"ports=$(cut -d' ' -f1 {files})\n{DSLAUNCH} doctor --json --port $ports\n"
+                  f"{DSLAUNCH} doctor --json --port $ports --kill --yes\ntrue\n")
+        # bash in whatever name: the first of its words.
+        outcome = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "bash", "-c",
+                                  "exec -a \"$0\" bash -c \"$1\"", init, script],
+                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                 timeout=LIMIT_S, text=True, check=True)
+        decoder = json.JSONDecoder()
+        first, end = decoder.raw_decode(outcome.stdout)
+        second, _ = decoder.raw_decode(outcome.stdout[end:].lstrip())
+        return first["hosts"][0], second["hosts"][0]
+
+    def test_verdict_and_evidence_of_each_row(self):
+        for init in (self.BASH, self.TINI, self.TORCHRUN):
+            rows = {number: row for number, (pid1, row) in enumerate(self.ROWS) if pid1 == init}
+            before, after = self.reports_in(init, rows)
+            for number, row in rows.items():
+                with self.subTest(f"{init} as pid 1: {row.who}"):
+                    port = int(self.wait_for_row(number)[0])
+                    found, = [each for each in before["findings"] if each["ports"] == [port]]
+                    self.assertEqual(found["verdict"], row.verdict, found)
+                    self.assertIn(row.evidence, found["reason"])
+                    held = {each["port"]: each["held"] for each in after["ports"]}[port]
+                    self.assertEqual(held, row.verdict != "stale")
+
+
+def can_freeze():
+    return os.access("/sys/fs/cgroup/freezer", os.W_OK)
 
 
 class Ports(DoctorTest):
@@ -256,6 +472,57 @@ class Ports(DoctorTest):
         for words in (["--port", *ports], ["--port", ",".join(ports)], [f"--port={port}" for port in ports]):
             report = self.report(*words)
             self.assertEqual([str(port["port"]) for port in report["ports"]], ports)
+
+    def test_the_children_of_a_stale_process_end_with_it(self):
+        listener = self.listener()
+        program = "import subprocess\nchild = subprocess.Popen(['sleep', '1000'], stdout=subprocess.DEVNULL)\n" + HOLDER
+        pid = self.hold(listener, program, orphan=True, env={"TORCHELASTIC_RUN_ID": "none"})
+        port = self.let_go(listener)
+        report = self.report("--port", port)
+        child, = [each for each in report["findings"] if each.get("parent") == pid]
+        self.pids.append((child["pid"], start_of(child["pid"])))
+        self.assertEqual((child["kind"], child["verdict"]), ("stale_child", "stale"))
+        self.assertIn(f"its parent is stale: pid {pid} ", child["reason"])
+        self.assertEqual(self.doctor("--port", port, "--kill", "--yes").returncode, 0, self.trace)
+        self.assertFalse(self.alive(child["pid"]))
+
+    @unittest.skipUnless(can_freeze(), "needs the freezer of cgroup version 1: its processes are in state D for SIGKILL too")
+    def test_one_that_sigkill_does_not_end_is_told_with_where_it_waits(self):
+        listener = self.listener()
+        pid = self.hold(listener, orphan=True)
+        port = self.let_go(listener)
+        self.freeze(pid)
+        with open(f"/proc/{pid}/wchan", encoding="utf-8") as file:
+            place = file.read()
+        found = self.finding(self.report("--port", port), pid)
+        self.assertEqual((found["verdict"], found["state"], found["wait_channel"]), ("stale", "D", place))
+        self.assertIn(f"in an uninterruptible wait ({place})", self.doctor("--port", port).stdout)
+        kill = [DSLAUNCH, "doctor", "--port", port, "--kill", "--yes", "--grace", "0"]
+        both = [subprocess.Popen([*kill, *more], stdout=subprocess.PIPE, text=True) for more in ([], ["--json"])]
+        text, document = [process.communicate(timeout=LIMIT_S)[0] for process in both]
+        self.assertEqual([process.returncode for process in both], [69, 69])
+        still_there = f"does not end even with SIGKILL: it waits inside the kernel (state D, in {place})"
+        self.assertIn(still_there, text)
+        treated, = json.loads(document)["hosts"][0]["treated"]
+        self.assertFalse(treated["gone"])
+        self.assertIn(still_there, treated["outcome"])
+
+    def freeze(self, pid):
+        folder = tempfile.mkdtemp(prefix="dsl-doctor-", dir="/sys/fs/cgroup/freezer")
+
+        def write(name, text):
+            with open(f"{folder}/{name}", "w", encoding="utf-8") as file:
+                file.write(text)
+
+        def thaw():
+            write("freezer.state", "THAWED")
+            self.wait_until(lambda: not self.alive(pid))
+            os.rmdir(folder)
+
+        write("cgroup.procs", str(pid))
+        self.addCleanup(thaw)
+        write("freezer.state", "FROZEN")
+        self.wait_until(lambda: state_of(pid) == "D")
 
     @unittest.skipUnless(os.getuid() == 0, "needs root to become another user")
     def test_another_users_process_is_never_touched(self):
@@ -406,6 +673,25 @@ class WholeMachine(DoctorTest):
         self.assertEqual(self.finding(self.report(), pid)["kind"], "leftover_process")
         self.assertEqual(self.doctor("--kill", "--yes").returncode, 0, self.trace)
         self.assertFalse(self.alive(pid))
+
+    def test_a_lost_job_whose_agent_is_stopped(self):
+        job = subprocess.Popen([DSLAUNCH, "exec", "--device", "cpu", "--num_gpus", "2", "--", "sh", "-c",
+                                "echo $$; exec sleep 1000"],
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.addCleanup(job.stdout.close)
+        ranks = [int(job.stdout.readline().split()[-1]) for _ in range(2)]
+        self.assertEqual([each for each in self.report()["findings"] if each.get("pid") in ranks], [])
+        agent = self.stop_agent_of(job)
+        job.kill()
+        job.wait()
+        everyone = [agent, *ranks]
+        self.pids += [(pid, start_of(pid)) for pid in everyone]
+        report = self.report()
+        self.assertEqual([self.finding(report, pid)["verdict"] for pid in everyone], ["stale"] * 3)
+        self.assertIn(f"pid {job.pid}, is gone", self.finding(report, agent)["reason"])
+        self.assertIn(f"its parent is stale: pid {agent} ", self.finding(report, ranks[0])["reason"])
+        self.assertEqual(self.doctor("--kill", "--yes").returncode, 0, self.trace)
+        self.assertEqual([self.alive(pid) for pid in everyone], [False] * 3)
 
     def test_shared_memory_and_pid_files(self):
         dead = self.dead_agent().split(":")[0]

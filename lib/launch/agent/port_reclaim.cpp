@@ -1,12 +1,11 @@
 #include "launch/agent/port_reclaim.hpp"
 
-#include <unistd.h>
-
-#include <algorithm>
 #include <chrono>
+#include <optional>
+#include <vector>
 
 #include "base/format.hpp"
-#include "launch/agent_mark.hpp"
+#include "launch/doctor/survey.hpp"
 #include "launch/end_processes.hpp"
 
 namespace dslaunch::launch {
@@ -14,20 +13,44 @@ namespace {
 
 constexpr std::chrono::milliseconds kPatience{2000};
 
-bool is_reclaimable(const ports::Holder& holder) {
-  auto info = holder.pid < 0 ? std::nullopt : ports::read_process(holder.pid);
-  bool same = info && info->identity == ports::ProcessIdentity{holder.pid, holder.start_ticks};
-  bool ours = same && info->real_uid == ::getuid() && info->effective_uid == ::getuid();
-  return ours && job_life(*info) == JobLife::kGone;
+struct Reclaimable {
+  ports::ProcessIdentity identity;
+  std::string command;
+  std::string job_id;
+};
+
+std::optional<Reclaimable> reclaimable(const ports::Holder& holder, ProcessSurvey& survey) {
+  const auto* info = survey.find(holder.pid);
+  const ports::ProcessIdentity identity{holder.pid, holder.start_ticks};
+  if (info == nullptr || info->identity != identity) return std::nullopt;
+  const JobStanding job = survey.standing_of(*info);
+  const bool stale = survey.judgement_of(*info).verdict == Verdict::kStale;
+  if (job.life != JobLife::kGone || !stale) return std::nullopt;
+  return Reclaimable{identity, holder.command, job.job_id};
 }
 
-void end_holders(const ports::Busy& busy, const std::function<void(const std::string&)>& say) {
+// Empty unless all of the holders are.
+std::vector<Reclaimable> all_reclaimable(const ports::Busy& busy) {
+  HeldPorts held;
+  for (const auto& holder : busy.holders) held[holder.pid].insert(busy.port);
+  ProcessSurvey survey(std::move(held));
+  std::vector<Reclaimable> found;
+  for (const auto& holder : busy.holders) {
+    auto one = reclaimable(holder, survey);
+    if (!one) return {};
+    found.push_back(std::move(*one));
+  }
+  return found;
+}
+
+void end_holders(uint16_t port, const std::vector<Reclaimable>& holders,
+                 const std::function<void(const std::string&)>& say) {
   std::vector<ports::ProcessIdentity> processes;
-  for (const auto& holder : busy.holders) processes.push_back({holder.pid, holder.start_ticks});
+  for (const auto& holder : holders) processes.push_back(holder.identity);
   auto outcomes = end_processes(processes, kPatience);
   for (size_t i = 0; i < outcomes.size(); ++i) {
-    const auto& holder = busy.holders[i];
-    say(fmt::format("port {} was held by pid {} ({}) of job {}, whose launcher is gone: {}", busy.port, holder.pid,
+    const auto& holder = holders[i];
+    say(fmt::format("port {} was held by pid {} ({}) of job {}, whose launcher is gone: {}", port, holder.identity.pid,
                     holder.command, holder.job_id, outcomes[i].text));
   }
 }
@@ -39,8 +62,9 @@ std::variant<ports::HeldPort, ports::Busy> hold_or_reclaim_port(const std::strin
   auto held = ports::hold_port(address, port);
   const auto* busy = std::get_if<ports::Busy>(&held);
   if (!busy || busy->holders.empty()) return held;
-  if (!std::all_of(busy->holders.begin(), busy->holders.end(), is_reclaimable)) return held;
-  end_holders(*busy, say);
+  const auto holders = all_reclaimable(*busy);
+  if (holders.empty()) return held;
+  end_holders(port, holders, say);
   return ports::hold_port(address, port);
 }
 

@@ -9,10 +9,10 @@
 
 namespace dslaunch::launch {
 
-// Holds the port as ports::hold_port does. When it is taken, and every holder is a process of this user that carries
-// the id of a job of ours whose agent is gone, exactly those are ended (SIGTERM, after two seconds SIGKILL), `say` is
-// told which, and the port is taken. Anyone else among the holders: nobody is touched and the outcome is Busy. Throws
-// as hold_port.
+// Holds the port as ports::hold_port does. When it is taken, and every holder belongs to a job of ours whose supervisor
+// is gone and is stale by doctor's rule, exactly those are ended (SIGTERM, after two seconds SIGKILL), `say` is told
+// which, and the port is taken. Anyone else among the holders: nobody is touched and the outcome is Busy. Throws as
+// hold_port.
 std::variant<ports::HeldPort, ports::Busy> hold_or_reclaim_port(const std::string& address, uint16_t port,
                                                                 const std::function<void(const std::string&)>& say);
 

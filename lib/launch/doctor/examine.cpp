@@ -7,11 +7,10 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <set>
 
 #include "base/format.hpp"
-#include "launch/doctor/judge.hpp"
 #include "launch/doctor/leftover_files.hpp"
+#include "launch/doctor/survey.hpp"
 #include "launch/plan/devices.hpp"
 #include "ports/holder.hpp"
 #include "ports/namespaces.hpp"
@@ -22,56 +21,41 @@ namespace {
 
 constexpr int kSecondLookMs = 200;
 
-std::set<pid_t> ancestors_of_this_process() {
-  std::set<pid_t> pids;
-  for (pid_t pid = ::getpid(); pid > 0 && pids.insert(pid).second;) {
-    auto info = ports::read_process(pid);
-    pid = info ? info->parent : 0;
-  }
-  return pids;
-}
-
-bool is_ours(const ports::ProcessInfo& info) {
-  return info.real_uid == ::getuid() && info.effective_uid == ::getuid();
-}
-
-std::string describe_parent(pid_t parent, const std::string& command) {
-  return parent == 0 ? std::string("a process outside of this container") : fmt::format("pid {} ({})", parent, command);
-}
-
 void describe_process(Finding& finding, const ports::ProcessInfo& info) {
   finding.process = info.identity;
   finding.user = ports::user_name(info.real_uid);
   finding.command = info.command;
   finding.age = info.age;
   finding.state = info.state;
+  if (info.state == 'D') finding.wait_channel = ports::wait_channel(info.identity.pid);
   finding.job_id = info.job_id;
   finding.parent = info.parent;
 }
 
-// What is known of one process that holds something or carries a job's id.
+// Why a process is looked at.
 struct Patient {
   ports::ProcessInfo info;
   std::vector<uint16_t> ports;
   bool on_gpu = false;
   uint64_t gpu_bytes = 0;
+  bool of_dead_job = false;  // none of these: it is below one that is stale
 };
 
 class Examination {
  public:
-  explicit Examination(const DoctorQuery& query) : query_(query), ancestors_(ancestors_of_this_process()) {}
+  explicit Examination(const DoctorQuery& query) : query_(query), survey_(look_at_ports()) {}
 
   DoctorReport run() {
-    for (uint16_t port : query_.ports) look_at_port(port);
+    look_at_holders();
     look_at_gpus();
     if (query_.leftover_processes) look_for_leftover_processes();
+    look_below_stale_processes();
     for (const auto& [pid, patient] : patients_) report_.findings.push_back(judge_patient(patient));
-    pass_staleness_on(report_.findings);
     look_for_stuck_processes();
     add(leftover_shared_memory(query_.shared_memory_folder));
     for (const auto& folder : query_.temporary_folders) {
       add(leftover_pid_files(folder));
-      add(leftover_private_folders(folder));
+      add(leftover_private_folders(folder, [this](const std::string& job) { return is_supervised(job); }));
     }
     return std::move(report_);
   }
@@ -81,13 +65,18 @@ class Examination {
     for (auto& finding : findings) report_.findings.push_back(std::move(finding));
   }
 
-  void look_at_port(uint16_t port) {
+  HeldPorts look_at_ports() {
+    HeldPorts held;
+    for (uint16_t port : query_.ports) look_at_port(port, held);
+    return held;
+  }
+
+  void look_at_port(uint16_t port, HeldPorts& held) {
     PortState state{.port = port};
     for (const auto& holder : ports::find_holders(port)) {
       state.held = true;
-      auto info = holder.pid < 0 ? std::nullopt : ports::read_process(holder.pid);
       if (holder.pid < 0) report_.findings.push_back(out_of_sight(holder, port));
-      if (info) patients_.try_emplace(holder.pid, Patient{.info = *info}).first->second.ports.push_back(port);
+      if (holder.pid >= 0) held[holder.pid].insert(port);
     }
     if (!state.held) {
       auto sockets = ports::sockets_on(port);
@@ -101,20 +90,31 @@ class Examination {
     Judgement judgement = judge({.visible = false, .ours = holder.uid == ::getuid()});
     Finding finding;
     finding.verdict = judgement.verdict;
-    finding.reason = judgement.reason;
+    finding.reason = judgement.evidence;
     finding.spared = true;
     finding.user = holder.user;
     finding.ports = {port};
     return finding;
   }
 
+  // In its order of pids. Null: the process has ended, or has started since the survey.
+  Patient* admit(pid_t pid) {
+    const auto* info = survey_.find(pid);
+    return info == nullptr ? nullptr : &patients_.try_emplace(pid, Patient{.info = *info}).first->second;
+  }
+
+  void look_at_holders() {
+    for (const auto& [pid, ports] : survey_.held_ports()) {
+      if (Patient* patient = admit(pid)) patient->ports.assign(ports.begin(), ports.end());
+    }
+  }
+
   void look_at_gpus() {
     for (const auto& process : gpu_processes()) {
-      auto info = ports::read_process(process.pid);
-      if (!info || !is_on_gpu(process.pid)) continue;
-      Patient& patient = patients_.try_emplace(process.pid, Patient{.info = *info}).first->second;
-      patient.on_gpu = true;
-      patient.gpu_bytes += process.num_bytes;
+      Patient* patient = is_on_gpu(process.pid) ? admit(process.pid) : nullptr;
+      if (patient == nullptr) continue;
+      patient->on_gpu = true;
+      patient->gpu_bytes += process.num_bytes;
     }
   }
 
@@ -132,36 +132,51 @@ class Examination {
   }
 
   void look_for_leftover_processes() {
-    for (pid_t pid : ports::all_processes()) {
-      auto info = ports::read_process(pid);
-      if (!info || info->state == 'Z' || !is_ours(*info)) continue;
-      if (job_life(*info) == JobLife::kGone) patients_.try_emplace(pid, Patient{.info = *info});
+    for (const auto& [pid, info] : survey_.processes()) {
+      if (info.state == 'Z' || !is_this_users(info)) continue;
+      if (survey_.standing_of(info).life == JobLife::kGone) admit(pid)->of_dead_job = true;
     }
+  }
+
+  // They end with it, whatever they hold.
+  void look_below_stale_processes() {
+    std::vector<pid_t> parents;
+    for (const auto& [pid, patient] : patients_) parents.push_back(pid);
+    while (!parents.empty()) {
+      const pid_t parent = parents.back();
+      parents.pop_back();
+      if (!is_stale(parent)) continue;
+      for (pid_t child : survey_.living_children_of(parent)) {
+        if (patients_.contains(child) || !is_stale(child)) continue;
+        admit(child);
+        parents.push_back(child);
+      }
+    }
+  }
+
+  bool is_stale(pid_t pid) { return survey_.judgement_of(*survey_.find(pid)).verdict == Verdict::kStale; }
+  bool is_supervised(const std::string& job) { return survey_.standing_of(job).life == JobLife::kAlive; }
+
+  static FindingKind kind_of(const Patient& patient) {
+    if (!patient.ports.empty()) return FindingKind::kPortHolder;
+    if (patient.on_gpu) return FindingKind::kGpuHolder;
+    return patient.of_dead_job ? FindingKind::kLeftoverProcess : FindingKind::kStaleChild;
   }
 
   Finding judge_patient(const Patient& patient) {
     const auto& info = patient.info;
-    auto parent = info.parent > 0 ? ports::read_process(info.parent) : std::nullopt;
+    const auto* parent = survey_.find(info.parent);
     Finding finding;
     describe_process(finding, info);
-    finding.kind = !patient.ports.empty() ? FindingKind::kPortHolder
-                   : patient.on_gpu       ? FindingKind::kGpuHolder
-                                          : FindingKind::kLeftoverProcess;
+    finding.kind = kind_of(patient);
+    finding.job_id = survey_.standing_of(info).job_id;
     finding.ports = patient.ports;
     finding.gpu_bytes = patient.gpu_bytes;
     finding.parent_command = parent ? parent->command : std::string();
-    Judgement judgement = judge({.visible = info.readable,
-                                 .ours = is_ours(info),
-                                 .runs_doctor = ancestors_.contains(info.identity.pid),
-                                 .job = job_life(info),
-                                 .job_id = info.job_id,
-                                 .parenthood = ports::parenthood(info, parent),
-                                 .parent = describe_parent(info.parent, finding.parent_command),
-                                 .service = info.service});
+    Judgement judgement = survey_.judgement_of(info);
     finding.verdict = judgement.verdict;
-    finding.reason = judgement.reason;
-    finding.parent_decides = judgement.parent_decides;
-    finding.spared = !is_ours(info) || ancestors_.contains(info.identity.pid);
+    finding.reason = judgement.evidence;
+    finding.spared = !is_this_users(info) || survey_.runs_doctor(info.identity.pid);
     return finding;
   }
 
@@ -188,7 +203,8 @@ class Examination {
     for (pid_t pid : ports::all_processes()) {
       auto info = ports::read_process(pid);
       // Holders are reported already, with their state.
-      if (!info || (info->state != 'Z' && info->state != 'D') || !is_ours(*info) || patients_.contains(pid)) continue;
+      if (!info || (info->state != 'Z' && info->state != 'D') || !is_this_users(*info) || patients_.contains(pid))
+        continue;
       if (!info->kernel_thread) found.emplace(pid, Look{*info, switches_of(pid)});
     }
     return found;
@@ -206,28 +222,25 @@ class Examination {
   static Finding describe_stuck(const ports::ProcessInfo& info) {
     Finding finding;
     describe_process(finding, info);
-    auto parent = ports::read_process(info.parent);
-    finding.parent_command = parent ? parent->command : std::string();
+    ports::Lineage lineage{.child = info, .parent = ports::read_process(info.parent)};
+    finding.parent_command = lineage.parent ? lineage.parent->command : std::string();
     finding.spared = true;
     if (info.state == 'Z') {
       finding.kind = FindingKind::kZombie;
       finding.reason =
           fmt::format("it has ended and holds nothing but its number; it goes when {} takes notice or ends",
-                      describe_parent(info.parent, finding.parent_command));
+                      describe_parent(lineage));
       return finding;
     }
     finding.kind = FindingKind::kUnkillable;
-    std::ifstream channel(fmt::format("/proc/{}/wchan", info.identity.pid));
-    std::string place;
-    channel >> place;
     finding.reason = fmt::format("it waits inside the kernel{} and no signal reaches it until that is over",
-                                 place.empty() || place == "0" ? "" : " (" + place + ")");
+                                 finding.wait_channel.empty() ? "" : " (" + finding.wait_channel + ")");
     return finding;
   }
 
   const DoctorQuery& query_;
-  const std::set<pid_t> ancestors_;
-  DoctorReport report_;
+  DoctorReport report_;  // before survey_, whose ports it has
+  ProcessSurvey survey_;
   std::map<pid_t, Patient> patients_;
 };
 

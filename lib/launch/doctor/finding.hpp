@@ -15,7 +15,7 @@ namespace dslaunch::launch {
 // What may be done about a finding.
 enum class Verdict {
   kStale,    // nobody needs it any more: --kill ends it
-  kAlive,    // somebody does: --force ends it
+  kInUse,    // somebody does: --force ends it
   kUnknown,  // neither can be told: --force ends it
   kForeign,  // another user's: never touched
 };
@@ -23,7 +23,8 @@ enum class Verdict {
 enum class FindingKind {
   kPortHolder,       // of a port that was asked about
   kGpuHolder,        // of GPU memory, and of no such port
-  kLeftoverProcess,  // of a job whose agent is gone, holding neither
+  kLeftoverProcess,  // of a job whose supervisor is gone, holding neither
+  kStaleChild,       // below a stale process, holding neither: it ends with that
   kZombie,           // ended, but its parent has not taken notice; holds nothing
   kUnkillable,       // stuck inside the kernel (state D)
   kSharedMemory,     // a segment in /dev/shm
@@ -34,16 +35,16 @@ enum class FindingKind {
 struct Finding {
   FindingKind kind = FindingKind::kPortHolder;
   Verdict verdict = Verdict::kUnknown;
-  std::string reason;   // of the verdict, a clause: "its parent is gone"
+  std::string reason;   // the evidence for the verdict, a clause: "its parent lives: pid 12 (bash)"
   bool spared = false;  // never ended, --force or not: another user's, out of sight, above this command, or past ending
 
   // A process; pid -1: one that we may not look into.
   ports::ProcessIdentity process;
   std::string user, command, job_id;
   std::optional<std::chrono::seconds> age;
-  char state = '?';  // as ps shows it
+  char state = '?';          // as ps shows it
+  std::string wait_channel;  // of one in state D, where the kernel tells
   pid_t parent = 0;
-  bool parent_decides = false;  // alive only because its parent is; not in the JSON
   std::string parent_command;
   std::vector<uint16_t> ports;  // those asked about that it holds
   uint64_t gpu_bytes = 0;

@@ -1,57 +1,148 @@
 #include "launch/doctor/judge.hpp"
 
-#include <algorithm>
+#include <array>
 
 #include "base/format.hpp"
 
 namespace dslaunch::launch {
+namespace {
 
-static Judgement judge_by_parent(const ProcessFacts& facts) {
-  switch (facts.parenthood) {
-    case ports::Parenthood::kAlive:
-      return {Verdict::kAlive, fmt::format("its parent lives: {}", facts.parent), true};
-    case ports::Parenthood::kUnclear:
-      return {Verdict::kUnknown, fmt::format("{} may have started it", facts.parent)};
-    case ports::Parenthood::kLost:
+using ports::LauncherSign;
+using ports::Parenthood;
+
+// Each row says its evidence, or nothing where it does not match.
+using Row = std::string (*)(const Evidence&);
+
+std::string another_users(const Evidence& e) {
+  return e.ours ? "" : "it belongs to another user";
+}
+
+std::string out_of_sight(const Evidence& e) {
+  return e.visible ? "" : "we may not look into it";
+}
+
+std::string above_this_command(const Evidence& e) {
+  return e.runs_doctor ? "this command runs below it" : "";
+}
+
+std::string job_is_alive(const Evidence& e) {
+  return e.job.life == JobLife::kAlive ? e.job.evidence : "";
+}
+
+std::string in_a_service(const Evidence& e) {
+  const std::string& service = e.lineage.child.service;
+  return service.empty() ? "" : fmt::format("it is part of the service {}", service);
+}
+
+bool has(Parenthood wanted, const Evidence& e) {
+  return ports::parenthood(e.lineage) == wanted;
+}
+
+// A process of a job is started by its agent or by another process of the job: the parent of one whose job is gone, and
+// that is neither, is a subreaper.
+bool has_its_parent(const Evidence& e) {
+  const bool adopted = e.job.life == JobLife::kGone && !e.parent_is_of_job;
+  return has(Parenthood::kStarted, e) && !adopted;
+}
+
+std::string parent_is_stale(const Evidence& e) {
+  const bool matches = has_its_parent(e) && e.parent_is_stale;
+  return matches ? fmt::format("its parent is stale: {}", describe_parent(e.lineage)) : "";
+}
+
+std::string parent_lives(const Evidence& e) {
+  return has_its_parent(e) ? fmt::format("its parent lives: {}", describe_parent(e.lineage)) : "";
+}
+
+std::string job_is_gone(const Evidence& e) {
+  return e.job.life == JobLife::kGone ? e.job.evidence : "";
+}
+
+std::string parent_is_unclear(const Evidence& e) {
+  return has(Parenthood::kUnclear, e) ? fmt::format("{} may have started it", describe_parent(e.lineage)) : "";
+}
+
+// ---- from here on it is orphaned
+
+constexpr const char* kOrphaned = "the process that started it is gone";
+
+const char* describe_sign(LauncherSign sign) {
+  switch (sign) {
+    case LauncherSign::kElasticRunId:
+      return "TORCHELASTIC_RUN_ID is in its environment";
+    case LauncherSign::kCrossRank:
+      return "CROSS_RANK is in its environment";
+    case LauncherSign::kLocalRankArgument:
+      return "--local_rank is among its arguments";
+    case LauncherSign::kNone:
       break;
   }
-  if (!facts.service.empty()) return {Verdict::kAlive, fmt::format("it is part of the service {}", facts.service)};
-  return {Verdict::kStale, "the process that started it is gone"};
+  return "";
 }
 
-Judgement judge(const ProcessFacts& facts) {
-  if (!facts.ours) return {Verdict::kForeign, "it belongs to another user"};
-  if (!facts.visible) return {Verdict::kUnknown, "we may not look into it"};
-  if (facts.runs_doctor) return {Verdict::kAlive, "this command runs below it"};
-  switch (facts.job) {
-    case JobLife::kGone:
-      return {Verdict::kStale, fmt::format("the launcher of its job {} is gone", facts.job_id)};
-    case JobLife::kAlive:
-      return {Verdict::kAlive, fmt::format("its job {} is running", facts.job_id)};
-    case JobLife::kNone:
-    case JobLife::kUnknown:
-      break;
+std::string rank_of_a_launcher(const Evidence& e) {
+  const LauncherSign sign = ports::rank_sign(e.lineage);
+  if (sign == LauncherSign::kNone) return "";
+  return fmt::format("{}, and it is a rank of a launcher: {}", kOrphaned, describe_sign(sign));
+}
+
+// Of its process group or session.
+std::string why_leader_counts(const char* what, pid_t leader, pid_t self, bool gone) {
+  if (leader == self) return fmt::format("it leads its {}", what);
+  if (gone) return "";
+  if (leader == 0) return fmt::format("the leader of its {} lies outside of this container", what);
+  return fmt::format("the leader of its {} lives: pid {}", what, leader);
+}
+
+// Why somebody may have left it behind on purpose.
+std::vector<std::string> signs_of_intent(const Evidence& e) {
+  const auto& child = e.lineage.child;
+  std::vector<std::string> signs{
+      child.ignores_sighup ? "it ignores SIGHUP, as nohup makes it" : "",
+      why_leader_counts("session", child.session, child.identity.pid, e.lineage.session_leader_gone),
+      why_leader_counts("process group", child.group, child.identity.pid, e.lineage.group_leader_gone),
+      e.other_children.empty() ? "" : fmt::format("it has living children: pid {}", fmt::join(e.other_children, ", "))};
+  std::erase(signs, "");
+  return signs;
+}
+
+std::string left_behind(const Evidence& e) {
+  if (!signs_of_intent(e).empty()) return "";
+  return fmt::format("{}, and so are the leaders of its process group and its session", kOrphaned);
+}
+
+std::string orphaned_in_another_way(const Evidence& e) {
+  return fmt::format("{}, but {}", kOrphaned, fmt::join(signs_of_intent(e), ", "));
+}
+
+// The first row that matches gives the verdict. The contract is this order.
+constexpr std::array<std::pair<Verdict, Row>, 12> kTable{{
+    {Verdict::kForeign, another_users},
+    {Verdict::kUnknown, out_of_sight},
+    {Verdict::kInUse, above_this_command},
+    {Verdict::kInUse, job_is_alive},
+    {Verdict::kInUse, in_a_service},
+    {Verdict::kStale, parent_is_stale},
+    {Verdict::kInUse, parent_lives},
+    {Verdict::kStale, job_is_gone},
+    {Verdict::kUnknown, parent_is_unclear},
+    {Verdict::kStale, rank_of_a_launcher},
+    {Verdict::kStale, left_behind},
+    {Verdict::kUnknown, orphaned_in_another_way},
+}};
+
+}  // namespace
+
+std::string describe_parent(const ports::Lineage& lineage) {
+  if (lineage.child.parent == 0) return "a process outside of this container";
+  return fmt::format("pid {} ({})", lineage.child.parent, lineage.parent ? lineage.parent->command : "gone");
+}
+
+Judgement judge(const Evidence& evidence) {
+  for (const auto& [verdict, row] : kTable) {
+    if (std::string found = row(evidence); !found.empty()) return {verdict, std::move(found)};
   }
-  return judge_by_parent(facts);
-}
-
-static bool is_stale_parent(const Finding& finding, pid_t pid) {
-  return finding.process.pid == pid && finding.verdict == Verdict::kStale;
-}
-
-void pass_staleness_on(std::vector<Finding>& findings) {
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (auto& finding : findings) {
-      if (!finding.parent_decides || finding.verdict == Verdict::kStale) continue;
-      bool stale = std::any_of(findings.begin(), findings.end(),
-                               [&](const Finding& other) { return is_stale_parent(other, finding.parent); });
-      if (!stale) continue;
-      finding.verdict = Verdict::kStale;
-      finding.reason = fmt::format("its parent, pid {}, is stale", finding.parent);
-      changed = true;
-    }
-  }
+  return {};  // the last row matches whatever comes to it
 }
 
 }  // namespace dslaunch::launch

@@ -182,11 +182,12 @@ std::vector<Finding> leftover_pid_files(const std::string& folder) {
   return findings;
 }
 
-std::vector<Finding> leftover_private_folders(const std::string& folder) {
+std::vector<Finding> leftover_private_folders(const std::string& folder,
+                                              const std::function<bool(const std::string& job_id)>& is_supervised) {
   std::vector<Finding> findings;
   for (const auto& candidate : settled_entries(folder, S_IFDIR)) {
     auto job = job_of_private_folder(candidate.name);
-    if (!job || !private_folder_is_abandoned(candidate.path)) continue;
+    if (!job || !private_folder_is_abandoned(candidate.path) || is_supervised(*job)) continue;
     findings.push_back(leftover(FindingKind::kPrivateFolder, candidate, Verdict::kStale,
                                 fmt::format("the agent of job {}, which made it, is gone", *job)));
     findings.back().job_id = *job;

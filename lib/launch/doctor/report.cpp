@@ -17,13 +17,14 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::array<std::pair<Verdict, const char*>, 4> kVerdicts{{{Verdict::kStale, "stale"},
-                                                                    {Verdict::kAlive, "alive"},
+                                                                    {Verdict::kInUse, "in_use"},
                                                                     {Verdict::kUnknown, "unknown"},
                                                                     {Verdict::kForeign, "foreign"}}};
-constexpr std::array<std::pair<FindingKind, const char*>, 8> kKinds{
+constexpr std::array<std::pair<FindingKind, const char*>, 9> kKinds{
     {{FindingKind::kPortHolder, "port_holder"},
      {FindingKind::kGpuHolder, "gpu_holder"},
      {FindingKind::kLeftoverProcess, "leftover_process"},
+     {FindingKind::kStaleChild, "stale_child"},
      {FindingKind::kZombie, "zombie"},
      {FindingKind::kUnkillable, "unkillable"},
      {FindingKind::kSharedMemory, "shared_memory"},
@@ -69,7 +70,11 @@ std::string describe_process(const Finding& finding) {
   if (finding.process.pid < 0) return fmt::format("a process of user {}", finding.user);
   std::vector<std::string> facts{"user " + finding.user};
   if (finding.age) facts.push_back(ports::describe_age(*finding.age) + " old");
-  if (*state_word(finding.state)) facts.emplace_back(state_word(finding.state));
+  if (*state_word(finding.state)) {
+    const auto& place = finding.wait_channel;
+    facts.push_back(place.empty() ? state_word(finding.state)
+                                  : fmt::format("{} ({})", state_word(finding.state), place));
+  }
   if (!finding.job_id.empty()) facts.push_back("job " + finding.job_id);
   if (finding.gpu_bytes > 0) facts.push_back(describe_bytes(finding.gpu_bytes) + " of GPU memory");
   return fmt::format("pid {} ({}): {}", finding.process.pid, fmt::join(facts, ", "), finding.command);
@@ -82,7 +87,8 @@ std::string describe_file(const Finding& finding) {
 }
 
 std::string tell(const Finding& finding, const std::string& indent) {
-  const char* word = finding.kind == FindingKind::kUnkillable ? "stuck" : name_of(kVerdicts, finding.verdict);
+  std::string word = finding.kind == FindingKind::kUnkillable ? "stuck" : name_of(kVerdicts, finding.verdict);
+  std::replace(word.begin(), word.end(), '_', ' ');
   return fmt::format("{}{:<8} {}\n{}{:<8} {}\n", indent, word, describe(finding), indent, "", finding.reason);
 }
 
@@ -147,7 +153,8 @@ std::string tell_host(const DoctorReport& report, const std::string& indent) {
   std::string text = tell_treated(report, indent);
   for (const auto& port : report.ports) text += tell_port(report, port, indent);
   for (auto [kind, title] : {std::pair{FindingKind::kGpuHolder, "GPU memory is held by"},
-                             {FindingKind::kLeftoverProcess, "left behind by jobs whose launcher is gone"},
+                             {FindingKind::kLeftoverProcess, "left behind by jobs whose supervisor is gone"},
+                             {FindingKind::kStaleChild, "below what is stale, and ending with it"},
                              {FindingKind::kUnkillable, "stuck inside the kernel"},
                              {FindingKind::kSharedMemory, "shared memory left behind"},
                              {FindingKind::kPidFile, "pid files left behind"},
@@ -178,6 +185,7 @@ Json to_json(const Finding& finding) {
                {"start_ticks", finding.process.start_ticks},
                {"command", finding.command},
                {"state", std::string(1, finding.state)},
+               {"wait_channel", text_or_null(finding.wait_channel)},
                {"job_id", text_or_null(finding.job_id)},
                {"parent", finding.parent},
                {"parent_command", text_or_null(finding.parent_command)},
@@ -209,6 +217,7 @@ Finding finding_from(const Json& json) {
   finding.process.start_ticks = json.at("start_ticks").get<uint64_t>();
   finding.command = text_of(json, "command");
   finding.state = text_of(json, "state").empty() ? '?' : text_of(json, "state")[0];
+  finding.wait_channel = text_of(json, "wait_channel");
   finding.parent = json.at("parent").get<pid_t>();
   finding.parent_command = text_of(json, "parent_command");
   finding.ports = json.at("ports").get<std::vector<uint16_t>>();

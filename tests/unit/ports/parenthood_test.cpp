@@ -11,68 +11,97 @@ ProcessInfo process(pid_t pid, pid_t parent, pid_t session, const std::string& n
   ProcessInfo info;
   info.identity = {pid, pid == 1 ? 10u : 100000u};
   info.parent = parent;
+  info.group = session;
   info.session = session;
   info.name = name;
   info.command = command.empty() ? name : command;
   return info;
 }
 
-// A child with pid 500 in `session` under a parent that is described by the rest.
+// A child with pid 500 in `session` under a parent that is described by the rest. A session 300 has lost its leader.
+Lineage lineage(pid_t session, pid_t parent_pid, pid_t parent_session, const std::string& name,
+                const std::string& command = {}) {
+  return {.child = process(500, parent_pid, session, "python3", {}),
+          .parent = process(parent_pid, 0, parent_session, name, command),
+          .group_leader_gone = session == 300,
+          .session_leader_gone = session == 300};
+}
+
 Parenthood of(pid_t session, pid_t parent_pid, pid_t parent_session, const std::string& name,
               const std::string& command = {}) {
-  return parenthood(process(500, parent_pid, session, "python3", {}),
-                    process(parent_pid, 0, parent_session, name, command));
+  return parenthood(lineage(session, parent_pid, parent_session, name, command));
 }
 
 }  // namespace
 
 TEST_CASE("a child in its parent's session, or leading its own, has its parent", "[ports][parenthood]") {
-  CHECK(of(400, 400, 400, "bash") == Parenthood::kAlive);
-  CHECK(of(400, 450, 400, "python3") == Parenthood::kAlive);
-  CHECK(of(500, 400, 400, "torchrun") == Parenthood::kAlive);
-  CHECK(of(0, 400, 400, "bash") == Parenthood::kAlive);  // a session outside of this container tells nothing
+  CHECK(of(400, 400, 400, "bash") == Parenthood::kStarted);
+  CHECK(of(400, 450, 400, "python3") == Parenthood::kStarted);
+  CHECK(of(500, 400, 400, "torchrun") == Parenthood::kStarted);
+  CHECK(of(0, 400, 400, "bash") == Parenthood::kStarted);  // a session outside of this container tells nothing
 }
 
-TEST_CASE("a child in a third session came from a parent in between, which is gone", "[ports][parenthood]") {
-  CHECK(of(300, 400, 400, "subreaper") == Parenthood::kLost);
+TEST_CASE("a child in a third session, or older than its parent, was started by somebody else", "[ports][parenthood]") {
+  CHECK(of(350, 400, 400, "subreaper") == Parenthood::kOrphaned);
+  Lineage adopted = lineage(400, 400, 400, "subreaper");
+  adopted.child.identity.start_ticks -= 1;
+  CHECK(parenthood(adopted) == Parenthood::kOrphaned);
 }
 
 TEST_CASE("the user's systemd takes over what others started", "[ports][parenthood]") {
-  CHECK(of(500, 400, 400, "systemd", "/lib/systemd/systemd --user") == Parenthood::kLost);
-  CHECK(of(400, 400, 400, "systemd", "/lib/systemd/systemd --user") == Parenthood::kLost);
+  CHECK(of(500, 400, 400, "systemd", "/lib/systemd/systemd --user") == Parenthood::kOrphaned);
+  CHECK(of(400, 400, 400, "systemd", "/lib/systemd/systemd --user") == Parenthood::kOrphaned);
 }
 
 TEST_CASE("under an init that starts only services, or nothing, a child is an orphan", "[ports][parenthood]") {
-  for (const char* init : {"systemd", "sleep", "tail", "pause"}) {
+  for (const char* init : {"systemd", "sleep", "tail", "pause", "sshd"}) {
     CAPTURE(init);
-    CHECK(of(500, 1, 1, init) == Parenthood::kLost);
-    CHECK(of(300, 1, 1, init) == Parenthood::kLost);
-    CHECK(of(1, 1, 1, init) == Parenthood::kLost);
+    CHECK(of(500, 1, 1, init) == Parenthood::kOrphaned);
+    CHECK(of(300, 1, 1, init) == Parenthood::kOrphaned);
   }
+  CHECK(of(1, 1, 1, "systemd") == Parenthood::kOrphaned);
+  // "python serve.py & exec sleep infinity"
+  CHECK(of(1, 1, 1, "sleep") == Parenthood::kStarted);
 }
 
-TEST_CASE("a container's first program may have started what shares its session", "[ports][parenthood]") {
-  CHECK(of(1, 1, 1, "bash", "bash start.sh") == Parenthood::kUnclear);
-  CHECK(of(300, 1, 1, "bash", "bash start.sh") == Parenthood::kLost);
-  CHECK(of(500, 1, 1, "tini") == Parenthood::kLost);
+TEST_CASE("a container's first program may have started what leads its session", "[ports][parenthood]") {
+  for (const char* init : {"bash", "tini", "dumb-init", "a_program_nobody_knows"}) {
+    CAPTURE(init);
+    CHECK(of(1, 1, 1, init) == Parenthood::kStarted);
+    CHECK(of(300, 1, 1, init) == Parenthood::kOrphaned);
+    CHECK(of(500, 1, 1, init) == Parenthood::kUnclear);
+  }
+  // Whatever its age: a program may call setsid when it likes.
+  Lineage at_once = lineage(500, 1, 1, "bash");
+  at_once.child.identity.start_ticks = 10;
+  CHECK(parenthood(at_once) == Parenthood::kUnclear);
 }
 
-TEST_CASE("workers of a launcher that is pid 1 are not taken for orphans", "[ports][parenthood]") {
-  CHECK(of(500, 1, 1, "python3", "/usr/bin/python3 /usr/bin/torchrun train.py") == Parenthood::kUnclear);
-  CHECK(of(500, 1, 1, "python3", "python3 -m torch.distributed.run train.py") == Parenthood::kUnclear);
-  CHECK(of(500, 1, 1, "dslaunch", "dslaunch exec -- python train.py") == Parenthood::kUnclear);
-  CHECK(of(300, 1, 1, "dslaunch", "dslaunch exec -- python train.py") == Parenthood::kLost);
-}
-
-TEST_CASE("what started together with a container's init is its program", "[ports][parenthood]") {
-  auto child = process(7, 1, 7, "python3", {});
-  child.identity.start_ticks = 30;
-  CHECK(parenthood(child, process(1, 0, 1, "dumb-init", {})) == Parenthood::kUnclear);
+TEST_CASE("a rank under a container's first program is an orphan, unless that starts ranks", "[ports][parenthood]") {
+  const std::string torchrun = "/usr/bin/python3 /usr/bin/torchrun train.py";
+  for (auto sign : {LauncherSign::kElasticRunId, LauncherSign::kCrossRank, LauncherSign::kLocalRankArgument}) {
+    auto under = [&](const std::string& name, const std::string& command) {
+      Lineage made = lineage(500, 1, 1, name, command);
+      made.child.launcher_sign = sign;
+      return made;
+    };
+    const bool counts_under_a_shell = sign != LauncherSign::kLocalRankArgument;
+    for (const Lineage& shell : {under("bash", "bash"), under("start.sh", "/bin/sh /start.sh")}) {
+      CHECK((parenthood(shell) == Parenthood::kOrphaned) == counts_under_a_shell);
+      CHECK((rank_sign(shell) == sign) == counts_under_a_shell);
+    }
+    CHECK(parenthood(under("tini", "tini -- torchrun train.py")) == Parenthood::kOrphaned);
+    CHECK(parenthood(under("supervisord", "/usr/bin/python3 /usr/bin/supervisord")) == Parenthood::kOrphaned);
+    CHECK(parenthood(under("torchrun", torchrun)) == Parenthood::kStarted);
+    CHECK(parenthood(under("python3", "python3 -m torch.distributed.run train.py")) == Parenthood::kUnclear);
+    CHECK(parenthood(under("dslaunch", "dslaunch exec -- python train.py")) == Parenthood::kStarted);
+  }
+  CHECK(of(300, 1, 1, "torchrun", torchrun) == Parenthood::kOrphaned);
 }
 
 TEST_CASE("a parent outside of the container, and one that has just gone", "[ports][parenthood]") {
-  CHECK(parenthood(process(500, 0, 500, "python3", {}), std::nullopt) == Parenthood::kUnclear);
-  CHECK(parenthood(process(500, 400, 500, "python3", {}), std::nullopt) == Parenthood::kLost);
+  CHECK(parenthood({.child = process(500, 0, 500, "python3", {}), .parent = {}}) == Parenthood::kUnclear);
+  CHECK(parenthood({.child = process(500, 400, 500, "python3", {}), .parent = {}}) == Parenthood::kOrphaned);
 }
 
 TEST_CASE("the innermost unit of a cgroup decides about a service", "[ports][process_info]") {

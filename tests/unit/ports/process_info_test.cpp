@@ -67,18 +67,69 @@ TEST_CASE("a process is told apart from a later one with its number", "[ports][p
   CHECK_FALSE(exists(info->identity));
 }
 
-TEST_CASE("parent, session and users of a process", "[ports][process_info]") {
+TEST_CASE("parent, group, session, signals and users of a process", "[ports][process_info]") {
   HolderProcess child([] {
     setsid();
+    signal(SIGHUP, SIG_IGN);
     return uint16_t{0};
   });
   auto info = read_process(child.pid());
   REQUIRE(info);
   CHECK(info->parent == getpid());
   CHECK(info->session == child.pid());
+  CHECK(info->group == child.pid());
+  CHECK(info->ignores_sighup);
+  HolderProcess other([] {
+    signal(SIGHUP, SIG_DFL);
+    return uint16_t{0};
+  });
+  CHECK_FALSE(read_process(other.pid())->ignores_sighup);
   CHECK(info->real_uid == getuid());
   CHECK(info->effective_uid == geteuid());
   CHECK(info->readable);
   auto all = all_processes();
   CHECK(std::find(all.begin(), all.end(), child.pid()) != all.end());
+}
+
+namespace {
+
+// Of a program with these arguments and this environment.
+LauncherSign sign_of(std::vector<std::string> arguments, const std::string& variable) {
+  int hold[2], ready[2];
+  REQUIRE((pipe(hold) == 0 && pipe(ready) == 0));
+  pid_t child = fork();
+  if (child == 0) {
+    dup2(hold[0], STDIN_FILENO);
+    dup2(ready[1], STDOUT_FILENO);
+    close(hold[1]);
+    std::vector<char*> argv{const_cast<char*>("sh"), const_cast<char*>("-c"), const_cast<char*>("echo up; read line")};
+    for (auto& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    std::vector<char*> env{const_cast<char*>(variable.c_str()), nullptr};
+    execve("/bin/sh", argv.data(), env.data());
+    _exit(127);
+  }
+  close(hold[0]);
+  close(ready[1]);
+  char byte;
+  REQUIRE(read(ready[0], &byte, 1) == 1);
+  close(ready[0]);
+  auto info = read_process(child);
+  close(hold[1]);
+  waitpid(child, nullptr, 0);
+  return info ? info->launcher_sign : LauncherSign::kNone;
+}
+
+}  // namespace
+
+TEST_CASE("what a launcher leaves in a rank's environment and arguments", "[ports][process_info]") {
+  CHECK(sign_of({}, "TORCHELASTIC_RUN_ID=none") == LauncherSign::kElasticRunId);
+  CHECK(sign_of({}, "CROSS_RANK=0") == LauncherSign::kCrossRank);
+  CHECK(sign_of({"--", "--local_rank=0"}, "A=b") == LauncherSign::kLocalRankArgument);
+  CHECK(sign_of({"--", "--local_rank", "0"}, "A=b") == LauncherSign::kLocalRankArgument);
+  CHECK(sign_of({"--", "--local-rank=0"}, "A=b") == LauncherSign::kLocalRankArgument);
+  // People export and write these by hand.
+  CHECK(sign_of({"--", "--local_ranks=2", "local_rank=0"}, "RANK=0") == LauncherSign::kNone);
+  CHECK(sign_of({}, "LOCAL_RANK=0") == LauncherSign::kNone);
+  CHECK(sign_of({}, "TORCHELASTIC_RUN_IDS=0") == LauncherSign::kNone);
 }

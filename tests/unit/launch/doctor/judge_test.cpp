@@ -1,73 +1,199 @@
 #include "launch/doctor/judge.hpp"
 
 #include <catch2/catch.hpp>
+#include <functional>
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
-using ports::Parenthood;
+using Catch::Contains;
+using ports::LauncherSign;
 
 namespace {
 
+constexpr pid_t kSelf = 500, kShell = 400, kGoneLeader = 300;
+
+ports::ProcessInfo process(pid_t pid, pid_t parent, pid_t group, pid_t session, const std::string& command) {
+  ports::ProcessInfo info;
+  info.identity = {pid, pid == 1 ? 10u : 100000u + static_cast<unsigned>(pid)};
+  info.parent = parent;
+  info.group = group;
+  info.session = session;
+  info.readable = true;
+  info.command = command;
+  info.name = command.substr(0, command.find(' '));
+  return info;
+}
+
+// A process that `program` started from a shell's job control, and that still has that shell.
+Evidence child_of_a_shell() {
+  Evidence evidence;
+  evidence.lineage.child = process(kSelf, kShell, kSelf, kShell, "python train.py");
+  evidence.lineage.parent = process(kShell, 10, kShell, kShell, "bash");
+  return evidence;
+}
+
+using Change = std::function<void(Evidence&)>;
+
+// Adopted by this pid 1. It was started by a script in a session of its own: the leaders of group and session are gone.
+Evidence under(
+    const std::string& init, const Change& change = [](Evidence&) {}) {
+  Evidence evidence;
+  evidence.lineage = {.child = process(kSelf, 1, kGoneLeader, kGoneLeader, "python train.py"),
+                      .parent = process(1, 0, 1, 1, init),
+                      .group_leader_gone = true,
+                      .session_leader_gone = true};
+  change(evidence);
+  return evidence;
+}
+
+// setsid: leads both.
+void lead_session(Evidence& evidence) {
+  evidence.lineage.child.group = evidence.lineage.child.session = kSelf;
+  evidence.lineage.group_leader_gone = evidence.lineage.session_leader_gone = false;
+}
+
+// As a direct child of pid 1.
+void join_init(Evidence& evidence) {
+  evidence.lineage.child.group = evidence.lineage.child.session = 1;
+  evidence.lineage.group_leader_gone = evidence.lineage.session_leader_gone = false;
+}
+
+Change sign(LauncherSign value) {
+  return [value](Evidence& evidence) { evidence.lineage.child.launcher_sign = value; };
+}
+
+// Where a launcher gives each rank a session of its own.
+Change session_and_sign(LauncherSign value) {
+  return [value](Evidence& evidence) {
+    lead_session(evidence);
+    evidence.lineage.child.launcher_sign = value;
+  };
+}
+
+Change in_job(JobLife life) {
+  return [life](Evidence& evidence) { evidence.job = {life, "J", life == JobLife::kUnknown ? "" : "as its job says"}; };
+}
+
+Evidence with(Evidence evidence, const Change& change) {
+  change(evidence);
+  return evidence;
+}
+
 struct Row {
   const char* who;
-  bool ours, visible, runs_doctor;
-  JobLife job;
-  Parenthood parenthood;
-  const char* service;
+  Evidence evidence;
   Verdict verdict;
+  const char* says;
 };
 
-// contracts: a process is stale when it is this user's and either carries the id of a job of ours whose supervisor is
-// gone, or has lost its parent and is no systemd service.
+const std::string kSystemd = "systemd", kBash = "bash /start.sh", kTini = "tini -- sleep 1d",
+                  kTorchrun = "/usr/bin/python3 /usr/local/bin/torchrun train.py";
+
+// docs/doctor.md, "Who is stale": one row of this table for each way a process comes to be where it is.
 const Row kRows[] = {
-    {"a worker of a dead job", true, true, false, JobLife::kGone, Parenthood::kAlive, "", Verdict::kStale},
-    {"a dead job's, even as a service", true, true, false, JobLife::kGone, Parenthood::kLost, "x", Verdict::kStale},
-    {"a rank of a living job", true, true, false, JobLife::kAlive, Parenthood::kAlive, "", Verdict::kAlive},
-    {"an orphan within a living job", true, true, false, JobLife::kAlive, Parenthood::kLost, "", Verdict::kAlive},
-    {"an orphan", true, true, false, JobLife::kNone, Parenthood::kLost, "", Verdict::kStale},
-    {"an orphan of a job not in sight", true, true, false, JobLife::kUnknown, Parenthood::kLost, "", Verdict::kStale},
-    {"a service", true, true, false, JobLife::kNone, Parenthood::kLost, "jupyter.service", Verdict::kAlive},
-    {"a child", true, true, false, JobLife::kNone, Parenthood::kAlive, "", Verdict::kAlive},
-    {"a job not in sight", true, true, false, JobLife::kUnknown, Parenthood::kAlive, "", Verdict::kAlive},
-    {"a child of pid 1", true, true, false, JobLife::kNone, Parenthood::kUnclear, "", Verdict::kUnknown},
-    {"one out of sight", true, false, false, JobLife::kNone, Parenthood::kLost, "", Verdict::kUnknown},
-    {"the shell we run in", true, true, true, JobLife::kNone, Parenthood::kLost, "", Verdict::kAlive},
-    {"the dead job we run in", true, true, true, JobLife::kGone, Parenthood::kLost, "", Verdict::kAlive},
-    {"another user's orphan", false, true, false, JobLife::kNone, Parenthood::kLost, "", Verdict::kForeign},
-    {"another user's dead job", false, true, false, JobLife::kGone, Parenthood::kLost, "", Verdict::kForeign},
-    {"another user's out of sight", false, false, false, JobLife::kNone, Parenthood::kLost, "", Verdict::kForeign},
+    {"another user's orphan", under(kSystemd, [](Evidence& e) { e.ours = false; }), Verdict::kForeign, "another user"},
+    {"another user's rank of a dead job",
+     with(under(kSystemd, [](Evidence& e) { e.ours = false; }), in_job(JobLife::kGone)), Verdict::kForeign,
+     "another user"},
+    {"one out of sight", {.visible = false}, Verdict::kUnknown, "may not look into it"},
+    {"the shell we run in", under(kSystemd, [](Evidence& e) { e.runs_doctor = true; }), Verdict::kInUse,
+     "this command runs below it"},
+    {"a rank of a live job of ours", with(child_of_a_shell(), in_job(JobLife::kAlive)), Verdict::kInUse,
+     "as its job says"},
+    {"an orphan within a live job of ours", under(kSystemd, in_job(JobLife::kAlive)), Verdict::kInUse,
+     "as its job says"},
+    {"a systemd service", under(kSystemd, [](Evidence& e) { e.lineage.child.service = "jupyter.service"; }),
+     Verdict::kInUse, "part of the service jupyter.service"},
+    {"a child of a living shell", child_of_a_shell(), Verdict::kInUse, "its parent lives: pid 400 (bash)"},
+    {"a data loader of a living program",
+     with(child_of_a_shell(), [](Evidence& e) { e.lineage.child.group = e.lineage.child.session = kShell; }),
+     Verdict::kInUse, "its parent lives: pid 400 (bash)"},
+    {"a data loader of a stale rank", with(child_of_a_shell(), [](Evidence& e) { e.parent_is_stale = true; }),
+     Verdict::kStale, "its parent is stale: pid 400 (bash)"},
+    {"a rank of a lost job below a stale agent",
+     with(with(child_of_a_shell(), in_job(JobLife::kGone)),
+          [](Evidence& e) { e.parent_is_of_job = e.parent_is_stale = true; }),
+     Verdict::kStale, "its parent is stale"},
+    {"a rank of a lost job, adopted by a subreaper", with(child_of_a_shell(), in_job(JobLife::kGone)), Verdict::kStale,
+     "as its job says"},
+    {"a rank of a lost job", under(kSystemd, in_job(JobLife::kGone)), Verdict::kStale, "as its job says"},
+    {"one that a lost job has left in a session of its own",
+     with(under(kSystemd, lead_session), in_job(JobLife::kGone)), Verdict::kStale, "as its job says"},
+    {"a background job of a script whose shell is gone", under(kSystemd), Verdict::kStale,
+     "and so are the leaders of its process group and its session"},
+    {"the same in a container", under(kBash), Verdict::kStale, "and so are the leaders"},
+    {"the same, of a job that cannot be judged", under(kSystemd, in_job(JobLife::kUnknown)), Verdict::kStale,
+     "and so are the leaders"},
+    {"nohup in a script", under(kSystemd, [](Evidence& e) { e.lineage.child.ignores_sighup = true; }),
+     Verdict::kUnknown, "but it ignores SIGHUP, as nohup makes it"},
+    {"nohup torchrun whose shell has exited: it handles SIGHUP itself",
+     under(kSystemd,
+           [](Evidence& e) {
+             e.other_children = {501, 502};
+           }),
+     Verdict::kUnknown, "but it has living children: pid 501, 502"},
+    {"setsid", under(kSystemd, lead_session), Verdict::kUnknown, "it leads its session, it leads its process group"},
+    {"disown: job control gave it a process group",
+     under(kSystemd,
+           [](Evidence& e) {
+             e.lineage.child.group = kSelf;
+             e.lineage.group_leader_gone = false;
+           }),
+     Verdict::kUnknown, "but it leads its process group"},
+    {"the orphan of a command in a shell that lives",
+     under(kSystemd,
+           [](Evidence& e) {
+             e.lineage.child.session = kShell;
+             e.lineage.session_leader_gone = false;
+           }),
+     Verdict::kUnknown, "the leader of its session lives: pid 400"},
+    {"torchrun's leftover", under(kSystemd, session_and_sign(LauncherSign::kElasticRunId)), Verdict::kStale,
+     "it is a rank of a launcher: TORCHELASTIC_RUN_ID is in its environment"},
+    {"DeepSpeed's leftover", under(kSystemd, sign(LauncherSign::kCrossRank)), Verdict::kStale,
+     "CROSS_RANK is in its environment"},
+    {"a leftover of torch.distributed.launch", under(kSystemd, session_and_sign(LauncherSign::kLocalRankArgument)),
+     Verdict::kStale, "--local_rank is among its arguments"},
+    {"a hand-exported RANK, setsid", under(kSystemd, session_and_sign(LauncherSign::kNone)), Verdict::kUnknown,
+     "it leads its session"},
+    {"the rank of a launcher that lives", with(child_of_a_shell(), sign(LauncherSign::kElasticRunId)), Verdict::kInUse,
+     "its parent lives"},
+    // Containers. As pid 1 a shell or an init may have started what is below it.
+    {"bash as pid 1: DeepSpeed's leftover in its session",
+     under(kBash, [](Evidence& e) { join_init(e), sign(LauncherSign::kCrossRank)(e); }), Verdict::kStale, "CROSS_RANK"},
+    {"bash as pid 1: torchrun's leftover", under(kBash, session_and_sign(LauncherSign::kElasticRunId)), Verdict::kStale,
+     "TORCHELASTIC_RUN_ID"},
+    {"bash as pid 1: its start script gave --local_rank",
+     under(kBash, [](Evidence& e) { join_init(e), sign(LauncherSign::kLocalRankArgument)(e); }), Verdict::kInUse,
+     "its parent lives: pid 1 (bash /start.sh)"},
+    {"bash as pid 1: a server of the start script", under(kBash, join_init), Verdict::kInUse,
+     "its parent lives: pid 1 (bash /start.sh)"},
+    {"bash as pid 1: a child that has called setsid itself, however late", under(kBash, lead_session),
+     Verdict::kUnknown, "pid 1 (bash /start.sh) may have started it"},
+    {"tini as pid 1: a leftover with --local_rank", under(kTini, session_and_sign(LauncherSign::kLocalRankArgument)),
+     Verdict::kStale, "--local_rank"},
+    {"tini as pid 1: its program", under(kTini, lead_session), Verdict::kUnknown, "may have started it"},
+    {"torchrun as pid 1: its rank", under(kTorchrun, session_and_sign(LauncherSign::kElasticRunId)), Verdict::kInUse,
+     "its parent lives: pid 1"},
+    {"torchrun as pid 1: a data loader whose rank is gone", under(kTorchrun, sign(LauncherSign::kElasticRunId)),
+     Verdict::kStale, "TORCHELASTIC_RUN_ID"},
+    {"Python as pid 1: it may be a launcher", under("python3 main.py", session_and_sign(LauncherSign::kElasticRunId)),
+     Verdict::kUnknown, "pid 1 (python3 main.py) may have started it"},
+    {"Python as pid 1: what a lost job has left", with(under("python3 main.py", lead_session), in_job(JobLife::kGone)),
+     Verdict::kStale, "as its job says"},
+    {"sleep as pid 1: torchrun's leftover", under("sleep infinity", session_and_sign(LauncherSign::kElasticRunId)),
+     Verdict::kStale, "TORCHELASTIC_RUN_ID"},
+    {"sleep as pid 1: setsid", under("sleep infinity", lead_session), Verdict::kUnknown, "it leads its session"},
+    {"docker exec: a parent outside of the container", under("", [](Evidence& e) { e.lineage.child.parent = 0; }),
+     Verdict::kUnknown, "a process outside of this container may have started it"},
 };
 
 }  // namespace
 
-TEST_CASE("who is stale", "[launch][doctor]") {
+TEST_CASE("who is stale, and by what evidence", "[launch][doctor]") {
   for (const auto& row : kRows) {
     CAPTURE(row.who);
-    auto judgement =
-        judge({row.visible, row.ours, row.runs_doctor, row.job, "job-1", row.parenthood, "pid 7 (bash)", row.service});
+    const Judgement judgement = judge(row.evidence);
     CHECK(judgement.verdict == row.verdict);
-    CHECK_FALSE(judgement.reason.empty());
+    CHECK_THAT(judgement.evidence, Contains(row.says));
   }
-}
-
-TEST_CASE("children of what is stale are stale, whatever their order", "[launch][doctor]") {
-  auto finding = [](pid_t pid, pid_t parent, Verdict verdict, bool parent_decides) {
-    Finding made;
-    made.process = {pid, 1};
-    made.parent = parent;
-    made.verdict = verdict;
-    made.parent_decides = parent_decides;
-    return made;
-  };
-  std::vector<Finding> findings{
-      finding(12, 11, Verdict::kAlive, true),                                           // grandchild
-      finding(11, 10, Verdict::kAlive, true),                                           // child
-      finding(10, 1, Verdict::kStale, false), finding(13, 10, Verdict::kAlive, false),  // a job of its own, which lives
-      finding(21, 20, Verdict::kAlive, true), finding(20, 1, Verdict::kUnknown, false),
-  };
-  pass_staleness_on(findings);
-  std::vector<Verdict> verdicts;
-  for (const auto& one : findings) verdicts.push_back(one.verdict);
-  CHECK(verdicts == std::vector<Verdict>{Verdict::kStale, Verdict::kStale, Verdict::kStale, Verdict::kAlive,
-                                         Verdict::kAlive, Verdict::kUnknown});
 }

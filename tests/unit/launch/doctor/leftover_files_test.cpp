@@ -110,10 +110,13 @@ TEST_CASE("a private folder is abandoned once its agent is gone, however that en
   fs::create_directory(folder / "dslaunch-my-drafts");
   folder.write("dslaunch-my-drafts/01-intro.md", "a user's own");
   Folder::aged(folder / "dslaunch-my-drafts");
-  CHECK(leftover_private_folders(folder.path()).empty());
+  auto nobody = [](const std::string&) { return false; };
+  CHECK(leftover_private_folders(folder.path(), nobody).empty());
   kill(agent, SIGKILL);
   waitpid(agent, nullptr, 0);
-  auto found = leftover_private_folders(folder.path());
+  auto a_supervisor = [](const std::string& job) { return job == "20260131-174502-4711-c0de"; };
+  CHECK(leftover_private_folders(folder.path(), a_supervisor).empty());
+  auto found = leftover_private_folders(folder.path(), nobody);
   REQUIRE(found.size() == 2);
   for (const auto& left : found) {
     CHECK(left.job_id == "20260131-174502-4711-c0de");

@@ -50,6 +50,8 @@ TEST_CASE("a report comes back from its document unchanged", "[launch][doctor]")
   auto first = report_with({holder(Verdict::kStale), holder(Verdict::kForeign), segment()}, true);
   first.treated = {{holder(Verdict::kStale), true, "ended"}, {segment(), false, "cannot be removed: why"}};
   first.findings[1].process.pid = -1;
+  first.findings[0].state = 'D';
+  first.findings[0].wait_channel = "nfs_wait_bit_killable";
   first.findings[1].age.reset();
   DoctorReport second;
   second.host = "node2";
@@ -71,7 +73,7 @@ TEST_CASE("what is no report is not taken for one", "[launch][doctor]") {
 TEST_CASE("the exit code says whether something is in the way", "[launch][doctor]") {
   CHECK(exit_code_of({report_with({}, false)}) == 0);
   CHECK(exit_code_of({report_with({segment()}, false)}) == 0);
-  CHECK(exit_code_of({report_with({holder(Verdict::kAlive)}, true)}) == 69);
+  CHECK(exit_code_of({report_with({holder(Verdict::kInUse)}, true)}) == 69);
   CHECK(exit_code_of({report_with({holder(Verdict::kStale)}, false)}) == 69);
   CHECK(exit_code_of({report_with({holder(Verdict::kForeign)}, true)}) == 77);
   CHECK(exit_code_of({report_with({}, false), report_with({}, true)}) == 69);
@@ -94,6 +96,27 @@ TEST_CASE("people read who, how old, whose job, and why", "[launch][doctor]") {
   auto other = report_with({}, false);
   other.host = "node2";
   CHECK_THAT(render({report_with({}, false), other}), Contains("node1\n  port 29500 is free") && Contains("node2\n"));
+}
+
+TEST_CASE("text and document say the same verdict", "[launch][doctor]") {
+  const std::pair<Verdict, std::pair<std::string, std::string>> words[] = {{Verdict::kForeign, {"foreign", "foreign"}},
+                                                                           {Verdict::kInUse, {"in use", "in_use"}},
+                                                                           {Verdict::kStale, {"stale", "stale"}},
+                                                                           {Verdict::kUnknown, {"unknown", "unknown"}}};
+  for (const auto& [verdict, word] : words) {
+    const auto report = report_with({holder(verdict)}, true);
+    CHECK_THAT(render({report}), Contains("  " + word.first + " "));
+    CHECK_THAT(report_json({report}), Contains("\"verdict\": \"" + word.second + "\""));
+  }
+}
+
+TEST_CASE("a process in state D is told with the place that it waits in", "[launch][doctor]") {
+  Finding stuck = holder(Verdict::kStale);
+  stuck.state = 'D';
+  stuck.wait_channel = "nfs_wait_bit_killable";
+  const auto report = report_with({stuck}, true);
+  CHECK_THAT(render({report}), Contains("in an uninterruptible wait (nfs_wait_bit_killable)"));
+  CHECK_THAT(report_json({report}), Contains("\"wait_channel\": \"nfs_wait_bit_killable\""));
 }
 
 TEST_CASE("a port in TIME_WAIT is free, and that is said", "[launch][doctor]") {

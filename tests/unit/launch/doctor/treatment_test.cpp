@@ -19,12 +19,12 @@ Finding process(pid_t pid, FindingKind kind, Verdict verdict, bool spared = fals
 DoctorReport mixed() {
   DoctorReport report;
   report.findings = {process(1, FindingKind::kPortHolder, Verdict::kStale),
-                     process(2, FindingKind::kPortHolder, Verdict::kAlive),
+                     process(2, FindingKind::kPortHolder, Verdict::kInUse),
                      process(3, FindingKind::kPortHolder, Verdict::kUnknown),
                      process(4, FindingKind::kPortHolder, Verdict::kForeign, true),
-                     process(5, FindingKind::kPortHolder, Verdict::kAlive, true),  // our own shell
+                     process(5, FindingKind::kPortHolder, Verdict::kInUse, true),  // our own shell
                      process(6, FindingKind::kGpuHolder, Verdict::kStale),
-                     process(7, FindingKind::kGpuHolder, Verdict::kAlive),
+                     process(7, FindingKind::kGpuHolder, Verdict::kInUse),
                      process(8, FindingKind::kZombie, Verdict::kUnknown, true),
                      process(9, FindingKind::kPortHolder, Verdict::kForeign)};  // spared by its verdict alone
   Finding file;

@@ -1,0 +1,58 @@
+#include "launch/doctor/job_standing.hpp"
+
+#include "base/format.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+JobStanding by_agent(const ports::ProcessInfo& rank) {
+  const JobLife life = job_life(rank);
+  const std::string& job = rank.job_id;
+  if (life == JobLife::kAlive) return {life, job, fmt::format("its job {} is running: its agent lives", job)};
+  if (life == JobLife::kGone) return {life, job, fmt::format("the agent of its job {} is gone", job)};
+  return {life, job, ""};
+}
+
+}  // namespace
+
+JobRegister::JobRegister(std::string root, const std::vector<ports::ProcessInfo>& processes) : root_(std::move(root)) {
+  for (const auto& process : processes) {
+    if (auto agent = agent_of(process)) ranks_by_agent_.try_emplace({agent->pid, agent->start_ticks}, process);
+  }
+  for (const auto& job : list_jobs(root_)) {
+    if (job.condition != Condition::kLiving) continue;
+    const auto& supervisor = job.record.supervisor;
+    supervised_.try_emplace({supervisor.pid, supervisor.start_ticks}, job.record.job_id);
+  }
+}
+
+JobStanding JobRegister::standing_of(const std::string& job_id) {
+  auto [entry, is_new] = records_.try_emplace(job_id);
+  if (is_new) entry->second = job_on_record(root_, job_id);
+  const auto& job = entry->second;
+  if (!job) return {JobLife::kUnknown, job_id, ""};
+  const auto& supervisor = job->record.supervisor;
+  switch (presence_of(supervisor)) {
+    case Presence::kAlive:
+      return {JobLife::kAlive, job_id,
+              fmt::format("its job {} is running: its supervisor, pid {}, lives", job_id, supervisor.pid)};
+    case Presence::kGone:
+      return {JobLife::kGone, job_id,
+              fmt::format("the supervisor of its job {}, pid {}, is gone", job_id, supervisor.pid)};
+    case Presence::kElsewhere:
+      break;
+  }
+  return {JobLife::kUnknown, job_id, ""};
+}
+
+JobStanding JobRegister::standing_of(const ports::ProcessInfo& process) {
+  const Identity identity{process.identity.pid, process.identity.start_ticks};
+  if (auto job = supervised_.find(identity); job != supervised_.end()) return standing_of(job->second);
+  auto named = ranks_by_agent_.find(identity);
+  const ports::ProcessInfo& rank = named == ranks_by_agent_.end() ? process : named->second;
+  if (rank.job_id.empty()) return {};
+  JobStanding standing = standing_of(rank.job_id);
+  return standing.life == JobLife::kUnknown ? by_agent(rank) : standing;
+}
+
+}  // namespace dslaunch::launch

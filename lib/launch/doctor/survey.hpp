@@ -1,0 +1,50 @@
+// Gathers the evidence on this machine's processes for judge(). All are looked at once, in the constructor; reads only.
+// One thread.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "launch/doctor/judge.hpp"
+
+namespace dslaunch::launch {
+
+// Which process holds which of the ports that were asked about.
+using HeldPorts = std::map<pid_t, std::set<uint16_t>>;
+
+bool is_this_users(const ports::ProcessInfo& process);
+
+class ProcessSurvey {
+ public:
+  explicit ProcessSurvey(HeldPorts held_ports = {});
+
+  const HeldPorts& held_ports() const { return held_ports_; }
+  const std::map<pid_t, ports::ProcessInfo>& processes() const { return processes_; }
+  // Nobody, for a process that has started since.
+  const ports::ProcessInfo* find(pid_t pid) const;
+  const std::vector<pid_t>& living_children_of(pid_t pid) const;
+
+  JobStanding standing_of(const ports::ProcessInfo& process) { return jobs_.standing_of(process); }
+  JobStanding standing_of(const std::string& job_id) { return jobs_.standing_of(job_id); }
+
+  bool runs_doctor(pid_t pid) const { return ancestors_.contains(pid); }
+  // Of one of processes().
+  Judgement judgement_of(const ports::ProcessInfo& process);
+
+ private:
+  Evidence evidence_of(const ports::ProcessInfo& process);
+  bool is_gone(pid_t leader) const;
+  std::vector<pid_t> other_children_of(pid_t pid) const;
+  std::set<uint16_t> ports_of(pid_t pid) const;
+
+  const HeldPorts held_ports_;
+  const std::map<pid_t, ports::ProcessInfo> processes_;
+  const std::map<pid_t, std::vector<pid_t>> children_;
+  const std::set<pid_t> ancestors_;  // of this very process, which is among them
+  JobRegister jobs_;
+  std::map<pid_t, Judgement> judgements_;
+};
+
+}  // namespace dslaunch::launch
