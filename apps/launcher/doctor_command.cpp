@@ -7,6 +7,7 @@
 
 #include "commands.hpp"
 #include "doctor_options.hpp"
+#include "launch/doctor/job_standing.hpp"
 #include "launch/doctor/remote_doctor.hpp"
 #include "launch/doctor/report.hpp"
 
@@ -49,6 +50,9 @@ int doctor_command(const Arguments& arguments) {
   auto& options = command->doctor;
   launch::HostRounds hosts(command->launch);
   options.hosts = hosts.names();
+  if (!options.hosts.empty()) {
+    for (auto& job : launch::jobs_without_supervisor(launch::jobs_root())) options.lost_jobs.push_back(std::move(job));
+  }
   std::FILE* people = options.json ? stderr : stdout;
   auto tell = [people](const std::string& text) {
     std::fputs(text.c_str(), people);

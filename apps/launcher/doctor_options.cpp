@@ -74,6 +74,7 @@ std::optional<DoctorCommand> read_doctor_options(const Arguments& arguments) {
                 std::chrono::milliseconds(1));
   line.group("");  // of a doctor that was started by another one
   line.value("--only", only, "", "PID:START")->allow_extra_args(false);
+  line.value("--lost_job", doctor.lost_jobs, "", "JOB")->allow_extra_args(false);
   if (!line.parse(arguments)) return std::nullopt;
   if (arguments.has_separator) misuse("nothing stands behind '--' here; see 'dslaunch doctor --help'");
   for (const auto& text : ports) add_ports(text, doctor.ports);

@@ -91,3 +91,19 @@ class Doctor(HostCase):
         self.assertEqual([len(node.kill("sleep 1000", 0)) for node in self.cluster.nodes], [0, 0, 0])
         self.remove_sockets()
         self.expect(self.exec("true"), 0)
+
+    def test_a_lost_job_whose_agents_are_stopped_is_stale_on_every_host(self):
+        process = self.start_exec("echo up; exec sleep 1000")
+        self.lines(process, 3)
+        for node in self.cluster.nodes:
+            node.kill(r"dslaunch agent\b", signal.SIGSTOP)
+        process.kill()
+        process.wait()
+        seen = json.loads(self.doctor("--json").out)
+        for host in seen["hosts"]:
+            found = sorted((each["kind"], each["verdict"]) for each in host["findings"] if each["kind"] != "zombie")
+            self.assertEqual(found, [("leftover_process", "stale")] * 2, host)  # the rank and its agent
+        self.expect(self.doctor("--kill", "--yes"), 0)
+        self.assertEqual([len(node.kill("sleep 1000", 0)) for node in self.cluster.nodes], [0, 0, 0])
+        self.remove_sockets()
+        self.expect(self.exec("true"), 0)  # removes the private directories of those agents

@@ -46,6 +46,7 @@ std::vector<Reclaimable> all_reclaimable(const ports::Busy& busy) {
 void end_holders(uint16_t port, const std::vector<Reclaimable>& holders,
                  const std::function<void(const std::string&)>& say) {
   std::vector<ports::ProcessIdentity> processes;
+  processes.reserve(holders.size());
   for (const auto& holder : holders) processes.push_back(holder.identity);
   auto outcomes = end_processes(processes, kPatience);
   for (size_t i = 0; i < outcomes.size(); ++i) {

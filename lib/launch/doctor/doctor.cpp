@@ -30,6 +30,7 @@ std::vector<std::string> remote_words(const DoctorOptions& options) {
   std::vector<std::string> words{"doctor", "--json"};
   auto add = [&](const char* name, std::string value) { words.insert(words.end(), {name, std::move(value)}); };
   for (uint16_t port : options.ports) add("--port", std::to_string(port));
+  for (const auto& job : options.lost_jobs) add("--lost_job", job);
   if (!options.kill) return words;
   words.insert(words.end(), {"--kill", "--yes"});
   if (options.force) words.emplace_back("--force");
@@ -45,6 +46,7 @@ std::vector<std::string> remote_words(const DoctorOptions& options) {
 DoctorQuery query_of(const DoctorOptions& options) {
   return {.ports = options.ports.empty() ? usual_ports() : options.ports,
           .leftover_processes = options.ports.empty(),
+          .lost_jobs = options.lost_jobs,
           .shared_memory_folder = "/dev/shm",
           .temporary_folders = temporary_folders()};
 }

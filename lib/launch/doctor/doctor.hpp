@@ -15,6 +15,8 @@ struct DoctorOptions {
   bool kill = false, yes = false, force = false, json = false;
   std::chrono::milliseconds grace{5000};                    // between SIGTERM and SIGKILL
   std::optional<std::vector<ports::ProcessIdentity>> only;  // end these at most
+  // Jobs whose supervisor is known to be gone, where it ran; other hosts cannot know, and are told.
+  std::vector<std::string> lost_jobs{};
 };
 
 // What a remote `dslaunch doctor` answered.

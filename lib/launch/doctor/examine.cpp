@@ -43,7 +43,7 @@ struct Patient {
 
 class Examination {
  public:
-  explicit Examination(const DoctorQuery& query) : query_(query), survey_(look_at_ports()) {}
+  explicit Examination(const DoctorQuery& query) : query_(query), survey_(look_at_ports(), query.lost_jobs) {}
 
   DoctorReport run() {
     look_at_holders();

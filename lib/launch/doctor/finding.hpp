@@ -86,6 +86,7 @@ struct DoctorQuery {
   // Also processes of dead jobs that hold nothing asked about. Right when the user named no port: then the question is
   // what is wrong here at all.
   bool leftover_processes = true;
+  std::vector<std::string> lost_jobs{};  // their supervisors are gone, as another host knows
   std::string shared_memory_folder = "/dev/shm";
   std::vector<std::string> temporary_folders;  // where pid files and private folders may lie
 };

@@ -15,7 +15,18 @@ JobStanding by_agent(const ports::ProcessInfo& rank) {
 
 }  // namespace
 
-JobRegister::JobRegister(std::string root, const std::vector<ports::ProcessInfo>& processes) : root_(std::move(root)) {
+std::vector<std::string> jobs_without_supervisor(const std::string& root) {
+  constexpr size_t kMost = 100;
+  std::vector<std::string> ids;
+  for (const auto& job : list_jobs(root)) {
+    if (ids.size() < kMost && presence_of(job.record.supervisor) == Presence::kGone) ids.push_back(job.record.job_id);
+  }
+  return ids;
+}
+
+JobRegister::JobRegister(std::string root, const std::vector<ports::ProcessInfo>& processes,
+                         const std::vector<std::string>& lost_jobs)
+    : root_(std::move(root)), lost_jobs_(lost_jobs.begin(), lost_jobs.end()) {
   for (const auto& process : processes) {
     if (auto agent = agent_of(process)) ranks_by_agent_.try_emplace({agent->pid, agent->start_ticks}, process);
   }
@@ -30,9 +41,8 @@ JobStanding JobRegister::standing_of(const std::string& job_id) {
   auto [entry, is_new] = records_.try_emplace(job_id);
   if (is_new) entry->second = job_on_record(root_, job_id);
   const auto& job = entry->second;
-  if (!job) return {JobLife::kUnknown, job_id, ""};
-  const auto& supervisor = job->record.supervisor;
-  switch (presence_of(supervisor)) {
+  const ProcessOnHost supervisor = job ? job->record.supervisor : ProcessOnHost{};
+  switch (job ? presence_of(supervisor) : Presence::kElsewhere) {
     case Presence::kAlive:
       return {JobLife::kAlive, job_id,
               fmt::format("its job {} is running: its supervisor, pid {}, lives", job_id, supervisor.pid)};
@@ -42,7 +52,8 @@ JobStanding JobRegister::standing_of(const std::string& job_id) {
     case Presence::kElsewhere:
       break;
   }
-  return {JobLife::kUnknown, job_id, ""};
+  if (!lost_jobs_.contains(job_id)) return {JobLife::kUnknown, job_id, ""};
+  return {JobLife::kGone, job_id, fmt::format("the supervisor of its job {}, on another host, is gone", job_id)};
 }
 
 JobStanding JobRegister::standing_of(const ports::ProcessInfo& process) {

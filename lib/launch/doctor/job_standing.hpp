@@ -4,6 +4,7 @@
 #pragma once
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,11 +20,16 @@ struct JobStanding {
   std::string evidence{};  // of kAlive and kGone, a clause: "the supervisor of its job J, pid 12, is gone"
 };
 
+// Of the jobs on record, those whose supervisor is gone; the newest hundred.
+std::vector<std::string> jobs_without_supervisor(const std::string& root);
+
 class JobRegister {
  public:
   // `processes`: all of this machine; `root`: jobs_root(). Agents carry no job's id, but their ranks name them, and
-  // supervisors stand in the records: these processes belong to their job, too.
-  JobRegister(std::string root, const std::vector<ports::ProcessInfo>& processes);
+  // supervisors stand in the records: these processes belong to their job, too. `lost_jobs`: their supervisors are
+  // gone, as the host knows on which they ran.
+  JobRegister(std::string root, const std::vector<ports::ProcessInfo>& processes,
+              const std::vector<std::string>& lost_jobs = {});
 
   JobStanding standing_of(const ports::ProcessInfo& process);
   // Of a job by its id alone; kUnknown where there is no record, or its supervisor is not known here.
@@ -33,6 +39,7 @@ class JobRegister {
   using Identity = std::pair<pid_t, uint64_t>;
 
   std::string root_;
+  std::set<std::string> lost_jobs_;
   std::map<Identity, ports::ProcessInfo> ranks_by_agent_;  // one of each agent
   std::map<Identity, std::string> supervised_;             // living supervisors, and their jobs
   std::map<std::string, std::optional<KnownJob>> records_;

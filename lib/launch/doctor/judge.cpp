@@ -46,8 +46,9 @@ bool has_its_parent(const Evidence& e) {
 }
 
 std::string parent_is_stale(const Evidence& e) {
-  const bool matches = has_its_parent(e) && e.parent_is_stale;
-  return matches ? fmt::format("its parent is stale: {}", describe_parent(e.lineage)) : "";
+  if (!has_its_parent(e) || !e.parent_is_stale) return "";
+  if (e.job.life == JobLife::kGone) return e.job.evidence;  // which says why the parent is
+  return fmt::format("its parent is stale: {}", describe_parent(e.lineage));
 }
 
 std::string parent_lives(const Evidence& e) {

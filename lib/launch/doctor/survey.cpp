@@ -51,12 +51,12 @@ bool is_this_users(const ports::ProcessInfo& process) {
   return process.real_uid == ::getuid() && process.effective_uid == ::getuid();
 }
 
-ProcessSurvey::ProcessSurvey(HeldPorts held_ports)
+ProcessSurvey::ProcessSurvey(HeldPorts held_ports, const std::vector<std::string>& lost_jobs)
     : held_ports_(std::move(held_ports)),
       processes_(read_all_processes()),
       children_(living_children(processes_)),
       ancestors_(ancestors_of_this_process(processes_)),
-      jobs_(jobs_root(), values_of(processes_)) {}
+      jobs_(jobs_root(), values_of(processes_), lost_jobs) {}
 
 const ports::ProcessInfo* ProcessSurvey::find(pid_t pid) const {
   auto found = processes_.find(pid);
@@ -110,9 +110,11 @@ Evidence ProcessSurvey::evidence_of(const ports::ProcessInfo& process) {
 
 Judgement ProcessSurvey::judgement_of(const ports::ProcessInfo& process) {
   const pid_t pid = process.identity.pid;
-  if (auto known = judgements_.find(pid); known != judgements_.end()) return known->second;
+  // Read one after the other, processes might seem to be each other's parents: what is being judged is known already.
+  auto [known, is_new] = judgements_.try_emplace(pid);
+  if (!is_new) return known->second;
   Judgement judgement = judge(evidence_of(process));
-  judgements_.emplace(pid, judgement);
+  known->second = judgement;
   return judgement;
 }
 

@@ -18,7 +18,8 @@ bool is_this_users(const ports::ProcessInfo& process);
 
 class ProcessSurvey {
  public:
-  explicit ProcessSurvey(HeldPorts held_ports = {});
+  // `lost_jobs`: see JobRegister.
+  explicit ProcessSurvey(HeldPorts held_ports, const std::vector<std::string>& lost_jobs = {});
 
   const HeldPorts& held_ports() const { return held_ports_; }
   const std::map<pid_t, ports::ProcessInfo>& processes() const { return processes_; }

@@ -61,6 +61,17 @@ TEST_CASE("hosts have the grace of what they end on top of their time to answer"
   CHECK(hosts.waits == std::vector<std::chrono::milliseconds>{0ms, 2min});
 }
 
+TEST_CASE("each host is told of the jobs whose supervisor is gone, when it looks and when it ends",
+          "[launch][doctor]") {
+  for (bool kill : {false, true}) {
+    Elsewhere hosts;
+    run_doctor({.hosts = {"a"}, .kill = kill, .yes = kill, .lost_jobs = {"J", "K"}}, hosts.world());
+    const auto& words = hosts.last_words.at("a");
+    CHECK(std::count(words.begin(), words.end(), "--lost_job") == 2);
+    CHECK(std::count(words.begin(), words.end(), "K") == 1);
+  }
+}
+
 TEST_CASE("each host ends the processes that were shown of it, and none of another host's", "[launch][doctor]") {
   Elsewhere hosts;
   run_doctor({.hosts = {"a", "b", "c", "d"}, .kill = true}, hosts.world());

@@ -79,6 +79,23 @@ TEST_CASE("a job lives as long as its recorded supervisor, else as its agent", "
   }
 }
 
+TEST_CASE("another host knows that a supervisor there is gone, and not that one here is", "[launch][doctor]") {
+  const auto rank = rank_of_agent(true);
+  test::TempDir root;
+  auto standing = [&](const char* lost) { return JobRegister(root.path(), {rank}, {lost}).standing_of(rank); };
+  CHECK(standing("another").life == JobLife::kAlive);
+  CHECK(standing(kJob).life == JobLife::kGone);
+  CHECK_THAT(standing(kJob).evidence, Contains("on another host, is gone"));
+  put(root.path(), elsewhere());
+  CHECK(standing(kJob).life == JobLife::kGone);
+  CHECK(jobs_without_supervisor(root.path()).empty());
+  put(root.path(), this_process());
+  CHECK(standing(kJob).life == JobLife::kAlive);
+  CHECK(jobs_without_supervisor(root.path()).empty());
+  put(root.path(), gone());
+  CHECK(jobs_without_supervisor(root.path()) == std::vector<std::string>{kJob});
+}
+
 TEST_CASE("agents belong to the job of the ranks that name them, supervisors to that of their record",
           "[launch][doctor]") {
   test::TempDir root;

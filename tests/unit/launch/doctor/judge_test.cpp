@@ -113,7 +113,7 @@ const Row kRows[] = {
     {"a rank of a lost job below a stale agent",
      with(with(child_of_a_shell(), in_job(JobLife::kGone)),
           [](Evidence& e) { e.parent_is_of_job = e.parent_is_stale = true; }),
-     Verdict::kStale, "its parent is stale"},
+     Verdict::kStale, "as its job says"},
     {"a rank of a lost job, adopted by a subreaper", with(child_of_a_shell(), in_job(JobLife::kGone)), Verdict::kStale,
      "as its job says"},
     {"a rank of a lost job", under(kSystemd, in_job(JobLife::kGone)), Verdict::kStale, "as its job says"},
