@@ -43,6 +43,28 @@ std::string state_text(char state, int64_t pid) {
   return {};
 }
 
+// Stopped, or in the hands of a debugger: not for a moment only, as a rank that waits for a disk.
+bool is_held(std::optional<char> state) {
+  return state == 'T' || state == 't';
+}
+
+std::string name_of(int rank, const RankReport& report) {
+  return fmt::format("rank {} ({}, process {})", rank, report.host, report.pid);
+}
+
+// The first few.
+std::string join_described(const std::vector<int>& ranks, const std::function<std::string(int rank)>& describe) {
+  std::vector<std::string> texts;
+  for (int rank : ranks) {
+    if (texts.size() == kMostDescribed) {
+      texts.push_back(fmt::format("and {} more", ranks.size() - kMostDescribed));
+      break;
+    }
+    texts.push_back(describe(rank));
+  }
+  return fmt::format("{}", fmt::join(texts, "; "));
+}
+
 bool speaks(const std::optional<RankReport>& before, const RankReport& now) {
   return before && now.beat > before->beat;
 }
@@ -156,35 +178,41 @@ std::string describe_absent(std::vector<int> absent, const RankReports& before, 
     const auto& report = now.at(static_cast<size_t>(rank));
     return !report || report->waits.empty() || !speaks(before.at(static_cast<size_t>(rank)), *report);
   });
-  std::vector<std::string> texts;
-  for (int rank : absent) {
-    if (texts.size() == kMostDescribed) {
-      texts.push_back(fmt::format("and {} more", absent.size() - kMostDescribed));
-      break;
-    }
+  return join_described(absent, [&](int rank) {
     const auto& report = now.at(static_cast<size_t>(rank));
-    if (!report) {
-      texts.push_back(fmt::format("rank {}, which has not come and says nothing", rank));
-      continue;
-    }
-    texts.push_back(fmt::format("rank {} ({}, process {}): {}", rank, report->host, report->pid,
-                                what_it_does(before.at(static_cast<size_t>(rank)), *report, state_of)));
+    if (!report) return fmt::format("rank {}, which has not come and says nothing", rank);
+    return fmt::format("{}: {}", name_of(rank, *report),
+                       what_it_does(before.at(static_cast<size_t>(rank)), *report, state_of));
+  });
+}
+
+std::vector<int> frozen_in(const RankWait& wait, int rank, const RankReports& before, const RankReports& now,
+                           const StateOf& state_of) {
+  std::vector<int> frozen;
+  for (int member : wait.members) {
+    const auto index = static_cast<size_t>(member);
+    if (member == rank || last_call(now.at(index), wait.group) < wait.number) continue;
+    if (is_held(state_of(*now[index])) || !speaks(before.at(index), *now[index])) frozen.push_back(member);
   }
-  return fmt::format("{}", fmt::join(texts, "; "));
+  return frozen;
+}
+
+std::string describe_frozen(const std::vector<int>& frozen, const RankReports& now, const StateOf& state_of) {
+  return join_described(frozen, [&](int rank) {
+    const RankReport& report = *now.at(static_cast<size_t>(rank));
+    const auto state = state_of(report);
+    auto text = state ? state_text(*state, report.pid) : std::string();
+    if (text.empty()) text = "it no longer says anything, so it is frozen, or its host does not answer";
+    return fmt::format("{}, which is in it too: {}", name_of(rank, report), text);
+  });
 }
 
 std::string describe_circle(const std::vector<int>& ranks, const RankReports& reports) {
-  std::vector<std::string> texts;
-  for (int rank : ranks) {
-    if (texts.size() == kMostDescribed) {
-      texts.push_back(fmt::format("and {} more", ranks.size() - kMostDescribed));
-      break;
-    }
+  return join_described(ranks, [&](int rank) {
     const RankWait& wait = *holding_wait(reports.at(static_cast<size_t>(rank)));
-    texts.push_back(fmt::format("rank {} waits in {} for rank {}", rank, wait.what,
-                                fmt::join(absent_from(wait, rank, reports), ", ")));
-  }
-  return fmt::format("{}", fmt::join(texts, "; "));
+    return fmt::format("rank {} waits in {} for rank {}", rank, wait.what,
+                       fmt::join(absent_from(wait, rank, reports), ", "));
+  });
 }
 
 std::string age_text(milliseconds age) {

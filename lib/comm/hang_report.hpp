@@ -57,6 +57,11 @@ using StateOf = std::function<std::optional<char>(const RankReport&)>;
 // "rank 3 (node2, process 1234): it is stopped, ..." for each, the first few; those that wait themselves come last.
 std::string describe_absent(std::vector<int> absent, const RankReports& before, const RankReports& now,
                             const StateOf& state_of);
+// Members that have made the call in which `rank` waits, and are stopped since, held by a debugger, or silent.
+std::vector<int> frozen_in(const RankWait& wait, int rank, const RankReports& before, const RankReports& now,
+                           const StateOf& state_of);
+// "rank 3 (node2, process 1234), which is in it too: it is stopped, ..." for each, the first few.
+std::string describe_frozen(const std::vector<int>& frozen, const RankReports& now, const StateOf& state_of);
 // "rank 0 waits in WHAT for rank 1; rank 1 waits in ...", the first few.
 std::string describe_circle(const std::vector<int>& ranks, const RankReports& reports);
 

@@ -1,9 +1,9 @@
 #include "comm/hang_watch.hpp"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 
 #include "base/byte_fields.hpp"
 #include "base/deadline.hpp"
@@ -18,11 +18,11 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using namespace std::chrono_literals;
 
-constexpr milliseconds kUsualQuiet{60'000};
 constexpr milliseconds kStoreTime{10'000};
-constexpr int kTicksInQuiet = 12;
-constexpr int kTicksBetweenLooks = 3;               // so that whoever speaks once a tick has spoken in between
-constexpr std::array<int, 3> kToldAfter{1, 5, 15};  // times the quiet time
+constexpr int kTicksBetweenLooks = 3;  // so that whoever speaks once a tick has spoken in between
+
+const std::string kNobodyAbsent =
+    "though all ranks have come: what it moves is large, or the way between them is broken";
 
 milliseconds since(Clock::time_point then) {
   return std::chrono::duration_cast<milliseconds>(Clock::now() - then);
@@ -38,9 +38,9 @@ bool must_end(const RankWait& wait, const HangTimes& times) {
 
 // The times that a wait of this age should have been told of; the end of the job is the last of them, so that it comes
 // also where the rank that has told so far says nothing any more.
-size_t times_due(const RankWait& wait, const HangTimes& times) {
-  const auto told =
-      std::count_if(kToldAfter.begin(), kToldAfter.end(), [&](int n) { return wait.age >= n * times.quiet; });
+size_t times_due(const RankWait& wait, const HangTimes& times, milliseconds usual_step) {
+  const auto ages = times.report_ages(usual_step);
+  const auto told = std::count_if(ages.begin(), ages.end(), [&](milliseconds age) { return wait.age >= age; });
   return static_cast<size_t>(told) + (must_end(wait, times) ? 1 : 0);
 }
 
@@ -76,12 +76,6 @@ StateOf states_on(const std::string& host) {
 }
 
 }  // namespace
-
-HangTimes::HangTimes(milliseconds longest)
-    : limit(longest),
-      quiet(std::min(kUsualQuiet, longest / 4)),
-      tick(std::max(quiet / kTicksInQuiet, milliseconds(10))),
-      beyond(longest + std::max(quiet, milliseconds(5000))) {}
 
 struct HangWatch::Case {
   RankWait wait;
@@ -121,6 +115,20 @@ void HangWatch::set_activity(std::string activity) {
   activity_since_ = Clock::now();
 }
 
+void HangWatch::add_step(milliseconds time) {
+  std::lock_guard lock(mutex_);
+  steps_.add(time);
+}
+
+milliseconds HangWatch::quiet() const {
+  return options_.times.quiet(usual_step());
+}
+
+milliseconds HangWatch::usual_step() const {
+  std::lock_guard lock(mutex_);
+  return steps_.get();
+}
+
 HangWatch::Meeting::Meeting(HangWatch& watch, const std::string& name, std::string what, std::string advice,
                             milliseconds own_limit)
     : watch_(watch) {
@@ -143,6 +151,7 @@ std::optional<Error> HangWatch::verdict() const {
 }
 
 void HangWatch::run() {
+  ::pthread_setname_np(::pthread_self(), "hang watch");
   for (;;) {
     try {
       look();
@@ -226,7 +235,7 @@ void HangWatch::follow(const RankReport& own) {
     if (--case_->ticks_to_look <= 0) judge(own);
     return;
   }
-  const size_t due = times_due(*wait, options_.times);
+  const size_t due = times_due(*wait, options_.times, usual_step());
   if (due > 0 && take_over(*wait, due)) {
     case_ = std::make_unique<Case>(Case{*wait, due, due - 1, read_all(own)});
   }
@@ -252,26 +261,24 @@ void HangWatch::judge(const RankReport& own) {
   it.ticks_to_look = kTicksBetweenLooks;
   const RankReports now = read_all(own);
   const RankReports before = std::exchange(it.before, now);
-  const auto circle = waiting_for_each_other(before, now, options_.times.quiet);
+  const auto circle = waiting_for_each_other(before, now, quiet());
   if (!circle.empty()) {
     const auto text = fmt::format("ranks wait for each other, and none can go on: {}", describe_circle(circle, now));
     const auto advice = advice_for(circle, now);
     if (advice.empty()) return end_job(ExitCode::kTimeout, text);
     return end_job(ExitCode::kBadInput, fmt::format("{}. {}", text, advice));
   }
-  const auto absent = absent_from(it.wait, options_.rank, now);
-  const std::string whom = absent.empty()
-                               ? "though all ranks have come: what it moves is large, or the way between them is broken"
-                               : "for " + describe_absent(absent, before, now, states_on(options_.host));
-  const auto text = fmt::format("{} has waited {} {}", it.wait.what, age_text(it.wait.age), whom);
+  const auto awaited = awaited_ranks(it.wait, before, now);
+  const auto text = fmt::format("{} has waited {} {}", it.wait.what, age_text(it.wait.age),
+                                awaited.empty() ? kNobodyAbsent : "for " + awaited);
   if (must_end(it.wait, options_.times)) {
     return end_job(ExitCode::kTimeout,
                    fmt::format("{}. No wait for other ranks may take longer than {} (--hang_timeout)", text,
                                age_text(options_.times.limit)));
   }
   // A device may be computing what stands before it.
-  if (absent.empty() && it.wait.is_on_device) return;
-  const size_t due = times_due(it.wait, options_.times);
+  if (awaited.empty() && it.wait.is_on_device) return;
+  const size_t due = times_due(it.wait, options_.times, usual_step());
   if (due <= it.times_over) return;
   it.times_over = due;
   if (due > it.times_taken && !take_over(it.wait, due)) return;
@@ -279,6 +286,15 @@ void HangWatch::judge(const RankReport& own) {
   it.was_told = true;
   const auto limit = it.wait.own_limit == 0ms ? options_.times.limit : it.wait.own_limit;
   tell(fmt::format("{}. The job ends when it has waited {}", text, age_text(limit)));
+}
+
+// Empty: all have come, and none is known to be frozen.
+std::string HangWatch::awaited_ranks(const RankWait& wait, const RankReports& before, const RankReports& now) const {
+  const auto state_of = states_on(options_.host);
+  const auto absent = absent_from(wait, options_.rank, now);
+  if (!absent.empty()) return describe_absent(absent, before, now, state_of);
+  const auto frozen = frozen_in(wait, options_.rank, before, now, state_of);
+  return frozen.empty() ? "" : describe_frozen(frozen, now, state_of);
 }
 
 void HangWatch::tell(const std::string& text) const {

@@ -2,9 +2,9 @@
 // rank's groups, tells the store each time what it sees, and one of those that wait long reads what all have told.
 // What is said names the call, the rank that has not come, and what that one is at.
 //
-// A wait is mentioned after a while (a twelfth of it is the grain of looking), again when it has grown, and once more
-// when it is over. It ends the job when it has lasted as long as the limit, or as soon as it is certain that ranks wait
-// for each other: then the groups are aborted, and the verdict is the reason.
+// A wait is reported after a while (hang_times.hpp), again when it has grown, and once more when it is over. It ends
+// the job when it has lasted as long as the limit, or as soon as it is certain that ranks wait for each other: then the
+// groups are aborted, and the verdict is the reason.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -20,19 +20,10 @@
 #include "base/error.hpp"
 #include "comm/communicator.hpp"
 #include "comm/hang_report.hpp"
+#include "comm/hang_times.hpp"
 #include "rendezvous/store.hpp"
 
 namespace dslaunch::comm {
-
-// How long is long, for waits that may take `limit`.
-struct HangTimes {
-  explicit HangTimes(std::chrono::milliseconds limit);
-
-  std::chrono::milliseconds limit;
-  std::chrono::milliseconds quiet;   // nobody hears of shorter waits; a minute, less where the limit is short
-  std::chrono::milliseconds tick;    // between two looks at this rank
-  std::chrono::milliseconds beyond;  // when calls give up by themselves, should the watch not have ended them
-};
 
 class HangWatch {
  public:
@@ -59,6 +50,10 @@ class HangWatch {
 
   // What this rank is at from now on: "step 12". For those that wait for it. Any thread.
   void set_activity(std::string activity);
+  // A step has taken so long: waits of a few steps are not worth a report. Any thread.
+  void add_step(std::chrono::milliseconds time);
+  // Shorter waits are not reported. Any thread.
+  std::chrono::milliseconds quiet() const;
 
   // All ranks of the world meet, otherwise than in a collective. While it lives, this rank waits for them. One at a
   // time.
@@ -94,6 +89,8 @@ class HangWatch {
   void follow(const RankReport& own);
   bool take_over(const RankWait& wait, size_t times_told);
   void judge(const RankReport& own);
+  std::string awaited_ranks(const RankWait& wait, const RankReports& before, const RankReports& now) const;
+  std::chrono::milliseconds usual_step() const;
   void tell(const std::string& text) const;
   void end_job(ExitCode code, const std::string& message);
 
@@ -105,6 +102,7 @@ class HangWatch {
   std::vector<Group> groups_;
   std::string activity_;
   std::chrono::steady_clock::time_point activity_since_;
+  MedianTime steps_;
   std::map<std::string, uint64_t> meetings_;  // how often this rank has come to each, as the last calls of groups
   std::optional<RankWait> meeting_;           // in which it is
   std::chrono::steady_clock::time_point meeting_since_;

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """A rank that the others wait for is named, with what it is at, long before the job gives up; what cannot go on ends."""
+import contextlib
+import ctypes
 import os
 import re
 import select
@@ -18,6 +20,29 @@ from workshop import BATCH, ShopTest, base_config
 STAGE_3 = {"stage": 3, "stage3_param_persistence_threshold": 0}
 # What the others say of a rank that SIGSTOP holds, when they run beside it; from another host only its silence is seen.
 STOPPED = r"it is stopped, as by SIGSTOP \('kill -CONT {pid}' lets it go on\)"
+
+
+@contextlib.contextmanager
+def held_threads(pid, name):
+    """The threads of a process that have this name, in the hands of a tracer."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
+    seize, interrupt, detach, all_kinds = 0x4206, 0x4207, 17, 0x40000000
+
+    def ptrace(request, thread):
+        if libc.ptrace(request, thread, None, None) != 0:
+            raise OSError(ctypes.get_errno(), f"ptrace {request:#x} of thread {thread}")
+
+    threads = [int(thread) for thread in os.listdir(f"/proc/{pid}/task")
+               if open(f"/proc/{pid}/task/{thread}/comm").read() == name + "\n"]
+    assert threads, f"process {pid} has no thread named '{name}'"
+    for thread in threads:
+        ptrace(seize, thread)
+        ptrace(interrupt, thread)
+        os.waitpid(thread, all_kinds)
+    yield
+    for thread in threads:
+        ptrace(detach, thread)
 
 
 class Busy(nn.Module):
@@ -57,6 +82,18 @@ class Again(nn.Module):
         if again:
             x = self.blocks[1](x)
         return ((self.head(x) - y) ** 2).mean()
+
+
+class Wide(nn.Module):
+    """Its gradient is more than the kernel keeps for a connection: no rank can send all of it ahead of the others."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 1)
+        self.wide = nn.Parameter(torch.zeros(8_000_000))
+
+    def forward(self, x, y):
+        return ((self.linear(x) + self.wide[:1] - y) ** 2).mean()
 
 
 class Hangs(ShopTest):
@@ -134,6 +171,31 @@ class Hangs(ShopTest):
         self.assertRegex(story, rf"rank 1 \(\S+, process {pid}\): {STOPPED.format(pid=pid)}")
         self.assertIn("--hang_timeout", story)
         self.assertEqual(workshop.job_processes(folder), [])
+
+    def test_a_rank_that_freezes_inside_a_collective_is_named(self):
+        """Rank 1 is in the call, since it has said that it waits there for rank 0, which then comes."""
+        process, folder = self.start(self.script(Wide()), self.shop.data("mlp"), "8s", base_config("mlp", gradient_clipping=0))
+        self.wait_for(process, r"step +\d+")
+        [first], [second] = workshop.rank_processes(folder, 0), workshop.rank_processes(folder, 1)
+        os.kill(first, signal.SIGSTOP)
+        self.wait_for(process, rf"rank 1: warning: all_reduce of 80000\d\d .* for rank 0 \(\S+, process {first}\)")
+        os.kill(second, signal.SIGSTOP)
+        os.kill(first, signal.SIGCONT)
+        self.wait_for(process, rf"rank 0: warning: .* has waited .* for rank 1 \(\S+, process {second}\), which is in it "
+                               rf"too: {STOPPED.format(pid=second)}")
+        os.kill(second, signal.SIGCONT)
+        os.kill(process.pid, signal.SIGTERM)
+        self.end(process, 75)
+
+    def test_a_rank_that_waits_for_its_data_is_named(self):
+        """Its loader's thread is held by a tracer, as a read is that a file server does not answer."""
+        process, folder = self.start(self.shop.model("mlp"), self.shop.data("mlp"), "8s")
+        self.wait_for(process, r"step +\d+")
+        [pid] = workshop.rank_processes(folder, 1)
+        with held_threads(pid, "data loader"):
+            self.wait_for(process, rf"warning: .*for rank 1 \(\S+, process {pid}\): it has been busy with the data of step")
+        os.kill(process.pid, signal.SIGINT)
+        self.end(process, 130)
 
     def test_a_rank_that_was_never_started_is_named(self):
         """By hand: nobody knows more of it than that it has not come."""

@@ -1,5 +1,7 @@
 #include "runtime/data/prefetcher.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
 
 namespace dslaunch::runtime {
@@ -46,6 +48,7 @@ std::optional<Batch> Prefetcher::next() {
 }
 
 void Prefetcher::work() {
+  ::pthread_setname_np(::pthread_self(), "data loader");
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return stopping_ || exhausted_ || slots_.size() < depth_; });

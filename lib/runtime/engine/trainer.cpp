@@ -190,6 +190,9 @@ class Training {
   // Logs a step; ends the run when its loss is not finite and no loss scale takes that for an overflow. All ranks come
   // to the same verdict.
   bool take(const StepResult& result) {
+    if (request_.hang_watch) {
+      request_.hang_watch->add_step(std::chrono::milliseconds(std::llround(result.step_ms)));
+    }
     log_->report_step(result, monitors_.take_step(result.step));
     if (world_.rank() == 0 && config_.recomputation.profile && result.step % config_.steps_per_print == 0) {
       log::info("{}", model_->take_recomputation_profile());

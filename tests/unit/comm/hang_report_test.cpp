@@ -164,6 +164,28 @@ TEST_CASE("a rank that is waited for is described by what it tells, or by its pr
   CHECK(describe_absent({1}, {{}, {}}, {{}, {}}, kUnknown) == "rank 1, which has not come and says nothing");
 }
 
+TEST_CASE("a rank that freezes inside a call is told from those that wait in it", "[comm][hang]") {
+  RankReports now{waiting("world", 5, 4), waiting("world", 5, 4), waiting("world", 5, 4), busy(6, "step 4")};
+  const RankWait& wait = now[0]->waits[0];
+  const auto before = earlier(now);
+  REQUIRE(absent_from(wait, 0, now).empty());
+  CHECK(frozen_in(wait, 0, before, now, kUnknown).empty());
+  SECTION("by its silence") {
+    now[2]->beat = before[2]->beat;
+    REQUIRE(frozen_in(wait, 0, before, now, kUnknown) == std::vector<int>{2});
+    CHECK_THAT(describe_frozen({2}, now, kUnknown),
+               Catch::StartsWith("rank 2 (node1, process 77), which is in it too: it no longer says anything"));
+  }
+  SECTION("by what the kernel says of it") {
+    now[1]->pid = 78;
+    const StateOf one_is_stopped = [](const RankReport& report) { return report.pid == 78 ? 'T' : 'S'; };
+    REQUIRE(frozen_in(wait, 0, before, now, one_is_stopped) == std::vector<int>{1});
+    CHECK_THAT(describe_frozen({1}, now, one_is_stopped),
+               Catch::StartsWith("rank 1 (node1, process 78), which is in it too: it is stopped, as by SIGSTOP") &&
+                   Catch::Contains("kill -CONT 78"));
+  }
+}
+
 TEST_CASE("of many that are waited for, the first are described", "[comm][hang]") {
   const RankReports none(100);
   const auto text = describe_absent(ranks_below(100), none, none, kUnknown);
