@@ -28,6 +28,7 @@ int logs_command(const Arguments& arguments);
 int attach_command(const Arguments& arguments);
 int stop_command(const Arguments& arguments);
 int agent_command(const Arguments& arguments);
+int guard_command(const Arguments& arguments);
 
 // `dslaunch` without arguments.
 int short_help();

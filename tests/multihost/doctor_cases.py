@@ -82,7 +82,7 @@ class Doctor(HostCase):
         process.kill()
         process.wait()
         for node in self.cluster.nodes:
-            node.kill(r"dslaunch agent\b")
+            node.kill(r"dslaunch (guard|agent)\b")
         self.wait_until(lambda: all(not node.kill("sleep 500", 0) for node in self.cluster.nodes), 5, "an end of the ranks")
         self.assertEqual([len(node.kill("^sleep 1000", 0)) for node in self.cluster.nodes], [1, 1, 1])
         time.sleep(0.1)

@@ -661,7 +661,9 @@ class WholeMachine(DoctorTest):
         pid = int(job.stdout.readline())
         self.pids.append((pid, start_of(pid)))
         self.assertEqual([finding for finding in self.report()["findings"] if finding.get("pid") == pid], [])
-        agents = subprocess.run(["pgrep", "-P", str(job.pid)], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+        children = lambda parent: subprocess.run(["pgrep", "-P", parent], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+        (guard,) = children(str(job.pid))
+        agents = [guard, *children(guard)]
         victims = (job.pid, *map(int, agents))
         for victim in victims:  # stood still first: the second to die would tidy up after the first
             os.kill(victim, signal.SIGSTOP)

@@ -419,6 +419,21 @@ class NothingLeftBehind(LauncherTest):
         self.assertEqual(self.finish(process).code, 0)
         self.assertFalse(os.path.exists(f"/proc/{pid}"))
 
+    def test_what_hides_from_a_killed_agent_ends_with_it(self):
+        """An orphan without the job's environment; whoever is killed, the launcher is told and nothing stays."""
+        hidden = self.path("hidden")
+        process = self.start_sh(1, f"env -i setsid setsid sh -c 'trap \"\" TERM HUP; echo $$ > {hidden}; exec sleep 1000' & "
+                                   f"while [ ! -s {hidden} ]; do sleep 0.01; done; echo up; exec sleep 500")
+        self.lines(process, 1)
+        with open(hidden, encoding="utf-8") as file:
+            orphan = int(file.read())
+        self.addCleanup(lambda: os.path.exists(f"/proc/{orphan}") and os.kill(orphan, signal.SIGKILL))
+        os.kill(self.agent_of(process), signal.SIGKILL)
+        outcome = self.finish(process)
+        self.assertEqual(outcome.code, 69, str(outcome))
+        self.assertIn(b"SIGKILL", outcome.err)
+        self.assertFalse(os.path.exists(f"/proc/{orphan}"))
+
     def test_nothing_lives_two_seconds_after_the_launcher_was_killed(self):
         process = self.start_sh(3, self.GRANDCHILD + Stopping.STUBBORN)
         self.lines(process, 3)

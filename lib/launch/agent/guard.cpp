@@ -1,0 +1,74 @@
+#include "launch/agent/guard.hpp"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <string>
+
+#include "base/exit_code.hpp"
+#include "spawn/job_sweep.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+// Signals are meant for the agent, and a scheduler sends them to both; the guard outlives it.
+void ignore_signals() {
+  for (int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGPIPE, SIGTSTP, SIGTTIN, SIGTTOU}) {
+    std::signal(signal, SIG_IGN);
+  }
+}
+
+// The launcher sees the agent's end by that of its descriptors.
+void let_go_of_descriptors() {
+  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null, stream);
+  ::closefrom(STDERR_FILENO + 1);
+}
+
+// A name of its own for people, and for who ends agents by theirs. Without it the guard works as well.
+void take_name(pid_t agent) {
+  ::prctl(PR_SET_NAME, "dslaunch-guard");
+  const std::string number = std::to_string(agent);
+  ::execl("/proc/self/exe", "dslaunch", "guard", number.c_str(), nullptr);
+}
+
+int end_like(int status) {
+  if (WIFEXITED(status)) return WEXITSTATUS(status);
+  const int signal = WTERMSIG(status);
+  const rlimit no_core{0, 0};  // the agent has left one
+  ::setrlimit(RLIMIT_CORE, &no_core);
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+  return to_int(ExitCode::kSignalBase) + signal;
+}
+
+}  // namespace
+
+void put_under_guard() {
+  if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return;
+  const pid_t agent = ::fork();
+  if (agent <= 0) return;
+  ignore_signals();
+  let_go_of_descriptors();
+  take_name(agent);
+  ::_exit(guard_agent(agent));
+}
+
+int guard_agent(pid_t agent) {
+  ::prctl(PR_SET_NAME, "dslaunch-guard");
+  int status = 0;
+  for (pid_t ended = 0; ended != agent;) {
+    ended = ::waitpid(-1, &status, 0);
+    if (ended < 0 && errno != EINTR) return to_int(ExitCode::kInternal);  // nobody's guard
+  }
+  if (::waitpid(-1, nullptr, WNOHANG) >= 0) spawn::sweep_job({}, std::chrono::milliseconds(0), /*children_too=*/true);
+  return end_like(status);
+}
+
+}  // namespace dslaunch::launch
