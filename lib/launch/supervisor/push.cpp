@@ -19,6 +19,8 @@ using namespace std::chrono_literals;
 
 // Some ten megabytes, also over a slow line.
 constexpr auto kCopyTime = 120000ms;
+// A connection that fails at its own limit, which is the same, says more: it has a moment for it.
+constexpr auto kFailureReportTime = 500ms;
 
 // As they lie here: bin/dslaunch, bin/dsworker, lib/dslaunch/*.so.
 std::vector<spawn::PushedFile> our_files(JobKind kind, const fs::path& own_program) {
@@ -48,7 +50,8 @@ void push_programs(LaunchPlan& plan, const std::string& own_program) {
   side_by_side(nodes.size(), [&](size_t i) {
     try {
       results[i] = spawn::push_programs(ssh_target(*nodes[i]), set, plan.reach.ssh,
-                                        Deadline::after(plan.reach.ssh.connect_timeout + kCopyTime));
+                                        Deadline::after(plan.reach.ssh.connect_timeout + kCopyTime),
+                                        plan.reach.greeting_timeout + kFailureReportTime);
     } catch (const Error& error) {
       results[i].failure = spawn::LinkFailure{error.code(), "push", error.what()};
     }

@@ -19,11 +19,12 @@ namespace {
 
 constexpr const char* kManifest = "SHA256SUMS";
 constexpr std::string_view kAnswer = "dslaunch-push: ";
+constexpr std::string_view kBegun = "dslaunch-push: begun ";
 
 // Fixed texts for sh, with the hash as $1. The login shell in front of sh may be any: so no single quote, backslash,
 // newline or exclamation mark in them. `whole` is true in a folder that holds what the hash says.
 constexpr std::string_view kPrelude =
-    "umask 077; d=${XDG_CACHE_HOME:-${HOME:?}/.cache}/dslaunch/push; "
+    "echo \"dslaunch-push: begun $1\"; umask 077; d=${XDG_CACHE_HOME:-${HOME:?}/.cache}/dslaunch/push; "
     "whole() { cd \"$1\" 2>/dev/null && test \"$(sha256sum <SHA256SUMS 2>/dev/null)\" = \"$2  -\" && "
     "sha256sum -c SHA256SUMS >/dev/null 2>&1; }; "
     "here() { cd \"$d/$1\" && echo \"dslaunch-push: here $(pwd -P)\"; }; ";
@@ -101,10 +102,10 @@ struct Answer {
 };
 
 Answer ask(const SshTarget& target, std::string_view script, const PushSet& set, std::string_view input,
-           const SshOptions& options, Deadline deadline) {
+           const SshOptions& options, Deadline deadline, Deadline start_due) {
   RemoteResult result =
       run_remote(target, {"sh", "-c", std::string(kPrelude) + std::string(script), "dslaunch-push", set.hash}, input,
-                 options, deadline);
+                 options, deadline, {std::string(kBegun) + set.hash, start_due});
   if (result.failure) return {"", result.failure};
   std::string answer = answer_in(result.out);
   if (result.success() && !answer.empty()) return {answer, std::nullopt};
@@ -141,11 +142,12 @@ PushSet read_push_set(const std::vector<PushedFile>& files) {
   return set;
 }
 
-PushResult push_programs(const SshTarget& target, const PushSet& set, const SshOptions& options, Deadline deadline) {
+PushResult push_programs(const SshTarget& target, const PushSet& set, const SshOptions& options, Deadline deadline,
+                         std::chrono::milliseconds start_timeout) {
   PushResult result;
-  Answer answer = ask(target, kLook, set, {}, options, deadline);
+  Answer answer = ask(target, kLook, set, {}, options, deadline, Deadline::after(start_timeout));
   if (!answer.failure && !answer.text.starts_with(kHere)) {
-    answer = ask(target, kCopy, set, set.archive, options, deadline);
+    answer = ask(target, kCopy, set, set.archive, options, deadline, Deadline::after(start_timeout));
     result.copied = !answer.failure;
   }
   result.failure = std::move(answer.failure);

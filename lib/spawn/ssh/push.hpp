@@ -3,6 +3,7 @@
 // folders and programs have mode 0700, other files 0600.
 // Needs sh, tar, mktemp and sha256sum on the other side.
 #pragma once
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,7 +34,9 @@ struct PushResult {
   std::optional<LinkFailure> failure;
 };
 
-// Two connections where something has to be copied, one where not. The deadline bounds both together.
-PushResult push_programs(const SshTarget& target, const PushSet& set, const SshOptions& options, Deadline deadline);
+// Two connections where something has to be copied, one where not. The deadline bounds both together, `start_timeout`
+// each from the look-up to the start of the command behind the login shell.
+PushResult push_programs(const SshTarget& target, const PushSet& set, const SshOptions& options, Deadline deadline,
+                         std::chrono::milliseconds start_timeout);
 
 }  // namespace dslaunch::spawn

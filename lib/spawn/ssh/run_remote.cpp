@@ -3,10 +3,12 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 
 #include "base/format.hpp"
+#include "spawn/ssh/explain.hpp"
 #include "spawn/ssh/ssh_link.hpp"
 
 namespace dslaunch::spawn {
@@ -35,16 +37,19 @@ class NoSigpipe {
   sigset_t pipe_, before_;
 };
 
-enum class Exchange { kEnded, kLate, kTooMuch };
+enum class Exchange { kEnded, kNotBegun, kLate, kTooMuch };
 
-Exchange exchange(LinkEnds ends, std::string_view input, std::string& output, Deadline deadline) {
+Exchange exchange(LinkEnds ends, std::string_view input, std::string& output, Deadline deadline,
+                  const RemoteStart& start) {
   NoSigpipe guard;
   std::string buffer(64 << 10, '\0');
+  bool begun = start.mark.empty();
   for (;;) {
     if (input.empty()) ends.to_agent.reset();
+    begun = begun || output.find(start.mark) != std::string::npos;
     pollfd polls[] = {{ends.from_agent.get(), POLLIN, 0}, {ends.to_agent.get(), POLLOUT, 0}};
-    int ready = ::poll(polls, 2, deadline.poll_timeout());
-    if (ready == 0) return Exchange::kLate;
+    int ready = ::poll(polls, 2, begun ? deadline.poll_timeout() : std::min(deadline, start.due).poll_timeout());
+    if (ready == 0) return begun ? Exchange::kLate : Exchange::kNotBegun;
     if (ready < 0) continue;
     if (polls[1].revents != 0) {
       ssize_t wrote = ::write(ends.to_agent.get(), input.data(), input.size());
@@ -69,10 +74,10 @@ bool ended_by_itself(const CommandLink& link, const SshOptions& options) {
 }  // namespace
 
 RemoteResult run_remote(const SshTarget& target, const std::vector<std::string>& argv, std::string_view input,
-                        const SshOptions& options, Deadline deadline) {
+                        const SshOptions& options, Deadline deadline, const RemoteStart& start) {
   auto link = open_ssh_link(target, argv, options);
   RemoteResult result;
-  Exchange end = exchange(link->take_ends(), input, result.out, deadline);
+  Exchange end = exchange(link->take_ends(), input, result.out, deadline, start);
   result.err = link->errors();
   if (end == Exchange::kEnded) {
     if (ended_by_itself(*link, options)) {
@@ -81,6 +86,14 @@ RemoteResult run_remote(const SshTarget& target, const std::vector<std::string>&
       result.failure = link->failure();
     }
     link->wait(deadline);
+    return result;
+  }
+  if (end == Exchange::kNotBegun) {
+    result.failure = link->failure().value_or(LinkFailure{
+        .phase = "connection",
+        .text = fmt::format("its login shell did not start {} within the time to connect; a start-up file there "
+                            "(~/.bashrc or the like) may wait: try {} true",
+                            argv.at(0), ssh_line(target, options))});
     return result;
   }
   bool late = end == Exchange::kLate;

@@ -20,9 +20,16 @@ struct RemoteResult {
   bool success() const { return exit_code == 0; }
 };
 
+// What shows that the command has begun, past the connection and the login shell: bytes of its output that nothing
+// before it writes. Not there by `due`: the command is cut.
+struct RemoteStart {
+  std::string mark;  // empty: nothing shows it
+  Deadline due = Deadline::never();
+};
+
 // Gives `input` to the command and waits for its end: until the deadline, then it is cut and the failure has code 124.
 // Any thread; many at the same time. Throws as open_ssh_link.
 RemoteResult run_remote(const SshTarget& target, const std::vector<std::string>& argv, std::string_view input,
-                        const SshOptions& options, Deadline deadline);
+                        const SshOptions& options, Deadline deadline, const RemoteStart& start = {});
 
 }  // namespace dslaunch::spawn

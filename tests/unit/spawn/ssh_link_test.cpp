@@ -432,7 +432,7 @@ TEST_CASE("programs are pushed once, by hash, and again when the copy is damaged
   std::filesystem::permissions(program, std::filesystem::perms::owner_all);
   auto set = read_push_set({{program, "bin/dslaunch"}, {module, "lib/dslaunch/m.so"}});
   auto push = [&](const PushSet& what) {
-    auto result = push_programs(target_of(sshd), what, options, Deadline::after(20s));
+    auto result = push_programs(target_of(sshd), what, options, Deadline::after(20s), 20s);
     INFO((result.failure ? result.failure->text : ""));
     CHECK_FALSE(result.failure);
     return result;
@@ -471,7 +471,7 @@ TEST_CASE("hosts that share a home may be pushed to at once", "[spawn][push][ssh
   std::vector<std::thread> threads;
   std::vector<PushResult> results(6);
   for (auto& result : results) {
-    threads.emplace_back([&] { result = push_programs(target_of(sshd), set, {}, Deadline::after(30s)); });
+    threads.emplace_back([&] { result = push_programs(target_of(sshd), set, {}, Deadline::after(30s), 20s); });
   }
   for (auto& thread : threads) thread.join();
   for (const auto& result : results) {
@@ -487,7 +487,7 @@ TEST_CASE("a push that cannot be done says what the far side said", "[spawn][pus
   sshd.write(".cache", "a file where the folder should be");
   test::TempDir folder;
   auto set = read_push_set({{folder.write("dslaunch", "x"), "bin/dslaunch"}});
-  auto result = push_programs(target_of(sshd), set, {}, Deadline::after(10s));
+  auto result = push_programs(target_of(sshd), set, {}, Deadline::after(10s), 20s);
   REQUIRE(result.failure);
   INFO(result.failure->text);
   CHECK(result.failure->phase == "push");
