@@ -136,7 +136,7 @@ void LiveJob::on_rank_ended(int rank, const spawn::ExitCause& cause, bool stoppe
   view.stopped_by_us = stopped_by_us;
 }
 
-void LiveJob::on_end(int exit_code, const std::string& first_cause) {
+void LiveJob::on_end(int exit_code, const std::string& first_cause, std::chrono::milliseconds file_patience) {
   record_.state = "ended";
   record_.end = JobEnd{exit_code, std::time(nullptr), first_cause};
   const bool stalled = !files_.idle();  // they had their time
@@ -148,7 +148,7 @@ void LiveJob::on_end(int exit_code, const std::string& first_cause) {
       return std::string();
     });
   }
-  files_.wait(Deadline::after(stalled ? kLastWordPatience : FileThread::kPatience));
+  files_.wait(Deadline::after(stalled ? kLastWordPatience : file_patience));
   if (socket_) {
     socket_->end(*record_.end);
     Deadline patience = Deadline::after(kLastWordPatience);

@@ -3,6 +3,7 @@
 // cannot be written is a line of warning. One thread at a time, the supervisor's, and between two attempts the one of
 // BetweenAttempts; it brings the one that writes the job's files.
 #pragma once
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,8 +49,9 @@ class LiveJob {
   void on_rank_started(int rank, long pid);
   void on_rank_ended(int rank, const spawn::ExitCause& cause, bool stopped_by_us);
   // Once, when nothing of the job is left. Clients that read get everything; those that do not cost 2 s at most, files
-  // that stand still FileThread::kPatience.
-  void on_end(int exit_code, const std::string& first_cause);
+  // that stand still `file_patience`.
+  void on_end(int exit_code, const std::string& first_cause,
+              std::chrono::milliseconds file_patience = FileThread::kPatience);
 
  private:
   struct RankView {

@@ -26,6 +26,9 @@ using namespace std::chrono_literals;
 // Between two attempts: for readers and files that take nothing.
 constexpr auto kReaderPatience = 2000ms;
 
+// For the record of an end that somebody asked for.
+constexpr auto kAskedFilePatience = 10000ms;
+
 // A document or the ranks' output on a full disk is a failure of the job too, though never more than its own.
 void tell_lost_output(Supervisor& supervisor, JobReport& report) {
   if (!supervisor.output().files_keep_up()) {
@@ -103,11 +106,25 @@ int Attempts::end_because(const DescribedError& error) {
   report.outcome.exit_code = to_int(error.code);
   // Said before the record is closed: who waits for the start of a detached job reads it in the console, after what
   // the job said.
-  live_.files().wait(Deadline::after(FileThread::kPatience));
+  await_files();
   log::write(log::Level::kError, error.text);
   live_.on_end(report.outcome.exit_code, error.text);
   if (writes_document()) write_if_read(STDOUT_FILENO, story_json(plan_, report));
   return report.outcome.exit_code;
+}
+
+// What the job has said so far, unless somebody asks for the end, or its files stand still.
+void Attempts::await_files() {
+  FileThread& files = live_.files();
+  for (const Deadline due = Deadline::after(FileThread::kPatience); !files.idle() && !due.passed();) {
+    files.wake_when_idle();
+    PollSet polls;
+    polls.add(signals_.fd(), POLLIN);
+    polls.add(files.fd(), POLLIN);
+    polls.wait(due);
+    for (const auto& trouble : live_.take_troubles()) log::warning("{}", trouble);
+    if (const auto signal = signals_.take(); signal && asks_for_end(*signal, plan_.kind)) return;
+  }
 }
 
 int Attempts::run_all() {
@@ -117,7 +134,9 @@ int Attempts::run_all() {
     if (plan_.restart_count > 0) live_.on_attempt(plan_);
     end = attempt();
   } while (!end);
-  live_.on_end(end->outcome.exit_code, cause_of(plan_, *end));
+  const bool asked_for = end->reason != StopReason::kNone || end->late_reason != StopReason::kNone;
+  live_.on_end(end->outcome.exit_code, cause_of(plan_, *end),
+               asked_for ? kAskedFilePatience : std::chrono::milliseconds(FileThread::kPatience));
   return end->outcome.exit_code;
 }
 

@@ -27,6 +27,7 @@ class Attempts {
  private:
   int run_all();
   int end_because(const DescribedError& error);
+  void await_files();
   void make_ready();
   int end_before_attempt(const LaunchPlan& plan, int signal);
   std::optional<JobReport> attempt();
