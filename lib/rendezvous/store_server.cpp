@@ -107,7 +107,8 @@ StoreServer::Impl::Impl(UniqueFd listener, StoreServerOptions options)
       torch_from_this_machine_(serves_torch_ && options.torch_clients->from_this_machine),
       torch_addresses_(serves_torch_ ? parse_addresses(options.torch_clients->addresses)
                                      : std::set<asio::ip::address>()),
-      ranks_(io_, board_, options.world_size, std::move(options.token), std::move(options.rank_hosts)) {
+      ranks_(io_, board_, options.world_size, std::move(options.token), std::move(options.rank_hosts)),
+      torch_(serves_torch_ ? options.torch_clients->max_held_bytes : 0) {
   port_ = ports::bound_port(listener.get());
   // What is accepted inherits the options: six system calls less for every connection.
   prepare_stream_socket(listener.get());

@@ -18,6 +18,8 @@ namespace dslaunch::rendezvous {
 struct TorchClients {
   std::vector<std::string> addresses;  // numeric, IPv4 or IPv6
   bool from_this_machine = true;       // loopback, and this machine's own addresses
+  // Of what all of them together have half sent, wait for or have not read; beyond it the largest is dropped.
+  size_t max_held_bytes = size_t{256} << 20;
 };
 
 struct StoreServerOptions {

@@ -7,12 +7,6 @@
 
 namespace dslaunch::rendezvous {
 
-namespace {
-
-constexpr size_t kMaxHeldBytes = 256u << 20;
-
-}  // namespace
-
 class TorchSessions::Session final : public StoreConnection::Session {
  public:
   Session(TorchSessions& all, StoreConnection& connection) : all_(all), connection_(connection) {}
@@ -68,8 +62,8 @@ class TorchSessions::Session final : public StoreConnection::Session {
   size_t counted_bytes_ = 0;  // its part of held_bytes_
 };
 
-TorchSessions::TorchSessions()
-    : space_([this](TorchKeySpace::Client client) {
+TorchSessions::TorchSessions(size_t max_held_bytes)
+    : max_held_bytes_(max_held_bytes), space_([this](TorchKeySpace::Client client) {
         std::string answer(1, static_cast<char>(torch_wire::WaitAnswer::kStopWaiting));
         if (auto found = clients_.find(client); found != clients_.end())
           found->second->connection().send(std::move(answer));
@@ -85,9 +79,9 @@ void TorchSessions::close_all(const std::string& reason) {
 
 // One at a time: the memory of a client that was dropped is free once its connection is gone.
 void TorchSessions::keep_within_limit() {
-  if (total_held_bytes() <= kMaxHeldBytes || !being_dropped_.expired()) return;
+  if (total_held_bytes() <= max_held_bytes_ || !being_dropped_.expired()) return;
   for (auto& [id, session] : clients_) session->count();
-  if (total_held_bytes() > kMaxHeldBytes && !clients_.empty()) close_largest();
+  if (total_held_bytes() > max_held_bytes_ && !clients_.empty()) close_largest();
 }
 
 void TorchSessions::close_largest() {
@@ -100,7 +94,7 @@ void TorchSessions::close_largest() {
       "together "
       "have half sent or not read yet; the limit is {} MiB",
       connection.describe_peer(), largest->second->droppable_bytes() >> 20, total_held_bytes() >> 20,
-      kMaxHeldBytes >> 20);
+      max_held_bytes_ >> 20);
   being_dropped_ = connection.weak_from_this();
   connection.close("holds too much memory");
 }

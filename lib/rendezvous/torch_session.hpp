@@ -13,7 +13,7 @@ namespace dslaunch::rendezvous {
 
 class TorchSessions {
  public:
-  TorchSessions();
+  explicit TorchSessions(size_t max_held_bytes);
 
   std::unique_ptr<StoreConnection::Session> open(StoreConnection& connection);
   void close_all(const std::string& reason);
@@ -25,6 +25,7 @@ class TorchSessions {
   void keep_within_limit();
   void close_largest();
 
+  const size_t max_held_bytes_;
   TorchKeySpace space_;
   std::unordered_map<TorchKeySpace::Client, Session*> clients_;  // validated and not ended
   size_t held_bytes_ = 0;                                        // of each client as it was last counted

@@ -22,6 +22,12 @@ size_t resident_bytes() {
   return resident_pages * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
 }
 
+TorchClients limited_to(size_t max_held_bytes) {
+  TorchClients clients;
+  clients.max_held_bytes = max_held_bytes;
+  return clients;
+}
+
 // The front of a set, `sent` bytes of a value of `announced`.
 std::string part_of_set(std::string_view key, size_t announced, size_t sent) {
   return type(1) + text(key) + number(announced) + std::string(sent, 'v');
@@ -46,12 +52,12 @@ TEST_CASE("half-received values: the client that holds most is dropped beyond 25
   }
 }
 
-TEST_CASE("half-received values up to 256 MiB in total harm no client", "[rendezvous][torch_memory]") {
-  TorchWorld world;
+TEST_CASE("half-received values up to the limit harm no client", "[rendezvous][torch_memory]") {
+  TorchWorld world(limited_to(32 * kMiB));
   std::vector<Client> clients;
   for (int i = 0; i < 4; ++i) {
     clients.push_back(validated(*world.server));
-    clients.back().send(part_of_set("k", 60 * kMiB, 60 * kMiB - 1));
+    clients.back().send(part_of_set("k", 7 * kMiB, 7 * kMiB - 1));
   }
   for (auto& client : clients) {
     client.send("v");
@@ -76,9 +82,9 @@ TEST_CASE("answers that are not read share the store's values", "[rendezvous][to
 }
 
 TEST_CASE("many clients that read one value at once are all served", "[rendezvous][torch_memory]") {
-  TorchWorld world;
+  TorchWorld world(limited_to(32 * kMiB));
   std::vector<Client> clients;
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < 10; ++i) {
     clients.push_back(validated(*world.server));
     clients.back().send(wait({"k"}));
   }
@@ -94,34 +100,35 @@ TEST_CASE("many clients that read one value at once are all served", "[rendezvou
 }
 
 TEST_CASE("values that were replaced before their readers took them count", "[rendezvous][torch_memory]") {
-  TorchWorld world;
+  TorchWorld world(limited_to(32 * kMiB));
   auto setting = validated(*world.server);
   std::vector<Client> idle;
-  for (int i = 0; i < 6; ++i) {
-    setting.send(set("k", std::string(50 * kMiB, 'v')));
+  for (int i = 0; i < 3; ++i) {
+    setting.send(set("k", std::string(15 * kMiB, 'v')));
+    setting.expect_in_step();
     idle.push_back(validated(*world.server));
     idle.back().send(get("k"));
-    CHECK(idle.back().receive(8) == number(50 * kMiB));
+    CHECK(idle.back().receive(8) == number(15 * kMiB));
   }
   setting.send(erase("k"));
   CHECK(setting.receive(8) == number(1));
   setting.expect_in_step();
   size_t num_served = 0;
-  for (auto& client : idle) num_served += client.can_receive(50 * kMiB);
-  CHECK(num_served == 5);
+  for (auto& client : idle) num_served += client.can_receive(15 * kMiB);
+  CHECK(num_served == 2);
 }
 
 TEST_CASE("keys that are waited for count", "[rendezvous][torch_memory]") {
-  TorchWorld world;
+  TorchWorld world(limited_to(32 * kMiB));
   auto wait_for = [](uint64_t num_keys, uint64_t first) {
     std::string request = type(6) + number(num_keys);
     for (uint64_t i = 0; i < num_keys; ++i) request += text(number(first + i) + std::string(8000, 'k'));
     return request;
   };
   auto modest = validated(*world.server), greedy = validated(*world.server);
-  modest.send(wait_for(7000, 0));
+  modest.send(wait_for(800, 0));
   modest.expect_in_step();
-  greedy.send(wait_for(11000, 7000));
+  greedy.send(wait_for(1400, 800));
   CHECK(greedy.is_dropped());
   modest.expect_in_step();
 }
