@@ -53,8 +53,14 @@ std::optional<ProcessStat> parse_stat(const std::string& text) {
   std::istringstream fields(text.substr(close + 1));
   std::string terminal, skipped;
   fields >> out.state >> out.parent >> out.group >> out.session >> terminal >> skipped >> out.flags;
-  constexpr int kFieldsBetweenFlagsAndStart = 12;
-  for (int i = 0; i < kFieldsBetweenFlagsAndStart; ++i) fields >> skipped;
+  constexpr int kPageFaultFields = 4, kTimeFields = 4, kFieldsBeforeStart = 4;
+  for (int i = 0; i < kPageFaultFields; ++i) fields >> skipped;
+  for (int i = 0; i < kTimeFields; ++i) {
+    int64_t ticks = 0;
+    fields >> ticks;
+    out.cpu_ticks += static_cast<uint64_t>(ticks);
+  }
+  for (int i = 0; i < kFieldsBeforeStart; ++i) fields >> skipped;
   fields >> out.start_ticks;
   if (!fields) return std::nullopt;
   return out;

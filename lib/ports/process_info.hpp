@@ -57,6 +57,7 @@ struct ProcessStat {
   char state = '?';
   pid_t parent = 0, group = 0, session = 0;
   uint32_t flags = 0;        // PF_* of the kernel
+  uint64_t cpu_ticks = 0;    // used by all of its threads, and by children of it that it has reaped
   uint64_t start_ticks = 0;  // since boot
 
   bool alive() const { return state != 'Z' && state != 'X'; }  // not ended, whether reaped or not

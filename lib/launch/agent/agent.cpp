@@ -111,7 +111,11 @@ void Agent::turn() {
   polls.wait(next_wakeup());
   channel_.flush();
   if (options_.echo) options_.echo->turn();
-  if (may_read) read_outputs();
+  if (may_read) {
+    read_outputs();
+  } else {
+    rank_watch_.on_unread(Deadline::Clock::now());
+  }
   take_signals();
   if (polls.ready(control)) receive();
   watch_clocks();
@@ -120,6 +124,7 @@ void Agent::turn() {
 Deadline Agent::next_wakeup() const {
   Deadline next = stage_ == Stage::kStopping ? kill_at_ : Deadline::never();
   if (launcher_gone_) return next;  // nobody is left to tell or to hear
+  if (stage_ == Stage::kRunning) next = std::min(next, rank_watch_.next_look());
   return std::min({next, next_news_, pulse_.next()});
 }
 
@@ -129,6 +134,9 @@ void Agent::watch_clocks() {
   if (pulse_.due_to_speak()) say(Heartbeat{});
   if (pulse_.lost()) lose_launcher("no sign of life from the launcher: ending the ranks here");
   if (next_news_.passed()) tell_who_is_missing();
+  if (stage_ == Stage::kRunning && rank_watch_.next_look().passed()) {
+    if (auto changed = rank_watch_.look(Deadline::Clock::now()); !changed.empty()) say(RankStates{std::move(changed)});
+  }
 }
 
 // Until every rank has joined the store once.

@@ -13,6 +13,7 @@
 #include "launch/agent/master_port.hpp"
 #include "launch/agent/node_echo.hpp"
 #include "launch/agent/rank_process.hpp"
+#include "launch/agent/rank_watch.hpp"
 #include "launch/channel/channel.hpp"
 #include "launch/channel/pulse.hpp"
 #include "launch/plan/binding.hpp"
@@ -99,6 +100,7 @@ class Agent {
   std::unique_ptr<JobFiles> job_files_;
   std::vector<RankBinding> bindings_;  // by local rank, once the job is prepared
   std::vector<RankProcess> ranks_;
+  RankWatch rank_watch_;  // of an `exec` of several ranks, else empty
   Stage stage_ = Stage::kAwaited;
   Deadline kill_at_ = Deadline::never();
   Deadline next_news_ = Deadline::never();

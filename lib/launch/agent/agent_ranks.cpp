@@ -101,6 +101,10 @@ bool Agent::start_rank(const RankJob& rank, const RankBinding& binding, uint16_t
     return false;
   }
   ranks_.emplace_back(rank.rank, std::move(std::get<spawn::Process>(started)));
+  // The ranks of `run` watch over each other (comm/hang_watch.hpp), and one alone waits for nobody.
+  if (job_->kind == JobKind::kExec && job_->world_size > 1) {
+    rank_watch_.add(rank.rank, ranks_.back().pid(), Deadline::Clock::now());
+  }
   say(RankStarted{rank.rank, ranks_.back().pid()});
   return true;
 }
@@ -137,6 +141,7 @@ void Agent::end_rank(RankProcess& rank, const spawn::EndedChild& ended) {
   // Its last words first.
   rank.read_output([&](const RankOutput& output) { carry(output); }, 4 * kReadBytesPerTurn);
   rank.mark_ended();
+  rank_watch_.remove(rank.rank());
   if (!cause.success()) cause.hint = ends_.explain(cause, ended.pid, ended.cgroups);
   if (!cause.success() && cause.hint.empty() && error_files_) cause.hint = error_files_->message_of(rank.rank());
   say(RankEnded{rank.rank(), std::move(cause), rank.told_to_stop()});
@@ -150,6 +155,7 @@ void Agent::read_outputs() {
 
 void Agent::carry(const RankOutput& output) {
   say(output);
+  rank_watch_.on_output(output.rank, Deadline::Clock::now());
   if (options_.echo) options_.echo->write(output.stream, output.bytes);
 }
 

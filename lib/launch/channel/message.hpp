@@ -157,8 +157,27 @@ struct AgentDone {
   int64_t num_swept = 0;
 };
 
+// What a rank of an `exec` does, as far as the kernel says it.
+enum class RankState : uint8_t {
+  kBusy = 0,
+  kIdle = 1,     // for a while it has printed nothing, and all of its processes have used next to no CPU time
+  kStopped = 2,  // idle, and a process of it is stopped or held by a debugger
+  kBlocked = 3,  // idle, and a process of it waits in the kernel for a disk, a network file system or a driver
+};
+struct RankActivity {
+  int rank = 0;
+  RankState state = RankState::kBusy;
+  int64_t pid = 0;  // the process that is stopped or blocked
+
+  bool operator==(const RankActivity&) const = default;
+};
+// Of ranks whose state is another one than was told before; each begins as busy.
+struct RankStates {
+  std::vector<RankActivity> changed;
+};
+
 using Message =
     std::variant<JobDescription, StartRanks, StopRanks, SignalRanks, AgentHello, AgentReady, AgentFailed, RankStarted,
-                 RankOutput, RankEnded, AgentDone, Heartbeat, RanksMissing, JobEnded, SignalTaken>;
+                 RankOutput, RankEnded, AgentDone, Heartbeat, RanksMissing, JobEnded, SignalTaken, RankStates>;
 
 }  // namespace dslaunch::launch

@@ -112,6 +112,14 @@ void write(FieldWriter& to, const RankEnded& m) {
 void write(FieldWriter& to, const AgentDone& m) {
   to.i64(m.num_swept);
 }
+void write(FieldWriter& to, const RankStates& m) {
+  to.count(m.changed.size());
+  for (const auto& each : m.changed) {
+    to.i64(each.rank);
+    to.choice(each.state);
+    to.i64(each.pid);
+  }
+}
 
 void read(FieldReader& from, RankJob& m) {
   m.rank = from.not_negative();
@@ -214,6 +222,14 @@ void read(FieldReader& from, RankEnded& m) {
 }
 void read(FieldReader& from, AgentDone& m) {
   m.num_swept = from.i64();
+}
+void read(FieldReader& from, RankStates& m) {
+  for (uint32_t left = from.u32(); left > 0; --left) {
+    auto& each = m.changed.emplace_back();
+    each.rank = from.not_negative();
+    each.state = from.choice(RankState::kBlocked);
+    each.pid = from.i64();
+  }
 }
 
 template <size_t Index = 0>

@@ -173,6 +173,7 @@ void Supervisor::watch_files() {
 Deadline Supervisor::next_wakeup() const {
   Deadline next = std::min({course_.next_due(), prepared_, next_news_, output_.next_turn(), files_progress_due_});
   if (!course_.undisturbed() && !output_.readers_keep_up()) next = std::min(next, output_.readers_patience());
+  if (course_.state() == JobState::kRunning) next = std::min(next, Deadline::at(stalls_.next_due()));
   for (const auto& node : nodes_) {
     if (node.over()) continue;
     next = std::min(next, node.pulse().next());
@@ -203,6 +204,7 @@ void Supervisor::handle(NodeSession& node, const Message& message) {
   if (const auto* started = std::get_if<RankStarted>(&message)) rank_started(node, *started);
   if (const auto* output = std::get_if<RankOutput>(&message)) rank_wrote(node, *output);
   if (const auto* ended = std::get_if<RankEnded>(&message)) rank_ended(node, *ended);
+  if (const auto* states = std::get_if<RankStates>(&message)) take_states(node, *states);
   if (const auto* taken = std::get_if<SignalTaken>(&message)) take_signal(taken->signal, &node);
   if (const auto* missing = std::get_if<RanksMissing>(&message)) missing_ = missing->ranks;
   if (std::holds_alternative<AgentDone>(message)) {
@@ -255,10 +257,18 @@ void Supervisor::rank_ended(const NodeSession& node, const RankEnded& ended) {
   record.order = num_ended_++;
   record.last_words = output_.last_words(ended.rank);
   record.has_log = output_.has_log(ended.rank);
+  stalls_.rank_ended(ended.rank, Deadline::Clock::now());
   output_.finish(ended.rank);
   if (ended.cause.success() || ended.stopped_by_us) return;
   const bool follows = lost_peer(ended.cause, plan_.kind) || ended_as_by_sigterm(ended.cause);
   happen(follows ? JobEvent::kRankLostPeer : JobEvent::kRankFailed);
+}
+
+void Supervisor::take_states(const NodeSession& node, const RankStates& states) {
+  for (const auto& activity : states.changed) {
+    // What was on its way when the rank ended tells nothing.
+    if (!record_of(node, activity.rank).cause) stalls_.take(activity, Deadline::Clock::now());
+  }
 }
 
 void Supervisor::close(NodeSession& node, const std::optional<spawn::LinkFailure>& misunderstanding) {
@@ -311,6 +321,8 @@ void Supervisor::watch_clocks() {
     next_news_ = Deadline::after(kNewsInterval);
     tell_who_is_missing();
   }
+  if (course_.state() != JobState::kRunning) return;
+  if (const auto line = stalls_.due(records_, Deadline::Clock::now())) output_.mention(*line);
 }
 
 // Hosts that do not answer at all, and hosts that have fallen silent.

@@ -19,6 +19,7 @@
 #include "launch/supervisor/job_report.hpp"
 #include "launch/supervisor/node_session.hpp"
 #include "launch/supervisor/signal_echoes.hpp"
+#include "launch/supervisor/stall_watch.hpp"
 #include "spawn/agent_link.hpp"
 
 namespace dslaunch::launch {
@@ -84,6 +85,7 @@ class Supervisor {
   void rank_started(const NodeSession& node, const RankStarted& started);
   void rank_wrote(const NodeSession& node, const RankOutput& output);
   void rank_ended(const NodeSession& node, const RankEnded& ended);
+  void take_states(const NodeSession& node, const RankStates& states);
   // `misunderstanding`: why we go no further with it; empty: its side of the way has ended.
   void close(NodeSession& node, const std::optional<spawn::LinkFailure>& misunderstanding = std::nullopt);
   void lose(NodeSession& node, const spawn::LinkFailure& failure);
@@ -117,6 +119,7 @@ class Supervisor {
   std::vector<JobReport::HostFailure> failures_;
   std::optional<JobReport::HostFailure> agent_failure_;  // began the job's end
   std::vector<int> missing_;                             // ranks that have not joined the store
+  StallWatch stalls_;
   JobCourse course_;
   // One took nothing of the last output for its time: nobody waits for readers any more.
   bool readers_are_over_ = false;

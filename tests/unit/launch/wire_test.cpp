@@ -115,6 +115,8 @@ TEST_CASE("the smaller messages keep their fields", "[launch][wire]") {
   auto output = round_trip(RankOutput{1, Stream::kErr, kOdd});
   CHECK((output.rank == 1 && output.stream == Stream::kErr && output.bytes == kOdd));
   CHECK(round_trip(AgentDone{3}).num_swept == 3);
+  const std::vector<RankActivity> activities{{1, RankState::kStopped, 4711}, {7, RankState::kBusy, 0}};
+  CHECK(round_trip(RankStates{activities}).changed == activities);
   spawn::ExitCause cause{spawn::ExitCause::Kind::kSignaled, 11, true, kOdd};
   auto ended = round_trip(RankEnded{4, cause, true});
   CHECK((ended.rank == 4 && ended.cause == cause && ended.stopped_by_us));
