@@ -26,6 +26,7 @@ int import_command(const Arguments& arguments);
 int jobs_command(const Arguments& arguments);
 int logs_command(const Arguments& arguments);
 int attach_command(const Arguments& arguments);
+int stacks_command(const Arguments& arguments);
 int stop_command(const Arguments& arguments);
 int agent_command(const Arguments& arguments);
 int guard_command(const Arguments& arguments);

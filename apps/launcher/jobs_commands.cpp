@@ -1,4 +1,4 @@
-// `jobs`, `logs`, `attach`, `stop`: this user's jobs, found by id.
+// `jobs`, `logs`, `attach`, `stacks`, `stop`: this user's jobs, found by id.
 #include <unistd.h>
 
 #include <cerrno>
@@ -75,6 +75,16 @@ int logs_command(const Arguments& arguments) {
 int attach_command(const Arguments& arguments) {
   auto job = read_attach_options(arguments);
   return job ? launch::attach_job(launch::find_job(all_jobs(), *job)) : 0;
+}
+
+int stacks_command(const Arguments& arguments) {
+  auto words = read_stacks_options(arguments);
+  if (!words) return 0;
+  const auto jobs = all_jobs();
+  if (!words->job.empty()) return launch::show_stacks(launch::find_job(jobs, words->job), words->stacks);
+  const launch::KnownJob& job = launch::job_to_look_into(jobs);
+  log::info("job {}", job.record.job_id);
+  return launch::show_stacks(job, words->stacks);
 }
 
 int stop_command(const Arguments& arguments) {

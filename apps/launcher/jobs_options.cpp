@@ -2,6 +2,7 @@
 
 #include "base/format.hpp"
 #include "command_line.hpp"
+#include "launch/plan/cpu_list.hpp"
 #include "option_values.hpp"
 
 namespace dslaunch::launcher {
@@ -59,6 +60,30 @@ std::optional<std::string> read_attach_options(const Arguments& arguments) {
   refuse_program_words(arguments);
   if (job.empty()) misuse("which job? dslaunch attach JOB; 'last' is the newest one");
   return job;
+}
+
+std::optional<StacksWords> read_stacks_options(const Arguments& arguments) {
+  StacksWords words;
+  std::optional<std::string> ranks;
+  CommandLine line(
+      "dslaunch stacks", "usage: dslaunch stacks [options] [JOB]",
+      std::string("  dslaunch stacks                    where each rank of the newest running job is\n"
+                  "  dslaunch stacks last --rank 0,4-7  these ranks only\n"
+                  "By py-spy (Python) or gdb where they are installed on the rank's host and may look into\n"
+                  "processes, which they stop meanwhile; else what the kernel says of each thread.\n") +
+          kNames);
+  line.app().add_option("JOB", words.job, "whose ranks; without it the newest job that runs");
+  line.value("--rank", ranks, "these ranks only, as 0,4-7", "R");
+  line.flag("--json", words.stacks.json, "one document on standard output");
+  if (!line.parse(arguments)) return std::nullopt;
+  refuse_program_words(arguments);
+  if (!ranks) return words;
+  auto reading = launch::read_cpu_list(*ranks);
+  if (!reading.error.empty() || reading.cpus.empty()) {
+    misuse(fmt::format("--rank {}: expected numbers of ranks, ascending, as 3 or 0,4-7", *ranks));
+  }
+  words.stacks.ranks = std::move(reading.cpus);
+  return words;
 }
 
 std::optional<StopWords> read_stop_options(const Arguments& arguments) {

@@ -17,6 +17,10 @@ struct LogsWords {
   std::string job;
   launch::LogsOptions logs;
 };
+struct StacksWords {
+  std::string job;  // empty: the newest that runs
+  launch::StacksOptions stacks;
+};
 struct StopWords {
   std::vector<std::string> jobs;
   launch::StopOptions stop;
@@ -26,6 +30,7 @@ struct StopWords {
 std::optional<JobsOptions> read_jobs_options(const Arguments& arguments);
 std::optional<LogsWords> read_logs_options(const Arguments& arguments);
 std::optional<std::string> read_attach_options(const Arguments& arguments);
+std::optional<StacksWords> read_stacks_options(const Arguments& arguments);
 std::optional<StopWords> read_stop_options(const Arguments& arguments);
 
 }  // namespace dslaunch::launcher

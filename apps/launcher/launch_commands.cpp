@@ -7,6 +7,7 @@
 #include "launch/agent/guard.hpp"
 #include "launch/exec_job.hpp"
 #include "launch/run_job.hpp"
+#include "launch/stacks/collect_stacks.hpp"
 #include "launch/supervisor/sweep_nodes.hpp"
 #include "option_values.hpp"
 #include "options.hpp"
@@ -26,6 +27,7 @@ int exec_command(const Arguments& arguments) {
 int agent_command(const Arguments& arguments) {
   auto options = read_agent_options(arguments);
   if (!options) return 0;
+  if (!options->stacks.empty()) return launch::print_stacks(options->stacks);
   if (options->sweep.empty()) {
     launch::put_under_guard();
     return launch::run_agent_on_standard_streams(*options);

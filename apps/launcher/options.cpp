@@ -324,6 +324,7 @@ std::optional<launch::AgentCommand> read_agent_options(const Arguments& argument
   line.value("--listener", agent.listener, "descriptor of the master port's socket", "FD");
   line.flag("--devices", agent.tell_devices, "say which devices this host has");
   line.flag("--mark", agent.say_mark, "say a mark before anything else");
+  line.value("--stacks", agent.stacks, "only print where these processes are", "PID,...");
   line.value("--sweep", agent.sweep, "only end what is left of this job here", "JOB");
   if (!line.parse(arguments)) return std::nullopt;
   return agent;

@@ -15,6 +15,7 @@ const char* command_list() {
          "  dslaunch config check|explain FILE                validate or explain a config\n"
          "  dslaunch hosts [options]                          what a hostfile resolves to\n"
          "  dslaunch jobs | logs JOB | attach JOB | stop JOB  jobs of yours, also those started with --detach\n"
+         "  dslaunch stacks [JOB]                             what the ranks of a job that hangs are in\n"
          "  dslaunch doctor [--port N] [--kill]               who holds a port, what is stale; end it\n";
 }
 

@@ -190,6 +190,17 @@ class Background(HostCase):
         self.expect(self.launch("stop", job, "--now"), 0)
         self.wait_until(lambda: not self.cluster.processes(), 5, "an end of all processes")
 
+    def test_where_its_ranks_are(self):
+        job = self.detach("exec sleep 1000")
+        self.wait_until(lambda: self.jobs_ranks() == 3, what="three ranks")
+        outcome = self.launch("stacks", job, "--json")
+        self.expect(outcome, 0)
+        document = json.loads(outcome.out)
+        places = [(each["rank"], each["host"]) for group in document["stacks"] for each in group["ranks"]]
+        self.assertEqual((sorted(places), document["missing"]), ([(0, "node1"), (1, "node2"), (2, "node3")], []), str(outcome))
+        self.assertIn("sleep", document["stacks"][0]["text"])
+        self.expect(self.launch("stop", job, "--now"), 0)
+
     def test_its_supervisor_is_killed(self):
         self.allowed_files += r"|^/run/user/0/dslaunch/"
         self.detach("trap '' TERM; echo up; while :; do sleep 0.05; done")

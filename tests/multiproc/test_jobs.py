@@ -700,6 +700,75 @@ class Attached(JobsTest):
         self.assertIn("saved", outcome.out)
 
 
+class Stacks(JobsTest):
+    HANGS = "echo ready; [ $RANK = 1 ] && kill -STOP $$; exec sleep 1000"
+
+    def tearDown(self):
+        for job in json.loads(self.run_it("jobs", "--json", code=0).out)["jobs"]:
+            self.run_it("stop", "--now", job["job_id"], code=0)
+        super().tearDown()
+
+    def debugger(self, script):
+        """In the place of gdb on the hosts of the jobs that follow."""
+        folder = self.make("debugger")
+        self.write(os.path.join(folder, "gdb"), "#!/bin/sh\n" + script)
+        os.chmod(os.path.join(folder, "gdb"), 0o755)
+        self.env["PATH"] = f"{folder}:{os.environ['PATH']}"
+
+    def hanging_job(self, world=3):
+        job = self.detach(world, self.HANGS)
+        self.ready(job, world)
+        ranks = [rank["pid"] for rank in self.listed(job, job)["ranks"]]
+        self.wait_until(lambda: [self.read(f"/proc/{pid}/stat").rsplit(")", 1)[1].split()[0] for pid in ranks]
+                        == ["T" if rank == 1 else "S" for rank in range(world)]
+                        and self.read(f"/proc/{ranks[0]}/comm") == "sleep\n", "one rank that is stopped, others that sleep")
+        return job
+
+    def test_where_no_debugger_may_look_the_kernel_says_what_ranks_are_in(self):
+        self.debugger("echo 'Could not attach to process.' >&2; echo 'ptrace: Operation not permitted.' >&2; exit 1")
+        job = self.hanging_job()
+        text = self.run_it("stacks", job, code=0).out
+        self.assertRegex(text, r"ranks 0, 2 \(same stack\) on localhost, the kernel's view\n"
+                               r"  note: gdb failed: ptrace: Operation not permitted\..*\n"
+                               r"  process sleep\n    main thread 'sleep' sleeps, in clock_nanosleep")
+        self.assertRegex(text, r"rank 1 on localhost, process \d+, the kernel's view\n(  note: .*\n)?"
+                               r"  process sh, which is stopped, as by SIGSTOP\n")
+
+    def test_equal_stacks_are_shown_once(self):
+        self.debugger('shift $(($# - 3)); echo noise; echo "Thread 1 (Thread 0x7f$1 (LWP $1)):"; echo "#0  0x00$1 in wait ()"; '
+                      'echo "[Inferior 1 (process $1) detached]"')
+        job = self.hanging_job()
+        document = json.loads(self.run_it("stacks", job, "--json", "--rank", "0,2", code=0).out)
+        (group,) = document["stacks"]
+        ranks = {rank["rank"]: rank["pid"] for rank in self.listed(job, job)["ranks"]}
+        self.assertEqual(document["job_id"], job)
+        self.assertEqual([(each["rank"], each["host"], each["pid"]) for each in group["ranks"]],
+                         [(0, "localhost", ranks[0]), (2, "localhost", ranks[2])])
+        self.assertEqual((group["source"], group["notes"], document["missing"]), ("gdb", [], []))
+        self.assertEqual(group["text"].splitlines()[1:],
+                         [f"  Thread 1 (Thread 0x7f{ranks[0]} (LWP {ranks[0]})):", f"  #0  0x00{ranks[0]} in wait ()"])
+
+    def test_without_a_name_the_job_that_runs(self):
+        self.assertIn("no job is running", self.run_it("stacks", code=66).err)
+        self.debugger("exit 1")
+        job = self.hanging_job(2)
+        ended = self.detach(1, "true")
+        self.run_it("attach", ended, code=0)
+        outcome = self.run_it("stacks", code=0)
+        self.assertIn(f"dslaunch: job {job}\n", outcome.err)
+        self.assertIn("rank 1 on localhost", outcome.out)
+        self.assertIn("has the ranks 0 to 1", self.run_it("stacks", job, "--rank", "2", code=64).err)
+        self.assertIn("--rank 1-0", self.run_it("stacks", job, "--rank", "1-0", code=64).err)
+        self.assertIn("has ended", self.run_it("stacks", ended, code=69).err)
+        self.run_it("stacks", "nosuch", code=66)
+
+    def test_a_rank_that_has_ended_has_none(self):
+        self.debugger("exit 1")
+        job = self.detach(2, "echo ready; [ $RANK = 0 ] || exec sleep 1000")
+        self.wait_until(lambda: self.listed(job, job)["ranks"][0]["state"] == "ended", "an end of rank 0")
+        self.assertIn("rank 0: no stack: it has ended: exit code 0\n", self.run_it("stacks", job, code=0).out)
+
+
 class Stopped(JobsTest):
     def test_now_does_not_wait_for_anybody(self):
         job = self.detach(2, STUBBORN, "--grace", "1000")

@@ -107,6 +107,7 @@ void Agent::turn() {
     polls.add(may_read ? rank.out() : -1, POLLIN);
     polls.add(may_read ? rank.err() : -1, POLLIN);
   }
+  polls.add(stacks_ ? stacks_->fd() : -1, POLLIN);
   if (options_.echo) options_.echo->add_to(polls);
   polls.wait(next_wakeup());
   channel_.flush();
@@ -118,6 +119,7 @@ void Agent::turn() {
   }
   take_signals();
   if (polls.ready(control)) receive();
+  tell_stacks();
   watch_clocks();
 }
 
@@ -125,6 +127,7 @@ Deadline Agent::next_wakeup() const {
   Deadline next = stage_ == Stage::kStopping ? kill_at_ : Deadline::never();
   if (launcher_gone_) return next;  // nobody is left to tell or to hear
   if (stage_ == Stage::kRunning) next = std::min(next, rank_watch_.next_look());
+  if (stacks_) next = std::min(next, stacks_->deadline());
   return std::min({next, next_news_, pulse_.next()});
 }
 
@@ -181,6 +184,7 @@ void Agent::handle(const Message& message) {
   if (const auto* signal = std::get_if<SignalRanks>(&message)) {
     for (auto& rank : ranks_) rank.signal(signal->signal);
   }
+  if (const auto* wanted = std::get_if<StacksWanted>(&message)) collect_stacks(*wanted);
   if (const auto* ended = std::get_if<JobEnded>(&message)) {
     last_word_ = *ended;
     if (!finished()) stop(kGraceWithoutLauncher);  // there will be no job, or it cannot go on

@@ -14,6 +14,7 @@
 #include "launch/agent/node_echo.hpp"
 #include "launch/agent/rank_process.hpp"
 #include "launch/agent/rank_watch.hpp"
+#include "launch/agent/stack_collection.hpp"
 #include "launch/channel/channel.hpp"
 #include "launch/channel/pulse.hpp"
 #include "launch/plan/binding.hpp"
@@ -72,6 +73,8 @@ class Agent {
   bool came_by_itself() const { return options_.echo != nullptr; }
   void watch_clocks();
   void tell_who_is_missing();
+  void collect_stacks(const StacksWanted& wanted);
+  void tell_stacks();
   void kill_when_due();
   bool finished() const;
   void sweep();
@@ -100,7 +103,8 @@ class Agent {
   std::unique_ptr<JobFiles> job_files_;
   std::vector<RankBinding> bindings_;  // by local rank, once the job is prepared
   std::vector<RankProcess> ranks_;
-  RankWatch rank_watch_;  // of an `exec` of several ranks, else empty
+  RankWatch rank_watch_;                   // of an `exec` of several ranks, else empty
+  std::optional<StackCollection> stacks_;  // at work
   Stage stage_ = Stage::kAwaited;
   Deadline kill_at_ = Deadline::never();
   Deadline next_news_ = Deadline::never();
@@ -116,6 +120,7 @@ struct AgentCommand {
   int listener = -1;          // descriptor of the master port's socket; -1: none
   bool tell_devices = false;  // in the greeting
   bool say_mark = false;      // before the first frame: a login shell's greeting may come before it
+  std::string stacks;         // processes whose stacks are printed, and nothing else done; empty: none
   std::string sweep;          // a job whose processes here are to be ended, and nothing else done; empty: none
 };
 

@@ -130,6 +130,7 @@ void Agent::kill_when_due() {
 // Ranks, and orphans of theirs that the kernel gave to us.
 void Agent::reap() {
   while (auto ended = spawn::reap_any()) {
+    if (stacks_) stacks_->on_reaped(ended->pid);
     for (auto& rank : ranks_) {
       if (rank.running() && rank.pid() == ended->pid) end_rank(rank, *ended);
     }
@@ -157,6 +158,24 @@ void Agent::carry(const RankOutput& output) {
   say(output);
   rank_watch_.on_output(output.rank, Deadline::Clock::now());
   if (options_.echo) options_.echo->write(output.stream, output.bytes);
+}
+
+void Agent::collect_stacks(const StacksWanted& wanted) {
+  std::map<int, pid_t> pids;
+  for (const auto& rank : ranks_) {
+    const bool is_wanted = std::find(wanted.ranks.begin(), wanted.ranks.end(), rank.rank()) != wanted.ranks.end();
+    if (is_wanted && rank.running()) pids[rank.rank()] = rank.pid();
+  }
+  stacks_.reset();  // ends the one before
+  stacks_.emplace(wanted.request, std::move(pids));
+}
+
+void Agent::tell_stacks() {
+  if (!stacks_) return;
+  if (const auto answer = stacks_->turn()) {
+    say(*answer);
+    stacks_.reset();
+  }
 }
 
 void Agent::sweep() {

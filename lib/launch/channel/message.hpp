@@ -9,6 +9,7 @@
 
 #include "launch/channel/job_kind.hpp"
 #include "launch/plan/binding_request.hpp"
+#include "launch/stacks/fold_stacks.hpp"
 #include "spawn/exit_cause.hpp"
 
 namespace dslaunch::launch {
@@ -176,8 +177,20 @@ struct RankStates {
   std::vector<RankActivity> changed;
 };
 
-using Message =
-    std::variant<JobDescription, StartRanks, StopRanks, SignalRanks, AgentHello, AgentReady, AgentFailed, RankStarted,
-                 RankOutput, RankEnded, AgentDone, Heartbeat, RanksMissing, JobEnded, SignalTaken, RankStates>;
+// Where these ranks are: answered by RankStacks, when the debugger has had its time. A new question ends the one
+// before.
+struct StacksWanted {
+  int64_t request = 0;
+  std::vector<int> ranks;
+};
+struct RankStacks {
+  int64_t request = 0;
+  std::vector<RankStack> stacks;  // of those of the ranks that run
+  std::string trouble;            // why there are none; else empty
+};
+
+using Message = std::variant<JobDescription, StartRanks, StopRanks, SignalRanks, AgentHello, AgentReady, AgentFailed,
+                             RankStarted, RankOutput, RankEnded, AgentDone, Heartbeat, RanksMissing, JobEnded,
+                             SignalTaken, RankStates, StacksWanted, RankStacks>;
 
 }  // namespace dslaunch::launch

@@ -120,6 +120,23 @@ void write(FieldWriter& to, const RankStates& m) {
     to.i64(each.pid);
   }
 }
+void write(FieldWriter& to, const StacksWanted& m) {
+  to.i64(m.request);
+  to.count(m.ranks.size());
+  for (int rank : m.ranks) to.i64(rank);
+}
+void write(FieldWriter& to, const RankStacks& m) {
+  to.i64(m.request);
+  to.count(m.stacks.size());
+  for (const auto& each : m.stacks) {
+    to.i64(each.rank);
+    to.i64(each.pid);
+    to.text(each.source);
+    to.text(each.text);
+    to.text(each.note);
+  }
+  to.text(m.trouble);
+}
 
 void read(FieldReader& from, RankJob& m) {
   m.rank = from.not_negative();
@@ -230,6 +247,22 @@ void read(FieldReader& from, RankStates& m) {
     each.state = from.choice(RankState::kBlocked);
     each.pid = from.i64();
   }
+}
+void read(FieldReader& from, StacksWanted& m) {
+  m.request = from.i64();
+  for (uint32_t left = from.u32(); left > 0; --left) m.ranks.push_back(from.not_negative());
+}
+void read(FieldReader& from, RankStacks& m) {
+  m.request = from.i64();
+  for (uint32_t left = from.u32(); left > 0; --left) {
+    auto& each = m.stacks.emplace_back();
+    each.rank = from.not_negative();
+    each.pid = from.i64();
+    each.source = from.text();
+    each.text = from.text();
+    each.note = from.text();
+  }
+  m.trouble = from.text();
 }
 
 template <size_t Index = 0>

@@ -1,5 +1,5 @@
-// `logs`, `attach`, `stop` and `jobs` on jobs that are known: the whole commands but for their options. Each returns
-// the exit code of dslaunch. They block; Ctrl-C is theirs where they say so.
+// `logs`, `attach`, `stacks`, `stop` and `jobs` on jobs that are known: the whole commands but for their options. Each
+// returns the exit code of dslaunch. They block; Ctrl-C is theirs where they say so.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -39,6 +39,17 @@ struct StopOptions {
 // All at once; returns when all have ended, and says how. Throws Error(69) for a job of another machine, before any is
 // stopped. What a dead supervisor left behind here is ended too.
 int stop_jobs(const std::vector<KnownJob>& jobs, const StopOptions& options);
+
+struct StacksOptions {
+  std::vector<int> ranks;  // ascending; none: all
+  bool json = false;
+};
+// The stacks of the ranks' threads on standard output, equal ones once. 69 where a rank that runs gives none. Throws
+// UserError(64) for a rank that the job does not have; Error(69) for a job that has ended, of another machine, or whose
+// supervisor does not answer.
+int show_stacks(const KnownJob& job, const StacksOptions& options);
+// The newest of those that run. Throws UserError(66) where none does.
+const KnownJob& job_to_look_into(const std::vector<KnownJob>& jobs);
 
 // What the job's supervisor says of it now, as JSON; empty when it does not answer within a moment.
 std::string ask_status(const KnownJob& job);

@@ -7,6 +7,7 @@
 #include "base/dump_json.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "launch/plan/cpu_list.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -27,6 +28,13 @@ Json to_json(const AskStop& ask) {
   return {{"ask", "stop"}, {"now", ask.now}, {"grace_ms", ask.grace ? Json(ask.grace->count()) : Json(nullptr)}};
 }
 
+Json to_json(const AskStacks& ask) {
+  return {{"ask", "stacks"}, {"ranks", cpu_list_text(ask.ranks)}};
+}
+
+Json to_json(const StacksAnswer& answer) {
+  return {{"stacks", Json::parse(answer.document)}};
+}
 Json to_json(const StatusAnswer& answer) {
   return {{"status", Json::parse(answer.document)}};
 }
@@ -52,16 +60,24 @@ AskStop read_stop(const Json& json) {
   return stop;
 }
 
+AskStacks read_stacks(const Json& json) {
+  const auto ranks = read_cpu_list(json.at("ranks").get<std::string>());
+  if (!ranks.error.empty()) throw Error(ExitCode::kInternal, ranks.error);
+  return {ranks.cpus};
+}
+
 JobRequest read_request(const Json& json) {
   const auto ask = json.at("ask").get<std::string>();
   if (ask == "status") return AskStatus{};
   if (ask == "attach") return AskAttach{json.at("from").get<uint64_t>()};
   if (ask == "stop") return read_stop(json);
+  if (ask == "stacks") return read_stacks(json);
   throw Error(ExitCode::kInternal, "unknown request");
 }
 
 JobAnswer read_answer(const Json& json) {
   if (json.contains("status")) return StatusAnswer{json.at("status").dump()};
+  if (json.contains("stacks")) return StacksAnswer{json.at("stacks").dump()};
   if (json.contains("console")) return ConsolePiece{json.at("at").get<uint64_t>(), {}};
   if (json.contains("accepted")) return Accepted{};
   if (json.contains("refused")) return Refused{json.at("refused").get<std::string>()};

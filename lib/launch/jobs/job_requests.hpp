@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "launch/jobs/job_record.hpp"
 
@@ -24,7 +25,11 @@ struct AskStop {
   bool now = false;
   std::optional<std::chrono::milliseconds> grace;
 };
-using JobRequest = std::variant<AskStatus, AskAttach, AskStop>;
+// Where these ranks are; none: all of the job.
+struct AskStacks {
+  std::vector<int> ranks;
+};
+using JobRequest = std::variant<AskStatus, AskAttach, AskStop, AskStacks>;
 
 // A longer line is no request of ours.
 inline constexpr size_t kLongestRequest = 4096;
@@ -36,6 +41,9 @@ std::optional<JobRequest> decode_request(std::string_view line);
 // ---- supervisor -> client
 
 struct StatusAnswer {
+  std::string document;  // JSON: see docs/jobs.md
+};
+struct StacksAnswer {
   std::string document;  // JSON: see docs/jobs.md
 };
 struct ConsolePiece {
@@ -50,7 +58,7 @@ struct Refused {
 struct EndAnswer {
   JobEnd end;
 };
-using JobAnswer = std::variant<StatusAnswer, ConsolePiece, Accepted, Refused, EndAnswer>;
+using JobAnswer = std::variant<StatusAnswer, ConsolePiece, Accepted, Refused, EndAnswer, StacksAnswer>;
 
 std::string encode_answer(const JobAnswer& answer);
 

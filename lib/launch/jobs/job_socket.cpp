@@ -71,7 +71,10 @@ void JobSocket::accept_clients() {
     // The socket's mode keeps others out already; root may pass that, and folders get their modes changed.
     if (!peer_is_this_user(connection)) continue;
     make_room();
-    if (clients_.size() < kMostClients) clients_.emplace_back().connection = std::move(connection);
+    if (clients_.size() >= kMostClients) continue;
+    Client& client = clients_.emplace_back();
+    client.number = ++num_clients_;
+    client.connection = std::move(connection);
   }
 }
 
@@ -119,7 +122,14 @@ bool JobSocket::answer(Client& client, std::string_view line, const Status& stat
     stops.push_back(*stop);
     client.out += encode_answer(Accepted{});
   }
+  if (const auto* stacks = std::get_if<AskStacks>(&*request)) stack_asks_.push_back({client.number, *stacks});
   return true;
+}
+
+void JobSocket::answer(uint64_t number, const JobAnswer& answer) {
+  for (auto& client : clients_) {
+    if (client.number == number) client.out += encode_answer(answer);
+  }
 }
 
 bool JobSocket::send(Client& client) {

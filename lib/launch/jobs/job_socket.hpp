@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/unique_fd.hpp"
@@ -19,6 +20,10 @@ namespace dslaunch::launch {
 class JobSocket {
  public:
   using Status = std::function<std::string()>;
+  struct StacksAsked {
+    uint64_t client = 0;
+    AskStacks ask;
+  };
 
   // Binds and listens. Throws SystemError. `console` outlives this.
   JobSocket(std::string path, ConsoleLog& console);
@@ -32,6 +37,11 @@ class JobSocket {
   // answer with. `polls`: the one of the last add_to().
   std::vector<AskStop> serve(const PollSet& polls, const Status& status);
 
+  // Questions for stacks that have come since the last call: the owner answers each when it can.
+  std::vector<StacksAsked> take_stack_asks() { return std::exchange(stack_asks_, {}); }
+  // A client that is gone is passed over.
+  void answer(uint64_t client, const JobAnswer& answer);
+
   // The last word to everyone, after what is left of the console. Then serve() until has_unsent() is false, as long as
   // the owner has patience.
   void end(const JobEnd& end);
@@ -39,6 +49,7 @@ class JobSocket {
 
  private:
   struct Client {
+    uint64_t number = 0;
     UniqueFd connection;
     std::string in, out;
     size_t sent = 0;
@@ -64,6 +75,8 @@ class JobSocket {
   UniqueFd spare_;  // given up where there is no descriptor left to take a client in with, and turn it away
   size_t listener_place_ = 0;
   std::deque<Client> clients_;
+  uint64_t num_clients_ = 0;  // that have ever come
+  std::vector<StacksAsked> stack_asks_;
   std::string last_word_;  // empty until end()
 };
 

@@ -110,6 +110,14 @@ std::vector<AskStop> LiveJob::serve(const PollSet& polls) {
   return socket_ ? socket_->serve(polls, [this] { return status(); }) : std::vector<AskStop>();
 }
 
+std::vector<JobSocket::StacksAsked> LiveJob::take_stack_asks() {
+  return socket_ ? socket_->take_stack_asks() : std::vector<JobSocket::StacksAsked>();
+}
+
+void LiveJob::answer(uint64_t client, const JobAnswer& answer) {
+  if (socket_) socket_->answer(client, answer);
+}
+
 void LiveJob::on_attempt(const LaunchPlan& plan) {
   record_.restart_count = plan.restart_count;
   record_.hosts = hosts_of(plan);

@@ -43,6 +43,10 @@ class LiveJob {
   void add_to(PollSet& polls);
   std::vector<AskStop> serve(const PollSet& polls);
 
+  // Questions for the ranks' stacks since the last call; the supervisor answers each.
+  std::vector<JobSocket::StacksAsked> take_stack_asks();
+  void answer(uint64_t client, const JobAnswer& answer);
+
   // What happens to the job, told by the supervisor. A restart may have fewer hosts: on_attempt.
   void on_attempt(const LaunchPlan& plan);
   void on_state(JobState state);

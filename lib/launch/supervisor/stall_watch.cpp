@@ -117,16 +117,19 @@ std::string StallWatch::states_text(const std::vector<RankRecord>& records) cons
   return fmt::format("{}", fmt::join(texts, "; "));
 }
 
-std::optional<std::string> StallWatch::due(const std::vector<RankRecord>& records, Time now) {
+std::optional<std::string> StallWatch::due(const std::vector<RankRecord>& records, const std::string& job_id,
+                                           Time now) {
   if (now < next_line_) return std::nullopt;
   last_line_ = now;
   num_quiet_told_ = quiet_.size();
   next_line_ = num_told_ < kToldAgainAfter.size() ? since_ + kToldAgainAfter[num_told_] : Time::max();
   ++num_told_;
   const auto num_running = std::count_if(records.begin(), records.end(), [](const auto& each) { return !each.cause; });
-  return fmt::format("{} of {} ranks used less than 1% of a core and printed nothing for {}: {}", quiet_.size(),
-                     num_running, age_text(std::chrono::duration_cast<milliseconds>(now - since_)),
-                     states_text(records));
+  return fmt::format(
+      "{} of {} ranks used less than 1% of a core and printed nothing for {}: {}; 'dslaunch stacks {}' shows where "
+      "each is",
+      quiet_.size(), num_running, age_text(std::chrono::duration_cast<milliseconds>(now - since_)),
+      states_text(records), job_id);
 }
 
 }  // namespace dslaunch::launch

@@ -26,7 +26,7 @@ class StallWatch {
   // When there may be something to say; Time::max(): not before something changes.
   Time next_due() const { return next_line_; }
   // The line that is due, or nothing. `records`: of all ranks.
-  std::optional<std::string> due(const std::vector<RankRecord>& records, Time now);
+  std::optional<std::string> due(const std::vector<RankRecord>& records, const std::string& job_id, Time now);
 
  private:
   void begin(Time now);

@@ -143,6 +143,7 @@ void Supervisor::turn() {
   polls.wait(next_wakeup());
   take_signals();
   for (const auto& stop : options_.live->serve(polls)) carry_out(course_.take_stop(stop, Deadline::Clock::now()));
+  for (const auto& asked : options_.live->take_stack_asks()) ask_for_stacks(asked);
   tell_troubles();
   output_.turn();
   output_.out().flush();
@@ -153,6 +154,7 @@ void Supervisor::turn() {
     if (polls.ready(places[i])) receive(i);
   }
   judge_start();
+  answer_stacks_when_due();
   watch_clocks();
   watch_nodes();
 }
@@ -173,6 +175,7 @@ void Supervisor::watch_files() {
 Deadline Supervisor::next_wakeup() const {
   Deadline next = std::min({course_.next_due(), prepared_, next_news_, output_.next_turn(), files_progress_due_});
   if (!course_.undisturbed() && !output_.readers_keep_up()) next = std::min(next, output_.readers_patience());
+  if (stack_request_) next = std::min(next, stack_request_->deadline());
   if (course_.state() == JobState::kRunning) next = std::min(next, Deadline::at(stalls_.next_due()));
   for (const auto& node : nodes_) {
     if (node.over()) continue;
@@ -205,6 +208,7 @@ void Supervisor::handle(NodeSession& node, const Message& message) {
   if (const auto* output = std::get_if<RankOutput>(&message)) rank_wrote(node, *output);
   if (const auto* ended = std::get_if<RankEnded>(&message)) rank_ended(node, *ended);
   if (const auto* states = std::get_if<RankStates>(&message)) take_states(node, *states);
+  if (const auto* stacks = std::get_if<RankStacks>(&message)) take_stacks(node, *stacks);
   if (const auto* taken = std::get_if<SignalTaken>(&message)) take_signal(taken->signal, &node);
   if (const auto* missing = std::get_if<RanksMissing>(&message)) missing_ = missing->ranks;
   if (std::holds_alternative<AgentDone>(message)) {
@@ -322,7 +326,7 @@ void Supervisor::watch_clocks() {
     tell_who_is_missing();
   }
   if (course_.state() != JobState::kRunning) return;
-  if (const auto line = stalls_.due(records_, Deadline::Clock::now())) output_.mention(*line);
+  if (const auto line = stalls_.due(records_, plan_.job_id, Deadline::Clock::now())) output_.mention(*line);
 }
 
 // Hosts that do not answer at all, and hosts that have fallen silent.

@@ -19,6 +19,7 @@
 #include "launch/supervisor/job_report.hpp"
 #include "launch/supervisor/node_session.hpp"
 #include "launch/supervisor/signal_echoes.hpp"
+#include "launch/supervisor/stack_request.hpp"
 #include "launch/supervisor/stall_watch.hpp"
 #include "spawn/agent_link.hpp"
 
@@ -86,6 +87,9 @@ class Supervisor {
   void rank_wrote(const NodeSession& node, const RankOutput& output);
   void rank_ended(const NodeSession& node, const RankEnded& ended);
   void take_states(const NodeSession& node, const RankStates& states);
+  void ask_for_stacks(const JobSocket::StacksAsked& asked);
+  void take_stacks(const NodeSession& node, const RankStacks& stacks);
+  void answer_stacks_when_due();
   // `misunderstanding`: why we go no further with it; empty: its side of the way has ended.
   void close(NodeSession& node, const std::optional<spawn::LinkFailure>& misunderstanding = std::nullopt);
   void lose(NodeSession& node, const spawn::LinkFailure& failure);
@@ -120,6 +124,8 @@ class Supervisor {
   std::optional<JobReport::HostFailure> agent_failure_;  // began the job's end
   std::vector<int> missing_;                             // ranks that have not joined the store
   StallWatch stalls_;
+  std::optional<StackRequest> stack_request_;  // not answered yet
+  int64_t num_stack_requests_ = 0;
   JobCourse course_;
   // One took nothing of the last output for its time: nobody waits for readers any more.
   bool readers_are_over_ = false;

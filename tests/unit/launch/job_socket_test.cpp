@@ -57,6 +57,8 @@ TEST_CASE("requests and answers survive the way", "[launch][job_socket]") {
   CHECK(std::holds_alternative<AskStatus>(again(AskStatus{}).value()));
   CHECK(std::get<AskAttach>(again(AskAttach{1ULL << 40}).value()).from == 1ULL << 40);
   CHECK(std::get<AskStop>(again(AskStop{true, {}}).value()).now);
+  CHECK(std::get<AskStacks>(again(AskStacks{{1, 2, 9}}).value()).ranks == std::vector<int>{1, 2, 9});
+  CHECK(std::get<AskStacks>(again(AskStacks{}).value()).ranks.empty());
   CHECK(std::get<AskStop>(again(AskStop{false, 1500ms}).value()).grace == 1500ms);
   for (const char* text : {"", "{}", "[]", "null", "{\"ask\": \"fire\"}", "{\"ask\": 3}", "{\"ask\": \"attach\"}",
                            "{\"ask\": \"attach\", \"from\": \"x\"}", "GET / HTTP/1.1"}) {
@@ -86,6 +88,26 @@ TEST_CASE("status and stop are answered", "[launch][job_socket]") {
   CHECK(std::holds_alternative<Accepted>(desk.answer(client).value()));
   REQUIRE(desk.stops.size() == 1);
   CHECK(desk.stops[0].grace == 2000ms);
+}
+
+TEST_CASE("a question for stacks is answered when its owner can", "[launch][job_socket]") {
+  Desk desk;
+  JobClient client(desk.path), other(desk.path);
+  REQUIRE(client.ask(AskStacks{{0, 3, 4}}));
+  REQUIRE(other.ask(AskStatus{}));
+  REQUIRE(desk.answer(other).has_value());
+  std::vector<JobSocket::StacksAsked> asked;
+  for (int i = 0; i < 500 && asked.empty(); ++i) {
+    desk.turn();
+    asked = desk.socket.take_stack_asks();
+  }
+  REQUIRE(asked.size() == 1);
+  CHECK(asked[0].ask.ranks == std::vector<int>{0, 3, 4});
+  CHECK(desk.socket.take_stack_asks().empty());
+  const std::string large = "{\"text\":\"" + std::string(3U << 20, 'x') + "\"}";
+  desk.socket.answer(asked[0].client, StacksAnswer{large});
+  desk.socket.answer(asked[0].client + 1000, StacksAnswer{"{}"});  // whoever is gone
+  CHECK(std::get<StacksAnswer>(desk.answer(client).value()).document == large);
 }
 
 TEST_CASE("an attached client gets the console from its position, what is added, and the end", "[launch][job_socket]") {

@@ -20,7 +20,7 @@ std::vector<RankRecord> four_ranks() {
 
 // A stall watch with a clock; idle means since 20 s.
 struct Job {
-  std::optional<std::string> line(std::chrono::seconds at) { return watch.due(records, kStart + at); }
+  std::optional<std::string> line(std::chrono::seconds at) { return watch.due(records, "a-job", kStart + at); }
   void is(RankState state, int rank, std::chrono::seconds at, pid_t pid = 0) {
     watch.take({rank, state, pid}, kStart + at);
   }
@@ -51,7 +51,9 @@ TEST_CASE("a line on a stall has the state of every rank", "[launch][stall_watch
     job.is(RankState::kIdle, 3, 22s);
     CHECK(job.line(23s).value() ==
           "4 of 4 ranks used less than 1% of a core and printed nothing for 23 s: ranks 0-1, 3 idle; rank 2 (node2) "
-          "stopped, as by SIGSTOP or a debugger ('kill -CONT 4711' there continues it)");
+          "stopped, as by SIGSTOP or a debugger ('kill -CONT 4711' there continues it); 'dslaunch stacks a-job' shows "
+          "where "
+          "each is");
   }
   SECTION("one computes") {
     job.is(RankState::kIdle, 3, 22s);

@@ -117,6 +117,11 @@ TEST_CASE("the smaller messages keep their fields", "[launch][wire]") {
   CHECK(round_trip(AgentDone{3}).num_swept == 3);
   const std::vector<RankActivity> activities{{1, RankState::kStopped, 4711}, {7, RankState::kBusy, 0}};
   CHECK(round_trip(RankStates{activities}).changed == activities);
+  const auto wanted = round_trip(StacksWanted{7, {0, 3}});
+  CHECK((wanted.request == 7 && wanted.ranks == std::vector<int>{0, 3}));
+  const RankStacks stacks{7, {{3, 4711, "gdb", kOdd, "a note"}}, "trouble"};
+  const auto read_stacks = round_trip(stacks);
+  CHECK((read_stacks.request == 7 && read_stacks.stacks == stacks.stacks && read_stacks.trouble == "trouble"));
   spawn::ExitCause cause{spawn::ExitCause::Kind::kSignaled, 11, true, kOdd};
   auto ended = round_trip(RankEnded{4, cause, true});
   CHECK((ended.rank == 4 && ended.cause == cause && ended.stopped_by_us));

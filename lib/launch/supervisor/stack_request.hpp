@@ -1,0 +1,49 @@
+// One question for the stacks of ranks, from a client of the job's socket, until all agents have answered or the time
+// for it is over. Pure but for the clock of the deadline.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/deadline.hpp"
+#include "launch/channel/message.hpp"
+#include "launch/plan/launch_plan.hpp"
+#include "launch/supervisor/job_outcome.hpp"
+
+namespace dslaunch::launch {
+
+class StackRequest {
+ public:
+  // Behind an agent's own limit.
+  static constexpr std::chrono::milliseconds kTime{35000};
+
+  StackRequest(uint64_t client, int64_t number) : client_(client), number_(number) {}
+
+  uint64_t client() const { return client_; }
+  int64_t number() const { return number_; }
+  Deadline deadline() const { return deadline_; }
+
+  // An agent is asked for this rank.
+  void expect(int rank) { awaited_.insert(rank); }
+  // There is nothing to be had of this rank, and why: the end of "rank 3: ...".
+  void miss(int rank, std::string reason) { missing_[rank] = std::move(reason); }
+  // The answer of the agent that has `ranks`.
+  void take(const std::vector<PlannedRank>& ranks, const RankStacks& stacks);
+  bool is_complete() const { return awaited_.empty(); }
+
+  // The answer's document; ranks that are still awaited have an agent that does not answer.
+  std::string document(const std::vector<RankRecord>& records) const;
+
+ private:
+  const uint64_t client_;
+  const int64_t number_;
+  const Deadline deadline_ = Deadline::after(kTime);
+  std::set<int> awaited_;
+  std::map<int, std::string> missing_;
+  std::vector<RankStack> stacks_;
+};
+
+}  // namespace dslaunch::launch
