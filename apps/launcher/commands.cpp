@@ -17,7 +17,7 @@ constexpr Row kCommands[] = {
     {"hosts", hosts_command, true},   {"config", config_command, true}, {"consolidate", consolidate_command, true},
     {"import", import_command, true}, {"jobs", jobs_command, true},     {"logs", logs_command, true},
     {"attach", attach_command, true}, {"stacks", stacks_command, true}, {"stop", stop_command, true},
-    {"doctor", doctor_command, true}, {"agent", agent_command, false},  {"guard", guard_command, false},
+    {"doctor", doctor_command, true}, {"agent", agent_command, false},
 };
 
 }  // namespace

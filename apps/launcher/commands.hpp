@@ -29,7 +29,6 @@ int attach_command(const Arguments& arguments);
 int stacks_command(const Arguments& arguments);
 int stop_command(const Arguments& arguments);
 int agent_command(const Arguments& arguments);
-int guard_command(const Arguments& arguments);
 
 // `dslaunch` without arguments.
 int short_help();

@@ -1,7 +1,6 @@
 // `run` and `exec`, and the agent that they start.
 #include <csignal>
 
-#include "base/whole_number.hpp"
 #include "commands.hpp"
 #include "launch/agent/agent.hpp"
 #include "launch/agent/guard.hpp"
@@ -9,7 +8,6 @@
 #include "launch/run_job.hpp"
 #include "launch/stacks/collect_stacks.hpp"
 #include "launch/supervisor/sweep_nodes.hpp"
-#include "option_values.hpp"
 #include "options.hpp"
 
 namespace dslaunch::launcher {
@@ -35,12 +33,6 @@ int agent_command(const Arguments& arguments) {
   std::signal(SIGHUP, SIG_IGN);  // it ends by itself, also where nobody waits for it any more
   launch::sweep_this_host(options->sweep);
   return 0;
-}
-
-int guard_command(const Arguments& arguments) {
-  const auto agent = arguments.words.size() == 1 ? whole_number<pid_t>(arguments.words[0]) : std::nullopt;
-  if (!agent) misuse("guard is what an agent's parent becomes; it is nothing to start by hand");
-  return launch::guard_agent(*agent);
 }
 
 }  // namespace dslaunch::launcher

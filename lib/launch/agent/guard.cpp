@@ -9,7 +9,8 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <string>
+#include <cstring>
+#include <string_view>
 
 #include "base/exit_code.hpp"
 #include "spawn/job_sweep.hpp"
@@ -31,11 +32,13 @@ void let_go_of_descriptors() {
   ::closefrom(STDERR_FILENO + 1);
 }
 
-// A name of its own for people, and for who ends agents by theirs. Without it the guard works as well.
-void take_name(pid_t agent) {
+// `dslaunch guard ...` in a list of processes, for people and for who ends agents by their name: the words of the
+// command line lie one after the other, and this one is as long as the one before it.
+void take_name() {
+  char* command = ::program_invocation_name + std::strlen(::program_invocation_name) + 1;
+  constexpr std::string_view kAgent = "agent", kGuard = "guard";
+  if (command == kAgent) kGuard.copy(command, kGuard.size());
   ::prctl(PR_SET_NAME, "dslaunch-guard");
-  const std::string number = std::to_string(agent);
-  ::execl("/proc/self/exe", "dslaunch", "guard", number.c_str(), nullptr);
 }
 
 int end_like(int status) {
@@ -48,6 +51,17 @@ int end_like(int status) {
   return to_int(ExitCode::kSignalBase) + signal;
 }
 
+// Waits for this child, ends what it has left behind, and ends as it did.
+int guard(pid_t agent) {
+  int status = 0;
+  for (pid_t ended = 0; ended != agent;) {
+    ended = ::waitpid(-1, &status, 0);
+    if (ended < 0 && errno != EINTR) return to_int(ExitCode::kInternal);
+  }
+  if (::waitpid(-1, nullptr, WNOHANG) >= 0) spawn::sweep_job({}, std::chrono::milliseconds(0), /*children_too=*/true);
+  return end_like(status);
+}
+
 }  // namespace
 
 void put_under_guard() {
@@ -56,19 +70,8 @@ void put_under_guard() {
   if (agent <= 0) return;
   ignore_signals();
   let_go_of_descriptors();
-  take_name(agent);
-  ::_exit(guard_agent(agent));
-}
-
-int guard_agent(pid_t agent) {
-  ::prctl(PR_SET_NAME, "dslaunch-guard");
-  int status = 0;
-  for (pid_t ended = 0; ended != agent;) {
-    ended = ::waitpid(-1, &status, 0);
-    if (ended < 0 && errno != EINTR) return to_int(ExitCode::kInternal);  // nobody's guard
-  }
-  if (::waitpid(-1, nullptr, WNOHANG) >= 0) spawn::sweep_job({}, std::chrono::milliseconds(0), /*children_too=*/true);
-  return end_like(status);
+  take_name();
+  ::_exit(guard(agent));
 }
 
 }  // namespace dslaunch::launch

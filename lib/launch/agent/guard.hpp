@@ -2,15 +2,11 @@
 // agent ends what its ranks leave behind; when it is killed itself, the kernel hands all of that to the guard, also
 // what has cleared its environment and made a session of its own, by which nobody else would find it. One thread.
 #pragma once
-#include <sys/types.h>
 
 namespace dslaunch::launch {
 
-// Before there are threads. Returns in the agent; the calling process goes on as `dslaunch guard`, without the agent's
-// descriptors. Where the system gives no process for it there is no guard.
+// Before there are threads. Returns in the agent; the calling process waits for it, without the agent's descriptors,
+// and ends as the agent did. Where the system gives no process for it there is no guard.
 void put_under_guard();
-
-// Waits for this child, ends what it has left behind, and ends as it did. Its exit code, where that was one.
-int guard_agent(pid_t agent);
 
 }  // namespace dslaunch::launch
