@@ -83,6 +83,14 @@ void reap_zombies() {
   }
 }
 
+std::vector<StuckProcess> stuck_among(const std::vector<HeldProcess>& held) {
+  std::vector<StuckProcess> stuck;
+  for (const auto& process : held) {
+    if (auto found = look_at_stuck(process.identity().pid)) stuck.push_back(std::move(*found));
+  }
+  return stuck;
+}
+
 void wait_for_ends(std::vector<HeldProcess>& held, Deadline deadline) {
   while (!held.empty() && !deadline.passed()) {
     std::vector<const HeldProcess*> all;
@@ -102,17 +110,20 @@ std::vector<pid_t> processes_with(const JobMarks& marks) {
   return select(other_processes(), [&](pid_t pid) { return look_for(marks, pid); });
 }
 
-size_t sweep_job(const JobMarks& marks, std::chrono::milliseconds patience, bool children_too) {
+Swept sweep_job(const JobMarks& marks, std::chrono::milliseconds patience, bool children_too,
+                const std::set<pid_t>& spared) {
   using namespace std::chrono_literals;
   const auto ours = [&, parent = ::getpid()](pid_t pid) {
+    if (spared.contains(pid)) return Verdict::kNotOurs;
     return children_too && is_living_child_of(pid, parent) ? Verdict::kOurs : look_for(marks, pid);
   };
   std::set<pid_t> signalled;
+  std::vector<HeldProcess> held;
   Deadline patient = Deadline::after(patience);
   // Bounded: a process in the kernel's uninterruptible sleep does not answer even to SIGKILL.
   for (Deadline give_up = Deadline::after(patience + 5s); !give_up.passed();) {
     if (children_too) reap_zombies();
-    std::vector<HeldProcess> held;
+    held.clear();
     int signal = patient.passed() ? SIGKILL : SIGTERM;
     for (pid_t pid : select(other_processes(), ours)) {
       auto process = HeldProcess::hold(pid);
@@ -125,7 +136,7 @@ size_t sweep_job(const JobMarks& marks, std::chrono::milliseconds patience, bool
     wait_for_ends(held, signal == SIGTERM ? patient : Deadline::after(200ms));
   }
   if (children_too) reap_zombies();
-  return signalled.size();
+  return {signalled.size(), stuck_among(held)};
 }
 
 }  // namespace dslaunch::spawn

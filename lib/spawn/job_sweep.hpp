@@ -4,10 +4,12 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "ports/process_info.hpp"
+#include "spawn/stuck_process.hpp"
 
 namespace dslaunch::spawn {
 
@@ -24,7 +26,12 @@ std::vector<pid_t> processes_with(const JobMarks& marks);
 
 // Ends all of them: SIGTERM, up to `patience`, then SIGKILL until none is left (new ones included). With
 // `children_too`, all children of this process as well: right for an agent, which has no others. Zombies that became
-// ours are reaped then. Returns how many processes were signalled.
-size_t sweep_job(const JobMarks& marks, std::chrono::milliseconds patience, bool children_too);
+// ours are reaped then. What SIGKILL does not end is waited for 5 s; `spared` are known to be such, and left alone.
+struct Swept {
+  size_t num_signalled = 0;
+  std::vector<StuckProcess> stuck;  // still there
+};
+Swept sweep_job(const JobMarks& marks, std::chrono::milliseconds patience, bool children_too,
+                const std::set<pid_t>& spared = {});
 
 }  // namespace dslaunch::spawn

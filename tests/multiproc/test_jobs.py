@@ -20,6 +20,7 @@ import sys
 import time
 import unittest
 
+from frozen_cgroup import FrozenCgroup
 from marked_case import DSLAUNCH, LIMIT_S, MarkedTest, refuse_process_descriptors
 
 SAVES = "trap 'echo saved; exit 75' TERM; echo ready $RANK; while :; do sleep 0.05; done"
@@ -767,6 +768,51 @@ class Stacks(JobsTest):
         job = self.detach(2, "echo ready; [ $RANK = 0 ] || exec sleep 1000")
         self.wait_until(lambda: self.listed(job, job)["ranks"][0]["state"] == "ended", "an end of rank 0")
         self.assertIn("rank 0: no stack: it has ended: exit code 0\n", self.run_it("stacks", job, code=0).out)
+
+
+class Stuck(JobsTest):
+    """Ranks in state D, which no signal ends: frozen ones."""
+
+    def start_with_frozen_rank(self, cgroup, *options):
+        script = (f"echo $$ > {self.path('pid')}$RANK; [ $RANK = 0 ] && {{ read word < {self.path('go')}; exit 3; }}; "
+                  "exec sleep 1000")
+        os.mkfifo(self.path("go"))
+        process = self.start(*self.exec_words(2, script, "--grace", "0", *options))
+        self.wait_until(lambda: all(os.path.exists(self.path(pid)) and self.read(self.path(pid)) for pid in ("pid0", "pid1")))
+        pid = int(self.read(self.path("pid1")))
+        cgroup.freeze(pid)
+        return process, pid
+
+    def test_a_rank_that_no_signal_ends_is_told_and_holds_up_nobody(self):
+        with FrozenCgroup() as cgroup:
+            process, pid = self.start_with_frozen_rank(cgroup, "--json")
+            with open(self.path("go"), "w", encoding="utf-8") as go:
+                go.write("go\n")
+            outcome = self.finish(process)
+            self.assertEqual(outcome.code, 3, str(outcome))
+            text = rf"rank 1 on localhost: process {pid} is stuck in the kernel \(state D, wait channel \w+\) and does not end"
+            self.assertRegex(outcome.err, "dslaunch: " + text)
+            self.assertNotIn("ended with its agent", outcome.err)
+            report = json.loads(outcome.out)
+            self.assertEqual(report["first_failure"]["rank"], 0)
+            self.assertEqual([(each["rank"], each["host"], each["pid"], each["state"]) for each in report["stuck"]],
+                             [(1, "localhost", pid, "D")])
+            self.assertEqual((report["ranks"][1]["exit_code"], report["ranks"][1]["stuck"]["state"]), (None, "D"))
+            self.assertRegex(self.run_it("jobs", "last", code=0).out, "stuck +" + text)
+            stopped = self.run_it("stop", "last", code=69)
+            self.assertIn("had ended already, exit code 3; 1 process(es) of it cannot be ended", stopped.out)
+            self.assertRegex(stopped.err, text)
+        self.wait_until(lambda: not os.path.exists(f"/proc/{pid}"))
+        self.assertTrue(self.run_it("stop", "last", code=0).out.endswith("had ended already, exit code 3\n"))
+
+    def test_a_stop_names_what_it_could_not_end(self):
+        with FrozenCgroup() as cgroup:
+            process, pid = self.start_with_frozen_rank(cgroup)
+            stopped = self.run_it("stop", "--json", "last", code=69)
+            self.assertEqual(self.finish(process).code, 137)
+            (job,) = json.loads(stopped.out)["stopped"]
+            self.assertEqual([(each["rank"], each["pid"], each["state"]) for each in job["stuck"]], [(1, pid, "D")])
+            self.assertIn("state D, wait channel", stopped.err)
 
 
 class Stopped(JobsTest):

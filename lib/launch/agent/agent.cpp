@@ -124,7 +124,7 @@ void Agent::turn() {
 }
 
 Deadline Agent::next_wakeup() const {
-  Deadline next = stage_ == Stage::kStopping ? kill_at_ : Deadline::never();
+  Deadline next = stage_ == Stage::kStopping ? kill_at_ : stuck_at_;
   if (launcher_gone_) return next;  // nobody is left to tell or to hear
   if (stage_ == Stage::kRunning) next = std::min(next, rank_watch_.next_look());
   if (stacks_) next = std::min(next, stacks_->deadline());
@@ -133,6 +133,7 @@ Deadline Agent::next_wakeup() const {
 
 void Agent::watch_clocks() {
   kill_when_due();
+  give_up_stuck();
   if (launcher_gone_) return;
   if (pulse_.due_to_speak()) say(Heartbeat{});
   if (pulse_.lost()) lose_launcher("no sign of life from the launcher: ending the ranks here");

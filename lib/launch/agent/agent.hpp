@@ -6,6 +6,7 @@
 #include <csignal>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "base/deadline.hpp"
@@ -76,6 +77,7 @@ class Agent {
   void collect_stacks(const StacksWanted& wanted);
   void tell_stacks();
   void kill_when_due();
+  void give_up_stuck();
   bool finished() const;
   void sweep();
   void finish();
@@ -107,6 +109,8 @@ class Agent {
   std::optional<StackCollection> stacks_;  // at work
   Stage stage_ = Stage::kAwaited;
   Deadline kill_at_ = Deadline::never();
+  Deadline stuck_at_ = Deadline::never();  // what is not gone by then does not end by SIGKILL
+  std::set<pid_t> stuck_;                  // ranks that nobody waits for any more
   Deadline next_news_ = Deadline::never();
   Deadline farewell_ = Deadline::after(std::chrono::milliseconds(0));  // until when a silent launcher may still read
   bool news_told_ = false;                                             // some ranks were said to be missing

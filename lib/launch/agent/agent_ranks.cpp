@@ -22,6 +22,9 @@ using namespace std::chrono_literals;
 
 // For what the ranks left behind, once they have ended themselves.
 constexpr auto kSweepPatience = 2000ms;
+// From SIGKILL to the end of a process, which may have much memory or a device to give back. Less than the launcher
+// waits.
+constexpr auto kKillTime = 4000ms, kLookAgain = 200ms;
 constexpr size_t kReadBytesPerTurn = 256U << 10;
 
 // An agent ends only what its node has started: two nodes of a job may be one machine.
@@ -32,10 +35,13 @@ spawn::JobMarks marks_of(const JobDescription& job, int attempt) {
 
 // Later attempts are spared: an agent that stood still was given up for lost, and may go on when the next one's ranks
 // are there already. What is left of earlier ones has had its time.
-size_t sweep_attempts(const JobDescription& job, std::chrono::milliseconds patience) {
-  size_t swept = spawn::sweep_job(marks_of(job, job.restart_count), patience, /*children_too=*/true);
+spawn::Swept sweep_attempts(const JobDescription& job, std::chrono::milliseconds patience,
+                            const std::set<pid_t>& stuck) {
+  spawn::Swept swept = spawn::sweep_job(marks_of(job, job.restart_count), patience, /*children_too=*/true, stuck);
   for (int attempt = 0; attempt < job.restart_count; ++attempt) {
-    swept += spawn::sweep_job(marks_of(job, attempt), 0ms, /*children_too=*/false);
+    const spawn::Swept earlier = spawn::sweep_job(marks_of(job, attempt), 0ms, /*children_too=*/false, stuck);
+    swept.num_signalled += earlier.num_signalled;
+    swept.stuck.insert(swept.stuck.end(), earlier.stuck.begin(), earlier.stuck.end());
   }
   return swept;
 }
@@ -125,6 +131,25 @@ void Agent::kill_when_due() {
   if (stage_ != Stage::kStopping || !kill_at_.passed()) return;
   stage_ = Stage::kKilled;
   for (auto& rank : ranks_) rank.stop(SIGKILL);
+  stuck_at_ = Deadline::after(kKillTime);
+}
+
+// Nothing ends a process that waits inside the kernel; the job is not to wait with it.
+void Agent::give_up_stuck() {
+  if (!stuck_at_.passed()) return;
+  stuck_at_ = Deadline::never();
+  for (auto& rank : ranks_) {
+    if (!rank.running()) continue;
+    auto stuck = spawn::look_at_stuck(rank.pid());
+    if (!stuck) {  // on its way out
+      stuck_at_ = Deadline::after(kLookAgain);
+      continue;
+    }
+    rank.read_output([&](const RankOutput& output) { carry(output); }, 4 * kReadBytesPerTurn);
+    rank.mark_ended();
+    stuck_.insert(rank.pid());
+    say(ProcessStuck{rank.rank(), std::move(*stuck)});
+  }
 }
 
 // Ranks, and orphans of theirs that the kernel gave to us.
@@ -181,9 +206,10 @@ void Agent::tell_stacks() {
 void Agent::sweep() {
   auto patience = std::min<std::chrono::milliseconds>(kSweepPatience, kill_at_.left());
   if (stage_ == Stage::kKilled || launcher_gone_) patience = 0ms;
-  size_t swept = job_ ? sweep_attempts(*job_, patience) : 0;
+  const spawn::Swept swept = job_ ? sweep_attempts(*job_, patience, stuck_) : spawn::Swept();
   read_outputs();
-  say(AgentDone{static_cast<int64_t>(swept)});
+  for (const auto& stuck : swept.stuck) say(ProcessStuck{-1, stuck});
+  say(AgentDone{static_cast<int64_t>(swept.num_signalled)});
 }
 
 }  // namespace dslaunch::launch

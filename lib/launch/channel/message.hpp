@@ -11,6 +11,7 @@
 #include "launch/plan/binding_request.hpp"
 #include "launch/stacks/fold_stacks.hpp"
 #include "spawn/exit_cause.hpp"
+#include "spawn/stuck_process.hpp"
 
 namespace dslaunch::launch {
 
@@ -153,7 +154,14 @@ struct RankEnded {
   bool stopped_by_us = false;  // it had been told to stop before it ended
 };
 
-// Last message: every rank has ended and what they left behind is gone.
+// A process that SIGKILL has not ended and that nobody waits for any more: a rank's, which gets no RankEnded, or (-1)
+// one that a rank left behind.
+struct ProcessStuck {
+  int rank = -1;
+  spawn::StuckProcess process;
+};
+
+// Last message: every rank has ended and what they left behind is gone, but for what is stuck.
 struct AgentDone {
   int64_t num_swept = 0;
 };
@@ -191,6 +199,6 @@ struct RankStacks {
 
 using Message = std::variant<JobDescription, StartRanks, StopRanks, SignalRanks, AgentHello, AgentReady, AgentFailed,
                              RankStarted, RankOutput, RankEnded, AgentDone, Heartbeat, RanksMissing, JobEnded,
-                             SignalTaken, RankStates, StacksWanted, RankStacks>;
+                             SignalTaken, RankStates, StacksWanted, RankStacks, ProcessStuck>;
 
 }  // namespace dslaunch::launch

@@ -137,6 +137,13 @@ void write(FieldWriter& to, const RankStacks& m) {
   }
   to.text(m.trouble);
 }
+void write(FieldWriter& to, const ProcessStuck& m) {
+  to.i64(m.rank);
+  to.i64(m.process.pid);
+  to.u64(m.process.start_ticks);
+  to.u8(static_cast<uint8_t>(m.process.state));
+  to.text(m.process.wait_channel);
+}
 
 void read(FieldReader& from, RankJob& m) {
   m.rank = from.not_negative();
@@ -263,6 +270,13 @@ void read(FieldReader& from, RankStacks& m) {
     each.note = from.text();
   }
   m.trouble = from.text();
+}
+void read(FieldReader& from, ProcessStuck& m) {
+  m.rank = from.int_between(-1, std::numeric_limits<int>::max());
+  m.process.pid = from.not_negative();
+  m.process.start_ticks = from.u64();
+  m.process.state = static_cast<char>(from.u8());
+  m.process.wait_channel = from.text();
 }
 
 template <size_t Index = 0>

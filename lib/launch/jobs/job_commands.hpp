@@ -37,7 +37,8 @@ struct StopOptions {
   bool json = false;
 };
 // All at once; returns when all have ended, and says how. Throws Error(69) for a job of another machine, before any is
-// stopped. What a dead supervisor left behind here is ended too.
+// stopped. What a dead supervisor left behind here is ended too. 69 where a process of a job does not end, even by
+// SIGKILL.
 int stop_jobs(const std::vector<KnownJob>& jobs, const StopOptions& options);
 
 struct StacksOptions {

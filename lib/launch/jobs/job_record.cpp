@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/dump_json.hpp"
+#include "launch/jobs/stuck_json.hpp"
 
 namespace dslaunch::launch {
 namespace {
@@ -54,6 +55,7 @@ JobRecord read_record(const Json& json) {
   record.state = json.at("state").get<std::string>();
   record.restart_count = json.at("restart_count").get<int>();
   record.troubles = json.value("troubles", std::vector<std::string>());  // an older one's has none
+  record.stuck = stuck_from_json(json.value("stuck", Json::array()));    // likewise
   if (json.at("end").is_object()) record.end = read_end(json.at("end"));
   return record;
 }
@@ -120,6 +122,7 @@ std::string record_to_json(const JobRecord& record) {
         {"pid_namespace", record.supervisor.pid_namespace}}},
       {"socket", or_null(record.socket)},
       {"troubles", record.troubles},
+      {"stuck", stuck_to_json(record.stuck)},
       {"end", nullptr},
   };
   if (record.end) {

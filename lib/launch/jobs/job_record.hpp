@@ -7,6 +7,7 @@
 
 #include "launch/channel/job_kind.hpp"
 #include "launch/jobs/process_on_host.hpp"
+#include "launch/jobs/stuck_on_host.hpp"
 
 namespace dslaunch::launch {
 
@@ -39,6 +40,7 @@ struct JobRecord {
   int restart_count = 0;
   // What of the job's console and logs is lost, and why: for jobs that have no terminal to say it on. A few lines.
   std::vector<std::string> troubles;
+  std::vector<StuckOnHost> stuck;  // processes that no signal ended: each is told once, whatever became of it since
   std::optional<JobEnd> end;
 
   int world_size() const;

@@ -147,6 +147,7 @@ std::string job_details(const KnownJob& job, const std::string& status, int64_t 
   if (!record.log_root.empty()) text += fmt::format("logs       {}/logs\n", printable(record.log_root));
   text += fmt::format("console    {}\n", job.folder.console_file());
   for (const auto& trouble : record.troubles) text += fmt::format("trouble    {}\n", printable(trouble));
+  for (const auto& stuck : record.stuck) text += fmt::format("stuck      {}\n", printable(describe(stuck)));
   text += fmt::format("supervisor pid {} on {}{}\n", record.supervisor.pid, record.supervisor.host,
                       job.condition == Condition::kLost ? ", gone" : "");
   return status.empty() ? text : text + rank_lines(Json::parse(status));

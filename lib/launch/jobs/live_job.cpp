@@ -144,6 +144,16 @@ void LiveJob::on_rank_ended(int rank, const spawn::ExitCause& cause, bool stoppe
   view.stopped_by_us = stopped_by_us;
 }
 
+void LiveJob::on_stuck(const StuckOnHost& stuck) {
+  if (stuck.rank >= 0) ranks_.at(static_cast<size_t>(stuck.rank)).stuck = stuck.process;
+  const auto is_same = [&](const auto& known) {
+    return known.host == stuck.host && known.process.pid == stuck.process.pid;
+  };
+  if (std::any_of(record_.stuck.begin(), record_.stuck.end(), is_same)) return;  // of an earlier attempt
+  record_.stuck.push_back(stuck);
+  write_record();
+}
+
 void LiveJob::on_end(int exit_code, const std::string& first_cause, std::chrono::milliseconds file_patience) {
   record_.state = "ended";
   record_.end = JobEnd{exit_code, std::time(nullptr), first_cause};
@@ -190,10 +200,11 @@ std::string LiveJob::status() const {
   Json ranks = Json::array();
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     const RankView& view = ranks_[rank];
-    const char* state = view.cause ? "ended" : view.pid > 0 ? "running" : "starting";
+    const char* state = view.cause ? "ended" : view.stuck ? "stuck" : view.pid > 0 ? "running" : "starting";
     Json json = {{"rank", rank}, {"host", view.host}, {"state", state}};
     json["pid"] = view.pid > 0 ? Json(view.pid) : Json(nullptr);
     json["cause"] = view.cause ? Json(spawn::describe(*view.cause)) : Json(nullptr);
+    if (view.stuck) json["cause"] = spawn::describe(*view.stuck);
     json["stopped_by_us"] = view.stopped_by_us;
     ranks.push_back(std::move(json));
   }

@@ -52,6 +52,7 @@ class LiveJob {
   void on_state(JobState state);
   void on_rank_started(int rank, long pid);
   void on_rank_ended(int rank, const spawn::ExitCause& cause, bool stopped_by_us);
+  void on_stuck(const StuckOnHost& stuck);
   // Once, when nothing of the job is left. Clients that read get everything; those that do not cost 2 s at most, files
   // that stand still `file_patience`.
   void on_end(int exit_code, const std::string& first_cause,
@@ -63,6 +64,7 @@ class LiveJob {
     long pid = -1;
     std::optional<spawn::ExitCause> cause;
     bool stopped_by_us = false;
+    std::optional<spawn::StuckProcess> stuck;
   };
 
   void write_record();

@@ -1,4 +1,5 @@
 // `dslaunch stop`, and the question for a job's status.
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -7,8 +8,10 @@
 #include "base/dump_json.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/printable.hpp"
 #include "launch/jobs/job_client.hpp"
 #include "launch/jobs/job_commands.hpp"
+#include "launch/jobs/stuck_json.hpp"
 #include "launch/usual_grace.hpp"
 #include "spawn/held_process.hpp"
 #include "spawn/job_sweep.hpp"
@@ -56,25 +59,54 @@ struct Stopped {
   KnownJob job;  // as it is afterwards
   bool ended_before = false;
   size_t num_swept = 0;
+  std::vector<StuckOnHost> stuck;  // no signal has ended them; those of other hosts as they were at the job's end
 };
 
+spawn::Swept sweep_here(const KnownJob& job, std::chrono::milliseconds patience) {
+  return spawn::sweep_job({fmt::format("{}={}", spawn::kJobIdVariable, job.record.job_id)}, patience, false);
+}
+
+// What the job's end left behind because no signal ended it: here it may have gone since.
+std::vector<StuckOnHost> still_stuck(const JobRecord& record) {
+  std::vector<StuckOnHost> stuck = record.stuck;
+  const ProcessOnHost own = this_process();
+  std::erase_if(stuck, [&](const StuckOnHost& each) {
+    if (!each.is_here || record.supervisor.host != own.host) return false;
+    const auto now = spawn::look_at_stuck(each.process.pid);
+    return record.supervisor.boot_id != own.boot_id || !now || now->start_ticks != each.process.start_ticks;
+  });
+  return stuck;
+}
+
 Stopped conclude(const KnownJob& job, const StopOptions& options) {
-  Stopped stopped{look_again(job), job.condition == Condition::kEnded, 0};
-  if (stopped.job.condition != Condition::kLost) return stopped;
-  auto patience = options.now ? 0ms : options.grace.value_or(kUsualGrace);
-  stopped.num_swept =
-      spawn::sweep_job({fmt::format("{}={}", spawn::kJobIdVariable, job.record.job_id)}, patience, false);
+  Stopped stopped{look_again(job), job.condition == Condition::kEnded, 0, {}};
+  const JobRecord& record = stopped.job.record;
+  if (stopped.job.condition != Condition::kLost) {
+    stopped.stuck = still_stuck(record);
+    return stopped;
+  }
+  const spawn::Swept swept = sweep_here(job, options.now ? 0ms : options.grace.value_or(kUsualGrace));
+  stopped.num_swept = swept.num_signalled - swept.stuck.size();
+  for (const auto& process : swept.stuck) stopped.stuck.push_back({-1, record.supervisor.host, true, process});
   return stopped;
+}
+
+void tell_stuck(const Stopped& stopped) {
+  for (const auto& stuck : stopped.stuck) {
+    say(fmt::format("{}: {}", stopped.job.record.job_id, printable(describe(stuck))));
+  }
 }
 
 std::string describe(const Stopped& stopped) {
   const JobRecord& record = stopped.job.record;
+  const std::string left =
+      stopped.stuck.empty() ? "" : fmt::format("; {} process(es) of it cannot be ended", stopped.stuck.size());
   if (!record.end) {
-    return fmt::format("{}: its supervisor was gone; {} process(es) of it were left here and have been ended",
-                       record.job_id, stopped.num_swept);
+    return fmt::format("{}: its supervisor was gone; {} process(es) of it were left here and have been ended{}",
+                       record.job_id, stopped.num_swept, left);
   }
-  return fmt::format("{}: {}, exit code {}", record.job_id, stopped.ended_before ? "had ended already" : "stopped",
-                     record.end->exit_code);
+  return fmt::format("{}: {}, exit code {}{}", record.job_id, stopped.ended_before ? "had ended already" : "stopped",
+                     record.end->exit_code, left);
 }
 
 std::string to_json(const std::vector<Stopped>& all) {
@@ -85,7 +117,8 @@ std::string to_json(const std::vector<Stopped>& all) {
                     {"exit_code", record.end ? Json(record.end->exit_code) : Json(nullptr)},
                     {"ended_before", stopped.ended_before},
                     {"lost", !record.end},
-                    {"swept", stopped.num_swept}});
+                    {"swept", stopped.num_swept},
+                    {"stuck", stuck_to_json(stopped.stuck)}});
   }
   return dump_json(Json{{"stopped", list}}, 2) + "\n";
 }
@@ -105,9 +138,11 @@ int stop_jobs(const std::vector<KnownJob>& jobs, const StopOptions& options) {
     if (supervisors[i]) spawn::wait_for_an_end({&*supervisors[i]}, Deadline::never());
     all.push_back(conclude(jobs[i], options));
     if (!options.json) std::fputs((describe(all.back()) + "\n").c_str(), stdout);
+    tell_stuck(all.back());
   }
   if (options.json) std::fputs(to_json(all).c_str(), stdout);
-  return 0;
+  const bool all_gone = std::all_of(all.begin(), all.end(), [](const auto& stopped) { return stopped.stuck.empty(); });
+  return all_gone ? 0 : to_int(ExitCode::kUnavailable);
 }
 
 std::string ask_status(const KnownJob& job) {

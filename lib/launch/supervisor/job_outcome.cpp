@@ -66,6 +66,10 @@ int code_after_terminate(const std::vector<RankRecord>& records, JobKind kind) {
     if (own != run_again) return own;
     code = run_again;
   }
+  // Told as if it had died of the SIGKILL that it did not obey: it has saved nothing.
+  if (std::any_of(records.begin(), records.end(), [](const auto& record) { return record.stuck.has_value(); })) {
+    return to_int(ExitCode::kSignalBase) + SIGKILL;
+  }
   bool never_started = std::any_of(records.begin(), records.end(), [](const auto& record) { return !record.cause; });
   if (code != 0 || !never_started) return code;
   return kind == JobKind::kRun ? run_again : to_int(ExitCode::kSignalBase) + SIGTERM;

@@ -6,14 +6,16 @@
 
 #include "launch/channel/job_kind.hpp"
 #include "spawn/exit_cause.hpp"
+#include "spawn/stuck_process.hpp"
 
 namespace dslaunch::launch {
 
 struct RankRecord {
   int rank = 0, local_rank = 0;
   std::string host;
-  long pid = -1;                          // -1: never started
-  std::optional<spawn::ExitCause> cause;  // empty: nobody saw it end
+  long pid = -1;                             // -1: never started
+  std::optional<spawn::ExitCause> cause;     // empty: nobody saw it end
+  std::optional<spawn::StuckProcess> stuck;  // SIGKILL has not ended it
   bool stopped_by_us = false;
   int order = -1;          // among the ends, from 0
   std::string last_words;  // end of its standard error

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "launch/jobs/stuck_on_host.hpp"
 #include "launch/supervisor/job_outcome.hpp"
 #include "spawn/agent_link.hpp"
 
@@ -22,8 +23,9 @@ struct JobReport {
   std::vector<HostFailure> host_failures;
   // Where hosts, and no rank, ended the job: what came first, first. Also one whose agent could not do its part.
   std::vector<HostFailure> ended_by;
-  std::string error;  // where neither a rank nor a host ended the job, nor somebody outside: what did
-  std::string story;  // for people; empty after a success
+  std::vector<StuckOnHost> stuck;  // what no signal has ended, ranks among them
+  std::string error;               // where neither a rank nor a host ended the job, nor somebody outside: what did
+  std::string story;               // for people; empty after a success
 };
 
 }  // namespace dslaunch::launch

@@ -7,6 +7,8 @@
 #include "base/dump_json.hpp"
 #include "base/exit_code.hpp"
 #include "base/format.hpp"
+#include "base/printable.hpp"
+#include "launch/jobs/stuck_json.hpp"
 #include "launch/supervisor/line_folder.hpp"
 #include "launch/supervisor/run_metrics.hpp"
 #include "spawn/output_hint.hpp"
@@ -40,6 +42,7 @@ Json last_metrics(const LaunchPlan& plan) {
 
 // What happened to the others, grouped by what is said of them: "ranks 0, 2: stopped by dslaunch".
 std::string fate(const RankRecord& record, JobKind kind, bool job_was_told) {
+  if (record.stuck) return "";  // see tell_stuck
   if (!record.cause) return record.pid > 0 ? "ended with its agent" : "";
   if (record.cause->success()) return "";
   if (ended_on_request(record, kind, job_was_told)) {
@@ -68,6 +71,12 @@ std::string tell_others(const JobReport& report, JobKind kind) {
         ranks.size() > kMostRanksListed ? rank_ranges(ranks) : fmt::format("{}", fmt::join(ranks, ", "));
     story += fmt::format("dslaunch: rank{} {}: {}\n", ranks.size() == 1 ? "" : "s", names, text);
   }
+  return story;
+}
+
+std::string tell_stuck(const std::vector<StuckOnHost>& all) {
+  std::string story;
+  for (const auto& stuck : all) story += fmt::format("dslaunch: {}\n", printable(describe(stuck)));
   return story;
 }
 
@@ -104,6 +113,7 @@ Json rank_json(const RankRecord& record, const LaunchPlan& plan) {
                        ? Json(spawn::signal_name(record.cause->number))
                        : Json(nullptr);
   json["stopped_by_us"] = record.stopped_by_us;
+  json["stuck"] = record.stuck ? stuck_to_json(*record.stuck) : Json(nullptr);
   json["log"] = has_log(plan, record) ? Json(log_path(plan.log_root(), record.host, record.rank)) : Json(nullptr);
   return json;
 }
@@ -141,7 +151,7 @@ std::string log_path(const std::string& root, const std::string& host, int rank)
 }
 
 std::string tell_story(const LaunchPlan& plan, const JobReport& report) {
-  std::string story = tell_others(report, plan.kind);
+  std::string story = tell_others(report, plan.kind) + tell_stuck(report.stuck);
   if (const RankRecord* first = first_failure(report)) story += tell_first(plan, *first);
   if (report.reason != StopReason::kNone) {
     story += fmt::format("dslaunch: the job ended: {}\n", reason_text(report.reason));
@@ -176,6 +186,7 @@ std::string story_json(const LaunchPlan& plan, const JobReport& report) {
       {"last_metrics", last_metrics(plan)},
       {"first_failure", first},
       {"host_failures", hosts},
+      {"stuck", stuck_to_json(report.stuck)},
       {"error", report.error.empty() ? Json(nullptr) : Json(report.error)},
       {"ranks", ranks},
   };

@@ -209,6 +209,7 @@ void Supervisor::handle(NodeSession& node, const Message& message) {
   if (const auto* ended = std::get_if<RankEnded>(&message)) rank_ended(node, *ended);
   if (const auto* states = std::get_if<RankStates>(&message)) take_states(node, *states);
   if (const auto* stacks = std::get_if<RankStacks>(&message)) take_stacks(node, *stacks);
+  if (const auto* stuck = std::get_if<ProcessStuck>(&message)) process_stuck(node, *stuck);
   if (const auto* taken = std::get_if<SignalTaken>(&message)) take_signal(taken->signal, &node);
   if (const auto* missing = std::get_if<RanksMissing>(&message)) missing_ = missing->ranks;
   if (std::holds_alternative<AgentDone>(message)) {
@@ -273,6 +274,24 @@ void Supervisor::take_states(const NodeSession& node, const RankStates& states) 
     // What was on its way when the rank ended tells nothing.
     if (!record_of(node, activity.rank).cause) stalls_.take(activity, Deadline::Clock::now());
   }
+}
+
+void Supervisor::process_stuck(const NodeSession& node, const ProcessStuck& stuck) {
+  if (stuck.rank >= 0) record_of(node, stuck.rank);
+  note_stuck(node.plan(), stuck.rank, stuck.process);
+}
+
+// Once for each process, whoever found it first.
+void Supervisor::note_stuck(const PlannedNode& node, int rank, const spawn::StuckProcess& process) {
+  const auto is_known = [&](const auto& known) { return known.host == node.host && known.process.pid == process.pid; };
+  if (std::any_of(stuck_.begin(), stuck_.end(), is_known)) return;
+  stuck_.push_back({rank, node.host, node.reach == Reach::kPipe, process});
+  options_.live->on_stuck(stuck_.back());
+  if (rank < 0) return;
+  RankRecord& record = records_[static_cast<size_t>(rank)];
+  record.stuck = process;
+  record.stopped_by_us = true;
+  output_.finish(rank);
 }
 
 void Supervisor::close(NodeSession& node, const std::optional<spawn::LinkFailure>& misunderstanding) {

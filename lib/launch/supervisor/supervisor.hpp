@@ -90,6 +90,8 @@ class Supervisor {
   void ask_for_stacks(const JobSocket::StacksAsked& asked);
   void take_stacks(const NodeSession& node, const RankStacks& stacks);
   void answer_stacks_when_due();
+  void process_stuck(const NodeSession& node, const ProcessStuck& stuck);
+  void note_stuck(const PlannedNode& node, int rank, const spawn::StuckProcess& process);
   // `misunderstanding`: why we go no further with it; empty: its side of the way has ended.
   void close(NodeSession& node, const std::optional<spawn::LinkFailure>& misunderstanding = std::nullopt);
   void lose(NodeSession& node, const spawn::LinkFailure& failure);
@@ -108,6 +110,7 @@ class Supervisor {
   void abandon();
   void await_links();
   void hear_pausing_node(NodeSession& node);
+  void note_stuck_here(const std::vector<PlannedNode>& nodes, const spawn::StuckProcess& process);
   void leave_nothing_behind(const JobEnded& last_word) noexcept;
   JobReport report();
   std::string tell_failures() const;
@@ -121,6 +124,7 @@ class Supervisor {
   std::deque<NodeSession> nodes_;    // by node rank
   std::vector<RankRecord> records_;  // by rank
   std::vector<JobReport::HostFailure> failures_;
+  std::vector<StuckOnHost> stuck_;
   std::optional<JobReport::HostFailure> agent_failure_;  // began the job's end
   std::vector<int> missing_;                             // ranks that have not joined the store
   StallWatch stalls_;

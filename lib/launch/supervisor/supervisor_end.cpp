@@ -40,12 +40,27 @@ void Supervisor::await_links() {
     // Ranks die with their agent; one that was killed could not sweep up after them.
     if (!node.has_come_to(NodeSession::Stage::kDone) && described_) unswept.push_back(node.plan());
   }
-  for (const auto& host : sweep_nodes(unswept, plan_, options_.program)) {
+  const SweptNodes swept = sweep_nodes(unswept, plan_, options_.program);
+  for (const auto& process : swept.stuck_here) note_stuck_here(unswept, process);
+  for (const auto& host : swept.unreached) {
     output_.say(
         fmt::format("{} cannot be reached to tidy up there; its agent ends the ranks by itself when it has heard "
                     "nothing from us for {} s",
                     host, plan_.reach.silence_limit / 1s));
   }
+}
+
+// Of this machine's nodes, whose agents could not tell.
+void Supervisor::note_stuck_here(const std::vector<PlannedNode>& nodes, const spawn::StuckProcess& process) {
+  const PlannedNode* here = nullptr;
+  for (const auto& node : nodes) {
+    if (node.reach != Reach::kPipe) continue;
+    here = &node;
+    for (const auto& rank : node.ranks) {
+      if (records_[static_cast<size_t>(rank.rank)].pid == process.pid) return note_stuck(node, rank.rank, process);
+    }
+  }
+  if (here != nullptr) note_stuck(*here, -1, process);
 }
 
 // We cannot go on. The agents see our end by that of their channels, and tidy up if they are given the time.
@@ -66,6 +81,7 @@ JobReport Supervisor::report() {
   report.told_to_end = course_.agent_error() == to_int(ExitCode::kRunAgain);
   report.records = records_;
   report.lived = lived_;
+  report.stuck = stuck_;
   report.host_failures = failures_;
   if (report.outcome.exit_code == 0) return report;
   // What happened to a host explains what happened to the ranks, not the other way round.

@@ -25,14 +25,14 @@ struct Sweep {
 
 }  // namespace
 
-std::vector<std::string> sweep_nodes(const std::vector<PlannedNode>& nodes, const LaunchPlan& plan,
-                                     const std::string& own_program) {
+SweptNodes sweep_nodes(const std::vector<PlannedNode>& nodes, const LaunchPlan& plan, const std::string& own_program) {
+  SweptNodes swept;
   ReachOptions reach = plan.reach;
   reach.ssh.connect_timeout = std::min<std::chrono::milliseconds>(reach.ssh.connect_timeout, kSweepTime);
   std::vector<Sweep> sweeps;
   for (const auto& node : nodes) {
     if (node.reach == Reach::kPipe) {
-      sweep_this_host(plan.job_id);
+      swept.stuck_here = sweep_this_host(plan.job_id);
       continue;
     }
     Sweep& sweep = sweeps.emplace_back();
@@ -40,21 +40,21 @@ std::vector<std::string> sweep_nodes(const std::vector<PlannedNode>& nodes, cons
     sweep.link = open_node_link(node, reach, own_program, {"--sweep", plan.job_id});
     sweep.ends = sweep.link->take_ends();
   }
-  std::vector<std::string> unreached;
   Deadline patience = Deadline::after(kSweepTime);
   for (auto& sweep : sweeps) {
     sweep.ends.to_agent.reset();
     bool over = sweep.link->wait(patience);
-    if (!over || sweep.link->failure()) unreached.push_back(sweep.host);
+    if (!over || sweep.link->failure()) swept.unreached.push_back(sweep.host);
     if (!over) sweep.link->kill();
   }
-  return unreached;
+  return swept;
 }
 
-void sweep_this_host(const std::string& job_id) {
-  spawn::sweep_job({fmt::format("{}={}", spawn::kJobIdVariable, job_id)}, 0ms, false);
+std::vector<spawn::StuckProcess> sweep_this_host(const std::string& job_id) {
+  auto swept = spawn::sweep_job({fmt::format("{}={}", spawn::kJobIdVariable, job_id)}, 0ms, false);
   remove_private_folders(job_id);
   remove_abandoned_private_folders();
+  return std::move(swept.stuck);
 }
 
 }  // namespace dslaunch::launch

@@ -4,15 +4,20 @@
 #include <vector>
 
 #include "launch/plan/launch_plan.hpp"
+#include "spawn/stuck_process.hpp"
 
 namespace dslaunch::launch {
 
-// On all of `nodes` at once, each through a fresh agent that does nothing else; within a few seconds. The hosts that
-// could not be reached.
-std::vector<std::string> sweep_nodes(const std::vector<PlannedNode>& nodes, const LaunchPlan& plan,
-                                     const std::string& own_program);
+struct SweptNodes {
+  std::vector<std::string> unreached;           // hosts
+  std::vector<spawn::StuckProcess> stuck_here;  // on this machine, where it was one of the nodes
+};
 
-// What that agent does: kills every process of the job on this host, and removes the job's private folders.
-void sweep_this_host(const std::string& job_id);
+// On all of `nodes` at once, each through a fresh agent that does nothing else; within a few seconds.
+SweptNodes sweep_nodes(const std::vector<PlannedNode>& nodes, const LaunchPlan& plan, const std::string& own_program);
+
+// What that agent does: kills every process of the job on this host, and removes the job's private folders. What
+// SIGKILL does not end.
+std::vector<spawn::StuckProcess> sweep_this_host(const std::string& job_id);
 
 }  // namespace dslaunch::launch

@@ -172,6 +172,17 @@ TEST_CASE("a signal that reaches the ranks before our word does is no failure of
   CHECK(outcome({{killed(SIGSEGV), 0}}, StopReason::kTerminate).first_failure == 0);
 }
 
+TEST_CASE("a rank that no signal ended has not saved", "[launch][job_outcome]") {
+  std::vector<RankRecord> records(2);
+  records[0].cause = exited(75);
+  records[0].stopped_by_us = true;
+  records[1].stuck = dslaunch::spawn::StuckProcess{4711, 1, 'D', ""};
+  records[1].stopped_by_us = true;
+  CHECK(decide_outcome(records, JobKind::kRun, StopReason::kTerminate, 0).exit_code == 137);
+  CHECK(decide_outcome(records, JobKind::kRun, StopReason::kNone, 75).exit_code == 137);
+  CHECK(decide_outcome(records, JobKind::kRun, StopReason::kInterrupt, 0).exit_code == 130);
+}
+
 TEST_CASE("our codes have a meaning and others none", "[launch][job_outcome]") {
   for (int code : {64, 65, 66, 69, 70, 71, 73, 74, 75, 76, 77, 78, 124, 130})
     CHECK_FALSE(meaning_of_code(code).empty());

@@ -106,3 +106,24 @@ TEST_CASE("ranks that a scheduler signalled itself are said to be stopped, and t
         "dslaunch: the job ended: told to stop by a signal\n");
   CHECK_THAT(story(records, JobKind::kExec), Catch::Contains("rank 0 on a failed first: exit code 75"));
 }
+
+TEST_CASE("a rank that no signal ends is told with host, process and what keeps it", "[launch][job_story]") {
+  auto records = one_killed();
+  records[2].cause.reset();
+  records[2].stuck = dslaunch::spawn::StuckProcess{12, 1, 'D', "rpc_wait_bit"};
+  JobReport report = report_of(records, JobKind::kRun);
+  report.stuck = {{2, "b", false, *records[2].stuck}, {-1, "a", true, {99, 1, 'R', ""}}};
+  const std::string text = tell_story(plan_of(JobKind::kRun), report);
+  CHECK_THAT(text, Catch::Contains("dslaunch: rank 2 on b: process 12 is stuck in the kernel (state D, wait channel "
+                                   "rpc_wait_bit) and does not end, even by SIGKILL"));
+  CHECK_THAT(text, Catch::Contains("dslaunch: a: process 99 has not ended after SIGKILL (state R)\n"));
+  CHECK_THAT(text, !Catch::Contains("ended with its agent"));
+  CHECK(text.find("rank 2 on b") < text.find("rank 1 on b failed first"));
+  const auto document = nlohmann::json::parse(story_json(plan_of(JobKind::kRun), report));
+  CHECK(document["ranks"][2]["exit_code"].is_null());
+  CHECK(document["ranks"][2]["stuck"] == nlohmann::json{{"state", "D"}, {"wait_channel", "rpc_wait_bit"}});
+  CHECK(document["ranks"][1]["stuck"].is_null());
+  REQUIRE(document["stuck"].size() == 2);
+  CHECK((document["stuck"][0]["rank"] == 2 && document["stuck"][0]["pid"] == 12));
+  CHECK((document["stuck"][1]["rank"].is_null() && document["stuck"][1]["wait_channel"].is_null()));
+}

@@ -265,3 +265,27 @@ TEST_CASE("what ended a job is told last, also where it was an agent while ranks
   CHECK_THAT(report.story, Catch::Matchers::StartsWith("dslaunch: ranks 0, 1: stopped by dslaunch"));
   CHECK_THAT(report.story, Catch::Matchers::EndsWith("dslaunch: the job ended: node1: out of everything\n"));
 }
+
+TEST_CASE("a rank that its agent cannot end holds up no job, and is told", "[launch][supervisor]") {
+  FarNodes nodes(2);
+  std::thread far([&] {
+    for (int node : {0, 1}) nodes.say(node, AgentHello{});
+    for (auto& agent : nodes.agents) {
+      agent.hear<JobDescription>();
+      agent.say(AgentReady{1});
+    }
+    for (int node : {0, 1}) nodes.say(node, RankStarted{node, 4711});
+    nodes.say(0, RankEnded{0, {.number = 3}, false});
+    nodes.say(0, AgentDone{});
+    nodes.agents[1].hear<StopRanks>();
+    nodes.say(1, ProcessStuck{1, {4711, 1, 'D', "rpc_wait_bit"}});
+    nodes.say(1, AgentDone{});
+  });
+  const JobReport report = nodes.supervise();
+  far.join();
+  CHECK(report.outcome.exit_code == 3);
+  REQUIRE(report.stuck.size() == 1);
+  CHECK((report.stuck[0].rank == 1 && report.stuck[0].host == "node1" && !report.stuck[0].is_here));
+  CHECK_THAT(report.story, Catch::Matchers::Contains("rank 1 on node1: process 4711 is stuck in the kernel"));
+  CHECK(report.host_failures.empty());
+}

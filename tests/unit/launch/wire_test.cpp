@@ -122,6 +122,8 @@ TEST_CASE("the smaller messages keep their fields", "[launch][wire]") {
   const RankStacks stacks{7, {{3, 4711, "gdb", kOdd, "a note"}}, "trouble"};
   const auto read_stacks = round_trip(stacks);
   CHECK((read_stacks.request == 7 && read_stacks.stacks == stacks.stacks && read_stacks.trouble == "trouble"));
+  const spawn::StuckProcess stuck{4711, 1ULL << 40, 'D', kOdd};
+  CHECK((round_trip(ProcessStuck{5, stuck}).process == stuck && round_trip(ProcessStuck{-1, stuck}).rank == -1));
   spawn::ExitCause cause{spawn::ExitCause::Kind::kSignaled, 11, true, kOdd};
   auto ended = round_trip(RankEnded{4, cause, true});
   CHECK((ended.rank == 4 && ended.cause == cause && ended.stopped_by_us));

@@ -59,7 +59,7 @@ TEST_CASE("a sweep ends detached grandchildren and those that ignore SIGTERM", "
   auto leader = start("trap '' TERM; setsid sleep 1000 >/dev/null 2>&1 & echo ready; exit 0", {{kJobIdVariable, id}});
   ::waitpid(leader.pid, nullptr, 0);
   REQUIRE(processes_with({mark(id)}).size() >= 1);
-  CHECK(sweep_job({mark(id)}, 50ms, false) >= 1);
+  CHECK(sweep_job({mark(id)}, 50ms, false).num_signalled >= 1);
   CHECK(processes_with({mark(id)}).empty());
 }
 
@@ -67,7 +67,7 @@ TEST_CASE("a sweep finds a process that goes from exec to exec", "[spawn][job_sw
   std::string id = fresh_id();
   for (int round = 0; round < 20; ++round) {
     auto restless = start("echo ready; exec sh -c \"$SELF\"", {{kJobIdVariable, id}, {"SELF", "exec sh -c \"$SELF\""}});
-    CHECK(sweep_job({mark(id)}, 0ms, false) == 1);
+    CHECK(sweep_job({mark(id)}, 0ms, false).num_signalled == 1);
     signal_group(restless, SIGKILL);
     ::waitpid(restless.pid, nullptr, 0);
   }
@@ -97,7 +97,7 @@ TEST_CASE("a sweep ends what it finds where the system gives no descriptors for 
   auto leader = start("trap '' TERM; setsid sleep 1000 >/dev/null 2>&1 & echo ready; exit 0", {{kJobIdVariable, id}});
   ::waitpid(leader.pid, nullptr, 0);
   REQUIRE(processes_with({mark(id)}).size() >= 1);
-  CHECK(dslaunch::test::holds_without_pidfds([&] { return sweep_job({mark(id)}, 50ms, false) >= 1; }));
+  CHECK(dslaunch::test::holds_without_pidfds([&] { return sweep_job({mark(id)}, 50ms, false).num_signalled >= 1; }));
   CHECK(processes_with({mark(id)}).empty());
   sweep_job({mark(id)}, 0ms, false);
 }
