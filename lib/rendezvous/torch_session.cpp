@@ -89,12 +89,13 @@ void TorchSessions::close_largest() {
     return left.second->droppable_bytes() < right.second->droppable_bytes();
   });
   StoreConnection& connection = largest->second->connection();
+  constexpr size_t kMiB = size_t{1} << 20;
   log::warning(
-      "store for torch's clients: dropped the client at {}, which holds most: {} MiB of {} MiB that all clients "
-      "together "
-      "have half sent or not read yet; the limit is {} MiB",
-      connection.describe_peer(), largest->second->droppable_bytes() >> 20, total_held_bytes() >> 20,
-      max_held_bytes_ >> 20);
+      "store for torch's clients: dropped the client at {}: it holds {} MiB, more than any other, of the {} MiB that "
+      "all "
+      "clients have half sent, wait for or have not read; the limit is {} MiB",
+      connection.describe_peer(), largest->second->droppable_bytes() / kMiB, total_held_bytes() / kMiB + 1,
+      max_held_bytes_ / kMiB);
   being_dropped_ = connection.weak_from_this();
   connection.close("holds too much memory");
 }
