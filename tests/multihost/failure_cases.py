@@ -209,10 +209,10 @@ class Losses(HostCase):
     def test_what_hides_from_a_killed_agent_ends_with_it(self):
         """Neither by the job's id nor by a parent could anybody find it: it is an orphan without an environment."""
         hidden = "env -i setsid setsid sh -c \"trap '' TERM HUP; sleep 1000\" >/dev/null 2>&1 </dev/null &"
-        process = self.start_exec(f"{hidden} sleep 0.3; echo up; exec sleep 500")
+        process = self.start_exec(f"{hidden} echo up; exec sleep 500")
         self.lines(process, 3)
-        for node in self.cluster.nodes:
-            self.assertEqual(len(node.kill("^sleep 1000", 0)), 1)
+        self.wait_until(lambda: all(len(node.kill("^sleep 1000", 0)) == 1 for node in self.cluster.nodes),
+                        what="a hidden process on each host")
         self.assertEqual(len(self.cluster.node2.kill(r"dslaunch agent\b")), 1)
         self.expect(self.finish(process), 69, "lost node2", "SIGKILL")
         self.assertEqual([node.kill("sleep 1000", 0) for node in self.cluster.nodes], [[], [], []])

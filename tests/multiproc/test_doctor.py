@@ -176,7 +176,9 @@ class DoctorTest(unittest.TestCase):
 
     def stop_agent_of(self, supervisor):
         """So that it cannot end its ranks when that is killed."""
-        agent = int(subprocess.run(["pgrep", "-P", str(supervisor.pid)], stdout=subprocess.PIPE, text=True, check=True).stdout)
+        def child_of(pid):
+            return int(subprocess.run(["pgrep", "-P", str(pid)], stdout=subprocess.PIPE, text=True, check=True).stdout)
+        agent = child_of(child_of(supervisor.pid))  # below its guard
         os.kill(agent, signal.SIGSTOP)
         self.wait_until(lambda: state_of(agent) == "T")
         return agent
