@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "base/format.hpp"
-#include "base/whole_number.hpp"
+#include "base/parse_int.hpp"
 #include "launch/plan/binding.hpp"
 #include "launch/plan/devices.hpp"
 #include "option_values.hpp"

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/format.hpp"
+#include "base/parse_int.hpp"
 #include "base/split.hpp"
-#include "base/whole_number.hpp"
 #include "command_line.hpp"
 #include "option_values.hpp"
 

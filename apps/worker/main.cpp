@@ -12,8 +12,8 @@
 #include "base/described_error.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "base/machine_error.hpp"
 #include "base/nearest_name.hpp"
+#include "base/resource_error.hpp"
 #include "base/standard_streams.hpp"
 #include "commands.hpp"
 

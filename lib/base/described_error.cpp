@@ -4,7 +4,7 @@
 #include <new>
 
 #include "base/error.hpp"
-#include "base/refused_thread.hpp"
+#include "base/thread_error.hpp"
 
 namespace dslaunch {
 

@@ -1,8 +1,8 @@
 #include "hostfile/cluster_environment.hpp"
 
 #include "base/format.hpp"
+#include "base/parse_int.hpp"
 #include "base/printable.hpp"
-#include "base/whole_number.hpp"
 #include "hostfile/hostfile.hpp"
 
 namespace dslaunch::hostfile {

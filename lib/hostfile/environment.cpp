@@ -2,8 +2,8 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/parse_int.hpp"
 #include "base/printable.hpp"
-#include "base/whole_number.hpp"
 
 namespace dslaunch::hostfile {
 

@@ -7,9 +7,9 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/nearest_name.hpp"
+#include "base/parse_int.hpp"
 #include "base/printable.hpp"
 #include "base/split.hpp"
-#include "base/whole_number.hpp"
 #include "hostfile/plain_name.hpp"
 
 namespace dslaunch::hostfile {

@@ -1,9 +1,9 @@
 #include "hostfile/host_range.hpp"
 
 #include "base/format.hpp"
+#include "base/parse_int.hpp"
 #include "base/printable.hpp"
 #include "base/split.hpp"
-#include "base/whole_number.hpp"
 
 namespace dslaunch::hostfile {
 namespace {

@@ -10,9 +10,9 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/nearest_name.hpp"
+#include "base/parse_int.hpp"
 #include "base/printable.hpp"
 #include "base/small_file.hpp"
-#include "base/whole_number.hpp"
 #include "hostfile/host_range.hpp"
 #include "hostfile/plain_name.hpp"
 

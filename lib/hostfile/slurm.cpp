@@ -6,8 +6,8 @@
 #include <set>
 
 #include "base/format.hpp"
+#include "base/parse_int.hpp"
 #include "base/printable.hpp"
-#include "base/whole_number.hpp"
 #include "hostfile/host_range.hpp"
 #include "hostfile/hostfile.hpp"
 

@@ -12,8 +12,8 @@
 #include <string_view>
 
 #include "base/format.hpp"
+#include "base/parse_int.hpp"
 #include "base/small_file.hpp"
-#include "base/whole_number.hpp"
 
 namespace dslaunch::ports {
 namespace {

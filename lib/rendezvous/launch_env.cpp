@@ -7,8 +7,8 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/host_name.hpp"
+#include "base/parse_int.hpp"
 #include "base/split.hpp"
-#include "base/whole_number.hpp"
 #include "ports/process_info.hpp"
 #include "rendezvous/stream_socket.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/format.hpp"
-#include "base/whole_number.hpp"
+#include "base/parse_int.hpp"
 
 namespace dslaunch::rendezvous {
 

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "base/format.hpp"
+#include "base/parse_int.hpp"
 #include "base/printable.hpp"
 #include "base/small_file.hpp"
-#include "base/whole_number.hpp"
 #include "ports/process_info.hpp"
 
 namespace dslaunch::spawn {

@@ -7,8 +7,8 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "base/machine_error.hpp"
-#include "base/scope_end.hpp"
+#include "base/resource_error.hpp"
+#include "base/scope_exit.hpp"
 #include "comm/backends.hpp"
 #include "comm/collective.hpp"
 #include "comm/nccl/device_errors.hpp"

@@ -4,7 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "base/machine_error.hpp"
+#include "base/resource_error.hpp"
 
 namespace dslaunch::comm {
 

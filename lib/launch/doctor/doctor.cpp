@@ -5,7 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "base/whole_number.hpp"
+#include "base/parse_int.hpp"
 #include "launch/doctor/examine.hpp"
 #include "launch/doctor/report.hpp"
 #include "launch/doctor/treatment.hpp"

@@ -4,7 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "base/side_by_side.hpp"
+#include "base/parallel_for_each.hpp"
 #include "launch/channel/node_link.hpp"
 #include "launch/plan/hosts.hpp"
 #include "launch/programs.hpp"

@@ -13,7 +13,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "base/scope_end.hpp"
+#include "base/scope_exit.hpp"
 #include "launch/jobs/private_files.hpp"
 
 namespace dslaunch::launch {

@@ -8,8 +8,8 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/parse_int.hpp"
 #include "base/split.hpp"
-#include "base/whole_number.hpp"
 #include "launch/plan/cpu_list.hpp"
 
 namespace dslaunch::launch {

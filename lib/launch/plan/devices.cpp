@@ -5,8 +5,8 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/parse_int.hpp"
 #include "base/split.hpp"
-#include "base/whole_number.hpp"
 
 namespace dslaunch::launch {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "base/side_by_side.hpp"
+#include "base/parallel_for_each.hpp"
 #include "launch/channel/node_link.hpp"
 #include "spawn/failure_table.hpp"
 #include "spawn/ssh/push.hpp"

@@ -5,7 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "base/machine_error.hpp"
+#include "base/resource_error.hpp"
 #include "runtime/model/script_error.hpp"
 
 namespace dslaunch::runtime {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/format.hpp"
-#include "base/scope_end.hpp"
+#include "base/scope_exit.hpp"
 #include "runtime/data/batch_assembly.hpp"
 #include "runtime/data/sample_order.hpp"
 #include "runtime/engine/finite_check.hpp"

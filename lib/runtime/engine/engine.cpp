@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/scope_end.hpp"
+#include "base/scope_exit.hpp"
 #include "runtime/engine/backward.hpp"
 #include "runtime/engine/sharding_choice.hpp"
 #include "runtime/optim/gradient_norm.hpp"

@@ -5,7 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "base/machine_error.hpp"
+#include "base/resource_error.hpp"
 #include "runtime/data/batch_assembly.hpp"
 #include "runtime/engine/load_model.hpp"
 #include "runtime/model/autocast_regions.hpp"

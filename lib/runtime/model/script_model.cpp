@@ -12,7 +12,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
-#include "base/machine_error.hpp"
+#include "base/resource_error.hpp"
 #include "runtime/model/autocast_regions.hpp"
 #include "runtime/model/dropped_max_norm.hpp"
 #include "runtime/model/forward_advice.hpp"

@@ -1,4 +1,4 @@
-#include "base/machine_error.hpp"
+#include "base/resource_error.hpp"
 
 #include <catch2/catch.hpp>
 #include <optional>
@@ -33,7 +33,7 @@ void check_answer(const std::string& cause, ExitCode code, const std::string& wo
 
 }  // namespace
 
-TEST_CASE("a GPU that fails is no bad input: another start may do better", "[base][machine_error]") {
+TEST_CASE("a GPU that fails is no bad input: another start may do better", "[base][resource_error]") {
   // The texts of cudaGetErrorString, as LibTorch passes them on.
   for (const char* cause :
        {"CUDA error: uncorrectable ECC error encountered", "CUDA error: an illegal memory access was encountered",
@@ -46,7 +46,7 @@ TEST_CASE("a GPU that fails is no bad input: another start may do better", "[bas
   }
 }
 
-TEST_CASE("memory that is refused is told as such, whoever refused it", "[base][machine_error]") {
+TEST_CASE("memory that is refused is told as such, whoever refused it", "[base][resource_error]") {
   for (const char* cause : {"CUDA out of memory. Tried to allocate 2.00 GiB.", "CUDA error: out of memory",
                             "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
                             "[enforce fail at alloc_cpu.cpp:121] . DefaultCPUAllocator: can't allocate memory"}) {
@@ -54,13 +54,13 @@ TEST_CASE("memory that is refused is told as such, whoever refused it", "[base][
   }
 }
 
-TEST_CASE("an index out of range in a kernel is the input's", "[base][machine_error]") {
+TEST_CASE("an index out of range in a kernel is the input's", "[base][resource_error]") {
   check_answer("CUDA error: device-side assert triggered", ExitCode::kBadInput, "CUDA_LAUNCH_BLOCKING=1");
   check_answer("CUDA error: no kernel image is available for execution on the device", ExitCode::kUnavailable,
                "not built for this GPU");
 }
 
-TEST_CASE("what a model itself does wrong is not the machine's", "[base][machine_error]") {
+TEST_CASE("what a model itself does wrong is not the machine's", "[base][resource_error]") {
   for (const char* cause : {"mat1 and mat2 shapes cannot be multiplied (4x6 and 5x3)", "ValueError: too long",
                             "CUDA error: invalid configuration argument",
                             "CUDA error: CUBLAS_STATUS_INVALID_VALUE when calling `cublasSgemm(...)`"}) {

@@ -1,4 +1,4 @@
-#include "base/machine_error.hpp"
+#include "base/resource_error.hpp"
 
 #include <algorithm>
 #include <initializer_list>

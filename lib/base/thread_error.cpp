@@ -1,4 +1,4 @@
-#include "base/refused_thread.hpp"
+#include "base/thread_error.hpp"
 
 #include <system_error>
 

@@ -1,4 +1,4 @@
-#include "base/side_by_side.hpp"
+#include "base/parallel_for_each.hpp"
 
 #include <exception>
 #include <thread>

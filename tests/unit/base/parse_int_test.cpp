@@ -1,4 +1,4 @@
-#include "base/whole_number.hpp"
+#include "base/parse_int.hpp"
 
 #include <catch2/catch.hpp>
 #include <cstdint>

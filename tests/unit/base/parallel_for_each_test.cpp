@@ -1,4 +1,4 @@
-#include "base/side_by_side.hpp"
+#include "base/parallel_for_each.hpp"
 
 #include <catch2/catch.hpp>
 #include <stdexcept>
@@ -9,13 +9,13 @@
 
 using namespace dslaunch;
 
-TEST_CASE("all of the work is done when it returns", "[base][side_by_side]") {
+TEST_CASE("all of the work is done when it returns", "[base][parallel_for_each]") {
   std::vector<size_t> done(5);
   side_by_side(done.size(), [&](size_t i) { done[i] = i + 1; });
   CHECK(done == std::vector<size_t>{1, 2, 3, 4, 5});
 }
 
-TEST_CASE("an exception of one thread reaches the caller after all have ended", "[base][side_by_side]") {
+TEST_CASE("an exception of one thread reaches the caller after all have ended", "[base][parallel_for_each]") {
   std::vector<int> done(4);
   auto work = [&](size_t i) {
     done[i] = 1;
@@ -25,7 +25,7 @@ TEST_CASE("an exception of one thread reaches the caller after all have ended", 
   CHECK(done == std::vector<int>{1, 1, 1, 1});
 }
 
-TEST_CASE("a thread that the system refuses is told, and those before it are waited for", "[base][side_by_side]") {
+TEST_CASE("a thread that the system refuses is told, and those before it are waited for", "[base][parallel_for_each]") {
   std::vector<int> done(4);
   {
     RefusedThreads after(2);
