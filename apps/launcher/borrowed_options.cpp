@@ -19,8 +19,8 @@ void read_nnodes(LaunchOptions& to, const std::string& text) {
   hostfile::HostOptions& hosts = to.hosts;
   if (hosts.num_nodes) misuse("--nnodes and --num_nodes are the same: give one of them");
   size_t colon = text.find(':');
-  auto most = whole_number<int>(std::string_view(text).substr(colon == std::string::npos ? 0 : colon + 1));
-  auto least = colon == std::string::npos ? most : whole_number<int>(std::string_view(text).substr(0, colon));
+  auto most = parse_int<int>(std::string_view(text).substr(colon == std::string::npos ? 0 : colon + 1));
+  auto least = colon == std::string::npos ? most : parse_int<int>(std::string_view(text).substr(0, colon));
   if (!most || !least || *least < 1 || *most < *least) misuse(fmt::format("--nnodes {}: write N or MIN:MAX", text));
   hosts.num_nodes = most;
   if (*least < *most) to.min_nodes = least;
@@ -40,7 +40,7 @@ void read_ranks_of_node(LaunchOptions& to, const std::string& text) {
     return situation.visible.empty() && !situation.none_answers();
   };
   if (to.hosts.num_gpus) misuse("--nproc_per_node and --num_gpus are the same: give one of them");
-  if (auto count = whole_number<int>(text)) {
+  if (auto count = parse_int<int>(text)) {
     to.hosts.num_gpus = count;
   } else if (text == "cpu" || (text == "auto" && (to.device == launch::DeviceChoice::kCpu || without_gpus()))) {
     to.device = launch::DeviceChoice::kCpu;

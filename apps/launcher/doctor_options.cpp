@@ -14,7 +14,7 @@ namespace {
 // "29500", or several: "29500,29501".
 void add_ports(const std::string& text, std::vector<uint16_t>& ports) {
   for (const auto& word : split(text, ',')) {
-    const auto port = whole_number<uint16_t>(word, 1);
+    const auto port = parse_int<uint16_t>(word, 1);
     if (!port) misuse(fmt::format("--port {}: a port is a number from 1 to 65535", word));
     if (std::find(ports.begin(), ports.end(), *port) == ports.end()) ports.push_back(*port);
   }
@@ -24,8 +24,8 @@ void add_ports(const std::string& text, std::vector<uint16_t>& ports) {
 void add_process(const std::string& text, std::vector<ports::ProcessIdentity>& processes) {
   if (text == "none") return;
   const size_t colon = std::min(text.find(':'), text.size());
-  const auto pid = whole_number<pid_t>(std::string_view(text).substr(0, colon));
-  const auto start = colon < text.size() ? whole_number<uint64_t>(text.substr(colon + 1)) : std::nullopt;
+  const auto pid = parse_int<pid_t>(std::string_view(text).substr(0, colon));
+  const auto start = colon < text.size() ? parse_int<uint64_t>(text.substr(colon + 1)) : std::nullopt;
   if (!pid || !start) misuse(fmt::format("--only {}: write PID:START, as the JSON report has them", text));
   processes.push_back({*pid, *start});
 }

@@ -88,7 +88,7 @@ int report(const c10::Error& error) {
   std::string what = error.what_without_backtrace();
   what = what.substr(0, what.find('\n'));
   try {
-    throw_if_machine_failed(what, "this run");
+    throw_if_resource_failed(what, "this run");
   } catch (const Error& known) {
     log::error("{}", known.what());
     return to_int(known.code());

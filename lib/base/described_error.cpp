@@ -11,7 +11,7 @@ namespace dslaunch {
 DescribedError described(const std::exception& error) {
   if (const auto* ours = dynamic_cast<const Error*>(&error)) return {ours->code(), ours->what()};
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return {ExitCode::kUnavailable, "out of memory"};
-  if (const auto refused = refused_thread(error)) return {ExitCode::kUnavailable, *refused};
+  if (const auto refused = thread_error(error)) return {ExitCode::kUnavailable, *refused};
   // Where we are cannot be found, say, and a relative path leads nowhere.
   if (dynamic_cast<const std::filesystem::filesystem_error*>(&error) != nullptr) {
     return {ExitCode::kIoError, error.what()};

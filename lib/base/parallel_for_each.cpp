@@ -6,7 +6,7 @@
 
 namespace dslaunch {
 
-void side_by_side(size_t count, const std::function<void(size_t)>& work) {
+void parallel_for_each(size_t count, const std::function<void(size_t)>& work) {
   std::vector<std::exception_ptr> errors(count);
   {
     std::vector<std::jthread> threads;  // joined at its end, also when one is refused

@@ -6,7 +6,7 @@
 namespace dslaunch {
 
 // Calls work(0) ... work(count - 1) and returns when all have ended. Throws what one of them threw, the first by
-// number; std::system_error (see refused_thread.hpp) when the system refuses a thread, once those that run have ended.
-void side_by_side(size_t count, const std::function<void(size_t)>& work);
+// number; std::system_error (see thread_error.hpp) when the system refuses a thread, once those that run have ended.
+void parallel_for_each(size_t count, const std::function<void(size_t)>& work);
 
 }  // namespace dslaunch

@@ -11,8 +11,8 @@ namespace dslaunch {
 // Decimal digits, with a '-' in front where `low` allows it. Empty for everything else: no text, spaces, a '+', a
 // fraction, something behind the digits, a number outside of [low, high].
 template <std::integral Number>
-std::optional<Number> whole_number(std::string_view text, Number low = std::numeric_limits<Number>::min(),
-                                   Number high = std::numeric_limits<Number>::max()) {
+std::optional<Number> parse_int(std::string_view text, Number low = std::numeric_limits<Number>::min(),
+                                Number high = std::numeric_limits<Number>::max()) {
   Number value{};
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);

@@ -28,7 +28,7 @@ bool is_device_lost(const std::string& text) {
 
 }  // namespace
 
-void throw_if_machine_failed(const std::string& cause, const std::string& during) {
+void throw_if_resource_failed(const std::string& cause, const std::string& during) {
   if (is_memory_refused(cause)) {
     throw UserError(ExitCode::kUnavailable,
                     fmt::format("out of memory in {}: {}. Use a smaller micro batch, \"activation_checkpointing\" or a "

@@ -5,12 +5,12 @@
 namespace dslaunch {
 
 template <class Act>
-class [[nodiscard]] ScopeEnd {
+class [[nodiscard]] ScopeExit {
  public:
-  explicit ScopeEnd(Act act) : act_(std::move(act)) {}
-  ~ScopeEnd() { act_(); }  // which must not throw
-  ScopeEnd(const ScopeEnd&) = delete;
-  ScopeEnd& operator=(const ScopeEnd&) = delete;
+  explicit ScopeExit(Act act) : act_(std::move(act)) {}
+  ~ScopeExit() { act_(); }  // which must not throw
+  ScopeExit(const ScopeExit&) = delete;
+  ScopeExit& operator=(const ScopeExit&) = delete;
 
  private:
   Act act_;

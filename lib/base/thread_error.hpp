@@ -7,6 +7,6 @@
 namespace dslaunch {
 
 // What to say of it; nothing of any other exception.
-std::optional<std::string> refused_thread(const std::exception& error);
+std::optional<std::string> thread_error(const std::exception& error);
 
 }  // namespace dslaunch

@@ -52,7 +52,7 @@ Endpoint parse_endpoint(const NamedText& text) {
   Endpoint endpoint;
   endpoint.host = bracketed ? value.substr(1, close - 1) : value.substr(0, colon);
   if (colon != std::string::npos) {
-    const auto port = whole_number<uint16_t>(std::string_view(value).substr(colon + 1), 1);
+    const auto port = parse_int<uint16_t>(std::string_view(value).substr(colon + 1), 1);
     if (!port) endpoint.host.clear();
     endpoint.port = port.value_or(0);
   }
@@ -96,8 +96,8 @@ std::optional<NamedNumber> read_nnodes(const Environment& environment) {
   size_t colon = text->find(':');
   if (colon == std::string::npos)
     return NamedNumber{"PET_NNODES", *number_of(environment, "PET_NNODES", 1, kMostProcesses)};
-  const auto low = whole_number<int>(std::string_view(*text).substr(0, colon), 1);
-  const auto high = whole_number<int>(std::string_view(*text).substr(colon + 1), low.value_or(1), kMostProcesses);
+  const auto low = parse_int<int>(std::string_view(*text).substr(0, colon), 1);
+  const auto high = parse_int<int>(std::string_view(*text).substr(colon + 1), low.value_or(1), kMostProcesses);
   if (!low || !high) {
     contradiction(fmt::format("PET_NNODES='{}' in the environment is neither N nor MIN:MAX with 0 < MIN <= MAX",
                               printable(*text)));

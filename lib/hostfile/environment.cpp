@@ -16,7 +16,7 @@ std::optional<std::string> text_of(const Environment& environment, const std::st
 std::optional<int> number_of(const Environment& environment, const std::string& name, int lowest, int highest) {
   auto text = text_of(environment, name);
   if (!text) return std::nullopt;
-  const auto value = whole_number(*text, lowest, highest);
+  const auto value = parse_int(*text, lowest, highest);
   if (!value) {
     contradiction(fmt::format("{}='{}' in the environment is not a whole number from {} to {}", name, printable(*text),
                               lowest, highest));

@@ -40,7 +40,7 @@ std::string at_column(size_t column, std::string_view what) {
 
 void parse_slots(std::string_view list, size_t column, FilterNode& node, std::vector<std::string>& problems) {
   for (const auto& text : split(list, ',')) {
-    if (auto slot = whole_number<int>(text, 0)) {
+    if (auto slot = parse_int<int>(text, 0)) {
       node.slots.insert(*slot);
     } else {
       problems.push_back(at_column(column, fmt::format("'{}' is not a slot number", printable(text))));

@@ -14,7 +14,7 @@ struct Failure {
 };
 
 uint64_t parse_bound(std::string_view text, size_t offset) {
-  const auto value = whole_number<uint64_t>(text);
+  const auto value = parse_int<uint64_t>(text);
   if (!value || text.size() > 9) {
     throw Failure{fmt::format("'{}' is not a number of at most 9 digits in a range", printable(text)), offset};
   }

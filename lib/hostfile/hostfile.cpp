@@ -167,7 +167,7 @@ class LineParser {
   }
 
   void set_port(std::string_view text, size_t column, Line& line) {
-    auto port = whole_number<long>(text);
+    auto port = parse_int<long>(text);
     if (!port || *port < 1 || *port > 65535) {
       return note(column, fmt::format("port '{}' is not a number from 1 to 65535", printable(text)));
     }
@@ -211,7 +211,7 @@ class LineParser {
   }
 
   void set_count(std::string_view key, Word value, std::optional<int>& out) {
-    auto number = whole_number<long>(value.text);
+    auto number = parse_int<long>(value.text);
     if (!number) {
       return note(value.column, fmt::format("{}='{}' is not a whole number", key, printable(value.text)));
     }

@@ -74,7 +74,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 // Steps that are no tasks: salloc's interactive step, the batch script, the prolog's and the container's own.
 bool is_special_step(const std::string& step) {
   constexpr int64_t kFirstSpecial = 0xfffffff0;
-  return whole_number<int64_t>(step).value_or(kFirstSpecial) >= kFirstSpecial;
+  return parse_int<int64_t>(step).value_or(kFirstSpecial) >= kFirstSpecial;
 }
 
 bool in_step(const Environment& environment) {
@@ -304,11 +304,11 @@ std::vector<int> expand_repeats(std::string_view list, const std::string& variab
   std::vector<int> counts;
   for (const Item& item : split_list(list)) {
     size_t open = std::min(item.text.find("(x"), item.text.size());
-    auto count = whole_number<int>(item.text.substr(0, open), 0);
+    auto count = parse_int<int>(item.text.substr(0, open), 0);
     std::optional<int> times = 1;
     if (open < item.text.size()) {
       std::string_view tail = item.text.substr(open + 2);
-      times = tail.ends_with(')') ? whole_number<int>(tail.substr(0, tail.size() - 1), 0) : std::nullopt;
+      times = tail.ends_with(')') ? parse_int<int>(tail.substr(0, tail.size() - 1), 0) : std::nullopt;
     }
     if (!count || !times || *times < 1) {
       malformed(variable, list, item.offset,
@@ -330,7 +330,7 @@ int count_gres(std::string_view request, const std::string& variable) {
     std::string_view last = colon == std::string_view::npos ? text : text.substr(colon + 1);
     bool counted = !last.empty() && std::isdigit(static_cast<unsigned char>(last[0]));
     // A name without a count asks for one. The name may begin with a digit too, but then a count follows it.
-    auto count = counted ? whole_number<int>(last, 0) : std::optional<int>(1);
+    auto count = counted ? parse_int<int>(last, 0) : std::optional<int>(1);
     if (text.empty() || last.empty() || !count || *count > kMostSlots - sum) {
       malformed(variable, request, item.offset,
                 fmt::format("'{}' is not [gpu:][TYPE:]COUNT with at most {} in all", printable(item.text), kMostSlots));
@@ -345,8 +345,8 @@ int count_device_list(std::string_view list) {
   int sum = 0;
   for (const Item& item : split_list(list)) {
     size_t dash = item.text.find('-');
-    auto low = whole_number<int>(item.text.substr(0, dash), 0);
-    auto high = dash == std::string_view::npos ? low : whole_number<int>(item.text.substr(dash + 1), 0);
+    auto low = parse_int<int>(item.text.substr(0, dash), 0);
+    auto high = dash == std::string_view::npos ? low : parse_int<int>(item.text.substr(dash + 1), 0);
     bool is_range = low && high && *high >= *low && *high - *low < kMostSlots;
     sum += is_range ? *high - *low + 1 : item.text.empty() ? 0 : 1;
   }
@@ -359,7 +359,7 @@ void learn_gpus(SlurmSituation& situation, std::string_view answers) {
     size_t end = std::min(answers.find('\n', begin), answers.size());
     std::string_view line = answers.substr(begin, end - begin);
     size_t blank = std::min(line.find(' '), line.size());
-    auto count = whole_number<int>(line.substr(std::min(blank + 1, line.size())), 0);
+    auto count = parse_int<int>(line.substr(std::min(blank + 1, line.size())), 0);
     if (count && *count >= 1 && *count <= kMostSlots) counts[std::string(line.substr(0, blank))] = *count;
     begin = end + 1;
   }

@@ -131,7 +131,7 @@ std::optional<uint64_t> socket_inode(const std::string& link) {
   std::string_view text(target, length > 0 ? static_cast<size_t>(length) : 0);
   constexpr std::string_view kPrefix = "socket:[";
   if (!text.starts_with(kPrefix) || !text.ends_with(']')) return std::nullopt;
-  return whole_number<uint64_t>(text.substr(kPrefix.size(), text.size() - kPrefix.size() - 1));
+  return parse_int<uint64_t>(text.substr(kPrefix.size(), text.size() - kPrefix.size() - 1));
 }
 
 std::set<uint64_t> open_sockets_of(const std::string& pid) {
@@ -190,7 +190,7 @@ std::vector<pid_t> all_processes() {
   std::vector<pid_t> pids;
   Directory proc = open_directory("/proc");
   while (const dirent* entry = proc ? readdir(proc.get()) : nullptr) {
-    if (auto pid = whole_number<uint64_t>(entry->d_name)) pids.push_back(static_cast<pid_t>(*pid));
+    if (auto pid = parse_int<uint64_t>(entry->d_name)) pids.push_back(static_cast<pid_t>(*pid));
   }
   std::sort(pids.begin(), pids.end());
   return pids;

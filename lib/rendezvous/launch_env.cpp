@@ -30,7 +30,7 @@ std::optional<std::string> variable(const char* name) {
 std::optional<int64_t> number(const char* name, int64_t lowest, int64_t highest) {
   auto text = variable(name);
   if (!text) return std::nullopt;
-  const auto value = whole_number(*text, lowest, highest);
+  const auto value = parse_int(*text, lowest, highest);
   if (!value) {
     contradiction(
         fmt::format("{}='{}' in the environment is not a whole number from {} to {}", name, *text, lowest, highest));
@@ -59,7 +59,7 @@ std::vector<std::string> unpack_hosts(const std::string& text, int world_size) {
   for (auto& item : split(text, ',')) {
     int64_t times = 1;
     if (size_t star = item.rfind('*'); star != std::string::npos) {
-      times = whole_number<int64_t>(std::string_view(item).substr(star + 1), 1, kMostRanks).value_or(-1);
+      times = parse_int<int64_t>(std::string_view(item).substr(star + 1), 1, kMostRanks).value_or(-1);
       item.resize(star);
     }
     if (item.empty() || times < 1 || out.size() + static_cast<size_t>(times) > static_cast<size_t>(world_size)) {

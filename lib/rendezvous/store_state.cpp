@@ -111,7 +111,7 @@ Answer StoreState::try_get(const std::string& key) const {
 
 Answer StoreState::add(const std::string& key, int64_t amount) {
   auto found = values_.find(key);
-  auto before = found == values_.end() ? std::optional<int64_t>(0) : whole_number<int64_t>(found->second);
+  auto before = found == values_.end() ? std::optional<int64_t>(0) : parse_int<int64_t>(found->second);
   int64_t after = 0;
   if (!before) return refused(fmt::format("key '{}' holds no number to add to", key));
   if (__builtin_add_overflow(*before, amount, &after)) return refused(fmt::format("counter '{}' overflows", key));

@@ -18,7 +18,7 @@ std::vector<pid_t> threads_of(pid_t pid) {
   std::error_code error;
   std::filesystem::directory_iterator entry(fmt::format("/proc/{}/task", pid), error), end;
   for (; !error && entry != end; entry.increment(error)) {
-    if (const auto thread = whole_number<pid_t>(entry->path().filename().string())) threads.push_back(*thread);
+    if (const auto thread = parse_int<pid_t>(entry->path().filename().string())) threads.push_back(*thread);
   }
   return threads;
 }

@@ -172,7 +172,7 @@ void NcclCommunicator::settle(ncclResult_t result, const std::string& what, Dead
   latch_->trip(text);
   // It would not be found by looking for a peer.
   if (const auto code = own_fault(result)) {
-    throw_if_machine_failed(text, what);
+    throw_if_resource_failed(text, what);
     throw Error(*code, fmt::format("{} failed: {}. NCCL_DEBUG=INFO in the environment shows more", what, text));
   }
   latch_->check(what);
@@ -297,7 +297,7 @@ void NcclCommunicator::wait_for_stream(const std::string& what) {
 void NcclCommunicator::poll(const std::function<bool()>& is_reached, const std::string& what) {
   check(what);
   host_waits_ = true;
-  const ScopeEnd over([this] { host_waits_ = false; });
+  const ScopeExit over([this] { host_waits_ = false; });
   const auto deadline = Deadline::after(options_.timeout);
   for (int round = 0;; ++round) {
     try {

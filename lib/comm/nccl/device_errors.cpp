@@ -10,7 +10,7 @@ namespace dslaunch::comm {
 
 void check_cuda(cudaError_t outcome, std::string_view doing) {
   if (outcome == cudaSuccess) return;
-  throw_if_machine_failed(fmt::format("CUDA error: {}", ::cudaGetErrorString(outcome)), std::string(doing));
+  throw_if_resource_failed(fmt::format("CUDA error: {}", ::cudaGetErrorString(outcome)), std::string(doing));
   throw Error(ExitCode::kInternal, fmt::format("CUDA failed in: {} ({}: {})", doing, ::cudaGetErrorName(outcome),
                                                ::cudaGetErrorString(outcome)));
 }

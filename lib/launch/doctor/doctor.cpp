@@ -19,7 +19,7 @@ std::vector<uint16_t> usual_ports() {
   std::vector<uint16_t> ports;
   const char* text = std::getenv("MASTER_PORT");
   std::string_view value = text == nullptr ? "" : text;
-  const auto port = whole_number<uint16_t>(value, 1);
+  const auto port = parse_int<uint16_t>(value, 1);
   if (port) ports.push_back(*port);
   if (port != rendezvous::kUsualMasterPort) ports.push_back(rendezvous::kUsualMasterPort);
   return ports;

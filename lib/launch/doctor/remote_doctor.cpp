@@ -57,7 +57,7 @@ bool HostRounds::is_here(const std::string& host) const {
 std::vector<RemoteAnswer> HostRounds::ask(const std::vector<RemoteQuestion>& questions,
                                           std::chrono::milliseconds waits) const {
   std::vector<RemoteAnswer> answers(questions.size());
-  side_by_side(questions.size(), [&](size_t i) {
+  parallel_for_each(questions.size(), [&](size_t i) {
     const RemoteQuestion& question = questions[i];
     auto node =
         std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& each) { return each.host == question.host; });

@@ -71,7 +71,7 @@ UniqueFd listen_at(const std::string& path) {
   // The mode that the socket's file is made with: there is no moment at which others could connect.
   if (::fchmod(listener.get(), 0600) != 0) throw SystemError("fchmod", path);
   if (::bind(listener.get(), address.get(), sizeof address.address) != 0) throw SystemError("bind", path);
-  ScopeEnd tidy([&] { ::unlink(aside.c_str()); });
+  ScopeExit tidy([&] { ::unlink(aside.c_str()); });
   if (::chmod(aside.c_str(), 0600) != 0) throw SystemError("chmod", path);
   if (::listen(listener.get(), 64) != 0) throw SystemError("listen", path);
   if (::rename(aside.c_str(), path.c_str()) != 0) throw SystemError("rename", path);

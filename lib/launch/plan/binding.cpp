@@ -75,7 +75,7 @@ std::string device_of(const std::string& visible, size_t local_rank) {
 
 // By index or by a UUID, which may be cut short. -1: not known.
 int node_of_device(const Topology& topology, const std::string& device) {
-  if (const auto index = whole_number<size_t>(device)) {
+  if (const auto index = parse_int<size_t>(device)) {
     return *index < topology.gpus.size() ? topology.gpus[*index].node : -1;
   }
   for (const auto& gpu : topology.gpus) {

@@ -19,7 +19,7 @@ constexpr bool kHaveCuda = false;
 
 // The device that one entry names: an index, or a UUID of which the first characters suffice when they fit one only.
 std::optional<size_t> device_of_entry(const std::vector<Gpu>& gpus, std::string_view entry) {
-  if (const auto index = whole_number<size_t>(entry)) return *index < gpus.size() ? index : std::nullopt;
+  if (const auto index = parse_int<size_t>(entry)) return *index < gpus.size() ? index : std::nullopt;
   if (!entry.starts_with("GPU-")) return std::nullopt;
   std::optional<size_t> found;
   for (size_t i = 0; i < gpus.size(); ++i) {
@@ -40,7 +40,7 @@ std::string_view trimmed(std::string_view text) {
 bool wants_none(const std::optional<std::string>& variable) {
   if (!variable) return false;
   const std::string_view first = trimmed(split(*variable, ',').front());
-  return !whole_number<size_t>(first) && !first.starts_with("GPU-") && !first.starts_with("MIG-");
+  return !parse_int<size_t>(first) && !first.starts_with("GPU-") && !first.starts_with("MIG-");
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ bool StreamChoice::has(int local_rank, Stream stream) const {
 StreamChoice parse_stream_choice(std::string_view option, std::string_view text) {
   StreamChoice choice;
   auto stream_value = [&](std::string_view part, std::string_view digits) {
-    auto value = whole_number<int>(digits, 0);
+    auto value = parse_int<int>(digits, 0);
     if (!value || *value > 3) misuse(option, text, part);
     return *value;
   };
@@ -39,7 +39,7 @@ StreamChoice parse_stream_choice(std::string_view option, std::string_view text)
   }
   for (std::string_view part : split(text, ',')) {
     size_t colon = part.find(':');
-    auto rank = whole_number<int>(part.substr(0, std::min(colon, part.size())), 0);
+    auto rank = parse_int<int>(part.substr(0, std::min(colon, part.size())), 0);
     if (colon == std::string_view::npos || !rank) misuse(option, text, part);
     int value = stream_value(part, part.substr(colon + 1));
     if (!choice.by_local_rank.emplace(*rank, value).second) misuse(option, text, part);
@@ -50,7 +50,7 @@ StreamChoice parse_stream_choice(std::string_view option, std::string_view text)
 std::vector<int> parse_rank_list(std::string_view option, std::string_view text) {
   std::vector<int> ranks;
   for (std::string_view part : split(text, ',')) {
-    auto rank = whole_number<int>(part, 0);
+    auto rank = parse_int<int>(part, 0);
     if (!rank) {
       throw UserError(ExitCode::kUsage,
                       fmt::format("{} {}: '{}' is no local rank; write them as in 0,3", option, text, part));

@@ -64,7 +64,7 @@ std::vector<ProcessStacks> collect_stacks(const std::vector<pid_t>& pids) {
   const Deadline deadline = Deadline::after(kToolTime);
   std::vector<ProcessStacks> all(pids.size());
   std::atomic<size_t> next{0};
-  side_by_side(std::min(pids.size(), kMostAtOnce), [&](size_t) {
+  parallel_for_each(std::min(pids.size(), kMostAtOnce), [&](size_t) {
     for (size_t i; (i = next++) < pids.size();) {
       const auto tree = trees.find(pids[i]);
       if (tree != trees.end()) all[i] = stacks_of(tree->second, pids[i], deadline);
@@ -102,7 +102,7 @@ std::optional<std::vector<ProcessStacks>> stacks_from_json(const std::string& te
 int print_stacks(const std::string& pids) {
   std::vector<pid_t> numbers;
   for (const auto& word : split(pids, ',')) {
-    const auto number = whole_number<pid_t>(word);
+    const auto number = parse_int<pid_t>(word);
     if (!number) throw UserError(ExitCode::kUsage, fmt::format("--stacks {}: numbers of processes", pids));
     numbers.push_back(*number);
   }

@@ -106,7 +106,7 @@ std::string process_state_text(char state) {
 }
 
 std::string system_call_in(const std::string& line) {
-  const auto number = whole_number<long>(line.substr(0, line.find(' ')));
+  const auto number = parse_int<long>(line.substr(0, line.find(' ')));
   if (!number || *number < 0) return {};
   const auto* found =
       std::find_if(std::begin(kCalls), std::end(kCalls), [&](const CallName& each) { return each.number == *number; });
@@ -119,7 +119,7 @@ std::string kernel_stacks(pid_t pid) {
   std::vector<pid_t> threads;
   for (std::filesystem::directory_iterator at(fmt::format("/proc/{}/task", pid), gone), end; at != end && !gone;
        at.increment(gone)) {
-    if (const auto thread = whole_number<pid_t>(at->path().filename().string())) threads.push_back(*thread);
+    if (const auto thread = parse_int<pid_t>(at->path().filename().string())) threads.push_back(*thread);
   }
   std::sort(threads.begin(), threads.end());
   for (pid_t thread : threads) {

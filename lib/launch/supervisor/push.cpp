@@ -47,7 +47,7 @@ void push_programs(LaunchPlan& plan, const std::string& own_program) {
   if (nodes.empty()) return;
   spawn::PushSet set = spawn::read_push_set(our_files(plan.kind, own_program));
   std::vector<spawn::PushResult> results(nodes.size());
-  side_by_side(nodes.size(), [&](size_t i) {
+  parallel_for_each(nodes.size(), [&](size_t i) {
     try {
       results[i] = spawn::push_programs(ssh_target(*nodes[i]), set, plan.reach.ssh,
                                         Deadline::after(plan.reach.ssh.connect_timeout + kCopyTime),

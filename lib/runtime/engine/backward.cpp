@@ -19,7 +19,7 @@ void run_backward(const at::Tensor& loss) {
     throw;
   } catch (const std::exception& error) {
     const auto cause = cause_of(error);
-    throw_if_machine_failed(cause, "backward");
+    throw_if_resource_failed(cause, "backward");
     throw UserError(ExitCode::kBadInput, fmt::format("backward of the model failed: {}", cause));
   }
 }

@@ -87,7 +87,7 @@ std::string search(const FailedRun& run, const StepStart& start, bool in_backwar
   SamplesAgain samples(run, start.position);
   std::string found;
   run.model.set_unit_observer(&in_model);
-  const ScopeEnd unobserved([&run] { run.model.set_unit_observer(nullptr); });
+  const ScopeExit unobserved([&run] { run.model.set_unit_observer(nullptr); });
   for (int64_t micro = 0; micro < run.config.batch.accumulation; ++micro) {
     in_data.forget();
     in_model.forget();

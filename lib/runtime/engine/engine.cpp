@@ -159,7 +159,7 @@ at::Tensor Engine::loss_of(const MicroBatch& batch) {
 
 at::Tensor Engine::run_again(const MicroBatch& batch, UnitParameters& parameters, bool with_gradients) {
   model_.set_unit_parameters(&parameters);
-  const ScopeEnd own_again([this] { model_.set_unit_parameters(parameters_.get()); });
+  const ScopeExit own_again([this] { model_.set_unit_parameters(parameters_.get()); });
   at::Tensor loss;
   if (with_gradients) {
     parameters_->begin_micro_step(/*is_last=*/false);

@@ -83,7 +83,7 @@ class LabelledLoss : public Loss {
       const auto what = fmt::format("loss '{}' of outputs {} and labels {}", name_, type_and_shape(result.first),
                                     type_and_shape(labels[0]));
       const auto cause = cause_of(error);
-      throw_if_machine_failed(cause, what);
+      throw_if_resource_failed(cause, what);
       throw UserError(ExitCode::kBadInput, fmt::format("{} failed: {}", what, cause));
     }
   }

@@ -225,7 +225,7 @@ class ScriptModel : public ModelSource {
   }
 
   [[noreturn]] void refuse_inputs(const std::vector<at::Tensor>& inputs, const std::string& cause) const {
-    throw_if_machine_failed(cause, "forward on " + types_and_shapes(inputs));
+    throw_if_resource_failed(cause, "forward on " + types_and_shapes(inputs));
     throw UserError(ExitCode::kBadInput,
                     fmt::format("forward of '{}' failed on inputs {}: {}{}", path_, types_and_shapes(inputs), cause,
                                 forward_advice(cause, inputs, table_, device_.type())));

@@ -16,7 +16,7 @@ struct Answer {
 
 std::optional<Answer> answer_to(const std::string& cause) {
   try {
-    throw_if_machine_failed(cause, "forward on Long[4, 16]");
+    throw_if_resource_failed(cause, "forward on Long[4, 16]");
   } catch (const Error& error) {
     return Answer{error.code(), error.what()};
   }
