@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "spawn/last_words.hpp"
+#include "spawn/output_tail.hpp"
 
 namespace dslaunch::spawn {
 

@@ -19,7 +19,7 @@
 #include "base/small_file.hpp"
 #include "spawn/pipe.hpp"
 #include "spawn/program_path.hpp"
-#include "spawn/start_trouble.hpp"
+#include "spawn/spawn_error.hpp"
 
 namespace dslaunch::spawn {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "base/unique_fd.hpp"
 #include "spawn/command_link.hpp"
-#include "spawn/last_words.hpp"
+#include "spawn/output_tail.hpp"
 
 namespace dslaunch::spawn {
 

@@ -15,7 +15,7 @@
 #include "rendezvous/own_address.hpp"
 #include "rendezvous/stream_socket.hpp"
 #include "spawn/exit_cause.hpp"
-#include "spawn/job_sweep.hpp"
+#include "spawn/process_cleanup.hpp"
 
 namespace dslaunch::launch {
 namespace {

@@ -21,7 +21,7 @@
 #include "launch/plan/binding.hpp"
 #include "launch/plan/job_files.hpp"
 #include "launch/signal_inbox.hpp"
-#include "spawn/end_explainer.hpp"
+#include "spawn/exit_diagnostics.hpp"
 
 namespace dslaunch::launch {
 

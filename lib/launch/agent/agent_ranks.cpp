@@ -13,7 +13,7 @@
 #include "launch/plan/settle_node.hpp"
 #include "launch/private_folder.hpp"
 #include "launch/programs.hpp"
-#include "spawn/job_sweep.hpp"
+#include "spawn/process_cleanup.hpp"
 
 namespace dslaunch::launch {
 namespace {

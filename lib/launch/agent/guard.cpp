@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "base/exit_code.hpp"
-#include "spawn/job_sweep.hpp"
+#include "spawn/process_cleanup.hpp"
 
 namespace dslaunch::launch {
 namespace {

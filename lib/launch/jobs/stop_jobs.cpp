@@ -14,7 +14,7 @@
 #include "launch/jobs/stuck_json.hpp"
 #include "launch/usual_grace.hpp"
 #include "spawn/held_process.hpp"
-#include "spawn/job_sweep.hpp"
+#include "spawn/process_cleanup.hpp"
 
 namespace dslaunch::launch {
 namespace {

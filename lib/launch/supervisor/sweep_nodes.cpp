@@ -7,7 +7,7 @@
 #include "base/format.hpp"
 #include "launch/channel/node_link.hpp"
 #include "launch/private_folder.hpp"
-#include "spawn/job_sweep.hpp"
+#include "spawn/process_cleanup.hpp"
 
 namespace dslaunch::launch {
 namespace {

@@ -1,7 +1,7 @@
 // Opens the module with libssh in it. Any thread.
 #include "base/error.hpp"
 #include "base/loaded_module.hpp"
-#include "spawn/ssh/ways.hpp"
+#include "spawn/ssh/transports.hpp"
 
 namespace dslaunch::spawn {
 namespace {

@@ -1,6 +1,6 @@
 // The libssh way of a build without libssh's headers.
 #include "base/error.hpp"
-#include "spawn/ssh/ways.hpp"
+#include "spawn/ssh/transports.hpp"
 
 namespace dslaunch::spawn {
 

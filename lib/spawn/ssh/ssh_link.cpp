@@ -1,6 +1,6 @@
 #include "spawn/ssh/ssh_link.hpp"
 
-#include "spawn/ssh/ways.hpp"
+#include "spawn/ssh/transports.hpp"
 
 namespace dslaunch::spawn {
 

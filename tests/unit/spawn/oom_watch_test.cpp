@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "spawn/end_explainer.hpp"
+#include "spawn/exit_diagnostics.hpp"
 #include "spawn/process.hpp"
 
 using namespace dslaunch::spawn;

@@ -1,4 +1,4 @@
-#include "spawn/start_trouble.hpp"
+#include "spawn/spawn_error.hpp"
 
 #include <elf.h>
 #include <sys/utsname.h>

@@ -1,4 +1,4 @@
-#include "spawn/end_explainer.hpp"
+#include "spawn/exit_diagnostics.hpp"
 
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -9,7 +9,7 @@
 
 #include "spawn/output_hint.hpp"
 #include "spawn/process.hpp"
-#include "spawn/start_trouble.hpp"
+#include "spawn/spawn_error.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch::spawn;
@@ -27,7 +27,7 @@ ExitCause exited(int code) {
 
 }  // namespace
 
-TEST_CASE("a real segmentation fault is explained", "[spawn][end_explainer]") {
+TEST_CASE("a real segmentation fault is explained", "[spawn][exit_diagnostics]") {
   EndExplainer explainer;
   pid_t pid = ::fork();
   if (pid == 0) {
@@ -41,7 +41,7 @@ TEST_CASE("a real segmentation fault is explained", "[spawn][end_explainer]") {
   CHECK_THAT(explainer.explain(decode_wait_status(status), pid, ""), Contains("memory that is not its own"));
 }
 
-TEST_CASE("signals that others send are not explained, nor are exit codes", "[spawn][end_explainer]") {
+TEST_CASE("signals that others send are not explained, nor are exit codes", "[spawn][exit_diagnostics]") {
   EndExplainer explainer;
   for (int signal : {SIGTERM, SIGINT, SIGHUP, SIGKILL}) CHECK(explainer.explain(killed_by(signal), 1, "").empty());
   CHECK(explainer.explain(exited(139), 1, "").empty());
@@ -67,7 +67,7 @@ TEST_CASE("the kernel's lines are matched by pid", "[spawn][kernel_log]") {
   CHECK(death_in_kernel_line("systemd[12]: Started something", 12).empty());
 }
 
-TEST_CASE("a full or small /dev/shm is told", "[spawn][end_explainer]") {
+TEST_CASE("a full or small /dev/shm is told", "[spawn][exit_diagnostics]") {
   constexpr uint64_t kMebi = 1U << 20;
   CHECK_THAT(shared_memory_trouble(1024 * kMebi, 0), Contains("is full (0 of 1024 MiB left)"));
   CHECK_THAT(shared_memory_trouble(1024 * kMebi, 10 * kMebi), Contains("is full"));

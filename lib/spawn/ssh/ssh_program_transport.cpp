@@ -6,7 +6,7 @@
 #include "spawn/ssh/backoff.hpp"
 #include "spawn/ssh/explain.hpp"
 #include "spawn/ssh/remote_command.hpp"
-#include "spawn/ssh/ways.hpp"
+#include "spawn/ssh/transports.hpp"
 
 namespace dslaunch::spawn {
 namespace {

@@ -1,4 +1,4 @@
-#include "spawn/job_sweep.hpp"
+#include "spawn/process_cleanup.hpp"
 
 #include <sys/prctl.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "spawn/end_explainer.hpp"
+#include "spawn/exit_diagnostics.hpp"
 
 #include <sys/statvfs.h>
 
