@@ -73,7 +73,7 @@ std::string meaning_of_signal(int signal) {
   }
 }
 
-std::string EndExplainer::explain(const ExitCause& cause, pid_t pid, const std::string& cgroups) {
+std::string ExitDiagnostics::explain(const ExitCause& cause, pid_t pid, const std::string& cgroups) {
   if (cause.kind != ExitCause::Kind::kSignaled) return {};
   std::string said = log_.about(pid);
   if (cause.number == SIGKILL) {

@@ -12,7 +12,7 @@
 
 namespace dslaunch::spawn {
 
-class EndExplainer {
+class ExitDiagnostics {
  public:
   // `cgroups`: the text of its /proc/PID/cgroup. Empty when nothing is known.
   std::string explain(const ExitCause& cause, pid_t pid, const std::string& cgroups);

@@ -36,7 +36,7 @@ class Greeting {
 
  private:
   std::string mark_, held_;
-  LastWords noise_;
+  OutputTail noise_;
   bool over_ = false;
 };
 

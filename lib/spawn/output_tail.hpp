@@ -5,9 +5,9 @@
 
 namespace dslaunch::spawn {
 
-class LastWords {
+class OutputTail {
  public:
-  explicit LastWords(size_t max_bytes = 8192) : max_bytes_(max_bytes) {}
+  explicit OutputTail(size_t max_bytes = 8192) : max_bytes_(max_bytes) {}
 
   void append(std::string_view bytes) {
     text_.append(bytes);

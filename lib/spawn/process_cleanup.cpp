@@ -110,8 +110,8 @@ std::vector<pid_t> processes_with(const JobMarks& marks) {
   return select(other_processes(), [&](pid_t pid) { return look_for(marks, pid); });
 }
 
-Swept sweep_job(const JobMarks& marks, std::chrono::milliseconds patience, bool children_too,
-                const std::set<pid_t>& spared) {
+Swept cleanup_job(const JobMarks& marks, std::chrono::milliseconds patience, bool children_too,
+                  const std::set<pid_t>& spared) {
   using namespace std::chrono_literals;
   const auto ours = [&, parent = ::getpid()](pid_t pid) {
     if (spared.contains(pid)) return Verdict::kNotOurs;

@@ -31,7 +31,7 @@ struct Swept {
   size_t num_signalled = 0;
   std::vector<StuckProcess> stuck;  // still there
 };
-Swept sweep_job(const JobMarks& marks, std::chrono::milliseconds patience, bool children_too,
-                const std::set<pid_t>& spared = {});
+Swept cleanup_job(const JobMarks& marks, std::chrono::milliseconds patience, bool children_too,
+                  const std::set<pid_t>& spared = {});
 
 }  // namespace dslaunch::spawn

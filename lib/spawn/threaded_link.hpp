@@ -18,7 +18,7 @@ struct LinkState {
   mutable std::mutex mutex;
   mutable std::condition_variable changed;
   // Guarded by `mutex`, without which the thread reads what it alone changes.
-  LastWords errors;
+  OutputTail errors;
   bool killed = false, done = false;
   std::optional<ExitCause> cause;
   std::optional<LinkFailure> failure;

@@ -98,7 +98,7 @@ class Agent {
   Channel channel_;
   Pulse pulse_;
   SignalInbox signals_{SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2};
-  spawn::EndExplainer ends_;
+  spawn::ExitDiagnostics ends_;
   std::optional<JobDescription> job_;
   std::unique_ptr<MasterPort> master_port_;
   std::unique_ptr<ErrorFiles> error_files_;

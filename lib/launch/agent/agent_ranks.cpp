@@ -37,9 +37,9 @@ spawn::JobMarks marks_of(const JobDescription& job, int attempt) {
 // are there already. What is left of earlier ones has had its time.
 spawn::Swept sweep_attempts(const JobDescription& job, std::chrono::milliseconds patience,
                             const std::set<pid_t>& stuck) {
-  spawn::Swept swept = spawn::sweep_job(marks_of(job, job.restart_count), patience, /*children_too=*/true, stuck);
+  spawn::Swept swept = spawn::cleanup_job(marks_of(job, job.restart_count), patience, /*children_too=*/true, stuck);
   for (int attempt = 0; attempt < job.restart_count; ++attempt) {
-    const spawn::Swept earlier = spawn::sweep_job(marks_of(job, attempt), 0ms, /*children_too=*/false, stuck);
+    const spawn::Swept earlier = spawn::cleanup_job(marks_of(job, attempt), 0ms, /*children_too=*/false, stuck);
     swept.num_signalled += earlier.num_signalled;
     swept.stuck.insert(swept.stuck.end(), earlier.stuck.begin(), earlier.stuck.end());
   }

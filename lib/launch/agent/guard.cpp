@@ -58,7 +58,7 @@ int guard(pid_t agent) {
     ended = ::waitpid(-1, &status, 0);
     if (ended < 0 && errno != EINTR) return to_int(ExitCode::kInternal);
   }
-  if (::waitpid(-1, nullptr, WNOHANG) >= 0) spawn::sweep_job({}, std::chrono::milliseconds(0), /*children_too=*/true);
+  if (::waitpid(-1, nullptr, WNOHANG) >= 0) spawn::cleanup_job({}, std::chrono::milliseconds(0), /*children_too=*/true);
   return end_like(status);
 }
 

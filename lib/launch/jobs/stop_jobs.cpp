@@ -63,7 +63,7 @@ struct Stopped {
 };
 
 spawn::Swept sweep_here(const KnownJob& job, std::chrono::milliseconds patience) {
-  return spawn::sweep_job({fmt::format("{}={}", spawn::kJobIdVariable, job.record.job_id)}, patience, false);
+  return spawn::cleanup_job({fmt::format("{}={}", spawn::kJobIdVariable, job.record.job_id)}, patience, false);
 }
 
 // What the job's end left behind because no signal ended it: here it may have gone since.

@@ -51,7 +51,7 @@ SweptNodes sweep_nodes(const std::vector<PlannedNode>& nodes, const LaunchPlan& 
 }
 
 std::vector<spawn::StuckProcess> sweep_this_host(const std::string& job_id) {
-  auto swept = spawn::sweep_job({fmt::format("{}={}", spawn::kJobIdVariable, job_id)}, 0ms, false);
+  auto swept = spawn::cleanup_job({fmt::format("{}={}", spawn::kJobIdVariable, job_id)}, 0ms, false);
   remove_private_folders(job_id);
   remove_abandoned_private_folders();
   return std::move(swept.stuck);

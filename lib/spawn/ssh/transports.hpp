@@ -13,7 +13,7 @@ namespace dslaunch::spawn {
 std::unique_ptr<CommandLink> open_libssh_link(const SshTarget& target, const std::vector<std::string>& argv,
                                               const SshOptions& options);
 
-// program_way.cpp
+// ssh_program_transport.cpp
 std::unique_ptr<CommandLink> open_ssh_program_link(const SshTarget& target, const std::vector<std::string>& argv,
                                                    const SshOptions& options);
 

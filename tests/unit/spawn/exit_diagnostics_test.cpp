@@ -28,7 +28,7 @@ ExitCause exited(int code) {
 }  // namespace
 
 TEST_CASE("a real segmentation fault is explained", "[spawn][exit_diagnostics]") {
-  EndExplainer explainer;
+  ExitDiagnostics explainer;
   pid_t pid = ::fork();
   if (pid == 0) {
     ::signal(SIGSEGV, SIG_DFL);
@@ -42,7 +42,7 @@ TEST_CASE("a real segmentation fault is explained", "[spawn][exit_diagnostics]")
 }
 
 TEST_CASE("signals that others send are not explained, nor are exit codes", "[spawn][exit_diagnostics]") {
-  EndExplainer explainer;
+  ExitDiagnostics explainer;
   for (int signal : {SIGTERM, SIGINT, SIGHUP, SIGKILL}) CHECK(explainer.explain(killed_by(signal), 1, "").empty());
   CHECK(explainer.explain(exited(139), 1, "").empty());
   for (int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGPIPE, SIGXCPU, SIGXFSZ, SIGSYS}) {
@@ -75,7 +75,7 @@ TEST_CASE("a full or small /dev/shm is told", "[spawn][exit_diagnostics]") {
   CHECK(shared_memory_trouble(16384 * kMebi, 8192 * kMebi).empty());
 }
 
-TEST_CASE("an interpreter that is missing is named", "[spawn][start_trouble]") {
+TEST_CASE("an interpreter that is missing is named", "[spawn][spawn_error]") {
   dslaunch::test::TempDir folder;
   CHECK_THAT(missing_interpreter(folder.write("a", "#!/no/such/python -u\n")), Contains("/no/such/python,"));
   CHECK_THAT(missing_interpreter(folder.write("b", "#! /no/such/python\n")), Contains("/no/such/python,"));
@@ -86,7 +86,7 @@ TEST_CASE("an interpreter that is missing is named", "[spawn][start_trouble]") {
   CHECK(missing_interpreter("/no/such/file").empty());
 }
 
-TEST_CASE("a binary for another loader or CPU is told apart", "[spawn][start_trouble]") {
+TEST_CASE("a binary for another loader or CPU is told apart", "[spawn][spawn_error]") {
   dslaunch::test::TempDir folder;
   std::ifstream shell("/bin/sh", std::ios::binary);
   std::string binary{std::istreambuf_iterator<char>(shell), {}};
@@ -103,7 +103,7 @@ TEST_CASE("a binary for another loader or CPU is told apart", "[spawn][start_tro
   CHECK_THAT(wrong_format(folder.write("text", "echo hello\n")), Contains("#! line"));
 }
 
-TEST_CASE("start_process says what keeps a program from starting", "[spawn][start_trouble]") {
+TEST_CASE("start_process says what keeps a program from starting", "[spawn][spawn_error]") {
   dslaunch::test::TempDir folder;
   auto refused = [&](const std::string& content) {
     auto file = folder.write("program", content);

@@ -96,7 +96,7 @@ TEST_CASE("a process that the kernel killed for want of memory is told so, one t
     WARN("skipped: needs root and a memory cgroup that may be written");
     return;
   }
-  EndExplainer explainer;
+  ExitDiagnostics explainer;
   OomWatch counters;
   pid_t glutton = ::fork();
   if (glutton == 0) {

@@ -59,7 +59,7 @@ TEST_CASE("a sweep ends detached grandchildren and those that ignore SIGTERM", "
   auto leader = start("trap '' TERM; setsid sleep 1000 >/dev/null 2>&1 & echo ready; exit 0", {{kJobIdVariable, id}});
   ::waitpid(leader.pid, nullptr, 0);
   REQUIRE(processes_with({mark(id)}).size() >= 1);
-  CHECK(sweep_job({mark(id)}, 50ms, false).num_signalled >= 1);
+  CHECK(cleanup_job({mark(id)}, 50ms, false).num_signalled >= 1);
   CHECK(processes_with({mark(id)}).empty());
 }
 
@@ -67,7 +67,7 @@ TEST_CASE("a sweep finds a process that goes from exec to exec", "[spawn][proces
   std::string id = fresh_id();
   for (int round = 0; round < 20; ++round) {
     auto restless = start("echo ready; exec sh -c \"$SELF\"", {{kJobIdVariable, id}, {"SELF", "exec sh -c \"$SELF\""}});
-    CHECK(sweep_job({mark(id)}, 0ms, false).num_signalled == 1);
+    CHECK(cleanup_job({mark(id)}, 0ms, false).num_signalled == 1);
     signal_group(restless, SIGKILL);
     ::waitpid(restless.pid, nullptr, 0);
   }
@@ -83,7 +83,7 @@ TEST_CASE("as a subreaper a sweep also ends orphans without the job's marks", "[
     auto& leader = std::get<Process>(result);
     ::waitpid(leader.pid, nullptr, 0);
     bool had_orphan = ::waitpid(-1, nullptr, WNOHANG) == 0;
-    sweep_job({mark(fresh_id())}, 0ms, true);
+    cleanup_job({mark(fresh_id())}, 0ms, true);
     bool has_none = ::waitpid(-1, nullptr, WNOHANG) == -1 && errno == ECHILD;
     ::_exit(had_orphan && has_none ? 0 : 1);
   }
@@ -98,7 +98,7 @@ TEST_CASE("a sweep ends what it finds where the system gives no descriptors for 
   auto leader = start("trap '' TERM; setsid sleep 1000 >/dev/null 2>&1 & echo ready; exit 0", {{kJobIdVariable, id}});
   ::waitpid(leader.pid, nullptr, 0);
   REQUIRE(processes_with({mark(id)}).size() >= 1);
-  CHECK(dslaunch::test::holds_without_pidfds([&] { return sweep_job({mark(id)}, 50ms, false).num_signalled >= 1; }));
+  CHECK(dslaunch::test::holds_without_pidfds([&] { return cleanup_job({mark(id)}, 50ms, false).num_signalled >= 1; }));
   CHECK(processes_with({mark(id)}).empty());
-  sweep_job({mark(id)}, 0ms, false);
+  cleanup_job({mark(id)}, 0ms, false);
 }

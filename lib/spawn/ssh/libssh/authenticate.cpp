@@ -102,13 +102,14 @@ void SshSession::authenticate() {
   if (result == SSH_AUTH_SUCCESS) return;
   bool lost = result == SSH_AUTH_ERROR && ssh_is_connected(session_) == 0;
   if (lost) {
-    throw WayFailed{{.phase = "authentication",
-                     .text = fmt::format("{} closed the connection during authentication: {}", target_.host, error())}};
+    throw ConnectError{
+        {.phase = "authentication",
+         .text = fmt::format("{} closed the connection during authentication: {}", target_.host, error())}};
   }
   std::string why = result == SSH_AUTH_ERROR ? fmt::format(" ({})", error()) : "";
   std::string more = result == SSH_AUTH_PARTIAL ? "a key was accepted, but the server wants more than that"
                                                 : "none of our keys was accepted";
-  throw WayFailed{
+  throw ConnectError{
       {.code = ExitCode::kPermission,
        .phase = "authentication",
        .text = fmt::format("{}@{}: {}{}; tried {}; the server takes {}. Put a public key into its authorized_keys "

@@ -33,14 +33,14 @@ HostAddresses resolve(const std::string& host, uint16_t port, Deadline deadline,
     question->answered.set();
   });
   if (!interrupt.wait_for(question->answered.fd(), POLLIN, deadline)) {
-    throw WayFailed{
+    throw ConnectError{
         {.phase = "resolve", .text = fmt::format("no answer from the name service about '{}' in time", host)}};
   }
   std::lock_guard lock(question->mutex);
   if (question->answer.list) return std::move(question->answer);
-  throw WayFailed{{.phase = "resolve",
-                   .text = fmt::format("the name '{}' cannot be resolved: {}; check the hostfile and ~/.ssh/config",
-                                       host, question->answer.trouble)}};
+  throw ConnectError{{.phase = "resolve",
+                      .text = fmt::format("the name '{}' cannot be resolved: {}; check the hostfile and ~/.ssh/config",
+                                          host, question->answer.trouble)}};
 }
 
 std::string advice(int error) {
@@ -76,7 +76,7 @@ UniqueFd dial_tcp(const std::string& host, uint16_t port, Deadline deadline, con
                          describe_errno(failure.error_number));
   }
   std::string hint = advice(connection.failures.back().error_number);
-  throw WayFailed{
+  throw ConnectError{
       {.phase = "connect",
        .text = fmt::format("cannot connect to {} port {} ({}){}", host, port, tried, hint.empty() ? "" : ": " + hint)}};
 }

@@ -10,7 +10,7 @@
 
 namespace dslaunch::spawn {
 
-// The socket is non-blocking, without delay for small packets. Throws WayFailed, WayCut.
+// The socket is non-blocking, without delay for small packets. Throws ConnectError, Interrupted.
 UniqueFd dial_tcp(const std::string& host, uint16_t port, Deadline deadline, const Interrupt& interrupt);
 
 }  // namespace dslaunch::spawn

@@ -48,7 +48,7 @@ void SshSession::check_host_key() {
   // As known_hosts writes it.
   std::string name = port_ == 22 ? host_ : fmt::format("[{}]:{}", host_, port_);
   auto refuse = [&](std::string text) {
-    throw WayFailed{{.code = ExitCode::kPermission, .phase = "host key", .text = std::move(text)}};
+    throw ConnectError{{.code = ExitCode::kPermission, .phase = "host key", .text = std::move(text)}};
   };
   const ssh_known_hosts_e state = ssh_session_is_known_server(session_);
   switch (state) {

@@ -13,11 +13,11 @@
 namespace dslaunch::spawn {
 
 // Thrown and caught on the link's thread.
-struct WayFailed {
+struct ConnectError {
   LinkFailure failure;
   bool dropped = false;  // by the server before the handshake: worth another attempt
 };
-struct WayCut {};  // kill() was called
+struct Interrupted {};  // kill() was called
 
 class Interrupt {
  public:
@@ -31,14 +31,14 @@ class Interrupt {
   }
   int fd() const { return event_.get(); }
 
-  // Until one of the descriptors is ready or the deadline passes (false). Throws WayCut.
+  // Until one of the descriptors is ready or the deadline passes (false). Throws Interrupted.
   bool wait(std::vector<pollfd>& polls, Deadline deadline) const {
     polls.push_back({event_.get(), POLLIN, 0});
     int milliseconds = deadline.poll_timeout();
     int ready = ::poll(polls.data(), polls.size(), milliseconds);
     bool cut = polls.back().revents != 0;
     polls.pop_back();
-    if (cut) throw WayCut{};
+    if (cut) throw Interrupted{};
     if (ready < 0) {
       for (auto& poll : polls) poll.revents = 0;
     }

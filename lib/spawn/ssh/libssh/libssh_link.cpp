@@ -133,9 +133,9 @@ void LibsshLink::State::run() {
   std::optional<LinkFailure> why;
   try {
     why = live();
-  } catch (const WayFailed& failed) {
+  } catch (const ConnectError& failed) {
     why = failed.failure;
-  } catch (const WayCut&) {
+  } catch (const Interrupted&) {
   } catch (const std::exception& error) {
     why = LinkFailure{.phase = "connection", .text = error.what()};
   }
@@ -149,7 +149,7 @@ std::optional<LinkFailure> LibsshLink::State::live() {
   session = connected.get();
   try {
     carry();
-  } catch (const WayCut&) {
+  } catch (const Interrupted&) {
     hang_up();
     throw;
   }
@@ -181,7 +181,7 @@ std::unique_ptr<SshSession> LibsshLink::State::reach() {
       attempt->authenticate();
       channel = attempt->start(command, callbacks);
       return attempt;
-    } catch (WayFailed& failed) {
+    } catch (ConnectError& failed) {
       if (!failed.dropped) throw;
       auto pause = backoff.next();
       if (!pause) {
@@ -255,7 +255,7 @@ bool LibsshLink::State::carry_down() {
   }
   if (down.empty()) return false;
   ssize_t wrote = ::write(output.get(), down.bytes().data(), down.bytes().size());
-  if (wrote < 0 && errno != EAGAIN && errno != EINTR) throw WayCut{};  // nobody reads any more
+  if (wrote < 0 && errno != EAGAIN && errno != EINTR) throw Interrupted{};  // nobody reads any more
   if (wrote > 0) down.taken(static_cast<size_t>(wrote));
   return wrote > 0;
 }
@@ -303,11 +303,11 @@ void LibsshLink::State::rest() {
                                {up.empty() && !input_ended ? input.get() : -1, POLLIN, 0},
                                {output.get(), static_cast<short>(down.empty() ? 0 : POLLOUT), 0}};
   interrupt.wait(polls, status_deadline);
-  if ((polls[2].revents & POLLERR) != 0) throw WayCut{};  // the caller closed its end
+  if ((polls[2].revents & POLLERR) != 0) throw Interrupted{};  // the caller closed its end
 }
 
 void LibsshLink::State::broken() const {
-  throw WayFailed{
+  throw ConnectError{
       {.phase = "connection", .text = fmt::format("the connection to {} broke: {}", target.host, session->error())}};
 }
 

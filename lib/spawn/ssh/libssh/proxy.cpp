@@ -30,8 +30,8 @@ std::string expand(const std::string& command, const std::string& alias, const s
   // They become part of a command line of a shell of this machine.
   for (const auto& name : {alias, host, user}) {
     if (!is_plain_name(name)) {
-      throw WayFailed{{.phase = "resolve",
-                       .text = fmt::format("'{}' cannot be given to a ProxyCommand: it is no plain name", name)}};
+      throw ConnectError{{.phase = "resolve",
+                          .text = fmt::format("'{}' cannot be given to a ProxyCommand: it is no plain name", name)}};
     }
   }
   std::string text = "exec ";
@@ -57,10 +57,11 @@ std::string expand(const std::string& command, const std::string& alias, const s
         text += '%';
         break;
       default:
-        throw WayFailed{{.phase = "connect",
-                         .text = fmt::format("the ProxyCommand '{}' for {} uses %{}, which only OpenSSH expands: give "
-                                             "--ssh_program ssh",
-                                             command, alias, command[i])}};
+        throw ConnectError{
+            {.phase = "connect",
+             .text = fmt::format("the ProxyCommand '{}' for {} uses %{}, which only OpenSSH expands: give "
+                                 "--ssh_program ssh",
+                                 command, alias, command[i])}};
     }
   }
   return text;
@@ -90,7 +91,7 @@ Proxy::Proxy(const std::string& command, const std::string& alias, const std::st
   spec.err = errors_.get();
   auto started = start_process(spec);
   if (auto* cause = std::get_if<ExitCause>(&started)) {
-    throw WayFailed{{.phase = "connect", .text = fmt::format("the ProxyCommand for {}: {}", alias, cause->hint)}};
+    throw ConnectError{{.phase = "connect", .text = fmt::format("the ProxyCommand for {}: {}", alias, cause->hint)}};
   }
   pid_ = std::get<Process>(started).pid;
 }

@@ -14,7 +14,7 @@ namespace dslaunch::spawn {
 // A proxy's process, ended with this object. Owned by the thread that started it, which has to outlive it.
 class Proxy {
  public:
-  // `command` as in ssh_config, with its % tokens. Throws WayFailed.
+  // `command` as in ssh_config, with its % tokens. Throws ConnectError.
   Proxy(const std::string& command, const std::string& alias, const std::string& host, uint16_t port,
         const std::string& user);
   ~Proxy();

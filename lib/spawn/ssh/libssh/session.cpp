@@ -26,7 +26,7 @@ std::string without_brackets(const std::string& host) {
 SshSession::SshSession(const SshTarget& target, const SshOptions& options, Deadline deadline,
                        const Interrupt& interrupt)
     : target_(target), options_(options), deadline_(deadline), interrupt_(interrupt), session_(ssh_new()) {
-  if (session_ == nullptr) throw WayFailed{{.phase = "connect", .text = "libssh: out of memory"}};
+  if (session_ == nullptr) throw ConnectError{{.phase = "connect", .text = "libssh: out of memory"}};
   try {
     read_configuration();
   } catch (...) {
@@ -42,13 +42,14 @@ SshSession::~SshSession() {
 void SshSession::read_configuration() {
   std::string host = without_brackets(target_.host);
   if (ssh_options_set(session_, SSH_OPTIONS_HOST, host.c_str()) != SSH_OK) {
-    throw WayFailed{{.phase = "resolve", .text = fmt::format("'{}' is no name of a host: {}", target_.host, error())}};
+    throw ConnectError{
+        {.phase = "resolve", .text = fmt::format("'{}' is no name of a host: {}", target_.host, error())}};
   }
   if (!target_.user.empty()) ssh_options_set(session_, SSH_OPTIONS_USER, target_.user.c_str());
   if (std::string folder = ssh_folder(); !folder.empty())
     ssh_options_set(session_, SSH_OPTIONS_SSH_DIR, folder.c_str());
   if (ssh_options_parse_config(session_, nullptr) != SSH_OK) {
-    throw WayFailed{{.phase = "resolve", .text = fmt::format("cannot read the ssh configuration: {}", error())}};
+    throw ConnectError{{.phase = "resolve", .text = fmt::format("cannot read the ssh configuration: {}", error())}};
   }
   if (auto port = named_port(target_, options_)) {
     unsigned int number = *port;
@@ -91,15 +92,15 @@ void SshSession::fail_handshake() {
   if (proxy_) {
     std::string said = last_lines(proxy_->errors(), 2);
     const bool refused = tells_of_refusal(proxy_->errors());
-    throw WayFailed{{.code = refused ? ExitCode::kPermission : ExitCode::kUnavailable,
-                     .phase = "connect",
-                     .text = fmt::format("the way to {} through its proxy failed ({}): {}", target_.host,
-                                         proxy_->command(), said.empty() ? error() : said)},
-                    !refused && said.find("kex_exchange_identification") != std::string::npos};
+    throw ConnectError{{.code = refused ? ExitCode::kPermission : ExitCode::kUnavailable,
+                        .phase = "connect",
+                        .text = fmt::format("the way to {} through its proxy failed ({}): {}", target_.host,
+                                            proxy_->command(), said.empty() ? error() : said)},
+                       !refused && said.find("kex_exchange_identification") != std::string::npos};
   }
   std::string text = error();
   bool dropped = text.find("kex error") == std::string::npos && text.find("no match") == std::string::npos;
-  throw WayFailed{
+  throw ConnectError{
       {.phase = "connect", .text = fmt::format("the handshake with {} port {} failed: {}", host_, port_, text)},
       dropped};
 }
@@ -112,23 +113,24 @@ short SshSession::poll_events(bool reading) const {
 void SshSession::wait_for_packets(const char* phase) {
   if (deadline_.passed()) {
     std::string said = proxy_ ? last_lines(proxy_->errors(), 2) : std::string();
-    throw WayFailed{{.phase = phase,
-                     .text = fmt::format("{} port {} did not answer within {} s{}", host_, port_,
-                                         static_cast<double>(options_.connect_timeout.count()) / 1000,
-                                         said.empty() ? "" : fmt::format(" (its proxy said: {})", said))}};
+    throw ConnectError{{.phase = phase,
+                        .text = fmt::format("{} port {} did not answer within {} s{}", host_, port_,
+                                            static_cast<double>(options_.connect_timeout.count()) / 1000,
+                                            said.empty() ? "" : fmt::format(" (its proxy said: {})", said))}};
   }
   interrupt_.wait_for(ssh_get_fd(session_), poll_events(true), deadline_);
 }
 
 ssh_channel SshSession::start(const std::string& command, ssh_channel_callbacks_struct& callbacks) {
   ssh_channel channel = ssh_channel_new(session_);  // freed with the session
-  if (channel == nullptr) throw WayFailed{{.phase = "start", .text = "libssh: " + error()}};
+  if (channel == nullptr) throw ConnectError{{.phase = "start", .text = "libssh: " + error()}};
   ssh_set_channel_callbacks(channel, &callbacks);  // now: a short command ends before its start is answered
   if (until_done(SSH_AGAIN, "start", [&] { return ssh_channel_open_session(channel); }) != SSH_OK) {
-    throw WayFailed{{.phase = "start", .text = fmt::format("{} refuses a session: {}", target_.host, error())}};
+    throw ConnectError{{.phase = "start", .text = fmt::format("{} refuses a session: {}", target_.host, error())}};
   }
   if (until_done(SSH_AGAIN, "start", [&] { return ssh_channel_request_exec(channel, command.c_str()); }) != SSH_OK) {
-    throw WayFailed{{.phase = "start", .text = fmt::format("{} refuses to run a command: {}", target_.host, error())}};
+    throw ConnectError{
+        {.phase = "start", .text = fmt::format("{} refuses to run a command: {}", target_.host, error())}};
   }
   return channel;
 }

@@ -1,5 +1,5 @@
 // One connection to an sshd, from the user's configuration to a started command. Used by the link's thread alone.
-// Everything throws WayFailed, or WayCut after kill(), and waits until the one deadline of its host.
+// Everything throws ConnectError, or Interrupted after kill(), and waits until the one deadline of its host.
 #pragma once
 #include <libssh/callbacks.h>
 #include <libssh/libssh.h>
