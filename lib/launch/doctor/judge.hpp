@@ -5,7 +5,7 @@
 
 #include "launch/doctor/finding.hpp"
 #include "launch/doctor/job_standing.hpp"
-#include "ports/parenthood.hpp"
+#include "ports/process_tree.hpp"
 
 namespace dslaunch::launch {
 

@@ -1,4 +1,4 @@
-#include "ports/parenthood.hpp"
+#include "ports/process_tree.hpp"
 
 #include <catch2/catch.hpp>
 #include <string>
@@ -34,26 +34,27 @@ Parenthood of(pid_t session, pid_t parent_pid, pid_t parent_session, const std::
 
 }  // namespace
 
-TEST_CASE("a child in its parent's session, or leading its own, has its parent", "[ports][parenthood]") {
+TEST_CASE("a child in its parent's session, or leading its own, has its parent", "[ports][process_tree]") {
   CHECK(of(400, 400, 400, "bash") == Parenthood::kStarted);
   CHECK(of(400, 450, 400, "python3") == Parenthood::kStarted);
   CHECK(of(500, 400, 400, "torchrun") == Parenthood::kStarted);
   CHECK(of(0, 400, 400, "bash") == Parenthood::kStarted);  // a session outside of this container tells nothing
 }
 
-TEST_CASE("a child in a third session, or older than its parent, was started by somebody else", "[ports][parenthood]") {
+TEST_CASE("a child in a third session, or older than its parent, was started by somebody else",
+          "[ports][process_tree]") {
   CHECK(of(350, 400, 400, "subreaper") == Parenthood::kOrphaned);
   Lineage adopted = lineage(400, 400, 400, "subreaper");
   adopted.child.identity.start_ticks -= 1;
   CHECK(parenthood(adopted) == Parenthood::kOrphaned);
 }
 
-TEST_CASE("the user's systemd takes over what others started", "[ports][parenthood]") {
+TEST_CASE("the user's systemd takes over what others started", "[ports][process_tree]") {
   CHECK(of(500, 400, 400, "systemd", "/lib/systemd/systemd --user") == Parenthood::kOrphaned);
   CHECK(of(400, 400, 400, "systemd", "/lib/systemd/systemd --user") == Parenthood::kOrphaned);
 }
 
-TEST_CASE("under an init that starts only services, or nothing, a child is an orphan", "[ports][parenthood]") {
+TEST_CASE("under an init that starts only services, or nothing, a child is an orphan", "[ports][process_tree]") {
   for (const char* init : {"systemd", "sleep", "tail", "pause", "sshd"}) {
     CAPTURE(init);
     CHECK(of(500, 1, 1, init) == Parenthood::kOrphaned);
@@ -64,7 +65,7 @@ TEST_CASE("under an init that starts only services, or nothing, a child is an or
   CHECK(of(1, 1, 1, "sleep") == Parenthood::kStarted);
 }
 
-TEST_CASE("a container's first program may have started what leads its session", "[ports][parenthood]") {
+TEST_CASE("a container's first program may have started what leads its session", "[ports][process_tree]") {
   for (const char* init : {"bash", "tini", "dumb-init", "a_program_nobody_knows"}) {
     CAPTURE(init);
     CHECK(of(1, 1, 1, init) == Parenthood::kStarted);
@@ -77,7 +78,7 @@ TEST_CASE("a container's first program may have started what leads its session",
   CHECK(parenthood(at_once) == Parenthood::kUnclear);
 }
 
-TEST_CASE("a rank under a container's first program is an orphan, unless that starts ranks", "[ports][parenthood]") {
+TEST_CASE("a rank under a container's first program is an orphan, unless that starts ranks", "[ports][process_tree]") {
   const std::string torchrun = "/usr/bin/python3 /usr/bin/torchrun train.py";
   for (auto sign : {LauncherSign::kElasticRunId, LauncherSign::kCrossRank, LauncherSign::kLocalRankArgument}) {
     auto under = [&](const std::string& name, const std::string& command) {
@@ -99,7 +100,7 @@ TEST_CASE("a rank under a container's first program is an orphan, unless that st
   CHECK(of(300, 1, 1, "torchrun", torchrun) == Parenthood::kOrphaned);
 }
 
-TEST_CASE("a parent outside of the container, and one that has just gone", "[ports][parenthood]") {
+TEST_CASE("a parent outside of the container, and one that has just gone", "[ports][process_tree]") {
   CHECK(parenthood({.child = process(500, 0, 500, "python3", {}), .parent = {}}) == Parenthood::kUnclear);
   CHECK(parenthood({.child = process(500, 400, 500, "python3", {}), .parent = {}}) == Parenthood::kOrphaned);
 }

@@ -1,4 +1,4 @@
-#include "ports/parenthood.hpp"
+#include "ports/process_tree.hpp"
 
 #include <algorithm>
 #include <array>
