@@ -102,7 +102,7 @@ LauncherSign rank_sign(const Lineage& lineage) {
   return by_hand ? LauncherSign::kNone : sign;
 }
 
-Parenthood parenthood(const Lineage& lineage) {
+Parenthood process_tree(const Lineage& lineage) {
   const ProcessInfo& child = lineage.child;
   if (child.parent == 0) return Parenthood::kUnclear;
   if (!lineage.parent) return Parenthood::kOrphaned;

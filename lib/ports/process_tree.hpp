@@ -21,7 +21,7 @@ struct Lineage {
   bool group_leader_gone = false, session_leader_gone = false;
 };
 
-Parenthood parenthood(const Lineage& lineage);
+Parenthood process_tree(const Lineage& lineage);
 
 // What makes the child a rank of a launcher; kNone: it is not known to be one. A start script that is a container's
 // pid 1 gives --local_rank by hand, so under a shell as pid 1 that argument alone does not count.

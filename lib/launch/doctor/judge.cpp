@@ -35,7 +35,7 @@ std::string in_a_service(const Evidence& e) {
 }
 
 bool has(Parenthood wanted, const Evidence& e) {
-  return ports::parenthood(e.lineage) == wanted;
+  return ports::process_tree(e.lineage) == wanted;
 }
 
 // A process of a job is started by its agent or by another process of the job: the parent of one whose job is gone, and

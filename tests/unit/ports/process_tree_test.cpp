@@ -29,7 +29,7 @@ Lineage lineage(pid_t session, pid_t parent_pid, pid_t parent_session, const std
 
 Parenthood of(pid_t session, pid_t parent_pid, pid_t parent_session, const std::string& name,
               const std::string& command = {}) {
-  return parenthood(lineage(session, parent_pid, parent_session, name, command));
+  return process_tree(lineage(session, parent_pid, parent_session, name, command));
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ TEST_CASE("a child in a third session, or older than its parent, was started by 
   CHECK(of(350, 400, 400, "subreaper") == Parenthood::kOrphaned);
   Lineage adopted = lineage(400, 400, 400, "subreaper");
   adopted.child.identity.start_ticks -= 1;
-  CHECK(parenthood(adopted) == Parenthood::kOrphaned);
+  CHECK(process_tree(adopted) == Parenthood::kOrphaned);
 }
 
 TEST_CASE("the user's systemd takes over what others started", "[ports][process_tree]") {
@@ -75,7 +75,7 @@ TEST_CASE("a container's first program may have started what leads its session",
   // Whatever its age: a program may call setsid when it likes.
   Lineage at_once = lineage(500, 1, 1, "bash");
   at_once.child.identity.start_ticks = 10;
-  CHECK(parenthood(at_once) == Parenthood::kUnclear);
+  CHECK(process_tree(at_once) == Parenthood::kUnclear);
 }
 
 TEST_CASE("a rank under a container's first program is an orphan, unless that starts ranks", "[ports][process_tree]") {
@@ -88,21 +88,21 @@ TEST_CASE("a rank under a container's first program is an orphan, unless that st
     };
     const bool counts_under_a_shell = sign != LauncherSign::kLocalRankArgument;
     for (const Lineage& shell : {under("bash", "bash"), under("start.sh", "/bin/sh /start.sh")}) {
-      CHECK((parenthood(shell) == Parenthood::kOrphaned) == counts_under_a_shell);
+      CHECK((process_tree(shell) == Parenthood::kOrphaned) == counts_under_a_shell);
       CHECK((rank_sign(shell) == sign) == counts_under_a_shell);
     }
-    CHECK(parenthood(under("tini", "tini -- torchrun train.py")) == Parenthood::kOrphaned);
-    CHECK(parenthood(under("supervisord", "/usr/bin/python3 /usr/bin/supervisord")) == Parenthood::kOrphaned);
-    CHECK(parenthood(under("torchrun", torchrun)) == Parenthood::kStarted);
-    CHECK(parenthood(under("python3", "python3 -m torch.distributed.run train.py")) == Parenthood::kUnclear);
-    CHECK(parenthood(under("dslaunch", "dslaunch exec -- python train.py")) == Parenthood::kStarted);
+    CHECK(process_tree(under("tini", "tini -- torchrun train.py")) == Parenthood::kOrphaned);
+    CHECK(process_tree(under("supervisord", "/usr/bin/python3 /usr/bin/supervisord")) == Parenthood::kOrphaned);
+    CHECK(process_tree(under("torchrun", torchrun)) == Parenthood::kStarted);
+    CHECK(process_tree(under("python3", "python3 -m torch.distributed.run train.py")) == Parenthood::kUnclear);
+    CHECK(process_tree(under("dslaunch", "dslaunch exec -- python train.py")) == Parenthood::kStarted);
   }
   CHECK(of(300, 1, 1, "torchrun", torchrun) == Parenthood::kOrphaned);
 }
 
 TEST_CASE("a parent outside of the container, and one that has just gone", "[ports][process_tree]") {
-  CHECK(parenthood({.child = process(500, 0, 500, "python3", {}), .parent = {}}) == Parenthood::kUnclear);
-  CHECK(parenthood({.child = process(500, 400, 500, "python3", {}), .parent = {}}) == Parenthood::kOrphaned);
+  CHECK(process_tree({.child = process(500, 0, 500, "python3", {}), .parent = {}}) == Parenthood::kUnclear);
+  CHECK(process_tree({.child = process(500, 400, 500, "python3", {}), .parent = {}}) == Parenthood::kOrphaned);
 }
 
 TEST_CASE("the innermost unit of a cgroup decides about a service", "[ports][process_info]") {
