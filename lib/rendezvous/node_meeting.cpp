@@ -26,10 +26,10 @@ constexpr auto kNewsInterval = 10000ms;
 constexpr int kAcceptPauseMs = 100;
 // What stands between may refuse for a moment, too: a firewall that is loaded anew, a cluster's service address.
 constexpr std::chrono::seconds kSteadyRefusal{3};
-constexpr size_t kMostStrangers = 256;  // the oldest is dropped beyond that
+constexpr size_t kMaxUnknownPeers = 256;  // the oldest is dropped beyond that
 
 // A connection that has not proven itself: two fixed blocks come in, in turn.
-struct Stranger {
+struct UnknownPeer {
   UniqueFd fd;
   ServerHandshake handshake;
   Deadline patience = Deadline::after(kHandshakeTime);
@@ -120,11 +120,11 @@ class Meeting {
       return;
     }
     prepare_stream_socket(fd.get());
-    if (strangers_.size() >= kMostStrangers) strangers_.pop_front();
+    if (strangers_.size() >= kMaxUnknownPeers) strangers_.pop_front();
     strangers_.push_back({std::move(fd), ServerHandshake(token_, static_cast<uint32_t>(num_nodes_))});
   }
 
-  Progress hear(Stranger& stranger) {
+  Progress hear(UnknownPeer& stranger) {
     char buffer[512];
     size_t want = stranger.expected() - stranger.input.size();
     ssize_t got = ::recv(stranger.fd.get(), buffer, std::min(want, sizeof buffer), 0);
@@ -139,14 +139,14 @@ class Meeting {
     }
   }
 
-  Progress greet(Stranger& stranger) {
+  Progress greet(UnknownPeer& stranger) {
     stranger.greeted = true;
     const bool told = answer(stranger, stranger.handshake.accept_hello(stranger.input));
     stranger.input.clear();
     return told ? Progress::kMore : Progress::kDrop;
   }
 
-  Progress judge(Stranger& stranger) {
+  Progress judge(UnknownPeer& stranger) {
     auto [admission, claim] = stranger.handshake.judge_proof(stranger.input);
     const int node = static_cast<int>(claim.rank);
     if (admission == wire::Admission::kAdmitted && node == 0) admission = wire::Admission::kWrongWorld;
@@ -159,13 +159,13 @@ class Meeting {
   }
 
   // A fixed block into an empty socket buffer: it fits, or the other side is no client of ours.
-  static bool answer(const Stranger& stranger, const std::string& block) {
+  static bool answer(const UnknownPeer& stranger, const std::string& block) {
     return ::send(stranger.fd.get(), block.data(), block.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(block.size());
   }
 
   const std::vector<uint8_t>& token_;
   const int num_nodes_;
-  std::list<Stranger> strangers_;
+  std::list<UnknownPeer> strangers_;
   std::map<int, UniqueFd> met_;  // by node rank
 };
 

@@ -163,7 +163,7 @@ class RankSessions::Session final : public StoreConnection::Session {
   std::string host_;
 };
 
-RankSessions::RankSessions(asio::io_context& io, RankBoard& board, int world_size, std::vector<uint8_t> token,
+RankSessions::RankSessions(asio::io_context& io, RankRegistry& board, int world_size, std::vector<uint8_t> token,
                            std::vector<std::string> rank_hosts)
     : io_(io),
       board_(board),
@@ -254,25 +254,25 @@ void RankSessions::say_goodbye() {
   }
 }
 
-void RankBoard::join(int rank) {
+void RankRegistry::join(int rank) {
   std::lock_guard lock(mutex_);
   joined_.insert(rank);
   ++num_connected_;
   changed_.notify_all();
 }
 
-void RankBoard::part() {
+void RankRegistry::part() {
   std::lock_guard lock(mutex_);
   --num_connected_;
   changed_.notify_all();
 }
 
-std::vector<int> RankBoard::joined_ranks() const {
+std::vector<int> RankRegistry::joined_ranks() const {
   std::lock_guard lock(mutex_);
   return {joined_.begin(), joined_.end()};
 }
 
-bool RankBoard::wait_until_all_left(Deadline deadline) const {
+bool RankRegistry::wait_until_all_left(Deadline deadline) const {
   std::unique_lock lock(mutex_);
   return wait_until(changed_, lock, deadline, [this] { return num_connected_ == 0; });
 }

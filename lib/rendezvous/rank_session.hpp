@@ -1,5 +1,5 @@
 // The store's server for the job's ranks, in our own protocol: handshake, proof of the token, frames. On the server's
-// io thread; who is there is told to the RankBoard, which any thread may read.
+// io thread; who is there is told to the RankRegistry, which any thread may read.
 #pragma once
 #include <atomic>
 #include <boost/asio/io_context.hpp>
@@ -18,7 +18,7 @@
 namespace dslaunch::rendezvous {
 
 // Which ranks have joined and how much was asked, for other threads.
-class RankBoard {
+class RankRegistry {
  public:
   void join(int rank);
   void part();  // one that was connected has left or is lost
@@ -37,7 +37,7 @@ class RankBoard {
 
 class RankSessions {
  public:
-  RankSessions(boost::asio::io_context& io, RankBoard& board, int world_size, std::vector<uint8_t> token,
+  RankSessions(boost::asio::io_context& io, RankRegistry& board, int world_size, std::vector<uint8_t> token,
                std::vector<std::string> rank_hosts);
 
   std::unique_ptr<StoreConnection::Session> open(StoreConnection& connection);
@@ -56,7 +56,7 @@ class RankSessions {
   void expire_after(uint64_t timeout_ms, StoreState::Ticket ticket);
 
   boost::asio::io_context& io_;
-  RankBoard& board_;
+  RankRegistry& board_;
   const uint32_t world_size_;
   const std::vector<uint8_t> token_;
   StoreState state_;

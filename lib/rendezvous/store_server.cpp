@@ -55,7 +55,7 @@ class StoreServer::Impl final : public StoreConnection::Owner {
   ~Impl();
 
   uint16_t port() const { return port_; }
-  const RankBoard& board() const { return board_; }
+  const RankRegistry& board() const { return board_; }
 
  private:
   std::unique_ptr<StoreConnection::Session> open_session(StoreConnection& connection, uint8_t first_byte) override;
@@ -82,7 +82,7 @@ class StoreServer::Impl final : public StoreConnection::Owner {
   const bool serves_torch_, torch_from_this_machine_;
   const std::set<asio::ip::address> torch_addresses_;
   uint16_t port_ = 0;
-  RankBoard board_;
+  RankRegistry board_;
 
   // Owned by the io thread.
   asio::io_context io_{1};
