@@ -7,7 +7,7 @@
 #include <string>
 
 #include "comm/communicator.hpp"
-#include "comm/hang_watch.hpp"
+#include "comm/watchdog.hpp"
 #include "config/job_config.hpp"
 #include "rendezvous/launch_env.hpp"
 #include "rendezvous/store.hpp"

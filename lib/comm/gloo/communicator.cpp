@@ -7,7 +7,7 @@
 #include "base/error.hpp"
 #include "comm/collective.hpp"
 #include "comm/gloo/call.hpp"
-#include "comm/gloo/ordered_sum.hpp"
+#include "comm/gloo/rank_ordered_sum.hpp"
 #include "comm/gloo/slice_exchange.hpp"
 
 namespace dslaunch::comm {

@@ -6,9 +6,9 @@
 #include <memory>
 #include <vector>
 
+#include "comm/abort_flag.hpp"
 #include "comm/calls.hpp"
 #include "comm/communicator.hpp"
-#include "comm/failure_latch.hpp"
 #include "comm/gloo/full_mesh.hpp"
 
 namespace dslaunch::comm {

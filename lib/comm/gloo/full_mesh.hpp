@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/deadline.hpp"
+#include "comm/abort_flag.hpp"
 #include "comm/communicator.hpp"
-#include "comm/failure_latch.hpp"
 
 namespace dslaunch::comm {
 

@@ -3,7 +3,7 @@
 #include <gloo/transport/tcp/device.h>
 
 #include "comm/gloo/communicator.hpp"
-#include "comm/gloo/patient_poll.hpp"
+#include "comm/gloo/epoll_backoff.hpp"
 
 extern "C" {
 

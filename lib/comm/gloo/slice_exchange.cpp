@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "comm/gloo/ordered_sum.hpp"
+#include "comm/gloo/rank_ordered_sum.hpp"
 
 namespace dslaunch::comm {
 

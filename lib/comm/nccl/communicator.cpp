@@ -12,7 +12,7 @@
 #include "comm/backends.hpp"
 #include "comm/collective.hpp"
 #include "comm/nccl/device_errors.hpp"
-#include "comm/nccl/own_fault.hpp"
+#include "comm/nccl/local_error.hpp"
 
 namespace dslaunch::comm {
 

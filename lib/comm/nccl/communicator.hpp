@@ -14,9 +14,9 @@
 #include <thread>
 
 #include "base/deadline.hpp"
+#include "comm/abort_flag.hpp"
+#include "comm/collective_timeout.hpp"
 #include "comm/communicator.hpp"
-#include "comm/failure_latch.hpp"
-#include "comm/late_watch.hpp"
 #include "comm/nccl/stream_counters.hpp"
 
 namespace dslaunch::comm {

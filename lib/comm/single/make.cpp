@@ -2,9 +2,9 @@
 // module, in order with the current stream.
 #include <cstring>
 
+#include "comm/abort_flag.hpp"
 #include "comm/backends.hpp"
 #include "comm/collective.hpp"
-#include "comm/failure_latch.hpp"
 #include "comm/modules.hpp"
 
 namespace dslaunch::comm {

@@ -107,7 +107,7 @@ bool Agent::start_rank(const RankJob& rank, const RankBinding& binding, uint16_t
     return false;
   }
   ranks_.emplace_back(rank.rank, std::move(std::get<spawn::Process>(started)));
-  // The ranks of `run` watch over each other (comm/hang_watch.hpp), and one alone waits for nobody.
+  // The ranks of `run` watch over each other (comm/watchdog.hpp), and one alone waits for nobody.
   if (job_->kind == JobKind::kExec && job_->world_size > 1) {
     rank_watch_.add(rank.rank, ranks_.back().pid(), Deadline::Clock::now());
   }

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "comm/communicator.hpp"
-#include "comm/hang_watch.hpp"
+#include "comm/watchdog.hpp"
 #include "rendezvous/store.hpp"
 #include "runtime/checkpoint/placement.hpp"
 #include "runtime/checkpoint/restore_source.hpp"

@@ -12,7 +12,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
-#include "comm/hang_watch.hpp"
+#include "comm/watchdog.hpp"
 #include "rendezvous/store.hpp"
 #include "runtime/checkpoint/checkpoint_deadlines.hpp"
 #include "runtime/checkpoint/visible_time.hpp"

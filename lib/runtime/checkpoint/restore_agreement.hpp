@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/deadline.hpp"
-#include "comm/hang_watch.hpp"
+#include "comm/watchdog.hpp"
 #include "rendezvous/store.hpp"
 #include "runtime/checkpoint/placement.hpp"
 

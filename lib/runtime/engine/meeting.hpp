@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "comm/hang_watch.hpp"
+#include "comm/watchdog.hpp"
 #include "rendezvous/store.hpp"
 
 namespace dslaunch::runtime {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "comm/communicator.hpp"
-#include "comm/hang_watch.hpp"
+#include "comm/watchdog.hpp"
 #include "config/job_config.hpp"
 #include "rendezvous/store.hpp"
 #include "runtime/checkpoint/placement.hpp"

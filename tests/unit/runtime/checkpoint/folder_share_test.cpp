@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "comm/hang_watch.hpp"
+#include "comm/watchdog.hpp"
 #include "runtime/checkpoint/visible_time.hpp"
 #include "support/heard.hpp"
 #include "support/memory_store.hpp"

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <latch>
 
-#include "comm/hang_watch.hpp"
+#include "comm/watchdog.hpp"
 #include "rank_threads.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "support/expect_error.hpp"

@@ -1,4 +1,4 @@
-#include "comm/hang_watch.hpp"
+#include "comm/watchdog.hpp"
 
 #include <atomic>
 #include <catch2/catch.hpp>

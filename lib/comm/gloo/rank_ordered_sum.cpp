@@ -1,4 +1,4 @@
-#include "comm/gloo/ordered_sum.hpp"
+#include "comm/gloo/rank_ordered_sum.hpp"
 
 #include <cpuid.h>
 #include <immintrin.h>

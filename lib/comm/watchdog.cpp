@@ -1,4 +1,4 @@
-#include "comm/hang_watch.hpp"
+#include "comm/watchdog.hpp"
 
 #include <pthread.h>
 #include <unistd.h>

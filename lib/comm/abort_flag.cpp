@@ -1,4 +1,4 @@
-#include "comm/failure_latch.hpp"
+#include "comm/abort_flag.hpp"
 
 #include "base/error.hpp"
 

@@ -1,7 +1,7 @@
 // Needs NCCL's header, and no GPU.
 #include <catch2/catch.hpp>
 
-#include "comm/nccl/own_fault.hpp"
+#include "comm/nccl/local_error.hpp"
 
 using dslaunch::ExitCode;
 using dslaunch::comm::own_fault;

@@ -11,7 +11,7 @@
 #include <atomic>
 #include <chrono>
 
-#include "comm/gloo/patient_poll.hpp"
+#include "comm/gloo/epoll_backoff.hpp"
 
 namespace dslaunch::comm {
 namespace {

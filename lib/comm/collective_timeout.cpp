@@ -1,4 +1,4 @@
-#include "comm/late_watch.hpp"
+#include "comm/collective_timeout.hpp"
 
 #include <algorithm>
 #include <vector>

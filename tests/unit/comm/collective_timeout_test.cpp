@@ -1,4 +1,4 @@
-#include "comm/late_watch.hpp"
+#include "comm/collective_timeout.hpp"
 
 #include <catch2/catch.hpp>
 #include <limits>
@@ -9,7 +9,7 @@ using dslaunch::comm::LateWatch;
 using dslaunch::test::Heard;
 using namespace std::chrono_literals;
 
-TEST_CASE("the oldest operation that does not end is named, once it is late", "[comm][late_watch]") {
+TEST_CASE("the oldest operation that does not end is named, once it is late", "[comm][collective_timeout]") {
   std::atomic<uint32_t> first{0}, second{0};
   Heard heard;
   LateWatch watch(100ms, [&](const std::string& message) { heard.hear(message); });
@@ -23,7 +23,7 @@ TEST_CASE("the oldest operation that does not end is named, once it is late", "[
   CHECK(watch.message() == message);
 }
 
-TEST_CASE("what has ended is not late, also where counting wraps", "[comm][late_watch]") {
+TEST_CASE("what has ended is not late, also where counting wraps", "[comm][collective_timeout]") {
   std::atomic<uint32_t> counter{std::numeric_limits<uint32_t>::max() - 1};
   Heard heard;
   LateWatch watch(40ms, [&](const std::string& message) { heard.hear(message); });
@@ -34,13 +34,13 @@ TEST_CASE("what has ended is not late, also where counting wraps", "[comm][late_
   CHECK_FALSE(watch.message());
 }
 
-TEST_CASE("a watch with work under way can be ended", "[comm][late_watch]") {
+TEST_CASE("a watch with work under way can be ended", "[comm][collective_timeout]") {
   std::atomic<uint32_t> counter{0};
   LateWatch watch(1h, [](const std::string&) {});
   watch.add(&counter, 1, 1, "all_reduce");
 }
 
-TEST_CASE("an operation's time begins when the one before it in its queue has ended", "[comm][late_watch]") {
+TEST_CASE("an operation's time begins when the one before it in its queue has ended", "[comm][collective_timeout]") {
   std::atomic<uint32_t> one{0}, other{0};
   LateWatch watch(1h, [](const std::string&) {});
   watch.add(&one, 1, 1, "first of one");

@@ -1,4 +1,4 @@
-#include "comm/gloo/ordered_sum.hpp"
+#include "comm/gloo/rank_ordered_sum.hpp"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -31,7 +31,7 @@ uint16_t bf16(float value) {
 
 }  // namespace
 
-TEST_CASE("float32 is summed in the order of the inputs", "[comm][ordered_sum]") {
+TEST_CASE("float32 is summed in the order of the inputs", "[comm][rank_ordered_sum]") {
   std::mt19937 random(7);
   std::normal_distribution<float> normal;
   std::vector<std::vector<float>> inputs(5, std::vector<float>(5003));
@@ -45,13 +45,13 @@ TEST_CASE("float32 is summed in the order of the inputs", "[comm][ordered_sum]")
   }
 }
 
-TEST_CASE("bfloat16 is summed in float32 and rounded once", "[comm][ordered_sum]") {
+TEST_CASE("bfloat16 is summed in float32 and rounded once", "[comm][rank_ordered_sum]") {
   std::vector<std::vector<uint16_t>> inputs{{bf16(256)}, {bf16(1)}, {bf16(1)}};
   // Step by step in bfloat16 both ones would be lost.
   CHECK(reduce(inputs, DType::kBFloat16, ReduceOp::kSum)[0] == bf16(258));
 }
 
-TEST_CASE("bfloat16 is rounded to nearest even and keeps NaN and infinity", "[comm][ordered_sum]") {
+TEST_CASE("bfloat16 is rounded to nearest even and keeps NaN and infinity", "[comm][rank_ordered_sum]") {
   auto sum = [](uint16_t a, uint16_t b) { return reduce<uint16_t>({{a}, {b}}, DType::kBFloat16, ReduceOp::kSum)[0]; };
   CHECK(sum(bf16(256), bf16(1)) == bf16(256));  // half way, to the even neighbour
   CHECK(sum(bf16(258), bf16(1)) == bf16(260));
@@ -62,7 +62,7 @@ TEST_CASE("bfloat16 is rounded to nearest even and keeps NaN and infinity", "[co
 }
 
 TEST_CASE("every float16 comes through unchanged, and sums are those of the compiler's half type",
-          "[comm][ordered_sum]") {
+          "[comm][rank_ordered_sum]") {
   std::vector<uint16_t> all(65536), zero(65536, 0);
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint16_t>(i);
   // Two lengths: the vector path and, for what is left over, the scalar one; then the scalar one alone.
@@ -93,21 +93,21 @@ TEST_CASE("every float16 comes through unchanged, and sums are those of the comp
   }
 }
 
-TEST_CASE("the maximum keeps a NaN of any rank", "[comm][ordered_sum]") {
+TEST_CASE("the maximum keeps a NaN of any rank", "[comm][rank_ordered_sum]") {
   float nan = std::numeric_limits<float>::quiet_NaN();
   CHECK(reduce<float>({{1, -2}, {3, -4}}, DType::kFloat32, ReduceOp::kMax) == std::vector<float>{3, -2});
   CHECK(std::isnan(reduce<float>({{nan}, {3}}, DType::kFloat32, ReduceOp::kMax)[0]));
   CHECK(std::isnan(reduce<float>({{3}, {nan}}, DType::kFloat32, ReduceOp::kMax)[0]));
 }
 
-TEST_CASE("integers wrap instead of misbehaving", "[comm][ordered_sum]") {
+TEST_CASE("integers wrap instead of misbehaving", "[comm][rank_ordered_sum]") {
   int64_t most = std::numeric_limits<int64_t>::max();
   CHECK(reduce<int64_t>({{most}, {1}}, DType::kInt64, ReduceOp::kSum)[0] == std::numeric_limits<int64_t>::min());
   CHECK(reduce<int64_t>({{-5}, {-7}}, DType::kInt64, ReduceOp::kMax)[0] == -5);
   CHECK(reduce<uint8_t>({{200}, {100}}, DType::kUInt8, ReduceOp::kSum)[0] == 44);
 }
 
-TEST_CASE("the result may replace an input", "[comm][ordered_sum]") {
+TEST_CASE("the result may replace an input", "[comm][rank_ordered_sum]") {
   std::vector<float> a(3000, 1), b(3000, 2);
   const void* inputs[] = {a.data(), b.data()};
   reduce_in_order(inputs, 2, b.data(), b.size(), DType::kFloat32, ReduceOp::kSum);

@@ -1,4 +1,4 @@
-#include "comm/failure_latch.hpp"
+#include "comm/abort_flag.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -8,7 +8,7 @@ using namespace dslaunch;
 using Catch::Contains;
 using comm::FailureLatch;
 
-TEST_CASE("the first reason stays and names rank, host and phase", "[comm][failure_latch]") {
+TEST_CASE("the first reason stays and names rank, host and phase", "[comm][abort_flag]") {
   FailureLatch latch;
   CHECK_NOTHROW(latch.check("all_reduce"));
   latch.trip("connection closed", 3, "node-b");
@@ -23,7 +23,7 @@ TEST_CASE("the first reason stays and names rank, host and phase", "[comm][failu
   }
 }
 
-TEST_CASE("the action runs once, also when it comes late, and never after disarm", "[comm][failure_latch]") {
+TEST_CASE("the action runs once, also when it comes late, and never after disarm", "[comm][abort_flag]") {
   int runs = 0;
   FailureLatch early, late, disarmed;
   early.break_with([&] { ++runs; });
