@@ -26,7 +26,7 @@ void Groups::abort(const std::string& reason) const {
 
 void Groups::open(const rendezvous::LaunchEnv& env, c10::Device device, const config::Zero& zero,
                   std::chrono::milliseconds hang_limit, rendezvous::Store& store) {
-  comm::HangWatch::Options watch_options{.rank = env.rank, .world_size = env.world_size, .host = env.host};
+  comm::Watchdog::Options watch_options{.rank = env.rank, .world_size = env.world_size, .host = env.host};
   watch_options.times = comm::HangTimes(hang_limit);
   comm::CommunicatorOptions options;
   options.rank = env.rank;
@@ -35,8 +35,8 @@ void Groups::open(const rendezvous::LaunchEnv& env, c10::Device device, const co
   options.device = device.is_cuda() ? device.index() : -1;
   options.timeout = watch_options.times.beyond;
 
-  watch = std::make_unique<comm::HangWatch>(std::move(watch_options), store);
-  const comm::HangWatch::Meeting meeting(*watch, "groups", "the set-up of the ranks' connections", "");
+  watch = std::make_unique<comm::Watchdog>(std::move(watch_options), store);
+  const comm::Watchdog::Meeting meeting(*watch, "groups", "the set-up of the ranks' connections", "");
   const auto make = [&](int first_rank) {
     auto group = comm::make_communicator(options, store);
     watch->add({group.get(), options.name, ranks_from(first_rank, options.size)});

@@ -18,7 +18,7 @@ struct Groups {
   std::unique_ptr<comm::Communicator> world;
   std::unique_ptr<comm::Communicator> gather;     // the world a second time, for stage 3 on a device; else null
   std::unique_ptr<comm::Communicator> secondary;  // hpZ; else null
-  std::unique_ptr<comm::HangWatch> watch;         // goes first
+  std::unique_ptr<comm::Watchdog> watch;          // goes first
 
   // All ranks call it. `hang_limit`: how long one wait for other ranks may take.
   void open(const rendezvous::LaunchEnv& env, c10::Device device, const config::Zero& zero,

@@ -136,7 +136,7 @@ runtime::TrainRequest request_of(const CommandOptions& options, const config::Lo
   request.gather_group = groups.gather.get();
   request.secondary_group = groups.secondary.get();
   request.trace_step = options.integer("trace", 1);
-  request.hang_watch = groups.watch.get();
+  request.watchdog = groups.watch.get();
   return request;
 }
 

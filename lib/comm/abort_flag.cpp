@@ -9,7 +9,7 @@ constexpr std::chrono::milliseconds kBetweenQuestions{1};
 
 }  // namespace
 
-void FailureLatch::trip(const std::string& reason, int rank, const std::string& host) {
+void AbortFlag::trip(const std::string& reason, int rank, const std::string& host) {
   // The action runs under the lock: disarm() must not return while it does.
   std::lock_guard lock(mutex_);
   if (tripped_) return;
@@ -21,41 +21,41 @@ void FailureLatch::trip(const std::string& reason, int rank, const std::string& 
   changed_.notify_all();
 }
 
-void FailureLatch::break_with(std::function<void()> action) {
+void AbortFlag::break_with(std::function<void()> action) {
   std::lock_guard lock(mutex_);
   action_ = std::move(action);
   if (tripped_) action_();
 }
 
-void FailureLatch::disarm() {
+void AbortFlag::disarm() {
   std::lock_guard lock(mutex_);
   action_ = nullptr;
 }
 
-bool FailureLatch::tripped() const {
+bool AbortFlag::tripped() const {
   std::lock_guard lock(mutex_);
   return tripped_;
 }
 
-bool FailureLatch::wait_until_tripped(std::chrono::milliseconds at_most) const {
+bool AbortFlag::wait_until_tripped(std::chrono::milliseconds at_most) const {
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, at_most, [&] { return tripped_; });
 }
 
-void FailureLatch::check(std::string_view phase) const {
+void AbortFlag::check(std::string_view phase) const {
   std::lock_guard lock(mutex_);
   if (tripped_) throw PeerError(rank_, host_, phase, reason_);
 }
 
-void FailureLatch::wait_until(const std::function<bool()>& is_reached, std::string_view phase) const {
+void AbortFlag::wait_until(const std::function<bool()>& is_reached, std::string_view phase) const {
   check(phase);
   while (!is_reached()) {
     if (wait_until_tripped(kBetweenQuestions)) check(phase);
   }
 }
 
-std::shared_ptr<FailureLatch> watch_peers(rendezvous::Store& store) {
-  auto latch = std::make_shared<FailureLatch>();
+std::shared_ptr<AbortFlag> watch_peers(rendezvous::Store& store) {
+  auto latch = std::make_shared<AbortFlag>();
   store.on_peer_lost([weak = std::weak_ptr(latch)](const rendezvous::LostRank& lost) {
     if (auto held = weak.lock()) held->trip(lost.reason, lost.rank, lost.host);
   });

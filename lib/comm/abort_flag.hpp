@@ -13,7 +13,7 @@
 
 namespace dslaunch::comm {
 
-class FailureLatch {
+class AbortFlag {
  public:
   // Keeps the first reason (and the rank, where known) and runs what break_with() gave, once.
   void trip(const std::string& reason, int rank = -1, const std::string& host = {});
@@ -39,6 +39,6 @@ class FailureLatch {
 };
 
 // A latch that the loss of any rank trips, for as long as somebody holds it.
-std::shared_ptr<FailureLatch> watch_peers(rendezvous::Store& store);
+std::shared_ptr<AbortFlag> watch_peers(rendezvous::Store& store);
 
 }  // namespace dslaunch::comm

@@ -12,10 +12,10 @@ constexpr std::chrono::milliseconds kBetweenLooks{1000};
 
 }  // namespace
 
-LateWatch::LateWatch(std::chrono::milliseconds timeout, std::function<void(const std::string&)> on_late)
+CollectiveTimeout::CollectiveTimeout(std::chrono::milliseconds timeout, std::function<void(const std::string&)> on_late)
     : timeout_(timeout), on_late_(std::move(on_late)), thread_([this] { run(); }) {}
 
-LateWatch::~LateWatch() {
+CollectiveTimeout::~CollectiveTimeout() {
   {
     std::lock_guard lock(mutex_);
     is_ending_ = true;
@@ -24,7 +24,7 @@ LateWatch::~LateWatch() {
   thread_.join();
 }
 
-void LateWatch::add(const std::atomic<uint32_t>* counter, uint32_t value, uint64_t number, std::string what) {
+void CollectiveTimeout::add(const std::atomic<uint32_t>* counter, uint32_t value, uint64_t number, std::string what) {
   std::lock_guard lock(mutex_);
   forget_ended();
   PendingCall call{number, std::move(what), std::chrono::steady_clock::now()};
@@ -33,22 +33,22 @@ void LateWatch::add(const std::atomic<uint32_t>* counter, uint32_t value, uint64
   operations_.push_back({counter, value, std::move(call)});
 }
 
-std::optional<std::string> LateWatch::message() const {
+std::optional<std::string> CollectiveTimeout::message() const {
   std::lock_guard lock(mutex_);
   return message_;
 }
 
-std::optional<PendingCall> LateWatch::oldest() {
+std::optional<PendingCall> CollectiveTimeout::oldest() {
   std::lock_guard lock(mutex_);
   const PendingCall* longest = longest_pending();
   return longest && longest->number > 0 ? std::optional(*longest) : std::nullopt;
 }
 
-bool LateWatch::Operation::has_ended() const {
+bool CollectiveTimeout::Operation::has_ended() const {
   return static_cast<int32_t>(counter->load(std::memory_order_acquire) - value) >= 0;
 }
 
-void LateWatch::forget_ended() {
+void CollectiveTimeout::forget_ended() {
   const auto now = std::chrono::steady_clock::now();
   for (size_t i = 0; i < operations_.size();) {
     if (!operations_[i].has_ended()) {
@@ -64,7 +64,7 @@ void LateWatch::forget_ended() {
 }
 
 // Only the first of each queue is at work: those behind it have not begun, however long ago they were queued.
-const PendingCall* LateWatch::longest_pending() {
+const PendingCall* CollectiveTimeout::longest_pending() {
   forget_ended();
   const PendingCall* longest = nullptr;
   std::vector<const std::atomic<uint32_t>*> queues;  // seen so far
@@ -76,7 +76,7 @@ const PendingCall* LateWatch::longest_pending() {
   return longest;
 }
 
-void LateWatch::run() {
+void CollectiveTimeout::run() {
   std::unique_lock lock(mutex_);
   while (!is_ending_ && !message_) {
     changed_.wait_for(lock, std::min(kBetweenLooks, timeout_ / 4), [&] { return is_ending_; });

@@ -25,13 +25,13 @@ namespace dslaunch::comm {
 // "WHAT did not end within N s: ..."
 std::string late_message(const std::string& what, std::chrono::milliseconds timeout);
 
-class LateWatch {
+class CollectiveTimeout {
  public:
   // `on_late` is called once, from the watch's thread and without a lock of it; must not throw.
-  LateWatch(std::chrono::milliseconds timeout, std::function<void(const std::string& message)> on_late);
-  ~LateWatch();  // no call of `on_late` runs any more
-  LateWatch(const LateWatch&) = delete;
-  LateWatch& operator=(const LateWatch&) = delete;
+  CollectiveTimeout(std::chrono::milliseconds timeout, std::function<void(const std::string& message)> on_late);
+  ~CollectiveTimeout();  // no call of `on_late` runs any more
+  CollectiveTimeout(const CollectiveTimeout&) = delete;
+  CollectiveTimeout& operator=(const CollectiveTimeout&) = delete;
 
   // Call `number` (0: none in the sequence of the group), `what`, was queued, and has ended when *counter has reached
   // `value` (counting may wrap). Operations of one counter end in the order of these calls. One thread; `counter` stays

@@ -77,7 +77,7 @@ StateOf states_on(const std::string& host) {
 
 }  // namespace
 
-struct HangWatch::Case {
+struct Watchdog::Case {
   RankWait wait;
   size_t times_taken = 0;  // the last telling that this rank took over
   size_t times_over = 0;   // tellings that are over, whoever told
@@ -86,17 +86,17 @@ struct HangWatch::Case {
   bool was_told = false;  // by this rank
 };
 
-HangWatch::HangWatch(Options options, rendezvous::Store& store)
+Watchdog::Watchdog(Options options, rendezvous::Store& store)
     : options_(std::move(options)), store_(store), activity_("its start"), activity_since_(Clock::now()) {
   if (options_.world_size > 1) thread_ = std::thread([this] { run(); });
 }
 
-HangWatch::~HangWatch() {
+Watchdog::~Watchdog() {
   end();
   if (thread_.joinable()) thread_.join();
 }
 
-void HangWatch::end() {
+void Watchdog::end() {
   {
     std::lock_guard lock(mutex_);
     is_ending_ = true;
@@ -104,33 +104,33 @@ void HangWatch::end() {
   changed_.notify_all();
 }
 
-void HangWatch::add(Group group) {
+void Watchdog::add(Group group) {
   std::lock_guard lock(mutex_);
   groups_.push_back(std::move(group));
 }
 
-void HangWatch::set_activity(std::string activity) {
+void Watchdog::set_activity(std::string activity) {
   std::lock_guard lock(mutex_);
   activity_ = std::move(activity);
   activity_since_ = Clock::now();
 }
 
-void HangWatch::add_step(milliseconds time) {
+void Watchdog::add_step(milliseconds time) {
   std::lock_guard lock(mutex_);
   steps_.add(time);
 }
 
-milliseconds HangWatch::quiet() const {
+milliseconds Watchdog::quiet() const {
   return options_.times.quiet(usual_step());
 }
 
-milliseconds HangWatch::usual_step() const {
+milliseconds Watchdog::usual_step() const {
   std::lock_guard lock(mutex_);
   return steps_.get();
 }
 
-HangWatch::Meeting::Meeting(HangWatch& watch, const std::string& name, std::string what, std::string advice,
-                            milliseconds own_limit)
+Watchdog::Meeting::Meeting(Watchdog& watch, const std::string& name, std::string what, std::string advice,
+                           milliseconds own_limit)
     : watch_(watch) {
   RankWait wait{"meeting/" + name, 0, std::move(what), std::move(advice), {}, {}, true, false, own_limit};
   for (int rank = 0; rank < watch.options_.world_size; ++rank) wait.members.push_back(rank);
@@ -140,17 +140,17 @@ HangWatch::Meeting::Meeting(HangWatch& watch, const std::string& name, std::stri
   watch_.meeting_since_ = Clock::now();
 }
 
-HangWatch::Meeting::~Meeting() {
+Watchdog::Meeting::~Meeting() {
   std::lock_guard lock(watch_.mutex_);
   watch_.meeting_.reset();
 }
 
-std::optional<Error> HangWatch::verdict() const {
+std::optional<Error> Watchdog::verdict() const {
   std::lock_guard lock(mutex_);
   return verdict_;
 }
 
-void HangWatch::run() {
+void Watchdog::run() {
   ::pthread_setname_np(::pthread_self(), "hang watch");
   for (;;) {
     try {
@@ -169,14 +169,14 @@ void HangWatch::run() {
   }
 }
 
-void HangWatch::look() {
+void Watchdog::look() {
   const RankReport own = report();
   publish(own);  // also when nothing lasts: who says nothing is taken for one that stands still
   follow(own);
 }
 
 // Waits that have lasted for a tick.
-RankReport HangWatch::report() const {
+RankReport Watchdog::report() const {
   static const ports::ProcessIdentity self = own_identity();
   RankReport out;
   out.host = options_.host;
@@ -201,13 +201,13 @@ RankReport HangWatch::report() const {
   return out;
 }
 
-void HangWatch::publish(const RankReport& own) {
+void Watchdog::publish(const RankReport& own) {
   RankReport told = own;
   told.beat = ++beat_;
   store_.set(report_key(options_.rank), encode(told), Deadline::after(kStoreTime));
 }
 
-RankReports HangWatch::read_all(const RankReport& own) {
+RankReports Watchdog::read_all(const RankReport& own) {
   RankReports reports(static_cast<size_t>(options_.world_size));
   for (int rank = 0; rank < options_.world_size; ++rank) {
     auto& report = reports[static_cast<size_t>(rank)];
@@ -222,7 +222,7 @@ RankReports HangWatch::read_all(const RankReport& own) {
 }
 
 // Takes up this rank's longest wait once it is long enough, unless another one tells of it; lets it go when it is over.
-void HangWatch::follow(const RankReport& own) {
+void Watchdog::follow(const RankReport& own) {
   const RankWait* wait = longest_wait(own);
   const bool is_same = wait && case_ && case_->wait.group == wait->group && case_->wait.number == wait->number;
   if (case_ && !is_same) {
@@ -242,7 +242,7 @@ void HangWatch::follow(const RankReport& own) {
 }
 
 // True when this rank is the one to tell of it for the `times`th time. One key a group: what was taken over last.
-bool HangWatch::take_over(const RankWait& wait, size_t times) {
+bool Watchdog::take_over(const RankWait& wait, size_t times) {
   const auto key = fmt::format("hang/told/{}", wait.group);
   const auto known = store_.try_get(key, Deadline::after(kStoreTime)).value_or("");
   const auto rank = static_cast<uint64_t>(options_.rank);
@@ -256,7 +256,7 @@ bool HangWatch::take_over(const RankWait& wait, size_t times) {
   return store_.compare_and_set(key, known, mine, Deadline::after(kStoreTime)) == mine;
 }
 
-void HangWatch::judge(const RankReport& own) {
+void Watchdog::judge(const RankReport& own) {
   Case& it = *case_;
   it.ticks_to_look = kTicksBetweenLooks;
   const RankReports now = read_all(own);
@@ -289,7 +289,7 @@ void HangWatch::judge(const RankReport& own) {
 }
 
 // Empty: all have come, and none is known to be frozen.
-std::string HangWatch::awaited_ranks(const RankWait& wait, const RankReports& before, const RankReports& now) const {
+std::string Watchdog::awaited_ranks(const RankWait& wait, const RankReports& before, const RankReports& now) const {
   const auto state_of = states_on(options_.host);
   const auto absent = absent_from(wait, options_.rank, now);
   if (!absent.empty()) return describe_absent(absent, before, now, state_of);
@@ -297,7 +297,7 @@ std::string HangWatch::awaited_ranks(const RankWait& wait, const RankReports& be
   return frozen.empty() ? "" : describe_frozen(frozen, now, state_of);
 }
 
-void HangWatch::tell(const std::string& text) const {
+void Watchdog::tell(const std::string& text) const {
   {
     std::lock_guard lock(mutex_);
     if (is_ending_) return;
@@ -305,7 +305,7 @@ void HangWatch::tell(const std::string& text) const {
   options_.tell ? options_.tell(text) : log::warning("{}", text);
 }
 
-void HangWatch::end_job(ExitCode code, const std::string& message) {
+void Watchdog::end_job(ExitCode code, const std::string& message) {
   std::lock_guard lock(mutex_);
   if (is_ending_) return;
   verdict_.emplace(code, message);

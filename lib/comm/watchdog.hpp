@@ -25,7 +25,7 @@
 
 namespace dslaunch::comm {
 
-class HangWatch {
+class Watchdog {
  public:
   struct Group {
     Communicator* communicator = nullptr;
@@ -40,10 +40,10 @@ class HangWatch {
   };
 
   // The store must outlive the watch.
-  HangWatch(Options options, rendezvous::Store& store);
-  ~HangWatch();
-  HangWatch(const HangWatch&) = delete;
-  HangWatch& operator=(const HangWatch&) = delete;
+  Watchdog(Options options, rendezvous::Store& store);
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
 
   // Its calls are watched from now on; it must outlive the watch. Any thread.
   void add(Group group);
@@ -62,14 +62,14 @@ class HangWatch {
     // `name` the same on all ranks, and may be used again; `what` and `advice` are for messages, the latter for when
     // nobody will come. With a limit of its own (not 0) the wait gives up by itself: it is told of, and does not end
     // the job here.
-    Meeting(HangWatch& watch, const std::string& name, std::string what, std::string advice,
+    Meeting(Watchdog& watch, const std::string& name, std::string what, std::string advice,
             std::chrono::milliseconds own_limit = {});
     ~Meeting();
     Meeting(const Meeting&) = delete;
     Meeting& operator=(const Meeting&) = delete;
 
    private:
-    HangWatch& watch_;
+    Watchdog& watch_;
   };
 
   // Nothing is said or ended any more. Does not block, as the destructor may where the store does not answer. Any

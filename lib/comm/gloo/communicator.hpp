@@ -47,7 +47,7 @@ class GlooCommunicator final : public Communicator {
 
   const CommunicatorOptions options_;
   const std::vector<int> others_;  // the ranks of the other members
-  const std::shared_ptr<FailureLatch> latch_;
+  const std::shared_ptr<AbortFlag> latch_;
   std::unique_ptr<FullMesh> mesh_;
 
   HostCalls calls_;

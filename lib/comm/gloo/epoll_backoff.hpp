@@ -1,4 +1,4 @@
-// How libgloo waits for its connections; see patient_poll.cpp.
+// How libgloo waits for its connections; see epoll_backoff.cpp.
 #pragma once
 
 namespace dslaunch::comm {

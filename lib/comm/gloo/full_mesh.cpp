@@ -52,7 +52,7 @@ bool done_or_broken(bool done, Deadline deadline) {
 
 }  // namespace
 
-FullMesh::FullMesh(const CommunicatorOptions& options, rendezvous::Store& store, FailureLatch& latch, Deadline deadline)
+FullMesh::FullMesh(const CommunicatorOptions& options, rendezvous::Store& store, AbortFlag& latch, Deadline deadline)
     : device_(open_device(options.host)), context_(device_->createContext(options.rank, options.size)), armed_{latch} {
   std::string prefix = fresh_key_prefix(options, store, deadline);
   context_->setTimeout(std::min(kConnectTimeout, deadline.left()));

@@ -19,7 +19,7 @@ class FullMesh {
  public:
   // Throws PeerError or TimeoutError that name who is missing.
   // A tripped latch breaks the mesh, already while it is being made.
-  FullMesh(const CommunicatorOptions& options, rendezvous::Store& store, FailureLatch& latch, Deadline deadline);
+  FullMesh(const CommunicatorOptions& options, rendezvous::Store& store, AbortFlag& latch, Deadline deadline);
 
   // Memory that messages come from or go to; may stand for many messages at once.
   class Region {
@@ -47,7 +47,7 @@ class FullMesh {
   bool broken_ = false;                                                 // guarded by buffers_mutex_
   std::vector<std::weak_ptr<gloo::transport::UnboundBuffer>> buffers_;  // guarded by buffers_mutex_
   struct Armed {
-    FailureLatch& latch;
+    AbortFlag& latch;
     ~Armed() { latch.disarm(); }
   } armed_;  // last: goes first
 };

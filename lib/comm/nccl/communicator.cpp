@@ -59,7 +59,8 @@ NcclCommunicator::NcclCommunicator(const CommunicatorOptions& options, rendezvou
     check_cuda(::cudaMalloc(&barrier_token_, 1), "allocate one byte");
     check_cuda(::cudaMemset(barrier_token_, 0, 1), "clear one byte");
     counters_ = std::make_unique<StreamCounters>();
-    watch_ = std::make_unique<LateWatch>(options_.timeout, [this](const std::string& late) { latch_->trip(late); });
+    watch_ =
+        std::make_unique<CollectiveTimeout>(options_.timeout, [this](const std::string& late) { latch_->trip(late); });
     set_up(store, Deadline::after(options_.timeout));
   } catch (...) {
     release();
@@ -171,7 +172,7 @@ void NcclCommunicator::settle(ncclResult_t result, const std::string& what, Dead
   const std::string text = fmt::format("NCCL: {} ({})", ::ncclGetErrorString(result), ::ncclGetLastError(nullptr));
   latch_->trip(text);
   // It would not be found by looking for a peer.
-  if (const auto code = own_fault(result)) {
+  if (const auto code = local_error(result)) {
     throw_if_resource_failed(text, what);
     throw Error(*code, fmt::format("{} failed: {}. NCCL_DEBUG=INFO in the environment shows more", what, text));
   }

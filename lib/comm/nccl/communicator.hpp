@@ -60,7 +60,7 @@ class NcclCommunicator final : public Communicator {
   cudaStream_t stream() const;
 
   const CommunicatorOptions options_;
-  const std::shared_ptr<FailureLatch> latch_;
+  const std::shared_ptr<AbortFlag> latch_;
 
   // Guards handle_, which an abort takes away. Held for the length of one call of NCCL's.
   std::timed_mutex handle_mutex_;
@@ -72,9 +72,9 @@ class NcclCommunicator final : public Communicator {
   void* barrier_token_ = nullptr;  // one byte on the device
   std::unique_ptr<StreamCounters> counters_;
 
-  std::atomic<uint64_t> last_call_{0};   // the one thread counts
-  std::atomic<bool> host_waits_{false};  // for what was enqueued
-  std::unique_ptr<LateWatch> watch_;     // reads the counters; trips the latch
+  std::atomic<uint64_t> last_call_{0};        // the one thread counts
+  std::atomic<bool> host_waits_{false};       // for what was enqueued
+  std::unique_ptr<CollectiveTimeout> watch_;  // reads the counters; trips the latch
 };
 
 }  // namespace dslaunch::comm

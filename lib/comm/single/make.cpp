@@ -70,7 +70,7 @@ class SingleCommunicator final : public Communicator {
   }
 
   const CommunicatorOptions options_;
-  const std::shared_ptr<FailureLatch> latch_;
+  const std::shared_ptr<AbortFlag> latch_;
 };
 
 }  // namespace

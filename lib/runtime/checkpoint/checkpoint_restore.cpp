@@ -53,7 +53,7 @@ class Restore {
         folder_(is_auto() ? options.dir : meant_folder(options.from)),
         // A path may be asked for after auto has found nothing.
         ranks_(store, options.placement, options.timeout, is_auto() ? "checkpoint/resume/" : "checkpoint/resume_path/",
-               options.hang_watch) {}
+               options.watchdog) {}
 
   std::optional<Restored> run() {
     const ResumePlan plan = agree_on_plan();

@@ -27,7 +27,7 @@ struct RestoreOptions {
   // Of a restart. "auto" takes what this job wrote and nothing else, and where nothing of that is usable there is none;
   // a folder of checkpoints is taken without those, as it was when the job began. Empty: whoever wrote them.
   std::string job;
-  comm::HangWatch* hang_watch = nullptr;  // tells of ranks for which the others wait
+  comm::Watchdog* watchdog = nullptr;  // tells of ranks for which the others wait
 };
 
 struct Restored {

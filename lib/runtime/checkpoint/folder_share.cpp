@@ -61,7 +61,7 @@ bool appears(const std::string& dir, const std::string& name, std::chrono::milli
 class Question {
  public:
   Question(std::string dir, bool own_folders, const Placement& placement, rendezvous::Store& store, Deadline deadline,
-           comm::HangWatch* watch)
+           comm::Watchdog* watch)
       : dir_(std::move(dir)),
         own_folders_(own_folders),
         placement_(placement),
@@ -99,11 +99,11 @@ class Question {
   }
 
   // While it lives, this rank has done its part and waits for the others.
-  std::optional<comm::HangWatch::Meeting> wait_for_others() {
+  std::optional<comm::Watchdog::Meeting> wait_for_others() {
     if (!watch_) return std::nullopt;
-    return std::optional<comm::HangWatch::Meeting>(std::in_place, *watch_, "folder",
-                                                   fmt::format("the look whether all ranks see '{}'", dir_), "",
-                                                   deadline_.left());
+    return std::optional<comm::Watchdog::Meeting>(std::in_place, *watch_, "folder",
+                                                  fmt::format("the look whether all ranks see '{}'", dir_), "",
+                                                  deadline_.left());
   }
 
   void hear_probes() {
@@ -185,7 +185,7 @@ class Question {
   const Placement& placement_;
   rendezvous::Store& store_;
   const Deadline deadline_;
-  comm::HangWatch* const watch_;
+  comm::Watchdog* const watch_;
   std::string probe_;
   Json probes_;
 };
@@ -193,7 +193,7 @@ class Question {
 }  // namespace
 
 FolderShare share_folder(const std::string& dir, bool own_folders, const Placement& placement, rendezvous::Store& store,
-                         Deadline deadline, comm::HangWatch* watch) {
+                         Deadline deadline, comm::Watchdog* watch) {
   return Question(dir, own_folders, placement, store, deadline, watch).ask();
 }
 

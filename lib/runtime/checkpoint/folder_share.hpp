@@ -11,7 +11,7 @@ namespace dslaunch::rendezvous {
 class Store;
 }
 namespace dslaunch::comm {
-class HangWatch;
+class Watchdog;
 }
 
 namespace dslaunch::runtime {
@@ -30,6 +30,6 @@ struct FolderShare {
 // on all ranks, naming those that see none; SystemError(73) when the folder cannot be made; TimeoutError on all ranks,
 // naming one that does not come.
 FolderShare share_folder(const std::string& dir, bool own_folders, const Placement& placement, rendezvous::Store& store,
-                         Deadline deadline, comm::HangWatch* watch);
+                         Deadline deadline, comm::Watchdog* watch);
 
 }  // namespace dslaunch::runtime

@@ -27,7 +27,7 @@ class RestoreAgreement {
   // `timeout`: for the slowest rank's part of a phase; `keys` stands in front of all keys; `watch`, which may be null,
   // tells of long waits. What is referred to must outlive this object.
   RestoreAgreement(rendezvous::Store& store, const Placement& placement, std::chrono::milliseconds timeout,
-                   std::string keys, comm::HangWatch* watch)
+                   std::string keys, comm::Watchdog* watch)
       : store_(store),
         placement_(placement),
         timeout_(timeout),
@@ -43,7 +43,7 @@ class RestoreAgreement {
   RestoreReport agree(const std::string& phase, const RestoreReport& own);
 
   // While it lives, this rank has done its part of the phase and waits for the others, who come to it as well.
-  std::optional<comm::HangWatch::Meeting> wait_for_others(const std::string& phase);
+  std::optional<comm::Watchdog::Meeting> wait_for_others(const std::string& phase);
 
   // Other words; hearing throws TimeoutError.
   void tell(const std::string& key, const std::string& text);
@@ -58,7 +58,7 @@ class RestoreAgreement {
   rendezvous::Store& store_;
   const Placement& placement_;
   const std::chrono::milliseconds timeout_;
-  comm::HangWatch* const watch_;
+  comm::Watchdog* const watch_;
   const std::string keys_;
   std::string prefix_;
   Deadline deadline_;  // for what the ranks do until they agree the next time

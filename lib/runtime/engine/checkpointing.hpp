@@ -37,7 +37,7 @@ struct CheckpointingOptions {
   std::optional<at::ScalarType> float_dtype;  // of whole weights; empty: the model's own
   precision::ModelDtypes dtypes;              // of the model's tensors in this run
   std::string job;                            // its id; empty: not known
-  comm::HangWatch* hang_watch = nullptr;      // may be null
+  comm::Watchdog* watchdog = nullptr;         // may be null
 };
 
 // How long the run stood still for its saves, on this rank.

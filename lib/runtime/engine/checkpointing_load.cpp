@@ -31,7 +31,7 @@ DataPosition Checkpointing::resume(const std::string& from, const std::optional<
   // the job must not start its steps anew.
   const config::CheckpointLoad how = from == "auto" ? config::CheckpointLoad{} : options_.checkpoint.load;
   const RestoreOptions options{
-      dir_, from, options_.placement, device_, timeout_, begin_from ? options_.job : "", options_.hang_watch};
+      dir_, from, options_.placement, device_, timeout_, begin_from ? options_.job : "", options_.watchdog};
   const auto restored = restore_checkpoint(options, store_, world_, [&](RestoreSource& source) {
     if (from == "auto") follow_shapes(source);
     load(source, how);

@@ -28,9 +28,9 @@ std::optional<std::string> wait_for_all(rendezvous::Store& store, int world_size
 }  // namespace
 
 void meet_all(rendezvous::Store& store, int world_size, int64_t step, const std::string& event,
-              std::chrono::milliseconds limit, comm::HangWatch* watch) {
+              std::chrono::milliseconds limit, comm::Watchdog* watch) {
   const auto what = fmt::format("the {} at step {} (which the first step did not have)", event, step);
-  std::optional<comm::HangWatch::Meeting> waiting;
+  std::optional<comm::Watchdog::Meeting> waiting;
   if (watch) waiting.emplace(*watch, event, what, kAdvice);
   const auto deadline = Deadline::after(limit * 5 / 6);
   while (const auto absent = wait_for_all(store, world_size, event, std::min(kBetweenLooks, deadline.left()))) {

@@ -131,7 +131,7 @@ class Training {
                                        .float_dtype = float_dtype(),
                                        .dtypes = dtypes_,
                                        .job = request_.job,
-                                       .hang_watch = request_.hang_watch};
+                                       .watchdog = request_.watchdog};
     checkpoints_ = std::make_unique<Checkpointing>(options, *model_, *engine_, world_, store_, device_);
     position_ = checkpoints_->resume(request_.resume, request_.begin_from);
     require_checkpoint_to_evaluate();
@@ -190,8 +190,8 @@ class Training {
   // Logs a step; ends the run when its loss is not finite and no loss scale takes that for an overflow. All ranks come
   // to the same verdict.
   bool take(const StepResult& result) {
-    if (request_.hang_watch) {
-      request_.hang_watch->add_step(std::chrono::milliseconds(std::llround(result.step_ms)));
+    if (request_.watchdog) {
+      request_.watchdog->add_step(std::chrono::milliseconds(std::llround(result.step_ms)));
     }
     log_->report_step(result, monitors_.take_step(result.step));
     if (world_.rank() == 0 && config_.recomputation.profile && result.step % config_.steps_per_print == 0) {
@@ -274,7 +274,7 @@ class Training {
   // For those who wait for this rank.
   template <class... Args>
   void is_at(fmt::format_string<Args...> activity, Args&&... args) const {
-    if (request_.hang_watch) request_.hang_watch->set_activity(fmt::format(activity, std::forward<Args>(args)...));
+    if (request_.watchdog) request_.watchdog->set_activity(fmt::format(activity, std::forward<Args>(args)...));
   }
 
   // For --timings: the time since the last call went into `what`.
@@ -318,7 +318,7 @@ class Training {
     out.secondary_group = secondary_group_;
     out.phases = monitors_.phases();
     out.meet = [this](const std::string& event) {
-      meet_all(store_, world_.size(), engine_->steps_done() + 1, event, request_.hang_limit, request_.hang_watch);
+      meet_all(store_, world_.size(), engine_->steps_done() + 1, event, request_.hang_limit, request_.watchdog);
     };
     return out;
   }

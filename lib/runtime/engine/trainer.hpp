@@ -35,7 +35,7 @@ struct TrainRequest {
   RunTimings* timings = nullptr;                  // where to say what has ended; may be null
   std::function<bool()> stop_requested = [] { return false; };
   std::chrono::milliseconds hang_limit = std::chrono::minutes(30);  // of a wait for other ranks
-  comm::HangWatch* hang_watch = nullptr;                            // hears what the run is at; may be null
+  comm::Watchdog* watchdog = nullptr;                               // hears what the run is at; may be null
 };
 
 enum class TrainOutcome { kFinished, kStopped };

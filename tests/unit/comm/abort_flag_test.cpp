@@ -6,10 +6,10 @@
 
 using namespace dslaunch;
 using Catch::Contains;
-using comm::FailureLatch;
+using comm::AbortFlag;
 
 TEST_CASE("the first reason stays and names rank, host and phase", "[comm][abort_flag]") {
-  FailureLatch latch;
+  AbortFlag latch;
   CHECK_NOTHROW(latch.check("all_reduce"));
   latch.trip("connection closed", 3, "node-b");
   latch.trip("something later", 4, "node-c");
@@ -25,7 +25,7 @@ TEST_CASE("the first reason stays and names rank, host and phase", "[comm][abort
 
 TEST_CASE("the action runs once, also when it comes late, and never after disarm", "[comm][abort_flag]") {
   int runs = 0;
-  FailureLatch early, late, disarmed;
+  AbortFlag early, late, disarmed;
   early.break_with([&] { ++runs; });
   early.trip("a");
   early.trip("b");

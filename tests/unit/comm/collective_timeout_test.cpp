@@ -5,14 +5,14 @@
 
 #include "support/heard.hpp"
 
-using dslaunch::comm::LateWatch;
+using dslaunch::comm::CollectiveTimeout;
 using dslaunch::test::Heard;
 using namespace std::chrono_literals;
 
 TEST_CASE("the oldest operation that does not end is named, once it is late", "[comm][collective_timeout]") {
   std::atomic<uint32_t> first{0}, second{0};
   Heard heard;
-  LateWatch watch(100ms, [&](const std::string& message) { heard.hear(message); });
+  CollectiveTimeout watch(100ms, [&](const std::string& message) { heard.hear(message); });
   watch.add(&first, 1, 1, "all_reduce of the first");
   first = 1;
   watch.add(&second, 1, 1, "all_gather of the second");
@@ -26,7 +26,7 @@ TEST_CASE("the oldest operation that does not end is named, once it is late", "[
 TEST_CASE("what has ended is not late, also where counting wraps", "[comm][collective_timeout]") {
   std::atomic<uint32_t> counter{std::numeric_limits<uint32_t>::max() - 1};
   Heard heard;
-  LateWatch watch(40ms, [&](const std::string& message) { heard.hear(message); });
+  CollectiveTimeout watch(40ms, [&](const std::string& message) { heard.hear(message); });
   watch.add(&counter, std::numeric_limits<uint32_t>::max(), 1, "the last before the wrap");
   watch.add(&counter, 0, 1, "the first behind it");
   counter = 0;
@@ -36,13 +36,13 @@ TEST_CASE("what has ended is not late, also where counting wraps", "[comm][colle
 
 TEST_CASE("a watch with work under way can be ended", "[comm][collective_timeout]") {
   std::atomic<uint32_t> counter{0};
-  LateWatch watch(1h, [](const std::string&) {});
+  CollectiveTimeout watch(1h, [](const std::string&) {});
   watch.add(&counter, 1, 1, "all_reduce");
 }
 
 TEST_CASE("an operation's time begins when the one before it in its queue has ended", "[comm][collective_timeout]") {
   std::atomic<uint32_t> one{0}, other{0};
-  LateWatch watch(1h, [](const std::string&) {});
+  CollectiveTimeout watch(1h, [](const std::string&) {});
   watch.add(&one, 1, 1, "first of one");
   watch.add(&one, 2, 2, "second of one");
   watch.add(&one, 3, 3, "third of one");

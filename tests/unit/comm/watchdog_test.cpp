@@ -67,14 +67,14 @@ class Caller : public Communicator {
 struct Rank {
   Rank(int rank, rendezvous::Store& store, std::chrono::milliseconds limit, Heard& warnings, Heard& ends)
       : group(ends) {
-    HangWatch::Options options{.rank = rank, .world_size = 2, .host = "node1"};
+    Watchdog::Options options{.rank = rank, .world_size = 2, .host = "node1"};
     options.times = HangTimes(limit);
     options.tell = [&warnings](const std::string& text) { warnings.hear(text); };
-    watch = std::make_unique<HangWatch>(options, store);
+    watch = std::make_unique<Watchdog>(options, store);
     watch->add({&group, "world", {0, 1}});
   }
   Caller group;
-  std::unique_ptr<HangWatch> watch;
+  std::unique_ptr<Watchdog> watch;
 };
 
 }  // namespace
@@ -160,8 +160,8 @@ TEST_CASE("who has left a meeting was there", "[comm][hang]") {
   test::MemoryStore store;
   Heard warnings, ends;
   Rank early(0, store, 2s, warnings, ends), late(1, store, 2s, warnings, ends);
-  { const HangWatch::Meeting here(*early.watch, "x", "the set-up", ""); }
-  const HangWatch::Meeting there(*late.watch, "x", "the set-up", "");
+  { const Watchdog::Meeting here(*early.watch, "x", "the set-up", ""); }
+  const Watchdog::Meeting there(*late.watch, "x", "the set-up", "");
   CHECK_THAT(warnings.wait_for("has waited"), Catch::Contains("though all ranks have come"));
 }
 
@@ -170,11 +170,11 @@ TEST_CASE("who comes to a meeting again waits for those that do not", "[comm][ha
   Heard warnings, ends;
   Rank comes(0, store, 2s, warnings, ends), stays_away(1, store, 2s, warnings, ends);
   {
-    const HangWatch::Meeting here(*comes.watch, "x", "its forward", ""),
+    const Watchdog::Meeting here(*comes.watch, "x", "its forward", ""),
         there(*stays_away.watch, "x", "its forward", "");
     CHECK_THAT(warnings.wait_for("has waited"), Catch::Contains("though all ranks have come"));
   }
-  const HangWatch::Meeting again(*comes.watch, "x", "its next forward", "");
+  const Watchdog::Meeting again(*comes.watch, "x", "its next forward", "");
   CHECK_THAT(warnings.wait_for("its next forward has waited"), Catch::Contains("for rank 1 (node1"));
 }
 
@@ -182,7 +182,7 @@ TEST_CASE("a wait with a limit of its own is told of, and not ended for lasting 
   test::MemoryStore store, store_of_others;
   Heard warnings, ends, warnings_of_others, ends_of_others;
   Rank comes(0, store, 400ms, warnings, ends), busy(1, store, 400ms, warnings, ends);
-  const HangWatch::Meeting here(*comes.watch, "x", "the resume", "", 1h);
+  const Watchdog::Meeting here(*comes.watch, "x", "the resume", "", 1h);
   // A wait without one that begins later is ended.
   Rank waits(0, store_of_others, 400ms, warnings_of_others, ends_of_others);
   const HostCalls::Scope call(waits.group.made, "all_reduce of 4 float32");
@@ -199,7 +199,7 @@ TEST_CASE("ranks that wait for each other are ended long before the limit", "[co
   Heard warnings, ends;
   Rank a(0, store, 2s, warnings, ends), b(1, store, 2s, warnings, ends);
   SECTION("a meeting and a collective, with the meeting's advice") {
-    const HangWatch::Meeting meeting(*a.watch, "x", "forward of unit 'x'", "use stage 1");
+    const Watchdog::Meeting meeting(*a.watch, "x", "forward of unit 'x'", "use stage 1");
     const HostCalls::Scope call(b.group.made, "all_reduce of 4 float32");
     const auto text = ends.wait_for("wait for each other");
     CHECK_THAT(text, Catch::Contains("rank 0 waits in forward of unit 'x' for rank 1") &&
@@ -209,7 +209,7 @@ TEST_CASE("ranks that wait for each other are ended long before the limit", "[co
     CHECK(who.watch->verdict()->code() == ExitCode::kBadInput);
   }
   SECTION("not those that have met") {
-    const HangWatch::Meeting here(*a.watch, "x", "its forward", ""), there(*b.watch, "x", "its forward", "");
+    const Watchdog::Meeting here(*a.watch, "x", "its forward", ""), there(*b.watch, "x", "its forward", "");
     CHECK_THAT(warnings.wait_for("has waited"), Catch::Contains("though all ranks have come"));
     CHECK(ends.count() == 0);
   }

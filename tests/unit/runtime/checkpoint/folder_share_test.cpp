@@ -132,11 +132,11 @@ TEST_CASE("a rank for which the others wait with their look at the folder is tol
   test::TempDir folder;
   test::MemoryStore store;
   test::Heard warnings;
-  comm::HangWatch::Options options{.rank = 0, .world_size = 2, .host = "node0"};
+  comm::Watchdog::Options options{.rank = 0, .world_size = 2, .host = "node0"};
   options.times = comm::HangTimes(std::chrono::seconds(1));
   options.tell = [&](const std::string& text) { warnings.hear(text); };
-  comm::HangWatch watch(options, store);
-  const auto look_of = [&](int rank, comm::HangWatch* watch) {
+  comm::Watchdog watch(options, store);
+  const auto look_of = [&](int rank, comm::Watchdog* watch) {
     const runtime::Placement placement{
         .rank = rank, .world_size = 2, .local_rank = 0, .node = rank, .num_nodes = 2, .host = "node"};
     return runtime::share_folder(folder.path(), true, placement, store, Deadline::after(std::chrono::minutes(1)),

@@ -143,10 +143,10 @@ TEST_CASE("a rank for which the others wait with a resume is told of", "[runtime
   require_saved(hosts, 10);
   test::MemoryStore store;
   test::Heard warnings;
-  comm::HangWatch::Options watched{.rank = 0, .world_size = 2, .host = "node0"};
+  comm::Watchdog::Options watched{.rank = 0, .world_size = 2, .host = "node0"};
   watched.times = comm::HangTimes(std::chrono::seconds(1));
   watched.tell = [&](const std::string& text) { warnings.hear(text); };
-  comm::HangWatch watch(watched, store);
+  comm::Watchdog watch(watched, store);
   auto group = std::make_shared<test::ThreadGroup>(2);
   std::string told;
   std::vector<test::RankOutcome> outcomes(2);
@@ -154,7 +154,7 @@ TEST_CASE("a rank for which the others wait with a resume is told of", "[runtime
     if (rank == 1) told = warnings.wait_for("has waited");
     test::ThreadCommunicator world(group, rank);
     RestoreOptions options{dir.path(), "auto", hosts.placement(rank)};
-    if (rank == 0) options.hang_watch = &watch;
+    if (rank == 0) options.watchdog = &watch;
     outcomes[static_cast<size_t>(rank)] =
         test::outcome_of([&] { restore_checkpoint(options, store, world, [](RestoreSource&) {}); });
   });
