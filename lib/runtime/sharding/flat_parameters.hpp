@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "comm/communicator.hpp"
+#include "runtime/sharding/collective_order.hpp"
 #include "runtime/sharding/gathered_parameters.hpp"
 #include "runtime/sharding/gradient_reduction.hpp"
-#include "runtime/sharding/lock_step.hpp"
 #include "runtime/sharding/parameter_places.hpp"
 #include "runtime/sharding/sharding_options.hpp"
 #include "runtime/state/unit_parameters.hpp"

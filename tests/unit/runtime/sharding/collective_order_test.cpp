@@ -1,4 +1,4 @@
-#include "runtime/sharding/lock_step.hpp"
+#include "runtime/sharding/collective_order.hpp"
 
 #include <catch2/catch.hpp>
 #include <thread>
@@ -49,7 +49,7 @@ std::vector<std::vector<UnitEvent>> as_two_ranks(const std::vector<std::vector<s
 }  // namespace
 
 TEST_CASE("what a pass leaves out of the recorded order is served in passing and at its end",
-          "[runtime][sharding][lock_step]") {
+          "[runtime][sharding][collective_order]") {
   test::ThreadCommunicator alone(std::make_shared<test::ThreadGroup>(1), 0);
   std::vector<UnitEvent> served;
   std::vector<std::string> met;
@@ -61,7 +61,7 @@ TEST_CASE("what a pass leaves out of the recorded order is served in passing and
   CHECK(met.empty());
 }
 
-TEST_CASE("training and inference have orders of their own", "[runtime][sharding][lock_step]") {
+TEST_CASE("training and inference have orders of their own", "[runtime][sharding][collective_order]") {
   test::ThreadCommunicator alone(std::make_shared<test::ThreadGroup>(1), 0);
   std::vector<UnitEvent> served;
   std::vector<std::string> met;
@@ -74,19 +74,20 @@ TEST_CASE("training and inference have orders of their own", "[runtime][sharding
 }
 
 TEST_CASE("ranks that differ in the first pass serve each other's events, and go on agreeing",
-          "[runtime][sharding][lock_step]") {
+          "[runtime][sharding][collective_order]") {
   const auto served = as_two_ranks({{{1, 2}, {2}, {3, 3, 3}}, {{1, 3}, {1, 2}, {3}}});
   CHECK((served[0] == std::vector<UnitEvent>{forward(3), forward(1)}));
   CHECK((served[1] == std::vector<UnitEvent>{forward(2), forward(3), forward(3)}));
 }
 
-TEST_CASE("a rank whose first pass ends early serves the rest of the others'", "[runtime][sharding][lock_step]") {
+TEST_CASE("a rank whose first pass ends early serves the rest of the others'",
+          "[runtime][sharding][collective_order]") {
   const auto served = as_two_ranks({{{1, 2, 3}}, {{1}}});
   CHECK(served[0].empty());
   CHECK((served[1] == std::vector<UnitEvent>{forward(2), forward(3)}));
 }
 
-TEST_CASE("an event that is not in the order meets the other ranks first", "[runtime][sharding][lock_step]") {
+TEST_CASE("an event that is not in the order meets the other ranks first", "[runtime][sharding][collective_order]") {
   auto group = std::make_shared<test::ThreadGroup>(2);
   std::vector<std::thread> threads;
   std::vector<std::vector<std::string>> met(2);

@@ -1,4 +1,4 @@
-#include "runtime/sharding/lock_step.hpp"
+#include "runtime/sharding/collective_order.hpp"
 
 #include <ATen/ATen.h>
 
