@@ -101,7 +101,7 @@ std::optional<StepResult> Engine::train_step(const std::function<MicroBatch()>& 
   combine_statistics(stop_requested);
   const double lr = rates_after(loss_scaling_.known_applied_steps()).lr;
   update_shards();
-  forget_gradients();
+  release_gradients();
   loss_scaling_.advance();
   times_.end(StepPhase::kUpdate);
   parameters_->gather_parameters();
@@ -166,7 +166,7 @@ at::Tensor Engine::run_again(const MicroBatch& batch, UnitParameters& parameters
     loss = loss_of(batch);
     run_backward(loss);
     parameters_->end_micro_step();
-    parameters_->forget_gradients();
+    parameters_->release_gradients();
   } else {
     at::NoGradGuard no_grad;
     loss = loss_of(batch);
@@ -182,9 +182,9 @@ void Engine::reduce_gradients() {
   }
 }
 
-void Engine::forget_gradients() {
+void Engine::release_gradients() {
   for (auto& run : shard_tensors_) run.gradient = at::Tensor();
-  parameters_->forget_gradients();
+  parameters_->release_gradients();
 }
 
 // One small all-reduce a step carries the loss, the squared norm of the shards and the wish to stop; from it come the
@@ -227,7 +227,7 @@ void Engine::update_shards() {
   if (before_update_) before_update_();
   optim::StepInputs inputs{.applied_steps = loss_scaling_.applied_steps(),
                            .gradient_factor = gradient_factor_,
-                           .skip = loss_scaling_.is_on() ? loss_scaling_.skip() : skip_once_broken()};
+                           .skip = loss_scaling_.is_on() ? loss_scaling_.skip() : skip_after_nonfinite()};
   const int64_t applied = loss_scaling_.known_applied_steps();
   for (int64_t more = 0; more <= loss_scaling_.num_unknown_steps(); ++more)
     inputs.rates.push_back(rates_after(applied + more));
@@ -239,7 +239,7 @@ void Engine::update_shards() {
 
 // Without a loss scale, what is not finite ends the run, on a device a step later; from then on the parameters stay as
 // they are, for the diagnosis.
-const at::Tensor& Engine::skip_once_broken() {
+const at::Tensor& Engine::skip_after_nonfinite() {
   const at::Tensor now = at::isfinite(statistics_).all().logical_not().to(at::kFloat);
   broken_ = broken_.defined() ? at::maximum(broken_, now) : now;
   return broken_;

@@ -105,7 +105,7 @@ class Engine {
   int64_t num_moments() const;
   // After masters and moments were written to through owned_state(): the parameters are made from the masters again;
   // counters and loss scale are those of another engine, its steps_done() and scalars().
-  void take_over_state(int64_t steps_done, const std::map<std::string, double>& scalars);
+  void load_state_from(int64_t steps_done, const std::map<std::string, double>& scalars);
   // What the units of the model get and give; outside a step, and not at the same time as an evaluation.
   UnitParameters& unit_parameters() { return *parameters_; }
   // Restores parameters, moments, counters and the loss scale. `read` fills elements of (parameter, state); `scalars`
@@ -142,11 +142,11 @@ class Engine {
   void forward_backward(const MicroBatch& batch, bool is_last);
   at::Tensor loss_of(const MicroBatch& batch);
   void reduce_gradients();
-  void forget_gradients();
+  void release_gradients();
   void combine_statistics(bool stop_requested);
   at::Tensor weigh_by_labels(double micro_steps);
   void update_shards();
-  const at::Tensor& skip_once_broken();
+  const at::Tensor& skip_after_nonfinite();
   void round_masters();
   optim::StepRates rates_after(int64_t applied_steps) const;
   std::optional<StepResult> hand_over(StepResult result);

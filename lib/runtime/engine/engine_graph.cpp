@@ -68,7 +68,7 @@ void Engine::record_step(const std::vector<MicroBatch>& batches) {
     parameters_->abandon_pass();
     obstacle = cause_of(error);
   }
-  forget_gradients();
+  release_gradients();
   if (!all_ranks_can_record(obstacle)) step_graph_.reset();
 }
 

@@ -47,7 +47,7 @@ int64_t Engine::num_moments() const {
   return static_cast<int64_t>(most);
 }
 
-void Engine::take_over_state(int64_t steps_done, const std::map<std::string, double>& scalars) {
+void Engine::load_state_from(int64_t steps_done, const std::map<std::string, double>& scalars) {
   set_counters(steps_done, scalars, /*fresh_moments=*/false);
   for (auto& run : shard_tensors_) {
     if (run.low_precision.defined()) run.low_precision.copy_(run.master);

@@ -47,7 +47,7 @@ class Replica {
   };
   State state();
   // After the run's values were written to those of state(): the replica stands where `run` does.
-  void take_over(const Engine& run) { engine_->take_over_state(run.steps_done(), run.scalars()); }
+  void take_over(const Engine& run) { engine_->load_state_from(run.steps_done(), run.scalars()); }
 
   // Of a frozen parameter that no rank of the run holds whole.
   void set_frozen(int parameter, const at::Tensor& value) { model_->set_frozen_value(parameter, value); }

@@ -10,10 +10,10 @@
 namespace dslaunch::runtime {
 namespace {
 
-class WholeGradients final : public GradientReduction {
+class BucketedAllReduce final : public GradientReduction {
  public:
-  WholeGradients(const ParameterTable& table, std::span<const FlatGroup> groups, std::vector<Shard>& shards,
-                 const ShardingOptions& options, comm::Communicator& data_group)
+  BucketedAllReduce(const ParameterTable& table, std::span<const FlatGroup> groups, std::vector<Shard>& shards,
+                    const ShardingOptions& options, comm::Communicator& data_group)
       : groups_(groups),
         shards_(shards),
         options_(options),
@@ -46,7 +46,7 @@ class WholeGradients final : public GradientReduction {
     if (reduces_as_ready_) reduce_ready_units();
   }
 
-  void serve(int) override {}  // every group is reduced once a step on every rank, whatever was called
+  void participate(int) override {}  // every group is reduced once a step on every rank, whatever was called
 
   void finish() override {
     reduces_as_ready_ = false;
@@ -148,7 +148,7 @@ class WholeGradients final : public GradientReduction {
 std::unique_ptr<GradientReduction> make_whole_gradients(const ParameterTable& table, std::span<const FlatGroup> groups,
                                                         std::vector<Shard>& shards, const ShardingOptions& options,
                                                         comm::Communicator& data_group) {
-  return std::make_unique<WholeGradients>(table, groups, shards, options, data_group);
+  return std::make_unique<BucketedAllReduce>(table, groups, shards, options, data_group);
 }
 
 }  // namespace dslaunch::runtime

@@ -23,7 +23,7 @@ UnitEvent event_of(int64_t code) {
 }
 
 // Where an event stands in a pass that runs the units in their order: any order is right, this one serves the least.
-std::array<int64_t, 3> usual_place(int64_t code) {
+std::array<int64_t, 3> canonical_order(int64_t code) {
   if (code == kEndOfPass) return {2, 0, 0};
   const UnitEvent event = event_of(code);
   if (event.kind == UnitEvent::Kind::kForward) return {0, event.unit, 0};
@@ -33,19 +33,19 @@ std::array<int64_t, 3> usual_place(int64_t code) {
 
 }  // namespace
 
-void LockStep::begin_pass(Pass pass) {
+void CollectiveOrder::begin_pass(Pass pass) {
   pass_ = pass;
   order().begin_pass();
 }
 
-void LockStep::arrive(UnitEvent event) {
+void CollectiveOrder::arrive(UnitEvent event) {
   if (talks()) {
     settle(code_of(event));
     if (order().is_recording()) order().insert(event);
     return;
   }
   if (order().is_ahead(event)) {
-    while (order().ahead().front() != event) options_.serve(order().advance());
+    while (order().ahead().front() != event) options_.participate(order().advance());
     order().advance();
     return;
   }
@@ -55,27 +55,27 @@ void LockStep::arrive(UnitEvent event) {
   }
 }
 
-void LockStep::end_pass() {
+void CollectiveOrder::end_pass() {
   if (talks()) {
     settle(kEndOfPass);
   } else {
-    while (!order().ahead().empty()) options_.serve(order().advance());
+    while (!order().ahead().empty()) options_.participate(order().advance());
   }
   order().end_pass();
 }
 
-// Ranks that are not at the chosen event serve it and ask again; those that are go on to its collectives.
-void LockStep::settle(int64_t own) {
+// Ranks that are not at the chosen event participate it and ask again; those that are go on to its collectives.
+void CollectiveOrder::settle(int64_t own) {
   while (!all_have(own)) {
     differed_[static_cast<size_t>(pass_)] = true;
     const int64_t chosen = first_of_all(own);
     if (chosen == own) return;
-    options_.serve(event_of(chosen));
+    options_.participate(event_of(chosen));
   }
 }
 
 // The largest code and the largest negated one over the ranks: equal when all brought the same.
-bool LockStep::all_have(int64_t code) {
+bool CollectiveOrder::all_have(int64_t code) {
   const at::Tensor range = at::tensor({code, -code}, at::kLong).to(options_.device);
   group_.all_reduce(buffer_of(range), comm::ReduceOp::kMax);
   group_.wait_for_completion();
@@ -83,7 +83,7 @@ bool LockStep::all_have(int64_t code) {
   return host[0].item<int64_t>() == -host[1].item<int64_t>();
 }
 
-int64_t LockStep::first_of_all(int64_t own) {
+int64_t CollectiveOrder::first_of_all(int64_t own) {
   const at::Tensor mine = at::full({1}, own, at::TensorOptions().dtype(at::kLong).device(options_.device));
   const at::Tensor all = at::empty({group_.size()}, mine.options());
   group_.all_gather(buffer_of(mine), buffer_of(all));
@@ -92,12 +92,12 @@ int64_t LockStep::first_of_all(int64_t own) {
   int64_t first = own;
   for (int rank = 0; rank < group_.size(); ++rank) {
     const auto code = host[rank].item<int64_t>();
-    if (usual_place(code) < usual_place(first)) first = code;
+    if (canonical_order(code) < canonical_order(first)) first = code;
   }
   return first;
 }
 
-std::string LockStep::describe(UnitEvent event) const {
+std::string CollectiveOrder::describe(UnitEvent event) const {
   const auto& name = options_.unit_names.at(static_cast<size_t>(event.unit));
   return fmt::format("{} of {}", to_string(event.kind), name.empty() ? "the root" : "unit '" + name + "'");
 }

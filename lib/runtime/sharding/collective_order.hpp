@@ -2,8 +2,8 @@
 // agree on every event. When all were always at the same one, the pass is recorded, and later passes follow the record
 // without talking: an event that this rank leaves out is served in passing, so that the others find it taking part.
 // When ranks were at different events (control flow depends on a rank's own data), they go on agreeing in every pass;
-// those that are not at the chosen event serve it. An event that is not in a record must come on all ranks at the same
-// place; a rank that is alone with it ends the job and is named. One thread at a time.
+// those that are not at the chosen event participate it. An event that is not in a record must come on all ranks at the
+// same place; a rank that is alone with it ends the job and is named. One thread at a time.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -16,20 +16,20 @@
 
 namespace dslaunch::runtime {
 
-class LockStep {
+class CollectiveOrder {
  public:
   enum class Pass : uint8_t { kTraining, kInference };
   struct Options {
     c10::Device device = c10::kCPU;       // where the group's collectives find their data
     std::vector<std::string> unit_names;  // by unit
     // Issues the collectives of an event in which this rank has no part of its own.
-    std::function<void(UnitEvent)> serve;
+    std::function<void(UnitEvent)> participate;
     // Returns when all ranks have called it with the same text; throws when they do not come.
     std::function<void(const std::string& text)> meet;
   };
 
   // `group` must outlive this object.
-  LockStep(comm::Communicator& group, Options options) : group_(group), options_(std::move(options)) {}
+  CollectiveOrder(comm::Communicator& group, Options options) : group_(group), options_(std::move(options)) {}
 
   void begin_pass(Pass pass);
   // Before the event's collectives.

@@ -42,7 +42,7 @@ FlatParameters::FlatParameters(const ParameterTable& table, ShardingOptions opti
       resident_(groups_.size()),
       resident_ready_(groups_.size()),
       side_(options_.device, options_.overlap_communication),
-      lock_step_(data_group, lock_step_options()),
+      collective_order_(data_group, lock_step_options()),
       views_(table.units.size()) {
   std::vector<at::Tensor> at_rest;
   for (size_t i = 0; i < groups_.size(); ++i) {
@@ -87,11 +87,11 @@ void FlatParameters::make_frozen_shard(size_t index) {
   for (const auto& segment : group.segments) is_sharded_frozen_[static_cast<size_t>(segment.parameter)] = true;
 }
 
-LockStep::Options FlatParameters::lock_step_options() {
-  LockStep::Options out;
+CollectiveOrder::Options FlatParameters::lock_step_options() {
+  CollectiveOrder::Options out;
   out.device = options_.device;
   for (const auto& unit : table_.units) out.unit_names.push_back(unit.name);
-  out.serve = [this](UnitEvent event) { serve(event); };
+  out.participate = [this](UnitEvent event) { participate(event); };
   out.meet = options_.meet ? options_.meet : [](const std::string& text) {
     throw UserError(ExitCode::kBadInput,
                     fmt::format("{} was not part of the first step, and the ranks cannot agree on it", text));
@@ -135,9 +135,9 @@ UnitValues FlatParameters::acquire(int unit, UnitCall call) {
   if (unit == 0 && !in_training_pass_) {
     if (in_inference_pass_) end_inference_pass();  // its root was never released: an output was a parameter of it
     in_inference_pass_ = true;
-    lock_step_.begin_pass(LockStep::Pass::kInference);
+    collective_order_.begin_pass(CollectiveOrder::Pass::kInference);
   }
-  bring(unit, call == UnitCall::kAgain ? UnitEvent::Kind::kBackward : UnitEvent::Kind::kForward);
+  ensure_gathered(unit, call == UnitCall::kAgain ? UnitEvent::Kind::kBackward : UnitEvent::Kind::kForward);
   if (call == UnitCall::kTraining) {
     gathered_->expect_backward(unit);
     if (!places_[unit].empty()) gradients_->expect(unit);
@@ -151,41 +151,41 @@ UnitValues FlatParameters::acquire(int unit, UnitCall call) {
 }
 
 void FlatParameters::release(int unit) {
-  gathered_->close(unit);
+  gathered_->release(unit);
   if (unit == 0 && in_inference_pass_) end_inference_pass();
 }
 
 void FlatParameters::end_inference_pass() {
-  if (is_lock_stepped()) lock_step_.end_pass();
+  if (is_lock_stepped()) collective_order_.end_pass();
   gathered_->end_pass();
   in_inference_pass_ = false;
 }
 
 void FlatParameters::prepare_backward(int unit) {
-  bring(unit, UnitEvent::Kind::kBackward);
+  ensure_gathered(unit, UnitEvent::Kind::kBackward);
 }
 
 void FlatParameters::take_gradients(int unit, std::vector<at::Tensor> gradients) {
   at::NoGradGuard no_grad;
   if (!places_[unit].empty()) {
-    if (is_lock_stepped()) lock_step_.arrive({UnitEvent::Kind::kReduce, unit});
+    if (is_lock_stepped()) collective_order_.arrive({UnitEvent::Kind::kReduce, unit});
     gradients_->take(unit, std::move(gradients));
   }
   gathered_->backward_done(unit);
 }
 
-void FlatParameters::bring(int unit, UnitEvent::Kind kind) {
+void FlatParameters::ensure_gathered(int unit, UnitEvent::Kind kind) {
   if (!gathered_->has(unit)) return;
-  lock_step_.arrive({kind, unit});
-  gathered_->visit(unit, lock_step_.ahead());
-  gathered_->open(unit);
+  collective_order_.arrive({kind, unit});
+  gathered_->unshard(unit, collective_order_.ahead());
+  gathered_->hold(unit);
 }
 
-void FlatParameters::serve(UnitEvent event) {
+void FlatParameters::participate(UnitEvent event) {
   if (event.kind == UnitEvent::Kind::kReduce) {
-    gradients_->serve(event.unit);
+    gradients_->participate(event.unit);
   } else {
-    gathered_->visit(event.unit, lock_step_.ahead());
+    gathered_->unshard(event.unit, collective_order_.ahead());
   }
 }
 
@@ -213,12 +213,12 @@ const UnitValues& FlatParameters::views_of(int unit) {
 
 void FlatParameters::begin_micro_step(bool is_last) {
   in_training_pass_ = true;
-  lock_step_.begin_pass(LockStep::Pass::kTraining);
+  collective_order_.begin_pass(CollectiveOrder::Pass::kTraining);
   gradients_->begin_micro_step(is_last);
 }
 
 void FlatParameters::end_micro_step() {
-  if (is_lock_stepped()) lock_step_.end_pass();
+  if (is_lock_stepped()) collective_order_.end_pass();
   gathered_->end_pass();
   in_training_pass_ = false;
 }
@@ -229,7 +229,7 @@ void FlatParameters::reduce_gradients() {
   for (const auto& ready : resident_ready_) wait_on_current_stream(ready, options_.device);
 }
 
-void FlatParameters::forget_gradients() {
+void FlatParameters::release_gradients() {
   gradients_->forget();
 }
 

@@ -49,7 +49,7 @@ class FlatParameters : public UnitParameters {
   void begin_micro_step(bool is_last);  // before a forward whose backward follows
   void end_micro_step();                // after that backward
   void reduce_gradients();              // after the last backward: the shards have their gradients
-  void forget_gradients();              // after their use: the next step begins anew
+  void release_gradients();             // after their use: the next step begins anew
   void gather_parameters();             // after the optimizer has written the shards
 
   // For a step that a device records (engine/step_graph.hpp): points in streams are of one side, the recording or what
@@ -81,9 +81,9 @@ class FlatParameters : public UnitParameters {
   std::span<const FlatGroup> trained_groups() const { return {groups_.data(), shards_.size()}; }
   void load_trained(const ReadElements& read);
   void load_frozen(const ReadElements& read);
-  LockStep::Options lock_step_options();
-  void serve(UnitEvent event);
-  void bring(int unit, UnitEvent::Kind kind);
+  CollectiveOrder::Options lock_step_options();
+  void participate(UnitEvent event);
+  void ensure_gathered(int unit, UnitEvent::Kind kind);
   const UnitValues& views_of(int unit);
   at::Tensor view_at(ParameterPlaceInGroup place) const;
   at::Tensor whole(int group) const;
@@ -107,7 +107,7 @@ class FlatParameters : public UnitParameters {
   SideStream side_;                               // gathers after a step
   std::unique_ptr<GatheredParameters> gathered_;  // stage 3 on several ranks
   std::unique_ptr<GradientReduction> gradients_;
-  LockStep lock_step_;
+  CollectiveOrder collective_order_;
   std::vector<UnitViews> views_;  // by unit
   bool in_training_pass_ = false, in_inference_pass_ = false;
 };

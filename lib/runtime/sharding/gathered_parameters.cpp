@@ -89,7 +89,7 @@ int64_t GatheredParameters::slots_numel(int num_slots) const {
   return sum;
 }
 
-void GatheredParameters::visit(int unit, std::span<const UnitEvent> ahead) {
+void GatheredParameters::unshard(int unit, std::span<const UnitEvent> ahead) {
   if (has(unit) && content_[units_[unit].slot] != unit) gather(unit);
   if (unit != 0) last_slot_ = units_[unit].slot;
   prefetch(unit, ahead);
@@ -187,14 +187,14 @@ std::shared_ptr<GatheredParameters::Place> GatheredParameters::place_for(int ind
   return std::make_shared<Place>(Place{bytes, -1, mark_current_stream(options_.device)});
 }
 
-void GatheredParameters::open(int index) {
+void GatheredParameters::hold(int index) {
   Unit& unit = units_[index];
   if (unit.groups.empty()) return;
   unit.pins += 1;
   wait_on_current_stream(unit.ready, options_.device);
 }
 
-void GatheredParameters::close(int index) {
+void GatheredParameters::release(int index) {
   Unit& unit = units_[index];
   if (unit.groups.empty()) return;
   DSL_CHECK(unit.pins > 0, fmt::format("unit '{}' was not open", table_.units[index].name));
@@ -213,7 +213,7 @@ void GatheredParameters::backward_done(int index) {
                     "config, or use ZeRO stage 2",
                     index == 0 ? "the root" : "unit '" + table_.units[index].name + "'"));
   }
-  close(index);
+  release(index);
   unit.open_calls -= 1;
 }
 

@@ -33,10 +33,10 @@ class GatheredParameters {
 
   bool has(int unit) const { return !units_[unit].groups.empty(); }
   // Issues the gather that this event needs, if any, and those of units that come soon in `ahead`.
-  void visit(int unit, std::span<const UnitEvent> ahead);
-  // After visit(): keeps the unit where it is until close(). A call whose gradients will come keeps its place, too.
-  void open(int unit);
-  void close(int unit);
+  void unshard(int unit, std::span<const UnitEvent> ahead);
+  // After unshard(): keeps the unit where it is until release(). A call whose gradients will come keeps its place, too.
+  void hold(int unit);
+  void release(int unit);
   void expect_backward(int unit) { units_[unit].open_calls += 1; }
   void backward_done(int unit);
   // The whole parameters of one group, flat; its unit is open.
@@ -67,7 +67,7 @@ class GatheredParameters {
     int64_t num_bytes = 0, numel = 0;
     int slot = 0;
     std::shared_ptr<Place> place;       // where it is, or was last; empty: nowhere in this pass
-    int pins = 0;                       // open() without close()
+    int pins = 0;                       // hold() without release()
     int open_calls = 0;                 // whose backward is still to come
     StreamMark ready;                   // the end of its last gather
     std::vector<at::Tensor> secondary;  // hpZ: by group, this rank's part within its host

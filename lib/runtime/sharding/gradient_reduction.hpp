@@ -5,8 +5,8 @@
 // On a device: what a stream of its own works on is allocated, and freed, by the thread's current stream, which has
 // waited for that stream by then.
 //
-// Threads: take() and serve() on autograd's thread, all else on the engine's, never at the same time as a backward
-// pass.
+// Threads: take() and participate() on autograd's thread, all else on the engine's, never at the same time as a
+// backward pass.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -28,7 +28,7 @@ class GradientReduction {
   // The gradients of one call, in the order of UnitInfo::parameters; undefined: not used.
   virtual void take(int unit, std::vector<at::Tensor> gradients) = 0;
   // Takes part in the reduction of a call that this rank did not make.
-  virtual void serve(int unit) = 0;
+  virtual void participate(int unit) = 0;
   // After the last backward of the step: every shard's gradient is whole, in fp32.
   virtual void finish() = 0;
   // The next step's gradients begin anew; the shards' are gone.

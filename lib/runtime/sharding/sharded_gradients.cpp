@@ -45,7 +45,7 @@ class ShardedGradients final : public GradientReduction {
     for (int group : groups_of_unit_[unit]) reduce(group, gradients);
   }
 
-  void serve(int unit) override { take(unit, std::vector<at::Tensor>(places_[unit].size())); }
+  void participate(int unit) override { take(unit, std::vector<at::Tensor>(places_[unit].size())); }
 
   void finish() override {
     wait_for_buckets();

@@ -55,7 +55,7 @@ struct Shard {
   Range range;               // within the group's flat buffer
   at::Tensor master;         // fp32
   at::Tensor gradient;       // fp32, the sum over the data ranks times 1/predivide; from reduce_gradients() to
-                             // forget_gradients(), else undefined
+                             // release_gradients(), else undefined
   at::Tensor low_precision;  // this range of the parameters themselves when they are not fp32; else undefined
 
   // The parameters themselves as they rest here, in the compute dtype.

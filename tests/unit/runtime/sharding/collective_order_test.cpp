@@ -7,7 +7,7 @@
 
 using namespace dslaunch;
 using namespace dslaunch::runtime;
-using Pass = LockStep::Pass;
+using Pass = CollectiveOrder::Pass;
 
 namespace {
 
@@ -15,18 +15,18 @@ constexpr UnitEvent forward(int unit) {
   return {UnitEvent::Kind::kForward, unit};
 }
 
-LockStep::Options options_of(std::vector<UnitEvent>& served, std::vector<std::string>& met) {
-  LockStep::Options out;
+CollectiveOrder::Options options_of(std::vector<UnitEvent>& served, std::vector<std::string>& met) {
+  CollectiveOrder::Options out;
   out.unit_names = {"", "a", "b", "c"};
-  out.serve = [&](UnitEvent event) { served.push_back(event); };
+  out.participate = [&](UnitEvent event) { served.push_back(event); };
   out.meet = [&](const std::string& text) { met.push_back(text); };
   return out;
 }
 
-void pass(LockStep& lock_step, const std::vector<int>& units, Pass kind = Pass::kTraining) {
-  lock_step.begin_pass(kind);
-  for (int unit : units) lock_step.arrive(forward(unit));
-  lock_step.end_pass();
+void pass(CollectiveOrder& collective_order, const std::vector<int>& units, Pass kind = Pass::kTraining) {
+  collective_order.begin_pass(kind);
+  for (int unit : units) collective_order.arrive(forward(unit));
+  collective_order.end_pass();
 }
 
 // Two ranks at once, each with passes of its own; returns what each one served.
@@ -38,8 +38,8 @@ std::vector<std::vector<UnitEvent>> as_two_ranks(const std::vector<std::vector<s
     threads.emplace_back([&, rank] {
       test::ThreadCommunicator communicator(group, rank);
       std::vector<std::string> met;
-      LockStep lock_step(communicator, options_of(served[rank], met));
-      for (const auto& units : passes_of_rank[rank]) pass(lock_step, units);
+      CollectiveOrder collective_order(communicator, options_of(served[rank], met));
+      for (const auto& units : passes_of_rank[rank]) pass(collective_order, units);
     });
   }
   for (auto& thread : threads) thread.join();
@@ -53,10 +53,10 @@ TEST_CASE("what a pass leaves out of the recorded order is served in passing and
   test::ThreadCommunicator alone(std::make_shared<test::ThreadGroup>(1), 0);
   std::vector<UnitEvent> served;
   std::vector<std::string> met;
-  LockStep lock_step(alone, options_of(served, met));
-  pass(lock_step, {1, 2, 3, 1});
+  CollectiveOrder collective_order(alone, options_of(served, met));
+  pass(collective_order, {1, 2, 3, 1});
   CHECK(served.empty());
-  pass(lock_step, {1, 3});
+  pass(collective_order, {1, 3});
   CHECK((served == std::vector<UnitEvent>{forward(2), forward(1)}));
   CHECK(met.empty());
 }
@@ -65,15 +65,15 @@ TEST_CASE("training and inference have orders of their own", "[runtime][sharding
   test::ThreadCommunicator alone(std::make_shared<test::ThreadGroup>(1), 0);
   std::vector<UnitEvent> served;
   std::vector<std::string> met;
-  LockStep lock_step(alone, options_of(served, met));
-  pass(lock_step, {1, 2});
-  pass(lock_step, {3}, Pass::kInference);
+  CollectiveOrder collective_order(alone, options_of(served, met));
+  pass(collective_order, {1, 2});
+  pass(collective_order, {3}, Pass::kInference);
   CHECK(served.empty());
-  pass(lock_step, {}, Pass::kInference);
+  pass(collective_order, {}, Pass::kInference);
   CHECK((served == std::vector<UnitEvent>{forward(3)}));
 }
 
-TEST_CASE("ranks that differ in the first pass serve each other's events, and go on agreeing",
+TEST_CASE("ranks that differ in the first pass participate each other's events, and go on agreeing",
           "[runtime][sharding][collective_order]") {
   const auto served = as_two_ranks({{{1, 2}, {2}, {3, 3, 3}}, {{1, 3}, {1, 2}, {3}}});
   CHECK((served[0] == std::vector<UnitEvent>{forward(3), forward(1)}));
@@ -95,10 +95,10 @@ TEST_CASE("an event that is not in the order meets the other ranks first", "[run
     threads.emplace_back([&, rank] {
       test::ThreadCommunicator communicator(group, rank);
       std::vector<UnitEvent> served;
-      LockStep lock_step(communicator, options_of(served, met[rank]));
-      pass(lock_step, {1, 2});
-      pass(lock_step, {1, 3, 2});
-      pass(lock_step, {1, 3, 2});
+      CollectiveOrder collective_order(communicator, options_of(served, met[rank]));
+      pass(collective_order, {1, 2});
+      pass(collective_order, {1, 3, 2});
+      pass(collective_order, {1, 3, 2});
     });
   }
   for (auto& thread : threads) thread.join();

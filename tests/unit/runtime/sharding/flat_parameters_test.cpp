@@ -72,7 +72,7 @@ void run_rank(const ParameterTable& table, ShardingOptions options, comm::Commun
   FlatParameters parameters(table, options, group, group);
   parameters.load(read_initial);
   for (int step = 0; step < 2; ++step) {  // the second step must not see gradients from before it
-    parameters.forget_gradients();
+    parameters.release_gradients();
     if (step == 1) break_off_a_step(table, parameters, group.rank());
     for (const auto& shard : parameters.shards()) {  // their memory is given back
       std::lock_guard lock(outcome.mutex);

@@ -64,7 +64,7 @@ struct Bench {
     options.secondary_group = host;
     gathered = std::make_unique<GatheredParameters>(table, groups, at_rest, options, communicator);
   }
-  void visit(int unit, std::vector<UnitEvent> ahead = {}) { gathered->visit(unit, ahead); }
+  void unshard(int unit, std::vector<UnitEvent> ahead = {}) { gathered->unshard(unit, ahead); }
   double value(int unit) { return gathered->whole(unit - 1)[0].item<double>(); }
   const void* address(int unit) { return gathered->whole(unit - 1).const_data_ptr(); }
   bool is_whole(int unit) {
@@ -85,16 +85,16 @@ TEST_CASE("a unit comes back to the address where autograd saved it", "[runtime]
   Bench bench(7, 0, 1'000'000);
   std::vector<const void*> addresses(8);
   for (int unit = 1; unit <= 7; ++unit) {
-    bench.visit(unit);
-    bench.gathered->open(unit);
+    bench.unshard(unit);
+    bench.gathered->hold(unit);
     bench.gathered->expect_backward(unit);
     addresses[unit] = bench.address(unit);
     CHECK(bench.value(unit) == unit);
-    bench.gathered->close(unit);
+    bench.gathered->release(unit);
   }
   for (int unit = 7; unit >= 1; --unit) {
-    bench.visit(unit);
-    bench.gathered->open(unit);
+    bench.unshard(unit);
+    bench.gathered->hold(unit);
     CHECK(bench.address(unit) == addresses[unit]);
     CHECK(bench.value(unit) == unit);
     bench.gathered->backward_done(unit);
@@ -105,10 +105,10 @@ TEST_CASE("units ahead are gathered before their use, as far as the prefetch goe
           "[runtime][sharding][gathered]") {
   Bench bench(6, 200, 1'000'000);
   CHECK(bench.gathered->num_slots() == 4);
-  bench.visit(1, {forward(2), forward(3), forward(4)});
+  bench.unshard(1, {forward(2), forward(3), forward(4)});
   CHECK(bench.communicator.num_gathers == 3);  // 1, and two times 128 padded elements reach 200
-  bench.visit(2, {forward(3), forward(4)});
-  bench.visit(3, {forward(4)});
+  bench.unshard(2, {forward(3), forward(4)});
+  bench.unshard(3, {forward(4)});
   CHECK(bench.communicator.num_gathers == 4);
 }
 
@@ -120,10 +120,10 @@ TEST_CASE("the limit of live elements bounds the slots, and one unit always fits
 
 TEST_CASE("a unit that still runs keeps its values when another one needs its slot", "[runtime][sharding][gathered]") {
   Bench bench(3, 0, 1);  // one slot
-  bench.visit(1);
-  bench.gathered->open(1);
-  bench.visit(2);
-  bench.gathered->open(2);
+  bench.unshard(1);
+  bench.gathered->hold(1);
+  bench.unshard(2);
+  bench.gathered->hold(2);
   CHECK(bench.value(1) == 1);
   CHECK(bench.value(2) == 2);
   CHECK(bench.address(1) != bench.address(2));
@@ -131,10 +131,10 @@ TEST_CASE("a unit that still runs keeps its values when another one needs its sl
 
 TEST_CASE("backward through a unit that was not asked for is an error that names it", "[runtime][sharding][gathered]") {
   Bench bench(2, 0, 1);
-  bench.visit(1);
-  bench.gathered->open(1);
+  bench.unshard(1);
+  bench.gathered->hold(1);
   bench.gathered->expect_backward(1);
-  bench.gathered->close(1);
+  bench.gathered->release(1);
   try {
     bench.gathered->backward_done(1);
     FAIL("no error");
@@ -146,30 +146,30 @@ TEST_CASE("backward through a unit that was not asked for is an error that names
 TEST_CASE("a unit that is needed where another one still runs is refused instead of overwritten",
           "[runtime][sharding][gathered]") {
   Bench bench(2, 0, 1);
-  bench.visit(1);
-  bench.gathered->open(1);
+  bench.unshard(1);
+  bench.gathered->hold(1);
   bench.gathered->expect_backward(1);
-  bench.gathered->close(1);
-  bench.visit(2);
-  bench.gathered->open(2);
-  CHECK_THROWS_AS(bench.visit(1), UserError);
+  bench.gathered->release(1);
+  bench.unshard(2);
+  bench.gathered->hold(2);
+  CHECK_THROWS_AS(bench.unshard(1), UserError);
 }
 
 TEST_CASE("the root's backward, which begins in the middle of a unit's, prefetches nothing into that unit's slot",
           "[runtime][sharding][gathered]") {
   Bench bench(2, 100, 1);
   for (int unit : {1, 2}) {
-    bench.visit(unit);
-    bench.gathered->open(unit);
+    bench.unshard(unit);
+    bench.gathered->hold(unit);
     bench.gathered->expect_backward(unit);
-    bench.gathered->close(unit);
+    bench.gathered->release(unit);
   }
-  bench.visit(2);
-  bench.gathered->open(2);
-  bench.visit(0, {{UnitEvent::Kind::kReduce, 2}, {UnitEvent::Kind::kBackward, 1}});
+  bench.unshard(2);
+  bench.gathered->hold(2);
+  bench.unshard(0, {{UnitEvent::Kind::kReduce, 2}, {UnitEvent::Kind::kBackward, 1}});
   CHECK(bench.value(2) == 2);
   bench.gathered->backward_done(2);
-  bench.visit(1);
+  bench.unshard(1);
   CHECK(bench.value(1) == 1);
 }
 
@@ -187,14 +187,14 @@ TEST_CASE("with hpZ the first gather of a step is over all ranks, later ones sta
     Bench bench(2, 0, 1, world, rank, &host);  // one slot
     Seen& own = seen[rank];
     for (int unit : {1, 2, 1, 2}) {
-      bench.visit(unit);
+      bench.unshard(unit);
       own.whole = own.whole && bench.is_whole(unit);
     }
     own.among_all = bench.communicator.num_gathers;
     own.inside_host = host.num_gathers;
     bench.gathered->end_pass();
     bench.gathered->shards_changed();
-    bench.visit(1);
+    bench.unshard(1);
     own.among_all_after_step = bench.communicator.num_gathers - own.among_all;
   };
   std::vector<std::thread> threads;
