@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "runtime/model/gather_node.hpp"
+#include "runtime/model/recompute_backward.hpp"
 #include "runtime/model/recomputed_call.hpp"
-#include "runtime/model/second_pass.hpp"
 #include "runtime/model/unit_in_place.hpp"
 
 namespace dslaunch::runtime {

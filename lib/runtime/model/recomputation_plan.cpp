@@ -4,7 +4,7 @@
 #include <unordered_map>
 
 #include "base/format.hpp"
-#include "runtime/model/forward_effects.hpp"
+#include "runtime/model/mutation_analysis.hpp"
 
 namespace dslaunch::runtime {
 namespace {

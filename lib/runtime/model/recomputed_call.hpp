@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "runtime/model/bound_unit.hpp"
-#include "runtime/model/call_surroundings.hpp"
+#include "runtime/model/forward_context.hpp"
 #include "runtime/model/input_store.hpp"
 #include "runtime/model/recomputation.hpp"
 #include "runtime/state/unit_parameters.hpp"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/forward_effects.hpp"
+#include "runtime/model/mutation_analysis.hpp"
 
 namespace dslaunch::runtime {
 

@@ -5,8 +5,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "runtime/model/module_call_graph.hpp"
 #include "runtime/model/parameter_slots.hpp"
-#include "runtime/model/unit_use.hpp"
 #include "runtime/state/mask_minimum.hpp"
 
 namespace dslaunch::runtime {

@@ -1,4 +1,4 @@
-#include "runtime/model/traced_modes.hpp"
+#include "runtime/model/training_flag_rewrite.hpp"
 
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/constants.h>

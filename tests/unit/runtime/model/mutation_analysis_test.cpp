@@ -1,5 +1,5 @@
 // What a forward changes besides making its results, read off its graph.
-#include "runtime/model/forward_effects.hpp"
+#include "runtime/model/mutation_analysis.hpp"
 
 #include <ATen/ATen.h>
 
@@ -37,7 +37,7 @@ std::vector<size_t> written(const ForwardEffects& effects) {
 
 }  // namespace
 
-TEST_CASE("a forward that only computes changes nothing", "[runtime][forward_effects]") {
+TEST_CASE("a forward that only computes changes nothing", "[runtime][mutation_analysis]") {
   const auto effects = effects_of("def forward(self, x):\n    y = x * 2\n    return torch.relu_(y) + self.mean\n");
   CHECK(effects.understood);
   CHECK_FALSE(effects.changes_tensors);
@@ -46,7 +46,7 @@ TEST_CASE("a forward that only computes changes nothing", "[runtime][forward_eff
 }
 
 TEST_CASE("an operator in place on an argument is seen through views, branches and loops",
-          "[runtime][forward_effects]") {
+          "[runtime][mutation_analysis]") {
   CHECK(effects_of("def forward(self, x):\n    return torch.tanh_(x)\n").changes_tensors);
   CHECK(effects_of("def forward(self, x):\n    y = x.view(-1)[1:]\n    y.add_(1)\n    return x\n").changes_tensors);
   CHECK(effects_of(R"(
@@ -69,7 +69,7 @@ def forward(self, x):
             .changes_tensors);
 }
 
-TEST_CASE("what is reached through a list is the argument still", "[runtime][forward_effects]") {
+TEST_CASE("what is reached through a list is the argument still", "[runtime][mutation_analysis]") {
   const auto taken = effects_of("def forward(self, x: List[Tensor]):\n    x[0].add_(1)\n    return x[0]\n");
   CHECK(taken.changes_tensors);
   CHECK_FALSE(taken.changes_containers);
@@ -77,7 +77,8 @@ TEST_CASE("what is reached through a list is the argument still", "[runtime][for
   CHECK(effects_of("def forward(self, x: List[Tensor], y):\n    x.append(y)\n    return y\n").changes_containers);
 }
 
-TEST_CASE("a container that a forward makes may grow without a change of what it holds", "[runtime][forward_effects]") {
+TEST_CASE("a container that a forward makes may grow without a change of what it holds",
+          "[runtime][mutation_analysis]") {
   CHECK(effects_of(R"(
 def forward(self, x):
     seen = [self.mean]
@@ -92,7 +93,7 @@ def forward(self, x):
   CHECK(filled.changes_containers);
 }
 
-TEST_CASE("state is written through the pieces that it is split into", "[runtime][forward_effects]") {
+TEST_CASE("state is written through the pieces that it is split into", "[runtime][mutation_analysis]") {
   for (const char* pieces : {"self.mean.chunk(2)", "self.mean.unbind(0)", "torch.split(self.mean, 1)"}) {
     const std::string forward =
         std::string("def forward(self, x):\n    for part in ") + pieces + ":\n        part.add_(1)\n    return x\n";
@@ -101,7 +102,7 @@ TEST_CASE("state is written through the pieces that it is split into", "[runtime
   CHECK(effects_of("def forward(self, x):\n    a, b = x.chunk(2)\n    a.add_(1)\n    return x\n").changes_tensors);
 }
 
-TEST_CASE("state that a forward writes is listed, running statistics too", "[runtime][forward_effects]") {
+TEST_CASE("state that a forward writes is listed, running statistics too", "[runtime][mutation_analysis]") {
   CHECK(written(effects_of("def forward(self, x):\n    self.mean.add_(1)\n    return x\n")) ==
         std::vector<size_t>{slot("mean")});
   CHECK(written(effects_of("def forward(self, x):\n    self.count = self.count + 1\n    return x\n")) ==

@@ -1,4 +1,4 @@
-#include "runtime/model/second_pass.hpp"
+#include "runtime/model/recompute_backward.hpp"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>

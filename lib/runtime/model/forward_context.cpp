@@ -1,4 +1,4 @@
-#include "runtime/model/call_surroundings.hpp"
+#include "runtime/model/forward_context.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>

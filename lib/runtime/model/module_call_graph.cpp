@@ -1,4 +1,4 @@
-#include "runtime/model/unit_use.hpp"
+#include "runtime/model/module_call_graph.hpp"
 
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/ir.h>

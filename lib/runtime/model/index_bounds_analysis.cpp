@@ -1,4 +1,4 @@
-#include "runtime/model/index_use.hpp"
+#include "runtime/model/index_bounds_analysis.hpp"
 
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>

@@ -1,4 +1,4 @@
-#include "runtime/model/forward_effects.hpp"
+#include "runtime/model/mutation_analysis.hpp"
 
 #include <algorithm>
 #include <map>
