@@ -7,7 +7,7 @@
 
 namespace dslaunch::runtime {
 
-struct CallSurroundings::Autocast {
+struct ForwardContext::Autocast {
   struct OfDevice {
     at::DeviceType type;
     bool enabled;
@@ -34,7 +34,7 @@ struct CallSurroundings::Autocast {
   }
 };
 
-CallSurroundings::CallSurroundings(const std::vector<ParameterPlace>& state, at::Device device, Keep keep)
+ForwardContext::ForwardContext(const std::vector<ParameterPlace>& state, at::Device device, Keep keep)
     : state_(state),
       device_(device),
       random_(save_random_state(device)),
@@ -46,23 +46,23 @@ CallSurroundings::CallSurroundings(const std::vector<ParameterPlace>& state, at:
   }
 }
 
-CallSurroundings::CallSurroundings(const std::vector<ParameterPlace>& state, at::Device device)
-    : CallSurroundings(state, device, Keep::kCopy) {}
+ForwardContext::ForwardContext(const std::vector<ParameterPlace>& state, at::Device device)
+    : ForwardContext(state, device, Keep::kCopy) {}
 
-CallSurroundings::~CallSurroundings() = default;
+ForwardContext::~ForwardContext() = default;
 
-void CallSurroundings::put_back() const {
+void ForwardContext::put_back() const {
   restore_random_state(random_, device_);
   for (size_t i = 0; i < state_.size(); ++i) state_[i].object->setSlot(state_[i].slot, values_[i]);
 }
 
-CallSurroundings::Return::Return(CallSurroundings& then)
-    : then_(then), now_(new CallSurroundings(then.state_, then.device_, Keep::kReference)) {
+ForwardContext::Restore::Restore(ForwardContext& then)
+    : then_(then), now_(new ForwardContext(then.state_, then.device_, Keep::kReference)) {
   then_.put_back();
   then_.autocast_->put_back(/*with_cache=*/false);  // what it would cache has no meaning after this pass
 }
 
-CallSurroundings::Return::~Return() {
+ForwardContext::Restore::~Restore() {
   now_->put_back();
   now_->autocast_->put_back(now_->autocast_->cache);
 }

@@ -10,31 +10,31 @@
 
 namespace dslaunch::runtime {
 
-class CallSurroundings {
+class ForwardContext {
  public:
   // Keeps what is in force now. `state`: must outlive this object.
-  CallSurroundings(const std::vector<ParameterPlace>& state, at::Device device);
-  ~CallSurroundings();
-  CallSurroundings(const CallSurroundings&) = delete;
-  CallSurroundings& operator=(const CallSurroundings&) = delete;
+  ForwardContext(const std::vector<ParameterPlace>& state, at::Device device);
+  ~ForwardContext();
+  ForwardContext(const ForwardContext&) = delete;
+  ForwardContext& operator=(const ForwardContext&) = delete;
 
   // While it lives, things are as they were; then again as they were found. Used once.
-  class Return {
+  class Restore {
    public:
-    explicit Return(CallSurroundings& then);
-    ~Return();
-    Return(const Return&) = delete;
-    Return& operator=(const Return&) = delete;
+    explicit Restore(ForwardContext& then);
+    ~Restore();
+    Restore(const Restore&) = delete;
+    Restore& operator=(const Restore&) = delete;
 
    private:
-    CallSurroundings& then_;
-    std::unique_ptr<CallSurroundings> now_;
+    ForwardContext& then_;
+    std::unique_ptr<ForwardContext> now_;
   };
 
  private:
   struct Autocast;
   enum class Keep { kCopy, kReference };
-  CallSurroundings(const std::vector<ParameterPlace>& state, at::Device device, Keep keep);
+  ForwardContext(const std::vector<ParameterPlace>& state, at::Device device, Keep keep);
   void put_back() const;
 
   const std::vector<ParameterPlace>& state_;

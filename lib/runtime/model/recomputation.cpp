@@ -17,10 +17,10 @@ namespace dslaunch::runtime {
 namespace {
 
 // The first pass: runs without history, keeps what the second needs, gives its outputs a history of one node.
-class FirstPass {
+class RecomputeForward {
  public:
-  FirstPass(std::unique_ptr<SavedCall> call, const torch::jit::Stack& arguments, InputStore& store,
-            std::shared_ptr<PassTimes> times)
+  RecomputeForward(std::unique_ptr<SavedCall> call, const torch::jit::Stack& arguments, InputStore& store,
+                   std::shared_ptr<PassTimes> times)
       : call_(std::move(call)),
         store_(store),
         node_(std::make_shared<RecomputeNode>(std::move(times))),
@@ -184,7 +184,7 @@ c10::IValue Recomputation::call(const BoundUnit& unit, const RecomputedUnit& rec
                                 const torch::jit::Stack& arguments, UnitBody body) {
   auto timer = times_->first_pass();
   auto call = std::make_unique<SavedCall>(unit, recomputed, parameters, std::move(body), options_.device);
-  return FirstPass(std::move(call), arguments, *store_, times_).run();
+  return RecomputeForward(std::move(call), arguments, *store_, times_).run();
 }
 
 std::string Recomputation::take_profile() {

@@ -51,7 +51,7 @@ std::vector<at::Tensor> outputs_of_node(const SavedCall& call, const std::vector
 std::vector<at::Tensor> run_again(SavedCall& call, const std::vector<at::Tensor>& leaves,
                                   const std::shared_ptr<CallInBackward>& in_backward) {
   at::AutoGradMode with_gradients(true);
-  CallSurroundings::Return as_then(call.surroundings);
+  ForwardContext::Restore as_then(call.surroundings);
   const size_t num_tensors = leaves.size() - call.unit.borrowed.size();
   std::vector<at::Tensor> given;
   for (size_t i = 0; i < num_tensors; ++i) {
@@ -59,7 +59,7 @@ std::vector<at::Tensor> run_again(SavedCall& call, const std::vector<at::Tensor>
   }
   size_t next = 0;
   torch::jit::Stack arguments = map_tensors(call.arguments, [&](const at::Tensor&) { return given.at(next++); });
-  UnitInPlace own(call.parameters, call.unit, UnitCall::kAgain);
+  UnitInPlace own(call.parameters, call.unit, UnitCall::kRecompute);
   attach_gather_node(own.values().parameters, in_backward);
   own.set();
   BorrowedInPlace borrowed_in_place(call.unit,

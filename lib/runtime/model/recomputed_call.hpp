@@ -73,7 +73,7 @@ struct SavedCall {
   const RecomputedUnit& recomputed;
   UnitParameters& parameters;
   UnitBody body;
-  CallSurroundings surroundings;
+  ForwardContext surroundings;
   torch::jit::Stack arguments;           // with all tensors taken out
   std::vector<Input> inputs;             // those tensors, in order, then the borrowed parameters
   std::vector<int64_t> outputs;          // by tensor of the result: which output of the node it is

@@ -102,7 +102,7 @@ class ScriptModel : public ModelSource {
     if (!module_.find_method("forward")) {
       throw UserError(ExitCode::kBadInput, fmt::format("model '{}' has no method 'forward'", path_));
     }
-    look_ahead();
+    analyze();
     read_signature();
     modes_ = follow_training_flag(module_);
     traced_state_ = find_traced_state(module_);
@@ -122,7 +122,7 @@ class ScriptModel : public ModelSource {
   std::vector<std::pair<std::string, at::Tensor>> buffers() const override {
     std::vector<std::pair<std::string, at::Tensor>> out;
     for (const auto& buffer : module_.named_buffers()) out.emplace_back(buffer.name, buffer.value);
-    for (const auto& held : moving_) out.emplace_back(held.name, held.places.front().get());
+    for (const auto& held : mutable_params_) out.emplace_back(held.name, held.places.front().get());
     return out;
   }
 
@@ -138,7 +138,7 @@ class ScriptModel : public ModelSource {
       return fitted(value, dtype).to(device, dtype);
     };
     place_buffers(moved);
-    for (const auto& held : moving_) {
+    for (const auto& held : mutable_params_) {
       const at::Tensor value = moved(held.name, held.value.detach());
       for (const auto& place : held.places) place.set(value);
     }
@@ -177,7 +177,7 @@ class ScriptModel : public ModelSource {
   void train(bool training) override {
     module_.train(training);
     if (training) {
-      for (auto& module : still_) module.setattr("training", false);
+      for (auto& module : frozen_in_eval_) module.setattr("training", false);
     }
   }
 
@@ -232,7 +232,7 @@ class ScriptModel : public ModelSource {
   }
 
   // On a second reading: inlining, which these scans need, would cache the graphs that the interception replaces.
-  void look_ahead() {
+  void analyze() {
     const auto scratch = load_mapped_module(path_);
     note(find_dropped_max_norm(scratch),  // first: the others put calls in line
          "scripting leaves max_norm of embeddings out, so rows of these are not kept to it: {}");
@@ -267,12 +267,12 @@ class ScriptModel : public ModelSource {
     for (const auto& module : module_.named_modules()) {
       if (!module.value.hasattr("training")) continue;
       any_trains |= module.value.is_training();
-      if (!module.value.is_training()) still_.push_back(module.value);
+      if (!module.value.is_training()) frozen_in_eval_.push_back(module.value);
       const bool has_own = module.value.buffers(/*recurse=*/false).size() > 0 || module.value.children().size() == 0;
       if (!module.value.is_training() && has_own) still += fmt::format("{}{}", still.empty() ? "" : ", ", module.name);
     }
-    if (!any_trains) still_.clear();
-    if (!still_.empty() && !still.empty())
+    if (!any_trains) frozen_in_eval_.clear();
+    if (!frozen_in_eval_.empty() && !still.empty())
       notes_.push_back(fmt::format("kept in eval mode, as they were saved: {}", still));
     note(modes_.dropout_off,
          "traced in eval mode, so their dropout is gone: {}; trace the model in train mode to train with it");
@@ -307,7 +307,7 @@ class ScriptModel : public ModelSource {
   void build_table(const std::vector<std::string>& unit_names) {
     for (auto& held : find_parameters(module_)) {
       if (names_of_moving_.count(held.name)) {
-        moving_.push_back(std::move(held));
+        mutable_params_.push_back(std::move(held));
         continue;
       }
       const auto& value = held.value;
@@ -336,12 +336,12 @@ class ScriptModel : public ModelSource {
   std::vector<std::string> notes_;
   TracedModes modes_;
   std::vector<ParameterPlace> traced_state_;
-  std::vector<Module> still_;  // that stay in eval mode while the others train
+  std::vector<Module> frozen_in_eval_;  // that stay in eval mode while the others train
   ParameterTable table_;
   std::vector<at::Tensor> values_;                   // by parameter, mapped
   std::vector<std::vector<ParameterPlace>> places_;  // by parameter
   // Frozen parameters that forward itself writes to, as the target network of BYOL: buffers in all but name.
-  std::vector<HeldParameter> moving_;
+  std::vector<HeldParameter> mutable_params_;
   std::set<std::string> names_of_moving_;
   HostState host_state_;  // that forward changes
   InputSignature inputs_;

@@ -137,7 +137,7 @@ UnitValues FlatParameters::acquire(int unit, UnitCall call) {
     in_inference_pass_ = true;
     collective_order_.begin_pass(CollectiveOrder::Pass::kInference);
   }
-  ensure_gathered(unit, call == UnitCall::kAgain ? UnitEvent::Kind::kBackward : UnitEvent::Kind::kForward);
+  ensure_gathered(unit, call == UnitCall::kRecompute ? UnitEvent::Kind::kBackward : UnitEvent::Kind::kForward);
   if (call == UnitCall::kTraining) {
     gathered_->expect_backward(unit);
     if (!places_[unit].empty()) gradients_->expect(unit);

@@ -12,7 +12,7 @@ namespace dslaunch::runtime {
 enum class UnitCall : uint8_t {
   kInference,  // no backward follows
   kTraining,   // prepare_backward() and take_gradients() follow, once each
-  kAgain,      // the second pass of a recomputed kTraining call, in its backward: instead of prepare_backward()
+  kRecompute,  // the second pass of a recomputed kTraining call, in its backward: instead of prepare_backward()
 };
 
 // A unit's parameters in their own shapes.
@@ -25,10 +25,10 @@ struct UnitValues {
 class UnitParameters {
  public:
   virtual ~UnitParameters() = default;
-  // Valid until release() (kAgain: until take_gradients()). What autograd saved of them is valid again from
+  // Valid until release() (kRecompute: until take_gradients()). What autograd saved of them is valid again from
   // prepare_backward() until take_gradients().
   virtual UnitValues acquire(int unit, UnitCall call) = 0;
-  // Not called after kAgain, nor when an output of the call is itself a view of a parameter: the unit then stays.
+  // Not called after kRecompute, nor when an output of the call is itself a view of a parameter: the unit then stays.
   virtual void release(int unit) = 0;
   // The backward of a call is about to start.
   virtual void prepare_backward(int unit) = 0;
