@@ -8,8 +8,8 @@
 #include "base/scope_exit.hpp"
 #include "runtime/data/batch_assembly.hpp"
 #include "runtime/data/sample_order.hpp"
+#include "runtime/engine/all_gather_object.hpp"
 #include "runtime/engine/finite_check.hpp"
-#include "runtime/engine/rank_exchange.hpp"
 #include "runtime/state/random_state.hpp"
 
 namespace dslaunch::runtime {

@@ -1,7 +1,7 @@
 // The part of the engine that runs steps as graphs of the device (step_graph.hpp).
 #include "base/log.hpp"
+#include "runtime/engine/all_gather_object.hpp"
 #include "runtime/engine/engine.hpp"
-#include "runtime/engine/rank_exchange.hpp"
 #include "runtime/model/script_error.hpp"
 
 namespace dslaunch::runtime {

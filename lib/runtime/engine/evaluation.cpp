@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "runtime/engine/rank_exchange.hpp"
+#include "runtime/engine/all_gather_object.hpp"
 #include "runtime/state/random_state.hpp"
 #include "runtime/state/write_buffer.hpp"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/log.hpp"
-#include "runtime/engine/rank_exchange.hpp"
+#include "runtime/engine/all_gather_object.hpp"
 
 namespace dslaunch::runtime {
 

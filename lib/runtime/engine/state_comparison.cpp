@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "base/format.hpp"
-#include "runtime/engine/rank_exchange.hpp"
+#include "runtime/engine/all_gather_object.hpp"
 #include "runtime/sharding/flat_collectives.hpp"
 
 namespace dslaunch::runtime {

@@ -5,7 +5,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
-#include "runtime/engine/rank_exchange.hpp"
+#include "runtime/engine/all_gather_object.hpp"
 
 namespace dslaunch::runtime {
 namespace {

@@ -10,7 +10,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
-#include "runtime/engine/rank_exchange.hpp"
+#include "runtime/engine/all_gather_object.hpp"
 #include "runtime/state/random_state.hpp"
 #include "runtime/state/tensor_bytes.hpp"
 #include "runtime/telemetry/host_memory.hpp"

@@ -1,4 +1,4 @@
-#include "runtime/engine/meeting.hpp"
+#include "runtime/engine/store_barrier.hpp"
 
 #include <algorithm>
 #include <optional>

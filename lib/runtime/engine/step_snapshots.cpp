@@ -1,4 +1,4 @@
-#include "runtime/engine/step_starts.hpp"
+#include "runtime/engine/step_snapshots.hpp"
 
 #include <algorithm>
 #include <cmath>

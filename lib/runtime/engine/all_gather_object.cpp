@@ -1,4 +1,4 @@
-#include "runtime/engine/rank_exchange.hpp"
+#include "runtime/engine/all_gather_object.hpp"
 
 #include <ATen/ATen.h>
 
