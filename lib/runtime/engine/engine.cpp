@@ -108,7 +108,7 @@ std::optional<StepResult> Engine::train_step(const std::function<MicroBatch()>& 
   times_.end(StepPhase::kGather);
   times_.end_step();
   steps_done_ += 1;
-  return hand_over({.step = steps_done_, .lr = lr, .num_tokens = num_tokens});
+  return publish_result({.step = steps_done_, .lr = lr, .num_tokens = num_tokens});
 }
 
 // Loss and gradients of all micro batches, reduced.
@@ -260,7 +260,7 @@ optim::StepRates Engine::rates_after(int64_t applied_steps) const {
   return rates;
 }
 
-std::optional<StepResult> Engine::hand_over(StepResult result) {
+std::optional<StepResult> Engine::publish_result(StepResult result) {
   if (options_.device.is_cpu()) return read_statistics({result, statistics_, clock_.mark()});
   auto previous = finish();
   // Pinned memory and a copy on the stream: by the next step it has long arrived.

@@ -149,7 +149,7 @@ class Engine {
   const at::Tensor& skip_after_nonfinite();
   void round_masters();
   optim::StepRates rates_after(int64_t applied_steps) const;
-  std::optional<StepResult> hand_over(StepResult result);
+  std::optional<StepResult> publish_result(StepResult result);
   StepResult read_statistics(InFlight in_flight);
   void follow_loss_scale(StepResult& result, const float* report);
 

@@ -10,12 +10,12 @@
 namespace dslaunch::runtime {
 
 // A device tells a step's loss when the next one is under way.
-void StepStarts::remember(DataPosition position) {
+void StepSnapshots::remember(DataPosition position) {
   if (starts_.size() == 2) starts_.pop_front();
   starts_.push_back({run_.engine.steps_done() + 1, position, save_random_state(run_.device)});
 }
 
-void StepStarts::explain(const StepResult& result) const {
+void StepSnapshots::explain(const StepResult& result) const {
   const bool loss_is_finite = std::isfinite(result.loss);
   const auto start =
       std::find_if(starts_.begin(), starts_.end(), [&](const StepStart& known) { return known.step == result.step; });

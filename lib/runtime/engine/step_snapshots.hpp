@@ -7,10 +7,10 @@
 
 namespace dslaunch::runtime {
 
-class StepStarts {
+class StepSnapshots {
  public:
   // What `run` refers to must outlive this.
-  explicit StepStarts(const FailedRun& run) : run_(run) {}
+  explicit StepSnapshots(const FailedRun& run) : run_(run) {}
 
   // The next step of the engine begins, with the samples from `position` on.
   void remember(DataPosition position);

@@ -27,8 +27,8 @@ std::optional<std::string> wait_for_all(rendezvous::Store& store, int world_size
 
 }  // namespace
 
-void meet_all(rendezvous::Store& store, int world_size, int64_t step, const std::string& event,
-              std::chrono::milliseconds limit, comm::Watchdog* watch) {
+void store_barrier(rendezvous::Store& store, int world_size, int64_t step, const std::string& event,
+                   std::chrono::milliseconds limit, comm::Watchdog* watch) {
   const auto what = fmt::format("the {} at step {} (which the first step did not have)", event, step);
   std::optional<comm::Watchdog::Meeting> waiting;
   if (watch) waiting.emplace(*watch, event, what, kAdvice);
@@ -41,7 +41,7 @@ void meet_all(rendezvous::Store& store, int world_size, int64_t step, const std:
   }
 }
 
-void meet_at_end(rendezvous::Store& store, int world_size, int64_t step) {
+void store_barrier_at_end(rendezvous::Store& store, int world_size, int64_t step) {
   try {
     store.barrier(fmt::format("the end at step {}", step), world_size, Deadline::after(std::chrono::seconds(10)));
   } catch (const Error&) {

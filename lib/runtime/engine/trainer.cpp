@@ -198,7 +198,7 @@ class Training {
       log::info("{}", model_->take_recomputation_profile());
     }
     if (!result.diagnosis.empty()) {
-      meet_at_end(store_, world_.size(), result.step);
+      store_barrier_at_end(store_, world_.size(), result.step);
       throw UserError(ExitCode::kCannotContinue, result.diagnosis);
     }
     if (result.overflow) return result.stop_requested;
@@ -318,7 +318,7 @@ class Training {
     out.secondary_group = secondary_group_;
     out.phases = monitors_.phases();
     out.meet = [this](const std::string& event) {
-      meet_all(store_, world_.size(), engine_->steps_done() + 1, event, request_.hang_limit, request_.watchdog);
+      store_barrier(store_, world_.size(), engine_->steps_done() + 1, event, request_.hang_limit, request_.watchdog);
     };
     return out;
   }
@@ -343,7 +343,7 @@ class Training {
   std::unique_ptr<RunLog> log_;
   std::optional<RunEvaluation> evaluation_;
   std::unique_ptr<Verification> verification_;  // while it lasts
-  std::optional<StepStarts> starts_;
+  std::optional<StepSnapshots> starts_;
 };
 
 }  // namespace

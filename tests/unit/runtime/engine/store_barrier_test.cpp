@@ -36,12 +36,12 @@ class LateStore : public test::MemoryStore {
 
 TEST_CASE("who comes to an event late is waited for", "[runtime][engine][store_barrier]") {
   LateStore store;
-  meet_all(store, 2, 7, "forward of unit 'a'", 1min, nullptr);
+  store_barrier(store, 2, 7, "forward of unit 'a'", 1min, nullptr);
 }
 
 TEST_CASE("who is alone at an event says so", "[runtime][engine][store_barrier]") {
   test::MemoryStore store;
   test::expect_error(ExitCode::kBadInput,
                      {"forward of unit 'a' at step 7 (which the first step did not have)", "in vain", "stage 0 or 1"},
-                     [&] { meet_all(store, 2, 7, "forward of unit 'a'", 12ms, nullptr); });
+                     [&] { store_barrier(store, 2, 7, "forward of unit 'a'", 12ms, nullptr); });
 }
