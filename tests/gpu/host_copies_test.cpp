@@ -1,6 +1,6 @@
 // The copies of a save on a CUDA device: what is written over the originals afterwards never shows in them. Without a
 // CUDA device it is skipped.
-#include "runtime/checkpoint/host_copies.hpp"
+#include "runtime/checkpoint/host_staging_buffers.hpp"
 
 #include <ATen/ATen.h>
 
@@ -11,7 +11,7 @@
 using namespace dslaunch;
 using namespace dslaunch::runtime;
 
-TEST_CASE("memory that was prepared is what the first save takes", "[gpu][host_copies]") {
+TEST_CASE("memory that was prepared is what the first save takes", "[gpu][host_staging_buffers]") {
   if (!test::has_device()) return;
   const at::Device device(at::kCUDA, 0);
   const at::Tensor first = at::full({40 << 20}, 3.0, at::TensorOptions().device(device)),
@@ -29,7 +29,7 @@ TEST_CASE("memory that was prepared is what the first save takes", "[gpu][host_c
   }
 }
 
-TEST_CASE("copies hold the values of their moment while the device goes on", "[gpu][host_copies]") {
+TEST_CASE("copies hold the values of their moment while the device goes on", "[gpu][host_staging_buffers]") {
   if (!test::has_device()) return;
   const at::Device device(at::kCUDA, 0);
   const auto options = at::TensorOptions().device(device);

@@ -18,8 +18,8 @@
 
 #include "base/deadline.hpp"
 #include "runtime/checkpoint/checkpoint_metadata.hpp"
-#include "runtime/checkpoint/folder_share.hpp"
 #include "runtime/checkpoint/save_progress.hpp"
+#include "runtime/checkpoint/storage_topology.hpp"
 #include "runtime/checkpoint/whole_weights.hpp"
 
 namespace dslaunch::rendezvous {

@@ -11,7 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "runtime/checkpoint/hollow_archive.hpp"
+#include "runtime/checkpoint/sparse_archive_writer.hpp"
 #include "runtime/state/parameter_place.hpp"
 
 namespace dslaunch::runtime {

@@ -10,7 +10,7 @@
 
 #include "base/error.hpp"
 #include "runtime/checkpoint/checkpoint_reader.hpp"
-#include "runtime/checkpoint/remote_pieces.hpp"
+#include "runtime/checkpoint/shard_exchange.hpp"
 
 namespace dslaunch::runtime {
 

@@ -15,7 +15,7 @@
 #include "rendezvous/store.hpp"
 #include "runtime/checkpoint/checkpoint_restore.hpp"
 #include "runtime/checkpoint/checkpoint_writer.hpp"
-#include "runtime/checkpoint/host_copies.hpp"
+#include "runtime/checkpoint/host_staging_buffers.hpp"
 #include "runtime/engine/engine.hpp"
 #include "runtime/model/model_source.hpp"
 #include "runtime/precision/precision_choice.hpp"

@@ -1,4 +1,4 @@
-#include "runtime/checkpoint/remote_pieces.hpp"
+#include "runtime/checkpoint/shard_exchange.hpp"
 
 #include <ATen/ATen.h>
 

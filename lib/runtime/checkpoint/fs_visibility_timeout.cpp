@@ -1,4 +1,4 @@
-#include "runtime/checkpoint/visible_time.hpp"
+#include "runtime/checkpoint/fs_visibility_timeout.hpp"
 
 #include <linux/magic.h>
 #include <sys/statfs.h>

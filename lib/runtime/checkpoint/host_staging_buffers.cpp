@@ -1,4 +1,4 @@
-#include "runtime/checkpoint/host_copies.hpp"
+#include "runtime/checkpoint/host_staging_buffers.hpp"
 
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>

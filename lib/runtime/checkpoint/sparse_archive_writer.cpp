@@ -1,4 +1,4 @@
-#include "runtime/checkpoint/hollow_archive.hpp"
+#include "runtime/checkpoint/sparse_archive_writer.hpp"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>

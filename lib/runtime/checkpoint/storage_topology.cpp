@@ -1,4 +1,4 @@
-#include "runtime/checkpoint/folder_share.hpp"
+#include "runtime/checkpoint/storage_topology.hpp"
 
 #include <filesystem>
 #include <fstream>
@@ -15,7 +15,7 @@
 #include "comm/watchdog.hpp"
 #include "rendezvous/store.hpp"
 #include "runtime/checkpoint/checkpoint_deadlines.hpp"
-#include "runtime/checkpoint/visible_time.hpp"
+#include "runtime/checkpoint/fs_visibility_timeout.hpp"
 
 namespace dslaunch::runtime {
 namespace {

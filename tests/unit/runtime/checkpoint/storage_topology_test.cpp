@@ -1,4 +1,4 @@
-#include "runtime/checkpoint/folder_share.hpp"
+#include "runtime/checkpoint/storage_topology.hpp"
 
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -8,7 +8,7 @@
 
 #include "base/error.hpp"
 #include "comm/watchdog.hpp"
-#include "runtime/checkpoint/visible_time.hpp"
+#include "runtime/checkpoint/fs_visibility_timeout.hpp"
 #include "support/heard.hpp"
 #include "support/memory_store.hpp"
 #include "support/temp_dir.hpp"
@@ -69,7 +69,7 @@ using Ranks = std::vector<int>;
 
 }  // namespace
 
-TEST_CASE("a folder that all ranks see is made and left empty", "[runtime][checkpoint][folder_share]") {
+TEST_CASE("a folder that all ranks see is made and left empty", "[runtime][checkpoint][storage_topology]") {
   test::TempDir folder;
   std::string dir = folder / "new";
   const bool own_folders = GENERATE(false, true);
@@ -77,7 +77,7 @@ TEST_CASE("a folder that all ranks see is made and left empty", "[runtime][check
   CHECK(std::filesystem::is_empty(dir));
 }
 
-TEST_CASE("a rank that sees another folder is named to all", "[runtime][checkpoint][folder_share]") {
+TEST_CASE("a rank that sees another folder is named to all", "[runtime][checkpoint][storage_topology]") {
   test::TempDir folder;
   std::string dir = folder / "a";
   for (const auto& answer : ask({dir, dir, folder / "b"}, {0, 0, 1}, false)) {
@@ -87,14 +87,14 @@ TEST_CASE("a rank that sees another folder is named to all", "[runtime][checkpoi
   CHECK(std::filesystem::is_empty(dir));
 }
 
-TEST_CASE("a rank that does not come is named to all", "[runtime][checkpoint][folder_share]") {
+TEST_CASE("a rank that does not come is named to all", "[runtime][checkpoint][storage_topology]") {
   test::TempDir folder;
   const std::string dir = folder / "a";
   const auto told = ask({dir, dir, dir}, {0, 0, 1}, false, std::chrono::milliseconds(50), 1);
   for (const size_t rank : {0, 2}) CHECK_THAT(told[rank].error, Catch::Contains("rank 1 has not told whether it sees"));
 }
 
-TEST_CASE("what a file system of other hosts may still hide is waited for", "[runtime][checkpoint][folder_share]") {
+TEST_CASE("what a file system of other hosts may still hide is waited for", "[runtime][checkpoint][storage_topology]") {
   using std::chrono::seconds;
   // A name that was looked for in vain is missing in NFS's eyes for acdirmax, 60 s.
   CHECK(runtime::visible_time("/proc/not/there") > seconds(60));
@@ -102,7 +102,7 @@ TEST_CASE("what a file system of other hosts may still hide is waited for", "[ru
 }
 
 TEST_CASE("nodes with folders of their own have a leader each, and those that see one folder share it",
-          "[runtime][checkpoint][folder_share]") {
+          "[runtime][checkpoint][storage_topology]") {
   test::TempDir folder;
   const std::string a = folder / "a", b = folder / "b";
   const auto told = ask({a, a, b, b, a}, {0, 0, 1, 1, 2}, true);
@@ -112,14 +112,14 @@ TEST_CASE("nodes with folders of their own have a leader each, and those that se
   CHECK(std::filesystem::is_empty(b));
 }
 
-TEST_CASE("a rank that does not see its node's folder is named to all", "[runtime][checkpoint][folder_share]") {
+TEST_CASE("a rank that does not see its node's folder is named to all", "[runtime][checkpoint][storage_topology]") {
   test::TempDir folder;
   for (const auto& answer : ask({folder / "a", folder / "b", folder / "c"}, {0, 1, 1}, true)) {
     CHECK_THAT(answer.error, Catch::Contains("rank 2 cannot see") && Catch::Contains("ranks of a node"));
   }
 }
 
-TEST_CASE("a folder that cannot be made is told to all", "[runtime][checkpoint][folder_share]") {
+TEST_CASE("a folder that cannot be made is told to all", "[runtime][checkpoint][storage_topology]") {
   for (const auto& answer : ask({"/proc/nowhere/checkpoints", "/tmp"}, {0, 1}, false))
     CHECK_THAT(answer.error, Catch::Contains("/proc/nowhere"));
   test::TempDir folder;
@@ -128,7 +128,7 @@ TEST_CASE("a folder that cannot be made is told to all", "[runtime][checkpoint][
 }
 
 TEST_CASE("a rank for which the others wait with their look at the folder is told of",
-          "[runtime][checkpoint][folder_share]") {
+          "[runtime][checkpoint][storage_topology]") {
   test::TempDir folder;
   test::MemoryStore store;
   test::Heard warnings;
