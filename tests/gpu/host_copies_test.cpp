@@ -16,7 +16,7 @@ TEST_CASE("memory that was prepared is what the first save takes", "[gpu][host_s
   const at::Device device(at::kCUDA, 0);
   const at::Tensor first = at::full({40 << 20}, 3.0, at::TensorOptions().device(device)),
                    second = first.slice(0, 0, 1001);
-  HostCopies copies(device);
+  HostStagingBuffers copies(device);
   copies.prepare({static_cast<int64_t>(first.nbytes()), static_cast<int64_t>(second.nbytes())});
   copies.begin();
   const at::Tensor kept[] = {copies.take(first), copies.take(second)};
@@ -34,7 +34,7 @@ TEST_CASE("copies hold the values of their moment while the device goes on", "[g
   const at::Device device(at::kCUDA, 0);
   const auto options = at::TensorOptions().device(device);
   at::Tensor state = at::zeros({64 << 20}, options), buffer = at::zeros({1000}, options.dtype(at::kLong));
-  HostCopies copies(device);
+  HostStagingBuffers copies(device);
   const void* memory = nullptr;
   for (int step = 1; step <= 20; ++step) {
     state.add_(1);

@@ -35,7 +35,7 @@ struct CheckpointWriterOptions {
   int64_t keep_last = 2;  // older ones are removed after a success; 0 keeps all
   bool async = true;
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  // for the whole save: time_for_checkpoint()
-  FolderShare share = {};                                        // whose folder this rank writes into
+  CheckpointStorageTopology share = {};                          // whose folder this rank writes into
   std::string host = {};                                         // named in the manifest when there are several folders
   std::chrono::milliseconds last_patience = std::chrono::minutes(30);  // with other ranks, in the destructor
   std::chrono::milliseconds quiet_wait = std::chrono::seconds(30);     // then what a save is at is told

@@ -36,7 +36,7 @@ bool is_local(decltype(statfs::f_type) type) {
 
 }  // namespace
 
-std::chrono::milliseconds visible_time(const std::string& folder) {
+std::chrono::milliseconds fs_visibility_timeout(const std::string& folder) {
   std::error_code ignored;
   std::filesystem::path nearest = std::filesystem::absolute(folder, ignored);
   struct statfs found {};

@@ -6,6 +6,6 @@
 namespace dslaunch::runtime {
 
 // For what is made in `folder`, which need not be there yet.
-std::chrono::milliseconds visible_time(const std::string& folder);
+std::chrono::milliseconds fs_visibility_timeout(const std::string& folder);
 
 }  // namespace dslaunch::runtime

@@ -23,17 +23,17 @@ c10::Stream current_stream(at::Device device) {
 
 }  // namespace
 
-HostCopies::HostCopies(at::Device device) : device_(device) {
+HostStagingBuffers::HostStagingBuffers(at::Device device) : device_(device) {
   if (!device_.is_cpu()) {
     side_stream_ = c10::impl::VirtualGuardImpl(device_.type()).getStreamFromGlobalPool(device_);
   }
 }
 
-HostCopies::~HostCopies() {
+HostStagingBuffers::~HostStagingBuffers() {
   wait_until_prepared();
 }
 
-void HostCopies::prepare(std::vector<int64_t> sizes) {
+void HostStagingBuffers::prepare(std::vector<int64_t> sizes) {
   if (!side_stream_) return;
   wait_until_prepared();
   preparing_ = std::thread([this, sizes = std::move(sizes)] {
@@ -45,11 +45,11 @@ void HostCopies::prepare(std::vector<int64_t> sizes) {
   });
 }
 
-void HostCopies::wait_until_prepared() {
+void HostStagingBuffers::wait_until_prepared() {
   if (preparing_.joinable()) preparing_.join();
 }
 
-void HostCopies::begin() {
+void HostStagingBuffers::begin() {
   wait_until_prepared();
   for (auto& block : blocks_) block.used = 0;
   num_bytes_ = 0;
@@ -59,18 +59,18 @@ void HostCopies::begin() {
   ready.block(*side_stream_);
 }
 
-at::Tensor HostCopies::take(const at::Tensor& values) {
+at::Tensor HostStagingBuffers::take(const at::Tensor& values) {
   const at::Tensor flat = values.detach().reshape({-1});
   if (!side_stream_ || flat.is_cpu()) return copy_of(flat);
   const c10::StreamGuard on_side(*side_stream_);
   return copy_of(flat);
 }
 
-at::Tensor HostCopies::take_before_forward(const at::Tensor& values) {
+at::Tensor HostStagingBuffers::take_before_forward(const at::Tensor& values) {
   return copy_of(values.detach().reshape({-1}));
 }
 
-void HostCopies::end() {
+void HostStagingBuffers::end() {
   if (!side_stream_) return;
   c10::Event taken(device_.type());  // what went on the current stream
   taken.record(current_stream(device_));
@@ -79,15 +79,15 @@ void HostCopies::end() {
   arrived_->record(*side_stream_);
 }
 
-void HostCopies::block_current_stream() {
+void HostStagingBuffers::block_current_stream() {
   if (arrived_) arrived_->block(current_stream(device_));
 }
 
-void HostCopies::wait_until_arrived() const {
+void HostStagingBuffers::wait_until_arrived() const {
   if (arrived_) arrived_->synchronize();
 }
 
-at::Tensor HostCopies::place(int64_t num_bytes) {
+at::Tensor HostStagingBuffers::place(int64_t num_bytes) {
   const int64_t needed = (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
   auto block =
       std::find_if(blocks_.begin(), blocks_.end(), [&](const Block& b) { return b.bytes.numel() - b.used >= needed; });
@@ -104,7 +104,7 @@ at::Tensor HostCopies::place(int64_t num_bytes) {
   return out;
 }
 
-at::Tensor HostCopies::copy_of(const at::Tensor& flat) {
+at::Tensor HostStagingBuffers::copy_of(const at::Tensor& flat) {
   at::Tensor out = place(flat.numel() * flat.element_size()).view(flat.scalar_type());
   out.copy_(flat, /*non_blocking=*/true);
   return out;

@@ -20,13 +20,13 @@
 
 namespace dslaunch::runtime {
 
-class HostCopies {
+class HostStagingBuffers {
  public:
-  explicit HostCopies(at::Device device);
+  explicit HostStagingBuffers(at::Device device);
 
-  HostCopies(const HostCopies&) = delete;
-  HostCopies& operator=(const HostCopies&) = delete;
-  ~HostCopies();
+  HostStagingBuffers(const HostStagingBuffers&) = delete;
+  HostStagingBuffers& operator=(const HostStagingBuffers&) = delete;
+  ~HostStagingBuffers();
 
   // The bytes of what will be taken, in that order. Does nothing on the host, where memory costs no time.
   void prepare(std::vector<int64_t> sizes);

@@ -19,14 +19,15 @@ namespace {
 
 using Tensors = std::vector<const SavedTensor*>;
 
-void fill(HollowArchive& archive, WeightStream& weights, const Tensors& tensors) {
+void fill(SparseArchiveWriter& archive, WeightStream& weights, const Tensors& tensors) {
   archive.rethrow();
-  archive.fill([&](size_t tag, const HollowArchive::Put& put) {
+  archive.fill([&](size_t tag, const SparseArchiveWriter::Put& put) {
     weights.read(*tensors[tag], [&](const at::Tensor& part) { put(part.const_data_ptr(), part.nbytes()); });
   });
 }
 
-std::vector<at::Tensor> hollow_tensors(HollowArchive& archive, const WeightStream& weights, const Tensors& tensors) {
+std::vector<at::Tensor> hollow_tensors(SparseArchiveWriter& archive, const WeightStream& weights,
+                                       const Tensors& tensors) {
   std::vector<at::Tensor> out;
   for (size_t i = 0; i < tensors.size(); ++i) {
     out.push_back(archive.add_hollow(tensors[i]->shape, weights.dtype_of(*tensors[i]), i));
@@ -35,7 +36,7 @@ std::vector<at::Tensor> hollow_tensors(HollowArchive& archive, const WeightStrea
 }
 
 // Runs what writes through LibTorch's zip code: the archive's own error is the cause of whatever that throws.
-void through_libtorch(const HollowArchive& archive, const std::function<void()>& write) {
+void through_libtorch(const SparseArchiveWriter& archive, const std::function<void()>& write) {
   try {
     write();
   } catch (...) {
@@ -45,7 +46,7 @@ void through_libtorch(const HollowArchive& archive, const std::function<void()>&
   archive.rethrow();
 }
 
-void write_records(HollowArchive& archive, const std::string& pickled, const std::vector<at::Tensor>& tensors) {
+void write_records(SparseArchiveWriter& archive, const std::string& pickled, const std::vector<at::Tensor>& tensors) {
   caffe2::serialize::PyTorchStreamWriter writer(
       [&](const void* data, size_t size) { return archive.write(data, size); });
   try {
@@ -116,7 +117,7 @@ class Skeleton {
 }  // namespace
 
 void write_state_dict(WeightStream& weights, const Tensors& tensors, const std::string& path) {
-  HollowArchive archive(path);
+  SparseArchiveWriter archive(path);
   const auto hollow = hollow_tensors(archive, weights, tensors);
   c10::Dict<std::string, at::Tensor> dict;
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -142,7 +143,7 @@ bool write_torchscript(CheckpointReader& checkpoint, WeightStream& weights, cons
                                 checkpoint.path()));
   }
   Skeleton model(*skeleton);
-  HollowArchive archive(path);
+  SparseArchiveWriter archive(path);
   const auto& tensors = weights.tensors();
   const auto hollow = hollow_tensors(archive, weights, tensors);
   for (size_t i = 0; i < tensors.size(); ++i) {

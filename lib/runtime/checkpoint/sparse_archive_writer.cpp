@@ -25,14 +25,14 @@ constexpr uint64_t kCrcInDescriptor = 4, kCrcInEntry = 16;
 
 }  // namespace
 
-HollowArchive::HollowArchive(const std::string& path)
+SparseArchiveWriter::SparseArchiveWriter(const std::string& path)
     : path_(path), fd_(::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
   if (!fd_.valid()) throw SystemError("create", "'" + path + "'", errno, ExitCode::kCannotCreate);
 }
 
-HollowArchive::~HollowArchive() = default;
+SparseArchiveWriter::~SparseArchiveWriter() = default;
 
-at::Tensor HollowArchive::add_hollow(const std::vector<int64_t>& shape, at::ScalarType dtype, size_t tag) {
+at::Tensor SparseArchiveWriter::add_hollow(const std::vector<int64_t>& shape, at::ScalarType dtype, size_t tag) {
   size_t size = c10::elementSize(dtype);
   for (int64_t extent : shape) size *= static_cast<size_t>(extent);
   if (size == 0) return at::empty(shape, dtype);
@@ -44,7 +44,7 @@ at::Tensor HollowArchive::add_hollow(const std::vector<int64_t>& shape, at::Scal
       region, shape, [size](void* data) { ::munmap(data, size); }, at::TensorOptions().dtype(dtype));
 }
 
-size_t HollowArchive::write(const void* data, size_t size) {
+size_t SparseArchiveWriter::write(const void* data, size_t size) {
   const uint64_t offset = end_;
   end_ += size;
   if (error_) return size;
@@ -62,11 +62,11 @@ size_t HollowArchive::write(const void* data, size_t size) {
   return size;
 }
 
-void HollowArchive::rethrow() const {
+void SparseArchiveWriter::rethrow() const {
   if (error_) std::rethrow_exception(error_);
 }
 
-void HollowArchive::write_at(uint64_t offset, const void* data, size_t size) const {
+void SparseArchiveWriter::write_at(uint64_t offset, const void* data, size_t size) const {
   const auto* bytes = static_cast<const char*>(data);
   while (size > 0) {
     const ssize_t written = ::pwrite(fd_.get(), bytes, size, static_cast<off_t>(offset));
@@ -78,7 +78,7 @@ void HollowArchive::write_at(uint64_t offset, const void* data, size_t size) con
   }
 }
 
-void HollowArchive::fill_hole(Hole& hole, const std::function<void(size_t tag, const Put& put)>& values) const {
+void SparseArchiveWriter::fill_hole(Hole& hole, const std::function<void(size_t tag, const Put& put)>& values) const {
   uint64_t offset = hole.offset;
   uLong crc = ::crc32_z(0, nullptr, 0);
   values(hole.tag, [&](const void* data, size_t size) {
@@ -91,14 +91,14 @@ void HollowArchive::fill_hole(Hole& hole, const std::function<void(size_t tag, c
   hole.crc = static_cast<uint32_t>(crc);
 }
 
-void HollowArchive::fill(const std::function<void(size_t tag, const Put& put)>& values) {
+void SparseArchiveWriter::fill(const std::function<void(size_t tag, const Put& put)>& values) {
   for (auto& hole : holes_) fill_hole(hole, values);
   correct_checksums();
   if (::fsync(fd_.get()) != 0) throw SystemError("fsync", "'" + path_ + "'");
 }
 
 // LibTorch's archives have a member's CRC behind its bytes and in the directory.
-void HollowArchive::correct_checksums() const {
+void SparseArchiveWriter::correct_checksums() const {
   if (holes_.empty()) return;
   std::map<uint64_t, const Hole*> by_offset;
   for (const auto& hole : holes_) by_offset[hole.offset] = &hole;

@@ -15,13 +15,13 @@
 
 namespace dslaunch::runtime {
 
-class HollowArchive {
+class SparseArchiveWriter {
  public:
   // Creates or truncates. Throws SystemError(73).
-  explicit HollowArchive(const std::string& path);
-  ~HollowArchive();
-  HollowArchive(const HollowArchive&) = delete;
-  HollowArchive& operator=(const HollowArchive&) = delete;
+  explicit SparseArchiveWriter(const std::string& path);
+  ~SparseArchiveWriter();
+  SparseArchiveWriter(const SparseArchiveWriter&) = delete;
+  SparseArchiveWriter& operator=(const SparseArchiveWriter&) = delete;
 
   // A tensor that reads as zeros; its storage is recognised when write() sees it. `tag` comes back in fill().
   at::Tensor add_hollow(const std::vector<int64_t>& shape, at::ScalarType dtype, size_t tag);

@@ -69,7 +69,7 @@ class Question {
         deadline_(deadline),
         watch_(watch) {}
 
-  FolderShare ask() {
+  CheckpointStorageTopology ask() {
     const bool asks = placement_.rank == 0 || (own_folders_ && placement_.leads_node());
     if (asks) put_probe();
     hear_probes();
@@ -136,7 +136,8 @@ class Question {
       const bool is_own = !own_folders_ || static_cast<int>(node) == placement_.node;
       const int rank = probes_[node].at("rank").get<int>();
       if (leader != kBlind && rank > leader) continue;
-      if (appears(dir_, probes_[node].at("probe").get<std::string>(), is_own ? visible_time(dir_) : 0ms)) leader = rank;
+      if (appears(dir_, probes_[node].at("probe").get<std::string>(), is_own ? fs_visibility_timeout(dir_) : 0ms))
+        leader = rank;
     }
     return leader;
   }
@@ -192,8 +193,8 @@ class Question {
 
 }  // namespace
 
-FolderShare share_folder(const std::string& dir, bool own_folders, const Placement& placement, rendezvous::Store& store,
-                         Deadline deadline, comm::Watchdog* watch) {
+CheckpointStorageTopology detect_storage_topology(const std::string& dir, bool own_folders, const Placement& placement,
+                                                  rendezvous::Store& store, Deadline deadline, comm::Watchdog* watch) {
   return Question(dir, own_folders, placement, store, deadline, watch).ask();
 }
 

@@ -17,7 +17,7 @@ class Watchdog;
 namespace dslaunch::runtime {
 
 // Who makes and publishes checkpoints in the folder that this rank sees.
-struct FolderShare {
+struct CheckpointStorageTopology {
   int leader = 0;
   std::vector<int> leaders{0};  // of all the folders that stand behind the path, ascending; rank 0 is one
 
@@ -29,7 +29,7 @@ struct FolderShare {
 // without, all ranks have to see that of rank 0. `watch`, which may be null, tells of long waits. Throws UserError(73)
 // on all ranks, naming those that see none; SystemError(73) when the folder cannot be made; TimeoutError on all ranks,
 // naming one that does not come.
-FolderShare share_folder(const std::string& dir, bool own_folders, const Placement& placement, rendezvous::Store& store,
-                         Deadline deadline, comm::Watchdog* watch);
+CheckpointStorageTopology detect_storage_topology(const std::string& dir, bool own_folders, const Placement& placement,
+                                                  rendezvous::Store& store, Deadline deadline, comm::Watchdog* watch);
 
 }  // namespace dslaunch::runtime

@@ -33,7 +33,7 @@ class Stopwatch {
 };
 
 CheckpointWriterOptions writer_options(const std::string& dir, const CheckpointingOptions& options,
-                                       const FolderShare& share, const comm::Communicator& world,
+                                       const CheckpointStorageTopology& share, const comm::Communicator& world,
                                        std::chrono::milliseconds timeout) {
   CheckpointWriterOptions out;
   out.dir = dir;
@@ -52,7 +52,7 @@ bool saves_anything(const CheckpointingOptions& options) {
   return options.saves && (checkpoint.interval > 0 || checkpoint.at_end || checkpoint.on_interrupt);
 }
 
-void require_one_folder_for_whole_weights(const CheckpointingOptions& options, const FolderShare& share) {
+void require_one_folder_for_whole_weights(const CheckpointingOptions& options, const CheckpointStorageTopology& share) {
   if (!options.whole_weights || share.is_one_folder()) return;
   throw UserError(ExitCode::kBadInput,
                   "zero_optimization.stage3_gather_16bit_weights_on_model_save needs one folder that all hosts see: "
@@ -97,8 +97,8 @@ Checkpointing::Checkpointing(CheckpointingOptions options, ModelSource& model, E
   if (saves_anything(options_)) require_savable(metadata({}));  // now, not after the training
   dir_ = options_.checkpoint.dir.empty() ? options_.run_dir + "/checkpoints" : options_.checkpoint.dir;
   if (options_.placement.num_nodes > 1 && saves_anything(options_)) {
-    share_ = share_folder(dir_, options_.checkpoint.use_node_local_storage, options_.placement, store,
-                          Deadline::after(kLongestWait), options_.watchdog);
+    share_ = detect_storage_topology(dir_, options_.checkpoint.use_node_local_storage, options_.placement, store,
+                                     Deadline::after(kLongestWait), options_.watchdog);
     require_one_folder_for_whole_weights(options_, share_);
   }
   if (!options_.checkpoint.dir.empty() && saves_anything(options_) && world_.rank() == share_.leader) {

@@ -93,9 +93,9 @@ class Checkpointing {
   const at::Device device_;
   const std::chrono::milliseconds timeout_;  // of a save, and of a resume
   std::string dir_;
-  FolderShare share_;
-  FolderLock lock_;    // of `dir_`, where the config names one
-  HostCopies copies_;  // outlives the writer, which reads them
+  CheckpointStorageTopology share_;
+  FolderLock lock_;            // of `dir_`, where the config names one
+  HostStagingBuffers copies_;  // outlives the writer, which reads them
   std::unique_ptr<CheckpointWriter> writer_;
   // What a checkpoint brought of frozen parameters that this rank saves again: by parameter and first element, 1-D, on
   // the host, in the model's own dtype.

@@ -8,7 +8,7 @@ using namespace dslaunch::runtime;
 
 TEST_CASE("copies are the caller's until the next save, and their memory is used again",
           "[runtime][checkpoint][host_staging_buffers]") {
-  HostCopies copies(at::kCPU);
+  HostStagingBuffers copies(at::kCPU);
   at::Tensor large = at::arange(3 << 20, at::kFloat), odd = at::arange(7, at::kByte), none = at::empty({0}, at::kLong);
   const at::Tensor slice = at::arange(12, at::kDouble).view({3, 4}).t();
   std::vector<const void*> memory;

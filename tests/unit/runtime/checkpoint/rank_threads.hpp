@@ -41,8 +41,8 @@ struct Hosts {
     return out;
   }
   // The lowest leader that sees the folder.
-  runtime::FolderShare share(int rank) const {
-    runtime::FolderShare out;
+  runtime::CheckpointStorageTopology share(int rank) const {
+    runtime::CheckpointStorageTopology out;
     out.leaders.clear();
     for (size_t node = 0; node < dir_of_node.size(); ++node) {
       const auto first = std::find(dir_of_node.begin(), dir_of_node.end(), dir_of_node[node]) - dir_of_node.begin();

@@ -40,8 +40,8 @@ std::vector<Answer> ask(const std::vector<std::string>& folders, const std::vect
       placement.num_nodes = nodes.back() + 1;
       placement.host = "node" + std::to_string(nodes[rank]);
       try {
-        const auto share =
-            runtime::share_folder(folders[rank], own_folders, placement, store, Deadline::after(timeout), nullptr);
+        const auto share = runtime::detect_storage_topology(folders[rank], own_folders, placement, store,
+                                                            Deadline::after(timeout), nullptr);
         told[rank] = {share.leader, share.leaders, ""};
       } catch (const TimeoutError& error) {
         told[rank].error = error.what();
@@ -97,8 +97,8 @@ TEST_CASE("a rank that does not come is named to all", "[runtime][checkpoint][st
 TEST_CASE("what a file system of other hosts may still hide is waited for", "[runtime][checkpoint][storage_topology]") {
   using std::chrono::seconds;
   // A name that was looked for in vain is missing in NFS's eyes for acdirmax, 60 s.
-  CHECK(runtime::visible_time("/proc/not/there") > seconds(60));
-  CHECK(runtime::visible_time("/dev/shm/not/there") <= seconds(10));
+  CHECK(runtime::fs_visibility_timeout("/proc/not/there") > seconds(60));
+  CHECK(runtime::fs_visibility_timeout("/dev/shm/not/there") <= seconds(10));
 }
 
 TEST_CASE("nodes with folders of their own have a leader each, and those that see one folder share it",
@@ -139,8 +139,8 @@ TEST_CASE("a rank for which the others wait with their look at the folder is tol
   const auto look_of = [&](int rank, comm::Watchdog* watch) {
     const runtime::Placement placement{
         .rank = rank, .world_size = 2, .local_rank = 0, .node = rank, .num_nodes = 2, .host = "node"};
-    return runtime::share_folder(folder.path(), true, placement, store, Deadline::after(std::chrono::minutes(1)),
-                                 watch);
+    return runtime::detect_storage_topology(folder.path(), true, placement, store,
+                                            Deadline::after(std::chrono::minutes(1)), watch);
   };
   std::string told;
   std::thread late([&] {
