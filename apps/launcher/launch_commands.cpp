@@ -7,7 +7,7 @@
 #include "launch/exec_job.hpp"
 #include "launch/run_job.hpp"
 #include "launch/stacks/collect_stacks.hpp"
-#include "launch/supervisor/sweep_nodes.hpp"
+#include "launch/supervisor/cleanup_nodes.hpp"
 #include "options.hpp"
 
 namespace dslaunch::launcher {

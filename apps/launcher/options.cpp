@@ -6,9 +6,9 @@
 
 #include "base/format.hpp"
 #include "base/log.hpp"
-#include "borrowed_options.hpp"
 #include "command_line.hpp"
 #include "commands.hpp"
+#include "compat_options.hpp"
 #include "launch/plan/env_file.hpp"
 #include "launch/plan/master_address.hpp"
 #include "launch/plan/model_file.hpp"

@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-#include "launch/carry_out.hpp"
+#include "launch/launch_job.hpp"
 #include "launch/plan/plan_job.hpp"
 #include "launch/plan/run_folder.hpp"
 #include "launch/plan/working_folder.hpp"

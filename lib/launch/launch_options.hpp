@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "hostfile/host_options.hpp"
+#include "launch/default_grace.hpp"
 #include "launch/plan/binding_request.hpp"
 #include "launch/plan/output_choices.hpp"
 #include "launch/reach_options.hpp"
-#include "launch/usual_grace.hpp"
 
 namespace dslaunch::launch {
 

@@ -1,9 +1,9 @@
 #include "launch/run_job.hpp"
 
 #include "base/error.hpp"
-#include "launch/carry_out.hpp"
+#include "launch/launch_job.hpp"
 #include "launch/plan/model_file.hpp"
-#include "launch/run_maker.hpp"
+#include "launch/train_planner.hpp"
 
 namespace dslaunch::launch {
 

@@ -6,7 +6,7 @@
 #include <sstream>
 #include <string>
 
-#include "launch/migrating.hpp"
+#include "launch/migration.hpp"
 #include "support/checkout.hpp"
 
 using namespace dslaunch::launch;
@@ -59,7 +59,7 @@ std::map<std::string, std::set<std::string>> rows_of_program() {
 
 }  // namespace
 
-TEST_CASE("the page on migrating and the program say the same about every option", "[launch][migrating]") {
+TEST_CASE("the page on migrating and the program say the same about every option", "[launch][migration]") {
   auto page = rows_of_page();
   auto program = rows_of_program();
   for (const auto* origin : {"deepspeed", "torchrun"}) {

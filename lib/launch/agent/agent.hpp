@@ -17,7 +17,7 @@
 #include "launch/agent/rank_watch.hpp"
 #include "launch/agent/stack_collection.hpp"
 #include "launch/channel/channel.hpp"
-#include "launch/channel/pulse.hpp"
+#include "launch/channel/heartbeat_monitor.hpp"
 #include "launch/plan/binding.hpp"
 #include "launch/plan/job_files.hpp"
 #include "launch/signal_inbox.hpp"

@@ -11,7 +11,7 @@
 #include "base/format.hpp"
 #include "base/write_all.hpp"
 #include "launch/jobs/private_files.hpp"
-#include "launch/supervisor/job_story.hpp"
+#include "launch/supervisor/failure_summary.hpp"
 
 namespace dslaunch::launch {
 namespace {

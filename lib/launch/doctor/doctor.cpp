@@ -7,8 +7,8 @@
 #include "base/format.hpp"
 #include "base/parse_int.hpp"
 #include "launch/doctor/examine.hpp"
+#include "launch/doctor/remediation.hpp"
 #include "launch/doctor/report.hpp"
-#include "launch/doctor/treatment.hpp"
 #include "rendezvous/launch_env.hpp"
 
 namespace dslaunch::launch {

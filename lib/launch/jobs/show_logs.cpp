@@ -14,7 +14,7 @@
 #include "base/write_all.hpp"
 #include "launch/channel/poll_set.hpp"
 #include "launch/jobs/job_commands.hpp"
-#include "launch/supervisor/job_story.hpp"
+#include "launch/supervisor/failure_summary.hpp"
 
 namespace dslaunch::launch {
 namespace {

@@ -10,7 +10,7 @@
 #include "base/printable.hpp"
 #include "launch/jobs/job_client.hpp"
 #include "launch/jobs/job_commands.hpp"
-#include "launch/supervisor/line_folder.hpp"
+#include "launch/supervisor/line_deduplicator.hpp"
 #include "launch/supervisor/stack_request.hpp"
 
 namespace dslaunch::launch {

@@ -4,7 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "launch/channel/pulse.hpp"
+#include "launch/channel/heartbeat_monitor.hpp"
 
 namespace dslaunch::launch {
 

@@ -5,7 +5,7 @@
 #include "launch/launch_options.hpp"
 #include "launch/plan/devices.hpp"
 #include "launch/plan/launch_plan.hpp"
-#include "launch/supervisor/dial_in.hpp"
+#include "launch/supervisor/node_join.hpp"
 
 namespace dslaunch::launch {
 

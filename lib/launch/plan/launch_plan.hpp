@@ -11,9 +11,9 @@
 #include "hostfile/allocation.hpp"
 #include "launch/channel/job_kind.hpp"
 #include "launch/channel/message.hpp"
+#include "launch/default_grace.hpp"
 #include "launch/plan/output_choices.hpp"
 #include "launch/reach_options.hpp"
-#include "launch/usual_grace.hpp"
 
 namespace dslaunch::launch {
 

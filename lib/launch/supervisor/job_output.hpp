@@ -14,7 +14,7 @@
 #include "launch/jobs/console_log.hpp"
 #include "launch/line_splitter.hpp"
 #include "launch/plan/launch_plan.hpp"
-#include "launch/supervisor/line_folder.hpp"
+#include "launch/supervisor/line_deduplicator.hpp"
 #include "launch/tail.hpp"
 #include "launch/terminal.hpp"
 

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "launch/channel/channel.hpp"
-#include "launch/channel/pulse.hpp"
+#include "launch/channel/heartbeat_monitor.hpp"
 #include "launch/plan/launch_plan.hpp"
 #include "spawn/agent_link.hpp"
 

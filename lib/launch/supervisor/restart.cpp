@@ -4,7 +4,7 @@
 
 #include "base/exit_code.hpp"
 #include "base/format.hpp"
-#include "launch/supervisor/job_story.hpp"
+#include "launch/supervisor/failure_summary.hpp"
 
 namespace dslaunch::launch {
 namespace {

@@ -10,8 +10,8 @@
 #include "base/format.hpp"
 #include "base/printable.hpp"
 #include "launch/channel/poll_set.hpp"
-#include "launch/supervisor/dial_in.hpp"
 #include "launch/supervisor/missing_ranks.hpp"
+#include "launch/supervisor/node_join.hpp"
 #include "ports/process_info.hpp"
 #include "spawn/process.hpp"
 

@@ -14,7 +14,7 @@
 #include "launch/jobs/live_job.hpp"
 #include "launch/plan/launch_plan.hpp"
 #include "launch/signal_inbox.hpp"
-#include "launch/supervisor/job_course.hpp"
+#include "launch/supervisor/job_lifecycle.hpp"
 #include "launch/supervisor/job_output.hpp"
 #include "launch/supervisor/job_report.hpp"
 #include "launch/supervisor/node_session.hpp"

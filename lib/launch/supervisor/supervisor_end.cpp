@@ -6,10 +6,10 @@
 
 #include "base/format.hpp"
 #include "launch/channel/poll_set.hpp"
-#include "launch/supervisor/dial_in.hpp"
-#include "launch/supervisor/job_story.hpp"
+#include "launch/supervisor/cleanup_nodes.hpp"
+#include "launch/supervisor/failure_summary.hpp"
+#include "launch/supervisor/node_join.hpp"
 #include "launch/supervisor/supervisor.hpp"
-#include "launch/supervisor/sweep_nodes.hpp"
 #include "spawn/failure_table.hpp"
 
 namespace dslaunch::launch {

@@ -1,7 +1,7 @@
 // From options to the end of a job, with its restarts: what `run` and `exec` have in common.
 #pragma once
 #include "launch/launch_options.hpp"
-#include "launch/supervisor/job_maker.hpp"
+#include "launch/supervisor/job_planner.hpp"
 
 namespace dslaunch::launch {
 

@@ -1,4 +1,4 @@
-#include "launch/supervisor/dial_in.hpp"
+#include "launch/supervisor/node_join.hpp"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -7,7 +7,7 @@
 #include "base/deadline.hpp"
 #include "launch/launch_options.hpp"
 #include "launch/plan/hosts.hpp"
-#include "launch/supervisor/dial_in.hpp"
+#include "launch/supervisor/node_join.hpp"
 #include "launch/supervisor/supervisor.hpp"
 
 namespace dslaunch::launch {

@@ -1,4 +1,4 @@
-#include "borrowed_options.hpp"
+#include "compat_options.hpp"
 
 #include <string_view>
 

@@ -1,4 +1,4 @@
-#include "launch/run_maker.hpp"
+#include "launch/train_planner.hpp"
 
 #include <algorithm>
 #include <filesystem>

@@ -1,4 +1,4 @@
-#include "launch/supervisor/line_folder.hpp"
+#include "launch/supervisor/line_deduplicator.hpp"
 
 #include <catch2/catch.hpp>
 #include <map>
@@ -28,20 +28,20 @@ using Texts = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("ranks are named in ranges", "[launch][line_folder]") {
+TEST_CASE("ranks are named in ranges", "[launch][line_deduplicator]") {
   CHECK(rank_ranges({0}) == "0");
   CHECK(rank_ranges({0, 1, 2, 3}) == "0-3");
   CHECK(rank_ranges({0, 1, 2, 4, 6, 7}) == "0-2, 4, 6-7");
 }
 
-TEST_CASE("a line that all ranks have written is shown at once, as one", "[launch][line_folder]") {
+TEST_CASE("a line that all ranks have written is shown at once, as one", "[launch][line_deduplicator]") {
   LineFolder folder = folder_for(3);
   for (int rank : {2, 0, 1}) folder.add(rank, Stream::kOut, "same\n", kStart);
   CHECK(folder.take(kStart) == std::vector<LineFolder::Shown>{{Stream::kOut, "[ranks 0-2] same\n"}});
   CHECK(folder.next(kStart).is_never());
 }
 
-TEST_CASE("a line waits for others a moment and no longer", "[launch][line_folder]") {
+TEST_CASE("a line waits for others a moment and no longer", "[launch][line_deduplicator]") {
   LineFolder folder = folder_for(3);
   folder.add(1, Stream::kErr, "mine\n", kStart);
   CHECK(folder.take(kStart + LineFolder::kWindow - 1ms).empty());
@@ -51,14 +51,14 @@ TEST_CASE("a line waits for others a moment and no longer", "[launch][line_folde
   CHECK(texts(folder.take_all()) == Texts{"h:0| mine\n"});
 }
 
-TEST_CASE("output and errors are different lines", "[launch][line_folder]") {
+TEST_CASE("output and errors are different lines", "[launch][line_deduplicator]") {
   LineFolder folder = folder_for(2);
   folder.add(0, Stream::kOut, "x\n", kStart);
   folder.add(1, Stream::kErr, "x\n", kStart);
   CHECK(folder.take_all().size() == 2);
 }
 
-TEST_CASE("nobody waits for ranks that have ended", "[launch][line_folder]") {
+TEST_CASE("nobody waits for ranks that have ended", "[launch][line_deduplicator]") {
   LineFolder folder = folder_for(3);
   folder.rank_ended();
   folder.add(0, Stream::kOut, "x\n", kStart);
@@ -66,7 +66,7 @@ TEST_CASE("nobody waits for ranks that have ended", "[launch][line_folder]") {
   CHECK(texts(folder.take(kStart)) == Texts{"[ranks 0, 2] x\n"});
 }
 
-TEST_CASE("a rank's later line does not join an earlier one of others", "[launch][line_folder]") {
+TEST_CASE("a rank's later line does not join an earlier one of others", "[launch][line_deduplicator]") {
   LineFolder folder = folder_for(2);
   folder.add(0, Stream::kOut, "b\n", kStart);
   folder.add(1, Stream::kOut, "a\n", kStart);
@@ -75,13 +75,13 @@ TEST_CASE("a rank's later line does not join an earlier one of others", "[launch
   CHECK(texts(folder.take_all()) == Texts{"h:0| b\n", "h:1| a\n", "h:1| b\n"});
 }
 
-TEST_CASE("a flood of different lines is not kept", "[launch][line_folder]") {
+TEST_CASE("a flood of different lines is not kept", "[launch][line_deduplicator]") {
   LineFolder folder = folder_for(2);
   for (int i = 0; i < 2000; ++i) folder.add(0, Stream::kOut, std::to_string(i) + "\n", kStart);
   CHECK(folder.take(kStart).size() >= 1700);
 }
 
-TEST_CASE("every rank's lines arrive once and in its order, whatever the mixture", "[launch][line_folder]") {
+TEST_CASE("every rank's lines arrive once and in its order, whatever the mixture", "[launch][line_deduplicator]") {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
     const int num_ranks = 2 + static_cast<int>(random() % 4);

@@ -1,4 +1,4 @@
-#include "launch/supervisor/job_story.hpp"
+#include "launch/supervisor/failure_summary.hpp"
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
@@ -38,7 +38,7 @@ std::string story(const std::vector<RankRecord>& records, JobKind kind, StopReas
 
 }  // namespace
 
-TEST_CASE("the story ends with the first failing rank, its host, cause and last words", "[launch][job_story]") {
+TEST_CASE("the story ends with the first failing rank, its host, cause and last words", "[launch][failure_summary]") {
   std::string text = story(one_killed(), JobKind::kRun);
   CHECK_THAT(text, Catch::Contains("rank 1 on b failed first: killed by SIGKILL (signal 9)"));
   CHECK_THAT(text, Catch::Contains("/runs/j/logs/b.1.log"));
@@ -47,7 +47,7 @@ TEST_CASE("the story ends with the first failing rank, its host, cause and last 
 }
 
 TEST_CASE("a rank that failed by itself while all were being stopped is not said to be stopped",
-          "[launch][job_story]") {
+          "[launch][failure_summary]") {
   auto records = one_killed();
   records[2].cause = ExitCause{.number = 65};
   CHECK_THAT(story(records, JobKind::kRun), Catch::Contains("rank 2: failed as well: exit code 65"));
@@ -55,7 +55,7 @@ TEST_CASE("a rank that failed by itself while all were being stopped is not said
 }
 
 TEST_CASE("the first failing rank is said to have been slow where it was stopped before its end",
-          "[launch][job_story]") {
+          "[launch][failure_summary]") {
   auto records = one_killed();
   records[1].cause = ExitCause{.number = 76};
   records[1].stopped_by_us = true;
@@ -63,25 +63,25 @@ TEST_CASE("the first failing rank is said to have been slow where it was stopped
              Catch::Contains("rank 1 on b failed first (slow to end, it was stopped with the others): exit code 76"));
 }
 
-TEST_CASE("our codes are explained for workers only", "[launch][job_story]") {
+TEST_CASE("our codes are explained for workers only", "[launch][failure_summary]") {
   std::vector<RankRecord> records{
       {.rank = 0, .host = "a", .cause = ExitCause{.kind = ExitCause::Kind::kExited, .number = 76}, .order = 0}};
   CHECK_THAT(story(records, JobKind::kRun), Catch::Contains("training cannot go on"));
   CHECK_THAT(story(records, JobKind::kExec), !Catch::Contains("training cannot go on"));
 }
 
-TEST_CASE("a job that was stopped says by what, last", "[launch][job_story]") {
+TEST_CASE("a job that was stopped says by what, last", "[launch][failure_summary]") {
   std::vector<RankRecord> records{
       {.rank = 0, .host = "a", .cause = ExitCause{.number = 75}, .stopped_by_us = true, .order = 0}};
   CHECK_THAT(story(records, JobKind::kRun, StopReason::kInterrupt), Catch::EndsWith("interrupted by Ctrl-C\n"));
 }
 
-TEST_CASE("a job without failure has no story", "[launch][job_story]") {
+TEST_CASE("a job without failure has no story", "[launch][failure_summary]") {
   std::vector<RankRecord> records{{.rank = 0, .host = "a", .cause = ExitCause{}, .order = 0}};
   CHECK(story(records, JobKind::kRun).empty());
 }
 
-TEST_CASE("the same as JSON", "[launch][job_story]") {
+TEST_CASE("the same as JSON", "[launch][failure_summary]") {
   const JobReport report = report_of(one_killed(), JobKind::kRun);
   auto json = nlohmann::json::parse(story_json(plan_of(JobKind::kRun), report));
   CHECK(json["exit_code"] == 137);
@@ -92,12 +92,12 @@ TEST_CASE("the same as JSON", "[launch][job_story]") {
   CHECK(json["ranks"][2]["stopped_by_us"] == true);
 }
 
-TEST_CASE("a host's name cannot lead a log out of its folder", "[launch][job_story]") {
+TEST_CASE("a host's name cannot lead a log out of its folder", "[launch][failure_summary]") {
   CHECK(log_path("/r", "../../x", 3) == "/r/logs/.._.._x.3.log");
 }
 
 TEST_CASE("ranks that a scheduler signalled itself are said to be stopped, and the signal comes last",
-          "[launch][job_story]") {
+          "[launch][failure_summary]") {
   std::vector<RankRecord> records{
       {.rank = 0, .host = "a", .cause = ExitCause{.number = 75}, .order = 0},
       {.rank = 1, .host = "b", .cause = ExitCause{.number = 75}, .stopped_by_us = true, .order = 1}};
@@ -107,7 +107,7 @@ TEST_CASE("ranks that a scheduler signalled itself are said to be stopped, and t
   CHECK_THAT(story(records, JobKind::kExec), Catch::Contains("rank 0 on a failed first: exit code 75"));
 }
 
-TEST_CASE("a rank that no signal ends is told with host, process and what keeps it", "[launch][job_story]") {
+TEST_CASE("a rank that no signal ends is told with host, process and what keeps it", "[launch][failure_summary]") {
   auto records = one_killed();
   records[2].cause.reset();
   records[2].stuck = dslaunch::spawn::StuckProcess{12, 1, 'D', "rpc_wait_bit"};

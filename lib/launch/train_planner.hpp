@@ -8,7 +8,7 @@
 
 #include "base/folder_lock.hpp"
 #include "launch/launch_options.hpp"
-#include "launch/supervisor/job_maker.hpp"
+#include "launch/supervisor/job_planner.hpp"
 
 namespace dslaunch::launch {
 

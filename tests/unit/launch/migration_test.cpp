@@ -1,4 +1,4 @@
-#include "launch/migrating.hpp"
+#include "launch/migration.hpp"
 
 #include <catch2/catch.hpp>
 #include <set>
@@ -6,7 +6,7 @@
 
 using namespace dslaunch::launch;
 
-TEST_CASE("every flag stands once, in one spelling, with an answer where it is not honoured", "[launch][migrating]") {
+TEST_CASE("every flag stands once, in one spelling, with an answer where it is not honoured", "[launch][migration]") {
   std::set<std::string> seen;
   for (const auto& flag : migrated_flags()) {
     INFO(flag.flag);
@@ -18,7 +18,7 @@ TEST_CASE("every flag stands once, in one spelling, with an answer where it is n
   }
 }
 
-TEST_CASE("both spellings and a value behind '=' are understood", "[launch][migrating]") {
+TEST_CASE("both spellings and a value behind '=' are understood", "[launch][migration]") {
   for (const char* option : {"--rdzv_endpoint", "--rdzv-endpoint", "--rdzv-endpoint=a:1"}) {
     auto answer = migration_answer(option);
     REQUIRE(answer.has_value());
@@ -26,7 +26,7 @@ TEST_CASE("both spellings and a value behind '=' are understood", "[launch][migr
   }
 }
 
-TEST_CASE("a flag of nobody has no answer", "[launch][migrating]") {
+TEST_CASE("a flag of nobody has no answer", "[launch][migration]") {
   CHECK_FALSE(migration_answer("--num_gpu").has_value());
   CHECK_FALSE(migration_answer("").has_value());
 }

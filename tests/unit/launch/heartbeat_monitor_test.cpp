@@ -1,4 +1,4 @@
-#include "launch/channel/pulse.hpp"
+#include "launch/channel/heartbeat_monitor.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -17,7 +17,7 @@ std::chrono::milliseconds asked_until_lost(Pulse& pulse, Pulse::Time begin) {
 
 }  // namespace
 
-TEST_CASE("who says nothing for as long as the limit is lost", "[launch][pulse]") {
+TEST_CASE("who says nothing for as long as the limit is lost", "[launch][heartbeat_monitor]") {
   Pulse pulse;
   pulse.begin(4s, 1s);
   auto begin = Deadline::Clock::now();
@@ -25,7 +25,7 @@ TEST_CASE("who says nothing for as long as the limit is lost", "[launch][pulse]"
   CHECK(asked_until_lost(pulse, begin) == 4200ms);
 }
 
-TEST_CASE("a loop that stood still counts its own silence to nobody", "[launch][pulse]") {
+TEST_CASE("a loop that stood still counts its own silence to nobody", "[launch][heartbeat_monitor]") {
   Pulse pulse;
   pulse.begin(4s, 1s);
   auto begin = Deadline::Clock::now();
@@ -35,7 +35,8 @@ TEST_CASE("a loop that stood still counts its own silence to nobody", "[launch][
   CHECK(asked_until_lost(pulse, woken) == 4200ms);  // and then as long as anybody
 }
 
-TEST_CASE("an agent on the launcher's machine speaks, and never counts the launcher's silence", "[launch][pulse]") {
+TEST_CASE("an agent on the launcher's machine speaks, and never counts the launcher's silence",
+          "[launch][heartbeat_monitor]") {
   Pulse pulse;
   pulse.begin(0s, 1s);
   CHECK_FALSE(pulse.next().is_never());
@@ -44,7 +45,8 @@ TEST_CASE("an agent on the launcher's machine speaks, and never counts the launc
   CHECK_FALSE(pulse.lost(begin + 1h));
 }
 
-TEST_CASE("a launcher that expects heartbeats looks often enough to count the silence as its own", "[launch][pulse]") {
+TEST_CASE("a launcher that expects heartbeats looks often enough to count the silence as its own",
+          "[launch][heartbeat_monitor]") {
   Pulse pulse;
   pulse.begin(20s, 0s);
   CHECK_FALSE(pulse.due_to_speak());
@@ -53,7 +55,7 @@ TEST_CASE("a launcher that expects heartbeats looks often enough to count the si
   CHECK(pulse.next().when() - begin < 2 * Pulse::interval_for(20s));
 }
 
-TEST_CASE("silence means nothing before a limit is set", "[launch][pulse]") {
+TEST_CASE("silence means nothing before a limit is set", "[launch][heartbeat_monitor]") {
   Pulse pulse;
   auto begin = Deadline::Clock::now();
   CHECK_FALSE(pulse.lost(begin));

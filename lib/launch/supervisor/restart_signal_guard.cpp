@@ -1,4 +1,4 @@
-#include "launch/supervisor/between_attempts.hpp"
+#include "launch/supervisor/restart_signal_guard.hpp"
 
 #include <poll.h>
 #include <sys/eventfd.h>

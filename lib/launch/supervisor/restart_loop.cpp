@@ -1,4 +1,4 @@
-#include "launch/supervisor/attempts.hpp"
+#include "launch/supervisor/restart_loop.hpp"
 
 #include <poll.h>
 #include <unistd.h>
@@ -11,9 +11,9 @@
 #include "base/log.hpp"
 #include "launch/channel/poll_set.hpp"
 #include "launch/programs.hpp"
-#include "launch/supervisor/between_attempts.hpp"
-#include "launch/supervisor/job_story.hpp"
+#include "launch/supervisor/failure_summary.hpp"
 #include "launch/supervisor/push.hpp"
+#include "launch/supervisor/restart_signal_guard.hpp"
 #include "launch/supervisor/run_metrics.hpp"
 #include "launch/supervisor/supervisor.hpp"
 #include "launch/terminal.hpp"

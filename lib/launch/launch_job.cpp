@@ -1,4 +1,4 @@
-#include "launch/carry_out.hpp"
+#include "launch/launch_job.hpp"
 
 #include <unistd.h>
 
@@ -11,9 +11,9 @@
 #include "launch/plan/plan_job.hpp"
 #include "launch/programs.hpp"
 #include "launch/signal_inbox.hpp"
-#include "launch/supervisor/attempts.hpp"
-#include "launch/supervisor/dial_in.hpp"
-#include "launch/supervisor/job_field.hpp"
+#include "launch/supervisor/launch_context.hpp"
+#include "launch/supervisor/node_join.hpp"
+#include "launch/supervisor/restart_loop.hpp"
 #include "launch/supervisor/same_command.hpp"
 
 namespace dslaunch::launch {

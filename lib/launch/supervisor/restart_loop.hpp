@@ -8,9 +8,9 @@
 #include "launch/jobs/live_job.hpp"
 #include "launch/plan/launch_plan.hpp"
 #include "launch/signal_inbox.hpp"
-#include "launch/supervisor/job_field.hpp"
-#include "launch/supervisor/job_maker.hpp"
+#include "launch/supervisor/job_planner.hpp"
 #include "launch/supervisor/job_report.hpp"
+#include "launch/supervisor/launch_context.hpp"
 #include "launch/supervisor/restart.hpp"
 #include "launch/supervisor/restart_backoff.hpp"
 

@@ -1,4 +1,4 @@
-#include "launch/supervisor/line_folder.hpp"
+#include "launch/supervisor/line_deduplicator.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "launch/migrating.hpp"
+#include "launch/migration.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "launch/supervisor/job_course.hpp"
+#include "launch/supervisor/job_lifecycle.hpp"
 
 #include <algorithm>
 #include <csignal>

@@ -1,4 +1,4 @@
-#include "launch/supervisor/job_story.hpp"
+#include "launch/supervisor/failure_summary.hpp"
 
 #include <algorithm>
 #include <csignal>
@@ -9,7 +9,7 @@
 #include "base/format.hpp"
 #include "base/printable.hpp"
 #include "launch/jobs/stuck_json.hpp"
-#include "launch/supervisor/line_folder.hpp"
+#include "launch/supervisor/line_deduplicator.hpp"
 #include "launch/supervisor/run_metrics.hpp"
 #include "spawn/output_hint.hpp"
 

@@ -1,4 +1,4 @@
-#include "launch/supervisor/sweep_nodes.hpp"
+#include "launch/supervisor/cleanup_nodes.hpp"
 
 #include <algorithm>
 #include <chrono>

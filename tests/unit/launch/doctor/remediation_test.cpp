@@ -1,4 +1,4 @@
-#include "launch/doctor/treatment.hpp"
+#include "launch/doctor/remediation.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "launch/supervisor/job_field.hpp"
+#include "launch/supervisor/launch_context.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "launch/supervisor/job_course.hpp"
+#include "launch/supervisor/job_lifecycle.hpp"
 
 #include <catch2/catch.hpp>
 #include <csignal>
@@ -35,7 +35,7 @@ bool is(const JobOrder& order, JobAction action, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("Ctrl-C stops, again it kills, and again it spares the readers", "[launch][job_course]") {
+TEST_CASE("Ctrl-C stops, again it kills, and again it spares the readers", "[launch][job_lifecycle]") {
   JobCourse course = running();
   auto order = course.take_signal(SIGINT, kHere, kStart);
   REQUIRE(order);
@@ -52,7 +52,7 @@ TEST_CASE("Ctrl-C stops, again it kills, and again it spares the readers", "[lau
   CHECK(course.reason() == StopReason::kInterrupt);
 }
 
-TEST_CASE("one Ctrl-C that arrives often is one, counted from when it was acted upon", "[launch][job_course]") {
+TEST_CASE("one Ctrl-C that arrives often is one, counted from when it was acted upon", "[launch][job_lifecycle]") {
   JobCourse course = running();
   CHECK(course.take_signal(SIGINT, kHere, kStart));
   course.carried_out(SIGINT, kHere, kStart + 900ms);
@@ -60,7 +60,7 @@ TEST_CASE("one Ctrl-C that arrives often is one, counted from when it was acted 
   CHECK(course.state() == JobState::kStopping);
 }
 
-TEST_CASE("a scheduler that tells an agent and us is one Ctrl-C", "[launch][job_course]") {
+TEST_CASE("a scheduler that tells an agent and us is one Ctrl-C", "[launch][job_lifecycle]") {
   JobCourse course = running();
   CHECK(course.agent_failed(&kNode, 75, kStart).action == JobAction::kStop);
   CHECK_FALSE(course.take_signal(SIGINT, kHere, kStart + 500ms));
@@ -68,7 +68,7 @@ TEST_CASE("a scheduler that tells an agent and us is one Ctrl-C", "[launch][job_
   CHECK(course.agent_error() == 75);
 }
 
-TEST_CASE("SIGTERM stops once, SIGQUIT and 'stop --now' end at once", "[launch][job_course]") {
+TEST_CASE("SIGTERM stops once, SIGQUIT and 'stop --now' end at once", "[launch][job_lifecycle]") {
   JobCourse course = running();
   CHECK(is(*course.take_signal(SIGTERM, kHere, kStart), JobAction::kStop, "SIGTERM"));
   CHECK(is(*course.take_signal(SIGTERM, kHere, kStart), JobAction::kNone, ""));
@@ -79,7 +79,7 @@ TEST_CASE("SIGTERM stops once, SIGQUIT and 'stop --now' end at once", "[launch][
   CHECK(course.reason() == StopReason::kCommand);
 }
 
-TEST_CASE("'stop' may change the grace, also of a stop that is under way", "[launch][job_course]") {
+TEST_CASE("'stop' may change the grace, also of a stop that is under way", "[launch][job_lifecycle]") {
   JobCourse course = running();
   CHECK(course.take_stop({.now = false, .grace = 60s}, kStart).grace == 60s);
   CHECK(course.next_due().when() == kStart + 65s);
@@ -90,7 +90,7 @@ TEST_CASE("'stop' may change the grace, also of a stop that is under way", "[lau
   CHECK(course.next_due().when() == kStart + 8s);
 }
 
-TEST_CASE("what ended the job first is its reason, what comes behind a failure is late", "[launch][job_course]") {
+TEST_CASE("what ended the job first is its reason, what comes behind a failure is late", "[launch][job_lifecycle]") {
   JobCourse course = running();
   CHECK(course.happen(JobEvent::kRankFailed, kStart).begins_end);
   CHECK(is(*course.take_signal(SIGTERM, kHere, kStart), JobAction::kNone, ""));
@@ -99,7 +99,7 @@ TEST_CASE("what ended the job first is its reason, what comes behind a failure i
   CHECK(course.late_reason() == StopReason::kTerminate);
 }
 
-TEST_CASE("agents are blamed for nothing that follows from an end", "[launch][job_course]") {
+TEST_CASE("agents are blamed for nothing that follows from an end", "[launch][job_lifecycle]") {
   JobCourse course = running();
   course.blame_agent(69);
   course.blame_agent(70);
@@ -110,7 +110,7 @@ TEST_CASE("agents are blamed for nothing that follows from an end", "[launch][jo
   CHECK(course.agent_error() == 0);
 }
 
-TEST_CASE("each time that passes has its say once", "[launch][job_course]") {
+TEST_CASE("each time that passes has its say once", "[launch][job_lifecycle]") {
   JobCourse course = running(Deadline::at(kStart + 10s));
   CHECK_FALSE(course.due(kStart + 9s));
   CHECK(course.next_due().when() == kStart + 10s);
@@ -125,7 +125,7 @@ TEST_CASE("each time that passes has its say once", "[launch][job_course]") {
   CHECK(course.reason() == StopReason::kTimeLimit);
 }
 
-TEST_CASE("whoever lost a peer waits a moment for the culprit", "[launch][job_course]") {
+TEST_CASE("whoever lost a peer waits a moment for the culprit", "[launch][job_lifecycle]") {
   JobCourse course = running();
   CHECK(course.happen(JobEvent::kRankLostPeer, kStart).action == JobAction::kAwaitCulprit);
   CHECK(course.undisturbed());
@@ -133,7 +133,7 @@ TEST_CASE("whoever lost a peer waits a moment for the culprit", "[launch][job_co
   CHECK(course.due(kStart + 500ms)->action == JobAction::kStop);
 }
 
-TEST_CASE("signals behind the end change only what comes next", "[launch][job_course]") {
+TEST_CASE("signals behind the end change only what comes next", "[launch][job_lifecycle]") {
   JobCourse course = running(Deadline::never(), JobKind::kExec);
   course.happen(JobEvent::kAllDone, kStart);
   course.take_late_signal(SIGUSR1);
@@ -148,7 +148,7 @@ TEST_CASE("signals behind the end change only what comes next", "[launch][job_co
   CHECK(course.reason() == StopReason::kNone);
 }
 
-TEST_CASE("readers are spared by a new key press when all is being ended, by nothing else", "[launch][job_course]") {
+TEST_CASE("readers are spared by a new key press when all is being ended, by nothing else", "[launch][job_lifecycle]") {
   JobCourse course = running();
   course.take_stop({.now = true, .grace = {}}, kStart);
   CHECK(is(*course.take_signal(SIGTERM, kHere, kStart), JobAction::kNone, ""));
@@ -163,7 +163,7 @@ TEST_CASE("readers are spared by a new key press when all is being ended, by not
   CHECK_FALSE(course.spares_output());
 }
 
-TEST_CASE("a Ctrl-C at once behind a SIGTERM or a failed agent is one of its own", "[launch][job_course]") {
+TEST_CASE("a Ctrl-C at once behind a SIGTERM or a failed agent is one of its own", "[launch][job_lifecycle]") {
   JobCourse course = running();
   course.take_signal(SIGTERM, kHere, kStart);
   course.carried_out(SIGTERM, kHere, kStart);
@@ -176,13 +176,13 @@ TEST_CASE("a Ctrl-C at once behind a SIGTERM or a failed agent is one of its own
   CHECK(course.take_signal(SIGINT, kHere, kStart + 1ms));
 }
 
-TEST_CASE("an end before the ranks start has a reason too", "[launch][job_course]") {
+TEST_CASE("an end before the ranks start has a reason too", "[launch][job_lifecycle]") {
   JobCourse course(plan_of(), Deadline::never());
   CHECK(course.take_signal(SIGINT, kHere, kStart)->begins_end);
   CHECK(course.reason() == StopReason::kInterrupt);
 }
 
-TEST_CASE("the settling is waited for, and SIGUSR1 is late for a worker", "[launch][job_course]") {
+TEST_CASE("the settling is waited for, and SIGUSR1 is late for a worker", "[launch][job_lifecycle]") {
   JobCourse course = running();
   course.happen(JobEvent::kRankLostPeer, kStart);
   CHECK(course.next_due().when() == kStart + 500ms);
