@@ -9,7 +9,7 @@ namespace {
 
 void refuse_program_words(const Arguments& arguments) {
   if (!arguments.has_separator || arguments.program.empty()) return;
-  misuse(fmt::format("nothing follows a '--' here: '{}'", arguments.program[0]));
+  usage_error(fmt::format("nothing follows a '--' here: '{}'", arguments.program[0]));
 }
 
 // The worker's arguments: what was given, in its own words.

@@ -71,7 +71,7 @@ void CommandLine::refuse_unknown(const std::vector<std::string>& words) const {
   throw UserError(ExitCode::kUsage, fmt::format("'{}' is one argument too many; see '{} --help'", words[0], command_));
 }
 
-bool CommandLine::parse(const Arguments& arguments, const AnswerSlip& answer_slip) {
+bool CommandLine::parse(const Arguments& arguments, const AnswerSlip& on_leftover_args) {
   const auto words = with_empty_values(arguments.words);
   auto asked_for = [&](const char* name, const char* letter) {
     return std::any_of(words.begin(), words.end(), [&](const auto& word) { return word == name || word == letter; });
@@ -88,12 +88,12 @@ bool CommandLine::parse(const Arguments& arguments, const AnswerSlip& answer_sli
   try {
     app_.parse(std::vector<std::string>(words.rbegin(), words.rend()));
   } catch (const CLI::ParseError& error) {
-    answer_slip(app_.remaining());
+    on_leftover_args(app_.remaining());
     // An option that is not known explains the misfit best.
     refuse_unknown(app_.remaining());
     throw UserError(ExitCode::kUsage, fmt::format("{}; see '{} --help'", words_of(error), command_));
   }
-  answer_slip(app_.remaining());
+  on_leftover_args(app_.remaining());
   refuse_unknown(app_.remaining());
   return true;
 }

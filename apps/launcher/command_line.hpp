@@ -63,11 +63,11 @@ class CommandLine {
   // The heading under which the following options are listed.
   void group(const std::string& title) { app_.option_defaults()->group(title); }
 
-  // False: help or the version was printed. `answer_slip` sees the words that are left over before they are refused: it
-  // throws where it knows better what was meant.
+  // False: help or the version was printed. `on_leftover_args` sees the words that are left over before they are
+  // refused: it throws where it knows better what was meant.
   using AnswerSlip = std::function<void(const std::vector<std::string>& leftover)>;
   bool parse(
-      const Arguments& arguments, const AnswerSlip& answer_slip = [](const auto&) {});
+      const Arguments& arguments, const AnswerSlip& on_leftover_args = [](const auto&) {});
 
  private:
   void refuse_unknown(const std::vector<std::string>& words) const;

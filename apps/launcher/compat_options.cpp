@@ -17,18 +17,19 @@ using launch::LaunchOptions;
 void read_nnodes(LaunchOptions& to, const std::string& text) {
   if (text.empty()) return;
   hostfile::HostOptions& hosts = to.hosts;
-  if (hosts.num_nodes) misuse("--nnodes and --num_nodes are the same: give one of them");
+  if (hosts.num_nodes) usage_error("--nnodes and --num_nodes are the same: give one of them");
   size_t colon = text.find(':');
   auto most = parse_int<int>(std::string_view(text).substr(colon == std::string::npos ? 0 : colon + 1));
   auto least = colon == std::string::npos ? most : parse_int<int>(std::string_view(text).substr(0, colon));
-  if (!most || !least || *least < 1 || *most < *least) misuse(fmt::format("--nnodes {}: write N or MIN:MAX", text));
+  if (!most || !least || *least < 1 || *most < *least)
+    usage_error(fmt::format("--nnodes {}: write N or MIN:MAX", text));
   hosts.num_nodes = most;
   if (*least < *most) to.min_nodes = least;
   if (!hosts.node_rank || hosts.no_ssh) return;
   hosts.no_ssh = *most > 1;
   if (hosts.no_ssh) return;
   if (*hosts.node_rank != 0)
-    misuse(fmt::format("--node_rank {} of --nnodes 1: there is only node 0", *hosts.node_rank));
+    usage_error(fmt::format("--node_rank {} of --nnodes 1: there is only node 0", *hosts.node_rank));
   hosts.node_rank.reset();
 }
 
@@ -39,7 +40,7 @@ void read_ranks_of_node(LaunchOptions& to, const std::string& text) {
     const auto situation = launch::look_for_devices();
     return situation.visible.empty() && !situation.none_answers();
   };
-  if (to.hosts.num_gpus) misuse("--nproc_per_node and --num_gpus are the same: give one of them");
+  if (to.hosts.num_gpus) usage_error("--nproc_per_node and --num_gpus are the same: give one of them");
   if (auto count = parse_int<int>(text)) {
     to.hosts.num_gpus = count;
   } else if (text == "cpu" || (text == "auto" && (to.device == launch::DeviceChoice::kCpu || without_gpus()))) {
@@ -48,13 +49,13 @@ void read_ranks_of_node(LaunchOptions& to, const std::string& text) {
   } else if (text == "gpu" || text == "auto") {
     to.device = launch::DeviceChoice::kCuda;
   } else {
-    misuse(fmt::format("--nproc_per_node {}: it is a number, auto, gpu or cpu", text));
+    usage_error(fmt::format("--nproc_per_node {}: it is a number, auto, gpu or cpu", text));
   }
 }
 
 launch::BindingRequest binding_request(const BorrowedOptions& raw) {
   bool cores = raw.bind_cores || !raw.core_list.empty();
-  if (cores && !raw.numa_binding.empty()) misuse("--numa_binding and --bind_cores_to_rank exclude each other");
+  if (cores && !raw.numa_binding.empty()) usage_error("--numa_binding and --bind_cores_to_rank exclude each other");
   if (!raw.numa_binding.empty()) return {launch::read_numa_binding(raw.numa_binding), ""};
   if (!raw.core_list.empty()) launch::read_core_list(raw.core_list);
   return {cores ? launch::BindingKind::kCores : launch::BindingKind::kDefault, raw.core_list};

@@ -15,7 +15,7 @@ namespace {
 void add_ports(const std::string& text, std::vector<uint16_t>& ports) {
   for (const auto& word : split(text, ',')) {
     const auto port = parse_int<uint16_t>(word, 1);
-    if (!port) misuse(fmt::format("--port {}: a port is a number from 1 to 65535", word));
+    if (!port) usage_error(fmt::format("--port {}: a port is a number from 1 to 65535", word));
     if (std::find(ports.begin(), ports.end(), *port) == ports.end()) ports.push_back(*port);
   }
 }
@@ -26,13 +26,13 @@ void add_process(const std::string& text, std::vector<ports::ProcessIdentity>& p
   const size_t colon = std::min(text.find(':'), text.size());
   const auto pid = parse_int<pid_t>(std::string_view(text).substr(0, colon));
   const auto start = colon < text.size() ? parse_int<uint64_t>(text.substr(colon + 1)) : std::nullopt;
-  if (!pid || !start) misuse(fmt::format("--only {}: write PID:START, as the JSON report has them", text));
+  if (!pid || !start) usage_error(fmt::format("--only {}: write PID:START, as the JSON report has them", text));
   processes.push_back({*pid, *start});
 }
 
 void check(const launch::DoctorOptions& doctor) {
-  if (!doctor.kill && doctor.yes) misuse("--yes answers the question of --kill: say both");
-  if (!doctor.kill && doctor.force) misuse("--force says how far --kill goes: say both");
+  if (!doctor.kill && doctor.yes) usage_error("--yes answers the question of --kill: say both");
+  if (!doctor.kill && doctor.force) usage_error("--force says how far --kill goes: say both");
 }
 
 }  // namespace
@@ -76,7 +76,7 @@ std::optional<DoctorCommand> read_doctor_options(const Arguments& arguments) {
   line.value("--only", only, "", "PID:START")->allow_extra_args(false);
   line.value("--lost_job", doctor.lost_jobs, "", "JOB")->allow_extra_args(false);
   if (!line.parse(arguments)) return std::nullopt;
-  if (arguments.has_separator) misuse("nothing stands behind '--' here; see 'dslaunch doctor --help'");
+  if (arguments.has_separator) usage_error("nothing stands behind '--' here; see 'dslaunch doctor --help'");
   for (const auto& text : ports) add_ports(text, doctor.ports);
   if (!only.empty()) doctor.only.emplace();
   for (const auto& text : only) add_process(text, *doctor.only);

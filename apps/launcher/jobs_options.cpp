@@ -12,7 +12,8 @@ constexpr const char* kNames =
     "JOB is an id as 'dslaunch jobs' shows it, a beginning of it that is no other job's, or 'last'.\n";
 
 void refuse_program_words(const Arguments& arguments) {
-  if (arguments.has_separator) misuse(fmt::format("'--' belongs to 'dslaunch exec', not to '{}'", arguments.command));
+  if (arguments.has_separator)
+    usage_error(fmt::format("'--' belongs to 'dslaunch exec', not to '{}'", arguments.command));
 }
 
 }  // namespace
@@ -29,7 +30,7 @@ std::optional<JobsOptions> read_jobs_options(const Arguments& arguments) {
   line.flag("--json", options.json, "one document on standard output");
   if (!line.parse(arguments)) return std::nullopt;
   refuse_program_words(arguments);
-  if (options.all && !options.jobs.empty()) misuse("--all is for the list of jobs, not for single ones");
+  if (options.all && !options.jobs.empty()) usage_error("--all is for the list of jobs, not for single ones");
   return options;
 }
 
@@ -44,8 +45,8 @@ std::optional<LogsWords> read_logs_options(const Arguments& arguments) {
   line.value("--rank", words.logs.rank, "the whole log of this rank", "R");
   if (!line.parse(arguments)) return std::nullopt;
   refuse_program_words(arguments);
-  if (words.job.empty()) misuse("which job? dslaunch logs JOB; 'last' is the newest one");
-  if (words.logs.rank && *words.logs.rank < 0) misuse(fmt::format("--rank {}: 0 or more", *words.logs.rank));
+  if (words.job.empty()) usage_error("which job? dslaunch logs JOB; 'last' is the newest one");
+  if (words.logs.rank && *words.logs.rank < 0) usage_error(fmt::format("--rank {}: 0 or more", *words.logs.rank));
   return words;
 }
 
@@ -58,7 +59,7 @@ std::optional<std::string> read_attach_options(const Arguments& arguments) {
   line.app().add_option("JOB", job, "which one");
   if (!line.parse(arguments)) return std::nullopt;
   refuse_program_words(arguments);
-  if (job.empty()) misuse("which job? dslaunch attach JOB; 'last' is the newest one");
+  if (job.empty()) usage_error("which job? dslaunch attach JOB; 'last' is the newest one");
   return job;
 }
 
@@ -80,7 +81,7 @@ std::optional<StacksWords> read_stacks_options(const Arguments& arguments) {
   if (!ranks) return words;
   auto reading = launch::read_cpu_list(*ranks);
   if (!reading.error.empty() || reading.cpus.empty()) {
-    misuse(fmt::format("--rank {}: expected numbers of ranks, ascending, as 3 or 0,4-7", *ranks));
+    usage_error(fmt::format("--rank {}: expected numbers of ranks, ascending, as 3 or 0,4-7", *ranks));
   }
   words.stacks.ranks = std::move(reading.cpus);
   return words;
@@ -99,8 +100,8 @@ std::optional<StopWords> read_stop_options(const Arguments& arguments) {
   line.flag("--json", words.stop.json, "one document on standard output");
   if (!line.parse(arguments)) return std::nullopt;
   refuse_program_words(arguments);
-  if (words.jobs.empty()) misuse("which job? dslaunch stop JOB...; 'last' is the newest one");
-  if (words.stop.now && words.stop.grace) misuse("--now and --grace exclude each other");
+  if (words.jobs.empty()) usage_error("which job? dslaunch stop JOB...; 'last' is the newest one");
+  if (words.stop.now && words.stop.grace) usage_error("--now and --grace exclude each other");
   return words;
 }
 

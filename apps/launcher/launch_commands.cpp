@@ -31,7 +31,7 @@ int agent_command(const Arguments& arguments) {
     return launch::run_agent_on_standard_streams(*options);
   }
   std::signal(SIGHUP, SIG_IGN);  // it ends by itself, also where nobody waits for it any more
-  launch::sweep_this_host(options->sweep);
+  launch::cleanup_this_host(options->sweep);
   return 0;
 }
 

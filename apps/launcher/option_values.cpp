@@ -12,7 +12,7 @@ static std::string text_of(std::chrono::milliseconds length) {
   return length.count() % 1000 == 0 ? fmt::format("{}s", length.count() / 1000) : fmt::format("{}ms", length.count());
 }
 
-void misuse(const std::string& message) {
+void usage_error(const std::string& message) {
   throw UserError(ExitCode::kUsage, message);
 }
 
@@ -31,9 +31,10 @@ std::chrono::milliseconds read_duration(const std::string& name, const std::stri
                                         std::chrono::milliseconds least) {
   const auto length = launch::parse_duration(text);
   if (!length) {
-    misuse(fmt::format("{}: '{}' is no length of time; write 90, 90s, 10m, 2h or 500ms, up to 10000d", name, text));
+    usage_error(
+        fmt::format("{}: '{}' is no length of time; write 90, 90s, 10m, 2h or 500ms, up to 10000d", name, text));
   }
-  if (*length < least) misuse(fmt::format("{} {}: at least {}", name, text, text_of(least)));
+  if (*length < least) usage_error(fmt::format("{} {}: at least {}", name, text, text_of(least)));
   return *length;
 }
 

@@ -9,7 +9,7 @@
 namespace dslaunch::launcher {
 
 // Options that contradict each other or their values. Throws UserError(64).
-[[noreturn]] void misuse(const std::string& message);
+[[noreturn]] void usage_error(const std::string& message);
 
 // An optional '-' and digits.
 bool is_whole_number(const std::string& text);

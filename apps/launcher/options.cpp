@@ -103,35 +103,35 @@ launch::DeviceChoice device_choice(const std::string& word) {
                                                                    {"cuda", launch::DeviceChoice::kCuda},
                                                                    {"gpu", launch::DeviceChoice::kCuda}};
   auto found = choices.find(word);
-  if (found == choices.end()) misuse(fmt::format("--device {}: it is auto, cpu or cuda", word));
+  if (found == choices.end()) usage_error(fmt::format("--device {}: it is auto, cpu or cuda", word));
   return found->second;
 }
 
 std::pair<std::string, std::string> assignment(const std::string& option, const std::string& text) {
   size_t equals = text.find('=');
-  if (equals == std::string::npos || equals == 0) misuse(fmt::format("{} {}: write NAME=VALUE", option, text));
+  if (equals == std::string::npos || equals == 0) usage_error(fmt::format("{} {}: write NAME=VALUE", option, text));
   return {text.substr(0, equals), text.substr(equals + 1)};
 }
 
 std::pair<std::string, std::string> variable(const std::string& text) {
   auto both = assignment("--env", text);
   if (!launch::is_variable_name(both.first))
-    misuse(fmt::format("--env {}: '{}' is no name of a variable", text, both.first));
+    usage_error(fmt::format("--env {}: '{}' is no name of a variable", text, both.first));
   return both;
 }
 
 void check_nodes(const LaunchOptions& to) {
   const hostfile::HostOptions& hosts = to.hosts;
-  if (to.max_restarts < 0) misuse(fmt::format("--max_restarts {}: 0 or more", to.max_restarts));
-  if (to.min_nodes && *to.min_nodes < 1) misuse(fmt::format("--min_nodes {}: at least 1", *to.min_nodes));
-  if (to.reach.push && !to.reach.remote_path.empty()) misuse("--push and --remote_path exclude each other");
-  if (to.reach.push && hosts.no_ssh) misuse("--push copies over SSH, which --no_ssh does without");
-  if (hosts.node_rank && *hosts.node_rank < 0) misuse(fmt::format("--node_rank {}: 0 or more", *hosts.node_rank));
+  if (to.max_restarts < 0) usage_error(fmt::format("--max_restarts {}: 0 or more", to.max_restarts));
+  if (to.min_nodes && *to.min_nodes < 1) usage_error(fmt::format("--min_nodes {}: at least 1", *to.min_nodes));
+  if (to.reach.push && !to.reach.remote_path.empty()) usage_error("--push and --remote_path exclude each other");
+  if (to.reach.push && hosts.no_ssh) usage_error("--push copies over SSH, which --no_ssh does without");
+  if (hosts.node_rank && *hosts.node_rank < 0) usage_error(fmt::format("--node_rank {}: 0 or more", *hosts.node_rank));
   if (!hosts.no_ssh) return;
   if (!hosts.hostfile && !hosts.num_nodes)
-    misuse("--no_ssh needs --num_nodes N or --hostfile F: how many nodes are there?");
+    usage_error("--no_ssh needs --num_nodes N or --hostfile F: how many nodes are there?");
   if (!hosts.hostfile && hosts.master_addr.empty()) {
-    misuse("--no_ssh needs --master_addr A: the address of node rank 0, the same on every node");
+    usage_error("--no_ssh needs --master_addr A: the address of node rank 0, the same on every node");
   }
 }
 
@@ -146,11 +146,11 @@ void finish_launch_options(LaunchOptions& to, const RawLaunch& raw) {
   check_nodes(to);
   if (!hosts.master_addr.empty()) launch::check_spelling_of_master_address(hosts.master_addr);
   for (const auto& text : raw.env) to.env.push_back(variable(text));
-  if (hosts.num_gpus && *hosts.num_gpus < 1) misuse(fmt::format("--num_gpus {}: at least 1", *hosts.num_gpus));
-  if (hosts.num_nodes && *hosts.num_nodes < 1) misuse(fmt::format("--num_nodes {}: at least 1", *hosts.num_nodes));
-  if (raw.stages != 1) misuse(fmt::format("--stages {} is not supported yet (pipeline parallelism)", raw.stages));
+  if (hosts.num_gpus && *hosts.num_gpus < 1) usage_error(fmt::format("--num_gpus {}: at least 1", *hosts.num_gpus));
+  if (hosts.num_nodes && *hosts.num_nodes < 1) usage_error(fmt::format("--num_nodes {}: at least 1", *hosts.num_nodes));
+  if (raw.stages != 1) usage_error(fmt::format("--stages {} is not supported yet (pipeline parallelism)", raw.stages));
   if (raw.tensor_parallel != 1) {
-    misuse(fmt::format("--tp {} is not supported yet (tensor parallelism)", raw.tensor_parallel));
+    usage_error(fmt::format("--tp {} is not supported yet (tensor parallelism)", raw.tensor_parallel));
   }
   if (to.min_nodes && to.max_restarts == 0) {
     log::warning("--min_nodes {} (or --nnodes MIN:MAX) has no effect without --max_restarts N: nothing is restarted",
@@ -159,27 +159,28 @@ void finish_launch_options(LaunchOptions& to, const RawLaunch& raw) {
 }
 
 void check_evaluation_and_verification(const launch::RunOptions& run) {
-  if (run.verify && *run.verify < 1) misuse(fmt::format("--verify {}: at least 1 step", *run.verify));
+  if (run.verify && *run.verify < 1) usage_error(fmt::format("--verify {}: at least 1 step", *run.verify));
   if (!run.eval_only) return;
-  if (run.verify) misuse("--verify compares training steps, and --eval_only takes none");
-  if (run.trace) misuse("--trace shows a training step, and --eval_only takes none");
-  if (run.overwrite) misuse("--eval_only adds to a run folder; --overwrite would discard the run that it holds");
+  if (run.verify) usage_error("--verify compares training steps, and --eval_only takes none");
+  if (run.trace) usage_error("--trace shows a training step, and --eval_only takes none");
+  if (run.overwrite) usage_error("--eval_only adds to a run folder; --overwrite would discard the run that it holds");
 }
 
 void check_run_options(const launch::RunOptions& run) {
-  if (run.steps && *run.steps < 1) misuse(fmt::format("--steps {}: at least 1", *run.steps));
-  if (run.epochs && *run.epochs < 1) misuse(fmt::format("--epochs {}: at least 1", *run.epochs));
-  if (run.trace && *run.trace < 1) misuse(fmt::format("--trace {}: steps count from 1", *run.trace));
-  if (run.overwrite && !run.resume.empty()) misuse("--resume and --overwrite exclude each other");
+  if (run.steps && *run.steps < 1) usage_error(fmt::format("--steps {}: at least 1", *run.steps));
+  if (run.epochs && *run.epochs < 1) usage_error(fmt::format("--epochs {}: at least 1", *run.epochs));
+  if (run.trace && *run.trace < 1) usage_error(fmt::format("--trace {}: steps count from 1", *run.trace));
+  if (run.overwrite && !run.resume.empty()) usage_error("--resume and --overwrite exclude each other");
   check_evaluation_and_verification(run);
   constexpr uint64_t kMostOfConfig = std::numeric_limits<int64_t>::max();
-  if (run.seed.value_or(0) > kMostOfConfig) misuse(fmt::format("--seed {}: at most {}", *run.seed, kMostOfConfig));
+  if (run.seed.value_or(0) > kMostOfConfig) usage_error(fmt::format("--seed {}: at most {}", *run.seed, kMostOfConfig));
   for (const auto& text : run.sets) assignment("--set", text);
 }
 
 void refuse_program_words(const Arguments& arguments) {
   if (arguments.has_separator && !arguments.program.empty()) {
-    misuse(fmt::format("nothing is passed on to a model: '-- {}' belongs to 'dslaunch exec'", arguments.program[0]));
+    usage_error(
+        fmt::format("nothing is passed on to a model: '-- {}' belongs to 'dslaunch exec'", arguments.program[0]));
   }
 }
 
@@ -266,7 +267,7 @@ std::optional<launch::RunOptions> read_run_options(const Arguments& arguments) {
   finish_launch_options(run.launch, raw);
   check_run_options(run);
   if (run.model.empty())
-    misuse("MODEL.pt is missing: dslaunch [options] MODEL.pt [--config FILE]; see 'dslaunch --help'");
+    usage_error("MODEL.pt is missing: dslaunch [options] MODEL.pt [--config FILE]; see 'dslaunch --help'");
   return run;
 }
 
@@ -290,12 +291,13 @@ std::optional<launch::ExecOptions> read_exec_options(const Arguments& arguments)
   line.flag("--overwrite", exec.overwrite, "replace the logs of an earlier job in the --run_dir");
   if (!line.parse(arguments)) return std::nullopt;
   finish_launch_options(exec.launch, raw);
-  if (exec.overwrite && exec.launch.run_dir.empty()) misuse("--overwrite replaces the logs in a --run_dir D: add that");
+  if (exec.overwrite && exec.launch.run_dir.empty())
+    usage_error("--overwrite replaces the logs in a --run_dir D: add that");
   if (!arguments.has_separator && !stray.empty()) {
-    misuse(fmt::format("put '--' in front of the program: dslaunch exec [options] -- {}", fmt::join(stray, " ")));
+    usage_error(fmt::format("put '--' in front of the program: dslaunch exec [options] -- {}", fmt::join(stray, " ")));
   }
-  if (!stray.empty()) misuse(fmt::format("'{}' stands before the '--'; see 'dslaunch exec --help'", stray[0]));
-  if (arguments.program.empty()) misuse("no program: dslaunch exec [options] -- PROGRAM [ARGUMENTS...]");
+  if (!stray.empty()) usage_error(fmt::format("'{}' stands before the '--'; see 'dslaunch exec --help'", stray[0]));
+  if (arguments.program.empty()) usage_error("no program: dslaunch exec [options] -- PROGRAM [ARGUMENTS...]");
   exec.command = arguments.program;
   return exec;
 }
@@ -343,10 +345,10 @@ std::optional<ConfigOptions> read_config_options(const Arguments& arguments) {
   line.flag("--json", options.json, "one document on standard output");
   if (!line.parse(arguments)) return std::nullopt;
   refuse_program_words(arguments);
-  if (what != "check" && what != "explain") misuse("dslaunch config check FILE, or dslaunch config explain FILE");
-  if (options.file.empty()) misuse(fmt::format("which file? dslaunch config {} FILE", what));
+  if (what != "check" && what != "explain") usage_error("dslaunch config check FILE, or dslaunch config explain FILE");
+  if (options.file.empty()) usage_error(fmt::format("which file? dslaunch config {} FILE", what));
   if (line.app().count("--world_size") > 0 && options.world_size < 1)
-    misuse(fmt::format("--world_size {}: at least 1", options.world_size));
+    usage_error(fmt::format("--world_size {}: at least 1", options.world_size));
   for (const auto& text : options.sets) assignment("--set", text);
   options.explain = what == "explain";
   return options;
@@ -371,14 +373,14 @@ std::optional<std::vector<std::string>> read_infer_options(const Arguments& argu
              "how many of the last bytes the model sees; without it as many as it takes, up to 4096", "N");
   const auto refuse_model = [&](const std::vector<std::string>& leftover) {
     if (line.app().count("--checkpoint") > 0 || leftover.empty() || leftover[0].starts_with("-")) return;
-    misuse(
+    usage_error(
         fmt::format("infer over a model file is not supported yet ('{}'); with a checkpoint it continues a text: "
                     "dslaunch infer --checkpoint CKPT --prompt TEXT",
                     leftover[0]));
   };
   if (!line.parse(arguments, refuse_model)) return std::nullopt;
   refuse_program_words(arguments);
-  if (checkpoint.empty()) misuse("which checkpoint? dslaunch infer --checkpoint CKPT --prompt TEXT");
+  if (checkpoint.empty()) usage_error("which checkpoint? dslaunch infer --checkpoint CKPT --prompt TEXT");
   std::vector<std::string> words{"infer"};
   auto pass = [&](const char* name, const std::string& text) { words.insert(words.end(), {name, text}); };
   pass("--checkpoint", checkpoint);

@@ -99,7 +99,7 @@ struct KeyAlias {
   std::string_view old_path;
   std::string_view path;
   bool deprecated = false;
-  bool yields = false;  // ignored when the other is given as well; otherwise giving both is an error
+  bool is_low_priority = false;  // ignored when the other is given as well; otherwise giving both is an error
 };
 
 }  // namespace dslaunch::config

@@ -42,9 +42,9 @@ void check_logged_collectives(Settings& settings) {
                                       fmt::join(kIssued, ", ")));
       continue;
     }
-    settings.complain(Issue::Kind::kRange, path,
-                      fmt::format("'{}' holds '{}', which is no collective{}; there are {}", path, name,
-                                  did_you_mean(name, kIssued), fmt::join(kIssued, ", ")));
+    settings.add_error(Issue::Kind::kRange, path,
+                       fmt::format("'{}' holds '{}', which is no collective{}; there are {}", path, name,
+                                   did_you_mean(name, kIssued), fmt::join(kIssued, ", ")));
   }
   if (settings.boolean("comms_logger.enabled") && !settings.boolean("comms_logger.prof_all") && !any) {
     settings.note("comms_logger.prof_all",

@@ -68,7 +68,7 @@ void refuse_strangers(Settings& settings, const std::string& section, const Take
   for (const auto& [path, setting] : settings.all()) {
     if (!setting.given() || section_of(path) != section || last_name(path) == "max_grad_norm") continue;
     if (takes(table, type, last_name(path))) continue;
-    settings.complain(
+    settings.add_error(
         Issue::Kind::kConflict, path,
         fmt::format("'{}' is no parameter of {}; it takes {}", path, type, fmt::join(split(row->names, '|'), ", ")));
   }
@@ -80,16 +80,16 @@ void check_total(Settings& settings, const std::string& type) {
   const Setting& total = settings.at(path);
   if (total.deferred) return;
   if (total.value.is_null()) {
-    settings.complain(Issue::Kind::kConflict, settings.given("scheduler.params") ? "scheduler.params" : "scheduler",
-                      fmt::format("{} needs scheduler.params.total_num_steps: a number, or \"auto\" for the steps of "
-                                  "the run",
-                                  type));
+    settings.add_error(Issue::Kind::kConflict, settings.given("scheduler.params") ? "scheduler.params" : "scheduler",
+                       fmt::format("{} needs scheduler.params.total_num_steps: a number, or \"auto\" for the steps of "
+                                   "the run",
+                                   type));
     return;
   }
   int64_t warmup = std::max<int64_t>(2, settings.integer("scheduler.params.warmup_num_steps"));
   int64_t steps = total.value.integer;
   if (type == "WarmupCosineLR" && steps == warmup) {
-    settings.complain(
+    settings.add_error(
         Issue::Kind::kConflict, path,
         fmt::format("'{}' {} equals the warm-up's {} steps, which leaves the cosine no length; make one of "
                     "them larger",
@@ -131,18 +131,19 @@ void check_lists(Settings& settings) {
   const size_t groups = num_optimizer_groups(settings);
   for (const auto& [path, setting] : settings.all()) {
     if (!setting.spec->per_group || !setting.value.is_array() || setting.value.items.size() == groups) continue;
-    settings.complain(Issue::Kind::kRange, path,
-                      fmt::format("'{}' has {} values, but the optimizer has {} parameter group{}: give one number, or "
-                                  "one for each group, the default group last",
-                                  path, setting.value.items.size(), groups, groups == 1 ? "" : "s"));
+    settings.add_error(
+        Issue::Kind::kRange, path,
+        fmt::format("'{}' has {} values, but the optimizer has {} parameter group{}: give one number, or "
+                    "one for each group, the default group last",
+                    path, setting.value.items.size(), groups, groups == 1 ? "" : "s"));
   }
 }
 
 void check_one_cycle(Settings& settings) {
   for (const char* path : {"scheduler.params.cycle_min_lr", "scheduler.params.cycle_max_lr"}) {
     if (!settings.at(path).value.is_null() || settings.complained_about(path)) continue;
-    settings.complain(Issue::Kind::kConflict, settings.given("scheduler.params") ? "scheduler.params" : "scheduler",
-                      fmt::format("OneCycle needs {}: a number", path));
+    settings.add_error(Issue::Kind::kConflict, settings.given("scheduler.params") ? "scheduler.params" : "scheduler",
+                       fmt::format("OneCycle needs {}: a number", path));
   }
   const std::string cycling = "scheduler.params.cycle_momentum", optimizer = settings.text("optimizer.type");
   const bool has_betas = optimizer != "Muon" && optimizer_takes(optimizer, "betas");
@@ -185,7 +186,7 @@ void apply_optimizer_rules(Settings& settings) {
     settings.note("optimizer", "no optimizer.type: AdamW");
   }
   if (settings.given("optimizer.params.max_grad_norm")) {
-    settings.complain(
+    settings.add_error(
         Issue::Kind::kConflict, "optimizer.params.max_grad_norm",
         "'optimizer.params.max_grad_norm' is refused, as in DeepSpeed: write gradient_clipping at the top "
         "level");
@@ -193,8 +194,8 @@ void apply_optimizer_rules(Settings& settings) {
   refuse_strangers(settings, "optimizer.params", kOptimizers, type);
   apply_type_defaults(settings, type);
   if (const auto& betas = settings.at("optimizer.params.betas"); betas.value.items.size() != 2) {
-    settings.complain(Issue::Kind::kRange, "optimizer.params.betas",
-                      fmt::format("'optimizer.params.betas' must be two numbers, not {}", betas.value.items.size()));
+    settings.add_error(Issue::Kind::kRange, "optimizer.params.betas",
+                       fmt::format("'optimizer.params.betas' must be two numbers, not {}", betas.value.items.size()));
   }
   // torch.optim.AdamW is what DeepSpeed takes for either name; torch.optim.Adam only where adam_w_mode is false.
   if (settings.boolean("optimizer.params.torch_adam")) {
@@ -206,12 +207,12 @@ void apply_optimizer_rules(Settings& settings) {
   bool nesterov = type == "SGD" && settings.boolean("optimizer.params.nesterov");
   if (nesterov &&
       (settings.number("optimizer.params.momentum") <= 0 || settings.number("optimizer.params.dampening") != 0)) {
-    settings.complain(Issue::Kind::kConflict, "optimizer.params.nesterov",
-                      "'optimizer.params.nesterov' needs a momentum above 0 and no dampening");
+    settings.add_error(Issue::Kind::kConflict, "optimizer.params.nesterov",
+                       "'optimizer.params.nesterov' needs a momentum above 0 and no dampening");
   }
   if (type == "Lamb" && settings.number("optimizer.params.min_coeff") > settings.number("optimizer.params.max_coeff")) {
-    settings.complain(Issue::Kind::kRange, "optimizer.params.min_coeff",
-                      "'optimizer.params.min_coeff' is above 'optimizer.params.max_coeff'");
+    settings.add_error(Issue::Kind::kRange, "optimizer.params.min_coeff",
+                       "'optimizer.params.min_coeff' is above 'optimizer.params.max_coeff'");
   }
   check_parameter_groups(settings, type);
 }
@@ -221,8 +222,8 @@ void apply_scheduler_rules(Settings& settings) {
   if (chosen.value.is_null()) {
     if (settings.given("scheduler.params") && !settings.at("scheduler.params").value.is_null() &&
         !settings.complained_about("scheduler.type")) {
-      settings.complain(Issue::Kind::kConflict, "scheduler.params",
-                        "'scheduler.params' needs 'scheduler.type' beside it");
+      settings.add_error(Issue::Kind::kConflict, "scheduler.params",
+                         "'scheduler.params' needs 'scheduler.type' beside it");
     }
     return;
   }

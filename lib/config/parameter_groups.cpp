@@ -42,12 +42,12 @@ ParameterGroup group_of(const Settings& settings, const std::string& name) {
 void check_patterns(Settings& settings, const std::string& path, const std::vector<std::string>& patterns) {
   for (const auto& pattern : patterns) {
     if (pattern.empty()) {
-      settings.complain(Issue::Kind::kRange, path, fmt::format("'{}' holds an empty pattern", path));
+      settings.add_error(Issue::Kind::kRange, path, fmt::format("'{}' holds an empty pattern", path));
     } else if (pattern.find_first_of("<>=") != pattern.npos && !dims_condition(pattern)) {
-      settings.complain(Issue::Kind::kRange, path,
-                        fmt::format("'{}': '{}' is no condition; write ndim, one of <, <=, ==, >=, > and a number, "
-                                    "for example \"ndim<2\"",
-                                    path, pattern));
+      settings.add_error(Issue::Kind::kRange, path,
+                         fmt::format("'{}': '{}' is no condition; write ndim, one of <, <=, ==, >=, > and a number, "
+                                     "for example \"ndim<2\"",
+                                     path, pattern));
     }
   }
 }
@@ -55,30 +55,30 @@ void check_patterns(Settings& settings, const std::string& path, const std::vect
 void check_group(Settings& settings, const std::string& optimizer, const ParameterGroup& group) {
   const std::string section = kSection + "." + group.name, match = parameter_group_path(group.name, "match");
   if (group.name == "default" || group.name == "no_decay") {
-    settings.complain(Issue::Kind::kConflict, section,
-                      fmt::format("'{}': the name '{}' belongs to a group that is made by itself; take another one",
-                                  section, group.name));
+    settings.add_error(Issue::Kind::kConflict, section,
+                       fmt::format("'{}': the name '{}' belongs to a group that is made by itself; take another one",
+                                   section, group.name));
   }
   if (group.match.empty() && !settings.complained_about(match)) {
-    settings.complain(
+    settings.add_error(
         Issue::Kind::kConflict, section,
         fmt::format("'{}' needs 'match': patterns of parameter names, for example [\"*.bias\"]", section));
   }
   check_patterns(settings, match, group.match);
   const std::string betas = parameter_group_path(group.name, "betas");
   if (const Value* value = member(settings, group.name, "betas"); value && value->items.size() != 2) {
-    settings.complain(Issue::Kind::kRange, betas,
-                      fmt::format("'{}' must be two numbers, not {}", betas, value->items.size()));
+    settings.add_error(Issue::Kind::kRange, betas,
+                       fmt::format("'{}' must be two numbers, not {}", betas, value->items.size()));
   }
   for (const char* name : {"lr", "betas", "eps", "weight_decay", "momentum"}) {
     if (!member(settings, group.name, name) || optimizer_takes(optimizer, name)) continue;
-    settings.complain(Issue::Kind::kConflict, parameter_group_path(group.name, name),
-                      fmt::format("'{}' is no parameter of {}", parameter_group_path(group.name, name), optimizer));
+    settings.add_error(Issue::Kind::kConflict, parameter_group_path(group.name, name),
+                       fmt::format("'{}' is no parameter of {}", parameter_group_path(group.name, name), optimizer));
   }
   if (group.use_muon && optimizer != "Muon") {
-    settings.complain(Issue::Kind::kConflict, parameter_group_path(group.name, "use_muon"),
-                      fmt::format("'{}' is for the optimizer Muon, but this is {}",
-                                  parameter_group_path(group.name, "use_muon"), optimizer));
+    settings.add_error(Issue::Kind::kConflict, parameter_group_path(group.name, "use_muon"),
+                       fmt::format("'{}' is for the optimizer Muon, but this is {}",
+                                   parameter_group_path(group.name, "use_muon"), optimizer));
   }
 }
 

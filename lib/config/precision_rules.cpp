@@ -102,15 +102,16 @@ void apply_precision_rules(Settings& settings) {
   for (const std::string section : kSections) {
     if (!settings.boolean(section + ".enabled")) continue;
     if (!first.empty()) {
-      settings.complain(Issue::Kind::kConflict, section + ".enabled",
-                        fmt::format("{} and {} are both enabled; enable one of them", first, section));
+      settings.add_error(Issue::Kind::kConflict, section + ".enabled",
+                         fmt::format("{} and {} are both enabled; enable one of them", first, section));
     }
     first = section;
   }
   const Value& scale = settings.at("amp.loss_scale").value;
   if (!scale.is_null() && !scale.is_text("dynamic") && !(static_scale(scale).value_or(0) > 0)) {
-    settings.complain(Issue::Kind::kRange, "amp.loss_scale",
-                      fmt::format("'amp.loss_scale' must be \"dynamic\" or a number above 0, not {}", describe(scale)));
+    settings.add_error(
+        Issue::Kind::kRange, "amp.loss_scale",
+        fmt::format("'amp.loss_scale' must be \"dynamic\" or a number above 0, not {}", describe(scale)));
   }
 }
 

@@ -25,9 +25,9 @@ void apply_zeropp_rules(Settings& settings) {
   auto need = [&](const char* key, bool is_used, int64_t lowest) {
     const std::string path = std::string("zero_optimization.") + key;
     if (!is_used || stage >= lowest) return;
-    settings.complain(Issue::Kind::kConflict, path,
-                      fmt::format("'{}' needs ZeRO stage {}, but zero_optimization.stage is {}", path,
-                                  lowest == 3 ? "3" : "2 or 3", stage));
+    settings.add_error(Issue::Kind::kConflict, path,
+                       fmt::format("'{}' needs ZeRO stage {}, but zero_optimization.stage is {}", path,
+                                   lowest == 3 ? "3" : "2 or 3", stage));
   };
   need("zero_hpz_partition_size", settings.integer("zero_optimization.zero_hpz_partition_size") > 1, 3);
   need("zero_quantized_weights", is_on(settings, "zero_optimization.zero_quantized_weights"), 3);
@@ -38,7 +38,7 @@ void apply_zeropp_rules(Settings& settings) {
   const bool has_loco =
       !settings.at(loco + "err_beta").value.is_null() || !settings.at(loco + "reset_T").value.is_null();
   if (has_loco && !is_on(settings, "zero_optimization.zero_quantized_gradients")) {
-    settings.complain(
+    settings.add_error(
         Issue::Kind::kConflict, "zero_optimization.zeropp_loco_param",
         "'zero_optimization.zeropp_loco_param' needs zero_quantized_gradients: it gives back what that loses");
   }
@@ -46,7 +46,7 @@ void apply_zeropp_rules(Settings& settings) {
 
 void apply_zero_rules(Settings& settings) {
   if (is_on(settings, "zero_optimization.legacy_stage1")) {
-    settings.complain(
+    settings.add_error(
         Issue::Kind::kConflict, "zero_optimization.legacy_stage1",
         "'zero_optimization.legacy_stage1' names an implementation that was removed; leave it out, stage 1 "
         "is the one that remains");
@@ -72,15 +72,15 @@ void check_loss_name(Settings& settings) {
   const Value& loss = settings.at("loss").value;
   if (loss.is_null()) return;
   if (loss.text.empty()) {
-    settings.complain(Issue::Kind::kRange, "loss", "'loss' is empty; write cross_entropy, mse or a TorchScript file");
+    settings.add_error(Issue::Kind::kRange, "loss", "'loss' is empty; write cross_entropy, mse or a TorchScript file");
     return;
   }
   bool known = loss.text == "cross_entropy" || loss.text == "mse";
   if (known || loss.text.find_first_of("./") != loss.text.npos) return;
-  settings.complain(Issue::Kind::kRange, "loss",
-                    fmt::format("'loss' must be cross_entropy, mse or a TorchScript file (with a '.' or '/' in its "
-                                "name), not {}{}",
-                                describe(loss), did_you_mean(loss.text, {"cross_entropy", "mse"})));
+  settings.add_error(Issue::Kind::kRange, "loss",
+                     fmt::format("'loss' must be cross_entropy, mse or a TorchScript file (with a '.' or '/' in its "
+                                 "name), not {}{}",
+                                 describe(loss), did_you_mean(loss.text, {"cross_entropy", "mse"})));
 }
 
 bool holds(const std::vector<std::string>& texts, const char* text) {
@@ -91,39 +91,40 @@ void check_training_data(Settings& settings) {
   auto train = settings.texts("data.train");
   if (!holds(train, "synthetic")) return;
   if (train.size() > 1) {
-    settings.complain(Issue::Kind::kConflict, "data.train",
-                      "'data.train' mixes \"synthetic\" with files; name one kind");
+    settings.add_error(Issue::Kind::kConflict, "data.train",
+                       "'data.train' mixes \"synthetic\" with files; name one kind");
   } else if (synthetic_arrays(settings).empty()) {
-    settings.complain(Issue::Kind::kConflict, "data.train",
-                      "'data.train' is synthetic, so 'data.synthetic' must describe at least one array, for example "
-                      "{input_ids: {shape: [128], dtype: \"int64\", low: 0, high: 256}}");
+    settings.add_error(Issue::Kind::kConflict, "data.train",
+                       "'data.train' is synthetic, so 'data.synthetic' must describe at least one array, for example "
+                       "{input_ids: {shape: [128], dtype: \"int64\", low: 0, high: 256}}");
   }
 }
 
 void check_evaluation_data(Settings& settings) {
   auto eval = settings.texts("data.eval");
   if (holds(eval, "synthetic")) {
-    settings.complain(Issue::Kind::kConflict, "data.eval",
-                      "'data.eval' is synthetic, but an evaluation passes over its data once and synthetic data has no "
-                      "end; name files");
+    settings.add_error(
+        Issue::Kind::kConflict, "data.eval",
+        "'data.eval' is synthetic, but an evaluation passes over its data once and synthetic data has no "
+        "end; name files");
   }
   if (settings.integer("train.eval_interval") > 0 && eval.empty()) {
-    settings.complain(Issue::Kind::kConflict, "train.eval_interval",
-                      "'train.eval_interval' has nothing to evaluate on: set 'data.eval' too, or leave it out");
+    settings.add_error(Issue::Kind::kConflict, "train.eval_interval",
+                       "'train.eval_interval' has nothing to evaluate on: set 'data.eval' too, or leave it out");
   }
 }
 
 void check_no_name_is_empty(Settings& settings) {
   for (const char* path : {"data.train", "data.eval", "data.inputs", "data.labels"}) {
     if (!holds(settings.texts(path), "")) continue;
-    settings.complain(Issue::Kind::kRange, path, fmt::format("'{}' holds an empty name", path));
+    settings.add_error(Issue::Kind::kRange, path, fmt::format("'{}' holds an empty name", path));
   }
 }
 
 void check_data_format(Settings& settings) {
   if (settings.text("data.format") != "tokens" || !settings.at("data.seq_len").value.is_null()) return;
-  settings.complain(Issue::Kind::kConflict, "data.format",
-                    "'data.format' tokens needs 'data.seq_len', the tokens of one sample");
+  settings.add_error(Issue::Kind::kConflict, "data.format",
+                     "'data.format' tokens needs 'data.seq_len', the tokens of one sample");
 }
 
 // DeepSpeed's name of a setting that has a place of its own here.
@@ -153,8 +154,8 @@ void apply_train_rules(Settings& settings) {
                                                  settings.integer("vocabulary_size")));
   }
   if (settings.at("units").value.is_array() && settings.at("units").value.items.empty()) {
-    settings.complain(Issue::Kind::kRange, "units",
-                      "'units' is an empty list; write \"auto\", or name classes or modules");
+    settings.add_error(Issue::Kind::kRange, "units",
+                       "'units' is an empty list; write \"auto\", or name classes or modules");
   }
 }
 
@@ -208,7 +209,7 @@ std::string apply_batch(Settings& settings, int64_t world) {
   BatchSolution solution = solve_batch(request);
   if (!solution.problem.empty()) {
     auto blamed = std::find_if(std::begin(kPaths), std::end(kPaths), [&](const auto& p) { return settings.given(p); });
-    settings.complain(Issue::Kind::kBatch, blamed == std::end(kPaths) ? kPaths[0] : *blamed, solution.problem);
+    settings.add_error(Issue::Kind::kBatch, blamed == std::end(kPaths) ? kPaths[0] : *blamed, solution.problem);
     return {};
   }
   if (!request.train_batch && !request.micro_batch && !request.auto_batch) {

@@ -220,7 +220,7 @@ void Settings::take_alias(const At& written, const KeyAlias& alias, Place place,
     }
     meant = Value::of_string(value.boolean ? "cpu" : "none");
   }
-  assign(at, *find_key(alias.path), {place, written.path, alias.yields}, meant);
+  assign(at, *find_key(alias.path), {place, written.path, alias.is_low_priority}, meant);
 }
 
 void Settings::take_misplaced_or_unknown(const At& section, const std::string& name, Place place, const Value& value) {
@@ -271,17 +271,17 @@ void Settings::assign_section(const At& at, const KeySpec& spec, const Given& gi
         Issue::Kind::kRange, given.place, at.path,
         fmt::format("'{}' has {} entries, more than any job (at most {})", at.path, value.members.size(), kMostNames));
   }
-  if (given.yields && settings_.count(at.path) && settings_[at.path].order > first_of_source_ &&
-      !settings_[at.path].yields) {
+  if (given.is_low_priority && settings_.count(at.path) && settings_[at.path].order > first_of_source_ &&
+      !settings_[at.path].is_low_priority) {
     notes_.push_back(fmt::format("'{}' is not used, since '{}' is given as well", given.name, at.path));
     return;
   }
-  if (!given.yields && settings_.count(at.path) && settings_[at.path].yields) {
+  if (!given.is_low_priority && settings_.count(at.path) && settings_[at.path].is_low_priority) {
     notes_.push_back(fmt::format("'{}' is not used, since '{}' is given as well", written_as_[at.path], at.path));
     forget_below(at.path);
   }
   Setting setting{&spec, at.parts, value.is_null() ? Value{} : section_marker(), origin_, given.place};
-  setting.yields = given.yields;
+  setting.is_low_priority = given.is_low_priority;
   setting.order = ++counter_;
   settings_[at.path] = std::move(setting);
   written_as_[at.path] = given.name;
@@ -291,7 +291,7 @@ void Settings::assign_section(const At& at, const KeySpec& spec, const Given& gi
 
 void Settings::assign_leaf(const At& at, const KeySpec& spec, const Given& given, const Value& value) {
   Setting setting{&spec, at.parts, {}, origin_, given.place};
-  setting.yields = given.yields;
+  setting.is_low_priority = given.is_low_priority;
   if (value.is_text("auto") && !auto_is_a_value(spec)) {
     setting.origin = "auto";
     setting.deferred = spec.auto_value == "late";
@@ -313,14 +313,14 @@ void Settings::assign_leaf(const At& at, const KeySpec& spec, const Given& given
 void Settings::put(const At& at, const Given& given, Setting setting) {
   auto before = settings_.find(at.path);
   if (before != settings_.end() && before->second.order > first_of_source_) {
-    if (given.yields == before->second.yields) {
+    if (given.is_low_priority == before->second.is_low_priority) {
       return add_issue(
           Issue::Kind::kConflict, given.place, at.path,
           fmt::format("'{}' and '{}' are the same key; give one of them", written_as_[at.path], given.name));
     }
-    const std::string& loser = given.yields ? given.name : written_as_[at.path];
+    const std::string& loser = given.is_low_priority ? given.name : written_as_[at.path];
     notes_.push_back(fmt::format("'{}' is not used, since '{}' is given as well", loser, at.path));
-    if (given.yields) return;
+    if (given.is_low_priority) return;
   }
   setting.order = ++counter_;
   written_as_[at.path] = given.name;
@@ -345,7 +345,7 @@ void Settings::complete() {
       note(path, fmt::format("'{}' has no counterpart here: {}", path, setting.spec->effect));
     }
   }
-  refuse_what_is_for_later();
+  reject_unsupported();
   note_what_has_no_effect();
   miss_required();
 }
@@ -360,7 +360,7 @@ bool Settings::switched_off(const std::string& path) const {
   return false;
 }
 
-void Settings::refuse_what_is_for_later() {
+void Settings::reject_unsupported() {
   for (const auto& [path, setting] : settings_) {
     if (!setting.given() || setting.deferred || !is_for_later(*setting.spec, setting.value)) continue;
     if (switched_off(path)) continue;
@@ -371,11 +371,11 @@ void Settings::refuse_what_is_for_later() {
             ? fmt::format("'{}'", path)
             : fmt::format("'{}' = {}", path, setting.value.is_string() ? setting.value.text : describe(setting.value));
     std::string now = values_for_now(*setting.spec);
-    complain(Issue::Kind::kNotYet, path,
-             fmt::format("not supported yet: {} ({}); {}", what, setting.spec->effect,
-                         now.empty()     ? "leave it out or switch it off"
-                         : now == "none" ? "leave it out or set it to none"
-                                         : "supported now: " + now));
+    add_error(Issue::Kind::kNotYet, path,
+              fmt::format("not supported yet: {} ({}); {}", what, setting.spec->effect,
+                          now.empty()     ? "leave it out or switch it off"
+                          : now == "none" ? "leave it out or set it to none"
+                                          : "supported now: " + now));
   }
 }
 
@@ -402,7 +402,7 @@ void Settings::miss_required() {
   for (const auto* row : all_keys()) {
     std::string path(row->path), section(section_of(row->path));
     if (!row->needed || !given(section) || given(path) || at(section).value.is_null()) continue;
-    complain(Issue::Kind::kConflict, section, fmt::format("'{}' needs 'enabled': true or false", section));
+    add_error(Issue::Kind::kConflict, section, fmt::format("'{}' needs 'enabled': true or false", section));
   }
 }
 
@@ -440,7 +440,7 @@ void Settings::solve(const std::string& path, Value value, std::string origin) {
   setting.deferred = false;
 }
 
-void Settings::complain(Issue::Kind kind, const std::string& path, std::string message) {
+void Settings::add_error(Issue::Kind kind, const std::string& path, std::string message) {
   std::string at = path;
   while (!at.empty() && !given(at)) at = section_of(at);
   const Setting* setting = at.empty() ? nullptr : find(at);

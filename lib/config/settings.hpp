@@ -27,7 +27,7 @@ struct Setting {
   Place place;                     // line 0 unless the file gave it
   int order = 0;                   // in which it was given; 0: not given
   bool deferred = false;           // "auto" that only the worker can solve; `value` is the text auto
-  bool yields = false;             // given under another name or in the wrong section: the right one wins
+  bool is_low_priority = false;    // given under another name or in the wrong section: the right one wins
 
   bool given() const { return order > 0; }
 };
@@ -62,7 +62,7 @@ class Settings {
   // Puts a value that was worked out in place of what is there.
   void solve(const std::string& path, Value value, std::string origin = "solved");
   // An issue at the place of a key that was given, or of its nearest section that was.
-  void complain(Issue::Kind kind, const std::string& path, std::string message);
+  void add_error(Issue::Kind kind, const std::string& path, std::string message);
   bool complained_about(const std::string& path) const;
   void note(const std::string& path, std::string message);
   void note(std::string message) { notes_.push_back(std::move(message)); }
@@ -83,7 +83,7 @@ class Settings {
   struct Given {
     Place place;
     std::string name;  // as it was written, for messages
-    bool yields = false;
+    bool is_low_priority = false;
   };
 
   At child(const At& section, const std::string& name) const;
@@ -102,7 +102,7 @@ class Settings {
   void forget_below(const std::string& path);
   void add_issue(Issue::Kind kind, Place place, std::string key, std::string message);
   bool switched_off(const std::string& path) const;
-  void refuse_what_is_for_later();
+  void reject_unsupported();
   void note_what_has_no_effect();
   void miss_required();
 

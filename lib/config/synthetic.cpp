@@ -52,13 +52,13 @@ void check_like(Settings& settings, const std::vector<ArraySpec>& arrays, const 
     const ArraySpec* next = find_array(arrays, at->like);
     if (!next) {
       if (at != &array) return;  // that array's own complaint
-      settings.complain(Issue::Kind::kConflict, path,
-                        fmt::format("'{}' names no array of data.synthetic: '{}'{}", path, array.like,
-                                    did_you_mean(array.like, names)));
+      settings.add_error(Issue::Kind::kConflict, path,
+                         fmt::format("'{}' names no array of data.synthetic: '{}'{}", path, array.like,
+                                     did_you_mean(array.like, names)));
       return;
     }
     if (next == &array || hops > arrays.size()) {
-      settings.complain(Issue::Kind::kConflict, path, fmt::format("'{}' leads back to '{}'", path, array.name));
+      settings.add_error(Issue::Kind::kConflict, path, fmt::format("'{}' leads back to '{}'", path, array.name));
       return;
     }
     at = next;
@@ -70,15 +70,15 @@ void check_range(Settings& settings, const ArraySpec& array) {
       settings.given(path_of(array.name, "high")) ? path_of(array.name, "high") : kSection + "." + array.name;
   bool integers = is_integer_type(array.dtype);
   if (integers && array.dtype != "bool" && !member(settings, array.name, "high")) {
-    settings.complain(
+    settings.add_error(
         Issue::Kind::kConflict, kSection + "." + array.name,
         fmt::format("'{}.{}' holds integers and needs 'high', below which they stay", kSection, array.name));
   } else if (!(array.low < array.high)) {
-    settings.complain(
+    settings.add_error(
         Issue::Kind::kRange, where,
         fmt::format("'{}.{}': low {} must be below high {}", kSection, array.name, array.low, array.high));
   } else if (integers && (array.low != std::floor(array.low) || array.high != std::floor(array.high))) {
-    settings.complain(
+    settings.add_error(
         Issue::Kind::kRange, where,
         fmt::format("'{}.{}': low and high of {} must be whole numbers", kSection, array.name, array.dtype));
   }
@@ -107,8 +107,8 @@ void check_synthetic(Settings& settings) {
     }
     const Setting* shape = member(settings, array.name, "shape");
     if ((!shape || shape->value.is_null()) && !settings.complained_about(path_of(array.name, "shape"))) {
-      settings.complain(Issue::Kind::kConflict, kSection + "." + array.name,
-                        fmt::format("'{}.{}' needs 'shape' (of one sample) or 'like'", kSection, array.name));
+      settings.add_error(Issue::Kind::kConflict, kSection + "." + array.name,
+                         fmt::format("'{}.{}' needs 'shape' (of one sample) or 'like'", kSection, array.name));
     }
     check_range(settings, array);
   }

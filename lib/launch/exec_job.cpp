@@ -29,10 +29,10 @@ ExecJob job_of(const LaunchPlan& plan) {
   return {plan.job_id, slurm_job == nullptr ? "" : slurm_job};
 }
 
-class ExecMaker final : public JobMaker {
+class ExecPlanner final : public JobPlanner {
  public:
-  explicit ExecMaker(const ExecOptions& options) : options_(options) {}
-  ~ExecMaker() override { let_go(); }
+  explicit ExecPlanner(const ExecOptions& options) : options_(options) {}
+  ~ExecPlanner() override { let_go(); }
   DeviceUser device_user() const override { return DeviceUser::kAnyProgram; }
   JobCommand command() const override { return job_command(options_); }
   LaunchPlan plan(const ResolvedHosts& hosts, int restart) override {
@@ -69,8 +69,8 @@ class ExecMaker final : public JobMaker {
 
 int exec_job(const ExecOptions& options) {
   set_log_level(options.launch);
-  ExecMaker maker(options);
-  return carry_out(options.launch, maker);
+  ExecPlanner planner(options);
+  return launch_job(options.launch, planner);
 }
 
 }  // namespace dslaunch::launch

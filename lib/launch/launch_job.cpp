@@ -19,8 +19,8 @@
 namespace dslaunch::launch {
 namespace {
 
-LaunchPlan first_plan(JobMaker& maker, const JobField& field) {
-  LaunchPlan plan = maker.plan(field.hosts, 0);
+LaunchPlan first_plan(JobPlanner& planner, const LaunchContext& field) {
+  LaunchPlan plan = planner.plan(field.hosts, 0);
   for (const auto& file : plan.env_files) log::info("variables of every rank are read from {}", file);
   for (const auto& warning : plan.warnings) log::warning("{}", warning);
   return plan;
@@ -31,49 +31,49 @@ struct Begun {
   std::unique_ptr<LiveJob> live;
 };
 
-Begun begin(JobMaker& maker, JobField& field, UniqueFd& starter) {
+Begun begin(JobPlanner& planner, LaunchContext& field, UniqueFd& starter) {
   field.gather(Deadline::never());
-  check_same_command(maker.command(), field.gathered.hellos);
-  LaunchPlan plan = first_plan(maker, field);
-  maker.prepare(plan);
+  check_same_command(planner.command(), field.gathered.hellos);
+  LaunchPlan plan = first_plan(planner, field);
+  planner.prepare(plan);
   std::unique_ptr<LiveJob> live = register_job(plan, field.options, starter);
   return {std::move(plan), std::move(live)};
 }
 
 // Nodes that came by themselves hear why there is no job.
-Begun begin_or_dismiss(JobMaker& maker, JobField& field, UniqueFd& starter) {
+Begun begin_or_dismiss(JobPlanner& planner, LaunchContext& field, UniqueFd& starter) {
   try {
-    return begin(maker, field, starter);
+    return begin(planner, field, starter);
   } catch (const std::exception& error) {
-    dismiss_nodes(field.gathered.links, word_of_failure(described(error)));
+    dismiss_nodes(field.gathered.links, failure_message(described(error)));
     throw;
   }
 }
 
 // In the process that supervises the job. `starter`: who waits for its start, see detach().
-int supervise(const LaunchOptions& options, JobMaker& maker, UniqueFd& starter) {
+int supervise(const LaunchOptions& options, JobPlanner& planner, UniqueFd& starter) {
   hostfile::Source source = find_source(options);
   if (!source.notice.empty()) log::info("{}", source.notice);
-  JobField field{.options = options, .place = node_place(options, source), .hosts = {}, .gathered = {}};
+  LaunchContext field{.options = options, .place = node_place(options, source), .hosts = {}, .gathered = {}};
   if (field.nodes_come_by_themselves() && options.detach) {
     throw UserError(ExitCode::kUsage,
                     "--detach does not go with --no_ssh: whoever started this command on every node watches over it");
   }
   if (field.place && field.place->node_rank > 0 && !options.dry_run) {
     AgentHello offer = offer_of_this_node(options, source);
-    const JobCommand command = maker.command();
+    const JobCommand command = planner.command();
     offer.command = command.text;
     offer.command_hash = command.hash;
     return serve_as_node(*field.place, offer, options);
   }
-  field.hosts = resolve_hosts(options, source, maker.device_user());
+  field.hosts = resolve_hosts(options, source, planner.device_user());
   if (field.nodes_come_by_themselves()) field.hosts.master_port = field.place->master_port;
-  if (options.dry_run) return print_plan(first_plan(maker, field), options);
+  if (options.dry_run) return print_plan(first_plan(planner, field), options);
 
-  auto [plan, live] = begin_or_dismiss(maker, field, starter);
+  auto [plan, live] = begin_or_dismiss(planner, field, starter);
   // From here on an end is put on record.
   SignalInbox signals{SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
-  const int exit_code = Attempts(std::move(plan), field, maker, *live, signals).run();
+  const int exit_code = RestartLoop(std::move(plan), field, planner, *live, signals).run();
   signals.ignore_from_now_on();
   // Closing files that stand still, or removing the run directory's lock beside them, would wait like the rest.
   if (!live->files().idle()) ::_exit(exit_code);
@@ -87,15 +87,15 @@ void set_log_level(const LaunchOptions& options) {
   if (options.verbose) log::set_level(log::Level::kDebug);
 }
 
-int carry_out(const LaunchOptions& options, JobMaker& maker) {
+int launch_job(const LaunchOptions& options, JobPlanner& planner) {
   own_program();  // known from here on, however it is replaced while the job waits or runs
   UniqueFd nobody;
-  if (!options.detach || options.dry_run) return supervise(options, maker, nobody);
+  if (!options.detach || options.dry_run) return supervise(options, planner, nobody);
   // Before the first thread (of a look-up, of a link): none of them would be there in the supervisor.
   DetachedSide side = detach();
   if (!side.is_supervisor) return tell_start(side.started, options);
   try {
-    return supervise(options, maker, side.starter);
+    return supervise(options, planner, side.starter);
   } catch (const std::exception& error) {
     const DescribedError end = described(error);
     log::write(log::Level::kError, end.text);

@@ -9,6 +9,6 @@ namespace dslaunch::launch {
 void set_log_level(const LaunchOptions& options);
 
 // The exit code of dslaunch. On a node of --no_ssh other than the first: its part of the job.
-int carry_out(const LaunchOptions& options, JobMaker& maker);
+int launch_job(const LaunchOptions& options, JobPlanner& planner);
 
 }  // namespace dslaunch::launch

@@ -67,7 +67,7 @@ void remove_if_abandoned(const fs::path& path) {
   UniqueFd folder = open_folder(path.string());
   if (!folder.valid() || ::flock(folder.get(), LOCK_EX | LOCK_NB) != 0) return;
   std::error_code ignored;
-  fs::remove_all(path, ignored);  // its maker, if there is one already, sees that under the lock
+  fs::remove_all(path, ignored);  // its planner, if there is one already, sees that under the lock
 }
 
 }  // namespace

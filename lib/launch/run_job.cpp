@@ -17,8 +17,8 @@ int run_job(const RunOptions& run) {
   set_log_level(run.launch);
   check_model_file(run.model);
   check_resume(run);
-  RunMaker maker(run);
-  return carry_out(run.launch, maker);
+  TrainPlanner planner(run);
+  return launch_job(run.launch, planner);
 }
 
 }  // namespace dslaunch::launch

@@ -92,7 +92,7 @@ void find_torch(LaunchPlan& plan) {
 
 }  // namespace
 
-LaunchPlan RunMaker::plan(const ResolvedHosts& hosts, int restart) {
+LaunchPlan TrainPlanner::plan(const ResolvedHosts& hosts, int restart) {
   if (restart > 0) go_on();
   LaunchPlan plan = plan_job(run_.launch, hosts, DeviceRule::kOnePerRank);
   plan.kind = JobKind::kRun;
@@ -109,7 +109,7 @@ LaunchPlan RunMaker::plan(const ResolvedHosts& hosts, int restart) {
   return plan;
 }
 
-void RunMaker::prepare(const LaunchPlan& plan) {
+void TrainPlanner::prepare(const LaunchPlan& plan) {
   if (plan.restart_count > 0) return;
   lock_ = prepare_run_folder(plan.run_dir, earlier_run(run_), plan.job_id);
   for (const auto& note : notes_) log::info("{}", note);
@@ -121,7 +121,7 @@ void RunMaker::prepare(const LaunchPlan& plan) {
 // A restart goes on from the newest checkpoint of this very run, or from its beginning where there is none: an
 // earlier run's may lie in the same folder, or in the path that it began from. An evaluation is made again from what
 // it was to look at.
-void RunMaker::go_on() {
+void TrainPlanner::go_on() {
   if (run_.eval_only) return;
   if (run_.resume != "auto") begin_from_ = run_.resume.empty() ? "" : absolute_path(run_.resume);
   run_.resume = "auto";
@@ -129,7 +129,7 @@ void RunMaker::go_on() {
 }
 
 // The global batch is the job's; how it divides is the world's.
-void RunMaker::load_config_for(const LaunchPlan& plan, int restart) {
+void TrainPlanner::load_config_for(const LaunchPlan& plan, int restart) {
   const int world_size = plan.world_size();
   if (restart > 0 && world_size != batch_.world_size) split_anew(world_size);
   auto loaded = load_config(run_, world_size);
@@ -152,7 +152,7 @@ void RunMaker::load_config_for(const LaunchPlan& plan, int restart) {
   }
 }
 
-void RunMaker::split_anew(int world_size) {
+void TrainPlanner::split_anew(int world_size) {
   auto split = split_batch(batch_.global, batch_.micro, world_size);
   if (!split) {
     throw UserError(ExitCode::kBadInput,
@@ -167,7 +167,7 @@ void RunMaker::split_anew(int world_size) {
 }
 
 // Small files travel with the job; the model has to be there, and the same.
-void RunMaker::prepare_for_other_machines(LaunchPlan& plan) const {
+void TrainPlanner::prepare_for_other_machines(LaunchPlan& plan) const {
   plan.preflight = make_preflight(absolute_path(run_.model));
   for (const auto& path : {run_.config, run_.loss}) {
     std::error_code ignored;

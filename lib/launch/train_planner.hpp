@@ -12,9 +12,9 @@
 
 namespace dslaunch::launch {
 
-class RunMaker final : public JobMaker {
+class TrainPlanner final : public JobPlanner {
  public:
-  explicit RunMaker(const RunOptions& run) : run_(run) {}
+  explicit TrainPlanner(const RunOptions& run) : run_(run) {}
 
   DeviceUser device_user() const override { return DeviceUser::kOurWorker; }
   JobCommand command() const override { return job_command(run_); }

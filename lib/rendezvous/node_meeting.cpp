@@ -174,7 +174,7 @@ Deadline deadline_of(std::optional<std::chrono::milliseconds> time) {
 }
 
 // Node rank 0 before its job, or the store of a job that runs: neither says which, and no token is shown.
-[[noreturn]] void throw_token_refused(const WayToNode0& way) {
+[[noreturn]] void throw_token_refused(const MasterEndpoint& way) {
   throw TokenRefused(
       ExitCode::kUnavailable,
       fmt::format(
@@ -186,7 +186,7 @@ Deadline deadline_of(std::optional<std::chrono::milliseconds> time) {
 }
 
 // Whom node rank 0 did not answer after its proof may come again: it forgets nodes that are gone.
-JoinAttempt try_to_meet(const WayToNode0& way, Deadline deadline) {
+JoinAttempt try_to_meet(const MasterEndpoint& way, Deadline deadline) {
   LaunchEnv self;
   self.rank = way.node_rank;
   self.world_size = way.num_nodes;
@@ -215,7 +215,7 @@ std::vector<MetNode> meet_nodes(int listener, const std::vector<uint8_t>& token,
   return meeting.take();
 }
 
-UniqueFd go_to_node_0(const WayToNode0& way, Deadline deadline, const std::function<void()>& on_wait) {
+UniqueFd connect_to_master(const MasterEndpoint& way, Deadline deadline, const std::function<void()>& on_wait) {
   Deadline news = Deadline::after(kNewsInterval), lost = deadline_of(way.lost_after), refusals = Deadline::never();
   RetryPause pause;
   for (;;) {

@@ -26,7 +26,7 @@ std::vector<MetNode> meet_nodes(int listener, const std::vector<uint8_t>& token,
                                 const std::function<void(const std::vector<int>&)>& on_wait);
 
 // From another node to node rank 0.
-struct WayToNode0 {
+struct MasterEndpoint {
   std::string host;
   uint16_t port = 0;
   std::vector<uint8_t> token;
@@ -38,6 +38,6 @@ struct WayToNode0 {
 
 // Tries until the deadline. `on_wait`, every 10 s. Throws TimeoutError; UserError: 69, 78 when it is refused, 69 when
 // node rank 0 has ended.
-UniqueFd go_to_node_0(const WayToNode0& way, Deadline deadline, const std::function<void()>& on_wait);
+UniqueFd connect_to_master(const MasterEndpoint& way, Deadline deadline, const std::function<void()>& on_wait);
 
 }  // namespace dslaunch::rendezvous

@@ -55,7 +55,7 @@ bool Agent::run() {
   hello.address = address_of_this_host();
   hello.addresses = rendezvous::interface_addresses();
   say(hello);
-  while (!finished()) turn();
+  while (!finished()) poll_once();
   finish();
   return !failed_;
 }
@@ -74,7 +74,7 @@ void Agent::turn_after_ranks() {
   if (options_.echo) options_.echo->add_to(polls);
   polls.wait(next_wakeup());
   channel_.flush();
-  if (options_.echo) options_.echo->turn();
+  if (options_.echo) options_.echo->poll_once();
   take_signals();
   if (polls.ready(control)) receive();
   watch_clocks();
@@ -86,7 +86,7 @@ bool Agent::may_read_ranks() const {
 
 void Agent::say(const Message& message) {
   channel_.send(message);
-  pulse_.spoke();
+  heartbeats_.spoke();
 }
 
 bool Agent::finished() const {
@@ -97,7 +97,7 @@ bool Agent::finished() const {
   return true;
 }
 
-void Agent::turn() {
+void Agent::poll_once() {
   bool may_read = may_read_ranks();
   PollSet polls;
   size_t control = polls.add(launcher_gone_ ? -1 : channel_.input(), POLLIN);
@@ -111,7 +111,7 @@ void Agent::turn() {
   if (options_.echo) options_.echo->add_to(polls);
   polls.wait(next_wakeup());
   channel_.flush();
-  if (options_.echo) options_.echo->turn();
+  if (options_.echo) options_.echo->poll_once();
   if (may_read) {
     read_outputs();
   } else {
@@ -128,16 +128,16 @@ Deadline Agent::next_wakeup() const {
   if (launcher_gone_) return next;  // nobody is left to tell or to hear
   if (stage_ == Stage::kRunning) next = std::min(next, rank_watch_.next_look());
   if (stacks_) next = std::min(next, stacks_->deadline());
-  return std::min({next, next_news_, pulse_.next()});
+  return std::min({next, next_progress_report_, heartbeats_.next()});
 }
 
 void Agent::watch_clocks() {
   kill_when_due();
   give_up_stuck();
   if (launcher_gone_) return;
-  if (pulse_.due_to_speak()) say(Heartbeat{});
-  if (pulse_.lost()) lose_launcher("no sign of life from the launcher: ending the ranks here");
-  if (next_news_.passed()) tell_who_is_missing();
+  if (heartbeats_.due_to_speak()) say(Heartbeat{});
+  if (heartbeats_.lost()) lose_launcher("no sign of life from the launcher: ending the ranks here");
+  if (next_progress_report_.passed()) tell_who_is_missing();
   if (stage_ == Stage::kRunning && rank_watch_.next_look().passed()) {
     if (auto changed = rank_watch_.look(Deadline::Clock::now()); !changed.empty()) say(RankStates{std::move(changed)});
   }
@@ -149,12 +149,12 @@ void Agent::tell_who_is_missing() {
   bool none = missing.ranks.empty();
   if (!none || news_told_) say(missing);
   news_told_ = !none;
-  next_news_ = none ? Deadline::never() : Deadline::after(kNewsInterval);
+  next_progress_report_ = none ? Deadline::never() : Deadline::after(kProgressReportInterval);
 }
 
 void Agent::receive() {
   bool there = channel_.receive();
-  if (there) pulse_.heard();
+  if (there) heartbeats_.heard();
   try {
     while (auto message = channel_.next()) handle(*message);
   } catch (const std::exception& error) {

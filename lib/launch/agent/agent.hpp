@@ -51,7 +51,7 @@ class Agent {
   void ignore_signals() { signals_.ignore_from_now_on(); }
 
  private:
-  void turn();
+  void poll_once();
   void turn_after_ranks();
   Deadline next_wakeup() const;
   void say(const Message& message);
@@ -92,11 +92,11 @@ class Agent {
   };
 
   // Between two words about ranks that have not joined the store.
-  static constexpr std::chrono::milliseconds kNewsInterval{5000};
+  static constexpr std::chrono::milliseconds kProgressReportInterval{5000};
 
   AgentOptions options_;
   Channel channel_;
-  Pulse pulse_;
+  HeartbeatMonitor heartbeats_;
   SignalInbox signals_{SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2};
   spawn::ExitDiagnostics ends_;
   std::optional<JobDescription> job_;
@@ -111,7 +111,7 @@ class Agent {
   Deadline kill_at_ = Deadline::never();
   Deadline stuck_at_ = Deadline::never();  // what is not gone by then does not end by SIGKILL
   std::set<pid_t> stuck_;                  // ranks that nobody waits for any more
-  Deadline next_news_ = Deadline::never();
+  Deadline next_progress_report_ = Deadline::never();
   Deadline farewell_ = Deadline::after(std::chrono::milliseconds(0));  // until when a silent launcher may still read
   bool news_told_ = false;                                             // some ranks were said to be missing
   bool launcher_gone_ = false, failed_ = false, told_to_go_ = false;

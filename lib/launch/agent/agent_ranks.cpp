@@ -51,10 +51,10 @@ spawn::Swept sweep_attempts(const JobDescription& job, std::chrono::milliseconds
 void Agent::describe_job(const JobDescription& job) {
   DSL_CHECK(!job_, "a second job description for one agent");
   job_ = job;
-  pulse_.begin(job.silence_limit, job.heartbeat_interval);
+  heartbeats_.begin(job.silence_limit, job.heartbeat_interval);
   {
     // A slow file server, drivers and resolvers take their time, in which the loop does not turn.
-    const Heartbeats meanwhile(channel_, pulse_.speak_interval());
+    const Heartbeats meanwhile(channel_, heartbeats_.speak_interval());
     prepare_job();
   }
   say(AgentReady{master_port_ ? master_port_->number() : uint16_t{0}});
@@ -85,7 +85,7 @@ void Agent::start_ranks(uint16_t master_port) {
   DSL_CHECK(job_ && stage_ != Stage::kRunning, "ranks are started once, after the job's description");
   if (stage_ != Stage::kAwaited) return;
   stage_ = Stage::kRunning;
-  next_news_ = Deadline::after(kNewsInterval);
+  next_progress_report_ = Deadline::after(kProgressReportInterval);
   ranks_.reserve(job_->ranks.size());
   for (size_t i = 0; i < job_->ranks.size(); ++i) {
     if (!start_rank(job_->ranks[i], bindings_[i], master_port))
@@ -197,7 +197,7 @@ void Agent::collect_stacks(const StacksWanted& wanted) {
 
 void Agent::tell_stacks() {
   if (!stacks_) return;
-  if (const auto answer = stacks_->turn()) {
+  if (const auto answer = stacks_->poll_once()) {
     say(*answer);
     stacks_.reset();
   }

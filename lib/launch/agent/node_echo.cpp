@@ -27,7 +27,7 @@ void NodeEcho::add_to(PollSet& polls) {
   }
 }
 
-void NodeEcho::turn() {
+void NodeEcho::poll_once() {
   files_.take_troubles();  // of a terminal's files there are none: see has_lost()
   out_.flush();
   err_.flush();
@@ -36,7 +36,7 @@ void NodeEcho::turn() {
 void NodeEcho::drain(SignalInbox& signals, Deadline deadline) {
   const Deadline patience = Deadline::after(FileThread::kPatience);
   auto awaits_files = [&] { return !files_.idle() && !patience.passed(); };
-  for (turn(); !deadline.passed(); turn()) {
+  for (poll_once(); !deadline.passed(); poll_once()) {
     const bool waits = awaits_files();  // asked once: the thread may be done with them at any moment
     if (!waits && out_.num_pending() + err_.num_pending() == 0) return;
     if (waits) files_.wake_when_idle();

@@ -29,7 +29,7 @@ class NodeEcho {
   bool has_room() const;
   // In a loop: what there is to wait for, and what to do when it came.
   void add_to(PollSet& polls);
-  void turn();
+  void poll_once();
   // Until reader and files have everything, or the deadline passes; files that stand still have FileThread::kPatience
   // for it, and a signal spares the rest.
   void drain(SignalInbox& signals, Deadline deadline);

@@ -59,7 +59,7 @@ void StackCollection::on_reaped(pid_t pid) {
   if (pid == process_.pid) is_reaped_ = true;
 }
 
-std::optional<RankStacks> StackCollection::turn() {
+std::optional<RankStacks> StackCollection::poll_once() {
   char buffer[16384];
   while (process_.out.valid()) {
     const ssize_t got = ::read(process_.out.get(), buffer, sizeof buffer);

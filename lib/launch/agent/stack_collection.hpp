@@ -26,7 +26,7 @@ class StackCollection {
   // A child of this process has ended and its number may be another's from now on.
   void on_reaped(pid_t pid);
   // Takes what is there without waiting. The answer, once: when the program has ended, or at the deadline.
-  std::optional<RankStacks> turn();
+  std::optional<RankStacks> poll_once();
 
  private:
   void start(const std::vector<pid_t>& pids);

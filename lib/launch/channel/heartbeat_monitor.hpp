@@ -11,7 +11,7 @@
 
 namespace dslaunch::launch {
 
-class Pulse {
+class HeartbeatMonitor {
  public:
   using Milliseconds = std::chrono::milliseconds;
   using Time = Deadline::Clock::time_point;

@@ -33,7 +33,7 @@ void describe_process(Finding& finding, const ports::ProcessInfo& info) {
 }
 
 // Why a process is looked at.
-struct Patient {
+struct CandidateProcess {
   ports::ProcessInfo info;
   std::vector<uint16_t> ports;
   bool on_gpu = false;
@@ -98,20 +98,20 @@ class Examination {
   }
 
   // In its order of pids. Null: the process has ended, or has started since the survey.
-  Patient* admit(pid_t pid) {
+  CandidateProcess* admit(pid_t pid) {
     const auto* info = survey_.find(pid);
-    return info == nullptr ? nullptr : &patients_.try_emplace(pid, Patient{.info = *info}).first->second;
+    return info == nullptr ? nullptr : &patients_.try_emplace(pid, CandidateProcess{.info = *info}).first->second;
   }
 
   void look_at_holders() {
     for (const auto& [pid, ports] : survey_.held_ports()) {
-      if (Patient* patient = admit(pid)) patient->ports.assign(ports.begin(), ports.end());
+      if (CandidateProcess* patient = admit(pid)) patient->ports.assign(ports.begin(), ports.end());
     }
   }
 
   void look_at_gpus() {
     for (const auto& process : gpu_processes()) {
-      Patient* patient = is_on_gpu(process.pid) ? admit(process.pid) : nullptr;
+      CandidateProcess* patient = is_on_gpu(process.pid) ? admit(process.pid) : nullptr;
       if (patient == nullptr) continue;
       patient->on_gpu = true;
       patient->gpu_bytes += process.num_bytes;
@@ -157,13 +157,13 @@ class Examination {
   bool is_stale(pid_t pid) { return survey_.judgement_of(*survey_.find(pid)).verdict == Verdict::kStale; }
   bool is_supervised(const std::string& job) { return survey_.standing_of(job).life == JobLife::kAlive; }
 
-  static FindingKind kind_of(const Patient& patient) {
+  static FindingKind kind_of(const CandidateProcess& patient) {
     if (!patient.ports.empty()) return FindingKind::kPortHolder;
     if (patient.on_gpu) return FindingKind::kGpuHolder;
     return patient.of_dead_job ? FindingKind::kLeftoverProcess : FindingKind::kStaleChild;
   }
 
-  Finding judge_patient(const Patient& patient) {
+  Finding judge_patient(const CandidateProcess& patient) {
     const auto& info = patient.info;
     const auto* parent = survey_.find(info.parent);
     Finding finding;
@@ -241,7 +241,7 @@ class Examination {
   const DoctorQuery& query_;
   DoctorReport report_;  // before survey_, whose ports it has
   ProcessSurvey survey_;
-  std::map<pid_t, Patient> patients_;
+  std::map<pid_t, CandidateProcess> patients_;
 };
 
 }  // namespace

@@ -75,13 +75,13 @@ Finding leftover(FindingKind kind, const Candidate& candidate, Verdict verdict, 
 // ---- shared memory
 
 struct SegmentName {
-  std::optional<pid_t> maker;  // where the name tells
+  std::optional<pid_t> planner;  // where the name tells
   bool torch = false;
 };
 
 std::optional<SegmentName> parse_segment(std::string_view name) {
-  if (auto maker = number_behind(name, "torch_")) return SegmentName{maker, true};
-  if (auto maker = number_behind(name, "__KMP_REGISTERED_LIB_")) return SegmentName{maker, false};
+  if (auto planner = number_behind(name, "torch_")) return SegmentName{planner, true};
+  if (auto planner = number_behind(name, "__KMP_REGISTERED_LIB_")) return SegmentName{planner, false};
   if (name.starts_with("nccl-") || name.starts_with("dslaunch-")) return SegmentName{};
   return std::nullopt;
 }
@@ -146,7 +146,7 @@ Finding judge_segment(const Candidate& segment, const SegmentName& name, const I
                     "processes outside of this container may have it");
   }
   std::string reason = "no process has it open or mapped";
-  if (name.maker) reason += fmt::format(", and pid {}, which made it, is gone", *name.maker);
+  if (name.planner) reason += fmt::format(", and pid {}, which made it, is gone", *name.planner);
   return leftover(FindingKind::kSharedMemory, segment, Verdict::kStale, reason);
 }
 
@@ -162,7 +162,7 @@ std::vector<Finding> leftover_shared_memory(const std::string& folder) {
   std::vector<Finding> findings;
   for (const auto& [segment, name] : segments) {
     // A sender may have let go of a tensor that still waits in a queue: while it lives, or torch's manager, it counts.
-    bool wanted = (name.maker && lives(*name.maker)) || (name.torch && use.torch_manager);
+    bool wanted = (name.planner && lives(*name.planner)) || (name.torch && use.torch_manager);
     if (!wanted && !use.files.contains(segment.id())) findings.push_back(judge_segment(segment, name, use));
   }
   return findings;

@@ -1,7 +1,7 @@
 // A job as its folder and its socket show it to the commands `jobs`, `logs`, `attach` and `stop`: kept by the process
 // that supervises it, from before the first agent until after the last restart. Nothing here ends a job: a record that
 // cannot be written is a line of warning. One thread at a time, the supervisor's, and between two attempts the one of
-// BetweenAttempts; it brings the one that writes the job's files.
+// RestartSignalGuard; it brings the one that writes the job's files.
 #pragma once
 #include <chrono>
 #include <memory>

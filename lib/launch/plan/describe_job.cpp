@@ -27,7 +27,7 @@ JobDescription describe_job(const LaunchPlan& plan, const PlannedNode& node, con
   job.binding = plan.binding;
   job.restart_count = plan.restart_count;
   job.max_restarts = plan.max_restarts;
-  job.heartbeat_interval = Pulse::interval_for(plan.reach.silence_limit);
+  job.heartbeat_interval = HeartbeatMonitor::interval_for(plan.reach.silence_limit);
   if (node.reach != Reach::kPipe) {
     job.environment_base = EnvironmentBase::kAgents;
     job.env = plan.travelling_env;

@@ -10,7 +10,7 @@
 namespace dslaunch::launch {
 namespace {
 
-[[noreturn]] void misuse(std::string_view option, std::string_view text, std::string_view part) {
+[[noreturn]] void usage_error(std::string_view option, std::string_view text, std::string_view part) {
   throw UserError(
       ExitCode::kUsage,
       fmt::format("{} {}: '{}' is not understood; write 0 (none), 1 (standard output), 2 (standard error) or "
@@ -30,7 +30,7 @@ StreamChoice parse_stream_choice(std::string_view option, std::string_view text)
   StreamChoice choice;
   auto stream_value = [&](std::string_view part, std::string_view digits) {
     auto value = parse_int<int>(digits, 0);
-    if (!value || *value > 3) misuse(option, text, part);
+    if (!value || *value > 3) usage_error(option, text, part);
     return *value;
   };
   if (text.find(':') == std::string_view::npos) {
@@ -40,9 +40,9 @@ StreamChoice parse_stream_choice(std::string_view option, std::string_view text)
   for (std::string_view part : split(text, ',')) {
     size_t colon = part.find(':');
     auto rank = parse_int<int>(part.substr(0, std::min(colon, part.size())), 0);
-    if (colon == std::string_view::npos || !rank) misuse(option, text, part);
+    if (colon == std::string_view::npos || !rank) usage_error(option, text, part);
     int value = stream_value(part, part.substr(colon + 1));
-    if (!choice.by_local_rank.emplace(*rank, value).second) misuse(option, text, part);
+    if (!choice.by_local_rank.emplace(*rank, value).second) usage_error(option, text, part);
   }
   return choice;
 }

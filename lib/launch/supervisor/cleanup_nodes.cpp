@@ -25,14 +25,15 @@ struct Sweep {
 
 }  // namespace
 
-SweptNodes sweep_nodes(const std::vector<PlannedNode>& nodes, const LaunchPlan& plan, const std::string& own_program) {
+SweptNodes cleanup_nodes(const std::vector<PlannedNode>& nodes, const LaunchPlan& plan,
+                         const std::string& own_program) {
   SweptNodes swept;
   ReachOptions reach = plan.reach;
   reach.ssh.connect_timeout = std::min<std::chrono::milliseconds>(reach.ssh.connect_timeout, kSweepTime);
   std::vector<Sweep> sweeps;
   for (const auto& node : nodes) {
     if (node.reach == Reach::kPipe) {
-      swept.stuck_here = sweep_this_host(plan.job_id);
+      swept.stuck_here = cleanup_this_host(plan.job_id);
       continue;
     }
     Sweep& sweep = sweeps.emplace_back();
@@ -50,7 +51,7 @@ SweptNodes sweep_nodes(const std::vector<PlannedNode>& nodes, const LaunchPlan& 
   return swept;
 }
 
-std::vector<spawn::StuckProcess> sweep_this_host(const std::string& job_id) {
+std::vector<spawn::StuckProcess> cleanup_this_host(const std::string& job_id) {
   auto swept = spawn::cleanup_job({fmt::format("{}={}", spawn::kJobIdVariable, job_id)}, 0ms, false);
   remove_private_folders(job_id);
   remove_abandoned_private_folders();

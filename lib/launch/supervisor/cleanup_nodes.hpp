@@ -14,10 +14,10 @@ struct SweptNodes {
 };
 
 // On all of `nodes` at once, each through a fresh agent that does nothing else; within a few seconds.
-SweptNodes sweep_nodes(const std::vector<PlannedNode>& nodes, const LaunchPlan& plan, const std::string& own_program);
+SweptNodes cleanup_nodes(const std::vector<PlannedNode>& nodes, const LaunchPlan& plan, const std::string& own_program);
 
 // What that agent does: kills every process of the job on this host, and removes the job's private folders. What
 // SIGKILL does not end.
-std::vector<spawn::StuckProcess> sweep_this_host(const std::string& job_id);
+std::vector<spawn::StuckProcess> cleanup_this_host(const std::string& job_id);
 
 }  // namespace dslaunch::launch

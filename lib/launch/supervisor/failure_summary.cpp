@@ -16,7 +16,7 @@
 namespace dslaunch::launch {
 namespace {
 
-// More of one fate are told as ranges.
+// More of one exit_description are told as ranges.
 constexpr size_t kMostRanksListed = 8;
 
 using Json = nlohmann::ordered_json;
@@ -41,7 +41,7 @@ Json last_metrics(const LaunchPlan& plan) {
 }
 
 // What happened to the others, grouped by what is said of them: "ranks 0, 2: stopped by dslaunch".
-std::string fate(const RankRecord& record, JobKind kind, bool job_was_told) {
+std::string exit_description(const RankRecord& record, JobKind kind, bool job_was_told) {
   if (record.stuck) return "";  // see tell_stuck
   if (!record.cause) return record.pid > 0 ? "ended with its agent" : "";
   if (record.cause->success()) return "";
@@ -59,7 +59,7 @@ std::string tell_others(const JobReport& report, JobKind kind) {
   std::vector<std::pair<std::string, std::vector<int>>> groups;
   for (size_t i = 0; i < records.size(); ++i) {
     if (first && static_cast<int>(i) == *first) continue;
-    std::string text = fate(records[i], kind, job_was_told);
+    std::string text = exit_description(records[i], kind, job_was_told);
     if (text.empty()) continue;
     auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == text; });
     if (group == groups.end()) group = groups.insert(groups.end(), {text, {}});
@@ -150,7 +150,7 @@ std::string log_path(const std::string& root, const std::string& host, int rank)
   return fmt::format("{}/logs/{}.{}.log", root, name, rank);
 }
 
-std::string tell_story(const LaunchPlan& plan, const JobReport& report) {
+std::string format_summary(const LaunchPlan& plan, const JobReport& report) {
   std::string story = tell_others(report, plan.kind) + tell_stuck(report.stuck);
   if (const RankRecord* first = first_failure(report)) story += tell_first(plan, *first);
   if (report.reason != StopReason::kNone) {

@@ -8,7 +8,7 @@
 namespace dslaunch::launch {
 
 // Of what happened to its ranks: "" for a job whose ranks all succeeded. Ends with a newline otherwise.
-std::string tell_story(const LaunchPlan& plan, const JobReport& report);
+std::string format_summary(const LaunchPlan& plan, const JobReport& report);
 
 // The one line of it that says why; "" for a success, and where nothing of the ranks' explains it.
 std::string tell_cause(const LaunchPlan& plan, const JobReport& report);

@@ -18,7 +18,7 @@ constexpr auto kSettleTime = 500ms;
 constexpr auto kAgentSlack = 5000ms;
 
 // True once for each deadline that was set.
-bool take_if_passed(Deadline& deadline, JobCourse::Time now) {
+bool take_if_passed(Deadline& deadline, JobLifecycle::Time now) {
   if (now < deadline.when()) return false;
   deadline = Deadline::never();
   return true;
@@ -26,48 +26,48 @@ bool take_if_passed(Deadline& deadline, JobCourse::Time now) {
 
 }  // namespace
 
-JobCourse::JobCourse(const LaunchPlan& plan, Deadline time_limit)
+JobLifecycle::JobLifecycle(const LaunchPlan& plan, Deadline time_limit)
     : kind_(plan.kind), timeout_(plan.timeout), grace_(plan.grace), time_limit_(time_limit) {}
 
-bool JobCourse::undisturbed() const {
+bool JobLifecycle::undisturbed() const {
   return state_ == JobState::kStarting || state_ == JobState::kRunning || state_ == JobState::kSettling;
 }
 
 // What is told to end has been told, with no grace left.
-bool JobCourse::nothing_to_end() const {
+bool JobLifecycle::nothing_to_end() const {
   return state_ == JobState::kKilling || state_ == JobState::kDone;
 }
 
-JobOrder JobCourse::happen(JobEvent event, Time now) {
+JobOrder JobLifecycle::happen(JobEvent event, Time now) {
   const bool was_undisturbed = undisturbed();
   const JobStep step = next_step(state_, event);
   state_ = step.to;
   JobOrder order{.say = {}, .begins_end = was_undisturbed && !undisturbed(), .action = step.action};
-  if (step.action == JobAction::kAwaitCulprit) settled_ = Deadline::at(now + kSettleTime);
+  if (step.action == JobAction::kAwaitRootCause) settled_ = Deadline::at(now + kSettleTime);
   if (step.action == JobAction::kStop) order.grace = grace_;
   if (step.action == JobAction::kStop || step.action == JobAction::kKill) expect_end(order.grace, now);
   return order;
 }
 
-void JobCourse::expect_end(std::chrono::milliseconds grace, Time now) {
+void JobLifecycle::expect_end(std::chrono::milliseconds grace, Time now) {
   overdue_ = Deadline::at(now + grace + kAgentSlack);
 }
 
-void JobCourse::blame_agent(int exit_code) {
+void JobLifecycle::blame_agent(int exit_code) {
   if (agent_error_ == 0 && undisturbed()) agent_error_ = exit_code;
 }
 
-JobOrder JobCourse::agent_failed(SignalPlace agent, int exit_code, Time now) {
+JobOrder JobLifecycle::agent_failed(SignalPlace agent, int exit_code, Time now) {
   blame_agent(exit_code);
   // A signal ended it, a scheduler's perhaps, which tells us as well.
   if (exit_code == to_int(ExitCode::kRunAgain)) interrupts_.take(agent, now);
   return happen(JobEvent::kAgentFailed, now);
 }
 
-std::optional<JobOrder> JobCourse::take_signal(int signal, SignalPlace from, Time now) {
+std::optional<JobOrder> JobLifecycle::take_signal(int signal, SignalPlace from, Time now) {
   if (signal == SIGINT && !interrupts_.take(from, now)) return std::nullopt;
   const bool by_keyboard = signal == SIGINT || signal == SIGQUIT;
-  if (by_keyboard) spares_output_ = nothing_to_end();
+  if (by_keyboard) discards_output_ = nothing_to_end();
   if (by_keyboard && (signal == SIGQUIT || !undisturbed())) hurried_ = true;
   if (signal == SIGQUIT) {
     return end_because(StopReason::kQuit, "SIGQUIT (Ctrl-\\): ending all ranks at once", JobEvent::kEndNow, now);
@@ -82,11 +82,11 @@ std::optional<JobOrder> JobCourse::take_signal(int signal, SignalPlace from, Tim
                      JobEvent::kTerminate, now);
 }
 
-void JobCourse::carried_out(int signal, SignalPlace from, Time now) {
+void JobLifecycle::carried_out(int signal, SignalPlace from, Time now) {
   if (signal == SIGINT) interrupts_.acted_upon(from, now);
 }
 
-JobOrder JobCourse::take_stop(const AskStop& stop, Time now) {
+JobOrder JobLifecycle::take_stop(const AskStop& stop, Time now) {
   const bool again = state_ == JobState::kStopping;
   if (stop.grace) grace_ = *stop.grace;
   if (stop.now) {
@@ -102,7 +102,7 @@ JobOrder JobCourse::take_stop(const AskStop& stop, Time now) {
 }
 
 // The first reason is the reason; a failure before it was one too, but is the last one then.
-JobOrder JobCourse::end_because(StopReason reason, const std::string& text, JobEvent event, Time now) {
+JobOrder JobLifecycle::end_because(StopReason reason, const std::string& text, JobEvent event, Time now) {
   const bool is_first = undisturbed();
   if (is_first) reason_ = reason;
   if (reason_ == StopReason::kNone) note_late_reason(reason);
@@ -111,21 +111,21 @@ JobOrder JobCourse::end_because(StopReason reason, const std::string& text, JobE
   return order;
 }
 
-void JobCourse::note_late_reason(StopReason reason) {
+void JobLifecycle::note_late_reason(StopReason reason) {
   if (late_reason_ == StopReason::kNone) late_reason_ = reason;
 }
 
 // Whoever sends one now does not want to wait for slow readers either.
-void JobCourse::take_late_signal(int signal) {
-  if (signal != SIGUSR1 && signal != SIGUSR2) spares_output_ = true;
+void JobLifecycle::take_late_signal(int signal) {
+  if (signal != SIGUSR1 && signal != SIGUSR2) discards_output_ = true;
   take_signal_in_pause(signal);
 }
 
-void JobCourse::take_signal_in_pause(int signal) {
+void JobLifecycle::take_signal_in_pause(int signal) {
   if (asks_for_end(signal, kind_)) note_late_reason(reason_of(signal));
 }
 
-std::optional<JobOrder> JobCourse::due(Time now) {
+std::optional<JobOrder> JobLifecycle::due(Time now) {
   if (take_if_passed(time_limit_, now)) {
     return end_because(StopReason::kTimeLimit,
                        fmt::format("the time limit of {} s has passed: stopping the ranks",
@@ -137,7 +137,7 @@ std::optional<JobOrder> JobCourse::due(Time now) {
   return std::nullopt;
 }
 
-Deadline JobCourse::next_due() const {
+Deadline JobLifecycle::next_due() const {
   return std::min({time_limit_, settled_, overdue_});
 }
 

@@ -22,12 +22,12 @@ struct JobOrder {
   std::chrono::milliseconds grace{0};  // of kStop
 };
 
-class JobCourse {
+class JobLifecycle {
  public:
   using Time = Deadline::Clock::time_point;
 
   // `time_limit`: of the plan's timeout, which all attempts of the job share.
-  JobCourse(const LaunchPlan& plan, Deadline time_limit);
+  JobLifecycle(const LaunchPlan& plan, Deadline time_limit);
 
   JobState state() const { return state_; }
   // Nothing is being ended yet.
@@ -38,7 +38,7 @@ class JobCourse {
   // The exit code of the first agent that could not do its part; 0: none.
   int agent_error() const { return agent_error_; }
   // A further Ctrl-C or Ctrl-\ when all was being ended already: nobody waits for a slow reader.
-  bool spares_output() const { return spares_output_; }
+  bool discards_output() const { return discards_output_; }
   // Somebody at the keyboard wants the end at once: a second Ctrl-C, or Ctrl-\.
   bool hurried() const { return hurried_; }
   // The end was asked for, if only when a failure was ending the job already.
@@ -76,7 +76,7 @@ class JobCourse {
   JobState state_ = JobState::kStarting;
   StopReason reason_ = StopReason::kNone, late_reason_ = StopReason::kNone;
   int agent_error_ = 0;
-  bool spares_output_ = false, hurried_ = false;
+  bool discards_output_ = false, hurried_ = false;
   InterruptEchoes interrupts_;
   Deadline time_limit_, settled_ = Deadline::never(), overdue_ = Deadline::never();
 };

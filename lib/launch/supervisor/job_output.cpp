@@ -94,7 +94,7 @@ void JobOutput::tell(std::string_view text) {
   keep(Stream::kErr, text);
 }
 
-void JobOutput::turn() {
+void JobOutput::poll_once() {
   if (folder_) show(folder_->take(Deadline::Clock::now()));
 }
 
@@ -137,7 +137,7 @@ void JobOutput::end_open_escape() {
 }
 
 // A write for each line would be most of the work where ranks write many.
-void JobOutput::show(const std::vector<LineFolder::Shown>& lines) {
+void JobOutput::show(const std::vector<LineDeduplicator::Shown>& lines) {
   std::string together;
   for (size_t i = 0; i < lines.size(); ++i) {
     together += lines[i].text;
@@ -147,7 +147,7 @@ void JobOutput::show(const std::vector<LineFolder::Shown>& lines) {
   }
 }
 
-void JobOutput::give_up_readers(bool at_once) {
+void JobOutput::drop_slow_readers(bool at_once) {
   bool gave_up = false;
   for (Terminal* terminal : {&out_, &err_}) {
     if (at_once ? terminal->num_pending() == 0 : !terminal->patience().passed()) continue;

@@ -56,7 +56,7 @@ class JobOutput {
     out_.write(text);
   }
   // In the loop, at next_turn() at the latest: lines that have waited long enough for others like them.
-  void turn();
+  void poll_once();
   Deadline next_turn() const;
 
   bool has_log(int rank) const { return logs_.has_log(rank); }
@@ -68,7 +68,7 @@ class JobOutput {
   bool has_room() const { return readers_keep_up() && (gave_up_files_ || options_.files->has_room()); }
   // Readers lose what waits for them, and what ranks write from now on until they have read our own words: at once, or
   // where they have taken nothing for their patience. A warning says so, once.
-  void give_up_readers(bool at_once = false);
+  void drop_slow_readers(bool at_once = false);
   Deadline readers_patience() const;
   // Readers have so long from now on, and again whenever they have taken something.
   void set_patience(std::chrono::milliseconds time);
@@ -92,7 +92,7 @@ class JobOutput {
   bool spares_files() const { return gave_up_files_ && !options_.files->has_room(); }
   void show(Stream stream, std::string_view text);
   void keep(Stream stream, std::string_view text);
-  void show(const std::vector<LineFolder::Shown>& lines);
+  void show(const std::vector<LineDeduplicator::Shown>& lines);
   Terminal& reader_of(Stream stream);
   void end_open_line();
   void end_open_escape();
@@ -101,7 +101,7 @@ class JobOutput {
   RankLogs logs_;
   std::vector<std::string> idle_choices_;  // what the user gets to hear of them
   std::deque<RankStreams> ranks_;          // by rank
-  std::optional<LineFolder> folder_;
+  std::optional<LineDeduplicator> folder_;
   std::optional<Stream> open_line_;  // where what was shown last did not end its line, as a single rank's bytes may
   EscapeState escapes_;              // of all that was shown
   const std::string job_id_;

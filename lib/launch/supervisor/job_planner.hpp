@@ -8,9 +8,9 @@
 
 namespace dslaunch::launch {
 
-class JobMaker {
+class JobPlanner {
  public:
-  virtual ~JobMaker() = default;
+  virtual ~JobPlanner() = default;
 
   virtual DeviceUser device_user() const = 0;
   // What the user asked for, as nodes that are started by hand compare it.

@@ -25,7 +25,7 @@ constexpr Row kTable[] = {
     {S::kStarting, E::kAllDone, S::kDone, A::kNone},
 
     {S::kRunning, E::kRankFailed, S::kStopping, A::kStop},
-    {S::kRunning, E::kRankLostPeer, S::kSettling, A::kAwaitCulprit},
+    {S::kRunning, E::kRankLostPeer, S::kSettling, A::kAwaitRootCause},
     {S::kRunning, E::kAgentFailed, S::kStopping, A::kStop},
     {S::kRunning, E::kAgentLost, S::kKilling, A::kKill},
     {S::kRunning, E::kInterrupt, S::kStopping, A::kStop},

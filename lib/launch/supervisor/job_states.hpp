@@ -30,7 +30,7 @@ enum class JobEvent {
 enum class JobAction {
   kNone,
   kStartRanks,
-  kAwaitCulprit,
+  kAwaitRootCause,
   kStop,     // SIGTERM, and SIGKILL after the grace
   kKill,     // SIGKILL now
   kAbandon,  // end the agents themselves and sweep up after them

@@ -8,14 +8,14 @@
 
 namespace dslaunch::launch {
 
-void JobField::gather(Deadline time_limit) {
+void LaunchContext::gather(Deadline time_limit) {
   if (!nodes_come_by_themselves()) return;
   const Deadline patience = std::min(deadline_after(options.join_timeout), time_limit);
   gather_nodes(*place, gathered, patience);
   apply_offers(hosts, gathered.hellos);
 }
 
-void JobField::leave_out(const std::vector<std::string>& lost) {
+void LaunchContext::leave_out(const std::vector<std::string>& lost) {
   // Node rank 0 of nodes that come by themselves is this process; another node of its host has the same name.
   const size_t first = nodes_come_by_themselves() ? 1 : 0;
   for (size_t i = hosts.allocation.hosts.size(); i-- > first;) {
@@ -26,7 +26,7 @@ void JobField::leave_out(const std::vector<std::string>& lost) {
   }
 }
 
-SupervisorOptions JobField::supervisor_options() {
+SupervisorOptions LaunchContext::supervisor_options() {
   SupervisorOptions how;
   how.json = options.json && !options.detach;
   how.quiet = options.quiet;

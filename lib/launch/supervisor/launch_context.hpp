@@ -12,7 +12,7 @@
 
 namespace dslaunch::launch {
 
-struct JobField {
+struct LaunchContext {
   const LaunchOptions& options;
   std::optional<NodePlace> place;  // where this process stands among nodes that come by themselves
   ResolvedHosts hosts;

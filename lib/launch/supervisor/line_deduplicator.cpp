@@ -25,7 +25,7 @@ std::string rank_ranges(const std::vector<int>& ranks) {
   return text;
 }
 
-void LineFolder::add(int rank, Stream stream, std::string_view line, Time now) {
+void LineDeduplicator::add(int rank, Stream stream, std::string_view line, Time now) {
   Group* group = group_for(rank, stream, line);
   if (group == nullptr) {
     group = &waiting_.emplace_back(Group{stream, std::string(line), {}, now});
@@ -35,7 +35,7 @@ void LineFolder::add(int rank, Stream stream, std::string_view line, Time now) {
 }
 
 // An equal line that stands behind everything that this rank has waiting already: joining it reorders nothing.
-LineFolder::Group* LineFolder::group_for(int rank, Stream stream, std::string_view line) {
+LineDeduplicator::Group* LineDeduplicator::group_for(int rank, Stream stream, std::string_view line) {
   Group* first = nullptr;
   for (auto group = waiting_.rbegin(); group != waiting_.rend(); ++group) {
     if (std::binary_search(group->ranks.begin(), group->ranks.end(), rank)) break;
@@ -44,7 +44,7 @@ LineFolder::Group* LineFolder::group_for(int rank, Stream stream, std::string_vi
   return first;
 }
 
-std::vector<LineFolder::Shown> LineFolder::take(Time now) {
+std::vector<LineDeduplicator::Shown> LineDeduplicator::take(Time now) {
   std::vector<Shown> shown;
   while (!waiting_.empty()) {
     const Group& first = waiting_.front();
@@ -58,17 +58,17 @@ std::vector<LineFolder::Shown> LineFolder::take(Time now) {
   return shown;
 }
 
-std::vector<LineFolder::Shown> LineFolder::take_all() {
+std::vector<LineDeduplicator::Shown> LineDeduplicator::take_all() {
   return take(Time::max());
 }
 
-Deadline LineFolder::next(Time now) const {
+Deadline LineDeduplicator::next(Time now) const {
   if (waiting_.empty()) return Deadline::never();
   auto left = waiting_.front().since + kWindow - now;
   return Deadline::after(std::max(std::chrono::ceil<std::chrono::milliseconds>(left), std::chrono::milliseconds(0)));
 }
 
-LineFolder::Shown LineFolder::show(Group group) const {
+LineDeduplicator::Shown LineDeduplicator::show(Group group) const {
   bool alone = group.ranks.size() == 1;
   std::string front =
       alone ? prefixes_[static_cast<size_t>(group.ranks[0])] : fmt::format("[ranks {}] ", rank_ranges(group.ranks));

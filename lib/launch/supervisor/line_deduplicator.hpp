@@ -15,7 +15,7 @@ namespace dslaunch::launch {
 // "0-3, 6" of ascending ranks.
 std::string rank_ranges(const std::vector<int>& ranks);
 
-class LineFolder {
+class LineDeduplicator {
  public:
   using Time = Deadline::Clock::time_point;
   // How long the first of equal lines waits for the others.
@@ -29,7 +29,7 @@ class LineFolder {
 
   // What stands in front of each rank's own lines, by rank. `num_ranks`: how many write at all; a line that all of them
   // have written waits no longer.
-  LineFolder(std::vector<std::string> prefixes, int num_ranks)
+  LineDeduplicator(std::vector<std::string> prefixes, int num_ranks)
       : prefixes_(std::move(prefixes)), num_writing_(num_ranks) {}
 
   // A whole line with its end.

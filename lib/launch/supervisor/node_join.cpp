@@ -141,7 +141,7 @@ void gather_nodes(const NodePlace& place, Gathered& gathered, Deadline deadline)
   }
 }
 
-JobEnded word_of_failure(const DescribedError& why) {
+JobEnded failure_message(const DescribedError& why) {
   return {to_int(why.code), false, fmt::format("dslaunch: error: node rank 0: {}\n", why.text)};
 }
 
@@ -161,9 +161,10 @@ int serve_as_node(const NodePlace& place, const AgentHello& offer, const LaunchO
   auto waiting = [&] { log::info("waiting for node rank 0 at {}:{}", place.master_addr, place.master_port); };
   FileThread files;
   NodeEcho echo(files);
-  rendezvous::WayToNode0 way{place.master_addr, place.master_port, place.token, place.node_rank, place.num_nodes, {}};
+  rendezvous::MasterEndpoint way{place.master_addr, place.master_port, place.token,
+                                 place.node_rank,   place.num_nodes,   {}};
   for (;;) {
-    UniqueFd connection = rendezvous::go_to_node_0(way, deadline_after(options.join_timeout), waiting);
+    UniqueFd connection = rendezvous::connect_to_master(way, deadline_after(options.join_timeout), waiting);
     UniqueFd output(::fcntl(connection.get(), F_DUPFD_CLOEXEC, 3));
     Agent agent(Channel(std::move(connection), std::move(output)), {.hello = offer, .listener = {}, .echo = &echo});
     agent.run();

@@ -37,7 +37,7 @@ struct Gathered {
 void gather_nodes(const NodePlace& place, Gathered& gathered, Deadline deadline);
 
 // What nodes that came by themselves hear, and end with, when node rank 0 cannot go on.
-JobEnded word_of_failure(const DescribedError& why);
+JobEnded failure_message(const DescribedError& why);
 // To ways that no supervisor has begun to use (null: one has): they end with it.
 void dismiss_nodes(std::vector<std::unique_ptr<spawn::AgentLink>>& links, const JobEnded& last_word);
 

@@ -20,23 +20,24 @@ NodeSession::NodeSession(const PlannedNode& plan, std::unique_ptr<spawn::AgentLi
 void NodeSession::describe(const JobDescription& job, std::chrono::milliseconds silence_limit) {
   // An agent of this machine sees our end by the pipe's, and does not count our silence.
   const bool expects_heartbeats = plan_->reach != Reach::kPipe;
-  pulse_.begin(silence_limit, expects_heartbeats ? Pulse::interval_for(silence_limit) : Pulse::Milliseconds(0));
+  heartbeats_.begin(silence_limit, expects_heartbeats ? HeartbeatMonitor::interval_for(silence_limit)
+                                                      : HeartbeatMonitor::Milliseconds(0));
   send(job);
 }
 
 void NodeSession::send(const Message& message) {
   channel_.send(message);
-  pulse_.spoke();
+  heartbeats_.spoke();
 }
 
 void NodeSession::flush() {
-  if (!closed_ && pulse_.due_to_speak()) send(Heartbeat{});
+  if (!closed_ && heartbeats_.due_to_speak()) send(Heartbeat{});
   channel_.flush();
 }
 
 bool NodeSession::receive() {
   bool there = channel_.receive();
-  if (there) pulse_.heard();
+  if (there) heartbeats_.heard();
   return there;
 }
 

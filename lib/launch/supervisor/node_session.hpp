@@ -26,14 +26,14 @@ class NodeSession {
   // Takes in what is there; messages are then to be had from next(). False at the other side's end.
   bool receive();
   // In place of receive(), in a turn in which we do not listen: what it has to say waits, so its silence is ours.
-  void leave_unread() { pulse_.heard(); }
+  void pause_reading() { heartbeats_.heard(); }
   std::optional<Message> next() { return channel_.next(); }
   std::string noise() const { return channel_.noise(); }
   int input() const { return channel_.input(); }
   int output() const { return channel_.output(); }
   size_t num_unsent() const { return channel_.num_unsent(); }
-  const Pulse& pulse() const { return pulse_; }
-  bool lost() { return pulse_.lost(); }
+  const HeartbeatMonitor& heartbeats() const { return heartbeats_; }
+  bool lost() { return heartbeats_.lost(); }
   // From then on silence counts: before it the agent may not be there yet, and has nothing to say after its greeting.
   void describe(const JobDescription& job, std::chrono::milliseconds silence_limit);
 
@@ -45,7 +45,7 @@ class NodeSession {
   bool over() const { return closed_ || has_come_to(Stage::kDone); }
   // What comes from a shell around the agent, behind its last message, is not for us; a node that came to us passes its
   // signals on until the job's end.
-  bool heeded() const { return !closed_ && (!has_come_to(Stage::kDone) || plan_->reach == Reach::kDialIn); }
+  bool accepts_messages() const { return !closed_ && (!has_come_to(Stage::kDone) || plan_->reach == Reach::kDialIn); }
 
   // How far its agent has come, by its own words. One may be left out; there is no way back.
   enum class Stage { kComing, kGreeted, kReady, kDone };
@@ -62,7 +62,7 @@ class NodeSession {
   const PlannedNode* plan_;
   std::unique_ptr<spawn::AgentLink> link_;
   Channel channel_;
-  Pulse pulse_;
+  HeartbeatMonitor heartbeats_;
   Stage stage_ = Stage::kComing;
   bool closed_ = false;
 };

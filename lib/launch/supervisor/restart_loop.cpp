@@ -80,16 +80,17 @@ void write_if_read(int fd, std::string_view text) {
 
 }  // namespace
 
-Attempts::Attempts(LaunchPlan first, JobField& field, JobMaker& maker, LiveJob& live, SignalInbox& signals)
+RestartLoop::RestartLoop(LaunchPlan first, LaunchContext& field, JobPlanner& planner, LiveJob& live,
+                         SignalInbox& signals)
     : plan_(std::move(first)),
-      field_(field),
-      maker_(maker),
+      context_(field),
+      planner_(planner),
       live_(live),
       signals_(signals),
       time_limit_(plan_.timeout ? Deadline::after(*plan_.timeout) : Deadline::never()),
       backoff_(random_numbers()) {}
 
-int Attempts::run() {
+int RestartLoop::run() {
   try {
     return run_all();
   } catch (const std::exception& error) {
@@ -98,8 +99,8 @@ int Attempts::run() {
 }
 
 // An attempt could not begin, or we cannot go on with it.
-int Attempts::end_because(const DescribedError& error) {
-  dismiss_nodes(field_.gathered.links, word_of_failure(error));
+int RestartLoop::end_because(const DescribedError& error) {
+  dismiss_nodes(context_.gathered.links, failure_message(error));
   JobReport report;
   report.error = error.text;
   report.records = records_of(plan_);
@@ -114,7 +115,7 @@ int Attempts::end_because(const DescribedError& error) {
 }
 
 // What the job has said so far, unless somebody asks for the end, or its files stand still.
-void Attempts::await_files() {
+void RestartLoop::await_files() {
   FileThread& files = live_.files();
   for (const Deadline due = Deadline::after(FileThread::kPatience); !files.idle() && !due.passed();) {
     files.wake_when_idle();
@@ -127,7 +128,7 @@ void Attempts::await_files() {
   }
 }
 
-int Attempts::run_all() {
+int RestartLoop::run_all() {
   std::optional<JobReport> end;
   do {
     make_ready();
@@ -141,33 +142,33 @@ int Attempts::run_all() {
 }
 
 // What an attempt needs before it has a supervisor.
-void Attempts::make_ready() {
+void RestartLoop::make_ready() {
   if (plan_.restart_count == 0 && !plan_.reach.push) return;
-  BetweenAttempts between(signals_, [this, plan = plan_](int signal) -> std::optional<int> {
+  RestartSignalGuard between(signals_, [this, plan = plan_](int signal) -> std::optional<int> {
     if (!asks_for_end(signal, plan.kind)) return std::nullopt;
-    maker_.leave();
+    planner_.leave();
     return end_before_attempt(plan, signal);
   });
   if (plan_.restart_count > 0) {
-    field_.gather(time_limit_);
-    maker_.prepare(plan_);
+    context_.gather(time_limit_);
+    planner_.prepare(plan_);
   }
   if (plan_.reach.push) push_programs(plan_, own_program());
 }
 
-// On the thread of BetweenAttempts, while plan_ may change. The end of a job whose next attempt was not to begin: told
-// and put on record, as that of an attempt which was stopped before its ranks had started. Its exit code.
-int Attempts::end_before_attempt(const LaunchPlan& plan, int signal) {
+// On the thread of RestartSignalGuard, while plan_ may change. The end of a job whose next attempt was not to begin:
+// told and put on record, as that of an attempt which was stopped before its ranks had started. Its exit code.
+int RestartLoop::end_before_attempt(const LaunchPlan& plan, int signal) {
   JobReport report;
   report.reason = reason_of(signal);
   report.records = records_of(plan);
   report.outcome = decide_outcome(report.records, plan.kind, report.reason, 0);
-  report.story = tell_story(plan, report);
+  report.story = format_summary(plan, report);
   if (plan.restart_count > 0) {
     report.story = fmt::format("dslaunch: {}\n", no_restart_because(report.reason)) + report.story;
   }
   live_.files().wait(Deadline::after(kReaderPatience));  // what the job said comes first
-  if (live_.console() != nullptr && !field_.options.detach) live_.console()->append(report.story);
+  if (live_.console() != nullptr && !context_.options.detach) live_.console()->append(report.story);
   live_.on_end(report.outcome.exit_code, cause_of(plan, report));
   write_if_read(STDERR_FILENO, report.story);
   if (writes_document()) write_if_read(STDOUT_FILENO, story_json(plan, report));
@@ -175,17 +176,17 @@ int Attempts::end_before_attempt(const LaunchPlan& plan, int signal) {
 }
 
 // One, under a supervisor of its own. Its end; empty where there is another one, whose plan is plan_ then.
-std::optional<JobReport> Attempts::attempt() {
-  SupervisorOptions how = field_.supervisor_options();
+std::optional<JobReport> RestartLoop::attempt() {
+  SupervisorOptions how = context_.supervisor_options();
   how.live = &live_;
   how.time_limit = time_limit_;
   Supervisor supervisor(plan_, std::move(how));
   JobReport report = supervisor.run();
-  maker_.attempt_ended(report);
+  planner_.attempt_ended(report);
   const RestartDecision decision = conclude(supervisor, report);
   StopReason instead = decision.instead;
   if (decision.restart) {
-    field_.leave_out(decision.without);
+    context_.leave_out(decision.without);
     if (auto next = plan_again(supervisor)) {
       instead = supervisor.pause_before_restart(decision.wait);
       if (instead == StopReason::kNone) instead = leave_attempt(supervisor, report);
@@ -202,14 +203,14 @@ std::optional<JobReport> Attempts::attempt() {
 }
 
 // For the next attempt. Not kNone: somebody asked for an end meanwhile.
-StopReason Attempts::leave_attempt(Supervisor& supervisor, const JobReport& report) {
+StopReason RestartLoop::leave_attempt(Supervisor& supervisor, const JobReport& report) {
   supervisor.dismiss({.exit_code = report.outcome.exit_code, .again = true, .story = report.story});
   supervisor.drain_output();
   return supervisor.late_reason();
 }
 
 // How long the next attempt has to wait. The run's folder may be on a file server that is away.
-std::chrono::milliseconds Attempts::wait_after(const JobReport& report) {
+std::chrono::milliseconds RestartLoop::wait_after(const JobReport& report) {
   AttemptProgress progress{.lived = report.lived, .last_step = {}};
   if (plan_.kind == JobKind::kRun) {
     auto step = std::make_shared<std::optional<int64_t>>();
@@ -223,11 +224,11 @@ std::chrono::milliseconds Attempts::wait_after(const JobReport& report) {
 }
 
 // Tells how an attempt ended, and decides whether there is another one.
-RestartDecision Attempts::conclude(Supervisor& supervisor, JobReport& report) {
+RestartDecision RestartLoop::conclude(Supervisor& supervisor, JobReport& report) {
   if (!report.story.empty()) supervisor.output().tell(report.story);
   report.late_reason = supervisor.late_reason();
   auto decision =
-      decide_restart(report, plan_.kind, field_.options, plan_.restart_count, static_cast<int>(plan_.nodes.size()));
+      decide_restart(report, plan_.kind, context_.options, plan_.restart_count, static_cast<int>(plan_.nodes.size()));
   if (decision.restart) decision.wait = wait_after(report);
   if (decision.wait > 0ms) decision.text = restart_after(decision.wait, decision.text);
   if (!decision.text.empty()) supervisor.output().mention(decision.text);
@@ -235,9 +236,9 @@ RestartDecision Attempts::conclude(Supervisor& supervisor, JobReport& report) {
 }
 
 // Empty, with a word why, where the job is impossible on the hosts that are left.
-std::optional<LaunchPlan> Attempts::plan_again(Supervisor& supervisor) {
+std::optional<LaunchPlan> RestartLoop::plan_again(Supervisor& supervisor) {
   try {
-    LaunchPlan next = maker_.plan(field_.hosts, plan_.restart_count + 1);
+    LaunchPlan next = planner_.plan(context_.hosts, plan_.restart_count + 1);
     next.job_id = plan_.job_id;
     next.job_folder = plan_.job_folder;
     next.output = plan_.output;
@@ -249,7 +250,7 @@ std::optional<LaunchPlan> Attempts::plan_again(Supervisor& supervisor) {
   }
 }
 
-void Attempts::finish(Supervisor& supervisor, JobReport& report) {
+void RestartLoop::finish(Supervisor& supervisor, JobReport& report) {
   if (writes_document()) supervisor.output().print(story_json(plan_, report));
   supervisor.dismiss({.exit_code = report.outcome.exit_code, .again = false, .story = report.story});
   supervisor.drain_output();

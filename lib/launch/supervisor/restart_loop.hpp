@@ -1,5 +1,5 @@
 // A job's attempts one after the other: each under a supervisor of its own, and what lies between two of them. One
-// thread, but for BetweenAttempts.
+// thread, but for RestartSignalGuard.
 #pragma once
 #include <optional>
 
@@ -16,10 +16,10 @@
 
 namespace dslaunch::launch {
 
-class Attempts {
+class RestartLoop {
  public:
   // `first`: the plan of the first one. `signals`: those that come while there is no supervisor. All outlive this.
-  Attempts(LaunchPlan first, JobField& field, JobMaker& maker, LiveJob& live, SignalInbox& signals);
+  RestartLoop(LaunchPlan first, LaunchContext& field, JobPlanner& planner, LiveJob& live, SignalInbox& signals);
 
   // Until one is the last. The exit code, which is on record by then, also where something else ended the job.
   int run();
@@ -37,11 +37,11 @@ class Attempts {
   std::optional<LaunchPlan> plan_again(Supervisor& supervisor);
   void finish(Supervisor& supervisor, JobReport& report);
   // Standard output belongs to one document of ours.
-  bool writes_document() const { return field_.options.json && !field_.options.detach; }
+  bool writes_document() const { return context_.options.json && !context_.options.detach; }
 
   LaunchPlan plan_;  // of the present attempt
-  JobField& field_;
-  JobMaker& maker_;
+  LaunchContext& context_;
+  JobPlanner& planner_;
   LiveJob& live_;
   SignalInbox& signals_;
   const Deadline time_limit_;  // of all attempts together

@@ -14,7 +14,7 @@
 
 namespace dslaunch::launch {
 
-struct BetweenAttempts::Shared {
+struct RestartSignalGuard::Shared {
   SignalInbox& signals;
   std::function<std::optional<int>(int signal)> end;
   UniqueFd over{::eventfd(0, EFD_CLOEXEC)};
@@ -34,13 +34,13 @@ struct BetweenAttempts::Shared {
   }
 };
 
-BetweenAttempts::BetweenAttempts(SignalInbox& signals, std::function<std::optional<int>(int signal)> end)
+RestartSignalGuard::RestartSignalGuard(SignalInbox& signals, std::function<std::optional<int>(int signal)> end)
     : shared_(new Shared{signals, std::move(end)}) {
   if (!shared_->over.valid()) throw SystemError("eventfd", "for signals between two attempts");
   spawn::start_link_thread([shared = shared_] { shared->watch(); });
 }
 
-BetweenAttempts::~BetweenAttempts() {
+RestartSignalGuard::~RestartSignalGuard() {
   ::eventfd_write(shared_->over.get(), 1);
   shared_->gone.get_future().wait();
 }

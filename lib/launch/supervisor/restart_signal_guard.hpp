@@ -11,16 +11,16 @@
 
 namespace dslaunch::launch {
 
-class BetweenAttempts {
+class RestartSignalGuard {
  public:
   // `end` puts the end on record and returns the exit code, or nothing for a signal that asks for none; it runs on the
   // thread, while the owner is busy elsewhere or waits in the destructor. `signals` and `end` outlive this. Throws
   // SystemError when the system refuses a thread.
-  BetweenAttempts(SignalInbox& signals, std::function<std::optional<int>(int signal)> end);
+  RestartSignalGuard(SignalInbox& signals, std::function<std::optional<int>(int signal)> end);
   // Returns once no signal is taken any more.
-  ~BetweenAttempts();
-  BetweenAttempts(const BetweenAttempts&) = delete;
-  BetweenAttempts& operator=(const BetweenAttempts&) = delete;
+  ~RestartSignalGuard();
+  RestartSignalGuard(const RestartSignalGuard&) = delete;
+  RestartSignalGuard& operator=(const RestartSignalGuard&) = delete;
 
  private:
   struct Shared;

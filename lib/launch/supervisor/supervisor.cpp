@@ -21,7 +21,7 @@ namespace {
 using namespace std::chrono_literals;
 using Stage = NodeSession::Stage;
 
-constexpr auto kNewsInterval = 10000ms;
+constexpr auto kProgressReportInterval = 10000ms;
 
 // What a user can look at when sshd's login shell was there and our agent never was.
 std::string start_file_hint(const NodeSession& node) {
@@ -31,7 +31,7 @@ std::string start_file_hint(const NodeSession& node) {
 }
 
 // The way was there, and its other end went away in peace.
-spawn::LinkFailure failure_without_a_word(const NodeSession& node) {
+spawn::LinkFailure unreported_failure(const NodeSession& node) {
   std::string noise = node.noise();
   for (char& c : noise) c = c == '\n' || c == '\r' || c == '\t' ? ' ' : c;
   if (noise.empty()) {
@@ -45,7 +45,7 @@ spawn::LinkFailure failure_without_a_word(const NodeSession& node) {
 
 // What can be seen from here of an agent that has not said anything for too long.
 std::string describe_silence(const NodeSession& node) {
-  const auto seconds = node.pulse().silence() / 1s;
+  const auto seconds = node.heartbeats().silence() / 1s;
   if (node.plan().reach != Reach::kPipe) {
     return fmt::format("no sign of life for {} s: the machine is down, or the network between is", seconds);
   }
@@ -60,7 +60,7 @@ std::string describe_silence(const NodeSession& node) {
 
 // Of a way that has ended.
 spawn::LinkFailure failure_of(NodeSession& node) {
-  auto failure = node.link().failure().value_or(failure_without_a_word(node));
+  auto failure = node.link().failure().value_or(unreported_failure(node));
   if (failure.ended_there) failure.text += start_file_hint(node);
   return failure;
 }
@@ -100,8 +100,8 @@ Supervisor::Supervisor(LaunchPlan plan, SupervisorOptions options)
       signals_(signals_to_take(plan_)),
       output_(plan_, output_options(plan_, options_)),
       records_(records_of(plan_)),
-      course_(plan_, options_.time_limit),
-      next_news_(Deadline::after(kNewsInterval)) {}
+      lifecycle_(plan_, options_.time_limit),
+      next_progress_report_(Deadline::after(kProgressReportInterval)) {}
 
 Supervisor::~Supervisor() = default;
 
@@ -110,30 +110,30 @@ JobReport Supervisor::run() {
   try {
     output_.open_logs();
     open_links();
-    while (course_.state() != JobState::kDone) turn();
+    while (lifecycle_.state() != JobState::kDone) poll_once();
   } catch (const std::exception& error) {
-    leave_nothing_behind(word_of_failure(described(error)));
+    leave_nothing_behind(failure_message(described(error)));
     throw;
   }
   await_links();
   return report();
 }
 
-void Supervisor::turn() {
+void Supervisor::poll_once() {
   // When all is being killed, neither a reader who does not read nor a file that stands still may hold that up. What is
   // left of the ranks' output then is little enough to be kept for the files.
-  const bool killing = course_.state() == JobState::kKilling;
-  if (!course_.undisturbed() && !output_.readers_keep_up()) {
-    output_.give_up_readers(killing);  // who waits for them cannot save
+  const bool killing = lifecycle_.state() == JobState::kKilling;
+  if (!lifecycle_.undisturbed() && !output_.readers_keep_up()) {
+    output_.drop_slow_readers(killing);  // who waits for them cannot save
   }
-  if (!course_.undisturbed()) watch_files();
+  if (!lifecycle_.undisturbed()) watch_files();
   if (!options_.live->files().has_room()) options_.live->files().wake_when_idle();
   bool may_read = killing || output_.has_room();
   PollSet polls;
   polls.add(signals_.fd(), POLLIN);
   std::vector<size_t> places;
   for (const auto& node : nodes_) {
-    places.push_back(polls.add(may_read && node.heeded() ? node.input() : -1, POLLIN));
+    places.push_back(polls.add(may_read && node.accepts_messages() ? node.input() : -1, POLLIN));
     polls.add(node.num_unsent() > 0 ? node.output() : -1, POLLOUT);
   }
   for (Terminal* terminal : {&output_.out(), &output_.err()}) {
@@ -142,18 +142,18 @@ void Supervisor::turn() {
   options_.live->add_to(polls);
   polls.wait(next_wakeup());
   take_signals();
-  for (const auto& stop : options_.live->serve(polls)) carry_out(course_.take_stop(stop, Deadline::Clock::now()));
+  for (const auto& stop : options_.live->serve(polls)) carry_out(lifecycle_.take_stop(stop, Deadline::Clock::now()));
   for (const auto& asked : options_.live->take_stack_asks()) ask_for_stacks(asked);
-  tell_troubles();
-  output_.turn();
+  report_errors();
+  output_.poll_once();
   output_.out().flush();
   output_.err().flush();
   for (size_t i = 0; i < nodes_.size(); ++i) {
     nodes_[i].flush();
-    if (!may_read) nodes_[i].leave_unread();
+    if (!may_read) nodes_[i].pause_reading();
     if (polls.ready(places[i])) receive(i);
   }
-  judge_start();
+  check_startup();
   answer_stacks_when_due();
   watch_clocks();
   watch_nodes();
@@ -173,13 +173,14 @@ void Supervisor::watch_files() {
 }
 
 Deadline Supervisor::next_wakeup() const {
-  Deadline next = std::min({course_.next_due(), prepared_, next_news_, output_.next_turn(), files_progress_due_});
-  if (!course_.undisturbed() && !output_.readers_keep_up()) next = std::min(next, output_.readers_patience());
+  Deadline next =
+      std::min({lifecycle_.next_due(), prepared_, next_progress_report_, output_.next_turn(), files_progress_due_});
+  if (!lifecycle_.undisturbed() && !output_.readers_keep_up()) next = std::min(next, output_.readers_patience());
   if (stack_request_) next = std::min(next, stack_request_->deadline());
-  if (course_.state() == JobState::kRunning) next = std::min(next, Deadline::at(stalls_.next_due()));
+  if (lifecycle_.state() == JobState::kRunning) next = std::min(next, Deadline::at(stalls_.next_due()));
   for (const auto& node : nodes_) {
     if (node.over()) continue;
-    next = std::min(next, node.pulse().next());
+    next = std::min(next, node.heartbeats().next());
     if (!node.has_come_to(Stage::kGreeted)) next = std::min(next, node.greeting_due);
   }
   return next;
@@ -189,7 +190,7 @@ void Supervisor::receive(size_t index) {
   NodeSession& node = nodes_[index];
   const bool there = node.receive();
   try {
-    while (node.heeded()) {
+    while (node.accepts_messages()) {
       auto message = node.next();
       if (!message) break;
       handle(node, *message);
@@ -214,14 +215,14 @@ void Supervisor::handle(NodeSession& node, const Message& message) {
   if (const auto* missing = std::get_if<RanksMissing>(&message)) missing_ = missing->ranks;
   if (std::holds_alternative<AgentDone>(message)) {
     // Else nobody told it to end: it has left, and will be lost.
-    if (node.has_come_to(Stage::kReady) || !course_.undisturbed()) node.come_to(Stage::kDone);
+    if (node.has_come_to(Stage::kReady) || !lifecycle_.undisturbed()) node.come_to(Stage::kDone);
     end_if_all_over();
   }
 }
 
 void Supervisor::agent_failed(NodeSession& node, const AgentFailed& failed) {
   say_of(node, failed.message);
-  const JobOrder order = course_.agent_failed(&node, failed.exit_code, Deadline::Clock::now());
+  const JobOrder order = lifecycle_.agent_failed(&node, failed.exit_code, Deadline::Clock::now());
   if (order.begins_end) {
     agent_failure_ = {node.host(), {static_cast<ExitCode>(failed.exit_code), "agent", failed.message}};
   }
@@ -308,8 +309,8 @@ void Supervisor::close(NodeSession& node, const std::optional<spawn::LinkFailure
 
 void Supervisor::lose(NodeSession& node, const spawn::LinkFailure& failure) {
   failures_.emplace_back(node.host(), failure);
-  course_.blame_agent(to_int(failure.code));
-  if (!described_) return judge_start();
+  lifecycle_.blame_agent(to_int(failure.code));
+  if (!described_) return check_startup();
   output_.say(fmt::format("lost {}: {}", node.host(), failure.text));
   happen(JobEvent::kAgentLost);
 }
@@ -328,23 +329,23 @@ void Supervisor::take_signal(int signal, const NodeSession* from) {
     output_.mention("a job on several machines cannot be suspended: --detach starts one in the background");
   } else if (!asks_for_end(signal, plan_.kind)) {
     if (user_signals_[signal].take(from)) send_to_all(SignalRanks{signal});
-  } else if (const auto order = course_.take_signal(signal, from, Deadline::Clock::now())) {
+  } else if (const auto order = lifecycle_.take_signal(signal, from, Deadline::Clock::now())) {
     carry_out(*order);
-    course_.carried_out(signal, from, Deadline::Clock::now());
+    lifecycle_.carried_out(signal, from, Deadline::Clock::now());
   }
 }
 
-void Supervisor::tell_troubles() {
+void Supervisor::report_errors() {
   for (const auto& trouble : options_.live->take_troubles()) output_.warn(trouble);
 }
 
 void Supervisor::watch_clocks() {
-  while (const auto order = course_.due(Deadline::Clock::now())) carry_out(*order);
-  if (next_news_.passed()) {
-    next_news_ = Deadline::after(kNewsInterval);
+  while (const auto order = lifecycle_.due(Deadline::Clock::now())) carry_out(*order);
+  if (next_progress_report_.passed()) {
+    next_progress_report_ = Deadline::after(kProgressReportInterval);
     tell_who_is_missing();
   }
-  if (course_.state() != JobState::kRunning) return;
+  if (lifecycle_.state() != JobState::kRunning) return;
   if (const auto line = stalls_.due(records_, plan_.job_id, Deadline::Clock::now())) output_.mention(*line);
 }
 
@@ -375,14 +376,14 @@ void Supervisor::watch_nodes() {
 }
 
 void Supervisor::tell_who_is_missing() {
-  if (course_.state() == JobState::kStarting) {
+  if (lifecycle_.state() == JobState::kStarting) {
     std::vector<std::string> waiting;
     for (const auto& node : nodes_) {
       if (node.has_come_to(Stage::kReady) || node.closed()) continue;
       waiting.push_back(describe_waiting(node.host(), node.has_come_to(Stage::kGreeted)));
     }
     if (!waiting.empty()) output_.mention(fmt::format("waiting for {}", fmt::join(waiting, ", ")));
-  } else if (course_.state() == JobState::kRunning && !missing_.empty()) {
+  } else if (lifecycle_.state() == JobState::kRunning && !missing_.empty()) {
     output_.mention(describe_missing_ranks(missing_, records_));
   }
 }
@@ -391,10 +392,10 @@ void Supervisor::carry_out(const JobOrder& order) {
   if (!order.say.empty()) output_.mention(order.say);
   if (order.begins_end) output_.set_patience(reader_patience());
   note_times(order);
-  options_.live->on_state(course_.state());
+  options_.live->on_state(lifecycle_.state());
   switch (order.action) {
     case JobAction::kNone:
-    case JobAction::kAwaitCulprit:
+    case JobAction::kAwaitRootCause:
       break;
     case JobAction::kStartRanks:
       prepared_ = Deadline::never();

@@ -63,18 +63,18 @@ class Supervisor {
  private:
   void open_links();
   std::unique_ptr<spawn::AgentLink> open_link(const PlannedNode& node) const;
-  void turn();
+  void poll_once();
   void watch_files();
   // For a reader, or a file, that takes nothing while the job ends.
   std::chrono::milliseconds reader_patience() const {
-    return course_.asked_for() ? Terminal::kAskedPatience : Terminal::kPatience;
+    return lifecycle_.asked_for() ? Terminal::kAskedPatience : Terminal::kPatience;
   }
   std::chrono::milliseconds files_patience() const;
   Deadline next_wakeup() const;
   void receive(size_t node);
   void handle(NodeSession& node, const Message& message);
   void greet(NodeSession& node, const AgentHello& hello);
-  void judge_start();
+  void check_startup();
   void describe_job();
   void mention_lost_gpus();
   std::vector<std::string> addresses_of_nodes() const;
@@ -98,11 +98,11 @@ class Supervisor {
   void end_if_all_over();
   void take_signals();
   void take_signal(int signal, const NodeSession* from = nullptr);  // null: this process
-  void tell_troubles();
+  void report_errors();
   void watch_clocks();
   void watch_nodes();
   void tell_who_is_missing();
-  void happen(JobEvent event) { carry_out(course_.happen(event, Deadline::Clock::now())); }
+  void happen(JobEvent event) { carry_out(lifecycle_.happen(event, Deadline::Clock::now())); }
   void carry_out(const JobOrder& order);
   void note_times(const JobOrder& order);
   void send_to_all(const Message& message);
@@ -130,7 +130,7 @@ class Supervisor {
   StallWatch stalls_;
   std::optional<StackRequest> stack_request_;  // not answered yet
   int64_t num_stack_requests_ = 0;
-  JobCourse course_;
+  JobLifecycle lifecycle_;
   // One took nothing of the last output for its time: nobody waits for readers any more.
   bool readers_are_over_ = false;
   bool described_ = false;                        // the agents have been told what the job is
@@ -138,7 +138,7 @@ class Supervisor {
   int num_ended_ = 0;
   std::optional<Deadline::Clock::time_point> ranks_started_;
   std::chrono::milliseconds lived_{0};  // see JobReport
-  Deadline next_news_;
+  Deadline next_progress_report_;
   Deadline prepared_ = Deadline::never();
   Deadline files_due_ = Deadline::never();  // at the end: how long it waits for files that stand still
   // While the job ends and the files have no room: until when something of what they have has to be done.

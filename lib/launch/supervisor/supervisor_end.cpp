@@ -40,7 +40,7 @@ void Supervisor::await_links() {
     // Ranks die with their agent; one that was killed could not sweep up after them.
     if (!node.has_come_to(NodeSession::Stage::kDone) && described_) unswept.push_back(node.plan());
   }
-  const SweptNodes swept = sweep_nodes(unswept, plan_, options_.program);
+  const SweptNodes swept = cleanup_nodes(unswept, plan_, options_.program);
   for (const auto& process : swept.stuck_here) note_stuck_here(unswept, process);
   for (const auto& host : swept.unreached) {
     output_.say(
@@ -76,18 +76,18 @@ void Supervisor::leave_nothing_behind(const JobEnded& last_word) noexcept {
 
 JobReport Supervisor::report() {
   JobReport report;
-  report.outcome = decide_outcome(records_, plan_.kind, course_.reason(), course_.agent_error());
-  report.reason = course_.reason();
-  report.told_to_end = course_.agent_error() == to_int(ExitCode::kRunAgain);
+  report.outcome = decide_outcome(records_, plan_.kind, lifecycle_.reason(), lifecycle_.agent_error());
+  report.reason = lifecycle_.reason();
+  report.told_to_end = lifecycle_.agent_error() == to_int(ExitCode::kRunAgain);
   report.records = records_;
   report.lived = lived_;
   report.stuck = stuck_;
   report.host_failures = failures_;
   if (report.outcome.exit_code == 0) return report;
   // What happened to a host explains what happened to the ranks, not the other way round.
-  bool hosts_fault = course_.agent_error() != 0 && course_.reason() == StopReason::kNone;
+  bool hosts_fault = lifecycle_.agent_error() != 0 && lifecycle_.reason() == StopReason::kNone;
   if (hosts_fault) report.outcome.first_failure.reset();
-  report.story = tell_story(plan_, report);
+  report.story = format_summary(plan_, report);
   if (!hosts_fault) return report;
   if (!failures_.empty()) report.story += tell_failures();
   if (agent_failure_) {
@@ -127,13 +127,13 @@ void Supervisor::dismiss(const JobEnded& last_word) {
 }
 
 StopReason Supervisor::late_reason() {
-  while (auto signal = signals_.take()) course_.take_late_signal(*signal);
-  return course_.late_reason();
+  while (auto signal = signals_.take()) lifecycle_.take_late_signal(*signal);
+  return lifecycle_.late_reason();
 }
 
 std::chrono::milliseconds Supervisor::files_patience() const {
-  if (course_.hurried()) return kHurriedFilePatience;
-  return course_.asked_for() ? kAskedFilePatience : std::chrono::milliseconds(FileThread::kPatience);
+  if (lifecycle_.hurried()) return kHurriedFilePatience;
+  return lifecycle_.asked_for() ? kAskedFilePatience : std::chrono::milliseconds(FileThread::kPatience);
 }
 
 // A slow reader gets everything, and so do files that do not stand still for too long; one more Ctrl-C spares the rest.
@@ -144,7 +144,7 @@ void Supervisor::drain_output() {
   auto awaits_files = [&] { return !files.idle() && !files_due_.passed(); };
   output_.set_patience(reader_patience());
   Deadline news = Deadline::after(kFileNewsTime);
-  while (!course_.spares_output()) {
+  while (!lifecycle_.discards_output()) {
     const bool waits = awaits_files();  // asked once: the thread may be done with them at any moment
     const bool awaits_readers = output_.num_pending() > 0 && !readers_are_over_;
     if (!waits && !awaits_readers) break;
@@ -155,10 +155,10 @@ void Supervisor::drain_output() {
     for (Terminal* terminal : {&output_.out(), &output_.err()}) {
       polls.add(awaits_readers && terminal->num_pending() > 0 ? terminal->fd() : -1, POLLOUT);
     }
-    const bool was_asked_for = course_.asked_for();
+    const bool was_asked_for = lifecycle_.asked_for();
     const Deadline readers_due = was_asked_for && awaits_readers ? output_.readers_patience() : Deadline::never();
     polls.wait(waits ? std::min({files_due_, readers_due, news}) : readers_due);
-    tell_troubles();
+    report_errors();
     if (waits && news.passed()) {
       output_.mention(fmt::format("waiting up to {} s for the files that the job's output goes to (Ctrl-C: no longer)",
                                   std::chrono::ceil<std::chrono::seconds>(files_due_.left()) / 1s));
@@ -167,12 +167,12 @@ void Supervisor::drain_output() {
     output_.out().flush();
     output_.err().flush();
     if (was_asked_for && output_.readers_patience().passed()) {
-      output_.give_up_readers();
+      output_.drop_slow_readers();
       readers_are_over_ = true;
     }
-    if (auto signal = signals_.take()) course_.take_late_signal(*signal);
+    if (auto signal = signals_.take()) lifecycle_.take_late_signal(*signal);
   }
-  if (course_.spares_output()) files.wait(Deadline::after(kFileMoment));
+  if (lifecycle_.discards_output()) files.wait(Deadline::after(kFileMoment));
 }
 
 }  // namespace dslaunch::launch

@@ -11,8 +11,8 @@ namespace dslaunch::launch {
 
 StopReason Supervisor::pause_before_restart(std::chrono::milliseconds length) {
   const Deadline over = Deadline::after(length);
-  while (!over.passed() && course_.late_reason() == StopReason::kNone) {
-    Deadline next = std::min(over, course_.next_due());
+  while (!over.passed() && lifecycle_.late_reason() == StopReason::kNone) {
+    Deadline next = std::min(over, lifecycle_.next_due());
     PollSet polls;
     polls.add(signals_.fd(), POLLIN);
     options_.live->add_to(polls);
@@ -20,31 +20,31 @@ StopReason Supervisor::pause_before_restart(std::chrono::milliseconds length) {
       polls.add(terminal->num_pending() > 0 ? terminal->fd() : -1, POLLOUT);
     }
     for (const auto& node : nodes_) {
-      if (!node.heeded()) continue;
+      if (!node.accepts_messages()) continue;
       polls.add(node.input(), POLLIN);
-      next = std::min(next, node.pulse().next());
+      next = std::min(next, node.heartbeats().next());
     }
     polls.wait(next);
-    while (auto signal = signals_.take()) course_.take_signal_in_pause(*signal);
-    for (const auto& stop : options_.live->serve(polls)) course_.take_stop(stop, Deadline::Clock::now());
-    while (course_.due(Deadline::Clock::now())) {
+    while (auto signal = signals_.take()) lifecycle_.take_signal_in_pause(*signal);
+    for (const auto& stop : options_.live->serve(polls)) lifecycle_.take_stop(stop, Deadline::Clock::now());
+    while (lifecycle_.due(Deadline::Clock::now())) {
     }
-    tell_troubles();
+    report_errors();
     output_.out().flush();
     output_.err().flush();
     for (auto& node : nodes_) hear_pausing_node(node);
   }
-  return course_.late_reason();
+  return lifecycle_.late_reason();
 }
 
 // A node that came by itself stays until it is dismissed: it needs signs of life, and passes its signals on.
 void Supervisor::hear_pausing_node(NodeSession& node) {
-  if (!node.heeded()) return;
+  if (!node.accepts_messages()) return;
   node.flush();
   bool there = node.receive() && !node.lost();
   try {
     while (auto message = node.next()) {
-      if (const auto* taken = std::get_if<SignalTaken>(&*message)) course_.take_signal_in_pause(taken->signal);
+      if (const auto* taken = std::get_if<SignalTaken>(&*message)) lifecycle_.take_signal_in_pause(taken->signal);
     }
   } catch (const Error&) {
     there = false;  // what it says is of no use

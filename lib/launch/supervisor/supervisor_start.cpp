@@ -64,8 +64,8 @@ void Supervisor::greet(NodeSession& node, const AgentHello& hello) {
 
 // Once it is clear of every host whether it can be reached: all are needed, and all that cannot be are told together.
 // Hosts that do not fit together are no host's failure: what is thrown of them ends the job.
-void Supervisor::judge_start() {
-  if (course_.state() != JobState::kStarting || described_) return;
+void Supervisor::check_startup() {
+  if (lifecycle_.state() != JobState::kStarting || described_) return;
   bool decided = std::all_of(nodes_.begin(), nodes_.end(),
                              [](const auto& node) { return node.has_come_to(Stage::kGreeted) || node.closed(); });
   if (!decided) return;

@@ -36,7 +36,7 @@ void guarded(const std::string& out, const std::function<void()>& write) {
   }
 }
 
-[[noreturn]] void misuse(const std::string& message) {
+[[noreturn]] void usage_error(const std::string& message) {
   throw UserError(ExitCode::kUsage, message);
 }
 
@@ -45,21 +45,21 @@ enum class Form { kSafetensors, kStateDict, kTorchScript };
 Form form_of(const ConsolidateOptions& options) {
   const bool safetensors = options.out.ends_with(".safetensors");
   if (!safetensors && !options.out.ends_with(".pt") && !options.out.ends_with(".pth")) {
-    misuse(fmt::format(
+    usage_error(fmt::format(
         "cannot tell the form of '{}': name it .safetensors or .pt (--state_dict for a plain name -> tensor "
         "file)",
         options.out));
   }
   if (safetensors && options.state_dict)
-    misuse(fmt::format("--state_dict writes a .pt file, '{}' is none", options.out));
+    usage_error(fmt::format("--state_dict writes a .pt file, '{}' is none", options.out));
   const Form form = safetensors ? Form::kSafetensors : options.state_dict ? Form::kStateDict : Form::kTorchScript;
   if (form == Form::kTorchScript && (options.max_shard_bytes > 0 || options.exclude_frozen)) {
-    misuse(fmt::format("a TorchScript file is whole: {} is for OUT.safetensors, or a .pt with --state_dict",
-                       options.exclude_frozen ? "--exclude_frozen_parameters" : "--max_shard_size"));
+    usage_error(fmt::format("a TorchScript file is whole: {} is for OUT.safetensors, or a .pt with --state_dict",
+                            options.exclude_frozen ? "--exclude_frozen_parameters" : "--max_shard_size"));
   }
   if (options.max_memory_bytes < kLeastMemory) {
-    misuse(fmt::format("--max_memory {} bytes: at least {} MB are needed", options.max_memory_bytes,
-                       kLeastMemory / 1'000'000));
+    usage_error(fmt::format("--max_memory {} bytes: at least {} MB are needed", options.max_memory_bytes,
+                            kLeastMemory / 1'000'000));
   }
   return form;
 }
@@ -97,7 +97,8 @@ void refuse_files_of_checkpoints(const std::vector<WeightFile>& files) {
     std::error_code ignored;
     if (could_be && std::filesystem::exists(path, ignored) &&
         std::filesystem::exists(path.parent_path() / kManifestName, ignored)) {
-      misuse(fmt::format("'{}' is a file of a checkpoint, which would be damaged: write to another folder", file.path));
+      usage_error(
+          fmt::format("'{}' is a file of a checkpoint, which would be damaged: write to another folder", file.path));
     }
   }
 }

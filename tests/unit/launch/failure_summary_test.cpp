@@ -33,7 +33,7 @@ JobReport report_of(const std::vector<RankRecord>& records, JobKind kind, StopRe
 }
 
 std::string story(const std::vector<RankRecord>& records, JobKind kind, StopReason reason = StopReason::kNone) {
-  return tell_story(plan_of(kind), report_of(records, kind, reason));
+  return format_summary(plan_of(kind), report_of(records, kind, reason));
 }
 
 }  // namespace
@@ -113,7 +113,7 @@ TEST_CASE("a rank that no signal ends is told with host, process and what keeps 
   records[2].stuck = dslaunch::spawn::StuckProcess{12, 1, 'D', "rpc_wait_bit"};
   JobReport report = report_of(records, JobKind::kRun);
   report.stuck = {{2, "b", false, *records[2].stuck}, {-1, "a", true, {99, 1, 'R', ""}}};
-  const std::string text = tell_story(plan_of(JobKind::kRun), report);
+  const std::string text = format_summary(plan_of(JobKind::kRun), report);
   CHECK_THAT(text, Catch::Contains("dslaunch: rank 2 on b: process 12 is stuck in the kernel (state D, wait channel "
                                    "rpc_wait_bit) and does not end, even by SIGKILL"));
   CHECK_THAT(text, Catch::Contains("dslaunch: a: process 99 has not ended after SIGKILL (state R)\n"));

@@ -4,12 +4,12 @@
 
 using namespace dslaunch;
 using namespace std::chrono_literals;
-using launch::Pulse;
+using launch::HeartbeatMonitor;
 
 namespace {
 
 // Asks every 300 ms from `begin` on, as a loop with a limit of 4 s does at least, until the answer is yes.
-std::chrono::milliseconds asked_until_lost(Pulse& pulse, Pulse::Time begin) {
+std::chrono::milliseconds asked_until_lost(HeartbeatMonitor& pulse, HeartbeatMonitor::Time begin) {
   auto now = begin;
   while (!pulse.lost(now)) now += 300ms;
   return std::chrono::duration_cast<std::chrono::milliseconds>(now - begin);
@@ -18,7 +18,7 @@ std::chrono::milliseconds asked_until_lost(Pulse& pulse, Pulse::Time begin) {
 }  // namespace
 
 TEST_CASE("who says nothing for as long as the limit is lost", "[launch][heartbeat_monitor]") {
-  Pulse pulse;
+  HeartbeatMonitor pulse;
   pulse.begin(4s, 1s);
   auto begin = Deadline::Clock::now();
   pulse.heard(begin);
@@ -26,7 +26,7 @@ TEST_CASE("who says nothing for as long as the limit is lost", "[launch][heartbe
 }
 
 TEST_CASE("a loop that stood still counts its own silence to nobody", "[launch][heartbeat_monitor]") {
-  Pulse pulse;
+  HeartbeatMonitor pulse;
   pulse.begin(4s, 1s);
   auto begin = Deadline::Clock::now();
   REQUIRE_FALSE(pulse.lost(begin));
@@ -37,7 +37,7 @@ TEST_CASE("a loop that stood still counts its own silence to nobody", "[launch][
 
 TEST_CASE("an agent on the launcher's machine speaks, and never counts the launcher's silence",
           "[launch][heartbeat_monitor]") {
-  Pulse pulse;
+  HeartbeatMonitor pulse;
   pulse.begin(0s, 1s);
   CHECK_FALSE(pulse.next().is_never());
   auto begin = Deadline::Clock::now();
@@ -47,16 +47,16 @@ TEST_CASE("an agent on the launcher's machine speaks, and never counts the launc
 
 TEST_CASE("a launcher that expects heartbeats looks often enough to count the silence as its own",
           "[launch][heartbeat_monitor]") {
-  Pulse pulse;
+  HeartbeatMonitor pulse;
   pulse.begin(20s, 0s);
   CHECK_FALSE(pulse.due_to_speak());
   auto begin = Deadline::Clock::now();
   pulse.lost(begin);
-  CHECK(pulse.next().when() - begin < 2 * Pulse::interval_for(20s));
+  CHECK(pulse.next().when() - begin < 2 * HeartbeatMonitor::interval_for(20s));
 }
 
 TEST_CASE("silence means nothing before a limit is set", "[launch][heartbeat_monitor]") {
-  Pulse pulse;
+  HeartbeatMonitor pulse;
   auto begin = Deadline::Clock::now();
   CHECK_FALSE(pulse.lost(begin));
   CHECK_FALSE(pulse.lost(begin + 1h));

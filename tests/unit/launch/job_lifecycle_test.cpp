@@ -11,7 +11,7 @@ namespace {
 
 constexpr SignalPlace kHere = nullptr;
 const int kNode = 0;
-const JobCourse::Time kStart{1000h};
+const JobLifecycle::Time kStart{1000h};
 
 LaunchPlan plan_of(JobKind kind = JobKind::kRun) {
   LaunchPlan plan;
@@ -22,8 +22,8 @@ LaunchPlan plan_of(JobKind kind = JobKind::kRun) {
 }
 
 // A job whose ranks run.
-JobCourse running(Deadline time_limit = Deadline::never(), JobKind kind = JobKind::kRun) {
-  JobCourse course(plan_of(kind), time_limit);
+JobLifecycle running(Deadline time_limit = Deadline::never(), JobKind kind = JobKind::kRun) {
+  JobLifecycle course(plan_of(kind), time_limit);
   CHECK(course.happen(JobEvent::kAgentsReady, kStart).action == JobAction::kStartRanks);
   return course;
 }
@@ -36,7 +36,7 @@ bool is(const JobOrder& order, JobAction action, const std::string& part) {
 }  // namespace
 
 TEST_CASE("Ctrl-C stops, again it kills, and again it spares the readers", "[launch][job_lifecycle]") {
-  JobCourse course = running();
+  JobLifecycle course = running();
   auto order = course.take_signal(SIGINT, kHere, kStart);
   REQUIRE(order);
   CHECK(is(*order, JobAction::kStop, "Ctrl-C again ends them at once"));
@@ -44,16 +44,16 @@ TEST_CASE("Ctrl-C stops, again it kills, and again it spares the readers", "[lau
   order = course.take_signal(SIGINT, kHere, kStart + 1s);
   REQUIRE(order);
   CHECK(is(*order, JobAction::kKill, "ending all ranks at once"));
-  CHECK((!order->begins_end && order->grace == 0s && !course.spares_output()));
+  CHECK((!order->begins_end && order->grace == 0s && !course.discards_output()));
   order = course.take_signal(SIGINT, kHere, kStart + 2s);
   REQUIRE(order);
   CHECK(is(*order, JobAction::kNone, "ending all ranks at once"));
-  CHECK(course.spares_output());
+  CHECK(course.discards_output());
   CHECK(course.reason() == StopReason::kInterrupt);
 }
 
 TEST_CASE("one Ctrl-C that arrives often is one, counted from when it was acted upon", "[launch][job_lifecycle]") {
-  JobCourse course = running();
+  JobLifecycle course = running();
   CHECK(course.take_signal(SIGINT, kHere, kStart));
   course.carried_out(SIGINT, kHere, kStart + 900ms);
   CHECK_FALSE(course.take_signal(SIGINT, kHere, kStart + 901ms));
@@ -61,7 +61,7 @@ TEST_CASE("one Ctrl-C that arrives often is one, counted from when it was acted 
 }
 
 TEST_CASE("a scheduler that tells an agent and us is one Ctrl-C", "[launch][job_lifecycle]") {
-  JobCourse course = running();
+  JobLifecycle course = running();
   CHECK(course.agent_failed(&kNode, 75, kStart).action == JobAction::kStop);
   CHECK_FALSE(course.take_signal(SIGINT, kHere, kStart + 500ms));
   CHECK(course.state() == JobState::kStopping);
@@ -69,7 +69,7 @@ TEST_CASE("a scheduler that tells an agent and us is one Ctrl-C", "[launch][job_
 }
 
 TEST_CASE("SIGTERM stops once, SIGQUIT and 'stop --now' end at once", "[launch][job_lifecycle]") {
-  JobCourse course = running();
+  JobLifecycle course = running();
   CHECK(is(*course.take_signal(SIGTERM, kHere, kStart), JobAction::kStop, "SIGTERM"));
   CHECK(is(*course.take_signal(SIGTERM, kHere, kStart), JobAction::kNone, ""));
   CHECK(is(*course.take_signal(SIGQUIT, kHere, kStart), JobAction::kKill, "SIGQUIT"));
@@ -80,7 +80,7 @@ TEST_CASE("SIGTERM stops once, SIGQUIT and 'stop --now' end at once", "[launch][
 }
 
 TEST_CASE("'stop' may change the grace, also of a stop that is under way", "[launch][job_lifecycle]") {
-  JobCourse course = running();
+  JobLifecycle course = running();
   CHECK(course.take_stop({.now = false, .grace = 60s}, kStart).grace == 60s);
   CHECK(course.next_due().when() == kStart + 65s);
   CHECK(is(course.take_stop({}, kStart), JobAction::kNone, ""));
@@ -91,7 +91,7 @@ TEST_CASE("'stop' may change the grace, also of a stop that is under way", "[lau
 }
 
 TEST_CASE("what ended the job first is its reason, what comes behind a failure is late", "[launch][job_lifecycle]") {
-  JobCourse course = running();
+  JobLifecycle course = running();
   CHECK(course.happen(JobEvent::kRankFailed, kStart).begins_end);
   CHECK(is(*course.take_signal(SIGTERM, kHere, kStart), JobAction::kNone, ""));
   CHECK(is(*course.take_signal(SIGINT, kHere, kStart), JobAction::kKill, "at once"));
@@ -100,7 +100,7 @@ TEST_CASE("what ended the job first is its reason, what comes behind a failure i
 }
 
 TEST_CASE("agents are blamed for nothing that follows from an end", "[launch][job_lifecycle]") {
-  JobCourse course = running();
+  JobLifecycle course = running();
   course.blame_agent(69);
   course.blame_agent(70);
   CHECK(course.agent_error() == 69);
@@ -111,7 +111,7 @@ TEST_CASE("agents are blamed for nothing that follows from an end", "[launch][jo
 }
 
 TEST_CASE("each time that passes has its say once", "[launch][job_lifecycle]") {
-  JobCourse course = running(Deadline::at(kStart + 10s));
+  JobLifecycle course = running(Deadline::at(kStart + 10s));
   CHECK_FALSE(course.due(kStart + 9s));
   CHECK(course.next_due().when() == kStart + 10s);
   const auto order = course.due(kStart + 10s);
@@ -126,45 +126,45 @@ TEST_CASE("each time that passes has its say once", "[launch][job_lifecycle]") {
 }
 
 TEST_CASE("whoever lost a peer waits a moment for the culprit", "[launch][job_lifecycle]") {
-  JobCourse course = running();
-  CHECK(course.happen(JobEvent::kRankLostPeer, kStart).action == JobAction::kAwaitCulprit);
+  JobLifecycle course = running();
+  CHECK(course.happen(JobEvent::kRankLostPeer, kStart).action == JobAction::kAwaitRootCause);
   CHECK(course.undisturbed());
   CHECK_FALSE(course.due(kStart + 499ms));
   CHECK(course.due(kStart + 500ms)->action == JobAction::kStop);
 }
 
 TEST_CASE("signals behind the end change only what comes next", "[launch][job_lifecycle]") {
-  JobCourse course = running(Deadline::never(), JobKind::kExec);
+  JobLifecycle course = running(Deadline::never(), JobKind::kExec);
   course.happen(JobEvent::kAllDone, kStart);
   course.take_late_signal(SIGUSR1);
-  CHECK((course.late_reason() == StopReason::kNone && !course.spares_output()));
+  CHECK((course.late_reason() == StopReason::kNone && !course.discards_output()));
   course.take_signal_in_pause(SIGUSR1);
   CHECK(course.late_reason() == StopReason::kNone);
   course.take_signal_in_pause(SIGINT);
-  CHECK((course.late_reason() == StopReason::kInterrupt && !course.spares_output()));
+  CHECK((course.late_reason() == StopReason::kInterrupt && !course.discards_output()));
   course.take_late_signal(SIGINT);
   course.take_late_signal(SIGTERM);
-  CHECK((course.late_reason() == StopReason::kInterrupt && course.spares_output()));
+  CHECK((course.late_reason() == StopReason::kInterrupt && course.discards_output()));
   CHECK(course.reason() == StopReason::kNone);
 }
 
 TEST_CASE("readers are spared by a new key press when all is being ended, by nothing else", "[launch][job_lifecycle]") {
-  JobCourse course = running();
+  JobLifecycle course = running();
   course.take_stop({.now = true, .grace = {}}, kStart);
   CHECK(is(*course.take_signal(SIGTERM, kHere, kStart), JobAction::kNone, ""));
   CHECK(is(course.take_stop({.now = false, .grace = 2s}, kStart), JobAction::kNone, ""));
-  CHECK_FALSE(course.spares_output());
+  CHECK_FALSE(course.discards_output());
   CHECK(course.take_signal(SIGQUIT, kHere, kStart));
-  CHECK(course.spares_output());
+  CHECK(course.discards_output());
   course = running();
   course.take_signal(SIGINT, kHere, kStart);
   course.take_signal(SIGINT, kHere, kStart + 1s);
   CHECK_FALSE(course.take_signal(SIGINT, kHere, kStart + 1010ms));  // of the press before
-  CHECK_FALSE(course.spares_output());
+  CHECK_FALSE(course.discards_output());
 }
 
 TEST_CASE("a Ctrl-C at once behind a SIGTERM or a failed agent is one of its own", "[launch][job_lifecycle]") {
-  JobCourse course = running();
+  JobLifecycle course = running();
   course.take_signal(SIGTERM, kHere, kStart);
   course.carried_out(SIGTERM, kHere, kStart);
   CHECK(course.take_signal(SIGINT, kHere, kStart + 1ms));  // 'stop --now' where no socket answers
@@ -177,15 +177,15 @@ TEST_CASE("a Ctrl-C at once behind a SIGTERM or a failed agent is one of its own
 }
 
 TEST_CASE("an end before the ranks start has a reason too", "[launch][job_lifecycle]") {
-  JobCourse course(plan_of(), Deadline::never());
+  JobLifecycle course(plan_of(), Deadline::never());
   CHECK(course.take_signal(SIGINT, kHere, kStart)->begins_end);
   CHECK(course.reason() == StopReason::kInterrupt);
 }
 
 TEST_CASE("the settling is waited for, and SIGUSR1 is late for a worker", "[launch][job_lifecycle]") {
-  JobCourse course = running();
+  JobLifecycle course = running();
   course.happen(JobEvent::kRankLostPeer, kStart);
   CHECK(course.next_due().when() == kStart + 500ms);
   course.take_late_signal(SIGUSR1);
-  CHECK((course.late_reason() == StopReason::kTerminate && !course.spares_output()));
+  CHECK((course.late_reason() == StopReason::kTerminate && !course.discards_output()));
 }

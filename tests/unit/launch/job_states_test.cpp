@@ -38,7 +38,7 @@ TEST_CASE("the first failure stops all ranks and later ones change nothing", "[l
 
 TEST_CASE("a rank that lost a peer leaves a moment for the culprit to show", "[launch][job_states]") {
   CHECK(live({E::kAgentsReady, E::kRankLostPeer}) ==
-        std::pair(S::kSettling, std::vector{A::kStartRanks, A::kAwaitCulprit}));
+        std::pair(S::kSettling, std::vector{A::kStartRanks, A::kAwaitRootCause}));
   CHECK(live({E::kAgentsReady, E::kRankLostPeer, E::kRankFailed}).first == S::kStopping);
   CHECK(live({E::kAgentsReady, E::kRankLostPeer, E::kSettled}).first == S::kStopping);
 }

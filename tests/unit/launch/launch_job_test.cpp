@@ -1,4 +1,4 @@
-// A job whose maker fails with what is none of our own errors.
+// A job whose planner fails with what is none of our own errors.
 #include "launch/launch_job.hpp"
 
 #include <sys/wait.h>
@@ -21,7 +21,7 @@ using namespace dslaunch::launch;
 
 namespace {
 
-class FailingMaker final : public JobMaker {
+class FailingMaker final : public JobPlanner {
  public:
   FailingMaker(LaunchOptions options, std::function<void()> at_plan, std::function<void()> at_prepare)
       : options_(std::move(options)), at_plan_(std::move(at_plan)), at_prepare_(std::move(at_prepare)) {}
@@ -50,8 +50,8 @@ int job_that_fails_at_restart(const std::function<void()>& at_plan, const std::f
   options.hosts.num_gpus = 1;
   options.max_restarts = 1;
   options.json = true;
-  FailingMaker maker(options, at_plan, at_prepare);
-  return carry_out(options, maker);
+  FailingMaker planner(options, at_plan, at_prepare);
+  return launch_job(options, planner);
 }
 
 struct Ended {

@@ -10,15 +10,15 @@ using namespace std::chrono_literals;
 
 namespace {
 
-const LineFolder::Time kStart{};
+const LineDeduplicator::Time kStart{};
 
-LineFolder folder_for(int num_ranks) {
+LineDeduplicator folder_for(int num_ranks) {
   std::vector<std::string> prefixes;
   for (int rank = 0; rank < num_ranks; ++rank) prefixes.push_back("h:" + std::to_string(rank) + "| ");
-  return LineFolder(std::move(prefixes), num_ranks);
+  return LineDeduplicator(std::move(prefixes), num_ranks);
 }
 
-std::vector<std::string> texts(const std::vector<LineFolder::Shown>& shown) {
+std::vector<std::string> texts(const std::vector<LineDeduplicator::Shown>& shown) {
   std::vector<std::string> all;
   for (const auto& line : shown) all.push_back(line.text);
   return all;
@@ -35,31 +35,32 @@ TEST_CASE("ranks are named in ranges", "[launch][line_deduplicator]") {
 }
 
 TEST_CASE("a line that all ranks have written is shown at once, as one", "[launch][line_deduplicator]") {
-  LineFolder folder = folder_for(3);
+  LineDeduplicator folder = folder_for(3);
   for (int rank : {2, 0, 1}) folder.add(rank, Stream::kOut, "same\n", kStart);
-  CHECK(folder.take(kStart) == std::vector<LineFolder::Shown>{{Stream::kOut, "[ranks 0-2] same\n"}});
+  CHECK(folder.take(kStart) == std::vector<LineDeduplicator::Shown>{{Stream::kOut, "[ranks 0-2] same\n"}});
   CHECK(folder.next(kStart).is_never());
 }
 
 TEST_CASE("a line waits for others a moment and no longer", "[launch][line_deduplicator]") {
-  LineFolder folder = folder_for(3);
+  LineDeduplicator folder = folder_for(3);
   folder.add(1, Stream::kErr, "mine\n", kStart);
-  CHECK(folder.take(kStart + LineFolder::kWindow - 1ms).empty());
+  CHECK(folder.take(kStart + LineDeduplicator::kWindow - 1ms).empty());
   CHECK_FALSE(folder.next(kStart).is_never());
-  CHECK(folder.take(kStart + LineFolder::kWindow) == std::vector<LineFolder::Shown>{{Stream::kErr, "h:1| mine\n"}});
-  folder.add(0, Stream::kErr, "mine\n", kStart + LineFolder::kWindow);
+  CHECK(folder.take(kStart + LineDeduplicator::kWindow) ==
+        std::vector<LineDeduplicator::Shown>{{Stream::kErr, "h:1| mine\n"}});
+  folder.add(0, Stream::kErr, "mine\n", kStart + LineDeduplicator::kWindow);
   CHECK(texts(folder.take_all()) == Texts{"h:0| mine\n"});
 }
 
 TEST_CASE("output and errors are different lines", "[launch][line_deduplicator]") {
-  LineFolder folder = folder_for(2);
+  LineDeduplicator folder = folder_for(2);
   folder.add(0, Stream::kOut, "x\n", kStart);
   folder.add(1, Stream::kErr, "x\n", kStart);
   CHECK(folder.take_all().size() == 2);
 }
 
 TEST_CASE("nobody waits for ranks that have ended", "[launch][line_deduplicator]") {
-  LineFolder folder = folder_for(3);
+  LineDeduplicator folder = folder_for(3);
   folder.rank_ended();
   folder.add(0, Stream::kOut, "x\n", kStart);
   folder.add(2, Stream::kOut, "x\n", kStart);
@@ -67,7 +68,7 @@ TEST_CASE("nobody waits for ranks that have ended", "[launch][line_deduplicator]
 }
 
 TEST_CASE("a rank's later line does not join an earlier one of others", "[launch][line_deduplicator]") {
-  LineFolder folder = folder_for(2);
+  LineDeduplicator folder = folder_for(2);
   folder.add(0, Stream::kOut, "b\n", kStart);
   folder.add(1, Stream::kOut, "a\n", kStart);
   folder.add(1, Stream::kOut, "b\n", kStart);
@@ -76,7 +77,7 @@ TEST_CASE("a rank's later line does not join an earlier one of others", "[launch
 }
 
 TEST_CASE("a flood of different lines is not kept", "[launch][line_deduplicator]") {
-  LineFolder folder = folder_for(2);
+  LineDeduplicator folder = folder_for(2);
   for (int i = 0; i < 2000; ++i) folder.add(0, Stream::kOut, std::to_string(i) + "\n", kStart);
   CHECK(folder.take(kStart).size() >= 1700);
 }
@@ -85,9 +86,9 @@ TEST_CASE("every rank's lines arrive once and in its order, whatever the mixture
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
     const int num_ranks = 2 + static_cast<int>(random() % 4);
-    LineFolder folder = folder_for(num_ranks);
+    LineDeduplicator folder = folder_for(num_ranks);
     std::map<int, std::string> written, shown;
-    auto note = [&](const std::vector<LineFolder::Shown>& lines) {
+    auto note = [&](const std::vector<LineDeduplicator::Shown>& lines) {
       for (const auto& line : lines) {
         std::string text = line.text.substr(line.text.find_first_of("|]") + 2);
         if (line.text[0] != '[') {

@@ -74,7 +74,7 @@ TEST_CASE("both streams in one pipe keep their lines whole and in order", "[laun
     const ssize_t count = ::read(read_end.get(), part, sizeof part);
     REQUIRE(count > 0);
     got.append(part, static_cast<size_t>(count));
-    echo.turn();
+    echo.poll_once();
   }
   CHECK(got == expected);
 }

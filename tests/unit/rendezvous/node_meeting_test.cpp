@@ -27,7 +27,7 @@ TEST_CASE("a node of another version is told so, and the others still meet", "[r
   CHECK(wire::decode_server_proof(block).admission == wire::Admission::kWrongVersion);
   CHECK(receive_exactly(other.fd.get(), block, 1, soon()) == IoOutcome::kClosed);
 
-  const auto way = go_to_node_0({"127.0.0.1", port, token, 1, 2, std::nullopt}, soon(), [] {});
+  const auto way = connect_to_master({"127.0.0.1", port, token, 1, 2, std::nullopt}, soon(), [] {});
   CHECK(way.valid());
   const auto met = meeting.get();
   REQUIRE(met.size() == 1);

@@ -53,7 +53,7 @@ TEST_CASE("segments of makers that are gone are left behind", "[launch][doctor]"
   auto torch = folder.old_file("torch_" + std::to_string(dead_pid()) + "_77_0");
   auto nccl = folder.old_file("nccl-AbCdEf");
   auto openmp = folder.old_file("__KMP_REGISTERED_LIB_" + std::to_string(dead_pid()) + "_0");
-  folder.old_file("torch_" + std::to_string(getpid()) + "_77_0");  // its maker lives
+  folder.old_file("torch_" + std::to_string(getpid()) + "_77_0");  // its planner lives
   folder.old_file("somebody_elses");
   folder.write("nccl-young", "x");
   auto found = paths(leftover_shared_memory(folder.path()));
