@@ -9,7 +9,7 @@ namespace dslaunch::kernels {
 namespace {
 
 constexpr size_t kElementsPerThread = 8;
-constexpr unsigned kMostPartials = 1024;
+constexpr unsigned kMaxPartials = 1024;
 
 __device__ float update_of(const LambCoefficients& c, float p, float m, float v) {
   return m / (sqrtf(v + c.eps_inside) + c.eps_outside) + c.decay * p;
@@ -130,7 +130,7 @@ VectorSpan span_of(const LambArguments& a, int num_arrays) {
 }  // namespace
 
 size_t num_lamb_partials(size_t count) {
-  return count == 0 ? 0 : num_blocks(count, kElementsPerThread, kMostPartials);
+  return count == 0 ? 0 : num_blocks(count, kElementsPerThread, kMaxPartials);
 }
 
 cudaError_t launch_lamb_moments(const LambArguments& a, LambSums* partials, cudaStream_t stream) {

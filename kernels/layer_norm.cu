@@ -7,9 +7,9 @@ namespace dslaunch::kernels {
 namespace {
 
 // A block works on one row after the other; a thread has the same columns in all of them, kVectors times eight.
-constexpr size_t kMostThreads = 256;
-constexpr size_t kMostColumns = kMostThreads * kEach * 4;
-constexpr size_t kMostBlocks = 8192;                // forward
+constexpr size_t kMaxThreads = 256;
+constexpr size_t kMaxColumns = kMaxThreads * kEach * 4;
+constexpr size_t kMaxBlocks = 8192;                 // forward
 constexpr size_t kWantedThreads = size_t{1} << 17;  // backward, of all blocks: few, since each has sums of its own
 
 template <int kVectors>
@@ -36,7 +36,7 @@ __device__ inline void load_columns(const void* values, size_t row, const Column
 }
 
 template <ElementType kType, int kVectors>
-__global__ void __launch_bounds__(kMostThreads) layer_norm_kernel(const LayerNormArguments a, void* out) {
+__global__ void __launch_bounds__(kMaxThreads) layer_norm_kernel(const LayerNormArguments a, void* out) {
   __shared__ BlockPairSum::Storage storage;
   BlockPairSum block_sum(storage);
   const Columns<kVectors> mine(a.columns);
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kMostThreads) layer_norm_kernel(const LayerNor
 
 // With g = upstream * weight and n the normalised input: rstd * (g - mean(g) - n * mean(g * n)).
 template <ElementType kType, int kVectors>
-__global__ void __launch_bounds__(kMostThreads)
+__global__ void __launch_bounds__(kMaxThreads)
     layer_norm_gradient_kernel(const LayerNormArguments a, const LayerNormGradient to) {
   __shared__ BlockPairSum::Storage storage;
   BlockPairSum block_sum(storage);
@@ -127,7 +127,7 @@ struct Shape {
 
 Shape shape_of(size_t rows, size_t columns) {
   const size_t eights = columns / kEach;
-  const int vectors = eights <= kMostThreads ? 1 : eights <= 2 * kMostThreads ? 2 : 4;
+  const int vectors = eights <= kMaxThreads ? 1 : eights <= 2 * kMaxThreads ? 2 : 4;
   const size_t threads = ((eights + vectors - 1) / vectors + 31) / 32 * 32;
   const size_t wanted = kWantedThreads / threads;
   return {vectors, static_cast<unsigned>(threads), static_cast<unsigned>(rows < wanted ? rows : wanted)};
@@ -143,7 +143,7 @@ cudaError_t with_vectors(int vectors, Launch launch) {
 }  // namespace
 
 bool layer_norm_fits(size_t columns, const void* const* arrays, int num_arrays) {
-  if (columns == 0 || columns % kEach != 0 || columns > kMostColumns) return false;
+  if (columns == 0 || columns % kEach != 0 || columns > kMaxColumns) return false;
   for (int i = 0; i < num_arrays; ++i) {
     if (!on_16_bytes(arrays[i])) return false;
   }
@@ -153,7 +153,7 @@ bool layer_norm_fits(size_t columns, const void* const* arrays, int num_arrays) 
 cudaError_t launch_layer_norm(const LayerNormArguments& a, void* out, cudaStream_t stream) {
   if (a.rows == 0) return cudaSuccess;
   const Shape shape = shape_of(a.rows, a.columns);
-  const auto blocks = static_cast<unsigned>(a.rows < kMostBlocks ? a.rows : kMostBlocks);
+  const auto blocks = static_cast<unsigned>(a.rows < kMaxBlocks ? a.rows : kMaxBlocks);
   return with_type(a.type, [&](auto type) {
     return with_vectors(shape.vectors, [&](auto vectors) {
       layer_norm_kernel<type, vectors><<<blocks, shape.threads, 0, stream>>>(a, out);

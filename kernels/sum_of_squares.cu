@@ -7,7 +7,7 @@ namespace dslaunch::kernels {
 namespace {
 
 constexpr size_t kElementsPerThread = 16;
-constexpr unsigned kMostPartials = 2048;
+constexpr unsigned kMaxPartials = 2048;
 
 __global__ void __launch_bounds__(kThreads)
     square_partials_kernel(const float* __restrict__ values, size_t count, const VectorSpan span,
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 size_t num_square_partials(size_t count) {
-  return count == 0 ? 0 : num_blocks(count, kElementsPerThread, kMostPartials);
+  return count == 0 ? 0 : num_blocks(count, kElementsPerThread, kMaxPartials);
 }
 
 cudaError_t launch_square_partials(const float* values, size_t count, double* partials, cudaStream_t stream) {

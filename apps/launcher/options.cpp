@@ -172,8 +172,8 @@ void check_run_options(const launch::RunOptions& run) {
   if (run.trace && *run.trace < 1) usage_error(fmt::format("--trace {}: steps count from 1", *run.trace));
   if (run.overwrite && !run.resume.empty()) usage_error("--resume and --overwrite exclude each other");
   check_evaluation_and_verification(run);
-  constexpr uint64_t kMostOfConfig = std::numeric_limits<int64_t>::max();
-  if (run.seed.value_or(0) > kMostOfConfig) usage_error(fmt::format("--seed {}: at most {}", *run.seed, kMostOfConfig));
+  constexpr uint64_t kMaxOfConfig = std::numeric_limits<int64_t>::max();
+  if (run.seed.value_or(0) > kMaxOfConfig) usage_error(fmt::format("--seed {}: at most {}", *run.seed, kMaxOfConfig));
   for (const auto& text : run.sets) assignment("--set", text);
 }
 

@@ -33,8 +33,8 @@ namespace dslaunch::worker {
 namespace {
 
 constexpr std::chrono::minutes kJoinDeadline{5};
-constexpr double kUsualHangSeconds = 1800;            // as DeepSpeed's
-constexpr double kLongestHangSeconds = 86400 * 10e3;  // as of dslaunch's lengths of time
+constexpr double kDefaultHangSeconds = 1800;      // as DeepSpeed's
+constexpr double kMaxHangSeconds = 86400 * 10e3;  // as of dslaunch's lengths of time
 
 std::vector<config::Override> overrides_of(const CommandOptions& options) {
   auto out = config::end_of_run(options.value("steps"), options.value("epochs"));
@@ -102,11 +102,11 @@ FolderLock take_run_folder(const std::string& folder, const rendezvous::LaunchEn
 // DeepSpeed.
 std::chrono::milliseconds hang_limit_of(const CommandOptions& options) {
   const auto limited = [](double seconds) {
-    return std::chrono::milliseconds(std::llround(1000 * std::min(seconds, kLongestHangSeconds)));
+    return std::chrono::milliseconds(std::llround(1000 * std::min(seconds, kMaxHangSeconds)));
   };
   if (const auto seconds = options.number("hang_timeout", 0.001)) return limited(*seconds);
   const char* text = std::getenv("DEEPSPEED_TIMEOUT");
-  if (text == nullptr) return limited(kUsualHangSeconds);
+  if (text == nullptr) return limited(kDefaultHangSeconds);
   char* end = nullptr;
   const double minutes = std::strtod(text, &end);
   if (end != text && *end == '\0' && minutes > 0) return limited(60 * minutes);

@@ -14,10 +14,10 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMostOwnerBytes = 256;
+constexpr size_t kMaxOwnerBytes = 256;
 
 std::string read_owner(int file) {
-  char text[kMostOwnerBytes];
+  char text[kMaxOwnerBytes];
   const ssize_t got = ::pread(file, text, sizeof text, 0);
   return got > 0 ? std::string(text, static_cast<size_t>(got)) : "another job";
 }
@@ -27,7 +27,7 @@ void write_owner(int file, const std::string& owner) {
   struct stat found {};
   if (::fstat(file, &found) != 0 || !S_ISREG(found.st_mode) || found.st_nlink > 1) return;
   if (::ftruncate(file, 0) != 0) return;
-  [[maybe_unused]] auto written = ::pwrite(file, owner.data(), std::min(owner.size(), kMostOwnerBytes), 0);
+  [[maybe_unused]] auto written = ::pwrite(file, owner.data(), std::min(owner.size(), kMaxOwnerBytes), 0);
 }
 
 // Another launcher may have taken the file away between our open and our lock.

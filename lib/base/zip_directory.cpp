@@ -8,7 +8,7 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kEndBytes = 22, kLocatorBytes = 20, kEntryBytes = 46;
-constexpr size_t kMostEntryBytes = kEntryBytes + size_t{3} * 65'535;  // with a name, extra fields and a comment
+constexpr size_t kMaxEntryBytes = kEntryBytes + size_t{3} * 65'535;  // with a name, extra fields and a comment
 constexpr std::string_view kEndMark{"PK\5\6", 4}, kEnd64Mark{"PK\6\6", 4}, kLocatorMark{"PK\6\7", 4},
     kEntryMark{"PK\1\2", 4};
 constexpr uint32_t kTooLarge = 0xffffffff;  // the true number is in the field of 64 bits
@@ -100,7 +100,7 @@ ZipDirectoryPlace find_zip_directory(std::string_view tail, uint64_t archive_byt
   if (place.offset > archive_bytes || place.size > archive_bytes - place.offset) throw WireError(kCutShort);
   if (place.num_entries > place.size / kEntryBytes) throw WireError("is a damaged zip archive: too many members");
   // A reader takes it into memory.
-  if (place.size / kMostEntryBytes > place.num_entries) throw WireError("is a damaged zip archive: too few members");
+  if (place.size / kMaxEntryBytes > place.num_entries) throw WireError("is a damaged zip archive: too few members");
   return place;
 }
 

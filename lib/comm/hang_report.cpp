@@ -10,8 +10,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr size_t kLongestText = 4096;
-constexpr size_t kMostDescribed = 4;
+constexpr size_t kMaxText = 4096;
+constexpr size_t kMaxDescribed = 4;
 
 uint64_t last_call(const std::optional<RankReport>& report, const std::string& group) {
   if (!report) return 0;
@@ -56,8 +56,8 @@ std::string name_of(int rank, const RankReport& report) {
 std::string join_described(const std::vector<int>& ranks, const std::function<std::string(int rank)>& describe) {
   std::vector<std::string> texts;
   for (int rank : ranks) {
-    if (texts.size() == kMostDescribed) {
-      texts.push_back(fmt::format("and {} more", ranks.size() - kMostDescribed));
+    if (texts.size() == kMaxDescribed) {
+      texts.push_back(fmt::format("and {} more", ranks.size() - kMaxDescribed));
       break;
     }
     texts.push_back(describe(rank));
@@ -85,7 +85,7 @@ std::string what_it_does(const std::optional<RankReport>& before, const RankRepo
 
 std::string encode(const RankReport& report) {
   ByteWriter out;
-  const auto text = [&](const std::string& value) { out.text(std::string_view(value).substr(0, kLongestText)); };
+  const auto text = [&](const std::string& value) { out.text(std::string_view(value).substr(0, kMaxText)); };
   const auto time = [&](milliseconds value) { out.i64(value.count()); };
   text(report.host);
   out.i64(report.pid).u64(report.start_ticks).u64(report.beat);
@@ -113,7 +113,7 @@ std::string encode(const RankReport& report) {
 
 RankReport decode(std::string_view bytes) {
   ByteReader in(bytes);
-  const auto text = [&] { return in.text(kLongestText); };
+  const auto text = [&] { return in.text(kMaxText); };
   const auto time = [&] { return milliseconds(in.i64()); };
   RankReport out;
   out.host = text();

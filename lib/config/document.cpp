@@ -65,8 +65,8 @@ Place first_non_text(std::string_view text) {
 ReadResult read_document(std::string_view text, Format format) {
   constexpr std::string_view kEmpty =
       "the file holds no object; write {} for a job that takes every default, or see docs/config.md";
-  if (text.size() > kMostBytes) {
-    return only({1, 1}, fmt::format("{} bytes are too many for a job file (at most {})", text.size(), kMostBytes));
+  if (text.size() > kMaxBytes) {
+    return only({1, 1}, fmt::format("{} bytes are too many for a job file (at most {})", text.size(), kMaxBytes));
   }
   if (text.substr(0, 3) == "\xEF\xBB\xBF") text.remove_prefix(3);
   if (Place bad = first_non_text(text); bad.line > 0) {

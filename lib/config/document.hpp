@@ -26,10 +26,10 @@ struct ReadResult {
 };
 
 // In both formats: a file of a stranger's takes neither all memory nor all day.
-inline constexpr int kMostLevels = 128;          // of nesting
-inline constexpr size_t kMostBytes = 16u << 20;  // of a job file
-inline constexpr size_t kMostValues = 200'000;   // in it; those behind an alias count where they are copied to
-inline constexpr size_t kLongestKey = 1024;      // in bytes
+inline constexpr int kMaxLevels = 128;          // of nesting
+inline constexpr size_t kMaxBytes = 16u << 20;  // of a job file
+inline constexpr size_t kMaxValues = 200'000;   // in it; those behind an alias count where they are copied to
+inline constexpr size_t kMaxKey = 1024;         // in bytes
 
 // The first place that is no text (UTF-8 without zero bytes); line 0: all of it is text.
 Place first_non_text(std::string_view text);

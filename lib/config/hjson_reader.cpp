@@ -81,11 +81,11 @@ class HjsonReader {
     skip_blanks();
     Place start = place();
     if (at_end()) fail_at_end(start, "a value is missing at the end of the file");
-    if (++num_values_ > kMostValues) fail(start, fmt::format("more than {} values", kMostValues));
+    if (++num_values_ > kMaxValues) fail(start, fmt::format("more than {} values", kMaxValues));
     char c = peek();
     Value value;
     if (c == '{' || c == '[') {
-      if (level >= kMostLevels) fail(start, fmt::format("nested deeper than {} levels", kMostLevels));
+      if (level >= kMaxLevels) fail(start, fmt::format("nested deeper than {} levels", kMaxLevels));
       step();
       value = c == '{' ? read_members(start, /*braced=*/true, level + 1) : read_items(start, level + 1);
     } else if (text_.substr(at_, 3) == "'''") {
@@ -117,8 +117,8 @@ class HjsonReader {
       Member member;
       member.place = place();
       member.key = read_key();
-      if (member.key.size() > kLongestKey) {
-        fail(member.place, fmt::format("a key of {} bytes is too long (at most {})", member.key.size(), kLongestKey));
+      if (member.key.size() > kMaxKey) {
+        fail(member.place, fmt::format("a key of {} bytes is too long (at most {})", member.key.size(), kMaxKey));
       }
       skip_blanks();
       if (peek() != ':')

@@ -40,7 +40,7 @@ void resolve(LoadResult& result, const Value* root, const std::vector<Override>&
 
 void cut_issues(LoadResult& result) {
   auto& issues = result.issues;
-  const size_t listed = std::min(issues.size(), kMostIssues);
+  const size_t listed = std::min(issues.size(), kMaxIssues);
   result.num_unlisted = issues.size() - listed + result.settings.num_unlisted_issues();
   if (result.num_unlisted == 0) return;
   issues.erase(issues.begin() + static_cast<std::ptrdiff_t>(listed), issues.end());
@@ -84,7 +84,7 @@ LoadResult load_file(const std::string& path, const std::vector<Override>& overr
     cut_issues(result);
     return result;
   }
-  const SmallFile file = read_small_file(path, kMostBytes);
+  const SmallFile file = read_small_file(path, kMaxBytes);
   if (!file.trouble.empty() && !file.too_large) {
     LoadResult result = start(path, context);
     result.issues.push_back(

@@ -22,7 +22,7 @@ struct LoadContext {
 struct LoadResult {
   JobConfig config;                // its defaults where there are issues
   std::vector<Issue> issues;       // in the order of the file, the command line's last
-  size_t num_unlisted = 0;         // that kMostIssues leaves out; the last of `issues` says so then
+  size_t num_unlisted = 0;         // that kMaxIssues leaves out; the last of `issues` says so then
   std::vector<std::string> notes;  // one line each, for people: accepted, but worth saying
   std::string batch_explanation;   // the batch triple in numbers; empty where it has no solution
   int world_size = 1;              // that the batch triple was solved for

@@ -266,10 +266,10 @@ void Settings::assign_section(const At& at, const KeySpec& spec, const Given& gi
     return add_issue(Issue::Kind::kType, value.place.line ? value.place : given.place, at.path,
                      fmt::format("'{}' must be an object, not {}", at.path, describe(value)));
   }
-  if (value.members.size() > kMostNames && find_key(join_path(at.table_path, "*"))) {
+  if (value.members.size() > kMaxNames && find_key(join_path(at.table_path, "*"))) {
     return add_issue(
         Issue::Kind::kRange, given.place, at.path,
-        fmt::format("'{}' has {} entries, more than any job (at most {})", at.path, value.members.size(), kMostNames));
+        fmt::format("'{}' has {} entries, more than any job (at most {})", at.path, value.members.size(), kMaxNames));
   }
   if (given.is_low_priority && settings_.count(at.path) && settings_[at.path].order > first_of_source_ &&
       !settings_[at.path].is_low_priority) {

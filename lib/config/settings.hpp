@@ -32,8 +32,8 @@ struct Setting {
   bool given() const { return order > 0; }
 };
 
-inline constexpr size_t kMostIssues = 1000;
-inline constexpr size_t kMostNames = 1000;  // of the user's choice, in one section
+inline constexpr size_t kMaxIssues = 1000;
+inline constexpr size_t kMaxNames = 1000;  // of the user's choice, in one section
 
 class Settings {
  public:
@@ -68,7 +68,7 @@ class Settings {
   void note(std::string message) { notes_.push_back(std::move(message)); }
 
   const std::map<std::string, Setting>& all() const { return settings_; }
-  // Nobody reads more than kMostIssues; of the others only their number is kept.
+  // Nobody reads more than kMaxIssues; of the others only their number is kept.
   const std::vector<Issue>& issues() const { return issues_; }
   size_t num_unlisted_issues() const { return num_unlisted_issues_; }
   const std::vector<std::string>& notes() const { return notes_; }
@@ -93,7 +93,7 @@ class Settings {
   void take_alias(const At& written, const KeyAlias& alias, Place place, const Value& value);
   void take_misplaced_or_unknown(const At& section, const std::string& name, Place place, const Value& value);
   void unknown_key(const At& section, const std::string& name, Place place);
-  bool list_is_full() const { return issues_.size() >= kMostIssues; }
+  bool list_is_full() const { return issues_.size() >= kMaxIssues; }
   void list(Issue issue);
   void assign(const At& at, const KeySpec& spec, const Given& given, const Value& value);
   void assign_section(const At& at, const KeySpec& spec, const Given& given, const Value& value);

@@ -120,9 +120,9 @@ std::string describe(const Value& value) {
     case Value::Type::kString:
       break;
   }
-  constexpr size_t kMost = 60;
-  if (value.text.size() <= kMost) return fmt::format("the text \"{}\"", value.text);
-  size_t cut = kMost;
+  constexpr size_t kMax = 60;
+  if (value.text.size() <= kMax) return fmt::format("the text \"{}\"", value.text);
+  size_t cut = kMax;
   while (cut > 0 && (static_cast<unsigned char>(value.text[cut]) & 0xC0) == 0x80) --cut;  // not inside a character
   return fmt::format("the text \"{}…\"", value.text.substr(0, cut));
 }

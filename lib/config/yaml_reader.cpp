@@ -137,8 +137,8 @@ class TreeBuilder : public YAML::EventHandler {
   bool at_key() const { return !frames_.empty() && frames_.back().value.is_object() && !frames_.back().has_key; }
 
   void open(Value::Type type, const YAML::Mark& mark, YAML::anchor_t anchor) {
-    if (frames_.size() >= static_cast<size_t>(kMostLevels)) {
-      throw SyntaxError{place_of(mark), fmt::format("nested deeper than {} levels", kMostLevels)};
+    if (frames_.size() >= static_cast<size_t>(kMaxLevels)) {
+      throw SyntaxError{place_of(mark), fmt::format("nested deeper than {} levels", kMaxLevels)};
     }
     if (at_key()) throw SyntaxError{place_of(mark), "a key must be a word or a text, not a list or a map"};
     count({1, 0}, place_of(mark));
@@ -169,8 +169,8 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   void take_key(std::string key, Place place) {
-    if (key.size() > kLongestKey) {
-      throw SyntaxError{place, fmt::format("a key of {} bytes is too long (at most {})", key.size(), kLongestKey)};
+    if (key.size() > kMaxKey) {
+      throw SyntaxError{place, fmt::format("a key of {} bytes is too long (at most {})", key.size(), kMaxKey)};
     }
     if (key == "<<") throw SyntaxError{place, "merge keys (<<) are not read; write the keys out"};
     Frame& frame = frames_.back();
@@ -212,8 +212,8 @@ class TreeBuilder : public YAML::EventHandler {
   void count(const Extent& more, Place place) {
     extent_.values += more.values;
     extent_.bytes += more.bytes;
-    if (extent_.values > kMostValues) throw SyntaxError{place, "too many values, counting those behind aliases"};
-    if (extent_.bytes > kMostBytes) throw SyntaxError{place, "too much text, counting that behind aliases"};
+    if (extent_.values > kMaxValues) throw SyntaxError{place, "too many values, counting those behind aliases"};
+    if (extent_.bytes > kMaxBytes) throw SyntaxError{place, "too much text, counting that behind aliases"};
   }
 
   std::vector<Frame> frames_;

@@ -95,9 +95,9 @@ std::optional<NamedNumber> read_nnodes(const Environment& environment) {
   if (!text) return std::nullopt;
   size_t colon = text->find(':');
   if (colon == std::string::npos)
-    return NamedNumber{"PET_NNODES", *number_of(environment, "PET_NNODES", 1, kMostProcesses)};
+    return NamedNumber{"PET_NNODES", *number_of(environment, "PET_NNODES", 1, kMaxProcesses)};
   const auto low = parse_int<int>(std::string_view(*text).substr(0, colon), 1);
-  const auto high = parse_int<int>(std::string_view(*text).substr(colon + 1), low.value_or(1), kMostProcesses);
+  const auto high = parse_int<int>(std::string_view(*text).substr(colon + 1), low.value_or(1), kMaxProcesses);
   if (!low || !high) {
     contradiction(fmt::format("PET_NNODES='{}' in the environment is neither N nor MIN:MAX with 0 < MIN <= MAX",
                               printable(*text)));
@@ -120,8 +120,8 @@ bool counts_pods(const Environment& environment) {
 
 std::optional<ClusterPlace> read_pod_count(const Environment& environment, const HostOptions& asked, int num_cpus) {
   if (!counts_pods(environment)) return std::nullopt;
-  NamedNumber size{"WORLD_SIZE", *number_of(environment, "WORLD_SIZE", 1, kMostProcesses)};
-  NamedNumber rank{"RANK", *number_of(environment, "RANK", 0, kMostProcesses)};
+  NamedNumber size{"WORLD_SIZE", *number_of(environment, "WORLD_SIZE", 1, kMaxProcesses)};
+  NamedNumber rank{"RANK", *number_of(environment, "RANK", 0, kMaxProcesses)};
   check_rank(rank, size.name, size.value);
   require_same(size, "--num_nodes", asked.num_nodes);
   ClusterPlace place;
@@ -136,7 +136,7 @@ std::optional<ClusterPlace> read_pod_count(const Environment& environment, const
 // PET_NODE_RANK is the node's; RANK is the pod's in a PyTorchJob, and the index of an indexed Job is all that a job
 // without an operator has.
 NamedNumber read_pet_rank(const Environment& environment, const NamedNumber& nnodes) {
-  auto rank = first_number(environment, {"PET_NODE_RANK", "RANK", "JOB_COMPLETION_INDEX"}, 0, kMostProcesses);
+  auto rank = first_number(environment, {"PET_NODE_RANK", "RANK", "JOB_COMPLETION_INDEX"}, 0, kMaxProcesses);
   if (rank) return *rank;
   if (nnodes.value == 1) return {"PET_NODE_RANK", 0};
   contradiction(fmt::format(
@@ -178,9 +178,9 @@ void refuse_ranks(const NamedNumber& proof, const NamedNumber& size) {
 
 std::optional<ClusterPlace> read_manager(const Environment& environment, const HostOptions& asked,
                                          const Manager& manager) {
-  auto rank = first_number(environment, manager.rank, 0, kMostProcesses);
+  auto rank = first_number(environment, manager.rank, 0, kMaxProcesses);
   if (!rank) return std::nullopt;
-  auto size = first_number(environment, manager.size, 1, kMostProcesses);
+  auto size = first_number(environment, manager.size, 1, kMaxProcesses);
   if (!size) {
     contradiction(
         fmt::format("{}={} in the environment but {} is not set: a rank of how many? Unset {} if mpirun did "
@@ -188,9 +188,9 @@ std::optional<ClusterPlace> read_manager(const Environment& environment, const H
                     rank->name, rank->value, *manager.size.begin(), rank->name));
   }
   check_rank(*rank, size->name, size->value);
-  auto local_size = first_number(environment, manager.local_size, 1, kMostProcesses);
+  auto local_size = first_number(environment, manager.local_size, 1, kMaxProcesses);
   if (local_size && local_size->value > 1) refuse_ranks(*local_size, *size);
-  auto local_rank = first_number(environment, manager.local_rank, 0, kMostProcesses);
+  auto local_rank = first_number(environment, manager.local_rank, 0, kMaxProcesses);
   if (local_rank && local_rank->value > 0) refuse_ranks(*local_rank, *size);
   require_same(*size, "--num_nodes", asked.num_nodes);
   ClusterPlace place;
@@ -210,7 +210,7 @@ RanksPerNode read_ranks_per_node(const Environment& environment, const HostOptio
   if (text->find_first_not_of("0123456789") != std::string::npos) {
     contradiction(fmt::format("PET_NPROC_PER_NODE='{}' is neither a number nor auto, gpu or cpu", printable(*text)));
   }
-  auto slots = number_of(environment, "PET_NPROC_PER_NODE", 1, kMostSlots);
+  auto slots = number_of(environment, "PET_NPROC_PER_NODE", 1, kMaxSlots);
   require_same({"PET_NPROC_PER_NODE", *slots}, "--num_gpus", asked.num_gpus);
   return {.slots = slots};
 }

@@ -30,6 +30,6 @@ std::optional<NamedNumber> first_number(const Environment& environment, std::ini
                                         int lowest, int highest);
 
 // More nodes or processes than any job has are a damaged variable.
-constexpr int kMostProcesses = 1 << 20;
+constexpr int kMaxProcesses = 1 << 20;
 
 }  // namespace dslaunch::hostfile

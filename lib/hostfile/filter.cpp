@@ -21,7 +21,7 @@ struct FilterNode {
   size_t column = 0;    // from 1
 };
 
-constexpr size_t kMostProblems = 20;
+constexpr size_t kMaxProblems = 20;
 
 struct ParsedFilter {
   std::vector<FilterNode> nodes;        // one a name, in the order of first mention
@@ -114,7 +114,7 @@ void check_against(const std::vector<Host>& hosts, ParsedFilter& parsed) {
     by_name.emplace(plain_name(host.name), &host);
   }
   for (const auto& node : parsed.nodes) {
-    if (parsed.problems.size() >= kMostProblems) return;
+    if (parsed.problems.size() >= kMaxProblems) return;
     if (node.name.empty()) continue;
     auto found = by_name.find(plain_name(node.name));
     if (found == by_name.end()) {
@@ -125,7 +125,7 @@ void check_against(const std::vector<Host>& hosts, ParsedFilter& parsed) {
     }
     const Host* host = found->second;
     for (int slot : node.slots) {
-      if (parsed.problems.size() >= kMostProblems) return;
+      if (parsed.problems.size() >= kMaxProblems) return;
       if (std::binary_search(host->slots.begin(), host->slots.end(), slot)) continue;
       parsed.problems.push_back(at_column(node.column, fmt::format("host '{}' has no slot {} (it has {})", host->name,
                                                                    slot, describe_slots(host->slots))));
@@ -151,8 +151,8 @@ std::vector<Host> apply_filter(FilterKind kind, std::string_view filter, const s
   ParsedFilter parsed = parse_filter(filter);
   check_against(hosts, parsed);
   if (!parsed.problems.empty()) {
-    if (parsed.problems.size() >= kMostProblems) {
-      parsed.problems.resize(kMostProblems);
+    if (parsed.problems.size() >= kMaxProblems) {
+      parsed.problems.resize(kMaxProblems);
       parsed.problems.back() = "and more";
     }
     throw UserError(ExitCode::kBadInput, fmt::format("{} '{}' is not usable:\n  {}", option, printable(filter),

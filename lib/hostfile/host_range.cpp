@@ -29,8 +29,8 @@ void append_item(std::string_view item, size_t offset, std::vector<std::string>&
   uint64_t high = low;
   if (dash != std::string_view::npos) high = parse_bound(item.substr(dash + 1), offset + dash + 1);
   if (high < low) throw Failure{fmt::format("range '{}' runs backwards", printable(item)), offset};
-  if (high - low >= kMostExpandedNames - out.size()) {
-    throw Failure{fmt::format("with range '{}' there are more than {} hosts", printable(item), kMostExpandedNames),
+  if (high - low >= kMaxExpandedNames - out.size()) {
+    throw Failure{fmt::format("with range '{}' there are more than {} hosts", printable(item), kMaxExpandedNames),
                   offset};
   }
   for (uint64_t n = low; n <= high; ++n) out.push_back(fmt::format("{:0{}}", n, low_text.size()));
@@ -48,16 +48,16 @@ std::vector<std::string> expand_group(std::string_view list, size_t offset) {
 
 // What stands beside a bracket is copied into every name.
 void require_fitting(size_t size, size_t offset) {
-  if (size > kLongestHostName) {
-    throw Failure{fmt::format("more than {} characters beside a range: no host's name is that long", kLongestHostName),
+  if (size > kMaxHostName) {
+    throw Failure{fmt::format("more than {} characters beside a range: no host's name is that long", kMaxHostName),
                   offset};
   }
 }
 
 void multiply(std::vector<std::string>& names, const std::vector<std::string>& tails, size_t offset) {
   require_fitting(names.front().size(), offset);
-  if (names.size() * tails.size() > kMostExpandedNames) {
-    throw Failure{fmt::format("names more than {} hosts", kMostExpandedNames), offset};
+  if (names.size() * tails.size() > kMaxExpandedNames) {
+    throw Failure{fmt::format("names more than {} hosts", kMaxExpandedNames), offset};
   }
   std::vector<std::string> product;
   product.reserve(names.size() * tails.size());

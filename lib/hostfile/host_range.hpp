@@ -14,9 +14,9 @@ struct RangeExpansion {
 };
 
 // Any number of bracket groups; the width of leading zeros comes from a range's lower bound. A text without brackets
-// is one name of any length. At most kMostExpandedNames names come out of brackets.
-constexpr size_t kMostExpandedNames = 65536;
-constexpr size_t kLongestHostName = 255;
+// is one name of any length. At most kMaxExpandedNames names come out of brackets.
+constexpr size_t kMaxExpandedNames = 65536;
+constexpr size_t kMaxHostName = 255;
 RangeExpansion expand_host_range(std::string_view text);
 
 }  // namespace dslaunch::hostfile

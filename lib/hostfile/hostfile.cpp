@@ -19,9 +19,9 @@
 namespace dslaunch::hostfile {
 namespace {
 
-constexpr size_t kMostProblemsShown = 20;
-constexpr size_t kMostProblems = 100;  // then the rest of the file is not read
-constexpr size_t kMostSlotsInAll = size_t{1} << 20;
+constexpr size_t kMaxProblemsShown = 20;
+constexpr size_t kMaxProblems = 100;  // then the rest of the file is not read
+constexpr size_t kMaxSlotsInAll = size_t{1} << 20;
 
 struct Problem {
   int line;
@@ -73,7 +73,7 @@ class LineParser {
     size_t before = problems_.size();
     Line line;
     parse_host_word(words[0], line);
-    for (size_t i = 1; i < words.size() && problems_.size() < kMostProblems; ++i) parse_setting(words, i, line);
+    for (size_t i = 1; i < words.size() && problems_.size() < kMaxProblems; ++i) parse_setting(words, i, line);
     if (line.slots && max_slots_ && *line.slots > *max_slots_) {
       note(words[0].column, fmt::format("slots={} is more than max_slots={}", *line.slots, *max_slots_));
     }
@@ -83,7 +83,7 @@ class LineParser {
 
  private:
   void note(size_t column, std::string message) {
-    if (problems_.size() < kMostProblems) problems_.push_back({number_, column, std::move(message)});
+    if (problems_.size() < kMaxProblems) problems_.push_back({number_, column, std::move(message)});
   }
 
   // [user@]name[:port], name possibly with ranges, or an IPv6 address in brackets.
@@ -154,9 +154,9 @@ class LineParser {
       note(column, fmt::format("host name '{}' begins with '-'", printable(name)));
       return false;
     }
-    if (name.size() > kLongestHostName) {
+    if (name.size() > kMaxHostName) {
       note(column, fmt::format("the host name '{}...' has {} characters, more than any name may have ({})",
-                               printable(name.substr(0, 20)), name.size(), kLongestHostName));
+                               printable(name.substr(0, 20)), name.size(), kMaxHostName));
       return false;
     }
     if (!is_host_name(name)) {
@@ -218,8 +218,8 @@ class LineParser {
     if (*number == 0) {
       return note(value.column, fmt::format("{}=0: a host without slots does nothing; remove the line", key));
     }
-    if (*number < 0 || *number > kMostSlots) {
-      return note(value.column, fmt::format("{}={} is not between 1 and {}", key, value.text, kMostSlots));
+    if (*number < 0 || *number > kMaxSlots) {
+      return note(value.column, fmt::format("{}={} is not between 1 and {}", key, value.text, kMaxSlots));
     }
     if (out) return note(value.column, fmt::format("{} is given twice", key));
     out = static_cast<int>(*number);
@@ -238,9 +238,9 @@ class EntryList {
   void add(const Line& line, int number, size_t column) {
     num_slots_ += line.names.size() * static_cast<size_t>(line.slots.value_or(1));
     if (too_many())
-      return problems_.push_back({number, column, fmt::format("more than {} slots in all", kMostSlotsInAll)});
+      return problems_.push_back({number, column, fmt::format("more than {} slots in all", kMaxSlotsInAll)});
     for (const auto& name : line.names) {
-      if (problems_.size() >= kMostProblems) return;
+      if (problems_.size() >= kMaxProblems) return;
       auto [known, is_new] = index_.try_emplace(plain_name(name), entries_.size());
       if (is_new) {
         entries_.push_back(
@@ -252,7 +252,7 @@ class EntryList {
     }
   }
 
-  bool too_many() const { return num_slots_ > kMostSlotsInAll; }
+  bool too_many() const { return num_slots_ > kMaxSlotsInAll; }
   std::vector<Entry> take() { return std::move(entries_); }
 
  private:
@@ -263,7 +263,7 @@ class EntryList {
       problems_.push_back({number, column, again + ": give its slots once, on one line"});
     } else if (line.user != first.host.user || line.port != first.host.port) {
       problems_.push_back({number, column, again + ", with another user or port"});
-    } else if (first.host.slots.size() >= static_cast<size_t>(kMostSlots)) {
+    } else if (first.host.slots.size() >= static_cast<size_t>(kMaxSlots)) {
       problems_.push_back({number, column, fmt::format("host '{}' is listed too often", first.host.name)});
     } else {
       first.host.slots.push_back(static_cast<int>(first.host.slots.size()));
@@ -280,11 +280,11 @@ class EntryList {
 
 [[noreturn]] void throw_problems(const std::vector<Problem>& problems, const std::string& path, bool all) {
   std::string message = fmt::format("hostfile {} is not usable:", path);
-  for (size_t i = 0; i < problems.size() && i < kMostProblemsShown; ++i) {
+  for (size_t i = 0; i < problems.size() && i < kMaxProblemsShown; ++i) {
     message += fmt::format("\n  {}:{}:{}: {}", path, problems[i].line, problems[i].column, problems[i].message);
   }
-  if (problems.size() > kMostProblemsShown) {
-    message += fmt::format("\n  and {}{} more", all ? "" : "at least ", problems.size() - kMostProblemsShown);
+  if (problems.size() > kMaxProblemsShown) {
+    message += fmt::format("\n  and {}{} more", all ? "" : "at least ", problems.size() - kMaxProblemsShown);
   }
   throw UserError(ExitCode::kBadInput, message);
 }
@@ -292,7 +292,7 @@ class EntryList {
 }  // namespace
 
 bool is_host_name(std::string_view name) {
-  return !name.empty() && name[0] != '-' && name.size() <= kLongestHostName &&
+  return !name.empty() && name[0] != '-' && name.size() <= kMaxHostName &&
          std::all_of(name.begin(), name.end(),
                      [](unsigned char c) { return std::isalnum(c) || c == '.' || c == '-' || c == '_'; });
 }
@@ -302,7 +302,7 @@ std::vector<Entry> parse_hostfile(std::string_view text, const std::string& path
   EntryList entries(problems);
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   int number = 0;
-  while (!text.empty() && !entries.too_many() && problems.size() < kMostProblems) {
+  while (!text.empty() && !entries.too_many() && problems.size() < kMaxProblems) {
     ++number;
     size_t end = std::min(text.find('\n'), text.size());
     std::vector<Word> words = split_words(text.substr(0, end));

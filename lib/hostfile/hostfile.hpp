@@ -22,7 +22,7 @@ struct Entry {
 };
 
 // More slots than any machine has are a slip of the keyboard.
-constexpr int kMostSlots = 4096;
+constexpr int kMaxSlots = 4096;
 
 // What a hostfile takes for the name of a host: letters, digits, '.', '-' and '_', no '-' in front, not too long.
 bool is_host_name(std::string_view name);

@@ -44,7 +44,7 @@ Entry local_entry(const Request& request) {
   entry.slots_stated = true;
   if (!request.any_local_slots) return entry;
   int named = std::max(highest_slot_named(request.asked.include), highest_slot_named(request.asked.exclude)) + 1;
-  int count = std::max({1, request.asked.num_gpus.value_or(0), std::min(named, kMostSlots)});
+  int count = std::max({1, request.asked.num_gpus.value_or(0), std::min(named, kMaxSlots)});
   entry.host.slots = first_slots(count);
   return entry;
 }
@@ -83,9 +83,9 @@ void keep_first_slots(std::vector<Entry>& entries, const Request& request) {
 }  // namespace
 
 void require_possible_slots(const HostOptions& asked) {
-  if (asked.num_gpus.value_or(1) <= kMostSlots) return;
+  if (asked.num_gpus.value_or(1) <= kMaxSlots) return;
   throw UserError(ExitCode::kUnavailable,
-                  fmt::format("--num_gpus {}: no host has more than {} slots", *asked.num_gpus, kMostSlots));
+                  fmt::format("--num_gpus {}: no host has more than {} slots", *asked.num_gpus, kMaxSlots));
 }
 
 Allocation resolve(const Request& request) {

@@ -97,13 +97,13 @@ bool is_left_over(const Environment& environment, const NodeList& step, const No
 // A single task with a terminal of its own is somebody's shell: what is started there is for the whole job.
 bool is_interactive_shell(const Environment& environment) {
   if (!text_of(environment, "SLURM_PTY_PORT") && !text_of(environment, "SLURM_PTY_WIN_COL")) return false;
-  auto tasks = first_number(environment, {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"}, 1, kMostProcesses);
+  auto tasks = first_number(environment, {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"}, 1, kMaxProcesses);
   return tasks && tasks->value == 1;
 }
 
 // Did srun start us as a task of a step? SLURM_PROCID alone does not say so: a batch script has 0 there.
 bool is_task(const Environment& environment, const NodeList& job) {
-  auto rank = number_of(environment, "SLURM_PROCID", 0, kMostProcesses);
+  auto rank = number_of(environment, "SLURM_PROCID", 0, kMaxProcesses);
   if (!rank || (!in_step(environment) && *rank == 0)) return false;
   auto step = first_nodelist(environment, {"SLURM_STEP_NODELIST"});
   return !is_left_over(environment, step.value_or(job), job) && !is_interactive_shell(environment);
@@ -158,7 +158,7 @@ std::optional<NamedNumber> listed(const Environment& environment, const char* na
 
 GpuVariables read_gpus(const Environment& environment, bool task, bool whole_job) {
   GpuVariables gpus;
-  gpus.on_this_node = first_number(environment, {"SLURM_GPUS_ON_NODE"}, 0, kMostSlots);
+  gpus.on_this_node = first_number(environment, {"SLURM_GPUS_ON_NODE"}, 0, kMaxSlots);
   if (!gpus.on_this_node && task) gpus.on_this_node = listed(environment, "SLURM_STEP_GPUS");
   if (!gpus.on_this_node) gpus.on_this_node = listed(environment, "SLURM_JOB_GPUS");
   gpus.per_node = requested(environment, "SLURM_GPUS_PER_NODE");
@@ -219,9 +219,9 @@ std::vector<Host> hosts_of(const NodeList& nodes, const Slots& slots) {
   std::vector<Host> hosts;
   for (size_t i = 0; i < nodes.names.size(); ++i) {
     int count = slots.per_node[i];
-    if (count < 1 || count > kMostSlots) {
+    if (count < 1 || count > kMaxSlots) {
       contradiction(fmt::format("node {} of {} would have {} slots by {}; from 1 to {} are possible", nodes.names[i],
-                                nodes.variable, count, slots.source, kMostSlots));
+                                nodes.variable, count, slots.source, kMaxSlots));
     }
     hosts.push_back({nodes.names[i], {}, {}, first_slots(count)});
   }
@@ -242,7 +242,7 @@ void refuse_several_tasks(const TaskCounts& tasks, const NodeList& nodes) {
 
 int read_node_rank(const Environment& environment, const NodeList& nodes) {
   int num_nodes = static_cast<int>(nodes.names.size());
-  auto place = first_number(environment, {"SLURM_NODEID", "SLURM_PROCID"}, 0, kMostProcesses);
+  auto place = first_number(environment, {"SLURM_NODEID", "SLURM_PROCID"}, 0, kMaxProcesses);
   if (!place || place->value >= num_nodes) {
     contradiction(fmt::format("{}={} does not fit the {} nodes of {}", place ? place->name : "SLURM_NODEID",
                               place ? std::to_string(place->value) : "(not set)", num_nodes, nodes.variable));
@@ -266,7 +266,7 @@ uint16_t meeting_port(const std::string& job_id, const std::string& step_id) {
 }
 
 void refuse_heterogeneous(const Environment& environment) {
-  auto parts = number_of(environment, "SLURM_HET_SIZE", 0, kMostProcesses);
+  auto parts = number_of(environment, "SLURM_HET_SIZE", 0, kMaxProcesses);
   if (!parts || *parts < 2) return;
   contradiction(fmt::format(
       "SLURM_HET_SIZE={}: a heterogeneous job has a node list for each part and none for the whole. Start dslaunch in "
@@ -276,9 +276,9 @@ void refuse_heterogeneous(const Environment& environment) {
 
 std::optional<NamedNumber> stated_nodes(const Environment& environment, bool task) {
   if (task) {
-    return first_number(environment, {"SLURM_STEP_NUM_NODES"}, 1, kMostProcesses);
+    return first_number(environment, {"SLURM_STEP_NUM_NODES"}, 1, kMaxProcesses);
   }
-  return first_number(environment, {"SLURM_JOB_NUM_NODES", "SLURM_NNODES"}, 1, kMostProcesses);
+  return first_number(environment, {"SLURM_JOB_NUM_NODES", "SLURM_NNODES"}, 1, kMaxProcesses);
 }
 
 }  // namespace
@@ -292,8 +292,8 @@ std::vector<std::string> expand_nodelist(std::string_view list, const std::strin
       malformed(variable, list, item.offset,
                 fmt::format("'{}' is not a node name", printable(expansion.names.front())));
     }
-    if (names.size() + expansion.names.size() > kMostExpandedNames) {
-      malformed(variable, list, item.offset, fmt::format("names more than {} hosts", kMostExpandedNames));
+    if (names.size() + expansion.names.size() > kMaxExpandedNames) {
+      malformed(variable, list, item.offset, fmt::format("names more than {} hosts", kMaxExpandedNames));
     }
     std::move(expansion.names.begin(), expansion.names.end(), std::back_inserter(names));
   }
@@ -314,8 +314,8 @@ std::vector<int> expand_repeats(std::string_view list, const std::string& variab
       malformed(variable, list, item.offset,
                 fmt::format("'{}' is neither COUNT nor COUNT(xTIMES)", printable(item.text)));
     }
-    if (counts.size() + static_cast<size_t>(*times) > kMostExpandedNames) {
-      malformed(variable, list, item.offset, fmt::format("counts for more than {} nodes", kMostExpandedNames));
+    if (counts.size() + static_cast<size_t>(*times) > kMaxExpandedNames) {
+      malformed(variable, list, item.offset, fmt::format("counts for more than {} nodes", kMaxExpandedNames));
     }
     counts.insert(counts.end(), static_cast<size_t>(*times), *count);
   }
@@ -331,9 +331,9 @@ int count_gres(std::string_view request, const std::string& variable) {
     bool counted = !last.empty() && std::isdigit(static_cast<unsigned char>(last[0]));
     // A name without a count asks for one. The name may begin with a digit too, but then a count follows it.
     auto count = counted ? parse_int<int>(last, 0) : std::optional<int>(1);
-    if (text.empty() || last.empty() || !count || *count > kMostSlots - sum) {
+    if (text.empty() || last.empty() || !count || *count > kMaxSlots - sum) {
       malformed(variable, request, item.offset,
-                fmt::format("'{}' is not [gpu:][TYPE:]COUNT with at most {} in all", printable(item.text), kMostSlots));
+                fmt::format("'{}' is not [gpu:][TYPE:]COUNT with at most {} in all", printable(item.text), kMaxSlots));
     }
     sum += *count;
   }
@@ -347,10 +347,10 @@ int count_device_list(std::string_view list) {
     size_t dash = item.text.find('-');
     auto low = parse_int<int>(item.text.substr(0, dash), 0);
     auto high = dash == std::string_view::npos ? low : parse_int<int>(item.text.substr(dash + 1), 0);
-    bool is_range = low && high && *high >= *low && *high - *low < kMostSlots;
+    bool is_range = low && high && *high >= *low && *high - *low < kMaxSlots;
     sum += is_range ? *high - *low + 1 : item.text.empty() ? 0 : 1;
   }
-  return std::min(sum, kMostSlots);
+  return std::min(sum, kMaxSlots);
 }
 
 void learn_gpus(SlurmSituation& situation, std::string_view answers) {
@@ -360,7 +360,7 @@ void learn_gpus(SlurmSituation& situation, std::string_view answers) {
     std::string_view line = answers.substr(begin, end - begin);
     size_t blank = std::min(line.find(' '), line.size());
     auto count = parse_int<int>(line.substr(std::min(blank + 1, line.size())), 0);
-    if (count && *count >= 1 && *count <= kMostSlots) counts[std::string(line.substr(0, blank))] = *count;
+    if (count && *count >= 1 && *count <= kMaxSlots) counts[std::string(line.substr(0, blank))] = *count;
     begin = end + 1;
   }
   auto& hosts = situation.allocation.hosts;
@@ -402,7 +402,7 @@ SlurmSituation read_slurm(const Environment& environment) {
   situation.job_id = *id;
   situation.num_nodes = static_cast<int>(nodes.names.size());
   situation.first_node = nodes.names.front();
-  situation.restart_count = number_of(environment, "SLURM_RESTART_COUNT", 0, kMostProcesses).value_or(0);
+  situation.restart_count = number_of(environment, "SLURM_RESTART_COUNT", 0, kMaxProcesses).value_or(0);
   if (task) {
     situation.step_id =
         text_of(environment, "SLURM_STEP_ID").value_or(text_of(environment, "SLURM_STEPID").value_or(""));

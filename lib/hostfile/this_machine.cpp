@@ -135,11 +135,11 @@ void answer_lookups(const std::shared_ptr<Lookups>& lookups) {
 }
 
 void start_lookups(const std::shared_ptr<Lookups>& lookups) {
-  constexpr size_t kMostThreads = 128;
+  constexpr size_t kMaxThreads = 128;
   size_t started = 0;
   try {
     const BlockedSignals blocked;
-    for (; started < std::min(lookups->names.size(), kMostThreads); ++started) {
+    for (; started < std::min(lookups->names.size(), kMaxThreads); ++started) {
       std::thread([lookups] { answer_lookups(lookups); }).detach();
     }
   } catch (const std::system_error&) {  // a limit on threads: fewer of them share the names

@@ -4,6 +4,6 @@
 
 namespace dslaunch::launch {
 
-inline constexpr std::chrono::milliseconds kUsualGrace{15'000};
+inline constexpr std::chrono::milliseconds kDefaultGrace{15'000};
 
 }  // namespace dslaunch::launch

@@ -6,7 +6,7 @@
 namespace dslaunch::launch {
 
 // 10000 days.
-static constexpr double kLongest = 86400e3 * 10000;
+static constexpr double kMaxLength = 86400e3 * 10000;
 
 static std::optional<double> milliseconds_of_unit(std::string_view unit) {
   if (unit.empty() || unit == "s") return 1e3;
@@ -23,7 +23,7 @@ std::optional<std::chrono::milliseconds> parse_duration(std::string_view text) {
   if (error != std::errc()) return std::nullopt;
   auto unit = milliseconds_of_unit(text.substr(end - text.data()));
   double milliseconds = number * unit.value_or(-1);
-  if (!unit || !std::isfinite(milliseconds) || milliseconds < 0 || milliseconds > kLongest) return std::nullopt;
+  if (!unit || !std::isfinite(milliseconds) || milliseconds < 0 || milliseconds > kMaxLength) return std::nullopt;
   return std::chrono::milliseconds(static_cast<int64_t>(std::llround(milliseconds)));
 }
 

@@ -19,7 +19,7 @@ class FileThread {
   using Work = std::function<std::string()>;
 
   // How long the end of a job waits for files that stand still.
-  static constexpr std::chrono::seconds kPatience{60};
+  static constexpr std::chrono::seconds kTimeout{60};
 
   // Throws SystemError when the system refuses a thread.
   FileThread();
@@ -35,7 +35,7 @@ class FileThread {
   bool idle() const;
   size_t num_pending_bytes() const;
   // With no room left those who bring more have to wait.
-  bool has_room() const { return num_pending_bytes() < kMostPendingBytes; }
+  bool has_room() const { return num_pending_bytes() < kMaxPendingBytes; }
   // What went wrong since the last call.
   std::vector<std::string> take_troubles();
   // Until everything is done. False: not before the deadline.
@@ -46,7 +46,7 @@ class FileThread {
   void wake_when_idle();
 
  private:
-  static constexpr size_t kMostPendingBytes = 8U << 20;
+  static constexpr size_t kMaxPendingBytes = 8U << 20;
 
   struct Shared;
   static void work_through(Shared& shared);

@@ -26,7 +26,7 @@ struct LaunchOptions {
   int max_restarts = 0;
   std::optional<int> min_nodes;  // empty: all of them
   std::optional<std::chrono::milliseconds> timeout;
-  std::chrono::milliseconds grace = kUsualGrace;
+  std::chrono::milliseconds grace = kDefaultGrace;
   std::vector<std::pair<std::string, std::string>> env;  // --env NAME=VALUE, in order
   std::string chdir;                                     // empty: the present folder
   std::vector<std::string> env_files;                    // --env_file, in order

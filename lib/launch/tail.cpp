@@ -8,7 +8,7 @@
 namespace dslaunch::launch {
 
 static constexpr size_t kKeptBytes = 16384;
-static constexpr size_t kLongestShownLine = 500;
+static constexpr size_t kMaxShownLine = 500;
 
 void Tail::append(std::string_view bytes) {
   bytes_ += bytes.substr(bytes.size() - std::min(bytes.size(), kKeptBytes));
@@ -26,8 +26,8 @@ static std::string shown(std::string line) {
   // Of a progress bar only what was last to be seen.
   while (!line.empty() && line.back() == '\r') line.pop_back();
   line.erase(0, line.rfind('\r') + 1);
-  const bool is_cut = line.size() > kLongestShownLine;
-  if (is_cut) line.resize(end_of_character(line, kLongestShownLine));
+  const bool is_cut = line.size() > kMaxShownLine;
+  if (is_cut) line.resize(end_of_character(line, kMaxShownLine));
   return printable(line, "\t") + (is_cut ? "..." : "");
 }
 

@@ -22,7 +22,7 @@ bool have_one_reader(int a, int b);
 class Terminal {
  public:
   // For a reader that takes nothing, where it is not to hold up an end; and an end that somebody asked for.
-  static constexpr std::chrono::milliseconds kPatience{5000}, kAskedPatience{1000};
+  static constexpr std::chrono::milliseconds kTimeout{5000}, kAskedTimeout{1000};
 
   // Without a thread (it outlives this) a file is written at once.
   explicit Terminal(int fd, FileThread* thread = nullptr);
@@ -66,7 +66,7 @@ class Terminal {
   int fd_;
   std::string pending_;
   size_t begin_ = 0;
-  std::chrono::milliseconds patience_time_ = kPatience;
+  std::chrono::milliseconds patience_time_ = kTimeout;
   Deadline patience_ = Deadline::never();
   bool is_given_up_ = false, in_line_ = false;  // the last byte that went out ended no line
   bool has_lost_ = false;

@@ -10,7 +10,7 @@
 namespace dslaunch::ports {
 namespace {
 
-constexpr size_t kMostHoldersNamed = 3;
+constexpr size_t kMaxHoldersNamed = 3;
 
 // The sockets that decide who holds the port: the listening ones, else those of live connections.
 std::vector<Socket> deciding(const std::vector<Socket>& sockets) {
@@ -98,8 +98,8 @@ std::string describe_busy(uint16_t port, const std::vector<Holder>& holders) {
         port);
   }
   std::vector<std::string> named;
-  for (size_t i = 0; i < holders.size() && i < kMostHoldersNamed; ++i) named.push_back(describe_holder(holders[i]));
-  if (holders.size() > kMostHoldersNamed) named.push_back(fmt::format("{} more", holders.size() - kMostHoldersNamed));
+  for (size_t i = 0; i < holders.size() && i < kMaxHoldersNamed; ++i) named.push_back(describe_holder(holders[i]));
+  if (holders.size() > kMaxHoldersNamed) named.push_back(fmt::format("{} more", holders.size() - kMaxHoldersNamed));
   return fmt::format("port {} is held by {}", port, fmt::join(named, " and "));
 }
 

@@ -18,7 +18,7 @@
 namespace dslaunch::ports {
 namespace {
 
-constexpr size_t kLongestCommand = 120;
+constexpr size_t kMaxCommand = 120;
 
 struct CloseDirectory {
   void operator()(DIR* directory) const { closedir(directory); }
@@ -40,7 +40,7 @@ std::string one_line(std::string text) {
     unsigned char byte = static_cast<unsigned char>(c);
     if (byte < 0x20 || byte == 0x7f) c = ' ';
   }
-  if (text.size() > kLongestCommand) text = text.substr(0, kLongestCommand - 3) + "...";
+  if (text.size() > kMaxCommand) text = text.substr(0, kMaxCommand - 3) + "...";
   return text;
 }
 

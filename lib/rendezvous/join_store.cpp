@@ -13,7 +13,7 @@ namespace dslaunch::rendezvous {
 namespace {
 
 constexpr std::chrono::milliseconds kOneHandshake{5000};
-constexpr std::chrono::milliseconds kLongestPause{500};
+constexpr std::chrono::milliseconds kMaxPause{500};
 
 std::string place(const StoreAddress& address) {
   return fmt::format("{}:{}", address.host, address.port);
@@ -93,7 +93,7 @@ bool shake_hands(int fd, const StoreAddress& address, const LaunchEnv& env, Dead
 
 void RetryPause::wait(Deadline deadline) {
   std::this_thread::sleep_for(std::min(next_, deadline.left()));
-  next_ = std::min(next_ * 2, kLongestPause);
+  next_ = std::min(next_ * 2, kMaxPause);
 }
 
 JoinAttempt try_to_join(const StoreAddress& address, const LaunchEnv& env, Deadline deadline) {

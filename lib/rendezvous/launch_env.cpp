@@ -38,8 +38,8 @@ std::optional<int64_t> number(const char* name, int64_t lowest, int64_t highest)
   return value;
 }
 
-constexpr int64_t kMostRanks = 1 << 20;
-constexpr int64_t kMostRestarts = std::numeric_limits<int>::max();
+constexpr int64_t kMaxRanks = 1 << 20;
+constexpr int64_t kMaxRestarts = std::numeric_limits<int>::max();
 
 // "a*4,b*4": the environment stays short for many ranks on few hosts.
 std::string pack_hosts(const std::vector<std::string>& hosts) {
@@ -59,7 +59,7 @@ std::vector<std::string> unpack_hosts(const std::string& text, int world_size) {
   for (auto& item : split(text, ',')) {
     int64_t times = 1;
     if (size_t star = item.rfind('*'); star != std::string::npos) {
-      times = parse_int<int64_t>(std::string_view(item).substr(star + 1), 1, kMostRanks).value_or(-1);
+      times = parse_int<int64_t>(std::string_view(item).substr(star + 1), 1, kMaxRanks).value_or(-1);
       item.resize(star);
     }
     if (item.empty() || times < 1 || out.size() + static_cast<size_t>(times) > static_cast<size_t>(world_size)) {
@@ -88,17 +88,17 @@ struct GivenRanks {
 // mpirun started the ranks: Open MPI, Intel MPI, MPICH and PALS count them in variables of their own. Who wraps the
 // program to set RANK has said all there is to say, so these fill in only where there is no RANK.
 void fill_in_from_mpi(GivenRanks& given) {
-  auto mpi_rank = first_number({"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"}, 0, kMostRanks - 1);
+  auto mpi_rank = first_number({"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"}, 0, kMaxRanks - 1);
   if (given.rank || !mpi_rank) return;
   given.rank = mpi_rank;
-  if (!given.world) given.world = first_number({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}, 1, kMostRanks);
+  if (!given.world) given.world = first_number({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}, 1, kMaxRanks);
   if (!given.local_rank) {
     given.local_rank =
-        first_number({"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID"}, 0, kMostRanks - 1);
+        first_number({"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID"}, 0, kMaxRanks - 1);
   }
   if (!given.local_world) {
     given.local_world =
-        first_number({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PALS_LOCAL_SIZE", "LOCAL_SIZE"}, 1, kMostRanks);
+        first_number({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PALS_LOCAL_SIZE", "LOCAL_SIZE"}, 1, kMaxRanks);
   }
 }
 
@@ -129,8 +129,8 @@ void set_local_rank(LaunchEnv& env, int64_t local_rank, int64_t local_world) {
 }
 
 void read_ranks(LaunchEnv& env) {
-  GivenRanks given{number("RANK", 0, kMostRanks - 1), number("WORLD_SIZE", 1, kMostRanks),
-                   number("LOCAL_RANK", 0, kMostRanks - 1), number("LOCAL_WORLD_SIZE", 1, kMostRanks)};
+  GivenRanks given{number("RANK", 0, kMaxRanks - 1), number("WORLD_SIZE", 1, kMaxRanks),
+                   number("LOCAL_RANK", 0, kMaxRanks - 1), number("LOCAL_WORLD_SIZE", 1, kMaxRanks)};
   fill_in_from_mpi(given);
   auto& [rank, world, local_rank, local_world] = given;
   if (!rank && !world && !local_rank && !local_world) return;
@@ -147,12 +147,12 @@ void read_ranks(LaunchEnv& env) {
 }
 
 void read_nodes(LaunchEnv& env) {
-  auto node = number("NODE_RANK", 0, kMostRanks - 1);
-  auto group = number("GROUP_RANK", 0, kMostRanks - 1);
+  auto node = number("NODE_RANK", 0, kMaxRanks - 1);
+  auto group = number("GROUP_RANK", 0, kMaxRanks - 1);
   if (node && group && *node != *group) {
     contradiction(fmt::format("NODE_RANK={} and GROUP_RANK={} name different nodes", *node, *group));
   }
-  auto nodes = number("GROUP_WORLD_SIZE", 1, kMostRanks);
+  auto nodes = number("GROUP_WORLD_SIZE", 1, kMaxRanks);
   env.num_nodes = static_cast<int>(nodes.value_or((env.world_size + env.local_world_size - 1) / env.local_world_size));
   env.node_rank = static_cast<int>(node ? *node : group.value_or(env.rank / env.local_world_size));
   if (env.node_rank >= env.num_nodes) {
@@ -169,7 +169,7 @@ void read_address(LaunchEnv& env, const std::optional<std::string>& address) {
                     env.world_size));
   }
   auto port = number("MASTER_PORT", 1, 65535);
-  if (env.world_size > 1) env.master_port = static_cast<uint16_t>(port.value_or(kUsualMasterPort));
+  if (env.world_size > 1) env.master_port = static_cast<uint16_t>(port.value_or(kDefaultMasterPort));
   if (env.agent_store) {
     if (!port) contradiction("DSLAUNCH_AGENT_STORE is set but MASTER_PORT is not");
     env.master_port = static_cast<uint16_t>(*port);
@@ -234,8 +234,8 @@ LaunchEnv launch_env_from_environment() {
   if (auto token = ours ? variable(kTokenVariable) : std::nullopt) env.token = parse_token(*token);
   if (auto hosts = variable("DSLAUNCH_RANK_HOSTS"); ours && hosts)
     env.rank_hosts = unpack_hosts(*hosts, env.world_size);
-  env.restart_count = static_cast<int>(number("TORCHELASTIC_RESTART_COUNT", 0, kMostRestarts).value_or(0));
-  env.max_restarts = static_cast<int>(number("TORCHELASTIC_MAX_RESTARTS", 0, kMostRestarts).value_or(0));
+  env.restart_count = static_cast<int>(number("TORCHELASTIC_RESTART_COUNT", 0, kMaxRestarts).value_or(0));
+  env.max_restarts = static_cast<int>(number("TORCHELASTIC_MAX_RESTARTS", 0, kMaxRestarts).value_or(0));
   if (!env.agent_store && variable("TORCHELASTIC_USE_AGENT_STORE") == "True") {
     env.torch_agent_store = true;
     env.torch_run = fmt::format("{}.{}", variable("TORCHELASTIC_RUN_ID").value_or("none"), env.restart_count);

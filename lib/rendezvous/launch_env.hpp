@@ -11,7 +11,7 @@
 namespace dslaunch::rendezvous {
 
 // What torchrun and DeepSpeed take when nothing is said.
-inline constexpr uint16_t kUsualMasterPort = 29500;
+inline constexpr uint16_t kDefaultMasterPort = 29500;
 // The job's secret, in hexadecimal digits.
 inline constexpr const char* kTokenVariable = "DSLAUNCH_TOKEN";
 // 32 bytes. Throws UserError(78), without the value.

@@ -12,7 +12,7 @@ using Code = boost::system::error_code;
 
 namespace {
 
-constexpr size_t kMostAnnouncedLosses = 64;  // more say nothing new and would grow as the square of the world
+constexpr size_t kMaxAnnouncedLosses = 64;  // more say nothing new and would grow as the square of the world
 
 std::string encode_reply(uint32_t request, const Answer& answer) {
   return wire::encode(
@@ -190,7 +190,7 @@ void RankSessions::lose(int rank, const std::string& reason) {
   auto news = state_.lose(rank, reason);
   if (!news) return;
   board_.part();
-  if (++announced_losses_ > kMostAnnouncedLosses) return;
+  if (++announced_losses_ > kMaxAnnouncedLosses) return;
   std::string bytes = wire::encode(wire::Frame{wire::Type::kRankLost, 0, encode_lost_rank(*news)});
   for (auto sessions = by_rank_; auto& [to, session] : sessions) {
     if (to != rank) session->connection().send(bytes);

@@ -18,8 +18,8 @@ namespace {
 
 // Enough for any block of the handshake, so one who has proven nothing costs no more.
 constexpr size_t kLeastInputBytes = 512;
-constexpr size_t kMostReadBytes = 256u << 10;
-constexpr size_t kMostUnsentBytes = 256u << 20;  // a client that does not read is dropped
+constexpr size_t kMaxReadBytes = 256u << 10;
+constexpr size_t kMaxUnsentBytes = 256u << 20;  // a client that does not read is dropped
 constexpr size_t kMaxJoinedBytes = 64u << 10;
 
 bool is_own(const OutputPiece& piece) {
@@ -97,8 +97,8 @@ void StoreConnection::take_input(size_t num_bytes) {
 
 // Small while messages are, so that thousands of idle clients cost little; large while reads fill it.
 void StoreConnection::resize_input(size_t old_bytes, bool was_filled) {
-  size_t room = num_unused_ == 0 ? kLeastInputBytes : std::min(old_bytes, kMostReadBytes);
-  if (was_filled) room = std::min(2 * old_bytes, kMostReadBytes);
+  size_t room = num_unused_ == 0 ? kLeastInputBytes : std::min(old_bytes, kMaxReadBytes);
+  if (was_filled) room = std::min(2 * old_bytes, kMaxReadBytes);
   room += num_unused_;
   if (input_.capacity() > 4 * room) input_ = input_.substr(0, num_unused_);
   input_.resize(room);
@@ -109,7 +109,7 @@ void StoreConnection::send(OutputPiece piece) {
   if (ended() || num_bytes == 0) return;
   unsent_bytes_ += num_bytes;
   if (is_own(piece)) own_unsent_bytes_ += num_bytes;
-  if (unsent_bytes_ > kMostUnsentBytes) {
+  if (unsent_bytes_ > kMaxUnsentBytes) {
     // Posted: closing tells the session, which may be in the middle of answering.
     closing_ = true;
     return asio::post(socket_.get_executor(),

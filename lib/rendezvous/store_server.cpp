@@ -32,8 +32,8 @@ using Code = boost::system::error_code;
 namespace {
 
 // The oldest connection without proof is dropped beyond that many; a whole world that starts at once is no flood.
-constexpr size_t kMostUnprovenConnections = 1024;
-constexpr size_t kMostRefusalsTold = 16;
+constexpr size_t kMaxUnprovenConnections = 1024;
+constexpr size_t kMaxRefusalsTold = 16;
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // after EMFILE and its kind
 constexpr auto kLastCall = std::chrono::milliseconds(500);     // for last words to go out
 
@@ -102,7 +102,7 @@ class StoreServer::Impl final : public StoreConnection::Owner {
 
 StoreServer::Impl::Impl(UniqueFd listener, StoreServerOptions options)
     : handshake_timeout_(options.handshake_timeout),
-      most_unproven_(std::max(kMostUnprovenConnections, 2 * static_cast<size_t>(options.world_size))),
+      most_unproven_(std::max(kMaxUnprovenConnections, 2 * static_cast<size_t>(options.world_size))),
       serves_torch_(options.torch_clients.has_value()),
       torch_from_this_machine_(serves_torch_ && options.torch_clients->from_this_machine),
       torch_addresses_(serves_torch_ ? parse_addresses(options.torch_clients->addresses)
@@ -208,7 +208,7 @@ bool StoreServer::Impl::admits_address(const StoreConnection& connection) {
   if (torch_from_this_machine_ && connection.is_from_this_machine()) return true;
   auto from = connection.peer();
   if (torch_addresses_.contains(from)) return true;
-  if (refusals_told_.size() < kMostRefusalsTold && refusals_told_.insert(from).second) {
+  if (refusals_told_.size() < kMaxRefusalsTold && refusals_told_.insert(from).second) {
     log::warning(
         "store on port {}: refused a torch client from {}, which is no address of the job's hosts; if it is one of "
         "them, name that address in the hostfile",
@@ -225,7 +225,7 @@ bool StoreServer::Impl::admits_user(StoreConnection& connection) {
   if (place == Place::kElsewhere) return true;
   if (place == Place::kGone) return false;
   if (uid == 0 || uid == ::geteuid()) return true;
-  if (users_told_.size() < kMostRefusalsTold && users_told_.insert(uid).second) {
+  if (users_told_.size() < kMaxRefusalsTold && users_told_.insert(uid).second) {
     log::warning("store on port {}: refused a torch client of user {} at {}: this job belongs to user {}", port_, uid,
                  connection.describe_peer(), ::geteuid());
   }

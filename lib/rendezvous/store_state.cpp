@@ -10,7 +10,7 @@ namespace dslaunch::rendezvous {
 namespace {
 
 constexpr size_t kMaxStoredBytes = 512u << 20;
-constexpr size_t kMostRanksDescribed = 8;
+constexpr size_t kMaxRanksDescribed = 8;
 
 Answer granted(std::string body) {
   return {wire::Status::kOk, std::move(body)};
@@ -262,9 +262,9 @@ std::string StoreState::describe(int rank) const {
 
 std::string StoreState::describe_missing(const std::vector<int>& ranks) const {
   std::vector<std::string> details;
-  for (size_t i = 0; i < ranks.size() && i < kMostRanksDescribed; ++i) details.push_back(describe(ranks[i]));
-  if (ranks.size() > kMostRanksDescribed)
-    details.push_back(fmt::format("and {} more", ranks.size() - kMostRanksDescribed));
+  for (size_t i = 0; i < ranks.size() && i < kMaxRanksDescribed; ++i) details.push_back(describe(ranks[i]));
+  if (ranks.size() > kMaxRanksDescribed)
+    details.push_back(fmt::format("and {} more", ranks.size() - kMaxRanksDescribed));
   std::vector<int> named(ranks.begin(), ranks.begin() + static_cast<ptrdiff_t>(std::min<size_t>(ranks.size(), 64)));
   return fmt::format("{} {}{} {} not arrived ({})", ranks.size() == 1 ? "rank" : "ranks", fmt::join(named, ", "),
                      ranks.size() > named.size() ? ", ..." : "", ranks.size() == 1 ? "has" : "have",

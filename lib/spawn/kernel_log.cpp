@@ -11,7 +11,7 @@
 namespace dslaunch::spawn {
 namespace {
 
-constexpr size_t kMostLines = 1000;
+constexpr size_t kMaxLines = 1000;
 
 // A record: "priority,number,time,flags;message", then lines of properties.
 std::string message_of(const std::string& record) {
@@ -51,7 +51,7 @@ void KernelLog::read_new_lines() {
     if (got < 0 && (errno == EPIPE || errno == EINTR)) continue;  // EPIPE: records were overwritten before we came
     if (got <= 0) return;
     lines_.push_back(message_of(std::string(record, static_cast<size_t>(got))));
-    if (lines_.size() > kMostLines) lines_.pop_front();
+    if (lines_.size() > kMaxLines) lines_.pop_front();
   }
 }
 

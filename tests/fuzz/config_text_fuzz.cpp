@@ -14,11 +14,11 @@ void require(bool good) {
 }
 
 size_t require_sound(const Value& value, int num_lines, int level) {
-  require(level <= kMostLevels && value.place.line >= 0 && value.place.line <= num_lines);
+  require(level <= kMaxLevels && value.place.line >= 0 && value.place.line <= num_lines);
   size_t num_values = 1;
   for (const auto& item : value.items) num_values += require_sound(item, num_lines, level + 1);
   for (const auto& member : value.members) {
-    require(member.key.size() <= kLongestKey);
+    require(member.key.size() <= kMaxKey);
     num_values += require_sound(member.value, num_lines, level + 1);
   }
   return num_values;
@@ -28,7 +28,7 @@ void read(std::string_view text, Format format) {
   const auto num_lines = static_cast<int>(std::count(text.begin(), text.end(), '\n') + 1);
   const ReadResult result = read_document(text, format);
   require(result.root || !result.problems.empty());
-  if (result.root) require(require_sound(*result.root, num_lines, 0) <= kMostValues);
+  if (result.root) require(require_sound(*result.root, num_lines, 0) <= kMaxValues);
   for (const auto& problem : result.problems) require(problem.place.line <= num_lines && !problem.message.empty());
 }
 

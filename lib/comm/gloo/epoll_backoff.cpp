@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 
 // Whoever reads what there is takes longer between two questions.
 constexpr std::chrono::microseconds kTooSoon{5};
-constexpr int kMostInARow = 2;
+constexpr int kMaxInARow = 2;
 
 std::atomic<bool> was_asked{false};
 
@@ -33,7 +33,7 @@ class Answers {
     last_ = first.data.u64;
     when_ = now;
     in_a_row_ = again ? in_a_row_ + 1 : 0;
-    return in_a_row_ > kMostInARow;
+    return in_a_row_ > kMaxInARow;
   }
 
  private:

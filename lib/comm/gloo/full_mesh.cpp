@@ -18,7 +18,7 @@ namespace {
 // All ranks enter the connecting at the same moment, so it takes milliseconds unless something is wrong.
 constexpr std::chrono::milliseconds kConnectTimeout{20000};
 // Gloo treats a wait of zero as due at once; its own time-outs are ours, this only has to be long.
-constexpr std::chrono::milliseconds kLongest{24 * 3600 * 1000};
+constexpr std::chrono::milliseconds kMaxLength{24 * 3600 * 1000};
 
 std::shared_ptr<gloo::transport::Device> open_device(const std::string& address) {
   gloo::transport::tcp::attr attributes(address.c_str());
@@ -84,7 +84,7 @@ FullMesh::FullMesh(const CommunicatorOptions& options, rendezvous::Store& store,
                                   peer, options.host, error.what()));
     }
   }
-  context_->setTimeout(kLongest);
+  context_->setTimeout(kMaxLength);
 }
 
 // Any thread; pending and later waits fail.

@@ -19,9 +19,9 @@ namespace dslaunch::comm {
 namespace {
 
 // An issuing thread that holds the handle longer than this is stuck in a launch behind a kernel that never ends.
-constexpr std::chrono::milliseconds kLongestCall{200};
+constexpr std::chrono::milliseconds kMaxCall{200};
 constexpr std::chrono::milliseconds kNewsMayCome{300};
-constexpr std::chrono::milliseconds kLongestFlush{5000};
+constexpr std::chrono::milliseconds kMaxFlush{5000};
 constexpr std::chrono::microseconds kShortSleep{20};
 constexpr int kSpins = 2000;  // event queries before we start to sleep between them
 
@@ -90,7 +90,7 @@ void NcclCommunicator::release() {
 }
 
 bool NcclCommunicator::flush() {
-  auto deadline = Deadline::after(kLongestFlush);
+  auto deadline = Deadline::after(kMaxFlush);
   ncclResult_t result = ::ncclCommFinalize(handle_);
   while (under_way(result) && !deadline.passed()) {
     std::this_thread::sleep_for(kShortSleep);
@@ -131,7 +131,7 @@ void NcclCommunicator::abort_in_background() {
   aborting_ = std::thread([this] {
     ::cudaSetDevice(options_.device);
     // When the issuing thread does not let go, it is stuck in a launch that only the abort can end.
-    bool held = handle_mutex_.try_lock_for(kLongestCall);
+    bool held = handle_mutex_.try_lock_for(kMaxCall);
     if (handle_) ::ncclCommAbort(handle_);
     handle_ = nullptr;
     if (held) handle_mutex_.unlock();

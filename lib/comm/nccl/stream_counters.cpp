@@ -15,11 +15,11 @@ StreamCounters::StreamCounters() {
     return;
   }
   void* memory = nullptr;
-  if (::cudaHostAlloc(&memory, kMostStreams * sizeof(std::atomic<uint32_t>), cudaHostAllocPortable) != cudaSuccess) {
+  if (::cudaHostAlloc(&memory, kMaxStreams * sizeof(std::atomic<uint32_t>), cudaHostAllocPortable) != cudaSuccess) {
     return;
   }
   counters_ = static_cast<std::atomic<uint32_t>*>(memory);
-  for (size_t i = 0; i < kMostStreams; ++i) new (counters_ + i) std::atomic<uint32_t>(0);
+  for (size_t i = 0; i < kMaxStreams; ++i) new (counters_ + i) std::atomic<uint32_t>(0);
   write_value_ = reinterpret_cast<decltype(write_value_)>(found);
 }
 
@@ -40,7 +40,7 @@ bool is_recorded(cudaStream_t stream) {
 StreamCounters::Mark StreamCounters::mark(cudaStream_t stream) {
   size_t i = 0;
   while (i < num_lanes_ && lanes_[i].stream != stream) ++i;
-  if (!write_value_ || i == kMostStreams || is_recorded(stream)) return {};
+  if (!write_value_ || i == kMaxStreams || is_recorded(stream)) return {};
   if (i == num_lanes_) lanes_[num_lanes_++].stream = stream;
   const uint32_t value = lanes_[i].num_sent + 1;
   const auto place = reinterpret_cast<CUdeviceptr>(counters_ + i);

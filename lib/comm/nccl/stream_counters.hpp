@@ -27,14 +27,14 @@ class StreamCounters {
   Mark mark(cudaStream_t stream);
 
  private:
-  static constexpr size_t kMostStreams = 8;  // a communicator is used on one or two
+  static constexpr size_t kMaxStreams = 8;  // a communicator is used on one or two
   struct Lane {
     cudaStream_t stream = nullptr;
     uint32_t num_sent = 0;
   };
 
-  std::atomic<uint32_t>* counters_ = nullptr;  // [kMostStreams], pinned
-  std::array<Lane, kMostStreams> lanes_;
+  std::atomic<uint32_t>* counters_ = nullptr;  // [kMaxStreams], pinned
+  std::array<Lane, kMaxStreams> lanes_;
   size_t num_lanes_ = 0;
   decltype(&::cuStreamWriteValue32) write_value_ = nullptr;
 };

@@ -25,7 +25,7 @@ using namespace std::chrono_literals;
 // A launcher that is gone cannot wait for a checkpoint: what does not end by itself in this time is killed.
 constexpr auto kGraceWithoutLauncher = 700ms;
 // More output than this waiting for the launcher: the ranks wait too.
-constexpr size_t kMostUnsentBytes = 4U << 20;
+constexpr size_t kMaxUnsentBytes = 4U << 20;
 
 // The machine's own address towards the launcher, as sshd tells it, is one that other hosts are likely to reach too.
 std::string address_of_this_host() {
@@ -81,7 +81,7 @@ void Agent::turn_after_ranks() {
 }
 
 bool Agent::may_read_ranks() const {
-  return channel_.num_unsent() < kMostUnsentBytes && (!options_.echo || options_.echo->has_room());
+  return channel_.num_unsent() < kMaxUnsentBytes && (!options_.echo || options_.echo->has_room());
 }
 
 void Agent::say(const Message& message) {

@@ -21,7 +21,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // For what the ranks left behind, once they have ended themselves.
-constexpr auto kSweepPatience = 2000ms;
+constexpr auto kSweepTimeout = 2000ms;
 // From SIGKILL to the end of a process, which may have much memory or a device to give back. Less than the launcher
 // waits.
 constexpr auto kKillTime = 4000ms, kLookAgain = 200ms;
@@ -204,7 +204,7 @@ void Agent::tell_stacks() {
 }
 
 void Agent::sweep() {
-  auto patience = std::min<std::chrono::milliseconds>(kSweepPatience, kill_at_.left());
+  auto patience = std::min<std::chrono::milliseconds>(kSweepTimeout, kill_at_.left());
   if (stage_ == Stage::kKilled || launcher_gone_) patience = 0ms;
   const spawn::Swept swept = job_ ? sweep_attempts(*job_, patience, stuck_) : spawn::Swept();
   read_outputs();

@@ -6,7 +6,7 @@
 namespace dslaunch::launch {
 
 // More than this waiting for our own reader: the ranks wait too.
-constexpr size_t kMostUnreadBytes = 4U << 20;
+constexpr size_t kMaxUnreadBytes = 4U << 20;
 
 void NodeEcho::tell(std::string_view lines) {
   Terminal& reader = reader_of(Stream::kErr);
@@ -16,7 +16,7 @@ void NodeEcho::tell(std::string_view lines) {
 }
 
 bool NodeEcho::has_room() const {
-  return std::max(out_.num_pending(), err_.num_pending()) < kMostUnreadBytes && files_.has_room();
+  return std::max(out_.num_pending(), err_.num_pending()) < kMaxUnreadBytes && files_.has_room();
 }
 
 void NodeEcho::add_to(PollSet& polls) {
@@ -34,7 +34,7 @@ void NodeEcho::poll_once() {
 }
 
 void NodeEcho::drain(SignalInbox& signals, Deadline deadline) {
-  const Deadline patience = Deadline::after(FileThread::kPatience);
+  const Deadline patience = Deadline::after(FileThread::kTimeout);
   auto awaits_files = [&] { return !files_.idle() && !patience.passed(); };
   for (poll_once(); !deadline.passed(); poll_once()) {
     const bool waits = awaits_files();  // asked once: the thread may be done with them at any moment

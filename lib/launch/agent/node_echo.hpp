@@ -30,7 +30,7 @@ class NodeEcho {
   // In a loop: what there is to wait for, and what to do when it came.
   void add_to(PollSet& polls);
   void poll_once();
-  // Until reader and files have everything, or the deadline passes; files that stand still have FileThread::kPatience
+  // Until reader and files have everything, or the deadline passes; files that stand still have FileThread::kTimeout
   // for it, and a signal spares the rest.
   void drain(SignalInbox& signals, Deadline deadline);
   // Something was written that did not arrive (yet).

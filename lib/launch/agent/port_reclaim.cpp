@@ -11,7 +11,7 @@
 namespace dslaunch::launch {
 namespace {
 
-constexpr std::chrono::milliseconds kPatience{2000};
+constexpr std::chrono::milliseconds kTimeout{2000};
 
 struct Reclaimable {
   ports::ProcessIdentity identity;
@@ -48,7 +48,7 @@ void end_holders(uint16_t port, const std::vector<Reclaimable>& holders,
   std::vector<ports::ProcessIdentity> processes;
   processes.reserve(holders.size());
   for (const auto& holder : holders) processes.push_back(holder.identity);
-  auto outcomes = end_processes(processes, kPatience);
+  auto outcomes = end_processes(processes, kTimeout);
   for (size_t i = 0; i < outcomes.size(); ++i) {
     const auto& holder = holders[i];
     say(fmt::format("port {} was held by pid {} ({}) of job {}, whose launcher is gone: {}", port, holder.identity.pid,

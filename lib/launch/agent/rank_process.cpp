@@ -25,10 +25,10 @@ void RankProcess::read_output(const Sink& sink, size_t most_bytes) {
 }
 
 void RankProcess::read_stream(UniqueFd& fd, Stream stream, const Sink& sink, size_t most_bytes) {
-  constexpr size_t kMostAtOnce = 65536;
-  const auto buffer = std::make_unique_for_overwrite<char[]>(kMostAtOnce);  // a limit on the stack may be lower
+  constexpr size_t kMaxAtOnce = 65536;
+  const auto buffer = std::make_unique_for_overwrite<char[]>(kMaxAtOnce);  // a limit on the stack may be lower
   for (size_t taken = 0; fd.valid() && taken < most_bytes;) {
-    ssize_t got = ::read(fd.get(), buffer.get(), kMostAtOnce);
+    ssize_t got = ::read(fd.get(), buffer.get(), kMaxAtOnce);
     if (got > 0) {
       taken += got;
       sink(RankOutput{rank_, stream, std::string(buffer.get(), got)});

@@ -11,7 +11,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kBetweenLooks = 2s;
 // Between two looks: this process was stopped, or the machine asleep, so ranks may have been too.
-constexpr auto kLongestGap = 10s;
+constexpr auto kMaxGap = 10s;
 
 std::chrono::milliseconds time_of(uint64_t ticks) {
   static const long kTicksPerSecond = ::sysconf(_SC_CLK_TCK);
@@ -63,7 +63,7 @@ Deadline RankWatch::next_look() const {
 }
 
 std::vector<RankActivity> RankWatch::look(Time now) {
-  if (now - std::exchange(last_look_, now).value_or(now) > kLongestGap) on_unread(now);
+  if (now - std::exchange(last_look_, now).value_or(now) > kMaxGap) on_unread(now);
   std::vector<Watched*> quiet;
   std::vector<pid_t> roots;
   std::vector<RankActivity> changed;

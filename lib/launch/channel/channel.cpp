@@ -37,11 +37,11 @@ bool Channel::flush() {
 }
 
 bool Channel::receive() {
-  constexpr size_t kMostBytes = 65536;
-  const auto buffer = std::make_unique_for_overwrite<char[]>(kMostBytes);  // a limit on the stack may be lower
+  constexpr size_t kMaxBytes = 65536;
+  const auto buffer = std::make_unique_for_overwrite<char[]>(kMaxBytes);  // a limit on the stack may be lower
   // Bounded, so that a talkative side cannot keep its owner from everything else.
   for (int round = 0; round < 16; ++round) {
-    ssize_t got = ::read(input_.get(), buffer.get(), kMostBytes);
+    ssize_t got = ::read(input_.get(), buffer.get(), kMaxBytes);
     if (got > 0) {
       std::string_view bytes(buffer.get(), static_cast<size_t>(got));
       if (greeting_) {

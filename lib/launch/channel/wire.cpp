@@ -7,7 +7,7 @@
 namespace dslaunch::launch {
 namespace {
 
-constexpr int kMostExitCode = 255, kMostSignal = 64;
+constexpr int kMaxExitCode = 255, kMaxSignal = 64;
 
 // The type byte is the message's place in the variant, plus one: a zero byte is never a type.
 
@@ -191,7 +191,7 @@ void read(FieldReader& from, StopRanks& m) {
   m.grace = from.duration();
 }
 void read(FieldReader& from, SignalRanks& m) {
-  m.signal = from.int_between(1, kMostSignal);
+  m.signal = from.int_between(1, kMaxSignal);
 }
 void read(FieldReader& from, AgentHello& m) {
   m.version = from.u32();
@@ -213,10 +213,10 @@ void read(FieldReader& from, RanksMissing& m) {
   for (uint32_t left = from.u32(); left > 0; --left) m.ranks.push_back(from.not_negative());
 }
 void read(FieldReader& from, SignalTaken& m) {
-  m.signal = from.int_between(1, kMostSignal);
+  m.signal = from.int_between(1, kMaxSignal);
 }
 void read(FieldReader& from, JobEnded& m) {
-  m.exit_code = from.int_between(0, kMostExitCode);
+  m.exit_code = from.int_between(0, kMaxExitCode);
   m.again = from.flag();
   m.story = from.text();
 }
@@ -224,7 +224,7 @@ void read(FieldReader& from, AgentReady& m) {
   m.master_port = from.u16();
 }
 void read(FieldReader& from, AgentFailed& m) {
-  m.exit_code = from.int_between(1, kMostExitCode);
+  m.exit_code = from.int_between(1, kMaxExitCode);
   m.message = from.text();
 }
 void read(FieldReader& from, RankStarted& m) {
@@ -239,7 +239,7 @@ void read(FieldReader& from, RankOutput& m) {
 void read(FieldReader& from, RankEnded& m) {
   m.rank = from.not_negative();
   m.cause.kind = from.choice(spawn::ExitCause::Kind::kNotStarted);
-  m.cause.number = from.int_between(0, kMostExitCode);
+  m.cause.number = from.int_between(0, kMaxExitCode);
   m.cause.core_dumped = from.flag();
   m.cause.hint = from.text();
   m.stopped_by_us = from.flag();

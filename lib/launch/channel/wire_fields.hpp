@@ -43,10 +43,9 @@ class FieldReader : public ByteReader {
   }
   int not_negative() { return int_between(0, std::numeric_limits<int>::max()); }
   std::chrono::milliseconds duration() {
-    constexpr std::chrono::milliseconds kMost =
-        std::chrono::days(100000);  // more could not be added to a point in time
+    constexpr std::chrono::milliseconds kMax = std::chrono::days(100000);  // more could not be added to a point in time
     const std::chrono::milliseconds value(i64());
-    if (value < value.zero() || value > kMost) throw WireError("a length of time that is out of range");
+    if (value < value.zero() || value > kMax) throw WireError("a length of time that is out of range");
     return value;
   }
   template <class Enum>

@@ -21,7 +21,7 @@ std::vector<uint16_t> usual_ports() {
   std::string_view value = text == nullptr ? "" : text;
   const auto port = parse_int<uint16_t>(value, 1);
   if (port) ports.push_back(*port);
-  if (port != rendezvous::kUsualMasterPort) ports.push_back(rendezvous::kUsualMasterPort);
+  if (port != rendezvous::kDefaultMasterPort) ports.push_back(rendezvous::kDefaultMasterPort);
   return ports;
 }
 

@@ -16,10 +16,10 @@ JobStanding by_agent(const ports::ProcessInfo& rank) {
 }  // namespace
 
 std::vector<std::string> jobs_without_supervisor(const std::string& root) {
-  constexpr size_t kMost = 100;
+  constexpr size_t kMax = 100;
   std::vector<std::string> ids;
   for (const auto& job : list_jobs(root)) {
-    if (ids.size() < kMost && presence_of(job.record.supervisor) == Presence::kGone) ids.push_back(job.record.job_id);
+    if (ids.size() < kMax && presence_of(job.record.supervisor) == Presence::kGone) ids.push_back(job.record.job_id);
   }
   return ids;
 }

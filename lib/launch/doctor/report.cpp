@@ -117,8 +117,8 @@ std::string tell_others(const DoctorReport& report, FindingKind kind, const char
 }
 
 std::string shorten(const std::string& text) {
-  constexpr size_t kMost = 60;
-  return text.size() <= kMost ? text : text.substr(0, kMost - 3) + "...";
+  constexpr size_t kMax = 60;
+  return text.size() <= kMax ? text : text.substr(0, kMax - 3) + "...";
 }
 
 // By parent: it is the parent that has to do something.

@@ -18,7 +18,7 @@ namespace dslaunch::launch {
 namespace {
 
 // More than this waiting for our reader: the supervisor waits with the rest (it costs it nothing).
-constexpr size_t kMostPendingBytes = 1U << 20;
+constexpr size_t kMaxPendingBytes = 1U << 20;
 
 void say(const std::string& text) {
   std::fputs(fmt::format("dslaunch: {}\n", text).c_str(), stderr);
@@ -87,7 +87,7 @@ class Attachment {
   bool wait() {
     PollSet polls;
     polls.add(signals_.fd(), POLLIN);
-    size_t place = polls.add(there_ && out_.num_pending() < kMostPendingBytes ? client_.fd() : -1, POLLIN);
+    size_t place = polls.add(there_ && out_.num_pending() < kMaxPendingBytes ? client_.fd() : -1, POLLIN);
     polls.add(out_.num_pending() > 0 ? out_.fd() : -1, POLLOUT);
     polls.wait(Deadline::never());
     out_.flush();

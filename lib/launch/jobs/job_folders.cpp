@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostNamesShown = 5;
+constexpr size_t kMaxNamesShown = 5;
 
 std::string absolute_path_in(const char* variable) {
   const char* value = std::getenv(variable);
@@ -92,8 +92,8 @@ std::vector<std::string> ids_of(const std::vector<KnownJob>& jobs) {
 
 std::string some_of(std::vector<std::string> ids) {
   size_t all = ids.size();
-  if (all > kMostNamesShown) ids.resize(kMostNamesShown);
-  return fmt::format("{}{}", fmt::join(ids, ", "), all > kMostNamesShown ? ", ..." : "");
+  if (all > kMaxNamesShown) ids.resize(kMaxNamesShown);
+  return fmt::format("{}{}", fmt::join(ids, ", "), all > kMaxNamesShown ? ", ..." : "");
 }
 
 constexpr int64_t kDay = 86400;

@@ -32,7 +32,7 @@ struct AskStacks {
 using JobRequest = std::variant<AskStatus, AskAttach, AskStop, AskStacks>;
 
 // A longer line is no request of ours.
-inline constexpr size_t kLongestRequest = 4096;
+inline constexpr size_t kMaxRequest = 4096;
 
 std::string encode_request(const JobRequest& request);
 // Empty for anything else.

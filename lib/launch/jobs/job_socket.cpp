@@ -13,10 +13,10 @@
 namespace dslaunch::launch {
 namespace {
 
-constexpr size_t kMostClients = 64;
+constexpr size_t kMaxClients = 64;
 constexpr size_t kPieceBytes = 64U << 10;
 // Answers that a client has asked for and does not read.
-constexpr size_t kMostUnreadBytes = 1U << 20;
+constexpr size_t kMaxUnreadBytes = 1U << 20;
 
 UniqueFd spare_descriptor() {
   return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
@@ -71,7 +71,7 @@ void JobSocket::accept_clients() {
     // The socket's mode keeps others out already; root may pass that, and folders get their modes changed.
     if (!peer_is_this_user(connection)) continue;
     make_room();
-    if (clients_.size() >= kMostClients) continue;
+    if (clients_.size() >= kMaxClients) continue;
     Client& client = clients_.emplace_back();
     client.number = ++num_clients_;
     client.connection = std::move(connection);
@@ -87,13 +87,13 @@ void JobSocket::turn_one_away() {
 
 // Who has connected and says nothing goes first.
 void JobSocket::make_room() {
-  if (clients_.size() < kMostClients) return;
+  if (clients_.size() < kMaxClients) return;
   auto silent = std::find_if(clients_.begin(), clients_.end(), [](const Client& client) { return !client.asked; });
   if (silent != clients_.end()) clients_.erase(silent);
 }
 
 bool JobSocket::receive(Client& client, const Status& status, std::vector<AskStop>& stops) {
-  char buffer[kLongestRequest];
+  char buffer[kMaxRequest];
   ssize_t got = ::recv(client.connection.get(), buffer, sizeof buffer, 0);
   if (got == 0) return false;
   if (got < 0) return errno == EAGAIN || errno == EINTR;
@@ -101,7 +101,7 @@ bool JobSocket::receive(Client& client, const Status& status, std::vector<AskSto
   for (size_t end; (end = client.in.find('\n')) != std::string::npos; client.in.erase(0, end + 1)) {
     if (!answer(client, std::string_view(client.in).substr(0, end), status, stops)) return false;
   }
-  return client.in.size() < kLongestRequest && client.out.size() - client.sent < kMostUnreadBytes;
+  return client.in.size() < kMaxRequest && client.out.size() - client.sent < kMaxUnreadBytes;
 }
 
 // False: this is no client of ours.

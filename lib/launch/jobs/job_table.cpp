@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kDay = 86400;
-constexpr size_t kLongestCommand = 60;
+constexpr size_t kMaxCommand = 60;
 
 const char* condition_word(Condition condition) {
   switch (condition) {
@@ -110,7 +110,7 @@ std::string jobs_table(const std::vector<KnownJob>& jobs, int64_t now) {
   std::vector<std::vector<std::string>> rows{{"JOB", "STATE", "RANKS", "HOSTS", "AGE", "COMMAND"}};
   for (const auto& job : jobs) {
     rows.push_back({job.record.job_id, state_word(job), std::to_string(job.record.world_size()), hosts_text(job.record),
-                    age_text(now - job.record.started), command_text(job.record, kLongestCommand)});
+                    age_text(now - job.record.started), command_text(job.record, kMaxCommand)});
   }
   std::vector<size_t> widths(rows[0].size() - 1);
   for (const auto& row : rows) {

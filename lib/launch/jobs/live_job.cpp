@@ -22,10 +22,10 @@ using namespace std::chrono_literals;
 using Json = nlohmann::ordered_json;
 
 // On record. Each file has one, and a record that grew with every line could not be written any more.
-constexpr size_t kMostTroubles = 4;
+constexpr size_t kMaxTroubles = 4;
 
 // For clients that still read when the job has ended.
-constexpr auto kLastWordPatience = 2000ms;
+constexpr auto kLastWordTimeout = 2000ms;
 
 std::vector<RecordedHost> hosts_of(const LaunchPlan& plan) {
   std::vector<RecordedHost> hosts;
@@ -95,7 +95,7 @@ bool LiveJob::note_troubles() {
   for (auto& trouble : files_.take_troubles()) {
     const bool is_known = std::find(noted.begin(), noted.end(), trouble) != noted.end();
     if (is_known) continue;
-    if (noted.size() < kMostTroubles) noted.push_back(trouble);
+    if (noted.size() < kMaxTroubles) noted.push_back(trouble);
     troubles_.push_back(std::move(trouble));
   }
   return noted.size() > num_before;
@@ -166,10 +166,10 @@ void LiveJob::on_end(int exit_code, const std::string& first_cause, std::chrono:
       return std::string();
     });
   }
-  files_.wait(Deadline::after(stalled ? kLastWordPatience : file_patience));
+  files_.wait(Deadline::after(stalled ? kLastWordTimeout : file_patience));
   if (socket_) {
     socket_->end(*record_.end);
-    Deadline patience = Deadline::after(kLastWordPatience);
+    Deadline patience = Deadline::after(kLastWordTimeout);
     do {
       PollSet polls;
       add_to(polls);

@@ -56,7 +56,7 @@ class LiveJob {
   // Once, when nothing of the job is left. Clients that read get everything; those that do not cost 2 s at most, files
   // that stand still `file_patience`.
   void on_end(int exit_code, const std::string& first_cause,
-              std::chrono::milliseconds file_patience = FileThread::kPatience);
+              std::chrono::milliseconds file_patience = FileThread::kTimeout);
 
  private:
   struct RankView {

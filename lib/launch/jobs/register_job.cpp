@@ -20,7 +20,7 @@ namespace {
 using namespace std::chrono_literals;
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMostFinishedJobs = 100;
+constexpr size_t kMaxFinishedJobs = 100;
 constexpr std::chrono::seconds kKeptFor = 24h * 30;
 
 [[noreturn]] void refuse_to_detach(const std::string& trouble) {
@@ -41,7 +41,7 @@ constexpr std::chrono::seconds kKeptFor = 24h * 30;
 JobFolder make_folder(const LaunchPlan& plan) {
   try {
     JobFolder folder = make_job_folder(jobs_root(), plan.job_id);
-    prune_jobs(jobs_root(), kMostFinishedJobs, kKeptFor, std::time(nullptr));
+    prune_jobs(jobs_root(), kMaxFinishedJobs, kKeptFor, std::time(nullptr));
     return folder;
   } catch (const Error& error) {
     if (plan.detach) refuse_to_detach(error.what());

@@ -23,9 +23,9 @@ using namespace std::chrono_literals;
 using Json = nlohmann::ordered_json;
 
 // For `jobs`: a supervisor answers within a turn of its loop, unless it is suspended.
-constexpr auto kStatusPatience = 1000ms;
+constexpr auto kStatusTimeout = 1000ms;
 // For `stop`: between two attempts, while it waits for nodes, a supervisor answers nobody.
-constexpr auto kStopPatience = 3000ms;
+constexpr auto kStopTimeout = 3000ms;
 
 void say(const std::string& text) {
   std::fputs(fmt::format("dslaunch: {}\n", text).c_str(), stderr);
@@ -48,7 +48,7 @@ std::optional<spawn::HeldProcess> begin_stop(const KnownJob& job, const StopOpti
   }
   JobClient client(job.record.socket);
   bool asked = client.ask(AskStop{options.now, options.grace});
-  auto answer = asked ? client.await(Deadline::after(kStopPatience)) : std::nullopt;
+  auto answer = asked ? client.await(Deadline::after(kStopTimeout)) : std::nullopt;
   // The end of the connection instead of an answer: it was on its way out. A refusal: it is of another version.
   // Nothing: should it get round to it later, both are one stop.
   if (!answer || std::holds_alternative<Refused>(*answer)) signal_supervisor(*supervisor, options.now);
@@ -85,7 +85,7 @@ Stopped conclude(const KnownJob& job, const StopOptions& options) {
     stopped.stuck = still_stuck(record);
     return stopped;
   }
-  const spawn::Swept swept = sweep_here(job, options.now ? 0ms : options.grace.value_or(kUsualGrace));
+  const spawn::Swept swept = sweep_here(job, options.now ? 0ms : options.grace.value_or(kDefaultGrace));
   stopped.num_swept = swept.num_signalled - swept.stuck.size();
   for (const auto& process : swept.stuck) stopped.stuck.push_back({-1, record.supervisor.host, true, process});
   return stopped;
@@ -149,7 +149,7 @@ std::string ask_status(const KnownJob& job) {
   if (job.condition != Condition::kLiving || is_suspended(job.record.supervisor)) return {};
   JobClient client(job.record.socket);
   if (!client.ask(AskStatus{})) return {};
-  auto answer = client.await(Deadline::after(kStatusPatience));
+  auto answer = client.await(Deadline::after(kStatusTimeout));
   const auto* status = answer ? std::get_if<StatusAnswer>(&*answer) : nullptr;
   return status ? status->document : std::string();
 }

@@ -10,7 +10,7 @@ namespace dslaunch::launch {
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-constexpr int kMostSlips = 100;
+constexpr int kMaxSlips = 100;
 
 bool is_blank(char c) {
   return c == ' ' || c == '\t';
@@ -162,7 +162,7 @@ Assignments parse_env_file(std::string_view text, const std::string& path) {
       if (auto assignment = LineReader(take_line(text)).read()) assignments.push_back(std::move(*assignment));
     } catch (const Slip& slip) {
       slips += fmt::format("{}{}:{}:{}: {}", slips.empty() ? "" : "\n", path, number, slip.offset + 1, slip.what);
-      if (++num_slips == kMostSlips && !text.empty()) {
+      if (++num_slips == kMaxSlips && !text.empty()) {
         slips += fmt::format("\n{}: the lines behind line {} were not read", path, number);
         break;
       }

@@ -245,12 +245,12 @@ std::optional<NodePlace> node_place(const LaunchOptions& options, const Source& 
     place.node_rank = source.place->node_rank;
     place.num_nodes = source.place->num_nodes;
     place.master_addr = source.place->master_addr;
-    place.master_port = source.place->master_port.value_or(rendezvous::kUsualMasterPort);
+    place.master_port = source.place->master_port.value_or(rendezvous::kDefaultMasterPort);
   } else {
     place.node_rank = *options.hosts.node_rank;
     place.num_nodes = options.hosts.num_nodes.value_or(1);
     place.master_addr = options.hosts.master_addr;
-    place.master_port = options.hosts.master_port == 0 ? rendezvous::kUsualMasterPort : options.hosts.master_port;
+    place.master_port = options.hosts.master_port == 0 ? rendezvous::kDefaultMasterPort : options.hosts.master_port;
   }
   if (source.hostfile) {
     auto hosts = of_hostfile(options, *source.hostfile).hosts;
@@ -281,9 +281,9 @@ void apply_offers(ResolvedHosts& hosts, const std::vector<AgentHello>& offers) {
   for (size_t node = 1; node < hosts.allocation.hosts.size(); ++node) {
     const AgentHello& offer = offers.at(node - 1);
     if (offer.num_slots == 0) continue;  // the hostfile knows
-    if (offer.num_slots > hostfile::kMostSlots) {
+    if (offer.num_slots > hostfile::kMaxSlots) {
       throw UserError(ExitCode::kUnavailable, fmt::format("node rank {} offers {} slots; no host has more than {}",
-                                                          node, offer.num_slots, hostfile::kMostSlots));
+                                                          node, offer.num_slots, hostfile::kMaxSlots));
     }
     auto& host = hosts.allocation.hosts[node];
     if (hostfile::is_host_name(offer.host_name)) host.name = offer.host_name;

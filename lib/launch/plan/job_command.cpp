@@ -60,7 +60,7 @@ void add_launch_options(Words& words, const LaunchOptions& launch) {
   words.option("--venv", launch.venv);
   words.option("--run_dir", launch.run_dir);
   words.option("--timeout", launch.timeout);
-  if (launch.grace != kUsualGrace) words.option("--grace", std::optional(launch.grace));
+  if (launch.grace != kDefaultGrace) words.option("--grace", std::optional(launch.grace));
   if (launch.max_restarts != 0) words.option("--max_restarts", std::optional(launch.max_restarts));
   words.option("--min_nodes", launch.min_nodes);
 }

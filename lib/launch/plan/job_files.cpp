@@ -11,9 +11,9 @@ namespace {
 // Numbered, since two of them may have one name; the ending tells the reader what it is. A whole name that is as long
 // as a name can be would leave no room for the number.
 std::string name_of_copy(size_t number, const std::string& path) {
-  constexpr size_t kMostBytes = 100;
+  constexpr size_t kMaxBytes = 100;
   const std::string name = std::filesystem::path(path).filename().string();
-  return fmt::format("{}-{}", number, name.substr(name.size() - std::min(name.size(), kMostBytes)));
+  return fmt::format("{}-{}", number, name.substr(name.size() - std::min(name.size(), kMaxBytes)));
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ struct LaunchPlan {
   int restart_count = 0, max_restarts = 0;
   Preflight preflight;                       // for hosts other than this machine
   std::map<std::string, std::string> files;  // that travel to other machines, path -> content
-  std::chrono::milliseconds grace = kUsualGrace;
+  std::chrono::milliseconds grace = kDefaultGrace;
   std::optional<std::chrono::milliseconds> timeout;
   std::vector<PlannedNode> nodes;
 

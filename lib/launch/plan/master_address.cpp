@@ -13,7 +13,7 @@
 namespace dslaunch::launch {
 namespace {
 
-constexpr size_t kLongestName = 255;
+constexpr size_t kMaxName = 255;
 
 bool is_ipv6_address(const std::string& address) {
   in6_addr ignored;
@@ -31,7 +31,7 @@ std::string what_is_wrong(const std::string& address) {
   const auto num_colons = std::count(address.begin(), address.end(), ':');
   if (num_colons == 1) return "the port has an option of its own: --master_addr HOST --master_port PORT";
   if (num_colons > 1) return is_ipv6_address(address) ? "" : "no IPv6 address";
-  if (address.size() > kLongestName) return fmt::format("longer than any host's name ({} characters)", kLongestName);
+  if (address.size() > kMaxName) return fmt::format("longer than any host's name ({} characters)", kMaxName);
   if (std::all_of(address.begin(), address.end(), in_name)) return "";
   return "no host's name or address: those have letters, digits, '.', '-' and '_' only";
 }

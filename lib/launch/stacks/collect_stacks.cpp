@@ -25,9 +25,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Debuggers need memory and a core each.
-constexpr size_t kMostAtOnce = 4;
-constexpr size_t kMostProcesses = 16;  // of one rank
-constexpr size_t kMostTextOfAll = 16U << 20;
+constexpr size_t kMaxAtOnce = 4;
+constexpr size_t kMaxProcesses = 16;  // of one rank
+constexpr size_t kMaxTextOfAll = 16U << 20;
 
 void append(ProcessStacks& to, const ports::ProcessStat& process, bool is_child, const std::string& text) {
   to.text += fmt::format("{} {}", is_child ? "child process" : "process", printable(process.name));
@@ -45,7 +45,7 @@ ProcessStacks stacks_of(const std::vector<ports::TreeProcess>& tree, pid_t root,
   auto ordered = tree;
   std::stable_partition(ordered.begin(), ordered.end(), [&](const auto& process) { return process.pid == root; });
   ProcessStacks out{.pid = root, .source = "kernel", .text = {}, .note = {}};
-  for (size_t i = 0; i < ordered.size() && i < kMostProcesses; ++i) {
+  for (size_t i = 0; i < ordered.size() && i < kMaxProcesses; ++i) {
     const pid_t pid = ordered[i].pid;
     const std::string by_kernel = kernel_stacks(pid);
     const ToolStacks by_tool = tool_stacks(pid, deadline);
@@ -53,7 +53,7 @@ ProcessStacks stacks_of(const std::vector<ports::TreeProcess>& tree, pid_t root,
     if (i == 0) out.note = by_tool.note;
     append(out, ordered[i].stat, pid != root, by_tool.tool.empty() ? by_kernel : by_tool.text);
   }
-  if (ordered.size() > kMostProcesses) out.text += fmt::format("and {} more\n", ordered.size() - kMostProcesses);
+  if (ordered.size() > kMaxProcesses) out.text += fmt::format("and {} more\n", ordered.size() - kMaxProcesses);
   return out;
 }
 
@@ -64,7 +64,7 @@ std::vector<ProcessStacks> collect_stacks(const std::vector<pid_t>& pids) {
   const Deadline deadline = Deadline::after(kToolTime);
   std::vector<ProcessStacks> all(pids.size());
   std::atomic<size_t> next{0};
-  parallel_for_each(std::min(pids.size(), kMostAtOnce), [&](size_t) {
+  parallel_for_each(std::min(pids.size(), kMaxAtOnce), [&](size_t) {
     for (size_t i; (i = next++) < pids.size();) {
       const auto tree = trees.find(pids[i]);
       if (tree != trees.end()) all[i] = stacks_of(tree->second, pids[i], deadline);
@@ -72,7 +72,7 @@ std::vector<ProcessStacks> collect_stacks(const std::vector<pid_t>& pids) {
   });
   std::erase_if(all, [](const auto& stacks) { return stacks.pid == 0; });
   for (auto& stacks : all) {
-    const size_t most = kMostTextOfAll / std::max<size_t>(all.size(), 1);
+    const size_t most = kMaxTextOfAll / std::max<size_t>(all.size(), 1);
     if (stacks.text.size() > most) stacks.text = stacks.text.substr(0, most) + "\n(cut)\n";
   }
   return all;

@@ -22,7 +22,7 @@
 namespace dslaunch::launch {
 namespace {
 
-constexpr size_t kMostOutput = 4U << 20;
+constexpr size_t kMaxOutput = 4U << 20;
 
 struct ToolRun {
   std::string out, err;
@@ -33,7 +33,7 @@ struct ToolRun {
 bool take(UniqueFd& fd, std::string& to) {
   char buffer[16384];
   const ssize_t got = ::read(fd.get(), buffer, sizeof buffer);
-  if (got > 0 && to.size() < kMostOutput) to.append(buffer, static_cast<size_t>(got));
+  if (got > 0 && to.size() < kMaxOutput) to.append(buffer, static_cast<size_t>(got));
   if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR))) return true;
   fd.reset();
   return false;

@@ -17,7 +17,7 @@ namespace dslaunch::launch {
 namespace {
 
 // More of one exit_description are told as ranges.
-constexpr size_t kMostRanksListed = 8;
+constexpr size_t kMaxRanksListed = 8;
 
 using Json = nlohmann::ordered_json;
 
@@ -67,8 +67,7 @@ std::string tell_others(const JobReport& report, JobKind kind) {
   }
   std::string story;
   for (const auto& [text, ranks] : groups) {
-    std::string names =
-        ranks.size() > kMostRanksListed ? rank_ranges(ranks) : fmt::format("{}", fmt::join(ranks, ", "));
+    std::string names = ranks.size() > kMaxRanksListed ? rank_ranges(ranks) : fmt::format("{}", fmt::join(ranks, ", "));
     story += fmt::format("dslaunch: rank{} {}: {}\n", ranks.size() == 1 ? "" : "s", names, text);
   }
   return story;

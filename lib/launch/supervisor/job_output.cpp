@@ -12,7 +12,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // What lines without an end may take together, both streams of every rank.
-constexpr size_t kMostPartialBytes = 512U << 20, kMostLineBytes = 64U << 20, kLeastLineBytes = 256U << 10;
+constexpr size_t kMaxPartialBytes = 512U << 20, kMaxLineBytes = 64U << 20, kLeastLineBytes = 256U << 10;
 
 bool passes(const std::vector<int>& filter, int local_rank) {
   return filter.empty() || std::find(filter.begin(), filter.end(), local_rank) != filter.end();
@@ -28,7 +28,7 @@ JobOutput::JobOutput(const LaunchPlan& plan, OutputOptions options)
       out_(options.has_terminal ? 1 : -1, options.files),
       err_(options.has_terminal ? 2 : -1, options.files) {
   const size_t num_streams = 2 * static_cast<size_t>(std::max(1, plan.world_size()));
-  const size_t longest = std::clamp(kMostPartialBytes / num_streams, kLeastLineBytes, kMostLineBytes);
+  const size_t longest = std::clamp(kMaxPartialBytes / num_streams, kLeastLineBytes, kMaxLineBytes);
   std::vector<std::string> prefixes;
   std::set<int> local_ranks;
   int num_visible = 0;

@@ -63,7 +63,7 @@ class JobOutput {
   std::string last_words(int rank) const { return ranks_[static_cast<size_t>(rank)].tail.lines(); }
   // What our readers have not taken yet.
   size_t num_pending() const { return out_.num_pending() + err_.num_pending(); }
-  bool readers_keep_up() const { return num_pending() < kMostPendingBytes; }
+  bool readers_keep_up() const { return num_pending() < kMaxPendingBytes; }
   // With no room left, for readers or for files, the agents, and then the ranks, have to wait.
   bool has_room() const { return readers_keep_up() && (gave_up_files_ || options_.files->has_room()); }
   // Readers lose what waits for them, and what ranks write from now on until they have read our own words: at once, or
@@ -80,7 +80,7 @@ class JobOutput {
   Terminal& err() { return err_; }
 
  private:
-  static constexpr size_t kMostPendingBytes = 8U << 20;
+  static constexpr size_t kMaxPendingBytes = 8U << 20;
 
   struct RankStreams {
     LineSplitter out, err;

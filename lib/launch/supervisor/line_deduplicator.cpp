@@ -8,8 +8,8 @@ namespace dslaunch::launch {
 namespace {
 
 // A flood of different lines is shown at once rather than kept and searched.
-constexpr size_t kMostWaiting = 256;
-constexpr size_t kMostWaitingBytes = 256U << 10;
+constexpr size_t kMaxWaiting = 256;
+constexpr size_t kMaxWaitingBytes = 256U << 10;
 
 }  // namespace
 
@@ -49,7 +49,7 @@ std::vector<LineDeduplicator::Shown> LineDeduplicator::take(Time now) {
   while (!waiting_.empty()) {
     const Group& first = waiting_.front();
     bool complete = static_cast<int>(first.ranks.size()) >= num_writing_;
-    bool crowded = waiting_.size() > kMostWaiting || waiting_bytes_ > kMostWaitingBytes;
+    bool crowded = waiting_.size() > kMaxWaiting || waiting_bytes_ > kMaxWaitingBytes;
     if (!complete && !crowded && now < first.since + kWindow) break;
     waiting_bytes_ -= first.line.size();
     shown.push_back(show(std::move(waiting_.front())));

@@ -19,11 +19,11 @@ std::string describe_waiting(const std::string& host, bool greeted) {
 }
 
 std::string describe_missing_ranks(std::vector<int> missing, const std::vector<RankRecord>& records) {
-  constexpr size_t kMostNamed = 8;
+  constexpr size_t kMaxNamed = 8;
   std::erase_if(missing, [&](int rank) { return rank < 0 || static_cast<size_t>(rank) >= records.size(); });
   std::vector<std::string> named;
-  for (size_t i = 0; i < missing.size() && i < kMostNamed; ++i) named.push_back(describe_one(records.at(missing[i])));
-  if (missing.size() > kMostNamed) named.push_back(fmt::format("and {} more", missing.size() - kMostNamed));
+  for (size_t i = 0; i < missing.size() && i < kMaxNamed; ++i) named.push_back(describe_one(records.at(missing[i])));
+  if (missing.size() > kMaxNamed) named.push_back(fmt::format("and {} more", missing.size() - kMaxNamed));
   return fmt::format("waiting for {} of {} ranks to join: {}", missing.size(), records.size(), fmt::join(named, ", "));
 }
 

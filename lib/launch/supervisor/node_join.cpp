@@ -27,8 +27,8 @@ namespace {
 using namespace std::chrono_literals;
 
 // A node greets at once; all of them together have what is left of the time to come, within these bounds.
-constexpr auto kLeastGreetingTime = 5000ms, kMostGreetingTime = 20000ms;
-constexpr size_t kMostGreetingBytes = 65536;
+constexpr auto kLeastGreetingTime = 5000ms, kMaxGreetingTime = 20000ms;
+constexpr size_t kMaxGreetingBytes = 65536;
 // For our own reader, once there is no launcher any more.
 constexpr auto kEchoTime = 2000ms;
 
@@ -53,7 +53,7 @@ AgentHello peek_hello(int connection, int node_rank, Deadline deadline) {
   auto refuse = [&](const std::string& what) {
     throw UserError(ExitCode::kUnavailable, fmt::format("node rank {} came and {}", node_rank, what));
   };
-  std::string buffer(kMostGreetingBytes, '\0');
+  std::string buffer(kMaxGreetingBytes, '\0');
   while (!deadline.passed()) {
     pollfd poll{connection, POLLIN, 0};
     if (::poll(&poll, 1, deadline.poll_timeout()) <= 0) continue;
@@ -72,7 +72,7 @@ AgentHello peek_hello(int connection, int node_rank, Deadline deadline) {
       if (const auto* hello = std::get_if<AgentHello>(&*message)) return *hello;
       refuse("began with another message than a greeting");
     }
-    if (static_cast<size_t>(got) == kMostGreetingBytes) refuse("has no end of its greeting");
+    if (static_cast<size_t>(got) == kMaxGreetingBytes) refuse("has no end of its greeting");
     ::poll(nullptr, 0, 1);  // what is there wakes the poll above at once: let the rest arrive
   }
   refuse("is silent since: no greeting");
@@ -135,7 +135,7 @@ void gather_nodes(const NodePlace& place, Gathered& gathered, Deadline deadline)
                     "with the same --master_addr and --master_port?",
                     missing.size(), place.num_nodes, fmt::join(missing, ", ")));
   }
-  const Deadline greetings = Deadline::after(std::clamp(deadline.left(), kLeastGreetingTime, kMostGreetingTime));
+  const Deadline greetings = Deadline::after(std::clamp(deadline.left(), kLeastGreetingTime, kMaxGreetingTime));
   for (size_t i = 0; i < nodes.size(); ++i) {
     gathered.hellos.push_back(peek_hello(connections[i], nodes[i].node_rank, greetings));
   }

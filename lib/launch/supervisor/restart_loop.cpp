@@ -24,10 +24,10 @@ namespace {
 using namespace std::chrono_literals;
 
 // Between two attempts: for readers and files that take nothing.
-constexpr auto kReaderPatience = 2000ms;
+constexpr auto kReaderTimeout = 2000ms;
 
 // For the record of an end that somebody asked for.
-constexpr auto kAskedFilePatience = 10000ms;
+constexpr auto kAskedFileTimeout = 10000ms;
 
 // A document or the ranks' output on a full disk is a failure of the job too, though never more than its own.
 void tell_lost_output(Supervisor& supervisor, JobReport& report) {
@@ -72,7 +72,7 @@ void write_if_read(int fd, std::string_view text) {
   while (terminal.num_pending() > 0) {
     PollSet polls;
     const size_t place = polls.add(terminal.fd(), POLLOUT);
-    polls.wait(Deadline::after(kReaderPatience));
+    polls.wait(Deadline::after(kReaderTimeout));
     if (!polls.ready(place)) return;
     terminal.flush();
   }
@@ -117,7 +117,7 @@ int RestartLoop::end_because(const DescribedError& error) {
 // What the job has said so far, unless somebody asks for the end, or its files stand still.
 void RestartLoop::await_files() {
   FileThread& files = live_.files();
-  for (const Deadline due = Deadline::after(FileThread::kPatience); !files.idle() && !due.passed();) {
+  for (const Deadline due = Deadline::after(FileThread::kTimeout); !files.idle() && !due.passed();) {
     files.wake_when_idle();
     PollSet polls;
     polls.add(signals_.fd(), POLLIN);
@@ -137,7 +137,7 @@ int RestartLoop::run_all() {
   } while (!end);
   const bool asked_for = end->reason != StopReason::kNone || end->late_reason != StopReason::kNone;
   live_.on_end(end->outcome.exit_code, cause_of(plan_, *end),
-               asked_for ? kAskedFilePatience : std::chrono::milliseconds(FileThread::kPatience));
+               asked_for ? kAskedFileTimeout : std::chrono::milliseconds(FileThread::kTimeout));
   return end->outcome.exit_code;
 }
 
@@ -167,7 +167,7 @@ int RestartLoop::end_before_attempt(const LaunchPlan& plan, int signal) {
   if (plan.restart_count > 0) {
     report.story = fmt::format("dslaunch: {}\n", no_restart_because(report.reason)) + report.story;
   }
-  live_.files().wait(Deadline::after(kReaderPatience));  // what the job said comes first
+  live_.files().wait(Deadline::after(kReaderTimeout));  // what the job said comes first
   if (live_.console() != nullptr && !context_.options.detach) live_.console()->append(report.story);
   live_.on_end(report.outcome.exit_code, cause_of(plan, report));
   write_if_read(STDERR_FILENO, report.story);
@@ -218,7 +218,7 @@ std::chrono::milliseconds RestartLoop::wait_after(const JobReport& report) {
       *step = last_recorded_step(run_dir);
       return std::string();
     });
-    if (live_.files().wait(Deadline::after(kReaderPatience))) progress.last_step = *step;
+    if (live_.files().wait(Deadline::after(kReaderTimeout))) progress.last_step = *step;
   }
   return backoff_.next(progress);
 }

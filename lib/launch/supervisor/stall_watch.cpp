@@ -18,15 +18,15 @@ constexpr milliseconds kSettling = 3s;
 constexpr std::array<milliseconds, 2> kToldAgainAfter{5min, 15min};
 // A job that pauses again and again does so on purpose; then only longer pauses are worth a line.
 constexpr size_t kStallsBeforeDoubling = 3;
-constexpr milliseconds kLongestQuiet = 5min;
+constexpr milliseconds kMaxQuiet = 5min;
 // A rank that turns idle this long after the last line makes it another stall: some ranks may idle all the time.
 constexpr milliseconds kNewStallAfter = 5min;
-constexpr size_t kMostNamed = 8;
+constexpr size_t kMaxNamed = 8;
 
 milliseconds quiet_time(size_t num_stalls_over) {
   milliseconds quiet = IdleWindow::kLength;
-  for (size_t i = kStallsBeforeDoubling; i < num_stalls_over && quiet < kLongestQuiet; ++i) quiet *= 2;
-  return std::min(quiet, kLongestQuiet);
+  for (size_t i = kStallsBeforeDoubling; i < num_stalls_over && quiet < kMaxQuiet; ++i) quiet *= 2;
+  return std::min(quiet, kMaxQuiet);
 }
 
 std::string age_text(milliseconds age) {
@@ -105,9 +105,9 @@ std::string StallWatch::states_text(const std::vector<RankRecord>& records) cons
       held.push_back(one_text(found->second, record));
     }
   }
-  if (held.size() > kMostNamed) {
-    const size_t num_left = held.size() - kMostNamed;
-    held.resize(kMostNamed);
+  if (held.size() > kMaxNamed) {
+    const size_t num_left = held.size() - kMaxNamed;
+    held.resize(kMaxNamed);
     held.push_back(fmt::format("{} more stopped or waiting in the kernel", num_left));
   }
   std::vector<std::string> texts;

@@ -67,7 +67,7 @@ class Supervisor {
   void watch_files();
   // For a reader, or a file, that takes nothing while the job ends.
   std::chrono::milliseconds reader_patience() const {
-    return lifecycle_.asked_for() ? Terminal::kAskedPatience : Terminal::kPatience;
+    return lifecycle_.asked_for() ? Terminal::kAskedTimeout : Terminal::kTimeout;
   }
   std::chrono::milliseconds files_patience() const;
   Deadline next_wakeup() const;

@@ -18,11 +18,11 @@ namespace {
 using namespace std::chrono_literals;
 
 // For what is left of the ways to agents that have ended, or never will.
-constexpr auto kLinkPatience = 3000ms;
+constexpr auto kLinkTimeout = 3000ms;
 // For files that nobody waits for any more: all that those need which do not stand still.
 constexpr auto kFileMoment = 500ms;
 // At an end that somebody asked for, and one that somebody is in a hurry for.
-constexpr auto kAskedFilePatience = 10000ms, kHurriedFilePatience = 1000ms;
+constexpr auto kAskedFileTimeout = 10000ms, kHurriedFileTimeout = 1000ms;
 // Until a wait for files is told.
 constexpr auto kFileNewsTime = 1500ms;
 
@@ -32,7 +32,7 @@ void Supervisor::await_links() {
   for (auto& node : nodes_) {
     if (node.plan().reach != Reach::kDialIn) node.close();
   }
-  const Deadline patience = Deadline::after(kLinkPatience);  // one for all
+  const Deadline patience = Deadline::after(kLinkTimeout);  // one for all
   std::vector<PlannedNode> unswept;
   for (auto& node : nodes_) {
     if (node.plan().reach == Reach::kDialIn) continue;
@@ -111,7 +111,7 @@ std::string Supervisor::tell_agent_failure() const {
 }
 
 void Supervisor::dismiss(const JobEnded& last_word) {
-  Deadline patience = Deadline::after(kLinkPatience);
+  Deadline patience = Deadline::after(kLinkTimeout);
   for (auto& node : nodes_) {
     if (node.plan().reach != Reach::kDialIn || node.closed()) continue;
     node.receive();  // what is closed with something unread takes back what was sent last
@@ -132,12 +132,12 @@ StopReason Supervisor::late_reason() {
 }
 
 std::chrono::milliseconds Supervisor::files_patience() const {
-  if (lifecycle_.hurried()) return kHurriedFilePatience;
-  return lifecycle_.asked_for() ? kAskedFilePatience : std::chrono::milliseconds(FileThread::kPatience);
+  if (lifecycle_.hurried()) return kHurriedFileTimeout;
+  return lifecycle_.asked_for() ? kAskedFileTimeout : std::chrono::milliseconds(FileThread::kTimeout);
 }
 
 // A slow reader gets everything, and so do files that do not stand still for too long; one more Ctrl-C spares the rest.
-// Whoever asked for the end is not kept waiting by a reader that takes nothing: it has Terminal::kAskedPatience, once.
+// Whoever asked for the end is not kept waiting by a reader that takes nothing: it has Terminal::kAskedTimeout, once.
 void Supervisor::drain_output() {
   FileThread& files = options_.live->files();
   if (files_due_.is_never()) files_due_ = Deadline::after(files_patience());

@@ -21,7 +21,7 @@ constexpr auto kFailureReportTime = 500ms;
 // The option is about other machines: an agent of this one has the usual time at least.
 Deadline greeting_due(const PlannedNode& node, std::chrono::milliseconds timeout) {
   const bool elsewhere = node.reach == Reach::kSsh || node.reach == Reach::kSrun;
-  return Deadline::after((elsewhere ? timeout : std::max(timeout, kUsualGreetingTimeout)) + kFailureReportTime);
+  return Deadline::after((elsewhere ? timeout : std::max(timeout, kDefaultGreetingTimeout)) + kFailureReportTime);
 }
 
 }  // namespace

@@ -155,8 +155,8 @@ Json file_to_json(const CheckpointFile& file) {
 }
 
 Manifest read(const std::string& text) {
-  constexpr size_t kMostLevels = 8;  // more than a manifest of any format has
-  if (nests_deeper(text, kMostLevels)) {
+  constexpr size_t kMaxLevels = 8;  // more than a manifest of any format has
+  if (nests_deeper(text, kMaxLevels)) {
     throw std::runtime_error("is damaged: its lists stand deeper in each other than a manifest's");
   }
   const Json json = Json::parse(text);

@@ -10,7 +10,7 @@
 namespace dslaunch::runtime {
 namespace {
 
-constexpr size_t kMostNames = 20;
+constexpr size_t kMaxNames = 20;
 
 using ByName = std::map<std::string, const SavedTensor*>;
 
@@ -41,7 +41,7 @@ bool is_near(const std::string& a, const std::string& b) {
 // that will be shown: comparing thousands with thousands takes minutes.
 void pair_near_misses(NameMatch& match, const ByName& model, const ByName& saved) {
   auto left = match.only_saved;
-  for (size_t i = 0; i < std::min(match.only_model.size(), kMostNames); ++i) {
+  for (size_t i = 0; i < std::min(match.only_model.size(), kMaxNames); ++i) {
     const auto& name = match.only_model[i];
     const auto found = std::find_if(left.begin(), left.end(), [&](const std::string& other) {
       return model.at(name)->shape == saved.at(other)->shape && is_near(name, other);
@@ -55,7 +55,7 @@ void pair_near_misses(NameMatch& match, const ByName& model, const ByName& saved
 template <class Items, class Describe>
 std::string join_some(const Items& items, const char* separator, Describe describe) {
   std::string out;
-  const size_t shown = std::min(items.size(), kMostNames);
+  const size_t shown = std::min(items.size(), kMaxNames);
   for (size_t i = 0; i < shown; ++i) out += (i ? separator : "") + describe(items[i]);
   if (items.size() > shown) out += fmt::format(" and {} more", items.size() - shown);
   return out;

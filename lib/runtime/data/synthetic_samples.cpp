@@ -100,10 +100,10 @@ class SyntheticSamples : public SampleSource {
   }
 
   static void require_size(const ArrayInfo& array) {
-    constexpr int64_t kMostBytes = int64_t{1} << 46;  // far beyond any memory, and products of it still fit
+    constexpr int64_t kMaxBytes = int64_t{1} << 46;  // far beyond any memory, and products of it still fit
     int64_t bytes = static_cast<int64_t>(c10::elementSize(array.dtype));
     for (int64_t size : array.sample_shape) {
-      if (size > 0 && bytes > kMostBytes / size) {
+      if (size > 0 && bytes > kMaxBytes / size) {
         refuse(fmt::format("data.synthetic.{}: one sample of shape [{}] is larger than any memory", array.name,
                            fmt::join(array.sample_shape, ", ")));
       }

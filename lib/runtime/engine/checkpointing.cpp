@@ -20,7 +20,7 @@ namespace dslaunch::runtime {
 namespace {
 
 // For a rank that is late because its host reads the model from cold storage; as long as collectives wait.
-constexpr std::chrono::minutes kLongestWait{30};
+constexpr std::chrono::minutes kMaxWait{30};
 
 class Stopwatch {
  public:
@@ -98,7 +98,7 @@ Checkpointing::Checkpointing(CheckpointingOptions options, ModelSource& model, E
   dir_ = options_.checkpoint.dir.empty() ? options_.run_dir + "/checkpoints" : options_.checkpoint.dir;
   if (options_.placement.num_nodes > 1 && saves_anything(options_)) {
     share_ = detect_storage_topology(dir_, options_.checkpoint.use_node_local_storage, options_.placement, store,
-                                     Deadline::after(kLongestWait), options_.watchdog);
+                                     Deadline::after(kMaxWait), options_.watchdog);
     require_one_folder_for_whole_weights(options_, share_);
   }
   if (!options_.checkpoint.dir.empty() && saves_anything(options_) && world_.rank() == share_.leader) {

@@ -68,10 +68,10 @@ class SamplesAgain {
 };
 
 std::string list_samples(const std::vector<int64_t>& samples) {
-  constexpr size_t kMost = 8;
+  constexpr size_t kMax = 8;
   const std::vector<int64_t> shown(samples.begin(),
-                                   samples.begin() + static_cast<std::ptrdiff_t>(std::min(kMost, samples.size())));
-  return fmt::format("samples {}{}", fmt::join(shown, ", "), samples.size() > kMost ? ", ..." : "");
+                                   samples.begin() + static_cast<std::ptrdiff_t>(std::min(kMax, samples.size())));
+  return fmt::format("samples {}{}", fmt::join(shown, ", "), samples.size() > kMax ? ", ..." : "");
 }
 
 // Of what went in and what came of it. A NaN of the data explains itself.

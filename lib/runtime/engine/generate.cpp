@@ -40,11 +40,11 @@ bool accepts(ModelSource& model, int64_t length) {
 }
 
 int64_t find_context(ModelSource& model) {
-  constexpr int64_t kLongest = 4096;
+  constexpr int64_t kMaxLength = 4096;
   int64_t good = 1;
-  while (good < kLongest && accepts(model, good * 2)) good *= 2;
+  while (good < kMaxLength && accepts(model, good * 2)) good *= 2;
   for (int64_t step = good / 2; step > 0; step /= 2) {
-    if (good + step <= kLongest && accepts(model, good + step)) good += step;
+    if (good + step <= kMaxLength && accepts(model, good + step)) good += step;
   }
   return good;
 }

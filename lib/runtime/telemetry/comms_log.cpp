@@ -10,7 +10,7 @@
 namespace dslaunch::runtime {
 namespace {
 
-constexpr size_t kMostSamples = 8192;
+constexpr size_t kMaxSamples = 8192;
 constexpr double kShortest = 1e-6;  // ms; clocks are no finer
 
 std::string column(const std::string& text) {
@@ -44,7 +44,7 @@ void Latencies::add(double milliseconds) {
   if (count_ % stride_ == 0) sample_.push_back(milliseconds);
   count_ += 1;
   total_ += milliseconds;
-  if (sample_.size() < kMostSamples) return;
+  if (sample_.size() < kMaxSamples) return;
   for (size_t i = 0; 2 * i < sample_.size(); ++i) sample_[i] = sample_[2 * i];
   sample_.resize(sample_.size() / 2);
   stride_ *= 2;

@@ -14,13 +14,13 @@ struct SshTarget {
 };
 
 // How long a host may take when nobody says otherwise: long enough for a slow look-up and a busy sshd.
-inline constexpr std::chrono::milliseconds kUsualConnectTimeout{15'000};
+inline constexpr std::chrono::milliseconds kDefaultConnectTimeout{15'000};
 
 struct SshOptions {
   std::string program;           // empty: libssh; else the name or path of a program that takes ssh's options
   std::optional<uint16_t> port;  // for all hosts; without one the configuration's, else 22
   // From the first look-up to the start of the remote command.
-  std::chrono::milliseconds connect_timeout = kUsualConnectTimeout;
+  std::chrono::milliseconds connect_timeout = kDefaultConnectTimeout;
 };
 
 // "user@host", or the host alone.

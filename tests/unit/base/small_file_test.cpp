@@ -56,7 +56,7 @@ TEST_CASE("what cannot be read has the reason", "[base][small_file]") {
 
 TEST_CASE("a whole file has no limit, and what cannot be read is nothing", "[base][small_file]") {
   test::TempDir dir;
-  const std::string bytes = std::string(kMostSmallBytes + 1, 'x') + std::string("\0\r\n", 3);
+  const std::string bytes = std::string(kMaxSmallBytes + 1, 'x') + std::string("\0\r\n", 3);
   test::write_file(dir / "file", bytes);
   CHECK(read_whole_file(dir / "file") == bytes);
   CHECK(read_whole_file("/proc/self/stat").value_or("").size() > 10);

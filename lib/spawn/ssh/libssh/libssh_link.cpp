@@ -25,7 +25,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // sshd sends the exit status right behind the end of the output, unless the command closed that and lives on.
-constexpr auto kStatusPatience = 5s;
+constexpr auto kStatusTimeout = 5s;
 
 // For the last packet to leave, where the network takes nothing.
 constexpr int kHangUpMs = 200;
@@ -293,7 +293,7 @@ bool LibsshLink::State::at_end() {
     std::lock_guard lock(mutex);
     if (cause) return true;
   }
-  if (status_deadline.is_never()) status_deadline = Deadline::after(kStatusPatience);
+  if (status_deadline.is_never()) status_deadline = Deadline::after(kStatusTimeout);
   return status_deadline.passed();
 }
 

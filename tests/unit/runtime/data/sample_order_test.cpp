@@ -150,9 +150,9 @@ TEST_CASE("steps of an epoch are counted", "[runtime][data][sample_order]") {
   CHECK(steps_in_epochs(10, 4, false, 1) == 3);
   CHECK(steps_in_epochs(10, 4, false, 2) == 5);
   CHECK(steps_in_epochs(12, 4, false, 1) == 3);
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-  for (const bool drop_last : {true, false}) CHECK(steps_in_epochs(100, 4, drop_last, kMost) == kMost);
-  CHECK(steps_in_epochs(1, 4, false, kMost) == kMost / 4 + 1);
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+  for (const bool drop_last : {true, false}) CHECK(steps_in_epochs(100, 4, drop_last, kMax) == kMax);
+  CHECK(steps_in_epochs(1, 4, false, kMax) == kMax / 4 + 1);
 }
 
 TEST_CASE("an evaluation deals every sample once and the same number of batches to each rank",
