@@ -146,6 +146,7 @@ void Supervisor::drain_output() {
   Deadline news = Deadline::after(kFileNewsTime);
   while (!lifecycle_.discards_output()) {
     const bool waits = awaits_files();  // asked once: the thread may be done with them at any moment
+    report_errors();                    // all of them, once nothing waits
     const bool awaits_readers = output_.num_pending() > 0 && !readers_are_over_;
     if (!waits && !awaits_readers) break;
     if (waits) files.wake_when_idle();
@@ -158,7 +159,6 @@ void Supervisor::drain_output() {
     const bool was_asked_for = lifecycle_.asked_for();
     const Deadline readers_due = was_asked_for && awaits_readers ? output_.readers_patience() : Deadline::never();
     polls.wait(waits ? std::min({files_due_, readers_due, news}) : readers_due);
-    report_errors();
     if (waits && news.passed()) {
       output_.mention(fmt::format("waiting up to {} s for the files that the job's output goes to (Ctrl-C: no longer)",
                                   std::chrono::ceil<std::chrono::seconds>(files_due_.left()) / 1s));
