@@ -1,4 +1,4 @@
-// After agents that were lost: ends what their ranks left behind on their hosts, this one among them.
+// After agents were lost: ends the processes that their ranks left behind on their hosts, including this machine.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,14 +10,14 @@ namespace dslaunch::launch {
 
 struct SweptNodes {
   std::vector<std::string> unreached;           // hosts
-  std::vector<spawn::StuckProcess> stuck_here;  // on this machine, where it was one of the nodes
+  std::vector<spawn::StuckProcess> stuck_here;  // on this machine, if it was one of the nodes
 };
 
-// On all of `nodes` at once, each through a fresh agent that does nothing else; within a few seconds.
+// On all of `nodes` in parallel, each through a fresh agent that does nothing else; takes a few seconds at most.
 SweptNodes cleanup_nodes(const std::vector<PlannedNode>& nodes, const LaunchPlan& plan, const std::string& own_program);
 
-// What that agent does: kills every process of the job on this host, and removes the job's private folders. What
-// SIGKILL does not end.
+// What the cleanup agent runs: kills every process of the job on this host, and removes the job's private directories.
+// Returns the processes that SIGKILL does not end.
 std::vector<spawn::StuckProcess> cleanup_this_host(const std::string& job_id);
 
 }  // namespace dslaunch::launch

@@ -1,4 +1,4 @@
-// The last thing a failed job prints: who failed first, where, why, with its last words. And the same for programs.
+// The last output of a failed job: which rank failed first, where, why, and its last standard error; also as JSON.
 #pragma once
 #include <string>
 
@@ -7,16 +7,16 @@
 
 namespace dslaunch::launch {
 
-// Of what happened to its ranks: "" for a job whose ranks all succeeded. Ends with a newline otherwise.
+// What happened to the ranks: "" for a job whose ranks all succeeded. Ends with a newline otherwise.
 std::string format_summary(const LaunchPlan& plan, const JobReport& report);
 
-// The one line of it that says why; "" for a success, and where nothing of the ranks' explains it.
+// The line of the summary with the cause; "" for a success, and if nothing that happened to the ranks explains the end.
 std::string tell_cause(const LaunchPlan& plan, const JobReport& report);
 
-// Why a job was ended from outside, in words; "" for kNone.
+// Why a job was ended from outside, as text; "" for kNone.
 const char* reason_text(StopReason reason);
 
-// One document: job, run folder, exit code, the last line of metrics.jsonl, first failure, hosts that failed, every
+// One document: job, run directory, exit code, the last line of metrics.jsonl, first failure, hosts that failed, every
 // rank.
 std::string story_json(const LaunchPlan& plan, const JobReport& report);
 

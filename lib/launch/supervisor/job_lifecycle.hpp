@@ -1,6 +1,5 @@
-// The course of a job from its start to its end: who asks for the end and how often, what went wrong first, how long
-// what is under way may take. What happens goes in with the time, what is to be done about it comes out. Pure; the
-// supervisor carries it out.
+// The lifecycle of a job from its start to its end: which requests to stop came and how often, what failed first, how
+// long pending work may take. Events go in with the time, orders come out. Pure; the supervisor carries the orders out.
 #pragma once
 #include <chrono>
 #include <optional>
@@ -17,7 +16,7 @@ namespace dslaunch::launch {
 
 struct JobOrder {
   std::string say;          // to the user, before anything else; empty: nothing
-  bool begins_end = false;  // until now nothing had disturbed the job
+  bool begins_end = false;  // this order begins the job's end
   JobAction action = JobAction::kNone;
   std::chrono::milliseconds grace{0};  // of kStop
 };
@@ -26,42 +25,42 @@ class JobLifecycle {
  public:
   using Time = Deadline::Clock::time_point;
 
-  // `time_limit`: of the plan's timeout, which all attempts of the job share.
+  // `time_limit`: from the plan's timeout, which all attempts of the job share.
   JobLifecycle(const LaunchPlan& plan, Deadline time_limit);
 
   JobState state() const { return state_; }
-  // Nothing is being ended yet.
+  // The job's end has not begun.
   bool undisturbed() const;
-  // Why the job was ended from outside, if it was; and who asked for it when a failure was ending it already, or later.
+  // Why the job was ended from outside, if it was; and which request came while a failure was ending it, or later.
   StopReason reason() const { return reason_; }
   StopReason late_reason() const { return late_reason_; }
   // The exit code of the first agent that could not do its part; 0: none.
   int agent_error() const { return agent_error_; }
-  // A further Ctrl-C or Ctrl-\ when all was being ended already: nobody waits for a slow reader.
+  // A further Ctrl-C or Ctrl-\ while all ranks were being killed: slow readers are not waited for.
   bool discards_output() const { return discards_output_; }
-  // Somebody at the keyboard wants the end at once: a second Ctrl-C, or Ctrl-\.
+  // The user at the keyboard wants the end at once: a second Ctrl-C, or Ctrl-\.
   bool hurried() const { return hurried_; }
-  // The end was asked for, if only when a failure was ending the job already.
+  // A stop was requested, possibly only while a failure was already ending the job.
   bool asked_for() const { return reason_ != StopReason::kNone || late_reason_ != StopReason::kNone; }
 
   JobOrder happen(JobEvent event, Time now);
-  // What goes wrong with agents while the job is being ended already is a consequence, and no blame.
+  // Records an agent's error. While the job is already ending, such an error is a consequence and not recorded.
   void blame_agent(int exit_code);
-  // It says so itself.
+  // For a failure that the agent itself reports.
   JobOrder agent_failed(SignalPlace agent, int exit_code, Time now);
-  // One that asks for an end (see asks_for_end). Empty: it belongs to one that was taken already. An order that was
-  // carried out is to be followed by carried_out: a loop that is late finds the rest of a signal waiting.
+  // For a signal that asks for an end (see asks_for_end). Empty: the signal repeats one already taken. Call carried_out
+  // after carrying the order out: in a late loop, the remaining copies of the signal are already waiting.
   std::optional<JobOrder> take_signal(int signal, SignalPlace from, Time now);
   void carried_out(int signal, SignalPlace from, Time now);
   JobOrder take_stop(const AskStop& stop, Time now);
-  // One that comes when the attempt is over: it changes nothing of it, but perhaps what comes next.
+  // For a signal after the attempt: it does not change this attempt, but may change what comes next.
   void take_late_signal(int signal);
-  // The same while nothing is written: no reader is to be spared.
+  // The same while no output is written: there is no slow reader to skip.
   void take_signal_in_pause(int signal);
 
-  // What the time itself asks for, one after the other until there is nothing.
+  // The order that a deadline requires; call until empty.
   std::optional<JobOrder> due(Time now);
-  // When to ask again.
+  // When to call due() again.
   Deadline next_due() const;
 
  private:

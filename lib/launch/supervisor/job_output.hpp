@@ -1,6 +1,6 @@
-// Where the ranks' output goes: each rank's log files get its bytes as they come; the terminal, and the job's console
-// log with it, get lines with "host:rank| " in front (a world of one: the bytes alone), equal lines of several ranks
-// folded into one where that is asked for. One thread; files are written by the thread of files.
+// Where the ranks' output goes: each rank's log files get its bytes as they arrive; the terminal, and with it the job's
+// console log, get lines prefixed with "host:rank| " (a world of one: the bytes alone), with equal lines of several
+// ranks merged into one on request. One thread; the file thread writes the files.
 #pragma once
 #include <deque>
 #include <optional>
@@ -22,11 +22,11 @@ namespace dslaunch::launch {
 
 struct OutputOptions {
   FileThread* files = nullptr;    // never null; outlives the output
-  bool out_to_err = false;        // standard output belongs to one document of ours (--json)
+  bool out_to_err = false;        // standard output is reserved for the JSON document (--json)
   bool hide_out = false;          // --quiet: the ranks' standard output goes to their logs only
-  bool has_terminal = true;       // else the console log is all there is (--detach)
-  bool fold = false;              // equal lines of several ranks
-  ConsoleLog* console = nullptr;  // gets all that the terminal gets; null: none. Outlives the output.
+  bool has_terminal = true;       // else the console log is the only destination (--detach)
+  bool fold = false;              // merges equal lines of several ranks
+  ConsoleLog* console = nullptr;  // gets everything that the terminal gets; null: none. Outlives the output.
 };
 
 class JobOutput {
@@ -34,47 +34,47 @@ class JobOutput {
   // The plan outlives this.
   JobOutput(const LaunchPlan& plan, OutputOptions options);
 
-  // Makes the ranks' log files. Throws UserError(73).
+  // Creates the ranks' log files. Throws UserError(73).
   void open_logs();
   void take(const RankOutput& output);
-  // The rank has ended: a line without its end is shown.
+  // The rank has ended: shows its last line even if that has no newline.
   void finish(int rank);
-  // A line of our own, on standard error.
+  // A line of dslaunch itself, on standard error.
   void say(std::string_view text) { tell(fmt_line(text)); }
-  // The same, where no error is told of: --quiet is without it.
+  // The same for a line that does not report an error: --quiet omits it.
   void mention(std::string_view news) {
     if (log::level() <= log::Level::kInfo) say(news);
   }
   void warn(const std::string& trouble) {
     if (log::level() <= log::Level::kWarning) say("warning: " + trouble);
   }
-  // Text of our own, whole lines, on standard error: after everything that the ranks have written so far.
+  // dslaunch's own text, whole lines, on standard error: after everything that the ranks have written so far.
   void tell(std::string_view text);
-  // A document of ours, on standard output.
+  // A document of dslaunch, on standard output.
   void print(std::string_view text) {
     end_open_line();
     out_.write(text);
   }
-  // In the loop, at next_turn() at the latest: lines that have waited long enough for others like them.
+  // In the loop, at next_turn() at the latest: shows lines that have waited long enough for equal lines.
   void poll_once();
   Deadline next_turn() const;
 
   bool has_log(int rank) const { return logs_.has_log(rank); }
   std::string last_words(int rank) const { return ranks_[static_cast<size_t>(rank)].tail.lines(); }
-  // What our readers have not taken yet.
+  // Bytes that the readers have not accepted yet.
   size_t num_pending() const { return out_.num_pending() + err_.num_pending(); }
   bool readers_keep_up() const { return num_pending() < kMaxPendingBytes; }
-  // With no room left, for readers or for files, the agents, and then the ranks, have to wait.
+  // Without room, for readers or for files, the agents, and then the ranks, have to wait.
   bool has_room() const { return readers_keep_up() && (gave_up_files_ || options_.files->has_room()); }
-  // Readers lose what waits for them, and what ranks write from now on until they have read our own words: at once, or
-  // where they have taken nothing for their patience. A warning says so, once.
+  // Drops what waits for readers, and what ranks write from now on until the readers have read dslaunch's own messages:
+  // at once, or only for readers that accepted nothing within their timeout. Warns once.
   void drop_slow_readers(bool at_once = false);
   Deadline readers_patience() const;
-  // Readers have so long from now on, and again whenever they have taken something.
+  // The readers' timeout from now on; it starts again whenever they have accepted something.
   void set_patience(std::chrono::milliseconds time);
-  // Files that stand still lose what ranks write while they have no room. A warning says so, once.
+  // For stalled files: drops what ranks write while the files have no room. Warns once.
   void give_up_files();
-  // Have the files taken everything?
+  // True when the files have accepted everything.
   bool files_keep_up() const { return options_.files->idle(); }
   Terminal& out() { return out_; }
   Terminal& err() { return err_; }
@@ -99,14 +99,14 @@ class JobOutput {
 
   OutputOptions options_;
   RankLogs logs_;
-  std::vector<std::string> idle_choices_;  // what the user gets to hear of them
+  std::vector<std::string> idle_choices_;  // warnings for the user about options without effect
   std::deque<RankStreams> ranks_;          // by rank
   std::optional<LineDeduplicator> folder_;
-  std::optional<Stream> open_line_;  // where what was shown last did not end its line, as a single rank's bytes may
-  EscapeState escapes_;              // of all that was shown
+  std::optional<Stream> open_line_;  // the last shown bytes did not end a line here, as a single rank's bytes may
+  EscapeState escapes_;              // of everything shown
   const std::string job_id_;
   bool gave_up_reader_ = false, gave_up_files_ = false;
-  // Standard output and error are one terminal, file or pipe: all goes into `out_`, which keeps the order.
+  // Standard output and error are one terminal, file or pipe: everything goes to `out_`, which keeps the order.
   const bool one_reader_;
   Terminal out_, err_;
 };

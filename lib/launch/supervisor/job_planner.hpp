@@ -1,4 +1,4 @@
-// What differs between the kinds of jobs: how one is planned and made ready.
+// What differs between kinds of jobs: planning and preparation.
 #pragma once
 #include "launch/plan/devices.hpp"
 #include "launch/plan/hosts.hpp"
@@ -13,15 +13,15 @@ class JobPlanner {
   virtual ~JobPlanner() = default;
 
   virtual DeviceUser device_user() const = 0;
-  // What the user asked for, as nodes that are started by hand compare it.
+  // The user's command line, as externally started nodes compare it.
   virtual JobCommand command() const = 0;
   // The plan on these hosts. `restart`: 0 for the first attempt. Throws UserError when the job is impossible there.
   virtual LaunchPlan plan(const ResolvedHosts& hosts, int restart) = 0;
-  // Right before an attempt starts: folders, words for the user.
+  // Right before an attempt starts: directories, messages for the user.
   virtual void prepare(const LaunchPlan& /*plan*/) {}
   // After an attempt, however it ended.
   virtual void attempt_ended(const JobReport& /*report*/) {}
-  // Where the process ends at once: lets go of what prepare took.
+  // When the process ends at once: releases what prepare acquired.
   virtual void leave() {}
 };
 

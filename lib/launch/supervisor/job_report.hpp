@@ -1,4 +1,4 @@
-// What an attempt of a job came to: made by the supervisor, told by job_story.hpp, judged by restart.hpp.
+// The result of one attempt of a job: made by the supervisor, printed by failure_summary.hpp, judged by restart.hpp.
 #pragma once
 #include <chrono>
 #include <string>
@@ -14,18 +14,18 @@ namespace dslaunch::launch {
 struct JobReport {
   JobOutcome outcome;
   StopReason reason = StopReason::kNone;
-  StopReason late_reason = StopReason::kNone;  // came when a failure was ending the attempt already, or later
-  bool told_to_end = false;                    // an agent was, by a signal on its host
+  StopReason late_reason = StopReason::kNone;  // came while a failure was already ending the attempt, or later
+  bool told_to_end = false;                    // an agent was told to end, by a signal on its host
   std::vector<RankRecord> records;             // by rank
-  std::chrono::milliseconds lived{0};          // from the start of the ranks to the first thing that went wrong
+  std::chrono::milliseconds lived{0};          // from the start of the ranks to the first failure
   using HostFailure = std::pair<std::string, spawn::LinkFailure>;
-  // Hosts that were not reached, or gone before their ranks were, and their trouble.
+  // Hosts that were not reached, or were lost before their ranks ended, and the error of each.
   std::vector<HostFailure> host_failures;
-  // Where hosts, and no rank, ended the job: what came first, first. Also one whose agent could not do its part.
+  // If hosts ended the job and no rank did: the failures in order. Includes a host whose agent could not do its part.
   std::vector<HostFailure> ended_by;
-  std::vector<StuckOnHost> stuck;  // what no signal has ended, ranks among them
-  std::string error;               // where neither a rank nor a host ended the job, nor somebody outside: what did
-  std::string story;               // for people; empty after a success
+  std::vector<StuckOnHost> stuck;  // processes that no signal has ended, ranks among them
+  std::string error;               // the cause, if neither a rank, a host nor a request from outside ended the job
+  std::string story;               // the failure summary for people; empty after a success
 };
 
 }  // namespace dslaunch::launch

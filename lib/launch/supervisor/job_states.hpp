@@ -1,12 +1,12 @@
-// The life of a job as a table: what state follows from which event, and what is to be done then. Pure.
+// The lifecycle of a job as a table: which state follows from an event, and which action to take then. Pure.
 #pragma once
 
 namespace dslaunch::launch {
 
 enum class JobState {
-  kStarting,  // agents are started, the job is described to them
+  kStarting,  // agents are being started and get the job's description
   kRunning,
-  kSettling,  // a rank ended because of something else: what that was shows within moments
+  kSettling,  // a rank ended because of something else: wait a moment for the root cause
   kStopping,  // all ranks were told to stop
   kKilling,   // all ranks are being killed
   kDone,
@@ -17,11 +17,11 @@ enum class JobEvent {
   kAgentFailed,  // an agent cannot carry out its part
   kAgentLost,    // an agent's channel ended before it was done
   kRankFailed,
-  kRankLostPeer,  // a rank ended only because another one did, or by a SIGTERM that may be the whole job's
-  kSettled,       // nobody else failed in the meantime
+  kRankLostPeer,  // a rank ended only because another rank did, or by a SIGTERM that may be meant for the whole job
+  kSettled,       // no other rank failed in the meantime
   kInterrupt,     // Ctrl-C
-  kEndNow,        // Ctrl-\, 'dslaunch stop --now': whatever the state, no grace
-  kTerminate,     // SIGTERM, SIGHUP: the scheduler wants us to stop
+  kEndNow,        // Ctrl-\, 'dslaunch stop --now': in any state, without a grace period
+  kTerminate,     // SIGTERM, SIGHUP: the scheduler wants the job to stop
   kTimeLimit,
   kOverdue,  // the agents have not finished in the time they had
   kAllDone,  // every agent has finished
@@ -31,9 +31,9 @@ enum class JobAction {
   kNone,
   kStartRanks,
   kAwaitRootCause,
-  kStop,     // SIGTERM, and SIGKILL after the grace
+  kStop,     // SIGTERM, then SIGKILL after the grace period
   kKill,     // SIGKILL now
-  kAbandon,  // end the agents themselves and sweep up after them
+  kAbandon,  // end the agents themselves and clean up after them
 };
 
 struct JobStep {

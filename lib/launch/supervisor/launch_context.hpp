@@ -1,4 +1,4 @@
-// The hosts of a job, and the ways to those that came by themselves. One thread.
+// The hosts of a job, and the connections to externally started nodes. One thread.
 #pragma once
 #include <optional>
 #include <string>
@@ -14,16 +14,16 @@ namespace dslaunch::launch {
 
 struct LaunchContext {
   const LaunchOptions& options;
-  std::optional<NodePlace> place;  // where this process stands among nodes that come by themselves
+  std::optional<NodePlace> place;  // of this process among externally started nodes
   ResolvedHosts hosts;
   Gathered gathered;
 
-  // Somebody else starts the other nodes' part of the job.
+  // The other nodes' part of the job is started externally.
   bool nodes_come_by_themselves() const { return place && place->num_nodes > 1; }
-  // The nodes of --no_ssh: all of them, for each attempt anew. TimeoutError when --join_timeout or `time_limit` passes.
+  // The nodes of --no_ssh: all, again for each attempt. TimeoutError when --join_timeout or `time_limit` passes.
   void gather(Deadline time_limit);
   void leave_out(const std::vector<std::string>& lost);
-  // For one attempt: takes the ways that were gathered.
+  // For one attempt: takes over the gathered connections.
   SupervisorOptions supervisor_options();
 };
 

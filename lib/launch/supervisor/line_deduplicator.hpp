@@ -1,5 +1,5 @@
-// Folds a line that several ranks write at about the same time into one for the terminal: "[ranks 0-7] text". A line
-// waits for the others' for a moment only, and the lines of one rank keep their order. Pure: the time is handed in.
+// Merges a line that several ranks write at about the same time into one for the terminal: "[ranks 0-7] text". A line
+// waits briefly for equal lines of other ranks; each rank's lines keep their order. Pure: time is an argument.
 #pragma once
 #include <chrono>
 #include <deque>
@@ -18,7 +18,7 @@ std::string rank_ranges(const std::vector<int>& ranks);
 class LineDeduplicator {
  public:
   using Time = Deadline::Clock::time_point;
-  // How long the first of equal lines waits for the others.
+  // How long the first of several equal lines waits for the rest.
   static constexpr std::chrono::milliseconds kWindow{100};
 
   struct Shown {
@@ -27,19 +27,19 @@ class LineDeduplicator {
     bool operator==(const Shown&) const = default;
   };
 
-  // What stands in front of each rank's own lines, by rank. `num_ranks`: how many write at all; a line that all of them
-  // have written waits no longer.
+  // `prefixes`: the prefix of each rank's own lines, by rank. `num_ranks`: how many ranks write at all; a line that all
+  // of them have written does not wait any longer.
   LineDeduplicator(std::vector<std::string> prefixes, int num_ranks)
       : prefixes_(std::move(prefixes)), num_writing_(num_ranks) {}
 
-  // A whole line with its end.
+  // A complete line, including its end.
   void add(int rank, Stream stream, std::string_view line, Time now);
   // One rank fewer to wait for.
   void rank_ended() { --num_writing_; }
-  // What is to be shown now, in order.
+  // The lines to show now, in order.
   std::vector<Shown> take(Time now);
   std::vector<Shown> take_all();
-  // When to take again; never when nothing waits.
+  // When to call take() again; never if no line waits.
   Deadline next(Time now) const;
 
  private:
@@ -54,7 +54,7 @@ class LineDeduplicator {
 
   std::vector<std::string> prefixes_;
   int num_writing_;
-  std::deque<Group> waiting_;  // in the order in which they will be shown
+  std::deque<Group> waiting_;  // in the order in which they are shown
   size_t waiting_bytes_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// One node of a job as its supervisor sees it: the way to the agent, the conversation with it, and how far it has come.
-// One thread.
+// One node of a job as its supervisor sees it: the link to the agent, the messages exchanged with it, and the agent's
+// progress. One thread.
 #pragma once
 #include <algorithm>
 #include <memory>
@@ -21,11 +21,11 @@ class NodeSession {
   spawn::AgentLink& link() { return *link_; }
 
   void send(const Message& message);
-  // What is there to be written, and heartbeats where the other side would miss us.
+  // Writes pending bytes, and a heartbeat when one is due.
   void flush();
-  // Takes in what is there; messages are then to be had from next(). False at the other side's end.
+  // Reads what has arrived; next() then returns the messages. False when the peer has closed its end.
   bool receive();
-  // In place of receive(), in a turn in which we do not listen: what it has to say waits, so its silence is ours.
+  // Instead of receive(), in an iteration that does not read: the agent's messages wait unread, so it is not silent.
   void pause_reading() { heartbeats_.heard(); }
   std::optional<Message> next() { return channel_.next(); }
   std::string noise() const { return channel_.noise(); }
@@ -34,20 +34,20 @@ class NodeSession {
   size_t num_unsent() const { return channel_.num_unsent(); }
   const HeartbeatMonitor& heartbeats() const { return heartbeats_; }
   bool lost() { return heartbeats_.lost(); }
-  // From then on silence counts: before it the agent may not be there yet, and has nothing to say after its greeting.
+  // From then on silence counts: before, the agent may not run yet, and it sends nothing after its greeting.
   void describe(const JobDescription& job, std::chrono::milliseconds silence_limit);
 
-  // Nothing more is wanted or will come.
+  // No further message is wanted or will come.
   void close();
   bool closed() const { return closed_; }
-  // Nothing more is to be heard: closed, or all was said. A node may still be there then: the one that holds the store
-  // stays until all are over, and one that came to us waits for our last word.
+  // No further message is expected: closed, or all was sent. The node may still be up: the agent that holds the store
+  // stays until all nodes are over, and an externally started node waits for the launcher's last message.
   bool over() const { return closed_ || has_come_to(Stage::kDone); }
-  // What comes from a shell around the agent, behind its last message, is not for us; a node that came to us passes its
-  // signals on until the job's end.
+  // Output of a shell around the agent, after the agent's last message, is ignored; an externally started node forwards
+  // its signals until the job ends.
   bool accepts_messages() const { return !closed_ && (!has_come_to(Stage::kDone) || plan_->reach == Reach::kDialIn); }
 
-  // How far its agent has come, by its own words. One may be left out; there is no way back.
+  // The agent's progress, as the agent reports it. A stage may be skipped; a session never returns to an earlier stage.
   enum class Stage { kComing, kGreeted, kReady, kDone };
   bool has_come_to(Stage stage) const { return stage_ >= stage; }
   void come_to(Stage stage) { stage_ = std::max(stage_, stage); }
@@ -55,8 +55,8 @@ class NodeSession {
   Deadline greeting_due = Deadline::never();
   bool greeting_overdue() const { return !has_come_to(Stage::kGreeted) && greeting_due.passed(); }
 
-  AgentHello hello;          // once it has greeted
-  uint16_t master_port = 0;  // that it holds, once it is ready
+  AgentHello hello;          // valid once the agent has greeted
+  uint16_t master_port = 0;  // the port that the agent holds, once it is ready
 
  private:
   const PlannedNode* plan_;

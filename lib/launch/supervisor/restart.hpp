@@ -1,4 +1,4 @@
-// Shall a failed job be started again, on which hosts, and how does its global batch divide there? Pure.
+// Decides whether to restart a failed job, on which hosts, and how its global batch divides there. Pure.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -15,30 +15,30 @@ namespace dslaunch::launch {
 struct RestartDecision {
   bool restart = false;
   std::vector<std::string> without;   // hosts to leave out
-  std::string text;                   // why, or why not; empty where nothing needs to be said
+  std::string text;                   // why, or why not; empty if there is nothing to report
   std::chrono::milliseconds wait{0};  // before the restart
-  // Not kNone: there would have been a restart, had nobody asked for an end. The job's exit code is that end's then.
+  // Not kNone: the job would have been restarted, but a stop was requested. The exit code is then that of the stop.
   StopReason instead = StopReason::kNone;
 };
 
-// `num_done`: restarts so far. `num_nodes`: of the attempt that failed. A worker's verdict on its input (a config, a
-// model, a loss that is not finite) would be the same again; a job that somebody stopped, or an agent of it, is not to
-// go on.
+// `num_done`: restarts so far. `num_nodes`: of the attempt that failed. A worker that rejects its input (a config, a
+// model, a loss that is not finite) would do so again; a job that was stopped on request, or whose agent was, must not
+// continue.
 RestartDecision decide_restart(const JobReport& report, JobKind kind, const LaunchOptions& options, int num_done,
                                int num_nodes);
 
-// What is said of a restart that has to wait; `text`: of the decision.
+// The message for a restart that has to wait; `text`: of the decision.
 std::string restart_after(std::chrono::milliseconds wait, const std::string& text);
 
-// What is said of an end that takes the place of a restart.
+// The message for a stop that replaces a restart.
 std::string no_restart_because(StopReason reason);
 
 struct BatchSplit {
   int64_t micro_batch = 1, accumulation = 1;
 };
 
-// The same global batch on another number of ranks: the largest micro batch that is not larger than before. Empty when
-// it does not divide.
+// The same global batch on another number of ranks: the largest micro batch that is not larger than before. Empty if
+// the global batch does not divide.
 std::optional<BatchSplit> split_batch(int64_t global_batch, int64_t micro_batch_before, int64_t world_size);
 
 }  // namespace dslaunch::launch

@@ -1,5 +1,5 @@
-// A job's attempts one after the other: each under a supervisor of its own, and what lies between two of them. One
-// thread, but for RestartSignalGuard.
+// Runs a job's attempts one after the other, each under its own supervisor, and the work between two attempts. One
+// thread, except for RestartSignalGuard.
 #pragma once
 #include <optional>
 
@@ -18,10 +18,10 @@ namespace dslaunch::launch {
 
 class RestartLoop {
  public:
-  // `first`: the plan of the first one. `signals`: those that come while there is no supervisor. All outlive this.
+  // `first`: the plan of the first attempt. `signals`: receives signals while there is no supervisor. All outlive this.
   RestartLoop(LaunchPlan first, LaunchContext& field, JobPlanner& planner, LiveJob& live, SignalInbox& signals);
 
-  // Until one is the last. The exit code, which is on record by then, also where something else ended the job.
+  // Until the last attempt has ended. The exit code, which is on record by then, also if something else ended the job.
   int run();
 
  private:
@@ -36,10 +36,10 @@ class RestartLoop {
   RestartDecision conclude(Supervisor& supervisor, JobReport& report);
   std::optional<LaunchPlan> plan_again(Supervisor& supervisor);
   void finish(Supervisor& supervisor, JobReport& report);
-  // Standard output belongs to one document of ours.
+  // Standard output is reserved for the JSON document.
   bool writes_document() const { return context_.options.json && !context_.options.detach; }
 
-  LaunchPlan plan_;  // of the present attempt
+  LaunchPlan plan_;  // of the current attempt
   LaunchContext& context_;
   JobPlanner& planner_;
   LiveJob& live_;

@@ -1,6 +1,6 @@
-// While a job is on record and no supervisor looks after it: its nodes are gathered, its programs are copied. A look-up
-// of a name or a file system that is away cannot be cut short there, so a signal that asks for an end ends the process
-// itself, from a thread that waits for nothing else. Without one, or before it, such a signal waits for the next
+// Handles signals while a job is on record without a supervisor: its nodes are gathered, its programs are copied. A
+// name lookup or an unreachable file system cannot be interrupted there, so a thread that waits for nothing else ends
+// the process on a signal that asks for an end. Without a guard, or before it exists, such a signal waits for the next
 // supervisor.
 #pragma once
 #include <functional>
@@ -13,11 +13,11 @@ namespace dslaunch::launch {
 
 class RestartSignalGuard {
  public:
-  // `end` puts the end on record and returns the exit code, or nothing for a signal that asks for none; it runs on the
-  // thread, while the owner is busy elsewhere or waits in the destructor. `signals` and `end` outlive this. Throws
-  // SystemError when the system refuses a thread.
+  // `end` puts the end on record and returns the exit code, or nothing for a signal that does not ask for an end; it
+  // runs on the guard's thread, while the owner is busy elsewhere or waits in the destructor. `signals` and `end`
+  // outlive this. Throws SystemError when the system cannot create a thread.
   RestartSignalGuard(SignalInbox& signals, std::function<std::optional<int>(int signal)> end);
-  // Returns once no signal is taken any more.
+  // Returns once the guard takes no more signals.
   ~RestartSignalGuard();
   RestartSignalGuard(const RestartSignalGuard&) = delete;
   RestartSignalGuard& operator=(const RestartSignalGuard&) = delete;

@@ -6,10 +6,10 @@
 
 namespace dslaunch::launch {
 
-// The last line of RUN_DIR/metrics.jsonl without its end; "" where there is none.
+// The last line of RUN_DIR/metrics.jsonl without its newline; "" if there is none.
 std::string last_metrics_line(const std::string& run_dir);
 
-// The step of that line; empty where it has none.
+// The step in that line; empty if it has none.
 std::optional<int64_t> last_recorded_step(const std::string& run_dir);
 
 }  // namespace dslaunch::launch

@@ -1,5 +1,5 @@
-// Which arrivals of a signal are one. One press of Ctrl-C, one word of a scheduler may arrive several times: `timeout
-// -s INT` tells a launcher and then its whole group, `scancel -s USR2` all nodes. One thread.
+// Recognizes arrivals of a signal that belong together. One Ctrl-C or one scheduler signal may arrive several times:
+// `timeout -s INT` signals a launcher and then its whole process group, `scancel -s USR2` all nodes. One thread.
 #pragma once
 #include <map>
 
@@ -7,26 +7,26 @@
 
 namespace dslaunch::launch {
 
-// Where a signal has arrived; null: in this process.
+// Where a signal arrived; null: in this process.
 using SignalPlace = const void*;
 using SignalTime = Deadline::Clock::time_point;
 
-// SIGINT. Asking for more takes the same place saying it again, and not at once, or another place a while later.
+// SIGINT. A new request is a repeat at the same place, not immediately, or an arrival at another place some time later.
 class InterruptEchoes {
  public:
-  // One has arrived. True where it is a new one, false where it belongs to the last.
+  // Records an arrival. True for a new signal, false for a repeat of the last one.
   bool take(SignalPlace from, SignalTime now = Deadline::Clock::now());
-  // The one from there has been acted upon. A loop that is late finds the rest of them waiting: what counts is the
-  // time since then.
+  // The signal from `from` has been acted upon. In a late loop its remaining copies are already waiting, so the
+  // interval counts from now.
   void acted_upon(SignalPlace from, SignalTime now = Deadline::Clock::now()) { places_[from] = now; }
 
  private:
-  std::map<SignalPlace, SignalTime> places_;  // that the last one has come from
+  std::map<SignalPlace, SignalTime> places_;  // where the last signal arrived
   SignalTime began_;
 };
 
-// A signal that is the ranks' own (SIGUSR1, SIGUSR2) and may be sent often: the place that has heard of most has heard
-// of all.
+// For a signal passed on to the ranks (SIGUSR1, SIGUSR2), which may be sent often: the place with the most arrivals has
+// received all of them.
 class UserSignalEchoes {
  public:
   // As above.

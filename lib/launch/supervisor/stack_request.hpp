@@ -1,5 +1,5 @@
-// One question for the stacks of ranks, from a client of the job's socket, until all agents have answered or the time
-// for it is over. Pure but for the clock of the deadline.
+// One request for the stacks of ranks, from a client of the job's socket, until all agents have answered or its time is
+// over. Pure except for the deadline's clock.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace dslaunch::launch {
 
 class StackRequest {
  public:
-  // Behind an agent's own limit.
+  // Longer than an agent's own limit.
   static constexpr std::chrono::milliseconds kTime{35000};
 
   StackRequest(uint64_t client, int64_t number) : client_(client), number_(number) {}
@@ -26,15 +26,15 @@ class StackRequest {
   int64_t number() const { return number_; }
   Deadline deadline() const { return deadline_; }
 
-  // An agent is asked for this rank.
+  // An agent has been asked for this rank.
   void expect(int rank) { awaited_.insert(rank); }
-  // There is nothing to be had of this rank, and why: the end of "rank 3: ...".
+  // This rank's stack cannot be had; `reason` ends the line "rank 3: ...".
   void miss(int rank, std::string reason) { missing_[rank] = std::move(reason); }
-  // The answer of the agent that has `ranks`.
+  // The answer of the agent that runs `ranks`.
   void take(const std::vector<PlannedRank>& ranks, const RankStacks& stacks);
   bool is_complete() const { return awaited_.empty(); }
 
-  // The answer's document; ranks that are still awaited have an agent that does not answer.
+  // The answer document; for ranks still awaited it reports that their agent does not answer.
   std::string document(const std::vector<RankRecord>& records) const;
 
  private:

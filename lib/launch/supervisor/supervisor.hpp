@@ -1,5 +1,5 @@
-// The one process that owns a job: the ways to the agents, the logs, the exit code. In the foreground it is dslaunch
-// itself. One thread; what to do in which state is decided by job_course.hpp.
+// The one process that owns a job: the links to the agents, the logs, the exit code. In the foreground it is dslaunch
+// itself. One thread; job_lifecycle.hpp decides what to do in which state.
 #pragma once
 #include <chrono>
 #include <deque>
@@ -26,15 +26,15 @@
 namespace dslaunch::launch {
 
 struct SupervisorOptions {
-  bool json = false;                        // standard output belongs to one document of ours
-  bool quiet = false;                       // what workers say on standard output goes to their logs only
+  bool json = false;                        // standard output is reserved for the JSON document
+  bool quiet = false;                       // the workers' standard output goes to their logs only
   LiveJob* live = nullptr;                  // the job's record, socket and files; outlives this, never null
   std::string program;                      // the running dslaunch, absolute: it is the agent of this machine
   std::vector<uint8_t> token;               // 32 bytes; empty: a fresh one
   int listener = -1;                        // for the agent of node rank 0: see open_node_link
-  Deadline time_limit = Deadline::never();  // the job's, which all its attempts share
+  Deadline time_limit = Deadline::never();  // of the job, shared by all its attempts
   std::chrono::milliseconds preparation_time{300000};  // for the agents to be ready, once they know the job
-  // By node; empty where the way is still to be opened.
+  // By node; empty: the supervisor opens the link.
   std::vector<std::unique_ptr<spawn::AgentLink>> links;
 };
 
@@ -46,18 +46,18 @@ class Supervisor {
   Supervisor(LaunchPlan plan, SupervisorOptions options);
   ~Supervisor();
 
-  // Until the job has ended and nothing of it is left.
+  // Until the job has ended and all its processes are gone.
   JobReport run();
-  // The last word to nodes that came to us by themselves.
+  // Sends the last message to externally started nodes.
   void dismiss(const JobEnded& last_word);
-  // A line on the terminal, a document on standard output; ends once the readers have everything, and the files too.
+  // For terminal lines and documents on standard output; drain_output() returns once readers and files have everything.
   JobOutput& output() { return output_; }
   void drain_output();
-  // The wait before the next attempt. Not kNone: cut short, since somebody asked for an end.
+  // The wait before the next attempt. Not kNone: cut short by a request to stop.
   StopReason pause_before_restart(std::chrono::milliseconds length);
-  // An end that was asked for when the attempt was over or a failure was ending it, also while output was drained.
+  // A request to stop that came after the attempt or while a failure was ending it, also while output was drained.
   StopReason late_reason();
-  // There is no further attempt: no signal changes the outcome any more.
+  // There is no further attempt: from now on no signal changes the outcome.
   void ignore_signals() { signals_.ignore_from_now_on(); }
 
  private:
@@ -65,7 +65,7 @@ class Supervisor {
   std::unique_ptr<spawn::AgentLink> open_link(const PlannedNode& node) const;
   void poll_once();
   void watch_files();
-  // For a reader, or a file, that takes nothing while the job ends.
+  // For a reader, or a file, that accepts nothing while the job ends.
   std::chrono::milliseconds reader_patience() const {
     return lifecycle_.asked_for() ? Terminal::kAskedTimeout : Terminal::kTimeout;
   }
@@ -92,7 +92,7 @@ class Supervisor {
   void answer_stacks_when_due();
   void process_stuck(const NodeSession& node, const ProcessStuck& stuck);
   void note_stuck(const PlannedNode& node, int rank, const spawn::StuckProcess& process);
-  // `misunderstanding`: why we go no further with it; empty: its side of the way has ended.
+  // `misunderstanding`: why the supervisor gives up on the node; empty: the agent's end of the link has closed.
   void close(NodeSession& node, const std::optional<spawn::LinkFailure>& misunderstanding = std::nullopt);
   void lose(NodeSession& node, const spawn::LinkFailure& failure);
   void end_if_all_over();
@@ -125,23 +125,23 @@ class Supervisor {
   std::vector<RankRecord> records_;  // by rank
   std::vector<JobReport::HostFailure> failures_;
   std::vector<StuckOnHost> stuck_;
-  std::optional<JobReport::HostFailure> agent_failure_;  // began the job's end
+  std::optional<JobReport::HostFailure> agent_failure_;  // the one that began the job's end
   std::vector<int> missing_;                             // ranks that have not joined the store
   StallWatch stalls_;
   std::optional<StackRequest> stack_request_;  // not answered yet
   int64_t num_stack_requests_ = 0;
   JobLifecycle lifecycle_;
-  // One took nothing of the last output for its time: nobody waits for readers any more.
+  // A reader accepted none of the final output within its timeout: readers are not waited for any longer.
   bool readers_are_over_ = false;
-  bool described_ = false;                        // the agents have been told what the job is
+  bool described_ = false;                        // the agents have got the job's description
   std::map<int, UserSignalEchoes> user_signals_;  // by signal
   int num_ended_ = 0;
   std::optional<Deadline::Clock::time_point> ranks_started_;
   std::chrono::milliseconds lived_{0};  // see JobReport
   Deadline next_progress_report_;
   Deadline prepared_ = Deadline::never();
-  Deadline files_due_ = Deadline::never();  // at the end: how long it waits for files that stand still
-  // While the job ends and the files have no room: until when something of what they have has to be done.
+  Deadline files_due_ = Deadline::never();  // at the end: how long to wait for stalled files
+  // While the job ends and the files have no room: until when some of their pending bytes must be written.
   Deadline files_progress_due_ = Deadline::never();
   size_t files_pending_ = 0;
 };
