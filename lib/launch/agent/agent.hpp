@@ -1,7 +1,7 @@
-// The agent: one a node, between the launcher and the ranks of this node. Starts them, carries their output and their
-// ends back, stops them when it is told to or when the launcher is gone, and leaves nothing behind. One thread, the
-// process's main one: the kernel ties the ranks' lives to it. (A store server brings its own thread, and while the job
-// is prepared another one says that the agent is alive.)
+// The agent: one per node, between the launcher and the ranks of this node. Starts the ranks, forwards their output and
+// exits, stops them on request or when the launcher is gone, and leaves no process behind. One thread, the process's
+// main one: the kernel ties the ranks' lives to it. (A store server brings its own thread, and a second thread sends
+// heartbeats while the job is prepared.)
 #pragma once
 #include <csignal>
 #include <memory>
@@ -27,27 +27,27 @@ namespace dslaunch::launch {
 
 struct AgentOptions {
   AgentHello hello;
-  // The master port's socket, held by the launcher until now; only for node rank 0. Not valid: the agent binds.
+  // The master port's socket, held by the launcher so far; only for node rank 0. Not valid: the agent binds the port.
   UniqueFd listener;
-  // We went to the launcher, it did not start us: signals to us are meant for the job, and the ranks' output goes here
-  // too. Outlives the agent; null: the launcher started us.
+  // Set if this node was started externally: signals to it are meant for the job, and the ranks' output goes here too.
+  // Outlives the agent; null: the launcher started the agent.
   NodeEcho* echo = nullptr;
 };
 
 class Agent {
  public:
   Agent(Channel channel, AgentOptions options);
-  // Until every rank of this node has ended and the launcher knows. True when all went as it should.
+  // Until every rank of this node has ended and the launcher knows. True when nothing failed.
   bool run();
-  // For an agent that went to the launcher by itself: waits for its last word. Empty when the launcher is gone.
+  // On an externally started node: waits for the launcher's last message. Empty when the launcher is gone.
   std::optional<JobEnded> await_last_word();
-  // With an echo: until all of it is out, or the deadline passes; a signal spares the rest.
+  // With an echo: until all its output is written, or the deadline passes; a signal discards the rest.
   void drain_echo(Deadline deadline) { options_.echo->drain(signals_, deadline); }
-  // The signal on which a node that came by itself went away again: there was no job yet that it could be meant for.
+  // The signal that ended an externally started node before there was a job that the signal could be meant for.
   std::optional<int> left_on() const { return left_on_; }
-  // The launcher has told what the job is.
+  // The launcher has sent the job's description.
   bool knows_job() const { return job_.has_value(); }
-  // The job has ended, with its exit code: no signal changes that any more.
+  // The job has ended, with its exit code: from now on no signal changes it.
   void ignore_signals() { signals_.ignore_from_now_on(); }
 
  private:
@@ -83,15 +83,15 @@ class Agent {
   void finish();
   void bid_farewell();
 
-  // Of all ranks together; goes forwards only.
+  // Of all ranks together; only advances.
   enum class Stage {
-    kAwaited,   // they are not to be started yet
-    kRunning,   // or they have ended by themselves
+    kAwaited,   // not to be started yet
+    kRunning,   // or the ranks have ended by themselves
     kStopping,  // until kill_at_; some may never have been started
     kKilled,
   };
 
-  // Between two words about ranks that have not joined the store.
+  // Between two reports of ranks that have not joined the store.
   static constexpr std::chrono::milliseconds kProgressReportInterval{5000};
 
   AgentOptions options_;
@@ -106,14 +106,14 @@ class Agent {
   std::vector<RankBinding> bindings_;  // by local rank, once the job is prepared
   std::vector<RankProcess> ranks_;
   RankWatch rank_watch_;                   // of an `exec` of several ranks, else empty
-  std::optional<StackCollection> stacks_;  // at work
+  std::optional<StackCollection> stacks_;  // in progress
   Stage stage_ = Stage::kAwaited;
   Deadline kill_at_ = Deadline::never();
-  Deadline stuck_at_ = Deadline::never();  // what is not gone by then does not end by SIGKILL
-  std::set<pid_t> stuck_;                  // ranks that nobody waits for any more
+  Deadline stuck_at_ = Deadline::never();  // processes that are not gone by then do not end by SIGKILL
+  std::set<pid_t> stuck_;                  // ranks that are not waited for any longer
   Deadline next_progress_report_ = Deadline::never();
   Deadline farewell_ = Deadline::after(std::chrono::milliseconds(0));  // until when a silent launcher may still read
-  bool news_told_ = false;                                             // some ranks were said to be missing
+  bool news_told_ = false;                                             // some ranks were reported missing
   bool launcher_gone_ = false, failed_ = false, told_to_go_ = false;
   std::optional<JobEnded> last_word_;
   std::optional<int> left_on_;
@@ -123,12 +123,12 @@ class Agent {
 struct AgentCommand {
   int listener = -1;          // descriptor of the master port's socket; -1: none
   bool tell_devices = false;  // in the greeting
-  bool say_mark = false;      // before the first frame: a login shell's greeting may come before it
-  std::string stacks;         // processes whose stacks are printed, and nothing else done; empty: none
-  std::string sweep;          // a job whose processes here are to be ended, and nothing else done; empty: none
+  bool say_mark = false;      // before the first frame: a login shell's greeting may precede it
+  std::string stacks;         // processes whose stacks to print, instead of running a job; empty: none
+  std::string sweep;          // a job whose processes on this host to end, instead of running a job; empty: none
 };
 
-// Speaks over standard input and output, which are then taken away from everything else. The exit code of the process.
+// Talks over standard input and output, and detaches both from all other use. Returns the exit code of the process.
 int run_agent_on_standard_streams(const AgentCommand& command);
 
 }  // namespace dslaunch::launch

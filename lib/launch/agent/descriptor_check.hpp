@@ -1,5 +1,5 @@
-// Does this process's limit of open files suffice for a node's part of a job? Asked before any rank starts: in the
-// middle of a job the lack shows as a rank without its output, or one that waits for a store that cannot answer.
+// Checks that this process's limit of open files suffices for a node's part of a job, before any rank starts: later, a
+// lack of descriptors shows as a rank without output, or one that waits for a store that cannot answer.
 #pragma once
 #include <cstddef>
 
@@ -7,7 +7,7 @@
 
 namespace dslaunch::launch {
 
-// What the agent will have open beyond what it has now, at most.
+// The most descriptors that the agent will open beyond those open now.
 size_t descriptors_needed(const JobDescription& job);
 
 // Throws UserError(69) with both numbers.

@@ -1,4 +1,4 @@
-// Whether a rank is idle: for 20 s it has used less than 1 % of a core, and has printed nothing. Pure; one thread.
+// Whether a rank is idle: for 20 s it has used less than 1 % of a core and has printed nothing. Pure; one thread.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -16,9 +16,9 @@ class IdleWindow {
 
   explicit IdleWindow(Time start) : quiet_since_(start) {}
 
-  // It has printed something, or what it did is not known until now.
+  // The rank has printed something, or its activity until now is unknown.
   void restart(Time now) { quiet_since_ = now; }
-  // CPU time since the call before.
+  // CPU time since the previous call.
   void add(Time now, Milliseconds cpu_time) {
     uses_.push_back({now, cpu_time});
     while (uses_.front().until <= now - kLength) uses_.pop_front();

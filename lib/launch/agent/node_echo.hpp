@@ -1,6 +1,6 @@
-// What the launcher gets of this node's ranks, for the node's own standard output and error too: of an agent that came
-// by itself, where nobody sees the launcher's terminal. As in the launcher, a reader who does not read and a file that
-// stands still hold up the ranks in the end, never the agent's loop. One thread.
+// On an externally started node, where the user does not see the launcher's terminal: copies the output sent to the
+// launcher to the node's own standard output and error. As in the launcher, a slow reader or a stalled file eventually
+// blocks the ranks, never the agent's loop. One thread.
 #pragma once
 #include <string_view>
 
@@ -23,25 +23,25 @@ class NodeEcho {
     escapes_.take(bytes);
     reader_of(stream).write(bytes);
   }
-  // Lines of our own, on standard error, behind everything that the ranks have written so far.
+  // Lines of dslaunch itself, on standard error, after everything that the ranks have written so far.
   void tell(std::string_view lines);
-  // With no room left the ranks have to wait.
+  // Without room the ranks have to wait.
   bool has_room() const;
-  // In a loop: what there is to wait for, and what to do when it came.
+  // In a loop: the descriptors to wait for, and the work when they are ready.
   void add_to(PollSet& polls);
   void poll_once();
-  // Until reader and files have everything, or the deadline passes; files that stand still have FileThread::kTimeout
-  // for it, and a signal spares the rest.
+  // Until reader and files have everything, or the deadline passes; stalled files have FileThread::kTimeout for it, and
+  // a signal discards the rest.
   void drain(SignalInbox& signals, Deadline deadline);
-  // Something was written that did not arrive (yet).
+  // Some written output did not arrive (yet).
   bool has_lost() const { return out_.has_lost() || err_.has_lost(); }
 
  private:
   Terminal& reader_of(Stream stream) { return stream == Stream::kErr && !one_reader_ ? err_ : out_; }
 
   FileThread& files_;
-  const bool one_reader_;  // then all goes into `out_`
-  EscapeState escapes_;    // of all that was shown
+  const bool one_reader_;  // then everything goes to `out_`
+  EscapeState escapes_;    // of everything shown
   Terminal out_, err_;
 };
 

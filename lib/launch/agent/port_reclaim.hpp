@@ -1,4 +1,4 @@
-// A port that is asked for by number, taken back where only a dead job of ours is in the way.
+// Takes a port requested by number, reclaiming it if only a dead job of dslaunch holds it.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -9,10 +9,10 @@
 
 namespace dslaunch::launch {
 
-// Holds the port as ports::hold_port does. When it is taken, and every holder belongs to a job of ours whose supervisor
-// is gone and is stale by doctor's rule, exactly those are ended (SIGTERM, after two seconds SIGKILL), `say` is told
-// which, and the port is taken. Anyone else among the holders: nobody is touched and the outcome is Busy. Throws as
-// hold_port.
+// Holds the port as ports::hold_port does. When the port is taken, and every holder belongs to a dslaunch job whose
+// supervisor is gone and is stale by doctor's rule, ends exactly those holders (SIGTERM, after two seconds SIGKILL),
+// reports them to `say`, and takes the port. With any other holder among them no process is touched and the outcome is
+// Busy. Throws as hold_port.
 std::variant<ports::HeldPort, ports::Busy> hold_or_reclaim_port(const std::string& address, uint16_t port,
                                                                 const std::function<void(const std::string&)>& say);
 

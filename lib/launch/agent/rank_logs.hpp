@@ -1,6 +1,6 @@
-// The files that ranks' output goes to, whole and as it comes: RUN_DIR/logs/HOST.RANK.log (or the job folder's logs),
-// and those of --tee, --redirects and --enable_each_rank_log. All on the launching host, also for ranks elsewhere. One
-// thread; the writing is done by the thread of files.
+// The files that ranks' output goes to, complete and as it arrives: RUN_DIR/logs/HOST.RANK.log (or the job directory's
+// logs), and those of --tee, --redirects and --enable_each_rank_log. All on the launching host, also for ranks on other
+// hosts. One thread; the file thread writes.
 #pragma once
 #include <memory>
 #include <string>
@@ -19,15 +19,15 @@ class RankLogs {
   // Both outlive this.
   RankLogs(const LaunchPlan& plan, FileThread& thread) : plan_(plan), thread_(thread) {}
 
-  // Makes folders and files. Throws UserError(73).
+  // Creates directories and files. Throws UserError(73).
   void open();
-  // A file that cannot be written to is left alone from then on; the first one is a trouble that the thread reports.
+  // A file that fails a write is not written again; the first failure is an error that the thread reports.
   void write(int rank, Stream stream, std::string_view bytes);
-  // HOST.RANK.log is there.
+  // HOST.RANK.log exists.
   bool has_log(int rank) const { return has_log_[static_cast<size_t>(rank)]; }
-  // Does the stream go to files only?
+  // Whether the stream goes to files only.
   bool redirected(int rank, Stream stream) const;
-  // One line about a file that could not be made, once; empty otherwise.
+  // One line about a file that could not be created, once; empty otherwise.
   std::string take_trouble();
 
  private:
@@ -39,7 +39,7 @@ class RankLogs {
     File both, each;  // HOST.RANK.log; --enable_each_rank_log
     File split[2];    // by stream: --tee, --redirects
   };
-  // The thread's, once something is to be written.
+  // Owned by the file thread once there is something to write.
   struct Files {
     std::vector<RankFiles> ranks;
     bool trouble_told = false;

@@ -1,4 +1,4 @@
-// One rank on its node, from start to end: the agent's side. One thread.
+// One rank on its node, from start to end, as the agent sees it. One thread.
 #pragma once
 #include <functional>
 
@@ -18,7 +18,7 @@ class RankProcess {
   bool running() const { return running_; }
   bool told_to_stop() const { return told_to_stop_; }
 
-  // A rank that sleeps in SIGSTOP is woken for SIGTERM.
+  // A rank stopped by SIGSTOP is continued so that it receives SIGTERM.
   void stop(int signal);
   void signal(int signal);
   void mark_ended() { running_ = false; }
@@ -26,7 +26,7 @@ class RankProcess {
   // Open read ends; -1 once closed.
   int out() const { return process_.out.get(); }
   int err() const { return process_.err.get(); }
-  // Takes what is there, up to `most_bytes` a stream. A stream at its end is closed.
+  // Reads available bytes, up to `most_bytes` per stream. A stream at its end is closed.
   void read_output(const Sink& sink, size_t most_bytes);
 
  private:

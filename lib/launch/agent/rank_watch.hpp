@@ -1,7 +1,7 @@
-// Which ranks of this node are busy, idle or stopped, for the launcher, which says so when ranks may wait for each
-// other (supervisor/stall_watch.hpp). A rank is all of its processes, since data loaders and programs behind a shell
-// count. A look costs one small file of /proc for a rank that computes, and one of each process of the machine while
-// some rank does not. One thread.
+// Which ranks of this node are busy, idle or stopped; the launcher reports it when ranks may wait for each other
+// (supervisor/stall_watch.hpp). A rank includes all of its processes, since data loaders and programs behind a shell
+// count. A look reads one small /proc file for a rank that computes, and one per process of the machine while some rank
+// does not. One thread.
 #pragma once
 #include <map>
 #include <optional>
@@ -19,23 +19,23 @@ class RankWatch {
   using Time = IdleWindow::Time;
 
   void add(int rank, pid_t pid, Time now);
-  // It has ended.
+  // The rank has ended.
   void remove(int rank);
   void on_output(int rank, Time now);
-  // Nobody reads what ranks print: they may wait for us.
+  // The agent does not read the ranks' output: they may be blocked on it.
   void on_unread(Time now);
 
   Deadline next_look() const;
-  // Ranks whose state has changed since the look before.
+  // Ranks whose state has changed since the previous look.
   std::vector<RankActivity> look(Time now);
 
  private:
   struct Watched {
     pid_t pid;
     IdleWindow window;
-    uint64_t own_ticks = 0;                // at the look before, of the process that was started
-    bool has_printed = false;              // since then
-    std::map<pid_t, uint64_t> tree_ticks;  // at the look before, of all its processes; empty: not looked at then
+    uint64_t own_ticks = 0;                // at the previous look, of the process that was started
+    bool has_printed = false;              // since the previous look
+    std::map<pid_t, uint64_t> tree_ticks;  // at the previous look, of all its processes; empty: not read then
     RankActivity told;
   };
   using Trees = std::map<pid_t, std::vector<ports::TreeProcess>>;

@@ -1,5 +1,5 @@
-// A program beside the ranks that reads their stacks (stacks/collect_stacks.hpp), until its answer is there: a debugger
-// takes seconds and may hang, and the agent waits for nobody. One thread.
+// A separate program that reads the ranks' stacks (stacks/collect_stacks.hpp), until its answer has arrived: a debugger
+// takes seconds and may hang, and the agent must not block. One thread.
 #pragma once
 #include <map>
 #include <optional>
@@ -14,7 +14,7 @@ namespace dslaunch::launch {
 
 class StackCollection {
  public:
-  // `pids`: of the ranks. Starts the program where there are any.
+  // `pids`: of the ranks. Starts the program if there are any.
   StackCollection(int64_t request, std::map<int, pid_t> pids);
   // Ends the program.
   ~StackCollection();
@@ -23,9 +23,9 @@ class StackCollection {
 
   int fd() const { return process_.out.get(); }
   Deadline deadline() const { return deadline_; }
-  // A child of this process has ended and its number may be another's from now on.
+  // A child of this process was reaped; from now on its pid may belong to another process.
   void on_reaped(pid_t pid);
-  // Takes what is there without waiting. The answer, once: when the program has ended, or at the deadline.
+  // Reads available bytes without waiting. Returns the answer once: when the program has ended, or at the deadline.
   std::optional<RankStacks> poll_once();
 
  private:
