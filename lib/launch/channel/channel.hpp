@@ -1,5 +1,5 @@
-// One end of the conversation between launcher and agent over two non-blocking descriptors. Never blocks: what cannot
-// be written yet is kept, and the owner polls. One thread.
+// One end of the connection between launcher and agent, over two non-blocking descriptors. Never blocks: bytes that
+// cannot be written yet are kept, and the owner polls. One thread.
 #pragma once
 #include <optional>
 #include <string>
@@ -13,15 +13,15 @@ namespace dslaunch::launch {
 class Channel {
  public:
   Channel(UniqueFd input, UniqueFd output);
-  // What comes before kAgentMark on the input is no message: a login shell's greeting, the output of a .bashrc.
+  // Input before kAgentMark is not a message: a login shell's greeting, the output of a .bashrc.
   void expect_greeting() { greeting_.emplace(std::string(kAgentMark)); }
-  // The end of what came instead of the mark; empty once that was there.
+  // The end of the input that came instead of the mark; empty once the mark has arrived.
   std::string noise() const { return greeting_ && !greeting_->over() ? greeting_->text() : std::string(); }
 
   void send(const Message& message);
-  // Writes as much as fits. False once the other side is gone; what is left is dropped.
+  // Writes as much as fits. False once the peer is gone; the rest is dropped.
   bool flush();
-  // Takes in what is there. False at the other side's end; messages that came before it are still to be had.
+  // Reads what has arrived. False when the peer has closed its end; next() still returns messages from before that.
   bool receive();
   std::optional<Message> next() { return frames_.next(); }
 

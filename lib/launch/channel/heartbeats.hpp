@@ -1,4 +1,4 @@
-// Signs of life while the one thread that turns the loop is busy with something else: from a thread of their own.
+// Heartbeats from a separate thread while the loop's thread is busy with other work.
 #pragma once
 #include <chrono>
 #include <thread>
@@ -9,13 +9,13 @@ namespace dslaunch::launch {
 
 class Heartbeats {
  public:
-  // Until this object is gone the channel is its own. An interval of zero: none are wanted.
+  // While this object lives it owns the channel. An interval of zero: sends none.
   Heartbeats(Channel& channel, std::chrono::milliseconds interval);
   Heartbeats(const Heartbeats&) = delete;
   Heartbeats& operator=(const Heartbeats&) = delete;
 
  private:
-  std::jthread thread_;  // told to stop and joined at the end
+  std::jthread thread_;  // stopped and joined by the destructor
 };
 
 }  // namespace dslaunch::launch

@@ -5,7 +5,7 @@
 namespace dslaunch::launch {
 
 enum class JobKind : uint8_t {
-  kRun,   // dsworker: meets at the agent's store
+  kRun,   // dsworker: joins the agent's store
   kExec,  // any program, with torchrun's variables: the agent serves PyTorch's store to it
 };
 

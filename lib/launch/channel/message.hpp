@@ -1,4 +1,4 @@
-// What launcher and agent say to each other (docs/control_channel.md). Plain values; the bytes are wire.hpp's.
+// The messages between launcher and agent (docs/control_channel.md). Plain values; wire.hpp has the encoding.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -15,27 +15,27 @@
 
 namespace dslaunch::launch {
 
-// Raised whenever a message changes: launcher and agent of different versions refuse each other.
+// Incremented whenever a message changes: launcher and agent of different versions refuse each other.
 inline constexpr uint32_t kWireVersion = 5;
 
 // ---- launcher -> agent
 
-// One rank of the agent's node. `env` comes on top of the job's.
+// One rank of the agent's node. `env` is added to the job's.
 struct RankJob {
   int rank = 0, local_rank = 0;
   std::vector<std::string> argv;
   std::map<std::string, std::string> env;
 };
 
-// What the agent's own environment is for the ranks.
+// How the agent's own environment is used for the ranks.
 enum class EnvironmentBase : uint8_t {
-  kNothing,  // `env` of the job is all there is: the agent is a child of the launcher
-  kAgents,   // the agent's own environment, with the job's on top: another machine
+  kNothing,  // only `env` of the job: the agent is a child of the launcher
+  kAgents,   // the agent's own environment, overridden by the job's: another machine
 };
 
-// What every host of a job must have alike, compared before any rank starts. Empty or zero: not asked for.
+// What must be equal on every host of a job, compared before any rank starts. Empty or zero: not checked.
 struct Preflight {
-  std::string worker_version;  // what `dsworker --version` says
+  std::string worker_version;  // the output of `dsworker --version`
   std::string model;           // path
   uint64_t model_bytes = 0, model_fingerprint = 0;
 };
@@ -50,19 +50,19 @@ struct JobDescription {
   int world_size = 1, num_nodes = 1, node_rank = 0;
   std::string host;                         // this node's name as the user wrote it
   std::vector<std::string> rank_hosts;      // of every rank of the job
-  std::vector<std::string> node_addresses;  // numeric, of all nodes; the name of one that knows none
+  std::vector<std::string> node_addresses;  // numeric, of all nodes; the host name for a node that knows none
   std::string cwd;
   EnvironmentBase environment_base = EnvironmentBase::kNothing;
-  std::map<std::string, std::string> env;  // of every rank, but for what the launch adds
+  std::map<std::string, std::string> env;  // of every rank, except for what the launch adds
   std::string venv;                        // virtual environment on the host; empty: none
   BindingRequest binding;
   int restart_count = 0, max_restarts = 0;
-  // Small files of the launching host, path -> content: the agent keeps copies, and their paths take the place of the
-  // originals' in the ranks' arguments.
+  // Small files of the launching host, path -> content: the agent keeps copies, and replaces the originals' paths in
+  // the ranks' arguments by the copies' paths.
   std::map<std::string, std::string> files;
   Preflight preflight;
-  std::chrono::milliseconds silence_limit{0};       // without a word from the launcher the ranks are ended; 0: never
-  std::chrono::milliseconds heartbeat_interval{0};  // the launcher expects a word from the agent so often; 0: none
+  std::chrono::milliseconds silence_limit{0};  // if the launcher is silent for so long the ranks are ended; 0: never
+  std::chrono::milliseconds heartbeat_interval{0};  // the launcher expects a message from the agent so often; 0: none
   std::vector<RankJob> ranks;
 };
 
@@ -71,7 +71,7 @@ struct StartRanks {
   uint16_t master_port = 0;
 };
 
-// Ends all ranks: SIGTERM now, SIGKILL for what is left after `grace`. Zero: SIGKILL at once. A second one may only
+// Ends all ranks: SIGTERM now, SIGKILL after `grace` for the rest. Zero: SIGKILL at once. A second StopRanks can only
 // shorten the time.
 struct StopRanks {
   std::chrono::milliseconds grace{0};
@@ -82,16 +82,16 @@ struct SignalRanks {
   int signal = 0;
 };
 
-// The last word to an agent that came to us by itself: how the job ended.
+// The last message to the agent of an externally started node: how the job ended.
 struct JobEnded {
   int exit_code = 0;
-  bool again = false;  // the job is restarted: come back
+  bool again = false;  // the job is restarted: connect again
   std::string story;   // the first failure, for this host's terminal
 };
 
-// ---- both ways
+// ---- both directions
 
-// Sent when there was nothing else to say for a while: the other side is alive.
+// Sent when there was nothing else to send for a while: the sender is alive.
 struct Heartbeat {};
 
 // ---- agent -> launcher
@@ -101,18 +101,18 @@ struct AgentHello {
   uint32_t version = kWireVersion;
   std::string program_version;
   int64_t pid = 0;
-  std::string host_name;               // what the machine calls itself
-  std::string address;                 // numeric, under which other hosts reach it; empty: not known
-  std::vector<std::string> addresses;  // numeric, all of the machine's: from where its ranks may come
-  // Of an agent that came to us by itself: what it has to offer.
+  std::string host_name;               // the machine's own host name
+  std::string address;                 // numeric, at which other hosts reach it; empty: not known
+  std::vector<std::string> addresses;  // numeric, all of the machine's: its ranks may connect from any of them
+  // From an externally started node: what it offers.
   std::vector<std::string> devices;  // by slot, as CUDA_VISIBLE_DEVICES would name them; empty: CPU ranks
-  std::string device_trouble;        // why not all of its GPUs are among them, if the driver says so
+  std::string device_trouble;        // why some of its GPUs are missing there, if the driver reports a reason
   int num_slots = 0;                 // 0: the launcher knows
-  std::string command;               // what it was started as (see job_command.hpp); empty: the launcher started it
+  std::string command;  // the command it was started with (see job_command.hpp); empty: the launcher started it
   uint64_t command_hash = 0;
 };
 
-// The description is understood; node rank 0 holds the master port (0: the job needs none).
+// The agent has prepared the job; node rank 0 holds the master port (0: the job needs none).
 struct AgentReady {
   uint16_t master_port = 0;
 };
@@ -123,13 +123,13 @@ struct AgentFailed {
   std::string message;
 };
 
-// Somebody wants the job to stop, or its ranks to hear of something, and told this node's dslaunch: as if the launcher
-// had got the signal itself. From an agent that went to the launcher by itself.
+// A signal to the dslaunch of an externally started node, to stop the job or for its ranks: the launcher acts as if it
+// had received the signal itself.
 struct SignalTaken {
   int signal = 0;
 };
 
-// Of the agent that serves the store: ranks that have started but not joined. Sent now and then until there are none.
+// From the agent that serves the store: ranks that have started but not joined. Sent repeatedly until there are none.
 struct RanksMissing {
   std::vector<int> ranks;
 };
@@ -147,29 +147,29 @@ struct RankOutput {
   std::string bytes;
 };
 
-// After all output of the rank that was there when it ended.
+// Sent after all output that the rank had written when it ended.
 struct RankEnded {
   int rank = 0;
   spawn::ExitCause cause;
-  bool stopped_by_us = false;  // it had been told to stop before it ended
+  bool stopped_by_us = false;  // the agent had told it to stop before it ended
 };
 
-// A process that SIGKILL has not ended and that nobody waits for any more: a rank's, which gets no RankEnded, or (-1)
-// one that a rank left behind.
+// A process that SIGKILL has not ended and that is not waited for any longer: a rank's, which gets no RankEnded, or
+// (-1) one that a rank left behind.
 struct ProcessStuck {
   int rank = -1;
   spawn::StuckProcess process;
 };
 
-// Last message: every rank has ended and what they left behind is gone, but for what is stuck.
+// Last message: every rank has ended and its leftover processes are gone, except for stuck ones.
 struct AgentDone {
   int64_t num_swept = 0;
 };
 
-// What a rank of an `exec` does, as far as the kernel says it.
+// The activity of a rank of an `exec`, as far as the kernel shows it.
 enum class RankState : uint8_t {
   kBusy = 0,
-  kIdle = 1,     // for a while it has printed nothing, and all of its processes have used next to no CPU time
+  kIdle = 1,     // for a while it has printed nothing, and all of its processes have used almost no CPU time
   kStopped = 2,  // idle, and a process of it is stopped or held by a debugger
   kBlocked = 3,  // idle, and a process of it waits in the kernel for a disk, a network file system or a driver
 };
@@ -180,21 +180,21 @@ struct RankActivity {
 
   bool operator==(const RankActivity&) const = default;
 };
-// Of ranks whose state is another one than was told before; each begins as busy.
+// Ranks whose state differs from the last report; each rank starts as busy.
 struct RankStates {
   std::vector<RankActivity> changed;
 };
 
-// Where these ranks are: answered by RankStacks, when the debugger has had its time. A new question ends the one
-// before.
+// Requests the stacks of these ranks; RankStacks answers, after the debugger has had its time. A new request ends the
+// previous one.
 struct StacksWanted {
   int64_t request = 0;
   std::vector<int> ranks;
 };
 struct RankStacks {
   int64_t request = 0;
-  std::vector<RankStack> stacks;  // of those of the ranks that run
-  std::string trouble;            // why there are none; else empty
+  std::vector<RankStack> stacks;  // of those of the ranks that are running
+  std::string trouble;            // why there are none; otherwise empty
 };
 
 using Message = std::variant<JobDescription, StartRanks, StopRanks, SignalRanks, AgentHello, AgentReady, AgentFailed,

@@ -1,4 +1,4 @@
-// Opens the way to each node's agent, as the plan says. All ways are made at the same time.
+// Opens the link to each node's agent, as planned. All links are opened in parallel.
 #pragma once
 #include <memory>
 #include <string>
@@ -11,16 +11,16 @@
 namespace dslaunch::launch {
 
 // `own_program`: the running dslaunch, absolute. `words`: options of `dslaunch agent`. `inherited`: a descriptor that
-// the agent of this machine gets under the same number; -1: none. Returns at once, also where a connection is still
-// being made. Not for Reach::kDialIn.
+// the agent of this machine gets under the same number; -1: none. Returns at once, also while a connection is still
+// being established. Not for Reach::kDialIn.
 std::unique_ptr<spawn::AgentLink> open_node_link(const PlannedNode& node, const ReachOptions& options,
                                                  const std::string& own_program, const std::vector<std::string>& words,
                                                  int inherited = -1);
 
-// The program that is the agent of a node: pushed there, at --remote_path, or the same path as here.
+// The path of a node's agent program: the pushed copy, in --remote_path, or the same path as here.
 std::string agent_program(const PlannedNode& node, const ReachOptions& options, const std::string& own_program);
 
-// Where SSH goes for a node.
+// The SSH destination of a node.
 spawn::SshTarget ssh_target(const PlannedNode& node);
 
 }  // namespace dslaunch::launch

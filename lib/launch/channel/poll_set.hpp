@@ -1,4 +1,4 @@
-// The descriptors of one turn of an event loop. A descriptor of -1 is passed over.
+// The descriptors of one iteration of an event loop. A descriptor of -1 is ignored.
 #pragma once
 #include <poll.h>
 
@@ -10,7 +10,7 @@ namespace dslaunch::launch {
 
 class PollSet {
  public:
-  // The place to ask ready() for.
+  // Returns the index for ready().
   size_t add(int fd, short events) {
     polls_.push_back({fd, events, 0});
     return polls_.size() - 1;

@@ -1,5 +1,5 @@
-// The bytes between launcher and agent: frames of a 4-byte little-endian length, a type byte and fields. Strings carry
-// their length, so that NUL and newline pass. docs/control_channel.md.
+// The encoding between launcher and agent: frames of a 4-byte little-endian length, a type byte and fields. Strings
+// carry their length, so that they may contain NUL and newline. docs/control_channel.md.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,23 +9,23 @@
 
 namespace dslaunch::launch {
 
-// A longer frame is no message of ours: something else speaks on the channel.
+// A longer frame is not from dslaunch: some other program writes to the channel.
 inline constexpr size_t kMaxFrameBytes = 64U << 20;
 
-// What an agent that was started through a remote shell says before its first frame.
+// What an agent started through a remote shell writes before its first frame.
 inline constexpr std::string_view kAgentMark{"\0dslaunch agent\n", 16};
 
-// The whole frame. Throws InternalError when it would be longer than a frame may be.
+// The complete frame. Throws InternalError when it would exceed kMaxFrameBytes.
 std::string encode(const Message& message);
 
 // Bytes in, messages out. One thread.
 class FrameReader {
  public:
   void append(std::string_view bytes) { buffer_.append(bytes); }
-  // The next whole message; empty when more bytes are needed. Throws Error(70) that shows the first bytes when they
-  // are no message of ours, for example the greeting of a login shell.
+  // The next complete message; empty when more bytes are needed. Throws Error(70) that shows the first bytes when they
+  // are not a message of dslaunch, for example the greeting of a login shell.
   std::optional<Message> next();
-  // Bytes of a frame that has begun and is not whole.
+  // Bytes of an incomplete frame.
   size_t num_pending() const { return buffer_.size() - begin_; }
 
  private:

@@ -1,4 +1,4 @@
-// The fields of a frame: those of base, lists with a u32 count in front, and numbers that are checked as they are read.
+// The fields of a frame: those of base, lists with a leading u32 count, and numbers that are checked when read.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -29,13 +29,13 @@ class FieldWriter : public ByteWriter {
   }
 };
 
-// Throws WireError also where a value is none that the field may have: what comes from another host is used as an
-// index, an exit code or a time.
+// Throws WireError also for a value that the field may not have: values from another host are used as an index, an exit
+// code or a time.
 class FieldReader : public ByteReader {
  public:
   explicit FieldReader(std::string_view bytes) : ByteReader(bytes, "the frame ends early") {}
 
-  std::string text() { return ByteReader::text(SIZE_MAX); }  // a frame's length is bound already
+  std::string text() { return ByteReader::text(SIZE_MAX); }  // the frame's length is limited already
   int int_between(int low, int high) {
     const int64_t value = i64();
     if (value < low || value > high) throw WireError("a number that is out of range");
@@ -43,7 +43,7 @@ class FieldReader : public ByteReader {
   }
   int not_negative() { return int_between(0, std::numeric_limits<int>::max()); }
   std::chrono::milliseconds duration() {
-    constexpr std::chrono::milliseconds kMax = std::chrono::days(100000);  // more could not be added to a point in time
+    constexpr std::chrono::milliseconds kMax = std::chrono::days(100000);  // more could overflow a time_point
     const std::chrono::milliseconds value(i64());
     if (value < value.zero() || value > kMax) throw WireError("a length of time that is out of range");
     return value;
