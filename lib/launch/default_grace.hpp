@@ -1,4 +1,4 @@
-// How long ranks may take to save when they are told to stop and nobody says otherwise: between SIGTERM and SIGKILL.
+// The default time for ranks to save when they are told to stop: between SIGTERM and SIGKILL.
 #pragma once
 #include <chrono>
 

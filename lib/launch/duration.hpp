@@ -1,4 +1,4 @@
-// Lengths of time on the command line.
+// Durations on the command line.
 #pragma once
 #include <chrono>
 #include <optional>
@@ -12,7 +12,7 @@ namespace dslaunch::launch {
 // negative, or longer than 10000 days (a clock in nanoseconds ends at 106751).
 std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
 
-// The end of a limit of ours that the user may have switched off: 0 is no limit.
+// The deadline of a limit that the user may switch off: 0 is no limit.
 Deadline deadline_after(std::chrono::milliseconds limit);
 
 }  // namespace dslaunch::launch

@@ -1,6 +1,6 @@
-// Ends processes that were looked at before: SIGTERM to all, one wait for all, SIGKILL for what is left. Each is held
-// by a descriptor, and before each signal its time of start is compared again, so that a later process with the same
-// number is never hit. Blocks for up to `patience` and five seconds. Any thread.
+// Ends processes that were examined before: SIGTERM to all, one wait for all, SIGKILL for the rest. Each is held by a
+// descriptor, and its start time is compared again before each signal, so that a later process with the same pid is
+// never hit. Blocks for up to `patience` and five seconds. Any thread.
 #pragma once
 #include <chrono>
 #include <string>
@@ -12,10 +12,10 @@ namespace dslaunch::launch {
 
 struct EndOutcome {
   bool gone = false;
-  std::string text;  // "ended", "killed", "had ended already", or why it is still there
+  std::string text;  // "ended", "killed", "had ended already", or why the process is still there
 };
 
-// One outcome for each, in their order.
+// One outcome per process, in the given order.
 std::vector<EndOutcome> end_processes(const std::vector<ports::ProcessIdentity>& processes,
                                       std::chrono::milliseconds patience);
 

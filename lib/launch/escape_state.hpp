@@ -1,5 +1,5 @@
-// Where a stream leaves the terminal that it is shown on: one that ended inside an escape sequence (a window's title
-// without its end, say) makes the terminal swallow what is written next. Pure.
+// The state in which a stream leaves its terminal: after a stream that ended inside an escape sequence (an unterminated
+// window title, for example) the terminal swallows the next output. Pure.
 #pragma once
 #include <string_view>
 
@@ -7,13 +7,13 @@ namespace dslaunch::launch {
 
 class EscapeState {
  public:
-  // CAN ends any sequence in terminals that follow the VT500, ST a string in the others; outside of one neither shows.
+  // CAN ends any sequence in VT500-like terminals, ST ends a string in others; outside a sequence neither is visible.
   static constexpr std::string_view kEnd = "\x18\x1b\\";
 
   void take(std::string_view bytes);
   // The stream ended inside a sequence.
   bool is_open() const { return state_ != State::kText && state_ != State::kC1; }
-  // Bytes are missing from here on: it may have.
+  // Bytes are missing from here on, so the stream may have ended inside a sequence.
   void lose() { state_ = State::kString; }
   // kEnd was written.
   void end() { state_ = State::kText; }
@@ -22,10 +22,10 @@ class EscapeState {
   enum class State {
     kText,
     kC1,        // the first byte of a C1 control in UTF-8
-    kEscape,    // behind ESC
+    kEscape,    // after ESC
     kControl,   // CSI: up to a final byte
     kString,    // OSC, DCS, SOS, PM or APC: up to ST, or BEL
-    kStringC1,  // the same, perhaps at an ST of two bytes
+    kStringC1,  // the same, possibly at a two-byte ST
   };
   State next(unsigned char byte) const;
   State after_introducer(unsigned char c1) const;

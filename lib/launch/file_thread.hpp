@@ -1,6 +1,6 @@
-// A thread for the files of a job. Any of them may stand still for minutes: a file server that is away, a disk in
-// trouble. The supervisor's loop, which must not (its agents would miss its heartbeats), asks for a piece of work and
-// goes on; the pieces are done one after the other, in the order asked for.
+// A thread for the files of a job. Any file may stall for minutes: an unreachable file server, a failing disk. The
+// supervisor's loop must not block (its agents would miss its heartbeats): it queues work here and continues; the
+// thread does the work in the order queued.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -14,34 +14,34 @@ namespace dslaunch::launch {
 
 class FileThread {
  public:
-  // Returns a line about what went wrong, or nothing. Runs on the thread, must not throw, and owns all that it touches:
-  // a piece that stands still outlives everything else.
+  // Returns a line about an error, or nothing. Runs on the thread, must not throw, and owns all that it touches:
+  // stalled work outlives everything else.
   using Work = std::function<std::string()>;
 
-  // How long the end of a job waits for files that stand still.
+  // How long the end of a job waits for stalled files.
   static constexpr std::chrono::seconds kTimeout{60};
 
-  // Throws SystemError when the system refuses a thread.
+  // Throws SystemError when the system cannot create a thread.
   FileThread();
-  // What has not been begun is left undone.
+  // Drops work that has not begun.
   ~FileThread();
   FileThread(const FileThread&) = delete;
   FileThread& operator=(const FileThread&) = delete;
 
-  // All of these by one thread at a time, the owner's; wait() also by another one meanwhile. `num_bytes`: what the work
-  // keeps in memory until it is done.
+  // All of these by one thread at a time, the owner's; meanwhile another thread may call wait() too. `num_bytes`: the
+  // memory that the work holds until it is done.
   void ask(size_t num_bytes, Work work);
-  // Is everything done?
+  // Whether all work is done.
   bool idle() const;
   size_t num_pending_bytes() const;
-  // With no room left those who bring more have to wait.
+  // Without room, producers of more work have to wait.
   bool has_room() const { return num_pending_bytes() < kMaxPendingBytes; }
-  // What went wrong since the last call.
+  // The errors since the last call.
   std::vector<std::string> take_troubles();
-  // Until everything is done. False: not before the deadline.
+  // Until all work is done. False: not before the deadline.
   bool wait(Deadline deadline);
 
-  // Readable when something went wrong, and, once asked for, when everything is done; until take_troubles().
+  // Readable after an error and, after wake_when_idle(), when all work is done; until take_troubles().
   int fd() const;
   void wake_when_idle();
 
@@ -50,7 +50,7 @@ class FileThread {
 
   struct Shared;
   static void work_through(Shared& shared);
-  std::shared_ptr<Shared> shared_;  // with the thread, which may outlive us
+  std::shared_ptr<Shared> shared_;  // shared with the thread, which may outlive this object
 };
 
 }  // namespace dslaunch::launch

@@ -1,11 +1,11 @@
-// From options to the end of a job, with its restarts: what `run` and `exec` have in common.
+// From options to the end of a job, with its restarts: shared by `run` and `exec`.
 #pragma once
 #include "launch/launch_options.hpp"
 #include "launch/supervisor/job_planner.hpp"
 
 namespace dslaunch::launch {
 
-// How much this process says, by --quiet and --verbose. To be called before anything may be said.
+// The log level of this process, by --quiet and --verbose. Call before anything is logged.
 void set_log_level(const LaunchOptions& options);
 
 // The exit code of dslaunch. On a node of --no_ssh other than the first: its part of the job.

@@ -1,5 +1,5 @@
-// Options of `deepspeed` and `torchrun`: what became of each here. The program's answers; docs/migrating.md says the
-// same to readers.
+// Options of `deepspeed` and `torchrun`, and their counterparts here. The program's answers; docs/migrating.md
+// documents the same.
 #pragma once
 #include <optional>
 #include <string>
@@ -14,13 +14,13 @@ struct MigratedFlag {
   const char* flag;  // with '_', as "--num_gpus"
   const char* from;  // "deepspeed", "torchrun" or both
   Disposition disposition;
-  const char* text;  // kHonoured: where it differs, may be empty; kRenamed: the name here; else the reason
+  const char* text;  // kHonoured: how it differs, may be empty; kRenamed: the name here; else the reason
 };
 
 const std::vector<MigratedFlag>& migrated_flags();
 
-// What to tell a user who gave this option ('-' and '_' are equal, "=value" is ignored, -m is --module): "it is
-// --num_gpus here". Empty when the flag is none of theirs, or is honoured.
+// The hint for a user who gave this option ('-' and '_' are equal, "=value" is ignored, -m is --module): "it is
+// --num_gpus here". Empty when neither program has the option, or when it is honoured.
 std::optional<std::string> migration_answer(std::string_view option);
 
 }  // namespace dslaunch::launch

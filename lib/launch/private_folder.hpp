@@ -1,6 +1,6 @@
-// A folder of a job under TMPDIR for this user alone, gone with this object: where ranks find or leave small files on
-// their host. It is locked while it is in use, so whoever can take the lock knows that it is abandoned, however its
-// owner ended. One thread.
+// A job's directory under TMPDIR for this user alone, removed with this object: for small files that ranks read or
+// write on their host. It is locked while in use, so a process that can take the lock knows that the directory is
+// abandoned, no matter how its owner ended. One thread.
 #pragma once
 #include <optional>
 #include <string>
@@ -19,7 +19,7 @@ class PrivateFolder {
 
   const std::string& path() const { return path_; }
 
-  // Files in it begin with a number; nothing else is put there. Throws UserError(73).
+  // Names of files in it start with a number; it holds no other files. Throws UserError(73).
   void write(const std::string& name, const std::string& content) const;
 
  private:
@@ -27,15 +27,15 @@ class PrivateFolder {
   UniqueFd lock_;
 };
 
-// The job in the name of a private folder; empty: it is none.
+// The job in the name of a private directory; empty: `name` is not one.
 std::optional<std::string> job_of_private_folder(const std::string& name);
-// Whether the folder holds nothing but what is put into private folders, and the agent that made it is gone.
+// Whether the directory holds only files that belong in a private directory, and the agent that made it is gone.
 bool private_folder_is_abandoned(const std::string& path);
 
-// All private folders of this user here whose agents are gone, of whatever job. A large TMPDIR takes a while.
+// All private directories of this user on this host whose agents are gone, of any job. A large TMPDIR takes a while.
 void remove_abandoned_private_folders();
 
-// After an agent was killed and could not clear its private folders away: all of the job's.
+// After an agent was killed and could not remove its private directories: all of the job's.
 void remove_private_folders(const std::string& job_id);
 
 }  // namespace dslaunch::launch

@@ -1,5 +1,5 @@
-// How a training job is made: its config checked for the world that it gets, its run folder, the worker's command
-// line; and for a restart, from where it goes on and how its batch divides on the hosts that are left.
+// Plans a training job: checks its config for its world, prepares its run directory and the worker's command line; for
+// a restart, finds where it resumes and how its batch divides on the remaining hosts.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -33,9 +33,9 @@ class TrainPlanner final : public JobPlanner {
     int world_size = 0;
   };
   RunOptions run_;
-  std::optional<std::string> begin_from_;  // of a restart of a job that did not begin with auto: its --resume then
+  std::optional<std::string> begin_from_;  // for a restart of a job that did not begin with auto: its original --resume
   FirstBatch batch_;
-  std::vector<std::string> notes_;  // for people: what the config says that is worth a line
+  std::vector<std::string> notes_;  // for people: what in the config is worth a line
   FolderLock lock_;
 };
 
