@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A host that was lost is likely to stay so; nobody waits long for it.
+// A lost host is likely to stay lost: do not wait long for it.
 constexpr auto kSweepTime = 4000ms;
 
 struct Sweep {

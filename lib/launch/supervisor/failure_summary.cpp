@@ -16,7 +16,7 @@
 namespace dslaunch::launch {
 namespace {
 
-// More of one exit_description are told as ranges.
+// More ranks than this with one exit_description are listed as ranges.
 constexpr size_t kMaxRanksListed = 8;
 
 using Json = nlohmann::ordered_json;
@@ -33,14 +33,14 @@ std::string describe_cause(const RankRecord& record, JobKind kind) {
   return text;
 }
 
-// What the run told last, by its rank 0; null where this machine cannot see it.
+// The last metrics that rank 0 recorded; null if this machine cannot read them.
 Json last_metrics(const LaunchPlan& plan) {
   if (plan.kind != JobKind::kRun) return nullptr;
   const Json metrics = Json::parse(last_metrics_line(plan.run_dir), nullptr, /*allow_exceptions=*/false);
   return metrics.is_object() ? metrics : Json(nullptr);
 }
 
-// What happened to the others, grouped by what is said of them: "ranks 0, 2: stopped by dslaunch".
+// What happened to a rank that did not fail first; equal texts are grouped: "ranks 0, 2: stopped by dslaunch".
 std::string exit_description(const RankRecord& record, JobKind kind, bool job_was_told) {
   if (record.stuck) return "";  // see tell_stuck
   if (!record.cause) return record.pid > 0 ? "ended with its agent" : "";

@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 
 // A rank that lost a peer notices within moments of the peer's end; the kernel reports that end no later.
 constexpr auto kSettleTime = 500ms;
-// For an agent, beyond the ranks' own grace: sweep up and say so.
+// For an agent, beyond the ranks' own grace: to clean up and report it.
 constexpr auto kAgentSlack = 5000ms;
 
 // True once for each deadline that was set.
@@ -33,7 +33,7 @@ bool JobLifecycle::undisturbed() const {
   return state_ == JobState::kStarting || state_ == JobState::kRunning || state_ == JobState::kSettling;
 }
 
-// What is told to end has been told, with no grace left.
+// All ranks have been told to end, without a grace period.
 bool JobLifecycle::nothing_to_end() const {
   return state_ == JobState::kKilling || state_ == JobState::kDone;
 }
@@ -59,7 +59,7 @@ void JobLifecycle::blame_agent(int exit_code) {
 
 JobOrder JobLifecycle::agent_failed(SignalPlace agent, int exit_code, Time now) {
   blame_agent(exit_code);
-  // A signal ended it, a scheduler's perhaps, which tells us as well.
+  // A signal ended the agent, perhaps from a scheduler that signals this process too.
   if (exit_code == to_int(ExitCode::kRunAgain)) interrupts_.take(agent, now);
   return happen(JobEvent::kAgentFailed, now);
 }
@@ -101,7 +101,7 @@ JobOrder JobLifecycle::take_stop(const AskStop& stop, Time now) {
   return order;
 }
 
-// The first reason is the reason; a failure before it was one too, but is the last one then.
+// The first reason counts; a request that comes after a failure is only the late reason.
 JobOrder JobLifecycle::end_because(StopReason reason, const std::string& text, JobEvent event, Time now) {
   const bool is_first = undisturbed();
   if (is_first) reason_ = reason;
@@ -115,7 +115,7 @@ void JobLifecycle::note_late_reason(StopReason reason) {
   if (late_reason_ == StopReason::kNone) late_reason_ = reason;
 }
 
-// Whoever sends one now does not want to wait for slow readers either.
+// The sender of such a late signal does not want to wait for slow readers either.
 void JobLifecycle::take_late_signal(int signal) {
   if (signal != SIGUSR1 && signal != SIGUSR2) discards_output_ = true;
   take_signal_in_pause(signal);

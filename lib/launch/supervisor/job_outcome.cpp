@@ -12,7 +12,7 @@ bool failed(const RankRecord& record) {
   return record.cause && !record.cause->success();
 }
 
-// Places of the ranks that failed, in the order of their ends.
+// Indices of the ranks that failed, in the order of their ends.
 std::vector<int> failures_in_order(const std::vector<RankRecord>& records) {
   std::vector<int> places;
   for (size_t i = 0; i < records.size(); ++i) {
@@ -22,9 +22,9 @@ std::vector<int> failures_in_order(const std::vector<RankRecord>& records) {
   return places;
 }
 
-// A rank that failed by itself comes before one that only lost a peer. The peer that was lost may be long about its
-// end, with a device to leave or a core to dump, so that it was stopped like the others: its end shows that it was not
-// that.
+// A rank that failed by itself comes before one that only lost a peer. The lost peer may be slow to end, releasing a
+// device or dumping core, so that it was stopped with the others: its exit status shows that the stop was not the
+// cause.
 std::optional<int> first_own_failure(const std::vector<RankRecord>& records, JobKind kind, bool job_was_told) {
   std::optional<int> follower, late;
   for (int place : failures_in_order(records)) {
@@ -42,21 +42,21 @@ std::optional<int> first_own_failure(const std::vector<RankRecord>& records, Job
 }
 
 int code_of(const RankRecord& record, JobKind kind) {
-  // A worker that lost a peer although none failed: what made the peer leave is ours to explain.
+  // A worker that lost a peer although none failed: dslaunch has to explain why the peer left.
   if (lost_peer(*record.cause, kind)) return to_int(ExitCode::kInternal);
   const int code = record.cause->shell_code();
-  // A worker has no such code: the loader did not find a library.
+  // No worker exits with this code: the dynamic loader did not find a library.
   if (kind == JobKind::kRun && code == 127) return to_int(ExitCode::kUnavailable);
   return code;
 }
 
-// A worker has no answer to SIGTERM before it has something to save.
+// A worker does not handle SIGTERM before it has something to save.
 bool ended_before_it_began(const RankRecord& record, JobKind kind) {
   return kind == JobKind::kRun && record.cause->kind == spawn::ExitCause::Kind::kSignaled &&
          record.cause->number == SIGTERM;
 }
 
-// The scheduler asked: "run me again" if every rank could save, or had not begun, else what kept the first one from it.
+// The scheduler asked: "run me again" if every rank could save, or had not begun, else the first other rank's code.
 int code_after_terminate(const std::vector<RankRecord>& records, JobKind kind) {
   const int run_again = to_int(ExitCode::kRunAgain);
   int code = 0;
@@ -66,7 +66,7 @@ int code_after_terminate(const std::vector<RankRecord>& records, JobKind kind) {
     if (own != run_again) return own;
     code = run_again;
   }
-  // Told as if it had died of the SIGKILL that it did not obey: it has saved nothing.
+  // Reported as if it had died of the SIGKILL that did not end it: it has saved nothing.
   if (std::any_of(records.begin(), records.end(), [](const auto& record) { return record.stuck.has_value(); })) {
     return to_int(ExitCode::kSignalBase) + SIGKILL;
   }
@@ -111,7 +111,7 @@ bool ended_on_request(const RankRecord& record, JobKind kind, bool job_was_told)
 }
 
 JobOutcome decide_outcome(const std::vector<RankRecord>& records, JobKind kind, StopReason reason, int agent_error) {
-  const bool told_to_end = agent_error == to_int(ExitCode::kRunAgain);  // an agent
+  const bool told_to_end = agent_error == to_int(ExitCode::kRunAgain);  // an agent was
   JobOutcome outcome{.exit_code = 0,
                      .first_failure = first_own_failure(records, kind, reason != StopReason::kNone || told_to_end)};
   if (reason == StopReason::kInterrupt) {

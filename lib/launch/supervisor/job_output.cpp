@@ -11,7 +11,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// What lines without an end may take together, both streams of every rank.
+// The limit for all lines without an end together, both streams of every rank.
 constexpr size_t kMaxPartialBytes = 512U << 20, kMaxLineBytes = 64U << 20, kLeastLineBytes = 256U << 10;
 
 bool passes(const std::vector<int>& filter, int local_rank) {
@@ -111,14 +111,14 @@ void JobOutput::show(Stream stream, std::string_view text) {
   keep(stream, text);
 }
 
-// What was shown, or would have been.
+// Records what was shown, or would have been.
 void JobOutput::keep(Stream stream, std::string_view text) {
   if (options_.console != nullptr && !spares_files()) options_.console->append(text);
   escapes_.take(text);
   if (!text.empty()) open_line_ = text.back() == '\n' ? std::nullopt : std::optional(stream);
 }
 
-// Ours is no part of a line that a rank has begun.
+// dslaunch's own text must not continue a line that a rank has begun.
 void JobOutput::end_open_line() {
   end_open_escape();
   if (!open_line_) return;
@@ -128,7 +128,7 @@ void JobOutput::end_open_line() {
   open_line_.reset();
 }
 
-// Nor is it swallowed by a sequence that a rank has begun.
+// Nor may an escape sequence that a rank has begun swallow it.
 void JobOutput::end_open_escape() {
   if (!escapes_.is_open()) return;
   if (Terminal& ours = reader_of(Stream::kErr); ours.is_terminal()) ours.write(EscapeState::kEnd);
@@ -136,7 +136,7 @@ void JobOutput::end_open_escape() {
   escapes_.end();
 }
 
-// A write for each line would be most of the work where ranks write many.
+// A write per line would be most of the work when ranks write many lines.
 void JobOutput::show(const std::vector<LineDeduplicator::Shown>& lines) {
   std::string together;
   for (size_t i = 0; i < lines.size(); ++i) {

@@ -16,7 +16,7 @@ void LaunchContext::gather(Deadline time_limit) {
 }
 
 void LaunchContext::leave_out(const std::vector<std::string>& lost) {
-  // Node rank 0 of nodes that come by themselves is this process; another node of its host has the same name.
+  // Node rank 0 of externally started nodes is this process; another node on its host has the same name.
   const size_t first = nodes_come_by_themselves() ? 1 : 0;
   for (size_t i = hosts.allocation.hosts.size(); i-- > first;) {
     const std::string& name = hosts.allocation.hosts[i].name;

@@ -34,7 +34,7 @@ void LineDeduplicator::add(int rank, Stream stream, std::string_view line, Time 
   group->ranks.insert(std::lower_bound(group->ranks.begin(), group->ranks.end(), rank), rank);
 }
 
-// An equal line that stands behind everything that this rank has waiting already: joining it reorders nothing.
+// An equal line behind all lines that this rank already has waiting: joining it reorders nothing.
 LineDeduplicator::Group* LineDeduplicator::group_for(int rank, Stream stream, std::string_view line) {
   Group* first = nullptr;
   for (auto group = waiting_.rbegin(); group != waiting_.rend(); ++group) {

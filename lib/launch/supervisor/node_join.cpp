@@ -26,13 +26,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A node greets at once; all of them together have what is left of the time to come, within these bounds.
+// A node greets at once; all nodes together have the rest of the join time for it, within these bounds.
 constexpr auto kLeastGreetingTime = 5000ms, kMaxGreetingTime = 20000ms;
 constexpr size_t kMaxGreetingBytes = 65536;
-// For our own reader, once there is no launcher any more.
+// For this node's own reader, once the launcher is gone.
 constexpr auto kEchoTime = 2000ms;
 
-// A connection that a node has made to us.
+// A connection that a node opened to this process.
 class DialedLink final : public spawn::AgentLink {
  public:
   explicit DialedLink(UniqueFd connection) : connection_(std::move(connection)) {}
@@ -73,7 +73,7 @@ AgentHello peek_hello(int connection, int node_rank, Deadline deadline) {
       refuse("began with another message than a greeting");
     }
     if (static_cast<size_t>(got) == kMaxGreetingBytes) refuse("has no end of its greeting");
-    ::poll(nullptr, 0, 1);  // what is there wakes the poll above at once: let the rest arrive
+    ::poll(nullptr, 0, 1);  // available bytes wake the poll above at once: let the rest arrive
   }
   refuse("is silent since: no greeting");
   return {};
@@ -97,7 +97,7 @@ std::vector<int> missing_nodes(const std::vector<rendezvous::MetNode>& met, int 
   return missing;
 }
 
-// This node's own output on a full disk is a failure here, as the launcher's is there; never more than the job's own.
+// Output of this node lost to a full disk is a failure here, as on the launcher; a failure of the job comes first.
 int tell_lost_output(NodeEcho& echo, Agent& agent, int exit_code) {
   if (!echo.has_lost()) return exit_code;
   echo.tell("dslaunch: this node's standard output or error did not take all that was written: is its disk full?\n");
@@ -146,12 +146,12 @@ JobEnded failure_message(const DescribedError& why) {
 }
 
 void dismiss_nodes(std::vector<std::unique_ptr<spawn::AgentLink>>& links, const JobEnded& last_word) {
-  ::signal(SIGPIPE, SIG_IGN);  // one of them may be gone by now
+  ::signal(SIGPIPE, SIG_IGN);  // an agent may be gone by now
   for (auto& link : links) {
     if (!link) continue;
     spawn::LinkEnds ends = link->take_ends();
     Channel channel(std::move(ends.from_agent), std::move(ends.to_agent));
-    channel.receive();  // what is closed with something unread takes back what was sent last
+    channel.receive();  // closing a socket with unread input discards what was sent last
     channel.send(last_word);
   }
   links.clear();

@@ -18,7 +18,7 @@ NodeSession::NodeSession(const PlannedNode& plan, std::unique_ptr<spawn::AgentLi
 }
 
 void NodeSession::describe(const JobDescription& job, std::chrono::milliseconds silence_limit) {
-  // An agent of this machine sees our end by the pipe's, and does not count our silence.
+  // An agent of this machine sees the supervisor's end by the pipe's, and does not count the supervisor's silence.
   const bool expects_heartbeats = plan_->reach != Reach::kPipe;
   heartbeats_.begin(silence_limit, expects_heartbeats ? HeartbeatMonitor::interval_for(silence_limit)
                                                       : HeartbeatMonitor::Milliseconds(0));

@@ -17,12 +17,12 @@ namespace {
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
-// Some ten megabytes, also over a slow line.
+// About ten megabytes, even over a slow connection.
 constexpr auto kCopyTime = 120000ms;
-// A connection that fails at its own limit, which is the same, says more: it has a moment for it.
+// A connection that fails at its own, equal limit gives a better error: it gets a moment for that.
 constexpr auto kFailureReportTime = 500ms;
 
-// As they lie here: bin/dslaunch, bin/dsworker, lib/dslaunch/*.so.
+// As installed here: bin/dslaunch, bin/dsworker, lib/dslaunch/*.so.
 std::vector<spawn::PushedFile> our_files(JobKind kind, const fs::path& own_program) {
   fs::path bin = own_program.parent_path();
   std::vector<spawn::PushedFile> files{{own_program.string(), "bin/" + own_program.filename().string()}};

@@ -52,7 +52,7 @@ RestartDecision decide_restart(const JobReport& report, JobKind kind, const Laun
     return decision;
   }
   int left = num_nodes - static_cast<int>(report.host_failures.size());
-  // Without leave to go on with fewer hosts, all are tried again: a lost one may be back.
+  // Without permission to continue on fewer hosts, all are tried again: a lost host may be back.
   bool fewer = options.min_nodes.has_value() && !report.host_failures.empty();
   if (fewer && left < *options.min_nodes) {
     decision.text =

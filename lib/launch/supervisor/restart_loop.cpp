@@ -23,13 +23,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Between two attempts: for readers and files that take nothing.
+// Between two attempts: for readers and files that accept nothing.
 constexpr auto kReaderTimeout = 2000ms;
 
-// For the record of an end that somebody asked for.
+// For the record of a requested end.
 constexpr auto kAskedFileTimeout = 10000ms;
 
-// A document or the ranks' output on a full disk is a failure of the job too, though never more than its own.
+// Losing a document or the ranks' output to a full disk fails the job too; the job's own failure takes precedence.
 void tell_lost_output(Supervisor& supervisor, JobReport& report) {
   if (!supervisor.output().files_keep_up()) {
     supervisor.output().warn(
@@ -53,7 +53,7 @@ std::string cause_of(const LaunchPlan& plan, const JobReport& report) {
   return line.starts_with(kSpeaker) ? line.substr(kSpeaker.size()) : line;
 }
 
-// Somebody asked for an end before the restart that was due.
+// A stop was requested before the restart that was due.
 void end_instead(JobReport& report, const LaunchPlan& plan, StopReason reason) {
   report.reason = reason;
   report.outcome.exit_code = decide_outcome(records_of(plan), plan.kind, reason, 0).exit_code;
@@ -65,7 +65,7 @@ std::function<double()> random_numbers() {
   };
 }
 
-// As far as somebody reads it: there is no supervisor that would take a further Ctrl-C.
+// As far as a reader accepts it: there is no supervisor to take a further Ctrl-C.
 void write_if_read(int fd, std::string_view text) {
   Terminal terminal(fd);
   terminal.write(text);
@@ -98,15 +98,15 @@ int RestartLoop::run() {
   }
 }
 
-// An attempt could not begin, or we cannot go on with it.
+// An attempt could not begin, or the supervisor cannot continue it.
 int RestartLoop::end_because(const DescribedError& error) {
   dismiss_nodes(context_.gathered.links, failure_message(error));
   JobReport report;
   report.error = error.text;
   report.records = records_of(plan_);
   report.outcome.exit_code = to_int(error.code);
-  // Said before the record is closed: who waits for the start of a detached job reads it in the console, after what
-  // the job said.
+  // Reported before the record is closed: a user who waits for the start of a detached job reads the error in the
+  // console, after the job's own messages.
   await_files();
   log::write(log::Level::kError, error.text);
   live_.on_end(report.outcome.exit_code, error.text);
@@ -114,7 +114,7 @@ int RestartLoop::end_because(const DescribedError& error) {
   return report.outcome.exit_code;
 }
 
-// What the job has said so far, unless somebody asks for the end, or its files stand still.
+// For what the job has written so far, unless a stop is requested, or the files stall.
 void RestartLoop::await_files() {
   FileThread& files = live_.files();
   for (const Deadline due = Deadline::after(FileThread::kTimeout); !files.idle() && !due.passed();) {
@@ -141,7 +141,7 @@ int RestartLoop::run_all() {
   return end->outcome.exit_code;
 }
 
-// What an attempt needs before it has a supervisor.
+// The preparation of an attempt before it has a supervisor.
 void RestartLoop::make_ready() {
   if (plan_.restart_count == 0 && !plan_.reach.push) return;
   RestartSignalGuard between(signals_, [this, plan = plan_](int signal) -> std::optional<int> {
@@ -156,8 +156,8 @@ void RestartLoop::make_ready() {
   if (plan_.reach.push) push_programs(plan_, own_program());
 }
 
-// On the thread of RestartSignalGuard, while plan_ may change. The end of a job whose next attempt was not to begin:
-// told and put on record, as that of an attempt which was stopped before its ranks had started. Its exit code.
+// On the thread of RestartSignalGuard, while plan_ may change. Ends a job whose next attempt must not begin: reported
+// and recorded as an attempt that was stopped before its ranks had started. Returns the exit code.
 int RestartLoop::end_before_attempt(const LaunchPlan& plan, int signal) {
   JobReport report;
   report.reason = reason_of(signal);
@@ -167,7 +167,7 @@ int RestartLoop::end_before_attempt(const LaunchPlan& plan, int signal) {
   if (plan.restart_count > 0) {
     report.story = fmt::format("dslaunch: {}\n", no_restart_because(report.reason)) + report.story;
   }
-  live_.files().wait(Deadline::after(kReaderTimeout));  // what the job said comes first
+  live_.files().wait(Deadline::after(kReaderTimeout));  // the job's own messages come first
   if (live_.console() != nullptr && !context_.options.detach) live_.console()->append(report.story);
   live_.on_end(report.outcome.exit_code, cause_of(plan, report));
   write_if_read(STDERR_FILENO, report.story);
@@ -175,7 +175,7 @@ int RestartLoop::end_before_attempt(const LaunchPlan& plan, int signal) {
   return report.outcome.exit_code;
 }
 
-// One, under a supervisor of its own. Its end; empty where there is another one, whose plan is plan_ then.
+// One attempt under its own supervisor. Returns its report; empty if another attempt follows, whose plan is then plan_.
 std::optional<JobReport> RestartLoop::attempt() {
   SupervisorOptions how = context_.supervisor_options();
   how.live = &live_;
@@ -202,14 +202,14 @@ std::optional<JobReport> RestartLoop::attempt() {
   return report;
 }
 
-// For the next attempt. Not kNone: somebody asked for an end meanwhile.
+// For the next attempt. Not kNone: a stop was requested meanwhile.
 StopReason RestartLoop::leave_attempt(Supervisor& supervisor, const JobReport& report) {
   supervisor.dismiss({.exit_code = report.outcome.exit_code, .again = true, .story = report.story});
   supervisor.drain_output();
   return supervisor.late_reason();
 }
 
-// How long the next attempt has to wait. The run's folder may be on a file server that is away.
+// How long the next attempt has to wait. The run directory may be on an unreachable file server.
 std::chrono::milliseconds RestartLoop::wait_after(const JobReport& report) {
   AttemptProgress progress{.lived = report.lived, .last_step = {}};
   if (plan_.kind == JobKind::kRun) {
@@ -223,7 +223,7 @@ std::chrono::milliseconds RestartLoop::wait_after(const JobReport& report) {
   return backoff_.next(progress);
 }
 
-// Tells how an attempt ended, and decides whether there is another one.
+// Reports how an attempt ended, and decides whether another one follows.
 RestartDecision RestartLoop::conclude(Supervisor& supervisor, JobReport& report) {
   if (!report.story.empty()) supervisor.output().tell(report.story);
   report.late_reason = supervisor.late_reason();
@@ -235,7 +235,7 @@ RestartDecision RestartLoop::conclude(Supervisor& supervisor, JobReport& report)
   return decision;
 }
 
-// Empty, with a word why, where the job is impossible on the hosts that are left.
+// Empty, with a message why, if the job is impossible on the remaining hosts.
 std::optional<LaunchPlan> RestartLoop::plan_again(Supervisor& supervisor) {
   try {
     LaunchPlan next = planner_.plan(context_.hosts, plan_.restart_count + 1);

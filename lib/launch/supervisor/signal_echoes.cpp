@@ -6,7 +6,7 @@ using namespace std::chrono_literals;
 
 // Nobody presses twice in this time.
 constexpr auto kOnePlace = 50ms;
-// From the first node that a scheduler tells to the last.
+// From the first node that a scheduler signals to the last.
 constexpr auto kAllPlaces = 2000ms;
 
 bool InterruptEchoes::take(SignalPlace from, SignalTime now) {
@@ -21,7 +21,7 @@ bool InterruptEchoes::take(SignalPlace from, SignalTime now) {
   return places_.size() == 1;
 }
 
-// Counts of several places mean something beside each other while the last new one is recent.
+// The counts of several places are comparable only while the last new signal is recent.
 bool UserSignalEchoes::take(SignalPlace from, SignalTime now) {
   if (now - newest_ >= kAllPlaces) {
     counts_.clear();

@@ -13,13 +13,13 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 
-// From the first rank that is told idle to the line: the others are looked at every 2 s.
+// From the first report of an idle rank to the line: the other ranks are examined every 2 s.
 constexpr milliseconds kSettling = 3s;
 constexpr std::array<milliseconds, 2> kToldAgainAfter{5min, 15min};
-// A job that pauses again and again does so on purpose; then only longer pauses are worth a line.
+// A job that pauses repeatedly does so on purpose; then only longer pauses are reported.
 constexpr size_t kStallsBeforeDoubling = 3;
 constexpr milliseconds kMaxQuiet = 5min;
-// A rank that turns idle this long after the last line makes it another stall: some ranks may idle all the time.
+// A rank that turns idle this long after the last line starts another stall: some ranks may idle all the time.
 constexpr milliseconds kNewStallAfter = 5min;
 constexpr size_t kMaxNamed = 8;
 

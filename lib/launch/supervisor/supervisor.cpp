@@ -23,14 +23,14 @@ using Stage = NodeSession::Stage;
 
 constexpr auto kProgressReportInterval = 10000ms;
 
-// What a user can look at when sshd's login shell was there and our agent never was.
+// A hint for the user when sshd started a login shell but the agent never greeted.
 std::string start_file_hint(const NodeSession& node) {
   if (node.has_come_to(Stage::kGreeted) || node.plan().reach != Reach::kSsh) return {};
   return fmt::format("; a start-up file there (~/.bashrc or the like) may end the shell, or wait: try ssh {} true",
                      node.host());
 }
 
-// The way was there, and its other end went away in peace.
+// The transport connected, then the peer closed it without an error.
 spawn::LinkFailure unreported_failure(const NodeSession& node) {
   std::string noise = node.noise();
   for (char& c : noise) c = c == '\n' || c == '\r' || c == '\t' ? ' ' : c;
@@ -43,7 +43,7 @@ spawn::LinkFailure unreported_failure(const NodeSession& node) {
   return {ExitCode::kUnavailable, "start", "something else than our agent answered: " + printable(noise)};
 }
 
-// What can be seen from here of an agent that has not said anything for too long.
+// What this machine can see of an agent that has been silent for too long.
 std::string describe_silence(const NodeSession& node) {
   const auto seconds = node.heartbeats().silence() / 1s;
   if (node.plan().reach != Reach::kPipe) {
@@ -58,14 +58,14 @@ std::string describe_silence(const NodeSession& node) {
   return fmt::format("no sign of life from its agent (process {}) for {} s: {}", node.hello.pid, seconds, state);
 }
 
-// Of a way that has ended.
+// The failure of a link that has ended.
 spawn::LinkFailure failure_of(NodeSession& node) {
   auto failure = node.link().failure().value_or(unreported_failure(node));
   if (failure.ended_there) failure.text += start_file_hint(node);
   return failure;
 }
 
-// Suspending the launcher would let the other machines think that it is gone.
+// If the launcher were suspended, the agents on other machines would take it for gone.
 std::initializer_list<int> signals_to_take(const LaunchPlan& plan) {
   static constexpr std::initializer_list<int> kLocal{SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
   static constexpr std::initializer_list<int> kRemote{SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP};
@@ -120,11 +120,11 @@ JobReport Supervisor::run() {
 }
 
 void Supervisor::poll_once() {
-  // When all is being killed, neither a reader who does not read nor a file that stands still may hold that up. What is
-  // left of the ranks' output then is little enough to be kept for the files.
+  // While everything is killed, neither a slow reader nor a stalled file may delay that. The ranks' remaining output is
+  // small enough to be kept for the files.
   const bool killing = lifecycle_.state() == JobState::kKilling;
   if (!lifecycle_.undisturbed() && !output_.readers_keep_up()) {
-    output_.drop_slow_readers(killing);  // who waits for them cannot save
+    output_.drop_slow_readers(killing);  // ranks that wait for readers cannot save
   }
   if (!lifecycle_.undisturbed()) watch_files();
   if (!options_.live->files().has_room()) options_.live->files().wake_when_idle();
@@ -159,7 +159,7 @@ void Supervisor::poll_once() {
   watch_nodes();
 }
 
-// Files without room hold up the ranks, which then cannot save; those that get on with their work may take their time.
+// Files without room block the ranks, which then cannot save; files that make progress may take their time.
 void Supervisor::watch_files() {
   const size_t pending = options_.live->files().num_pending_bytes();
   const bool has_room = options_.live->files().has_room();
@@ -214,7 +214,7 @@ void Supervisor::handle(NodeSession& node, const Message& message) {
   if (const auto* taken = std::get_if<SignalTaken>(&message)) take_signal(taken->signal, &node);
   if (const auto* missing = std::get_if<RanksMissing>(&message)) missing_ = missing->ranks;
   if (std::holds_alternative<AgentDone>(message)) {
-    // Else nobody told it to end: it has left, and will be lost.
+    // Otherwise the agent ended without being told to: it has left, and will be lost.
     if (node.has_come_to(Stage::kReady) || !lifecycle_.undisturbed()) node.come_to(Stage::kDone);
     end_if_all_over();
   }
@@ -233,9 +233,9 @@ void Supervisor::say_of(const NodeSession& node, const std::string& what) {
   output_.say(plan_.nodes.size() == 1 ? what : fmt::format("{}: {}", node.host(), what));
 }
 
-// An agent speaks of its own ranks; what calls itself one may be anything that reached the port.
+// An agent may only report its own ranks; the peer may be any program that reached the port.
 RankRecord& Supervisor::record_of(const NodeSession& node, int rank) {
-  const auto& ranks = node.plan().ranks;  // their numbers follow one another
+  const auto& ranks = node.plan().ranks;  // their numbers are consecutive
   if (ranks.empty() || rank < ranks.front().rank || rank > ranks.back().rank) {
     throw Error(ExitCode::kUnavailable, fmt::format("its agent speaks of rank {}, which it does not have", rank));
   }
@@ -272,7 +272,7 @@ void Supervisor::rank_ended(const NodeSession& node, const RankEnded& ended) {
 
 void Supervisor::take_states(const NodeSession& node, const RankStates& states) {
   for (const auto& activity : states.changed) {
-    // What was on its way when the rank ended tells nothing.
+    // A state that was in transit when the rank ended is outdated.
     if (!record_of(node, activity.rank).cause) stalls_.take(activity, Deadline::Clock::now());
   }
 }
@@ -282,7 +282,7 @@ void Supervisor::process_stuck(const NodeSession& node, const ProcessStuck& stuc
   note_stuck(node.plan(), stuck.rank, stuck.process);
 }
 
-// Once for each process, whoever found it first.
+// Once per process, even if it is reported twice.
 void Supervisor::note_stuck(const PlannedNode& node, int rank, const spawn::StuckProcess& process) {
   const auto is_known = [&](const auto& known) { return known.host == node.host && known.process.pid == process.pid; };
   if (std::any_of(stuck_.begin(), stuck_.end(), is_known)) return;
@@ -299,7 +299,7 @@ void Supervisor::close(NodeSession& node, const std::optional<spawn::LinkFailure
   if (node.closed()) return;
   node.close();
   if (misunderstanding) {
-    node.link().kill();  // nothing that it says is of use
+    node.link().kill();  // its messages cannot be used
     lose(node, *misunderstanding);
   } else if (!node.has_come_to(Stage::kDone)) {
     lose(node, failure_of(node));
@@ -349,7 +349,7 @@ void Supervisor::watch_clocks() {
   if (const auto line = stalls_.due(records_, plan_.job_id, Deadline::Clock::now())) output_.mention(*line);
 }
 
-// Hosts that do not answer at all, and hosts that have fallen silent.
+// Gives up hosts that do not answer at all, and hosts that have fallen silent.
 void Supervisor::watch_nodes() {
   const bool unprepared = prepared_.passed();
   if (unprepared) prepared_ = Deadline::never();
@@ -411,7 +411,7 @@ void Supervisor::carry_out(const JobOrder& order) {
   }
 }
 
-// How long the ranks have lived undisturbed.
+// Records how long the ranks ran before the job's end began.
 void Supervisor::note_times(const JobOrder& order) {
   const auto now = Deadline::Clock::now();
   if (order.action == JobAction::kStartRanks) ranks_started_ = now;
@@ -426,7 +426,7 @@ void Supervisor::send_to_all(const Message& message) {
 
 void Supervisor::stop_ranks(std::chrono::milliseconds grace) {
   send_to_all(StopRanks{grace});
-  // A way that is still being made leads to no ranks.
+  // A link that is still being opened has no ranks behind it.
   for (auto& node : nodes_) {
     if (!node.has_come_to(Stage::kGreeted) && !node.closed()) {
       node.link().kill();

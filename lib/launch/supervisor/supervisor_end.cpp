@@ -1,5 +1,5 @@
-// The supervisor when nothing runs any more: what is left of the ways to the agents, the report, and the last words to
-// nodes and readers.
+// The supervisor when nothing runs any longer: closes the links to the agents, makes the report, and sends the last
+// messages to nodes and readers.
 #include <poll.h>
 
 #include <algorithm>
@@ -17,13 +17,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// For what is left of the ways to agents that have ended, or never will.
+// For the links to close, of agents that have ended, or never will.
 constexpr auto kLinkTimeout = 3000ms;
-// For files that nobody waits for any more: all that those need which do not stand still.
+// For files that are not waited for any longer: enough for files that are not stalled.
 constexpr auto kFileMoment = 500ms;
-// At an end that somebody asked for, and one that somebody is in a hurry for.
+// After a requested stop, and after an urgent one.
 constexpr auto kAskedFileTimeout = 10000ms, kHurriedFileTimeout = 1000ms;
-// Until a wait for files is told.
+// Before a wait for files is reported.
 constexpr auto kFileNewsTime = 1500ms;
 
 }  // namespace
@@ -37,7 +37,7 @@ void Supervisor::await_links() {
   for (auto& node : nodes_) {
     if (node.plan().reach == Reach::kDialIn) continue;
     if (!node.link().wait(patience)) node.link().kill();
-    // Ranks die with their agent; one that was killed could not sweep up after them.
+    // Ranks die with their agent; an agent that was killed could not clean up after them.
     if (!node.has_come_to(NodeSession::Stage::kDone) && described_) unswept.push_back(node.plan());
   }
   const SweptNodes swept = cleanup_nodes(unswept, plan_, options_.program);
@@ -50,7 +50,7 @@ void Supervisor::await_links() {
   }
 }
 
-// Of this machine's nodes, whose agents could not tell.
+// For this machine's nodes, whose agents could not report it.
 void Supervisor::note_stuck_here(const std::vector<PlannedNode>& nodes, const spawn::StuckProcess& process) {
   const PlannedNode* here = nullptr;
   for (const auto& node : nodes) {
@@ -63,14 +63,14 @@ void Supervisor::note_stuck_here(const std::vector<PlannedNode>& nodes, const sp
   if (here != nullptr) note_stuck(*here, -1, process);
 }
 
-// We cannot go on. The agents see our end by that of their channels, and tidy up if they are given the time.
+// The supervisor cannot continue. The agents see its end by that of their channels, and clean up if given the time.
 void Supervisor::leave_nothing_behind(const JobEnded& last_word) noexcept {
   try {
     dismiss_nodes(options_.links, last_word);  // those that have no session yet
     dismiss(last_word);
     await_links();
   } catch (const std::exception&) {
-    // What stopped us is told; the ways end with us.
+    // The original error is reported; the links end with this process.
   }
 }
 
@@ -84,7 +84,7 @@ JobReport Supervisor::report() {
   report.stuck = stuck_;
   report.host_failures = failures_;
   if (report.outcome.exit_code == 0) return report;
-  // What happened to a host explains what happened to the ranks, not the other way round.
+  // What happened to a host explains what happened to its ranks, not the other way round.
   bool hosts_fault = lifecycle_.agent_error() != 0 && lifecycle_.reason() == StopReason::kNone;
   if (hosts_fault) report.outcome.first_failure.reset();
   report.story = format_summary(plan_, report);
@@ -103,7 +103,7 @@ std::string Supervisor::tell_failures() const {
                      nodes_.size() == 1 ? "" : "s", spawn::failure_table(failures_));
 }
 
-// It was told when it happened; where ranks ran, what was told since stands behind it.
+// It was reported when it happened; if ranks ran, later messages have followed it, so it is repeated.
 std::string Supervisor::tell_agent_failure() const {
   const bool ran = std::any_of(records_.begin(), records_.end(), [](const auto& record) { return record.pid > 0; });
   const auto& [host, failure] = *agent_failure_;
@@ -114,7 +114,7 @@ void Supervisor::dismiss(const JobEnded& last_word) {
   Deadline patience = Deadline::after(kLinkTimeout);
   for (auto& node : nodes_) {
     if (node.plan().reach != Reach::kDialIn || node.closed()) continue;
-    node.receive();  // what is closed with something unread takes back what was sent last
+    node.receive();  // closing a socket with unread input discards what was sent last
     node.send(last_word);
     while (node.num_unsent() > 0 && !patience.passed()) {
       PollSet polls;
@@ -136,8 +136,8 @@ std::chrono::milliseconds Supervisor::files_patience() const {
   return lifecycle_.asked_for() ? kAskedFileTimeout : std::chrono::milliseconds(FileThread::kTimeout);
 }
 
-// A slow reader gets everything, and so do files that do not stand still for too long; one more Ctrl-C spares the rest.
-// Whoever asked for the end is not kept waiting by a reader that takes nothing: it has Terminal::kAskedTimeout, once.
+// A slow reader gets everything, and so do files that do not stall for too long; one more Ctrl-C discards the rest.
+// After a requested stop a reader that accepts nothing delays the end by Terminal::kAskedTimeout, once.
 void Supervisor::drain_output() {
   FileThread& files = options_.live->files();
   if (files_due_.is_never()) files_due_ = Deadline::after(files_patience());
@@ -145,7 +145,7 @@ void Supervisor::drain_output() {
   output_.set_patience(reader_patience());
   Deadline news = Deadline::after(kFileNewsTime);
   while (!lifecycle_.discards_output()) {
-    const bool waits = awaits_files();  // asked once: the thread may be done with them at any moment
+    const bool waits = awaits_files();  // asked once: the thread may finish at any moment
     report_errors();                    // all of them, once nothing waits
     const bool awaits_readers = output_.num_pending() > 0 && !readers_are_over_;
     if (!waits && !awaits_readers) break;

@@ -1,4 +1,4 @@
-// The supervisor between two attempts: nothing runs, and whoever asks for an end is heard at once.
+// The supervisor between two attempts: nothing runs, and a request to stop takes effect at once.
 #include <poll.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ StopReason Supervisor::pause_before_restart(std::chrono::milliseconds length) {
   return lifecycle_.late_reason();
 }
 
-// A node that came by itself stays until it is dismissed: it needs signs of life, and passes its signals on.
+// An externally started node stays connected until it is dismissed: it needs heartbeats, and forwards its signals.
 void Supervisor::hear_pausing_node(NodeSession& node) {
   if (!node.accepts_messages()) return;
   node.flush();
@@ -47,7 +47,7 @@ void Supervisor::hear_pausing_node(NodeSession& node) {
       if (const auto* taken = std::get_if<SignalTaken>(&*message)) lifecycle_.take_signal_in_pause(taken->signal);
     }
   } catch (const Error&) {
-    there = false;  // what it says is of no use
+    there = false;  // its messages cannot be used
   }
   if (!there) node.close();
 }

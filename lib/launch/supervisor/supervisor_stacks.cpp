@@ -1,4 +1,4 @@
-// The supervisor's part in `dslaunch stacks`: from the client of the job's socket to the agents and back.
+// The supervisor's part in `dslaunch stacks`: between the client of the job's socket and the agents.
 #include <algorithm>
 
 #include "base/format.hpp"

@@ -1,4 +1,4 @@
-// The supervisor until the ranks start: the ways to all hosts, their greetings, and what the job is to each.
+// The supervisor until the ranks start: the links to all hosts, their greetings, and the job's description for each.
 #include <algorithm>
 #include <set>
 
@@ -15,10 +15,10 @@ namespace {
 using namespace std::chrono_literals;
 using Stage = NodeSession::Stage;
 
-// A connection that fails at its own limit, which is the same, says more: it has a moment for it.
+// A connection that fails at its own, equal limit gives a better error: it gets a moment for that.
 constexpr auto kFailureReportTime = 500ms;
 
-// The option is about other machines: an agent of this one has the usual time at least.
+// The option is for other machines: an agent of this one gets at least the default time.
 Deadline greeting_due(const PlannedNode& node, std::chrono::milliseconds timeout) {
   const bool elsewhere = node.reach == Reach::kSsh || node.reach == Reach::kSrun;
   return Deadline::after((elsewhere ? timeout : std::max(timeout, kDefaultGreetingTimeout)) + kFailureReportTime);
@@ -62,8 +62,8 @@ void Supervisor::greet(NodeSession& node, const AgentHello& hello) {
   node.come_to(Stage::kGreeted);
 }
 
-// Once it is clear of every host whether it can be reached: all are needed, and all that cannot be are told together.
-// Hosts that do not fit together are no host's failure: what is thrown of them ends the job.
+// Decides once every host has greeted or failed: all hosts are needed, and all unreachable hosts are reported together.
+// Hosts that do not fit together are not one host's failure: the error thrown for them ends the job.
 void Supervisor::check_startup() {
   if (lifecycle_.state() != JobState::kStarting || described_) return;
   bool decided = std::all_of(nodes_.begin(), nodes_.end(),
@@ -76,13 +76,13 @@ void Supervisor::check_startup() {
   }
 }
 
-// What node rank 0 says of itself is part of the description.
+// What node rank 0 reports about itself is part of the description.
 void Supervisor::describe_job() {
   std::vector<AgentHello> hellos;
   for (const auto& node : nodes_) hellos.push_back(node.hello);
   settle_devices(plan_, hellos);
   mention_lost_gpus();
-  // What is given need not be found out, which is not always possible.
+  // A given address need not be detected, which is not always possible.
   std::string master = choose_master_address(plan_, plan_.master_addr.empty() ? address_of_node_0() : std::string());
   const std::vector<std::string> addresses = addresses_of_nodes();
   described_ = true;
@@ -94,7 +94,7 @@ void Supervisor::describe_job() {
   prepared_ = Deadline::after(options_.preparation_time);
 }
 
-// Those of this machine were told when it was looked at.
+// Those of this machine were reported when its devices were detected.
 void Supervisor::mention_lost_gpus() {
   if (plan_.device != "cuda") return;
   for (const auto& node : nodes_) {
@@ -103,7 +103,7 @@ void Supervisor::mention_lost_gpus() {
   }
 }
 
-// From where the ranks may come to node rank 0: a host may use another of its networks than the launcher does.
+// The addresses from which ranks may connect to node rank 0: a host may use another network than to the launcher.
 std::vector<std::string> Supervisor::addresses_of_nodes() const {
   std::set<std::string> addresses;
   for (const auto& node : nodes_) {
@@ -115,8 +115,8 @@ std::vector<std::string> Supervisor::addresses_of_nodes() const {
   return {addresses.begin(), addresses.end()};
 }
 
-// As other hosts know it. This machine has to look at the way to another one, whose name it does not ask for: the loop
-// cannot wait for a resolver.
+// As other hosts know it. This machine looks at its route to another host's numeric address, without a name lookup: the
+// loop cannot wait for a resolver.
 std::string Supervisor::address_of_node_0() const {
   if (nodes_[0].plan().reach != Reach::kPipe) return nodes_[0].hello.address;
   for (const auto& node : nodes_) {
