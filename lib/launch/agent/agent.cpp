@@ -22,12 +22,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A launcher that is gone cannot wait for a checkpoint: what does not end by itself in this time is killed.
+// A launcher that is gone cannot wait for a checkpoint: ranks that do not end by themselves in this time are killed.
 constexpr auto kGraceWithoutLauncher = 700ms;
-// More output than this waiting for the launcher: the ranks wait too.
+// With more output than this waiting for the launcher, the ranks wait too.
 constexpr size_t kMaxUnsentBytes = 4U << 20;
 
-// The machine's own address towards the launcher, as sshd tells it, is one that other hosts are likely to reach too.
+// The machine's own address towards the launcher, as sshd reports it, is one that other hosts can probably reach too.
 std::string address_of_this_host() {
   const char* connection = std::getenv("SSH_CONNECTION");  // client address and port, server address and port
   std::istringstream words(connection == nullptr ? "" : connection);
@@ -37,7 +37,7 @@ std::string address_of_this_host() {
   }
   const std::string guess = rendezvous::first_interface_address();
   const bool is_version_6 = guess.find(':') != std::string::npos;
-  return is_version_6 ? "" : guess;  // the host's name does better in tcp://$MASTER_ADDR:$MASTER_PORT
+  return is_version_6 ? "" : guess;  // the host name works better in tcp://$MASTER_ADDR:$MASTER_PORT
 }
 
 }  // namespace
@@ -125,7 +125,7 @@ void Agent::poll_once() {
 
 Deadline Agent::next_wakeup() const {
   Deadline next = stage_ == Stage::kStopping ? kill_at_ : stuck_at_;
-  if (launcher_gone_) return next;  // nobody is left to tell or to hear
+  if (launcher_gone_) return next;  // no launcher to send to or hear from
   if (stage_ == Stage::kRunning) next = std::min(next, rank_watch_.next_look());
   if (stacks_) next = std::min(next, stacks_->deadline());
   return std::min({next, next_progress_report_, heartbeats_.next()});
@@ -170,8 +170,8 @@ void Agent::lose_launcher(const char* how) {
   launcher_gone_ = true;
   if (how != nullptr) {
     log::error("{}", how);
-    // It may only be suspended, and is to know then why the ranks have ended: what waits for it is kept for as long
-    // again.
+    // The launcher may only be suspended, and should then learn why the ranks ended: pending messages are kept for
+    // another silence limit.
     if (!finished()) say(AgentFailed{to_int(ExitCode::kUnavailable), how});
     farewell_ = Deadline::after(kGraceWithoutLauncher + job_->silence_limit);
   }
@@ -188,7 +188,7 @@ void Agent::handle(const Message& message) {
   if (const auto* wanted = std::get_if<StacksWanted>(&message)) collect_stacks(*wanted);
   if (const auto* ended = std::get_if<JobEnded>(&message)) {
     last_word_ = *ended;
-    if (!finished()) stop(kGraceWithoutLauncher);  // there will be no job, or it cannot go on
+    if (!finished()) stop(kGraceWithoutLauncher);  // there will be no job, or it cannot continue
   }
 }
 
@@ -208,7 +208,7 @@ void Agent::take_signals() {
   if (child_ended) reap();
 }
 
-// Other nodes may be long in coming; nobody is to wait for them with us.
+// Other nodes may take long to connect; their wait must not keep this node here.
 void Agent::leave(int signal) {
   if (signal == SIGUSR1 || signal == SIGUSR2) return;
   left_on_ = signal;
@@ -216,10 +216,10 @@ void Agent::leave(int signal) {
   stop(0ms);
 }
 
-// A host that goes down, a scheduler: the launcher ends all ranks, here too, with the grace that they need to save.
+// A host shutdown, or a scheduler: the launcher ends all ranks, here too, with the grace that they need to save.
 void Agent::told_to_end(int signal) {
   if (finished()) {
-    told_to_go_ = true;  // and then there is nothing to wait for any more
+    told_to_go_ = true;  // nothing is left to wait for
     return;
   }
   if (launcher_gone_) return stop(kGraceWithoutLauncher);
@@ -232,16 +232,16 @@ void Agent::finish() {
   sweep();
   error_files_.reset();
   job_files_.reset();
-  // Everything must reach the launcher, however slow its terminal is; only its last word, its end or its silence sets
-  // us free.
+  // Everything must reach the launcher, however slow its terminal is; only the launcher's last message, end or silence
+  // releases the agent.
   while (!launcher_gone_ && !last_word_ && channel_.num_unsent() > 0 && channel_.flush()) turn_after_ranks();
-  // Ranks elsewhere may still need the store; the launcher lets go of us when all are over.
+  // Ranks on other nodes may still need the store; the launcher releases this agent when all are over.
   if (master_port_ && job_->num_nodes > 1) await_last_word();
   master_port_.reset();
   bid_farewell();
 }
 
-// What is for a launcher that fell silent, our last message behind the ranks' output, may be more than the pipe holds.
+// The messages for a silent launcher, our last one after the ranks' output, may be more than the pipe holds.
 void Agent::bid_farewell() {
   while (!farewell_.passed() && channel_.num_unsent() > 0 && channel_.flush()) {
     PollSet polls;

@@ -1,4 +1,4 @@
-// `dslaunch agent`: the agent as a program of its own, which another dslaunch has started.
+// `dslaunch agent`: the agent as a separate program, started by another dslaunch.
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// The agent's ranks: from the description of the job until nothing of them is left on this node.
+// The agent's ranks: from the job's description until no process of them is left on this node.
 #include <algorithm>
 #include <csignal>
 
@@ -20,21 +20,21 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// For what the ranks left behind, once they have ended themselves.
+// For processes that the ranks left behind, after the ranks themselves have ended.
 constexpr auto kSweepTimeout = 2000ms;
-// From SIGKILL to the end of a process, which may have much memory or a device to give back. Less than the launcher
-// waits.
+// From SIGKILL to the end of a process, which may have to release much memory or a device. Shorter than the launcher's
+// wait.
 constexpr auto kKillTime = 4000ms, kLookAgain = 200ms;
 constexpr size_t kReadBytesPerTurn = 256U << 10;
 
-// An agent ends only what its node has started: two nodes of a job may be one machine.
+// An agent ends only processes that its node has started: two nodes of a job may be one machine.
 spawn::JobMarks marks_of(const JobDescription& job, int attempt) {
   return {fmt::format("{}={}", spawn::kJobIdVariable, job.job_id), fmt::format("GROUP_RANK={}", job.node_rank),
           fmt::format("TORCHELASTIC_RESTART_COUNT={}", attempt)};
 }
 
-// Later attempts are spared: an agent that stood still was given up for lost, and may go on when the next one's ranks
-// are there already. What is left of earlier ones has had its time.
+// Spares later attempts: an agent that stalled and was given up as lost may resume while the next attempt's ranks
+// already run. Processes of earlier attempts have had their grace period.
 spawn::Swept sweep_attempts(const JobDescription& job, std::chrono::milliseconds patience,
                             const std::set<pid_t>& stuck) {
   spawn::Swept swept = spawn::cleanup_job(marks_of(job, job.restart_count), patience, /*children_too=*/true, stuck);
@@ -53,24 +53,24 @@ void Agent::describe_job(const JobDescription& job) {
   job_ = job;
   heartbeats_.begin(job.silence_limit, job.heartbeat_interval);
   {
-    // A slow file server, drivers and resolvers take their time, in which the loop does not turn.
+    // A slow file server, drivers and resolvers take their time, and meanwhile the loop does not run.
     const Heartbeats meanwhile(channel_, heartbeats_.speak_interval());
     prepare_job();
   }
   say(AgentReady{master_port_ ? master_port_->number() : uint16_t{0}});
 }
 
-// What can keep this node from doing its part shows here, before a rank has started anywhere.
+// Anything that keeps this node from doing its part fails here, before a rank has started anywhere.
 void Agent::prepare_job() {
   JobDescription& job = *job_;
   check_descriptors(job);
   check_folder(job);
   complete_environment(job);
   bindings_ = bind_ranks(job);
-  remove_abandoned_private_folders();  // of agents that were killed here
+  remove_abandoned_private_folders();  // left by agents that were killed on this host
   job_files_ = std::make_unique<JobFiles>(job.job_id, job.files);
   for (auto& rank : job.ranks) {
-    // The worker that belongs to this very program, wherever that was put on this host.
+    // The worker that belongs to this dslaunch, wherever that was installed on this host.
     if (job.kind == JobKind::kRun) rank.argv[0] = worker_program();
     rank.argv = job_files_->localize(std::move(rank.argv));
   }
@@ -89,7 +89,7 @@ void Agent::start_ranks(uint16_t master_port) {
   ranks_.reserve(job_->ranks.size());
   for (size_t i = 0; i < job_->ranks.size(); ++i) {
     if (!start_rank(job_->ranks[i], bindings_[i], master_port))
-      return;  // the launcher hears of it and stops the others
+      return;  // the launcher gets the message and stops the others
   }
 }
 
@@ -107,7 +107,7 @@ bool Agent::start_rank(const RankJob& rank, const RankBinding& binding, uint16_t
     return false;
   }
   ranks_.emplace_back(rank.rank, std::move(std::get<spawn::Process>(started)));
-  // The ranks of `run` watch over each other (comm/watchdog.hpp), and one alone waits for nobody.
+  // The ranks of `run` watch each other (comm/watchdog.hpp), and a single rank waits for no peer.
   if (job_->kind == JobKind::kExec && job_->world_size > 1) {
     rank_watch_.add(rank.rank, ranks_.back().pid(), Deadline::Clock::now());
   }
@@ -115,7 +115,7 @@ bool Agent::start_rank(const RankJob& rank, const RankBinding& binding, uint16_t
   return true;
 }
 
-// All ranks at once, under one deadline that later calls can only bring nearer.
+// All ranks at once, under one deadline that later calls can only shorten.
 void Agent::stop(std::chrono::milliseconds grace) {
   kill_at_ = std::min(kill_at_, Deadline::after(grace));
   if (stage_ < Stage::kStopping) {
@@ -134,14 +134,14 @@ void Agent::kill_when_due() {
   stuck_at_ = Deadline::after(kKillTime);
 }
 
-// Nothing ends a process that waits inside the kernel; the job is not to wait with it.
+// No signal ends a process that waits inside the kernel; the job must not wait with it.
 void Agent::give_up_stuck() {
   if (!stuck_at_.passed()) return;
   stuck_at_ = Deadline::never();
   for (auto& rank : ranks_) {
     if (!rank.running()) continue;
     auto stuck = spawn::look_at_stuck(rank.pid());
-    if (!stuck) {  // on its way out
+    if (!stuck) {  // about to end
       stuck_at_ = Deadline::after(kLookAgain);
       continue;
     }
@@ -152,7 +152,7 @@ void Agent::give_up_stuck() {
   }
 }
 
-// Ranks, and orphans of theirs that the kernel gave to us.
+// Reaps ranks, and their orphans that the kernel reparented to this agent.
 void Agent::reap() {
   while (auto ended = spawn::reap_any()) {
     if (stacks_) stacks_->on_reaped(ended->pid);
@@ -164,7 +164,7 @@ void Agent::reap() {
 
 void Agent::end_rank(RankProcess& rank, const spawn::EndedChild& ended) {
   spawn::ExitCause cause = ended.cause;
-  // Its last words first.
+  // Its remaining output first.
   rank.read_output([&](const RankOutput& output) { carry(output); }, 4 * kReadBytesPerTurn);
   rank.mark_ended();
   rank_watch_.remove(rank.rank());
@@ -191,7 +191,7 @@ void Agent::collect_stacks(const StacksWanted& wanted) {
     const bool is_wanted = std::find(wanted.ranks.begin(), wanted.ranks.end(), rank.rank()) != wanted.ranks.end();
     if (is_wanted && rank.running()) pids[rank.rank()] = rank.pid();
   }
-  stacks_.reset();  // ends the one before
+  stacks_.reset();  // ends the previous request
   stacks_.emplace(wanted.request, std::move(pids));
 }
 

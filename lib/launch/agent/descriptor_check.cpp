@@ -12,14 +12,14 @@
 namespace dslaunch::launch {
 namespace {
 
-// The master port and its server, the pipes while a program is started, looks into /proc at an end.
+// The master port and its server, the pipes while a program is started, reads of /proc at an end.
 constexpr size_t kReserve = 16;
 
-// Of this process; the look itself takes one more.
+// Of this process; the count itself opens one more.
 size_t num_open(size_t limit) {
   std::error_code error;
   const std::filesystem::directory_iterator entries("/proc/self/fd", error);
-  if (error) return limit;  // with none left to look with
+  if (error) return limit;  // no descriptor is left to count with
   return static_cast<size_t>(std::distance(entries, {})) - 1;
 }
 

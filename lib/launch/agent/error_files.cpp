@@ -12,7 +12,7 @@ ErrorFiles::ErrorFiles(const std::string& job_id) {
   try {
     folder_.emplace(job_id);
   } catch (const UserError&) {
-    // Ranks run as well without.
+    // Ranks also run without error files.
   }
 }
 

@@ -18,22 +18,22 @@
 namespace dslaunch::launch {
 namespace {
 
-// Signals are meant for the agent, and a scheduler sends them to both; the guard outlives it.
+// Signals are meant for the agent, and a scheduler sends them to both; the guard must outlive the agent.
 void ignore_signals() {
   for (int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGPIPE, SIGTSTP, SIGTTIN, SIGTTOU}) {
     std::signal(signal, SIG_IGN);
   }
 }
 
-// The launcher sees the agent's end by that of its descriptors.
+// The launcher detects the agent's end by that of its descriptors.
 void let_go_of_descriptors() {
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   for (int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null, stream);
   ::closefrom(STDERR_FILENO + 1);
 }
 
-// `dslaunch guard ...` in a list of processes, for people and for who ends agents by their name: the words of the
-// command line lie one after the other, and this one is as long as the one before it.
+// Shows `dslaunch guard ...` in process lists, for people and for tools that end agents by name: the words of the
+// command line are contiguous in memory, and "guard" is as long as the "agent" that it replaces.
 void take_name() {
   char* command = ::program_invocation_name + std::strlen(::program_invocation_name) + 1;
   constexpr std::string_view kAgent = "agent", kGuard = "guard";
@@ -51,7 +51,7 @@ int end_like(int status) {
   return to_int(ExitCode::kSignalBase) + signal;
 }
 
-// Waits for this child, ends what it has left behind, and ends as it did.
+// Waits for this child, ends the processes that it left behind, and exits as it did.
 int guard(pid_t agent) {
   int status = 0;
   for (pid_t ended = 0; ended != agent;) {

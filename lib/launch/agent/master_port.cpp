@@ -13,8 +13,8 @@
 
 namespace dslaunch::launch {
 
-// A program may reach the port by any name of this host, as it would reach torch's own store; and other hosts may know
-// this one under another address than it does itself.
+// A program may reach the port by any name of this host, as it would reach PyTorch's own store; and other hosts may
+// know this host by another address than it does itself.
 static std::string address_to_bind(const JobDescription& job) {
   return job.kind == JobKind::kExec || job.num_nodes > 1 ? std::string() : job.master_addr;
 }
@@ -31,7 +31,7 @@ static ports::HeldPort hold(const JobDescription& job) {
   return std::move(std::get<ports::HeldPort>(held));
 }
 
-// The numeric addresses of a host, or itself; none when its name is unknown here.
+// The numeric addresses of a host, or `host` itself if numeric; none when its name cannot be resolved here.
 static std::vector<std::string> addresses_of(const std::string& host) {
   const HostAddresses found = look_up_host(host.c_str(), 0);
   if (!found.list) {
@@ -46,7 +46,7 @@ static std::vector<std::string> addresses_of(const std::string& host) {
   return out;
 }
 
-// From where torch's clients may come: this machine and the other nodes, as far as names are known here.
+// The addresses that PyTorch clients may have: this machine's and the other nodes', as far as their names resolve here.
 static rendezvous::TorchClients torch_clients_of(const JobDescription& job) {
   rendezvous::TorchClients clients{{}, true};
   for (const auto& node : job.node_addresses) {

@@ -5,7 +5,7 @@
 
 namespace dslaunch::launch {
 
-// More than this waiting for our own reader: the ranks wait too.
+// With more than this waiting for this node's own reader, the ranks wait too.
 constexpr size_t kMaxUnreadBytes = 4U << 20;
 
 void NodeEcho::tell(std::string_view lines) {
@@ -28,7 +28,7 @@ void NodeEcho::add_to(PollSet& polls) {
 }
 
 void NodeEcho::poll_once() {
-  files_.take_troubles();  // of a terminal's files there are none: see has_lost()
+  files_.take_troubles();  // a terminal's files have none: see has_lost()
   out_.flush();
   err_.flush();
 }
@@ -37,7 +37,7 @@ void NodeEcho::drain(SignalInbox& signals, Deadline deadline) {
   const Deadline patience = Deadline::after(FileThread::kTimeout);
   auto awaits_files = [&] { return !files_.idle() && !patience.passed(); };
   for (poll_once(); !deadline.passed(); poll_once()) {
-    const bool waits = awaits_files();  // asked once: the thread may be done with them at any moment
+    const bool waits = awaits_files();  // asked once: the thread may finish at any moment
     if (!waits && out_.num_pending() + err_.num_pending() == 0) return;
     if (waits) files_.wake_when_idle();
     PollSet polls;

@@ -29,7 +29,7 @@ std::optional<Reclaimable> reclaimable(const ports::Holder& holder, ProcessSurve
   return Reclaimable{identity, holder.command, job.job_id};
 }
 
-// Empty unless all of the holders are.
+// Empty unless all holders are reclaimable.
 std::vector<Reclaimable> all_reclaimable(const ports::Busy& busy) {
   HeldPorts held;
   for (const auto& holder : busy.holders) held[holder.pid].insert(busy.port);

@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
-// The worker's libraries may come over a slow network.
+// The worker's libraries may be loaded over a slow network.
 constexpr auto kVersionTime = 15000ms;
 constexpr const char* kFix = "install the same dslaunch there, give --remote_path DIR, or let --push copy it";
 
@@ -60,7 +60,7 @@ void check_worker(const std::string& expected, const std::string& worker,
   Deadline deadline = Deadline::after(kVersionTime);
   std::string answer = read_until_end(process.out, deadline);
   std::string complaint = read_until_end(process.err, Deadline::after(500ms));
-  // All that it had to say is in. One that does not end by itself would hold us for ever.
+  // Its output is complete. A worker that does not end by itself would block this process forever.
   spawn::signal_group(process, SIGKILL);
   ::waitpid(process.pid, nullptr, 0);
   if (first_line(answer) == expected) return;
@@ -106,7 +106,7 @@ uint64_t model_fingerprint(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) refuse_model(path, describe_errno(errno));
   try {
-    return fnv1a(read_zip_file_directory(file, bytes).bytes);  // nobody forges a model against its own user
+    return fnv1a(read_zip_file_directory(file, bytes).bytes);  // enough: models are not forged against their own user
   } catch (const WireError& problem) {
     throw UserError(ExitCode::kBadInput,
                     fmt::format("{} {}. It is not what torch.jit.save wrote", path, problem.what()));

@@ -56,7 +56,7 @@ void RankLogs::open() {
   if (!plan_.output.each_rank_log.empty()) open_each_rank_logs();
 }
 
-// A folder that the user named has to work; the job's own is a service.
+// A directory that the user named has to work; the job's own directory is optional.
 RankLogs::File RankLogs::create_own(const std::string& path) {
   bool append = plan_.append_logs || plan_.restart_count > 0;
   try {
@@ -68,7 +68,7 @@ RankLogs::File RankLogs::create_own(const std::string& path) {
   }
 }
 
-// torchrun's layout, LOG_DIR/RUN_ID/attempt_N/RANK/stdout.log. All hosts' logs lie here, so the last folder is the
+// torchrun's layout, LOG_DIR/RUN_ID/attempt_N/RANK/stdout.log. All hosts' logs are here, so the last directory is the
 // rank; with one host that is its local rank.
 void RankLogs::open_split_files() {
   std::string root = plan_.output.log_dir.empty() ? plan_.log_root() : plan_.output.log_dir;
@@ -96,7 +96,7 @@ void RankLogs::open_each_rank_logs() {
 }
 
 RankLogs::File RankLogs::create(const std::string& path, bool append, const char* option) const {
-  // In the job's own folder everything is this user's alone.
+  // In the job's own directory only this user has access.
   bool is_private = !plan_.job_folder.empty() && path.starts_with(plan_.job_folder + "/");
   std::string folder = fs::path(path).parent_path().string();
   std::error_code error;
@@ -105,10 +105,10 @@ RankLogs::File RankLogs::create(const std::string& path, bool append, const char
   } else if (fs::create_directories(folder, error); error) {
     refuse(path, error.message(), option);
   }
-  // A pipe in its place would hold up everything, once for its reader and then again whenever that pauses.
+  // A pipe at this path would block everything, first until it has a reader and again whenever that reader pauses.
   int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | (append ? 0 : O_TRUNC);
   File file{path, UniqueFd(::open(path.c_str(), flags, is_private ? 0600 : 0666))};
-  const int open_error = errno;  // the question below has an errno of its own
+  const int open_error = errno;  // is_pipe() may change errno
   if (is_pipe(path)) refuse(path, "there is a pipe of this name", option);
   if (!file.fd.valid()) refuse(path, describe_errno(open_error), option);
   return file;
@@ -132,7 +132,7 @@ std::string RankLogs::Files::write(File& file, std::string_view bytes) {
   if (!file.fd.valid()) return {};
   const int error = write_all(file.fd.get(), bytes);
   if (error == 0) return {};
-  // A full disk must not end a job that can still train; its checkpoints will say the same, louder.
+  // A full disk must not end a job that can still train; its checkpoints will report the full disk, more loudly.
   file.fd.reset();
   if (std::exchange(trouble_told, true)) return {};
   return fmt::format("cannot write to the log {}: {}", file.path, describe_errno(error));

@@ -10,7 +10,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kBetweenLooks = 2s;
-// Between two looks: this process was stopped, or the machine asleep, so ranks may have been too.
+// A longer gap between two looks: this process was stopped, or the machine asleep, so ranks may have been too.
 constexpr auto kMaxGap = 10s;
 
 std::chrono::milliseconds time_of(uint64_t ticks) {
@@ -22,7 +22,7 @@ uint64_t difference(uint64_t now, uint64_t before) {
   return now > before ? now - before : 0;
 }
 
-// What the tree has used since the look before. A process that is new has used all it has since then.
+// The CPU ticks of the tree since the previous look. A new process has used all its ticks since then.
 uint64_t use_of(const std::vector<ports::TreeProcess>& tree, std::map<pid_t, uint64_t>& ticks_before) {
   std::map<pid_t, uint64_t> ticks;
   for (const auto& process : tree) ticks[process.pid] = process.stat.cpu_ticks;
@@ -90,7 +90,7 @@ std::vector<RankActivity> RankWatch::look(Time now) {
   return changed;
 }
 
-// True: no look at its other processes is needed.
+// True: its other processes need not be read.
 bool RankWatch::computes_itself(Watched& rank, Time now) {
   const auto stat = ports::read_process_stat(rank.pid);
   const uint64_t ticks = stat ? stat->cpu_ticks : 0;

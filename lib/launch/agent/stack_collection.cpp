@@ -20,7 +20,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Behind the collector's own limit: it answers with what it has then.
+// Longer than the collector's own limit, at which it answers with the stacks it has.
 constexpr std::chrono::milliseconds kCollectorTime = kToolTime + 5s;
 
 }  // namespace
@@ -32,7 +32,7 @@ StackCollection::StackCollection(int64_t request, std::map<int, pid_t> pids)
   for (const auto& [rank, pid] : pids_) numbers.push_back(pid);
   try {
     start(numbers);
-  } catch (const Error& error) {  // no descriptor left: the job goes on without an answer
+  } catch (const Error& error) {  // no descriptor left: the job continues without an answer
     trouble_ = error.what();
   }
 }
