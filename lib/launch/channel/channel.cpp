@@ -39,7 +39,7 @@ bool Channel::flush() {
 bool Channel::receive() {
   constexpr size_t kMaxBytes = 65536;
   const auto buffer = std::make_unique_for_overwrite<char[]>(kMaxBytes);  // a limit on the stack may be lower
-  // Bounded, so that a talkative side cannot keep its owner from everything else.
+  // Bounded, so that a peer that sends much cannot keep this end's owner from its other work.
   for (int round = 0; round < 16; ++round) {
     ssize_t got = ::read(input_.get(), buffer.get(), kMaxBytes);
     if (got > 0) {

@@ -19,7 +19,7 @@ Heartbeats::Heartbeats(Channel& channel, std::chrono::milliseconds interval) {
       std::unique_lock lock(nobody_elses);
       while (!never.wait_for(lock, stop, interval, [&] { return stop.stop_requested(); })) channel.send(Heartbeat{});
     });
-  } catch (const std::system_error&) {  // a limit on threads: most preparations are over before anybody misses us
+  } catch (const std::system_error&) {  // thread limit: most preparations end before the launcher misses a heartbeat
   }
 }
 

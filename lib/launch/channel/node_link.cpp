@@ -11,7 +11,7 @@
 namespace dslaunch::launch {
 namespace {
 
-// `agent` as one task on the node, which may use everything that the job has there.
+// `agent` as one task on the node, which may use all resources that the job has there.
 std::vector<std::string> srun_argv(const std::string& host, const std::vector<std::string>& agent) {
   std::vector<std::string> argv{"srun",      "--nodes=1",    "--ntasks=1",      "--nodelist=" + host,
                                 "--overlap", "--unbuffered", "--cpu-bind=none", "--kill-on-bad-exit=0",
@@ -20,7 +20,7 @@ std::vector<std::string> srun_argv(const std::string& host, const std::vector<st
   return argv;
 }
 
-// srun's own words explain what Slurm does not let us do; warnings on the way are nobody's business.
+// srun's own error output explains what Slurm does not allow; warnings of a successful srun are not shown.
 spawn::ProgramLinkOptions srun_options() {
   spawn::ProgramLinkOptions options;
   options.errors = spawn::ProgramLinkOptions::Errors::kCapture;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kMaxExitCode = 255, kMaxSignal = 64;
 
-// The type byte is the message's place in the variant, plus one: a zero byte is never a type.
+// The type byte is the message's index in the variant, plus one: zero is never a type.
 
 void write(FieldWriter& to, const RankJob& m) {
   to.i64(m.rank);
@@ -196,7 +196,7 @@ void read(FieldReader& from, SignalRanks& m) {
 void read(FieldReader& from, AgentHello& m) {
   m.version = from.u32();
   m.program_version = from.text();
-  // What follows may differ between versions; the launcher refuses another one by these two fields.
+  // The following fields may differ between versions; the launcher refuses another version by these two.
   if (m.version != kWireVersion) return from.skip_rest();
   m.pid = from.i64();
   m.host_name = from.text();
@@ -303,7 +303,7 @@ Message decode_as(size_t type, FieldReader& from) {
 
 std::string encode(const Message& message) {
   FieldWriter fields;
-  fields.u32(0);  // the length, once it is known
+  fields.u32(0);  // replaced by the length below
   fields.u8(static_cast<uint8_t>(message.index() + 1));
   std::visit([&](const auto& m) { write(fields, m); }, message);
   std::string frame = fields.take();
