@@ -15,12 +15,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// SIGKILL works at once but for a process inside an uninterruptible call.
+// SIGKILL works at once except for a process inside an uninterruptible call.
 constexpr auto kPatienceAfterKill = 5000ms;
 
 struct Target {
   ports::ProcessIdentity identity;
-  std::optional<spawn::HeldProcess> process;  // there while it is open
+  std::optional<spawn::HeldProcess> process;  // set while open()
   EndOutcome outcome;
   bool open() const { return outcome.text.empty(); }
 };
@@ -81,7 +81,7 @@ std::vector<EndOutcome> end_processes(const std::vector<ports::ProcessIdentity>&
   targets.reserve(processes.size());
   for (const auto& identity : processes) targets.push_back(hold(identity));
   signal_all(targets, SIGTERM);
-  signal_all(targets, SIGCONT);  // one that sleeps in SIGSTOP would not hear it
+  signal_all(targets, SIGCONT);  // a process stopped by SIGSTOP would not receive SIGTERM
   wait_for_all(targets, patience, "ended");
   signal_all(targets, SIGKILL);
   wait_for_all(targets, kPatienceAfterKill, "killed");

@@ -17,7 +17,7 @@ LaunchPlan plan_exec(const ExecOptions& options, const ResolvedHosts& hosts, int
   plan.argv = options.command;
   plan.restart_count = restart;
   plan.run_dir = absolute_path(options.launch.run_dir);
-  // Into a pipe Python would keep its lines for itself until a buffer is full.
+  // When writing to a pipe, Python would hold its lines back until a buffer is full.
   if (plan.env.try_emplace("PYTHONUNBUFFERED", "1").second) {
     plan.set_env["PYTHONUNBUFFERED"] = plan.travelling_env["PYTHONUNBUFFERED"] = "1";
   }

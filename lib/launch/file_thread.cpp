@@ -16,7 +16,7 @@
 namespace dslaunch::launch {
 namespace {
 
-// What a piece of work costs beside its bytes.
+// The memory of a piece of work besides its bytes.
 constexpr size_t kPieceBytes = 128;
 
 struct Piece {
@@ -27,11 +27,11 @@ struct Piece {
 }  // namespace
 
 struct FileThread::Shared {
-  UniqueFd event{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};  // readable: the owner's loop has a reason to turn
+  UniqueFd event{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};  // readable: the owner's loop has to wake up
 
   std::mutex mutex;
   std::condition_variable asked, done;
-  std::deque<Piece> pieces;  // the first one is at work
+  std::deque<Piece> pieces;  // the first one is in progress
   size_t num_bytes = 0;
   std::vector<std::string> troubles;
   bool wake_when_idle = false;
@@ -56,10 +56,10 @@ void FileThread::work_through(Shared& shared) {
   for (;;) {
     shared.asked.wait(lock, [&] { return shared.over || !shared.pieces.empty(); });
     if (shared.over) return;
-    Piece& piece = shared.pieces.front();  // stays where it is: more are added at the other end
+    Piece& piece = shared.pieces.front();  // stays valid: new pieces are added at the back
     lock.unlock();
     std::string trouble = piece.work();
-    piece.work = nullptr;  // it may close a file, which may stand still too
+    piece.work = nullptr;  // this may close a file, which may stall too
     lock.lock();
     shared.num_bytes -= piece.num_bytes;
     shared.pieces.pop_front();

@@ -40,7 +40,7 @@ Begun begin(JobPlanner& planner, LaunchContext& field, UniqueFd& starter) {
   return {std::move(plan), std::move(live)};
 }
 
-// Nodes that came by themselves hear why there is no job.
+// Externally started nodes are told why there is no job.
 Begun begin_or_dismiss(JobPlanner& planner, LaunchContext& field, UniqueFd& starter) {
   try {
     return begin(planner, field, starter);
@@ -50,7 +50,7 @@ Begun begin_or_dismiss(JobPlanner& planner, LaunchContext& field, UniqueFd& star
   }
 }
 
-// In the process that supervises the job. `starter`: who waits for its start, see detach().
+// In the process that supervises the job. `starter`: the process that waits for its start, see detach().
 int supervise(const LaunchOptions& options, JobPlanner& planner, UniqueFd& starter) {
   hostfile::Source source = find_source(options);
   if (!source.notice.empty()) log::info("{}", source.notice);
@@ -71,11 +71,11 @@ int supervise(const LaunchOptions& options, JobPlanner& planner, UniqueFd& start
   if (options.dry_run) return print_plan(first_plan(planner, field), options);
 
   auto [plan, live] = begin_or_dismiss(planner, field, starter);
-  // From here on an end is put on record.
+  // From here on every end is recorded.
   SignalInbox signals{SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
   const int exit_code = RestartLoop(std::move(plan), field, planner, *live, signals).run();
   signals.ignore_from_now_on();
-  // Closing files that stand still, or removing the run directory's lock beside them, would wait like the rest.
+  // Closing stalled files, or removing the run directory's lock beside them, would block as well.
   if (!live->files().idle()) ::_exit(exit_code);
   return exit_code;
 }
@@ -88,10 +88,10 @@ void set_log_level(const LaunchOptions& options) {
 }
 
 int launch_job(const LaunchOptions& options, JobPlanner& planner) {
-  own_program();  // known from here on, however it is replaced while the job waits or runs
+  own_program();  // fixes the path, even if the program is replaced while the job waits or runs
   UniqueFd nobody;
   if (!options.detach || options.dry_run) return supervise(options, planner, nobody);
-  // Before the first thread (of a look-up, of a link): none of them would be there in the supervisor.
+  // Before the first thread (of a name lookup, of a link): threads would not exist in the supervisor.
   DetachedSide side = detach();
   if (!side.is_supervisor) return tell_start(side.started, options);
   try {

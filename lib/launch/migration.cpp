@@ -14,14 +14,14 @@ constexpr auto kRefused = Disposition::kRefused;
 
 std::string normal(std::string_view option) {
   std::string name(option.substr(0, option.find('=')));
-  if (name == "-m") return "--module";  // torchrun's; the other short forms are our own options as well
+  if (name == "-m") return "--module";  // torchrun's; the other short options exist here too
   for (size_t i = 2; i < name.size(); ++i) name[i] = name[i] == '-' ? '_' : name[i];
   return name;
 }
 
 }  // namespace
 
-// Long on purpose: one line a flag.
+// Long on purpose: one line per flag.
 const std::vector<MigratedFlag>& migrated_flags() {
   static const std::vector<MigratedFlag> flags = {
       {"--hostfile", "deepspeed", kHonoured, "/job/hostfile where it exists; a file that is named must exist; also -H"},

@@ -26,7 +26,7 @@ std::string prefix_of(const std::string& job_id) {
   return std::string(kPrefix) + job_id + "-";
 }
 
-// Under this lock by who makes it, as long as it lives, or by who removes it.
+// The creator of the directory holds a lock on this descriptor while it lives; so does a process that removes it.
 UniqueFd open_folder(const std::string& path) {
   return UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 }
@@ -36,7 +36,7 @@ UniqueFd open_folder(const std::string& path) {
                   fmt::format("cannot keep the job's files in {}: {}; TMPDIR names another folder", folder, why));
 }
 
-// NUMBER.json, NUMBER-NAME, and either with the ending that it has while it is written.
+// NUMBER.json, NUMBER-NAME, and either with the suffix that it has while it is being written.
 bool may_be_ours(const std::string& name) {
   const size_t end = name.find_first_not_of("0123456789");
   return end != 0 && end != std::string::npos && (name[end] == '-' || name.compare(end, 5, ".json") == 0);
@@ -52,7 +52,7 @@ bool holds_our_files_only(const std::string& path) {
   return !error;
 }
 
-// False: before the lock was there somebody took the folder for abandoned.
+// False: another process took the directory for abandoned before the lock was held.
 bool holds(const UniqueFd& folder, const std::string& path) {
   if (!folder.valid()) return errno != ENOENT;
   if (::flock(folder.get(), LOCK_EX | LOCK_NB) != 0) return errno != EWOULDBLOCK;
@@ -67,7 +67,7 @@ void remove_if_abandoned(const fs::path& path) {
   UniqueFd folder = open_folder(path.string());
   if (!folder.valid() || ::flock(folder.get(), LOCK_EX | LOCK_NB) != 0) return;
   std::error_code ignored;
-  fs::remove_all(path, ignored);  // its planner, if there is one already, sees that under the lock
+  fs::remove_all(path, ignored);  // a creator that is about to lock it notices the removal once it has the lock
 }
 
 }  // namespace

@@ -48,8 +48,8 @@ void SignalInbox::ignore_from_now_on() {
 }
 
 std::optional<int> SignalInbox::take() {
-  // `stop --now` says SIGTERM, then SIGINT where no socket answers: the end's reason is the first, while the kernel
-  // gives the lower number first when both are there.
+  // `stop --now` sends SIGTERM, then SIGINT if no socket answers: the first gives the end's reason, while the kernel
+  // delivers the lower number first when both are pending.
   if (take_waiting(taken_, SIGTERM)) return SIGTERM;
   signalfd_siginfo info;
   if (::read(fd_.get(), &info, sizeof info) != sizeof info) return std::nullopt;

@@ -15,7 +15,7 @@ void Tail::append(std::string_view bytes) {
   if (bytes_.size() > 2 * kKeptBytes) bytes_.erase(0, bytes_.size() - kKeptBytes);
 }
 
-// Not in the middle of a character of UTF-8.
+// Not inside a UTF-8 character.
 static size_t end_of_character(const std::string& line, size_t most_bytes) {
   size_t end = most_bytes;
   while (end > 0 && end + 3 > most_bytes && (static_cast<unsigned char>(line[end]) & 0xc0) == 0x80) --end;
@@ -23,7 +23,7 @@ static size_t end_of_character(const std::string& line, size_t most_bytes) {
 }
 
 static std::string shown(std::string line) {
-  // Of a progress bar only what was last to be seen.
+  // Only the last visible state of a progress bar.
   while (!line.empty() && line.back() == '\r') line.pop_back();
   line.erase(0, line.rfind('\r') + 1);
   const bool is_cut = line.size() > kMaxShownLine;

@@ -27,14 +27,14 @@ bool is_same_terminal(int a, int b) {
   return ::ioctl(a, TIOCGDEV, &device_a) == 0 && ::ioctl(b, TIOCGDEV, &device_b) == 0 && device_a == device_b;
 }
 
-// A terminal that polls writable takes as much as it has room for and blocks until somebody reads, where a shell's ssh
-// may have come to a standstill. Ours not to block is a description of our own: the other one is the shell's too.
+// A terminal that polls writable accepts what it has room for, then blocks until its reader reads, and a shell's ssh
+// may have stalled. O_NONBLOCK needs an open file description of our own: the original is shared with the shell.
 UniqueFd open_again_without_blocking(int fd) {
   if (fd < 0 || ::isatty(fd) == 0) return {};
   constexpr int kFlags = O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
   UniqueFd own(::open(fmt::format("/proc/self/fd/{}", fd).c_str(), kFlags));
-  if (own.valid() && is_same_terminal(own.get(), fd)) return own;  // the master's side of one opens another one
-  own = UniqueFd(::open("/dev/tty", kFlags));                      // after `su` the device is still the other user's
+  if (own.valid() && is_same_terminal(own.get(), fd)) return own;  // opening the master side opens another terminal
+  own = UniqueFd(::open("/dev/tty", kFlags));  // after `su` the device still belongs to the other user
   return own.valid() && is_same_terminal(own.get(), fd) ? std::move(own) : UniqueFd();
 }
 
@@ -43,7 +43,7 @@ bool takes_some(int fd) {
   return fd >= 0 && ::poll(&poll, 1, 0) > 0;
 }
 
-// A closed pipe, or a terminal that was hung up.
+// A closed pipe, or a terminal that has hung up.
 bool reader_is_gone(int fd, int error) {
   return !is_file(fd) && (error == EPIPE || error == EIO || error == ECONNRESET);
 }
@@ -92,8 +92,8 @@ void Terminal::give_up() {
 
 void Terminal::flush() {
   while (fd_ >= 0 && num_pending() > 0) {
-    // A pipe is shared with others, so it stays in its mode; one that polls writable takes PIPE_BUF bytes without
-    // blocking.
+    // A pipe is shared with other processes, so its mode is not changed; one that polls writable takes PIPE_BUF bytes
+    // without blocking.
     if (!takes_some(fd_)) break;
     ssize_t wrote = ::write(fd_, pending_.data() + begin_, std::min<size_t>(num_pending(), PIPE_BUF));
     if (wrote >= 0) {

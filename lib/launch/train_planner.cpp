@@ -47,7 +47,7 @@ EarlierRun earlier_run(const RunOptions& run) {
   return run.resume.empty() ? EarlierRun::kRefuse : EarlierRun::kKeep;
 }
 
-// What the ranks would find only when --overwrite has removed the earlier run.
+// Errors that the ranks would find only after --overwrite has removed the earlier run.
 void check_inputs(const RunOptions& run, const config::JobConfig& config, const LaunchPlan& plan) {
   check_model_archive(absolute_path(run.model));
   const bool has_ranks_here =
@@ -55,7 +55,7 @@ void check_inputs(const RunOptions& run, const config::JobConfig& config, const 
   if (has_ranks_here) check_named_files(config, plan.cwd);
 }
 
-// Every rank reads it again, which a pipe (<(...), /dev/stdin) allows once.
+// Every rank reads the file again; a pipe (<(...), /dev/stdin) can be read only once.
 void check_config_file(const std::string& config) {
   std::error_code ignored;
   if (config.empty() || std::filesystem::is_regular_file(config, ignored)) return;
@@ -63,11 +63,11 @@ void check_config_file(const std::string& config) {
                   fmt::format("--config {} is no file, and every rank has to read it: write it to a file", config));
 }
 
-// With node-local storage it may lie on the job's hosts only; they look for it.
+// With node-local storage the checkpoint may exist on the job's hosts only; the ranks look for it.
 void check_resume_path(const RunOptions& run, const config::JobConfig& config) {
   if (config.checkpoint.use_node_local_storage) return;
   if (run.resume.empty() || run.resume == "auto") return;
-  // A checkpoint whose replacement was killed lies beside its name; the ranks see whether it is whole.
+  // A checkpoint whose replacement was killed is beside its name; the ranks check whether it is complete.
   std::filesystem::path named = run.resume;
   if (named.filename() == "manifest.json") named = named.parent_path();
   const std::string text = named.string(), beside = text.substr(0, text.find_last_not_of('/') + 1) + ".replaced";
@@ -113,14 +113,14 @@ void TrainPlanner::prepare(const LaunchPlan& plan) {
   if (plan.restart_count > 0) return;
   lock_ = prepare_run_folder(plan.run_dir, earlier_run(run_), plan.job_id);
   for (const auto& note : notes_) log::info("{}", note);
-  // Of other hosts it is not known yet.
+  // The devices of other hosts are not known yet.
   const std::string device = plan.device == "auto" ? "the hosts' devices" : plan.device;
   log::info("{} rank(s) on {}, run folder {}", plan.world_size(), device, plan.run_dir);
 }
 
-// A restart goes on from the newest checkpoint of this very run, or from its beginning where there is none: an
-// earlier run's may lie in the same folder, or in the path that it began from. An evaluation is made again from what
-// it was to look at.
+// A restart resumes from the newest checkpoint of this run, or from this run's start if there is none: an earlier run's
+// checkpoints may be in the same directory, or in the path that it began from. An evaluation is repeated from its
+// original input.
 void TrainPlanner::go_on() {
   if (run_.eval_only) return;
   if (run_.resume != "auto") begin_from_ = run_.resume.empty() ? "" : absolute_path(run_.resume);
@@ -128,7 +128,7 @@ void TrainPlanner::go_on() {
   run_.overwrite = false;
 }
 
-// The global batch is the job's; how it divides is the world's.
+// The global batch belongs to the job; how it divides depends on the world size.
 void TrainPlanner::load_config_for(const LaunchPlan& plan, int restart) {
   const int world_size = plan.world_size();
   if (restart > 0 && world_size != batch_.world_size) split_anew(world_size);
@@ -141,7 +141,7 @@ void TrainPlanner::load_config_for(const LaunchPlan& plan, int restart) {
   notes_ = loaded.notes;
   const auto& elsewhere = loaded.config.checkpoint.dir;
   if (run_.overwrite && !elsewhere.empty()) {
-    // It may be several runs' own folder, and what of it this run's predecessor saved is not on record.
+    // Several runs may share the directory, and which checkpoints the overwritten run saved there is not recorded.
     log::warning(
         "--overwrite leaves the checkpoints in {}: until this run has saved one, --resume auto would go on "
         "from what lies there",
@@ -166,7 +166,7 @@ void TrainPlanner::split_anew(int world_size) {
             split->micro_batch, split->accumulation, world_size);
 }
 
-// Small files travel with the job; the model has to be there, and the same.
+// Small files are sent with the job; the model must already be on each host, and equal.
 void TrainPlanner::prepare_for_other_machines(LaunchPlan& plan) const {
   plan.preflight = make_preflight(absolute_path(run_.model));
   for (const auto& path : {run_.config, run_.loss}) {
