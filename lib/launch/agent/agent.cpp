@@ -241,7 +241,7 @@ void Agent::finish() {
   bid_farewell();
 }
 
-// The messages for a silent launcher, our last one after the ranks' output, may be more than the pipe holds.
+// The messages for a silent launcher, the last one after the ranks' output, may be more than the pipe holds.
 void Agent::bid_farewell() {
   while (!farewell_.passed() && channel_.num_unsent() > 0 && channel_.flush()) {
     PollSet polls;
