@@ -1,6 +1,6 @@
-// Holds every signal back from the calling thread while it lives, and so from threads that are made meanwhile for all
-// of their lives: a thread starts with its maker's mask. Signals are for the threads that read them; one that came to
-// another thread, a library's perhaps, would have its usual effect there, which is the end of the process.
+// Blocks every signal in the calling thread while the object lives. Threads created meanwhile inherit the mask and keep
+// it for all of their lives. Only the threads that read signals should receive them: in any other thread, such as one
+// of a library, a signal would take its default action and end the process.
 #pragma once
 #include <csignal>
 

@@ -1,4 +1,4 @@
-// The fields of a message, one after the other: numbers are little-endian, a text has its length in front as a u32.
+// The fields of a message, one after another. Numbers are little-endian; a text is preceded by its length as a u32.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace dslaunch {
 
-// Bytes that are not of the format in which they are read.
+// The bytes do not follow the format in which they are read.
 class WireError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -22,7 +22,7 @@ class ByteWriter {
   ByteWriter& u32(uint32_t value) { return number(value, 4); }
   ByteWriter& u64(uint64_t value) { return number(value, 8); }
   ByteWriter& i64(int64_t value) { return u64(static_cast<uint64_t>(value)); }
-  ByteWriter& count(size_t value) { return u32(static_cast<uint32_t>(value)); }  // of what follows
+  ByteWriter& count(size_t value) { return u32(static_cast<uint32_t>(value)); }  // number of elements that follow
   ByteWriter& text(std::string_view value) { return count(value.size()).bytes(value); }
   ByteWriter& bytes(std::string_view value) { return out_ += value, *this; }
   ByteWriter& bytes(std::span<const uint8_t> value) { return out_.append(value.begin(), value.end()), *this; }
@@ -37,7 +37,7 @@ class ByteWriter {
   std::string out_;
 };
 
-// Throws WireError where the bytes end within a field, with the text that it is given for that.
+// Throws WireError with the text `ends_early` where the bytes end within a field.
 class ByteReader {
  public:
   explicit ByteReader(std::string_view bytes, const char* ends_early = "message ends too early")

@@ -7,7 +7,7 @@ namespace dslaunch {
 namespace {
 
 constexpr std::chrono::milliseconds kDay = std::chrono::hours(24);
-constexpr std::chrono::milliseconds kAsGoodAsNever = 36'500 * kDay;  // fits the clock's nanoseconds twice
+constexpr std::chrono::milliseconds kAsGoodAsNever = 36'500 * kDay;  // twice this still fits the clock's nanoseconds
 
 }  // namespace
 

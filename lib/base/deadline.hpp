@@ -1,4 +1,4 @@
-// A point in time until which a call may block. Every call of ours that can block takes one.
+// A point in time until which a call may block. Every blocking call in this tree takes a deadline.
 #pragma once
 #include <chrono>
 
@@ -14,12 +14,12 @@ class Deadline {
 
   bool is_never() const { return when_ == Clock::time_point::max(); }
   bool passed() const { return !is_never() && Clock::now() >= when_; }
-  // Time left, never negative. For never(): a hundred years, so that a little may be added to it.
+  // Time left, never negative. For never(): a hundred years, so that the caller may add a little without overflow.
   std::chrono::milliseconds left() const;
-  // The last argument of poll(2): who waits for longer than a day is woken once a day.
+  // The last argument of poll(2), at most a day: a caller that waits longer is woken once a day.
   int poll_timeout() const;
   Clock::time_point when() const { return when_; }
-  // The sooner is the less; never() is the greatest.
+  // An earlier deadline compares less; never() is the greatest.
   friend bool operator<(const Deadline& a, const Deadline& b) { return a.when_ < b.when_; }
 
  private:

@@ -12,7 +12,7 @@ DescribedError described(const std::exception& error) {
   if (const auto* ours = dynamic_cast<const Error*>(&error)) return {ours->code(), ours->what()};
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return {ExitCode::kUnavailable, "out of memory"};
   if (const auto refused = thread_error(error)) return {ExitCode::kUnavailable, *refused};
-  // Where we are cannot be found, say, and a relative path leads nowhere.
+  // For example, the working directory does not exist, so a relative path cannot be resolved.
   if (dynamic_cast<const std::filesystem::filesystem_error*>(&error) != nullptr) {
     return {ExitCode::kIoError, error.what()};
   }

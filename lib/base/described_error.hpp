@@ -1,5 +1,5 @@
-// What any exception means for whoever waits for the end: an exit code and a line. For the mains, and for the doors
-// behind which an end has to be told before the process goes. Any thread.
+// Maps any exception to an exit code and one line of text. For the mains, and for thread entries that must report an
+// error before the process exits. Any thread.
 #pragma once
 #include <exception>
 #include <string>
@@ -13,7 +13,7 @@ struct DescribedError {
   std::string text;
 };
 
-// Our own errors say it themselves; of the library's, those that are no fault of ours are told by their cause.
+// Our own errors carry code and message; library exceptions with a known external cause are reported by that cause.
 DescribedError described(const std::exception& error);
 
 }  // namespace dslaunch

@@ -5,7 +5,7 @@
 
 namespace dslaunch {
 
-// Not while another thread changes it.
+// Must not run while another thread changes the environment.
 std::map<std::string, std::string> environment_of_this_process();
 
 }  // namespace dslaunch

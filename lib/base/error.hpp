@@ -1,5 +1,5 @@
-// The errors that end a job. A message says what was tried, on what, what came back and what to do; rank and host are
-// added by the log. Outcomes that a caller acts on (a port is busy) are returned, never thrown.
+// The errors that end a job. A message says what was tried, on what, the result and what to do; the log adds rank and
+// host. Outcomes that a caller acts on (a port is busy) are returned, never thrown.
 #pragma once
 #include <cerrno>
 #include <stdexcept>
@@ -25,7 +25,7 @@ class UserError : public Error {
   using Error::Error;
 };
 
-// A call of the system failed: call, object, errno.
+// A system call failed: call, object, errno.
 class SystemError : public Error {
  public:
   SystemError(std::string_view call, std::string_view object, int error_number = errno,
@@ -52,7 +52,7 @@ class TimeoutError : public Error {
   explicit TimeoutError(const std::string& message) : Error(ExitCode::kTimeout, message) {}
 };
 
-// Our own assumption does not hold; carries the place. Thrown by DSL_CHECK.
+// An internal assumption does not hold; carries the source location. Thrown by DSL_CHECK.
 class InternalError : public Error {
  public:
   InternalError(const char* file, int line, std::string_view condition, const std::string& message);

@@ -1,6 +1,6 @@
-// fmt's own functions, compiled once into this room. Header-only, every file that prints would compile them again,
-// a third to a half of each file's time. Debian brings no static fmt, and a program that is copied to other hosts may
-// not need a shared one. cmake/Fmt.cmake says when this is part of the room.
+// Compiles fmt's non-template functions once into this room. Header-only, every file that prints would compile them
+// again, at a third to a half of each file's compile time. Debian has no static fmt, and a program that is copied to
+// other hosts cannot rely on a shared one. cmake/Fmt.cmake says when this is part of the room.
 #include <fmt/format-inl.h>
 
 #include "base/format.hpp"
@@ -8,7 +8,7 @@
 FMT_BEGIN_NAMESPACE
 namespace detail {
 
-// What format.h declares as compiled elsewhere, for char.
+// The templates that format.h declares as compiled elsewhere, for char.
 template auto dragonbox::to_decimal(float x) noexcept -> dragonbox::decimal_fp<float>;
 template auto dragonbox::to_decimal(double x) noexcept -> dragonbox::decimal_fp<double>;
 template locale_ref::locale_ref(const std::locale& locale);

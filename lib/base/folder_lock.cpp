@@ -23,14 +23,15 @@ std::string read_owner(int file) {
 }
 
 void write_owner(int file, const std::string& owner) {
-  // Only words for people: a disk without room for them holds up nothing. A file that has another name too is not ours.
+  // The owner text is only for people, so a full disk does not fail the lock. A file with a second hard link is not
+  // ours.
   struct stat found {};
   if (::fstat(file, &found) != 0 || !S_ISREG(found.st_mode) || found.st_nlink > 1) return;
   if (::ftruncate(file, 0) != 0) return;
   [[maybe_unused]] auto written = ::pwrite(file, owner.data(), std::min(owner.size(), kMaxOwnerBytes), 0);
 }
 
-// Another launcher may have taken the file away between our open and our lock.
+// Another launcher may have removed the file between our open and our lock.
 bool is_still_there(int file, const std::string& path) {
   struct stat held {
   }, named{};
@@ -43,13 +44,13 @@ struct OpenedFile {
   bool is_writable = true;
 };
 
-// What a job of another user left may be opened for reading at least, which is enough to lock it. A symbolic link in
-// its place, in a folder where others may write, would have us empty a file that they could not.
+// A file that another user's job left may still open for reading, which is enough to lock it. A symbolic link in its
+// place, in a directory that others may write to, would make this process empty a file that they could not.
 OpenedFile open_or_create(const std::string& path) {
   UniqueFd own(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
   if (own.valid()) return {std::move(own)};
   const int refused = errno;
-  UniqueFd theirs(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));  // a pipe waits for nobody
+  UniqueFd theirs(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));  // does not block on a pipe
   if (refused != EACCES || !theirs.valid()) throw SystemError("create", path, refused, ExitCode::kCannotCreate);
   return {std::move(theirs), false};
 }
@@ -61,14 +62,14 @@ FolderLock::Answer FolderLock::try_take(const std::string& path, const std::stri
     auto [file, is_writable] = open_or_create(path);
     if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno == EINTR) continue;
-      // NFS locks nothing that is open for reading alone.
+      // NFS does not lock a file that is open for reading only.
       if (errno == EBADF) throw SystemError("lock", path, EACCES, ExitCode::kCannotCreate);
       if (errno != EWOULDBLOCK) return {};
       return {{}, read_owner(file.get())};
     }
     if (!is_still_there(file.get(), path)) continue;
-    if (!is_writable && ::unlink(path.c_str()) == 0) continue;  // nobody's any more: the next one is ours
-    write_owner(file.get(), owner);                             // says nothing in a file that stays another user's
+    if (!is_writable && ::unlink(path.c_str()) == 0) continue;  // its owner is gone: retry creates our own file
+    write_owner(file.get(), owner);                             // writes nothing to a file that stays another user's
     return {{std::move(file), path}, {}};
   }
 }
@@ -76,7 +77,7 @@ FolderLock::Answer FolderLock::try_take(const std::string& path, const std::stri
 FolderLock FolderLock::take_run_folder(const std::string& folder, const std::string& owner,
                                        const std::string& own_job) {
   Answer answer = try_take(folder + "/.lock", owner);
-  // Free for one rank 0, not for each that a script of that job starts.
+  // Only for the one rank 0, not for every rank 0 that a script of that job starts.
   if (answer.holder == launcher_of(own_job)) answer = try_take(folder + "/.rank_0.lock", owner);
   if (answer.holder.empty()) return std::move(answer.lock);
   throw UserError(ExitCode::kCannotCreate,

@@ -1,8 +1,8 @@
-// One job at a time in a folder: a lock that a process holds for as long as it lives, in a file of that folder. The
-// kernel lets go of it however its holder dies. One thread.
-//   .lock              the run folder: the launcher, or rank 0 of a job whose launcher does not hold it
-//   .rank_0.lock       the run folder of an `exec`, beside its launcher's .lock: rank 0 of that very job
-//   .checkpoints.lock  a folder of checkpoints that a config names: the rank that makes and removes checkpoints there
+// Limits a directory to one job at a time: a process holds a lock on a file in the directory for as long as it lives.
+// The kernel releases the lock however the holder dies. One thread.
+// .lock              the run directory: the launcher, or rank 0 of a job whose launcher does not hold it
+// .rank_0.lock       the run directory of an `exec`, beside its launcher's .lock: rank 0 of that same job
+// .checkpoints.lock  a checkpoint directory that a config names: the rank that creates and removes checkpoints there
 #pragma once
 #include <string>
 
@@ -15,19 +15,19 @@ class FolderLock {
   FolderLock() = default;
   FolderLock(FolderLock&&) = default;
   FolderLock& operator=(FolderLock&&) = default;
-  // Takes the file away.
+  // Removes the file.
   ~FolderLock();
 
-  // `owner` stands in the file, for whoever finds the folder taken. Throws SystemError(73) when the file cannot be
-  // made. One that another user's dead job left behind needs to be readable only. A file system without locks has none
-  // to take.
+  // Writes `owner` to the file, for a process that finds the directory locked. Throws SystemError(73) when the file
+  // cannot be created. A file that a dead job of another user left behind only needs to be readable. On a file system
+  // without locks the result holds nothing.
   struct Answer;
   static Answer try_take(const std::string& file, const std::string& owner);
-  // The lock of a run folder. Throws UserError(73) with the words of the present owner when there is one. Where that is
-  // the launcher of `own_job`, whose rank this process is, the lock is the ranks' own.
+  // Takes the lock of a run directory. Throws UserError(73) with the present owner's description when there is one. If
+  // the owner is the launcher of `own_job`, of which this process is a rank, takes the ranks' own lock instead.
   static FolderLock take_run_folder(const std::string& folder, const std::string& owner,
                                     const std::string& own_job = {});
-  // A launcher's words for itself.
+  // The `owner` text of a launcher.
   static std::string launcher_of(const std::string& job_id) { return "job " + job_id; }
 
  private:

@@ -1,5 +1,5 @@
-// The one include of fmt. What of it is no template is compiled into this room (fmt_library.cpp); LibTorch brings its
-// own copy in another inline namespace, and nothing of fmt stands in a signature between rooms.
+// The one include of fmt. The parts of fmt that are not templates are compiled into this room (fmt_library.cpp).
+// LibTorch brings its own copy in another inline namespace, and no fmt type appears in a signature between rooms.
 #pragma once
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,5 +1,5 @@
-// fp32 to bf16 and fp16, rounded to nearest even, as integer arithmetic without branches so that loops over it
-// vectorise on any processor. NaN stays NaN, too large becomes infinite, fp16 subnormals are exact roundings.
+// Converts fp32 to bf16 and fp16, rounded to nearest even, as integer arithmetic without branches so that loops over it
+// vectorise on any processor. NaN stays NaN, overflow becomes infinity, fp16 subnormals are rounded exactly.
 #pragma once
 #include <cstdint>
 
@@ -16,10 +16,10 @@ inline uint16_t float16_bits(float value) {
   const auto bits = __builtin_bit_cast(uint32_t, value);
   const uint32_t sign = (bits >> 16) & 0x8000U;
   const uint32_t magnitude = bits & 0x7FFFFFFFU;
-  // Rebias the exponent (127 to 15) and round off 13 bits; a carry into the exponent is what rounding up means.
+  // Rebias the exponent (127 to 15) and round off 13 bits; a carry into the exponent is the correct rounding up.
   const uint32_t shifted = (magnitude - 0x38000000U + 0x0FFFU + ((magnitude >> 13) & 1U)) >> 13;
   const uint32_t normal = magnitude >= 0x47800000U ? 0x7C00U : shifted;
-  // Below 2^-14: one unit in the last place of 0.5 is fp16's smallest subnormal, so the addition does the rounding.
+  // Below 2^-14: one unit in the last place of 0.5 is fp16's smallest subnormal, so the addition rounds.
   const float moved = __builtin_bit_cast(float, magnitude) + 0.5F;
   const uint32_t subnormal = __builtin_bit_cast(uint32_t, moved) - 0x3F000000U;
   const uint32_t finite = magnitude < 0x38800000U ? subnormal : normal;

@@ -14,7 +14,7 @@ HostAddresses look_up_host(const char* name, uint16_t port, int flags) {
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags | AI_NUMERICSERV;
   HostAddresses found;
-  // A name alone where no port is asked for: with one, glibc takes the name "*" for none.
+  // No service where no port is asked for: with a service, glibc takes the name "*" for no name.
   const std::string service = std::to_string(port);
   if (int error = ::getaddrinfo(name, name && port == 0 ? nullptr : service.c_str(), &hints, &list); error != 0) {
     found.trouble = ::gai_strerror(error);

@@ -1,4 +1,4 @@
-// What the name service says about a host. Any thread.
+// Name service lookups of a host. Any thread.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -14,15 +14,15 @@ struct FreeAddresses {
 };
 
 struct HostAddresses {
-  std::unique_ptr<addrinfo, FreeAddresses> list;  // null: there is none
-  std::string trouble;                            // why, in the words of the name service
+  std::unique_ptr<addrinfo, FreeAddresses> list;  // null: no address
+  std::string trouble;                            // the reason, as the name service words it
 };
 
-// getaddrinfo(3) for streams, which knows no deadline. `flags` are its AI_ flags; with AI_PASSIVE no name stands for
-// all addresses of this machine.
+// getaddrinfo(3) for stream sockets, which has no deadline. `flags` are its AI_ flags; with AI_PASSIVE a null name
+// stands for all addresses of this machine.
 HostAddresses look_up_host(const char* name, uint16_t port, int flags = 0);
 
-// As a number, without the port; empty when it has none.
+// The numeric address, without the port; empty when it has no numeric form.
 std::string numeric_address(const sockaddr* address, size_t size);
 
 }  // namespace dslaunch

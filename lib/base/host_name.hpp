@@ -1,10 +1,10 @@
-// This machine's own name, as its kernel has it. Any thread.
+// This machine's own name, as the kernel reports it. Any thread.
 #pragma once
 #include <string>
 
 namespace dslaunch {
 
-// "localhost" where it has none.
+// "localhost" where the kernel has no name.
 std::string host_name();
 
 }  // namespace dslaunch

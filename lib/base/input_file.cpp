@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kGlobCharacters = "*?[";
 
-// A pattern that only `path` itself matches.
+// Returns a pattern that only `path` itself matches.
 std::string literal(const std::string& path) {
   std::string pattern;
   for (const char c : path) {
@@ -31,7 +31,7 @@ std::string literal(const std::string& path) {
 }  // namespace
 
 UniqueFd open_input_file(const std::string& path, const std::string& what) {
-  UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe is refused, not waited for
+  UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // rejects a pipe instead of waiting for it
   struct stat status {};
   if (!file.valid() || ::fstat(file.get(), &status) != 0) {
     throw UserError(ExitCode::kNoInput, fmt::format("cannot read {} '{}': {}", what, path, describe_errno(errno)));

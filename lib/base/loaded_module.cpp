@@ -27,8 +27,9 @@ std::string folder_of_modules() {
 
 }  // namespace
 
-// By dlopen's other name: the sanitizers stand before dlopen and refuse RTLD_DEEPBIND, since a library could then find
-// libc's malloc before theirs. A module of an instrumented build names their library first among those it needs.
+// Uses dlmopen as an alternative to dlopen: the sanitizers intercept dlopen and reject RTLD_DEEPBIND, since a library
+// could then find libc's malloc before theirs. A module of an instrumented build lists the sanitizer library first
+// among its dependencies.
 LoadedModule::LoadedModule(const char* file_name, const char* advice, int more_dlopen_flags)
     : path_(folder_of_modules() + "/" + file_name),
       handle_(::dlmopen(LM_ID_BASE, path_.c_str(), RTLD_NOW | RTLD_LOCAL | more_dlopen_flags)) {

@@ -1,5 +1,5 @@
-// A module that a program opens when it needs it: libdslaunch_gloo.so, libdslaunch_cuda.so, libdslaunch_ssh.so. They
-// lie in $DSLAUNCH_MODULE_DIR, else in lib/dslaunch beside the program's bin. Never closed. Any thread.
+// A module that a program loads on demand: libdslaunch_gloo.so, libdslaunch_cuda.so, libdslaunch_ssh.so. Modules lie in
+// $DSLAUNCH_MODULE_DIR, else in lib/dslaunch beside the program's bin. Never closed. Any thread.
 #pragma once
 #include <string>
 
@@ -7,7 +7,7 @@ namespace dslaunch {
 
 class LoadedModule {
  public:
-  // Throws UserError(69) that names the file, what the loader said and, as `advice`, what to install.
+  // Throws UserError(69) that names the file, the loader's error and, as `advice`, what to install.
   LoadedModule(const char* file_name, const char* advice, int more_dlopen_flags = 0);
 
   const std::string& path() const { return path_; }
@@ -16,7 +16,7 @@ class LoadedModule {
   Function function(const char* name) const {
     return reinterpret_cast<Function>(symbol(name));
   }
-  // What the module's function `extern "C" const Table* name()` gives out.
+  // The table that the module's function `extern "C" const Table* name()` returns.
   template <class Table>
   const Table& table(const char* name) const {
     return *function<const Table* (*)()>(name)();

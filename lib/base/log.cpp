@@ -58,7 +58,7 @@ void write(Level level, std::string_view message) {
   line += word(level);
   line += message;
   line += '\n';
-  // One write a line, so that lines of several ranks do not mix; a closed standard error is no reason to stop.
+  // One write per line, so that lines of several ranks do not mix; a closed standard error must not stop the program.
   [[maybe_unused]] auto written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 

@@ -1,5 +1,5 @@
-// Log lines on standard error, one write a line; at debug level with the seconds since the start of the program. Any
-// thread. Who speaks (rank, host) is set once at start.
+// Log lines on standard error, one write per line; at debug level with the seconds since the program's start. Any
+// thread. The speaker (rank, host) is set once at start.
 #pragma once
 #include <string_view>
 #include <utility>
@@ -12,7 +12,7 @@ enum class Level { kDebug, kInfo, kWarning, kError };
 
 void set_level(Level lowest);
 Level level();
-// A word in front of every line, for example "rank 3"; empty: none.
+// A prefix for every line, for example "rank 3"; empty: none.
 void set_speaker(std::string_view speaker);
 // Writes one line; messages below the level are dropped.
 void write(Level level, std::string_view message);

@@ -35,7 +35,7 @@ std::vector<std::string> nearest_names(std::string_view name, const std::vector<
   const size_t limit = wanted.size() < 4 ? 1 : std::max<size_t>(2, wanted.size() / 3);
   std::vector<std::pair<size_t, std::string>> near;
   for (const auto& candidate : known) {
-    // No nearer than the lengths are apart: a name of a megabyte is compared with nothing.
+    // The distance is at least the difference in length: this skips the comparison for a name of a megabyte.
     if (std::max(wanted.size(), candidate.size()) - std::min(wanted.size(), candidate.size()) > limit) continue;
     size_t distance = typo_distance(wanted, folded(candidate));
     if (distance <= limit && distance < candidate.size()) near.emplace_back(distance, candidate);

@@ -1,12 +1,13 @@
-// The same work for several things at once, each in a thread of its own: for waiting on hosts, not for computing.
+// Runs the same work for several items at once, each in its own thread: for waiting on hosts, not for computing.
 #pragma once
 #include <cstddef>
 #include <functional>
 
 namespace dslaunch {
 
-// Calls work(0) ... work(count - 1) and returns when all have ended. Throws what one of them threw, the first by
-// number; std::system_error (see thread_error.hpp) when the system refuses a thread, once those that run have ended.
+// Calls work(0) ... work(count - 1) and returns when all have ended. Rethrows the exception of the lowest-numbered call
+// that threw. Throws std::system_error (see thread_error.hpp), after the running calls end, when the system refuses a
+// thread.
 void parallel_for_each(size_t count, const std::function<void(size_t)>& work);
 
 }  // namespace dslaunch

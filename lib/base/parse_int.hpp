@@ -1,4 +1,4 @@
-// A text that is a number, and nothing else. Any thread.
+// Parses a text that is a number and nothing else. Any thread.
 #pragma once
 #include <charconv>
 #include <concepts>
@@ -8,8 +8,8 @@
 
 namespace dslaunch {
 
-// Decimal digits, with a '-' in front where `low` allows it. Empty for everything else: no text, spaces, a '+', a
-// fraction, something behind the digits, a number outside of [low, high].
+// Decimal digits, with a leading '-' where `low` allows it. Empty for everything else: no text, spaces, a '+', a
+// fraction, text after the digits, a number outside [low, high].
 template <std::integral Number>
 std::optional<Number> parse_int(std::string_view text, Number low = std::numeric_limits<Number>::min(),
                                 Number high = std::numeric_limits<Number>::max()) {

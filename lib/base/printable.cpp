@@ -6,7 +6,7 @@
 namespace dslaunch {
 namespace {
 
-// C0, DEL, and C1 in its two bytes of UTF-8.
+// C0, DEL, and C1 as two bytes of UTF-8.
 bool is_control(std::string_view character) {
   const auto first = static_cast<unsigned char>(character[0]);
   if (character.size() == 1) return first < 0x20 || first == 0x7f;

@@ -18,7 +18,7 @@ bool is_memory_refused(const std::string& text) {
   return says(text, {"CUDA out of memory", "CUDA error: out of memory", "_ALLOC_FAILED", "can't allocate memory"});
 }
 
-// After one of these nothing works on the device any more in this process; another process may do better.
+// After one of these errors the device no longer works in this process; another process may succeed.
 bool is_device_lost(const std::string& text) {
   return says(text, {"CUDA error: uncorrectable", "illegal memory access", "unspecified launch failure",
                      "illegal instruction", "misaligned address", "hardware stack error", "invalid program counter",

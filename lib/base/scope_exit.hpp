@@ -1,4 +1,4 @@
-// Runs a function where a scope ends, also when an exception ends it.
+// Runs a function at the end of a scope, also when an exception ends it.
 #pragma once
 #include <utility>
 
@@ -8,7 +8,7 @@ template <class Act>
 class [[nodiscard]] ScopeExit {
  public:
   explicit ScopeExit(Act act) : act_(std::move(act)) {}
-  ~ScopeExit() { act_(); }  // which must not throw
+  ~ScopeExit() { act_(); }  // must not throw
   ScopeExit(const ScopeExit&) = delete;
   ScopeExit& operator=(const ScopeExit&) = delete;
 

@@ -15,7 +15,7 @@ bool is_plain(unsigned char c) {
 }  // namespace
 
 std::string shell_word(const std::string& word) {
-  // zsh takes "=ls" for the path of ls.
+  // zsh expands "=ls" to the path of ls.
   if (!word.empty() && word[0] != '=' && std::all_of(word.begin(), word.end(), is_plain)) return word;
   std::string quoted = "'";
   for (char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);

@@ -1,5 +1,4 @@
-// Words as a POSIX shell has to be given them: every byte but NUL comes out as it went in. Plain words stay as they
-// are.
+// Quotes words for a POSIX shell: the shell reproduces every byte but NUL. Plain words stay unquoted.
 #pragma once
 #include <string>
 #include <vector>

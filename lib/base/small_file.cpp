@@ -16,7 +16,7 @@ namespace dslaunch {
 
 namespace {
 
-// All zeros where the kernel does not say.
+// All zeros where fstat fails.
 struct stat status_of(const UniqueFd& fd) {
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) status = {};

@@ -1,5 +1,5 @@
-// Files of the user's hand that are read whole: a hostfile, a config, a list of variables. Pipes (<(...), /dev/stdin)
-// are read to their end; what has none (/dev/zero) is given up. Any thread.
+// Small user-written files that are read whole: a hostfile, a config, a list of variables. Pipes (<(...), /dev/stdin)
+// are read to their end; endless files (/dev/zero) are rejected. Any thread.
 #pragma once
 #include <sys/stat.h>
 
@@ -13,21 +13,22 @@ namespace dslaunch {
 inline constexpr size_t kMaxSmallBytes = size_t{16} << 20;
 
 struct SmallFile {
-  std::string bytes;    // when it is too large: its beginning, more than `most_bytes`
-  std::string trouble;  // empty: `bytes` is all of it; else what came instead, as the end of a sentence
+  std::string bytes;    // when the file is too large: its beginning, more than `most_bytes`
+  std::string trouble;  // empty: `bytes` is the whole file; else the error, worded as the end of a sentence
   bool too_large = false;
 };
 
-// Sees what was opened, before any of it is read; may throw. By the descriptor: the path may be another file by then.
+// Checks the opened file before any of it is read; may throw. Takes its status, not the path: the path may name another
+// file by then.
 using FileCheck = std::function<void(const struct stat& opened)>;
 
 SmallFile read_small_file(const std::string& path, size_t most_bytes = kMaxSmallBytes, const FileCheck& check = {});
 
-// A file of our own that anybody may have put something else in the place of: what is no plain file, a pipe or a
-// device, is trouble, and never waited for.
+// Reads a file of our own that anyone may have replaced: anything but a plain file, such as a pipe or a device, is an
+// error, and the call never waits for it.
 SmallFile read_plain_file(const std::string& path, size_t most_bytes = kMaxSmallBytes, const FileCheck& check = {});
 
-// For files of the kernel (/proc, /sys) and of our own, however long: all of it; empty when it cannot be read.
+// Reads a whole file of the kernel (/proc, /sys) or of our own, of any length; empty when it cannot be read.
 std::optional<std::string> read_whole_file(const std::string& path);
 
 }  // namespace dslaunch

@@ -16,7 +16,7 @@ namespace dslaunch {
 void open_standard_streams() {
   for (int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(stream, F_GETFD) != -1 || errno != EBADF) continue;
-    // The lowest free number, which is this one. A failure leaves things as they were.
+    // open returns the lowest free number, which is this stream. On failure the stream stays closed.
     [[maybe_unused]] int opened = ::open("/dev/null", stream == STDIN_FILENO ? O_RDONLY : O_WRONLY);
   }
 }

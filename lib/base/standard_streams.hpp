@@ -1,25 +1,25 @@
-// The streams that every program expects to be open: cron jobs and careless daemons start theirs without.
+// Ensures that the standard streams are open: cron jobs and careless daemons start programs without them.
 #pragma once
 
 namespace dslaunch {
 
-// Opens /dev/null in place of a closed standard stream, so that no file, pipe or socket of ours gets its number: what
-// is printed would land in it. First thing in main, before threads.
+// Opens /dev/null in place of each closed standard stream, so that no file, pipe or socket of ours gets its number and
+// receives printed output. Call first in main, before any thread starts.
 void open_standard_streams();
 
 enum class OutputState {
   kWritten,
-  kReaderLeft,  // whoever read it has gone away: it had what it wanted
-  kFailed,      // what was printed did not arrive although somebody would read it: a full disk
+  kReaderLeft,  // the reader closed the stream: it had all it wanted
+  kFailed,      // the output was lost although the reader is still there: a full disk
 };
-// Flushes standard output, and says what became of everything that stdio wrote there.
+// Flushes standard output and returns whether everything that stdio wrote there arrived.
 OutputState standard_output_state();
 
-// Whoever read it has gone away.
+// Whether the reader of standard output has closed it.
 bool standard_output_is_left();
 
-// Ends the process as SIGPIPE does (a shell calls it 141), without a word, also where that signal is ignored, as below
-// Python, or cannot kill, as in pid 1 of a container.
+// Ends the process as SIGPIPE does (status 141 in a shell), without a message, also where the signal is ignored, as
+// below Python, or cannot kill, as in pid 1 of a container.
 [[noreturn]] void end_as_sigpipe_does();
 
 }  // namespace dslaunch

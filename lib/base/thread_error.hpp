@@ -1,4 +1,4 @@
-// An exception that means that the system refused a thread, for the mains: a limit of the user, no fault of ours.
+// Recognises exceptions that mean that the system refused a thread, for the mains: a limit of the user, not our bug.
 #pragma once
 #include <exception>
 #include <optional>
@@ -6,7 +6,7 @@
 
 namespace dslaunch {
 
-// What to say of it; nothing of any other exception.
+// The message for such an exception; empty for any other exception.
 std::optional<std::string> thread_error(const std::exception& error);
 
 }  // namespace dslaunch

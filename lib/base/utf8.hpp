@@ -25,8 +25,8 @@ inline void append_utf8(std::string& out, uint32_t code) {
   }
 }
 
-// Bytes of the character that `text` begins with; 0: it begins with none (a byte that is not UTF-8, a form longer than
-// needed, a surrogate, more than U+10FFFF, a character that is cut).
+// Bytes of the first character of `text`; 0: `text` does not begin with a valid character (a byte that is not UTF-8, an
+// overlong form, a surrogate, more than U+10FFFF, a truncated character).
 inline size_t utf8_length(std::string_view text) {
   const auto byte = [text](size_t at) { return static_cast<unsigned char>(text[at]); };
   if (text.empty()) return 0;

@@ -1,4 +1,4 @@
-// Waiting on a condition until a deadline, which may be never.
+// Waits for a condition until a deadline, which may be never.
 #pragma once
 #include <condition_variable>
 #include <mutex>
@@ -7,7 +7,7 @@
 
 namespace dslaunch {
 
-// False when the deadline has passed before `ready`, which is asked with the lock held.
+// False when the deadline passes before `ready`, which is called with the lock held, returns true.
 template <class Ready>
 bool wait_until(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, const Deadline& deadline,
                 Ready ready) {

@@ -13,7 +13,7 @@ std::string why_not_writable(const std::string& folder) {
   namespace fs = std::filesystem;
   std::error_code error;
   fs::path nearest = fs::absolute(folder, error);
-  if (error) return folder + " leads nowhere: " + error.message();  // where we are has been removed
+  if (error) return folder + " leads nowhere: " + error.message();  // the working directory has been removed
   while (!fs::exists(nearest, error) && nearest.has_relative_path()) {
     if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory) break;
     nearest = nearest.parent_path();
@@ -22,7 +22,7 @@ std::string why_not_writable(const std::string& folder) {
     const bool silent = !error || error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
     return nearest.string() + (silent ? " is no folder" : " cannot be used: " + error.message());
   }
-  // A link that leads nowhere does not exist to the kernel either, and yet no folder can be made in its place.
+  // A dangling link does not exist to the kernel either, and yet no directory can be created in its place.
   for (fs::path part = fs::absolute(folder, error); part.has_relative_path() && part != nearest;
        part = part.parent_path()) {
     if (fs::is_symlink(part, error)) return part.string() + " is a link to what does not exist";

@@ -1,10 +1,10 @@
-// Can a folder, or a file, be written to or made? Asked before hours of work whose result shall go there.
+// Checks whether a directory, or a file, can be written or created, before hours of work whose result goes there.
 #pragma once
 #include <string>
 
 namespace dslaunch {
 
-// Empty when the folder, or the nearest one above it that exists, takes new entries; else why not. Any thread.
+// Empty when the directory, or its nearest existing parent, accepts new entries; else the reason. Any thread.
 std::string why_not_writable(const std::string& folder);
 
 // The same for one file. Any thread.

@@ -1,4 +1,4 @@
-// All bytes into a descriptor that blocks (a file, mostly). Any thread.
+// Writes all bytes to a blocking descriptor (mostly a file). Any thread.
 #pragma once
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 
 namespace dslaunch {
 
-// 0, or the errno that came back; a part may have been written then.
+// Returns 0, or the errno; a part may have been written then.
 inline int write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t wrote = ::write(fd, bytes.data(), bytes.size());

@@ -11,17 +11,17 @@ constexpr size_t kEndBytes = 22, kLocatorBytes = 20, kEntryBytes = 46;
 constexpr size_t kMaxEntryBytes = kEntryBytes + size_t{3} * 65'535;  // with a name, extra fields and a comment
 constexpr std::string_view kEndMark{"PK\5\6", 4}, kEnd64Mark{"PK\6\6", 4}, kLocatorMark{"PK\6\7", 4},
     kEntryMark{"PK\1\2", 4};
-constexpr uint32_t kTooLarge = 0xffffffff;  // the true number is in the field of 64 bits
+constexpr uint32_t kTooLarge = 0xffffffff;  // the true number is in the 64-bit field
 constexpr uint16_t kZip64Field = 1;
 constexpr const char* kCutShort = "is a truncated or damaged zip archive";
 
-// Where the last one is that can be whole.
+// Position of the last end record that can be complete.
 size_t find_end_record(std::string_view tail) {
   return tail.size() < kEndBytes ? std::string_view::npos : tail.rfind(kEndMark, tail.size() - kEndBytes);
 }
 
-// For archives of more than 4 GiB or 65535 members, and all of LibTorch's. It stands before the locator, which says
-// where.
+// The 64-bit end record, used by archives of more than 4 GiB or 65535 members, and by all of LibTorch's. It precedes
+// the locator, which holds its offset.
 ZipDirectoryPlace read_end64(std::string_view tail, uint64_t tail_at, std::string_view locator) {
   ByteReader fields(locator, kCutShort);
   fields.bytes(kLocatorMark.size() + 4);
@@ -29,7 +29,7 @@ ZipDirectoryPlace read_end64(std::string_view tail, uint64_t tail_at, std::strin
   if (at < tail_at || at - tail_at > tail.size()) throw WireError("is a damaged zip archive: no 64-bit directory");
   ByteReader record(tail.substr(at - tail_at), kCutShort);
   if (record.bytes(kEnd64Mark.size()) != kEnd64Mark) throw WireError("is a damaged zip archive: bad 64-bit directory");
-  record.bytes(8 + 2 + 2 + 4 + 4 + 8);  // its size, versions, disks, and what is on this one of them
+  record.bytes(8 + 2 + 2 + 4 + 4 + 8);  // its size, versions, disk numbers and the entries on this disk
   ZipDirectoryPlace place;
   place.num_entries = record.u64();
   place.size = record.u64();
@@ -37,7 +37,7 @@ ZipDirectoryPlace read_end64(std::string_view tail, uint64_t tail_at, std::strin
   return place;
 }
 
-// Numbers that need more than 32 bits stand in an extra field, in this order.
+// Numbers that need more than 32 bits are in an extra field, in this order.
 void read_zip64_field(std::string_view extra, ZipEntry& entry) {
   while (extra.size() >= 4) {
     ByteReader head(extra);
@@ -87,7 +87,7 @@ ZipDirectoryPlace find_zip_directory(std::string_view tail, uint64_t archive_byt
     throw WireError("is truncated or no zip archive: its directory is missing; copy or save it again");
   }
   ByteReader end(tail.substr(end_at), kCutShort);
-  end.bytes(kEndMark.size() + 2 + 2 + 2);  // disks, and what is on this one of them
+  end.bytes(kEndMark.size() + 2 + 2 + 2);  // disk numbers and the entries on this disk
   ZipDirectoryPlace place;
   place.num_entries = end.u16();
   place.size = end.u32();
@@ -99,7 +99,7 @@ ZipDirectoryPlace find_zip_directory(std::string_view tail, uint64_t archive_byt
   }
   if (place.offset > archive_bytes || place.size > archive_bytes - place.offset) throw WireError(kCutShort);
   if (place.num_entries > place.size / kEntryBytes) throw WireError("is a damaged zip archive: too many members");
-  // A reader takes it into memory.
+  // A reader loads the directory into memory.
   if (place.size / kMaxEntryBytes > place.num_entries) throw WireError("is a damaged zip archive: too few members");
   return place;
 }
