@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// What an address gets before the next one is tried beside it; RFC 8305 has the number.
+// How long an address is tried alone before the next one is tried in parallel; the number is RFC 8305's.
 constexpr auto kHeadStart = 250ms;
 
 struct Attempt {
@@ -78,7 +78,7 @@ class Race {
   }
 
   const addrinfo* next_;
-  std::vector<Attempt> attempts_;  // under way
+  std::vector<Attempt> attempts_;  // in progress
   Deadline head_start_ = Deadline::never();
   FirstConnection result_;
 };

@@ -22,15 +22,15 @@ using Attempt = std::variant<UniqueFd, int>;  // a listening socket, or errno
 Attempt try_to_listen(const addrinfo& target) {
   UniqueFd fd(socket(target.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return errno;
-  // On Linux this passes over TIME_WAIT, never over another listener.
+  // On Linux this option ignores TIME_WAIT sockets, never another listener.
   set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   if (target.ai_family == AF_INET6) set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
-  // Listening at once: two sockets with SO_REUSEADDR may both be bound as long as neither listens.
+  // Listen immediately: two sockets with SO_REUSEADDR may both be bound as long as neither listens.
   if (bind(fd.get(), target.ai_addr, target.ai_addrlen) != 0 || listen(fd.get(), SOMAXCONN) != 0) return errno;
   return fd;
 }
 
-// Goes through the addresses until one answers or is taken.
+// Tries the addresses in order until one can be listened on or is taken.
 Attempt try_each(const addrinfo* list, int family) {
   int error = EADDRNOTAVAIL;
   for (const addrinfo* at = list; at; at = at->ai_next) {
@@ -49,7 +49,7 @@ Attempt listen_on(const std::string& address, uint16_t port) {
     throw UserError(ExitCode::kUnavailable, fmt::format("cannot listen on '{}': {}", address, found.trouble));
   }
   if (!address.empty()) return try_each(found.list.get(), AF_UNSPEC);
-  // "All addresses" is one IPv6 socket that takes IPv4 too, where the machine has IPv6 at all.
+  // "All addresses" is one IPv6 socket that also accepts IPv4, where the machine has IPv6 at all.
   Attempt both = try_each(found.list.get(), AF_INET6);
   if (const int* error = std::get_if<int>(&both); error && *error != EADDRINUSE && *error != EACCES) {
     return try_each(found.list.get(), AF_INET);
@@ -102,7 +102,7 @@ std::variant<HeldPort, Busy> hold_port(const std::string& address, uint16_t port
   Attempt attempt = listen_on(address, port);
   if (is_taken(attempt)) {
     if (Busy busy = look_for_holders(port); !busy.holders.empty()) return busy;
-    // Nobody is there: the holder may have gone between the two looks.
+    // No holder is visible: it may have exited between the attempt and the lookup.
     attempt = listen_on(address, port);
     if (is_taken(attempt)) return look_for_holders(port);
   }

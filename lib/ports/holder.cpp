@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMaxHoldersNamed = 3;
 
-// The sockets that decide who holds the port: the listening ones, else those of live connections.
+// The sockets that decide who holds the port: the listening ones, otherwise those of live connections.
 std::vector<Socket> deciding(const std::vector<Socket>& sockets) {
   for (auto wanted : {Socket::State::kListening, Socket::State::kConnected}) {
     std::vector<Socket> out;
@@ -32,13 +32,13 @@ Holder holder_of(const Socket& socket) {
   return holder;
 }
 
-// False when the process has ended meanwhile.
+// Returns false when the process has ended meanwhile.
 bool fill_in_process(Holder& holder, pid_t pid) {
   auto info = read_process(pid);
   if (!info) return false;
   holder.pid = pid;
   holder.start_ticks = info->identity.start_ticks;
-  // The uid stays the socket's: that of /proc is root's for a process that hides itself.
+  // Keep the socket's uid: the uid in /proc is root for a process that hides itself.
   holder.command = info->command;
   holder.age = info->age;
   holder.state = info->state;

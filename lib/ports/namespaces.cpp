@@ -6,7 +6,7 @@
 
 namespace dslaunch::ports {
 
-// The kernel's proc_ns.h.
+// From the kernel's proc_ns.h.
 constexpr ino_t kFirstPidNamespace = 0xEFFFFFFC, kFirstIpcNamespace = 0xEFFFFFFF;
 
 ino_t own_namespace(const char* kind) {

@@ -23,7 +23,7 @@ namespace {
 
 struct Endpoint {
   int family = AF_UNSPEC;
-  std::array<uint32_t, 4> words{};  // in the order of the network; one for IPv4
+  std::array<uint32_t, 4> words{};  // in network byte order; one word for IPv4
   uint16_t port = 0;                // likewise
 
   bool operator==(const Endpoint&) const = default;
@@ -35,7 +35,7 @@ struct ConnectedSocket {
   ConnectedSocket peer() const { return {remote, local}; }
 };
 
-// ::ffff:a.b.c.d is a.b.c.d: the kernel finds sockets of both families by it.
+// ::ffff:a.b.c.d is stored as a.b.c.d: the kernel finds sockets of both families by that form.
 Endpoint endpoint_of(const sockaddr_storage& storage) {
   Endpoint out;
   if (storage.ss_family == AF_INET) {
@@ -62,7 +62,7 @@ std::optional<ConnectedSocket> socket_of(int fd) {
 }
 
 PeerOwner owner_of(uint64_t inode, uid_t uid) {
-  // Without an inode no process has it: it waits for its last packets, and the kernel says root.
+  // Without an inode no process owns the socket: it waits for its last packets, and the kernel reports root.
   if (inode == 0) return {PeerOwner::Place::kGone, 0};
   return {PeerOwner::Place::kHere, uid};
 }
@@ -89,8 +89,8 @@ DiagRequest request_for(const ConnectedSocket& socket) {
   return message;
 }
 
-// Nothing when the kernel knows no such socket, or does not answer such questions; it says the same for both. In place
-// of a socket that it does not know it names one that listens on the port, if there is one.
+// nullopt when the kernel does not know the socket or does not answer such queries; the reply is the same for both. For
+// an unknown socket the kernel may return a socket that listens on the port.
 std::optional<inet_diag_msg> ask_netlink(const ConnectedSocket& socket) {
   UniqueFd netlink(::socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
   if (!netlink.valid()) return std::nullopt;
@@ -101,14 +101,14 @@ std::optional<inet_diag_msg> ask_netlink(const ConnectedSocket& socket) {
     inet_diag_msg entry;
     std::array<char, 4096> attributes;
   } answer{};
-  // The kernel has answered by the time that the request is sent.
+  // The kernel's answer is available when send returns.
   ssize_t received = ::recv(netlink.get(), &answer, sizeof answer, MSG_DONTWAIT);
   if (received < static_cast<ssize_t>(offsetof(Answer, attributes))) return std::nullopt;
   if (answer.header.nlmsg_type != SOCK_DIAG_BY_FAMILY || answer.entry.idiag_state == TCP_LISTEN) return std::nullopt;
   return answer.entry;
 }
 
-// As /proc prints it: words of 32 bits in the machine's order, the port as a number.
+// As /proc prints it: 32-bit words in the machine's byte order, the port as a number.
 std::string proc_text(const Endpoint& endpoint, bool as_ipv6) {
   std::array<uint32_t, 4> words = endpoint.words;
   if (as_ipv6 && endpoint.family == AF_INET) words = {0, 0, htonl(0xffff), endpoint.words[0]};
@@ -145,7 +145,7 @@ std::optional<PeerOwner> peer_owner_from_netlink(int fd) {
   auto socket = socket_of(fd);
   if (!socket) return std::nullopt;
   if (auto entry = ask_netlink(socket->peer())) return owner_of(entry->idiag_inode, entry->idiag_uid);
-  // A kernel that knows our own end answers; then it does not have the other.
+  // If the kernel knows our own end, it answers such queries, so it does not have the peer's end.
   return ask_netlink(*socket) ? std::optional(PeerOwner{}) : std::nullopt;
 }
 
@@ -163,7 +163,7 @@ PeerOwner owner_of_peer(int fd) {
   auto owner = peer_owner_from_netlink(fd);
   if (!owner) owner = peer_owner_from_proc(fd);
   PeerOwner answer = owner.value_or(PeerOwner{});
-  // A peer that reset the connection has no socket any more, wherever it was.
+  // A peer that reset the connection no longer has a socket, wherever it was.
   if (answer.place == PeerOwner::Place::kElsewhere && !is_connected(fd)) answer.place = PeerOwner::Place::kGone;
   return answer;
 }

@@ -33,7 +33,7 @@ std::string read_file(const std::string& path) {
   return read_whole_file(path).value_or("");
 }
 
-// Arguments are separated by NUL; what could harm a terminal becomes a blank.
+// Arguments are separated by NUL; characters that could harm a terminal become blanks.
 std::string one_line(std::string text) {
   while (!text.empty() && text.back() == '\0') text.pop_back();
   for (char& c : text) {
@@ -44,7 +44,7 @@ std::string one_line(std::string text) {
   return text;
 }
 
-// The name stands in parentheses and may hold any character, so the fields are counted from the last ')'.
+// The name is in parentheses and may contain any character, so the fields are counted from the last ')'.
 std::optional<ProcessStat> parse_stat(const std::string& text) {
   size_t open = text.find('('), close = text.rfind(')');
   if (open == std::string::npos || close == std::string::npos) return std::nullopt;
@@ -74,7 +74,7 @@ std::optional<std::chrono::seconds> age_from(uint64_t start_ticks) {
   return std::chrono::seconds(static_cast<long>(std::max(0.0, seconds_since_boot - started)));
 }
 
-// What follows `prefix` in the first entry that starts with it, of a text with NUL between entries.
+// The rest of the first entry that starts with `prefix`, in a text with NUL between entries.
 std::optional<std::string_view> entry_behind(std::string_view text, std::string_view prefix) {
   for (size_t at = 0; at < text.size();) {
     size_t end = std::min(text.find('\0', at), text.size());
@@ -92,7 +92,7 @@ std::string variable_in(const std::string& environment, const std::string& name)
 LauncherSign launcher_sign_in(const std::string& environment, const std::string& arguments) {
   if (entry_behind(environment, "TORCHELASTIC_RUN_ID=")) return LauncherSign::kElasticRunId;
   if (entry_behind(environment, "CROSS_RANK=")) return LauncherSign::kCrossRank;
-  // "--local_rank 0" as well as "--local_rank=0"; newer versions of torch write it with a hyphen.
+  // Matches "--local_rank 0" as well as "--local_rank=0"; newer versions of torch use a hyphen.
   for (const char* option : {"--local_rank", "--local-rank"}) {
     auto rest = entry_behind(arguments, option);
     if (rest && (rest->empty() || rest->front() == '=')) return LauncherSign::kLocalRankArgument;
@@ -117,7 +117,7 @@ bool ignores_sighup(const std::string& status) {
   return (std::strtoull(status.c_str() + at + kField.size(), nullptr, 16) & 1U) != 0;
 }
 
-// A service that doctor itself lives in (the one of an sshd without logind, say) tells nothing about its processes.
+// A service that doctor itself runs in (an sshd without logind, for example) says nothing about the processes in it.
 std::string foreign_service_of(const std::string& folder) {
   static const std::string own = service_in(read_file("/proc/self/cgroup"));
   std::string service = service_in(read_file(folder + "/cgroup"));
@@ -210,7 +210,7 @@ std::string service_in(const std::string& proc_cgroup) {
   std::istringstream lines(proc_cgroup);
   for (std::string line; std::getline(lines, line);) {
     size_t path = line.find('/');
-    // Version 2's own line and version 1's "name=systemd" are those that systemd keeps.
+    // systemd maintains the line of cgroup version 2 and version 1's "name=systemd".
     bool systemds = line.starts_with("0::") || line.find(":name=systemd:") != std::string::npos;
     if (!systemds || path == std::string::npos) continue;
     for (size_t end = line.size(); end > path;) {

@@ -8,13 +8,13 @@
 namespace dslaunch::ports {
 namespace {
 
-// What a parent may have to do with a child that it has not forked itself.
+// How a parent may relate to a child that it has not forked itself.
 enum class ParentKind {
-  kOrdinary,  // adopts nobody unless it is pid 1, and starts what it likes, ranks too
+  kOrdinary,  // adopts nothing unless it is pid 1, and starts any program, ranks too
   kShell,     // as pid 1: a container's start script
   kInit,      // may have started one program, which is not a rank
-  kProgram,   // as pid 1: Python, in which any launcher may be written
-  kAdopter,   // starts no program of a user: what is below it was adopted
+  kProgram,   // as pid 1: Python, which may run any launcher
+  kAdopter,   // starts no program of a user: its children were adopted
 };
 
 template <size_t N>
@@ -28,7 +28,7 @@ std::string base_name(std::string word) {
   return word;
 }
 
-// The program and, where that is an interpreter, its script.
+// The program and, if the program is an interpreter, its script.
 std::array<std::string, 2> first_words(const ProcessInfo& process) {
   std::istringstream words(process.command);
   std::string program, script;
@@ -62,13 +62,13 @@ bool is_python(const ProcessInfo& process) {
   return process.name.starts_with("python") || first_words(process)[0].starts_with("python");
 }
 
-// What keeps a container alive, or lets people into it, without starting a program of theirs.
+// Programs that keep a container alive, or let users into it, without starting a user's program.
 bool starts_nothing(const ProcessInfo& process) {
   static constexpr std::array<std::string_view, 5> kNames{"sleep", "tail", "pause", "cat", "sshd"};
   return is_one_of(process.name, kNames) || is_one_of(first_words(process)[0], kNames);
 }
 
-// Services, the only programs that systemd starts, are told by their unit.
+// systemd starts only services, which are recognised by their unit.
 bool is_systemd(const ProcessInfo& process) {
   return process.name == "systemd" &&
          (process.identity.pid == 1 || process.command.find("--user") != std::string::npos);
@@ -80,13 +80,13 @@ ParentKind kind_of(const ProcessInfo& parent, const ProcessInfo& child) {
   if (parent.identity.pid != 1) return ParentKind::kOrdinary;
   if (is_launcher(parent)) return ParentKind::kOrdinary;
   if (is_shell(parent)) return ParentKind::kShell;
-  // In its session: of a start script that has replaced itself with it ("python serve.py & exec sleep infinity").
+  // Same session: a start script has replaced itself with this program ("python serve.py & exec sleep infinity").
   if (starts_nothing(parent)) return child.session == parent.session ? ParentKind::kShell : ParentKind::kAdopter;
   return is_python(parent) ? ParentKind::kProgram : ParentKind::kInit;
 }
 
-// A fork is younger than its parent, and stays in its parent's session or leads one of its own: a third session is that
-// of a process in between.
+// A forked child is younger than its parent, and stays in its parent's session or leads its own: a third session must
+// come from a process in between.
 bool cannot_be_a_fork(const ProcessInfo& child, const ProcessInfo& parent) {
   const bool third_session =
       child.session != 0 && child.session != child.identity.pid && child.session != parent.session;

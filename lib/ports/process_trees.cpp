@@ -15,8 +15,7 @@ Stats read_all() {
   return stats;
 }
 
-// 0: none of the roots. The processes are not all read at one moment, so a number that was used again could close a
-// ring.
+// 0: below none of the roots. The processes are not all read at one moment, so a reused pid could form a cycle.
 pid_t root_of(pid_t pid, const Stats& stats, const std::vector<pid_t>& roots) {
   const auto is_root = [&](pid_t each) { return std::find(roots.begin(), roots.end(), each) != roots.end(); };
   for (size_t steps = 0; steps <= stats.size(); ++steps) {

@@ -1,4 +1,4 @@
-// Processes with all that they have started, from one look at /proc. Any thread.
+// Processes with all of their descendants, from one pass over /proc. Any thread.
 #pragma once
 #include <map>
 #include <vector>
@@ -12,8 +12,9 @@ struct TreeProcess {
   ProcessStat stat;
 };
 
-// For each of `roots` that exists: itself, its descendants, and the processes of the session that it leads, ascending.
-// Zombies are left out, and what belongs to a root inside another root's tree is that root's alone.
+// For each of `roots` that exists: the root, its descendants, and the processes of the session that it leads,
+// ascending. Zombies are left out. A root inside another root's tree keeps its processes: the outer root does not list
+// them.
 std::map<pid_t, std::vector<TreeProcess>> process_trees(const std::vector<pid_t>& roots);
 
 }  // namespace dslaunch::ports

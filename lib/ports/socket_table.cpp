@@ -18,7 +18,7 @@
 namespace dslaunch::ports {
 namespace {
 
-// In kernels since 6.8: bound to the port, neither listening nor connected.
+// Since kernel 6.8: bound to the port, neither listening nor connected.
 constexpr uint32_t kBoundInactive = 13;
 constexpr timeval kAnswerTimeout{2, 0};
 
@@ -56,7 +56,7 @@ void append_if_on_port(const nlmsghdr* header, uint16_t port, std::vector<Socket
                  entry.idiag_state == TCP_TIME_WAIT ? 0 : entry.idiag_inode, entry.idiag_uid});
 }
 
-// Reads one dump to its end. False when the kernel refuses or the answer breaks off.
+// Reads one dump to its end. Returns false when the kernel refuses or the answer is incomplete.
 bool read_dump(int fd, uint16_t port, std::vector<Socket>& out) {
   alignas(nlmsghdr) std::array<char, 32768> buffer;
   while (true) {
@@ -73,7 +73,7 @@ bool read_dump(int fd, uint16_t port, std::vector<Socket>& out) {
   }
 }
 
-// /proc prints an address as 32-bit words in hexadecimal, each in the machine's byte order.
+// /proc prints an address as 32-bit hexadecimal words, each in the machine's byte order.
 std::string address_from_proc(const std::string& hex) {
   std::array<uint32_t, 4> words{};
   size_t count = hex.size() / 8;
@@ -87,7 +87,7 @@ std::string address_from_proc(const std::string& hex) {
 void append_from_proc(const char* path, uint16_t port, std::vector<Socket>& out) {
   std::ifstream table(path);
   std::string line;
-  std::getline(table, line);  // the heading
+  std::getline(table, line);  // the header line
   while (std::getline(table, line)) {
     std::istringstream fields(line);
     std::string slot, local, remote, state, queues, timer, retransmits, timeout;

@@ -1,4 +1,4 @@
-// The kernel's TCP sockets on one local port, from netlink or, where that is not to be had, from /proc/net.
+// The kernel's TCP sockets on one local port, from netlink or, where netlink is not available, from /proc/net.
 #pragma once
 #include <sys/types.h>
 
@@ -18,7 +18,7 @@ struct Socket {
   bool operator==(const Socket&) const = default;
 };
 
-// Nothing when the kernel or a sandbox refuses the question.
+// nullopt when the kernel or a sandbox refuses the query.
 std::optional<std::vector<Socket>> sockets_from_netlink(uint16_t port);
 // Empty where /proc is not mounted.
 std::vector<Socket> sockets_from_proc(uint16_t port);
