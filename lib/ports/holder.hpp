@@ -23,8 +23,9 @@ struct Holder {
   bool listening = true;                    // false: the port is the local end of a connection
 };
 
-// Every process with a listening socket on `port`, IPv4 and IPv6 (children that inherited one included); when nothing
-// listens, every process with a connection whose local port it is. Sockets that no process owns any more are left out.
+// Every process with a listening socket on `port`, IPv4 and IPv6 (including children that inherited one). If nothing
+// listens, every process with a connection whose local port is `port`. Sockets that no process owns any more are left
+// out.
 std::vector<Holder> find_holders(uint16_t port);
 
 // "port 29500 is held by pid 123 (user bob, python train.py, 3 h old)"; several holders are joined. With no visible
