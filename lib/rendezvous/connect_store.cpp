@@ -1,5 +1,5 @@
-// Which store a rank gets: the agent's, its own (rank 0 of a job that somebody else started), rank 0's, or a map in
-// this process for a world of one.
+// Selects a rank's store: the agent's, its own (rank 0 of a job that another launcher started), rank 0's, or a map in
+// this process for a world size of one.
 #include <charconv>
 
 #include "base/bytes.hpp"
@@ -34,8 +34,8 @@ std::unique_ptr<Store> serve(const LaunchEnv& env, uint16_t port, StoreAddress& 
   return join(own, env, std::move(server), deadline);
 }
 
-// torchrun holds MASTER_PORT with a store of its own: rank 0 serves on a port that the kernel chose and leaves a note
-// there with port and a fresh token, which only ranks of this run can read.
+// torchrun's own store holds MASTER_PORT: rank 0 serves on a port that the kernel chose and leaves a note in torchrun's
+// store with the port and a fresh token, which only ranks of this run can read.
 std::unique_ptr<Store> connect_beside_torchrun(const LaunchEnv& env, Deadline deadline) {
   std::string key = "dslaunch/store/" + env.torch_run;
   StoreAddress address{env.master_addr, 0, {}, 0};

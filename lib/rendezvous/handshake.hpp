@@ -1,5 +1,5 @@
-// The server's half of the handshake (docs/wire.md), wherever clients come to: to the store, or to node rank 0 before
-// there is one. Two blocks in, each answered by one. Pure but for the nonce; one thread.
+// The server's half of the handshake (docs/wire.md), for clients that connect to the store, or to node rank 0 before
+// the store exists. Two blocks arrive, and each gets one block as its answer. Pure but for the nonce; one thread.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -12,21 +12,21 @@ namespace dslaunch::rendezvous {
 
 class ServerHandshake {
  public:
-  // Of one connection; `token` must outlive it.
+  // Serves one connection; `token` must outlive it.
   ServerHandshake(std::span<const uint8_t> token, uint32_t world_size) : token_(token), world_size_(world_size) {}
 
-  // The client's hello; returns ours. Throws WireError.
+  // Takes the client's hello and returns ours. Throws WireError.
   std::string accept_hello(std::string_view block);
 
-  // The client's proof. What is admitted here has proven itself and fits the world; whether its place is free the
-  // caller knows. A claim in another version's form is not read. Throws WireError.
+  // Checks the client's proof. kAdmitted means that the client has proven the token and fits the world; whether its
+  // rank is free, the caller must check. A claim in another version's format is not read. Throws WireError.
   struct Judged {
     wire::Admission admission{};
     wire::ClientProof claim;
   };
   Judged judge_proof(std::string_view block) const;
 
-  // The last block: what became of it.
+  // The last block: the result of the handshake.
   std::string answer(wire::Admission admission) const;
 
  private:

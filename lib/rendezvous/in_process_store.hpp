@@ -1,4 +1,4 @@
-// The store of a world of one: a map in this process. Any thread.
+// The store for a world size of one: a map in this process. Any thread.
 #pragma once
 #include <memory>
 

@@ -54,7 +54,7 @@ std::string place(const StoreAddress& address) {
                   place(address), why, address.port));
 }
 
-// False: the connection ended before we had sent our proof, so another attempt can do no harm.
+// False: the connection ended before this side sent its proof, so another attempt does no harm.
 bool shake_hands(int fd, const StoreAddress& address, const LaunchEnv& env, Deadline deadline) {
   wire::Hello hello{wire::kVersion, fresh_nonce()};
   std::string block;
@@ -111,7 +111,7 @@ UniqueFd join_store(const StoreAddress& address, const LaunchEnv& env, Deadline 
   do {
     last = try_to_join(address, env, deadline);
     if (last.fd.valid()) return std::move(last.fd);
-    if (last.no_way && is_loopback_address(address.host)) {  // a network may come yet, this one is there or off
+    if (last.no_way && is_loopback_address(address.host)) {  // a network may come up later; loopback is up or off
       throw UserError(ExitCode::kUnavailable,
                       fmt::format("the store at {} cannot be reached ({}): the loopback interface of this machine is "
                                   "down; 'ip link set lo up' as root starts it",

@@ -41,7 +41,7 @@ std::optional<int64_t> number(const char* name, int64_t lowest, int64_t highest)
 constexpr int64_t kMaxRanks = 1 << 20;
 constexpr int64_t kMaxRestarts = std::numeric_limits<int>::max();
 
-// "a*4,b*4": the environment stays short for many ranks on few hosts.
+// Format "a*4,b*4": the environment stays short for many ranks on few hosts.
 std::string pack_hosts(const std::vector<std::string>& hosts) {
   std::string out;
   for (size_t i = 0; i < hosts.size();) {
@@ -80,13 +80,13 @@ std::optional<int64_t> first_number(std::initializer_list<const char*> names, in
   return std::nullopt;
 }
 
-// As far as the environment says them.
+// The values that the environment gives.
 struct GivenRanks {
   std::optional<int64_t> rank, world, local_rank, local_world;
 };
 
-// mpirun started the ranks: Open MPI, Intel MPI, MPICH and PALS count them in variables of their own. Who wraps the
-// program to set RANK has said all there is to say, so these fill in only where there is no RANK.
+// If mpirun started the ranks, Open MPI, Intel MPI, MPICH and PALS number them in their own variables. A wrapper that
+// sets RANK takes precedence, so these variables fill in only where RANK is not set.
 void fill_in_from_mpi(GivenRanks& given) {
   auto mpi_rank = first_number({"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"}, 0, kMaxRanks - 1);
   if (given.rank || !mpi_rank) return;
@@ -115,7 +115,7 @@ void set_rank(LaunchEnv& env, int64_t rank, int64_t world) {
   env.world_size = static_cast<int>(world);
 }
 
-// Once the rank in the job is set.
+// Call after set_rank.
 void set_local_rank(LaunchEnv& env, int64_t local_rank, int64_t local_world) {
   if (local_rank >= local_world) {
     contradiction(fmt::format("LOCAL_RANK={} does not fit LOCAL_WORLD_SIZE={}", local_rank, local_world));
@@ -139,7 +139,7 @@ void read_ranks(LaunchEnv& env) {
   set_rank(env, *rank, *world);
 
   const bool is_on_one_host = *world == 1 || is_loopback_address(env.master_addr);
-  // A start by hand on one host often gives RANK and WORLD_SIZE only.
+  // A start by hand on one host often sets RANK and WORLD_SIZE only.
   if (!local_rank && !local_world && is_on_one_host) local_rank = rank;
   if (!local_rank) refuse_without("LOCAL_RANK");
   if (!local_world && !is_on_one_host) refuse_without("LOCAL_WORLD_SIZE");
@@ -176,7 +176,7 @@ void read_address(LaunchEnv& env, const std::optional<std::string>& address) {
   }
 }
 
-// torchrun that `dslaunch exec` started names a run of its own: what we said of ranks and store is not about this rank.
+// A torchrun inside `dslaunch exec` names its own run: the ranks and store in our variables do not apply to this rank.
 bool is_nested(const LaunchEnv& env) {
   auto run = variable("TORCHELASTIC_RUN_ID");
   return !env.job_id.empty() && run && *run != env.job_id;
@@ -208,7 +208,7 @@ std::map<std::string, std::string> to_environment(const LaunchEnv& env) {
       {"TORCHELASTIC_RESTART_COUNT", std::to_string(env.restart_count)},
       {"TORCHELASTIC_MAX_RESTARTS", std::to_string(env.max_restarts)},
       {"TORCHELASTIC_RUN_ID", env.job_id.empty() ? "none" : env.job_id},
-      // Torch compares with the word True, and then expects its own protocol on MASTER_PORT.
+      // Torch compares the value with "True", and then expects its own protocol on MASTER_PORT.
       {"TORCHELASTIC_USE_AGENT_STORE", env.torch_agent_store ? "True" : "False"},
       {"DSLAUNCH_HOST", env.host},
   };

@@ -24,11 +24,11 @@ using namespace std::chrono_literals;
 constexpr auto kHandshakeTime = 5000ms;
 constexpr auto kNewsInterval = 10000ms;
 constexpr int kAcceptPauseMs = 100;
-// What stands between may refuse for a moment, too: a firewall that is loaded anew, a cluster's service address.
+// Devices in between may refuse briefly, too: a firewall that reloads, a cluster's service address.
 constexpr std::chrono::seconds kSteadyRefusal{3};
 constexpr size_t kMaxUnknownPeers = 256;  // the oldest is dropped beyond that
 
-// A connection that has not proven itself: two fixed blocks come in, in turn.
+// A connection without proof: two fixed blocks arrive in turn.
 struct UnknownPeer {
   UniqueFd fd;
   ServerHandshake handshake;
@@ -101,7 +101,7 @@ class Meeting {
   }
 
  private:
-  // Whoever was started again in its place may come. Theirs are the last places.
+  // A restarted node may take the place of one that is gone. The entries of met_ are the last ones in `polls`.
   void forget_those_gone(const std::vector<pollfd>& polls) {
     size_t place = polls.size() - met_.size();
     for (auto it = met_.begin(); it != met_.end(); ++place) {
@@ -111,11 +111,11 @@ class Meeting {
     }
   }
 
-  // One a turn: the listener may be a blocking one.
+  // Accepts one connection per call: the listener may be blocking.
   void accept_one(int listener) {
     UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd.valid()) {
-      // Without a descriptor left the connection stays in the queue, and would wake us again at once.
+      // Without a free descriptor the connection stays in the queue and would wake us again immediately.
       if (errno == EMFILE || errno == ENFILE) ::poll(nullptr, 0, kAcceptPauseMs);
       return;
     }
@@ -158,7 +158,7 @@ class Meeting {
     return Progress::kMet;
   }
 
-  // A fixed block into an empty socket buffer: it fits, or the other side is no client of ours.
+  // Sends a fixed block into an empty socket buffer: if it does not fit, the peer is not a client of ours.
   static bool answer(const UnknownPeer& stranger, const std::string& block) {
     return ::send(stranger.fd.get(), block.data(), block.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(block.size());
   }
@@ -173,7 +173,7 @@ Deadline deadline_of(std::optional<std::chrono::milliseconds> time) {
   return time ? Deadline::after(*time) : Deadline::never();
 }
 
-// Node rank 0 before its job, or the store of a job that runs: neither says which, and no token is shown.
+// The peer is node rank 0 before its job, or the store of a running job: neither says which, and no token is shown.
 [[noreturn]] void throw_token_refused(const MasterEndpoint& way) {
   throw TokenRefused(
       ExitCode::kUnavailable,
@@ -185,7 +185,7 @@ Deadline deadline_of(std::optional<std::chrono::milliseconds> time) {
                             : "DSLAUNCH_TOKEN is set here, and is not the one that is set there, if any"));
 }
 
-// Whom node rank 0 did not answer after its proof may come again: it forgets nodes that are gone.
+// A node that gets no answer from node rank 0 after its proof may try again: node rank 0 removes nodes that are gone.
 JoinAttempt try_to_meet(const MasterEndpoint& way, Deadline deadline) {
   LaunchEnv self;
   self.rank = way.node_rank;

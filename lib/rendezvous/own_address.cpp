@@ -18,7 +18,7 @@ namespace dslaunch::rendezvous {
 
 namespace {
 
-// Connecting a datagram socket sends nothing; it only makes the kernel choose a route.
+// Connecting a datagram socket sends nothing; it only makes the kernel select a route.
 std::string source_towards(const addrinfo& peer) {
   UniqueFd fd(::socket(peer.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!fd.valid() || ::connect(fd.get(), peer.ai_addr, peer.ai_addrlen) != 0) return "";
@@ -64,7 +64,7 @@ std::string own_address_towards(const std::string& peer, int num_nodes) {
   }
   if (address.empty() || is_loopback_address(address)) address = first_interface_address();
   if (!address.empty()) return address;
-  // Several nodes may be names of one machine, which needs no network.
+  // Several nodes may be names of one machine, which does not need a network.
   if (is_loopback_address(peer)) return peer;
   throw UserError(
       ExitCode::kUnavailable,

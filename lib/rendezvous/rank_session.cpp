@@ -12,7 +12,8 @@ using Code = boost::system::error_code;
 
 namespace {
 
-constexpr size_t kMaxAnnouncedLosses = 64;  // more say nothing new and would grow as the square of the world
+constexpr size_t kMaxAnnouncedLosses = 64;  // further losses add no information and would grow as the square of the
+                                            // world size
 
 std::string encode_reply(uint32_t request, const Answer& answer) {
   return wire::encode(
@@ -22,7 +23,7 @@ std::string encode_reply(uint32_t request, const Answer& answer) {
 
 }  // namespace
 
-// hello -> proof -> frames. Until the proof has been checked it costs us the connection's smallest buffer.
+// hello -> proof -> frames. Until the proof is checked, a session costs only the connection's smallest buffer.
 class RankSessions::Session final : public StoreConnection::Session {
  public:
   Session(RankSessions& all, StoreConnection& connection)
@@ -54,7 +55,7 @@ class RankSessions::Session final : public StoreConnection::Session {
  private:
   enum class Phase { kHello, kProof, kFrames };
 
-  // The first whole block or frame; how many bytes it had, 0 when it is not whole.
+  // Handles the first complete block or frame; returns its size in bytes, 0 when it is incomplete.
   size_t accept_one(std::string_view input) {
     switch (phase_) {
       case Phase::kHello:
@@ -73,7 +74,7 @@ class RankSessions::Session final : public StoreConnection::Session {
     if (input.size() < wire::kLengthBytes) return 0;
     size_t length = wire::decode_length(input.substr(0, wire::kLengthBytes));
     if (input.size() - wire::kLengthBytes < length) return 0;
-    all_.board_.count_request();  // before the answer: who has it may look at the count
+    all_.board_.count_request();  // before the answer: a client that has it may read the count
     accept_frame(wire::decode(input.substr(wire::kLengthBytes, length)));
     return wire::kLengthBytes + length;
   }
@@ -176,7 +177,7 @@ std::unique_ptr<StoreConnection::Session> RankSessions::open(StoreConnection& co
 }
 
 void RankSessions::admit(Session& session) {
-  // Before the answer: a rank that knows it was admitted is counted by joined_ranks().
+  // Before the answer: joined_ranks() must include a rank that knows it was admitted.
   state_.join(session.rank(), session.host());
   board_.join(session.rank());
   by_rank_[session.rank()] = &session;
@@ -224,7 +225,7 @@ void RankSessions::wait_at_barrier(Session& session, const wire::Frame& frame) {
   expire_after(timeout_ms, *ticket);
 }
 
-// The session may have ended by then.
+// The session may have ended when the answer comes.
 StoreState::Answered RankSessions::later(Session& session, uint32_t request,
                                          const std::shared_ptr<StoreState::Ticket>& ticket) {
   return [this, ticket, request, to = session.connection().weak_from_this()](const Answer& answer) {

@@ -1,5 +1,5 @@
-// The store's server for the job's ranks, in our own protocol: handshake, proof of the token, frames. On the server's
-// io thread; who is there is told to the RankRegistry, which any thread may read.
+// The store's server for the job's ranks, in our own protocol: handshake, proof of the token, frames. Runs on the
+// server's io thread; publishes the connected ranks in the RankRegistry, which any thread may read.
 #pragma once
 #include <atomic>
 #include <boost/asio/io_context.hpp>
@@ -17,11 +17,11 @@
 
 namespace dslaunch::rendezvous {
 
-// Which ranks have joined and how much was asked, for other threads.
+// Which ranks have joined and how many requests they sent, for other threads.
 class RankRegistry {
  public:
   void join(int rank);
-  void part();  // one that was connected has left or is lost
+  void part();  // a connected rank has left or is lost
   void count_request() { ++num_requests_; }
   uint64_t num_requests() const { return num_requests_; }
   std::vector<int> joined_ranks() const;
@@ -29,7 +29,7 @@ class RankRegistry {
 
  private:
   std::atomic<uint64_t> num_requests_ = 0;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   mutable std::condition_variable changed_;
   std::set<int> joined_;
   size_t num_connected_ = 0;
@@ -41,7 +41,7 @@ class RankSessions {
                std::vector<std::string> rank_hosts);
 
   std::unique_ptr<StoreConnection::Session> open(StoreConnection& connection);
-  // Tells the ranks that the end of their connections is no loss, and ends them.
+  // Tells the ranks that the end of their connections is not a loss, and closes the connections.
   void say_goodbye();
 
  private:

@@ -1,4 +1,4 @@
-// A value of the store for torch's clients, shared with the answers that carry it: a large value costs its memory once,
+// A store value for torch's clients, shared with the answers that carry it: a large value costs its memory once,
 // however many clients read it at the same time. One thread.
 #pragma once
 #include <cstddef>
@@ -19,10 +19,10 @@ class SharedValue {
   SharedValue& operator=(const SharedValue&) = delete;
 
   const std::string& bytes() const { return bytes_; }
-  // Only while no answer carries it.
+  // Only while no answer carries the value.
   void append(const std::string& bytes) { bytes_ += bytes; }
 
-  // The store no longer has this value. Until the last answer that carries it is gone, its size is part of the sum.
+  // The store has dropped this value. Until the last answer that carries it is destroyed, its size counts in the sum.
   void outlive_store(std::shared_ptr<size_t> outlived_bytes) {
     outlived_bytes_ = std::move(outlived_bytes);
     *outlived_bytes_ += bytes_.size();
@@ -34,7 +34,7 @@ class SharedValue {
   std::shared_ptr<size_t> outlived_bytes_;
 };
 
-// What a connection sends: bytes of its own, or a value that the store and other connections have as well.
+// What a connection sends: bytes of its own, or a value shared with the store and other connections.
 using OutputPiece = std::variant<std::string, std::shared_ptr<const SharedValue>>;
 
 inline const std::string& bytes_of(const OutputPiece& piece) {

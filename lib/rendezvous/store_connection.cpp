@@ -16,7 +16,7 @@ using Code = boost::system::error_code;
 
 namespace {
 
-// Enough for any block of the handshake, so one who has proven nothing costs no more.
+// Enough for any handshake block, so a client without proof costs no more.
 constexpr size_t kLeastInputBytes = 512;
 constexpr size_t kMaxReadBytes = 256u << 10;
 constexpr size_t kMaxUnsentBytes = 256u << 20;  // a client that does not read is dropped
@@ -26,7 +26,7 @@ bool is_own(const OutputPiece& piece) {
   return std::holds_alternative<std::string>(piece);
 }
 
-// ::ffff:a.b.c.d and a.b.c.d are one address.
+// ::ffff:a.b.c.d and a.b.c.d are the same address.
 asio::ip::address plain(const asio::ip::address& address) {
   if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return address;
   return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
@@ -95,7 +95,7 @@ void StoreConnection::take_input(size_t num_bytes) {
   read();
 }
 
-// Small while messages are, so that thousands of idle clients cost little; large while reads fill it.
+// Small while messages are small, so that thousands of idle clients cost little; large while reads fill the buffer.
 void StoreConnection::resize_input(size_t old_bytes, bool was_filled) {
   size_t room = num_unused_ == 0 ? kLeastInputBytes : std::min(old_bytes, kMaxReadBytes);
   if (was_filled) room = std::min(2 * old_bytes, kMaxReadBytes);
@@ -110,7 +110,7 @@ void StoreConnection::send(OutputPiece piece) {
   unsent_bytes_ += num_bytes;
   if (is_own(piece)) own_unsent_bytes_ += num_bytes;
   if (unsent_bytes_ > kMaxUnsentBytes) {
-    // Posted: closing tells the session, which may be in the middle of answering.
+    // Posted: closing notifies the session, which may be in the middle of answering.
     closing_ = true;
     return asio::post(socket_.get_executor(),
                       [self = shared_from_this()] { self->close("does not read what it asked for"); });
@@ -120,7 +120,7 @@ void StoreConnection::send(OutputPiece piece) {
   if (output_.size() == 1) write_next();
 }
 
-// A queue of a million answers of one byte would cost many times their bytes. The first piece is being written.
+// A queue of a million one-byte answers would cost many times their bytes. The first piece is being written.
 bool StoreConnection::append_to_last(const OutputPiece& piece) {
   auto* last = output_.size() < 2 ? nullptr : std::get_if<std::string>(&output_.back());
   const auto* added = std::get_if<std::string>(&piece);
@@ -154,7 +154,7 @@ size_t StoreConnection::outlived_unsent_bytes() const {
 void StoreConnection::close(const std::string& reason) {
   if (closed_) return;
   closed_ = true;
-  auto self = shared_from_this();  // the owner lets go of us
+  auto self = shared_from_this();  // the owner releases this connection
   Code ignored;
   socket_.close(ignored);
   if (session_ && proven_) session_->ended(reason);

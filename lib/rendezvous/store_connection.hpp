@@ -1,5 +1,5 @@
-// One connection of the store's server: bytes in, bytes out, and its end. What the bytes mean is its session's. Owned
-// and used by the server's io thread only.
+// One connection of the store's server: bytes in, bytes out, and its end. The session interprets the bytes. Owned and
+// used by the server's io thread only.
 #pragma once
 #include <boost/asio/ip/tcp.hpp>
 #include <cstdint>
@@ -17,54 +17,54 @@ class StoreConnection : public std::enable_shared_from_this<StoreConnection> {
  public:
   using Ptr = std::shared_ptr<StoreConnection>;
 
-  // The conversation in one protocol. Lives in its connection.
+  // The conversation in one protocol. Owned by its connection.
   class Session {
    public:
     virtual ~Session() = default;
-    // Takes what it can use from the front of `input` and returns how many bytes that was; the rest comes again with
-    // what follows it. A wire::WireError ends the connection.
+    // Consumes what it can from the front of `input` and returns the number of bytes consumed; the rest is passed again
+    // with the bytes that follow. A wire::WireError ends the connection.
     virtual size_t accept(std::string_view input) = 0;
-    // The connection has ended. Last call, and only for a session that `on_proven` was called for.
+    // The connection has ended. The last call, made only for a session for which `on_proven` was called.
     virtual void ended(const std::string& reason) = 0;
   };
 
   class Owner {
    public:
     virtual ~Owner() = default;
-    // The first byte tells the protocol. Null: turn it away.
+    // The first byte identifies the protocol. Null: reject the connection.
     virtual std::unique_ptr<Session> open_session(StoreConnection& connection, uint8_t first_byte) = 0;
     virtual void on_proven(StoreConnection& connection) = 0;
     virtual void on_ended(StoreConnection& connection) = 0;
   };
 
-  // `socket` is prepared as prepare_stream_socket does.
+  // `socket` must be configured by prepare_stream_socket.
   StoreConnection(Owner& owner, uint64_t id, boost::asio::ip::tcp::socket socket);
 
-  uint64_t id() const { return id_; }  // unlike for every connection of the server
+  uint64_t id() const { return id_; }  // unique among the server's connections
   bool proven() const { return proven_; }
   bool ended() const { return closed_ || closing_; }
   boost::asio::ip::address peer() const;
   std::string describe_peer() const;  // address and port
-  // The other end is on this machine.
+  // The peer is on this machine.
   bool is_from_this_machine() const;
   ports::PeerOwner peer_owner();
 
   void start();
-  // The session has found that the client may be here: no time limit any more.
+  // The session has admitted the client: the time limit no longer applies.
   void mark_proven();
   void send(OutputPiece piece);
   void close(const std::string& reason);
-  // Sends what is queued before the connection ends, and takes no more input.
+  // Sends the queued output before the connection ends, and accepts no more input.
   void close_after_sending(const std::string& reason);
 
-  // The memory that this connection alone takes: buffers, and answers that are not sent yet without the values that
-  // the store has.
+  // The memory that belongs to this connection alone: buffers, and unsent answers without the values shared with the
+  // store.
   size_t held_bytes() const { return input_.size() + own_unsent_bytes_ + output_.size() * kPieceBytes; }
-  // Of the values in those answers that the store has let go of.
+  // Memory of values in unsent answers that the store has dropped.
   size_t outlived_unsent_bytes() const;
 
  private:
-  static constexpr size_t kPieceBytes = 2 * sizeof(OutputPiece);  // in the queue, beside its bytes
+  static constexpr size_t kPieceBytes = 2 * sizeof(OutputPiece);  // cost of a queue entry, beside its bytes
 
   void read();
   void take_input(size_t num_bytes);
@@ -76,8 +76,8 @@ class StoreConnection : public std::enable_shared_from_this<StoreConnection> {
   const uint64_t id_;
   boost::asio::ip::tcp::socket socket_;
   std::unique_ptr<Session> session_;
-  std::string input_;      // as large as the next read may need
-  size_t num_unused_ = 0;  // bytes at its front that the session has not taken
+  std::string input_;      // sized for the next read
+  size_t num_unused_ = 0;  // bytes at the front of input_ that the session has not consumed
   std::deque<OutputPiece> output_;
   size_t unsent_bytes_ = 0, own_unsent_bytes_ = 0;
   std::string last_reason_;

@@ -1,5 +1,5 @@
-// The listener and the thread: who may connect, which protocol a connection speaks, and the end of all. What is said in
-// either protocol is in rank_session.cpp and torch_session.cpp.
+// The listener and the thread: which clients may connect, which protocol a connection speaks, and the shutdown.
+// rank_session.cpp and torch_session.cpp implement the two protocols.
 #include "rendezvous/store_server.hpp"
 
 #include <sys/socket.h>
@@ -31,11 +31,12 @@ using Code = boost::system::error_code;
 
 namespace {
 
-// The oldest connection without proof is dropped beyond that many; a whole world that starts at once is no flood.
+// Beyond this number the oldest connection without proof is dropped; a whole world starting at once must not count as a
+// flood.
 constexpr size_t kMaxUnprovenConnections = 1024;
 constexpr size_t kMaxRefusalsTold = 16;
-constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // after EMFILE and its kind
-constexpr auto kLastCall = std::chrono::milliseconds(500);     // for last words to go out
+constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // after EMFILE and similar errors
+constexpr auto kLastCall = std::chrono::milliseconds(500);     // time to send the final messages
 
 std::set<asio::ip::address> parse_addresses(const std::vector<std::string>& texts) {
   std::set<asio::ip::address> out;
@@ -91,7 +92,7 @@ class StoreServer::Impl final : public StoreConnection::Owner {
   RankSessions ranks_;
   TorchSessions torch_;
   uint64_t next_id_ = 1;
-  std::map<uint64_t, Unproven> unproven_;  // in order of arrival, and so of what is due
+  std::map<uint64_t, Unproven> unproven_;  // in order of arrival, and so by due time
   std::map<uint64_t, StoreConnection*> proven_;
   std::set<asio::ip::address> refusals_told_;
   std::set<uid_t> users_told_;
@@ -110,7 +111,7 @@ StoreServer::Impl::Impl(UniqueFd listener, StoreServerOptions options)
       ranks_(io_, board_, options.world_size, std::move(options.token), std::move(options.rank_hosts)),
       torch_(serves_torch_ ? options.torch_clients->max_held_bytes : 0) {
   port_ = ports::bound_port(listener.get());
-  // What is accepted inherits the options: six system calls less for every connection.
+  // Accepted sockets inherit the options: six system calls fewer per connection.
   prepare_stream_socket(listener.get());
   auto protocol = address_family(listener.get()) == AF_INET6 ? tcp::v6() : tcp::v4();
   acceptor_.assign(protocol, listener.release());
@@ -126,7 +127,7 @@ void StoreServer::Impl::run() {
     log::error("store on port {}: stopped by an error of its own: {}", port_, error.what());
     Code ignored;
     acceptor_.close(ignored);
-    // The clients see their connections end, and name the store.
+    // The clients see their connections end, and report the store by name.
     for (auto proven = proven_; auto& [id, connection] : proven) connection->close("the store has failed");
   }
 }
@@ -136,7 +137,7 @@ StoreServer::Impl::~Impl() {
   thread_.join();
 }
 
-// Tells the ranks that this end is no loss, waits a moment for the bytes to go out, then ends the loop.
+// Tells the ranks that this end is not a loss, waits briefly until the bytes are sent, then ends the loop.
 void StoreServer::Impl::shut_down() {
   stopping_ = true;
   acceptor_.close();
@@ -180,7 +181,7 @@ void StoreServer::Impl::begin(tcp::socket socket) {
   connection->start();
 }
 
-// One timer for all: it waits for the oldest.
+// One timer for all unproven connections: it expires for the oldest.
 void StoreServer::Impl::drop_overdue() {
   auto now = asio::steady_timer::clock_type::now();
   while (!unproven_.empty() && unproven_.begin()->second.due <= now) {
@@ -217,8 +218,9 @@ bool StoreServer::Impl::admits_address(const StoreConnection& connection) {
   return false;
 }
 
-// An address of this machine is every local user's. Of a socket that is not found here (on another host of the job, or
-// behind the address translation of a container's network) the user cannot be told: its address has to do.
+// Every local user can connect from an address of this machine, so the user is checked. For a socket that is not found
+// here (on another host of the job, or behind the NAT of a container's network) the user is unknown: the address check
+// must suffice.
 bool StoreServer::Impl::admits_user(StoreConnection& connection) {
   using Place = ports::PeerOwner::Place;
   const auto [place, uid] = connection.peer_owner();

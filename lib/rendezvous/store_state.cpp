@@ -276,7 +276,8 @@ std::string StoreState::timeout_text(const Wait& wait, double waited_seconds) co
   auto arrived = wait.is_barrier ? ranks_at_barrier(wait.name) : std::vector<int>{};
   bool whole_world = wait.is_barrier && is_whole_world(wait.count);
   for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
-    // Who belongs to a smaller group, or who sets a key, only the callers know; absent ranks are worth naming anyway.
+    // Only the callers know the members of a smaller group, or which rank sets a key; absent ranks are worth naming
+    // anyway.
     bool is_missing = whole_world ? !std::binary_search(arrived.begin(), arrived.end(), rank)
                                   : ranks_[rank].presence != Presence::kConnected;
     if (is_missing) missing.push_back(rank);

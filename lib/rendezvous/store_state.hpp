@@ -1,8 +1,8 @@
-// What the store knows: keys, barriers, where each rank stands and who waits for what. Neither clock nor network: the
-// server tells it what happened and hands its answers on. One thread.
+// The state of the store: keys, barriers, the presence of each rank, and the pending waits. Uses neither clock nor
+// network: the server reports events to it and forwards its answers. One thread.
 //
-// A rank that is lost makes every wait fail at once, those to come as well: with a rank gone the job cannot go on, and
-// a wait that ends early is better than one that ends at its deadline. Keys stay readable.
+// A lost rank makes every wait fail at once, including future waits: the job cannot continue without the rank, and
+// failing early is better than failing at the deadline. Keys stay readable.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -18,7 +18,7 @@
 
 namespace dslaunch::rendezvous {
 
-// kOk: the body that docs/wire.md names for the request. kTimeout, kRefused: a text. kPeerLost: rank, host, reason.
+// kOk: the body that docs/wire.md defines for the request. kTimeout, kRefused: a text. kPeerLost: rank, host, reason.
 struct Answer {
   wire::Status status = wire::Status::kOk;
   std::string body;
@@ -30,15 +30,15 @@ LostRank decode_lost_rank(const std::string& body);
 class StoreState {
  public:
   using Answered = std::function<void(const Answer&)>;
-  using Ticket = uint64_t;  // 0: answered already
+  using Ticket = uint64_t;  // 0: already answered
 
   StoreState(int world_size, std::vector<std::string> rank_hosts);
 
   bool is_present(int rank) const { return ranks_[rank].presence == Presence::kConnected; }
   void join(int rank, const std::string& host);
-  // Finished well; a full barrier that still needs this rank fails.
+  // The rank finished successfully; a full barrier that still needs this rank fails.
   void leave(int rank);
-  // Lost. Fails all waits. Empty when this was known or the rank had left.
+  // The rank is lost. Fails all waits. Empty when the loss was known or the rank had left.
   std::optional<LostRank> lose(int rank, const std::string& reason);
   std::vector<LostRank> lost_ranks() const;
 
@@ -48,10 +48,10 @@ class StoreState {
   Answer compare_and_set(const std::string& key, const std::string& expected, const std::string& desired);
   Answer erase(const std::string& prefix);
 
-  // These answer now or later.
+  // These two answer immediately or later.
   Ticket get(int rank, const std::string& key, Answered answered);
   Ticket barrier(int rank, const std::string& name, int count, Answered answered);
-  // The time of a wait is over; unknown tickets (answered meanwhile) are ignored.
+  // The time of a wait has passed; unknown tickets (answered meanwhile) are ignored.
   void expire(Ticket ticket, double waited_seconds);
 
  private:
@@ -69,7 +69,7 @@ class StoreState {
     Answered answered;
   };
 
-  // Ranks at a barrier that is not complete; they agree on the count.
+  // Ranks at an incomplete barrier; they agree on the count.
   struct Round {
     int count = 0;
     std::map<int, Ticket> by_rank;
@@ -89,11 +89,11 @@ class StoreState {
   std::optional<Answer> make_room(const std::string& key, size_t value_bytes);
 
   std::vector<Rank> ranks_;
-  std::set<int> lost_, left_;  // of them
+  std::set<int> lost_, left_;  // subsets of the ranks
   std::unordered_map<std::string, std::string> values_;
   size_t stored_bytes_ = 0;
   std::map<Ticket, Wait> waits_;  // in order of arrival
-  // The same waits by what they wait for, so that a request costs the same however many others wait.
+  // The same waits, indexed by what they wait for, so that a request's cost does not grow with unrelated waits.
   std::unordered_map<std::string, std::set<Ticket>> waits_for_key_;
   std::unordered_map<std::string, Round> rounds_;
   Ticket next_ticket_ = 1;

@@ -22,7 +22,7 @@ namespace dslaunch::rendezvous {
 
 namespace {
 
-// One attempt takes no longer: an address that is silent would else hide the one where somebody begins to listen.
+// Time limit of one attempt: otherwise a silent address would hide another one where a process starts to listen.
 constexpr std::chrono::milliseconds kOneConnection{5000};
 
 void set_option(int fd, int level, int name, int value) {
@@ -39,7 +39,8 @@ IoOutcome wait_for(int fd, short events, Deadline deadline) {
   }
 }
 
-// A connect to a port of our own host on which nobody listens may meet itself when the kernel picks that very port.
+// A connect to a port of our own host without a listener may connect to itself when the kernel picks the same source
+// port.
 bool is_connected_to_itself(int fd) {
   sockaddr_storage own{}, peer{};
   socklen_t own_size = sizeof own, peer_size = sizeof peer;
@@ -48,12 +49,12 @@ bool is_connected_to_itself(int fd) {
          std::memcmp(&own, &peer, own_size) == 0;
 }
 
-// This host has no network to it: another address of the name is meant.
+// This host has no route to the address: another address of the name is the right one.
 bool leads_nowhere(int error) {
   return error == ENETUNREACH || error == EADDRNOTAVAIL || error == EAFNOSUPPORT;
 }
 
-// Where one address is silent the refusal of another says nothing: the silent one may be the right one.
+// When one address is silent, another address's refusal is inconclusive: the silent address may be the right one.
 Connected no_connection(const std::vector<ports::FirstConnection::Failure>& failures) {
   Connected none;
   bool open_question = false;
@@ -115,7 +116,7 @@ Deadline sooner(Deadline deadline, std::chrono::milliseconds duration) {
 Connected connect_once(const std::string& host, uint16_t port, Deadline deadline) {
   const HostAddresses found = look_up_host(host.c_str(), port);
   if (!found.list) return {UniqueFd(), fmt::format("the name '{}' cannot be resolved: {}", host, found.trouble), false};
-  // Its time begins behind the lookup, which may take as long itself where a name server is dead.
+  // The limit starts after the lookup, which may take as long itself when a name server is down.
   auto connection = ports::connect_first(found.list.get(), sooner(deadline, kOneConnection), poll_until);
   if (!connection.fd.valid()) return no_connection(connection.failures);
   if (is_connected_to_itself(connection.fd.get())) return {UniqueFd(), describe_errno(ECONNREFUSED), true};

@@ -17,10 +17,10 @@ namespace dslaunch::rendezvous {
 namespace {
 
 constexpr std::chrono::milliseconds kAnswerGrace{1500};
-constexpr std::chrono::milliseconds kLastWords{2000};  // for leave() and report_failure()
-constexpr std::chrono::seconds kOthersMayFinish{10};   // how long a serving rank stays for the others
+constexpr std::chrono::milliseconds kLastWords{2000};  // time limit of leave() and report_failure()
+constexpr std::chrono::seconds kOthersMayFinish{10};   // how long a serving rank waits for the others to leave
 
-// For what the server waits for, and times itself: only later we stop trusting that it lives.
+// For waits that the server itself times out: only after the grace period is the server presumed dead.
 Deadline with_grace(Deadline deadline) {
   return deadline.is_never() ? deadline : Deadline::after(deadline.left() + kAnswerGrace);
 }
@@ -63,7 +63,7 @@ TcpStore::TcpStore(UniqueFd joined, StoreAddress address, std::unique_ptr<StoreS
 }
 
 TcpStore::~TcpStore() {
-  // Our own server is about to say goodbye to all; the others must have heard before that we did not leave well.
+  // Our own server is about to say goodbye to all ranks; they must hear first that this rank did not leave well.
   if (server_ && !left_) report_failure("connection closed");
   {
     std::lock_guard lock(mutex_);
@@ -116,8 +116,8 @@ int64_t TcpStore::erase(const std::string& prefix, Deadline deadline) {
   return wire::Reader(body).i64();
 }
 
-// Where the store has not answered it may have counted this rank all the same, and have let the others go on: whoever
-// comes again waits for that answer, since a second request would be for another round, in which nobody else is.
+// A store that did not answer may still have counted this rank and released the others. A repeated call waits for the
+// earlier answer, since a second request would start another round, which no other rank joins.
 void TcpStore::barrier(const std::string& name, int count, Deadline deadline) {
   check_sizes(name, 0);
   const std::string what = "barrier '" + name + "'";
@@ -155,7 +155,7 @@ void TcpStore::report_failure(const std::string& reason) {
     call(wire::Type::kReportFailure, wire::Writer().text(text).take(), "report of a failure",
          Deadline::after(kLastWords));
   } catch (const Error&) {
-    // The end of the connection says the same, without the reason.
+    // The end of the connection reports the same, without the reason.
   }
 }
 
@@ -168,7 +168,7 @@ void TcpStore::leave() {
   try {
     call(wire::Type::kLeave, {}, "leave", Deadline::after(kLastWords));
   } catch (const Error&) {
-    // Nobody is left to be told.
+    // No server is left to notify.
   }
 }
 
@@ -200,7 +200,7 @@ uint32_t TcpStore::ask(wire::Type type, std::string body, const std::string& wha
   return request;
 }
 
-// Nothing: not in time, and the request is still open. Throws PeerError where no answer can come any more.
+// nullopt: timed out, and the request is still open. Throws PeerError where no answer can arrive any more.
 std::optional<Answer> TcpStore::wait_for_answer(uint32_t request, const std::string& what, Deadline deadline) {
   std::unique_lock lock(mutex_);
   const bool in_time =
@@ -219,7 +219,7 @@ void TcpStore::send_frame(const std::string& bytes, const std::string& what, Dea
   std::lock_guard sending(send_mutex_);
   auto outcome = send_all(fd_.get(), bytes, deadline);
   if (outcome == IoOutcome::kDone) return;
-  // Half a frame may be out: nothing can follow it on this connection.
+  // Half a frame may have been sent: nothing can follow it on this connection.
   if (outcome == IoOutcome::kTimedOut) ::shutdown(fd_.get(), SHUT_RDWR);
   std::lock_guard lock(mutex_);
   if (broken_.empty()) break_connection(outcome == IoOutcome::kTimedOut ? "takes no bytes" : "closed the connection");
@@ -231,7 +231,7 @@ void TcpStore::throw_broken(const std::string& what) const {
                   fmt::format("the store at {}:{} {}", address_.host, address_.port, broken_));
 }
 
-// With mutex_ held.
+// Requires mutex_.
 void TcpStore::break_connection(const std::string& reason) {
   broken_ = server_left_ ? "has ended with the rank or agent that served it" : reason;
   answered_.notify_all();
@@ -241,7 +241,7 @@ void TcpStore::break_connection(const std::string& reason) {
 
 void TcpStore::wake_reader() {
   uint64_t one = 1;
-  [[maybe_unused]] auto written = ::write(wake_.get(), &one, sizeof one);  // full: the reader is awake anyway
+  [[maybe_unused]] auto written = ::write(wake_.get(), &one, sizeof one);  // EAGAIN: the reader is awake anyway
 }
 
 void TcpStore::read_frames() {
@@ -253,7 +253,7 @@ void TcpStore::read_frames() {
     if (broken_.empty()) break_connection(std::string("sent something unreadable: ") + error.what());
   }
   deliver_losses();
-  // Listeners that register later still hear of what is known.
+  // Listeners that register later still receive the known losses.
   for (;;) {
     pollfd entry{wake_.get(), POLLIN, 0};
     {
@@ -267,7 +267,7 @@ void TcpStore::read_frames() {
   }
 }
 
-// False when the connection is broken or we stop.
+// False when the connection is broken or the store is stopping.
 bool TcpStore::wait_for_input() {
   for (;;) {
     deliver_losses();
@@ -335,7 +335,7 @@ void TcpStore::accept_frame(const wire::Frame& frame) {
   }
 }
 
-// On the reader's thread, without the lock: a callback may take its time, and may ask for nothing of the store.
+// Runs on the reader's thread, without the lock: a callback may take long, but must not call the store.
 void TcpStore::deliver_losses() {
   std::unique_lock lock(mutex_);
   for (size_t i = 0; i < listeners_.size(); ++i) {

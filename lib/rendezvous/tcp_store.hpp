@@ -1,5 +1,5 @@
 // The store over a connection. Callers' threads send; one reader thread receives, answers waiting callers and runs the
-// callbacks of lost ranks. Every member may be called from any thread.
+// callbacks for lost ranks. Every member may be called from any thread.
 #pragma once
 #include <condition_variable>
 #include <map>
@@ -18,31 +18,31 @@ struct StoreAddress {
   std::string host;
   uint16_t port = 0;
   std::vector<uint8_t> token;
-  int serving_rank = -1;  // the rank whose process serves it; -1: an agent does
+  int serving_rank = -1;  // the rank whose process serves the store; -1: an agent serves it
 };
 
-// Connects and proves the token; retries until the deadline while nobody listens there.
+// Connects and proves the token; retries until the deadline while nothing listens there.
 UniqueFd join_store(const StoreAddress& address, const LaunchEnv& env, Deadline deadline);
 
-// Whoever serves there, in our protocol, holds another token: throws UserError(69) of this kind, for callers who know
-// better what that means.
+// The server speaks our protocol but holds a different token. Thrown in place of a plain UserError(69), for callers
+// that can explain the cause better.
 class TokenRefused : public UserError {
  public:
   using UserError::UserError;
 };
 
-// One attempt of it. Throws where another one cannot help, and PeerError where it may do harm: the connection ended
-// after the proof.
+// One attempt of join_store. Throws where another attempt cannot help, and throws PeerError where another attempt may
+// do harm: the connection ended after the proof was sent.
 struct JoinAttempt {
-  UniqueFd fd;  // not valid: `failure` says why
+  UniqueFd fd;  // invalid: `failure` gives the reason
   std::string failure;
-  bool reached = false;  // somebody took the connection
-  bool refused = false;  // the host is there, and nobody listens
-  bool no_way = false;   // no network of this host leads there
+  bool reached = false;  // a process accepted the connection
+  bool refused = false;  // the host is reachable, but nothing listens
+  bool no_way = false;   // this host has no route there
 };
 JoinAttempt try_to_join(const StoreAddress& address, const LaunchEnv& env, Deadline deadline);
 
-// Between two attempts: longer each time.
+// Sleeps between two attempts, longer each time.
 class RetryPause {
  public:
   void wait(Deadline deadline);
@@ -53,7 +53,7 @@ class RetryPause {
 
 class TcpStore final : public Store {
  public:
-  // `server`: served by this very process; ends after this store.
+  // `server`: the store's server if this process serves it; destroyed after this store.
   TcpStore(UniqueFd joined, StoreAddress address, std::unique_ptr<StoreServer> server);
   ~TcpStore() override;
 
@@ -98,12 +98,12 @@ class TcpStore final : public Store {
 
   std::mutex send_mutex_;
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable answered_;
   std::map<uint32_t, std::optional<Answer>> requests_;
-  std::map<std::string, uint32_t> unanswered_barriers_;  // by name: whose callers gave up on the store
+  std::map<std::string, uint32_t> unanswered_barriers_;  // by name: the caller stopped waiting for the store
   uint32_t next_request_ = 1;
-  std::string broken_;  // why the connection is of no use any more; empty: it works
+  std::string broken_;  // why the connection is unusable; empty: it works
   bool server_left_ = false, left_ = false, stopping_ = false;
   std::vector<LostRank> losses_;
   std::vector<Listener> listeners_;

@@ -16,7 +16,7 @@ namespace {
 wire::Proof hmac_sha256(std::span<const uint8_t> key, const std::string& message) {
   wire::Proof out{};
   unsigned int length = 0;
-  const unsigned char empty = 0;  // a null key would mean "the key of before" to HMAC
+  const unsigned char empty = 0;  // HMAC takes a null key to mean the previous key
   const void* bytes = key.empty() ? &empty : key.data();
   const auto* text = reinterpret_cast<const unsigned char*>(message.data());
   bool done = HMAC(EVP_sha256(), bytes, static_cast<int>(key.size()), text, message.size(), out.data(), &length);

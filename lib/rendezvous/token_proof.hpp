@@ -7,12 +7,13 @@
 
 namespace dslaunch::rendezvous {
 
-// What the client sends; `identity` (its rank, host, world size) is covered, so nobody can change it on the way.
+// The proof that the client sends. It covers `identity` (rank, host, world size), so the identity cannot be changed in
+// transit.
 wire::Proof client_proof(std::span<const uint8_t> token, const wire::Nonce& client, const wire::Nonce& server,
                          std::string_view identity);
-// What the server answers; another label, so that one proof can never be sent back as the other.
+// The proof that the server answers with. Uses another label, so that one proof can never be replayed as the other.
 wire::Proof server_proof(std::span<const uint8_t> token, const wire::Nonce& client, const wire::Nonce& server);
-// In constant time.
+// Compares in constant time.
 bool same_proof(const wire::Proof& left, const wire::Proof& right);
 
 wire::Nonce fresh_nonce();

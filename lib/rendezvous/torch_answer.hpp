@@ -1,4 +1,4 @@
-// An answer to a client of torch: pieces that go out one after the other. Large values are carried, not copied.
+// An answer to a torch client: pieces that are sent one after another. Large values are shared, not copied.
 #pragma once
 #include <memory>
 #include <string>
@@ -26,9 +26,9 @@ class TorchAnswer {
     }
   }
 
-  // With its length in front.
+  // Adds the value, preceded by its length.
   void add_value(const std::shared_ptr<const SharedValue>& value) {
-    constexpr size_t kMinSharedBytes = 4096;  // copying less costs less than a piece of its own
+    constexpr size_t kMinSharedBytes = 4096;  // below this size, copying costs less than a separate piece
     const std::string& bytes = value->bytes();
     if (bytes.size() < kMinSharedBytes) return add(torch_wire::encode_value(bytes));
     add(torch_wire::encode_number(static_cast<int64_t>(bytes.size())));

@@ -15,14 +15,14 @@ using torch_wire::Type;
 namespace {
 
 constexpr size_t kMaxAnswerBytes = 192u << 20;
-constexpr size_t kEntryBytes = 128;  // what a key, a queued value or a wait for a key costs beside its bytes
+constexpr size_t kEntryBytes = 128;  // cost of a key, a queued value or a wait for a key, beside its bytes
 
 template <class Enum>
 std::string byte(Enum value) {
   return std::string(1, static_cast<char>(value));
 }
 
-// Torch reads a counter as strtoll does: space, a sign, digits, and no care for what follows.
+// Torch parses a counter like strtoll: space, a sign, digits; it ignores what follows.
 int64_t number_in(const std::string& text) {
   size_t begin = std::min(text.find_first_not_of(" \t\n\v\f\r"), text.size());
   if (begin + 1 < text.size() && text[begin] == '+' && text[begin + 1] != '-') ++begin;
@@ -101,7 +101,7 @@ void TorchKeySpace::make_room(size_t added, size_t freed) {
   stored_bytes_ = total;
 }
 
-// Before a value is replaced or removed.
+// Call before a value is replaced or removed.
 void TorchKeySpace::let_go(const std::shared_ptr<SharedValue>& value) {
   if (value.use_count() > 1) value->outlive_store(outlived_bytes_);
 }
@@ -128,7 +128,7 @@ void TorchKeySpace::append(const std::string& key, const std::string& value) {
   wake(key, Wake::kAll);
 }
 
-// A key that is missing while something was expected: torch answers with what was expected, and so do we.
+// If the key is missing but `expected` is not empty, torch returns `expected`, and so does this function.
 std::string TorchKeySpace::compare_set(const std::string& key, const std::string& expected, std::string desired) {
   auto found = values_.find(key);
   if (found == values_.end() && !expected.empty()) return expected;
@@ -137,7 +137,7 @@ std::string TorchKeySpace::compare_set(const std::string& key, const std::string
   return value_of(key)->bytes();
 }
 
-// Wraps around at 64 bits, as torch's does.
+// Wraps around at 64 bits, as torch's add does.
 int64_t TorchKeySpace::add(const std::string& key, uint64_t amount) {
   auto found = values_.find(key);
   uint64_t before = found == values_.end() ? 0 : static_cast<uint64_t>(number_in(found->second->bytes()));
@@ -161,7 +161,7 @@ void TorchKeySpace::push(const std::string& key, std::string value) {
   wake(key, Wake::kOne);
 }
 
-// How many there were, and the first of them.
+// Returns the queue's length before the pop, and its first value.
 TorchAnswer TorchKeySpace::pop(const std::string& key) {
   auto found = queues_.find(key);
   if (found == queues_.end()) return encode_number(0);
@@ -190,7 +190,7 @@ std::string TorchKeySpace::list_keys() const {
 }
 
 TorchAnswer TorchKeySpace::multi_get(const std::vector<std::string>& keys) const {
-  // A small request may ask for one large value many times.
+  // A small request may name one large value many times.
   size_t answer_bytes = 0;
   for (const auto& key : keys) answer_bytes += 8 + value_of(key)->bytes().size();
   require_sendable(answer_bytes);
@@ -209,7 +209,7 @@ bool TorchKeySpace::wait(Client client, std::vector<std::string> keys) {
   Wait wait{next_ticket_++, 0, 0, {}};
   for (auto& key : keys) {
     if (is_there(key) || !waiting_for_[key].emplace(wait.ticket, client).second) continue;
-    wait.num_bytes += 2 * key.size() + kEntryBytes;  // both maps have the key
+    wait.num_bytes += 2 * key.size() + kEntryBytes;  // both maps store the key
     wait.keys.push_back(std::move(key));
   }
   wait.num_missing = wait.keys.size();
@@ -229,7 +229,7 @@ void TorchKeySpace::cancel_wait(Client client) {
   }
 }
 
-// A value is for all who wait for it; what was pushed on a queue is for the first whose wait it ends.
+// A value wakes every client that waits for it; a queue push wakes only the first client whose wait it ends.
 void TorchKeySpace::wake(const std::string& key, Wake whom) {
   auto found = waiting_for_.find(key);
   if (found == waiting_for_.end()) return;

@@ -1,6 +1,6 @@
-// What torch's clients see of the store: their own keys, queues and waits, apart from those of our ranks. Answers as
-// the libuv server of torch 2.11 does. Neither clock nor network: a wait ends when its keys are there or when the
-// client takes it back. One thread.
+// The store as torch's clients see it: their own keys, queues and waits, separate from those of our ranks. Answers as
+// the libuv server of torch 2.11 does. Uses neither clock nor network: a wait ends when its keys exist or when the
+// client cancels it. One thread.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -19,32 +19,32 @@ namespace dslaunch::rendezvous {
 
 class TorchKeySpace {
  public:
-  using Client = uint64_t;  // unlike for every connection
+  using Client = uint64_t;  // unique for every connection
 
   static constexpr size_t kMaxStoredBytes = 1u << 30;
 
-  // `wait_is_over` is called in the middle of the request that ended a client's wait, once for each wait.
+  // `wait_is_over` is called during the request that ends a client's wait, once for each wait.
   explicit TorchKeySpace(std::function<void(Client)> wait_is_over, size_t max_stored_bytes = kMaxStoredBytes)
       : wait_is_over_(std::move(wait_is_over)), max_stored_bytes_(max_stored_bytes) {}
 
-  // The answer; empty when the request has none, or when it waits. Throws wire::WireError for what torch's server ends
-  // the connection for: adding to a value that holds no number, and more than the store can keep.
+  // Returns the answer; empty when the request has none, or when it waits. Throws wire::WireError where torch's server
+  // closes the connection: for adding to a value that is not a number, and for more than the store can hold.
   TorchAnswer handle(Client client, torch_wire::Request request);
-  // Its connection has ended.
+  // The client's connection has ended.
   void forget(Client client) { cancel_wait(client); }
 
-  // The memory that a client's wait costs.
+  // The memory that a client's wait uses.
   size_t wait_bytes(Client client) const;
-  // Of values that are stored no longer, but are part of answers that are not sent yet; each counts once.
+  // Size of values that are no longer stored, but are part of unsent answers; each value counts once.
   size_t outlived_bytes() const { return *outlived_bytes_; }
 
  private:
-  using Ticket = uint64_t;  // waits in order of arrival
+  using Ticket = uint64_t;  // orders waits by arrival
   struct Wait {
     Ticket ticket = 0;
     size_t num_missing = 0;
     size_t num_bytes = 0;
-    std::vector<std::string> keys;  // that were missing when it began
+    std::vector<std::string> keys;  // keys that were missing when the wait began
   };
 
   bool is_there(const std::string& key) const;
@@ -63,7 +63,7 @@ class TorchKeySpace {
   TorchAnswer multi_get(const std::vector<std::string>& keys) const;
   void make_room(size_t added, size_t freed);
 
-  // True when nothing is missing.
+  // True when no key is missing.
   bool wait(Client client, std::vector<std::string> keys);
   void cancel_wait(Client client);
   enum class Wake { kAll, kOne };
@@ -71,10 +71,10 @@ class TorchKeySpace {
 
   const std::function<void(Client)> wait_is_over_;
   const size_t max_stored_bytes_;
-  // Outlives the store where the last answers do.
+  // Outlives this object while unsent answers still hold values.
   const std::shared_ptr<size_t> outlived_bytes_ = std::make_shared<size_t>(0);
   std::unordered_map<std::string, std::shared_ptr<SharedValue>> values_;
-  std::unordered_map<std::string, std::deque<std::string>> queues_;  // none is empty
+  std::unordered_map<std::string, std::deque<std::string>> queues_;  // no queue is empty
   size_t stored_bytes_ = 0;
   std::unordered_map<Client, Wait> waits_;
   std::unordered_map<std::string, std::map<Ticket, Client>> waiting_for_;

@@ -10,7 +10,8 @@ namespace dslaunch::rendezvous::torch_wire {
 
 namespace {
 
-// What follows the type: a count of keys where there may be several, then keys, each with its values, then a number.
+// The layout after the type: a key count where several keys are allowed, then keys, each with its values, then a
+// number.
 struct Layout {
   bool counted = false;
   size_t num_keys = 0;  // unless counted

@@ -1,6 +1,6 @@
 // The bytes of PyTorch's c10d TCPStore protocol, as the client of torch 2.11 sends them to its libuv server
-// (docs/wire.md). Pure. A request that breaks the format makes the reader throw wire::WireError; whoever reads drops
-// that connection.
+// (docs/wire.md). Pure. For a malformed request the reader throws wire::WireError, and the caller drops that
+// connection.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,12 +10,12 @@
 
 namespace dslaunch::rendezvous::torch_wire {
 
-inline constexpr uint8_t kFirstByte = 0x00;  // of a connection: the type of the validation that opens it
+inline constexpr uint8_t kFirstByte = 0x00;  // of a connection: the type of the validation request that opens it
 inline constexpr uint32_t kValidationMagic = 0x3C85F7CE;
-inline constexpr size_t kMaxKeyBytes = 8192;            // torch's own limit
-inline constexpr size_t kMaxKeys = 128u << 10;          // in one request; torch's own limit
-inline constexpr size_t kMaxValueBytes = 64u << 20;     // torch's server ends a connection beyond 8 MiB
-inline constexpr size_t kMaxRequestBytes = 144u << 20;  // two values of the largest size, or many small ones
+inline constexpr size_t kMaxKeyBytes = 8192;            // the limit of torch itself
+inline constexpr size_t kMaxKeys = 128u << 10;          // per request; the limit of torch itself
+inline constexpr size_t kMaxValueBytes = 64u << 20;     // torch's server closes a connection beyond 8 MiB
+inline constexpr size_t kMaxRequestBytes = 144u << 20;  // two values of maximum size, or many small ones
 
 enum class Type : uint8_t {
   kValidate = 0,
@@ -44,18 +44,18 @@ enum class WaitAnswer : uint8_t { kStopWaiting = 0, kCancelled = 1 };
 struct Request {
   Type type{};
   std::vector<std::string> keys;
-  std::vector<std::string> values;  // kCompareSet: expected, desired; otherwise one a key, or none
+  std::vector<std::string> values;  // kCompareSet: expected, desired; otherwise one per key, or none
   uint64_t number = 0;              // kValidate: the magic; kPing: the nonce; kAdd: the amount (two's complement)
 };
 
-// Puts requests together from bytes that come in pieces of any size. What it has of a value takes no more memory than
-// the bytes that came.
+// Assembles requests from bytes that arrive in pieces of any size. A partly received value takes no more memory than
+// the bytes received.
 class RequestReader {
  public:
-  // Takes bytes from the front of `input` up to the end of the next request; nullopt when they do not suffice, and then
-  // it has taken all that is of use.
+  // Consumes bytes from the front of `input` up to the end of the next request; nullopt when the request is incomplete,
+  // in which case all usable bytes have been consumed.
   std::optional<Request> next(std::string_view& input);
-  // The memory that the part of a request takes that is here.
+  // The memory that the partly received request uses.
   size_t held_bytes() const;
 
  private:
@@ -72,8 +72,8 @@ class RequestReader {
   uint64_t num_keys_ = 0;
   Request request_;
   size_t request_bytes_ = 0;
-  std::string piece_;                   // of a number that is not whole
-  std::optional<uint64_t> text_bytes_;  // of the text that is under way
+  std::string piece_;                   // of an incomplete number
+  std::optional<uint64_t> text_bytes_;  // of the text being received
   std::string text_;
 };
 

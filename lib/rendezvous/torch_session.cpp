@@ -29,7 +29,7 @@ class TorchSessions::Session final : public StoreConnection::Session {
     all_.space_.forget(connection_.id());
   }
 
-  // Bytes that go out shrink what a client holds without a word here, so the sum is too large rather than too small.
+  // Sending bytes reduces what a client holds without a call to count(), so the sum errs on the high side.
   void count() {
     if (!connection_.proven() || connection_.ended()) return;
     size_t before = counted_bytes_;
@@ -59,7 +59,7 @@ class TorchSessions::Session final : public StoreConnection::Session {
   TorchSessions& all_;
   StoreConnection& connection_;
   torch_wire::RequestReader reader_;
-  size_t counted_bytes_ = 0;  // its part of held_bytes_
+  size_t counted_bytes_ = 0;  // its share of held_bytes_
 };
 
 TorchSessions::TorchSessions(size_t max_held_bytes)
@@ -77,7 +77,7 @@ void TorchSessions::close_all(const std::string& reason) {
   for (auto clients = clients_; auto& [id, session] : clients) session->connection().close(reason);
 }
 
-// One at a time: the memory of a client that was dropped is free once its connection is gone.
+// Drops one client at a time: a dropped client's memory is freed only when its connection is destroyed.
 void TorchSessions::keep_within_limit() {
   if (total_held_bytes() <= max_held_bytes_ || !being_dropped_.expired()) return;
   for (auto& [id, session] : clients_) session->count();

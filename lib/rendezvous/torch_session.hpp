@@ -1,7 +1,7 @@
-// The store's server for torch's clients: one key space, a session for each connection. On the server's io thread.
+// The store's server for torch's clients: one key space, one session per connection. Runs on the server's io thread.
 //
-// None of these clients proves anything, so the memory that they can take is limited for all of them together: what is
-// half received, what is waited for and what is not read yet. Beyond the limit the client that holds most is dropped.
+// None of these clients proves anything, so the memory that they can use is limited for all of them together: partly
+// received requests, pending waits and unread answers. Beyond the limit the client that holds most is dropped.
 #pragma once
 #include <memory>
 #include <unordered_map>
@@ -28,7 +28,7 @@ class TorchSessions {
   const size_t max_held_bytes_;
   TorchKeySpace space_;
   std::unordered_map<TorchKeySpace::Client, Session*> clients_;  // validated and not ended
-  size_t held_bytes_ = 0;                                        // of each client as it was last counted
+  size_t held_bytes_ = 0;                                        // sum over the clients, each as last counted
   std::weak_ptr<StoreConnection> being_dropped_;
 };
 

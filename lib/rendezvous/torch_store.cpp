@@ -71,7 +71,7 @@ void leave_note_in_torch_store(const std::string& host, uint16_t port, const std
                                Deadline deadline) {
   TorchStoreConnection store(host, port, deadline);
   store.send(request_with_key(Type::kSet, key) + torch_wire::encode_value(value));
-  // A set has no answer; reading the value back shows that it has arrived before we close.
+  // A set has no answer; reading the value back shows that it has arrived before this side closes.
   store.send(request_with_key(Type::kGet, key));
   store.receive(8 + value.size(), "answer");
 }

@@ -1,5 +1,5 @@
-// As much of torch's TCPStore protocol as a rank needs to leave one note in the store of torchrun, or of our own
-// agent under `dslaunch exec`, and to find it there.
+// The part of torch's TCPStore protocol that a rank needs to leave a note in the store of torchrun, or of our own agent
+// under `dslaunch exec`, and to read the note there.
 #pragma once
 #include <string>
 

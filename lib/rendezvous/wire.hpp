@@ -1,5 +1,5 @@
-// The bytes of the store's protocol (docs/wire.md): the handshake's fixed blocks and the frames after it. Pure.
-// A block or frame that breaks the format makes the reader throw WireError; whoever reads drops that connection.
+// The bytes of the store's protocol (docs/wire.md): the handshake's fixed blocks and the frames after it. Pure. For a
+// malformed block or frame the reader throws WireError, and the caller drops that connection.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace dslaunch::rendezvous::wire {
 
-// The first byte tells our protocol from torch's, whose clients open with 0x00.
+// The first byte distinguishes our protocol from torch's, whose clients open with 0x00.
 inline constexpr std::string_view kMagic = "DSLSTORE";
 inline constexpr uint16_t kVersion = 1;
 inline constexpr size_t kNonceBytes = 32;
@@ -47,20 +47,20 @@ enum class Status : uint8_t { kOk = 0, kTimeout = 1, kPeerLost = 2, kRefused = 3
 
 struct Frame {
   Type type{};
-  uint32_t request = 0;  // 0 for what nobody asked for
+  uint32_t request = 0;  // 0 for an unsolicited frame
   std::string body;
 };
 
-// length (of what follows), type, request, body.
+// length (of the bytes after it), type, request, body.
 inline constexpr size_t kLengthBytes = 4;
 std::string encode(const Frame& frame);
 // The length field, checked against the limit.
 size_t decode_length(std::string_view four_bytes);
-// What follows the length field.
+// Decodes the bytes after the length field.
 Frame decode(std::string_view rest);
 
-// Handshake, in this order. Sizes are fixed but for the host's name, so nothing unproven makes us allocate.
-struct Hello {  // of the client, then of the server
+// Handshake, in this order. All sizes are fixed except the host name's, so unproven input cannot make us allocate.
+struct Hello {  // the client's, then the server's
   uint16_t version = kVersion;
   Nonce nonce{};
 };
