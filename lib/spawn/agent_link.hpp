@@ -1,6 +1,6 @@
-// A node's agent, however it was reached (a pipe, SSH, srun, a connection that it made to us): two descriptors that
-// carry the control channel, and what is known when the way to it fails. Made by one function a backend: local/, ssh/,
-// ...
+// A connection to a node's agent over any transport (a pipe, SSH, srun, a connection that the agent made to us): two
+// descriptors that carry the control channel, and the failure reason if the transport fails. One function per backend
+// creates it: local/, ssh/, ...
 #pragma once
 #include <optional>
 #include <string>
@@ -11,31 +11,31 @@
 
 namespace dslaunch::spawn {
 
-// The way to a host could not be made, or has broken.
+// The transport to a host could not be set up, or has broken.
 struct LinkFailure {
   ExitCode code = ExitCode::kUnavailable;  // 69; 77 for keys and authentication; 124 for a deadline that passed
   std::string phase;                       // "resolve", "connect", "host key", "authentication", "start", "connection"
-  std::string text;                        // one line: what was tried, what came back, what to do
-  bool ended_there = false;                // the way was good: what it led to, a shell or the agent, ended
+  std::string text;                        // one line: what was tried, the result, what to do
+  bool ended_there = false;                // the transport worked, but its far end, a shell or the agent, ended
 };
 
-// Both non-blocking.
+// Both descriptors are non-blocking.
 struct LinkEnds {
-  UniqueFd to_agent;    // its standard input
-  UniqueFd from_agent;  // its standard output; ends when the agent or the way to it is gone
+  UniqueFd to_agent;    // the agent's standard input
+  UniqueFd from_agent;  // the agent's standard output; ends when the agent or the transport is gone
 };
 
 class AgentLink {
  public:
-  // Ends what is still there, without waiting for it.
+  // Ends what is still running, without waiting for it.
   virtual ~AgentLink() = default;
-  // Once. There at once, also while the connection is still being made: what is written then is kept for it.
+  // Call once. Available immediately, even while the connection is being set up: data written earlier is kept for it.
   virtual LinkEnds take_ends() = 0;
-  // Set before `from_agent` ends, when the way failed. Any thread.
+  // Set before `from_agent` ends, if the transport failed. Any thread.
   virtual std::optional<LinkFailure> failure() const = 0;
-  // Ends the agent where it is a process of this machine, cuts the connection elsewhere. Does not block.
+  // Ends the agent if it is a process of this machine, otherwise cuts the connection. Does not block.
   virtual void kill() = 0;
-  // Until nothing of the link is left on this machine. False at the deadline.
+  // Waits until nothing of the link is left on this machine. False at the deadline.
   virtual bool wait(Deadline deadline) = 0;
 };
 

@@ -1,4 +1,4 @@
-// A link whose far end is a command with an end of its own: an exit code, and something said on standard error.
+// A link whose far end is a command that ends with an exit code and may write to standard error.
 #pragma once
 #include <optional>
 #include <string>
@@ -10,9 +10,10 @@ namespace dslaunch::spawn {
 
 class CommandLink : public AgentLink {
  public:
-  // How the command ended. Set before `from_agent` ends; nothing when the way broke first, or we cut it.
+  // How the command ended. Set before `from_agent` ends; nullopt when the transport broke first, or we cut the
+  // connection.
   virtual std::optional<ExitCause> cause() const = 0;
-  // The last 8 KiB of its standard error so far, where that is kept.
+  // The last 8 KiB of its standard error so far, where the link keeps it.
   virtual std::string errors() const = 0;
 };
 

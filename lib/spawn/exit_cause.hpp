@@ -1,4 +1,4 @@
-// Why a process ended, in a form that travels and that a person can read. Plain values, any thread.
+// Why a process ended, in a form that can be sent and that a person can read. Plain values, any thread.
 #pragma once
 #include <string>
 
@@ -11,10 +11,10 @@ struct ExitCause {
   // or the NUMA node.
   int number = 0;
   bool core_dumped = false;
-  std::string hint;  // what else is known: the kernel's out-of-memory killer, why the program could not be started
+  std::string hint;  // further evidence: the kernel's out-of-memory killer, why the program could not be started
 
   bool success() const { return kind == Kind::kExited && number == 0; }
-  // What a shell would report: the code itself, 128 + signal, 126/127.
+  // The status that a shell would report: the exit code, 128 + signal, 126/127.
   int shell_code() const { return kind == Kind::kSignaled ? 128 + number : number; }
   bool operator==(const ExitCause&) const = default;
 };
@@ -22,10 +22,10 @@ struct ExitCause {
 // From the status of waitpid(2).
 ExitCause decode_wait_status(int status);
 
-// "SIGKILL" for 9, "signal 77" for what has no name.
+// "SIGKILL" for 9, "signal 77" for a signal without a name.
 std::string signal_name(int signal);
 
-// "exit code 3", "killed by SIGKILL (signal 9)", "not started"; the hint, where there is one, follows after a colon.
+// "exit code 3", "killed by SIGKILL (signal 9)", "not started"; followed by a colon and the hint, if any.
 std::string describe(const ExitCause& cause);
 
 }  // namespace dslaunch::spawn

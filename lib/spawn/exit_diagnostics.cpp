@@ -77,7 +77,7 @@ std::string ExitDiagnostics::explain(const ExitCause& cause, pid_t pid, const st
   if (cause.kind != ExitCause::Kind::kSignaled) return {};
   std::string said = log_.about(pid);
   if (cause.number == SIGKILL) {
-    std::string counted = oom_.explain(cgroups);  // also when the log tells: a count is used up by one death
+    std::string counted = oom_.explain(cgroups);  // also when the log has the cause: each death uses up one count
     if (!said.empty()) return joined({said, kMemoryAdvice});
     return counted.empty() ? std::string() : joined({counted, kMemoryAdvice});
   }

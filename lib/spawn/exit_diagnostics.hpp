@@ -1,5 +1,5 @@
-// Why a process ended by a signal, as far as this machine can tell: out-of-memory counters, the kernel's log, /dev/shm,
-// and what such a signal usually means. One thread; make it before the processes start.
+// Explains why a signal ended a process, as far as this machine can tell: out-of-memory counters, the kernel's log,
+// /dev/shm, and the usual meaning of the signal. One thread; create it before the processes start.
 #pragma once
 #include <sys/types.h>
 
@@ -14,7 +14,7 @@ namespace dslaunch::spawn {
 
 class ExitDiagnostics {
  public:
-  // `cgroups`: the text of its /proc/PID/cgroup. Empty when nothing is known.
+  // `cgroups`: the text of the process's /proc/PID/cgroup. Returns an empty string when nothing is known.
   std::string explain(const ExitCause& cause, pid_t pid, const std::string& cgroups);
 
  private:
@@ -22,10 +22,10 @@ class ExitDiagnostics {
   KernelLog log_;
 };
 
-// What a signal means for a program that died of it, in a clause; empty for those that others send (SIGTERM, SIGKILL).
+// What a signal that killed a program means, as a clause; empty for signals sent by other processes (SIGTERM, SIGKILL).
 std::string meaning_of_signal(int signal);
 
-// Sizes of /dev/shm in words when it is nearly full or so small that a program of ours soon fills it; else empty.
+// Describes /dev/shm's sizes when it is nearly full or so small that our programs soon fill it; otherwise empty.
 std::string shared_memory_trouble(uint64_t size_bytes, uint64_t free_bytes);
 
 }  // namespace dslaunch::spawn

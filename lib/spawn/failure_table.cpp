@@ -15,7 +15,7 @@ struct Row {
   std::vector<std::string> hosts;
 };
 
-// The host's name and everything that looks like an address taken out.
+// The error text without the host's name and everything that looks like an address.
 std::string trouble_of(const std::string& host, const LinkFailure& failure) {
   std::string text = failure.text;
   for (size_t at = 0; !host.empty() && (at = text.find(host, at)) != std::string::npos; ++at) {

@@ -1,4 +1,4 @@
-// What failed where, for a person: one row a host, hosts with the same trouble in one. Pure.
+// A readable table of failures: one row per host, hosts with the same error in one row. Pure.
 #pragma once
 #include <string>
 #include <utility>
@@ -8,8 +8,9 @@
 
 namespace dslaunch::spawn {
 
-// Lines with a heading, the columns aligned, in the order of the hosts. The same trouble: the same phase, and a text
-// that differs in the host's name and in addresses only; the first host's text stands for all. Empty for no failures.
+// Lines with a header, columns aligned, in the order of the hosts. Errors are the same if their phase is the same and
+// their texts differ only in the host's name and in addresses; the first host's text stands for all. Empty for no
+// failures.
 std::string failure_table(const std::vector<std::pair<std::string, LinkFailure>>& failures);
 
 }  // namespace dslaunch::spawn

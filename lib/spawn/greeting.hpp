@@ -1,5 +1,5 @@
-// What comes before a program's first own byte: a login shell's greeting, the output of a .bashrc. The program begins
-// with a mark; everything before it is set aside, its end kept for a message. One thread.
+// Strips the output that precedes a program's own first byte: a login shell's greeting, the output of a .bashrc. The
+// program's output begins with a mark; everything before it is removed, and its end is kept for a message. One thread.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -12,10 +12,10 @@ namespace dslaunch::spawn {
 
 class Greeting {
  public:
-  // `mark`: bytes that no greeting holds, one with a NUL is a good one. It is taken away too.
+  // `mark`: bytes that no greeting contains, such as a text with a NUL. The mark is removed too.
   explicit Greeting(std::string mark) : mark_(std::move(mark)) {}
 
-  // The program's own part of what has just arrived.
+  // Returns the program's own part of the bytes that have just arrived.
   std::string pass(std::string_view bytes) {
     if (over_) return std::string(bytes);
     held_ += bytes;
@@ -24,14 +24,14 @@ class Greeting {
       noise_.append(std::string_view(held_).substr(0, at));
       return held_.substr(at + mark_.size());
     }
-    // Not the last bytes: they may be the mark's beginning.
+    // Keep the last bytes: they may be the beginning of the mark.
     size_t surely_noise = held_.size() - std::min(held_.size(), mark_.size() - 1);
     noise_.append(std::string_view(held_).substr(0, surely_noise));
     held_.erase(0, surely_noise);
     return {};
   }
   bool over() const { return over_; }
-  // The last 8 KiB of it.
+  // The last 8 KiB of the greeting.
   std::string text() const { return over_ ? noise_.text() : noise_.text() + held_; }
 
  private:

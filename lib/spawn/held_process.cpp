@@ -12,7 +12,7 @@ namespace dslaunch::spawn {
 
 using namespace std::chrono_literals;
 
-// Between two looks at a process that no descriptor tells of.
+// Interval between two checks of a process without a pidfd.
 static constexpr auto kLookInterval = 20ms;
 
 std::optional<HeldProcess> HeldProcess::hold(pid_t pid) {
@@ -21,9 +21,9 @@ std::optional<HeldProcess> HeldProcess::hold(pid_t pid) {
   UniqueFd fd = open_pidfd(pid);
   if (!fd.valid() && errno == ESRCH) return std::nullopt;
   HeldProcess held({pid, stat->start_ticks}, std::move(fd));
-  // Looked at after it was opened: from here on the descriptor and the number mean the same process.
+  // Checked after the pidfd was opened: from here on the pidfd and the pid mean the same process.
   if (ports::exists(held.identity_)) return held;
-  held.fd_.reset();  // the descriptor may have been the last one, with none left to look with
+  held.fd_.reset();  // the pidfd may have used the last free descriptor, so that exists() had none
   if (ports::exists(held.identity_)) return held;
   return std::nullopt;
 }

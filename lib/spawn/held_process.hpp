@@ -1,6 +1,6 @@
-// A process that cannot be mistaken for a later one with the same number: held by descriptor, or, where the system
-// gives none for processes (the seccomp profile of an older Docker, an old kernel, no descriptor left), by the time of
-// its start, which is looked at before every signal. Any thread.
+// Identifies a process so that it cannot be confused with a later one of the same pid: by a pidfd, or, where the system
+// provides none (the seccomp profile of an older Docker, an old kernel, no descriptor left), by the process's start
+// time, which is checked before every signal. Any thread.
 #pragma once
 #include <sys/types.h>
 
@@ -16,15 +16,15 @@ namespace dslaunch::spawn {
 
 class HeldProcess {
  public:
-  // Empty when it has ended, whether reaped or not.
+  // nullopt when the process has ended, whether reaped or not.
   static std::optional<HeldProcess> hold(pid_t pid);
 
   const ports::ProcessIdentity& identity() const { return identity_; }
   bool has_ended() const;
-  // False: errno says why; ESRCH: it is gone.
+  // On false, errno gives the reason; ESRCH: the process is gone.
   bool signal(int number) const;
 
-  // For a loop over poll: readable once it has ended; -1: there is none, so ask has_ended() again at look_again().
+  // For a poll loop: readable once the process has ended; -1: no pidfd, so call has_ended() again at look_again().
   int fd() const { return fd_.get(); }
   Deadline look_again() const;
 
@@ -35,7 +35,7 @@ class HeldProcess {
   UniqueFd fd_;
 };
 
-// Until one of them has ended, or the deadline passes.
+// Waits until one of the processes has ended, or the deadline passes.
 void wait_for_an_end(const std::vector<const HeldProcess*>& processes, Deadline deadline);
 
 }  // namespace dslaunch::spawn

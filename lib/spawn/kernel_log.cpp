@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kMaxLines = 1000;
 
-// A record: "priority,number,time,flags;message", then lines of properties.
+// Record format: "priority,number,time,flags;message", then lines of properties.
 std::string message_of(const std::string& record) {
   size_t begin = record.find(';');
   if (begin == std::string::npos) return {};
@@ -48,7 +48,9 @@ void KernelLog::read_new_lines() {
   char record[8192];
   while (log_.valid()) {
     ssize_t got = ::read(log_.get(), record, sizeof record);
-    if (got < 0 && (errno == EPIPE || errno == EINTR)) continue;  // EPIPE: records were overwritten before we came
+    if (got < 0 && (errno == EPIPE || errno == EINTR))
+      continue;  // EPIPE: records were overwritten before they were
+                 // read
     if (got <= 0) return;
     lines_.push_back(message_of(std::string(record, static_cast<size_t>(got))));
     if (lines_.size() > kMaxLines) lines_.pop_front();

@@ -1,5 +1,5 @@
-// What the kernel itself said about a process's death: out of memory, segmentation faults, traps. Silent where its log
-// may not be read, and inside a container, where the pids in it mean other processes. One thread.
+// The kernel's own messages about a process's death: out of memory, segmentation faults, traps. Reports nothing where
+// the log is not readable, and inside a container, where the pids in the log mean other processes. One thread.
 #pragma once
 #include <sys/types.h>
 
@@ -12,9 +12,9 @@ namespace dslaunch::spawn {
 
 class KernelLog {
  public:
-  KernelLog();  // what was said before does not count
+  KernelLog();  // earlier messages are ignored
 
-  // What was said about the process since then; empty: nothing.
+  // The kernel's message about the process since construction; empty: none.
   std::string about(pid_t pid);
 
  private:
@@ -24,7 +24,7 @@ class KernelLog {
   std::deque<std::string> lines_;
 };
 
-// One line of the kernel in our words, when it tells how this process came to its end; else empty. Pure.
+// Rephrases one kernel line if it explains how this process ended; otherwise empty. Pure.
 std::string death_in_kernel_line(const std::string& line, pid_t pid);
 
 }  // namespace dslaunch::spawn

@@ -15,7 +15,7 @@ std::string read_text(const std::string& path) {
 }
 
 struct CgroupMount {
-  std::string root, point;  // what part of the hierarchy is mounted, and where
+  std::string root, point;  // the mounted part of the hierarchy, and its mount point
 };
 
 bool holds_word(std::string_view list, std::string_view word) {
@@ -39,9 +39,9 @@ std::optional<CgroupMount> find_mount(const std::string& mountinfo, bool version
   return std::nullopt;
 }
 
-// The folder of a cgroup with this path in the hierarchy, as far as it is mounted.
+// The directory of a cgroup with this path in the hierarchy, if that part is mounted.
 std::optional<std::string> folder_of(const CgroupMount& mount, std::string path) {
-  if (path.find("/..") != std::string::npos) return std::nullopt;  // outside of this container
+  if (path.find("/..") != std::string::npos) return std::nullopt;  // outside this container
   if (mount.root != "/") {
     if (path != mount.root && !path.starts_with(mount.root + "/")) return std::nullopt;
     path.erase(0, mount.root.size());
@@ -85,7 +85,7 @@ OomWatch::OomWatch() : own_cgroup_(read_text("/proc/self/cgroup")) {
   seen_on_machine_ = parse_oom_kills(read_text("/proc/vmstat"));
 }
 
-// A cgroup that was not known before began at 0, or its old kills would not have been counted on the machine since.
+// A new cgroup's count began at 0: its kills were counted on the machine since this watch began.
 bool OomWatch::rose(const std::string& events_path) {
   auto count = parse_oom_kills(read_text(events_path));
   if (!count || *count <= seen_[events_path]) return false;
@@ -103,7 +103,7 @@ bool OomWatch::machine_rose() {
 std::string OomWatch::explain(const std::string& proc_cgroup) {
   const bool machine = machine_rose();
   const std::string mounts = read_text("/proc/self/mountinfo");
-  // Version 1 forgets the cgroup of a process once it has ended: then ours, which it started in, is the best guess.
+  // Version 1 drops the cgroup of an ended process: our own cgroup, in which it was started, is then the best guess.
   for (const auto& cgroup : {proc_cgroup, own_cgroup_}) {
     std::string path = oom_events_path(cgroup, mounts);
     bool counted = seen_.contains(path) || machine || !seen_on_machine_;

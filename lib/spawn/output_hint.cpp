@@ -5,7 +5,7 @@
 namespace dslaunch::spawn {
 namespace {
 
-// What stands between two pieces of text; empty when they do not follow each other on one line.
+// The text between `before` and `after`; empty when they do not follow each other on one line.
 std::string between(const std::string& text, const std::string& before, const std::string& after) {
   size_t begin = text.rfind(before);
   if (begin == std::string::npos) return {};

@@ -1,4 +1,4 @@
-// Causes that only the end of a program's standard error tells. Pure.
+// Causes that are visible only at the end of a program's standard error. Pure.
 #pragma once
 #include <string>
 
@@ -6,7 +6,7 @@
 
 namespace dslaunch::spawn {
 
-// What to do about a known last message (a shared library or an interpreter that is missing); empty: none is known.
+// Advice for a known last message (a shared library or an interpreter that is missing); empty: the message is unknown.
 std::string hint_in_last_words(const ExitCause& cause, const std::string& last_words);
 
 }  // namespace dslaunch::spawn

@@ -1,4 +1,4 @@
-// The end of what a program wrote: bounded, whatever it writes. One thread.
+// Keeps the end of a program's output in bounded memory. One thread.
 #pragma once
 #include <string>
 #include <string_view>

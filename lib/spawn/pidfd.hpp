@@ -1,4 +1,4 @@
-// Processes by descriptor. Direct system calls: glibc 2.36 declares its wrappers without C linkage.
+// Process descriptors. Direct system calls: glibc 2.36 declares its wrappers without C linkage.
 #pragma once
 #include <sys/syscall.h>
 #include <sys/types.h>
@@ -8,7 +8,8 @@
 
 namespace dslaunch::spawn {
 
-// Not valid: errno says why, ESRCH when the process is gone. Some systems give none at all: see held_process.hpp.
+// If invalid, errno gives the reason, ESRCH when the process is gone. Some systems have no pidfds: see
+// held_process.hpp.
 inline UniqueFd open_pidfd(pid_t pid) {
   return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 }

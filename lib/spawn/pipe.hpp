@@ -14,7 +14,7 @@ struct Pipe {
   UniqueFd read, write;
 };
 
-// `flags` beside O_CLOEXEC; `what` is for the message. Throws SystemError.
+// `flags` are added to O_CLOEXEC; `what` is for the message. Throws SystemError.
 inline Pipe make_pipe(const std::string& what, int flags = 0) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC | flags) != 0) throw SystemError("pipe2", what);

@@ -27,16 +27,16 @@ namespace {
 constexpr const char* kDefaultPath = "/usr/bin:/bin";
 constexpr const char* kStream = "for a child's stream";
 
-// What the child tells over the close-on-exec pipe when it could not become the program.
+// The child sends this over the close-on-exec pipe when it could not become the program.
 enum class Stage : int { kCpus, kMemory, kFolder, kExec };
 struct ChildError {
   Stage stage;
   int error_number;
 };
 
-std::optional<rlimit> original_limit;  // of descriptors, once it was raised
+std::optional<rlimit> original_limit;  // of descriptors, set once the limit was raised
 
-// A set of small numbers as the kernel takes it: bits in words.
+// A set of small numbers in the kernel's format: bits in words.
 using BitWords = std::vector<unsigned long>;
 constexpr size_t kBitsOfWord = 8 * sizeof(unsigned long);
 
@@ -50,7 +50,7 @@ BitWords bits_of(const std::vector<int>& numbers) {
   return words;
 }
 
-// Everything the child touches between fork and exec, made before the fork: other threads of ours may hold locks.
+// Everything that the child uses between fork and exec, prepared before the fork: other threads may hold locks.
 struct ChildImage {
   std::vector<std::string> candidates, env_text;
   std::vector<char*> argv, envp;
@@ -92,8 +92,8 @@ void restore_signals() {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-// The first candidate that is a program wins; else the error that tells most: found but not executable before not
-// found.
+// The first candidate that executes wins; otherwise returns the most informative error: found but not executable takes
+// precedence over not found.
 int try_candidates(const ChildImage& image) {
   int telling = ENOENT;
   for (const auto& candidate : image.candidates) {
@@ -104,14 +104,14 @@ int try_candidates(const ChildImage& image) {
   return telling;
 }
 
-// Both outlive exec. Plain system calls: glibc promises nothing about its own in a forked child.
+// Both settings survive exec. Plain system calls: glibc does not guarantee its own wrappers in a forked child.
 void place(const ChildImage& image) {
   const auto& cpus = image.cpus;
   if (!cpus.empty() && ::syscall(SYS_sched_setaffinity, 0, cpus.size() * sizeof cpus[0], cpus.data()) != 0) {
     give_up(image, Stage::kCpus, errno);
   }
   const auto& nodes = image.memory_nodes;
-  // The kernel takes one bit less than it is told.
+  // The kernel uses one bit less than it is told.
   if (!nodes.empty() && ::syscall(SYS_set_mempolicy, MPOL_BIND, nodes.data(), nodes.size() * kBitsOfWord + 1) != 0) {
     give_up(image, Stage::kMemory, errno);
   }
@@ -146,7 +146,7 @@ ExitCause explain_place(const ChildError& error, const ProcessSpec& spec) {
                                  describe_errno(error.error_number)));
 }
 
-// The first file of this name, seen from the process's folder; empty when there is none.
+// The first file with this name, resolved from the process's working directory; empty when there is none.
 std::string found_program(const ProcessSpec& spec) {
   auto path = spec.env.find("PATH");
   std::string folders = path == spec.env.end() ? kDefaultPath : path->second;
@@ -157,7 +157,7 @@ std::string found_program(const ProcessSpec& spec) {
   return {};
 }
 
-// What the kernel finds too much is often a single variable.
+// If the kernel rejects the arguments as too long, a single variable is often the cause.
 std::string largest_word(const ProcessSpec& spec) {
   std::string what = "the program's name";
   size_t largest = spec.argv[0].size(), all = 0;
@@ -213,7 +213,7 @@ int open_null(UniqueFd& null) {
   return null.get();
 }
 
-// Our end does not block. Returns the child's.
+// Makes our end non-blocking. Returns the child's end.
 int open_pipe(Pipe& pipe) {
   pipe = make_pipe(kStream);
   if (::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK) != 0) throw SystemError("fcntl", "O_NONBLOCK on a child's stream");
@@ -266,7 +266,7 @@ std::variant<Process, ExitCause> start_process(const ProcessSpec& spec) {
   return process;
 }
 
-// While it is a zombie, /proc still knows where it lived.
+// /proc still knows the cgroups of a zombie.
 static std::string cgroups_of(pid_t pid) {
   return read_whole_file(fmt::format("/proc/{}/cgroup", pid)).value_or("");
 }

@@ -1,5 +1,5 @@
 // Starts one process: own session and process group, killed by the kernel when the thread that started it ends (so call
-// from a thread that lives as long as the process shall), default signals, no inherited descriptors but its three
+// from a thread that lives as long as the process should), default signals, no inherited descriptors but its three
 // streams.
 #pragma once
 #include <sys/types.h>
@@ -21,24 +21,24 @@ struct ProcessSpec {
   std::string cwd;                         // empty: the caller's
   int in = -1;                             // borrowed, its standard input; -1: /dev/null
   int out = -1, err = -1;                  // borrowed; -1: a pipe to Process::out, Process::err
-  int inherited = -1;                      // borrowed, one more that it gets under the same number; -1: none
+  int inherited = -1;                      // borrowed, one more that the process gets under the same number; -1: none
   bool die_with_thread = true;
-  std::vector<int> cpus{};           // the only ones that it may run on; empty: the caller's
+  std::vector<int> cpus{};           // the only CPUs that it may run on; empty: the caller's
   std::optional<int> memory_node{};  // NUMA node that its memory must come from
 };
 
 struct Process {
   pid_t pid = -1;
-  UniqueFd out, err;  // read ends of its standard output and error, non-blocking; not valid where the spec names one
+  UniqueFd out, err;  // read ends of its standard output and error, non-blocking; invalid where the spec names one
 };
 
-// Lets this process open as many descriptors as its hard limit allows. What it starts afterwards gets back the limit
-// that it had: programs that use select(2) rely on it. Once, before the first start_process.
+// Raises this process's descriptor limit to its hard limit. Processes started later get the original limit back:
+// programs that use select(2) rely on it. Call once, before the first start_process.
 void raise_descriptor_limit();
 
-// What keeps a program from being started (not found 127, not executable 126, folder missing 126, CPUs or NUMA node
-// refused by the kernel 69, fork failed or no descriptor left 69) is returned as a cause with the reason as its hint;
-// never throws for those.
+// If the program cannot be started (not found 127, not executable 126, working directory missing 126, CPUs or NUMA node
+// refused by the kernel 69, fork failed or no descriptor left 69), returns a cause with the reason as its hint; never
+// throws for those.
 std::variant<Process, ExitCause> start_process(const ProcessSpec& spec);
 
 struct EndedChild {
@@ -47,12 +47,12 @@ struct EndedChild {
   std::string cgroups;  // the text of its /proc/PID/cgroup
 };
 
-// Reaps one child of this process that has ended, a rank or an orphan that the kernel handed to us; empty when there is
-// none now. Call it after SIGCHLD until it is empty.
+// Reaps one ended child of this process, a rank or an orphan that the kernel reparented to us; empty when there is none
+// now. Call it after SIGCHLD until it returns empty.
 std::optional<EndedChild> reap_any();
 
-// To the whole process group of a process that start_process made and nobody has reaped yet: its leader's pid names the
-// group. A group that is gone is no error.
+// Signals the whole process group of a process that start_process created and that has not been reaped yet: its
+// leader's pid identifies the group. A group that is gone is not an error.
 void signal_group(const Process& process, int signal);
 
 }  // namespace dslaunch::spawn

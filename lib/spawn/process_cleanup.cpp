@@ -30,7 +30,7 @@ bool holds_entry(const std::string& environment, const std::string& entry) {
   return false;
 }
 
-// Of a process of this user; in the middle of an exec it shows none for a moment, some never have one.
+// Whether a process of this user shows no environment: in the middle of an exec briefly, in some processes always.
 bool hides_environment(pid_t pid) {
   constexpr pid_t kKernelThreads = 2;
   struct stat owner {};
@@ -39,7 +39,12 @@ bool hides_environment(pid_t pid) {
          ::stat(fmt::format("/proc/{}", pid).c_str(), &owner) == 0 && owner.st_uid == ::geteuid();
 }
 
-enum class Verdict { kOurs, kNotOurs, kHidden };  // hidden: it may be between two programs, and shows at the next look
+enum class Verdict {
+  kOurs,
+  kNotOurs,
+  kHidden
+};  // kHidden: it may be between two programs, and visible at the next
+    // check
 
 Verdict look_for(const JobMarks& marks, pid_t pid) {
   if (marks.empty()) return Verdict::kNotOurs;
@@ -55,7 +60,8 @@ bool is_living_child_of(pid_t pid, pid_t parent) {
   return stat && stat->alive() && stat->parent == parent;
 }
 
-// Those that are `ours`; hidden ones are looked at again for a while, all of them in turns: some show nothing ever.
+// Returns the pids that are `ours`. Hidden processes are checked again for a while, all in turn: some never show an
+// environment.
 std::vector<pid_t> select(std::vector<pid_t> pids, const std::function<Verdict(pid_t)>& ours) {
   std::vector<pid_t> found;
   const auto decide = [&](pid_t pid) {
@@ -71,7 +77,7 @@ std::vector<pid_t> select(std::vector<pid_t> pids, const std::function<Verdict(p
   return found;
 }
 
-// But for init and this one.
+// All processes except init and this one.
 std::vector<pid_t> other_processes() {
   auto pids = ports::all_processes();
   std::erase_if(pids, [own = ::getpid()](pid_t pid) { return pid <= 1 || pid == own; });
@@ -120,14 +126,14 @@ Swept cleanup_job(const JobMarks& marks, std::chrono::milliseconds patience, boo
   std::set<pid_t> signalled;
   std::vector<HeldProcess> held;
   Deadline patient = Deadline::after(patience);
-  // Bounded: a process in the kernel's uninterruptible sleep does not answer even to SIGKILL.
+  // Bounded: a process in uninterruptible sleep in the kernel does not react even to SIGKILL.
   for (Deadline give_up = Deadline::after(patience + 5s); !give_up.passed();) {
     if (children_too) reap_zombies();
     held.clear();
     int signal = patient.passed() ? SIGKILL : SIGTERM;
     for (pid_t pid : select(other_processes(), ours)) {
       auto process = HeldProcess::hold(pid);
-      if (!process || select({pid}, ours).empty()) continue;  // now that the number cannot be another's
+      if (!process || select({pid}, ours).empty()) continue;  // now the pid cannot be another process's
       process->signal(signal);
       signalled.insert(pid);
       held.push_back(std::move(*process));

@@ -1,12 +1,12 @@
-// Which file a program's name means, the way execvp(3) searches, but with an answer that explains itself.
+// Finds the file that a program name refers to, with the search of execvp(3), but with an explainable result.
 #pragma once
 #include <string>
 #include <vector>
 
 namespace dslaunch::spawn {
 
-// The files to try in order: `name` itself when it holds a '/', else one for each folder of `path` (an empty folder is
-// the current one). A relative name is relative to the process's folder at the time of exec.
+// The files to try in order: `name` itself when it contains a '/', otherwise one for each directory of `path` (an empty
+// entry is the current directory). A relative name is relative to the working directory at the time of exec.
 std::vector<std::string> program_candidates(const std::string& name, const std::string& path);
 
 }  // namespace dslaunch::spawn

@@ -50,7 +50,7 @@ std::string loader_of(std::ifstream& file) {
   return {};
 }
 
-// "#! /usr/bin/python3 -u" -> "/usr/bin/python3"; a '\r' at the end stays, since it is what execve looked for.
+// "#! /usr/bin/python3 -u" -> "/usr/bin/python3"; a '\r' at the end stays, since execve looks for it too.
 std::string script_interpreter(std::ifstream& file) {
   std::string begin = read_at(file, 0, 256);
   if (!begin.starts_with("#!")) return {};

@@ -12,7 +12,7 @@
 namespace dslaunch::spawn {
 namespace {
 
-// The first thread may have ended while another one keeps the process.
+// All threads: the first one may have ended while another one keeps the process alive.
 std::vector<pid_t> threads_of(pid_t pid) {
   std::vector<pid_t> threads;
   std::error_code error;

@@ -1,4 +1,4 @@
-// A link that a thread of its own looks after: what the two share, and the calls of the owner that only read it.
+// A link that is served by its own thread: the state that link and thread share, and the owner's read-only calls.
 #pragma once
 #include <condition_variable>
 #include <memory>
@@ -13,17 +13,17 @@
 
 namespace dslaunch::spawn {
 
-// How far the link has come. A backend adds what its thread needs.
+// The progress of the link. A backend adds what its thread needs.
 struct LinkState {
   mutable std::mutex mutex;
   mutable std::condition_variable changed;
-  // Guarded by `mutex`, without which the thread reads what it alone changes.
+  // Guarded by `mutex`; the thread may read without it those members that only the thread changes.
   OutputTail errors;
   bool killed = false, done = false;
   std::optional<ExitCause> cause;
   std::optional<LinkFailure> failure;
 
-  // The thread's only: the far ends of the caller's two pipes.
+  // Used by the thread only: the far ends of the caller's two pipes.
   UniqueFd input, output;
 
   // The thread's last call. `why` counts unless the owner ended the link, and is there before `output` ends.

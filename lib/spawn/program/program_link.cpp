@@ -20,10 +20,10 @@
 namespace dslaunch::spawn {
 namespace {
 
-// Between two looks at a program where the system gives no descriptors for processes (see held_process.hpp).
+// Interval between two checks of a program where the system has no pidfds (see held_process.hpp).
 constexpr int kLookIntervalMs = 20;
 
-// A child that has ended and waits to be reaped.
+// Whether a child has ended and can be reaped.
 bool has_ended(pid_t child) {
   siginfo_t ended{};
   return ::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ? errno != EINTR
@@ -43,7 +43,7 @@ struct ProgramLink::State : LinkState {
   ProgramLinkOptions options;
 
   // Guarded by `mutex`.
-  pid_t pid = -1;  // while it runs and nobody has reaped it
+  pid_t pid = -1;  // while it runs and has not been reaped
   bool started = false;
 
   void run();
@@ -97,12 +97,12 @@ ExitCause ProgramLink::State::watch(Process process) {
     if (polls[1].revents != 0) more_errors = read_errors(process.err.get());
     over = ended.valid() ? polls[0].revents != 0 : has_ended(process.pid);
   }
-  // Not until its end: a grandchild may hold the stream open for as long as it likes.
+  // Does not read to the end: a grandchild may hold the stream open indefinitely.
   if (more_errors) read_errors(process.err.get());
   return reap();
 }
 
-// What is there now. False at the end.
+// Reads the available bytes. False at the end.
 bool ProgramLink::State::read_errors(int fd) {
   char buffer[4096];
   for (int round = 0; round < 64; ++round) {
@@ -116,7 +116,8 @@ bool ProgramLink::State::read_errors(int fd) {
 }
 
 ExitCause ProgramLink::State::reap() {
-  std::lock_guard lock(mutex);  // kill() may not signal a pid that is no longer the program's; it has ended: no wait
+  std::lock_guard lock(mutex);  // kill() must not signal a pid that is no longer the program's; the program has ended,
+                                // so this does not wait
   int status = 0;
   pid_t got;
   while ((got = ::waitpid(pid, &status, 0)) < 0 && errno == EINTR) {
@@ -127,7 +128,7 @@ ExitCause ProgramLink::State::reap() {
   return decode_wait_status(status);
 }
 
-// False when the link was ended meanwhile.
+// False when the link was killed meanwhile.
 bool ProgramLink::State::rest(std::chrono::milliseconds pause) {
   std::unique_lock lock(mutex);
   return !changed.wait_for(lock, pause, [&] { return killed; });
@@ -170,7 +171,7 @@ std::optional<pid_t> ProgramLink::pid() const {
 std::unique_ptr<ProgramLink> open_program_link(const std::vector<std::string>& argv, ProgramLinkOptions options) {
   DSL_CHECK(!argv.empty(), "a link needs a program");
   Pipe in = make_pipe("to " + argv[0]), out = make_pipe("from " + argv[0]);
-  // Our ends alone.
+  // Only our ends are non-blocking.
   ::fcntl(in.write.get(), F_SETFL, O_NONBLOCK);
   ::fcntl(out.read.get(), F_SETFL, O_NONBLOCK);
 

@@ -1,4 +1,4 @@
-// Pauses between attempts: doubling up to a second, jittered so that many links do not come back in step.
+// Pauses between attempts: doubling up to a second, jittered so that many links do not retry in step.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -13,7 +13,7 @@ class Backoff {
  public:
   explicit Backoff(Deadline deadline) : deadline_(deadline) {}
 
-  // Nothing when the deadline leaves no room for another attempt.
+  // nullopt when the deadline does not leave time for another attempt.
   std::optional<std::chrono::milliseconds> next() {
     std::uniform_real_distribution<double> jitter(0.5, 1.5);
     auto pause = std::chrono::milliseconds(static_cast<int64_t>(base_ms_ * jitter(random_)));

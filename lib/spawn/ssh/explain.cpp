@@ -18,7 +18,7 @@ bool has(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-// The rest of the line after `mark`; empty when it is not there.
+// The rest of the line after `mark`; empty when the text does not contain it.
 std::string after(const std::string& text, std::string_view mark) {
   auto begin = text.find(mark);
   if (begin == std::string::npos) return {};
@@ -83,7 +83,7 @@ std::string ssh_line(const SshTarget& target, const SshOptions& options) {
 LinkFailure explain_remote_end(const SshTarget& target, const std::string& program, const ExitCause& cause,
                                const std::string& errors) {
   bool by_number = cause.kind == ExitCause::Kind::kExited;
-  // csh has no code of its own for it.
+  // csh has no exit code of its own for a missing command.
   bool not_found = by_number && (cause.number == 127 || (cause.number == 1 && has(errors, "ommand not found")));
   if (not_found && has(errors, "error while loading shared libraries")) {
     return {.phase = "start",

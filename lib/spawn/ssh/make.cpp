@@ -1,4 +1,4 @@
-// Opens the module with libssh in it. Any thread.
+// Loads the module that contains libssh. Any thread.
 #include "base/error.hpp"
 #include "base/loaded_module.hpp"
 #include "spawn/ssh/transports.hpp"

@@ -1,4 +1,4 @@
-// The libssh way of a build without libssh's headers.
+// The libssh transport in a build without libssh's headers.
 #include "base/error.hpp"
 #include "spawn/ssh/transports.hpp"
 

@@ -21,8 +21,8 @@ constexpr const char* kManifest = "SHA256SUMS";
 constexpr std::string_view kAnswer = "dslaunch-push: ";
 constexpr std::string_view kBegun = "dslaunch-push: begun ";
 
-// Fixed texts for sh, with the hash as $1. The login shell in front of sh may be any: so no single quote, backslash,
-// newline or exclamation mark in them. `whole` is true in a folder that holds what the hash says.
+// Fixed scripts for sh, with the hash as $1. The login shell that starts sh may be any: so the scripts contain no
+// single quote, backslash, newline or exclamation mark. `whole` is true in a directory whose contents match the hash.
 constexpr std::string_view kPrelude =
     "echo \"dslaunch-push: begun $1\"; umask 077; d=${XDG_CACHE_HOME:-${HOME:?}/.cache}/dslaunch/push; "
     "whole() { cd \"$1\" 2>/dev/null && test \"$(sha256sum <SHA256SUMS 2>/dev/null)\" = \"$2  -\" && "
@@ -30,7 +30,7 @@ constexpr std::string_view kPrelude =
     "here() { cd \"$d/$1\" && echo \"dslaunch-push: here $(pwd -P)\"; }; ";
 constexpr std::string_view kLook =
     "if (whole \"$d/$1\" \"$1\"); then here \"$1\"; else echo \"dslaunch-push: missing\"; fi";
-// Hosts may share a home, so another one may be as far as we are: whoever renames first has done it for all.
+// Hosts may share a home, so another host may be at the same point: the first rename wins for all.
 constexpr std::string_view kCopy =
     "set -e; mkdir -p \"$d\"; t=$(mktemp -d \"$d/.aside.XXXXXX\"); clean() { rm -rf \"$t\" \"$t.old\"; }; "
     "trap clean EXIT; trap \"exit 1\" HUP INT TERM; cd \"$t\"; tar -xf -; "
@@ -69,7 +69,7 @@ void add_entry(std::string& archive, const std::string& name, int mode, char typ
   put(116, "0000000");
   put(124, fmt::format("{:011o}", content.size()));
   put(136, "00000000000");
-  put(148, "        ");  // the checksum counts itself as blanks
+  put(148, "        ");  // the checksum counts its own field as blanks
   header[156] = type;
   put(257, std::string_view("ustar\00000", 8));
   unsigned sum = 0;
@@ -88,7 +88,7 @@ void check_name(const std::string& name) {
   DSL_CHECK(plain, "no name for a file to push: " + name);
 }
 
-// The last line of ours; greetings of the login shell may stand before it.
+// Our last line; greetings of the login shell may precede it.
 std::string answer_in(const std::string& output) {
   auto at = output.rfind(kAnswer);
   if (at == std::string::npos) return {};

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kMaxOutputBytes = 64 << 20;
 
-// A far side that ends before it has read all must not end us, whatever the program does with SIGPIPE.
+// If the remote command ends before it has read all input, SIGPIPE must not end this process, whatever its disposition.
 class NoSigpipe {
  public:
   NoSigpipe() {
@@ -64,7 +64,7 @@ Exchange exchange(LinkEnds ends, std::string_view input, std::string& output, De
   }
 }
 
-// The ssh program's own failures come as 255, which a command may answer too; then its words tell.
+// The ssh program reports its own failures as 255, which a command may return too; then its messages decide.
 bool ended_by_itself(const CommandLink& link, const SshOptions& options) {
   auto cause = link.cause();
   if (!cause || cause->kind == ExitCause::Kind::kNotStarted) return false;

@@ -1,4 +1,4 @@
-// One command on another host, from its start to its end.
+// Runs one command on another host, from its start to its end.
 #pragma once
 #include <optional>
 #include <string>
@@ -12,7 +12,7 @@
 namespace dslaunch::spawn {
 
 struct RemoteResult {
-  std::optional<int> exit_code;  // as a shell tells it (128 + signal); nothing when the way failed
+  std::optional<int> exit_code;  // as a shell reports it (128 + signal); nullopt when the transport failed
   std::string out;               // all of its standard output, 64 MiB at most
   std::string err;               // the last 8 KiB of its standard error
   std::optional<LinkFailure> failure;
@@ -20,15 +20,15 @@ struct RemoteResult {
   bool success() const { return exit_code == 0; }
 };
 
-// What shows that the command has begun, past the connection and the login shell: bytes of its output that nothing
-// before it writes. Not there by `due`: the command is cut.
+// Detects that the command has begun, after the connection and the login shell: bytes in its output that nothing writes
+// earlier. If they do not arrive by `due`, the command is cut.
 struct RemoteStart {
-  std::string mark;  // empty: nothing shows it
+  std::string mark;  // empty: the start is not detected
   Deadline due = Deadline::never();
 };
 
-// Gives `input` to the command and waits for its end: until the deadline, then it is cut and the failure has code 124.
-// Any thread; many at the same time. Throws as open_ssh_link.
+// Sends `input` to the command and waits for its end until the deadline; then the command is cut and the failure has
+// code 124. Any thread; many at the same time. Throws as open_ssh_link does.
 RemoteResult run_remote(const SshTarget& target, const std::vector<std::string>& argv, std::string_view input,
                         const SshOptions& options, Deadline deadline, const RemoteStart& start = {});
 

@@ -1,4 +1,4 @@
-// The ssh program as the way: one local process a link, started again when sshd drops it before the handshake.
+// The ssh program as the transport: one local process per link, started again when sshd drops it before the handshake.
 #include <algorithm>
 
 #include "base/deadline.hpp"
@@ -15,12 +15,12 @@ std::vector<std::string> program_words(const SshTarget& target, const std::vecto
                                        const SshOptions& options) {
   auto seconds = std::max<int64_t>(1, std::chrono::ceil<std::chrono::seconds>(options.connect_timeout).count());
   const std::string settings[] = {
-      "BatchMode=yes",  // an unknown host key is refused, unless the user's own StrictHostKeyChecking says otherwise
+      "BatchMode=yes",  // rejects an unknown host key, unless the user's StrictHostKeyChecking accepts it
       "ConnectTimeout=" + std::to_string(seconds),
-      "ControlMaster=no",         // a master made by us would outlive the job
-      "ClearAllForwardings=yes",  // a port of the user's own sessions has room for one
-      "IgnoreUnknown=*",          // in place of the user's own list: OpenSSH before 7.6 does not know the next one
-      "RemoteCommand=none",       // it would stand against ours
+      "ControlMaster=no",         // a master started by us would outlive the job
+      "ClearAllForwardings=yes",  // a port of the user's own sessions can be bound only once
+      "IgnoreUnknown=*",          // replaces the user's list: OpenSSH before 7.6 does not know the next option
+      "RemoteCommand=none",       // would conflict with our command
   };
   std::vector<std::string> words{options.program};
   for (const auto& setting : settings) words.insert(words.end(), {"-o", setting});

@@ -1,4 +1,4 @@
-// Where to, and how, for everything that goes through SSH. Plain values.
+// The target and the options of everything that uses SSH. Plain values.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -8,18 +8,18 @@
 namespace dslaunch::spawn {
 
 struct SshTarget {
-  std::string host;              // as the user wrote it; an alias of ~/.ssh/config is one
-  std::string user;              // empty: what the configuration says, else our own
-  std::optional<uint16_t> port;  // of this host; goes before SshOptions::port
+  std::string host;              // as the user wrote it; may be an alias of ~/.ssh/config
+  std::string user;              // empty: the configuration's, else our own
+  std::optional<uint16_t> port;  // of this host; takes precedence over SshOptions::port
 };
 
-// How long a host may take when nobody says otherwise: long enough for a slow look-up and a busy sshd.
+// The default time limit per host: long enough for a slow lookup and a busy sshd.
 inline constexpr std::chrono::milliseconds kDefaultConnectTimeout{15'000};
 
 struct SshOptions {
   std::string program;           // empty: libssh; else the name or path of a program that takes ssh's options
-  std::optional<uint16_t> port;  // for all hosts; without one the configuration's, else 22
-  // From the first look-up to the start of the remote command.
+  std::optional<uint16_t> port;  // for all hosts; if unset, the configuration's, else 22
+  // From the first name lookup to the start of the remote command.
   std::chrono::milliseconds connect_timeout = kDefaultConnectTimeout;
 };
 

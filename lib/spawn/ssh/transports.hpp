@@ -1,4 +1,4 @@
-// The two ways behind open_ssh_link.
+// The two transports behind open_ssh_link.
 #pragma once
 #include <memory>
 #include <string>
@@ -17,8 +17,8 @@ std::unique_ptr<CommandLink> open_libssh_link(const SshTarget& target, const std
 std::unique_ptr<CommandLink> open_ssh_program_link(const SshTarget& target, const std::vector<std::string>& argv,
                                                    const SshOptions& options);
 
-// What libdslaunch_ssh.so exports as dslaunch_open_ssh_link. No exception passes from one library to the other: nullptr
-// with the reason in `error`.
+// The type of dslaunch_open_ssh_link, which libdslaunch_ssh.so exports. No exception crosses the library boundary: it
+// returns nullptr with the reason in `error`.
 using ModuleFactory = CommandLink* (*)(const SshTarget& target, const std::vector<std::string>& argv,
                                        const SshOptions& options, std::string& error);
 

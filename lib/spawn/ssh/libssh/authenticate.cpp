@@ -1,4 +1,4 @@
-// Keys of the agent, then key files; nobody is asked for anything.
+// Tries the agent's keys, then key files; never prompts.
 #include <libssh/callbacks.h>
 #include <unistd.h>
 
@@ -13,8 +13,8 @@
 namespace dslaunch::spawn {
 namespace {
 
-// libssh 0.10 does not tell which key files it tries, except in its log, right before it looks for the public half.
-// That is kept for each thread, as the log's callback is.
+// libssh 0.10 reports the key files that it tries only in its log, right before it looks for the public half. The list
+// is kept per thread, as the log's callback is.
 class TriedFiles {
  public:
   TriedFiles() {
@@ -30,7 +30,7 @@ class TriedFiles {
   TriedFiles& operator=(const TriedFiles&) = delete;
 
   const std::vector<std::string>& names() const { return names_; }
-  // Where only the private half of a key lies, libssh writes the public half beside it. That folder is not ours.
+  // If only the private half of a key exists, libssh writes the public half beside it. That directory is not ours.
   void remove_written_halves() {
     for (const auto& half : without_public_half_) ::unlink(half.c_str());
     without_public_half_.clear();
@@ -53,7 +53,7 @@ class TriedFiles {
 };
 thread_local TriedFiles* TriedFiles::of_this_thread = nullptr;
 
-// A public half is written and removed within one step; another thread must not see it in between.
+// A public half is written and removed within one step; other threads must not see it in between.
 std::mutex& key_files_mutex() {
   static std::mutex mutex;
   return mutex;

@@ -16,7 +16,7 @@
 namespace dslaunch::spawn {
 namespace {
 
-// getaddrinfo(3) knows no deadline: a thread of its own waits for it, and is left to its end when we go.
+// getaddrinfo(3) has no deadline: a separate thread waits for it, and is abandoned when this call gives up.
 struct Question {
   std::mutex mutex;
   HostAddresses answer;

@@ -1,5 +1,5 @@
-// A TCP connection to a host's sshd. Made here and not by libssh, whose own dialling looks up names without a deadline
-// and tries one address only.
+// A TCP connection to a host's sshd. Made here instead of by libssh, which resolves names without a deadline and tries
+// one address only.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace dslaunch::spawn {
 
-// The socket is non-blocking, without delay for small packets. Throws ConnectError, Interrupted.
+// The socket is non-blocking, with TCP_NODELAY. Throws ConnectError, Interrupted.
 UniqueFd dial_tcp(const std::string& host, uint16_t port, Deadline deadline, const Interrupt& interrupt);
 
 }  // namespace dslaunch::spawn

@@ -1,4 +1,4 @@
-// Is the host the one that known_hosts knows? Anything but a clear yes is refused, with the way to make it one.
+// Checks the host's key against known_hosts. Rejects everything but a clear match, with advice on how to fix it.
 #include <fstream>
 #include <memory>
 
@@ -23,7 +23,7 @@ std::string fingerprint(ssh_session session) {
   return result;
 }
 
-// "FILE:LINE" where known_hosts speaks of a host, hashed names included; empty when it does not.
+// "FILE:LINE" of a host's entry in known_hosts, hashed names included; empty when there is none.
 std::string place_of(ssh_session session, const std::string& host) {
   for (auto option : {SSH_OPTIONS_KNOWNHOSTS, SSH_OPTIONS_GLOBAL_KNOWNHOSTS}) {
     char* path = nullptr;
@@ -45,7 +45,7 @@ std::string place_of(ssh_session session, const std::string& host) {
 }  // namespace
 
 void SshSession::check_host_key() {
-  // As known_hosts writes it.
+  // In the notation of known_hosts.
   std::string name = port_ == 22 ? host_ : fmt::format("[{}]:{}", host_, port_);
   auto refuse = [&](std::string text) {
     throw ConnectError{{.code = ExitCode::kPermission, .phase = "host key", .text = std::move(text)}};
@@ -74,7 +74,7 @@ void SshSession::check_host_key() {
     case SSH_KNOWN_HOSTS_ERROR:
       break;
   }
-  // Also for an answer that a later libssh may have.
+  // Also for a result that a later libssh may add.
   refuse(fmt::format("cannot check the host key of {}: {}", name, error()));
 }
 

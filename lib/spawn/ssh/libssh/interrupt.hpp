@@ -1,4 +1,4 @@
-// Waiting that kill() cuts short, and how a link's thread gives up.
+// Waits that kill() can interrupt, and the exceptions that end a link's thread.
 #pragma once
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -31,7 +31,7 @@ class Interrupt {
   }
   int fd() const { return event_.get(); }
 
-  // Until one of the descriptors is ready or the deadline passes (false). Throws Interrupted.
+  // Waits until one of the descriptors is ready or the deadline passes (false). Throws Interrupted.
   bool wait(std::vector<pollfd>& polls, Deadline deadline) const {
     polls.push_back({event_.get(), POLLIN, 0});
     int milliseconds = deadline.poll_timeout();

@@ -24,10 +24,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// sshd sends the exit status right behind the end of the output, unless the command closed that and lives on.
+// sshd sends the exit status right after the end of the output, unless the command closed its output and runs on.
 constexpr auto kStatusTimeout = 5s;
 
-// For the last packet to leave, where the network takes nothing.
+// Time to send the last packet when the network accepts no data.
 constexpr int kHangUpMs = 200;
 
 int signal_number(std::string_view name) {
@@ -38,13 +38,13 @@ int signal_number(std::string_view name) {
   return SIGKILL;
 }
 
-// Bytes on their way in one direction: taken in at once where the buffer is empty, passed on bit by bit.
+// Bytes in transit in one direction: filled in one read when the buffer is empty, drained piece by piece.
 class TransferBuffer {
  public:
   bool empty() const { return begin_ == end_; }
   std::string_view bytes() const { return {storage_.data() + begin_, end_ - begin_}; }
   void taken(size_t count) { begin_ += count; }
-  // Room for so many bytes; what was in the buffer is lost.
+  // Room for `bytes` bytes; the buffer's previous content is lost.
   char* room(size_t bytes) {
     if (storage_.size() < bytes) storage_.resize(bytes);
     return storage_.data();
@@ -67,7 +67,7 @@ struct LibsshLink::State : LinkState {
   std::string program, command;
   Interrupt interrupt;
 
-  // The link's thread only.
+  // Used by the link's thread only.
   ssh_channel_callbacks_struct callbacks{};
   SshSession* session = nullptr;
   ssh_channel channel = nullptr;
@@ -93,13 +93,13 @@ struct LibsshLink::State : LinkState {
 
 namespace {
 
-// The threads that use libssh must be gone before the process tears it down: at exit they are cut and waited for.
+// All threads that use libssh must end before the process tears it down: at exit they are interrupted and waited for.
 class LiveLinks {
  public:
   static LiveLinks& instance() {
     static LiveLinks* links = [] {
       std::atexit([] { instance().leave(); });
-      return new LiveLinks;  // never destroyed: threads that hang in a name look-up may outlive everything
+      return new LiveLinks;  // never destroyed: threads blocked in a name lookup may outlive everything
     }();
     return *links;
   }
@@ -162,14 +162,14 @@ std::optional<LinkFailure> LibsshLink::State::live() {
   return explain_remote_end(target, program, *cause, errors.text());
 }
 
-// The end of the connection ends nothing there that waits for something else: a login shell that hangs in a start-up
-// file stays. sshd passes the signal on to the whole session; one that does not leaves things as they are.
+// Closing the connection does not end a remote process that waits for something else: a login shell that hangs in a
+// start-up file stays. sshd forwards the signal to the whole session; an sshd that does not changes nothing.
 void LibsshLink::State::hang_up() {
   ssh_channel_request_send_signal(channel, "HUP");
   ssh_blocking_flush(session->get(), kHangUpMs);
 }
 
-// Until the command is started; again from the beginning when sshd drops us.
+// Returns when the command is started; begins again from scratch when sshd drops the connection.
 std::unique_ptr<SshSession> LibsshLink::State::reach() {
   Deadline deadline = Deadline::after(options.connect_timeout);
   Backoff backoff(deadline);
@@ -214,10 +214,10 @@ void LibsshLink::State::note(ExitCause end) {
   cause = std::move(end);
 }
 
-// Each call into libssh may take packets for any of the others. So the output comes last, since nothing else tells that
-// it waits, and what may be sent is asked once more: only then is it safe to sleep. Packets are taken from the socket
-// in every round, also while the caller does not read: libssh can only write, and sshd's keep-alive requests are only
-// answered, while it handles packets.
+// Each call into libssh may consume packets meant for any other call. So the output comes last, since nothing else
+// signals pending output, and may_send() is checked again: only then is it safe to sleep. Packets are read from the
+// socket in every round, even while the caller does not read: libssh can write, and answer sshd's keep-alive requests,
+// only while it handles packets.
 void LibsshLink::State::carry() {
   for (;;) {
     bool moved = carry_up();
@@ -233,7 +233,7 @@ bool LibsshLink::State::may_send() const {
   return !up.empty() && !pending && ssh_channel_window_size(channel) > 0;
 }
 
-// Takes packets too: a look at an empty stream does.
+// Consumes packets too, even when the stream is empty.
 bool LibsshLink::State::carry_errors() {
   char buffer[4096];
   int got = ssh_channel_read_nonblocking(channel, buffer, sizeof buffer, 1);
@@ -243,9 +243,9 @@ bool LibsshLink::State::carry_errors() {
   return true;
 }
 
-// From the channel to the caller. libssh opens the channel's window again with every read, however much it still holds.
-// So each read takes all that it holds, and the next one comes when the caller has taken that: what waits for a slow
-// caller is two windows at most, and sshd waits.
+// From the channel to the caller. libssh reopens the channel's window with every read, however much it still holds. So
+// each read takes everything that libssh holds, and the next read follows when the caller has taken that: at most two
+// windows are buffered for a slow caller, and sshd waits.
 bool LibsshLink::State::carry_down() {
   if (down.empty()) {
     int got = ssh_channel_poll(channel, 0);
@@ -255,7 +255,7 @@ bool LibsshLink::State::carry_down() {
   }
   if (down.empty()) return false;
   ssize_t wrote = ::write(output.get(), down.bytes().data(), down.bytes().size());
-  if (wrote < 0 && errno != EAGAIN && errno != EINTR) throw Interrupted{};  // nobody reads any more
+  if (wrote < 0 && errno != EAGAIN && errno != EINTR) throw Interrupted{};  // the caller closed its read end
   if (wrote > 0) down.taken(static_cast<size_t>(wrote));
   return wrote > 0;
 }
@@ -269,12 +269,12 @@ bool LibsshLink::State::carry_up() {
       ssh_channel_send_eof(channel);
     }
   }
-  // Not while libssh still holds bytes that the socket did not take: it would hold ever more.
+  // Do not write while libssh still holds bytes that the socket did not accept: its buffer would grow without bound.
   if ((session->poll_events(false) & POLLOUT) != 0) ssh_blocking_flush(session->get(), 0);
   if (up.empty() || (session->poll_events(false) & POLLOUT) != 0) return false;
   int sent = ssh_channel_write(channel, up.bytes().data(), static_cast<uint32_t>(up.bytes().size()));
   if (sent == SSH_ERROR) {
-    // A command that has ended takes no more; what it said still comes.
+    // A command that has ended accepts no more input; its output still arrives.
     up.taken(up.bytes().size());
     input_ended = true;
   }
@@ -287,7 +287,7 @@ bool LibsshLink::State::at_end() {
   if (!ended || !down.empty() || ssh_channel_poll(channel, 0) > 0) return false;
   while (carry_errors()) {
   }
-  ssh_channel_get_exit_status(channel);  // reading takes no more packets once the output has ended
+  ssh_channel_get_exit_status(channel);  // reads no longer consume packets once the output has ended
   if (ssh_channel_is_closed(channel) || !ssh_is_connected(session->get())) return true;
   {
     std::lock_guard lock(mutex);

@@ -1,5 +1,5 @@
-// The link over libssh: a thread that makes the connection and then carries bytes between the two pipes and the
-// channel, holding a few MiB at most, however slow either side is.
+// The link over libssh: a thread that connects and then moves bytes between the two pipes and the channel, holding a
+// few MiB at most, however slow either side is.
 #pragma once
 #include <memory>
 #include <string>

@@ -1,4 +1,4 @@
-// What libdslaunch_ssh.so exports.
+// The exports of libdslaunch_ssh.so.
 #include "spawn/ssh/libssh/libssh_link.hpp"
 
 extern "C" {

@@ -27,7 +27,7 @@ bool is_plain_name(const std::string& text) {
 
 std::string expand(const std::string& command, const std::string& alias, const std::string& host, uint16_t port,
                    const std::string& user) {
-  // They become part of a command line of a shell of this machine.
+  // The names become part of a command line for a shell on this machine.
   for (const auto& name : {alias, host, user}) {
     if (!is_plain_name(name)) {
       throw ConnectError{{.phase = "resolve",
@@ -83,7 +83,7 @@ Proxy::Proxy(const std::string& command, const std::string& alias, const std::st
   stream_.reset(ends[0]);
   UniqueFd theirs(ends[1]);
   ::fcntl(stream_.get(), F_SETFL, O_NONBLOCK);
-  // A file and not a pipe: nobody has to read along.
+  // A file instead of a pipe: no reader has to drain it.
   errors_.reset(::memfd_create("proxy-errors", MFD_CLOEXEC));
   if (!errors_.valid()) throw SystemError("memfd_create", "for a proxy's errors");
   ProcessSpec spec{.argv = {"/bin/sh", "-c", command_}, .env = environment_without_questions(), .cwd = ""};

@@ -1,5 +1,5 @@
-// The user's ProxyCommand (libssh makes one of ProxyJump) as the stream to a host's sshd. Started here and not by
-// libssh, which lets a proxy write to our terminal.
+// Runs the user's ProxyCommand (libssh turns ProxyJump into one) as the stream to a host's sshd. Started here instead
+// of by libssh, which lets a proxy write to our terminal.
 #pragma once
 #include <sys/types.h>
 
@@ -11,7 +11,7 @@
 
 namespace dslaunch::spawn {
 
-// A proxy's process, ended with this object. Owned by the thread that started it, which has to outlive it.
+// A proxy's process, which ends with this object. Owned by the thread that started it; the thread must outlive it.
 class Proxy {
  public:
   // `command` as in ssh_config, with its % tokens. Throws ConnectError.
@@ -22,7 +22,7 @@ class Proxy {
   Proxy& operator=(const Proxy&) = delete;
 
   UniqueFd take_stream() { return std::move(stream_); }
-  std::string errors() const;  // what it has written on standard error
+  std::string errors() const;  // its standard error so far
   const std::string& command() const { return command_; }
 
  private:

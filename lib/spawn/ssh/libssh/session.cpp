@@ -9,8 +9,8 @@
 namespace dslaunch::spawn {
 namespace {
 
-// libssh looks in the home of the password database; where HOME says otherwise (a container's arbitrary user, a test)
-// HOME is meant.
+// libssh uses the home directory of the password database; where HOME differs (a container's arbitrary user, a test),
+// HOME is the right one.
 std::string ssh_folder() {
   const char* home = std::getenv("HOME");
   return home != nullptr && *home == '/' ? std::string(home) + "/.ssh" : std::string();
@@ -36,7 +36,7 @@ SshSession::SshSession(const SshTarget& target, const SshOptions& options, Deadl
 }
 
 SshSession::~SshSession() {
-  ssh_free(session_);  // closes the stream too; no farewell that could block
+  ssh_free(session_);  // closes the stream too; sends no goodbye that could block
 }
 
 void SshSession::read_configuration() {
@@ -58,7 +58,7 @@ void SshSession::read_configuration() {
   unsigned int port = 22;
   ssh_options_get_port(session_, &port);
   port_ = static_cast<uint16_t>(port);
-  if (option(SSH_OPTIONS_USER).empty()) ssh_options_set(session_, SSH_OPTIONS_USER, nullptr);  // our own
+  if (option(SSH_OPTIONS_USER).empty()) ssh_options_set(session_, SSH_OPTIONS_USER, nullptr);  // our own user
   host_ = option(SSH_OPTIONS_HOST);
   user_ = option(SSH_OPTIONS_USER);
   int silent = SSH_LOG_NOLOG;
@@ -124,7 +124,8 @@ void SshSession::wait_for_packets(const char* phase) {
 ssh_channel SshSession::start(const std::string& command, ssh_channel_callbacks_struct& callbacks) {
   ssh_channel channel = ssh_channel_new(session_);  // freed with the session
   if (channel == nullptr) throw ConnectError{{.phase = "start", .text = "libssh: " + error()}};
-  ssh_set_channel_callbacks(channel, &callbacks);  // now: a short command ends before its start is answered
+  ssh_set_channel_callbacks(channel, &callbacks);  // before the start: a short command may end before its start is
+                                                   // answered
   if (until_done(SSH_AGAIN, "start", [&] { return ssh_channel_open_session(channel); }) != SSH_OK) {
     throw ConnectError{{.phase = "start", .text = fmt::format("{} refuses a session: {}", target_.host, error())}};
   }

@@ -1,5 +1,5 @@
-// One connection to an sshd, from the user's configuration to a started command. Used by the link's thread alone.
-// Everything throws ConnectError, or Interrupted after kill(), and waits until the one deadline of its host.
+// One connection to an sshd, from the user's configuration to a started command. Used by the link's thread only. Every
+// call throws ConnectError, or Interrupted after kill(), and waits until the single deadline of its host.
 #pragma once
 #include <libssh/callbacks.h>
 #include <libssh/libssh.h>
@@ -25,13 +25,13 @@ class SshSession {
   void connect();         // TCP or proxy, versions and keys exchanged
   void check_host_key();  // host_key.cpp
   void authenticate();    // authenticate.cpp
-  // `callbacks` hear of the command's end; they live as long as this object.
+  // `callbacks` are notified of the command's end; they must live as long as this object.
   ssh_channel start(const std::string& command, ssh_channel_callbacks_struct& callbacks);
 
   ssh_session get() const { return session_; }
   const SshTarget& target() const { return target_; }
   std::string error() const { return ssh_get_error(session_); }
-  // What to poll the connection for.
+  // The events to poll the connection for.
   short poll_events(bool reading) const;
 
   // Calls `step` until its result is not `again`, waiting for the connection in between.
