@@ -85,7 +85,7 @@ OomWatch::OomWatch() : own_cgroup_(read_text("/proc/self/cgroup")) {
   seen_on_machine_ = parse_oom_kills(read_text("/proc/vmstat"));
 }
 
-// A new cgroup's count began at 0: its kills were counted on the machine since this watch began.
+// A cgroup not seen before is taken to start at 0: older kills would not have raised the machine's count since.
 bool OomWatch::rose(const std::string& events_path) {
   auto count = parse_oom_kills(read_text(events_path));
   if (!count || *count <= seen_[events_path]) return false;

@@ -26,7 +26,7 @@ struct LinkState {
   // Used by the thread only: the far ends of the caller's two pipes.
   UniqueFd input, output;
 
-  // The thread's last call. `why` counts unless the owner ended the link, and is there before `output` ends.
+  // The thread's last call. `why` is kept unless the owner ended the link, and is set before `output` ends.
   void finish(std::optional<LinkFailure> why);
 };
 
