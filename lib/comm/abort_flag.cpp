@@ -10,7 +10,7 @@ constexpr std::chrono::milliseconds kBetweenQuestions{1};
 }  // namespace
 
 void AbortFlag::trip(const std::string& reason, int rank, const std::string& host) {
-  // The action runs under the lock: disarm() must not return while it does.
+  // The action runs under the lock: disarm() must not return while the action runs.
   std::lock_guard lock(mutex_);
   if (tripped_) return;
   tripped_ = true;

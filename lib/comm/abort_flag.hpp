@@ -1,6 +1,6 @@
-// The first failure of a communicator, kept for every call that follows. Tied to the store, so that the end of any rank
-// breaks what this rank is waiting for: NCCL over NVLink never notices a dead peer, Gloo tells only those who talk to
-// it. Any thread.
+// The first failure of a communicator, kept for every later call. Tied to the store, so that the end of any rank aborts
+// the operations that this rank waits in: NCCL over NVLink never notices a dead peer, and Gloo reports it only to the
+// ranks that communicate with it. Any thread.
 #pragma once
 #include <condition_variable>
 #include <functional>
@@ -15,18 +15,19 @@ namespace dslaunch::comm {
 
 class AbortFlag {
  public:
-  // Keeps the first reason (and the rank, where known) and runs what break_with() gave, once.
+  // Keeps the first reason (and the rank, where known) and runs the action given to break_with(), once.
   void trip(const std::string& reason, int rank = -1, const std::string& host = {});
-  // How to end the backend's pending operations; runs at once when the latch is tripped already. Must not block.
+  // Sets the action that ends the backend's pending operations; runs it immediately when the flag is already tripped.
+  // The action must not block.
   void break_with(std::function<void()> action);
-  // No action runs after this has returned. For destructors.
+  // No action runs after this call returns. For destructors.
   void disarm();
 
   bool tripped() const;
   bool wait_until_tripped(std::chrono::milliseconds at_most) const;
-  // Throws PeerError when tripped; `phase` says what this rank was doing.
+  // Throws PeerError when tripped; `phase` names this rank's operation.
   void check(std::string_view phase) const;
-  // Asks `is_reached` until it says so; throws like check() once tripped.
+  // Polls `is_reached` until it returns true; throws like check() once tripped.
   void wait_until(const std::function<bool()>& is_reached, std::string_view phase) const;
 
  private:
@@ -38,7 +39,7 @@ class AbortFlag {
   std::function<void()> action_;
 };
 
-// A latch that the loss of any rank trips, for as long as somebody holds it.
+// Returns a flag that the loss of any rank trips, for as long as the flag has an owner.
 std::shared_ptr<AbortFlag> watch_peers(rendezvous::Store& store);
 
 }  // namespace dslaunch::comm

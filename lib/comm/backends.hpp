@@ -1,5 +1,5 @@
-// One factory a backend; make_communicator() chooses. A backend that was left out of the build is a no_x.cpp whose
-// factory says so.
+// One factory per backend; make_communicator() chooses. A backend that was left out of the build has a no_x.cpp, whose
+// factory reports that.
 #pragma once
 #include <memory>
 
@@ -11,10 +11,10 @@ std::unique_ptr<Communicator> make_single(const CommunicatorOptions& options, re
 std::unique_ptr<Communicator> make_gloo(const CommunicatorOptions& options, rendezvous::Store& store);
 std::unique_ptr<Communicator> make_nccl(const CommunicatorOptions& options, rendezvous::Store& store);
 
-// The prefix of this communicator's keys in the store: a group that is made again finds no stale ones.
+// The prefix of this communicator's keys in the store: a group that is created again finds no stale keys.
 std::string fresh_key_prefix(const CommunicatorOptions& options, rendezvous::Store& store, Deadline deadline);
 
-// What a module exports as dslaunch_make_gloo or dslaunch_make_nccl.
+// The type of dslaunch_make_gloo and dslaunch_make_nccl, which the modules export.
 using ModuleFactory = Communicator* (*)(const CommunicatorOptions&, rendezvous::Store&);
 
 }  // namespace dslaunch::comm

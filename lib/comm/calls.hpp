@@ -1,5 +1,5 @@
-// Which collectives of a group this rank has called, and which of them it is in: what a watch looks at from another
-// thread. All members call the same sequence, so a call's number is the same on all of them.
+// Which collectives of a group this rank has called, and which of them are pending, for a watchdog on another thread.
+// All members call the same sequence, so a call has the same number on all of them.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -10,24 +10,24 @@
 
 namespace dslaunch::comm {
 
-// A call that has not ended here.
+// A call that has not completed on this rank.
 struct PendingCall {
   uint64_t number = 0;
   std::string what;  // "all_reduce of 4 float32 in group 'world'"
   std::chrono::steady_clock::time_point since;
-  bool holds_host = true;     // false: a device waits, and the host may have gone on
-  bool is_on_device = false;  // then it may also be waiting for what was computed before it
+  bool holds_host = true;     // false: a device waits, and the host may have continued
+  bool is_on_device = false;  // true: it may also be waiting for earlier computation
 };
 
 struct CallState {
   uint64_t last = 0;                  // number of the last call; 0: none yet
-  std::optional<PendingCall> oldest;  // of those that have not ended
+  std::optional<PendingCall> oldest;  // the oldest pending call
 };
 
-// For backends whose calls end before they return. One thread calls, any looks.
+// For backends whose calls complete before they return. One thread calls, any thread may read.
 class HostCalls {
  public:
-  // While it lives, the call is pending.
+  // The call is pending while this object lives.
   class Scope {
    public:
     Scope(HostCalls& calls, std::string what) : number(calls.begin(std::move(what))), calls_(calls) {}

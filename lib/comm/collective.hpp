@@ -1,4 +1,4 @@
-// What all backends share: element sizes, the checks of a call's arguments, and a call's name in messages.
+// Shared by all backends: element sizes, the checks of a call's arguments, and a call's name in messages.
 #pragma once
 #include <string>
 
@@ -11,7 +11,7 @@ inline size_t num_bytes_in(const ConstBuffer& buffer) {
   return buffer.count * size_of(buffer.dtype);
 }
 
-// InternalError when counts, types or ranks do not fit each other.
+// Throw InternalError when counts, types or ranks are inconsistent.
 void check_buffer(const ConstBuffer& buffer);
 void check_reduce_scatter(const ConstBuffer& in, const Buffer& out, int size);
 void check_all_gather(const ConstBuffer& in, const Buffer& out, int size);

@@ -63,11 +63,12 @@ void CollectiveTimeout::forget_ended() {
   }
 }
 
-// Only the first of each queue is at work: those behind it have not begun, however long ago they were queued.
+// Only the first operation of each queue is running: the operations behind it have not begun, however long they are
+// queued.
 const PendingCall* CollectiveTimeout::longest_pending() {
   forget_ended();
   const PendingCall* longest = nullptr;
-  std::vector<const std::atomic<uint32_t>*> queues;  // seen so far
+  std::vector<const std::atomic<uint32_t>*> queues;  // queues seen so far
   for (const Operation& operation : operations_) {
     if (std::find(queues.begin(), queues.end(), operation.counter) != queues.end()) continue;
     queues.push_back(operation.counter);

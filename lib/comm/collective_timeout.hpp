@@ -1,11 +1,11 @@
-// Notices that a queued operation does not end when nobody waits for it: the thread that issues operations may itself
-// be stuck, in a launch behind a full queue or in a read of a tensor, and then asks no clock.
+// Detects a queued operation that does not end while no thread waits for it: the thread that issues operations may
+// itself be stuck, in a kernel launch behind a full queue or in a read of a tensor, and then checks no clock.
 //
-// An operation's time begins when it was queued, or when the one before it in its queue was seen to have ended: what a
-// device computes for a step or two that the host is ahead is nobody's wait. Whoever looks sees that to a second.
+// An operation's time begins when it was queued, or when the end of its predecessor in the queue was observed: the step
+// or two by which a device runs behind the host do not count as waiting. The end is observed to within a second.
 //
-// A device tells how far it is by counters in host memory, one for each of its queues; here they are only read, so the
-// watch needs nothing of the device's own interface and none of its locks.
+// A device publishes its progress in counters in host memory, one per queue. This class only reads them, so it needs
+// neither the device's own interface nor any of its locks.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -27,19 +27,19 @@ std::string late_message(const std::string& what, std::chrono::milliseconds time
 
 class CollectiveTimeout {
  public:
-  // `on_late` is called once, from the watch's thread and without a lock of it; must not throw.
+  // `on_late` is called once, from the class's own thread and without holding its lock; must not throw.
   CollectiveTimeout(std::chrono::milliseconds timeout, std::function<void(const std::string& message)> on_late);
-  ~CollectiveTimeout();  // no call of `on_late` runs any more
+  ~CollectiveTimeout();  // no call of `on_late` runs after this
   CollectiveTimeout(const CollectiveTimeout&) = delete;
   CollectiveTimeout& operator=(const CollectiveTimeout&) = delete;
 
-  // Call `number` (0: none in the sequence of the group), `what`, was queued, and has ended when *counter has reached
-  // `value` (counting may wrap). Operations of one counter end in the order of these calls. One thread; `counter` stays
-  // valid for as long as the watch.
+  // Call `number` (0: not in the group's sequence), `what`, was queued, and has ended when *counter has reached `value`
+  // (the counter may wrap). Operations of one counter end in the order of these calls. One thread; `counter` must stay
+  // valid for as long as this object.
   void add(const std::atomic<uint32_t>* counter, uint32_t value, uint64_t number, std::string what);
-  // What was late. Any thread.
+  // The message about the late operation, if any. Any thread.
   std::optional<std::string> message() const;
-  // What has been pending the longest of all that has a number. Any thread.
+  // The numbered operation that has been pending longest. Any thread.
   std::optional<PendingCall> oldest();
 
  private:
@@ -52,7 +52,7 @@ class CollectiveTimeout {
   };
 
   void run();
-  // Under the lock:
+  // Require the lock:
   void forget_ended();
   const PendingCall* longest_pending();
 

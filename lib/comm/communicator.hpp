@@ -23,7 +23,7 @@ size_t size_of(DType dtype);
 
 enum class ReduceOp : uint8_t { kSum, kMax };
 
-// `count` elements of `dtype`; data may be null when count is 0. No alignment beyond the element's is needed.
+// `count` elements of `dtype`; data may be null when count is 0. Needs only the element's own alignment.
 struct Buffer {
   void* data = nullptr;
   size_t count = 0;
@@ -48,22 +48,22 @@ class Communicator {
   virtual void reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op) = 0;
   // out.count == size() * in.count; `in` may be this rank's slice of `out`.
   virtual void all_gather(ConstBuffer in, Buffer out) = 0;
-  // Both hold size() slices of one length: rank r receives this rank's r-th slice of `in`, and its own slice goes to
-  // the r-th of `out`; this rank's own is copied. `out` shares no memory with `in`.
+  // Both hold size() slices of equal length. This rank's r-th slice of `in` goes to rank r, and the r-th slice of `out`
+  // comes from rank r; this rank's own slice is copied. `out` must not share memory with `in`.
   virtual void all_to_all(ConstBuffer in, Buffer out) = 0;
   virtual void broadcast(Buffer buffer, int root) = 0;
-  // Between two members, for pipelines, which are to come; the contract test is their only caller so far.
+  // Between two members, for future pipelines; so far only the contract test calls them.
   virtual void send(ConstBuffer buffer, int destination) = 0;
   virtual void receive(Buffer buffer, int source) = 0;
   virtual void barrier() = 0;
-  // Device backends: blocks until everything enqueued so far has finished, and throws what went wrong. Host: no effect.
+  // Device backends: blocks until everything enqueued so far has finished, and throws any error. Host: no effect.
   virtual void wait_for_completion() = 0;
-  // Blocks until `is_reached` is true (a point in a stream; it is asked again and again), and throws what goes wrong
-  // meanwhile: on a device, nothing else of what was enqueued is waited for.
+  // Blocks until `is_reached` (a point in a stream; polled repeatedly) returns true, and throws any error meanwhile. On
+  // a device, does not wait for any other enqueued work.
   virtual void wait_until(const std::function<bool()>& is_reached) = 0;
   // Any thread, idempotent, does not block: pending and later calls throw PeerError with this reason.
   virtual void abort(const std::string& reason) = 0;
-  // Any thread, and takes no lock that is held for long. Empty for a backend that never waits for others.
+  // Any thread; takes no lock that is held for long. Empty for a backend that never waits for other ranks.
   virtual CallState calls() const { return {}; }
 };
 
@@ -75,9 +75,9 @@ struct CommunicatorOptions {
   std::chrono::milliseconds timeout{30 * 60 * 1000};  // of one collective
 };
 
-// Backends live in modules that are opened on demand (RTLD_LOCAL, Gloo's with RTLD_DEEPBIND too). A size of 1 gets a
-// communicator that copies: in host memory without any module, on a device through CUDA's. Throws UserError(69) naming
-// the module and what to install when it cannot be opened.
+// Backends are in modules that are loaded on demand (RTLD_LOCAL, Gloo's with RTLD_DEEPBIND too). A size of 1 gets a
+// communicator that copies: in host memory without any module, on a device through CUDA's module. Throws UserError(69)
+// naming the module and what to install when the module cannot be loaded.
 std::unique_ptr<Communicator> make_communicator(const CommunicatorOptions& options, rendezvous::Store& store);
 
 }  // namespace dslaunch::comm

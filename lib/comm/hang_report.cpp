@@ -23,7 +23,7 @@ bool is_same_call(const RankWait& a, const RankWait& b) {
   return a.group == b.group && a.number == b.number;
 }
 
-// Of the waits that hold the host there is at most one: the thread that trains is in it.
+// At most one wait holds the host: the training thread is in it.
 const RankWait* holding_wait(const std::optional<RankReport>& report) {
   if (!report) return nullptr;
   const auto& waits = report->waits;
@@ -43,7 +43,7 @@ std::string state_text(char state, int64_t pid) {
   return {};
 }
 
-// Stopped, or in the hands of a debugger: not for a moment only, as a rank that waits for a disk.
+// Stopped, or held by a debugger: not just briefly, like a rank that waits for a disk.
 bool is_held(std::optional<char> state) {
   return state == 'T' || state == 't';
 }
@@ -52,7 +52,7 @@ std::string name_of(int rank, const RankReport& report) {
   return fmt::format("rank {} ({}, process {})", rank, report.host, report.pid);
 }
 
-// The first few.
+// Describes the first few ranks.
 std::string join_described(const std::vector<int>& ranks, const std::function<std::string(int rank)>& describe) {
   std::vector<std::string> texts;
   for (int rank : ranks) {
@@ -69,7 +69,7 @@ bool speaks(const std::optional<RankReport>& before, const RankReport& now) {
   return before && now.beat > before->beat;
 }
 
-// What is known of a rank that others wait for.
+// Describes what a rank that others wait for is doing.
 std::string what_it_does(const std::optional<RankReport>& before, const RankReport& now, const StateOf& state_of) {
   const auto state = state_of(now);
   if (auto text = state ? state_text(*state, now.pid) : std::string(); !text.empty()) return text;
@@ -154,12 +154,12 @@ std::vector<int> absent_from(const RankWait& wait, int rank, const RankReports& 
 }
 
 std::vector<int> waiting_for_each_other(const RankReports& before, const RankReports& now, milliseconds at_least) {
-  std::map<int, std::vector<int>> held;  // rank: for whom it waits
+  std::map<int, std::vector<int>> held;  // rank -> the ranks that it waits for
   for (size_t i = 0; i < now.size(); ++i) {
     const int rank = static_cast<int>(i);
     if (still_waits(before[i], now[i], at_least)) held[rank] = absent_from(*holding_wait(now[i]), rank, now);
   }
-  // Who waits for nobody of them goes on when those outside come, and may then free others.
+  // A rank that waits for none of the held ranks continues when the others arrive, and may then release held ranks.
   const auto may_go_on = [&](const auto& rank_and_absent) {
     const auto& absent = rank_and_absent.second;
     return std::none_of(absent.begin(), absent.end(), [&](int other) { return held.contains(other); });

@@ -1,4 +1,4 @@
-// When a wait for other ranks is long, and when it is reported. Pure.
+// When a wait for other ranks counts as long, and when it is reported. Pure.
 #pragma once
 #include <array>
 #include <chrono>
@@ -7,18 +7,18 @@
 
 namespace dslaunch::comm {
 
-// The usual length of a step: the median of the newest steps. One thread at a time.
+// The typical duration of a step: the median of the most recent steps. One thread at a time.
 class MedianTime {
  public:
   void add(std::chrono::milliseconds time);
   std::chrono::milliseconds get() const;  // 0 before the first
 
  private:
-  std::vector<std::chrono::milliseconds> newest_;  // a ring once it is full
+  std::vector<std::chrono::milliseconds> newest_;  // a ring buffer once it is full
   size_t next_ = 0;
 };
 
-// For waits that may take `limit`.
+// For waits that may take at most `limit`.
 struct HangTimes {
   explicit HangTimes(std::chrono::milliseconds limit);
 
@@ -29,8 +29,8 @@ struct HangTimes {
   std::array<std::chrono::milliseconds, 3> report_ages(std::chrono::milliseconds usual_step) const;
 
   std::chrono::milliseconds limit;
-  std::chrono::milliseconds tick;    // between two looks at this rank
-  std::chrono::milliseconds beyond;  // when calls give up by themselves, should the watch not have ended them
+  std::chrono::milliseconds tick;    // between two checks of this rank
+  std::chrono::milliseconds beyond;  // when calls time out by themselves, in case the watchdog has not ended them
 };
 
 }  // namespace dslaunch::comm

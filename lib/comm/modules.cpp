@@ -12,10 +12,10 @@ namespace dslaunch::comm {
 
 namespace {
 
-// LibTorch exports symbols of its own copy of gloo; with deep binding the module finds Debian's first.
+// LibTorch exports the symbols of its own copy of gloo; with deep binding the module finds Debian's first.
 constexpr int kOwnSymbolsFirst = RTLD_DEEPBIND;
 
-// The folder of a library that is loaded already; empty when it is not.
+// The directory of an already loaded library; empty when it is not loaded.
 std::string folder_of_loaded(const char* file_name) {
   struct Search {
     const char* file_name;
@@ -37,11 +37,11 @@ constexpr const char* kCudaAdvice =
     "This program was built with CUDA, but its CUDA module or LibTorch's CUDA libraries cannot be loaded: reinstall "
     "dslaunch and torch 2.11.0, or run with --device cpu";
 
-// The module needs LibTorch's CUDA half with its NCCL and CUDA runtime; loaded first and from the same folder as the
-// CPU half, so that the module's own needs resolve to those and not to some other installation's.
+// The module needs LibTorch's CUDA half with its NCCL and CUDA runtime. Loads it first and from the directory of the
+// CPU half, so that the module's dependencies resolve to these libraries and not to those of another installation.
 void load_torch_cuda() {
   std::string folder = folder_of_loaded("libtorch_cpu.so");
-  if (folder.empty()) return;  // a program without LibTorch: the module brings it by its own search path
+  if (folder.empty()) return;  // a program without LibTorch: the module finds it by its own search path
   std::string path = folder + "/libtorch_cuda.so";
   if (::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL)) return;
   throw UserError(ExitCode::kUnavailable, fmt::format("cannot open {}: {}. {}", path, ::dlerror(), kCudaAdvice));

@@ -1,10 +1,10 @@
-// The backends' modules, each opened at the first call. Any thread. They throw what LoadedModule throws.
+// The backends' modules, each loaded at the first call. Any thread. They throw what LoadedModule throws.
 #pragma once
 #include "base/loaded_module.hpp"
 
 namespace dslaunch::comm {
 
 const LoadedModule& gloo_module();
-const LoadedModule& cuda_module();  // brings LibTorch's CUDA half with it
+const LoadedModule& cuda_module();  // loads LibTorch's CUDA half too
 
 }  // namespace dslaunch::comm

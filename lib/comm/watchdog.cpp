@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 using namespace std::chrono_literals;
 
 constexpr milliseconds kStoreTime{10'000};
-constexpr int kTicksBetweenLooks = 3;  // so that whoever speaks once a tick has spoken in between
+constexpr int kTicksBetweenLooks = 3;  // so that a rank that reports once per tick has reported in between
 
 const std::string kNobodyAbsent =
     "though all ranks have come: what it moves is large, or the way between them is broken";
@@ -36,8 +36,8 @@ bool must_end(const RankWait& wait, const HangTimes& times) {
   return wait.own_limit == 0ms && wait.age >= times.limit;
 }
 
-// The times that a wait of this age should have been told of; the end of the job is the last of them, so that it comes
-// also where the rank that has told so far says nothing any more.
+// The number of reports due for a wait of this age. The end of the job is the last of them, so that it happens even if
+// the rank that has reported so far falls silent.
 size_t times_due(const RankWait& wait, const HangTimes& times, milliseconds usual_step) {
   const auto ages = times.report_ages(usual_step);
   const auto told = std::count_if(ages.begin(), ages.end(), [&](milliseconds age) { return wait.age >= age; });
@@ -65,7 +65,7 @@ ports::ProcessIdentity own_identity() {
   return {::getpid(), stat ? stat->start_ticks : 0};
 }
 
-// Of a process that is this very one on this very host, as far as can be seen: hosts may share a name.
+// Only for exactly this process on exactly this host, as far as that can be checked: hosts may share a name.
 StateOf states_on(const std::string& host) {
   return [host](const RankReport& report) -> std::optional<char> {
     if (report.host != host) return std::nullopt;
@@ -79,11 +79,11 @@ StateOf states_on(const std::string& host) {
 
 struct Watchdog::Case {
   RankWait wait;
-  size_t times_taken = 0;  // the last telling that this rank took over
-  size_t times_over = 0;   // tellings that are over, whoever told
-  RankReports before;      // of the look before
+  size_t times_taken = 0;  // the last report that this rank took over
+  size_t times_over = 0;   // reports that are done, by any rank
+  RankReports before;      // from the previous check
   int ticks_to_look = kTicksBetweenLooks;
-  bool was_told = false;  // by this rank
+  bool was_told = false;  // whether this rank has reported it
 };
 
 Watchdog::Watchdog(Options options, rendezvous::Store& store)
@@ -156,10 +156,10 @@ void Watchdog::run() {
     try {
       look();
     } catch (const TimeoutError& error) {
-      // Who gave up here would be silent for good, and be taken for a rank that hangs.
+      // Returning here would silence this rank for good, and other ranks would take it for hung.
       log::debug("the watch over hangs: {}", error.what());
     } catch (const std::exception& error) {
-      // Without the store nobody can be asked; and its loss, or a rank's, ends the job anyway.
+      // Without the store no rank can be queried; and the loss of the store, or of a rank, ends the job anyway.
       log::debug("the watch over hangs ends: {}", error.what());
       return;
     }
@@ -171,11 +171,11 @@ void Watchdog::run() {
 
 void Watchdog::look() {
   const RankReport own = report();
-  publish(own);  // also when nothing lasts: who says nothing is taken for one that stands still
+  publish(own);  // even if nothing waits: a rank that does not report is taken for stalled
   follow(own);
 }
 
-// Waits that have lasted for a tick.
+// Reports the waits that have lasted for a tick.
 RankReport Watchdog::report() const {
   static const ports::ProcessIdentity self = own_identity();
   RankReport out;
@@ -221,7 +221,8 @@ RankReports Watchdog::read_all(const RankReport& own) {
   return reports;
 }
 
-// Takes up this rank's longest wait once it is long enough, unless another one tells of it; lets it go when it is over.
+// Opens a case for this rank's longest wait once it is long enough, unless another rank reports it; closes the case
+// when the wait is over.
 void Watchdog::follow(const RankReport& own) {
   const RankWait* wait = longest_wait(own);
   const bool is_same = wait && case_ && case_->wait.group == wait->group && case_->wait.number == wait->number;
@@ -241,13 +242,13 @@ void Watchdog::follow(const RankReport& own) {
   }
 }
 
-// True when this rank is the one to tell of it for the `times`th time. One key a group: what was taken over last.
+// True if this rank is to make the report number `times`. One key per group holds the report that was taken over last.
 bool Watchdog::take_over(const RankWait& wait, size_t times) {
   const auto key = fmt::format("hang/told/{}", wait.group);
   const auto known = store_.try_get(key, Deadline::after(kStoreTime)).value_or("");
   const auto rank = static_cast<uint64_t>(options_.rank);
   const auto mine = ByteWriter().u64(wait.number).u64(times).u64(rank).take();
-  if (known == mine) return true;  // and then the store did not answer
+  if (known == mine) return true;  // taken over before, but the store's answer was lost
   ByteReader last(known);
   if (!last.at_end()) {
     const uint64_t number = last.u64(), times_taken = last.u64();
@@ -276,7 +277,7 @@ void Watchdog::judge(const RankReport& own) {
                    fmt::format("{}. No wait for other ranks may take longer than {} (--hang_timeout)", text,
                                age_text(options_.times.limit)));
   }
-  // A device may be computing what stands before it.
+  // A device may still be computing earlier work.
   if (awaited.empty() && it.wait.is_on_device) return;
   const size_t due = times_due(it.wait, options_.times, usual_step());
   if (due <= it.times_over) return;
@@ -288,7 +289,7 @@ void Watchdog::judge(const RankReport& own) {
   tell(fmt::format("{}. The job ends when it has waited {}", text, age_text(limit)));
 }
 
-// Empty: all have come, and none is known to be frozen.
+// Empty: all have arrived, and none is known to be frozen.
 std::string Watchdog::awaited_ranks(const RankWait& wait, const RankReports& before, const RankReports& now) const {
   const auto state_of = states_on(options_.host);
   const auto absent = absent_from(wait, options_.rank, now);

@@ -1,10 +1,10 @@
-// Says who is waited for when ranks wait long, and ends what can never end: a thread looks at the pending calls of this
-// rank's groups, tells the store each time what it sees, and one of those that wait long reads what all have told.
-// What is said names the call, the rank that has not come, and what that one is at.
+// Reports which ranks are waited for when ranks wait long, and ends waits that can never end. A thread checks the
+// pending calls of this rank's groups and publishes them in the store each time; one of the ranks that wait long reads
+// the reports of all ranks. The message names the call, the missing rank, and what that rank is doing.
 //
-// A wait is reported after a while (hang_times.hpp), again when it has grown, and once more when it is over. It ends
-// the job when it has lasted as long as the limit, or as soon as it is certain that ranks wait for each other: then the
-// groups are aborted, and the verdict is the reason.
+// A wait is reported after a while (hang_times.hpp), again as it grows, and a last time when it is over. The watchdog
+// ends the job when the wait reaches the limit, or as soon as a deadlock is certain: then the groups are aborted, and
+// the verdict is the reason.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -36,32 +36,32 @@ class Watchdog {
     int rank = 0, world_size = 1;
     std::string host;
     HangTimes times{std::chrono::minutes(30)};
-    std::function<void(const std::string& warning)> tell = nullptr;  // from the thread of the watch; null: the log
+    std::function<void(const std::string& warning)> tell = nullptr;  // called on the watchdog's thread; null: the log
   };
 
-  // The store must outlive the watch.
+  // The store must outlive the watchdog.
   Watchdog(Options options, rendezvous::Store& store);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  // Its calls are watched from now on; it must outlive the watch. Any thread.
+  // Watches the group's calls from now on; its communicator must outlive the watchdog. Any thread.
   void add(Group group);
 
-  // What this rank is at from now on: "step 12". For those that wait for it. Any thread.
+  // Sets what this rank is doing from now on ("step 12"), for the reports of ranks that wait for it. Any thread.
   void set_activity(std::string activity);
-  // A step has taken so long: waits of a few steps are not worth a report. Any thread.
+  // Records a step's duration: waits of a few steps are not worth a report. Any thread.
   void add_step(std::chrono::milliseconds time);
   // Shorter waits are not reported. Any thread.
   std::chrono::milliseconds quiet() const;
 
-  // All ranks of the world meet, otherwise than in a collective. While it lives, this rank waits for them. One at a
-  // time.
+  // A barrier of all ranks of the world outside the collectives. This rank waits for the others while the object lives.
+  // One at a time.
   class Meeting {
    public:
-    // `name` the same on all ranks, and may be used again; `what` and `advice` are for messages, the latter for when
-    // nobody will come. With a limit of its own (not 0) the wait gives up by itself: it is told of, and does not end
-    // the job here.
+    // `name` must be the same on all ranks, and may be used again; `what` and `advice` are for messages, `advice` for
+    // when the missing ranks never arrive. With a limit of its own (not 0) the wait times out by itself: the watchdog
+    // reports it, but does not end the job for it.
     Meeting(Watchdog& watch, const std::string& name, std::string what, std::string advice,
             std::chrono::milliseconds own_limit = {});
     ~Meeting();
@@ -72,14 +72,14 @@ class Watchdog {
     Watchdog& watch_;
   };
 
-  // Nothing is said or ended any more. Does not block, as the destructor may where the store does not answer. Any
+  // Stops all reports and verdicts. Does not block, whereas the destructor may if the store does not answer. Any
   // thread.
   void end();
-  // Why the job ends, when this rank's watch has ended it.
+  // Why the job ends, if this rank's watchdog has ended it.
   std::optional<Error> verdict() const;
 
  private:
-  struct Case;  // a long wait that this rank tells of
+  struct Case;  // a long wait that this rank reports
 
   void run();
   void look();
@@ -103,13 +103,14 @@ class Watchdog {
   std::string activity_;
   std::chrono::steady_clock::time_point activity_since_;
   MedianTime steps_;
-  std::map<std::string, uint64_t> meetings_;  // how often this rank has come to each, as the last calls of groups
-  std::optional<RankWait> meeting_;           // in which it is
+  std::map<std::string, uint64_t> meetings_;  // how often this rank has entered each; counted like the last calls of
+                                              // groups
+  std::optional<RankWait> meeting_;           // the meeting that this rank is in
   std::chrono::steady_clock::time_point meeting_since_;
   std::optional<Error> verdict_;
   bool is_ending_ = false;
 
-  // Of the thread.
+  // Owned by the watchdog's thread.
   uint64_t beat_ = 0;
   std::unique_ptr<Case> case_;
   std::thread thread_;

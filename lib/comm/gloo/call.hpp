@@ -1,4 +1,4 @@
-// One collective under way: what it is called in messages, when it has to be done, and the tags of its messages.
+// One collective in progress: its name in messages, its deadline, and the tags of its messages.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -14,9 +14,9 @@ namespace dslaunch::comm {
 
 namespace {
 
-// Up to here everybody sends everything to everybody: one round of messages instead of two.
+// Up to this size every member sends everything to every other member: one round of messages instead of two.
 constexpr size_t kSmallBytes = 32 << 10;
-// The store's news names the rank that died; Gloo may only know a neighbour that gave up because of it.
+// The store reports the rank that died; Gloo may only know a neighbour that gave up because of it.
 constexpr std::chrono::milliseconds kNewsMayCome{300};
 constexpr uint64_t kPointToPoint = uint64_t{1} << 63;
 
@@ -50,7 +50,7 @@ void GlooCommunicator::collective(const char* verb, const ConstBuffer& buffer, B
   run({std::move(what), pending.number, options_.timeout, Deadline::after(options_.timeout)}, body);
 }
 
-// Only two members take part, so it has no number in the sequence.
+// Only two members take part, so the call has no number in the sequence.
 template <class Body>
 void GlooCommunicator::point_to_point(const char* verb, const ConstBuffer& buffer, Body&& body) {
   check_buffer(buffer);
@@ -120,7 +120,7 @@ void GlooCommunicator::all_to_all(ConstBuffer in, Buffer out) {
              [&](const Call& call) { exchange_parts(call, in, num_bytes_in(in) / count_of(options_.size), out); });
 }
 
-// What member r gets begins at r * stride_bytes of `in`; what comes from it is the r-th part of `out`.
+// The data for member r begins at r * stride_bytes of `in`; the data from member r is the r-th part of `out`.
 void GlooCommunicator::exchange_parts(const Call& call, const ConstBuffer& in, size_t stride_bytes, const Buffer& out) {
   const size_t bytes = num_bytes_in(out) / count_of(options_.size);
   if (bytes == 0) return;

@@ -1,7 +1,7 @@
-// Collectives over host memory. Gloo carries the messages (a full mesh of TCP connections, one thread of its own); the
-// order of additions is ours: every element is summed over the ranks 0, 1, 2, ... in float32 (int64 and uint8 in their
-// own type) and rounded once. So a result has the same bits on all ranks, in every run, and whether it came from
-// all_reduce or from reduce_scatter and all_gather, however the buffers were cut.
+// Collectives over host memory. Gloo carries the messages (a full mesh of TCP connections, one thread of its own); this
+// class determines the order of additions: every element is summed over the ranks 0, 1, 2, ... in float32 (int64 and
+// uint8 in their own type) and rounded once. So a result has the same bits on all ranks and in every run, whether it
+// came from all_reduce or from reduce_scatter and all_gather, and however the buffers were split.
 #pragma once
 #include <memory>
 #include <vector>
@@ -54,7 +54,7 @@ class GlooCommunicator final : public Communicator {
 
   // Owned by the thread that issues collectives.
   std::vector<uint64_t> sent_to_, received_from_;  // point-to-point messages so far, by peer
-  std::vector<char> scratch_;                      // kept from call to call
+  std::vector<char> scratch_;                      // reused between calls
 };
 
 }  // namespace dslaunch::comm

@@ -1,10 +1,10 @@
-// libgloo's event thread tries the lock of a connection that has something to read, and where another thread holds it
-// (one that sends) asks epoll again, which answers at once, and again. With fewer free cores than threads this keeps
-// the holder itself from running: two ranks on two cores spent 3 of 5 seconds so (200 steps of a small GPT).
+// libgloo's event thread tries the lock of a readable connection. If another thread (a sender) holds the lock, libgloo
+// calls epoll again, which returns immediately, and so on. With fewer free cores than threads this keeps the lock's
+// holder from running: two ranks on two cores spent 3 of 5 seconds this way (200 steps of a small GPT).
 //
-// This epoll_wait stands before libc's where libgloo and what it brings along look for it, and only there: the module
-// is opened with RTLD_LOCAL | RTLD_DEEPBIND. It does the same, but gives up the core when it is asked for an answer
-// that it has just given.
+// This epoll_wait takes precedence over libc's for libgloo and the libraries that it loads, and only for them: the
+// module is opened with RTLD_LOCAL | RTLD_DEEPBIND. It behaves the same, but yields the core when its result repeats
+// the previous one.
 #include <sched.h>
 #include <sys/epoll.h>
 
@@ -18,13 +18,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Whoever reads what there is takes longer between two questions.
+// A thread that reads the available data takes longer between two calls.
 constexpr std::chrono::microseconds kTooSoon{5};
 constexpr int kMaxInARow = 2;
 
 std::atomic<bool> was_asked{false};
 
-// The answers of one thread to its last questions.
+// The recent results of one thread's calls.
 class Answers {
  public:
   bool repeats(const epoll_event& first) {

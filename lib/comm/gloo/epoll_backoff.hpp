@@ -1,9 +1,9 @@
-// How libgloo waits for its connections; see epoll_backoff.cpp.
+// Changes how libgloo polls its connections; see epoll_backoff.cpp.
 #pragma once
 
 namespace dslaunch::comm {
 
-// Has libgloo asked our epoll_wait, not libc's? Any thread.
+// Whether libgloo has called our epoll_wait rather than libc's. Any thread.
 bool polls_patiently();
 
 }  // namespace dslaunch::comm

@@ -15,9 +15,10 @@ namespace dslaunch::comm {
 
 namespace {
 
-// All ranks enter the connecting at the same moment, so it takes milliseconds unless something is wrong.
+// All ranks start connecting at the same moment, so it takes milliseconds unless something is wrong.
 constexpr std::chrono::milliseconds kConnectTimeout{20000};
-// Gloo treats a wait of zero as due at once; its own time-outs are ours, this only has to be long.
+// Gloo treats a wait of zero as expired. Our own deadlines apply instead of Gloo's time-outs; this value only has to be
+// long.
 constexpr std::chrono::milliseconds kMaxLength{24 * 3600 * 1000};
 
 std::shared_ptr<gloo::transport::Device> open_device(const std::string& address) {
@@ -44,7 +45,7 @@ std::string get_addresses(const std::string& prefix, int from, const Communicato
   }
 }
 
-// A wait that ended early without its message was broken off by break_all().
+// A wait that ended early without its message was interrupted by break_all().
 bool done_or_broken(bool done, Deadline deadline) {
   if (!done && !deadline.passed()) throw gloo::IoException("the wait was broken off");
   return done;
@@ -56,7 +57,7 @@ FullMesh::FullMesh(const CommunicatorOptions& options, rendezvous::Store& store,
     : device_(open_device(options.host)), context_(device_->createContext(options.rank, options.size)), armed_{latch} {
   std::string prefix = fresh_key_prefix(options, store, deadline);
   context_->setTimeout(std::min(kConnectTimeout, deadline.left()));
-  // One listening address for each peer, all in one value: peers find theirs by position.
+  // One listening address per peer, all in one value: each peer finds its own by position.
   std::string addresses;
   for (int peer = 0; peer < options.size; ++peer) {
     if (peer == options.rank) continue;
@@ -89,13 +90,13 @@ FullMesh::FullMesh(const CommunicatorOptions& options, rendezvous::Store& store,
 
 // Any thread; pending and later waits fail.
 void FullMesh::break_all() {
-  // Gloo closes all connections of a context when one wait on it times out: a wait for nothing does.
+  // Gloo closes all connections of a context when one wait on it times out: a wait for an empty message does that.
   try {
     context_->createUnboundBuffer(nullptr, 0)->waitRecv(nullptr, std::chrono::milliseconds(0));
   } catch (const gloo::Exception&) {
   }
-  // That wakes who waits for a message to begin; who waits for the rest of one that was cut in the middle, as by a peer
-  // that is killed while it sends, has to be woken by hand.
+  // That wakes waits for a message that has not begun. Waits for the rest of a partly received message, as from a peer
+  // that was killed while sending, must be woken explicitly.
   std::lock_guard lock(buffers_mutex_);
   broken_ = true;
   for (const auto& watched : buffers_) {

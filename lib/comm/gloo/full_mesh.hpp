@@ -1,5 +1,5 @@
-// One connection to every other rank, made through the store, and messages on them. Gloo's errors leave here as plain
-// outcomes, so that nothing else needs to know them.
+// One connection to every other rank, set up through the store, and the messages on them. Converts Gloo's errors into
+// plain outcomes, so that no other code needs to know them.
 #pragma once
 #include <gloo/transport/context.h>
 #include <gloo/transport/device.h>
@@ -17,16 +17,16 @@ namespace dslaunch::comm {
 
 class FullMesh {
  public:
-  // Throws PeerError or TimeoutError that name who is missing.
-  // A tripped latch breaks the mesh, already while it is being made.
+  // Throws PeerError or TimeoutError that name the missing ranks. A tripped flag breaks the mesh, even during set-up.
   FullMesh(const CommunicatorOptions& options, rendezvous::Store& store, AbortFlag& latch, Deadline deadline);
 
-  // Memory that messages come from or go to; may stand for many messages at once.
+  // Memory that messages are sent from or received into; may serve many messages at once.
   class Region {
    public:
     Region() = default;
     Region(FullMesh& mesh, const void* data, size_t bytes);
-    // Begin; completions are then waited for, one by one in any order among themselves. Sizes of 0 are not sent.
+    // Begin a transfer; completions are waited for afterwards, one by one, in any order. Transfers of size 0 are not
+    // sent.
     void send(int peer, uint64_t tag, size_t offset, size_t bytes);
     void receive(int peer, uint64_t tag, size_t offset, size_t bytes);
     // False at the deadline. Throws gloo's IoException when the connection is gone.
@@ -49,7 +49,7 @@ class FullMesh {
   struct Armed {
     AbortFlag& latch;
     ~Armed() { latch.disarm(); }
-  } armed_;  // last: goes first
+  } armed_;  // last member: destroyed first
 };
 
 }  // namespace dslaunch::comm

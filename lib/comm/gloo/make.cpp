@@ -6,8 +6,8 @@
 namespace dslaunch::comm {
 namespace {
 
-// Gloo writes to its sockets without MSG_NOSIGNAL: with the default action a rank whose peer has died would die of
-// SIGPIPE without a word, instead of naming the peer. A program that handles the signal itself keeps its handler.
+// Gloo writes to its sockets without MSG_NOSIGNAL: with the default action, a rank whose peer has died would die of
+// SIGPIPE silently, instead of naming the peer. A program that handles the signal itself keeps its handler.
 void outlive_closed_sockets() {
   struct sigaction current {};
   ::sigaction(SIGPIPE, nullptr, &current);

@@ -1,4 +1,4 @@
-// What libdslaunch_gloo.so exports.
+// The exports of libdslaunch_gloo.so.
 #include <dlfcn.h>
 #include <gloo/transport/tcp/device.h>
 
@@ -16,7 +16,7 @@ __attribute__((visibility("default"))) dslaunch::comm::Communicator* dslaunch_ma
   return new dslaunch::comm::GlooCommunicator(options, store);
 }
 
-// The file whose gloo answers: for the test that it is not LibTorch's.
+// The file that provides gloo: the test checks that it is not LibTorch's.
 __attribute__((visibility("default"))) const char* dslaunch_gloo_library() {
   static std::string path = [] {
     Dl_info info{};
@@ -26,7 +26,7 @@ __attribute__((visibility("default"))) const char* dslaunch_gloo_library() {
   return path.c_str();
 }
 
-// For the test that libgloo waits through us.
+// For the test that libgloo polls through our epoll_wait.
 __attribute__((visibility("default"))) bool dslaunch_gloo_polls_patiently() {
   return dslaunch::comm::polls_patiently();
 }

@@ -14,7 +14,7 @@ namespace dslaunch::comm {
 
 namespace {
 
-// Elements are worked on in blocks whose accumulator stays in the first-level cache.
+// Elements are processed in blocks whose accumulator stays in the L1 cache.
 constexpr size_t kBlock = 2048;
 
 struct BFloat16 {
@@ -63,7 +63,7 @@ __attribute__((target("avx,f16c"))) size_t narrow_vectors(const float* in, Float
   return i;
 }
 
-// Asked of the processor: not every compiler's __builtin_cpu_supports knows "f16c".
+// Queries the processor directly: not every compiler's __builtin_cpu_supports knows "f16c".
 bool has_f16c() {
   static const bool answer = [] {
     unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;

@@ -1,5 +1,6 @@
-// Element-wise reduction of several inputs in the order given, into `out`, which may be one of them. Half-precision
-// elements are widened, reduced in float32 and rounded once, to nearest even. A NaN stays a NaN, in the maximum too.
+// Element-wise reduction of several inputs in the given order into `out`, which may be one of the inputs.
+// Half-precision elements are widened, reduced in float32 and rounded once, to nearest even. A NaN stays NaN, also in a
+// maximum.
 #pragma once
 #include <cstddef>
 

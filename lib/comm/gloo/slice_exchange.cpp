@@ -66,7 +66,7 @@ void SliceExchange::run() {
 
 void SliceExchange::contribute(size_t piece) {
   size_t own_bytes = piece_of(plan_.rank, piece).bytes;
-  // Receives first: a sender that finds them posted needs no second round.
+  // Post receives first: a sender that finds them posted needs no second round.
   for (Peer& peer : peers_) {
     if (own_bytes) peer.half[piece % 2].receive(peer.rank, call_.tag(Call::kContribute, piece), 0, own_bytes);
   }
@@ -92,8 +92,8 @@ void SliceExchange::reduce(size_t piece) {
                   own.bytes / element_bytes_, plan_.dtype, plan_.op);
 }
 
-// A peer's result comes into the very memory that was sent to it as our contribution: it can only come after that peer
-// had the whole contribution, so nothing is overwritten too early.
+// A peer's result is received into the same memory from which our contribution was sent to that peer: the result can
+// arrive only after the peer has the whole contribution, so nothing is overwritten too early.
 void SliceExchange::spread(size_t piece) {
   Range own = piece_of(plan_.rank, piece);
   for (Peer& peer : peers_) {

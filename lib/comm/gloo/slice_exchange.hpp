@@ -1,6 +1,6 @@
-// The pipelined exchange behind all_reduce and reduce_scatter: member r owns slice r, receives everybody's part of it,
-// reduces in the order of ranks, and (all_reduce) spreads the result. It goes piece by piece: while one is reduced the
-// next is on its way, and scratch memory stays at two pieces a peer.
+// The pipelined exchange behind all_reduce and reduce_scatter: member r owns slice r, receives all members' parts of
+// it, reduces them in rank order, and (all_reduce) sends the result to all. It works piece by piece: one piece is
+// reduced while the next is in transit, and scratch memory is limited to two pieces per peer.
 #pragma once
 #include <vector>
 
@@ -16,8 +16,8 @@ class SliceExchange {
     ReduceOp op = ReduceOp::kSum;
     std::vector<size_t> begins;  // first element of each slice, and the end
     const void* in = nullptr;    // all slices
-    void* out = nullptr;         // where the own slice's result goes
-    void* spread = nullptr;      // all slices, when every member shall have all results; then `out` lies in it
+    void* out = nullptr;         // where this member's own result goes
+    void* spread = nullptr;      // all slices, if every member needs all results; then `out` lies within it
   };
 
   SliceExchange(FullMesh& mesh, const Call& call, Plan plan, std::vector<char>& scratch);
@@ -44,10 +44,10 @@ class SliceExchange {
   const Plan plan_;
   const size_t element_bytes_;
   size_t piece_elements_ = 0, num_pieces_ = 0;
-  std::vector<Peer> peers_;  // in order of rank, without this one
+  std::vector<Peer> peers_;  // in rank order, without this rank
 };
 
-// n elements in `size` slices that differ by one at most: the begins and the end.
+// Splits n elements into `size` slices whose lengths differ by at most one: returns the begins and the end.
 std::vector<size_t> even_slices(size_t count, int size);
 
 }  // namespace dslaunch::comm

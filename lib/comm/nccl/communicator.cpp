@@ -18,12 +18,12 @@ namespace dslaunch::comm {
 
 namespace {
 
-// An issuing thread that holds the handle longer than this is stuck in a launch behind a kernel that never ends.
+// An issuing thread that holds the handle longer than this is stuck in a kernel launch behind a kernel that never ends.
 constexpr std::chrono::milliseconds kMaxCall{200};
 constexpr std::chrono::milliseconds kNewsMayCome{300};
 constexpr std::chrono::milliseconds kMaxFlush{5000};
 constexpr std::chrono::microseconds kShortSleep{20};
-constexpr int kSpins = 2000;  // event queries before we start to sleep between them
+constexpr int kSpins = 2000;  // event queries before sleeping between them
 
 ncclDataType_t nccl_type(DType dtype) {
   switch (dtype) {
@@ -74,8 +74,8 @@ NcclCommunicator::~NcclCommunicator() {
   release();
 }
 
-// A clean end flushes what peers have not read yet; after a failure, or when the flush does not end, abort frees at
-// once.
+// A clean shutdown flushes data that peers have not read yet; after a failure, or when the flush does not end, an abort
+// frees immediately.
 void NcclCommunicator::release() {
   watch_.reset();
   latch_->disarm();
@@ -126,11 +126,11 @@ cudaStream_t NcclCommunicator::stream() const {
   return c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(options_.device)).stream();
 }
 
-// Runs under the latch's lock and must not block: NCCL's abort does, for as long as its kernels need to leave.
+// Runs under the flag's lock and must not block: NCCL's abort blocks for as long as its kernels need to exit.
 void NcclCommunicator::abort_in_background() {
   aborting_ = std::thread([this] {
     ::cudaSetDevice(options_.device);
-    // When the issuing thread does not let go, it is stuck in a launch that only the abort can end.
+    // If the issuing thread does not release the lock, it is stuck in a kernel launch that only the abort can end.
     bool held = handle_mutex_.try_lock_for(kMaxCall);
     if (handle_) ::ncclCommAbort(handle_);
     handle_ = nullptr;
@@ -146,14 +146,14 @@ ncclResult_t NcclCommunicator::asynchronous_state() {
   return asked == ncclSuccess ? state : asked;
 }
 
-// A collective that was too late is a timeout, whoever noticed it and broke the group for it.
+// A late collective is reported as a timeout, no matter who noticed it and aborted the group.
 void NcclCommunicator::check(const std::string& what) const {
   if (!latch_->tripped()) return;
   if (const auto late = watch_->message()) throw TimeoutError(*late);
   latch_->check(what);
 }
 
-// Waits until the host's part of a call is done; NCCL allows nothing else on the communicator before that.
+// Waits until the host's part of a call is done; NCCL allows no other call on the communicator before that.
 void NcclCommunicator::settle(ncclResult_t result, const std::string& what, Deadline deadline) {
   while (under_way(result)) {
     check(what);
@@ -167,11 +167,11 @@ void NcclCommunicator::settle(ncclResult_t result, const std::string& what, Dead
     if (under_way(result)) std::this_thread::sleep_for(kShortSleep);
   }
   if (result == ncclSuccess) return;
-  // A member that died is named by the store's news, which may need a moment.
+  // The store reports which member died, perhaps with a short delay.
   if (latch_->wait_until_tripped(kNewsMayCome)) check(what);
   const std::string text = fmt::format("NCCL: {} ({})", ::ncclGetErrorString(result), ::ncclGetLastError(nullptr));
   latch_->trip(text);
-  // It would not be found by looking for a peer.
+  // The cause is local: looking for a failed peer would not find it.
   if (const auto code = local_error(result)) {
     throw_if_resource_failed(text, what);
     throw Error(*code, fmt::format("{} failed: {}. NCCL_DEBUG=INFO in the environment shows more", what, text));
@@ -192,7 +192,7 @@ void NcclCommunicator::enqueue(Sequence sequence, const char* verb, const ConstB
     if (handle_) result = call(handle_, stream());
   }
   if (result != ncclSuccess) settle(result, what, Deadline::after(options_.timeout));
-  // What is recorded has no mark and does not count: the recording may yet fail on one member only.
+  // A captured call has no mark and does not count: the capture may still fail on one member only.
   const auto mark = counters_->mark(stream());
   if (!mark.counter) return;
   const uint64_t number = sequence == Sequence::kOfTheGroup ? ++last_call_ : 0;
@@ -219,7 +219,7 @@ void NcclCommunicator::all_gather(ConstBuffer in, Buffer out) {
   });
 }
 
-// One group: all pairs meet at the same time, in no order that could lock them up.
+// One NCCL group: all pairs communicate at the same time, so no order can deadlock them.
 void NcclCommunicator::all_to_all(ConstBuffer in, Buffer out) {
   check_all_to_all(in, out, options_.size);
   const size_t count = in.count / static_cast<size_t>(options_.size), bytes = count * size_of(in.dtype);
@@ -294,7 +294,7 @@ void NcclCommunicator::wait_for_stream(const std::string& what) {
       what);
 }
 
-// Polls instead of waiting, since a kernel whose peer is dead never ends by itself.
+// Polls instead of blocking, since a kernel whose peer is dead never ends by itself.
 void NcclCommunicator::poll(const std::function<bool()>& is_reached, const std::string& what) {
   check(what);
   host_waits_ = true;
@@ -304,7 +304,7 @@ void NcclCommunicator::poll(const std::function<bool()>& is_reached, const std::
     try {
       if (is_reached()) break;
     } catch (const std::exception&) {
-      check(what);  // an abort may show as an error of the device
+      check(what);  // an abort may surface as a device error
       throw;
     }
     if (round < kSpins) continue;

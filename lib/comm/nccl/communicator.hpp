@@ -1,8 +1,8 @@
 // Collectives over device memory, by NCCL, enqueued on the calling thread's current stream of the device.
 //
-// The communicator is non-blocking: no call of NCCL's holds a thread for long, so set-up obeys its deadline and abort()
-// ends it. A collective that does not end within the timeout is noticed by a watch of its own, and aborted, whatever
-// the issuing thread is stuck in. What NCCL does is left to NCCL and its environment variables.
+// The NCCL communicator is non-blocking: no NCCL call holds a thread for long, so set-up obeys its deadline and abort()
+// can end it. A separate thread detects a collective that does not end within the timeout, and aborts it, whatever the
+// issuing thread is stuck in. NCCL's behaviour is left to NCCL and its environment variables.
 #pragma once
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -43,7 +43,7 @@ class NcclCommunicator final : public Communicator {
   CallState calls() const override;
 
  private:
-  // Of collectives; a call between two members is in none.
+  // The sequence of collectives that a call belongs to; a call between two members belongs to none.
   enum class Sequence : uint8_t { kOfTheGroup, kNone };
 
   void set_up(rendezvous::Store& store, Deadline deadline);
@@ -62,19 +62,19 @@ class NcclCommunicator final : public Communicator {
   const CommunicatorOptions options_;
   const std::shared_ptr<AbortFlag> latch_;
 
-  // Guards handle_, which an abort takes away. Held for the length of one call of NCCL's.
+  // Guards handle_, which an abort clears. Held for the duration of one NCCL call.
   std::timed_mutex handle_mutex_;
   ncclComm_t handle_ = nullptr;
-  std::thread aborting_;  // started under the latch's lock, joined after disarm()
+  std::thread aborting_;  // started under the flag's lock, joined after disarm()
 
   // Owned by the thread that issues collectives.
   cudaEvent_t event_ = nullptr;
   void* barrier_token_ = nullptr;  // one byte on the device
   std::unique_ptr<StreamCounters> counters_;
 
-  std::atomic<uint64_t> last_call_{0};        // the one thread counts
-  std::atomic<bool> host_waits_{false};       // for what was enqueued
-  std::unique_ptr<CollectiveTimeout> watch_;  // reads the counters; trips the latch
+  std::atomic<uint64_t> last_call_{0};        // incremented by the issuing thread only
+  std::atomic<bool> host_waits_{false};       // for enqueued work
+  std::unique_ptr<CollectiveTimeout> watch_;  // reads the counters; trips the flag
 };
 
 }  // namespace dslaunch::comm

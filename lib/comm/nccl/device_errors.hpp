@@ -1,4 +1,4 @@
-// What CUDA and NCCL answered, as our errors.
+// Converts CUDA and NCCL errors into our errors.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -6,8 +6,8 @@
 
 namespace dslaunch::comm {
 
-// What base/resource_error.hpp says of the machine; else Error(70) that names the call, CUDA's name of the error and
-// its text.
+// Throws the error that base/resource_error.hpp recognises; otherwise Error(70) that names the call, CUDA's name of the
+// error and its text.
 void check_cuda(cudaError_t outcome, std::string_view doing);
 
 }  // namespace dslaunch::comm

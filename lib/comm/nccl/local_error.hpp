@@ -1,4 +1,4 @@
-// Whose fault an answer of NCCL's is, as far as it tells. Pure.
+// Decides whether an NCCL error was caused by this rank, as far as the result code shows. Pure.
 #pragma once
 #include <nccl.h>
 
@@ -8,12 +8,12 @@
 
 namespace dslaunch::comm {
 
-// Under which code this rank ends by its own fault or its machine's. Nothing for what the death of another rank may
-// look like: a connection that broke, or an error inside of NCCL.
+// The exit code for an error caused by this rank or its machine. nullopt for errors that the death of another rank may
+// also cause: a broken connection, or an error inside NCCL.
 inline std::optional<ExitCode> local_error(ncclResult_t result) {
   switch (result) {
     case ncclUnhandledCudaError:
-    case ncclInvalidUsage:  // of the machine: two ranks on one GPU, as for "Duplicate GPU detected"
+    case ncclInvalidUsage:  // of the machine: two ranks on one GPU, as in "Duplicate GPU detected"
       return ExitCode::kUnavailable;
     case ncclInvalidArgument:
       return ExitCode::kInternal;

@@ -1,4 +1,4 @@
-// What libdslaunch_cuda.so exports for this room. Other rooms add sources of their own to the module.
+// The exports of libdslaunch_cuda.so for this room. Other rooms add their own sources to the module.
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
@@ -18,7 +18,7 @@ __attribute__((visibility("default"))) dslaunch::comm::Communicator* dslaunch_ma
   return new dslaunch::comm::NcclCommunicator(options, store);
 }
 
-// At least one; throws UserError(69) that says why there is none.
+// Returns at least one; throws UserError(69) that explains why there is no device.
 __attribute__((visibility("default"))) int dslaunch_count_devices() {
   using namespace dslaunch;
   int count = 0;

@@ -1,4 +1,4 @@
-// Why CUDA has no device for a rank, and what to do about it. Pure.
+// Explains why CUDA has no device for a rank, and how to fix it. Pure.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -8,8 +8,8 @@
 
 namespace dslaunch::comm {
 
-// What cudaGetDeviceCount answered, what cudaDriverGetVersion and cudaRuntimeGetVersion count (12040 is CUDA 12.4, a
-// driver of 0 is none), and CUDA's words for the answer.
+// The result of cudaGetDeviceCount, the versions from cudaDriverGetVersion and cudaRuntimeGetVersion (12040 is CUDA
+// 12.4; a driver of 0 means no driver), and CUDA's text for the result.
 struct NoDevice {
   cudaError_t answer = cudaErrorNoDevice;
   int driver = 0;

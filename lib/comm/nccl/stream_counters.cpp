@@ -5,7 +5,7 @@
 namespace dslaunch::comm {
 
 StreamCounters::StreamCounters() {
-  // The driver's library is not linked: it belongs to the machine, and a host without GPUs has none.
+  // The driver library is not linked: it belongs to the machine, and a host without GPUs does not have it.
   void* found = nullptr;
   cudaDriverEntryPointQueryResult how{};
   constexpr unsigned kSinceCuda12 = 12000;
@@ -29,7 +29,7 @@ StreamCounters::~StreamCounters() {
 
 namespace {
 
-// What is recorded into a graph would write the same number at every replay.
+// A write captured into a graph would store the same number at every replay.
 bool is_recorded(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   return ::cudaStreamIsCapturing(stream, &status) != cudaSuccess || status != cudaStreamCaptureStatusNone;

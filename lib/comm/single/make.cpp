@@ -1,4 +1,4 @@
-// A group of one: every collective is a copy, and mostly not even that. On a device a copy goes through the CUDA
+// A group of size one: every collective is a copy, and mostly not even that. On a device, a copy goes through the CUDA
 // module, in order with the current stream.
 #include <cstring>
 
