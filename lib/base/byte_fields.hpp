@@ -9,7 +9,7 @@
 
 namespace dslaunch {
 
-// The bytes do not follow the format in which they are read.
+// Thrown for bytes that do not follow the expected format.
 class WireError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
