@@ -48,9 +48,7 @@ void KernelLog::read_new_lines() {
   char record[8192];
   while (log_.valid()) {
     ssize_t got = ::read(log_.get(), record, sizeof record);
-    if (got < 0 && (errno == EPIPE || errno == EINTR))
-      continue;  // EPIPE: records were overwritten before they were
-                 // read
+    if (got < 0 && (errno == EPIPE || errno == EINTR)) continue;  // EPIPE: records were overwritten before the read
     if (got <= 0) return;
     lines_.push_back(message_of(std::string(record, static_cast<size_t>(got))));
     if (lines_.size() > kMaxLines) lines_.pop_front();

@@ -39,12 +39,7 @@ bool hides_environment(pid_t pid) {
          ::stat(fmt::format("/proc/{}", pid).c_str(), &owner) == 0 && owner.st_uid == ::geteuid();
 }
 
-enum class Verdict {
-  kOurs,
-  kNotOurs,
-  kHidden
-};  // kHidden: it may be between two programs, and visible at the next
-    // check
+enum class Verdict { kOurs, kNotOurs, kHidden };  // kHidden: may be between two programs; the next check may show it
 
 Verdict look_for(const JobMarks& marks, pid_t pid) {
   if (marks.empty()) return Verdict::kNotOurs;

@@ -25,7 +25,7 @@ using JobMarks = std::vector<std::string>;
 // Living processes with these marks, other than the caller.
 std::vector<pid_t> processes_with(const JobMarks& marks);
 
-// Ends all of them: SIGTERM, up to `patience`, then SIGKILL until none is left (new ones included). With
+// Ends all these processes: SIGTERM, up to `patience`, then SIGKILL until none is left (new ones included). With
 // `children_too`, also ends all children of this process: right for an agent, which has no others. It then reaps
 // zombies that became our children. Processes that survive SIGKILL are waited for up to 5 s; `spared` are known
 // survivors and left alone.

@@ -24,8 +24,7 @@ struct ProgramLinkOptions {
   enum class Errors { kInherit, kCapture };
 
   std::optional<std::map<std::string, std::string>> env;  // the whole environment; ours if not given
-  Errors errors = Errors::kInherit;                       // its standard error: inherited from us, or kept for
-                                                          // `explain`
+  Errors errors = Errors::kInherit;                       // its standard error: ours, or kept for `explain`
   int inherited = -1;  // borrowed until the program has started: a descriptor that it gets under the same number
   // The kernel kills the program when this process ends. Right for ssh and srun; an agent detects that by the end of
   // its standard input, and must clean up.
