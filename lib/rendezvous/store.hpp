@@ -36,7 +36,7 @@ class Store {
   virtual int64_t erase(const std::string& prefix, Deadline deadline) = 0;
   // Waits until all `count` ranks arrive; a time-out names the ranks that have not arrived. A name may be used again
   // (rounds are counted). A rank that calls again after a time-out joins the same round, even if the store did not
-  // answer; a rank that does not must not use that name again.
+  // answer; a rank that gives up after a time-out must not use that name again.
   virtual void barrier(const std::string& name, int count, Deadline deadline) = 0;
   // Tells all ranks that this rank stops and why; the connection may close afterwards.
   virtual void report_failure(const std::string& reason) = 0;
