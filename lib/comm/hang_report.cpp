@@ -43,7 +43,7 @@ std::string state_text(char state, int64_t pid) {
   return {};
 }
 
-// Stopped, or held by a debugger: not just briefly, like a rank that waits for a disk.
+// Stopped, or held by a debugger. Excludes a rank that waits for a disk, which is blocked only briefly.
 bool is_held(std::optional<char> state) {
   return state == 'T' || state == 't';
 }

@@ -12,7 +12,7 @@
 
 namespace dslaunch::comm {
 
-// A pending call of a rank, or another barrier of ranks.
+// A call that is pending on a rank, or a barrier outside the collectives.
 struct RankWait {
   std::string group;  // the group in whose sequence `number` counts
   uint64_t number = 0;

@@ -103,8 +103,7 @@ class Watchdog {
   std::string activity_;
   std::chrono::steady_clock::time_point activity_since_;
   MedianTime steps_;
-  std::map<std::string, uint64_t> meetings_;  // how often this rank has entered each; counted like the last calls of
-                                              // groups
+  std::map<std::string, uint64_t> meetings_;  // how often this rank has entered each, like a group's last call
   std::optional<RankWait> meeting_;           // the meeting that this rank is in
   std::chrono::steady_clock::time_point meeting_since_;
   std::optional<Error> verdict_;
