@@ -1,5 +1,5 @@
-// Small plain values from every rank to every rank, for what the ranks have to agree on outside a step: sums of an
-// evaluation, verdicts. Waits for the device. One thread.
+// All-gathers of small plain values outside a training step, for what all ranks must agree on: sums of an evaluation,
+// verdicts. Waits for the device. One thread.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -13,10 +13,10 @@
 
 namespace dslaunch::runtime {
 
-// Every rank's bytes in the order of the ranks. Collective; all ranks give the same number of bytes.
+// Every rank's bytes, in rank order. Collective; all ranks must pass the same number of bytes.
 std::vector<std::string> gather_bytes(comm::Communicator& group, at::Device device, const std::string& own);
 
-// The same where lengths differ.
+// As gather_bytes(), for strings whose lengths may differ between ranks.
 std::vector<std::string> gather_texts(comm::Communicator& group, at::Device device, const std::string& own);
 
 template <class T>

@@ -16,7 +16,7 @@ std::string require_skeleton(CheckpointReader& reader) {
                   fmt::format("checkpoint '{}' holds no model.pt, so there is no model to run", reader.path()));
 }
 
-// Whole parameters, read once: nothing to gather, nothing to reduce.
+// Holds whole parameters, read once: there is nothing to all-gather and nothing to reduce.
 class LoadedCheckpoint : public CheckpointModel, public UnitParameters {
  public:
   explicit LoadedCheckpoint(const std::string& path)

@@ -1,4 +1,4 @@
-// A model with the weights of a checkpoint, ready to be called; for inference, without an engine. One thread.
+// A model with the weights of a checkpoint, ready to call; for inference, without an engine. One thread.
 #pragma once
 #include <memory>
 #include <string>
@@ -13,7 +13,7 @@ class CheckpointModel {
   virtual ModelSource& model() = 0;
 };
 
-// `path`: a checkpoint, or a folder of them (then the newest). On the host, in the model's own dtypes.
+// `path`: a checkpoint, or a directory of checkpoints (the newest is taken). On the host, in the model's own dtypes.
 std::unique_ptr<CheckpointModel> load_checkpoint_model(const std::string& path);
 
 }  // namespace dslaunch::runtime

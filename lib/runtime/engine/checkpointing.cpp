@@ -19,7 +19,7 @@
 namespace dslaunch::runtime {
 namespace {
 
-// For a rank that is late because its host reads the model from cold storage; as long as collectives wait.
+// Allows for a rank whose host reads the model from cold storage; as long as the timeout of collectives.
 constexpr std::chrono::minutes kMaxWait{30};
 
 class Stopwatch {
@@ -60,8 +60,9 @@ void require_one_folder_for_whole_weights(const CheckpointingOptions& options, c
                   "consolidate` makes whole weights of folders that were copied into one");
 }
 
-// Two jobs in one folder of checkpoints would remove each other's. The default one is in the run folder, which the job
-// holds as a whole. What is left of an earlier attempt of this job on a host that was lost is no other job.
+// Two jobs that use the same checkpoint directory would remove each other's checkpoints. The default directory is
+// inside the run directory, which the job has locked. A lock held by an earlier attempt of this job on a lost host does
+// not belong to another job.
 FolderLock hold_folder(const std::string& dir, const CheckpointingOptions& options) {
   std::error_code error;
   std::filesystem::create_directories(dir, error);
@@ -124,7 +125,7 @@ void Checkpointing::wait_for_writer() {
   stalls_.waiting_ms += watch.ms();
 }
 
-// Returns when the files are written where checkpoint.async is false.
+// If checkpoint.async is false, returns after the files are written.
 void Checkpointing::start_writing(CheckpointPart part) {
   const Stopwatch watch;
   writer_->save(std::move(part));
@@ -132,12 +133,12 @@ void Checkpointing::start_writing(CheckpointPart part) {
 }
 
 void Checkpointing::save(const DataPosition& position, bool wait) {
-  if (engine_.steps_done() == last_step_) {  // the interval's save and the end's fall together
+  if (engine_.steps_done() == last_step_) {  // the save of the interval and the save at the end coincide
     if (wait) wait_for_writer();
     return;
   }
   const SaveStalls before = stalls_;
-  wait_for_writer();  // it still reads the copies
+  wait_for_writer();  // the writer still reads the copies
   const Stopwatch watch;
   CheckpointPart part;
   copies_.begin();
@@ -174,9 +175,9 @@ std::string Checkpointing::last_saved() const {
   return writer_->last_saved_step() < 0 ? std::string() : dir_ + "/" + step_name(writer_->last_saved_step());
 }
 
-// The code of the model with emptied weights, once for all saves, and again where somebody has removed the run folder.
-// A leader elsewhere has no run folder yet, and may see that of rank 0: a folder of its own inside. The file's name is
-// part of its bytes, so it is the same everywhere.
+// The model's code with emptied weights. Written once for all saves, and again if somebody has removed the run
+// directory. A leader on another host has no run directory yet, and may see the run directory of rank 0, so it uses its
+// own subdirectory. The file's name is part of its bytes, so it is the same everywhere.
 std::string Checkpointing::skeleton() {
   std::error_code ignored;
   if (!skeleton_.empty() && std::filesystem::exists(skeleton_, ignored)) return skeleton_;
@@ -196,7 +197,7 @@ std::vector<StatePiece> Checkpointing::pieces() {
     out.push_back({owned.parameter, owned.state, owned.begin, copies_.take(owned.values)});
   }
   const auto& table = model_.table();
-  for (const auto& part : owned_frozen()) {  // nothing writes to these, so they need no copy
+  for (const auto& part : owned_frozen()) {  // nothing writes to these, so no copy is needed
     out.push_back({table.parameters[part.parameter].name, "frozen", part.begin, frozen_part(part).contiguous()});
   }
   if (world_.rank() != 0) return out;
@@ -205,7 +206,7 @@ std::vector<StatePiece> Checkpointing::pieces() {
   return out;
 }
 
-// What this rank saves of frozen parameters: its parts of those that are sharded; rank 0 the others.
+// The frozen parameters that this rank saves: its parts of the sharded ones; on rank 0 also all unsharded ones.
 std::vector<FrozenPart> Checkpointing::owned_frozen() const {
   auto out = engine_.owned_frozen();
   if (world_.rank() != 0) return out;
@@ -218,7 +219,7 @@ std::vector<FrozenPart> Checkpointing::owned_frozen() const {
   return out;
 }
 
-// As the model file or the checkpoint has it; what this run computes with may be shorter.
+// In the dtype of the model file or the checkpoint; this run may compute in a shorter dtype.
 at::Tensor Checkpointing::frozen_part(const FrozenPart& part) const {
   if (const auto loaded = loaded_frozen_.find({part.parameter, part.begin}); loaded != loaded_frozen_.end()) {
     return loaded->second;

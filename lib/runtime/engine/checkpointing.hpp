@@ -1,5 +1,5 @@
-// A run's checkpoints: what of engine, model and data goes into one, and how a run goes on from one. The format and the
-// agreement of the ranks are the checkpoint room's.
+// A run's checkpoints: which state of engine, model and data a checkpoint holds, and how a run resumes from one. The
+// format, and the agreement between ranks, belong to lib/runtime/checkpoint.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -32,38 +32,39 @@ struct CheckpointingOptions {
   std::string model_path;
   std::string resolved_config;
   Placement placement;
-  bool saves = true;                          // false: nothing will be saved, whatever the config says
-  bool whole_weights = false;                 // each checkpoint holds them too, in float_dtype
-  std::optional<at::ScalarType> float_dtype;  // of whole weights; empty: the model's own
+  bool saves = true;                          // false: no checkpoint is saved, whatever the config says
+  bool whole_weights = false;                 // each checkpoint also holds the whole weights, in float_dtype
+  std::optional<at::ScalarType> float_dtype;  // of whole weights; empty: the model's own dtype
   precision::ModelDtypes dtypes;              // of the model's tensors in this run
-  std::string job;                            // its id; empty: not known
+  std::string job;                            // the job's id; empty: not known
   comm::Watchdog* watchdog = nullptr;         // may be null
 };
 
-// How long the run stood still for its saves, on this rank.
+// How long saves blocked training on this rank.
 struct SaveStalls {
   int64_t num_saves = 0;
-  double waiting_ms = 0;  // for files: the save before, the last one at the end, each one without checkpoint.async
+  double waiting_ms =
+      0;  // for files: of the previous save, of the last one at the end, of every save without checkpoint.async
   double copying_ms = 0;
 };
 
 class Checkpointing {
  public:
-  // Throws UserError(73): on all ranks when the checkpoints' folder is not one for all of them, on the one that leads
-  // the saves when another job saves there.
+  // Throws UserError(73): on all ranks when the checkpoint directory is not the same directory for all ranks; on the
+  // rank that leads the saves when another job saves there.
   Checkpointing(CheckpointingOptions options, ModelSource& model, Engine& engine, comm::Communicator& world,
                 rendezvous::Store& store, at::Device device);
 
-  // "": starts afresh. "auto": the newest checkpoint of the run that is sound, or afresh where there is none. A path:
-  // that checkpoint, or the newest one in that folder, as far as checkpoint.load says. Restores engine, frozen weights,
-  // buffers and random state; returns where the data goes on. `begin_from`: "auto" takes what this job saved, and where
-  // there is nothing sound begins there, which is "" or a path. Collective.
+  // `from`: "" starts from scratch. "auto": the run's newest intact checkpoint, or from scratch if there is none. A
+  // path: that checkpoint, or the newest one in that directory, as far as checkpoint.load says. Restores engine, frozen
+  // weights, buffers and random state; returns the data position to continue from. `begin_from` ("" or a path): "auto"
+  // then takes only checkpoints that this job saved, and starts from `begin_from` if none is intact. Collective.
   DataPosition resume(const std::string& from, const std::optional<std::string>& begin_from = std::nullopt);
   // Saves the state after the last step. All ranks call it at the same step. Returns before the files are written
-  // unless `wait`; errors of a save in the background are thrown by the next call.
+  // unless `wait`; the next call throws the errors of a background save.
   void save(const DataPosition& position, bool wait);
   void finish();
-  // The folder of the last checkpoint that all ranks completed; empty: none.
+  // The directory of the last checkpoint that all ranks completed; empty: none.
   std::string last_saved() const;
 
  private:
@@ -94,14 +95,14 @@ class Checkpointing {
   const std::chrono::milliseconds timeout_;  // of a save, and of a resume
   std::string dir_;
   CheckpointStorageTopology share_;
-  FolderLock lock_;            // of `dir_`, where the config names one
+  FolderLock lock_;            // on `dir_`, if the config names one
   HostStagingBuffers copies_;  // outlives the writer, which reads them
   std::unique_ptr<CheckpointWriter> writer_;
-  // What a checkpoint brought of frozen parameters that this rank saves again: by parameter and first element, 1-D, on
-  // the host, in the model's own dtype.
+  // Values loaded from a checkpoint of the frozen parameters that this rank saves again: keyed by parameter and first
+  // element, 1-D, on the host, in the model's own dtype.
   std::map<std::pair<int, int64_t>, at::Tensor> loaded_frozen_;
-  std::string skeleton_;    // written by this process: the run's folder may hold another model's
-  int64_t last_step_ = -1;  // that was handed to the writer
+  std::string skeleton_;    // written by this process: the run directory may hold another model's
+  int64_t last_step_ = -1;  // the last step passed to the writer
   SaveStalls stalls_;
 };
 

@@ -1,4 +1,4 @@
-// How a run goes on from a checkpoint.
+// Resuming a run from a checkpoint.
 #include <ATen/ATen.h>
 
 #include <filesystem>
@@ -27,8 +27,8 @@ Names names_missing_in_checkpoint(const NameMatch& match) {
 
 DataPosition Checkpointing::resume(const std::string& from, const std::optional<std::string>& begin_from) {
   if (from.empty()) return {};
-  // A run that goes on takes all of its own checkpoint: the options are for what comes from elsewhere, and a restart of
-  // the job must not start its steps anew.
+  // A run that resumes its own checkpoint loads all of it: checkpoint.load applies to checkpoints from elsewhere, and a
+  // restart of the job must not start its steps from scratch.
   const config::CheckpointLoad how = from == "auto" ? config::CheckpointLoad{} : options_.checkpoint.load;
   const RestoreOptions options{
       dir_, from, options_.placement, device_, timeout_, begin_from ? options_.job : "", options_.watchdog};
@@ -52,8 +52,8 @@ DataPosition Checkpointing::resume(const std::string& from, const std::optional<
   return restored->metadata.position;
 }
 
-// The run has gone back to a checkpoint of its own: should it end before it saves another one, that is where it goes
-// on, and not at a later one that it has turned away from.
+// The run has returned to one of its own earlier checkpoints. If the run ends before its next save, it must resume from
+// that checkpoint, and not from a later one that it has abandoned.
 void Checkpointing::go_on_from(const Restored& restored) const {
   std::error_code elsewhere;
   if (world_.rank() != share_.leader ||
@@ -67,8 +67,8 @@ void Checkpointing::go_on_from(const Restored& restored) const {
   }
 }
 
-// Buffers that forward has given another shape (a table that grew with the inputs) are in the run's own checkpoint as
-// they have become.
+// Buffers whose shape forward has changed (a table that grew with the inputs) are in the run's own checkpoint with
+// their new shape.
 void Checkpointing::follow_shapes(RestoreSource& source) {
   for (auto& [name, value] : model_.buffers()) {
     const SavedTensor* saved = source.reader().find(name);
@@ -94,8 +94,8 @@ void Checkpointing::load(RestoreSource& source, const config::CheckpointLoad& ho
   if (auto rng = source.rng_state(world_.rank(), world_.size())) restore_random_state(tensor_of_bytes(*rng), device_);
 }
 
-// What the checkpoint lacks starts as in a new run. The role of a parameter may have changed: what was trained is
-// frozen now, or the other way round; then there are no moments.
+// State that the checkpoint lacks starts as in a new run. A parameter may have been trained before and be frozen now,
+// or vice versa; then there are no moments.
 void Checkpointing::restore_engine(RestoreSource& source, const config::CheckpointLoad& how, const NameMatch& match) {
   const bool fresh_moments = how.weights_only || !how.optimizer_states;
   const Names absent = names_missing_in_checkpoint(match);
@@ -135,7 +135,7 @@ const at::Tensor& Checkpointing::read_frozen(RestoreSource& source, const Frozen
   return values;
 }
 
-// Those that every rank holds whole.
+// Restores frozen parameters that every rank holds whole.
 void Checkpointing::restore_frozen(RestoreSource& source, const NameMatch& match) {
   const Names absent = names_missing_in_checkpoint(match);
   const auto& table = model_.table();

@@ -1,5 +1,5 @@
-// Work of a device, recorded once and started with one call from then on: a CUDA graph. dsworker links no CUDA, so the
-// first graph opens the CUDA module.
+// Device work that is captured once and then launched with one call: a CUDA graph. dsworker does not link CUDA, so
+// creating the first graph loads the CUDA module.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -11,16 +11,18 @@ namespace dslaunch::runtime {
 class DeviceGraph {
  public:
   virtual ~DeviceGraph() = default;
-  // Calls `work`; what that enqueues on the current stream, and on streams that it forks from and joins to it, is
-  // recorded instead of run. The device must be idle. Memory that `work` takes belongs to the graph, and what it wrote
-  // there is found there after every replay, as long as a tensor holds it. Throws what `work` throws, or what speaks
-  // against recording it; then random numbers go on as if it had never been called, and this object is of no more use.
+  // Calls `work`; the operations that it enqueues on the current stream, and on streams forked from and joined to the
+  // current stream, are captured instead of run. The device must be idle. The graph owns memory that `work` allocates;
+  // the results there are available after every replay, as long as a tensor holds that memory. Throws what `work`
+  // throws, or the reason why capture failed; then the random number generators continue as if record() had not been
+  // called, and this object must not be used again.
   virtual void record(const std::function<void()>& work) = 0;
-  // Enqueues the recorded work on the current stream; it draws the random numbers that it would have drawn anew.
+  // Enqueues the captured work on the current stream. A replay draws the random numbers that running `work` again
+  // would.
   virtual void replay() = 0;
 };
 
-// What the CUDA module does for this room.
+// What the CUDA module provides to this room.
 struct GraphFunctions {
   std::unique_ptr<DeviceGraph> (*make)(c10::Device device);
 };
@@ -28,7 +30,7 @@ struct GraphFunctions {
 // The name of the module's function `extern "C" const GraphFunctions* f()`.
 inline constexpr const char* kGraphFunctionsSymbol = "dslaunch_cuda_graph_functions";
 
-// Throws UserError 69 when there is no CUDA module to open.
+// Throws UserError 69 when there is no CUDA module to load.
 std::unique_ptr<DeviceGraph> make_device_graph(c10::Device device);
 
 }  // namespace dslaunch::runtime

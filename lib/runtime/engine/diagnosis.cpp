@@ -15,7 +15,7 @@
 namespace dslaunch::runtime {
 namespace {
 
-// The samples of one rank's micro batches once more, with their numbers.
+// Reads the samples of one rank's micro batches again, with their indices.
 class SamplesAgain {
  public:
   SamplesAgain(const FailedRun& run, DataPosition start)
@@ -29,7 +29,7 @@ class SamplesAgain {
   }
   const std::vector<int64_t>& samples() const { return plan_.samples; }
 
-  // The data's own NaNs and infinities; each value with its array, its sample and its file.
+  // Checks the data itself for NaNs and infinities; names the array, sample and file of each value.
   void look(FiniteCheck& check, const Batch& batch) const {
     look(check, data_.train_arrays.inputs, batch.inputs);
     look(check, data_.train_arrays.labels, batch.labels);
@@ -74,13 +74,13 @@ std::string list_samples(const std::vector<int64_t>& samples) {
   return fmt::format("samples {}{}", fmt::join(shown, ", "), samples.size() > kMax ? ", ..." : "");
 }
 
-// Of what went in and what came of it. A NaN of the data explains itself.
+// Combines the findings in the input data and in the model. A NaN in the data is a sufficient explanation.
 std::string blame(const FiniteCheck& data, const FiniteCheck& model) {
   if (data.has_nan()) return data.finding();
   return data.finding().empty() ? model.finding() : model.finding() + "; before that, " + data.finding();
 }
 
-// This rank's first finding: "MICRO_BATCH text"; "" when all is finite. Every rank makes the same calls.
+// This rank's first finding: "MICRO_BATCH text"; "" when all values are finite. Every rank makes the same calls.
 std::string search(const FailedRun& run, const StepStart& start, bool in_backward) {
   FiniteCheck in_data(run.model.table(), run.engine.unit_parameters());
   FiniteCheck in_model(run.model.table(), run.engine.unit_parameters());
@@ -94,7 +94,8 @@ std::string search(const FailedRun& run, const StepStart& start, bool in_backwar
     Batch batch = samples.next();
     samples.look(in_data, batch);
     const at::Tensor loss = run.engine.run_again(on_device(std::move(batch), run.device), in_model, in_backward);
-    if (!found.empty() || (!in_backward && loss.isfinite().item<bool>())) continue;  // the loss does not see it
+    if (!found.empty() || (!in_backward && loss.isfinite().item<bool>()))
+      continue;  // the loss does not depend on the finding
     in_model.look("the loss, made from finite values,", loss);
     if (in_model.finding().empty()) continue;
     found = fmt::format("{} ({}): {}", micro, list_samples(samples.samples()), blame(in_data, in_model));

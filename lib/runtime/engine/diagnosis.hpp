@@ -1,7 +1,7 @@
-// Why a step's loss or gradient is not finite, found by running the step again with checks: which micro batch of which
-// rank, and there the first thing that was not finite: a value of the data, a parameter, what a unit was given or gave
-// back, the loss, the gradient of a parameter. Costs nothing until it is needed: the samples are read again and the
-// random numbers are those that the step began with. One thread.
+// Finds out why a step's loss or gradient is not finite by running the step again with checks: which micro batch of
+// which rank, and the first value there that is not finite: in the data, a parameter, an input or output of a unit, the
+// loss, or the gradient of a parameter. Costs nothing until it is needed: the samples are read again, and the random
+// numbers are those with which the step began. One thread.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -16,7 +16,7 @@
 
 namespace dslaunch::runtime {
 
-// Where a step began.
+// The state at the beginning of a step.
 struct StepStart {
   int64_t step = 0;
   DataPosition position;
@@ -32,8 +32,8 @@ struct FailedRun {
   at::Device device;
 };
 
-// One sentence or two, the same on all ranks: "rank 1, micro batch 0: array 'y' of the data, sample 80, ... is nan".
-// Collective. `loss_is_finite`: then the gradient is to blame. Says so when nothing is found.
+// One or two sentences, the same on all ranks: "rank 1, micro batch 0: array 'y' of the data, sample 80, ... is nan".
+// Collective. `loss_is_finite`: the gradient is the cause. If nothing is found, the text says so.
 std::string diagnose(const FailedRun& run, const StepStart& start, bool loss_is_finite);
 
 }  // namespace dslaunch::runtime

@@ -19,10 +19,10 @@
 namespace dslaunch::runtime {
 namespace {
 
-// Places in the small tensor that a step sums over its ranks. Behind them lies what the loss scale reports.
+// Indices in the small tensor that a step sums over its ranks. The report of the loss scale follows these entries.
 enum Statistic : int64_t {
   kLoss,
-  kNorm,  // its square until all ranks' are summed
+  kNorm,  // the squared norm, until it is summed over all ranks
   kStop,
   kLabelWeight,
   kNumStatistics
@@ -65,7 +65,7 @@ Engine::Engine(ModelSource& model, const config::JobConfig& config, EngineOption
   if (config_.graph_harvesting && !options_.for_evaluation) set_up_step_graph();
 }
 
-// Frozen parameters that are not sharded are placed with the model; empty ones get their values here.
+// Unsharded frozen parameters move with the model; parameters without values in the file get their values here.
 void Engine::place_model(const FlatParameters::ReadElements& read) {
   const auto& parameters = model_.table().parameters;
   std::vector<bool> is_sharded(parameters.size());
@@ -119,7 +119,7 @@ void Engine::compute_gradients(const std::function<MicroBatch()>& next) {
   reduce_gradients();
 }
 
-// With micro batches averaged alike no labels are counted.
+// Without per-token averaging, labels are not counted.
 double Engine::weight_of_labels(const MicroBatch& batch) const {
   if (config_.loss_average != config::LossAverage::kTokens) return 0;
   return static_cast<double>(batch.num_labels) / static_cast<double>(num_all_labels(batch));
@@ -129,8 +129,8 @@ void Engine::forward_backward(const MicroBatch& batch, bool is_last) {
   parameters_->begin_micro_step(is_last);
   at::Tensor loss = loss_of(batch);
   if (config_.loss_average == config::LossAverage::kTokens) {
-    // A sum over the labels that count, as a part of one over all: the rest of the way to their mean is one factor for
-    // all ranks, and comes with the clipping.
+    // The sum over the labels that count, divided by the number of all labels: the remaining factor to the mean over
+    // counted labels is the same for all ranks, and is applied together with clipping.
     loss = loss / static_cast<double>(num_all_labels(batch));
   }
   times_.end(StepPhase::kForward);
@@ -187,9 +187,9 @@ void Engine::release_gradients() {
   parameters_->release_gradients();
 }
 
-// One small all-reduce a step carries the loss, the squared norm of the shards and the wish to stop; from it come the
-// verdict over an overflow, the global norm and the factor that turns summed gradients into clipped means, all without
-// waiting for the device.
+// One small all-reduce per step carries the loss, the squared norm of the shards and the stop requests. Its result
+// yields the overflow verdict, the global norm and the factor that turns summed gradients into clipped means, all
+// without waiting for the device.
 void Engine::combine_statistics(bool stop_requested) {
   const bool counts_here = parameters_->num_shards() > 1 || data_group_.rank() == 0;  // replicated shards count once
   std::vector<at::Tensor> gradients;
@@ -213,7 +213,8 @@ void Engine::combine_statistics(bool stop_requested) {
   if (loss_scaling_.is_on()) statistics_ = at::cat({statistics_, loss_scaling_.report()});
 }
 
-// From means over all labels to means over those that count, in the statistics; returns the factor between the two.
+// Converts the statistics from means over all labels to means over the labels that count; returns the conversion
+// factor.
 at::Tensor Engine::weigh_by_labels(double micro_steps) {
   const at::Tensor factor = micro_steps / statistics_.select(0, kLabelWeight);
   statistics_.select(0, kLoss).mul_(factor);
@@ -221,8 +222,8 @@ at::Tensor Engine::weigh_by_labels(double micro_steps) {
   return factor;
 }
 
-// With a loss scale the host may not know yet whether its last steps were skipped: the device picks the rates by its
-// own count of applied steps.
+// With a loss scale the host may not know yet whether its last steps were skipped, so the device selects the learning
+// rates by its own count of applied steps.
 void Engine::update_shards() {
   if (before_update_) before_update_();
   optim::StepInputs inputs{.applied_steps = loss_scaling_.applied_steps(),
@@ -237,15 +238,15 @@ void Engine::update_shards() {
   round_masters();
 }
 
-// Without a loss scale, what is not finite ends the run, on a device a step later; from then on the parameters stay as
-// they are, for the diagnosis.
+// Without a loss scale, a non-finite value ends the run, on a device one step later; until then the parameters stay
+// unchanged for the diagnosis.
 const at::Tensor& Engine::skip_after_nonfinite() {
   const at::Tensor now = at::isfinite(statistics_).all().logical_not().to(at::kFloat);
   broken_ = broken_.defined() ? at::maximum(broken_, now) : now;
   return broken_;
 }
 
-// Without fp32 masters ("amp" O3) nothing finer than the parameters themselves outlives a step.
+// Without fp32 masters ("amp" O3) no state more precise than the parameters is kept between steps.
 void Engine::round_masters() {
   if (config_.fp32_master) return;
   for (auto& tensors : shard_tensors_) {
@@ -256,14 +257,14 @@ void Engine::round_masters() {
 optim::StepRates Engine::rates_after(int64_t applied_steps) const {
   auto rates =
       optim::step_rates(config_.scheduler, optimizer_groups_, options_.total_steps, applied_steps + schedule_offset_);
-  rates.step = applied_steps + 1;  // bias correction counts from where the moments were zero
+  rates.step = applied_steps + 1;  // bias correction counts from the step at which the moments were zero
   return rates;
 }
 
 std::optional<StepResult> Engine::publish_result(StepResult result) {
   if (options_.device.is_cpu()) return read_statistics({result, statistics_, clock_.mark()});
   auto previous = finish();
-  // Pinned memory and a copy on the stream: by the next step it has long arrived.
+  // Copies to pinned memory on the stream: the copy completes well before the next step reads it.
   at::Tensor host = pinned_if_possible(statistics_.sizes(), at::kFloat);
   host.copy_(statistics_, /*non_blocking=*/true);
   in_flight_.emplace(InFlight{result, host, clock_.mark()});
@@ -286,7 +287,7 @@ StepResult Engine::read_statistics(InFlight in_flight) {
   result.grad_norm = values[kNorm];
   result.stop_requested = values[kStop] > 0;
   if (loss_scaling_.is_on()) follow_loss_scale(result, values + kNumStatistics);
-  // Without a loss scale every step is applied, also the one that may be under way already.
+  // Without a loss scale every step is applied, including a step that may already be in progress.
   const int64_t since = loss_scaling_.is_on() ? 0 : steps_done_ - result.step;
   const int64_t applied = loss_scaling_.known_applied_steps() - since;
   result.num_skipped = result.step - applied - schedule_offset_;

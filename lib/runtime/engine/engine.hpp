@@ -1,5 +1,5 @@
-// One training step, put together from the techniques: forward, backward, reduce, clip, update, gather. Reads as a
-// table of contents in engine.cpp (train_step). One thread.
+// One training step, composed of the techniques: forward, backward, reduce, clip, update, gather. Engine::train_step in
+// engine.cpp lists these phases in order. One thread.
 #pragma once
 #include <functional>
 #include <map>
@@ -27,35 +27,35 @@ namespace dslaunch::runtime {
 struct StepResult {
   int64_t step = 0;             // 1-based
   double loss = 0;              // mean of the micro batches' means over all data ranks, or over labels (LossAverage)
-  double lr = 0;                // the rate that this step used
+  double lr = 0;                // the learning rate of this step
   double grad_norm = 0;         // global, before clipping, without the loss scale
-  double loss_scale = 1;        // that this step used
+  double loss_scale = 1;        // the loss scale of this step
   bool overflow = false;        // the step was skipped
-  std::string overflow_line;    // what became of the scale then, for the console
-  std::string diagnosis;        // not empty: training cannot go on, and why
-  double next_lr = 0;           // that the next step will use, as far as this one has decided it
+  std::string overflow_line;    // how an overflow changed the loss scale, for the console
+  std::string diagnosis;        // not empty: training cannot continue, and why
+  double next_lr = 0;           // of the next step, as far as this step has determined it
   double next_loss_scale = 1;   // likewise
-  int64_t num_skipped = 0;      // of all steps since the start of training
+  int64_t num_skipped = 0;      // over all steps since the start of training
   bool stop_requested = false;  // by any rank: all ranks see it at the same step
   int64_t num_tokens = 0;       // of this rank's micro batches
-  double step_ms = 0;           // from the end of the step before (or start, or restart_clock()) to the end of this one
+  double step_ms = 0;  // from the end of the previous step (or start, or restart_clock()) to the end of this step
 };
 
-// One update of all shards with the rates and the gradient factor of the step at hand.
+// One update of all shards with the learning rates and gradient factor of the current step.
 using UpdateShards = std::function<void(std::vector<optim::ShardTensors>&)>;
 
 struct EngineOptions {
   at::Device device = at::kCPU;
-  precision::ModelDtypes dtypes;  // that parameters are computed in
-  int64_t total_steps = 0;        // of the whole run, for schedules that ask
-  // The data group's ranks a second time, for stage 3's gathers; null: they share the data group.
+  precision::ModelDtypes dtypes;  // in which parameters are computed
+  int64_t total_steps = 0;        // of the whole run, for the schedules that need it
+  // A second communicator over the data group's ranks, for stage 3's all-gathers; null: they use the data group.
   comm::Communicator* gather_group = nullptr;
   comm::Communicator* secondary_group = nullptr;      // see ShardingOptions
   std::function<void(const std::string& text)> meet;  // see ShardingOptions
-  StepPhases phases;                                  // who is told where a step stands
-  bool for_evaluation = false;                        // no step will be taken: no moments are held
-  int replicated_ranks = 1;  // of a run whose micro batches this engine computes all by itself, slice by slice
-  // Sees the shards of every step in front of their update, and the update, which it may try on copies.
+  StepPhases phases;                                  // notified of the current phase of each step
+  bool for_evaluation = false;                        // no training steps: moments are not allocated
+  int replicated_ranks = 1;  // number of ranks whose micro batches this engine computes by itself, slice by slice
+  // Called in every step before the update with the shards and with the update, which it may apply to copies.
   std::function<void(const std::vector<optim::ShardTensors>&, const UpdateShards&)> watch_update;
 };
 
@@ -75,51 +75,55 @@ struct FrozenPart {
 
 class Engine {
  public:
-  // Places the model. It and `data_group` must outlive the engine. `read`: initial elements of a parameter (fills empty
-  // models too).
+  // Moves the model to the device. The model and `data_group` must outlive the engine. `read`: reads initial elements
+  // of a parameter (also for models exported without values).
   Engine(ModelSource& model, const config::JobConfig& config, EngineOptions options, comm::Communicator& data_group,
          const FlatParameters::ReadElements& read);
 
   // One optimizer step over `accumulation` micro batches from `next`. On a device the returned result is that of the
-  // step before (empty at the first call): metrics are read one step late so that the host never waits for the device.
+  // previous step (empty at the first call): metrics are read one step late so that the host never waits for the
+  // device.
   std::optional<StepResult> train_step(const std::function<MicroBatch()>& next, bool stop_requested);
-  // The result still in flight, if any.
+  // The result that is still in flight, if any.
   std::optional<StepResult> finish();
-  // The mean loss over the batches of all ranks (evaluation.hpp). Training goes on as if it had not been.
+  // The mean loss over the batches of all ranks (evaluation.hpp). Training continues as if there had been no
+  // evaluation.
   EvaluationResult evaluate(const std::function<std::optional<EvaluationBatch>()>& next,
                             const std::function<bool()>& stop_requested);
-  // For a diagnosis, after a step whose loss or gradient was not finite (it left the parameters as they were): the loss
-  // of a micro batch once more, with its backward if `with_gradients`. The model gets its parameters from `parameters`,
-  // which hands on what unit_parameters() gives. Collective at stage 3. Training cannot go on after it.
+  // For a diagnosis, after a step whose loss or gradient was not finite (such a step leaves the parameters unchanged):
+  // computes the loss of a micro batch again, with backward if `with_gradients`. The model gets its parameters from
+  // `parameters`, which forwards to unit_parameters(). Collective at stage 3. Training cannot continue afterwards.
   at::Tensor run_again(const MicroBatch& batch, UnitParameters& parameters, bool with_gradients);
 
   int64_t steps_done() const { return steps_done_; }
-  // What this rank owns; views, valid until the next step. With replicated state (stage 0) only rank 0 owns it.
+  // The state that this rank owns; views, valid until the next step. Replicated state (stage 0) is owned by rank 0
+  // only.
   std::vector<OwnedState> owned_state() { return named_state(shard_tensors_); }
-  // The same of tensors that are laid out as this engine's shards.
+  // The same for tensors that have the layout of this engine's shards.
   std::vector<OwnedState> named_state(const std::vector<optim::ShardTensors>& shards) const;
-  // What this rank holds of sharded frozen parameters, and which those are; the others are whole on every rank.
+  // The parts of sharded frozen parameters on this rank, and which parameters are sharded; the others are whole
+  // everywhere.
   std::vector<FrozenPart> owned_frozen() const;
   bool shards_frozen(int parameter) const { return parameters_->shards_frozen(parameter); }
-  // Of the optimizer group that has most of them.
+  // The largest number of moments in any optimizer group.
   int64_t num_moments() const;
-  // After masters and moments were written to through owned_state(): the parameters are made from the masters again;
-  // counters and loss scale are those of another engine, its steps_done() and scalars().
+  // Call after writing masters and moments through owned_state(): recomputes the parameters from the masters and takes
+  // counters and loss scale from another engine's steps_done() and scalars().
   void load_state_from(int64_t steps_done, const std::map<std::string, double>& scalars);
-  // What the units of the model get and give; outside a step, and not at the same time as an evaluation.
+  // The parameters and gradients of the model's units; use outside a step, and not during an evaluation.
   UnitParameters& unit_parameters() { return *parameters_; }
   // Restores parameters, moments, counters and the loss scale. `read` fills elements of (parameter, state); `scalars`
-  // may lack any (a checkpoint of an older program). With `fresh_moments` bias correction starts anew while the
-  // schedule goes on. `meet`: see FlatParameters::load().
+  // may lack entries (a checkpoint of an older version). With `fresh_moments` bias correction starts from zero while
+  // the schedule continues. `meet`: see FlatParameters::load().
   using ReadState =
       std::function<void(const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out)>;
   void restore(int64_t steps_done, const std::map<std::string, double>& scalars, bool fresh_moments,
                const ReadState& read, const std::function<void()>& meet);
-  // What a checkpoint keeps in numbers; after finish().
+  // The scalar state of a checkpoint; valid after finish().
   std::map<std::string, double> scalars() const;
-  // Called in every step before the shards are updated: what still reads the state puts its wait on the stream here.
+  // Called in every step before the shards are updated: a reader of the state enqueues its wait on the stream here.
   void set_before_update(std::function<void()> hook) { before_update_ = std::move(hook); }
-  // What happened since the last step (an evaluation, a save) does not count into the next one's time.
+  // Time since the last step (an evaluation, a save) is excluded from the next step's time.
   void restart_clock() { clock_.restart(); }
 
  private:
@@ -162,17 +166,17 @@ class Engine {
   optim::OptimizerGroups optimizer_groups_;
   std::unique_ptr<FlatParameters> parameters_;
   std::unique_ptr<optim::FlatOptimizer> optimizer_;
-  std::unique_ptr<StepGraph> step_graph_;  // null: steps are not recorded
+  std::unique_ptr<StepGraph> step_graph_;  // null: steps are not captured
   // the engine's thread
   StepPhases times_;
   StepClock clock_;
   std::vector<optim::ShardTensors> shard_tensors_;  // the shards, cut by optimizer group; gradients during the update
   int64_t steps_done_ = 0;
-  int64_t schedule_offset_ = 0;  // steps that the schedule counts and bias correction does not: the moments began later
+  int64_t schedule_offset_ = 0;  // steps counted by the schedule but not by bias correction: the moments started later
   std::function<void()> before_update_;
   at::Tensor loss_sum_;  // of this step's micro batches, fp32 scalar on the device
   precision::LossScaling loss_scaling_;
-  double label_weight_ = 0;  // of this step's micro batches: the part of their labels that counts
+  double label_weight_ = 0;  // of this step's micro batches: the fraction of their labels that count
   // fp32 on the device: [loss, grad norm, stop, label weight], with a loss scale also its report
   at::Tensor statistics_;
   at::Tensor gradient_factor_;  // fp32 scalar on the device

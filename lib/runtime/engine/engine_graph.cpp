@@ -1,4 +1,4 @@
-// The part of the engine that runs steps as graphs of the device (step_graph.hpp).
+// The part of the engine that runs steps as CUDA graphs (step_graph.hpp).
 #include "base/log.hpp"
 #include "runtime/engine/all_gather_object.hpp"
 #include "runtime/engine/engine.hpp"
@@ -7,7 +7,7 @@
 namespace dslaunch::runtime {
 namespace {
 
-// What speaks against recording, as far as it is known before a step is; empty: nothing.
+// The obstacles to capture that are known before any step runs; empty: none.
 std::string obstacle_of_run(const config::JobConfig& config, const EngineOptions& options) {
   if (options.device.is_cpu()) return "it takes a GPU";
   if (options.phases.is_observed()) return "steps are timed, traced or profiled phase by phase";
@@ -29,7 +29,7 @@ void Engine::set_up_step_graph() {
   if (all_ranks_can_record(obstacle)) step_graph_ = std::make_unique<StepGraph>(options_.device);
 }
 
-// Ranks record and replay the same steps: to NCCL it is all ranks of a collective that record it, or none.
+// Ranks capture and replay the same steps: NCCL needs all ranks of a collective to capture it, or none.
 bool Engine::all_ranks_can_record(const std::string& own_obstacle) {
   for (const auto& obstacle : gather_texts(data_group_, options_.device, own_obstacle)) {
     if (obstacle.empty()) continue;
@@ -40,7 +40,7 @@ bool Engine::all_ranks_can_record(const std::string& own_obstacle) {
   return true;
 }
 
-// As compute_gradients(), by the graph of an earlier step once there is one.
+// As compute_gradients(), but replays the graph of an earlier step once there is one.
 void Engine::compute_as_graph(const std::function<MicroBatch()>& next) {
   if (!step_graph_->is_recorded() && !step_graph_->begin_step()) return compute_gradients(next);
   std::vector<MicroBatch> batches;
@@ -51,7 +51,7 @@ void Engine::compute_as_graph(const std::function<MicroBatch()>& next) {
   take_gradients(step_graph_->replay(batches));
 }
 
-// Where it cannot be done on every rank, no step is recorded any more.
+// If any rank cannot capture the step, no further step is captured.
 void Engine::record_step(const std::vector<MicroBatch>& batches) {
   data_group_.wait_for_completion();
   std::string obstacle;
@@ -72,7 +72,7 @@ void Engine::record_step(const std::vector<MicroBatch>& batches) {
   if (!all_ranks_can_record(obstacle)) step_graph_.reset();
 }
 
-// What record_step() made of a step's results.
+// Takes a step's results in the order in which record_step() returns them.
 void Engine::take_gradients(const std::vector<at::Tensor>& results) {
   loss_sum_ = results.front();
   for (size_t i = 0; i < shard_tensors_.size(); ++i) shard_tensors_[i].gradient = results[i + 1];

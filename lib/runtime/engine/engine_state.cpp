@@ -1,4 +1,4 @@
-// What a checkpoint takes from an engine and gives back.
+// The state that a checkpoint saves from an engine and restores into it.
 #include <ATen/ATen.h>
 
 #include <algorithm>

@@ -13,9 +13,9 @@
 namespace dslaunch::runtime {
 namespace {
 
-constexpr int64_t kBatchesBetweenQuestions = 32;  // whether to stop: an exchange that waits for the device
+constexpr int64_t kBatchesBetweenQuestions = 32;  // about a stop: an exchange that waits for the device
 
-// Training's state aside while it lives: the mode, the random numbers and the buffers; all ranks have those of rank 0.
+// Sets training state aside during its lifetime: mode, random numbers and buffers; all ranks use rank 0's buffers.
 class EvaluationMode {
  public:
   EvaluationMode(ModelSource& model, comm::Communicator& group, at::Device device)
@@ -27,10 +27,10 @@ class EvaluationMode {
   ~EvaluationMode() {
     try {
       model_.train(true);
-      const auto buffers = model_.buffers();  // forward may have put others in their places
+      const auto buffers = model_.buffers();  // forward may have replaced the tensors
       for (size_t i = 0; i < buffers.size(); ++i) write_buffer(buffers[i].second, own_buffers_[i]);
       restore_random_state(random_state_, device_);
-    } catch (const std::exception&) {  // the device is broken, and what broke it is on its way up
+    } catch (const std::exception&) {  // the device has failed, and that error is already propagating
     }
   }
   EvaluationMode(const EvaluationMode&) = delete;
@@ -52,7 +52,7 @@ class EvaluationMode {
   std::vector<at::Tensor> own_buffers_;  // in the model's order
 };
 
-// What a rank brings; added up in double and in the order of the ranks, so that every rank has the same result.
+// A rank's contribution; summed in double and in rank order, so that every rank gets the same result.
 struct Sums {
   double loss = 0, weight = 0;
   int64_t num_samples = 0;
@@ -78,7 +78,7 @@ EvaluationResult evaluate(ModelSource& model, const EvaluationInputs& inputs, co
       break;
     }
     const at::Tensor loss = inputs.loss_of(next->batch).to(at::kDouble);
-    if (next->num_samples == 0) continue;  // not 0 times the loss: that of a filler may be anything
+    if (next->num_samples == 0) continue;  // not 0 times the loss: a filler's loss may be anything
     const auto samples = static_cast<double>(next->num_samples);
     loss_sum.add_(loss, inputs.sums_over_labels ? 1.0 : samples);
     sums.weight += inputs.sums_over_labels ? static_cast<double>(next->batch.num_labels) : samples;

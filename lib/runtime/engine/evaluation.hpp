@@ -1,7 +1,7 @@
 // The mean loss over evaluation data, as one process would compute it: in evaluation mode, without gradients, over all
-// samples once. Every rank makes the same number of forward calls, since at stage 3 each of them gathers parameters
-// together with the others; a rank whose samples have run out goes on with fillers of weight 0. What is left behind is
-// what was there: random state and buffers are put back, so that a run with evaluations is the run without. One thread.
+// samples once. Every rank makes the same number of forward calls, because at stage 3 each call all-gathers parameters;
+// a rank that has run out of samples continues with filler batches of weight 0. Random state and buffers are restored
+// afterwards, so evaluations do not change the run. One thread.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -17,26 +17,26 @@ namespace dslaunch::runtime {
 
 struct EvaluationBatch {
   MicroBatch batch;
-  int64_t num_samples = 0;  // those that count; 0: a filler
+  int64_t num_samples = 0;  // samples that count; 0: a filler batch
 };
 
 struct EvaluationResult {
-  double loss = 0;          // the mean; NaN when nothing counted
-  int64_t num_samples = 0;  // of all ranks
-  bool stopped = false;     // a rank asked to stop before the end: `loss` is over what was seen until then
+  double loss = 0;          // the mean; NaN when no sample counted
+  int64_t num_samples = 0;  // over all ranks
+  bool stopped = false;     // a rank requested a stop before the end: `loss` covers the samples up to that point
 };
 
 struct EvaluationInputs {
-  std::function<std::optional<EvaluationBatch>()> next;  // as many as on every other rank
+  std::function<std::optional<EvaluationBatch>()> next;  // as many batches as on every other rank
   std::function<at::Tensor(const MicroBatch&)> loss_of;  // 0-dim
-  // What loss_of gives: the mean over the samples of the batch, or the sum over its labels that count, and the result
-  // is then the mean over all labels that count ("loss_average": "tokens").
+  // false: loss_of returns the mean over the batch's samples. true: loss_of returns the sum over the labels that count,
+  // and the result is the mean over all labels that count ("loss_average": "tokens").
   bool sums_over_labels = false;
-  std::function<bool()> stop_requested;  // asked every few batches
+  std::function<bool()> stop_requested;  // polled every few batches
 };
 
 // Collective over `group`. All ranks evaluate with rank 0's buffers (running statistics of BatchNorm), which are also
-// those that a checkpoint keeps.
+// the buffers that a checkpoint stores.
 EvaluationResult evaluate(ModelSource& model, const EvaluationInputs& inputs, comm::Communicator& group,
                           at::Device device);
 

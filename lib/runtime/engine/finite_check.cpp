@@ -8,7 +8,7 @@
 namespace dslaunch::runtime {
 namespace {
 
-// "element [2, 0] is nan": the first of `values` where `mask` is set.
+// "element [2, 0] is nan": describes the first element of `values` for which `mask` is set.
 std::string describe_first(const at::Tensor& values, const at::Tensor& mask) {
   auto element = mask.reshape({-1}).to(at::kByte).argmax().item<int64_t>();
   const double value = values.reshape({-1})[element].to(at::kDouble).item<double>();
@@ -76,7 +76,7 @@ void FiniteCheck::take_gradients(int unit, std::vector<at::Tensor> gradients) {
 }
 
 void FiniteCheck::entered(int unit, const std::vector<at::Tensor>& inputs) {
-  if (unit == 0) return;  // the data, which has been looked at by name
+  if (unit == 0) return;  // the data, which has been checked by name
   for (size_t i = 0; i < inputs.size(); ++i) {
     look(fmt::format("input {} of {}, {}, made by the root unit{}:", i, unit_name(unit), type_and_shape(inputs[i]),
                      last_left_),

@@ -1,5 +1,5 @@
-// Watches a forward and backward for the first NaN and the first infinity. Masks of -inf are everyday, so an infinity
-// alone proves nothing where a NaN is found; it is told beside it. One thread.
+// Checks a forward and backward pass for the first NaN and the first infinity. Masks of -inf are common, so an infinity
+// alone proves nothing if a NaN is found; it is reported beside the NaN. One thread.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -13,12 +13,13 @@ namespace dslaunch::runtime {
 
 class FiniteCheck : public UnitParameters, public UnitObserver {
  public:
-  // Hands on what `inner` gives to the model.
+  // Passes the values of `inner` on to the model.
   FiniteCheck(const ParameterTable& table, UnitParameters& inner) : table_(table), inner_(inner) {}
 
-  // Looks at a tensor; `what`: how a message names it.
+  // Checks a tensor; `what`: how a message names the tensor.
   void look(const std::string& what, const at::Tensor& values);
-  // The place of the first NaN, with that of an infinity before it; of the first infinity where there is no NaN; "".
+  // The location of the first NaN, with that of an earlier infinity; without a NaN, that of the first infinity; else
+  // "".
   std::string finding() const;
   bool has_nan() const { return !nan_.empty(); }
   void forget();
@@ -36,8 +37,8 @@ class FiniteCheck : public UnitParameters, public UnitObserver {
 
   const ParameterTable& table_;
   UnitParameters& inner_;
-  std::string nan_, infinity_;  // places; empty: none yet
-  std::string last_left_;       // the unit that gave back finite values last
+  std::string nan_, infinity_;  // locations; empty: none yet
+  std::string last_left_;       // the last unit that returned finite values
 };
 
 }  // namespace dslaunch::runtime

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kNumBytes = 256;
 
-// [batch, positions, classes] among what forward returned.
+// Finds [batch, positions, classes] in forward's result.
 at::Tensor find_logits(const ForwardResult& result, int64_t positions) {
   auto fits = [&](const at::Tensor& t) {
     return t.is_floating_point() && t.dim() >= 2 && t.size(-1) >= kNumBytes && t.numel() / t.size(-1) == positions;
@@ -27,8 +27,8 @@ at::Tensor find_logits(const ForwardResult& result, int64_t positions) {
                   kNumBytes, positions));
 }
 
-// A graph does not tell a table of positions from other tables, so the longest context is found by asking: forward
-// refuses one that is too long.
+// A graph does not distinguish a table of positions from other tables, so the maximum context is found by trial:
+// forward rejects inputs that are too long.
 bool accepts(ModelSource& model, int64_t length) {
   try {
     at::Tensor ids = at::zeros({1, length}, at::kLong);
@@ -56,7 +56,7 @@ int64_t pick(const at::Tensor& logits, double temperature) {
     throw UserError(ExitCode::kBadInput, "the model's logits are not finite: did its training go wrong?");
   }
   if (temperature == 0) return bytes.argmax().item<int64_t>();
-  // Below the best one, so that no temperature makes a logit infinite.
+  // Subtracts the maximum, so that no temperature makes a logit infinite.
   return at::multinomial(at::softmax(((bytes - best) / temperature).to(at::kFloat), 0), 1).item<int64_t>();
 }
 

@@ -1,4 +1,4 @@
-// Continues a text with a byte-level language model: tokens are bytes, the model returns logits beside its loss.
+// Continues a text with a byte-level language model: tokens are bytes, and the model returns logits beside its loss.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,11 +13,11 @@ struct GenerateOptions {
   int64_t num_tokens = 200;
   double temperature = 0.8;  // 0: always the most likely byte
   uint64_t seed = 0;
-  int64_t context = 0;  // most tokens the model takes at once; 0: found by asking the model
+  int64_t context = 0;  // maximum tokens that the model accepts at once; 0: found by trying the model
 };
 
-// Calls `on_byte` for every new byte, in order. Throws UserError(65) when the model gives no logits of 256 or more
-// classes for every position.
+// Calls `on_byte` for every new byte, in order. Throws UserError(65) when the model does not return logits of at least
+// 256 classes for every position.
 void generate(ModelSource& model, const GenerateOptions& options, const std::function<void(char)>& on_byte);
 
 }  // namespace dslaunch::runtime

@@ -1,5 +1,5 @@
-// The sizes of what a step adds up, for --verify: how far rounding may move a sum depends on its parts, not on what is
-// left of them. Stands between a model and its parameters; one thread at a time.
+// Sums of the absolute values of a step's gradient contributions, for --verify: the rounding error of a sum depends on
+// the size of its terms, not on the size of the result. Wraps the model's parameters; one thread at a time.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -17,7 +17,7 @@ class GradientMagnitudes : public UnitParameters {
   GradientMagnitudes(const ParameterTable& table, UnitParameters& parameters);
 
   void begin_step();
-  // By parameter: the sum of |gradient| over the calls since begin_step(), 1-D in fp32; undefined where there was none.
+  // By parameter: the sum of |gradient| over the calls since begin_step(), 1-D in fp32; undefined without a gradient.
   const at::Tensor& of(int parameter) const { return sums_.at(static_cast<size_t>(parameter)); }
 
   UnitValues acquire(int unit, UnitCall call) override { return parameters_.acquire(unit, call); }

@@ -20,7 +20,7 @@
 namespace dslaunch::runtime {
 namespace {
 
-// A parameter or buffer as the model file has it.
+// The value of a parameter or buffer in the model file.
 at::Tensor value_in(const ModelSource& model, const std::string& name) {
   const auto& parameters = model.table().parameters;
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -38,7 +38,7 @@ at::Tensor value_in(const ModelSource& model, const std::string& name) {
   throw UserError(ExitCode::kBadInput, fmt::format("the model has no '{}'", name));
 }
 
-// Beside the output while it is being copied into it.
+// The model skeleton, in a file beside the output until it has been copied into the checkpoint.
 class SkeletonAside {
  public:
   explicit SkeletonAside(std::string path) : path_(std::move(path)) {}
@@ -52,7 +52,7 @@ class SkeletonAside {
   }
 
  private:
-  // OUT is made when the checkpoint is written, which comes later.
+  // OUT is created later, when the checkpoint is written.
   void make_parent() const {
     const auto parent = std::filesystem::path(path_).parent_path();
     std::error_code error;
@@ -63,8 +63,8 @@ class SkeletonAside {
   const std::string path_;
 };
 
-// OUT and the folders above it that are not there yet, the innermost first. What is still empty at the end goes: of an
-// import that failed.
+// OUT and its missing parent directories, the innermost first. Directories that are still empty at the end are removed:
+// the import has failed.
 class NewFolders {
  public:
   explicit NewFolders(const std::string& out) {

@@ -1,4 +1,4 @@
-// What the model file and the config say before the first step: starting values, what can be trained.
+// State before the first step, from the model file and the config: initial values, which parameters can be trained.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,16 +9,16 @@
 
 namespace dslaunch::runtime {
 
-// Throws UserError(65) for a model without trainable parameters (frozen, or none at all), and for one that was made for
-// inference (quantized, say), whose parameters would get wrong gradients.
+// Throws UserError(65) for a model without trainable parameters (all frozen, or none at all), and for a model exported
+// for inference (quantized, for example), whose parameters would get wrong gradients.
 void require_trainable(const ModelSource& model, const std::string& path);
 
-// Elements from the file, or from "init" for a model that was exported empty; UserError(65) when that is missing.
-// `model` must outlive the result.
+// Reads elements from the file, or from "init" for a model that was exported without values; UserError(65) when "init"
+// is missing. `model` must outlive the result.
 FlatParameters::ReadElements initial_values(const ModelSource& model, std::optional<config::Init> init,
                                             const std::string& path);
 
-// What the user should know of "init", a line; empty: nothing.
+// A one-line note about "init" for the user; empty: none.
 std::string note_on_init(const ModelSource& model, const std::optional<config::Init>& init, const std::string& path);
 
 }  // namespace dslaunch::runtime

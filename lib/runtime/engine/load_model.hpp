@@ -1,4 +1,4 @@
-// A job's model file as its config wants it.
+// Loads a job's model file with the options that its config sets.
 #pragma once
 #include <memory>
 #include <string>

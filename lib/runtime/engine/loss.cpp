@@ -45,7 +45,7 @@ class ModelsOwnLoss : public Loss {
   }
 
  private:
-  // (outputs, loss): with one sample and one output the outputs are a single number as well.
+  // (outputs, loss): with one sample and one output, the outputs are a single number as well.
   static void require_no_other_scalar(const ForwardResult& result) {
     if (result.first.dim() == 0) return;
     for (const auto& other : result.others) {
@@ -59,7 +59,7 @@ class ModelsOwnLoss : public Loss {
   }
 };
 
-// A loss of outputs and labels; wraps what the operator says into a message with both shapes.
+// A loss of outputs and labels; reports the operator's errors with both shapes.
 class LabelledLoss : public Loss {
  public:
   using Function = std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>;
@@ -94,16 +94,16 @@ class LabelledLoss : public Loss {
   const std::string recording_obstacle_;
 };
 
-// A loss that is made elsewhere, taken for the mean over the labels that count, as their sum. They are counted where
-// they lie: a recorded step sees other ones each time.
+// Turns a loss computed elsewhere, which is assumed to be the mean over the labels that count, into their sum. The
+// labels are counted on the device: a captured step sees different labels at each replay.
 class SummedLoss : public Loss {
  public:
   explicit SummedLoss(std::unique_ptr<Loss> mean) : mean_(std::move(mean)) {}
 
   bool takes_labels() const override { return mean_->takes_labels(); }
   std::string recording_obstacle() const override { return mean_->recording_obstacle(); }
-  // A mean over no labels is 0/0, in its gradients too: where none counts it is made over other ones, and weighs
-  // nothing.
+  // A mean over no labels is 0/0, also in its gradients: if no label counts, the mean is computed over other labels and
+  // gets weight zero.
   std::vector<at::Tensor> usable(const std::vector<at::Tensor>& labels) const override {
     const at::Tensor& own = labels.at(0);
     return {at::where(which_count(own).any(), own, at::zeros_like(own))};
@@ -121,9 +121,9 @@ class SummedLoss : public Loss {
   const std::unique_ptr<Loss> mean_;
 };
 
-// Classes stand in dim 1, as PyTorch defines it; where that does not fit and there is one label for each row of all
-// dims before the last, as language models have it, they stand in the last. Computed in fp32; labels may be integers of
-// any type, where PyTorch's operator takes int64 only.
+// Classes are in dim 1, as PyTorch defines it; if the shapes do not allow that and there is one label for each row of
+// all dims before the last, as in language models, classes are in the last dim. Computed in fp32; labels may be
+// integers of any type, while PyTorch's operator takes only int64.
 class CrossEntropy {
  public:
   CrossEntropy(int64_t reduction, bool own_kernels) : reduction_(reduction), own_kernels_(own_kernels) {}

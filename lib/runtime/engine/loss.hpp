@@ -1,4 +1,4 @@
-// From what forward returned and the labels to a scalar loss: the model's own, a named function, or a TorchScript file.
+// From forward's result and the labels to a scalar loss: the model's own, a named function, or a TorchScript file.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -14,19 +14,20 @@ namespace dslaunch::runtime {
 class Loss {
  public:
   virtual ~Loss() = default;
-  // True: forward gets the inputs only, and the labels come here. False: forward gets both and returns the loss.
+  // True: forward takes only the inputs, and this loss takes the labels. False: forward takes both and returns the
+  // loss.
   virtual bool takes_labels() const = 0;
-  // As ModelSource's.
+  // See ModelSource::recording_obstacle().
   virtual std::string recording_obstacle() const { return {}; }
-  // What forward, or the loss, is to get for these labels.
+  // Converts labels to the form that forward, or the loss, takes.
   virtual std::vector<at::Tensor> usable(const std::vector<at::Tensor>& labels) const { return labels; }
-  // A 0-dim floating tensor. Throws UserError(65) naming the shapes when outputs and labels do not fit.
+  // Returns a 0-dim floating-point tensor. Throws UserError(65) naming the shapes when outputs and labels do not match.
   virtual at::Tensor operator()(const ForwardResult& result, const std::vector<at::Tensor>& labels) = 0;
 };
 
 // `name`: "" (forward returns the loss), "cross_entropy", "mse" or the path of a TorchScript file called as
-// loss(outputs, labels). The loss is a mean; with LossAverage::kTokens it is the sum over the labels that count: of one
-// that forward or a file returns, its value times their number.
+// loss(outputs, labels). The loss is a mean; with LossAverage::kTokens it is the sum over the labels that count: the
+// mean that forward or a file returns is then multiplied by their number.
 std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device,
                                 config::LossAverage average = config::LossAverage::kMicroBatches,
                                 const config::Kernels& kernels = {});

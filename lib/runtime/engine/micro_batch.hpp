@@ -11,7 +11,7 @@ struct MicroBatch {
   std::vector<at::Tensor> inputs;
   std::vector<at::Tensor> labels;
   int64_t num_tokens = 0;
-  int64_t num_labels = 0;  // labels that count: with cross_entropy all but those to ignore (-100)
+  int64_t num_labels = 0;  // labels that count: with cross_entropy all but ignored labels (-100)
 };
 
 }  // namespace dslaunch::runtime

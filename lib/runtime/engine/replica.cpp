@@ -15,7 +15,8 @@ namespace {
 
 config::JobConfig unsharded(config::JobConfig config) {
   config.zero = config::Zero{};
-  config.graph_harvesting = false;  // state is changed between its micro batches: each has that of a rank of its own
+  config.graph_harvesting =
+      false;  // state changes between micro batches: each micro batch uses the state of its own rank
   return config;
 }
 
@@ -51,7 +52,7 @@ Replica::Replica(const ReplicatedRun& run, comm::Communicator& alone_group, cons
   open_ranks(run);
 }
 
-// A checkpoint may have brought others than the file's.
+// A checkpoint may have set other values than those in the file.
 void Replica::take_frozen(const ModelSource& of_run) {
   for (size_t i = 0; i < model_->table().parameters.size(); ++i) {
     const int parameter = static_cast<int>(i);
@@ -64,7 +65,7 @@ void Replica::take_frozen(const ModelSource& of_run) {
 
 void Replica::open_ranks(const ReplicatedRun& run) {
   config::Data data = config_.data;
-  data.num_workers = 0;  // no threads for every rank of the job
+  data.num_workers = 0;  // no loader threads for every rank of the job
   const auto buffers = run.model.buffers();
   for (int rank = 0; rank < run.num_ranks; ++rank) {
     LoaderOptions options = run.data.loader;
@@ -92,7 +93,7 @@ StepResult Replica::step() {
   return *result;
 }
 
-// In the order of dealing: slice by slice, rank by rank.
+// In the order in which the data is dealt out: slice by slice, rank by rank.
 MicroBatch Replica::next_micro_batch() {
   if (micro_batches_ > 0) leave(ranks_[(micro_batches_ - 1) % ranks_.size()]);
   RankState& rank = ranks_[micro_batches_++ % ranks_.size()];
@@ -130,9 +131,9 @@ void Replica::bound_update(const std::vector<optim::ShardTensors>& shards, const
   }
 }
 
-// A tenth of the model's gradients beside those of the unit: gradients that are zero but for rounding (a bias in front
-// of a normalisation) have no size of their own to measure an error by. What nothing was added to is exact: rows of an
-// embedding that no token asked for.
+// The error is also relative to a tenth of the size of the model's gradients: gradients that are zero except for
+// rounding (a bias in front of a normalisation) have no size of their own to measure an error by. An element without
+// any contribution is exact: embedding rows that no token uses.
 at::Tensor Replica::gradient_errors(const optim::ShardTensors& shard, double model_size) const {
   const at::Tensor own = shard.gradient.abs(), parts = magnitudes(shard);
   const double unit_size = std::sqrt(own.to(at::kDouble).square().mean().item<double>());
@@ -141,7 +142,7 @@ at::Tensor Replica::gradient_errors(const optim::ShardTensors& shard, double mod
 }
 
 at::Tensor Replica::magnitudes(const optim::ShardTensors& shard) const {
-  optim::ShardTensors out = shard;  // only its place matters
+  optim::ShardTensors out = shard;  // only its layout matters
   out.master = at::zeros_like(shard.gradient);
   out.moments.clear();
   for (auto& piece : engine_->named_state({out})) {
@@ -168,13 +169,13 @@ int64_t replica_bytes(const ModelSource& model, const precision::ModelDtypes& dt
       continue;
     }
     const bool is_fp32 = dtypes(parameter.name, parameter.dtype) == at::kFloat;
-    // Master, accumulated gradient and its parts' size, moments; parameters in a shorter type; masters and moments
+    // Master, accumulated gradient, magnitude of its parts, moments; parameters in a shorter dtype; masters and moments
     // again for both bounds.
     bytes += parameter.numel * (4 + 4 + 4 + 4 * num_moments + (is_fp32 ? 0 : 2 + 4) + 2 * 4 * (1 + num_moments));
     num_trainable += parameter.numel;
   }
   for (const auto& [name, buffer] : model.buffers()) bytes += static_cast<int64_t>(buffer.nbytes());
-  return bytes + num_trainable * 4 * (1 + num_moments);  // what comes from the ranks
+  return bytes + num_trainable * 4 * (1 + num_moments);  // broadcasts from the ranks
 }
 
 }  // namespace dslaunch::runtime

@@ -1,6 +1,7 @@
-// The training run once more as one process would make it, in rank 0, for --verify: nothing sharded, no other rank; all
-// ranks' micro batches one after the other, each with the random numbers and the buffers (BatchNorm's statistics) of
-// the rank that has it in the run, so that what depends on the split of a batch is split alike. One thread.
+// For --verify: the training run repeated in rank 0 as a single process would execute it, without sharding and without
+// other ranks. It computes all ranks' micro batches one after the other, each with the random numbers and the buffers
+// (BatchNorm's statistics) of the rank that computes it in the run, so that results that depend on how a batch is split
+// agree. One thread.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -20,9 +21,9 @@
 
 namespace dslaunch::runtime {
 
-// The run that is replicated; the references must outlive the replica.
+// The run to replicate; the references must outlive the replica.
 struct ReplicatedRun {
-  const ModelSource& model;  // for its buffers as they are now
+  const ModelSource& model;  // for its current buffers
   std::string model_path;
   const config::JobConfig& config;
   EngineOptions engine;
@@ -34,30 +35,30 @@ struct ReplicatedRun {
 
 class Replica {
  public:
-  // `alone`: a group of one; must outlive the replica.
+  // `alone`: a communicator of one rank; must outlive the replica.
   Replica(const ReplicatedRun& run, comm::Communicator& alone, const GradientBound& bound);
 
-  // The next step over the whole global batch. This process's random numbers are left as they were.
+  // The next step over the whole global batch. Leaves this process's random number generators unchanged.
   StepResult step();
 
-  // Whole parameters and moments, views. What an error of the gradient within the bound would have made of them in the
-  // last step lies between `lower` and `upper`, in the same order as `values`; before the first step these are empty.
+  // Whole parameters and moments, as views. `lower` and `upper`, in the order of `values`, bound the result of the last
+  // step for any gradient error within the bound; before the first step they are empty.
   struct State {
     std::vector<OwnedState> values, lower, upper;
   };
   State state();
-  // After the run's values were written to those of state(): the replica stands where `run` does.
+  // Call after writing the run's values to those of state(): the replica then has the state of `run`.
   void take_over(const Engine& run) { engine_->load_state_from(run.steps_done(), run.scalars()); }
 
-  // Of a frozen parameter that no rank of the run holds whole.
+  // For a frozen parameter that no rank of the run holds whole.
   void set_frozen(int parameter, const at::Tensor& value) { model_->set_frozen_value(parameter, value); }
 
   UnitParameters& unit_parameters() { return engine_->unit_parameters(); }
-  // Did the last step draw random numbers?
+  // Whether the last step drew random numbers.
   bool draws_random_numbers() const { return draws_random_numbers_; }
 
  private:
-  // What one rank has for itself.
+  // State that each rank has for itself.
   struct RankState {
     std::unique_ptr<BatchLoader> loader;
     at::Tensor random;
@@ -82,13 +83,13 @@ class Replica {
   std::map<std::string, int> parameter_of_;  // by name
   // changes with every step
   std::vector<RankState> ranks_;
-  size_t micro_batches_ = 0;  // of the step at hand that were given out
+  size_t micro_batches_ = 0;  // of the current step, that were returned so far
   std::vector<optim::ShardTensors> lower_, upper_;
   int64_t steps_done_ = 0;
   bool draws_random_numbers_ = false;
 };
 
-// Bytes of device memory that a replica of `model` takes beside the run, without activations.
+// Bytes of device memory that a replica of `model` needs in addition to the run, without activations.
 int64_t replica_bytes(const ModelSource& model, const precision::ModelDtypes& dtypes, int64_t num_moments);
 
 }  // namespace dslaunch::runtime

@@ -1,5 +1,5 @@
-// The job file as a run writes it down, beside its metrics and into checkpoints: what it leaves to "auto" and only the
-// model, the device and the data tell is filled in. Pure.
+// The job file as a run records it, beside its metrics and in checkpoints: settings that the job file leaves to "auto"
+// and that depend on the model, the device or the data are filled in. Pure.
 #pragma once
 #include <c10/core/ScalarType.h>
 
@@ -12,11 +12,11 @@ namespace dslaunch::runtime {
 
 struct SolvedSettings {
   at::ScalarType compute_dtype = at::kFloat;
-  config::Zero zero;        // its sizes solved (sharding_choice.hpp)
-  int64_t total_steps = 0;  // of the run; 0: it has none
+  config::Zero zero;        // with its "auto" sizes computed (sharding_choice.hpp)
+  int64_t total_steps = 0;  // of the run; 0: no fixed number
 };
 
-// `resolved`: what config::resolved_json() gave. Values that it has already stay as they are.
+// `resolved`: the result of config::resolved_json(). Values that are already set stay unchanged.
 std::string with_solved_settings(const std::string& resolved, const SolvedSettings& solved);
 
 }  // namespace dslaunch::runtime

@@ -1,5 +1,5 @@
-// The evaluations of a run: over the evaluation data, or, where a run only evaluates and has none, over the training
-// data. All ranks call the same functions at the same steps. One thread.
+// The evaluations of a run, over the evaluation data; a run that only evaluates and has no evaluation data uses the
+// training data. All ranks call the same functions at the same steps. One thread.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -14,18 +14,18 @@ namespace dslaunch::runtime {
 
 class RunEvaluation {
  public:
-  // All that is given by reference must outlive this.
+  // All references must outlive this object.
   RunEvaluation(const TrainingData& data, const config::Data& config, Engine& engine, RunLog& log,
                 comm::Communicator& world, at::Device device, std::function<bool()> stop_requested);
 
-  // Evaluates the parameters as they are after the engine's last step, and reports that. True when a rank asked to
-  // stop, which ends it without a report. Collective.
+  // Evaluates the parameters as they are after the engine's last step, and reports the result. Returns true when a rank
+  // requested a stop, which ends the evaluation without a report. Collective.
   bool run();
 
-  // Whether the step that a run ends with still waits for its evaluation.
+  // Whether the run's last step has not been evaluated yet.
   bool is_due_at_end() const { return data_.eval && evaluated_step_ != engine_.steps_done(); }
-  // Whether an earlier start of the run ended before it had told the evaluation of the step that this one begins with:
-  // the run's last step, or one on the way. Collective: rank 0, which has the run's metrics, knows.
+  // Whether an earlier start of the run ended before it reported the evaluation of the step at which this start begins:
+  // the run's last step, or an intermediate one. Collective: rank 0, which has the run's metrics, decides.
   bool is_owed_at_end();
   bool is_owed_on_the_way();
 
@@ -39,7 +39,7 @@ class RunEvaluation {
   comm::Communicator& world_;
   const at::Device device_;
   const std::function<bool()> stop_requested_;
-  int64_t evaluated_step_ = -1;  // the last one that was followed by an evaluation
+  int64_t evaluated_step_ = -1;  // the last step that was followed by an evaluation
 };
 
 }  // namespace dslaunch::runtime

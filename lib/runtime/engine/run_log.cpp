@@ -25,7 +25,7 @@ std::string metrics_path(const std::string& run_dir) {
   return run_dir + "/metrics.jsonl";
 }
 
-// One write a line, so that lines of several programs on one terminal do not mix.
+// One write per line, so that lines of several programs on one terminal do not mix.
 void say(const std::string& line) {
   std::fputs((line + "\n").c_str(), stdout);
   std::fflush(stdout);
@@ -40,8 +40,8 @@ std::vector<Momentum> momentum_of(const config::Optimizer& optimizer) {
   return {{true, optimizer.beta1, optimizer.beta2}};
 }
 
-// A step's points as DeepSpeed's monitors get them: the loss where the step began; where it ended the rate and the loss
-// scale that the next step will use, and the times.
+// The points of a step that DeepSpeed's monitors get: the loss at the sample count where the step began; at the sample
+// count where it ended, the learning rate and loss scale of the next step, and the times.
 std::vector<ScalarEvent> monitor_events(const StepResult& result, int64_t train_batch, bool is_fp16,
                                         const std::optional<StepBreakdown>& times) {
   const int64_t after = result.step * train_batch;

@@ -1,5 +1,5 @@
-// What a run tells while it goes: metrics.jsonl and config.resolved.json in its folder, the monitors' files, and lines
-// on standard output. Rank 0 writes, the others do nothing. One thread.
+// What a run reports while it trains: metrics.jsonl and config.resolved.json in its directory, the monitors' files, and
+// lines on standard output. Rank 0 writes, the other ranks do nothing. One thread.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -25,25 +25,25 @@ struct RunLogOptions {
   bool quiet = false;
   int64_t total_steps = 0;
   bool evaluates_at_end = false;
-  bool eval_only = false;  // the folder's metrics and config are another run's: they stay, and a line is added
+  bool eval_only = false;  // the directory's metrics and config belong to another run: they stay, and a line is added
   int64_t resumed_step = 0;
 };
 
 class RunLog {
  public:
-  // Makes the run's folder. `config` must outlive this. Throws SystemError (73, 74).
+  // Creates the run directory. `config` must outlive this object. Throws SystemError (73, 74).
   RunLog(RunLogOptions options, const config::JobConfig& config, at::Device device);
 
   void report_step(const StepResult& result, const StepReport& report);
-  // The evaluation after `step`; joins that step's line if it is the last one reported, else has a line of its own.
+  // The evaluation after `step`; joins that step's line if it is the last one reported, else gets a line of its own.
   void report_evaluation(int64_t step, const EvaluationResult& result);
-  // Before a checkpoint of the last step: who goes on from that takes the step no second time.
+  // Call before a checkpoint of the last step: a run that resumes from that checkpoint does not repeat the step.
   void keep_last_step();
-  // Rank 0: whether the evaluation after `step` has been reported, by an earlier start perhaps.
+  // Rank 0: whether the evaluation after `step` has been reported, possibly by an earlier start.
   bool has_evaluation(int64_t step) const;
-  // Rank 0: whether an earlier start reported `step` without the evaluation behind it.
+  // Rank 0: whether an earlier start reported `step` without the evaluation after it.
   bool lacks_evaluation(int64_t step) const;
-  // `lines`: the monitors' last ones.
+  // `lines`: the monitors' final lines.
   void finish(bool stopped, const std::string& checkpoint, const std::vector<std::string>& lines);
 
  private:
@@ -59,8 +59,8 @@ class RunLog {
   std::optional<MetricsFile> file_;
   std::vector<std::unique_ptr<Monitor>> monitors_;
   ThroughputAverage throughput_;
-  std::optional<StepMetrics> pending_;  // a step whose evaluation may still come
-  bool pending_is_kept_ = false;        // has its line, without the evaluation
+  std::optional<StepMetrics> pending_;  // a step whose evaluation may still follow
+  bool pending_is_kept_ = false;        // its line is written, without the evaluation
 };
 
 }  // namespace dslaunch::runtime

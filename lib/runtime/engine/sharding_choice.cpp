@@ -34,9 +34,9 @@ int64_t width_of(const ParameterTable& table) {
   return norm_width > 0 ? norm_width : any_width;
 }
 
-// What gradients are divided by before they are summed: all of it, a given part of it, or nothing. fp16 ends at 65504,
-// so there it is all unless the user says otherwise (as in DeepSpeed's stages 1 to 3): a mean is not larger than the
-// largest of its parts, but their sum would overflow the sooner the more ranks there are.
+// The factor by which gradients are divided before the sum: the number of ranks, a given part of it, or 1. fp16 ends at
+// 65504, so with fp16 it is the number of ranks unless the user sets it (as in DeepSpeed's stages 1 to 3): a mean is
+// not larger than its largest part, while a sum overflows the sooner, the more ranks there are.
 double predivide(const config::JobConfig& config, const ShardingOptions& options, int data_ranks) {
   if (config.prescale_gradients) return data_ranks;
   if (config.gradient_predivide_factor != 1.0) return config.gradient_predivide_factor;

@@ -1,4 +1,4 @@
-// From config and model to how parameters, gradients and their traffic are laid out. Pure.
+// Chooses from config and model how parameters, gradients and their communication are laid out. Pure.
 #pragma once
 #include "config/job_config.hpp"
 #include "runtime/sharding/sharding_options.hpp"
@@ -12,8 +12,8 @@ struct EngineOptions;
 ShardingOptions choose_sharding(const ParameterTable& table, const config::JobConfig& config,
                                 const EngineOptions& options, int data_ranks);
 
-// Sizes that the config leaves to the model's width h, the largest last dimension of its normalisation weights (else of
-// its linear layers): reduce bucket h*h, prefetch bucket 0.9*h*h, persistence threshold 10*h.
+// Computes the sizes that the config leaves to the model's width h, the largest last dimension of its normalisation
+// weights (else of its linear layers): reduce bucket h*h, prefetch bucket 0.9*h*h, persistence threshold 10*h.
 void solve_auto_sizes(const ParameterTable& table, config::Zero& zero);
 
 }  // namespace dslaunch::runtime

@@ -43,7 +43,7 @@ void StateComparison::learn_layout() {
   }
 }
 
-// What the rank owns, in the order of its layout, on every rank.
+// Broadcasts the values that `rank` owns to every rank, in the order of its layout.
 at::Tensor StateComparison::values_of_rank(int rank) {
   int64_t count = 0;
   for (const auto& place : layout_[static_cast<size_t>(rank)]) count += place.count;
@@ -91,8 +91,8 @@ std::string StateComparison::compare(Replica* replica) {
 
 namespace {
 
-// Twice the largest that the error of the gradient makes of any element of the parameter: which roundings it turns is
-// chance, and two trials need not meet the worst.
+// Twice the largest change that the gradient error causes in any element of the parameter: which roundings it flips is
+// random, and two trials may miss the worst case.
 at::Tensor furthest_move(const Replica::State& mine, size_t index) {
   return (mine.upper.at(index).values - mine.lower.at(index).values).abs().max() * 2;
 }
@@ -109,8 +109,8 @@ std::optional<StateComparison::Difference> StateComparison::compare_piece(const 
   const at::Tensor own = part(mine.values);
   at::Tensor bound = at::zeros_like(own);
   if (!mine.lower.empty()) {
-    // Twice what the error of the gradient makes, either way; and a rounding of the largest value here, since a small
-    // one may be the difference of two large ones.
+    // Twice the change caused by the gradient error in either direction, plus one rounding of the largest value here,
+    // because a small value may be the difference of two large ones.
     const at::Tensor moved = at::maximum((part(mine.lower) - own).abs(), (part(mine.upper) - own).abs());
     bound = (bounds_.is_spread ? furthest_move(mine, index).expand_as(moved) : moved) * 2 +
             own.abs().max() * bounds_.rounding;

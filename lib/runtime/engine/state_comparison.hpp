@@ -1,5 +1,5 @@
-// Masters and moments of a run against those of its replica, for --verify: each rank's pieces go to all by broadcast,
-// and rank 0, which has the replica, compares them. One thread.
+// Compares masters and moments of a run with those of its replica, for --verify: each rank broadcasts its pieces, and
+// rank 0, which has the replica, compares them. One thread.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -15,21 +15,21 @@ namespace dslaunch::runtime {
 
 class StateComparison {
  public:
-  // Collective: every rank learns who owns what. The references must outlive this object.
+  // Collective: every rank learns which rank owns which piece. The references must outlive this object.
   StateComparison(Engine& engine, const ModelSource& model, comm::Communicator& world, at::Device device,
                   const VerificationBounds& bounds);
 
-  // Collective; `replica`: on rank 0, null elsewhere. On rank 0 what differs first in the order of the model, in words;
-  // empty: nothing. The replica then has what the run has.
+  // Collective; `replica`: on rank 0, null elsewhere. Rank 0 returns a description of the first difference in model
+  // order; empty: no difference. The replica then has the state of the run.
   std::string compare(Replica* replica);
 
   // Parameters that differed in the last comparison.
   int64_t num_different() const { return num_different_; }
-  // Of its bound that a parameter or moment used up so far.
+  // The largest share of its bound that a parameter or moment has used so far.
   double largest_share() const { return largest_share_; }
 
  private:
-  struct Place {  // of a piece of state on a rank
+  struct Place {  // location of a piece of state on a rank
     int parameter = 0;
     int state = 0;  // index into state_names_
     int64_t begin = 0, count = 0;
@@ -55,12 +55,12 @@ class StateComparison {
   const VerificationBounds bounds_;
   std::vector<std::string> state_names_;
   std::vector<std::vector<Place>> layout_;  // by rank
-  // what was seen
+  // results
   int64_t num_different_ = 0;
   double largest_share_ = 0;
 };
 
-// What messages call a parameter of the model, and an element of it.
+// Names a parameter of the model, and an element of a parameter, in messages.
 std::string describe_parameter(const ParameterTable& table, int parameter);
 std::string coordinates(int64_t element, const std::vector<int64_t>& shape);
 

@@ -1,5 +1,5 @@
-// How long steps take, measured where they run: by events on a device's stream, by the host's clock on the host. One
-// thread.
+// Measures how long steps take where they run: with events on a device's stream, or with the host's clock on the host.
+// One thread.
 #pragma once
 #include "runtime/telemetry/time_mark.hpp"
 
@@ -9,11 +9,11 @@ class StepClock {
  public:
   using Mark = TimeMark;
 
-  // Starts running now, by the host's clock: the first step's set-up counts.
+  // Starts now, by the host's clock, so that the first step includes its set-up.
   explicit StepClock(at::Device device);
 
   Mark mark() const { return mark_time(device_); }
-  // From the last mark read, or restart, to this one; waits for the device to reach it.
+  // From the last mark read, or restart, to `end`; waits for the device to reach it.
   double milliseconds_until(Mark end);
   void restart() { last_ = mark(); }
 

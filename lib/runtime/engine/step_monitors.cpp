@@ -31,13 +31,13 @@ std::vector<std::string> lines_of(const std::string& text) {
 StepMonitors::StepMonitors(const config::JobConfig& config, StepMonitorOptions options)
     : config_(config), options_(std::move(options)) {
   const bool shows = options_.rank == 0;
-  // DeepSpeed's flops profiler brings the times with it.
+  // DeepSpeed's flops profiler also enables the times.
   if (shows && (config.wall_clock_breakdown || config.flops_profiler.enabled)) times_.emplace(options_.device);
   if (shows && config.memory_breakdown) memory_.emplace(options_.device);
   if (shows && config.flops_profiler.enabled) flops_.emplace(config.flops_profiler.profile_step + 1, options_.device);
   if (config.comms_logger.enabled) collectives_.emplace(config.comms_logger);
   if (options_.trace_step) trace_.emplace(*options_.trace_step, options_.rank, options_.device);
-  // The trace comes first: it waits for the device before its step, and others shall not time that.
+  // The trace comes first: it waits for the device before its step, and other monitors must not time that wait.
   if (trace_) phases_.add(*trace_);
   if (times_) phases_.add(*times_);
   if (flops_) phases_.add(*flops_);

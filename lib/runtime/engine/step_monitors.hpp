@@ -1,5 +1,5 @@
-// Everything that watches a run's steps because the job file or the command line asks for it: times, memory, FLOPs,
-// collectives, a trace. Built once a rank; what nobody asks for is not there and costs nothing. One thread.
+// All monitors of a run's steps that the job file or the command line enables: times, memory, FLOPs, collectives, a
+// trace. Built once per rank; a monitor that is not enabled does not exist and costs nothing. One thread.
 #pragma once
 #include <memory>
 #include <optional>
@@ -21,17 +21,17 @@ namespace dslaunch::runtime {
 struct StepMonitorOptions {
   int rank = 0, world_size = 1;
   at::Device device = at::kCPU;
-  std::string run_dir;                // of the trace
+  std::string run_dir;                // for the trace
   std::optional<int64_t> trace_step;  // counts from 1
 };
 
-// What they have to say of one step.
+// The monitors' output for one step.
 struct StepReport {
   std::optional<StepBreakdown> times;
-  std::vector<std::string> lines;            // to show in any case
-  std::vector<std::string> lines_at_report;  // to show where a progress line is shown
+  std::vector<std::string> lines;            // always shown
+  std::vector<std::string> lines_at_report;  // shown only together with a progress line
   std::optional<double> step_flops;          // of this rank, forward and backward; known once the profiler has run
-  int64_t peak_device_bytes = 0;             // largest allocation so far, where the monitors reset the allocator's own
+  int64_t peak_device_bytes = 0;  // largest allocation so far, if the monitors reset the allocator's own peak
 };
 
 class StepMonitors {
@@ -39,17 +39,18 @@ class StepMonitors {
   // `config` must outlive this.
   StepMonitors(const config::JobConfig& config, StepMonitorOptions options);
 
-  // `inner` itself, or a communicator around it that a monitor watches; both live as long as this. `group` names it.
+  // Returns `inner` itself, or a communicator around it that a monitor watches; both live as long as this. `group`
+  // names it.
   comm::Communicator& observe(comm::Communicator& inner, const std::string& group);
-  // Whose modules reports name; must outlive this. Before the first step.
+  // The model whose modules the reports name; must outlive this object. Call before the first step.
   void watch_model(const ModelSource& model);
-  // Who is told where a step stands.
+  // Notified of the current phase of each step.
   const StepPhases& phases() const { return phases_; }
 
-  // Once a step's result has arrived, in the order of the steps, on every rank. Writes the profile and the trace of
-  // that step. Throws SystemError (73, 74).
+  // Call on every rank once a step's result has arrived, in step order. Writes the profile and the trace of that step.
+  // Throws SystemError (73, 74).
   StepReport take_step(int64_t step);
-  // The run is over: its last lines.
+  // Call when the run is over; returns its final lines.
   std::vector<std::string> finish();
 
  private:

@@ -1,4 +1,4 @@
-// Where the last steps began, so that one whose numbers are not finite can be run again with checks. One thread.
+// The start states of the last steps, so that a step with non-finite values can run again with checks. One thread.
 #pragma once
 #include <deque>
 
@@ -9,12 +9,12 @@ namespace dslaunch::runtime {
 
 class StepSnapshots {
  public:
-  // What `run` refers to must outlive this.
+  // The references in `run` must outlive this object.
   explicit StepSnapshots(const FailedRun& run) : run_(run) {}
 
-  // The next step of the engine begins, with the samples from `position` on.
+  // Call when the engine's next step begins; its samples start at `position`.
   void remember(DataPosition position);
-  // Throws UserError(76) with what a second run of the step has found. Collective.
+  // Runs the step again and throws UserError(76) with the result of the diagnosis. Collective.
   [[noreturn]] void explain(const StepResult& result) const;
 
  private:

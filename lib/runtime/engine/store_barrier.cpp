@@ -14,7 +14,7 @@ constexpr const char* kAdvice =
     "At ZeRO stages 2 and 3 control flow that depends on a rank's own data has to show in the first step; or use "
     "stage 0 or 1";
 
-// Nothing when all have come; else who has not.
+// Returns nothing when all ranks have arrived; else the missing ranks.
 std::optional<std::string> wait_for_all(rendezvous::Store& store, int world_size, const std::string& event,
                                         std::chrono::milliseconds patience) {
   try {
@@ -45,7 +45,7 @@ void store_barrier_at_end(rendezvous::Store& store, int world_size, int64_t step
   try {
     store.barrier(fmt::format("the end at step {}", step), world_size, Deadline::after(std::chrono::seconds(10)));
   } catch (const Error&) {
-    // This rank has its verdict all the same.
+    // This rank has its own verdict in any case.
   }
 }
 

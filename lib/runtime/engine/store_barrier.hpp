@@ -1,5 +1,5 @@
-// Meetings of all ranks through the store: at an event that the first step did not have (ShardingOptions::meet), and
-// before an end that all have come to.
+// Barriers of all ranks through the store: at an event that the first step did not have (ShardingOptions::meet), and at
+// the end of a run that all ranks have reached.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -10,14 +10,16 @@
 
 namespace dslaunch::runtime {
 
-// Returns when all `world_size` ranks are at the event in this step. The wait is a little shorter than `limit`, that of
-// a collective, in which the others are where they do not come: who is alone says why before they give up. Throws
-// UserError(65), naming those that are not there, or the verdict of `watch` (may be null) when that has one.
+// Returns when all `world_size` ranks have reached the event in this step. The wait is slightly shorter than `limit`,
+// the timeout of the collective in which ranks without this event are waiting, so that a rank that is alone at the
+// event reports why before those ranks time out. Throws UserError(65), naming the missing ranks, or the verdict of
+// `watch` (may be null) if it has one.
 void store_barrier(rendezvous::Store& store, int world_size, int64_t step, const std::string& event,
                    std::chrono::milliseconds limit, comm::Watchdog* watch);
 
-// All ranks end at this step. One that left at once would end what the others are still in of it, and rank 0 without
-// the step's row. Waits ten seconds at most: whoever does not come has its own story.
+// All ranks end at this step. A rank that exited early would abort communication of this step that other ranks have not
+// finished, and rank 0 before it has written the step's row. Waits at most ten seconds: a missing rank reports its own
+// error.
 void store_barrier_at_end(rendezvous::Store& store, int world_size, int64_t step);
 
 }  // namespace dslaunch::runtime

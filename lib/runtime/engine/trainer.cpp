@@ -36,7 +36,7 @@ std::vector<std::string> names_of(const std::vector<std::pair<std::string, at::T
   return names;
 }
 
-// One training run; its members are built in the order in which they stand.
+// One training run; its members are constructed in the order of their declaration.
 class Training {
  public:
   Training(const TrainRequest& request, comm::Communicator& world, rendezvous::Store& store)
@@ -71,7 +71,7 @@ class Training {
     while (engine_->steps_done() < total_steps_ && !stopped) stopped = train_one_step(loader);
     if (auto last = engine_->finish()) stopped |= take(*last);
     end_verification();
-    save_at_end(stopped);  // before the evaluation, whatever becomes of that
+    save_at_end(stopped);  // before the evaluation, so that the evaluation cannot prevent the save
     if (!stopped && evaluation_->is_due_at_end()) stopped = evaluate();
     save_at_end(stopped);
     checkpoints_->finish();
@@ -187,8 +187,8 @@ class Training {
     return stop;
   }
 
-  // Logs a step; ends the run when its loss is not finite and no loss scale takes that for an overflow. All ranks come
-  // to the same verdict.
+  // Logs a step; ends the run when its loss is not finite and no loss scale handles that as an overflow. All ranks
+  // reach the same verdict.
   bool take(const StepResult& result) {
     if (request_.watchdog) {
       request_.watchdog->add_step(std::chrono::milliseconds(std::llround(result.step_ms)));
@@ -206,7 +206,7 @@ class Training {
     return result.stop_requested;
   }
 
-  // Once for each step, however often it is called.
+  // Saves each step only once, however often it is called.
   void save_at_end(bool stopped) {
     if (stopped ? !config_.checkpoint.on_interrupt : !config_.checkpoint.at_end) return;
     log_->keep_last_step();
@@ -218,7 +218,7 @@ class Training {
     checkpoints_->save(position_, wait);
   }
 
-  // All steps are done; an earlier start may have ended in the evaluation behind them.
+  // All steps are done; an earlier start may have ended during the evaluation after them.
   TrainOutcome make_up_at_end() {
     const bool is_owed = evaluation_->is_owed_at_end();
     log::info("{}: the run has done {} of {} steps", is_owed ? "only the evaluation is left" : "nothing to do",
@@ -226,8 +226,8 @@ class Training {
     return is_owed && evaluate() ? TrainOutcome::kStopped : TrainOutcome::kFinished;
   }
 
-  // An earlier start may have been stopped in the evaluation behind the step that this one goes on from. True when a
-  // rank asked to stop.
+  // An earlier start may have been stopped during the evaluation after the step from which this start resumes. Returns
+  // true when a rank requested a stop.
   bool make_up_on_the_way() {
     if (!is_due(config_.train.eval_interval) || !evaluation_->is_owed_on_the_way()) return false;
     const bool stopped = evaluate();
@@ -235,7 +235,7 @@ class Training {
     return stopped;
   }
 
-  // True when a rank asked to stop.
+  // Returns true when a rank requested a stop.
   bool evaluate() {
     is_at("the evaluation after step {}", engine_->steps_done());
     const bool stopped = evaluation_->run();
@@ -271,13 +271,13 @@ class Training {
     verification_.reset();
   }
 
-  // For those who wait for this rank.
+  // Reports this rank's activity to the ranks that wait for it.
   template <class... Args>
   void is_at(fmt::format_string<Args...> activity, Args&&... args) const {
     if (request_.watchdog) request_.watchdog->set_activity(fmt::format(activity, std::forward<Args>(args)...));
   }
 
-  // For --timings: the time since the last call went into `what`.
+  // For --timings: attributes the time since the last call to `what`.
   void ended(const char* what) const {
     if (request_.timings) request_.timings->end(what);
   }
@@ -307,7 +307,7 @@ class Training {
     return out;
   }
 
-  // What floating tensors of the model become; empty: they stay as they are.
+  // The dtype to which floating-point tensors of the model are converted; empty: they keep their own.
   std::optional<at::ScalarType> float_dtype() const {
     return precision_.keep_model_dtypes ? std::nullopt : std::optional(precision_.compute_dtype);
   }
@@ -328,7 +328,7 @@ class Training {
   rendezvous::Store& store_;
   at::Device device_;
   StepMonitors monitors_;
-  comm::Communicator& world_;                            // as the monitors see it
+  comm::Communicator& world_;                            // wrapped by the monitors
   comm::Communicator *gather_group_, *secondary_group_;  // likewise; may be null
   std::unique_ptr<ModelSource> model_;
   precision::PrecisionChoice precision_;
@@ -342,7 +342,7 @@ class Training {
   DataPosition position_;
   std::unique_ptr<RunLog> log_;
   std::optional<RunEvaluation> evaluation_;
-  std::unique_ptr<Verification> verification_;  // while it lasts
+  std::unique_ptr<Verification> verification_;  // until it has ended
   std::optional<StepSnapshots> starts_;
 };
 

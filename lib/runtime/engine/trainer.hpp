@@ -19,23 +19,24 @@ struct TrainRequest {
   std::string run_dir;
   config::JobConfig config;
   std::string resolved_config;  // JSON, stored beside the run and in checkpoints with "auto" filled in
-  std::string device = "cpu";   // torch's name: "cpu", "cuda:0"
-  std::string resume;           // "", "auto" or a checkpoint's path
-  std::string job;              // its id; empty: not known
-  // In a restart of a job that did not begin with "auto": its `resume` then. "auto" is what this very job saved.
+  std::string device = "cpu";   // PyTorch device name: "cpu", "cuda:0"
+  std::string resume;           // "", "auto" or the path of a checkpoint
+  std::string job;              // the job's id; empty: not known
+  // Set in a restart of a job whose original `resume` was not "auto": that value. "auto" then takes this job's saves
+  // only.
   std::optional<std::string> begin_from;
   bool eval_only = false;
-  int64_t verify = 0;   // steps of this start that run beside an unsharded replica
-  Placement placement;  // where this rank sits; on several hosts the checkpoints' folders are asked about
+  int64_t verify = 0;   // number of steps of this start that run beside an unsharded replica
+  Placement placement;  // location of this rank; with several hosts, detects how they share checkpoint directories
   bool quiet = false;   // no progress lines
-  // The world's ranks a second time, for stage 3's gathers on a device; null: they share `world`.
+  // A second communicator over the world's ranks, for stage 3's all-gathers on a device; null: they use `world`.
   comm::Communicator* gather_group = nullptr;
   comm::Communicator* secondary_group = nullptr;  // hpZ: the ranks of a host; null: off
   std::optional<int64_t> trace_step;              // "--trace"
-  RunTimings* timings = nullptr;                  // where to say what has ended; may be null
+  RunTimings* timings = nullptr;                  // receives the times of completed phases; may be null
   std::function<bool()> stop_requested = [] { return false; };
   std::chrono::milliseconds hang_limit = std::chrono::minutes(30);  // of a wait for other ranks
-  comm::Watchdog* watchdog = nullptr;                               // hears what the run is at; may be null
+  comm::Watchdog* watchdog = nullptr;  // is told the current activity of the run; may be null
 };
 
 enum class TrainOutcome { kFinished, kStopped };

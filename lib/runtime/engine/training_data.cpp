@@ -10,13 +10,13 @@
 namespace dslaunch::runtime {
 namespace {
 
-// The graph tells how many classes the last dim of the outputs can hold. Where labels end in a dim as long as that one,
-// the loss may take it for theirs too, and the classes stand in the second dim: how many those are it does not tell.
+// The graph shows how many classes the last dim of the outputs can hold. If the labels' last dim has the same length,
+// the loss may match those two dims, and the classes are in the second dim; the graph does not show their number.
 bool may_bound_classes(const ArrayInfo& labels, int64_t length_of_last_dim) {
   return labels.sample_shape.empty() || labels.sample_shape.back() != length_of_last_dim;
 }
 
-// Bounds that the model's graph reveals, by the array that feeds the argument.
+// Bounds found in the model's graph, by the array that feeds the argument.
 std::map<std::string, std::vector<ArrayLimit>> limits_of(const ModelSource& model, const config::JobConfig& config,
                                                          const std::vector<ArrayInfo>& arrays,
                                                          const ArraySelection& selection) {
@@ -41,7 +41,7 @@ std::map<std::string, std::vector<ArrayLimit>> limits_of(const ModelSource& mode
   return limits;
 }
 
-// Arrays that carry the names of forward's arguments go there; what else the data holds is left out, and that is said.
+// Arrays named like forward's arguments feed these arguments; the log names the arrays that are not used.
 void name_unused(const std::vector<ArrayInfo>& arrays, const ArraySelection& selection) {
   for (size_t i = 0; i < arrays.size(); ++i) {
     const bool used = std::count(selection.inputs.begin(), selection.inputs.end(), i) +
@@ -51,7 +51,7 @@ void name_unused(const std::vector<ArrayInfo>& arrays, const ArraySelection& sel
   }
 }
 
-// Arrays whose names are not those of forward's arguments stand in the file's order, which their writer may not know:
+// Arrays whose names are not those of forward's arguments are taken in the file's order, which its writer may not know:
 // safetensors sorts by type and name.
 void name_places(const std::vector<ArrayInfo>& arrays, const ArraySelection& selection,
                  const ForwardArguments& forward) {
@@ -67,7 +67,7 @@ void name_places(const std::vector<ArrayInfo>& arrays, const ArraySelection& sel
             fmt::join(places, ", "));
 }
 
-// Micro batches weigh by the labels that are counted in one array.
+// Micro batches are weighted by the labels that are counted in one array.
 void require_countable_labels(const std::vector<ArrayInfo>& arrays, const ArraySelection& selection) {
   if (selection.labels.size() == 1) return;
   std::vector<std::string> names;
@@ -78,7 +78,7 @@ void require_countable_labels(const std::vector<ArrayInfo>& arrays, const ArrayS
                               selection.labels.size(), fmt::join(names, "', '")));
 }
 
-// How many labels a loss from outside is the mean of is an assumption.
+// For a loss from outside, the number of labels it averages over is an assumption.
 void name_counted_labels(const std::vector<ArrayInfo>& arrays, const ArraySelection& selection,
                          const std::string& loss) {
   const auto whose = loss.empty() ? "the loss that forward returns" : fmt::format("loss '{}'", loss);
@@ -94,10 +94,10 @@ TrainingData open_training_data(const ModelSource& model, const config::JobConfi
                                 at::ScalarType compute_dtype, bool pin) {
   const ForwardArguments forward{model.inputs().names, model.inputs().num_required, config.loss.empty()};
   TrainingData out;
-  // Losses of ours compute in fp32, and 16 bits hold neither 1013.7 nor, fp16, 70000.
+  // Our own losses compute in fp32; 16 bits can represent neither 1013.7 nor, in fp16, 70000.
   const bool is_own_loss = config.loss == "cross_entropy" || config.loss == "mse";
   const bool by_labels = config.loss_average == config::LossAverage::kTokens;
-  // To "mse" -100 is a number like any other.
+  // For "mse", -100 is an ordinary number.
   out.loader = {rank,
                 world_size,
                 config.batch,

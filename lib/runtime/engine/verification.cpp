@@ -62,7 +62,7 @@ Verification::Verification(Engine& engine, ReplicatedRun run, comm::Communicator
     replica_ = std::make_unique<Replica>(run, *alone_, bounds_.gradient);
   }
   share_frozen();
-  // A checkpoint is the run's own business; from the model's file both sides must read the same.
+  // A checkpoint may differ from the model file; after a start from the model file both sides must have read the same.
   const std::string different = state_.compare(replica_.get());
   agree(engine_.steps_done(), is_resumed ? "" : different);
   compare_copies(engine_.steps_done());
@@ -105,7 +105,7 @@ void Verification::compare(const StepResult& run) {
   steps_compared_ += 1;
 }
 
-// The run adds up ranks in fp16, where a sum may overflow that the replica's does not.
+// The run sums gradients of ranks in fp16, where a sum may overflow although the replica's does not.
 bool Verification::overflows_apart(const StepResult& run, const StepResult& replica) {
   if (!run.overflow || replica.overflow) return false;
   log::info("--verify: step {} overflowed where the run adds up gradients in fp16 and was skipped; nothing to compare",
@@ -115,7 +115,7 @@ bool Verification::overflows_apart(const StepResult& run, const StepResult& repl
 
 std::string Verification::compare_numbers(const StepResult& run, const StepResult& replica) {
   if (replica.overflow && !run.overflow) return "the replica's step overflowed, the run's did not";
-  if (run.overflow) return {};  // losses and norms of skipped steps mean nothing
+  if (run.overflow) return {};  // losses and norms of skipped steps are meaningless
   const double loss = relative(run.loss, replica.loss), norm = relative(run.grad_norm, replica.grad_norm);
   largest_loss_error_ = std::max(largest_loss_error_, loss);
   largest_norm_error_ = std::max(largest_norm_error_, norm);
@@ -130,7 +130,7 @@ std::string Verification::compare_numbers(const StepResult& run, const StepResul
   return problem;
 }
 
-// The root is held around the others, as in a pass over the model.
+// The root unit stays unsharded while the other units are visited, as in a forward pass of the model.
 void Verification::for_every_unit(const std::function<void(int unit, const UnitValues& values)>& visit) {
   at::NoGradGuard no_grad;
   auto& parameters = engine_.unit_parameters();
@@ -146,7 +146,7 @@ void Verification::for_every_unit(const std::function<void(int unit, const UnitV
   parameters.release(0);
 }
 
-// What the ranks hold of frozen parameters in parts, whole for the replica.
+// Gives the replica the whole values of frozen parameters that are sharded over the ranks.
 void Verification::share_frozen() {
   for_every_unit([&](int unit, const UnitValues& values) {
     const auto& members = model_.table().units[static_cast<size_t>(unit)].frozen;
@@ -156,7 +156,7 @@ void Verification::share_frozen() {
   });
 }
 
-// Every rank: what its units see against the replica's, which now stands on the run's masters.
+// On every rank, compares what its units read with the replica's values, which are now computed from the run's masters.
 void Verification::compare_copies(int64_t step) {
   std::string problem;
   for_every_unit([&](int unit, const UnitValues& values) {
@@ -193,7 +193,7 @@ std::string Verification::compare_unit(int unit, const std::vector<at::Tensor>& 
   return problem;
 }
 
-// All ranks throw the same, or none.
+// Either all ranks throw the same error, or none throws.
 void Verification::agree(int64_t step, const std::string& problem) {
   for (const auto& text : gather_texts(world_, device_, problem)) {
     if (text.empty()) continue;

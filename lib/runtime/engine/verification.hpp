@@ -1,7 +1,7 @@
-// --verify N: the first steps of a run beside an unsharded replica (replica.hpp). Every step starts on both sides from
-// the run's own state, so the bound is that of one step and does not grow with their number; docs/verify.md tells what
-// is compared and how closely. All ranks take part: rank 0 has the replica and compares masters and moments, then every
-// rank compares the parameters that its forward will see, bit by bit. One thread.
+// --verify N: runs the first steps of a run beside an unsharded replica (replica.hpp). Both sides start every step from
+// the run's own state, so the bound is that of one step and does not grow with their number; docs/verify.md describes
+// what is compared and how closely. All ranks take part: rank 0 has the replica and compares masters and moments, then
+// every rank compares the parameters that its forward will read, bit by bit. One thread.
 #pragma once
 #include <functional>
 #include <memory>
@@ -19,12 +19,12 @@ namespace dslaunch::runtime {
 
 class Verification {
  public:
-  // `run`'s engine is where training starts or goes on. Throws on all ranks: UserError(69) with the numbers when the
-  // replica does not fit beside the run, UserError(76) when a fresh start differs already.
+  // The engine of `run` is at the step where training starts or resumes. Throws on all ranks: UserError(69) with the
+  // numbers when the replica does not fit in memory beside the run, UserError(76) when a fresh start already differs.
   Verification(Engine& engine, ReplicatedRun run, comm::Communicator& world, rendezvous::Store& store, bool is_resumed);
 
-  // After a step of the run and before the next one. Throws UserError(76) on all ranks, naming the first parameter that
-  // differs, in the order of the model.
+  // Call after a step of the run and before the next one. Throws UserError(76) on all ranks, naming the first parameter
+  // that differs, in model order.
   void compare(const StepResult& run);
 
   // "verify: 20 steps agree with an unsharded replica (...)"
@@ -50,7 +50,7 @@ class Verification {
   std::unique_ptr<comm::Communicator> alone_;
   std::unique_ptr<Replica> replica_;  // on rank 0
   StateComparison state_;
-  // what was seen
+  // results
   int64_t steps_compared_ = 0;
   double largest_loss_error_ = 0, largest_norm_error_ = 0;  // relative
 };

@@ -11,8 +11,8 @@ double unit_roundoff(at::ScalarType type) {
   return type == at::kBFloat16 ? 0x1p-8 : type == at::kHalf ? 0x1p-11 : 0x1p-24;
 }
 
-// What the order of additions inside an operator may do to a gradient, relative: some roundings in fp32, one in shorter
-// types, which add up in fp32.
+// The relative error that the order of additions inside an operator may cause in a gradient: some roundings in fp32,
+// one in shorter dtypes, which accumulate in fp32.
 double error_of(at::ScalarType type) {
   return std::max(1e-5, unit_roundoff(type));
 }
@@ -33,8 +33,8 @@ double error_of_gradients(const ModelSource& model, const config::JobConfig& con
   return error;
 }
 
-// Other instructions for other lengths; and masters that are rounded to what 16 bits hold, where "amp" O3 keeps no
-// more.
+// Different lengths use different instructions; and "amp" O3, which keeps no more than 16 bits, rounds masters to 16
+// bits.
 double rounding_of(const ModelSource& model, const config::JobConfig& config, const EngineOptions& engine) {
   return config.fp32_master ? 1e-6 : largest_model_error(model, engine.dtypes);
 }
@@ -52,15 +52,15 @@ at::ScalarType wire_dtype(const ModelSource& model, const config::JobConfig& con
   return out;
 }
 
-// A sum of n numbers in any order is off by at most n roundings of the sum of their sizes. What travels is rounded once
-// more as it is packed and once as it is divided by the ranks; the run's micro steps are added up on each rank, all
-// ranks' micro steps in the replica.
+// A sum of n numbers in any order is off by at most n roundings of the sum of their sizes. Communicated values are
+// rounded once more when packed and once when divided by the number of ranks; the run sums the micro batches of each
+// rank, the replica those of all ranks.
 double error_of_parts(at::ScalarType wire, at::ScalarType sums, int64_t num_ranks, int64_t accumulation) {
   const auto ranks = static_cast<double>(num_ranks), steps = static_cast<double>(accumulation);
   return unit_roundoff(wire) * (ranks + 2) + unit_roundoff(sums) * (steps + steps * ranks);
 }
 
-// fp16 has nothing below 2^-24: half of that for every part that is divided by the ranks and multiplied again.
+// The smallest fp16 number is 2^-24: half of it for every part that is divided by the ranks and multiplied again.
 double smallest_error(at::ScalarType wire, int64_t num_ranks, int64_t accumulation) {
   if (wire != at::kHalf) return 0;
   return 0x1p-25 * static_cast<double>(num_ranks * num_ranks * accumulation);

@@ -1,5 +1,5 @@
-// The CUDA module's part of lib/runtime/engine: LibTorch's CUDA graphs, which know of its allocator and its generators.
-// Part of the module, never of dsworker itself.
+// The CUDA part of lib/runtime/engine: LibTorch's CUDA graphs, which work with LibTorch's caching allocator and random
+// number generators. Part of the CUDA module, never of dsworker itself.
 #include "runtime/engine/device_graph.hpp"
 
 #include <ATen/cuda/CUDAGeneratorImpl.h>
@@ -21,14 +21,14 @@ class CudaGraph final : public DeviceGraph {
 
   void record(const std::function<void()>& work) override {
     const c10::cuda::CUDAGuard guard(device_);
-    // What steps without a graph have left would only lie beside the graph's own memory.
+    // Memory cached by earlier steps without a graph would stay allocated beside the graph's own pool.
     c10::cuda::CUDACachingAllocator::emptyCache();
     const auto stream = c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device_.index());
     const c10::cuda::CUDAStreamGuard on_stream(stream);
     auto generator = at::cuda::detail::getDefaultCUDAGenerator(device_.index());
     const at::Tensor random = generator.get_state();
-    graph_.emplace(/*keep_graph=*/true);  // instantiated by a call of its own
-    // Of this thread alone: others may ask for events and memory meanwhile.
+    graph_.emplace(/*keep_graph=*/true);  // instantiated by a separate call
+    // Thread-local capture: other threads may query events and allocate memory meanwhile.
     graph_->capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
     bool is_ended = false;
     try {
@@ -36,8 +36,8 @@ class CudaGraph final : public DeviceGraph {
       graph_->capture_end();
       is_ended = true;
       graph_->instantiate();
-      // The generator's seed and offset lie on the device, and capture_begin() has set them on this stream: a replay on
-      // another one sets them anew and must come after that.
+      // The generator's seed and offset are on the device, and capture_begin() has set them on this stream: a replay on
+      // another stream sets them again and must run after that.
       stream.synchronize();
     } catch (...) {
       if (!is_ended) break_off(stream);
@@ -54,7 +54,7 @@ class CudaGraph final : public DeviceGraph {
   }
 
  private:
-  // LibTorch leaves a recording that failed as it is.
+  // LibTorch does not clean up after a failed capture.
   void break_off(cudaStream_t stream) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     if (::cudaStreamIsCapturing(stream, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone) {
@@ -62,15 +62,15 @@ class CudaGraph final : public DeviceGraph {
       ::cudaStreamEndCapture(stream, &unfinished);
       if (unfinished != nullptr) ::cudaGraphDestroy(unfinished);
     }
-    ::cudaGetLastError();  // else the next launch would be told of it
+    ::cudaGetLastError();  // else the next kernel launch would report this error
     try {
       c10::cuda::CUDACachingAllocator::endAllocateToPool(device_.index(), pool_);
     } catch (const std::exception&) {
-      // It has ended already.
+      // It has already ended.
     }
   }
 
-  // The generator's old state believes itself in a recording.
+  // The generator's old state still considers itself in a capture.
   void start_anew(at::Generator& generator, const at::Tensor& random) const {
     generator.graphsafe_set_state(at::cuda::detail::createCUDAGenerator(device_.index()));
     generator.set_state(random);
