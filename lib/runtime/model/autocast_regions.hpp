@@ -1,6 +1,6 @@
-// `with torch.autocast(...):` in a scripted model. TorchScript's pass for it is off, since it would cast while it
-// compiles and stumbles over our operator; so the region switches autocast on or off at dispatch, operator by operator,
-// as it does in eager PyTorch.
+// `with torch.autocast(...):` in a scripted model. TorchScript's autocast pass is disabled, because it would insert
+// casts at compile time and does not support our operator; instead the region switches autocast on or off at dispatch,
+// operator by operator, as in eager PyTorch.
 #pragma once
 #include <torch/csrc/jit/api/module.h>
 
@@ -8,11 +8,11 @@
 
 namespace dslaunch::runtime {
 
-// Comes before units are intercepted: their graphs are copied then.
+// Call before units are intercepted: interception copies their graphs.
 void follow_autocast_regions(const torch::jit::Module& model);
 
-// Around a call of the model: TorchScript runs no exit of a region whose body throws, so the regions that this thread
-// has entered in the scope end with it, and its autocast is as before.
+// Wraps a call of the model: TorchScript does not run a region's exit when its body throws, so the regions that this
+// thread entered within the scope end with the scope, and the thread's autocast state is restored.
 class AutocastRegionsScope {
  public:
   AutocastRegionsScope();

@@ -1,4 +1,4 @@
-// A unit and where its parameters go.
+// A unit and the slots that hold its parameters.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,12 +13,12 @@ struct BoundUnit {
 
   int unit = 0;
   std::string name;      // module path; "" is the root
-  Places places;         // places[i]: all that hold its i-th parameter (several when tied)
-  Places frozen_places;  // the same of UnitInfo::frozen
-  // The places inside the unit of parameters that belong to another one, the root (tied to something outside it, or
-  // read from there); set while that one runs.
+  Places places;         // places[i]: all slots that hold its i-th parameter (several when tied)
+  Places frozen_places;  // the same for UnitInfo::frozen
+  // Slots inside the unit that hold parameters of another unit, the root (tied to a slot outside this unit, or read
+  // from outside it); set while the root runs.
   Places borrowed;
-  std::vector<ParameterPlace> state;  // tensors that its modules hold besides parameters
+  std::vector<ParameterPlace> state;  // tensors other than parameters that its modules hold
 
   bool has_parameters() const { return !places.empty() || !frozen_places.empty(); }
   std::vector<at::Tensor> borrowed_values() const {
@@ -28,7 +28,7 @@ struct BoundUnit {
   }
 
   void set_parameters(const UnitValues& values) const { put(values, /*present=*/true); }
-  // Nobody reads a stale view. Frozen parameters that rest in the model stay.
+  // No code reads a stale view afterwards. Frozen parameters that stay in the model are kept.
   void clear_parameters(const UnitValues& values) const { put(values, /*present=*/false); }
 
  private:

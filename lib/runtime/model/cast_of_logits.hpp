@@ -1,13 +1,13 @@
 // Models that compute in 16 bits cast their logits to fp32 before the loss: `F.cross_entropy(logits.view(-1,
-// n).float(), labels)`. An operator that reads 16 bits itself can do without that copy.
+// n).float(), labels)`. An operator that reads 16 bits directly does not need that copy.
 #pragma once
 #include <torch/csrc/jit/ir/ir.h>
 
 namespace dslaunch::runtime {
 
-// When the first input of `user` is a cast to fp32, or such a cast in another shape, gives `user` what was cast in that
-// shape instead, and removes the cast. False, and nothing done, where there is none, where others need its elements
-// too, or where something in between may write to tensors.
+// If the first input of `user` is a cast to fp32, possibly reshaped, replaces that input by the uncast tensor in the
+// same shape and removes the cast. Returns false and changes nothing if there is no such cast, if other nodes need its
+// elements too, or if a node in between may write to tensors.
 bool take_cast_off(torch::jit::Node* user);
 
 }  // namespace dslaunch::runtime

@@ -1,4 +1,4 @@
-// What to do about an error that a model's forward met, known by its words. Any thread.
+// Advice about an error in a model's forward, recognised by its message. Any thread.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,8 +9,8 @@
 
 namespace dslaunch::runtime {
 
-// A sentence that goes on behind `cause`; empty where there is nothing to add. `inputs`: what forward was given.
-// Autocast counts as it stands on this thread for `device`.
+// A sentence to append to `cause`; empty if there is no advice. `inputs`: the inputs of forward. Uses this thread's
+// current autocast state for `device`.
 std::string forward_advice(const std::string& cause, const std::vector<at::Tensor>& inputs, const ParameterTable& table,
                            at::DeviceType device);
 

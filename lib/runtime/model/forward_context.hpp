@@ -1,5 +1,6 @@
-// What a unit's forward sees besides its arguments and parameters, kept at its first pass and put back for its second:
-// random numbers, autocast, and the attributes that the forward itself writes (BatchNorm's running values, counters).
+// The state that a unit's forward reads besides its arguments and parameters, saved at its first forward and restored
+// for its recomputation: random numbers, autocast, and the attributes that forward itself writes (BatchNorm's running
+// values, counters).
 #pragma once
 #include <ATen/core/ivalue.h>
 
@@ -12,13 +13,13 @@ namespace dslaunch::runtime {
 
 class ForwardContext {
  public:
-  // Keeps what is in force now. `state`: must outlive this object.
+  // Saves the current state. `state`: must outlive this object.
   ForwardContext(const std::vector<ParameterPlace>& state, at::Device device);
   ~ForwardContext();
   ForwardContext(const ForwardContext&) = delete;
   ForwardContext& operator=(const ForwardContext&) = delete;
 
-  // While it lives, things are as they were; then again as they were found. Used once.
+  // Restores the saved state during its lifetime, then the state that it found. Used once.
   class Restore {
    public:
     explicit Restore(ForwardContext& then);

@@ -1,5 +1,5 @@
-// The gather of a unit's parameters as an autograd node: its outputs are the parameters of one call, its backward
-// receives all their gradients at once. On the thread that runs the model; its backward on autograd's.
+// The all-gather of a unit's parameters as an autograd node: its outputs are the parameters of one call, its backward
+// receives all their gradients at once. Runs on the thread that runs the model; its backward on autograd's threads.
 #pragma once
 #include <ATen/core/ivalue.h>
 
@@ -14,31 +14,31 @@ struct Node;
 
 namespace dslaunch::runtime {
 
-// One call of a unit on its way through backward.
+// One call of a unit during backward.
 struct CallInBackward {
   UnitParameters* parameters = nullptr;
   int unit = 0;
-  bool is_prepared = false;                               // the unit's parameters are in place
-  bool is_taken = false;                                  // its gradients have been handed over
-  std::weak_ptr<torch::autograd::Node> gather_node = {};  // gone when no tensor depends on the parameters any more
+  bool is_prepared = false;                               // the unit's parameters are gathered
+  bool is_taken = false;                                  // its gradients have been taken
+  std::weak_ptr<torch::autograd::Node> gather_node = {};  // expired when no tensor depends on the parameters any more
   size_t num_parameters = 0;
 
   void prepare();
   void take(std::vector<at::Tensor> gradients);
-  void end();  // backward is through with the call: where its gather node brings no gradients, there are none
+  void end();  // backward has finished the call: unless the gather node delivers gradients, there are none
 };
 
-// Makes `views` outputs of one node that hands their gradients to the call.
+// Makes `views` outputs of one node that passes their gradients to the call.
 void attach_gather_node(std::vector<at::Tensor>& views, const std::shared_ptr<CallInBackward>& call);
 
-// Is it such an output?
+// Whether the tensor is an output of such a node.
 bool is_gathered(const at::Tensor& tensor);
 
-// The defined tensors in a value: itself, or those in its tuples, lists and dicts. Objects are not entered.
+// The defined tensors in a value: itself, or those in its tuples, lists and dicts. Does not descend into objects.
 std::vector<at::Tensor> tensors_in(const c10::IValue& value);
 std::vector<at::Tensor> tensors_in_all(at::ArrayRef<c10::IValue> values);
 
-// The same, objects entered: what a call can leave behind in its arguments.
+// The same including objects: the tensors that a call can leave behind in its arguments.
 std::vector<at::Tensor> tensors_reached_from(at::ArrayRef<c10::IValue> values);
 
 bool shares_storage(const std::vector<at::Tensor>& some, const std::vector<at::Tensor>& others);

@@ -1,5 +1,5 @@
-// Passes over a model's graphs that put operators of fused_operators.hpp in the place of PyTorch's. Elsewhere than on a
-// GPU these compute what was there before, bit by bit.
+// Passes over a model's graphs that replace PyTorch's operators by those of fused_operators.hpp. On other devices than
+// GPUs the replacements compute the same results as before, bit by bit.
 #pragma once
 #include <torch/csrc/jit/api/module.h>
 
@@ -7,7 +7,7 @@
 
 namespace dslaunch::runtime {
 
-// Comes before units are intercepted: their graphs are copied then.
+// Call before units are intercepted: interception copies their graphs.
 void run_graph_passes(const torch::jit::Module& model, const GraphPassOptions& options);
 
 }  // namespace dslaunch::runtime

@@ -1,5 +1,5 @@
-// What the model's graph says before it runs: which integer inputs index a table of known size, and how many classes
-// its outputs tell apart. Pure.
+// Static analysis of the model's graph: which integer inputs index a table of known size, and how many classes its
+// outputs distinguish. Pure.
 #pragma once
 #include <torch/csrc/jit/api/module.h>
 
@@ -12,7 +12,7 @@ namespace dslaunch::runtime {
 
 struct IndexUse {
   std::vector<IndexLimit> limits;
-  std::optional<int64_t> num_output_classes;  // last dim of forward's first output where a linear layer makes it
+  std::optional<int64_t> num_output_classes;  // last dim of forward's first output, if a linear layer produces it
 };
 IndexUse scan_index_use(const torch::jit::Module& model);
 

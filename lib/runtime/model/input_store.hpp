@@ -1,4 +1,4 @@
-// Where the saved inputs of recomputed units wait for backward: as they are, in host memory (cpu_checkpointing), or in
+// Storage for the saved inputs of recomputed units until backward: in place, in host memory (cpu_checkpointing), or in
 // one buffer that is allocated once (contiguous_memory_optimization). All copies are ordered by the current stream.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -10,19 +10,19 @@ namespace dslaunch::runtime {
 
 class InputStore : public std::enable_shared_from_this<InputStore> {
  public:
-  // A tensor that was kept; gives its place back when it goes.
+  // A saved tensor; its destructor frees its space.
   class Kept {
    public:
     virtual ~Kept() = default;
     // The tensor's values on its own device, without history.
     virtual at::Tensor get() const = 0;
-    // False: the tensor has been changed in place since, and its values are lost. Copies cannot be.
+    // False: the tensor has been changed in place since, and its values are lost. Copies always stay intact.
     virtual bool is_intact() const { return true; }
   };
 
   InputStore(bool on_host, bool in_one_buffer) : on_host_(on_host), in_one_buffer_(in_one_buffer) {}
 
-  // `is_activation`: nobody else is known to hold it, so moving it away frees memory.
+  // `is_activation`: no other holder of the tensor is known, so moving it away frees memory.
   std::unique_ptr<Kept> keep(const at::Tensor& tensor, bool is_activation);
 
   int64_t buffer_bytes() const { return buffer_.defined() ? buffer_.numel() : 0; }
@@ -32,16 +32,16 @@ class InputStore : public std::enable_shared_from_this<InputStore> {
   class InPlace;
   class Copied;
 
-  // Room for the tensor in the buffer, or an undefined one: too small yet.
+  // Space for the tensor in the buffer; undefined while the buffer is too small.
   at::Tensor room_for(const at::Tensor& tensor);
 
   // fixed after construction
   bool on_host_, in_one_buffer_;
-  // the thread that runs the model, or autograd's while that one waits
-  at::Tensor buffer_;          // uint8; on the host pinned, where it can be, for a device
-  int64_t used_bytes_ = 0;     // of the buffer, or wanted of it, since it was last empty
-  int64_t largest_bytes_ = 0;  // that was ever wanted at one time
-  int64_t num_pieces_ = 0;     // that live and were meant for the buffer
+  // the thread that runs the model, or autograd's thread while the model's thread waits
+  at::Tensor buffer_;          // uint8; on the host for a device, pinned if possible
+  int64_t used_bytes_ = 0;     // of the buffer, used or requested since it was last empty
+  int64_t largest_bytes_ = 0;  // the most ever requested at one time
+  int64_t num_pieces_ = 0;     // live pieces that were meant for the buffer
 };
 
 }  // namespace dslaunch::runtime

@@ -1,5 +1,5 @@
-// What the CUDA module does for fused_operators.hpp: a table of functions. dsworker links no CUDA, so the first tensor
-// on CUDA opens the module and asks it for the table.
+// The function table that the CUDA module provides for fused_operators.hpp. dsworker does not link CUDA, so the first
+// CUDA tensor loads the module and its table.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -12,12 +12,12 @@ struct RowStatistics {
   at::Tensor means, rstds;
 };
 
-// All enqueue on the current stream of the tensors' device and return. The caller checked devices, types (fp32, bf16,
-// fp16, one for all tensors where nothing else is said), shapes and that tensors are contiguous. A launch that fails
-// throws Error.
+// All functions enqueue on the current stream of the tensors' device and return. The caller has checked devices, dtypes
+// (fp32, bf16 or fp16, the same for all tensors unless stated otherwise), shapes and that tensors are contiguous. A
+// failed kernel launch throws Error.
 struct LayerFunctions {
   // logits [rows, classes], labels int64 [rows] -> losses and log_sums fp32 [rows]; total and weight fp32, 0-dim: the
-  // mean or sum, and what each row's loss is multiplied with in it.
+  // mean or sum, and the factor of each row's loss in it.
   void (*cross_entropy)(const at::Tensor& logits, const at::Tensor& labels, int64_t ignore_index, bool mean,
                         const at::Tensor& losses, const at::Tensor& log_sums, const at::Tensor& total,
                         const at::Tensor& weight);
@@ -25,7 +25,7 @@ struct LayerFunctions {
   void (*cross_entropy_gradient)(const at::Tensor& logits, const at::Tensor& labels, int64_t ignore_index,
                                  const at::Tensor& log_sums, const at::Tensor& weight, const at::Tensor& upstream,
                                  const at::Tensor& gradient);
-  // Whether the next two can: by the number of columns and the tensors' addresses.
+  // Whether the next two functions support this number of columns and the tensors' addresses.
   bool (*layer_norm_fits)(int64_t columns, at::TensorList tensors);
   // input and out [..., columns], weight and bias [columns].
   void (*layer_norm)(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias, double eps,
@@ -37,7 +37,7 @@ struct LayerFunctions {
   void (*column_sums)(const at::Tensor& values, const at::Tensor& sums);
 };
 
-// The element types that the kernels know.
+// The element types that the kernels support.
 inline bool is_kernel_type(at::ScalarType type) {
   return type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
 }
@@ -45,7 +45,7 @@ inline bool is_kernel_type(at::ScalarType type) {
 // The name of the module's function `extern "C" const LayerFunctions* f()`.
 inline constexpr const char* kLayerFunctionsSymbol = "dslaunch_cuda_layer_functions";
 
-// Any thread. Throws UserError 69 when there is no CUDA module to open.
+// Any thread. Throws UserError 69 when there is no CUDA module to load.
 const LayerFunctions& layer_functions();
 
 }  // namespace dslaunch::runtime

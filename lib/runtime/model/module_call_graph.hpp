@@ -1,5 +1,5 @@
-// What the model's graphs say before they run: which units are called and in which order, and which parameters of a
-// unit are read from outside it (those belong to the root). Pure.
+// Static analysis of the model's graphs: which units are called and in which order, and which parameters of a unit are
+// read from outside it (those belong to the root). Pure.
 #pragma once
 #include <torch/csrc/jit/api/module.h>
 
@@ -13,9 +13,9 @@ namespace dslaunch::runtime {
 
 struct UnitUse {
   std::vector<ObjectKey> call_order;  // units whose forward is called, by first call
-  // Slots inside a unit that code outside it reads.
+  // Slots inside a unit that are read by code outside it.
   std::set<SlotKey> read_outside;
-  bool understood = true;  // false: a call through an interface; no module may be taken for a unit
+  bool understood = true;  // false: there is a call through an interface, so no module may be made a unit
 };
 
 // `unit_of`: every object inside a candidate (itself included) -> the candidate.

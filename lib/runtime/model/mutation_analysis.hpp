@@ -1,6 +1,5 @@
-// What running a module's forward changes besides making its results: its arguments, its own state (buffers, counters),
-// its parameters. Read off the graphs before they run, on the careful side: where a value may alias an argument it
-// does.
+// Static analysis of the side effects of a module's forward: changes of its arguments, its own state (buffers,
+// counters) and its parameters. Conservative: a value that may alias an argument is assumed to alias it.
 #pragma once
 #include <torch/csrc/jit/api/module.h>
 
@@ -12,15 +11,15 @@
 namespace dslaunch::runtime {
 
 struct ForwardEffects {
-  bool understood = true;           // false: it calls what the scan cannot follow (an interface, another thread)
-  bool changes_tensors = false;     // it may work in place on a tensor that it was given
-  bool changes_containers = false;  // or append to a list or dict that it was given
-  bool calls_autograd = false;      // it asks for gradients itself
+  bool understood = true;        // false: it calls code that the analysis cannot follow (an interface, another thread)
+  bool changes_tensors = false;  // it may work in place on a tensor argument
+  bool changes_containers = false;  // or append to a list or dict argument
+  bool calls_autograd = false;      // it computes gradients itself
   // Attributes that it writes, as (object, slot): assigned, changed in place, or running statistics of a norm.
   std::set<SlotKey> written;
 };
 
-// Inlines the calls below `module`'s forward, which caches graphs: give it a reading of the model that never runs.
+// Inlines the calls below `module`'s forward, which caches graphs: pass a separately loaded copy that never runs.
 ForwardEffects scan_forward_effects(const torch::jit::Module& module);
 
 }  // namespace dslaunch::runtime

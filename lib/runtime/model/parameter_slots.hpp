@@ -1,4 +1,4 @@
-// All places of a TorchScript module that hold a parameter, tied ones found by their memory.
+// Finds all slots of a TorchScript module that hold a parameter; tied ones are recognised by their memory.
 #pragma once
 #include <torch/csrc/jit/api/module.h>
 
@@ -10,7 +10,7 @@
 
 namespace dslaunch::runtime {
 
-// One parameter: its first name and value, its other names, and every place.
+// One parameter: its first name and value, its other names, and every slot that holds it.
 struct HeldParameter {
   std::string name;
   at::Tensor value;
@@ -18,12 +18,12 @@ struct HeldParameter {
   std::vector<ParameterPlace> places;
 };
 
-// In the order of the module tree. UserError(65) for what cannot be trained as it stands: parameters that overlap
-// without being the same, a buffer or another attribute that shares a parameter's memory, complex numbers.
+// In module tree order. Throws UserError(65) for parameters that cannot be trained in this form: parameters that
+// overlap without being the same, a buffer or another attribute that shares a parameter's memory, complex numbers.
 std::vector<HeldParameter> find_parameters(const torch::jit::Module& model);
 
-// Attributes of `module` and of those in it that can hold tensors, without those in `parameters`: buffers, and what
-// forward keeps.
+// Attributes of `module` and its submodules that can hold tensors, except those in `parameters`: buffers, and values
+// that forward keeps.
 std::vector<ParameterPlace> find_tensor_state(const torch::jit::Module& module, const std::set<SlotKey>& parameters);
 
 // "blocks.0" + "weight"

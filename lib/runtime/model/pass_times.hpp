@@ -1,5 +1,6 @@
-// Time that recomputed calls take, first and second passes apart: activation_checkpointing's profile and
-// synchronize_checkpoint_boundary. First passes on the thread that runs the model, second ones on autograd's.
+// Times of recomputed calls, separately for the first forward and the recomputation: activation_checkpointing's profile
+// and synchronize_checkpoint_boundary. First forwards run on the thread that runs the model, recomputations on
+// autograd's.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,7 +10,7 @@
 
 namespace dslaunch::runtime {
 
-// Time of the passes since it was last asked.
+// Accumulates the times since the last take_line().
 class PassTimes {
  public:
   PassTimes(at::Device device, bool synchronize, bool profile)
@@ -24,7 +25,7 @@ class PassTimes {
     ~Timer() {
       try {
         times_.wait_for_device();
-      } catch (const std::exception&) {  // the device is broken, and what broke it is on its way up
+      } catch (const std::exception&) {  // the device has failed, and that error is already propagating
         return;
       }
       if (times_.profile_)
@@ -45,7 +46,7 @@ class PassTimes {
     return Timer(*this, backward_ms_);
   }
 
-  // One line, and from zero again; empty without `profile`.
+  // Returns one line and restarts from zero; empty without `profile`.
   std::string take_line();
 
  private:

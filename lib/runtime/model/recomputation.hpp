@@ -1,8 +1,8 @@
-// Recomputation (activation checkpointing): a unit's forward runs without keeping what its backward will need; in
-// backward the unit is gathered again, its graph runs a second time on the saved inputs, with the random numbers and
-// the state (BatchNorm's statistics) of the first time, and that pass is differentiated on the spot.
+// Recomputation (activation checkpointing): a unit's forward runs without saving the activations that backward needs.
+// In backward the unit is all-gathered again, its graph runs again on the saved inputs, with the random numbers and the
+// state (BatchNorm's statistics) of the first forward, and that recomputation is differentiated immediately.
 //
-// On the thread that runs the model; the second pass on autograd's.
+// First forwards run on the thread that runs the model, recomputations on autograd's.
 #pragma once
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
@@ -18,14 +18,14 @@
 
 namespace dslaunch::runtime {
 
-// What of a unit a second pass must know besides its parameters.
+// What a recomputation must know about a unit besides its parameters.
 struct RecomputedUnit {
   std::string name;
-  bool copies_arguments = false;      // the forward may work in place on what it is given
+  bool copies_arguments = false;      // forward may change its arguments in place
   std::vector<ParameterPlace> state;  // attributes that the forward writes
 };
 
-// Runs the unit's own graph on its arguments (without self); lives until backward has passed.
+// Runs the unit's own graph on its arguments (without self); lives until backward has finished.
 using UnitBody = std::function<c10::IValue(torch::jit::Stack)>;
 
 class InputStore;
@@ -38,12 +38,13 @@ class Recomputation {
   Recomputation(const Recomputation&) = delete;
   Recomputation& operator=(const Recomputation&) = delete;
 
-  // One call with gradients on. `unit`, `recomputed` and `parameters` must outlive its backward. UserError(65) in
-  // backward when a saved input was changed in place meanwhile or the second pass goes another way than the first.
+  // One call with gradients on. `unit`, `recomputed` and `parameters` must outlive its backward. Backward throws
+  // UserError(65) when a saved input was changed in place meanwhile or the recomputation takes another path than the
+  // first forward.
   c10::IValue call(const BoundUnit& unit, const RecomputedUnit& recomputed, UnitParameters& parameters,
                    const torch::jit::Stack& arguments, UnitBody body);
 
-  // With `profile`: what the passes since the last call took, as one line; else empty.
+  // With `profile`: the times of both passes since the last call of this function, as one line; else empty.
   std::string take_profile();
 
  private:

@@ -8,11 +8,11 @@
 namespace dslaunch::runtime {
 
 struct RecomputationOptions {
-  std::optional<int64_t> number_checkpoints;  // units that are recomputed, from the first; empty: all
-  bool cpu_checkpointing = false;             // saved inputs wait in host memory
-  bool contiguous_memory = false;             // saved inputs lie in one buffer
+  std::optional<int64_t> number_checkpoints;  // number of recomputed units, from the first; empty: all
+  bool cpu_checkpointing = false;             // saved inputs are kept in host memory
+  bool contiguous_memory = false;             // saved inputs are kept in one buffer
   bool synchronize = false;                   // wait for the device before and after each pass
-  bool profile = false;                       // time both passes, which waits for the device too
+  bool profile = false;                       // time both passes, which also waits for the device
   c10::Device device = c10::kCPU;
 };
 

@@ -1,5 +1,5 @@
-// Which units of a TorchScript model are recomputed, and what each one's second pass must put back. Pure, on a reading
-// of the model that never runs.
+// Which units of a TorchScript model are recomputed, and which state the recomputation of each must restore. Pure, on a
+// separately loaded copy of the model that never runs.
 #pragma once
 #include <torch/csrc/jit/api/module.h>
 
@@ -23,7 +23,7 @@ struct RecomputationPlan {
   std::string summary;                  // one line for the user
 };
 
-// `candidates`: in order of use. `scratch`: a second reading of `model`'s file.
+// `candidates`: in order of use. `scratch`: a second copy of the model, loaded from the file of `model`.
 RecomputationPlan plan_recomputation(const std::vector<RecomputationCandidate>& candidates,
                                      const torch::jit::Module& model, const torch::jit::Module& scratch,
                                      std::optional<int64_t> number_checkpoints);

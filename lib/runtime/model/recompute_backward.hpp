@@ -1,4 +1,4 @@
-// The second pass of a recomputed call, as a node of autograd's graph. On autograd's thread.
+// The recomputation of a call, as a node of autograd's graph. On autograd's thread.
 #pragma once
 #include <torch/csrc/autograd/function.h>
 
@@ -11,8 +11,8 @@
 
 namespace dslaunch::runtime {
 
-// Runs a call again and differentiates it. Its inputs are the outputs of the first pass; its outputs the gradients of
-// the inputs that ask for one.
+// Recomputes a call and differentiates it. Its inputs are the gradients of the first forward's outputs; its outputs are
+// the gradients of the inputs that require one.
 class RecomputeNode : public torch::autograd::Node {
  public:
   explicit RecomputeNode(std::shared_ptr<PassTimes> times) : times_(std::move(times)) {}

@@ -1,5 +1,5 @@
-// A recomputed call between its two passes: what the second one needs of the first, and how both see the unit's
-// parameters.
+// A recomputed call between its first forward and its recomputation: the data that the recomputation needs, and how
+// both access the unit's parameters.
 #pragma once
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
@@ -22,12 +22,12 @@ namespace dslaunch::runtime {
 
 bool is_differentiable(const at::Tensor& tensor);
 
-// The same value with every defined tensor replaced; tuples, lists and dicts are made anew, objects stay.
+// The same value with every defined tensor replaced; tuples, lists and dicts are rebuilt, objects stay.
 c10::IValue map_tensors(const c10::IValue& value, const std::function<at::Tensor(const at::Tensor&)>& change);
 torch::jit::Stack map_tensors(const torch::jit::Stack& values,
                               const std::function<at::Tensor(const at::Tensor&)>& change);
 
-// Parameters of other units that this one uses, in their places for the time of one pass.
+// Parameters of other units that this unit uses, set into their slots for one pass.
 class BorrowedInPlace {
  public:
   BorrowedInPlace(const BoundUnit& unit, const std::vector<at::Tensor>& values)
@@ -48,13 +48,13 @@ class BorrowedInPlace {
   std::vector<at::Tensor> before_;
 };
 
-// Whether two tensors that share a storage may have an element in common; exact for those of equal strides, as the
-// parts of a chunk() are.
+// Whether two tensors that share a storage may have an element in common; exact for tensors of equal strides, such as
+// the parts of a chunk().
 bool may_overlap(const at::Tensor& one, const at::Tensor& other);
 
-constexpr int64_t kNoOutput = -1;  // of the node: passed through, or no gradient can flow to it
+constexpr int64_t kNoOutput = -1;  // of the node: the tensor is passed through, or no gradient can flow to it
 
-// All that the second pass of a call needs. The unit has parameters.
+// All data that the recomputation of a call needs. The unit has parameters.
 struct SavedCall {
   struct Input {
     std::unique_ptr<InputStore::Kept> kept;
@@ -74,13 +74,13 @@ struct SavedCall {
   UnitParameters& parameters;
   UnitBody body;
   ForwardContext surroundings;
-  torch::jit::Stack arguments;           // with all tensors taken out
+  torch::jit::Stack arguments;           // with all tensors removed
   std::vector<Input> inputs;             // those tensors, in order, then the borrowed parameters
-  std::vector<int64_t> outputs;          // by tensor of the result: which output of the node it is
-  std::vector<int64_t> changed_outputs;  // by tensor among the arguments: the same for one that was changed in place
+  std::vector<int64_t> outputs;          // by tensor of the result: the output of the node
+  std::vector<int64_t> changed_outputs;  // by tensor argument: the output, if the argument was changed in place
   std::vector<std::vector<int64_t>> output_sizes;  // by output of the node
-  // Of outputs that overlap: their version counters, and what these stood at. They have no history in common, so a
-  // change in place of one would not be in the other's gradient.
+  // For outputs that overlap: their version counters and the versions at the first forward. Such outputs have no common
+  // history, so an in-place change of one output would be missing from the gradients of the others.
   std::vector<std::pair<c10::VariableVersion, uint32_t>> overlapping;
 };
 

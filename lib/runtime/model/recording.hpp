@@ -1,5 +1,5 @@
-// What a model does on the host in its forward. A device that records a run and replays it repeats what the device did;
-// what the host did stays as it was in the recorded run, and nothing would say so.
+// Work that a model does on the host in its forward. A replay of a captured run repeats the work of the device; the
+// host's work keeps the results of the captured run, without any error.
 #pragma once
 #include <torch/csrc/jit/api/module.h>
 
@@ -10,19 +10,19 @@
 
 namespace dslaunch::runtime {
 
-// State that forward changes and that is no tensor, so that it lies on the host.
+// State that forward changes and that is not a tensor, so it is on the host.
 struct HostState {
   std::vector<std::string> changed;  // attributes by path: "blocks.0.count"
-  bool is_understood = true;         // false: forward calls what cannot be seen before it runs, so there may be more
+  bool is_understood = true;  // false: forward calls code that cannot be analyzed before it runs, so there may be more
 };
 
-// `effects`: what scan_forward_effects() says of this very module.
+// `effects`: the result of scan_forward_effects() for this module.
 HostState find_host_state(const torch::jit::Module& module, const ForwardEffects& effects);
 
-// The first thing that speaks against recording, as a sentence ("the model sets its attribute 'count'"); empty: none.
-// Reads all methods that a run may meet, on the careful side, and takes `state` into account, which sees through
-// aliases; without it (a loss from a file) only what the methods themselves name is seen. Numbers that the host draws,
-// and tensors that it reads from the device, show when the run is recorded.
+// The first obstacle to capture, as a sentence ("the model sets its attribute 'count'"); empty: none. Examines all
+// methods that a run may reach, conservatively, and takes `state` into account, which sees through aliases; without
+// `state` (a loss from a file) only effects that the methods themselves name are found. Random numbers drawn on the
+// host, and tensors read back from the device, are detected during capture.
 std::string recording_obstacle(const torch::jit::Module& model, const HostState& state = {});
 
 }  // namespace dslaunch::runtime

@@ -5,11 +5,11 @@
 
 namespace dslaunch::runtime {
 
-// Of what LibTorch or TorchScript threw. TorchScript puts the cause last, after the traceback of the script and what of
-// its source follows the place; a plain operator error puts it first. What a model itself raises keeps its kind
-// ("ValueError: ...").
+// For an exception from LibTorch or TorchScript. TorchScript puts the cause last, after the traceback of the script and
+// the source that follows the location; a plain operator error puts it first. Exceptions that a model itself raises
+// keep their type ("ValueError: ...").
 std::string cause_of(const std::exception& error);
-// What is wrong with the source in a file, and the line of it that is marked as the place.
+// The error in the source of a file, and the source line that is marked as its location.
 std::string parse_error_in(const std::string& text);
 
 }  // namespace dslaunch::runtime

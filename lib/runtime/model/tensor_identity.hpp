@@ -1,4 +1,4 @@
-// Tied tensors of a model file: pickled one by one, they share their storage.
+// Tied tensors of a model file: they are pickled separately and share their storage.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -12,7 +12,7 @@ inline bool has_bytes(const at::Tensor& value) {
   return value.defined() && value.layout() == at::kStrided && value.has_storage() && value.numel() > 0;
 }
 
-// Of tensors with bytes: those that are equal are one tensor, as long as none of them is freed.
+// Identity of tensors with bytes: tensors with equal identities are the same tensor, as long as none of them is freed.
 using TensorIdentity = std::tuple<const void*, std::vector<int64_t>, std::vector<int64_t>, at::ScalarType>;
 
 inline TensorIdentity identity_of(const at::Tensor& value) {

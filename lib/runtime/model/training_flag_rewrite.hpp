@@ -1,7 +1,7 @@
-// A trace has the mode in which it was made baked in: dropout's `train`, batch norm's `training`. What was traced in
-// train mode is tied to the module's own `training` flag again, so that evaluation switches it off; what was traced in
-// eval mode is gone, and is named. And it forgets torch.no_grad(): what its forward keeps in buffers must be cut from
-// its gradients, or every step would hold, and go through, the graphs of all steps before it.
+// A trace has baked in the mode in which it was made: dropout's `train`, batch norm's `training`. Operators traced in
+// train mode are tied to the module's own `training` flag again, so that evaluation switches them off; what was traced
+// in eval mode is lost, and is reported. A trace also loses torch.no_grad(): values that its forward keeps in buffers
+// must be detached, or every step would hold, and backpropagate through, the graphs of all earlier steps.
 #pragma once
 #include <torch/csrc/jit/api/module.h>
 
@@ -12,21 +12,21 @@
 
 namespace dslaunch::runtime {
 
-// By their paths; an empty one: the model itself.
+// Module paths; an empty path: the model itself.
 struct TracedModes {
   std::vector<std::string> dropout_off;     // modules whose dropout was traced in eval mode
   std::vector<std::string> statistics_off;  // modules whose batch norm uses its saved statistics
   std::vector<std::string> averages_fixed;  // norms that look like momentum=None, traced with one batch's factor
-  std::vector<std::string> draws_kept;      // modules that drop by draws of their own, which no flag decides any more
+  std::vector<std::string> draws_kept;  // modules that drop by their own random draws, which no flag controls any more
 };
 
-// Before the first run of any graph, and before units are intercepted. What is written of the module afterwards follows
+// Call before the first run of any graph, and before units are intercepted. Files later written from the module follow
 // its flag too.
 TracedModes follow_training_flag(const torch::jit::Module& model);
 
 // Buffers and frozen parameters of traced modules.
 std::vector<ParameterPlace> find_traced_state(const torch::jit::Module& model);
-// After a forward: what it left in `state` is a value, without a past.
+// Call after a forward: detaches the values that it left in `state`.
 void drop_history(const std::vector<ParameterPlace>& state);
 
 }  // namespace dslaunch::runtime

@@ -1,7 +1,7 @@
-// Which unit a parameter belongs to, and where a unit's parameters go: decided from what the graphs say before any of
+// Which unit a parameter belongs to, and which slots hold a unit's parameters: decided from the graphs before any of
 // them runs.
 //
-// A parameter belongs to a unit when all its places lie in that unit and nothing outside reads them; else to the root.
+// A parameter belongs to a unit if all its slots are in that unit and no code outside reads them; else to the root.
 #pragma once
 #include <torch/csrc/jit/api/module.h>
 
@@ -22,7 +22,7 @@ struct UnitModule {
 struct UnitAssignment {
   BoundUnit root;
   std::vector<UnitModule> others;  // those with parameters, in order of use
-  // False: modules are called through an interface or on another thread, so there are no units but the root.
+  // False: modules are called through an interface or on another thread, so the root is the only unit.
   bool understood = true;
 };
 

@@ -1,5 +1,5 @@
-// Which modules are units: repeated blocks (children of one container with the same class, mangling stripped) and large
-// leaf modules outside them; the outermost wins. Pure on the module tree.
+// Which modules are units: repeated blocks (children of one container with the same class, ignoring mangled names) and
+// large leaf modules outside them; of nested candidates the outermost wins. Pure on the module tree.
 #pragma once
 #include <torch/csrc/jit/api/module.h>
 
@@ -16,8 +16,7 @@ struct UnitCandidate {
   bool is_block = true;  // false: a single large layer
 };
 
-// `names`: class names or module paths that are units instead of the automatic choice; an unknown one is a
-// UserError(65).
+// `names`: class names or module paths of units, instead of the automatic choice; an unknown name is a UserError(65).
 std::vector<UnitCandidate> find_unit_candidates(const torch::jit::Module& model, const std::vector<std::string>& names);
 
 // All modules, parents before their children.

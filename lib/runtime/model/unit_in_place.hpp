@@ -1,6 +1,6 @@
-// A unit's parameters in its places for the time of a call: asked for when it is made, taken out of their places when
-// it goes, also when the model throws. Given back they are by leave() alone: that may talk to other ranks, and after an
-// error the pass is broken anyway. On the thread that runs the model.
+// Holds a unit's parameters in its slots during a call: the constructor acquires them, the destructor clears the slots,
+// also when the model throws. Only leave() releases them: a release may communicate with other ranks, and after an
+// error the pass is abandoned anyway. On the thread that runs the model.
 #pragma once
 #include "base/error.hpp"
 #include "runtime/model/bound_unit.hpp"
@@ -22,11 +22,11 @@ class UnitInPlace {
   UnitInPlace(const UnitInPlace&) = delete;
   UnitInPlace& operator=(const UnitInPlace&) = delete;
 
-  // May be given a history before they are set.
+  // A history may be attached to the values before set().
   UnitValues& values() { return values_; }
   void set() const { unit_.set_parameters(values_); }
-  // The end of a call, not of its second pass. For an output that is itself a view of a parameter the unit stays where
-  // it is.
+  // The end of a call, but not of its recomputation. If an output is itself a view of a parameter, the unit stays
+  // unsharded.
   void leave(const std::vector<at::Tensor>& outputs) {
     const bool stays = shares_storage(values_.parameters, outputs) || shares_storage(values_.frozen, outputs);
     if (!stays) parameters_.release(unit_.unit);
