@@ -20,13 +20,13 @@ struct Surroundings {
   bool cache;
 };
 
-// Of the regions that this thread is in, from the outermost on.
+// The state before each region that this thread has entered, from the outermost region on.
 std::vector<Surroundings>& entered() {
   static thread_local std::vector<Surroundings> regions;
   return regions;
 }
 
-// torch.autocast, torch.cuda.amp.autocast and torch.cpu.amp.autocast keep these three when they are scripted.
+// torch.autocast, torch.cuda.amp.autocast and torch.cpu.amp.autocast keep these three attributes when scripted.
 bool is_autocast(const c10::ClassType& type) {
   return type.name() && type.name()->name() == "autocast" && type.hasAttribute("_enabled") &&
          type.hasAttribute("device") && type.hasAttribute("fast_dtype");
@@ -39,7 +39,7 @@ void enter(torch::jit::Stack& stack) {
                        at::autocast::is_autocast_cache_enabled()});
   at::autocast::set_autocast_enabled(device, region->getAttr("_enabled").toBool());
   at::autocast::set_autocast_dtype(device, static_cast<at::ScalarType>(region->getAttr("fast_dtype").toInt()));
-  at::autocast::set_autocast_cache_enabled(false);  // it keeps casts of leaf parameters, and ours are none
+  at::autocast::set_autocast_cache_enabled(false);  // the cache keeps casts of leaf parameters, and ours are not leaves
 }
 
 void leave_innermost() {
@@ -57,7 +57,7 @@ void leave(torch::jit::Stack& stack) {
 
 constexpr char kEnter[] = "dslaunch::enter_autocast";
 constexpr char kLeave[] = "dslaunch::leave_autocast";
-// With side effects as far as TorchScript's passes know, so that nothing moves across them.
+// Declared with side effects for TorchScript's passes, so that no operator moves across them.
 const torch::jit::RegisterOperators kRegistration(
     {torch::jit::Operator("dslaunch::enter_autocast(Any region) -> ()", enter, c10::AliasAnalysisKind::CONSERVATIVE),
      torch::jit::Operator("dslaunch::leave_autocast(Any region) -> ()", leave, c10::AliasAnalysisKind::CONSERVATIVE)});

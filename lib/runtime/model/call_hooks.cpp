@@ -23,8 +23,8 @@ class CallHook : public torch::autograd::FunctionPreHook {
   Step step_;
 };
 
-// The node that made a tensor, and that of the tensor it is a view of: when a view is changed in place later, its own
-// node is replaced, and backward comes by its base's.
+// The node that produced a tensor, and the node of the tensor it is a view of: if a view is changed in place later, its
+// own node is replaced, and backward arrives through the node of its base.
 std::vector<std::shared_ptr<Node>> nodes_of(const at::Tensor& tensor) {
   std::vector<std::shared_ptr<Node>> out;
   if (tensor.grad_fn()) out.push_back(tensor.grad_fn());
@@ -59,8 +59,8 @@ void end_at_inputs(const std::vector<at::Tensor>& inputs, const std::shared_ptr<
   for (const auto& input : inputs) {
     for (const auto& node : nodes_of(input)) {
       if (!hooked.insert(node.get()).second) continue;
-      // Tensors' hooks come first: the node may also be where backward enters the call before this one, and that call's
-      // parameters may need the place of this one's.
+      // Tensor pre-hooks run before node pre-hooks: the same node may also be where backward enters the preceding call,
+      // whose parameters may need the memory of this call's parameters.
       node->add_tensor_pre_hook(std::make_unique<CallHook>(call, &CallInBackward::end));
     }
   }

@@ -23,7 +23,7 @@ bool is_cast_to_float(const Node* node) {
   return dtype && dtype->isInt() && dtype->toScalarType() == at::kFloat;
 }
 
-// Each element of the first input that is in the output is what it was.
+// Operators whose output elements are unchanged elements of the first input.
 bool keeps_elements(const Node* node) {
   static const std::unordered_set<std::string_view> kKeeping{"aten::view",  "aten::reshape", "aten::contiguous",
                                                              "aten::slice", "aten::flatten", "aten::squeeze"};
@@ -61,7 +61,7 @@ bool may_write_between(const Node* first, const Node* last) {
   return false;
 }
 
-// The cast and what follows it up to `value`, all in `block`; empty: no cast there.
+// The cast and the nodes after it up to `value`, all in `block`; empty: there is no cast.
 std::vector<Node*> cast_behind(Value* value, const Block* block) {
   std::vector<Node*> chain;
   for (Node* node = value->node(); node->owningBlock() == block; node = node->input(0)->node()) {
@@ -72,7 +72,7 @@ std::vector<Node*> cast_behind(Value* value, const Block* block) {
   return {};
 }
 
-// Others need the elements of the cast: they and `user` share its gradient, which is added up in fp32.
+// Whether other nodes need the cast's elements: they and `user` then share its gradient, which accumulates in fp32.
 bool is_needed_elsewhere(const std::vector<Node*>& chain, const Node* user) {
   return std::any_of(chain.begin(), chain.end(), [&](const Node* node) {
     const auto& uses = node->output()->uses();
@@ -100,7 +100,7 @@ bool take_cast_off(Node* user) {
     if (node != chain.front()) {
       Node* same = node->owningGraph()->createClone(node, [](Value* input) { return input; });
       same->replaceInput(0, value);
-      same->output()->setType(c10::TensorType::get());  // a trace knows element types, of the cast's
+      same->output()->setType(c10::TensorType::get());  // a trace has recorded element types: those after the cast
       same->insertAfter(node);
       value = same->output();
     }

@@ -26,7 +26,7 @@ bool gives_max_norm(const Node* node) {
   return given && given->isDouble();
 }
 
-// What scripting leaves out, written by hand.
+// The operation that scripting drops, written by hand.
 bool renormalizes(const Node* node) {
   return node->kind() == c10::Symbol::fromQualString("aten::embedding_renorm_");
 }

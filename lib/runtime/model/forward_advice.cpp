@@ -14,8 +14,8 @@
 namespace dslaunch::runtime {
 namespace {
 
-// Whether PyTorch's words name a type of integers, or booleans: "expected scalar type Long but found Float", "Input
-// type (unsigned char) and bias type (float)".
+// Whether PyTorch's message names an integer or boolean type: "expected scalar type Long but found Float", "Input type
+// (unsigned char) and bias type (float)".
 bool names_integers(std::string_view cause) {
   static constexpr std::array<std::string_view, 11> kTypes = {"Byte", "Char",  "Short", "Int",  "Long", "Bool",
                                                               "char", "short", "int",   "long", "bool"};
@@ -28,7 +28,7 @@ bool names_integers(std::string_view cause) {
   return false;
 }
 
-// For number types that do not meet.
+// Advice for mismatched dtypes.
 std::string type_advice(const std::vector<at::Tensor>& inputs, const ParameterTable& table, const char* elsewhere) {
   const bool is_half_file = std::any_of(table.parameters.begin(), table.parameters.end(),
                                         [](const auto& parameter) { return is_half(parameter.dtype); });
@@ -78,7 +78,7 @@ std::string forward_advice(const std::string& cause, const std::vector<at::Tenso
     return ". If this is a trace: it keeps sizes that Python read as numbers (len(x), int(x.shape[0])) as those of its "
            "example inputs; trace with this run's micro batch and length, use x.shape[0] as it is, or script the model";
   }
-  const bool is_lstm = says("primitive descriptor for the LSTM");  // oneDNN's, of types that do not meet
+  const bool is_lstm = says("primitive descriptor for the LSTM");  // oneDNN's message for mismatched dtypes
   if (is_lstm || says("dtype") || says("scalar type") || says("Input type (")) {
     if (names_integers(cause)) {
       return ". Arrays of integers and booleans are not cast, those of floats are, to the type of the run: save ids "

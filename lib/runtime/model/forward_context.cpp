@@ -59,7 +59,7 @@ void ForwardContext::put_back() const {
 ForwardContext::Restore::Restore(ForwardContext& then)
     : then_(then), now_(new ForwardContext(then.state_, then.device_, Keep::kReference)) {
   then_.put_back();
-  then_.autocast_->put_back(/*with_cache=*/false);  // what it would cache has no meaning after this pass
+  then_.autocast_->put_back(/*with_cache=*/false);  // its cached casts would be meaningless after this pass
 }
 
 ForwardContext::Restore::~Restore() {

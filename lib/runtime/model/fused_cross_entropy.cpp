@@ -1,5 +1,5 @@
-// Cross entropy without copies of the logits. PyTorch's way at 16 bits writes them in fp32, their log-softmax in fp32
-// and both gradients: 26 bytes an element; this is 6.
+// Cross entropy without copies of the logits. At 16 bits PyTorch writes the logits in fp32, their log-softmax in fp32
+// and both gradients: 26 bytes per element; this implementation takes 6.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -40,7 +40,7 @@ class FusedCrossEntropy : public torch::autograd::Function<FusedCrossEntropy> {
     const auto saved = context->get_saved_variables();
     const at::Tensor &logits = saved[0], &labels = saved[1];
     const int64_t ignore_index = context->saved_data["ignore_index"].toInt();
-    if (at::GradMode::is_enabled()) {  // gradients of gradients are wanted
+    if (at::GradMode::is_enabled()) {  // second-order gradients are wanted
       const auto loss = with_operators(logits, labels, {}, context->saved_data["reduction"].toInt(), ignore_index, 0.0,
                                        /*in_float=*/true);
       auto gradients = torch::autograd::grad({loss}, {logits}, {upstream[0]}, true, /*create_graph=*/true);

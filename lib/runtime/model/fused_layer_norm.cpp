@@ -31,7 +31,7 @@ class FusedLayerNorm : public torch::autograd::Function<FusedLayerNorm> {
   static variable_list backward(AutogradContext* context, variable_list upstream) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &input = saved[0], &weight = saved[1], &bias = saved[2];
-    if (at::GradMode::is_enabled()) {  // gradients of gradients are wanted
+    if (at::GradMode::is_enabled()) {  // second-order gradients are wanted
       const auto out = at::layer_norm(input, weight.sizes(), weight, bias, context->saved_data["eps"].toDouble());
       variable_list wanted, gradients(4);
       for (size_t i = 0; i < 3; ++i) {
@@ -72,7 +72,7 @@ at::Tensor fused_layer_norm(const at::Tensor& input, at::IntArrayRef normalized_
       !at::autocast::is_autocast_enabled(at::kCUDA) && fits(input, normalized_shape, *weight, *bias)) {
     const at::Tensor rows = input.contiguous();
     if (layer_functions().layer_norm_fits(weight->numel(), {rows, *weight, *bias})) {
-      // For who counts operators.
+      // For profilers that count operators.
       RECORD_FUNCTION("aten::layer_norm", (std::vector<c10::IValue>{input, normalized_shape, *weight, *bias, eps}));
       return FusedLayerNorm::apply(rows, *weight, *bias, eps);
     }

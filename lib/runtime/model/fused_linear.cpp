@@ -1,4 +1,4 @@
-// A linear layer whose bias gets its gradient, the sums of the output gradient's columns, from a kernel of ours.
+// A linear layer that computes its bias gradient, the column sums of the output gradient, with one of our kernels.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -13,7 +13,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 at::Tensor column_sums(const at::Tensor& rows) {
-  if (at::GradMode::is_enabled()) return rows.sum(0);  // gradients of gradients are wanted
+  if (at::GradMode::is_enabled()) return rows.sum(0);  // second-order gradients are wanted
   at::Tensor sums = at::empty({rows.size(1)}, rows.options());
   layer_functions().column_sums(rows.contiguous(), sums);
   return sums;
@@ -24,7 +24,7 @@ class FusedLinear : public torch::autograd::Function<FusedLinear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
                             const at::Tensor& bias) {
     context->save_for_backward({input, weight});
-    const at::AutoDispatchBelowADInplaceOrView plain;  // else the output would be a view that nobody may write to
+    const at::AutoDispatchBelowADInplaceOrView plain;  // else the output would be a view that must not be written to
     return at::linear(input, weight, bias);
   }
 
@@ -52,7 +52,7 @@ bool fits(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& b
 }  // namespace
 
 at::Tensor fused_linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
-  // Only where PyTorch would keep the same tensors for backward.
+  // Only if PyTorch would save the same tensors for backward.
   const bool trains =
       at::GradMode::is_enabled() && bias && bias->defined() && bias->requires_grad() && weight.requires_grad();
   if (trains && !at::autocast::is_autocast_enabled(input.device().type()) && fits(input, weight, *bias)) {

@@ -25,7 +25,7 @@ struct GatherNode : torch::autograd::Node {
   std::shared_ptr<CallInBackward> call_;
 };
 
-// Whether the backward that this thread is at work on comes to the node.
+// Whether the backward that this thread is running will reach the node.
 bool is_in_this_backward(const std::weak_ptr<torch::autograd::Node>& node) {
   const auto alive = node.lock();
   return alive && torch::autograd::get_current_graph_task_nodes_in_graph()->count(alive.get()) > 0;
@@ -34,7 +34,7 @@ bool is_in_this_backward(const std::weak_ptr<torch::autograd::Node>& node) {
 void collect(const c10::IValue& value, std::vector<at::Tensor>& out, bool enters_objects = false) {
   value.visit([&](const c10::IValue& part) {
     if (part.isTensor() && part.toTensor().defined()) out.push_back(part.toTensor());
-    return part.isObject() && !enters_objects;  // a module's state is not what a call returns
+    return part.isObject() && !enters_objects;  // a module's state is not a result of the call
   });
 }
 
@@ -45,7 +45,7 @@ void CallInBackward::prepare() {
 }
 
 void CallInBackward::take(std::vector<at::Tensor> gradients) {
-  is_prepared = is_taken = true;      // a hook that comes after the gradients has nothing left to ask for
+  is_prepared = is_taken = true;      // a hook that runs after the gradients has nothing left to prepare
   for (auto& gradient : gradients) {  // an embedding with sparse=True
     if (gradient.defined() && gradient.is_sparse()) gradient = gradient.to_dense();
   }
@@ -53,7 +53,7 @@ void CallInBackward::take(std::vector<at::Tensor> gradients) {
 }
 
 void CallInBackward::end() {
-  // A backward that keeps its graph leaves some of the call to a later one: the model asks for gradients in its
+  // A backward that keeps its graph leaves part of the call to a later backward: the model computes gradients in its
   // forward.
   if (torch::autograd::get_current_graph_task_keep_graph()) return;
   if (is_in_this_backward(gather_node)) return;

@@ -23,7 +23,7 @@ void for_every_constant(const torch::jit::Module& model, const std::function<voi
   });
 }
 
-// What `torch.tensor(2)` left in a trace goes through one of these before it is used, a number of Python's does not.
+// In a trace, the result of `torch.tensor(2)` passes through one of these before its use; a Python number does not.
 bool copies_constant(const Node* node) {
   return node->kind() == c10::aten::detach || node->kind() == c10::aten::lift_fresh || node->kind() == c10::aten::clone;
 }

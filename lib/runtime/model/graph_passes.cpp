@@ -26,7 +26,7 @@ void cross_entropy_operator(Stack& stack) {
 }
 
 void layer_norm_operator(Stack& stack) {
-  constexpr size_t kCount = 6;  // the last one is about cuDNN
+  constexpr size_t kCount = 6;  // the last argument concerns cuDNN
   const auto at = [&stack](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, kCount); };
   at::Tensor out = fused_layer_norm(at(0).toTensor(), at(1).toIntVector(), at(2).toOptional<at::Tensor>(),
                                     at(3).toOptional<at::Tensor>(), at(4).toDouble());
@@ -75,14 +75,14 @@ bool has_cross_entropy(const Block* block) {
   return false;
 }
 
-// F.cross_entropy is a function of TorchScript's own: the cast before its call and the operator in it come together.
+// F.cross_entropy is a TorchScript function: inlining brings the cast before its call next to the operator in it.
 void inline_cross_entropy(const torch::jit::Module& model) {
   for_every_node(model, [](Node* node) {
     if (node->kind() != c10::prim::CallFunction) return;
     auto* function = node->input(0)->type()->expect<c10::FunctionType>()->function();
     if (!function->isGraphFunction()) return;
     auto& callee = torch::jit::toGraphFunction(*function);
-    const auto graph = callee.graph();  // functions that it calls are inlined in it already
+    const auto graph = callee.graph();  // functions that it calls are already inlined in it
     if (!has_cross_entropy(graph->block())) return;
     node->removeInput(0);
     torch::jit::inlineCallTo(node, &callee, graph.get());

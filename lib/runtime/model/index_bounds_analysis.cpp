@@ -21,7 +21,7 @@ using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
 
-// Traces values backwards through operators that keep an index (or the class dim of logits) what it is.
+// Traces values backwards through operators that preserve an index (or the class dim of logits).
 class IndexUseScan {
  public:
   explicit IndexUseScan(const torch::jit::Module& model) : graph_(inlined_forward(model)), self_(model._ivalue()) {
@@ -46,7 +46,7 @@ class IndexUseScan {
     }
   }
 
-  // What is written to in place holds other numbers than those that it was made of: x = ids.clone(); x[x < 0] = 0.
+  // Values written to in place no longer hold the numbers they were made from: x = ids.clone(); x[x < 0] = 0.
   void find_changed(const Block* block) {
     for (const Node* node : block->nodes()) {
       if (const auto* schema = node->maybeSchema()) {
@@ -59,7 +59,7 @@ class IndexUseScan {
     }
   }
 
-  // The value, and what it is a view of.
+  // Marks the value and the value that it is a view of.
   void mark_changed(const Value* value) {
     if (!changed_.insert(value).second) return;
     const Node* node = value->node();
@@ -73,7 +73,7 @@ class IndexUseScan {
     }
   }
 
-  // ids.float() is a copy, though the schema allows for a view.
+  // ids.float() is a copy, although the schema allows a view.
   static bool becomes_float(const Node* node) {
     if (node->kind() != c10::aten::to || !node->hasNamedInput("dtype")) return false;
     const auto dtype = torch::jit::toIValue(node->namedInput("dtype"));
@@ -96,12 +96,12 @@ class IndexUseScan {
         const auto classes = classes_of(node->input(0), 0), ignored = integer(node->input(4));
         if (classes && ignored) add_limit(node->input(1), *classes, ignored);
       }
-      if (node->kind() == c10::prim::If && looks_at_samples(node->input(0))) continue;  // not for every sample
+      if (node->kind() == c10::prim::If && looks_at_samples(node->input(0))) continue;  // does not run for every sample
       for (const Block* inner : node->blocks()) visit(inner);
     }
   }
 
-  // Whether a number that is read out of a tensor decides.
+  // Whether the condition depends on a number that is read out of a tensor.
   static bool looks_at_samples(const Value* condition) {
     static const std::unordered_set<std::string_view> kReading{
         "aten::Bool",          "aten::Int",   "aten::Float",      "aten::item",   "aten::IntImplicit",
@@ -137,7 +137,7 @@ class IndexUseScan {
         "aten::transpose", "aten::clone",   "aten::detach",  "prim::unchecked_cast"};
     return kKeeping.count(kind) > 0;
   }
-  // Those that leave every index in its place.
+  // Operators that leave every index at its position.
   static bool keeps_places(std::string_view kind) {
     static const std::unordered_set<std::string_view> kKeeping{
         "aten::to", "aten::contiguous", "aten::long", "aten::clone", "aten::detach", "prim::unchecked_cast"};
@@ -156,8 +156,8 @@ class IndexUseScan {
     bool operator==(const Part&) const = default;
   };
 
-  // What of which argument a value is; `range`: of this value. Empty: not to be known.
-  // Through n branches in a row there are 2^n ways to the same argument, so each value is looked at once.
+  // The part of an argument that a value is; `range`: of this value. Empty: not known.
+  // Through n branches in a row there are 2^n paths to the same argument, so each value is examined once.
   std::optional<Part> part_of_input(const Value* value, const IndexRange& range, int depth) const {
     if (value->node()->kind() != c10::prim::If) return find_part(value, range, depth);
     const auto key = std::make_tuple(value, range.dim, range.begin, range.end);
@@ -172,7 +172,8 @@ class IndexUseScan {
     }
     const Node* node = value->node();
     if (depth > kMaxDepth) return std::nullopt;
-    if (node->kind() == c10::prim::If) {  // F.embedding has branches that hand its indices on, a model may mend them
+    if (node->kind() ==
+        c10::prim::If) {  // F.embedding has branches that pass its indices through; a model's branch may correct them
       std::optional<Part> same;
       for (const Block* branch : node->blocks()) {
         auto part = part_of_input(branch->outputs()[value->offset()], range, depth + 1);
@@ -266,14 +267,15 @@ class IndexUseScan {
     return scales || keeps_classes(kind) ? classes_of(node->input(0), depth + 1) : std::nullopt;
   }
 
-  // view(-1, 50257), view(-1, logits.size(-1)), view(-1, logits.shape[-1]) do; one to (-1, number of choices) does not.
+  // view(-1, 50257), view(-1, logits.size(-1)) and view(-1, logits.shape[-1]) keep it; view(-1, number of choices) does
+  // not.
   bool keeps_last_dim(const Node* node, int64_t size) const {
     const Node* shape = node->input(1)->node();
     if (shape->kind() != c10::prim::ListConstruct || shape->inputs().empty()) return false;
     const Value* last = shape->inputs().back();
     if (integer(last) == size) return true;
     const Node* origin = last->node();
-    if (origin->kind() == c10::aten::Int && origin->input(0)->node()->kind() == c10::prim::NumToTensor) {  // a trace's
+    if (origin->kind() == c10::aten::Int && origin->input(0)->node()->kind() == c10::prim::NumToTensor) {  // in a trace
       origin = origin->input(0)->node()->input(0)->node();
     }
     const std::string_view kind = origin->kind().toQualString();

@@ -10,7 +10,7 @@ namespace dslaunch::runtime {
 namespace {
 
 struct Preparation {
-  std::string_view operators;  // as they stand in the code of an archive
+  std::string_view operators;  // as written in an archive's code
   const char* words;
 };
 constexpr Preparation kPreparations[] = {
@@ -47,7 +47,7 @@ std::string describe_inference_file(caffe2::serialize::PyTorchStreamReader& read
   }
   return {};
 } catch (const std::exception&) {
-  return {};  // a damaged file tells nothing about how it was made
+  return {};  // a damaged file does not show how it was made
 }
 
 void refuse_inference_file(const std::string& path) {

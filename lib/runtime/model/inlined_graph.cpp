@@ -35,10 +35,10 @@ std::shared_ptr<torch::jit::Graph> inlined_forward(const torch::jit::Module& mod
   auto& method = module.get_method("forward").function();
   method.ensure_defined();
   auto graph = torch::jit::toGraphFunction(method).graph()->copy();
-  // With the optimising executor off one pass inlines one level of calls.
+  // With the optimising executor off, one pass inlines one level of calls.
   for (int level = 0; level < kMaxDepth && has_calls(graph->block()); ++level) torch::jit::Inline(*graph);
-  // What depends on arguments that this model leaves at their constants is decided: an embedding without max_norm does
-  // not write to its table.
+  // Resolves branches that depend on arguments which this model leaves at their constants: an embedding without
+  // max_norm does not write to its table.
   torch::jit::ConstantPropagationImmutableTypes(graph);
   return graph;
 }

@@ -22,7 +22,7 @@ bool can_move(const at::Tensor& tensor) {
 
 }  // namespace
 
-// Counts what was meant for the buffer: when the last piece goes, it is empty again.
+// Counts the pieces that were meant for the buffer: when the last piece is freed, the buffer is empty again.
 class InputStore::Piece {
  public:
   explicit Piece(std::shared_ptr<InputStore> store) : store_(std::move(store)) { store_->num_pieces_ += 1; }
@@ -37,7 +37,7 @@ class InputStore::Piece {
   std::shared_ptr<InputStore> store_;
 };
 
-// The tensor itself, by another name: it shares the version counter, which tells of changes.
+// An alias of the tensor itself: it shares the version counter, which reveals in-place changes.
 class InputStore::InPlace : public InputStore::Kept {
  public:
   InPlace(const at::Tensor& tensor, std::unique_ptr<Piece> piece)
@@ -78,7 +78,7 @@ std::unique_ptr<InputStore::Kept> InputStore::keep(const at::Tensor& tensor, boo
   return std::make_unique<Copied>(tensor, std::move(place), std::move(piece));
 }
 
-// The first forward pass learns the size; the buffer is made, or made larger, when nothing is in it.
+// The first forward pass determines the size; the buffer is allocated, or enlarged, while it is empty.
 at::Tensor InputStore::room_for(const at::Tensor& tensor) {
   if (num_pieces_ == 0 && buffer_bytes() < largest_bytes_) {
     const bool on_host = on_host_ && !tensor.is_cpu();

@@ -27,15 +27,15 @@ using caffe2::serialize::PyTorchStreamReader;
 
 using SharedMapping = std::shared_ptr<const MappedFile>;
 
-// Tensors keep the mapping alive through their storage's deleter. Those that the model updates in place (buffers) write
-// to it: its pages are copied on write.
+// Tensors keep the mapping alive through their storage's deleter. Tensors that the model updates in place (buffers)
+// write to the mapping: its pages are copy-on-write.
 at::DataPtr point_into(const SharedMapping& file, size_t offset) {
   auto* keep = new SharedMapping(file);
   return {const_cast<uint8_t*>(file->data()) + offset, keep, [](void* p) { delete static_cast<SharedMapping*>(p); },
           at::kCPU};
 }
 
-// The tensors that hold what one without a plain storage of its own stands for.
+// The component tensors of a tensor without a plain storage of its own.
 std::vector<at::Tensor> parts_of(const at::Tensor& tensor) {
   switch (tensor.layout()) {
     case at::kSparse:
@@ -55,8 +55,8 @@ std::vector<at::Tensor> parts_of(const at::Tensor& tensor) {
   return {tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()};
 }
 
-// LibTorch's reader believes what a pickle says of storages, sizes and strides. Whoever used a tensor that claims more
-// than its record holds would read and write beyond it.
+// LibTorch's reader trusts a pickle's storages, sizes and strides. Using a tensor that claims more than its record
+// holds would read and write out of bounds.
 class RecordBounds {
  public:
   RecordBounds(PyTorchStreamReader& reader, SharedMapping file) : reader_(reader), file_(std::move(file)) {}
@@ -71,9 +71,9 @@ class RecordBounds {
     return point_into(file_, offset);
   }
 
-  // All tensors in it, and in what it holds.
+  // Checks all tensors in the value and in the objects that it holds.
   void require_inside(const c10::IValue& value) const {
-    std::set<const void*> seen;  // what holds itself is gone through once
+    std::set<const void*> seen;  // objects that hold themselves are visited once
     value.visit([&](const c10::IValue& part) {
       if (part.isTensor()) {
         require_inside(part.toTensor());
@@ -99,7 +99,7 @@ class RecordBounds {
                              fmt::join(tensor.sizes(), ", "), available));
   }
 
-  // What the model's own code has made while it was loaded is in no record: LibTorch has allocated that.
+  // Tensors created by the model's own code during loading are not in any record: LibTorch has allocated them.
   size_t available_to(const c10::Storage& storage) const {
     const auto* data = static_cast<const uint8_t*>(storage.data());
     if (data == nullptr) return 0;
@@ -113,7 +113,7 @@ class RecordBounds {
   std::map<const uint8_t*, size_t> sizes_;  // of the records that tensors point to
 };
 
-// `bounds`: one for all archives of a file, since what one holds may come to stand in another.
+// `bounds`: shared by all archives of a file, because a tensor of one archive may end up in another.
 c10::IValue read_archive(PyTorchStreamReader& reader, RecordBounds& bounds, const std::string& name,
                          torch::jit::SourceImporter* importer,
                          const std::shared_ptr<torch::jit::CompilationUnit>& unit) {
@@ -134,7 +134,7 @@ c10::IValue read_archive(PyTorchStreamReader& reader, RecordBounds& bounds, cons
       return c10::StrongTypePtr(unit, importer->loadType(qualified));
     };
     load_object = [&bounds](const at::StrongTypePtr& type, c10::IValue input) {
-      bounds.require_inside(input);  // before a __setstate__ of the model computes with it
+      bounds.require_inside(input);  // before a __setstate__ of the model uses it
       return torch::jit::ObjLoaderFunc(type, std::move(input));
     };
   }
@@ -181,7 +181,7 @@ torch::jit::Module read_module(const std::shared_ptr<PyTorchStreamReader>& reade
   return torch::jit::Module(read_archive(*reader, bounds, "data", &importer, unit).toObject());
 }
 
-// What could not be read. Some tools write files that this or any LibTorch cannot read back.
+// Reports a file that could not be read. Some tools write files that this or any other LibTorch cannot read back.
 [[noreturn]] void explain(const std::string& path, PyTorchStreamReader* reader, const std::string& what) {
   const std::string made = reader ? describe_inference_file(*reader) : "";
   if (made.empty()) refuse_model(path, "cannot be read as TorchScript: " + parse_error_in(what));

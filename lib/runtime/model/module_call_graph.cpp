@@ -29,7 +29,7 @@ class UnitUseScan {
   }
 
  private:
-  // `modules`: those that the call hands over as arguments, by position (a trace does so with shared ones).
+  // `modules`: modules that the call passes as arguments, by position (a trace does so with shared modules).
   using ModuleArguments = std::map<size_t, c10::intrusive_ptr<c10::ivalue::Object>>;
 
   void visit_method(const c10::intrusive_ptr<c10::ivalue::Object>& object, const std::string& name, ObjectKey unit,
@@ -71,7 +71,8 @@ class UnitUseScan {
   void visit_call(const Node* node, const ObjectOfValue& objects, ObjectKey unit) {
     auto callee = objects.find(node->input(0));
     if (callee == objects.end()) {
-      // An object made on the way (torch.no_grad() is one) holds no modules; a module from an interface may be any.
+      // An object created during forward (such as torch.no_grad()) holds no modules; a module behind an interface may
+      // be any.
       const auto made = node->input(0)->type()->cast<c10::ClassType>();
       if (!made || made->is_module()) use_.understood = false;
       return;

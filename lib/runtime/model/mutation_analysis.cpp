@@ -16,7 +16,7 @@ using torch::jit::Node;
 using torch::jit::Value;
 
 // Where a value's bytes may come from: an argument (no object), or an attribute of an object. `is_content`: the value
-// is a container that was made on the way and holds it, so that a change of the container leaves it alone.
+// is a container created during forward that holds those bytes, so that changing the container does not change them.
 struct Origin {
   ObjectKey object;
   size_t slot;
@@ -27,14 +27,14 @@ struct Origin {
 };
 using Origins = std::set<Origin>;
 
-// As what a container holds that was made on the way.
+// Marks the origins as contents of a container that was created during forward.
 Origins put_into_container(const Origins& origins) {
   Origins out;
   for (const auto& origin : origins) out.insert({origin.object, origin.slot, true});
   return out;
 }
 
-// As themselves again.
+// Marks the origins as direct again.
 Origins taken_out(const Origins& origins) {
   Origins out;
   for (const auto& origin : origins) out.insert({origin.object, origin.slot, false});
@@ -95,7 +95,7 @@ class EffectScan {
   void read_attribute(const Node* node) {
     bind_attribute(node, objects_);
     auto owner = objects_.find(node->input(0));
-    if (owner == objects_.end()) {  // of an object made on the way
+    if (owner == objects_.end()) {  // an attribute of an object created during forward
       add(node->output(), origins_[node->input(0)]);
       if (node->input(0)->type()->is_module()) effects_.understood = false;
       return;
@@ -126,7 +126,7 @@ class EffectScan {
       before = total_;
       visit_block(body);
       for (size_t i = 0; i < node->outputs().size(); ++i) add(body->inputs()[i + 1], origins_[body->outputs()[i + 1]]);
-    } while (before != total_);  // until nothing new comes round
+    } while (before != total_);  // until a fixed point is reached
     for (size_t i = 0; i < node->outputs().size(); ++i) add(node->output(i), origins_[body->inputs()[i + 1]]);
   }
 
@@ -143,18 +143,18 @@ class EffectScan {
     for (size_t i = 0; i < node->outputs().size(); ++i) {
       if (holds_tensors(node->output(i)->type())) add(node->output(i), origins_of_output(node, schema, i, all));
     }
-    // What is put into a list is then part of it.
+    // A value put into a list is part of the list from then on.
     const bool fills = schema && !schema->arguments().empty() && writes(schema->arguments()[0]) &&
                        is_container(node->input(0)->type());
     if (fills) add(node->input(0), put_into_container(all));
   }
 
-  // Batch norm's schema does not say that it updates its running statistics.
+  // Batch norm's schema does not declare that it updates its running statistics.
   static bool writes(const c10::Argument& argument) {
     return (argument.alias_info() && argument.alias_info()->isWrite()) || argument.name().rfind("running_", 0) == 0;
   }
 
-  // `list.append(t)` changes the list, `_foreach_add_(list, 1)` what it holds.
+  // `list.append(t)` changes the list, `_foreach_add_(list, 1)` changes its elements.
   static bool writes_elements(const c10::Argument& argument) {
     const auto* info = argument.alias_info();
     if (!info) return true;
@@ -174,8 +174,8 @@ class EffectScan {
     }
   }
 
-  // A tensor that an operator makes anew has no origin; a view has that of what it looks at, a list of views too;
-  // anything that may hold tensors, or that has no schema, has them all.
+  // A tensor that an operator newly allocates has no origin; a view has the origin of its base, and so has a list of
+  // views; a value that may hold tensors, or an operator without a schema, gets all origins.
   Origins origins_of_output(const Node* node, const c10::FunctionSchema* schema, size_t output, const Origins& all) {
     if (node->kind() == c10::prim::ListConstruct || node->kind() == c10::prim::DictConstruct)
       return put_into_container(all);
@@ -217,7 +217,7 @@ class EffectScan {
   std::shared_ptr<torch::jit::Graph> graph_;
   ObjectOfValue objects_;
   std::map<const Value*, Origins> origins_;
-  size_t total_ = 0;  // of all sets: grows until a loop has settled
+  size_t total_ = 0;  // of all sets: grows until a loop has converged
   ForwardEffects effects_;
 };
 

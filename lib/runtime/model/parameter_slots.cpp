@@ -80,8 +80,8 @@ class ParameterSearch {
     }
   }
 
-  // Lists, dicts and tuples of tensors may hold parameters again (nn.LSTM); anything else that shares their memory
-  // would be left behind.
+  // Lists, dicts and tuples of tensors may hold parameters again (nn.LSTM); any other tensor that shares their memory
+  // would miss their updates.
   void collect_other_places(const Module& module, const std::string& path) {
     const auto& type = module.type();
     const auto object = module._ivalue();
@@ -96,7 +96,7 @@ class ParameterSearch {
     for (const auto& child : module.named_children()) collect_other_places(child.value, join_path(path, child.name));
   }
 
-  // One that a trained parameter's gradients do not go through was detached on purpose, and is not tied.
+  // A tensor through which a trained parameter's gradients do not flow was detached on purpose, and is not tied.
   void add_other(const std::string& name, const ParameterPlace& place, const at::Tensor& value) {
     if (!has_bytes(value)) return;
     const auto found = known_.find(identity_of(value));
@@ -106,7 +106,7 @@ class ParameterSearch {
     parameters_[found->second].places.push_back(place);
   }
 
-  // An object of a scripted class may hold others, also itself.
+  // An object of a scripted class may hold other objects, or itself.
   void refuse_inside(const std::string& name, const c10::IValue& object) const {
     std::set<const void*> seen;
     object.visit([&](const c10::IValue& part) {

@@ -11,7 +11,7 @@ namespace {
 using torch::jit::Graph;
 using torch::jit::Node;
 
-// Has a side effect as far as TorchScript's passes know: they neither drop nor move it.
+// Declared with a side effect for TorchScript's passes: they neither remove nor move it.
 constexpr char kOperator[] = "dslaunch::execute_plainly";
 const torch::jit::RegisterOperators kRegistration({torch::jit::Operator(
     "dslaunch::execute_plainly() -> ()", [](torch::jit::Stack&) { torch::jit::setGraphExecutorOptimize(false); },

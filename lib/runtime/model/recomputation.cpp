@@ -16,7 +16,7 @@
 namespace dslaunch::runtime {
 namespace {
 
-// The first pass: runs without history, keeps what the second needs, gives its outputs a history of one node.
+// The first forward: runs without history, saves what the recomputation needs, gives its outputs a history of one node.
 class RecomputeForward {
  public:
   RecomputeForward(std::unique_ptr<SavedCall> call, const torch::jit::Stack& arguments, InputStore& store,
@@ -53,7 +53,7 @@ class RecomputeForward {
   }
 
  private:
-  // A tensor that stands for one that was taken out; defined, so that it is visited.
+  // Stands in for a tensor that was removed; defined, so that it is visited.
   static at::Tensor taken_out() {
     static const at::Tensor kEmpty = at::empty({0});
     return kEmpty;
@@ -76,13 +76,14 @@ class RecomputeForward {
     const auto& unit = call_->unit;
     UnitInPlace in_place(call_->parameters, unit, UnitCall::kTraining);
     UnitValues& own = in_place.values();
-    // Some operators compute otherwise with a weight that wants no gradient (matmul folds dims or not): the bits are to
-    // be those of a call with a history.
+    // Some operators compute differently with a weight that does not require a gradient (matmul may or may not fold
+    // dims): the results must be bitwise those of a call with history.
     for (auto& parameter : own.parameters) parameter = parameter.detach().set_requires_grad(true);
     in_place.set();
     c10::IValue result = call_->body(passed_);
-    // Outputs that look into what does not stay (parameters, state) or is not theirs (arguments) become their own. Not
-    // integers of the state, which get no history: a trace counts on in a BatchNorm's counter that a call returned.
+    // Outputs that view memory that does not stay (parameters, state) or is not theirs (arguments) are cloned. Integers
+    // of the state, which get no history, are not: a trace continues to count in a BatchNorm counter that a call
+    // returned.
     std::vector<at::Tensor> others = tensors_in_all(passed_), state;
     for (const auto* more : {&own.parameters, &own.frozen, &borrowed_})
       others.insert(others.end(), more->begin(), more->end());
@@ -107,15 +108,16 @@ class RecomputeForward {
       auto& input = call_->inputs[i];
       const bool is_argument = i < given_.size();
       at::Tensor tensor = is_argument ? given_[i] : borrowed_[i - given_.size()];
-      if (is_argument && is_changed[i]) tensor = tensor.detach().clone();  // the caller's will take on the new values
-      // Parameters may be gathered again before backward, which is no change.
+      if (is_argument && is_changed[i])
+        tensor = tensor.detach().clone();  // the caller's tensor will get the new values
+      // Parameters may be gathered again before backward, which does not count as a change.
       const bool is_parameter = !is_argument || is_gathered(tensor);
       if (is_parameter) tensor = tensor.variable_data();
       input.kept = store_.keep(tensor, !is_parameter && input.requires_grad);
     }
   }
 
-  // What the pass changed in place in its copies of the arguments becomes true of the arguments.
+  // Applies the in-place changes that the pass made in its copies of the arguments to the arguments.
   void hand_back_changes(const std::vector<at::Tensor>& passed, const std::vector<bool>& is_changed) {
     for (size_t i = 0; i < given_.size(); ++i) {
       call_->changed_outputs.push_back(kNoOutput);
@@ -168,7 +170,7 @@ class RecomputeForward {
   InputStore& store_;
   std::shared_ptr<RecomputeNode> node_;
   std::vector<at::Tensor> given_, borrowed_;
-  torch::jit::Stack passed_;  // what the graph gets: the arguments, or copies
+  torch::jit::Stack passed_;  // inputs of the graph: the arguments, or copies
 };
 
 }  // namespace

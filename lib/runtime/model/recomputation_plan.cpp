@@ -11,10 +11,10 @@ namespace {
 
 using torch::jit::Module;
 
-// Two readings of one file, walked side by side.
+// Two copies of one model, loaded from the same file and traversed in parallel.
 struct Twins {
   std::unordered_map<ObjectKey, Module> scratch_of;                                 // by object of the model
-  std::unordered_map<ObjectKey, c10::intrusive_ptr<c10::ivalue::Object>> model_of;  // by object of the scratch reading
+  std::unordered_map<ObjectKey, c10::intrusive_ptr<c10::ivalue::Object>> model_of;  // by object of the scratch copy
 };
 
 void pair_up(const Module& model, const Module& scratch, Twins& out) {
@@ -43,7 +43,7 @@ RecomputationPlan plan_recomputation(const std::vector<RecomputationCandidate>& 
   pair_up(model, scratch, twins);
   RecomputationPlan plan;
   std::string obstacles;
-  // Backward then comes to a block twice: for those gradients, and for all.
+  // Backward then reaches a block twice: for those gradients, and for all gradients.
   const bool model_calls_autograd = scan_forward_effects(scratch).calls_autograd;
   const auto wanted = static_cast<size_t>(std::max<int64_t>(0, number_checkpoints.value_or(INT64_MAX)));
   for (const auto& candidate : candidates) {

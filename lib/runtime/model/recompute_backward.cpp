@@ -47,7 +47,7 @@ std::vector<at::Tensor> outputs_of_node(const SavedCall& call, const std::vector
   return out;
 }
 
-// The outputs of the node, this time with their history.
+// Recomputes the outputs of the node, this time with their history.
 std::vector<at::Tensor> run_again(SavedCall& call, const std::vector<at::Tensor>& leaves,
                                   const std::shared_ptr<CallInBackward>& in_backward) {
   at::AutoGradMode with_gradients(true);
@@ -88,7 +88,7 @@ variable_list RecomputeNode::apply(variable_list&& gradients) {
   auto in_backward = std::make_shared<CallInBackward>(
       CallInBackward{.parameters = &call->parameters, .unit = call->unit.unit, .is_prepared = true});
   differentiate(run_again(*call, leaves, in_backward), gradients);
-  // A call whose results do not depend on its parameters has no gradients to give, and says so.
+  // A call whose results do not depend on its parameters has no gradients, and reports that.
   if (!in_backward->is_taken) in_backward->take(std::vector<at::Tensor>(call->unit.places.size()));
   variable_list out;
   for (size_t i = 0; i < leaves.size(); ++i) {

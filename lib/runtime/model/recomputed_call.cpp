@@ -19,7 +19,7 @@ struct Step {
 // Whether i0*s0 + i1*s1 + ... is `distance` for some |ik| < size of dim k; the largest strides first.
 bool can_reach(int64_t distance, const Step* step, const Step* end) {
   if (step == end) return distance == 0;
-  int64_t rest = 0;  // how far the dims behind this one reach
+  int64_t rest = 0;  // how far the remaining dims reach
   for (const Step* later = step + 1; later != end; ++later) rest += (later->size - 1) * later->stride;
   for (int64_t i = 1 - step->size; i < step->size; ++i) {
     const int64_t left = distance - i * step->stride;

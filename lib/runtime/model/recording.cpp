@@ -17,7 +17,7 @@ bool is_attribute(const torch::jit::Value* value) {
   return value->node()->kind() == c10::prim::GetAttr;
 }
 
-// `self.seen.append(x)`: of operators only those on lists and dicts change something on the host.
+// `self.seen.append(x)`: only operators on lists and dicts change state on the host.
 bool changes_container(const Node* node) {
   const auto* schema = node->maybeSchema();
   if (schema == nullptr || node->inputs().empty() || schema->arguments().empty()) return false;
@@ -44,7 +44,7 @@ std::string obstacle_in(const Node* node) {
 
 }  // namespace
 
-// Tensors are buffers, whatever the Python code registered them as.
+// Tensors count as buffers, whatever the Python code registered them as.
 HostState find_host_state(const torch::jit::Module& module, const ForwardEffects& effects) {
   HostState state;
   state.is_understood = effects.understood;

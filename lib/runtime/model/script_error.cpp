@@ -5,7 +5,7 @@
 namespace dslaunch::runtime {
 namespace {
 
-// From the first character of `text` behind `begin` that is no space to the end of its line.
+// The rest of the line from the first character of `text` at or after `begin` that is not a space.
 std::string line_at(const std::string& text, size_t begin) {
   begin = text.find_first_not_of(" \n", begin);
   return begin == std::string::npos ? "" : text.substr(begin, text.find('\n', begin) - begin);

@@ -1,4 +1,4 @@
-// ModelSource over a TorchScript module: the table of its parameters, the binding of its units, the call.
+// ModelSource for a TorchScript module: the table of its parameters, the binding of its units, the call.
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/passes/autocast.h>
 #include <torch/csrc/jit/serialization/export.h>
@@ -96,7 +96,7 @@ class ScriptModel : public ModelSource {
   ScriptModel(std::string path, const std::vector<std::string>& unit_names, const GraphPassOptions& passes)
       : path_(std::move(path)), module_(load_mapped_module(path_)) {
     run_forks_plainly(module_);
-    torch::jit::setAutocastMode(false);  // left to the operators' dispatch
+    torch::jit::setAutocastMode(false);  // left to operator dispatch
     follow_autocast_regions(module_);
     run_graph_passes(module_, passes);
     if (!module_.find_method("forward")) {
@@ -199,10 +199,11 @@ class ScriptModel : public ModelSource {
   }
 
  private:
-  // A buffer under several names (of a module that the model holds twice) stays one tensor.
+  // A buffer under several names (in a module that the model holds twice) stays one tensor.
   template <typename Moved>
   void place_buffers(const Moved& moved) {
-    std::map<TensorIdentity, std::pair<at::Tensor, at::Tensor>> placed;  // the old one, too, which keeps its address
+    std::map<TensorIdentity, std::pair<at::Tensor, at::Tensor>>
+        placed;  // also keeps the old tensor, so that its address stays unique
     for (const auto& module : module_.named_modules()) {
       const std::string prefix = module.name.empty() ? "" : module.name + ".";
       for (const auto& [name, value] : module.value.named_buffers(/*recurse=*/false)) {
@@ -214,7 +215,7 @@ class ScriptModel : public ModelSource {
     }
   }
 
-  // Of the parameters that this run computes with: fp16 or bf16 if any is.
+  // The smallest dtype of the parameters in this run: fp16 or bf16 if any parameter has it.
   at::ScalarType smallest_dtype(const DtypeOf& dtype_of) const {
     at::ScalarType out = at::kFloat;
     for (const auto& parameter : table_.parameters) {
@@ -231,10 +232,10 @@ class ScriptModel : public ModelSource {
                                 forward_advice(cause, inputs, table_, device_.type())));
   }
 
-  // On a second reading: inlining, which these scans need, would cache the graphs that the interception replaces.
+  // Uses a second loaded copy: these scans inline calls, which would cache the graphs that the interception replaces.
   void analyze() {
     const auto scratch = load_mapped_module(path_);
-    note(find_dropped_max_norm(scratch),  // first: the others put calls in line
+    note(find_dropped_max_norm(scratch),  // first: the other scans inline calls
          "scripting leaves max_norm of embeddings out, so rows of these are not kept to it: {}");
     index_use_ = scan_index_use(scratch);
     const auto effects = scan_forward_effects(scratch);
@@ -259,8 +260,8 @@ class ScriptModel : public ModelSource {
                     fmt::join(host_state_.changed, ", ")));
   }
 
-  // A model that was saved with some modules in eval mode and others not means it (a frozen BatchNorm): training keeps
-  // that. One that is in eval mode as a whole was only saved so.
+  // A model saved with some modules in eval mode and others in train mode is meant that way (a frozen BatchNorm), and
+  // training keeps it. A model in eval mode as a whole was merely saved in eval mode.
   void note_modes() {
     std::string still;
     bool any_trains = false;
@@ -289,7 +290,7 @@ class ScriptModel : public ModelSource {
          "model, or give them a momentum");
   }
 
-  // `text` has a place for their names.
+  // `text` has a placeholder for the module names.
   void note(std::vector<std::string> modules, fmt::format_string<std::string> text) {
     if (modules.empty()) return;
     std::replace(modules.begin(), modules.end(), std::string(), std::string("the model itself"));
@@ -336,11 +337,11 @@ class ScriptModel : public ModelSource {
   std::vector<std::string> notes_;
   TracedModes modes_;
   std::vector<ParameterPlace> traced_state_;
-  std::vector<Module> frozen_in_eval_;  // that stay in eval mode while the others train
+  std::vector<Module> frozen_in_eval_;  // modules that stay in eval mode while the others train
   ParameterTable table_;
   std::vector<at::Tensor> values_;                   // by parameter, mapped
   std::vector<std::vector<ParameterPlace>> places_;  // by parameter
-  // Frozen parameters that forward itself writes to, as the target network of BYOL: buffers in all but name.
+  // Frozen parameters that forward itself writes to, such as the target network of BYOL: effectively buffers.
   std::vector<HeldParameter> mutable_params_;
   std::set<std::string> names_of_moving_;
   HostState host_state_;  // that forward changes
@@ -348,7 +349,7 @@ class ScriptModel : public ModelSource {
   IndexUse index_use_;
   UnitInterception interception_;
   BoundUnit root_;
-  std::vector<RecomputationCandidate> blocks_;  // units that are more than a layer, in order of use
+  std::vector<RecomputationCandidate> blocks_;  // units larger than a single layer, in order of use
 };
 
 }  // namespace
@@ -360,14 +361,14 @@ std::unique_ptr<ModelSource> load_script_model(const std::string& path, const st
 
 void write_model_skeleton(const std::string& model_path, const std::string& out_path) {
   auto module = load_mapped_module(model_path);
-  follow_training_flag(module);  // so that eval() of what is made of it does what it says
+  follow_training_flag(module);  // so that eval() works on the model in the checkpoint
   for (const auto& held : find_parameters(module)) {
     const auto emptied = at::zeros({}, held.value.options().requires_grad(false))
                              .expand(held.value.sizes())
                              .set_requires_grad(held.value.requires_grad());
     for (const auto& place : held.places) place.set(emptied);  // tied parameters stay tied
   }
-  // Into memory first: LibTorch's own writer ends the process where a disk is full (its destructor throws).
+  // Writes to memory first: LibTorch's own writer terminates the process when the disk is full (its destructor throws).
   std::string archive;
   torch::jit::ExportModule(module, [&](const void* data, size_t size) {
     archive.append(static_cast<const char*>(data), size);

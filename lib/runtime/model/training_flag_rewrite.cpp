@@ -32,15 +32,15 @@ bool calls_functional(const Block* block) {
   });
 }
 
-// A traced module has an attribute that torch.jit.trace leaves general and torch.jit.script makes exact, but for
-// classes without annotations of their own.
+// A traced module has an attribute whose type torch.jit.trace leaves general and torch.jit.script makes exact, except
+// for classes without annotations of their own.
 bool may_be_traced(const c10::ClassTypePtr& type) {
   return hook_kind(type) == c10::TypeKind::OptionalType && type->hasAttribute("training");
 }
 
-// One that may be traced and was perhaps scripted is told by what a trace seldom has: constants, children that were
-// scripted, calls of torch.nn.functional. For notes; a trace that holds such things has its modes followed all the
-// same.
+// Tells a module that may have been traced from one that was scripted, by features that a trace rarely has: constants,
+// scripted children, calls of torch.nn.functional. Only for notes; the modes of a trace with such features are followed
+// anyway.
 bool is_surely_traced(const torch::jit::Module& module) {
   const auto type = module.type();
   if (!may_be_traced(type) || type->numConstants() > 0) return false;
@@ -75,7 +75,7 @@ bool is_none(const Value* value) {
   return constant && constant->isNone();
 }
 
-// A norm without running statistics works on its batch in both modes.
+// A norm without running statistics uses the statistics of its batch in both modes.
 bool has_two_modes(const Node* node) {
   const auto statistics = argument_named(node, "running_mean");
   return !statistics || !is_none(node->input(*statistics));
@@ -108,9 +108,10 @@ class ModeRewriter {
     if (seems_cumulative(node)) note(out_.averages_fixed);
   }
 
-  // With momentum=None a norm takes 1/n of its n-th batch, and the trace has that of the batch that it was made with.
-  // The module has counted that one, or the tool that made the file has taken it back. By chance an ordinary norm has
-  // seen as many batches; those with the usual momenta, PyTorch's default and 0.01, are taken for ordinary.
+  // With momentum=None a norm uses the factor 1/n for its n-th batch, and the trace contains the factor of the batch
+  // with which it was made. The module has counted that batch, unless the tool that made the file has reset the count.
+  // An ordinary norm may have seen as many batches by chance; norms with the usual momenta, PyTorch's default and 0.01,
+  // are assumed ordinary.
   bool seems_cumulative(const Node* node) const {
     const auto momentum = argument_named(node, "momentum");
     if (!momentum || !module_.hasattr("num_batches_tracked")) return false;
@@ -123,7 +124,7 @@ class ModeRewriter {
     return number == 1 / batches || number == 1 / (batches + 1);
   }
 
-  // How stochastic depth is written in Python, under an `if self.training` that a trace does not have:
+  // Stochastic depth as written in Python, under an `if self.training` that a trace does not have:
   // x.new_empty(shape).bernoulli_(p), or floor(p + rand(shape)).
   static bool draws_a_mask(const Node* node) {
     const std::string_view kind = node->kind().toQualString();
@@ -136,7 +137,7 @@ class ModeRewriter {
            });
   }
 
-  // Attention takes no flag: its probability is 0 in evaluation. p becomes p * float(training).
+  // Attention takes no flag: its dropout probability is 0 in evaluation. p becomes p * float(training).
   void follow_probability(Node* node, size_t probability) {
     const auto constant = torch::jit::toIValue(node->input(probability));
     if (!constant || !constant->isDouble() || constant->toDouble() == 0) return;

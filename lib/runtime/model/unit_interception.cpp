@@ -26,7 +26,7 @@ struct Interceptor {
   std::optional<RecomputedUnit> recomputed;
 };
 
-// What the operator needs to find again; written while models load, read while they run.
+// State that the operator looks up; written while models load, read while they run.
 struct Registry {
   std::unordered_map<ObjectKey, Interceptor> interceptors;
   std::unordered_map<const c10::ClassType*, std::unique_ptr<torch::jit::GraphFunction>> originals;
@@ -36,7 +36,7 @@ Registry& registry() {
   return instance;
 }
 
-// Backward comes to a call of such a unit only on its way to what went in. The root is around everything.
+// Backward reaches a call of such a unit only on the way to the call's inputs. The root encloses all other units.
 bool is_frozen(const BoundUnit& unit) {
   return unit.places.empty() && unit.unit != 0;
 }
@@ -51,8 +51,8 @@ bool any_requires_grad(const std::vector<at::Tensor>& tensors) {
   return std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) { return tensor.requires_grad(); });
 }
 
-// Frozen parameters are there again when backward enters the call by its outputs. What reaches the loss by another way
-// would find others in their place.
+// Frozen parameters are gathered again when backward reaches the call's outputs. A path that bypasses the unit's
+// outputs would read another unit's parameters from this slot.
 void refuse_hidden_ways(const BoundUnit& unit, const std::vector<at::Tensor>& without_backward) {
   std::vector<at::Tensor> seen = without_backward;
   for (const auto& place : unit.state) {
@@ -74,7 +74,7 @@ void run_unit(torch::jit::Stack& stack) {
   const auto self = arguments.at(0).toObject();
   auto& original = *registry().originals.at(self->type().get());
   auto found = registry().interceptors.find(self.get());
-  if (found == registry().interceptors.end()) {  // another instance of a unit's class that is no unit itself
+  if (found == registry().interceptors.end()) {  // another instance of a unit's class that is not itself a unit
     original.run(arguments);
   } else {
     const auto& [owner, unit, recomputed] = found->second;
@@ -82,7 +82,7 @@ void run_unit(torch::jit::Stack& stack) {
     stack.push_back(owner->call_in_graph(
         unit, given,
         [&original, self](torch::jit::Stack stack_of_call) {
-          const PlainExecution plain;  // a second pass may run on a thread of autograd's
+          const PlainExecution plain;  // a recomputation may run on one of autograd's threads
           stack_of_call.insert(stack_of_call.begin(), self);
           original.run(stack_of_call);
           return std::move(stack_of_call.back());

@@ -1,5 +1,5 @@
-// The CUDA module's table for lib/runtime/model: takes tensors apart into pointers and sizes and launches the kernels.
-// Part of the module, never of dsworker itself.
+// The CUDA module's function table for lib/runtime/model: unpacks tensors into pointers and sizes and launches the
+// kernels. Part of the CUDA module, never of dsworker itself.
 #include "runtime/model/layer_functions.hpp"
 
 #include <ATen/ops/empty.h>
