@@ -1,5 +1,5 @@
-// dsworker's command line: a command, one or two operands, options as "--name value" or "--name=value". The launcher
-// writes it, and people who start ranks by hand or with torchrun do; names are those of dslaunch.
+// dsworker's command line: a command, one or two operands, options as "--name value" or "--name=value". Written by the
+// launcher, and by users who start ranks by hand or with torchrun; option names are those of dslaunch.
 #pragma once
 #include <map>
 #include <optional>
@@ -10,7 +10,7 @@ namespace dslaunch::worker {
 
 struct OptionSpec {
   std::string name;        // without dashes, with '_'
-  std::string value = {};  // what the help calls its value; empty: it takes none
+  std::string value = {};  // name of its value in the help; empty: it takes no value
   bool is_needed = false;
 };
 
@@ -26,7 +26,7 @@ std::string usage_of(const CommandSpec& command);
 class CommandOptions {
  public:
   // `arguments` without program and command. Throws UserError(64) for an unknown option (with the nearest known one), a
-  // missing value or option, or another number of operands than the command has.
+  // missing value or option, or a wrong number of operands.
   CommandOptions(const std::vector<std::string>& arguments, const CommandSpec& command);
 
   const std::string& operand(size_t index) const { return operands_.at(index); }
@@ -36,7 +36,7 @@ class CommandOptions {
   std::string value_or(const std::string& name, const std::string& fallback) const;
   // All given, in order (repeatable options).
   std::vector<std::string> values(const std::string& name) const;
-  // Throws UserError(64) when the value is no integer of at least `least`.
+  // Throws UserError(64) when the value is not an integer of at least `least`.
   std::optional<int64_t> integer(const std::string& name, int64_t least) const;
   // "500MB", "2GB": decimal units KB, MB, GB, TB, as Hugging Face counts them; a unit is required. Throws
   // UserError(64).

@@ -1,5 +1,5 @@
-// The commands of dsworker, one source file each. Each returns the exit code; errors are thrown. What a command takes
-// stands in its spec, from which the help is made.
+// The commands of dsworker, one source file each. Each returns the exit code and throws errors. A command's operands
+// and options are in its spec, from which the help is generated.
 #pragma once
 #include <string>
 #include <vector>
@@ -17,7 +17,7 @@ int infer_command(const std::vector<std::string>& arguments);
 // Whole weights from a sharded checkpoint.
 const CommandSpec& consolidate_spec();
 int consolidate_command(const std::vector<std::string>& arguments);
-// A checkpoint of DeepSpeed as one of ours.
+// Converts a DeepSpeed checkpoint to ours.
 const CommandSpec& import_spec();
 int import_command(const std::vector<std::string>& arguments);
 

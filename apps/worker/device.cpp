@@ -19,8 +19,8 @@ bool driver_is_there() {
   return ::stat("/dev/nvidiactl", &status) == 0;
 }
 
-// Host memory for copies is mapped by several threads at once and then registered, which is three times as fast as
-// having the driver allocate it and does not hold up the launch of kernels on other threads. A user's settings win.
+// Pinned host memory for copies is mapped by several threads at once and then registered, which is three times as fast
+// as allocation by the driver and does not block kernel launches on other threads. A user's settings take precedence.
 void choose_pinned_memory() {
   if (std::getenv("PYTORCH_CUDA_ALLOC_CONF") != nullptr || std::getenv("PYTORCH_ALLOC_CONF") != nullptr) return;
   c10::CachingAllocator::setAllocatorSettings("pinned_use_cuda_host_register:True,pinned_num_register_threads:8");

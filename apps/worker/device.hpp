@@ -1,4 +1,4 @@
-// Which device a rank computes on.
+// The device on which a rank computes.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -8,7 +8,7 @@
 
 namespace dslaunch::worker {
 
-// `wish`: "auto" | "cpu" | "cuda". With CUDA: opens the CUDA module and takes device local_rank, or device 0 when the
+// `wish`: "auto" | "cpu" | "cuda". With CUDA: loads the CUDA module and takes device local_rank, or device 0 if the
 // launcher made only one visible. Throws UserError(69) when there is no CUDA module, driver or device.
 at::Device open_device(const std::string& wish, const rendezvous::LaunchEnv& env);
 

@@ -1,4 +1,4 @@
-// The communicators of a rank, and the watch over what it waits for in them.
+// The communicators of a rank, and the watchdog over its waits in them.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -16,9 +16,10 @@ namespace dslaunch::worker {
 
 struct Groups {
   std::unique_ptr<comm::Communicator> world;
-  std::unique_ptr<comm::Communicator> gather;     // the world a second time, for stage 3 on a device; else null
+  std::unique_ptr<comm::Communicator>
+      gather;  // a second communicator over the world, for stage 3 on a device; else null
   std::unique_ptr<comm::Communicator> secondary;  // hpZ; else null
-  std::unique_ptr<comm::Watchdog> watch;          // goes first
+  std::unique_ptr<comm::Watchdog> watch;          // destroyed first
 
   // All ranks call it. `hang_limit`: how long one wait for other ranks may take.
   void open(const rendezvous::LaunchEnv& env, c10::Device device, const config::Zero& zero,

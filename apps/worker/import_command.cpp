@@ -1,4 +1,4 @@
-// A checkpoint of DeepSpeed as one of ours.
+// Converts a DeepSpeed checkpoint to ours.
 #include <cstdio>
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-// dsworker: what runs on every rank, and dslaunch's local tool for commands that need tensors.
+// dsworker: the program that runs on every rank, and dslaunch's local tool for commands that need tensors.
 #include <c10/util/Exception.h>
 #include <torch/headeronly/version.h>
 
@@ -51,7 +51,7 @@ int print_help(const std::string& text) {
   return 0;
 }
 
-// A text that did not arrive is no success, whichever command wrote it.
+// Output that could not be written is a failure, whichever command wrote it.
 int with_output_written(int code) {
   if (code != 0 || standard_output_state() != OutputState::kFailed) return code;
   log::error("standard output did not take all that was written: is its disk full?");
@@ -83,7 +83,7 @@ int out_of_memory(const std::string& what) {
   return to_int(ExitCode::kUnavailable);
 }
 
-// What LibTorch threw where nobody of ours could say more: its first line, without the stack.
+// Reports a LibTorch error that no caller could explain better: its first line, without the stack.
 int report(const c10::Error& error) {
   std::string what = error.what_without_backtrace();
   what = what.substr(0, what.find('\n'));
@@ -97,7 +97,7 @@ int report(const c10::Error& error) {
   return to_int(ExitCode::kInternal);
 }
 
-// Leaves without running destructors of LibTorch's globals, which take longer than some steps.
+// Exits without running the destructors of LibTorch's globals, which take longer than some steps.
 [[noreturn]] void leave(int code) {
   std::fflush(nullptr);
   std::_Exit(code);
@@ -107,7 +107,7 @@ int report(const c10::Error& error) {
 
 int main(int argc, char** argv) {
   open_standard_streams();
-  std::signal(SIGXFSZ, SIG_IGN);  // a file at the limit of its size is an error of the write, as a full disk is
+  std::signal(SIGXFSZ, SIG_IGN);  // reaching the file size limit is a write error, like a full disk
   try {
     leave(with_output_written(run(std::vector<std::string>(argv + 1, argv + argc))));
   } catch (const Error& error) {

@@ -33,8 +33,8 @@ namespace dslaunch::worker {
 namespace {
 
 constexpr std::chrono::minutes kJoinDeadline{5};
-constexpr double kDefaultHangSeconds = 1800;      // as DeepSpeed's
-constexpr double kMaxHangSeconds = 86400 * 10e3;  // as of dslaunch's lengths of time
+constexpr double kDefaultHangSeconds = 1800;      // DeepSpeed's default
+constexpr double kMaxHangSeconds = 86400 * 10e3;  // the maximum duration that dslaunch accepts
 
 std::vector<config::Override> overrides_of(const CommandOptions& options) {
   auto out = config::end_of_run(options.value("steps"), options.value("epochs"));
@@ -72,7 +72,8 @@ void require_place(const char* what, const std::string& place, const char* named
                   fmt::format("{} cannot go to '{}' ({}): {}", what, place, named_by, why_not));
 }
 
-// What is first written to in the middle of training or after it, perhaps after hours. An evaluation writes none of it.
+// Checks locations that are first written to during or after training, perhaps after hours. An evaluation writes to
+// none.
 void check_places(const CommandOptions& options, const config::JobConfig& config, int rank) {
   const std::string& checkpoints = config.checkpoint.dir;
   if (!checkpoints.empty()) {
@@ -83,14 +84,15 @@ void check_places(const CommandOptions& options, const config::JobConfig& config
     require_place("the flops profile", profile.output_file, "flops_profiler.output_file",
                   why_not_writable_file(profile.output_file));
   }
-  if (options.has("trace")) {  // every rank's own file, and on another machine in a folder that nobody has looked at
+  if (options.has(
+          "trace")) {  // every rank writes a file, on other machines in a directory that has not been checked yet
     const std::string folder = run_folder_of(options);
     require_place("the trace", folder, "--run_dir", why_not_writable(folder));
   }
 }
 
-// dslaunch holds its jobs' run folders itself, and may hold this one for an `exec` that we are a rank of; else rank 0
-// does. Others need none.
+// dslaunch locks the run directories of its jobs itself, and may hold this one for an `exec` that this rank belongs to;
+// otherwise rank 0 takes the lock. Other ranks need none.
 FolderLock take_run_folder(const std::string& folder, const rendezvous::LaunchEnv& env) {
   if (env.rank != 0 || env.is_of_a_run()) return {};
   runtime::make_folder(folder);
@@ -98,8 +100,8 @@ FolderLock take_run_folder(const std::string& folder, const rendezvous::LaunchEn
                                      env.job_id);
 }
 
-// How long ranks may wait for each other: as the option says, as DeepSpeed's variable does (in minutes), or as
-// DeepSpeed.
+// How long ranks may wait for each other: from the option, else from DeepSpeed's variable (in minutes), else
+// DeepSpeed's default.
 std::chrono::milliseconds hang_limit_of(const CommandOptions& options) {
   const auto limited = [](double seconds) {
     return std::chrono::milliseconds(std::llround(1000 * std::min(seconds, kMaxHangSeconds)));
@@ -140,12 +142,12 @@ runtime::TrainRequest request_of(const CommandOptions& options, const config::Lo
   return request;
 }
 
-// What libraries read when they are first used; the user's own setting stays.
+// Variables that libraries read at their first use; the user's own settings take precedence.
 void set_library_variables(const config::JobConfig& config) {
   const auto set = [](const char* name, const char* value) { ::setenv(name, value, /*overwrite=*/0); };
-  if (config.deterministic) set("CUBLAS_WORKSPACE_CONFIG", ":4096:8");  // else cuBLAS's products are refused
-  // Of two communicators (stage 3 gathers on one and reduces on another) kernels that start in another order on another
-  // rank could wait for each other for ever; nothing else orders the branches of a graph.
+  if (config.deterministic) set("CUBLAS_WORKSPACE_CONFIG", ":4096:8");  // else cuBLAS's matrix products are rejected
+  // With two communicators (stage 3 all-gathers on one and reduces on the other), kernels that start in different
+  // orders on different ranks could wait for each other forever; nothing else orders the branches of a graph.
   if (config.zero.stage == 3) set("NCCL_LAUNCH_ORDER_IMPLICIT", "1");
 }
 
@@ -161,8 +163,8 @@ void set_log_level(const CommandOptions& options) {
   if (options.has("verbose")) log::set_level(log::Level::kDebug);
 }
 
-// The others, who wait for this rank in collectives, hear of it before its groups are torn down. A checkpoint that was
-// being written is complete by then, for all.
+// Reports the failure to the ranks that wait for this rank in collectives, before its groups are destroyed. A
+// checkpoint that was being written is complete by then, for all ranks.
 void tell_the_others(const std::exception& error, rendezvous::Store& store, Groups& groups) {
   if (groups.watch) groups.watch->end();
   const bool is_ours = dynamic_cast<const Error*>(&error) != nullptr;
@@ -226,11 +228,11 @@ int train_command(const std::vector<std::string>& arguments) {
   Groups groups;
   try {
     groups.open(env, device, config.config.zero, hang_limit, *store);
-    // Not before all have come: rank 0 may serve the store, and would leave the others waiting for it.
+    // Only after all ranks have joined: rank 0 may serve the store, and would leave the other ranks waiting for it.
     const FolderLock lock = take_run_folder(run_folder_of(options), env);
     ended("meeting the other ranks");
     log::debug("{} ranks have met", env.world_size);
-    install_stop_signals(env.is_of_a_run());  // before this there is nothing to save: a signal ends the rank at once
+    install_stop_signals(env.is_of_a_run());  // before this there is nothing to save, so a signal ends the rank at once
     auto request = request_of(options, config, env, device, groups);
     request.hang_limit = hang_limit;
     request.timings = timings ? &*timings : nullptr;
@@ -242,7 +244,7 @@ int train_command(const std::vector<std::string>& arguments) {
     if (timings && env.rank == 0) std::puts(timings->table().c_str());
     return exit_code_of(outcome);
   } catch (const std::exception& error) {
-    // What this rank was waiting for was given up: the reason is the error.
+    // If the watchdog aborted this rank's wait, the error to report is the watchdog's verdict.
     const auto verdict = groups.watch ? groups.watch->verdict() : std::nullopt;
     if (verdict) {
       tell_the_others(*verdict, *store, groups);

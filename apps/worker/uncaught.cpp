@@ -1,5 +1,5 @@
-// Memory that runs out where nobody can catch it: LibTorch's own initializers allocate before main, and threads of
-// libraries do at any time. Elsewhere the commands' errors say more (main.cpp).
+// Handles running out of memory where no code can catch it: LibTorch's own initializers allocate before main, and
+// threads of libraries do at any time. Elsewhere the commands' errors are more specific (main.cpp).
 #include <cxxabi.h>
 #include <unistd.h>
 
@@ -18,7 +18,7 @@ constexpr std::string_view kOutOfMemory =
     "error: out of memory: the system refused an allocation. Is there a limit, as of ulimit -v? LibTorch alone needs "
     "half a gigabyte of address space\n";
 
-// Nothing here allocates.
+// Must not allocate.
 [[noreturn]] void end_without_memory() {
   const std::type_info* thrown = abi::__cxa_current_exception_type();
   if (thrown != nullptr && *thrown == typeid(std::bad_alloc)) {
@@ -33,7 +33,7 @@ void take_terminate() {
   usual_end = std::set_terminate(end_without_memory);
 }
 
-// Before the initializers of any shared library.
+// Runs before the initializers of any shared library.
 [[gnu::section(".preinit_array"), gnu::used]] void (*const before_initializers)() = take_terminate;
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 // Never destroyed: a signal may come at any time.
 std::vector<std::string>* g_unfinished = nullptr;
 
-// Reads memory that no longer changes and calls what a handler may call.
+// Reads only memory that no longer changes and calls only async-signal-safe functions.
 void remove_and_end(int number) {
   for (const auto& path : *g_unfinished) {
     if (::unlink(path.c_str()) != 0) ::rmdir(path.c_str());
@@ -24,7 +24,7 @@ void remove_and_end(int number) {
 void remove_when_ended(std::vector<std::string> paths) {
   g_unfinished = new std::vector<std::string>(std::move(paths));
   for (int number : {SIGINT, SIGTERM, SIGHUP}) {
-    if (std::signal(number, remove_and_end) == SIG_IGN) std::signal(number, SIG_IGN);  // nohup, a job in the background
+    if (std::signal(number, remove_and_end) == SIG_IGN) std::signal(number, SIG_IGN);  // nohup, a background job
   }
 }
 

@@ -1,13 +1,13 @@
-// Files that are written aside: Ctrl-C, SIGTERM and the end of a terminal take them away, and then end the program as
-// they always do.
+// Incomplete output files: Ctrl-C, SIGTERM and the end of a terminal remove them, and then terminate the program as
+// usual.
 #pragma once
 #include <string>
 #include <vector>
 
 namespace dslaunch::worker {
 
-// Once, from the main thread. Those of `paths` that are not there are no matter. A folder is removed when it is empty
-// by then, so what it may hold stands before it.
+// Call once, from the main thread. Missing `paths` are ignored. A directory is removed only if it is empty by then, so
+// list the files that it may hold before it.
 void remove_when_ended(std::vector<std::string> paths);
 
 }  // namespace dslaunch::worker
