@@ -43,8 +43,7 @@ struct CheckpointingOptions {
 // How long saves blocked training on this rank.
 struct SaveStalls {
   int64_t num_saves = 0;
-  double waiting_ms =
-      0;  // for files: of the previous save, of the last one at the end, of every save without checkpoint.async
+  double waiting_ms = 0;  // for files: of the previous save, the last one at the end, each one without checkpoint.async
   double copying_ms = 0;
 };
 

@@ -17,8 +17,7 @@ class DeviceGraph {
   // throws, or the reason why capture failed; then the random number generators continue as if record() had not been
   // called, and this object must not be used again.
   virtual void record(const std::function<void()>& work) = 0;
-  // Enqueues the captured work on the current stream. A replay draws the random numbers that running `work` again
-  // would.
+  // Enqueues the captured work on the current stream, with the random numbers that running `work` again would draw.
   virtual void replay() = 0;
 };
 

@@ -94,8 +94,7 @@ std::string search(const FailedRun& run, const StepStart& start, bool in_backwar
     Batch batch = samples.next();
     samples.look(in_data, batch);
     const at::Tensor loss = run.engine.run_again(on_device(std::move(batch), run.device), in_model, in_backward);
-    if (!found.empty() || (!in_backward && loss.isfinite().item<bool>()))
-      continue;  // the loss does not depend on the finding
+    if (!found.empty() || (!in_backward && loss.isfinite().item<bool>())) continue;  // the loss is not affected
     in_model.look("the loss, made from finite values,", loss);
     if (in_model.finding().empty()) continue;
     found = fmt::format("{} ({}): {}", micro, list_samples(samples.samples()), blame(in_data, in_model));

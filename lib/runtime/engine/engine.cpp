@@ -213,8 +213,7 @@ void Engine::combine_statistics(bool stop_requested) {
   if (loss_scaling_.is_on()) statistics_ = at::cat({statistics_, loss_scaling_.report()});
 }
 
-// Converts the statistics from means over all labels to means over the labels that count; returns the conversion
-// factor.
+// Converts the statistics from means over all labels to means over those that count; returns the factor.
 at::Tensor Engine::weigh_by_labels(double micro_steps) {
   const at::Tensor factor = micro_steps / statistics_.select(0, kLabelWeight);
   statistics_.select(0, kLoss).mul_(factor);
@@ -238,8 +237,8 @@ void Engine::update_shards() {
   round_masters();
 }
 
-// Without a loss scale, a non-finite value ends the run, on a device one step later; until then the parameters stay
-// unchanged for the diagnosis.
+// Without a loss scale, a non-finite value ends the run, on a device one step later; from the step with that value on,
+// the parameters stay unchanged for the diagnosis.
 const at::Tensor& Engine::skip_after_nonfinite() {
   const at::Tensor now = at::isfinite(statistics_).all().logical_not().to(at::kFloat);
   broken_ = broken_.defined() ? at::maximum(broken_, now) : now;

@@ -80,14 +80,12 @@ class Engine {
   Engine(ModelSource& model, const config::JobConfig& config, EngineOptions options, comm::Communicator& data_group,
          const FlatParameters::ReadElements& read);
 
-  // One optimizer step over `accumulation` micro batches from `next`. On a device the returned result is that of the
-  // previous step (empty at the first call): metrics are read one step late so that the host never waits for the
-  // device.
+  // One optimizer step over `accumulation` micro batches from `next`. On a device it returns the previous step's result
+  // (empty at the first call): metrics are read one step late so that the host never waits for the device.
   std::optional<StepResult> train_step(const std::function<MicroBatch()>& next, bool stop_requested);
   // The result that is still in flight, if any.
   std::optional<StepResult> finish();
-  // The mean loss over the batches of all ranks (evaluation.hpp). Training continues as if there had been no
-  // evaluation.
+  // The mean loss over the batches of all ranks (evaluation.hpp). Training continues as if it had not happened.
   EvaluationResult evaluate(const std::function<std::optional<EvaluationBatch>()>& next,
                             const std::function<bool()>& stop_requested);
   // For a diagnosis, after a step whose loss or gradient was not finite (such a step leaves the parameters unchanged):
@@ -96,13 +94,11 @@ class Engine {
   at::Tensor run_again(const MicroBatch& batch, UnitParameters& parameters, bool with_gradients);
 
   int64_t steps_done() const { return steps_done_; }
-  // The state that this rank owns; views, valid until the next step. Replicated state (stage 0) is owned by rank 0
-  // only.
+  // The state that this rank owns; views, valid until the next step. At stage 0 (replicated) only rank 0 owns it.
   std::vector<OwnedState> owned_state() { return named_state(shard_tensors_); }
   // The same for tensors that have the layout of this engine's shards.
   std::vector<OwnedState> named_state(const std::vector<optim::ShardTensors>& shards) const;
-  // The parts of sharded frozen parameters on this rank, and which parameters are sharded; the others are whole
-  // everywhere.
+  // This rank's parts of sharded frozen parameters, and which ones are sharded; the others are whole on every rank.
   std::vector<FrozenPart> owned_frozen() const;
   bool shards_frozen(int parameter) const { return parameters_->shards_frozen(parameter); }
   // The largest number of moments in any optimizer group.

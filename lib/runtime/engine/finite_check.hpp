@@ -18,8 +18,7 @@ class FiniteCheck : public UnitParameters, public UnitObserver {
 
   // Checks a tensor; `what`: how a message names the tensor.
   void look(const std::string& what, const at::Tensor& values);
-  // The location of the first NaN, with that of an earlier infinity; without a NaN, that of the first infinity; else
-  // "".
+  // The location of the first NaN, with that of an earlier infinity; without a NaN that of the first infinity; or "".
   std::string finding() const;
   bool has_nan() const { return !nan_.empty(); }
   void forget();

@@ -14,8 +14,7 @@ namespace dslaunch::runtime {
 class Loss {
  public:
   virtual ~Loss() = default;
-  // True: forward takes only the inputs, and this loss takes the labels. False: forward takes both and returns the
-  // loss.
+  // True: forward takes only the inputs, this loss takes the labels. False: forward takes both and returns the loss.
   virtual bool takes_labels() const = 0;
   // See ModelSource::recording_obstacle().
   virtual std::string recording_obstacle() const { return {}; }

@@ -15,8 +15,7 @@ namespace {
 
 config::JobConfig unsharded(config::JobConfig config) {
   config.zero = config::Zero{};
-  config.graph_harvesting =
-      false;  // state changes between micro batches: each micro batch uses the state of its own rank
+  config.graph_harvesting = false;  // state changes between micro batches: each uses that of its own rank
   return config;
 }
 

@@ -9,8 +9,7 @@ StepClock::StepClock(at::Device device) : device_(device) {
 double StepClock::milliseconds_until(Mark end) {
   if (end.event) {
     end.event->synchronize();
-    if (!last_.event)
-      end.host = std::chrono::steady_clock::now();  // the first step: from the host's start until the event completes
+    if (!last_.event) end.host = std::chrono::steady_clock::now();  // the first step: from the start to its arrival
   }
   const double elapsed = milliseconds_between(last_, end);
   last_ = std::move(end);

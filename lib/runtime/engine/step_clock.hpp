@@ -1,5 +1,5 @@
-// Measures how long steps take where they run: with events on a device's stream, or with the host's clock on the host.
-// One thread.
+// Measures how long steps take where they run: with events on a device's stream, on the host with its clock. One
+// thread.
 #pragma once
 #include "runtime/telemetry/time_mark.hpp"
 

@@ -29,8 +29,7 @@ class StepGraph {
   // then never returns true again.
   using Step = std::function<std::vector<at::Tensor>(const std::vector<MicroBatch>& batches)>;
   void record(const std::vector<MicroBatch>& batches, const Step& step);
-  // The results of `step` for these batches, whose shapes must match those of the captured batches; valid until the
-  // next replay.
+  // The results of `step` for these batches, which must have the captured batches' shapes; valid until the next replay.
   const std::vector<at::Tensor>& replay(const std::vector<MicroBatch>& batches);
 
  private:

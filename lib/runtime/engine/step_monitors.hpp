@@ -39,8 +39,7 @@ class StepMonitors {
   // `config` must outlive this.
   StepMonitors(const config::JobConfig& config, StepMonitorOptions options);
 
-  // Returns `inner` itself, or a communicator around it that a monitor watches; both live as long as this. `group`
-  // names it.
+  // Returns `inner`, or a communicator around it that a monitor watches; both live as long as this. `group` names it.
   comm::Communicator& observe(comm::Communicator& inner, const std::string& group);
   // The model whose modules the reports name; must outlive this object. Call before the first step.
   void watch_model(const ModelSource& model);

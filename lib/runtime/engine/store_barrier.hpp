@@ -17,9 +17,8 @@ namespace dslaunch::runtime {
 void store_barrier(rendezvous::Store& store, int world_size, int64_t step, const std::string& event,
                    std::chrono::milliseconds limit, comm::Watchdog* watch);
 
-// All ranks end at this step. A rank that exited early would abort communication of this step that other ranks have not
-// finished, and rank 0 before it has written the step's row. Waits at most ten seconds: a missing rank reports its own
-// error.
+// All ranks end at this step. A rank that exited early would abort the other ranks' remaining work of this step, on
+// rank 0 before the step's row is written. Waits at most ten seconds: a missing rank reports its own error.
 void store_barrier_at_end(rendezvous::Store& store, int world_size, int64_t step);
 
 }  // namespace dslaunch::runtime

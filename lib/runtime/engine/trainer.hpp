@@ -22,8 +22,7 @@ struct TrainRequest {
   std::string device = "cpu";   // PyTorch device name: "cpu", "cuda:0"
   std::string resume;           // "", "auto" or the path of a checkpoint
   std::string job;              // the job's id; empty: not known
-  // Set in a restart of a job whose original `resume` was not "auto": that value. "auto" then takes this job's saves
-  // only.
+  // Set in a restart of a job whose first `resume` was not "auto": that value. "auto" then takes this job's saves only.
   std::optional<std::string> begin_from;
   bool eval_only = false;
   int64_t verify = 0;   // number of steps of this start that run beside an unsharded replica

@@ -33,8 +33,7 @@ double error_of_gradients(const ModelSource& model, const config::JobConfig& con
   return error;
 }
 
-// Different lengths use different instructions; and "amp" O3, which keeps no more than 16 bits, rounds masters to 16
-// bits.
+// Different lengths use different instructions; and "amp" O3, which keeps only 16 bits, rounds masters to 16 bits.
 double rounding_of(const ModelSource& model, const config::JobConfig& config, const EngineOptions& engine) {
   return config.fp32_master ? 1e-6 : largest_model_error(model, engine.dtypes);
 }
