@@ -1,6 +1,5 @@
-// The state that a unit's forward reads besides its arguments and parameters, saved at its first forward and restored
-// for its recomputation: random numbers, autocast, and the attributes that forward itself writes (BatchNorm's running
-// values, counters).
+// State that a unit's forward reads besides arguments and parameters, saved at its first forward and restored for its
+// recomputation: random numbers, autocast, and attributes that forward writes (BatchNorm's running values, counters).
 #pragma once
 #include <ATen/core/ivalue.h>
 

@@ -11,8 +11,7 @@ namespace dslaunch::runtime {
 // Replaces devices by `device`; constant tensors move there. Includes the units' own graphs.
 void rewrite_device_constants(const torch::jit::Module& model, at::Device device);
 
-// Replaces mask minima by values that `dtype` can hold (mask_minimum.hpp). Adds one line to `notes` that says what was
-// changed.
+// Replaces mask minima by values that `dtype` can hold (mask_minimum.hpp). Adds one line to `notes` about the changes.
 void fit_constants(const torch::jit::Module& model, at::ScalarType dtype, std::vector<std::string>& notes);
 
 // A trace stores the numbers of its Python code as 0-dim tensors in 64 bits, and a file does not record that they were

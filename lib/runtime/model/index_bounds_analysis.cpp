@@ -172,8 +172,7 @@ class IndexUseScan {
     }
     const Node* node = value->node();
     if (depth > kMaxDepth) return std::nullopt;
-    if (node->kind() ==
-        c10::prim::If) {  // F.embedding has branches that pass its indices through; a model's branch may correct them
+    if (node->kind() == c10::prim::If) {  // F.embedding's branches pass indices on; a model's may correct them
       std::optional<Part> same;
       for (const Block* branch : node->blocks()) {
         auto part = part_of_input(branch->outputs()[value->offset()], range, depth + 1);

@@ -7,8 +7,7 @@
 
 namespace dslaunch::runtime {
 
-// Describes the file as the end of a sentence, with what to save instead; empty for all other files, including damaged
-// ones.
+// Describes the file as the end of a sentence, with what to save instead; empty for all others, also damaged ones.
 std::string describe_inference_file(caffe2::serialize::PyTorchStreamReader& reader);
 
 // Throws UserError(65) with that description for such a file: its parameters, if it has any, would get no gradients or

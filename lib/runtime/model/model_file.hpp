@@ -1,6 +1,5 @@
-// Reads files written by torch.jit.save through a memory mapping: tensors point into the page cache, private and
-// copy-on-write, so that N local ranks share one copy. Any thread; the mapping lives as long as any tensor that uses
-// it.
+// Reads torch.jit.save files through a memory mapping: tensors point into the page cache, private and copy-on-write, so
+// that N local ranks share one copy. Any thread; the mapping lives as long as any tensor that uses it.
 #pragma once
 #include <torch/csrc/jit/api/module.h>
 

@@ -94,8 +94,7 @@ class ModelSource {
 std::unique_ptr<ModelSource> load_script_model(const std::string& path, const std::vector<std::string>& unit_names,
                                                const GraphPassOptions& passes = {});
 
-// Writes the model's code and buffers with all parameters emptied, a few kB: the part of the model file in a
-// checkpoint.
+// Writes the model's code and buffers with all parameters emptied, a few kB: a checkpoint's part of the model file.
 void write_model_skeleton(const std::string& model_path, const std::string& out_path);
 
 }  // namespace dslaunch::runtime

@@ -71,8 +71,7 @@ class UnitUseScan {
   void visit_call(const Node* node, const ObjectOfValue& objects, ObjectKey unit) {
     auto callee = objects.find(node->input(0));
     if (callee == objects.end()) {
-      // An object created during forward (such as torch.no_grad()) holds no modules; a module behind an interface may
-      // be any.
+      // An object created during forward (torch.no_grad() is one) holds no modules; one behind an interface may be any.
       const auto made = node->input(0)->type()->cast<c10::ClassType>();
       if (!made || made->is_module()) use_.understood = false;
       return;

@@ -1,6 +1,5 @@
-// Times of recomputed calls, separately for the first forward and the recomputation: activation_checkpointing's profile
-// and synchronize_checkpoint_boundary. First forwards run on the thread that runs the model, recomputations on
-// autograd's.
+// Times of recomputed calls, first forward and recomputation apart: activation_checkpointing's profile and
+// synchronize_checkpoint_boundary. First forwards run on the model's thread, recomputations on autograd's.
 #pragma once
 #include <ATen/core/Tensor.h>
 

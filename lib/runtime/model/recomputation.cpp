@@ -81,9 +81,8 @@ class RecomputeForward {
     for (auto& parameter : own.parameters) parameter = parameter.detach().set_requires_grad(true);
     in_place.set();
     c10::IValue result = call_->body(passed_);
-    // Outputs that view memory that does not stay (parameters, state) or is not theirs (arguments) are cloned. Integers
-    // of the state, which get no history, are not: a trace continues to count in a BatchNorm counter that a call
-    // returned.
+    // Clones outputs that view memory that does not stay (parameters, state) or is not theirs (arguments). Not integers
+    // of the state, which get no history: a trace continues to count in a BatchNorm counter that a call returned.
     std::vector<at::Tensor> others = tensors_in_all(passed_), state;
     for (const auto* more : {&own.parameters, &own.frozen, &borrowed_})
       others.insert(others.end(), more->begin(), more->end());
@@ -108,8 +107,7 @@ class RecomputeForward {
       auto& input = call_->inputs[i];
       const bool is_argument = i < given_.size();
       at::Tensor tensor = is_argument ? given_[i] : borrowed_[i - given_.size()];
-      if (is_argument && is_changed[i])
-        tensor = tensor.detach().clone();  // the caller's tensor will get the new values
+      if (is_argument && is_changed[i]) tensor = tensor.detach().clone();  // the caller's tensor will change
       // Parameters may be gathered again before backward, which does not count as a change.
       const bool is_parameter = !is_argument || is_gathered(tensor);
       if (is_parameter) tensor = tensor.variable_data();

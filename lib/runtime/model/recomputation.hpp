@@ -39,8 +39,8 @@ class Recomputation {
   Recomputation& operator=(const Recomputation&) = delete;
 
   // One call with gradients on. `unit`, `recomputed` and `parameters` must outlive its backward. Backward throws
-  // UserError(65) when a saved input was changed in place meanwhile or the recomputation takes another path than the
-  // first forward.
+  // UserError(65) when a saved input was changed in place or the recomputation takes another path than the first
+  // forward.
   c10::IValue call(const BoundUnit& unit, const RecomputedUnit& recomputed, UnitParameters& parameters,
                    const torch::jit::Stack& arguments, UnitBody body);
 

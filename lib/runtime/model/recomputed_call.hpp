@@ -84,7 +84,7 @@ struct SavedCall {
   std::vector<std::pair<c10::VariableVersion, uint32_t>> overlapping;
 };
 
-// Throws UserError(65): the unit cannot be recomputed, and what to do.
+// Throws UserError(65), which says that the unit cannot be recomputed, and what to do.
 [[noreturn]] void refuse(const SavedCall& call, const std::string& what);
 
 }  // namespace dslaunch::runtime

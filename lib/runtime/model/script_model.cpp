@@ -202,8 +202,7 @@ class ScriptModel : public ModelSource {
   // A buffer under several names (in a module that the model holds twice) stays one tensor.
   template <typename Moved>
   void place_buffers(const Moved& moved) {
-    std::map<TensorIdentity, std::pair<at::Tensor, at::Tensor>>
-        placed;  // also keeps the old tensor, so that its address stays unique
+    std::map<TensorIdentity, std::pair<at::Tensor, at::Tensor>> placed;  // keeps the old one: its address stays taken
     for (const auto& module : module_.named_modules()) {
       const std::string prefix = module.name.empty() ? "" : module.name + ".";
       for (const auto& [name, value] : module.value.named_buffers(/*recurse=*/false)) {

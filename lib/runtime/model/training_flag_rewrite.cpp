@@ -38,9 +38,8 @@ bool may_be_traced(const c10::ClassTypePtr& type) {
   return hook_kind(type) == c10::TypeKind::OptionalType && type->hasAttribute("training");
 }
 
-// Tells a module that may have been traced from one that was scripted, by features that a trace rarely has: constants,
-// scripted children, calls of torch.nn.functional. Only for notes; the modes of a trace with such features are followed
-// anyway.
+// A module that may be traced but was scripted is recognised by features that a trace rarely has: constants, scripted
+// children, calls of torch.nn.functional. Only for notes; the modes of a trace with such features are followed anyway.
 bool is_surely_traced(const torch::jit::Module& module) {
   const auto type = module.type();
   if (!may_be_traced(type) || type->numConstants() > 0) return false;

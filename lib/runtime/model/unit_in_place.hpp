@@ -25,8 +25,7 @@ class UnitInPlace {
   // A history may be attached to the values before set().
   UnitValues& values() { return values_; }
   void set() const { unit_.set_parameters(values_); }
-  // The end of a call, but not of its recomputation. If an output is itself a view of a parameter, the unit stays
-  // unsharded.
+  // The end of a call, not of its recomputation. If an output is itself a view of a parameter, the unit stays gathered.
   void leave(const std::vector<at::Tensor>& outputs) {
     const bool stays = shares_storage(values_.parameters, outputs) || shares_storage(values_.frozen, outputs);
     if (!stays) parameters_.release(unit_.unit);
