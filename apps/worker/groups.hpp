@@ -16,8 +16,7 @@ namespace dslaunch::worker {
 
 struct Groups {
   std::unique_ptr<comm::Communicator> world;
-  std::unique_ptr<comm::Communicator>
-      gather;  // a second communicator over the world, for stage 3 on a device; else null
+  std::unique_ptr<comm::Communicator> gather;     // a second one of the world, for stage 3 on a device; else null
   std::unique_ptr<comm::Communicator> secondary;  // hpZ; else null
   std::unique_ptr<comm::Watchdog> watch;          // destroyed first
 

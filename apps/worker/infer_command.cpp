@@ -30,8 +30,7 @@ int infer_command(const std::vector<std::string>& arguments) {
   generate.context = options.integer("context", 1).value_or(0);
 
   auto checkpoint = runtime::load_checkpoint_model(*options.value("checkpoint"));
-  bool has_begun =
-      false;  // the prompt is printed with the first byte, so that an earlier error is on a line of its own
+  bool has_begun = false;  // the prompt waits for the first byte: an error then has its own line
   runtime::generate(checkpoint->model(), generate, [&](char byte) {
     if (!std::exchange(has_begun, true)) std::fputs(generate.prompt.c_str(), stdout);
     std::fputc(byte, stdout);

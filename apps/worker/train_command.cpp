@@ -72,8 +72,7 @@ void require_place(const char* what, const std::string& place, const char* named
                   fmt::format("{} cannot go to '{}' ({}): {}", what, place, named_by, why_not));
 }
 
-// Checks locations that are first written to during or after training, perhaps after hours. An evaluation writes to
-// none.
+// Checks locations first written to during or after training, perhaps after hours. An evaluation writes to none.
 void check_places(const CommandOptions& options, const config::JobConfig& config, int rank) {
   const std::string& checkpoints = config.checkpoint.dir;
   if (!checkpoints.empty()) {
@@ -84,8 +83,7 @@ void check_places(const CommandOptions& options, const config::JobConfig& config
     require_place("the flops profile", profile.output_file, "flops_profiler.output_file",
                   why_not_writable_file(profile.output_file));
   }
-  if (options.has(
-          "trace")) {  // every rank writes a file, on other machines in a directory that has not been checked yet
+  if (options.has("trace")) {  // one file per rank, on other machines in an unchecked directory
     const std::string folder = run_folder_of(options);
     require_place("the trace", folder, "--run_dir", why_not_writable(folder));
   }
@@ -100,8 +98,7 @@ FolderLock take_run_folder(const std::string& folder, const rendezvous::LaunchEn
                                      env.job_id);
 }
 
-// How long ranks may wait for each other: from the option, else from DeepSpeed's variable (in minutes), else
-// DeepSpeed's default.
+// How long ranks may wait for each other: the option, else DeepSpeed's variable (in minutes), else DeepSpeed's value.
 std::chrono::milliseconds hang_limit_of(const CommandOptions& options) {
   const auto limited = [](double seconds) {
     return std::chrono::milliseconds(std::llround(1000 * std::min(seconds, kMaxHangSeconds)));

@@ -1,5 +1,4 @@
-// Incomplete output files: Ctrl-C, SIGTERM and the end of a terminal remove them, and then terminate the program as
-// usual.
+// Incomplete output files: Ctrl-C, SIGTERM and the end of a terminal remove them, then end the program as usual.
 #pragma once
 #include <string>
 #include <vector>
