@@ -9,7 +9,7 @@
 namespace dslaunch::launch {
 
 void ask_for_gpus(hostfile::SlurmSituation& situation) {
-  // Nothing of the user's stands in this line; the quoted part is for the shell on the nodes.
+  // No user input enters this command line; the quoted part is for the shell on the nodes.
   std::string command = fmt::format(
       "timeout -k 2 20 srun --overlap --quiet --nodes={0} --ntasks={0} --ntasks-per-node=1 --chdir=/ "
       "sh -c 'echo \"$SLURMD_NODENAME ${{SLURM_GPUS_ON_NODE:-0}}\"' </dev/null 2>/dev/null",

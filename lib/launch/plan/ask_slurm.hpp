@@ -1,12 +1,12 @@
-// A shell of `salloc --gres=gpu:8` has no variable that tells of the GPUs: only what srun starts on a node sees
-// SLURM_GPUS_ON_NODE. So the nodes are asked, by one srun over all of them.
+// A shell of `salloc --gres=gpu:8` has no variable that states the number of GPUs: only processes that srun starts on a
+// node see SLURM_GPUS_ON_NODE. Therefore one srun over all nodes queries them.
 #pragma once
 #include "hostfile/slurm.hpp"
 
 namespace dslaunch::launch {
 
-// Where the situation's slots are open; takes up to 20 s. Without an answer it stays as it was: CPU nodes have none to
-// give, and an srun that does not work is told when the agents are started.
+// Fills in the slots where the situation leaves them open; takes up to 20 s. Without an answer the situation is
+// unchanged: CPU nodes have no GPUs to report, and a broken srun is reported when the agents are started.
 void ask_for_gpus(hostfile::SlurmSituation& situation);
 
 }  // namespace dslaunch::launch

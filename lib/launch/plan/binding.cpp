@@ -51,7 +51,7 @@ std::vector<int> nodes_of(const Cpus& cpus) {
   return {nodes.begin(), nodes.end()};
 }
 
-// Usable CPUs by physical core; node after node, within one by number.
+// Usable CPUs by physical core; ordered by NUMA node, then by number.
 std::vector<Cpus> cores_of(const Cpus& cpus) {
   std::map<std::pair<int, int>, Cpus> cores;
   for (const auto& cpu : cpus) cores[{cpu.node, cpu.core}].push_back(cpu);
@@ -65,7 +65,7 @@ std::string usable_text(const Topology& topology) {
   return cpu_list_text(numbers_of(topology.cpus));
 }
 
-// ---- where a rank's GPU is
+// ---- a rank's GPU and its NUMA node
 
 std::string device_of(const std::string& visible, size_t local_rank) {
   const auto entries = split(visible, ',');
@@ -73,7 +73,7 @@ std::string device_of(const std::string& visible, size_t local_rank) {
   return local_rank < entries.size() ? entries[local_rank] : std::string();
 }
 
-// By index or by a UUID, which may be cut short. -1: not known.
+// By index or by a UUID, which may be abbreviated. -1: not known.
 int node_of_device(const Topology& topology, const std::string& device) {
   if (const auto index = parse_int<size_t>(device)) {
     return *index < topology.gpus.size() ? topology.gpus[*index].node : -1;
@@ -88,7 +88,7 @@ bool has_cpus(const Topology& topology, int node) {
   return std::any_of(topology.cpus.begin(), topology.cpus.end(), [&](const auto& cpu) { return cpu.node == node; });
 }
 
-// The node that a rank is asked to run on.
+// The NUMA node that a rank should run on.
 int wanted_node(BindingKind kind, const Topology& topology, const std::vector<std::string>& visible, size_t rank) {
   auto nodes = nodes_of(topology.cpus);
   if (nodes.size() == 1) return nodes[0];
@@ -106,9 +106,9 @@ int wanted_node(BindingKind kind, const Topology& topology, const std::vector<st
                   word_of(kind), device, rank, why));
 }
 
-// ---- shares
+// ---- shares of cores
 
-// Equal consecutive parts; the first ones get what does not divide. Throws when there is less than one each.
+// Equal consecutive parts; the remainder goes to the first ones. Throws when there is less than one core for each.
 std::vector<Cpus> shares_of(const std::vector<Cpus>& cores, size_t num_ranks, const std::string& what) {
   if (cores.size() < num_ranks) {
     throw UserError(ExitCode::kUnavailable, fmt::format("{}: {} rank(s) on {} core(s); start at most {} rank(s) there",
@@ -124,7 +124,7 @@ std::vector<Cpus> shares_of(const std::vector<Cpus>& cores, size_t num_ranks, co
   return shares;
 }
 
-// ---- one function a kind: the CPUs of every rank; none where a rank is not placed
+// ---- one function per kind: the CPUs of every rank; empty for a rank that is not bound
 
 std::vector<Cpus> place_by_default(const Topology& topology, const std::vector<std::string>& visible) {
   std::vector<Cpus> placed(visible.size());
@@ -137,7 +137,7 @@ std::vector<Cpus> place_by_default(const Topology& topology, const std::vector<s
   return placed;
 }
 
-// The physical cores, each by its first thread; or the CPUs of the list, in its order.
+// The physical cores, each represented by its first thread; or the CPUs of the list, in its order.
 std::vector<Cpus> cores_to_share(const BindingRequest& request, const Topology& topology) {
   std::vector<Cpus> cores;
   if (request.core_list.empty()) {
@@ -158,7 +158,7 @@ std::vector<Cpus> cores_to_share(const BindingRequest& request, const Topology& 
 
 std::vector<Cpus> share_cores(const BindingRequest& request, const Topology& topology, size_t num_ranks) {
   auto cores = cores_to_share(request, topology);
-  // The same number for every rank, as DeepSpeed does: what is left over stays idle.
+  // The same number for every rank, as in DeepSpeed: the remaining cores stay idle.
   if (cores.size() > num_ranks) cores.resize(cores.size() / num_ranks * num_ranks);
   return shares_of(cores, num_ranks,
                    request.core_list.empty() ? "--bind_cores_to_rank" : "--bind_core_list " + request.core_list);
@@ -172,7 +172,7 @@ Cpus socket_of(const Topology& topology, int node) {
   return those(topology.cpus, [&](const Cpu& cpu) { return packages.contains(cpu.package); });
 }
 
-// Caches with more usable CPUs first, then by number; ranks take them in turn.
+// Caches with more usable CPUs come first, then by number; ranks take them in turn.
 Cpus core_complex(const Cpus& node, size_t turn) {
   std::map<int, Cpus> by_cache;
   for (const auto& cpu : node) by_cache[cpu.cache].push_back(cpu);
@@ -223,7 +223,7 @@ std::vector<Cpus> place(const BindingRequest& request, const Topology& topology,
 
 // ---- threads and memory
 
-// A core that several ranks may use counts for each by its part. Hyperthreads do not count: dense arithmetic gains
+// A core that several ranks may use counts as a fraction for each. Hyperthreads do not count: dense arithmetic gains
 // nothing from the second one.
 std::vector<double> cores_by_rank(const std::vector<Cpus>& reach) {
   std::vector<std::set<int>> cores(reach.size());
@@ -242,16 +242,16 @@ std::vector<double> cores_by_rank(const std::vector<Cpus>& reach) {
 }
 
 std::vector<int> num_threads(const BindingRequest& request, const Topology& topology, const std::vector<Cpus>& placed) {
-  auto reach = placed;  // a rank that is not placed runs everywhere
+  auto reach = placed;  // a rank that is not bound runs everywhere
   for (auto& cpus : reach) {
     if (cpus.empty()) cpus = topology.cpus;
   }
   auto cores = cores_by_rank(reach);
   std::vector<int> threads;
   for (size_t rank = 0; rank < placed.size(); ++rank) {
-    // Whoever lists CPUs wants a thread on each, also on a second hyperthread.
+    // A user who lists CPUs wants a thread on each of them, also on a second hyperthread.
     double most = request.kind == BindingKind::kCores ? static_cast<double>(placed[rank].size()) : cores[rank];
-    // The cgroup's time is shared by all.
+    // All ranks share the cgroup's CPU quota.
     if (topology.quota_cores > 0) most = std::min(most, topology.quota_cores / static_cast<double>(placed.size()));
     threads.push_back(std::max(1, static_cast<int>(most)));
   }

@@ -1,5 +1,6 @@
-// Which cores each rank of a node runs on, which NUMA node its memory comes from, and how many threads it computes
-// with. Facts of the machine in, a plan out; the agent of the node asks, and spawn::start_process carries it out. Pure.
+// Which cores each rank of a node runs on, which NUMA node its memory is allocated from, and how many threads it uses.
+// Maps facts about the machine to a plan; the node's agent requests the plan, and spawn::start_process applies it.
+// Pure.
 #pragma once
 #include <map>
 #include <optional>
@@ -13,26 +14,28 @@
 namespace dslaunch::launch {
 
 struct RankBinding {
-  std::vector<int> cpus;           // ascending; empty: wherever the agent may run
-  std::optional<int> memory_node;  // nothing: where the kernel finds best
-  int num_threads = 1;             // for OMP_NUM_THREADS, where the user has not set it
+  std::vector<int> cpus;           // ascending; empty: all CPUs that the agent may use
+  std::optional<int> memory_node;  // empty: the kernel's default policy
+  int num_threads = 1;             // for OMP_NUM_THREADS, unless the user has set it
 };
 
 // The kind that torchrun's --numa_binding names (node, socket, exclusive, core-complex), or "none". Throws
-// UserError(64) for another word.
+// UserError(64) for any other word.
 BindingKind read_numa_binding(std::string_view word);
 
-// Throws UserError(64), with the column, when --bind_core_list is no ascending list of cores and ranges.
+// Throws UserError(64), with the column, when --bind_core_list is not an ascending list of cores and ranges.
 std::vector<int> read_core_list(const std::string& text);
 
-// One entry a local rank of `visible_devices`: its CUDA_VISIBLE_DEVICES (one device, or all of the node of which it
-// takes the one of its local rank), empty for a CPU rank. CPU ranks of --numa_binding are spread over the NUMA nodes.
-// Every CPU of the result is one of the topology's. Throws UserError: 69 when there are fewer cores than ranks, cores
-// of the list that may not be used here, or a GPU whose node is unknown or closed to us.
+// `visible_devices` has one entry per local rank: its CUDA_VISIBLE_DEVICES (either one device, or all devices of the
+// node, from which the rank takes the one at its local rank), empty for a CPU rank. CPU ranks of --numa_binding are
+// spread over the NUMA nodes. Every CPU of the result is in the topology. Throws UserError(69) for fewer cores than
+// ranks, for cores of the list that this process may not use, or for a GPU whose NUMA node is unknown or has no usable
+// CPU.
 std::vector<RankBinding> plan_binding(const BindingRequest& request, const Topology& topology,
                                       const std::vector<std::string>& visible_devices);
 
-// Throws UserError(78) when cores are to be bound and the OpenMP run time of the ranks was told to do so itself.
+// Throws UserError(78) when cores are to be bound and the environment tells the ranks' OpenMP runtime to bind them,
+// too.
 void check_binding_environment(const BindingRequest& request, const std::map<std::string, std::string>& env);
 
 // "cpus 0-7, memory of NUMA node 0, 8 threads".

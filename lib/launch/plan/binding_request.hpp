@@ -1,4 +1,4 @@
-// What the user asked for about cores and memory: travels to every node, whose agent plans (binding.hpp).
+// The user's options for cores and memory: sent to every node, where the agent plans the binding (binding.hpp).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -6,13 +6,13 @@
 namespace dslaunch::launch {
 
 enum class BindingKind : uint8_t {
-  kDefault = 0,      // a rank with a GPU runs on the GPU's NUMA node, where there are several
-  kNone = 1,         // no rank is placed
-  kCores = 2,        // --bind_cores_to_rank: equal consecutive shares of the physical cores, memory of their node
-  kNode = 3,         // --numa_binding: all CPUs of the GPU's NUMA node
-  kSocket = 4,       // ... of its socket
-  kExclusive = 5,    // ... a share of its node's cores for each rank there
-  kCoreComplex = 6,  // ... the CPUs of one last-level cache of its node
+  kDefault = 0,    // a rank with a GPU runs on the GPU's NUMA node, if the machine has several
+  kNone = 1,       // no rank is bound
+  kCores = 2,      // --bind_cores_to_rank: equal consecutive shares of the physical cores, memory from their NUMA node
+  kNode = 3,       // --numa_binding: all CPUs of the GPU's NUMA node
+  kSocket = 4,     // ... all CPUs of its socket
+  kExclusive = 5,  // ... for each rank, a share of the cores of its GPU's NUMA node
+  kCoreComplex = 6,  // ... the CPUs of one last-level cache of that NUMA node
 };
 constexpr BindingKind kLastBindingKind = BindingKind::kCoreComplex;
 

@@ -77,7 +77,7 @@ void settle_auto(LaunchPlan& plan, const std::vector<AgentHello>& hellos) {
                                 fmt::join(with, ", "), fmt::join(without, ", ")));
   }
   plan.device = with.empty() ? "cpu" : "cuda";
-  // The workers were told to wait for this word.
+  // The workers' command line was written before the device was known.
   auto option = std::find(plan.argv.begin(), plan.argv.end(), "--device");
   if (plan.kind == JobKind::kRun && option != plan.argv.end()) *(option + 1) = plan.device;
 }

@@ -17,7 +17,7 @@ constexpr bool kHaveCuda = true;
 constexpr bool kHaveCuda = false;
 #endif
 
-// The device that one entry names: an index, or a UUID of which the first characters suffice when they fit one only.
+// The device that one entry names: an index, or a UUID, which may be abbreviated to an unambiguous prefix.
 std::optional<size_t> device_of_entry(const std::vector<Gpu>& gpus, std::string_view entry) {
   if (const auto index = parse_int<size_t>(entry)) return *index < gpus.size() ? index : std::nullopt;
   if (!entry.starts_with("GPU-")) return std::nullopt;
@@ -36,7 +36,7 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// As "", "-1" and "NoDevFiles" do, whatever GPUs there are.
+// "", "-1" and "NoDevFiles" select no GPU, whatever GPUs there are.
 bool wants_none(const std::optional<std::string>& variable) {
   if (!variable) return false;
   const std::string_view first = trimmed(split(*variable, ',').front());

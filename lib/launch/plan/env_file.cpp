@@ -24,7 +24,7 @@ bool in_name(char c) {
   return begins_name(c) || (c >= '0' && c <= '9') || c == '.' || c == '-';
 }
 
-// Where and what; thrown and caught within this file, once a line.
+// A syntax error and its position; thrown and caught within this file, at most once per line.
 struct Slip {
   size_t offset;
   std::string what;
@@ -34,7 +34,7 @@ class LineReader {
  public:
   explicit LineReader(std::string_view line) : line_(line) {}
 
-  // Nothing for a line without an assignment. Throws Slip.
+  // Empty for a line without an assignment. Throws Slip.
   std::optional<std::pair<std::string, std::string>> read() {
     if (size_t zero = line_.find('\0'); zero != std::string_view::npos) {
       throw Slip{zero, "a zero byte; is this a text file?"};
@@ -57,7 +57,7 @@ class LineReader {
     while (!at_end() && is_blank(peek())) ++at_;
   }
 
-  // A variable may have this name too: "export=1".
+  // "export" may also be a variable's name: "export=1".
   void skip_export() {
     constexpr std::string_view kWord = "export";
     std::string_view rest = line_.substr(at_);
@@ -137,7 +137,7 @@ class LineReader {
   size_t at_ = 0;
 };
 
-// Without its end, which is "\n" or "\r\n".
+// Returns the line without its "\n" or "\r\n".
 std::string_view take_line(std::string_view& text) {
   size_t end = std::min(text.find('\n'), text.size());
   std::string_view line = text.substr(0, end);
@@ -177,7 +177,7 @@ std::vector<std::string> default_env_files(const std::string& home, const std::s
   std::vector<std::string> found;
   for (const auto& place : {home, folder}) {
     if (place.empty()) continue;
-    // An absolute name stands for itself, in both places.
+    // An absolute name replaces the directory, for both directories.
     std::string path = (std::filesystem::path(place) / name.value_or(".deepspeed_env")).lexically_normal().string();
     std::error_code error;
     bool known = !found.empty() && found.back() == path;

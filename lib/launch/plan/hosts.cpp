@@ -24,7 +24,7 @@ using hostfile::Source;
 using hostfile::SourceKind;
 using namespace std::chrono_literals;
 
-// Names that the resolver has no answer for by then are other machines.
+// Names that the resolver has not answered for by then are taken as other machines.
 constexpr auto kResolveTime = 5000ms;
 
 bool started_on_every_node(const Source& source) {
@@ -35,7 +35,7 @@ const hostfile::RanksPerNode& ranks_of_this_node(const Source& source) {
   return source.place ? source.place->ranks : source.ranks;
 }
 
-// --num_gpus, or what stands for it in the environment.
+// --num_gpus, or its equivalent in the environment.
 struct AskedRanks {
   std::optional<int> number;
   const char* name = "--num_gpus ";
@@ -85,7 +85,7 @@ void check_num_gpus(const AskedRanks& asked, const DeviceSituation& situation) {
                   asked.name, *asked.number, situation.visible.size(), hidden));
 }
 
-// --- where the hosts come from ------------------------------------------------------------------------------------
+// --- where the list of hosts comes from ---------------------------------------------------------------------------
 
 hostfile::Allocation this_machine(const LaunchOptions& options, const AskedRanks& asked,
                                   const DeviceSituation& situation, const std::string& device) {
@@ -112,7 +112,7 @@ hostfile::Allocation of_slurm(const LaunchOptions& options, const hostfile::Slur
   return hostfile::resolve(request);
 }
 
-// How many ranks this node runs where no hostfile says so.
+// How many ranks this node runs when no hostfile defines it.
 int slots_of_this_node(const LaunchOptions& options, const Source& source, const DeviceSituation& situation,
                        const std::string& device) {
   hostfile::require_possible_slots(options.hosts);
@@ -120,13 +120,13 @@ int slots_of_this_node(const LaunchOptions& options, const Source& source, const
   return device == "cuda" ? static_cast<int>(situation.visible.size()) : 1;
 }
 
-// Nodes that come by themselves: all like this one, until they say otherwise.
+// Externally started nodes: all assumed to equal this one until they report otherwise.
 hostfile::Allocation nodes_like_this(const NodePlace& place, const Source& source, int num_slots) {
   hostfile::Allocation allocation{source.place ? source.place->source : "--no_ssh", {}};
   for (int node = 0; node < place.num_nodes; ++node) {
     hostfile::Host host;
     host.name = source.slurm ? source.slurm->allocation.hosts.at(node).name : fmt::format("node{}", node);
-    // The others say theirs when they come.
+    // The other nodes report their names when they connect.
     if (!source.slurm && node == place.node_rank && hostfile::is_host_name(host_name())) host.name = host_name();
     host.slots = hostfile::first_slots(num_slots);
     allocation.hosts.push_back(std::move(host));
@@ -134,7 +134,7 @@ hostfile::Allocation nodes_like_this(const NodePlace& place, const Source& sourc
   return allocation;
 }
 
-// --- the ways to them ---------------------------------------------------------------------------------------------
+// --- the transports to the hosts ----------------------------------------------------------------------------------
 
 std::vector<Reach> reach_through_ssh(const hostfile::Allocation& allocation) {
   std::vector<std::string> names;
@@ -146,7 +146,7 @@ std::vector<Reach> reach_through_ssh(const hostfile::Allocation& allocation) {
   return reach;
 }
 
-// Inside an allocation the node that we run on is known by Slurm's name for it.
+// Inside an allocation, the node that this process runs on is identified by its Slurm name.
 std::vector<Reach> reach_through_srun(const hostfile::Allocation& allocation) {
   const char* here = std::getenv("SLURMD_NODENAME");
   std::vector<Reach> reach;
@@ -156,13 +156,13 @@ std::vector<Reach> reach_through_srun(const hostfile::Allocation& allocation) {
   return reach;
 }
 
-// A login node says nothing of the devices of the machines that it starts jobs on.
+// A login node's devices do not indicate the devices of the machines that it starts jobs on.
 std::string device_elsewhere(DeviceChoice choice) {
   if (choice == DeviceChoice::kAuto) return "auto";
   return choice == DeviceChoice::kCuda ? "cuda" : "cpu";
 }
 
-// Hosts that a hostfile or Slurm lists, this machine perhaps among them.
+// Hosts that a hostfile or Slurm lists, possibly including this machine.
 void settle_listed(ResolvedHosts& resolved, const LaunchOptions& options, const DeviceSituation& situation,
                    DeviceUser user) {
   size_t local = std::count(resolved.reach.begin(), resolved.reach.end(), Reach::kPipe);
@@ -171,7 +171,7 @@ void settle_listed(ResolvedHosts& resolved, const LaunchOptions& options, const 
   if (local < resolved.reach.size()) resolved.device = device_elsewhere(options.device);
 }
 
-// Node rank 0 is this machine, whatever its name; the others come to it.
+// Node rank 0 is this machine, whatever its name; the other nodes connect to it.
 void settle_coming(ResolvedHosts& resolved, const LaunchOptions& options, const Source& source,
                    const DeviceSituation& situation, DeviceUser user) {
   std::string here = choose_device(options.device, situation, user);
@@ -188,7 +188,7 @@ void settle_coming(ResolvedHosts& resolved, const LaunchOptions& options, const 
 void settle_this_machine(ResolvedHosts& resolved, const LaunchOptions& options, const Source& source,
                          const DeviceSituation& situation, DeviceUser user) {
   const AskedRanks asked = asked_ranks(options, source);
-  // The number that was asked for belongs into the message, also where there is no device at all.
+  // The message has to contain the requested number, also when there is no device at all.
   if (options.device == DeviceChoice::kCuda) check_num_gpus(asked, situation);
   resolved.device = choose_device(options.device, situation, user);
   if (resolved.device == "cuda") check_num_gpus(asked, situation);
@@ -268,7 +268,7 @@ AgentHello offer_of_this_node(const LaunchOptions& options, const Source& source
   offer.devices = situation.visible;
   offer.device_trouble = situation.trouble;
   if (source.hostfile) return offer;
-  // GPUs that do not answer are for node rank 0 to judge, so that all nodes hear of them.
+  // Node rank 0 decides about GPUs that do not answer, so that all nodes get the error.
   std::string device = options.device == DeviceChoice::kAuto && situation.none_answers()
                            ? "cpu"
                            : choose_device(options.device, situation, DeviceUser::kAnyProgram);
@@ -280,7 +280,7 @@ AgentHello offer_of_this_node(const LaunchOptions& options, const Source& source
 void apply_offers(ResolvedHosts& hosts, const std::vector<AgentHello>& offers) {
   for (size_t node = 1; node < hosts.allocation.hosts.size(); ++node) {
     const AgentHello& offer = offers.at(node - 1);
-    if (offer.num_slots == 0) continue;  // the hostfile knows
+    if (offer.num_slots == 0) continue;  // the hostfile defines the slots
     if (offer.num_slots > hostfile::kMaxSlots) {
       throw UserError(ExitCode::kUnavailable, fmt::format("node rank {} offers {} slots; no host has more than {}",
                                                           node, offer.num_slots, hostfile::kMaxSlots));

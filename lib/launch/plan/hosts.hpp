@@ -1,4 +1,4 @@
-// From options, hostfile and environment to the hosts of a job, the ways to them and their devices.
+// Derives the hosts of a job, the transports to them and their devices from options, hostfile and environment.
 #pragma once
 #include "hostfile/allocation.hpp"
 #include "hostfile/choose_source.hpp"
@@ -9,30 +9,30 @@
 
 namespace dslaunch::launch {
 
-// Which of the places that may name hosts counts (docs/clusters.md). Looks at the environment and for the default
-// hostfile. Throws UserError (64, 78).
+// Selects the source of the host list among the possible ones (docs/clusters.md). Reads the environment and looks for
+// the default hostfile. Throws UserError (64, 78).
 hostfile::Source find_source(const LaunchOptions& options);
 
 struct ResolvedHosts {
   hostfile::Allocation allocation;
-  std::vector<Reach> reach;          // of each host
-  std::string device;                // cpu | cuda; "auto": other machines have to say what they have
-  std::vector<std::string> visible;  // devices of this machine by slot
-  uint16_t master_port = 0;          // to which nodes come by themselves; 0: none do
+  std::vector<Reach> reach;          // by host
+  std::string device;                // cpu | cuda; "auto": decided once the other machines have reported their devices
+  std::vector<std::string> visible;  // this machine's devices by slot
+  uint16_t master_port = 0;          // to which externally started nodes connect; 0: there are no such nodes
 };
 
-// Throws UserError: 69 for fewer GPUs or slots than asked for; 64, 65, 66 as hostfile::resolve.
+// Throws UserError: 69 for fewer GPUs or slots than requested; 64, 65, 66 as hostfile::resolve does.
 ResolvedHosts resolve_hosts(const LaunchOptions& options, const hostfile::Source& source, DeviceUser user);
 
-// One dslaunch on every node, started by somebody else: where this one stands. Empty: the usual launch from one host.
-// Throws UserError (64, 78).
+// The position of this node when every node runs its own, externally started dslaunch. Empty: the usual launch from one
+// host. Throws UserError (64, 78).
 std::optional<NodePlace> node_place(const LaunchOptions& options, const hostfile::Source& source);
 
-// What this node tells node rank 0 that it has.
+// The slots and devices that this node reports to node rank 0.
 AgentHello offer_of_this_node(const LaunchOptions& options, const hostfile::Source& source);
 
-// Node rank 0, once the others have come: their names and, where nothing else says so, their slots. `offers`: by node
-// rank from 1.
+// On node rank 0, once all other nodes have connected: sets their host names and, where nothing else defines them,
+// their slots. `offers` is in the order of node ranks, from 1.
 void apply_offers(ResolvedHosts& hosts, const std::vector<AgentHello>& offers);
 
 }  // namespace dslaunch::launch

@@ -27,7 +27,8 @@ std::string read_at(std::ifstream& file, uint64_t begin, uint64_t count) {
   return bytes;
 }
 
-// Inside of the archive's one folder. Empty: they are beyond us, and for the worker to read.
+// The records inside the archive's one directory. Empty: this function cannot parse the archive, and the worker reads
+// it.
 std::vector<std::string> records_in(std::ifstream& file, uint64_t file_bytes) {
   file.clear();
   try {
@@ -64,7 +65,7 @@ void check_data_file(const std::string& path, const std::string& format) {
 void check_data(const config::Data& data, const std::vector<std::string>& patterns, const std::string& cwd) {
   for (const auto& pattern : patterns) {
     const std::string path = fs::path(cwd) / pattern;
-    // What a glob matches is there.
+    // Only a plain path needs the check: files that a glob matches exist.
     if (expand_globs({pattern}, kDataFile, cwd) == std::vector{path}) check_data_file(path, data.format);
   }
 }

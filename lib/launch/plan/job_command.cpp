@@ -52,7 +52,7 @@ class Words {
   std::string whole_;
 };
 
-// What of the job's plan comes from node rank 0's options alone.
+// The parts of the job's plan that depend on node rank 0's options alone.
 void add_launch_options(Words& words, const LaunchOptions& launch) {
   for (const auto& file : launch.env_files) words.option("--env_file", file);
   for (const auto& [name, value] : launch.env) words.variable(name, value);

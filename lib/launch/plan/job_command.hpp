@@ -1,5 +1,5 @@
-// What makes a command line the same job as another one: nodes that are started by hand run node rank 0's command, so a
-// node that was given another one has to hear of it. What is a node's own may differ: its rank, slots and devices, what
+// Decides whether two command lines start the same job: nodes started by hand must run node rank 0's command, and a
+// node with a different command must be told. Settings of a single node may differ: its rank, slots and devices, what
 // its terminal shows, how long it waits. Pure.
 #pragma once
 #include <cstdint>
@@ -10,8 +10,8 @@
 namespace dslaunch::launch {
 
 struct JobCommand {
-  std::string text;   // for people, cut where it is long; without the values of --env, which may be secrets
-  uint64_t hash = 0;  // of all of it, and those values
+  std::string text;   // for people, truncated if long; without the values of --env, which may be secrets
+  uint64_t hash = 0;  // of the whole command, including those values
 };
 
 JobCommand job_command(const RunOptions& run);

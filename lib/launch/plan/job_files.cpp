@@ -8,8 +8,8 @@
 namespace dslaunch::launch {
 namespace {
 
-// Numbered, since two of them may have one name; the ending tells the reader what it is. A whole name that is as long
-// as a name can be would leave no room for the number.
+// Numbered, since two files may have the same name; the extension tells the reader the file type. A full name of
+// maximum length would leave no room for the number.
 std::string name_of_copy(size_t number, const std::string& path) {
   constexpr size_t kMaxBytes = 100;
   const std::string name = std::filesystem::path(path).filename().string();

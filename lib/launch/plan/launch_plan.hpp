@@ -1,5 +1,5 @@
-// What a launch will do: a value that can be printed and tested without starting anything. The supervisor carries it
-// out. No secrets in it: the job's token is made when the job starts.
+// What a launch will do: a value that can be printed and tested without starting anything. The supervisor executes it.
+// Contains no secrets: the job's token is generated when the job starts.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -20,30 +20,30 @@ namespace dslaunch::launch {
 // How ranks get their devices.
 enum class DeviceRule {
   kNone,        // CPU ranks
-  kOnePerRank,  // each rank sees its own device only (dsworker)
-  kAllOfNode,   // each rank sees the devices of its node's slots and picks by LOCAL_RANK (torchrun's habit)
+  kOnePerRank,  // each rank sees only its own device (dsworker)
+  kAllOfNode,   // each rank sees the devices of its node's slots and picks by LOCAL_RANK (torchrun's convention)
 };
 
 struct PlannedRank {
   int rank = 0, local_rank = 0, slot = 0;
   std::map<std::string, std::string> env;  // of this rank only: its device
-  std::string placement;                   // for a dry run, where it is known: its cores and threads
+  std::string placement;                   // its cores and threads, for a dry run, if known
 };
 
-// The way to a node's agent.
+// The transport to a node's agent.
 enum class Reach {
   kPipe,  // this machine
   kSsh,
   kSrun,    // inside a Slurm allocation
-  kDialIn,  // it comes to us: somebody else started it (--no_ssh, a task of srun, a pod)
+  kDialIn,  // externally started, connects to us (--no_ssh, a task of srun, a pod)
 };
 
 struct PlannedNode {
   std::string host;  // as the user wrote it
-  std::string user;  // of SSH; empty: the configured one
+  std::string user;  // for SSH; empty: the configured user
   std::optional<uint16_t> port;
   Reach reach = Reach::kPipe;
-  std::string program;  // the agent's, where it was pushed to; empty: see ReachOptions
+  std::string program;  // path of the agent if it was copied to the host; empty: see ReachOptions
   int node_rank = 0;
   std::vector<PlannedRank> ranks;
 };
@@ -52,29 +52,29 @@ struct LaunchPlan {
   std::string job_id;
   JobKind kind = JobKind::kExec;
   std::string device = "cpu";                  // cpu | cuda; "auto": decided when all agents have said what they have
-  std::string source;                          // where the hosts come from
-  DeviceRule device_rule = DeviceRule::kNone;  // of GPU ranks
-  std::string master_addr;                     // empty: chosen when the agents are there
+  std::string source;                          // where the list of hosts comes from
+  DeviceRule device_rule = DeviceRule::kNone;  // for GPU ranks
+  std::string master_addr;                     // empty: chosen once the agents are connected
   uint16_t master_port = 0;                    // 0: the kernel chooses when the job starts
   std::string cwd;
-  std::string run_dir;       // empty: the job's own folder takes the logs
-  std::string job_folder;    // under the user's state folder; empty: none
-  bool append_logs = false;  // else the logs of an earlier launch are replaced
+  std::string run_dir;       // empty: logs go to the job's own directory
+  std::string job_folder;    // under the user's state directory; empty: none
+  bool append_logs = false;  // false: the logs of an earlier launch are replaced
   OutputChoices output;
-  bool detach = false;                         // the job goes on in the background
+  bool detach = false;                         // the job continues in the background
   std::vector<std::string> argv;               // the same for every rank
   std::map<std::string, std::string> set_env;  // --env and what the launch adds for all ranks, shown by a dry run
-  std::vector<std::string> env_files;          // that variables were read from, in order
-  std::vector<std::string> warnings;           // of what was asked for and is not done
+  std::vector<std::string> env_files;          // whose variables were read, in order
+  std::vector<std::string> warnings;           // about requests that are not carried out
   std::map<std::string, std::string> env;      // inherited, with set_env on top
-  std::map<std::string, std::string> travelling_env;  // what of `env` goes to other machines
+  std::map<std::string, std::string> travelling_env;  // the part of `env` that is sent to other machines
   std::string venv;                                   // on every host; empty: none
   BindingRequest binding;
   ReachOptions reach;
-  bool ask_devices = false;  // the agent of this machine has to say what it has, too
+  bool ask_devices = false;  // this machine's agent, too, has to report its devices
   int restart_count = 0, max_restarts = 0;
   Preflight preflight;                       // for hosts other than this machine
-  std::map<std::string, std::string> files;  // that travel to other machines, path -> content
+  std::map<std::string, std::string> files;  // sent to other machines, path -> content
   std::chrono::milliseconds grace = kDefaultGrace;
   std::optional<std::chrono::milliseconds> timeout;
   std::vector<PlannedNode> nodes;
@@ -85,7 +85,7 @@ struct LaunchPlan {
     }
     return false;
   }
-  // The folder whose logs/ gets HOST.RANK.log; empty: none does.
+  // The directory whose logs/ gets HOST.RANK.log; empty: there are no such logs.
   const std::string& log_root() const { return run_dir.empty() ? job_folder : run_dir; }
   int world_size() const {
     int n = 0;
@@ -99,15 +99,15 @@ struct LaunchPlan {
   }
 };
 
-// Nodes and ranks of an allocation: ranks count through the hosts in order. `visible` names the devices of this machine
-// by slot, as CUDA_VISIBLE_DEVICES wants them; a slot beyond it is named by its number.
+// Nodes and ranks of an allocation: ranks are numbered through the hosts in order. `visible` names the devices of this
+// machine by slot, as CUDA_VISIBLE_DEVICES expects them; a slot beyond its end is named by its number.
 std::vector<PlannedNode> plan_nodes(const hostfile::Allocation& allocation, DeviceRule rule,
                                     const std::vector<std::string>& visible);
 
-// Names the ranks' devices in their environment. Of a node of another machine: once it has said what it has.
+// Sets the ranks' devices in their environment. For a node on another machine: call after it has reported its devices.
 void assign_devices(PlannedNode& node, DeviceRule rule, const std::vector<std::string>& visible);
 
-// For people and, with the same content, for programs.
+// For people and, with the same content, for programs (as JSON).
 std::string plan_text(const LaunchPlan& plan);
 std::string plan_json(const LaunchPlan& plan);
 

@@ -24,7 +24,7 @@ bool in_name(unsigned char c) {
   return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_';
 }
 
-// Empty: nothing is.
+// Empty: no error.
 std::string what_is_wrong(const std::string& address) {
   if (address.find("://") != std::string::npos) return "a URL; leave out what is around the host's name";
   if (address.starts_with('[')) return "an IPv6 address stands without brackets here, and the port in --master_port";

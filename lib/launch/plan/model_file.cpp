@@ -30,7 +30,7 @@ void refuse_program(const std::string& path, const std::vector<std::string>& opt
                                                 is_python ? "Python program" : "script", shell_words(line)));
 }
 
-// Endings that tell what the user took the command for.
+// File extensions that show which other command or option the user meant.
 static void refuse_other_kinds(const std::string& path) {
   refuse_program(path);
   std::string ending = std::filesystem::path(path).extension().string();

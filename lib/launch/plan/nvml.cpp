@@ -1,5 +1,5 @@
-// The few calls of NVML that count GPUs, say where they are and name the processes on them, found at run time: a host
-// without a driver has no such library.
+// The few calls of NVML that count GPUs, locate them and list the processes on them, loaded at run time: a host without
+// a driver does not have the library.
 #include <dlfcn.h>
 
 #include "base/blocked_signals.hpp"
@@ -48,7 +48,7 @@ class Nvml {
       if (status == kSuccess) {
         name_(device, name, sizeof name);
         found.gpus.push_back({uuid, name, pci_bus_id(device)});
-      } else if (status != kNoPermission && ++num_lost == 1) {  // of others' GPUs a container sees no more
+      } else if (status != kNoPermission && ++num_lost == 1) {  // a container is denied access to GPUs of others
         found.trouble = fmt::format("GPU {} of {} does not answer: NVML says \"{}\"", i, count, words_of(status));
       }
     }
@@ -71,8 +71,8 @@ class Nvml {
   static constexpr int kSuccess = 0, kNoPermission = 4, kInsufficientSize = 7, kDriverNotLoaded = 9,
                        kLibraryNotFound = 12, kBlocked = 17, kVersionMismatch = 18, kGpuNotFound = 28;
 
-  // NVML may be installed where no driver is, a toolkit's stand-in for it too. And a job whose cgroup keeps it from the
-  // GPUs is meant to do without.
+  // NVML, or a toolkit's stub of it, may be installed without a driver. And a job whose cgroup denies access to the
+  // GPUs is meant to run without them.
   static bool is_none_for_us(int status) {
     return status == kSuccess || status == kNoPermission || status == kDriverNotLoaded || status == kLibraryNotFound ||
            status == kBlocked || status == kGpuNotFound;
@@ -99,7 +99,7 @@ class Nvml {
   void append_processes(void* device, size_t index, std::vector<GpuProcess>& all) const {
     std::vector<RunningProcess> running(64);
     unsigned count = static_cast<unsigned>(running.size());
-    // More may start between the two calls; those few are left out.
+    // More processes may start between the two calls; they are left out.
     if (int status = compute_processes_(device, &count, running.data()); status == kInsufficientSize) {
       running.resize(count + 64);
       count = static_cast<unsigned>(running.size());
@@ -113,7 +113,7 @@ class Nvml {
     }
   }
 
-  // nvmlPciInfo_t of version 3.
+  // nvmlPciInfo_t, version 3.
   struct PciInfo {
     char legacy_bus_id[16];
     unsigned domain, bus, device, device_id, subsystem_id;
@@ -130,17 +130,17 @@ class Nvml {
     function = reinterpret_cast<Function*>(::dlsym(library_, name));
   }
 
-  const BlockedSignals blocked_;  // the driver leaves a thread behind that would take our signals
+  const BlockedSignals blocked_;  // the driver leaves a thread running that would otherwise receive our signals
   void* library_;
   bool open_ = false;
-  int begun_ = kSuccess;  // what nvmlInit answered
+  int begun_ = kSuccess;  // the result of nvmlInit
   const char* (*words_)(int) = nullptr;
   int (*shutdown_)() = nullptr;
   int (*count_)(unsigned*) = nullptr;
   int (*handle_)(unsigned, void**) = nullptr;
   int (*uuid_)(void*, char*, unsigned) = nullptr;
   int (*name_)(void*, char*, unsigned) = nullptr;
-  int (*pci_)(void*, PciInfo*) = nullptr;  // from driver 410 on
+  int (*pci_)(void*, PciInfo*) = nullptr;  // available from driver 410 on
   int (*compute_processes_)(void*, unsigned*, RunningProcess*) = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// What the command line says of the ranks' output: which of it the terminal shows, and which files it goes to. Plain
+// The command line's choices for the ranks' output: what the terminal shows, and which files it is written to. Plain
 // data and its grammar.
 #pragma once
 #include <map>
@@ -12,10 +12,10 @@
 
 namespace dslaunch::launch {
 
-// Streams of each local rank, in torchrun's words: 0 none, 1 standard output, 2 standard error, 3 both.
+// Streams of each local rank, with torchrun's values: 0 none, 1 standard output, 2 standard error, 3 both.
 struct StreamChoice {
   int all = 0;
-  std::map<int, int> by_local_rank;  // wins
+  std::map<int, int> by_local_rank;  // takes precedence
   bool has(int local_rank, Stream stream) const;
   bool any() const { return all != 0 || !by_local_rank.empty(); }
 };
@@ -27,15 +27,16 @@ StreamChoice parse_stream_choice(std::string_view option, std::string_view text)
 std::vector<int> parse_rank_list(std::string_view option, std::string_view text);
 
 struct OutputChoices {
-  std::optional<bool> fold;      // not given: when standard output is a terminal
-  StreamChoice tee, redirects;   // also to files; to files only
-  std::string log_dir;           // of the files of these two; empty: the run folder's logs, or the job's
-  std::string each_rank_log;     // folder for one file a rank with both streams; empty: none
-  std::vector<int> local_ranks;  // that the terminal shows; empty: all
+  std::optional<bool> fold;     // unset: fold if standard output is a terminal
+  StreamChoice tee, redirects;  // tee: to the terminal and to files; redirects: to files only
+  std::string log_dir;        // for the files of tee and redirects; empty: the logs of the run directory, or of the job
+                              // directory
+  std::string each_rank_log;  // directory for one file per rank with both streams; empty: none
+  std::vector<int> local_ranks;  // shown by the terminal; empty: all
   bool save_pid = false;
 };
 
-// A line for each choice that names a local rank which is not in `there`: it chooses nothing.
+// One line for each choice that has no effect because its local rank is not in `there`.
 std::vector<std::string> idle_choices(const OutputChoices& choices, const std::set<int>& there);
 
 }  // namespace dslaunch::launch

@@ -30,7 +30,7 @@ std::string folder_of_ranks(const LaunchOptions& options) {
   return folder.string();
 }
 
-// One that is set by hand would be without effect.
+// Such a variable would have no effect if set by hand.
 void refuse_launch_variables(const LaunchOptions& options, bool gpu_ranks) {
   std::vector<std::string> refused;
   for (const auto& [name, value] : options.env) {
@@ -42,7 +42,7 @@ void refuse_launch_variables(const LaunchOptions& options, bool gpu_ranks) {
   if (!refused.empty()) throw UserError(ExitCode::kUsage, fmt::format("{}", fmt::join(refused, "\n")));
 }
 
-// A file may hold a whole environment, written down where another launch had set these.
+// A file may hold a saved environment in which another launch had set these variables.
 void leave_out_launch_variables(Assignments& assignments, const std::string& file, bool gpu_ranks,
                                 std::vector<std::string>& warnings) {
   std::vector<std::string> names;
@@ -69,7 +69,7 @@ std::vector<EnvFile> files_of_variables(const LaunchOptions& options) {
   return files;
 }
 
-// Files first, the command line last: the later one wins.
+// Files first, the command line last: later values override earlier ones.
 std::map<std::string, std::string> variables_to_set(const LaunchOptions& options, bool gpu_ranks, LaunchPlan& plan) {
   refuse_launch_variables(options, gpu_ranks);
   std::map<std::string, std::string> variables;
@@ -83,7 +83,7 @@ std::map<std::string, std::string> variables_to_set(const LaunchOptions& options
   return variables;
 }
 
-// The same on every host, so not as seen from here.
+// The path is the same on every host, so it is not resolved against this host's file system.
 std::string venv_folder(const LaunchOptions& options) {
   if (options.venv.empty()) return {};
   std::string folder = absolute_path(options.venv);
@@ -91,7 +91,7 @@ std::string venv_folder(const LaunchOptions& options) {
   return folder;
 }
 
-// Of this machine's ranks: what its agent will do.
+// Resolves the settings of this machine's ranks, as its agent will.
 void settle_here(LaunchPlan& plan) {
   for (auto& node : plan.nodes) {
     if (node.reach != Reach::kPipe) continue;

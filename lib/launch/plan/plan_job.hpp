@@ -1,4 +1,4 @@
-// What `run` and `exec` have in common before a job starts: from options and hosts to the frame of a plan.
+// The common part of `run` and `exec` before a job starts: builds the plan's frame from options and hosts.
 #pragma once
 #include "launch/launch_options.hpp"
 #include "launch/plan/hosts.hpp"
@@ -6,11 +6,11 @@
 
 namespace dslaunch::launch {
 
-// Everything but the kind, the command and the run folder. Throws UserError. `cuda_rule`: how GPU ranks get their
-// devices.
+// Fills in everything except the kind, the command and the run directory. Throws UserError. `cuda_rule`: how GPU ranks
+// get their devices.
 LaunchPlan plan_job(const LaunchOptions& options, const ResolvedHosts& hosts, DeviceRule cuda_rule);
 
-// The plan on standard output (--dry_run).
+// Prints the plan to standard output (--dry_run).
 int print_plan(LaunchPlan plan, const LaunchOptions& options);
 
 }  // namespace dslaunch::launch

@@ -32,8 +32,8 @@ rendezvous::LaunchEnv launch_env(const JobDescription& job, const RankJob& rank,
   return env;
 }
 
-// Before main LibTorch fills some 50 MB with its operators: a quarter of a start's time in single pages. What is set
-// already wins.
+// Before main, LibTorch allocates some 50 MB for its operators: with small pages this takes a quarter of the start
+// time. A value that is already set is kept.
 std::string malloc_in_large_pages(const std::string& tunables) {
   const std::string name = "glibc.malloc.hugetlb";
   if (tunables.find(name) != std::string::npos) return tunables;

@@ -27,7 +27,7 @@ void check_writers(const EnvFile& file, const struct stat& opened, std::vector<s
 }  // namespace
 
 std::string other_writers(const struct stat& file, uid_t user, gid_t group) {
-  if (S_ISCHR(file.st_mode)) return {};  // a terminal: what is typed there
+  if (S_ISCHR(file.st_mode)) return {};  // a terminal: the user types the content
   const bool foreign = file.st_uid != user && file.st_uid != 0;
   const bool of_group = (file.st_mode & S_IWGRP) != 0 && file.st_gid != group;
   const bool of_all = (file.st_mode & S_IWOTH) != 0;

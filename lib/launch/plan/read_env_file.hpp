@@ -1,5 +1,5 @@
-// Reading a file of variables. What it says is obeyed by every rank (LD_PRELOAD, PATH), so a file that is found without
-// being named is read only where nobody but the user and root can have written it.
+// Reads a file of variables. Its content affects every rank (LD_PRELOAD, PATH), so a file that was found by its default
+// name, not named by the user, is read only if nobody but the user and root can have written it.
 #pragma once
 #include <sys/stat.h>
 
@@ -12,15 +12,15 @@ namespace dslaunch::launch {
 
 struct EnvFile {
   std::string path;
-  bool named = false;  // by --env_file or DS_ENV_FILE; else found by its usual name
+  bool named = false;  // by --env_file or DS_ENV_FILE; else found by its default name
 };
 
-// Reads and parses. Throws UserError: 66 when there is no such file or it cannot be read; 77 when it was found and
-// somebody else owns it or can write it. Of a named file such a thing becomes a warning.
+// Reads and parses. Throws UserError: 66 when the file does not exist or cannot be read; 77 when a file that was not
+// named is owned or writable by another user. For a named file the latter is only a warning.
 Assignments read_env_file(const EnvFile& file, std::vector<std::string>& warnings);
 
-// Who else may have written the file, with owner and mode; empty: only `user` and root can, and the users of `group`,
-// which is the user's own primary one. Pure.
+// Describes who else may have written the file, with owner and mode; empty: only `user`, root, and the users of
+// `group`, the user's own primary group, can. Pure.
 std::string other_writers(const struct stat& file, uid_t user, gid_t group);
 
 }  // namespace dslaunch::launch

@@ -15,7 +15,7 @@
 namespace dslaunch::launch {
 namespace {
 
-// By prefix: interpreter and libraries, communication, devices, threads, training, tracking and clouds.
+// Prefixes: interpreter and libraries, communication, devices, threads, training, tracking and clouds.
 constexpr auto kTravelling =
     std::to_array<std::string_view>({"PYTHON",   "LD_LIBRARY_PATH", "NCCL",        "UCX",         "MV2",
                                      "FI_",      "GLOO_",           "RDMAV_",      "IBV_",        "MLX5_",
@@ -25,7 +25,7 @@ constexpr auto kTravelling =
                                      "HF_",      "TRANSFORMERS_",   "TOKENIZERS_", "WANDB_",      "MLFLOW",
                                      "AZUREML_", "AML_RUN_ID",      "NEBULA_",     "DLTS_JOB_ID", "DLTS_NUM_WORKER"});
 
-// They begin like travellers, but speak of this machine, or of a job around this one.
+// They match a prefix above, but describe this machine, or an enclosing job.
 constexpr auto kStaying = std::to_array<std::string_view>(
     {"CUDA_VISIBLE_DEVICES", "CUDA_MPS_", "TORCHELASTIC_", "DS_ENV_FILE", ports::kJobIdVariable,
      rendezvous::kTokenVariable, ports::kAgentVariable, "DSLAUNCH_RANK_HOSTS", "DSLAUNCH_HOST"});
@@ -48,7 +48,7 @@ Environment exported_environment(const Environment& inherited) {
   for (const auto& [name, value] : inherited) {
     if (begins_with_one(name, kTravelling) && !begins_with_one(name, kStaying)) exported.emplace(name, value);
   }
-  // This cloud's machines differ in their network cards; DeepSpeed makes the same exception.
+  // This cloud's machines have different network cards; DeepSpeed makes the same exception.
   if (inherited.contains("AISC_JOB_NAME")) {
     exported.erase("NCCL_IB_HCA");
     exported.erase("UCX_NET_DEVICES");

@@ -31,7 +31,7 @@ void check_writable(const std::string& folder) {
   if (const std::string why = why_not_writable(folder); !why.empty()) refuse(folder, why);
 }
 
-// step_00000050, also one that is being written, removed or replaced (docs/checkpoint_format.md).
+// step_00000050, also while it is being written, removed or replaced (docs/checkpoint_format.md).
 bool is_checkpoint(const std::string& name) {
   if (name == "latest" || name == "latest.tmp") return true;
   if (!name.starts_with("step_") || name.size() == 5) return false;
@@ -45,12 +45,12 @@ bool is_rank_log(const fs::path& path) {
   return path.extension() == ".log" && rank.size() > 1 && rank.find_first_not_of(kDigits, 1) == std::string::npos;
 }
 
-// HOST.RANK.log, and the folder JOB of --tee and --redirects.
+// HOST.RANK.log, and the directory JOB of --tee and --redirects.
 bool is_log(const fs::path& path) {
   return is_job_id(path.filename().string()) || is_rank_log(path);
 }
 
-// What somebody else has put there stays, and so does a link to a folder elsewhere.
+// Keeps files that somebody else has put there, and a link to a directory elsewhere.
 void clear(const fs::path& folder, const std::function<bool(const fs::path&)>& is_ours, std::error_code& error) {
   std::error_code ignored;
   if (!fs::is_directory(folder, ignored)) {
@@ -65,7 +65,7 @@ void clear(const fs::path& folder, const std::function<bool(const fs::path&)>& i
   if (!error && !fs::is_symlink(folder, ignored) && fs::is_empty(folder, ignored)) fs::remove(folder, error);
 }
 
-// Empty ones are those of a job that never began.
+// Empty logs come from a job that never began.
 bool holds_logs(const fs::path& folder) {
   std::error_code error;
   fs::directory_iterator at(folder / "logs", error), end;
@@ -76,7 +76,7 @@ bool holds_logs(const fs::path& folder) {
   return false;
 }
 
-// The Slurm job on record; empty: none, or the record cannot be read.
+// The Slurm job in the record; empty: there is none, or the record cannot be read.
 std::string recorded_slurm_job(const fs::path& folder) {
   const SmallFile file = read_plain_file((folder / kExecRecord).string());
   const auto record = nlohmann::json::parse(file.bytes, nullptr, /*allow_exceptions=*/false);
@@ -89,7 +89,7 @@ void write_exec_record(const std::string& folder, const ExecJob& job) {
   nlohmann::ordered_json record = {{"job_id", job.job_id}, {"slurm_job_id", nullptr}};
   if (!job.slurm_job_id.empty()) record["slurm_job_id"] = job.slurm_job_id;
   std::error_code ignored;
-  fs::remove(fs::path(folder) / kExecRecord, ignored);  // not through a link, nor into a pipe
+  fs::remove(fs::path(folder) / kExecRecord, ignored);  // so that the write does not follow a link or go into a pipe
   std::ofstream file(fs::path(folder) / kExecRecord);
   file << dump_json(record, 2) << '\n';
   file.close();
@@ -160,7 +160,7 @@ bool check_exec_folder(const std::string& folder, const ExecJob& job, bool overw
   check_writable(folder);
   if (overwrite || (!holds_run(folder) && !holds_logs(folder))) return false;
   if (!job.slurm_job_id.empty() && recorded_slurm_job(folder) == job.slurm_job_id) return true;
-  // That a job is at work there is the better answer.
+  // If a job is running in the directory, report that first: it is the better message.
   const FolderLock free = FolderLock::take_run_folder(folder, FolderLock::launcher_of(job.job_id));
   throw UserError(
       ExitCode::kCannotCreate,

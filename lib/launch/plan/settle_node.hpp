@@ -1,4 +1,4 @@
-// What an agent settles on its own host once it knows the job: that its folder is there, and where each rank
+// What an agent determines on its own host once it knows the job: that the job's directory exists, and where each rank
 // runs.
 #pragma once
 #include <vector>
@@ -8,10 +8,11 @@
 
 namespace dslaunch::launch {
 
-// The job's folder must exist on this host: throws UserError(66).
+// The job's directory must exist on this host: throws UserError(66).
 void check_folder(const JobDescription& job);
 
-// One binding a rank, in their order. Looks at this machine; throws as plan_binding and check_binding_environment do.
+// One binding per rank, in the order of the ranks. Inspects this machine; throws as plan_binding and
+// check_binding_environment do.
 std::vector<RankBinding> bind_ranks(const JobDescription& job);
 
 }  // namespace dslaunch::launch

@@ -17,7 +17,7 @@
 namespace dslaunch::launch {
 namespace {
 
-// Without the newline; empty where there is no such file.
+// Without the newline; empty if the file does not exist.
 std::string first_line(const std::string& path) {
   std::ifstream file(path);
   std::string line;
@@ -44,7 +44,7 @@ std::map<int, int> node_by_cpu(const std::string& root) {
   return nodes;
 }
 
-// What CPUs share is read once for all that share it: a large machine has hundreds of them.
+// Data that several CPUs share is read once for all of them: a large machine has hundreds of CPUs.
 class CpuReader {
  public:
   explicit CpuReader(const std::string& root) : folder_(root + "/sys/devices/system/cpu/cpu") {}
@@ -70,7 +70,7 @@ class CpuReader {
     package_of_core_[core_of_[number]] = std::max(0, number_in(folder_of(number) + "/topology/physical_package_id", 0));
   }
 
-  // Caches are numbered from the nearest; instructions have some of their own.
+  // Caches are numbered from the nearest; instructions have separate ones.
   std::vector<int> last_level_sharers(int number) const {
     std::vector<int> sharers;
     int highest = -1;
@@ -104,8 +104,8 @@ std::optional<double> quota_of_v1(const std::string& folder) {
   return cores(number_in(folder + "/cpu.cfs_quota_us", -1), number_in(folder + "/cpu.cfs_period_us", 0));
 }
 
-// A cgroup's limit holds for those below it. In a container the upper ones, or the name of our own, may be out of
-// sight: what is there counts.
+// A cgroup's limit applies to its descendants. In a container the ancestors, or the name of our own cgroup, may not be
+// visible: the visible ones count.
 template <class Read>
 double smallest_upwards(const std::string& mount, std::string cgroup, Read&& read) {
   double smallest = 0;
@@ -124,7 +124,7 @@ bool names_cpu(std::string_view controllers) {
 
 std::vector<int> allowed_cpus() {
   std::vector<int> allowed;
-  // The kernel refuses a set smaller than its own.
+  // The kernel rejects a set smaller than its own.
   for (int capacity = 1024; capacity <= 64 * 1024; capacity *= 4) {
     cpu_set_t* set = CPU_ALLOC(capacity);
     size_t bytes = CPU_ALLOC_SIZE(capacity);
@@ -153,7 +153,8 @@ size_t num_nodes(const Topology& topology) {
   return nodes.size();
 }
 
-// NVML writes a domain of eight digits and capitals, the kernel four and small letters: 00000000:3B:00.0, 0000:3b:00.0.
+// NVML writes an eight-digit domain in upper case, the kernel four digits in lower case: 00000000:3B:00.0,
+// 0000:3b:00.0.
 std::string kernel_pci_address(std::string address) {
   for (char& c : address) c = c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c;
   size_t colon = address.find(':');

@@ -1,6 +1,6 @@
-// What the options of `run` say, in the two tongues that need it: as overrides of the config, which is checked here
-// with them, and as the worker's command line, which makes the same overrides of them. Paths are absolute, so that
-// --chdir moves nothing. Pure, but for looking whether --loss names a file.
+// Expresses the options of `run` in two forms: as overrides of the config, which are checked here together with it, and
+// as the worker's command line, from which the worker makes the same overrides. Paths are absolute, so that --chdir
+// does not change their meaning. Pure, except that it checks whether --loss names a file.
 #pragma once
 #include <string>
 #include <vector>

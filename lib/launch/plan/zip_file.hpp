@@ -1,4 +1,4 @@
-// The directory of a zip archive that lies on disk, read from the file's end alone. Any thread.
+// Reads the directory of a zip archive on disk from the end of the file alone. Any thread.
 #pragma once
 #include <cstdint>
 #include <iosfwd>
@@ -10,7 +10,7 @@ struct ZipFileDirectory {
   std::string bytes;
   uint64_t num_entries = 0;
 };
-// Throws WireError for something else than an archive, as base/zip_directory.hpp says.
+// Throws WireError if the file is not an archive, as base/zip_directory.hpp describes.
 ZipFileDirectory read_zip_file_directory(std::ifstream& file, uint64_t file_bytes);
 
 }  // namespace dslaunch::launch
