@@ -1,4 +1,4 @@
-// `dslaunch attach`: the job's console here, live; Ctrl-C goes away again.
+// `dslaunch attach`: shows the job's console live; Ctrl-C detaches.
 #include <poll.h>
 
 #include <csignal>
@@ -17,7 +17,7 @@
 namespace dslaunch::launch {
 namespace {
 
-// More than this waiting for our reader: the supervisor waits with the rest (it costs it nothing).
+// Beyond this many bytes that our reader has not taken, the supervisor keeps the rest (at no cost to it).
 constexpr size_t kMaxPendingBytes = 1U << 20;
 
 void say(const std::string& text) {
@@ -29,8 +29,8 @@ int tell_end(const KnownJob& job, const JobEnd& end) {
   return end.exit_code;
 }
 
-// The job has ended, or its supervisor is gone, or it lives but has no ear for us: its socket went away with the folder
-// of a session, or too many are attached already. Ctrl-C has its usual effect here.
+// Used when the job has ended, its supervisor is gone, or it is alive but does not accept us: its socket was removed
+// with a session's directory, or too many clients are attached already. Ctrl-C has its usual effect here.
 int follow_console(const KnownJob& job, uint64_t position) {
   if (look_again(job).condition == Condition::kLiving) {
     say(fmt::format("nobody answers at the job's socket ({}): its console is followed instead",
@@ -57,12 +57,12 @@ void check_reachable(const KnownJob& job) {
   }
 }
 
-// The conversation, and our own terminal that must not be waited for.
+// The connection to the supervisor, and our own terminal, whose writes must not block.
 class Attachment {
  public:
   explicit Attachment(const KnownJob& job) : job_(job), client_(job.record.socket) {}
 
-  // Empty where nobody speaks to us, or no longer, see position().
+  // Empty when the supervisor does not answer, or no longer does; see position().
   std::optional<int> run() {
     if (!client_.ask(AskAttach{0})) return std::nullopt;
     for (;;) {
@@ -79,11 +79,11 @@ class Attachment {
     return std::nullopt;
   }
 
-  // Up to where the console was shown.
+  // Offset up to which the console was shown.
   uint64_t position() const { return position_; }
 
  private:
-  // False: Ctrl-C or its like.
+  // False: Ctrl-C or a similar signal.
   bool wait() {
     PollSet polls;
     polls.add(signals_.fd(), POLLIN);
@@ -100,7 +100,7 @@ class Attachment {
     out_.write(piece.bytes);
   }
 
-  // Our reader gets everything, unless a Ctrl-C spares it.
+  // Writes all output to our reader, unless Ctrl-C interrupts.
   void drain() {
     while (out_.num_pending() > 0 && !signals_.take()) {
       PollSet polls;
@@ -135,7 +135,7 @@ class Attachment {
   Terminal out_{1};
   JobClient client_;
   bool there_ = true;
-  uint64_t position_ = 0;  // of the console
+  uint64_t position_ = 0;  // offset in the console
 };
 
 }  // namespace

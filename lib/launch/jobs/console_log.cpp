@@ -17,7 +17,7 @@ struct ConsoleLog::File {
   std::string path;
   UniqueFd fd;
   std::atomic<uint64_t> size = 0;
-  bool trouble_told = false;  // the thread's
+  bool trouble_told = false;  // owned by the file thread
 
   std::string append(std::string_view bytes);
   void measure();
@@ -26,7 +26,7 @@ struct ConsoleLog::File {
 
 std::string ConsoleLog::File::append(std::string_view bytes) {
   const int error = write_all(fd.get(), bytes);
-  // Where an append has ended is the file's end; to ask for its attributes would cost a way to a file server.
+  // After an append, the offset is the end of the file; fstat would cost a round trip to a file server.
   if (off_t end = ::lseek(fd.get(), 0, SEEK_CUR); end >= 0) size = static_cast<uint64_t>(end);
   if (error == 0 || std::exchange(trouble_told, true)) return {};
   return fmt::format("cannot write to {}: {}", path, describe_errno(error));

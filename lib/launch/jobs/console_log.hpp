@@ -1,6 +1,6 @@
-// What a job's terminal shows, kept in its folder: for `logs`, for `attach`, and for jobs without a terminal. One
-// thread; writing and reading is done by the thread of files. Other processes read the file, and the log lines of a
-// detached supervisor go straight into it.
+// The output that a job shows on its terminal, stored in the job's directory: for `logs`, for `attach`, and for jobs
+// without a terminal. Used by one thread; reads and writes run on the file thread. Other processes read the file, and a
+// detached supervisor writes its log lines directly to it.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace dslaunch::launch {
 
-// A part of the console on its way from the file.
+// A part of the console that is being read from the file.
 struct ConsolePart {
   std::atomic<bool> there = false;
-  std::string bytes;  // once there; empty at the console's end
+  std::string bytes;  // valid once `there` is set; empty at the console's end
 };
 
 class ConsoleLog {
@@ -23,16 +23,18 @@ class ConsoleLog {
   // Throws SystemError(73). `thread` outlives this.
   ConsoleLog(const std::string& path, FileThread& thread);
 
-  // A full disk must not end a job: what cannot be written is left out, and the thread reports the first such trouble.
+  // A full disk must not end a job: bytes that cannot be written are dropped, and the file thread reports the first
+  // such error.
   void append(std::string_view bytes);
 
-  // As far as is known.
+  // As last measured.
   uint64_t size() const;
-  // Looks how large the file has become; append() does, too.
+  // Updates size() from the file; append() updates it, too.
   void measure();
-  // Up to `most` bytes from `position` on. When they are there, and nothing else is left to do, the thread says so.
+  // Reads up to `most` bytes from `position` on. The file thread signals fd() when the read is done and its queue is
+  // empty.
   std::shared_ptr<ConsolePart> fetch(uint64_t position, size_t most);
-  // What has been appended can be fetched once it is written: then the thread says so.
+  // Appended bytes can be fetched only once they are written: the file thread then wakes the loop.
   void wake_when_written();
   int fd() const;
 

@@ -20,10 +20,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// From its bind to its name a socket takes moments.
+// A socket needs only moments between its bind and its rename.
 constexpr std::time_t kOldestNew = 60;
 
-// A socket works on its own host only: on another one it looks dead.
+// A socket works on its own host only: on other hosts it looks dead.
 bool is_of_this_host_alone(const std::string& folder) {
   constexpr std::array<uint32_t, 7> kLocal = {0x01021994,   // tmpfs
                                               0x858458f6,   // ramfs

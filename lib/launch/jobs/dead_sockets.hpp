@@ -1,12 +1,12 @@
-// Control sockets of launchers that were killed: nobody was there to remove them.
+// Control sockets of launchers that were killed before they could remove them.
 #pragma once
 #include <string>
 
 namespace dslaunch::launch {
 
-// Removes those of this user in the folder of sockets at which nobody listens any more. One that belongs to a launcher
-// that lives stays, also to one of another host that sees the same folder: on a file system that hosts share nothing is
-// removed. Says nothing, throws nothing; several processes may do so at once.
+// Removes this user's sockets in the socket directory that have no listener. Sockets of live launchers are kept, also
+// those of another host that shares the directory: on a file system shared between hosts nothing is removed. Reports
+// nothing, throws nothing; several processes may call it at the same time.
 void remove_dead_sockets();
 
 }  // namespace dslaunch::launch

@@ -18,7 +18,7 @@
 namespace dslaunch::launch {
 namespace {
 
-// Shorter than what a pipe writes at once: all of it is there, or nothing.
+// Smaller than PIPE_BUF: the write is atomic, so the reader gets all of it or nothing.
 struct Report {
   pid_t supervisor = -1;
   int exit_code = 0;
@@ -41,7 +41,8 @@ SystemError no_supervisor(int error) {
   return {"fork", "the job's supervisor", error, ExitCode::kUnavailable};
 }
 
-// It is no child of ours, so nobody tells us of what it died. 0: it was killed before it had said who it is.
+// The supervisor is not our child, so its exit status is not available. 0: it was killed before it had reported its
+// pid.
 UserError killed_supervisor(pid_t supervisor) {
   const auto who = supervisor == 0 ? std::string() : fmt::format(" (pid {})", supervisor);
   return {ExitCode::kUnavailable,
@@ -50,7 +51,7 @@ UserError killed_supervisor(pid_t supervisor) {
                       who)};
 }
 
-// Who it is comes first, how it began after that.
+// The first report holds the supervisor's pid, the second the result of the start.
 Started await_start(SignalInbox& signals, UniqueFd reports, pid_t between) {
   int status = 0;
   ::waitpid(between, &status, 0);
@@ -60,7 +61,7 @@ Started await_start(SignalInbox& signals, UniqueFd reports, pid_t between) {
     throw killed_supervisor(0);
   }
   pid_t supervisor = report.supervisor;
-  int sent = 0;  // the last signal that it got from us
+  int sent = 0;  // the last signal forwarded to the supervisor
   for (;;) {
     PollSet polls;
     polls.add(signals.fd(), POLLIN);
@@ -81,9 +82,9 @@ Started await_start(SignalInbox& signals, UniqueFd reports, pid_t between) {
 
 DetachedSide detach() {
   auto [reports, starter] = spawn::make_pipe("from the job's supervisor");
-  // What is buffered would be written twice.
+  // Buffered output would be written twice.
   std::fflush(nullptr);
-  // Before there is a supervisor: a Ctrl-C must not end us alone.
+  // Before the supervisor exists: a Ctrl-C must not end this process alone.
   SignalInbox signals{SIGINT, SIGQUIT, SIGTERM, SIGHUP};
   pid_t between = ::fork();
   if (between < 0) throw no_supervisor(errno);
@@ -93,7 +94,7 @@ DetachedSide detach() {
     side.started = await_start(signals, std::move(reports), between);
     return side;
   }
-  // A session without a terminal, and not its leader, so that it never gets one again.
+  // A session without a terminal, and not its leader, so that the supervisor can never acquire a terminal.
   ::setsid();
   if (pid_t supervisor = ::fork(); supervisor != 0) ::_exit(supervisor < 0 ? errno : 0);
   reports.reset();

@@ -1,5 +1,5 @@
-// --detach: the supervisor becomes a process of its own session, and the command that was typed waits until the job's
-// ranks have started.
+// --detach: the supervisor becomes a process in a session of its own, and the command that the user typed waits until
+// the job's ranks have started.
 #pragma once
 #include <sys/types.h>
 
@@ -9,30 +9,31 @@
 
 namespace dslaunch::launch {
 
-// What became of the start, in the command that was typed.
+// The result of the start, in the foreground process (the command that the user typed).
 struct Started {
   pid_t supervisor = -1;
-  int exit_code = 0;   // 0: every rank was started; else it is over already
-  std::string job_id;  // empty: it was over before there was a job, and why was said on the terminal
+  int exit_code = 0;   // 0: every rank was started; else the job has ended already
+  std::string job_id;  // empty: the start failed before there was a job, and the error was printed on the terminal
 };
 
 struct DetachedSide {
   bool is_supervisor = false;
   UniqueFd starter;  // in the supervisor: for report_start
-  Started started;   // in the other
+  Started started;   // in the foreground process
 };
 
-// Forks: call before any thread is started. Returns in both processes: at once in the supervisor, which keeps folder
-// and streams for now; in the other once the supervisor has reported. A Ctrl-C in the meantime goes to the supervisor.
-// A supervisor that died of a signal that it got from here: exit code 128 and its number. Throws UserError(69) for one
-// that was killed otherwise, SystemError(69) when none can be made.
+// Forks: call before any thread is started. Returns in both processes: at once in the supervisor, which keeps the
+// working directory and the standard streams for now; in the foreground process once the supervisor has reported. A
+// Ctrl-C in the meantime is forwarded to the supervisor. If the supervisor died of a signal forwarded to it: exit code
+// 128 plus the signal number. Throws UserError(69) when the supervisor was killed otherwise, SystemError(69) when it
+// cannot be created.
 DetachedSide detach();
 
-// In the supervisor, once it has somewhere else to speak: standard input is /dev/null from here on, standard output and
-// error are `console`.
+// In the supervisor, once its output can go elsewhere: standard input becomes /dev/null, standard output and error
+// become `console`.
 void leave_terminal(int console);
 
-// From the supervisor to the command that was typed. A reader that is gone is no matter.
+// From the supervisor to the foreground process. Ignores a reader that is gone.
 void report_start(const UniqueFd& starter, int exit_code, const std::string& job_id);
 
 }  // namespace dslaunch::launch

@@ -14,7 +14,7 @@ JobClient::JobClient(const std::string& path) {
 }
 
 bool JobClient::ask(const JobRequest& request) {
-  // Shorter than what the kernel keeps for a socket.
+  // Smaller than the socket's send buffer.
   std::string line = encode_request(request);
   return connected() &&
          ::send(connection_.get(), line.data(), line.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(line.size());

@@ -1,4 +1,4 @@
-// The other end of a job's control socket. Blocks up to the deadlines that it is given. One thread.
+// The client end of a job's control socket. Blocks up to the given deadlines. One thread.
 #pragma once
 #include <optional>
 #include <string>
@@ -11,7 +11,8 @@ namespace dslaunch::launch {
 
 class JobClient {
  public:
-  // Not connected when nobody listens: the job has ended, or never had a socket, or lets others wait already.
+  // Not connected when there is no listener: the job has ended, never had a socket, or its queue of waiting clients is
+  // full.
   explicit JobClient(const std::string& path);
   bool connected() const { return connection_.valid(); }
 
@@ -19,11 +20,11 @@ class JobClient {
   bool ask(const JobRequest& request);
   // To poll for answers.
   int fd() const { return connection_.get(); }
-  // Takes in what is there, without waiting. False at the other side's end; answers that came before it are still to be
-  // had from next().
+  // Reads available data without waiting. False when the supervisor has closed the connection; answers that came before
+  // are still available from next().
   bool receive();
   std::optional<JobAnswer> next() { return answers_.next(); }
-  // Waits for the next answer. Empty at the deadline or the other side's end.
+  // Waits for the next answer. Empty at the deadline or when the supervisor has closed the connection.
   std::optional<JobAnswer> await(Deadline deadline);
 
  private:

@@ -1,5 +1,5 @@
-// `logs`, `attach`, `stacks`, `stop` and `jobs` on jobs that are known: the whole commands but for their options. Each
-// returns the exit code of dslaunch. They block; Ctrl-C is theirs where they say so.
+// `logs`, `attach`, `stacks`, `stop` and `jobs` on known jobs: the complete commands except for option parsing. Each
+// returns the exit code of dslaunch. They block; they handle Ctrl-C where stated.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -14,21 +14,21 @@ namespace dslaunch::launch {
 
 struct LogsOptions {
   bool follow = false;      // until the job has ended
-  std::optional<int> rank;  // its log; else what the terminal showed
-  uint64_t from = 0;        // what is before this place in the file is not shown
+  std::optional<int> rank;  // show this rank's log; unset: the terminal's output
+  uint64_t from = 0;        // bytes before this offset in the file are not shown
 };
-// The bytes of the log on standard output. Throws UserError: 64 for a rank that the job does not have, 66 for a log
-// that is not there; Error(69) when a job that is followed goes away without an end.
+// Prints the log to standard output. Throws UserError: 64 for a rank that the job does not have, 66 for a log that does
+// not exist; Error(69) when a followed job disappears without a recorded end.
 int show_logs(const KnownJob& job, const LogsOptions& options);
 
-// What of the job's console and logs is known to be lost, on standard error.
+// Prints to standard error which parts of the job's console and logs are known to be lost.
 void tell_lost_output(const KnownJob& job);
 
-// What there is to say of a job whose supervisor is gone and wrote down no end of it (69).
+// The error (69) for a job whose supervisor is gone and recorded no end.
 Error without_an_end(const KnownJob& job);
 
-// The console from its beginning, then live, until the job has ended (its exit code) or Ctrl-C detaches (0). Throws
-// Error(69) for a job of another machine, or when its supervisor goes away without an end.
+// Shows the console from its beginning, then live, until the job has ended (returns its exit code) or Ctrl-C detaches
+// (returns 0). Throws Error(69) for a job of another machine, or when its supervisor disappears without a recorded end.
 int attach_job(const KnownJob& job);
 
 struct StopOptions {
@@ -36,23 +36,23 @@ struct StopOptions {
   std::optional<std::chrono::milliseconds> grace;
   bool json = false;
 };
-// All at once; returns when all have ended, and says how. Throws Error(69) for a job of another machine, before any is
-// stopped. What a dead supervisor left behind here is ended too. 69 where a process of a job does not end, even by
-// SIGKILL.
+// Stops all jobs at the same time; returns when all have ended, and reports how. Throws Error(69) for a job of another
+// machine, before any job is stopped. Also ends the processes that a dead supervisor left behind on this machine.
+// Returns 69 when a process of a job does not end, even by SIGKILL.
 int stop_jobs(const std::vector<KnownJob>& jobs, const StopOptions& options);
 
 struct StacksOptions {
   std::vector<int> ranks;  // ascending; none: all
   bool json = false;
 };
-// The stacks of the ranks' threads on standard output, equal ones once. 69 where a rank that runs gives none. Throws
-// UserError(64) for a rank that the job does not have; Error(69) for a job that has ended, of another machine, or whose
-// supervisor does not answer.
+// Prints the stacks of the ranks' threads to standard output, merging equal ones. Returns 69 when a running rank gives
+// no stacks. Throws UserError(64) for a rank that the job does not have; Error(69) for a job that has ended, that is on
+// another machine, or whose supervisor does not answer.
 int show_stacks(const KnownJob& job, const StacksOptions& options);
-// The newest of those that run. Throws UserError(66) where none does.
+// The newest running job. Throws UserError(66) when none is running.
 const KnownJob& job_to_look_into(const std::vector<KnownJob>& jobs);
 
-// What the job's supervisor says of it now, as JSON; empty when it does not answer within a moment.
+// The current status from the job's supervisor, as JSON; empty when it does not answer within the status timeout.
 std::string ask_status(const KnownJob& job);
 
 }  // namespace dslaunch::launch

@@ -49,13 +49,13 @@ Condition condition_of(const JobRecord& record) {
   return Condition::kLost;
 }
 
-// A record of this user's; else why there is none, as the end of a sentence.
+// A record of this user's; else the reason that there is none, as the end of a sentence.
 std::variant<JobRecord, std::string> read_record(const JobFolder& folder) {
   SmallFile file = read_plain_file(folder.record_file());
   if (!file.trouble.empty()) return std::move(file.trouble);
   struct stat found {};
   bool foreign = ::stat(folder.record_file().c_str(), &found) == 0 && found.st_uid != ::geteuid();
-  // Whoever wrote it says which processes `stop` signals.
+  // The owner of a record decides which processes `stop` signals.
   if (foreign && ::geteuid() != 0) return "it belongs to another user";
   if (auto record = record_from_json(file.bytes)) return std::move(*record);
   return "it is no record that this version of dslaunch understands";
@@ -68,7 +68,7 @@ std::variant<KnownJob, std::string> read_job(const std::string& path) {
   if (auto* trouble = std::get_if<std::string>(&record)) return std::move(*trouble);
   job.record = std::move(std::get<JobRecord>(record));
   job.condition = condition_of(job.record);
-  // It may have ended between the reading and the look at its supervisor.
+  // The job may have ended between reading the record and checking the supervisor.
   if (job.condition == Condition::kLost) {
     record = read_record(job.folder);
     if (auto* again = std::get_if<JobRecord>(&record); again != nullptr && again->end) {
@@ -98,8 +98,8 @@ std::string some_of(std::vector<std::string> ids) {
 
 constexpr int64_t kDay = 86400;
 
-// Made by a launcher that died before it could write down what for. One with a record that cannot be read, now or by
-// this version, is somebody's job all the same.
+// Job directories without a record, from launchers that died before they could write one. A directory whose record
+// cannot be read, now or by this version, is a job's all the same and is kept.
 void remove_nameless(const std::string& root, int64_t now) {
   std::error_code error;
   std::vector<fs::path> nameless;
@@ -167,7 +167,7 @@ std::vector<KnownJob> list_jobs(const std::string& root, std::vector<UnreadableJ
 }
 
 std::optional<KnownJob> job_on_record(const std::string& root, const std::string& job_id) {
-  // The id may come from anybody's environment.
+  // The id may come from an untrusted environment.
   const bool is_name = !job_id.empty() && job_id[0] != '.' && job_id.find('/') == std::string::npos;
   if (root.empty() || !is_name) return std::nullopt;
   auto job = read_job(root + "/" + job_id);

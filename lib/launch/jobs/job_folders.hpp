@@ -1,5 +1,5 @@
-// The folders of this user's jobs, and finding a job among them by what a person types. Any thread; several launchers
-// may be at work in the same folder.
+// The directories of this user's jobs, and the lookup of a job by the name that a person types. Any thread; several
+// launchers may use the same directory at the same time.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace dslaunch::launch {
 
-// ${XDG_STATE_HOME:-$HOME/.local/state}/dslaunch/jobs. A relative XDG_STATE_HOME does not count, as its specification
-// says; without HOME the user's entry in passwd does. Empty when there is neither. Makes nothing.
+// ${XDG_STATE_HOME:-$HOME/.local/state}/dslaunch/jobs. A relative XDG_STATE_HOME is ignored, as its specification
+// requires; without HOME, the home directory in passwd is used. Empty when there is neither. Creates nothing.
 std::string jobs_root();
 
-// Paths inside one job's folder.
+// Paths inside one job's directory.
 struct JobFolder {
   std::string path;  // empty: the job has none
   std::string record_file() const { return path + "/job.json"; }
@@ -24,18 +24,18 @@ struct JobFolder {
   bool there() const { return !path.empty(); }
 };
 
-// A job of this name has a folder of this user's already.
+// This user already has a job directory of this name.
 bool has_job_folder(const std::string& job_id);
 
-// A fresh folder for a new job. Throws SystemError(73), also when a job of this name has one already.
+// Creates the directory of a new job. Throws SystemError(73), also when a job of this name already has one.
 JobFolder make_job_folder(const std::string& root, const std::string& job_id);
 
-// What the record and its supervisor's presence come to.
+// The condition that follows from the record and from whether its supervisor is present.
 enum class Condition {
   kLiving,
   kEnded,
-  kLost,       // no end was written down and the supervisor is gone
-  kElsewhere,  // supervised by another machine that shares this folder, and not ended
+  kLost,       // no end is recorded and the supervisor is gone
+  kElsewhere,  // supervised by another machine that shares this directory, and not ended
 };
 
 struct KnownJob {
@@ -44,25 +44,26 @@ struct KnownJob {
   Condition condition = Condition::kLost;
 };
 
-// A folder with a record that says nothing: damaged, another user's, of a newer dslaunch.
+// A directory whose record cannot be used: damaged, another user's, or of a newer dslaunch.
 struct UnreadableJob {
   JobFolder folder;
-  std::string trouble;  // why, as the end of a sentence
+  std::string trouble;  // the reason, as the end of a sentence
 };
 
-// Newest first. What is no job's folder is passed over; `unreadable`, where wanted, gets those that cannot be told.
+// Newest first. Skips directories that are not a job's; `unreadable`, if not null, gets the jobs whose record cannot be
+// used.
 std::vector<KnownJob> list_jobs(const std::string& root, std::vector<UnreadableJob>* unreadable = nullptr);
-// The job of this id; empty: there is no record of it here that can be read.
+// The job of this id; empty: there is no readable record of it here.
 std::optional<KnownJob> job_on_record(const std::string& root, const std::string& job_id);
-// The same job as it is now.
+// Reads the job's current state again.
 KnownJob look_again(const KnownJob& job);
 
-// By its id, an unambiguous beginning of it, or "last" for the newest. Throws UserError: 66 for no such job (with the
-// nearest names), 64 for a beginning that several have.
+// Finds a job by its id, an unambiguous prefix of it, or "last" for the newest. Throws UserError: 66 for no such job
+// (with the nearest names), 64 for a prefix of several jobs.
 KnownJob find_job(const std::vector<KnownJob>& jobs, const std::string& name);
 
-// Removes the folders of ended and lost jobs beyond the newest `most`, and of those that ended longer than `age` ago;
-// never one that lives or may live. `now`: seconds since 1970.
+// Removes the directories of ended and lost jobs beyond the newest `most`, and of those that ended longer than `age`
+// ago; never that of a job that is or may be alive. `now`: seconds since 1970.
 void prune_jobs(const std::string& root, size_t most, std::chrono::seconds age, int64_t now);
 
 }  // namespace dslaunch::launch

@@ -54,20 +54,20 @@ JobRecord read_record(const Json& json) {
   record.socket = text_or_empty(json.at("socket"));
   record.state = json.at("state").get<std::string>();
   record.restart_count = json.at("restart_count").get<int>();
-  record.troubles = json.value("troubles", std::vector<std::string>());  // an older one's has none
+  record.troubles = json.value("troubles", std::vector<std::string>());  // records of older versions have none
   record.stuck = stuck_from_json(json.value("stuck", Json::array()));    // likewise
   if (json.at("end").is_object()) record.end = read_end(json.at("end"));
   return record;
 }
 
-// Of a record that may be damaged: more than an int holds.
+// A damaged record may have more ranks than an int holds.
 int64_t ranks_in_all(const JobRecord& record) {
   int64_t sum = 0;
   for (const auto& host : record.hosts) sum += host.num_ranks;
   return sum;
 }
 
-// What no job has, and what would lead whoever reckons with it astray.
+// False for values that no job has and that would mislead code that computes with them.
 bool is_possible(const JobRecord& record) {
   const auto is_negative = [](const auto& host) { return host.num_ranks < 0; };
   if (std::any_of(record.hosts.begin(), record.hosts.end(), is_negative)) return false;
@@ -130,7 +130,7 @@ std::string record_to_json(const JobRecord& record) {
                    {"at", utc_text(record.end->when)},
                    {"first_cause", or_null(record.end->first_cause)}};
   }
-  // Arguments need not be UTF-8.
+  // Arguments may not be valid UTF-8.
   return dump_json(json, 2) + "\n";
 }
 

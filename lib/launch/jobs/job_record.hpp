@@ -1,4 +1,4 @@
-// What a job's folder says of it (job.json): who it is, who watches over it, and how it ended. Plain data.
+// The record in a job's directory (job.json): the job's identity, its supervisor, and how it ended. Plain data.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -31,16 +31,18 @@ struct JobRecord {
   std::vector<RecordedHost> hosts;   // in launch order
   std::string cwd;
   std::string run_dir;   // empty: none
-  std::string log_root;  // the folder whose logs/ holds HOST.RANK.log
+  std::string log_root;  // the directory whose logs/ holds HOST.RANK.log
   bool detached = false;
   int64_t started = 0;  // seconds since 1970
   ProcessOnHost supervisor;
   std::string socket;  // path; empty: it has none
   std::string state;   // as name_of(JobState) says
   int restart_count = 0;
-  // What of the job's console and logs is lost, and why: for jobs that have no terminal to say it on. A few lines.
+  // Which parts of the job's console and logs are lost, and why: for jobs without a terminal to report it on. A few
+  // lines.
   std::vector<std::string> troubles;
-  std::vector<StuckOnHost> stuck;  // processes that no signal ended: each is told once, whatever became of it since
+  std::vector<StuckOnHost> stuck;  // processes that SIGKILL did not end: each is listed once, even if it has ended
+                                   // since
   std::optional<JobEnd> end;
 
   int world_size() const;
@@ -50,10 +52,10 @@ struct JobRecord {
 };
 
 std::string record_to_json(const JobRecord& record);
-// Empty when the text is something else.
+// Empty when the text is not a job record.
 std::optional<JobRecord> record_from_json(const std::string& text);
 
-// "2026-01-31T17:45:02Z" of seconds since 1970.
+// "2026-01-31T17:45:02Z" for seconds since 1970.
 std::string utc_text(int64_t seconds);
 
 }  // namespace dslaunch::launch

@@ -1,5 +1,5 @@
-// What the commands `jobs`, `attach` and `stop` say to a job's supervisor over its socket, and what it says back
-// (docs/jobs.md). One JSON document a line; a "console" line is followed by as many bytes as it says. Pure.
+// The messages between the commands `jobs`, `attach` and `stop` and a job's supervisor over its socket (docs/jobs.md).
+// One JSON document per line; a "console" line is followed by the number of bytes that it states. Pure.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -16,22 +16,22 @@ namespace dslaunch::launch {
 // ---- client -> supervisor
 
 struct AskStatus {};
-// The console from this position on, and everything that is added to it.
+// Requests the console from this position on, and everything that is added to it.
 struct AskAttach {
   uint64_t from = 0;
 };
-// As SIGTERM would; without a grace the job's own. `now`: no grace at all.
+// Stops the job as SIGTERM would; without a grace, the job's own is used. `now`: no grace at all.
 struct AskStop {
   bool now = false;
   std::optional<std::chrono::milliseconds> grace;
 };
-// Where these ranks are; none: all of the job.
+// Requests the stacks of these ranks; empty: of all ranks of the job.
 struct AskStacks {
   std::vector<int> ranks;
 };
 using JobRequest = std::variant<AskStatus, AskAttach, AskStop, AskStacks>;
 
-// A longer line is no request of ours.
+// A longer line is not a valid request.
 inline constexpr size_t kMaxRequest = 4096;
 
 std::string encode_request(const JobRequest& request);
@@ -50,11 +50,11 @@ struct ConsolePiece {
   uint64_t at = 0;
   std::string bytes;
 };
-struct Accepted {};  // a stop was understood
+struct Accepted {};  // the stop request was understood
 struct Refused {
   std::string why;
 };
-// The job has ended, all of it; the last word.
+// The job has ended completely; the last message.
 struct EndAnswer {
   JobEnd end;
 };
@@ -62,11 +62,11 @@ using JobAnswer = std::variant<StatusAnswer, ConsolePiece, Accepted, Refused, En
 
 std::string encode_answer(const JobAnswer& answer);
 
-// Bytes in, answers out. One thread.
+// Decodes answers from a stream of bytes. One thread.
 class AnswerReader {
  public:
   void append(std::string_view bytes) { buffer_.append(bytes); }
-  // The next whole answer; empty when more bytes are needed. Throws Error(70) for what is none.
+  // The next complete answer; empty when more bytes are needed. Throws Error(70) for a malformed one.
   std::optional<JobAnswer> next();
 
  private:

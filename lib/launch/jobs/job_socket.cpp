@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kMaxClients = 64;
 constexpr size_t kPieceBytes = 64U << 10;
-// Answers that a client has asked for and does not read.
+// Limit on answers that a client has requested and does not read.
 constexpr size_t kMaxUnreadBytes = 1U << 20;
 
 UniqueFd spare_descriptor() {
@@ -34,14 +34,15 @@ JobSocket::~JobSocket() {
 void JobSocket::add_to(PollSet& polls) {
   listener_place_ = polls.add(listener_.get(), POLLIN);
   bool attached = std::any_of(clients_.begin(), clients_.end(), [](const Client& client) { return client.attached; });
-  if (attached) console_.wake_when_written();  // before its size is asked for
+  if (attached) console_.wake_when_written();  // before reading its size
   for (auto& client : clients_) {
     short events = wants_to_write(client) ? POLLIN | POLLOUT : POLLIN;
     client.place = polls.add(client.connection.get(), events);
   }
 }
 
-// While a part of the console is on its way there is nothing to be written; it turns the loop when it is there.
+// While a part of the console is being read there is nothing to write; the file thread wakes the loop when the part is
+// there.
 bool JobSocket::wants_to_write(const Client& client) const {
   if (client.sent < client.out.size()) return true;
   if (client.part) return client.part->there;
@@ -68,7 +69,7 @@ void JobSocket::accept_clients() {
       if (errno == EMFILE || errno == ENFILE) turn_one_away();
       return;
     }
-    // The socket's mode keeps others out already; root may pass that, and folders get their modes changed.
+    // The socket's mode already keeps other users out; root can bypass it, and modes of directories may be changed.
     if (!peer_is_this_user(connection)) continue;
     make_room();
     if (clients_.size() >= kMaxClients) continue;
@@ -78,14 +79,14 @@ void JobSocket::accept_clients() {
   }
 }
 
-// Left waiting it would wake the loop again and again.
+// A client left in the queue would wake the loop again and again.
 void JobSocket::turn_one_away() {
   spare_.reset();
   UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)).reset();
   spare_ = spare_descriptor();
 }
 
-// Who has connected and says nothing goes first.
+// Clients that have connected and sent nothing are dropped first.
 void JobSocket::make_room() {
   if (clients_.size() < kMaxClients) return;
   auto silent = std::find_if(clients_.begin(), clients_.end(), [](const Client& client) { return !client.asked; });
@@ -104,7 +105,7 @@ bool JobSocket::receive(Client& client, const Status& status, std::vector<AskSto
   return client.in.size() < kMaxRequest && client.out.size() - client.sent < kMaxUnreadBytes;
 }
 
-// False: this is no client of ours.
+// False: the client sent an invalid request.
 bool JobSocket::answer(Client& client, std::string_view line, const Status& status, std::vector<AskStop>& stops) {
   auto request = decode_request(line);
   if (!request) {
@@ -133,7 +134,7 @@ void JobSocket::answer(uint64_t number, const JobAnswer& answer) {
 }
 
 bool JobSocket::send(Client& client) {
-  // Bounded by the turn: a fast reader may not keep the loop from everything else.
+  // Bounded per turn: a fast reader must not starve the rest of the loop.
   for (int round = 0; round < 4; ++round) {
     if (client.sent == client.out.size()) {
       fill(client);
@@ -147,7 +148,7 @@ bool JobSocket::send(Client& client) {
   return true;
 }
 
-// All that was to be sent has been: the next piece of the console, and after all of it the last word.
+// Everything queued has been sent: queues the next piece of the console, and after its end the last message.
 void JobSocket::fill(Client& client) {
   client.out.clear();
   client.sent = 0;
@@ -155,7 +156,7 @@ void JobSocket::fill(Client& client) {
   if (client.part) {
     if (!client.part->there) return;
     std::string bytes = std::move(std::exchange(client.part, nullptr)->bytes);
-    if (bytes.empty()) {  // somebody made the file shorter, or it cannot be read
+    if (bytes.empty()) {  // the file was truncated, or it cannot be read
       client.position = console_.size();
       return;
     }

@@ -1,6 +1,6 @@
-// A running job's control socket, in the supervisor's loop: add_to() before the loop waits, serve() after it. Never
-// blocks. A client that does not read costs one buffer of bounded size: the console is fetched from its file piece by
-// piece, as the client takes it. One thread.
+// A running job's control socket, in the supervisor's loop: call add_to() before the loop waits, serve() after it.
+// Never blocks. A client that does not read costs one buffer of bounded size: the console is fetched from its file
+// piece by piece, as the client reads it. One thread.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -27,23 +27,23 @@ class JobSocket {
 
   // Binds and listens. Throws SystemError. `console` outlives this.
   JobSocket(std::string path, ConsoleLog& console);
-  // The file goes away.
+  // Removes the socket file.
   ~JobSocket();
   JobSocket(const JobSocket&) = delete;
   JobSocket& operator=(const JobSocket&) = delete;
 
   void add_to(PollSet& polls);
-  // Answers what was asked and returns the stops that the owner has to carry out. `status` makes the JSON document to
-  // answer with. `polls`: the one of the last add_to().
+  // Answers requests and returns the stop requests that the owner has to carry out. `status` builds the JSON document
+  // for status answers. `polls`: the set passed to the last add_to().
   std::vector<AskStop> serve(const PollSet& polls, const Status& status);
 
-  // Questions for stacks that have come since the last call: the owner answers each when it can.
+  // Requests for stacks received since the last call: the owner answers each when it can.
   std::vector<StacksAsked> take_stack_asks() { return std::exchange(stack_asks_, {}); }
-  // A client that is gone is passed over.
+  // Ignored if the client is gone.
   void answer(uint64_t client, const JobAnswer& answer);
 
-  // The last word to everyone, after what is left of the console. Then serve() until has_unsent() is false, as long as
-  // the owner has patience.
+  // Queues the last message for every client, after the rest of the console. Then call serve() until has_unsent() is
+  // false or the owner's timeout has passed.
   void end(const JobEnd& end);
   bool has_unsent() const;
 
@@ -54,9 +54,9 @@ class JobSocket {
     std::string in, out;
     size_t sent = 0;
     bool attached = false, asked = false, has_last_word = false;
-    uint64_t position = 0;              // of the console, when attached
-    std::shared_ptr<ConsolePart> part;  // from there on, on its way
-    size_t place = 0;                   // in the poll set
+    uint64_t position = 0;              // in the console, when attached
+    std::shared_ptr<ConsolePart> part;  // from `position` on, being read
+    size_t place = 0;                   // index in the poll set
   };
 
   void accept_clients();
@@ -72,10 +72,10 @@ class JobSocket {
   std::string path_;
   ConsoleLog& console_;
   UniqueFd listener_;
-  UniqueFd spare_;  // given up where there is no descriptor left to take a client in with, and turn it away
+  UniqueFd spare_;  // closed when no descriptor is left, to accept a client and disconnect it
   size_t listener_place_ = 0;
   std::deque<Client> clients_;
-  uint64_t num_clients_ = 0;  // that have ever come
+  uint64_t num_clients_ = 0;  // total number of clients accepted
   std::vector<StacksAsked> stack_asks_;
   std::string last_word_;  // empty until end()
 };

@@ -30,7 +30,7 @@ const char* condition_word(Condition condition) {
   return "";
 }
 
-// "42s", "5m", "3h", "12d": the largest unit that fills.
+// "42s", "5m", "3h", "12d": the largest unit that gives at least 1.
 std::string age_text(int64_t seconds) {
   seconds = std::max<int64_t>(seconds, 0);
   if (seconds < 60) return fmt::format("{}s", seconds);
@@ -45,7 +45,7 @@ std::string hosts_text(const JobRecord& record) {
   return fmt::format("{} +{}", record.hosts[0].host, record.hosts.size() - 1);
 }
 
-// The program by its name alone, and nothing that could harm a terminal.
+// The program's name without its directory, and nothing that could harm a terminal.
 std::string command_text(const JobRecord& record, size_t longest) {
   std::vector<std::string> words = record.command;
   if (!words.empty()) words[0].erase(0, words[0].rfind('/') + 1);

@@ -21,7 +21,7 @@ namespace {
 using namespace std::chrono_literals;
 using Json = nlohmann::ordered_json;
 
-// On record. Each file has one, and a record that grew with every line could not be written any more.
+// Limit in the record. Every file can add one, and a record that grew with every line could no longer be written.
 constexpr size_t kMaxTroubles = 4;
 
 // For clients that still read when the job has ended.
@@ -73,11 +73,11 @@ LiveJob::LiveJob(const LaunchPlan& plan, JobFolder folder) : folder_(std::move(f
   } catch (const Error& error) {
     troubles_.push_back(fmt::format("the job cannot be attached to or stopped by its id: {}", error.what()));
   }
-  // There are no agents yet that could miss us.
+  // Written synchronously: there are no agents yet that a slow file system could delay.
   std::string trouble = write_file(folder_.record_file(), record_to_json(record_));
   on_record_ = trouble.empty();
   if (on_record_) return;
-  record_.troubles.push_back(trouble);  // the same at the next record is no news
+  record_.troubles.push_back(trouble);  // the same error at the next record is not reported again
   troubles_.push_back(std::move(trouble));
 }
 
@@ -88,7 +88,8 @@ std::vector<std::string> LiveJob::take_troubles() {
   return std::exchange(troubles_, {});
 }
 
-// True: there are new ones on record. The terminal may hear of them, and in the background nobody but who asks.
+// True: new errors were added to the record. They also go to the terminal; in the background, only those who query the
+// job see them.
 bool LiveJob::note_troubles() {
   auto& noted = record_.troubles;
   const size_t num_before = noted.size();
@@ -127,7 +128,7 @@ void LiveJob::on_attempt(const LaunchPlan& plan) {
 }
 
 void LiveJob::on_state(JobState state) {
-  // A restart may follow: the job is over when on_end says so.
+  // A restart may follow: the job has ended only when on_end is called.
   if (state == JobState::kDone || record_.state == name_of(state)) return;
   record_.state = name_of(state);
   write_record();
@@ -149,7 +150,7 @@ void LiveJob::on_stuck(const StuckOnHost& stuck) {
   const auto is_same = [&](const auto& known) {
     return known.host == stuck.host && known.process.pid == stuck.process.pid;
   };
-  if (std::any_of(record_.stuck.begin(), record_.stuck.end(), is_same)) return;  // of an earlier attempt
+  if (std::any_of(record_.stuck.begin(), record_.stuck.end(), is_same)) return;  // recorded in an earlier attempt
   record_.stuck.push_back(stuck);
   write_record();
 }
@@ -157,7 +158,7 @@ void LiveJob::on_stuck(const StuckOnHost& stuck) {
 void LiveJob::on_end(int exit_code, const std::string& first_cause, std::chrono::milliseconds file_patience) {
   record_.state = "ended";
   record_.end = JobEnd{exit_code, std::time(nullptr), first_cause};
-  const bool stalled = !files_.idle();  // they had their time
+  const bool stalled = !files_.idle();  // the writes have already had their time
   note_troubles();
   write_record();
   if (folder_.there()) {
@@ -175,7 +176,7 @@ void LiveJob::on_end(int exit_code, const std::string& first_cause, std::chrono:
       add_to(polls);
       polls.wait(socket_->has_unsent() ? patience : Deadline::after(0ms));
       serve(polls);
-      take_troubles();  // nobody is there to be warned
+      take_troubles();  // nobody is left to get the warnings
     } while (socket_->has_unsent() && !patience.passed());
     socket_.reset();
   }
@@ -184,14 +185,14 @@ void LiveJob::on_end(int exit_code, const std::string& first_cause, std::chrono:
 
 void LiveJob::write_record() {
   if (!folder_.there()) return;
-  // On a full disk there may be room for the end, and none for the rest.
+  // On a full disk there may be room for the job's end, but not for the rest.
   JobRecord shorter = record_;
   shorter.troubles.clear();
   std::string text = record_to_json(record_), least = record_to_json(shorter);
   files_.ask(text.size() + least.size(), [path = folder_.record_file(), text, least] {
     return write_file(path, text).empty() ? std::string() : write_file(path, least);
   });
-  // What our own log lines have added to it, where there is no terminal for them.
+  // Without a terminal, our own log lines are appended to the console directly.
   if (console_) console_->measure();
 }
 

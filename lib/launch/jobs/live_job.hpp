@@ -1,7 +1,7 @@
-// A job as its folder and its socket show it to the commands `jobs`, `logs`, `attach` and `stop`: kept by the process
-// that supervises it, from before the first agent until after the last restart. Nothing here ends a job: a record that
-// cannot be written is a line of warning. One thread at a time, the supervisor's, and between two attempts the one of
-// RestartSignalGuard; it brings the one that writes the job's files.
+// The state of a job as published through its directory and its socket for the commands `jobs`, `logs`, `attach` and
+// `stop`: maintained by the supervisor process from before the first agent until after the last restart. No error here
+// ends a job: a record that cannot be written is a warning. One thread at a time: the supervisor's, and between two
+// attempts that of RestartSignalGuard. Owns the thread that writes the job's files.
 #pragma once
 #include <chrono>
 #include <memory>
@@ -23,38 +23,38 @@ namespace dslaunch::launch {
 
 class LiveJob {
  public:
-  // `folder`: the job's own, made already; without one (a warning was given) nothing is kept and everything below does
-  // nothing.
+  // `folder`: the job's own, already created; without one (a warning was given) nothing is stored and all functions
+  // below do nothing.
   LiveJob(const LaunchPlan& plan, JobFolder folder);
   ~LiveJob();
 
-  // Others find the job: its first record could be written.
+  // Other processes can find the job: its first record was written.
   bool on_record() const { return on_record_; }
-  // Who waits for the job's start (--detach) is told of it; not valid: nobody.
+  // The process that waits for the job's start (--detach) gets a report through `starter`; not valid: there is none.
   void tell_start_to(UniqueFd starter) { starter_ = std::move(starter); }
-  // Where the terminal's output is kept; null without a folder.
+  // Stores the terminal's output; null without a directory.
   ConsoleLog* console() { return console_.get(); }
-  // Who writes records, console and logs, in the order of what happened.
+  // The thread that writes records, console and logs, in the order of events.
   FileThread& files() { return files_; }
-  // Lines of warning that have come up since the last call.
+  // Warnings since the last call, one per line.
   std::vector<std::string> take_troubles();
 
   // In the supervisor's loop. Never blocks.
   void add_to(PollSet& polls);
   std::vector<AskStop> serve(const PollSet& polls);
 
-  // Questions for the ranks' stacks since the last call; the supervisor answers each.
+  // Requests for the ranks' stacks since the last call; the supervisor answers each.
   std::vector<JobSocket::StacksAsked> take_stack_asks();
   void answer(uint64_t client, const JobAnswer& answer);
 
-  // What happens to the job, told by the supervisor. A restart may have fewer hosts: on_attempt.
+  // Events of the job, reported by the supervisor. A restart may have fewer hosts: on_attempt.
   void on_attempt(const LaunchPlan& plan);
   void on_state(JobState state);
   void on_rank_started(int rank, long pid);
   void on_rank_ended(int rank, const spawn::ExitCause& cause, bool stopped_by_us);
   void on_stuck(const StuckOnHost& stuck);
-  // Once, when nothing of the job is left. Clients that read get everything; those that do not cost 2 s at most, files
-  // that stand still `file_patience`.
+  // Call once, when no process of the job is left. Clients that read get everything; clients that do not read delay the
+  // call by at most 2 s, and stalled file writes by at most `file_patience`.
   void on_end(int exit_code, const std::string& first_cause,
               std::chrono::milliseconds file_patience = FileThread::kTimeout);
 

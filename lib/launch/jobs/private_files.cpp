@@ -30,7 +30,7 @@ void make_private_folder(const std::string& path) {
   if (found.st_uid != ::geteuid()) throw SystemError("use another user's folder", path, EPERM, ExitCode::kCannotCreate);
 }
 
-// Into the blocks that the file has, which nobody can take from it.
+// Overwrites the file in place within its allocated blocks, which need no free space.
 static bool write_over(const std::string& path, std::string_view text) {
   constexpr uint64_t kStatBlockBytes = 512;
   UniqueFd file(::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));

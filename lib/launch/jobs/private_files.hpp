@@ -1,4 +1,4 @@
-// Folders and files of this user alone (0700, 0600). Any thread.
+// Directories and files with access for this user only (0700, 0600). Any thread.
 #pragma once
 #include <string>
 #include <string_view>
@@ -7,15 +7,15 @@
 
 namespace dslaunch::launch {
 
-// Makes the folder and what is missing above it, all 0700. Throws SystemError(73) when that fails, or when what is
-// there belongs to another user.
+// Creates the directory and its missing parents, all 0700. Throws SystemError(73) when that fails, or when the existing
+// path belongs to another user.
 void make_private_folder(const std::string& path);
 
-// The whole file at once: written aside and renamed, so that no reader sees half of it. On a full disk over the file
-// that is there, where the text needs no more room than that has. Throws SystemError.
+// Writes the whole file atomically: to a temporary file that is then renamed, so that no reader sees half of it. On a
+// full disk, overwrites the existing file in place if the text fits into its blocks. Throws SystemError.
 void write_private_file(const std::string& path, std::string_view text);
 
-// For appending; made where it is missing. Not valid (errno says why) when that fails.
+// Opens for appending; creates the file if missing. Not valid (errno is set) when that fails.
 UniqueFd open_private_log(const std::string& path);
 
 }  // namespace dslaunch::launch

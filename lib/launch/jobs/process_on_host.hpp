@@ -1,4 +1,4 @@
-// A process by more than its number, so that a number given to somebody else is never taken for it. Any thread.
+// Identifies a process by more than its pid, so that a reused pid is never mistaken for it. Any thread.
 #pragma once
 #include <sys/types.h>
 
@@ -11,11 +11,12 @@
 namespace dslaunch::launch {
 
 struct ProcessOnHost {
-  std::string host;     // what the machine calls itself
-  std::string boot_id;  // of that machine's kernel: pids mean nothing after a reboot
+  std::string host;     // the machine's own host name
+  std::string boot_id;  // of that machine's kernel: pids are not valid across a reboot
   pid_t pid = -1;
   uint64_t start_ticks = 0;  // since boot, /proc/PID/stat
-  // In which alone `pid` means something (ports::own_namespace); 0: an older dslaunch wrote it, taken for this one.
+  // The namespace in which `pid` is valid (ports::own_namespace); 0: written by an older dslaunch, assumed to be this
+  // one.
   uint64_t pid_namespace = 0;
   bool operator==(const ProcessOnHost&) const = default;
 };
@@ -25,14 +26,14 @@ ProcessOnHost this_process();
 enum class Presence {
   kAlive,
   kGone,
-  kElsewhere,  // on another machine that shares a home folder with this one, or in another container: not known here
+  kElsewhere,  // on another machine that shares a home directory with this one, or in another container: unknown here
 };
 Presence presence_of(const ProcessOnHost& process);
 
-// To signal it, and to wait for its end. Empty when this very process is gone or elsewhere.
+// A handle to signal the process and to wait for its end. Empty when the process is gone or elsewhere.
 std::optional<spawn::HeldProcess> open_process(const ProcessOnHost& process);
 
-// Stopped by a signal (Ctrl-Z): it answers nobody.
+// Suspended by a signal (Ctrl-Z): it does not answer.
 bool is_suspended(const ProcessOnHost& process);
 
 }  // namespace dslaunch::launch

@@ -30,7 +30,7 @@ constexpr std::chrono::seconds kKeptFor = 24h * 30;
                               trouble));
 }
 
-// Nobody could see or stop it: a disk is full, say.
+// Nobody could see or stop the job, for example because a disk is full.
 [[noreturn]] void refuse_to_detach(LiveJob& live, const JobFolder& folder) {
   std::string trouble = fmt::format("{}", fmt::join(live.take_troubles(), "; "));
   std::error_code ignored;
@@ -75,7 +75,7 @@ std::string started_json(const Started& started, const JobFolder& folder) {
   return dump_json(json, 2) + "\n";
 }
 
-// What a start that failed had to say is in the console.
+// The error messages of a failed start are in the console.
 void tell_failed_start(const Started& started, const JobFolder& folder) {
   std::string console = read_whole_file(folder.console_file()).value_or("");
   std::fwrite(console.data(), 1, console.size(), stderr);
@@ -92,7 +92,7 @@ void tell_pid(pid_t pid, const LaunchOptions& options) {
 std::unique_ptr<LiveJob> register_job(LaunchPlan& plan, const LaunchOptions& options, UniqueFd& starter) {
   JobFolder folder = make_folder(plan);
   plan.job_folder = folder.path;
-  // Decided here, where the terminal still is.
+  // Decided here, while standard output may still be the terminal.
   if (!plan.output.fold) plan.output.fold = ::isatty(STDOUT_FILENO) != 0;
   if (plan.output.save_pid && !plan.detach) {
     tell_pid(::getpid(), options);

@@ -1,5 +1,5 @@
-// A job's entry among this user's jobs, made right before it starts; and what the command that was typed with --detach
-// says of its start.
+// Creates a job's entry among this user's jobs right before the job starts; and, in the command that the user typed
+// with --detach, reports its start.
 #pragma once
 #include <memory>
 
@@ -11,12 +11,12 @@
 
 namespace dslaunch::launch {
 
-// Makes the job's folder and clears away those of old jobs. A folder that cannot be made is a line of warning; only
-// --detach needs one (73): without it nobody could see or stop the job. A detached supervisor speaks into the job's
-// console from here on. `starter`: of detach(), taken over; not valid in the foreground.
+// Creates the job's directory and removes those of old jobs. A directory that cannot be created is only a warning,
+// except with --detach (73): without it nobody could see or stop the job. From here on a detached supervisor writes its
+// output to the job's console. `starter`: from detach(), moved from; not valid in the foreground.
 std::unique_ptr<LiveJob> register_job(LaunchPlan& plan, const LaunchOptions& options, UniqueFd& starter);
 
-// In the command that was typed: what became of the start, on the terminal. Its exit code.
+// In the command that the user typed: reports the result of the start on the terminal. Returns its exit code.
 int tell_start(const Started& started, const LaunchOptions& options);
 
 }  // namespace dslaunch::launch

@@ -1,4 +1,4 @@
-// `dslaunch logs`: a file, and what is added to it for as long as the job lives.
+// `dslaunch logs`: prints a file and follows it for as long as the job runs.
 #include <fcntl.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
@@ -21,7 +21,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Where changes are not told (a network's file system), the file is looked at.
+// Polling interval for network file systems, which do not notify of changes.
 constexpr auto kLookInterval = 500ms;
 
 std::string path_of_log(const KnownJob& job, std::optional<int> rank) {
@@ -34,7 +34,7 @@ std::string path_of_log(const KnownJob& job, std::optional<int> rank) {
   return log_path(job.record.log_root, host, *rank);
 }
 
-// A pipe in its place would be waited for.
+// O_NONBLOCK: opening a pipe in its place would block.
 UniqueFd open_log(const KnownJob& job, const std::string& path) {
   UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   struct stat found {};
@@ -48,7 +48,7 @@ UniqueFd open_log(const KnownJob& job, const std::string& path) {
   throw UserError(ExitCode::kNoInput, fmt::format("cannot read {} of job {}: {}", path, job.record.job_id, trouble));
 }
 
-// Copies what is there from here to the end.
+// Copies from the current position to the end.
 void copy_rest(const UniqueFd& file, const std::string& path) {
   char buffer[16384];
   for (;;) {
@@ -74,7 +74,7 @@ bool over(const KnownJob& job) {
 void follow(const KnownJob& job, const UniqueFd& file, const std::string& path) {
   UniqueFd changes(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
   ::inotify_add_watch(changes.get(), path.c_str(), IN_MODIFY);
-  ::inotify_add_watch(changes.get(), job.folder.path.c_str(), IN_MOVED_TO);  // job.json is written anew
+  ::inotify_add_watch(changes.get(), job.folder.path.c_str(), IN_MOVED_TO);  // job.json is replaced by a rename
   const auto supervisor = open_process(job.record.supervisor);
   for (bool ended = over(job); !ended;) {
     PollSet polls;
@@ -84,7 +84,7 @@ void follow(const KnownJob& job, const UniqueFd& file, const std::string& path) 
     char events[4096];
     while (::read(changes.get(), events, sizeof events) > 0) {
     }
-    // Asked first: what was written before the end is there to be copied then.
+    // Check before copying: everything written before the end is then in the file.
     ended = over(job);
     if (standard_output_is_left()) end_as_sigpipe_does();
     copy_rest(file, path);

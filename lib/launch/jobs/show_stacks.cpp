@@ -1,4 +1,4 @@
-// `dslaunch stacks`: where the ranks of a job are.
+// `dslaunch stacks`: shows the stacks of a job's ranks.
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -19,7 +19,7 @@ namespace {
 using namespace std::chrono_literals;
 using Json = nlohmann::ordered_json;
 
-// Behind the supervisor's own limit.
+// Longer than the supervisor's own limit.
 constexpr std::chrono::milliseconds kAnswerTime = StackRequest::kTime + 5s;
 
 void check_ranks(const KnownJob& job, const std::vector<int>& ranks) {

@@ -19,7 +19,7 @@
 namespace dslaunch::launch {
 namespace {
 
-// The address of a path, and the folder's descriptor that it leans on while it is used.
+// The address of a path, and the directory descriptor that must stay open while the address is used.
 struct Address {
   sockaddr_un address{};
   UniqueFd folder;
@@ -68,7 +68,7 @@ UniqueFd listen_at(const std::string& path) {
   const std::string aside = path + std::string(kNewEnding);
   UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener.valid() || !make_address(aside, address)) throw SystemError("make a socket at", path);
-  // The mode that the socket's file is made with: there is no moment at which others could connect.
+  // The socket's file is created with this mode: there is no moment at which other users could connect.
   if (::fchmod(listener.get(), 0600) != 0) throw SystemError("fchmod", path);
   if (::bind(listener.get(), address.get(), sizeof address.address) != 0) throw SystemError("bind", path);
   ScopeExit tidy([&] { ::unlink(aside.c_str()); });
@@ -80,8 +80,7 @@ UniqueFd listen_at(const std::string& path) {
 
 UniqueFd connect_to(const std::string& path) {
   Address address;
-  // With as many waiting as the listener's queue takes, nobody has answered for long: a blocking one would wait with
-  // them.
+  // With the listener's queue full, a blocking connect would wait until the supervisor accepts clients again.
   UniqueFd connection(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!connection.valid() || !make_address(path, address)) return {};
   if (::connect(connection.get(), address.get(), sizeof address.address) != 0) {

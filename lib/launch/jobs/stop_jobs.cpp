@@ -1,4 +1,4 @@
-// `dslaunch stop`, and the question for a job's status.
+// `dslaunch stop`, and the query for a job's status.
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -22,22 +22,22 @@ namespace {
 using namespace std::chrono_literals;
 using Json = nlohmann::ordered_json;
 
-// For `jobs`: a supervisor answers within a turn of its loop, unless it is suspended.
+// For `jobs`: a supervisor answers within one turn of its loop, unless it is suspended.
 constexpr auto kStatusTimeout = 1000ms;
-// For `stop`: between two attempts, while it waits for nodes, a supervisor answers nobody.
+// For `stop`: between two attempts, while a supervisor waits for nodes, it does not answer.
 constexpr auto kStopTimeout = 3000ms;
 
 void say(const std::string& text) {
   std::fputs(fmt::format("dslaunch: {}\n", text).c_str(), stderr);
 }
 
-// By signals, where there is no socket to ask at: the way of a terminal's Ctrl-C and a scheduler.
+// Stops by signals when there is no socket, as a terminal's Ctrl-C and a scheduler do.
 void signal_supervisor(const spawn::HeldProcess& supervisor, bool now) {
   supervisor.signal(SIGTERM);
   if (now) supervisor.signal(SIGINT);
 }
 
-// The supervisor, to wait for its end; empty when it has ended already.
+// Returns the supervisor, to wait for its end; empty when it has ended already.
 std::optional<spawn::HeldProcess> begin_stop(const KnownJob& job, const StopOptions& options) {
   auto supervisor = open_process(job.record.supervisor);
   if (!supervisor) return supervisor;
@@ -49,24 +49,24 @@ std::optional<spawn::HeldProcess> begin_stop(const KnownJob& job, const StopOpti
   JobClient client(job.record.socket);
   bool asked = client.ask(AskStop{options.now, options.grace});
   auto answer = asked ? client.await(Deadline::after(kStopTimeout)) : std::nullopt;
-  // The end of the connection instead of an answer: it was on its way out. A refusal: it is of another version.
-  // Nothing: should it get round to it later, both are one stop.
+  // The connection was closed instead of an answer: the supervisor was exiting. A refusal: it is of another version. No
+  // answer: if it reads the request later, request and signal count as one stop.
   if (!answer || std::holds_alternative<Refused>(*answer)) signal_supervisor(*supervisor, options.now);
   return supervisor;
 }
 
 struct Stopped {
-  KnownJob job;  // as it is afterwards
+  KnownJob job;  // state afterwards
   bool ended_before = false;
   size_t num_swept = 0;
-  std::vector<StuckOnHost> stuck;  // no signal has ended them; those of other hosts as they were at the job's end
+  std::vector<StuckOnHost> stuck;  // not ended by any signal; those of other hosts as recorded at the job's end
 };
 
 spawn::Swept sweep_here(const KnownJob& job, std::chrono::milliseconds patience) {
   return spawn::cleanup_job({fmt::format("{}={}", spawn::kJobIdVariable, job.record.job_id)}, patience, false);
 }
 
-// What the job's end left behind because no signal ended it: here it may have gone since.
+// Processes that no signal had ended at the job's end; those on this host may have ended since.
 std::vector<StuckOnHost> still_stuck(const JobRecord& record) {
   std::vector<StuckOnHost> stuck = record.stuck;
   const ProcessOnHost own = this_process();

@@ -1,4 +1,4 @@
-// Stuck processes as the programs that read our JSON get them: job.json, `jobs`, `stop` and the report of --json.
+// Stuck processes in the JSON that other programs read: job.json, `jobs`, `stop` and the report of --json.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace dslaunch::launch {
 
-// What keeps it: state and wait channel.
+// The reason that the process is stuck: state and wait channel.
 nlohmann::ordered_json stuck_to_json(const spawn::StuckProcess& process);
 nlohmann::ordered_json stuck_to_json(const std::vector<StuckOnHost>& all);
 // Throws nlohmann's exceptions.

@@ -1,4 +1,4 @@
-// A process of a job that SIGKILL has not ended, and where it is. Plain data.
+// A process of a job that SIGKILL did not end, and its host. Plain data.
 #pragma once
 #include <string>
 
@@ -9,7 +9,7 @@ namespace dslaunch::launch {
 struct StuckOnHost {
   int rank = -1;         // -1: a process that a rank left behind
   std::string host;      // as the user wrote it
-  bool is_here = false;  // it is the supervisor's
+  bool is_here = false;  // the host is the supervisor's
   spawn::StuckProcess process;
   bool operator==(const StuckOnHost&) const = default;
 };

@@ -51,8 +51,8 @@ struct PlannedNode {
 struct LaunchPlan {
   std::string job_id;
   JobKind kind = JobKind::kExec;
-  std::string device = "cpu";                  // cpu | cuda; "auto": decided when all agents have said what they have
-  std::string source;                          // where the list of hosts comes from
+  std::string device = "cpu";  // cpu | cuda; "auto": decided once all agents have reported their devices
+  std::string source;          // where the list of hosts comes from
   DeviceRule device_rule = DeviceRule::kNone;  // for GPU ranks
   std::string master_addr;                     // empty: chosen once the agents are connected
   uint16_t master_port = 0;                    // 0: the kernel chooses when the job starts
