@@ -31,7 +31,7 @@ class ConsoleLog {
   uint64_t size() const;
   // Updates size() from the file; append() updates it, too.
   void measure();
-  // Reads up to `most` bytes from `position` on. The file thread signals fd() when the read is done and its queue is
+  // Reads up to `most` bytes from `position` on. The file thread wakes the loop once they are read and its queue is
   // empty.
   std::shared_ptr<ConsolePart> fetch(uint64_t position, size_t most);
   // Appended bytes can be fetched only once they are written: the file thread then wakes the loop.
