@@ -14,7 +14,7 @@
 namespace dslaunch::launch {
 namespace {
 
-// MASTER_PORT of the environment where it is set, and the one that torchrun and DeepSpeed take.
+// MASTER_PORT of the environment if set, and the default of torchrun and DeepSpeed.
 std::vector<uint16_t> usual_ports() {
   std::vector<uint16_t> ports;
   const char* text = std::getenv("MASTER_PORT");
@@ -25,7 +25,7 @@ std::vector<uint16_t> usual_ports() {
   return ports;
 }
 
-// For a dslaunch that does on its host what these options say.
+// Arguments for a remote dslaunch that apply these options on its host.
 std::vector<std::string> remote_words(const DoctorOptions& options) {
   std::vector<std::string> words{"doctor", "--json"};
   auto add = [&](const char* name, std::string value) { words.insert(words.end(), {name, std::move(value)}); };
@@ -36,7 +36,7 @@ std::vector<std::string> remote_words(const DoctorOptions& options) {
   if (options.force) words.emplace_back("--force");
   add("--grace", fmt::format("{}ms", options.grace.count()));
   if (options.only) {
-    // Files alone.
+    // Remove files only.
     if (options.only->empty()) add("--only", "none");
     for (const auto& process : *options.only) add("--only", fmt::format("{}:{}", process.pid, process.start_ticks));
   }
@@ -94,7 +94,7 @@ class Rounds {
     return {std::move(reports_), code};
   }
 
-  // The document of --json says the same.
+  // With --json, the document has the same content.
   DoctorResult shown(const std::string& last_words) {
     if (!options_.json) world_.tell(render(reports_) + last_words);
     return result();
@@ -133,7 +133,7 @@ class Rounds {
     return fmt::format("stale: {}; the same command with --kill ends that\n", targets());
   }
 
-  // Every host once: remote ones all at once, this machine meanwhile not.
+  // Each host once: this machine first, then all remote hosts at the same time.
   std::vector<DoctorReport> visit_all(bool kill) {
     std::vector<DoctorReport> reports(hosts_.size());
     std::vector<RemoteQuestion> questions;
@@ -180,8 +180,8 @@ class Rounds {
     return options;
   }
 
-  // No process but those of this host that were shown. Files are not named: thousands may be left, more than a command
-  // line takes, and one that turned stale in the meantime is nobody's any more.
+  // Only processes of this host that were shown to the user. Files are not listed: there may be thousands, more than a
+  // command line holds, and nobody needs a file that has become stale in the meantime.
   DoctorOptions options_for_killing(size_t host) const {
     DoctorOptions options = options_;
     options.yes = true;

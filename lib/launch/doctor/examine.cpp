@@ -32,13 +32,13 @@ void describe_process(Finding& finding, const ports::ProcessInfo& info) {
   finding.parent = info.parent;
 }
 
-// Why a process is looked at.
+// A process and why it is examined.
 struct CandidateProcess {
   ports::ProcessInfo info;
   std::vector<uint16_t> ports;
   bool on_gpu = false;
   uint64_t gpu_bytes = 0;
-  bool of_dead_job = false;  // none of these: it is below one that is stale
+  bool of_dead_job = false;  // if none of these: it is below a stale process
 };
 
 class Examination {
@@ -97,7 +97,7 @@ class Examination {
     return finding;
   }
 
-  // In its order of pids. Null: the process has ended, or has started since the survey.
+  // Candidates are ordered by pid. Null: the process has ended, or has started since the survey.
   CandidateProcess* admit(pid_t pid) {
     const auto* info = survey_.find(pid);
     return info == nullptr ? nullptr : &patients_.try_emplace(pid, CandidateProcess{.info = *info}).first->second;
@@ -118,8 +118,8 @@ class Examination {
     }
   }
 
-  // The driver counts the machine's pids. Inside a container such a number may be another process's, so it has to have
-  // the driver's device open.
+  // The driver reports the host's pids. Inside a container such a number may be another process's, so also check that
+  // the process has the driver's device open.
   static bool is_on_gpu(pid_t pid) {
     if (ports::is_in_first_pid_namespace()) return true;
     std::error_code error;
@@ -138,7 +138,7 @@ class Examination {
     }
   }
 
-  // They end with it, whatever they hold.
+  // Descendants of a stale process end with it, whatever they hold.
   void look_below_stale_processes() {
     std::vector<pid_t> parents;
     for (const auto& [pid, patient] : patients_) parents.push_back(pid);
@@ -180,7 +180,7 @@ class Examination {
     return finding;
   }
 
-  // Ended but not collected, or inside the kernel without moving: the same at two looks.
+  // Zombies, and processes stuck in the kernel: in the same state at two samples.
   void look_for_stuck_processes() {
     auto first = stuck_now();
     if (first.empty()) return;
@@ -195,14 +195,14 @@ class Examination {
 
   struct Look {
     ports::ProcessInfo info;
-    std::string switches;  // how often it was given and taken the processor
+    std::string switches;  // number of context switches
   };
 
   std::map<pid_t, Look> stuck_now() const {
     std::map<pid_t, Look> found;
     for (pid_t pid : ports::all_processes()) {
       auto info = ports::read_process(pid);
-      // Holders are reported already, with their state.
+      // Holders are already reported, with their state.
       if (!info || (info->state != 'Z' && info->state != 'D') || !is_this_users(*info) || patients_.contains(pid))
         continue;
       if (!info->kernel_thread) found.emplace(pid, Look{*info, switches_of(pid)});
@@ -239,7 +239,7 @@ class Examination {
   }
 
   const DoctorQuery& query_;
-  DoctorReport report_;  // before survey_, whose ports it has
+  DoctorReport report_;  // before survey_, which uses its ports
   ProcessSurvey survey_;
   std::map<pid_t, CandidateProcess> patients_;
 };

@@ -1,5 +1,5 @@
-// Looks at this machine for doctor: who holds the ports, who is stale, what was left behind. Changes nothing. Waits a
-// fifth of a second where it has to tell a process that is stuck from one that is busy. One thread.
+// Examines this machine for doctor: which processes hold the ports, which processes are stale, which files are left
+// over. Changes nothing. Waits 0.2 s if it has to distinguish stuck processes from busy ones. One thread.
 #pragma once
 #include "launch/doctor/finding.hpp"
 
@@ -7,7 +7,7 @@ namespace dslaunch::launch {
 
 DoctorReport examine(const DoctorQuery& query);
 
-// Where pid files and private folders of jobs may lie: TMPDIR, and /tmp for what others write there.
+// Directories that may contain pid files and private directories of jobs: TMPDIR, and /tmp for files of other programs.
 std::vector<std::string> temporary_folders();
 
 }  // namespace dslaunch::launch

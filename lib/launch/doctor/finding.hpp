@@ -1,4 +1,4 @@
-// What doctor found on one host: plain values that travel as JSON.
+// Doctor's findings on one host: plain values that are sent as JSON.
 #pragma once
 #include <sys/types.h>
 
@@ -12,44 +12,45 @@
 
 namespace dslaunch::launch {
 
-// What may be done about a finding.
+// Which action a finding permits.
 enum class Verdict {
-  kStale,    // nobody needs it any more: --kill ends it
-  kInUse,    // somebody does: --force ends it
-  kUnknown,  // neither can be told: --force ends it
+  kStale,    // no longer needed: --kill ends it
+  kInUse,    // in use: --force ends it
+  kUnknown,  // undecidable: --force ends it
   kForeign,  // another user's: never touched
 };
 
 enum class FindingKind {
-  kPortHolder,       // of a port that was asked about
-  kGpuHolder,        // of GPU memory, and of no such port
+  kPortHolder,       // of a port in the query
+  kGpuHolder,        // of GPU memory, but of no port in the query
   kLeftoverProcess,  // of a job whose supervisor is gone, holding neither
-  kStaleChild,       // below a stale process, holding neither: it ends with that
-  kZombie,           // ended, but its parent has not taken notice; holds nothing
+  kStaleChild,       // below a stale process, holding neither: it ends with that process
+  kZombie,           // ended, but not reaped by its parent; holds nothing
   kUnkillable,       // stuck inside the kernel (state D)
   kSharedMemory,     // a segment in /dev/shm
   kPidFile,          // names launchers or ranks that are gone
-  kPrivateFolder,    // small files of a job that is gone: sent to its ranks, or their exceptions
+  kPrivateFolder,    // directory with small files of a job that is gone: sent to its ranks, or their exceptions
 };
 
 struct Finding {
   FindingKind kind = FindingKind::kPortHolder;
   Verdict verdict = Verdict::kUnknown;
   std::string reason;   // the evidence for the verdict, a clause: "its parent lives: pid 12 (bash)"
-  bool spared = false;  // never ended, --force or not: another user's, out of sight, above this command, or past ending
+  bool spared = false;  // never ended, even with --force: another user's, not visible, an ancestor of this command, or
+                        // cannot be ended
 
-  // A process; pid -1: one that we may not look into.
+  // A process; pid -1: a process that this user may not inspect.
   ports::ProcessIdentity process;
   std::string user, command, job_id;
   std::optional<std::chrono::seconds> age;
   char state = '?';          // as ps shows it
-  std::string wait_channel;  // of one in state D, where the kernel tells
+  std::string wait_channel;  // of a process in state D, if the kernel reports it
   pid_t parent = 0;
   std::string parent_command;
-  std::vector<uint16_t> ports;  // those asked about that it holds
+  std::vector<uint16_t> ports;  // the ports in the query that it holds
   uint64_t gpu_bytes = 0;
 
-  // A file or folder.
+  // A file or directory.
   std::string path;
   uint64_t num_bytes = 0;
 
@@ -59,16 +60,16 @@ struct Finding {
 
 struct PortState {
   uint16_t port = 0;
-  bool held = false;     // by the port holders among the findings, or by somebody out of sight
-  bool closing = false;  // free, but connections of a program that has ended are still closing (TIME_WAIT)
+  bool held = false;     // by the port holders among the findings, or by a process that is not visible
+  bool closing = false;  // free, but connections of an ended program are still closing (TIME_WAIT)
   bool operator==(const PortState&) const = default;
 };
 
-// One thing that --kill acted upon, and how that went.
+// One finding that --kill acted on, and the outcome.
 struct Treated {
   Finding finding;
   bool gone = false;
-  std::string outcome;  // "ended", "killed", "removed", or why it is still there
+  std::string outcome;  // "ended", "killed", "removed", or the reason that it still exists
   bool operator==(const Treated&) const = default;
 };
 
@@ -76,19 +77,19 @@ struct DoctorReport {
   std::string host;
   std::string error;  // the host could not be examined; everything below is empty then
   std::vector<PortState> ports;
-  std::vector<Finding> findings;  // after the treatment, where there was one
+  std::vector<Finding> findings;  // after remediation, if there was one
   std::vector<Treated> treated;
   bool operator==(const DoctorReport&) const = default;
 };
 
 struct DoctorQuery {
   std::vector<uint16_t> ports;
-  // Also processes of dead jobs that hold nothing asked about. Right when the user named no port: then the question is
-  // what is wrong here at all.
+  // Also report processes of dead jobs that hold nothing in the query. Right when the user named no port: the question
+  // is then whether anything is wrong on this host.
   bool leftover_processes = true;
-  std::vector<std::string> lost_jobs{};  // their supervisors are gone, as another host knows
+  std::vector<std::string> lost_jobs{};  // their supervisors are gone, as another host reports
   std::string shared_memory_folder = "/dev/shm";
-  std::vector<std::string> temporary_folders;  // where pid files and private folders may lie
+  std::vector<std::string> temporary_folders;  // where pid files and private directories may be
 };
 
 }  // namespace dslaunch::launch

@@ -10,7 +10,7 @@ namespace {
 using ports::LauncherSign;
 using ports::Parenthood;
 
-// Each row says its evidence, or nothing where it does not match.
+// Each row returns its evidence, or an empty string if it does not match.
 using Row = std::string (*)(const Evidence&);
 
 std::string another_users(const Evidence& e) {
@@ -38,8 +38,8 @@ bool has(Parenthood wanted, const Evidence& e) {
   return ports::process_tree(e.lineage) == wanted;
 }
 
-// A process of a job is started by its agent or by another process of the job: the parent of one whose job is gone, and
-// that is neither, is a subreaper.
+// A process of a job is started by its agent or by another process of the job: if the job is gone and the parent is
+// neither of these, the parent is a subreaper.
 bool has_its_parent(const Evidence& e) {
   const bool adopted = e.job.life == JobLife::kGone && !e.parent_is_of_job;
   return has(Parenthood::kStarted, e) && !adopted;
@@ -47,7 +47,7 @@ bool has_its_parent(const Evidence& e) {
 
 std::string parent_is_stale(const Evidence& e) {
   if (!has_its_parent(e) || !e.parent_is_stale) return "";
-  if (e.job.life == JobLife::kGone) return e.job.evidence;  // which says why the parent is
+  if (e.job.life == JobLife::kGone) return e.job.evidence;  // it explains why the parent is stale
   return fmt::format("its parent is stale: {}", describe_parent(e.lineage));
 }
 
@@ -63,7 +63,7 @@ std::string parent_is_unclear(const Evidence& e) {
   return has(Parenthood::kUnclear, e) ? fmt::format("{} may have started it", describe_parent(e.lineage)) : "";
 }
 
-// ---- from here on it is orphaned
+// ---- from here on the process is orphaned
 
 constexpr const char* kOrphaned = "the process that started it is gone";
 
@@ -87,7 +87,7 @@ std::string rank_of_a_launcher(const Evidence& e) {
   return fmt::format("{}, and it is a rank of a launcher: {}", kOrphaned, describe_sign(sign));
 }
 
-// Of its process group or session.
+// About the leader of its process group or session.
 std::string why_leader_counts(const char* what, pid_t leader, pid_t self, bool gone) {
   if (leader == self) return fmt::format("it leads its {}", what);
   if (gone) return "";
@@ -95,7 +95,7 @@ std::string why_leader_counts(const char* what, pid_t leader, pid_t self, bool g
   return fmt::format("the leader of its {} lives: pid {}", what, leader);
 }
 
-// Why somebody may have left it behind on purpose.
+// Signs that the process was left behind on purpose.
 std::vector<std::string> signs_of_intent(const Evidence& e) {
   const auto& child = e.lineage.child;
   std::vector<std::string> signs{
@@ -116,7 +116,7 @@ std::string orphaned_in_another_way(const Evidence& e) {
   return fmt::format("{}, but {}", kOrphaned, fmt::join(signs_of_intent(e), ", "));
 }
 
-// The first row that matches gives the verdict. The contract is this order.
+// The first matching row gives the verdict. The order is part of the contract.
 constexpr std::array<std::pair<Verdict, Row>, 12> kTable{{
     {Verdict::kForeign, another_users},
     {Verdict::kUnknown, out_of_sight},
@@ -143,7 +143,7 @@ Judgement judge(const Evidence& evidence) {
   for (const auto& [verdict, row] : kTable) {
     if (std::string found = row(evidence); !found.empty()) return {verdict, std::move(found)};
   }
-  return {};  // the last row matches whatever comes to it
+  return {};  // not reached: the last row matches everything
 }
 
 }  // namespace dslaunch::launch

@@ -1,4 +1,4 @@
-// The rule of who is stale: docs/doctor.md has it as a table, judge.cpp in the same order. Pure.
+// The rules that decide whether a process is stale: the table in docs/doctor.md, in the order of judge.cpp. Pure.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,16 +9,16 @@
 
 namespace dslaunch::launch {
 
-// Of a process that holds a port asked about or GPU memory, that carries a job's id, or that is the parent of one.
+// About a process that holds GPU memory or a port in the query, that carries a job id, or that is the parent of one.
 struct Evidence {
-  bool visible = true;       // false: /proc does not let us look into it
-  bool ours = true;          // its user is this one, really and effectively
-  bool runs_doctor = false;  // an ancestor of this very process
+  bool visible = true;       // false: /proc does not let us inspect it
+  bool ours = true;          // its real and effective user are this user
+  bool runs_doctor = false;  // an ancestor of this doctor process
   JobStanding job{};
   ports::Lineage lineage{};
   bool parent_is_of_job = false;        // of the same job as the process
-  bool parent_is_stale = false;         // whether it has started the process or not
-  std::vector<pid_t> other_children{};  // its living children but for holders of the same socket
+  bool parent_is_stale = false;         // whether or not the parent has started the process
+  std::vector<pid_t> other_children{};  // its live children except holders of the same socket
 };
 
 struct Judgement {
@@ -29,7 +29,7 @@ struct Judgement {
 
 Judgement judge(const Evidence& evidence);
 
-// "pid 12 (bash)"; what is known of the parent of such a process.
+// "pid 12 (bash)", or what is known about the process's parent.
 std::string describe_parent(const ports::Lineage& lineage);
 
 }  // namespace dslaunch::launch

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What is younger may be about to be used.
+// A younger file may be about to be used.
 constexpr std::time_t kYoungest = 60;
 
 using FileId = std::pair<dev_t, ino_t>;
@@ -33,7 +33,7 @@ struct Candidate {
   FileId id() const { return {status.st_dev, status.st_ino}; }
 };
 
-// This user's entries of one kind that nobody has changed for a while.
+// This user's entries of one kind that have not changed for a while.
 std::vector<Candidate> settled_entries(const std::string& folder, mode_t type) {
   std::vector<Candidate> found;
   std::error_code error;
@@ -75,7 +75,7 @@ Finding leftover(FindingKind kind, const Candidate& candidate, Verdict verdict, 
 // ---- shared memory
 
 struct SegmentName {
-  std::optional<pid_t> planner;  // where the name tells
+  std::optional<pid_t> planner;  // if the name contains it
   bool torch = false;
 };
 
@@ -86,14 +86,14 @@ std::optional<SegmentName> parse_segment(std::string_view name) {
   return std::nullopt;
 }
 
-// What the processes of this user have open or mapped.
+// Files that the processes of this user have open or mapped.
 struct InUse {
   std::set<FileId> files;
-  bool torch_manager = false;  // torch's own collector of segments is at work
-  bool blind = false;          // there is a process that we may not look into
+  bool torch_manager = false;  // torch's segment manager is running
+  bool blind = false;          // there is a process that this user may not inspect
 };
 
-// Open descriptors before mappings: a segment is open while it is being mapped, so it cannot slip through between.
+// Read open descriptors before mappings: a segment is open while it is being mapped, so it cannot be missed in between.
 void add_open_files(pid_t pid, InUse& use) {
   std::error_code error;
   fs::directory_iterator entry(fmt::format("/proc/{}/fd", pid), error), end;
@@ -123,7 +123,7 @@ InUse files_in_use() {
     auto info = ports::read_process(pid);
     if (!info || info->state == 'Z') continue;
     bool ours = info->real_uid == ::getuid() || info->effective_uid == ::getuid();
-    if (!ours && ::getuid() != 0) continue;  // could not have opened what only we may
+    if (!ours && ::getuid() != 0) continue;  // such a process cannot open files that only this user may open
     if (info->name == "torch_shm_manag") use.torch_manager = true;
     add_open_files(pid, use);
     add_mapped_files(pid, use);
@@ -131,7 +131,7 @@ InUse files_in_use() {
   return use;
 }
 
-// A container that shares the host's /dev/shm, but not its processes, cannot tell who uses a segment.
+// In a container that shares the host's /dev/shm but not its processes, the users of a segment are not visible.
 bool users_are_in_sight() {
   return ports::is_in_first_pid_namespace() || !ports::is_in_first_ipc_namespace();
 }
@@ -161,7 +161,8 @@ std::vector<Finding> leftover_shared_memory(const std::string& folder) {
   InUse use = files_in_use();
   std::vector<Finding> findings;
   for (const auto& [segment, name] : segments) {
-    // A sender may have let go of a tensor that still waits in a queue: while it lives, or torch's manager, it counts.
+    // A sender may have closed a tensor that is still in a queue: the segment is in use while the sender or torch's
+    // manager lives.
     bool wanted = (name.planner && lives(*name.planner)) || (name.torch && use.torch_manager);
     if (!wanted && !use.files.contains(segment.id())) findings.push_back(judge_segment(segment, name, use));
   }

@@ -1,5 +1,5 @@
-// Files and folders that jobs left behind: shared memory that nobody has mapped or open any more, pid files of programs
-// that are gone, private folders of jobs whose agent is gone. This user's only. Reads; changes nothing. Any thread.
+// Files and directories that jobs left behind: shared memory that no process has mapped or open, pid files of programs
+// that are gone, private directories of jobs whose agent is gone. Only this user's. Reads; changes nothing. Any thread.
 #pragma once
 #include <functional>
 #include <string>
@@ -9,15 +9,16 @@
 
 namespace dslaunch::launch {
 
-// Names that torch (file_system sharing), NCCL, the OpenMP runtimes and we give to segments.
+// Segments with names as torch (file_system sharing), NCCL, the OpenMP runtimes and dslaunch create them.
 std::vector<Finding> leftover_shared_memory(const std::string& folder);
 // DeepSpeed's launcher writes PID.deepspeed.
 std::vector<Finding> leftover_pid_files(const std::string& folder);
-// `is_supervised`: whether a job has a supervisor that lives. It ends its ranks itself, also when their agent is gone.
+// `is_supervised`: whether a job has a live supervisor. The supervisor ends the job's ranks, also when their agent is
+// gone.
 std::vector<Finding> leftover_private_folders(const std::string& folder,
                                               const std::function<bool(const std::string& job_id)>& is_supervised);
 
-// Removes the file or folder of a finding; empty: it is gone, else why not.
+// Removes the file or directory of a finding; empty: removed, else the error.
 std::string remove_leftover(const Finding& finding);
 
 }  // namespace dslaunch::launch

@@ -1,4 +1,4 @@
-// What --kill does about a report: which findings it ends (pure), and the ending.
+// What --kill does with a report: selects the findings to end (pure), and ends them.
 #pragma once
 #include <chrono>
 #include <vector>
@@ -8,16 +8,16 @@
 namespace dslaunch::launch {
 
 struct TreatmentChoice {
-  bool force = false;        // also what is alive or cannot be told
-  bool ports_named = false;  // then force goes no further than the holders of those ports
-  // Only these processes, where given: what the user saw when asked.
+  bool force = false;        // also end what is alive or undecidable
+  bool ports_named = false;  // force is then limited to the holders of those ports
+  // If set, only these processes: those shown to the user with the question.
   std::optional<std::vector<ports::ProcessIdentity>> only;
 };
 
-// The findings to end or remove, in the report's order. Never one that is spared.
+// The findings to end or remove, in the report's order. Never a spared one.
 std::vector<Finding> choose(const DoctorReport& report, const TreatmentChoice& choice);
 
-// Ends and removes them. Blocks for up to `patience` and five seconds.
+// Ends and removes the findings. Blocks for up to `patience` plus five seconds.
 std::vector<Treated> treat(const std::vector<Finding>& chosen, std::chrono::milliseconds patience);
 
 }  // namespace dslaunch::launch

@@ -15,7 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Looking takes moments, and so does what follows a SIGKILL.
+// Examining takes moments, and so does the work after a SIGKILL.
 constexpr auto kAnswerTime = 60000ms;
 
 RemoteAnswer ask_one(const PlannedNode& node, const ReachOptions& reach, const std::vector<std::string>& words,
@@ -37,7 +37,7 @@ RemoteAnswer ask_one(const PlannedNode& node, const ReachOptions& reach, const s
 
 HostRounds::HostRounds(LaunchOptions options) : reach_(options.reach) {
   if (!options.hosts.hostfile) return;
-  options.device = DeviceChoice::kCpu;  // who is there, not what they have
+  options.device = DeviceChoice::kCpu;  // doctor needs the hosts, not their devices
   ResolvedHosts hosts = resolve_hosts(options, find_source(options), DeviceUser::kAnyProgram);
   nodes_ = plan_nodes(hosts.allocation, DeviceRule::kNone, {});
   for (auto& node : nodes_) node.reach = hosts.reach.at(node.node_rank);

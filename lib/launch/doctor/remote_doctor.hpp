@@ -1,4 +1,4 @@
-// Doctor on other hosts: the dslaunch there, through SSH, on all of them at once.
+// Doctor on other hosts: runs `dslaunch doctor` on all of them at the same time, through SSH.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,14 +9,15 @@
 
 namespace dslaunch::launch {
 
-// The hosts that the options name, and how to ask those that are not this machine. Throws UserError as resolve_hosts.
+// The hosts that the options name, and the means to query those that are not this machine. Throws UserError as
+// resolve_hosts does.
 class HostRounds {
  public:
   explicit HostRounds(LaunchOptions options);
 
-  std::vector<std::string> names() const;  // empty: only this machine, and nobody named it
+  std::vector<std::string> names() const;  // empty: only this machine, and no option named it
   bool is_here(const std::string& host) const;
-  // See RemoteDoctor. A host that cannot be asked has an error.
+  // See RemoteDoctor. For a host that cannot be queried, the answer has an error.
   std::vector<RemoteAnswer> ask(const std::vector<RemoteQuestion>& questions, std::chrono::milliseconds waits) const;
 
  private:

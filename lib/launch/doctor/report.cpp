@@ -121,7 +121,7 @@ std::string shorten(const std::string& text) {
   return text.size() <= kMax ? text : text.substr(0, kMax - 3) + "...";
 }
 
-// By parent: it is the parent that has to do something.
+// Grouped by parent, since the parent has to reap them.
 std::string tell_zombies(const DoctorReport& report, const std::string& indent) {
   std::map<pid_t, std::pair<std::string, std::vector<pid_t>>> by_parent;
   for (const auto& finding : report.findings) {
@@ -305,7 +305,7 @@ std::optional<std::vector<DoctorReport>> parse_report_json(const std::string& te
     std::vector<DoctorReport> reports;
     for (const auto& host : document.at("hosts")) reports.push_back(report_from(host));
     return reports;
-  } catch (const std::exception&) {  // the library's own, or a word that we do not know
+  } catch (const std::exception&) {  // thrown by the library, or for an unknown word
     return std::nullopt;
   }
 }

@@ -84,9 +84,9 @@ std::vector<pid_t> ProcessSurvey::other_children_of(pid_t pid) const {
   return others;
 }
 
-// The number of a group or session is given to no later process as long as it has members.
+// The number of a group or session is not reused as a pid as long as the group or session has members.
 bool ProcessSurvey::is_gone(pid_t leader) const {
-  if (leader == 0) return false;  // outside of this container
+  if (leader == 0) return false;  // outside this container
   const auto* info = find(leader);
   return info == nullptr || has_ended(*info);
 }
@@ -110,7 +110,8 @@ Evidence ProcessSurvey::evidence_of(const ports::ProcessInfo& process) {
 
 Judgement ProcessSurvey::judgement_of(const ports::ProcessInfo& process) {
   const pid_t pid = process.identity.pid;
-  // Read one after the other, processes might seem to be each other's parents: what is being judged is known already.
+  // Processes are read one after the other, so they may appear to be each other's parents: the entry stops the
+  // recursion.
   auto [known, is_new] = judgements_.try_emplace(pid);
   if (!is_new) return known->second;
   Judgement judgement = judge(evidence_of(process));

@@ -1,5 +1,5 @@
-// Gathers the evidence on this machine's processes for judge(). All are looked at once, in the constructor; reads only.
-// One thread.
+// Collects the evidence on this machine's processes for judge(). All processes are read once, in the constructor;
+// read-only. One thread.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -11,7 +11,7 @@
 
 namespace dslaunch::launch {
 
-// Which process holds which of the ports that were asked about.
+// Which process holds which of the ports in the query.
 using HeldPorts = std::map<pid_t, std::set<uint16_t>>;
 
 bool is_this_users(const ports::ProcessInfo& process);
@@ -23,7 +23,7 @@ class ProcessSurvey {
 
   const HeldPorts& held_ports() const { return held_ports_; }
   const std::map<pid_t, ports::ProcessInfo>& processes() const { return processes_; }
-  // Nobody, for a process that has started since.
+  // Null for a process that has started since.
   const ports::ProcessInfo* find(pid_t pid) const;
   const std::vector<pid_t>& living_children_of(pid_t pid) const;
 
@@ -31,7 +31,7 @@ class ProcessSurvey {
   JobStanding standing_of(const std::string& job_id) { return jobs_.standing_of(job_id); }
 
   bool runs_doctor(pid_t pid) const { return ancestors_.contains(pid); }
-  // Of one of processes().
+  // `process`: one of processes().
   Judgement judgement_of(const ports::ProcessInfo& process);
 
  private:
@@ -43,7 +43,7 @@ class ProcessSurvey {
   const HeldPorts held_ports_;
   const std::map<pid_t, ports::ProcessInfo> processes_;
   const std::map<pid_t, std::vector<pid_t>> children_;
-  const std::set<pid_t> ancestors_;  // of this very process, which is among them
+  const std::set<pid_t> ancestors_;  // of this doctor process, itself included
   JobRegister jobs_;
   std::map<pid_t, Judgement> judgements_;
 };
