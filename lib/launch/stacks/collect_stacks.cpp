@@ -24,9 +24,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Debuggers need memory and a core each.
+// Each debugger needs memory and a core.
 constexpr size_t kMaxAtOnce = 4;
-constexpr size_t kMaxProcesses = 16;  // of one rank
+constexpr size_t kMaxProcesses = 16;  // per rank
 constexpr size_t kMaxTextOfAll = 16U << 20;
 
 void append(ProcessStacks& to, const ports::ProcessStat& process, bool is_child, const std::string& text) {
@@ -40,7 +40,7 @@ void append(ProcessStacks& to, const ports::ProcessStat& process, bool is_child,
   }
 }
 
-// The process itself first: it says how the rank is.
+// The rank's own process comes first: it shows the rank's state.
 ProcessStacks stacks_of(const std::vector<ports::TreeProcess>& tree, pid_t root, Deadline deadline) {
   auto ordered = tree;
   std::stable_partition(ordered.begin(), ordered.end(), [&](const auto& process) { return process.pid == root; });

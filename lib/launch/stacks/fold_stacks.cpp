@@ -9,8 +9,7 @@
 namespace dslaunch::launch {
 namespace {
 
-// Behind these words gdb and py-spy have a number of a process, a thread or a place in memory. The line numbers of a
-// program's source stay.
+// After these words gdb and py-spy print a pid, a thread id or an address. Source line numbers are kept.
 constexpr std::array<std::string_view, 5> kBeforeNumbers{"0x", "LWP ", "Thread ", "Process ", "process "};
 
 bool is_digit(char c, bool hexadecimal) {
@@ -41,7 +40,7 @@ std::string without_numbers_of_processes(const std::string& text) {
 std::vector<StackGroup> fold_stacks(std::vector<RankStack> stacks) {
   std::sort(stacks.begin(), stacks.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
   std::vector<StackGroup> groups;
-  std::map<std::string, size_t> places;  // by what is compared
+  std::map<std::string, size_t> places;  // by the compared text
   for (auto& stack : stacks) {
     const auto [place, is_new] =
         places.emplace(stack.source + "\n" + without_numbers_of_processes(stack.text), groups.size());

@@ -1,4 +1,4 @@
-// The stacks of a job's ranks, those that are equal once. Pure.
+// Groups the stacks of a job's ranks, so that equal stacks are shown once. Pure.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace dslaunch::launch {
 
-// Of one rank, as its agent answers.
+// One rank's stacks, as its agent answers.
 struct RankStack {
   int rank = 0;
   int64_t pid = 0;
@@ -16,14 +16,14 @@ struct RankStack {
   bool operator==(const RankStack&) const = default;
 };
 
-// Ranks whose stacks are equal but for addresses and numbers of processes and threads; the first one's are shown.
+// Ranks whose stacks are equal except for addresses, pids and thread ids; the first rank's stacks are shown.
 struct StackGroup {
   std::vector<RankStack> ranks;  // ascending
 };
 // In the order of their first ranks.
 std::vector<StackGroup> fold_stacks(std::vector<RankStack> stacks);
 
-// What is compared: addresses and numbers of processes and threads are taken out.
+// The text to compare: without addresses, pids and thread ids.
 std::string without_numbers_of_processes(const std::string& text);
 
 }  // namespace dslaunch::launch

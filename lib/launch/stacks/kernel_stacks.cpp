@@ -23,7 +23,7 @@ struct CallName {
   const char* name;
 };
 
-// In which threads usually wait.
+// Calls in which threads usually wait.
 constexpr CallName kCalls[] = {
 #ifdef SYS_poll  // not on AArch64
     {SYS_poll, "poll"},
@@ -114,7 +114,7 @@ std::string system_call_in(const std::string& line) {
 }
 
 std::string kernel_stacks(pid_t pid) {
-  std::vector<std::pair<std::string, int>> lines;  // in the order of the first of each
+  std::vector<std::pair<std::string, int>> lines;  // in the order of first occurrence
   std::error_code gone;
   std::vector<pid_t> threads;
   for (std::filesystem::directory_iterator at(fmt::format("/proc/{}/task", pid), gone), end; at != end && !gone;

@@ -29,7 +29,7 @@ struct ToolRun {
   bool ended = false;  // before the deadline
 };
 
-// False at its end.
+// False at end of file.
 bool take(UniqueFd& fd, std::string& to) {
   char buffer[16384];
   const ssize_t got = ::read(fd.get(), buffer, sizeof buffer);
@@ -69,7 +69,7 @@ std::string program_of(pid_t pid) {
   return std::filesystem::read_symlink(fmt::format("/proc/{}/exe", pid), unknown).string();
 }
 
-// Beside the process's own program (a virtual environment), then in PATH.
+// Next to the process's own program (a virtual environment), then in PATH.
 std::optional<std::string> find_tool(const std::string& name, const std::string& beside) {
   const char* path = std::getenv("PATH");
   auto candidates = spawn::program_candidates(name, path == nullptr ? "/usr/bin:/bin" : path);
@@ -87,7 +87,7 @@ std::string last_line(std::string text) {
   return printable(text.substr(text.rfind('\n') + 1));
 }
 
-// The line that tells why, or the last one.
+// The line with the error, or the last line.
 std::string reason_in(const ToolRun& run) {
   for (const std::string& text : {run.err, run.out}) {
     for (size_t at = 0; at < text.size();) {
