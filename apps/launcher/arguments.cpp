@@ -18,7 +18,7 @@ std::string with_underscores(std::string word) {
   return word;
 }
 
-// A first word that is no option, no path and no file was meant as a command when it looks like one.
+// A first word that is not an option, a path or a file is rejected as a mistyped command if it resembles one.
 void refuse_mistyped_command(const std::string& word) {
   std::error_code ignored;
   if (word.starts_with("-") || word.find_first_of("./") != std::string::npos) return;

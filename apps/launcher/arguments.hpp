@@ -1,5 +1,5 @@
-// argv before CLI11 sees it: which command, the options in one spelling, the program of `exec` kept apart untouched.
-// Pure.
+// Preprocesses argv before CLI11: finds the command, normalizes the spelling of options, and keeps the program of
+// `exec` separate and unchanged. Pure.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,11 +7,11 @@
 namespace dslaunch::launcher {
 
 struct Arguments {
-  std::string command;               // "run" when none was named
+  std::string command;               // "run" if no command was named
   std::vector<std::string> words;    // without the command; '-' in long options' names turned into '_'
   std::vector<std::string> typed;    // the same words, unchanged
   bool has_separator = false;        // there was a "--"
-  std::vector<std::string> program;  // what stood behind it, unchanged
+  std::vector<std::string> program;  // the words after "--", unchanged
 };
 
 // `words`: argv without the program's name. Throws UserError(64) for a command that does not exist.

@@ -12,7 +12,7 @@ void refuse_program_words(const Arguments& arguments) {
   usage_error(fmt::format("nothing follows a '--' here: '{}'", arguments.program[0]));
 }
 
-// The worker's arguments: what was given, in its own words.
+// Builds the worker's arguments from the options that were given, under the worker's names.
 class Words {
  public:
   explicit Words(std::vector<std::string> words) : words_(std::move(words)) {}

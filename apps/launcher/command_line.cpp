@@ -12,13 +12,13 @@
 namespace dslaunch::launcher {
 namespace {
 
-// Our own usage line and examples stand in front.
+// Our own usage line and examples come first.
 class WithoutUsage : public CLI::Formatter {
  public:
   std::string make_usage(const CLI::App*, std::string) const override { return {}; }
 };
 
-// "--name=" with nothing behind it: CLI11 would take the next word.
+// For "--name=" without a value, CLI11 would take the next word.
 std::vector<std::string> with_empty_values(const std::vector<std::string>& words) {
   std::vector<std::string> out;
   for (const auto& word : words) {
@@ -29,7 +29,7 @@ std::vector<std::string> with_empty_values(const std::vector<std::string>& words
   return out;
 }
 
-// CLI11's counts of arguments, for people.
+// Rewrites CLI11's messages about argument counts for people.
 std::string words_of(const CLI::ParseError& error) {
   std::string text = error.what();
   const std::string name = text.substr(0, text.find(": "));
@@ -89,7 +89,7 @@ bool CommandLine::parse(const Arguments& arguments, const AnswerSlip& on_leftove
     app_.parse(std::vector<std::string>(words.rbegin(), words.rend()));
   } catch (const CLI::ParseError& error) {
     on_leftover_args(app_.remaining());
-    // An option that is not known explains the misfit best.
+    // An unknown option is the best explanation of the parse error.
     refuse_unknown(app_.remaining());
     throw UserError(ExitCode::kUsage, fmt::format("{}; see '{} --help'", words_of(error), command_));
   }

@@ -1,5 +1,5 @@
-// CLI11 with our manners: every mistake is a UserError(64) with a suggestion, a known option of another launcher gets
-// its own answer, --help shows examples first.
+// CLI11 with dslaunch's conventions: every mistake is a UserError(64) with a suggestion, known options of other
+// launchers get a message of their own, --help shows examples first.
 #pragma once
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -44,7 +44,7 @@ class CommandLine {
     }
     return option;
   }
-  // An option whose empty text means that it was left out.
+  // An option whose value "" means that the option was not given.
   CLI::Option* text_or_nothing(const std::string& name, std::string& target, const std::string& what,
                                const std::string& value_name) {
     return app_.add_option(name, target, what)->type_name(value_name);
@@ -52,7 +52,7 @@ class CommandLine {
   CLI::Option* flag(const std::string& name, bool& target, const std::string& what) {
     return app_.add_flag(name, target, what);
   }
-  // Lengths of time: "90", "10m". A shorter one than `least` is refused. `target`: milliseconds, or an optional of
+  // Durations: "90", "10m". A duration shorter than `least` is rejected. `target`: milliseconds, or an optional of
   // them.
   template <class T>
   void duration(const std::string& name, T& target, const std::string& what,
@@ -60,11 +60,11 @@ class CommandLine {
     auto take = [name, &target, least](const std::string& text) { target = read_duration(name, text, least); };
     app_.add_option_function<std::string>(name, take, what)->type_name("TIME");
   }
-  // The heading under which the following options are listed.
+  // The heading under which --help lists the following options.
   void group(const std::string& title) { app_.option_defaults()->group(title); }
 
-  // False: help or the version was printed. `on_leftover_args` sees the words that are left over before they are
-  // refused: it throws where it knows better what was meant.
+  // False: help or the version was printed. `on_leftover_args` gets the leftover words before they are rejected: it may
+  // throw a more specific error.
   using AnswerSlip = std::function<void(const std::vector<std::string>& leftover)>;
   bool parse(
       const Arguments& arguments, const AnswerSlip& on_leftover_args = [](const auto&) {});

@@ -9,7 +9,7 @@ namespace {
 struct Row {
   const char* name;
   Command command;
-  bool for_people;  // false: one dslaunch says it to another
+  bool for_people;  // false: used only between dslaunch processes
 };
 
 constexpr Row kCommands[] = {

@@ -1,4 +1,4 @@
-// One function a command: reads its options, does it, returns the exit code.
+// One function per command: reads its options, executes the command, returns the exit code.
 #pragma once
 #include <string>
 #include <string_view>
@@ -10,9 +10,9 @@ namespace dslaunch::launcher {
 
 using Command = int (*)(const Arguments&);
 
-// Null: there is none of this name.
+// Null if there is no command of this name.
 Command find_command(std::string_view name);
-// That users may give.
+// The commands intended for users.
 std::vector<std::string> command_names();
 
 int run_command(const Arguments& arguments);
@@ -33,7 +33,7 @@ int agent_command(const Arguments& arguments);
 // `dslaunch` without arguments.
 int short_help();
 
-// A line for each command.
+// One line per command.
 const char* command_list();
 
 }  // namespace dslaunch::launcher

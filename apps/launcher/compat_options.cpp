@@ -13,7 +13,7 @@ namespace {
 
 using launch::LaunchOptions;
 
-// torchrun's N or MIN:MAX. With --node_rank it means what --no_ssh says here.
+// torchrun's N or MIN:MAX. With --node_rank it corresponds to --no_ssh.
 void read_nnodes(LaunchOptions& to, const std::string& text) {
   if (text.empty()) return;
   hostfile::HostOptions& hosts = to.hosts;
@@ -73,8 +73,8 @@ void add_borrowed_options(CommandLine& line, BorrowedOptions& raw) {
   line.value("--nproc_per_node,--nproc", raw.ranks_of_node, "--num_gpus N; gpu: all, cpu: a rank for each CPU",
              "N|auto|gpu|cpu");
   line.value("--nnodes", raw.nnodes, "--num_nodes N, or MAX with --min_nodes MIN", "N|MIN:MAX");
-  // What these ask for is so anyway: one path for one host and many, all hosts tried at once, no argument added, one
-  // host with a port of its own by default.
+  // These options request what dslaunch always does: the same code path for one host and many, all hosts tried at once,
+  // no argument added, one host with its own port by default.
   line.group("");
   for (const char* name : {"--force_multi", "--no_ssh_check", "--no_local_rank", "--standalone"}) {
     line.flag(name, raw.ignored, "");

@@ -1,5 +1,5 @@
-// Options in the words of `deepspeed` and `torchrun` for what `run` and `exec` know by other names, and those about
-// cores. docs/migrating.md lists them.
+// Options with the names of `deepspeed` and `torchrun` for settings that `run` and `exec` name differently, and those
+// about cores. docs/migrating.md lists them.
 #pragma once
 #include <string>
 
@@ -8,7 +8,7 @@
 
 namespace dslaunch::launcher {
 
-// As written.
+// The option values as given.
 struct BorrowedOptions {
   std::string nnodes, ranks_of_node, core_list, numa_binding;
   bool bind_cores = false, ignored = false;
@@ -16,7 +16,7 @@ struct BorrowedOptions {
 
 void add_borrowed_options(CommandLine& line, BorrowedOptions& raw);
 
-// After the other options were read. Throws UserError(64).
+// Call after the other options were read. Throws UserError(64).
 void finish_borrowed_options(launch::LaunchOptions& to, const BorrowedOptions& raw);
 
 }  // namespace dslaunch::launcher

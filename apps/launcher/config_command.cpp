@@ -20,7 +20,7 @@ int config_command(const Arguments& arguments) {
   } else {
     text = options->explain && loaded.ok() ? config::explain_text(loaded) : config::check_text(loaded);
   }
-  // A document is what was asked for, good news or bad; for people bad news goes to standard error.
+  // The JSON document goes to standard output with or without issues; as text, issues go to standard error.
   std::fputs(text.c_str(), options->json || loaded.ok() ? stdout : stderr);
   return to_int(loaded.exit_code());
 }

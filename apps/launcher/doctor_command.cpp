@@ -1,4 +1,5 @@
-// `dslaunch doctor`: who holds a port, what is stale, what was left behind; --kill ends it.
+// `dslaunch doctor`: shows which processes hold a port, which are stale, and which files are left over; --kill ends
+// them.
 #include <poll.h>
 #include <unistd.h>
 
@@ -16,13 +17,13 @@ namespace {
 
 void note_interrupt(int) {}
 
-// Waits for a line. False: Ctrl-C came, which is blocked but while we wait, so that it cannot slip through.
+// Waits for a line. False: interrupted by Ctrl-C, which is blocked except while waiting, so that it cannot be missed.
 bool wait_for_line(const sigset_t& mask_while_waiting) {
   pollfd input{STDIN_FILENO, POLLIN, 0};
   return ::ppoll(&input, 1, nullptr, &mask_while_waiting) >= 0;
 }
 
-// Ctrl-C at the question means no, and that is then the command's end: from here on it does nothing but answer.
+// Ctrl-C at the question means no and ends the command: from here on it only answers the question.
 launch::Answer ask_on_terminal(const std::string& text) {
   if (::isatty(STDIN_FILENO) == 0 || ::isatty(STDERR_FILENO) == 0) return launch::Answer::kNobodyThere;
   sigset_t interrupt, before;

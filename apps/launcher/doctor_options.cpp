@@ -72,7 +72,7 @@ std::optional<DoctorCommand> read_doctor_options(const Arguments& arguments) {
   line.value("--remote_path", reach.remote_path, "folder of dslaunch there; without it the same as here", "DIR");
   line.duration("--connect_timeout", reach.ssh.connect_timeout, "to reach each host (15 s)",
                 std::chrono::milliseconds(1));
-  line.group("");  // of a doctor that was started by another one
+  line.group("");  // for a doctor started by another doctor
   line.value("--only", only, "", "PID:START")->allow_extra_args(false);
   line.value("--lost_job", doctor.lost_jobs, "", "JOB")->allow_extra_args(false);
   if (!line.parse(arguments)) return std::nullopt;

@@ -9,11 +9,11 @@
 namespace dslaunch::launcher {
 
 struct DoctorCommand {
-  launch::DoctorOptions doctor;  // `hosts` is left empty: the hostfile is not read here
+  launch::DoctorOptions doctor;  // `hosts` stays empty: the hostfile is not read here
   launch::LaunchOptions launch;  // hostfile and filters
 };
 
-// UserError(64) for what is not understood. Empty: help was asked for and printed.
+// Throws UserError(64) for invalid options. Empty: help was requested and printed.
 std::optional<DoctorCommand> read_doctor_options(const Arguments& arguments);
 
 }  // namespace dslaunch::launcher

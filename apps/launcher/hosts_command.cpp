@@ -1,4 +1,4 @@
-// `dslaunch hosts`: what hostfile, filters and this machine resolve to.
+// `dslaunch hosts`: shows the hosts that hostfile, filters and this machine resolve to.
 #include <cstdio>
 
 #include "base/format.hpp"

@@ -22,7 +22,7 @@ namespace {
 std::vector<launch::KnownJob> all_jobs() {
   std::vector<launch::UnreadableJob> unreadable;
   const std::string root = launch::jobs_root();
-  // Made by another user (sudo): no job on record would be a wrong answer.
+  // The directory was created by another user (sudo): "no jobs" would be a wrong answer.
   if (::access(root.c_str(), R_OK | X_OK) != 0 && errno == EACCES) {
     throw UserError(ExitCode::kPermission,
                     fmt::format("cannot read the folder of this user's jobs, {}: {}; 'ls -ld' says whose it and the "

@@ -1,4 +1,4 @@
-// The options of the commands on jobs that are there already.
+// The options of the commands on existing jobs.
 #pragma once
 #include <optional>
 #include <string>
@@ -10,7 +10,7 @@
 namespace dslaunch::launcher {
 
 struct JobsOptions {
-  std::vector<std::string> jobs;  // empty: a list
+  std::vector<std::string> jobs;  // empty: list the jobs
   bool all = false, json = false;
 };
 struct LogsWords {
@@ -18,7 +18,7 @@ struct LogsWords {
   launch::LogsOptions logs;
 };
 struct StacksWords {
-  std::string job;  // empty: the newest that runs
+  std::string job;  // empty: the newest running job
   launch::StacksOptions stacks;
 };
 struct StopWords {
@@ -26,7 +26,8 @@ struct StopWords {
   launch::StopOptions stop;
 };
 
-// Each reads the words of one command. UserError(64) for what is not understood. Empty: help was asked for and printed.
+// Each parses the words of one command. Throws UserError(64) for invalid options. Empty: help was requested and
+// printed.
 std::optional<JobsOptions> read_jobs_options(const Arguments& arguments);
 std::optional<LogsWords> read_logs_options(const Arguments& arguments);
 std::optional<std::string> read_attach_options(const Arguments& arguments);

@@ -30,7 +30,7 @@ int agent_command(const Arguments& arguments) {
     launch::put_under_guard();
     return launch::run_agent_on_standard_streams(*options);
   }
-  std::signal(SIGHUP, SIG_IGN);  // it ends by itself, also where nobody waits for it any more
+  std::signal(SIGHUP, SIG_IGN);  // the cleanup ends by itself, even if no process waits for it any more
   launch::cleanup_this_host(options->sweep);
   return 0;
 }

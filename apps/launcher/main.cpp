@@ -1,4 +1,4 @@
-// dslaunch: from one command to a running job. Every command is a function of commands.hpp; this file finds which one.
+// dslaunch: from one command to a running job. Every command is a function of commands.hpp; this file selects it.
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -25,8 +25,8 @@ int report(ExitCode code, const std::string& message) {
   return to_int(code);
 }
 
-// What was printed for whoever asked has to have arrived, or a full disk would pass for success. Without a reader every
-// command ends as `cat` does, whatever its parent did with SIGPIPE.
+// Output must have been written completely, or a full disk would look like success. When the reader is gone, every
+// command ends by SIGPIPE as `cat` does, whatever its parent did with SIGPIPE.
 int with_output_written(int code) {
   const OutputState state = standard_output_state();
   if (code != 0 || state == OutputState::kWritten) return code;
@@ -40,7 +40,7 @@ int with_output_written(int code) {
 int main(int argc, char** argv) {
   using namespace dslaunch;
   open_standard_streams();
-  std::signal(SIGXFSZ, SIG_IGN);  // a file at the limit of its size is an error of the write, as a full disk is
+  std::signal(SIGXFSZ, SIG_IGN);  // a file at its size limit is then a write error, like a full disk
   log::set_speaker("dslaunch");
   try {
     return launcher::with_output_written(launcher::dispatch({argv + 1, argv + argc}));

@@ -1,5 +1,5 @@
-// What the text behind an option has to be, before CLI11 reads it: its own reading takes 010 for eight and an empty
-// text for an option that was not given.
+// Checks the values of options before CLI11 parses them: CLI11 would read 010 as octal and treat an empty text as an
+// option that was not given.
 #pragma once
 #include <charconv>
 #include <chrono>
@@ -8,15 +8,15 @@
 
 namespace dslaunch::launcher {
 
-// Options that contradict each other or their values. Throws UserError(64).
+// For options that contradict each other or their values. Throws UserError(64).
 [[noreturn]] void usage_error(const std::string& message);
 
 // An optional '-' and digits.
 bool is_whole_number(const std::string& text);
-// Without leading zeros, which mean nothing to people.
+// Without leading zeros, which CLI11 would take as octal.
 std::string without_leading_zeros(const std::string& digits);
 
-// Empty when `text` is a decimal number that fits into N, which it then is in plain form; else what is wrong.
+// Empty when `text` is a decimal number that fits into N; `text` is then normalized. Else the error.
 template <class N>
 std::string read_whole_number(std::string& text) {
   if (!is_whole_number(text)) return text.empty() ? "needs a number" : "'" + text + "' is not a whole number";
@@ -30,11 +30,11 @@ std::string read_whole_number(std::string& text) {
   return {};
 }
 
-// The length of time behind the option `name`. Throws UserError(64) for what is none, and for one below `least`.
+// The duration given for the option `name`. Throws UserError(64) if `text` is not a duration, or is below `least`.
 std::chrono::milliseconds read_duration(const std::string& name, const std::string& text,
                                         std::chrono::milliseconds least);
 
-// A variable of the shell that is not set makes such a text, and it must not mean that the option was left out.
+// An unset shell variable produces an empty text, which must not mean that the option was not given.
 std::string refuse_empty(std::string& text);
 
 }  // namespace dslaunch::launcher

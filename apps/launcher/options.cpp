@@ -22,10 +22,10 @@ namespace {
 using launch::LaunchOptions;
 using namespace std::chrono_literals;
 
-// Options of these groups are those of a run alone.
+// Options of these groups belong to `run` only.
 constexpr char kJobGroup[] = "Job", kDataGroup[] = "Data";
 
-// What cannot be bound to its place directly.
+// Values that cannot be bound to their targets directly.
 struct RawLaunch {
   std::string device = "auto";
   std::vector<std::string> env;
@@ -92,7 +92,7 @@ void add_launch_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
             "nothing of ours but errors, of workers but warnings too; what they print goes to the logs");
   line.flag("--verbose", to.verbose, "our lines with the time since the start; workers say more");
   add_output_options(line, raw.output);
-  line.group("");  // known, so that asking for them gets an answer
+  line.group("");  // known, so that using them gives a specific message
   line.value("--stages", raw.stages, "", "P");
   line.value("--tp", raw.tensor_parallel, "", "T");
 }
@@ -184,7 +184,7 @@ void refuse_program_words(const Arguments& arguments) {
   }
 }
 
-// "dslaunch train.py --lr 1e-4": what stands behind the program is its own, and no slip in our options.
+// "dslaunch train.py --lr 1e-4": the words after the program are its own, not mistakes in our options.
 void refuse_program(CommandLine& line, const Arguments& arguments) {
   const std::vector<std::string> models = line.app().get_option("MODEL")->results();
   if (models.empty()) return;
@@ -199,7 +199,7 @@ void refuse_program(CommandLine& line, const Arguments& arguments) {
     const auto* option = line.app().get_option_no_throw(word.substr(0, word.find('=')));
     return option && (option->get_group() == kJobGroup || option->get_group() == kDataGroup);
   };
-  // exec knows nothing of --config or --data: with one of those it is left to the user which of the words stay.
+  // exec does not have --config or --data: if one of those was given, the user has to decide which words to keep.
   if (std::any_of(before.begin(), before.end(), is_of_a_run)) before.clear();
   launch::refuse_program(models.front(), before, behind);
 }

@@ -10,14 +10,15 @@
 
 namespace dslaunch::launcher {
 
-// Each reads the words of one command. UserError(64) for what is not understood. Empty: help was asked for and printed.
+// Each parses the words of one command. Throws UserError(64) for invalid options. Empty: help was requested and
+// printed.
 std::optional<launch::RunOptions> read_run_options(const Arguments& arguments);
 std::optional<launch::ExecOptions> read_exec_options(const Arguments& arguments);
 std::optional<launch::LaunchOptions> read_hosts_options(const Arguments& arguments);
 std::optional<launch::AgentCommand> read_agent_options(const Arguments& arguments);
 
 struct ConfigOptions {
-  bool explain = false;  // else check
+  bool explain = false;  // false: check
   std::string file;
   int world_size = 0;  // 0: not given
   std::vector<std::string> sets;

@@ -24,7 +24,7 @@ launch::OutputChoices read_output_choices(const RawOutput& raw) {
   to.tee = launch::parse_stream_choice("--tee", raw.tee);
   to.redirects = launch::parse_stream_choice("--redirects", raw.redirects);
   to.log_dir = launch::absolute_path(raw.log_dir);
-  // DeepSpeed's launcher passes the word None on when nothing is wanted.
+  // DeepSpeed's launcher passes the word None if no log is requested.
   if (raw.each_rank_log != "None") to.each_rank_log = launch::absolute_path(raw.each_rank_log);
   if (!raw.local_ranks.empty()) to.local_ranks = launch::parse_rank_list("--local_ranks_filter", raw.local_ranks);
   to.save_pid = raw.save_pid;

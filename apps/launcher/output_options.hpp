@@ -1,4 +1,4 @@
-// The options of `run` and `exec` about where the ranks' output goes.
+// The options of `run` and `exec` for the destination of the ranks' output.
 #pragma once
 #include <string>
 

@@ -1,4 +1,4 @@
-// What `dslaunch` alone says, and the list of commands.
+// The output of `dslaunch` without arguments, and the list of commands.
 #include <cstdio>
 
 #include "base/exit_code.hpp"

@@ -1,4 +1,4 @@
-// Commands that need tensors: carried out by dsworker, which takes this process's place.
+// Commands that need tensors: executed by dsworker, which replaces this process.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -12,7 +12,7 @@
 namespace dslaunch::launcher {
 
 static int become_worker(std::vector<std::string> words) {
-  launch::working_folder();  // where there is none, MKL would end dsworker with words and an exit code of its own
+  launch::working_folder();  // without a working directory, MKL would end dsworker with its own message and exit code
   words.insert(words.begin(), launch::worker_program());
   const char* inherited = std::getenv("LD_LIBRARY_PATH");
   if (auto path = launch::torch_library_path(inherited ? inherited : "")) {
