@@ -1,4 +1,4 @@
-// What a hostfile, filters and the environment resolve to: the hosts of a job in launch order.
+// The result of resolving hostfile, filters and environment: the hosts of a job in launch order.
 #pragma once
 #include <cstdint>
 #include <numeric>
@@ -10,7 +10,7 @@ namespace dslaunch::hostfile {
 
 struct Host {
   std::string name;              // as the user wrote it
-  std::string user;              // empty: the current one
+  std::string user;              // empty: the current user
   std::optional<uint16_t> port;  // of its sshd
   std::vector<int> slots;        // ascending slot (device) numbers
 };

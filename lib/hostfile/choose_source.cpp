@@ -27,8 +27,8 @@ bool only_localhost(const std::string& filter) {
   return names.size() == 1 && same_host(names.front(), "localhost");
 }
 
-// Filters and counts choose among hosts that dslaunch starts itself. Here each node has its own dslaunch, and one that
-// was left out would have nobody to tell it.
+// Filters and counts select among hosts that dslaunch starts itself. Here each node has its own dslaunch, and an
+// excluded one could not be told that it is excluded.
 void refuse_choice(const HostOptions& asked, const std::string& source, const std::string& instead) {
   const std::string& filter = asked.include.empty() ? asked.exclude : asked.include;
   if (filter.empty()) return;
@@ -78,7 +78,7 @@ Source place_source(ClusterPlace place, const HostOptions& asked) {
   return source;
 }
 
-// torchrun counts by it on any machine, so whoever has it in the environment expects the same here.
+// torchrun uses this variable on any machine, so a user who has set it expects the same here.
 void set_ranks_per_node(Source& source, const HostOptions& asked, const Surroundings& here) {
   source.ranks = read_ranks_per_node(here.environment, asked, here.num_cpus);
   if (source.ranks.slots && !asked.num_gpus) {

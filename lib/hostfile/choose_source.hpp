@@ -1,5 +1,5 @@
-// Where the hosts of a job come from when several places could say so. Pure: options, variables and a question about
-// files in, a decision out. The order, which docs/clusters.md explains:
+// Chooses the source of a job's host list when several are possible. Pure: from options, variables and a predicate on
+// files to a decision. The order of precedence, which docs/clusters.md explains:
 //
 //   1. --hostfile F                        5. Kubeflow, Kubernetes (PET_NNODES ...)
 //   2. --no_ssh --node_rank K              6. mpirun (OMPI_COMM_WORLD_RANK, PMI_RANK ...)
@@ -17,23 +17,23 @@
 
 namespace dslaunch::hostfile {
 
-// Where DeepSpeed's jobs have their hostfile, and where nobody needs to say so.
+// The default path of the hostfile in DeepSpeed jobs.
 constexpr const char* kDefaultHostfile = "/job/hostfile";
 
-// What there is on this machine.
+// The relevant state of this machine.
 struct Surroundings {
   Environment environment;
-  std::function<bool(const std::string& path)> exists;  // is there such a file?
+  std::function<bool(const std::string& path)> exists;  // does the file exist?
   int num_cpus = 1;                                     // for PET_NPROC_PER_NODE=cpu
   std::string default_hostfile = kDefaultHostfile;
 };
 
 enum class SourceKind {
-  kHostfile,         // `hostfile` is set: reach its hosts
-  kByHand,           // the user starts dslaunch on every node; hosts from `hostfile` where one is set
-  kSlurmAllocation,  // `slurm` is set: an agent a node through srun
+  kHostfile,         // `hostfile` is set: connect to its hosts
+  kByHand,           // the user starts dslaunch on every node; hosts from `hostfile` if set
+  kSlurmAllocation,  // `slurm` is set: one agent per node through srun
   kSlurmTask,        // `slurm` and `place` are set: this is one node of a step
-  kPlace,            // `place` is set: this is one node of a job that somebody else started
+  kPlace,            // `place` is set: this is one node of an externally started job
   kThisMachine,
 };
 
@@ -42,13 +42,13 @@ struct Source {
   std::optional<std::string> hostfile;
   std::optional<SlurmSituation> slurm;
   std::optional<ClusterPlace> place;
-  RanksPerNode ranks;  // of kThisMachine, and of this node of kByHand where no hostfile is set: PET_NPROC_PER_NODE
-  std::string notice;  // one line to say before anything else when the choice is not one the user spelt out
+  RanksPerNode ranks;  // of kThisMachine, and of this node of kByHand if no hostfile is set: PET_NPROC_PER_NODE
+  std::string notice;  // one line to print first if the user did not state the choice explicitly
 };
 
-// Throws UserError: 78 when the variables contradict themselves or the options (see slurm.hpp and
-// cluster_environment.hpp), or when a filter would drop nodes that somebody else has started already; 64 for
-// --node_rank without --no_ssh and the other way round.
+// Throws UserError: 78 when the variables contradict each other or the options (see slurm.hpp and
+// cluster_environment.hpp), or when a filter would drop externally started nodes; 64 for --node_rank without --no_ssh
+// and vice versa.
 Source choose_source(const HostOptions& asked, const Surroundings& here);
 
 }  // namespace dslaunch::hostfile

@@ -28,7 +28,7 @@ std::optional<NamedText> named_text(const Environment& environment, const char* 
   return NamedText{name, *value};
 }
 
-// Both may be set, as PyTorchJob does; then they must say the same.
+// Both may be set, as PyTorchJob does; then they must be equal.
 std::optional<NamedText> agreed(const Environment& environment, const char* first, const char* second) {
   auto a = named_text(environment, first), b = named_text(environment, second);
   if (a && b && a->value != b->value) {
@@ -89,7 +89,7 @@ void check_rank(const NamedNumber& rank, const std::string& size_name, int size)
 
 // --- Kubeflow and Kubernetes -------------------------------------------------------------------------------------
 
-// N, or MIN:MAX as torchrun has it.
+// N, or MIN:MAX as in torchrun.
 std::optional<NamedNumber> read_nnodes(const Environment& environment) {
   auto text = text_of(environment, "PET_NNODES");
   if (!text) return std::nullopt;
@@ -111,8 +111,8 @@ std::optional<NamedNumber> read_nnodes(const Environment& environment) {
   return NamedNumber{"PET_NNODES", *low};
 }
 
-// RANK and WORLD_SIZE of a pod: an operator counts pods with them. The rank of a process has LOCAL_RANK beside it, and
-// outside of a pod nobody but a user's shell sets them.
+// RANK and WORLD_SIZE of a pod: an operator counts pods with them. The rank of a process comes with LOCAL_RANK, and
+// outside of a pod only a user's shell sets them.
 bool counts_pods(const Environment& environment) {
   return text_of(environment, "KUBERNETES_SERVICE_HOST") && text_of(environment, "RANK") &&
          text_of(environment, "WORLD_SIZE") && !text_of(environment, "LOCAL_RANK");
@@ -133,8 +133,8 @@ std::optional<ClusterPlace> read_pod_count(const Environment& environment, const
   return place;
 }
 
-// PET_NODE_RANK is the node's; RANK is the pod's in a PyTorchJob, and the index of an indexed Job is all that a job
-// without an operator has.
+// PET_NODE_RANK is the node's; RANK is the pod's in a PyTorchJob; a job without an operator has only the index of an
+// indexed Job.
 NamedNumber read_pet_rank(const Environment& environment, const NamedNumber& nnodes) {
   auto rank = first_number(environment, {"PET_NODE_RANK", "RANK", "JOB_COMPLETION_INDEX"}, 0, kMaxProcesses);
   if (rank) return *rank;

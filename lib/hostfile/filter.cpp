@@ -24,7 +24,7 @@ struct FilterNode {
 constexpr size_t kMaxProblems = 20;
 
 struct ParsedFilter {
-  std::vector<FilterNode> nodes;        // one a name, in the order of first mention
+  std::vector<FilterNode> nodes;        // one per name, in the order of first mention
   std::map<std::string, size_t> index;  // of nodes, by plain name
   std::vector<std::string> problems;
 
@@ -97,7 +97,7 @@ ParsedFilter parse_filter(std::string_view filter) {
   return parsed;
 }
 
-// "0-3", or "1,3" where there are gaps.
+// "0-3", or "1,3" if there are gaps.
 std::string describe_slots(const std::vector<int>& slots) {
   if (slots.size() > 2 && slots.back() - slots.front() + 1 == static_cast<int>(slots.size())) {
     return fmt::format("slots {}-{}", slots.front(), slots.back());

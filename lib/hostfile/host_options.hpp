@@ -1,4 +1,4 @@
-// What a user says of the hosts of a job: which, how many, and where this one stands among them. Plain data.
+// The user's options for the hosts of a job: which hosts, how many, and this host's position among them. Plain data.
 #pragma once
 #include <cstdint>
 #include <optional>

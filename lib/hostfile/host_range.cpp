@@ -36,7 +36,7 @@ void append_item(std::string_view item, size_t offset, std::vector<std::string>&
   for (uint64_t n = low; n <= high; ++n) out.push_back(fmt::format("{:0{}}", n, low_text.size()));
 }
 
-// The items of one bracket group; `offset` is where `list` begins.
+// The items of one bracket group; `list` begins at `offset`.
 std::vector<std::string> expand_group(std::string_view list, size_t offset) {
   std::vector<std::string> out;
   for (const auto& item : split(list, ',')) {
@@ -46,7 +46,7 @@ std::vector<std::string> expand_group(std::string_view list, size_t offset) {
   return out;
 }
 
-// What stands beside a bracket is copied into every name.
+// The text next to a bracket is copied into every name.
 void require_fitting(size_t size, size_t offset) {
   if (size > kMaxHostName) {
     throw Failure{fmt::format("more than {} characters beside a range: no host's name is that long", kMaxHostName),

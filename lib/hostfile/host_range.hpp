@@ -1,4 +1,4 @@
-// Names with ranges as Slurm and pdsh write them: n[01-03,7] is n01 n02 n03 n7. Pure.
+// Names with ranges as Slurm and pdsh write them: n[01-03,7] expands to n01 n02 n03 n7. Pure.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -8,13 +8,13 @@
 namespace dslaunch::hostfile {
 
 struct RangeExpansion {
-  std::vector<std::string> names;  // in the order written; the leftmost bracket turns slowest
+  std::vector<std::string> names;  // in the order written; the leftmost bracket varies slowest
   std::string error;               // empty on success
-  size_t error_offset = 0;         // where in the text
+  size_t error_offset = 0;         // offset of the error in the text
 };
 
-// Any number of bracket groups; the width of leading zeros comes from a range's lower bound. A text without brackets
-// is one name of any length. At most kMaxExpandedNames names come out of brackets.
+// Any number of bracket groups; a range's lower bound determines the zero padding. A text without brackets is one name
+// of any length. Brackets expand to at most kMaxExpandedNames names.
 constexpr size_t kMaxExpandedNames = 65536;
 constexpr size_t kMaxHostName = 255;
 RangeExpansion expand_host_range(std::string_view text);

@@ -20,7 +20,7 @@ namespace dslaunch::hostfile {
 namespace {
 
 constexpr size_t kMaxProblemsShown = 20;
-constexpr size_t kMaxProblems = 100;  // then the rest of the file is not read
+constexpr size_t kMaxProblems = 100;  // parsing stops after this many
 constexpr size_t kMaxSlotsInAll = size_t{1} << 20;
 
 struct Problem {
@@ -34,7 +34,7 @@ struct Word {
   size_t column;
 };
 
-// What one line says, before ranges are expanded into hosts.
+// The content of one line, before ranges are expanded into hosts.
 struct Line {
   std::vector<std::string> names;
   std::string user;
@@ -46,7 +46,7 @@ bool is_blank(char c) {
   return c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f';
 }
 
-// A '#' starts a comment wherever it stands.
+// A '#' starts a comment at any position.
 std::vector<Word> split_words(std::string_view line) {
   line = line.substr(0, line.find('#'));
   std::vector<Word> words;
@@ -67,7 +67,7 @@ class LineParser {
  public:
   LineParser(int number, std::vector<Problem>& problems) : number_(number), problems_(problems) {}
 
-  // Nothing when the line holds a mistake (which has been noted) or no host.
+  // Empty when the line has a mistake (which has been recorded) or no host.
   std::optional<Line> parse(const std::vector<Word>& words) {
     if (words.empty()) return std::nullopt;
     size_t before = problems_.size();
@@ -141,7 +141,7 @@ class LineParser {
     if (colon != std::string_view::npos) set_port(word.text.substr(colon + 1), word.column + colon + 1, line);
     RangeExpansion expansion = expand_host_range(word.text.substr(0, colon));
     if (!expansion.error.empty()) return note(word.column + expansion.error_offset, expansion.error);
-    // The names of one range differ in digits only, so the first one speaks for all.
+    // The names of one range differ in digits only, so checking the first one is enough.
     if (check_name(expansion.names.front(), word.column)) line.names = std::move(expansion.names);
   }
 
@@ -204,7 +204,7 @@ class LineParser {
     if (is_setting_name(word.text) && before_equals) {
       return note(word.column, fmt::format("no blanks around '=': write '{}=N'", word.text));
     }
-    // The rest of 'slots = 2' or 'slots =2' belongs to that mistake.
+    // The rest of 'slots = 2' or 'slots =2' is part of the mistake that is already reported.
     if (word.text.starts_with('=') && is_setting_name(words[index - 1].text)) return;
     if (words[index - 1].text.ends_with('=')) return;
     note(word.column, fmt::format("unexpected '{}': a line is 'HOST slots=N', one host a line", printable(word.text)));

@@ -1,4 +1,5 @@
-// A host's name as it is compared: DNS knows no case, and a dot at its end says only that it is complete. Pure.
+// Normalizes a host name for comparison: DNS ignores case, and a trailing dot only marks the name as fully qualified.
+// Pure.
 #pragma once
 #include <string>
 #include <string_view>

@@ -36,7 +36,7 @@ void check_combination(const Request& request) {
   require_possible_slots(request.asked);
 }
 
-// The one entry of a job without a hostfile.
+// The only entry of a job without a hostfile.
 Entry local_entry(const Request& request) {
   Entry entry;
   entry.host.name = kLocalHost;
@@ -67,7 +67,7 @@ void keep_first_slots(std::vector<Entry>& entries, const Request& request) {
   size_t wanted = static_cast<size_t>(*request.asked.num_gpus);
   std::vector<std::string> short_of;
   for (auto& entry : entries) {
-    if (!entry.slots_stated) {  // the source leaves the number open
+    if (!entry.slots_stated) {  // the source does not state the number
       entry.host.slots = first_slots(*request.asked.num_gpus);
     } else if (entry.host.slots.size() >= wanted) {
       entry.host.slots.resize(wanted);

@@ -71,7 +71,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Steps that are no tasks: salloc's interactive step, the batch script, the prolog's and the container's own.
+// Steps that are not tasks: salloc's interactive step, the batch script, the prolog's and the container's own.
 bool is_special_step(const std::string& step) {
   constexpr int64_t kFirstSpecial = 0xfffffff0;
   return parse_int<int64_t>(step).value_or(kFirstSpecial) >= kFirstSpecial;
@@ -83,8 +83,8 @@ bool in_step(const Environment& environment) {
   return step && !is_special_step(*step);
 }
 
-// Whoever submits a batch job from inside a step hands its step's variables on to the script; what slurmd sets itself
-// gives them away. ENVIRONMENT=BATCH stands in the tasks below a script too, but those have a launching node.
+// A batch job submitted from inside a step inherits that step's variables; variables that slurmd itself sets reveal
+// this. ENVIRONMENT=BATCH is also set in the tasks below a script, but those have SLURM_LAUNCH_NODE_IPADDR.
 bool is_left_over(const Environment& environment, const NodeList& step, const NodeList& job) {
   if (text_of(environment, "ENVIRONMENT") == "BATCH" && !text_of(environment, "SLURM_LAUNCH_NODE_IPADDR")) return true;
   auto here = text_of(environment, "SLURMD_NODENAME");
@@ -94,14 +94,14 @@ bool is_left_over(const Environment& environment, const NodeList& step, const No
                       [&](const std::string& name) { return names.contains(name); });
 }
 
-// A single task with a terminal of its own is somebody's shell: what is started there is for the whole job.
+// A single task with its own terminal is an interactive shell: a dslaunch started there serves the whole job.
 bool is_interactive_shell(const Environment& environment) {
   if (!text_of(environment, "SLURM_PTY_PORT") && !text_of(environment, "SLURM_PTY_WIN_COL")) return false;
   auto tasks = first_number(environment, {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"}, 1, kMaxProcesses);
   return tasks && tasks->value == 1;
 }
 
-// Did srun start us as a task of a step? SLURM_PROCID alone does not say so: a batch script has 0 there.
+// Did srun start us as a task of a step? SLURM_PROCID alone does not decide this: in a batch script it is 0.
 bool is_task(const Environment& environment, const NodeList& job) {
   auto rank = number_of(environment, "SLURM_PROCID", 0, kMaxProcesses);
   if (!rank || (!in_step(environment) && *rank == 0)) return false;
@@ -163,7 +163,7 @@ GpuVariables read_gpus(const Environment& environment, bool task, bool whole_job
   if (!gpus.on_this_node) gpus.on_this_node = listed(environment, "SLURM_JOB_GPUS");
   gpus.per_node = requested(environment, "SLURM_GPUS_PER_NODE");
   gpus.per_task = requested(environment, "SLURM_GPUS_PER_TASK");
-  // A step on a part of the nodes still sees the job's total.
+  // A step on part of the nodes still sees the job's total.
   if (whole_job) gpus.total = requested(environment, "SLURM_GPUS");
   return gpus;
 }
@@ -172,7 +172,7 @@ bool all_equal(const std::vector<int>& values) {
   return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();
 }
 
-// A total that the nodes do not share equally leaves open who has how many.
+// If the nodes do not share the total equally, the number per node is unknown.
 void check_total(const GpuVariables& gpus, const NamedNumber& each, size_t num_nodes) {
   if (!gpus.total || static_cast<size_t>(gpus.total->value) == static_cast<size_t>(each.value) * num_nodes) return;
   contradiction(fmt::format(
@@ -182,12 +182,12 @@ void check_total(const GpuVariables& gpus, const NamedNumber& each, size_t num_n
       static_cast<size_t>(each.value) * num_nodes));
 }
 
-// Neither factor is too large for what it counts; the product may be, and is refused as slots of a node then.
+// Each factor is within its own limit; the product may exceed it, and is then rejected as a node's slot count.
 int times(int tasks, int gpus) {
   return static_cast<int>(std::min<int64_t>(int64_t{tasks} * gpus, std::numeric_limits<int>::max()));
 }
 
-// What slurmd counted on this node is the truth; what was asked for stands in where it is silent (a shell of salloc).
+// slurmd's count for this node takes precedence; the requested numbers are used if there is none (a shell of salloc).
 std::optional<Slots> slots_from_gpus(const GpuVariables& gpus, const TaskCounts& tasks, size_t num_nodes) {
   auto uniform = [&](const NamedNumber& each) {
     check_total(gpus, each, num_nodes);
@@ -256,11 +256,11 @@ int read_node_rank(const Environment& environment, const NodeList& nodes) {
   return place->value;
 }
 
-// The same on every node, and in every version of this program, without a word between them; different for jobs that
-// share a node, and below the ports that the kernel hands out itself.
+// The same on every node, and in every version of this program, without communication; different for jobs that share a
+// node, and below the kernel's ephemeral ports.
 uint16_t meeting_port(const std::string& job_id, const std::string& step_id) {
   constexpr uint32_t kFirst = 20000, kCount = 32768 - kFirst;
-  uint32_t hash = 2166136261u;  // FNV-1a of 32 bits
+  uint32_t hash = 2166136261u;  // 32-bit FNV-1a
   for (unsigned char c : fmt::format("{}.{}", job_id, step_id)) hash = (hash ^ c) * 16777619u;
   return static_cast<uint16_t>(kFirst + hash % kCount);
 }
@@ -325,11 +325,12 @@ std::vector<int> expand_repeats(std::string_view list, const std::string& variab
 int count_gres(std::string_view request, const std::string& variable) {
   int sum = 0;
   for (const Item& item : split_list(request)) {
-    std::string_view text = item.text.substr(0, item.text.find('('));  // "(S:0-1)": the sockets they are near to
+    std::string_view text = item.text.substr(0, item.text.find('('));  // "(S:0-1)": the sockets that the GPUs are
+                                                                       // attached to
     size_t colon = text.rfind(':');
     std::string_view last = colon == std::string_view::npos ? text : text.substr(colon + 1);
     bool counted = !last.empty() && std::isdigit(static_cast<unsigned char>(last[0]));
-    // A name without a count asks for one. The name may begin with a digit too, but then a count follows it.
+    // A name without a count requests one. The name may begin with a digit too, but then a count follows it.
     auto count = counted ? parse_int<int>(last, 0) : std::optional<int>(1);
     if (text.empty() || last.empty() || !count || *count > kMaxSlots - sum) {
       malformed(variable, request, item.offset,
@@ -341,7 +342,7 @@ int count_gres(std::string_view request, const std::string& variable) {
 }
 
 int count_device_list(std::string_view list) {
-  if (list == "NoDevFiles") return 0;  // what Slurm writes where a gres has no devices
+  if (list == "NoDevFiles") return 0;  // Slurm writes this when a gres has no devices
   int sum = 0;
   for (const Item& item : split_list(list)) {
     size_t dash = item.text.find('-');
@@ -383,7 +384,7 @@ SlurmSituation read_slurm(const Environment& environment) {
   if (!id) return situation;
   refuse_heterogeneous(environment);
   auto job = first_nodelist(environment, {"SLURM_JOB_NODELIST", "SLURM_NODELIST"});
-  if (!job) return situation;  // `salloc --no-shell`'s id alone, or one that was exported by hand
+  if (!job) return situation;  // only the id from `salloc --no-shell`, or one exported by hand
 
   bool task = is_task(environment, *job);
   NodeList nodes = task ? first_nodelist(environment, {"SLURM_STEP_NODELIST"}).value_or(*job) : *job;

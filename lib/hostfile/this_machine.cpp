@@ -24,7 +24,7 @@
 namespace dslaunch::hostfile {
 namespace {
 
-// An address as 16 bytes; an IPv4 one is mapped into IPv6, so that both spellings compare equal.
+// An address as 16 bytes; an IPv4 address is mapped into IPv6, so that both notations compare equal.
 using Address = std::array<uint8_t, 16>;
 
 Address from_v4(const in_addr& v4) {
@@ -93,7 +93,7 @@ std::string own_name() {
   return plain_name(host_name());
 }
 
-// What can be said without asking the resolver.
+// The answer that needs no resolver; empty: unknown.
 std::optional<bool> known_at_once(const std::string& name) {
   if (name.empty()) return false;
   if (name == "localhost" || name == "localhost.localdomain" || name.ends_with(".localhost")) return true;
@@ -109,13 +109,13 @@ bool resolver_says_us(const std::string& name) {
   return resolves_to_us(name);
 }
 
-// The names that need the resolver, shared by the threads that ask it and the one that waits. Owned by all of them, for
-// a thread may come back from the resolver long after nobody waits.
+// The names that need the resolver, shared by the resolver threads and the waiting thread. Owned by all of them,
+// because a resolver thread may return long after the waiting thread has given up.
 struct Lookups {
   std::function<bool(const std::string&)> ask;  // fixed, as are the names
   std::vector<std::string> names;
 
-  std::mutex mutex;  // guards what follows
+  std::mutex mutex;  // guards the members below
   std::condition_variable changed;
   size_t next = 0, num_done = 0;
   std::vector<bool> is_us;
@@ -142,7 +142,7 @@ void start_lookups(const std::shared_ptr<Lookups>& lookups) {
     for (; started < std::min(lookups->names.size(), kMaxThreads); ++started) {
       std::thread([lookups] { answer_lookups(lookups); }).detach();
     }
-  } catch (const std::system_error&) {  // a limit on threads: fewer of them share the names
+  } catch (const std::system_error&) {  // thread limit reached: fewer threads share the names
   }
   if (started == 0) answer_lookups(lookups);
 }
@@ -150,7 +150,7 @@ void start_lookups(const std::shared_ptr<Lookups>& lookups) {
 std::vector<bool> wait_for(Lookups& lookups, const Deadline& deadline) {
   std::unique_lock lock(lookups.mutex);
   wait_until(lookups.changed, lock, deadline, [&] { return lookups.num_done == lookups.names.size(); });
-  lookups.next = lookups.names.size();  // no thread begins another one
+  lookups.next = lookups.names.size();  // so that no thread starts another lookup
   return lookups.is_us;
 }
 
@@ -169,7 +169,7 @@ std::vector<bool> which_are_this_machine(const std::vector<std::string>& hosts, 
 std::vector<bool> which_are_this_machine(const std::vector<std::string>& hosts, const Deadline& deadline,
                                          std::function<bool(const std::string&)> resolves_to_us) {
   std::vector<bool> is_us(hosts.size());
-  std::vector<size_t> places;  // in `hosts`, of the names to look up
+  std::vector<size_t> places;  // indices in `hosts` of the names to look up
   auto lookups = std::make_shared<Lookups>();
   for (size_t i = 0; i < hosts.size(); ++i) {
     std::string name = plain_name(hosts[i]);
