@@ -11,7 +11,7 @@ std::string ranks(int64_t world) {
   return fmt::format("{} rank{}", world, world == 1 ? "" : "s");
 }
 
-// False when the product leaves 64 bits.
+// False when the product overflows 64 bits.
 bool multiply(int64_t a, int64_t b, int64_t& out) {
   return !__builtin_mul_overflow(a, b, &out);
 }
@@ -55,7 +55,7 @@ BatchSolution check_all_three(const BatchRequest& request) {
                   out.batch.train_batch, out.batch.train_batch));
 }
 
-// The batch and one of its two factors are given: the other one is what remains.
+// The batch and one of its two factors are given: computes the other factor.
 BatchSolution divide(const BatchRequest& request, int64_t factor, std::string_view given, std::string_view wanted) {
   int64_t unit = 0;
   int64_t batch = *request.train_batch;

@@ -1,4 +1,5 @@
-// train_batch_size = micro batch × accumulation × ranks: solves what is missing, explains it in numbers. Pure.
+// train_batch_size = micro batch × accumulation × ranks: computes the missing values and explains the result in
+// numbers. Pure.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -17,7 +18,7 @@ struct BatchRequest {
 struct BatchSolution {
   Batch batch;
   std::string explanation;  // "train_batch_size 32 = micro batch 4 × accumulation 2 × 4 ranks (…)"
-  std::string problem;      // not empty: there is no solution; the three numbers and a proposal
+  std::string problem;      // not empty: there is no solution; states the three numbers and a proposal
 };
 
 BatchSolution solve_batch(const BatchRequest& request);

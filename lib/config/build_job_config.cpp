@@ -1,4 +1,4 @@
-// From the checked table to the typed sections.
+// Builds the typed sections from the checked table.
 #include "config/job_config.hpp"
 #include "config/parameter_groups.hpp"
 #include "config/precision_rules.hpp"

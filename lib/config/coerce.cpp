@@ -55,7 +55,7 @@ Coerced check_range(const KeySpec& spec, Value value) {
   return {{}, fmt::format("must be {}, not {}", range_text(spec), describe(value)), true};
 }
 
-// A number, also one that is written as text; empty: neither.
+// A number, also one given as text; empty: neither.
 std::optional<Value> number_of(const Value& value) {
   if (value.is_int() || value.is_float()) return value;
   Value parsed;
@@ -78,7 +78,7 @@ Coerced coerce_list(const KeySpec& spec, const Value& value, Kind item_kind);
 Coerced coerce_float(const KeySpec& spec, const Value& value) {
   if (value.is_array() && spec.per_group) {
     if (value.items.size() == 1) return coerce_float(spec, value.items.front());
-    return coerce_list(spec, value, Kind::kFloat);  // their number is checked with the groups
+    return coerce_list(spec, value, Kind::kFloat);  // the list's length is checked with the parameter groups
   }
   auto number = number_of(value);
   if (!number) return wrong("a number", value);

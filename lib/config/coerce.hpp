@@ -1,4 +1,4 @@
-// One value against one row of the key table: its type, its bounds, its enum. Pure.
+// Checks one value against one row of the key table: its type, its bounds, its enum. Pure.
 #pragma once
 #include <string>
 
@@ -8,12 +8,12 @@
 namespace dslaunch::config {
 
 struct Coerced {
-  Value value;        // of the row's kind: integral floats and numeric texts have become integers
-  std::string error;  // "must be …"; empty: fine
+  Value value;        // of the row's kind: integral floats and numeric texts are converted to integers
+  std::string error;  // "must be …"; empty: no error
   bool out_of_range = false;
 };
 
-// `value` is not "auto" unless the row knows that word as a value of its own.
+// `value` must not be "auto" unless the row accepts that word as an ordinary value.
 Coerced coerce(const KeySpec& spec, const Value& value);
 
 // Whether "auto" is an ordinary value of this key.
@@ -22,13 +22,13 @@ bool auto_is_a_value(const KeySpec& spec);
 // Whether null is an ordinary value of this key.
 bool null_is_a_value(const KeySpec& spec);
 
-// Whether this value switches on something that is not built yet.
+// Whether this value enables a feature that is not implemented yet.
 bool is_for_later(const KeySpec& spec, const Value& value);
 
 // The default of a row as a value.
 Value default_of(const KeySpec& spec);
 
-// "1, 2 or 3" of "1|2|3".
+// Formats "1|2|3" as "1, 2 or 3".
 std::string spoken_list(std::string_view values);
 
 }  // namespace dslaunch::config

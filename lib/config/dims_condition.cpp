@@ -29,7 +29,7 @@ std::optional<DimsCondition> dims_condition(std::string_view pattern) {
   }
   if (text.rfind("ndim", 0) != 0) return std::nullopt;
   using enum DimsCondition::Comparison;
-  // The longer signs first.
+  // Longer operators first.
   constexpr std::pair<std::string_view, DimsCondition::Comparison> kSigns[] = {
       {"<=", kAtMost}, {">=", kAtLeast}, {"==", kEqual}, {"<", kLess}, {">", kMore}};
   const std::string_view rest = std::string_view(text).substr(4);

@@ -1,4 +1,4 @@
-// "ndim<2": a pattern of a parameter group that looks at the number of dims instead of the name. Pure.
+// "ndim<2": a pattern of a parameter group that tests the number of dimensions instead of the name. Pure.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -13,7 +13,7 @@ struct DimsCondition {
   bool holds(int64_t num_dims) const;
 };
 
-// Empty for every text that is not ndim, one of < <= == >= >, and a number; spaces do not count.
+// Empty unless the text is ndim, one of < <= == >= >, and a number; spaces are ignored.
 std::optional<DimsCondition> dims_condition(std::string_view pattern);
 
 }  // namespace dslaunch::config

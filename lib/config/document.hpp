@@ -1,4 +1,5 @@
-// From bytes to a value tree: is it text, is it an object, which reader. Any thread; never throws on bad input.
+// From bytes to a value tree: checks that the input is text and an object, and selects the reader. Any thread; never
+// throws on bad input.
 #pragma once
 #include <optional>
 #include <string>
@@ -11,7 +12,7 @@ namespace dslaunch::config {
 
 enum class Format { kHjson, kYaml };
 
-// .yaml and .yml (any case) are YAML, everything else is HJSON, which JSON is a part of.
+// .yaml and .yml (any case) are YAML; everything else is HJSON, a superset of JSON.
 Format format_of(std::string_view file_name);
 
 struct Problem {
@@ -19,19 +20,21 @@ struct Problem {
   std::string message;
 };
 
-// The tree is absent after a syntax error; repeated keys leave a tree (the first one counts) and a problem each.
+// The tree is empty after a syntax error; repeated keys leave a tree (the first occurrence counts) and one problem
+// each.
 struct ReadResult {
   std::optional<Value> root;
   std::vector<Problem> problems;
 };
 
-// In both formats: a file of a stranger's takes neither all memory nor all day.
+// Limits for both formats, so that an untrusted file cannot exhaust memory or time.
 inline constexpr int kMaxLevels = 128;          // of nesting
 inline constexpr size_t kMaxBytes = 16u << 20;  // of a job file
-inline constexpr size_t kMaxValues = 200'000;   // in it; those behind an alias count where they are copied to
+inline constexpr size_t kMaxValues = 200'000;   // in the file; values behind an alias count at each place they are
+                                                // copied to
 inline constexpr size_t kMaxKey = 1024;         // in bytes
 
-// The first place that is no text (UTF-8 without zero bytes); line 0: all of it is text.
+// The position of the first byte that is not text (UTF-8 without zero bytes); line 0: all of it is text.
 Place first_non_text(std::string_view text);
 
 // Checks that the text is UTF-8 and not empty, reads it, checks that it is an object.

@@ -1,7 +1,7 @@
-// A recursive descent over the text. It is long because the grammar is: one function a kind of value.
-// An unquoted string runs to the end of its line, commas and braces included; null, true, false and numbers end at
-// a comma, a closing bracket or a comment. A forgotten quote therefore swallows the rest of a line, and what fails is
-// found much later: `swallowed_` remembers the suspect so that the message can name it.
+// A recursive-descent parser with one function per kind of value. An unquoted string extends to the end of its line,
+// commas and braces included; null, true, false and numbers end at a comma, a closing bracket or a comment. A missing
+// quote therefore swallows the rest of a line, and the parser fails much later: `swallowed_` stores the suspect so that
+// the message can name it.
 #include "config/hjson_reader.hpp"
 
 #include <tuple>
@@ -63,7 +63,7 @@ class HjsonReader {
     return root;
   }
 
-  // Without braces around the whole, the first thing is a key and a colon.
+  // Without braces around the root, the text begins with a key and a colon.
   bool starts_with_key() {
     auto saved = std::pair(at_, place_);
     bool found = false;
@@ -204,7 +204,7 @@ class HjsonReader {
     }
   }
 
-  // Surrogate pairs make one character; a lone half becomes the replacement character, and so does zero.
+  // A surrogate pair gives one character; an unpaired surrogate becomes the replacement character, and so does zero.
   uint32_t read_code_point(Place start) {
     constexpr uint32_t kReplacement = 0xFFFD;
     uint32_t high = read_hex4(start);
@@ -215,7 +215,7 @@ class HjsonReader {
     step();
     uint32_t low = read_hex4(start);
     if (low >= 0xDC00 && low <= 0xDFFF) return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
-    std::tie(at_, place_) = behind_high;  // the second escape is a character of its own
+    std::tie(at_, place_) = behind_high;  // the second escape is a separate character
     return kReplacement;
   }
 
@@ -234,8 +234,8 @@ class HjsonReader {
     return code;
   }
 
-  // '''...''': lines lose as much indentation as the opening quotes have, the first one all of it; the line break
-  // before the closing quotes does not count, nor does an empty first line.
+  // '''...''': removes as much indentation from each line as the opening quotes have (all of it from the first line);
+  // drops the line break before the closing quotes and an empty first line.
   std::string read_multiline() {
     Place start = place();
     for (int i = 0; i < 3; ++i) step();
@@ -268,7 +268,7 @@ class HjsonReader {
     while (!at_line_end() && !ends_word()) step();
     Value value = value_of_word(trimmed(text_.substr(start, at_ - start)));
     if (!value.is_string()) return value;
-    // A text: what would end a word belongs to it.
+    // It is a text: characters that would end a word are part of it.
     while (!at_line_end()) step();
     value.text = trimmed(text_.substr(start, at_ - start));
     if (value.text.find_first_of("{}[],") != value.text.npos) swallowed_ = {start_place, value.text};
@@ -319,7 +319,7 @@ class HjsonReader {
     fail(where, std::move(message));
   }
 
-  // The character at hand, for messages.
+  // The current character, for messages.
   std::string here() const {
     if (at_end()) return "the end of the file";
     size_t length = 1;

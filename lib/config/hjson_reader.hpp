@@ -1,6 +1,6 @@
-// HJSON as DeepSpeed reads it: comments (#, //, /* */), commas optional at line ends, unquoted keys and strings,
-// '...' and '''...''' strings, braces around the whole optional. Our addition: a repeated key is a problem.
-// Expects valid UTF-8. Any thread; never throws on bad input.
+// HJSON as DeepSpeed reads it: comments (#, //, /* */), optional commas at line ends, unquoted keys and strings, '...'
+// and '''...''' strings, optional braces around the root. Our addition: a repeated key is a problem. Expects valid
+// UTF-8. Any thread; never throws on bad input.
 #pragma once
 #include <string_view>
 

@@ -5,7 +5,7 @@
 
 namespace dslaunch::config {
 
-// Keys and texts of the file stand in messages.
+// Messages contain keys and texts of the file, which may have unprintable characters.
 std::string to_line(const Issue& issue) {
   if (issue.source.empty()) return printable(issue.message);
   if (issue.place.line == 0) return printable(fmt::format("{}: {}", issue.source, issue.message));

@@ -1,4 +1,4 @@
-// What is wrong with a job file: one line each, with its place. Plain data.
+// The errors in a job file: one line each, with its position. Plain data.
 #pragma once
 #include <string>
 #include <string_view>
@@ -9,13 +9,13 @@ namespace dslaunch::config {
 
 struct Issue {
   enum class Kind {
-    kFile,    // the file is not there or cannot be read
-    kSyntax,  // includes text that is no object, and repeated keys
+    kFile,    // the file does not exist or cannot be read
+    kSyntax,  // includes text that is not an object, and repeated keys
     kUnknownKey,
     kType,
     kRange,
     kNotYet,    // "not supported yet"
-    kConflict,  // keys that contradict each other, or that need one another
+    kConflict,  // keys that contradict each other, or that require each other
     kBatch,     // the batch triple cannot be solved
   };
   Kind kind;

@@ -1,6 +1,6 @@
-// The typed sections of a job file, after all checks: plain data, no reader in sight. A room takes its own section.
-// An optional that is empty means: not given, or "auto" that only the worker can solve (it depends on the model or
-// device).
+// The typed sections of a job file after all checks: plain data, independent of the readers. Each room uses its own
+// section. An empty optional means that the key was not given, or is "auto" and only the worker can resolve it (it
+// depends on the model or the device).
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -11,21 +11,21 @@
 
 namespace dslaunch::config {
 
-enum class Precision { kFp32, kBf16, kFp16, kAuto };  // kAuto: bf16 on GPUs that have it, else fp32
+enum class Precision { kFp32, kBf16, kFp16, kAuto };  // kAuto: bf16 on GPUs that support it, else fp32
 enum class ScalarType { kFp32, kBf16, kFp16 };
 
 enum class LossScaleKind { kNone, kStatic, kDynamic };
-// By how much the loss is multiplied before backward, so that small gradients do not vanish in half precision, and how
-// that changes after steps whose gradients overflowed (docs/precision.md).
+// The factor that multiplies the loss before backward, so that small gradients do not underflow in half precision, and
+// how it changes after steps whose gradients overflowed (docs/precision.md).
 struct LossScale {
   LossScaleKind kind = LossScaleKind::kNone;
-  double initial = 1;      // the static scale, or the one that a dynamic scale starts with
+  double initial = 1;      // the static scale, or the initial value of a dynamic scale
   int64_t window = 1000;   // clean steps before it doubles
   int64_t hysteresis = 2;  // overflows before it halves
   bool consecutive_hysteresis = false;
   double minimum = 1;
   double maximum = std::numeric_limits<double>::infinity();
-  bool late_growth = true;  // DeepSpeed's first doubling takes one clean step more than the window
+  bool late_growth = true;  // DeepSpeed's first doubling needs one clean step more than the window
 };
 
 // train_batch = micro_batch * accumulation * data-parallel world; all three solved.
@@ -37,10 +37,10 @@ struct Batch {
 
 enum class OptimizerType { kAdamW, kAdam, kSgd, kLion, kAdagrad, kLamb, kMuon };
 
-// Parameters that are stepped with settings of their own: the first group with a fitting pattern takes a parameter.
+// Parameters with optimizer settings of their own: a parameter belongs to the first group with a matching pattern.
 struct ParameterGroup {
   std::string name;
-  std::vector<std::string> match;  // shell patterns over names, or "ndim<2" and the like; any of them
+  std::vector<std::string> match;  // shell patterns for names, or conditions such as "ndim<2"; any of them matches
   std::optional<double> lr, beta1, beta2, eps, weight_decay, momentum;  // empty: those of optimizer.params
   std::optional<bool> use_muon;                                         // Muon; empty: by shape and name
 };
@@ -51,23 +51,23 @@ struct Optimizer {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.0;
   bool bias_correction = true;
   bool decoupled_weight_decay = true;         // AdamW's; Adam unless adam_w_mode is false
-  double momentum = 0.0, dampening = 0.0;     // SGD; Muon's matrices have the momentum
+  double momentum = 0.0, dampening = 0.0;     // SGD; Muon uses the momentum for its matrices
   bool nesterov = false;                      // SGD
   bool amsgrad = false;                       // Adam, AdamW
-  bool maximize = false;                      // climb: Adam, AdamW, SGD, Adagrad
+  bool maximize = false;                      // gradient ascent: Adam, AdamW, SGD, Adagrad
   double lr_decay = 0.0;                      // Adagrad
   double initial_accumulator_value = 0.0;     // Adagrad
   bool eps_inside_sqrt = false;               // Lamb
   double min_coeff = 0.01, max_coeff = 10.0;  // Lamb: bounds of the trust ratio
-  double muon_lr = 0.02;                      // Muon: of the matrices; `lr` is that of the others
+  double muon_lr = 0.02;                      // Muon: lr of the matrices; `lr` is that of the other parameters
   std::vector<ParameterGroup> groups;         // in the order of the file
-  std::vector<std::string> no_decay;  // patterns, or just "auto"; a last group without weight decay. Empty: none
+  std::vector<std::string> no_decay;  // patterns, or only "auto"; adds a last group without weight decay. Empty: none
 };
 
-// One number for all optimizer groups, or one for each.
+// One number for all optimizer groups, or one per group.
 struct PerGroup {
   std::vector<double> values;
-  PerGroup(double all) : values{all} {}  // NOLINT: a number is one
+  PerGroup(double all) : values{all} {}  // NOLINT: a single number is one
   explicit PerGroup(std::vector<double> each) : values(std::move(each)) {}
   bool operator==(const PerGroup&) const = default;
   double of(size_t group) const { return values.size() == 1 ? values.front() : values.at(group); }
@@ -91,7 +91,7 @@ struct Scheduler {
   PerGroup cycle_min_lr = 0.0, cycle_max_lr = 0.0;  // OneCycle
   double decay_lr_rate = 0.0;
   int64_t cycle_first_step_size = 2000;
-  std::optional<int64_t> cycle_second_step_size;  // empty: the first one's
+  std::optional<int64_t> cycle_second_step_size;  // empty: same as the first step size
   int64_t decay_step_size = 0;                    // 0: no decay after the cycle
   bool cycle_momentum = false;                    // true only for optimizers with betas
   double cycle_min_mom = 0.8, cycle_max_mom = 0.9, decay_mom_rate = 0.0;
@@ -104,20 +104,21 @@ struct Zero {
   bool overlap_comm = false;
   bool reduce_scatter = true;
   bool allgather_partitions = true;
-  // Stage 3, in elements; empty: "auto", of the model's width.
+  // Stage 3, in elements; empty: "auto", derived from the model's width.
   std::optional<int64_t> prefetch_bucket_size = 50'000'000;
   std::optional<int64_t> param_persistence_threshold = 100'000;
   int64_t model_persistence_threshold = INT64_MAX;
   int64_t max_live_parameters = 1'000'000'000;
   // ZeRO++.
-  int64_t hpz_partition_size = 1;  // ranks that gather among themselves after the first gather of a step; 1: off
+  int64_t hpz_partition_size = 1;  // size of the rank group that all-gathers within itself after the first all-gather
+                                   // of a step; 1: off
   bool quantized_weights = false, quantized_frozen = false, quantized_gradients = false;
   struct Loco {
     double beta = 0.8;
     int64_t reset_interval = 1024;
   };
   std::optional<Loco> loco;
-  bool gather_16bit_weights_on_save = false;  // whole weights in the compute type beside every checkpoint
+  bool gather_16bit_weights_on_save = false;  // also saves unsharded weights in the compute type with every checkpoint
 };
 
 struct ArraySpec {  // one entry of data.synthetic
@@ -125,16 +126,17 @@ struct ArraySpec {  // one entry of data.synthetic
   std::vector<int64_t> shape;  // of one sample
   std::string dtype = "float32";
   double low = 0, high = 1;  // integers: low <= x < high; floats: uniform in [low, high)
-  std::string like;          // take shape, dtype and values of this array instead
+  std::string like;          // copy shape, dtype and values of this array
 };
 struct Data {
-  std::vector<std::string> train;  // paths or globs; empty: none named. "synthetic" sets synthetic_train.
+  std::vector<std::string> train;  // paths or globs; empty: none given. "synthetic" sets synthetic_train.
   std::vector<std::string> eval;
   bool synthetic_train = false;
   std::string format = "auto";              // auto | safetensors | npy | npz | tokens | megatron
-  std::vector<std::string> inputs, labels;  // array names in the order of forward; empty: contracts' default
+  std::vector<std::string> inputs, labels;  // array names in the order of forward's arguments; empty: contracts'
+                                            // default
   std::string dtype = "uint16";             // token streams only
-  int64_t seq_len = 0;                      // token streams and Megatron's; 0: not given
+  int64_t seq_len = 0;                      // token streams and Megatron data; 0: not given
   bool shuffle = true;
   uint64_t seed = 0;
   bool drop_last = true;
@@ -142,7 +144,7 @@ struct Data {
   std::vector<ArraySpec> synthetic;
 };
 
-// What the loss of a step is the mean of: of the micro batches' means, or of all labels that count.
+// How the loss of a step is averaged: over the means of the micro batches, or over all labels that count.
 enum class LossAverage : uint8_t { kMicroBatches, kTokens };
 
 struct Train {
@@ -152,11 +154,11 @@ struct Train {
   uint64_t seed = 42;
 };
 
-// What `--resume PATH` takes of a checkpoint; `--resume auto` always takes all of it.
+// The parts of a checkpoint that `--resume PATH` loads; `--resume auto` always loads all of it.
 struct CheckpointLoad {
-  bool optimizer_states = true;  // false: fresh moments, everything else goes on
-  bool weights_only = false;     // true: weights and buffers, step 1, the data from its start
-  bool strict = true;            // false: what model and checkpoint have in common
+  bool optimizer_states = true;  // false: new optimizer moments, all other state resumes
+  bool weights_only = false;     // true: weights and buffers only, from step 1 and the start of the data
+  bool strict = true;            // false: load what model and checkpoint have in common
 };
 
 struct Checkpoint {
@@ -164,36 +166,36 @@ struct Checkpoint {
   int64_t interval = 0;  // steps; 0: only at the end
   int64_t keep_last = 2;
   bool at_end = true, on_interrupt = true, async = true;
-  bool use_node_local_storage = false;  // every node may have a folder of its own under this name
+  bool use_node_local_storage = false;  // the directory of this name may be local to each node
   CheckpointLoad load;
 };
 
 struct Recomputation {  // "activation_checkpointing"
   bool enabled = false;
-  std::optional<int64_t> number_checkpoints;  // blocks that are recomputed; empty: all
+  std::optional<int64_t> number_checkpoints;  // blocks to recompute; empty: all
   bool cpu_checkpointing = false, contiguous_memory_optimization = false;
   bool synchronize_checkpoint_boundary = false, profile = false;
 };
 
-struct Kernels {  // "kernels": operators of the model that ours compute on GPUs
+struct Kernels {  // "kernels": the model's operators that our kernels replace on GPUs
   bool cross_entropy = true, layer_norm = true, bias_gradient = true;
 };
 
-struct Init {  // "init": fills a model that was exported empty
+struct Init {  // "init": initializes a model that was exported without weights
   uint64_t seed = 0;
   double std = 0.02;
 };
 
 struct MonitorFiles {  // "tensorboard", "csv_monitor": files below output_path/job_name
   bool enabled = false;
-  std::string output_path, job_name = "DeepSpeedJobName";  // an empty path is the working folder
+  std::string output_path, job_name = "DeepSpeedJobName";  // an empty path is the working directory
 };
 
 struct FlopsProfiler {
   bool enabled = false;
-  double recompute_fwd_factor = 0.0;  // share of a forward that backward computes again
-  int64_t profile_step = 1;           // steps done before the one that is profiled, as DeepSpeed counts
-  int64_t module_depth = -1;          // of the table of top modules; -1: down to the innermost
+  double recompute_fwd_factor = 0.0;  // fraction of a forward that backward recomputes
+  int64_t profile_step = 1;           // number of steps done before the profiled one, as DeepSpeed counts
+  int64_t module_depth = -1;          // of the table of top modules; -1: down to the innermost modules
   int64_t top_modules = 1;
   bool detailed = true;
   std::string output_file;  // empty: standard output
@@ -202,7 +204,7 @@ struct FlopsProfiler {
 struct CommsLogger {
   bool enabled = false;
   bool prof_all = true;
-  std::vector<std::string> prof_ops;  // DeepSpeed's names of collectives; read when prof_all is off
+  std::vector<std::string> prof_ops;  // DeepSpeed's names of collectives; used when prof_all is off
   bool verbose = false, debug = false;
 };
 
@@ -212,10 +214,10 @@ struct JobConfig {
   Scheduler scheduler;
   Zero zero;
   Precision precision = Precision::kFp32;
-  LossScale loss_scale;                // of fp16, or of autocast to fp16
-  std::optional<ScalarType> autocast;  // bf16 or fp16: forward runs under autocast, parameters stay as they are
-  bool keep_batch_norm = true;         // batch norms stay in the model's type when the rest is computed in 16 bits
-  bool fp32_master = true;             // false: weights are what 16 bits hold, nothing finer is kept between steps
+  LossScale loss_scale;                // for fp16, or for autocast to fp16
+  std::optional<ScalarType> autocast;  // bf16 or fp16: forward runs under autocast, parameters keep their type
+  bool keep_batch_norm = true;         // batch norms keep the model's type when the rest is computed in 16 bits
+  bool fp32_master = true;             // false: weights exist in 16 bits only; no fp32 copy is kept between steps
   std::optional<bool> tf32;            // empty: PyTorch's default
   std::optional<ScalarType> communication_data_type;  // empty: the compute type
   std::optional<ScalarType> grad_accum_dtype;         // empty: fp32
@@ -223,8 +225,8 @@ struct JobConfig {
   bool prescale_gradients = false;
   double gradient_predivide_factor = 1.0;
   int64_t steps_per_print = 10;
-  bool deepspeed_lines = false;  // steps_per_print was given: DeepSpeed's own progress lines are wanted too
-  bool throughput_timer = true;  // one of those lines
+  bool deepspeed_lines = false;  // steps_per_print was given: also print DeepSpeed's own progress lines
+  bool throughput_timer = true;  // one of DeepSpeed's progress lines
   bool wall_clock_breakdown = false, memory_breakdown = false;
   MonitorFiles tensorboard, csv_monitor;
   FlopsProfiler flops_profiler;

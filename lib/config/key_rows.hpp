@@ -1,4 +1,4 @@
-// The words in which the key tables are written. Included by the keys_*.cpp files only.
+// The functions with which the key tables are written. Included by the keys_*.cpp files only.
 #pragma once
 #include "config/key_table.hpp"
 
@@ -18,11 +18,11 @@ constexpr KeySpec tuning(std::string_view path, Kind kind, std::string_view fall
 constexpr KeySpec no_counterpart(std::string_view path, Kind kind, std::string_view fallback, std::string_view effect) {
   return {path, kind, fallback, Status::kNoCounterpart, effect};
 }
-// A section with keys that are honoured, or with several features.
+// A section with supported keys, or with several features.
 constexpr KeySpec section(std::string_view path) {
   return {path, Kind::kSection, "null", Status::kSupported, ""};
 }
-// The section of one feature that is not built yet.
+// The section of one feature that is not implemented yet.
 constexpr KeySpec tuning_section(std::string_view path, std::string_view effect = "") {
   return {path, Kind::kSection, "null", Status::kTuning, effect};
 }

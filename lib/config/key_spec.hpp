@@ -1,4 +1,4 @@
-// One row of the key table: what a key of the job file is, and what becomes of it here. Constants only.
+// One row of the key table: describes a key of the job file and how it is handled. Constants only.
 #pragma once
 #include <limits>
 #include <string_view>
@@ -11,38 +11,38 @@ enum class Kind {
   kFloat,
   kString,
   kEnum,     // one of `values`
-  kIntList,  // a single number is a list of one
+  kIntList,  // a single number is read as a list of one
   kFloatList,
-  kStringList,  // a single text is a list of one
-  kAny,         // not looked into
+  kStringList,  // a single text is read as a list of one
+  kAny,         // not checked
   kSection,     // an object with the keys of this table
-  kNamed,       // an object with names of the user's choice; PATH.* is what each holds
+  kNamed,       // an object with user-defined names; PATH.* describes each member
 };
 
 enum class Status {
   kSupported,
-  kNotYet,         // switching it on is refused as "not supported yet"
-  kTuning,         // adjusts a feature that is not built yet; checked, and without effect while that is off
-  kNoCounterpart,  // accepted with a line that says so
+  kNotYet,         // enabling it is rejected as "not supported yet"
+  kTuning,         // adjusts a feature that is not implemented yet; checked, and has no effect while the feature is off
+  kNoCounterpart,  // accepted with a note that it has no counterpart
 };
 
 struct KeySpec {
-  std::string_view path;  // dotted; a * stands for a name of the user's choice
+  std::string_view path;  // dotted; a * stands for a user-defined name
   Kind kind = Kind::kAny;
   std::string_view fallback;  // the default as JSON
   Status status = Status::kSupported;
   std::string_view effect;
   std::string_view values;        // kEnum: a|b|c
-  std::string_view later_values;  // a|b, or >1: values refused as "not supported yet"
-  std::string_view auto_value;    // what "auto" stands for, as JSON; empty: the default; `late`: the worker solves it
+  std::string_view later_values;  // a|b, or >1: values rejected as "not supported yet"
+  std::string_view auto_value;    // the value of "auto", as JSON; empty: the default; `late`: the worker resolves it
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
   bool low_excluded = false, high_excluded = false;
-  bool nullable = false;    // null is a value of its own; a default of null allows null anyway
-  bool any_case = false;    // kEnum: upper and lower case are the same; the listed spelling is kept
+  bool nullable = false;    // null is a valid value; a default of null allows null anyway
+  bool any_case = false;    // kEnum: case-insensitive; the listed spelling is used
   bool comma_list = false;  // kStringList on the command line: a,b
-  bool per_group = false;   // kFloat: may be a list with one number for each optimizer group
-  bool needed = false;      // its section cannot do without it
+  bool per_group = false;   // kFloat: may be a list with one number per optimizer group
+  bool needed = false;      // required in its section
 
   constexpr KeySpec& one_of(std::string_view list) {
     values = list;
@@ -99,7 +99,7 @@ struct KeyAlias {
   std::string_view old_path;
   std::string_view path;
   bool deprecated = false;
-  bool is_low_priority = false;  // ignored when the other is given as well; otherwise giving both is an error
+  bool is_low_priority = false;  // ignored if the other name is given as well; otherwise giving both is an error
 };
 
 }  // namespace dslaunch::config

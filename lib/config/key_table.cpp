@@ -39,7 +39,7 @@ constexpr KeyAlias kAliases[] = {
 struct Index {
   std::vector<const KeySpec*> rows;
   std::unordered_map<std::string_view, const KeySpec*> by_path;
-  std::unordered_map<std::string_view, std::vector<const KeySpec*>> by_name;  // without those below a *
+  std::unordered_map<std::string_view, std::vector<const KeySpec*>> by_name;  // except keys below a *
   std::unordered_map<std::string_view, const KeyAlias*> alias_by_path;
   std::unordered_map<std::string_view, std::vector<std::string>> names_by_section;
 
@@ -68,7 +68,8 @@ const Index& index() {
   return once;
 }
 
-// Sections whose keys are found in the wrong place in published files. Ours are not among them: nobody published those.
+// Sections whose keys appear in the wrong place in published files. Our own sections are not included: no published
+// files use them.
 bool may_be_misplaced(const KeySpec& row) {
   auto within = [&](std::span<const KeySpec> table) {
     return &row >= table.data() && &row < table.data() + table.size();

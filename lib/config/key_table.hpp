@@ -1,5 +1,5 @@
-// All keys that a job file may hold: DeepSpeed's and ours. The rows are constants; the index over them is made at the
-// first look-up. Any thread.
+// All keys that a job file may have: DeepSpeed's and ours. The rows are constants; the index over them is built at the
+// first lookup. Any thread.
 #pragma once
 #include <span>
 #include <string>
@@ -14,15 +14,15 @@ namespace dslaunch::config {
 const std::vector<const KeySpec*>& all_keys();
 std::span<const KeyAlias> all_aliases();
 
-// The row with that path as the table writes it (with * for names of the user's choice); null when there is none.
+// The row with this path as written in the table (with * for user-defined names); null when there is none.
 const KeySpec* find_key(std::string_view path);
 const KeyAlias* find_alias(std::string_view path);
 
-// Last components of the keys that stand directly in a section ("" is the top level), aliases included.
+// Last components of the keys directly in a section ("" is the top level), aliases included.
 std::vector<std::string> names_in(std::string_view section);
 // Paths of keys whose last component is `name`, in any section without * in its path.
 std::vector<std::string> places_of(std::string_view name);
-// Where a key of DeepSpeed that stands in the wrong section belongs; null unless there is just one such place.
+// The correct location of a DeepSpeed key that was found in the wrong section; null unless there is exactly one.
 const KeySpec* right_place_of(std::string_view name);
 
 std::string join_path(std::string_view section, std::string_view name);
@@ -30,7 +30,7 @@ std::string join_path(std::string_view section, std::string_view name);
 std::string_view section_of(std::string_view path);
 std::string_view last_name(std::string_view path);
 
-// The tables, one file a group of sections.
+// The tables, one file per group of sections.
 std::span<const KeySpec> own_keys();
 std::span<const KeySpec> top_level_keys();
 std::span<const KeySpec> optimizer_keys();

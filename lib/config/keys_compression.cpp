@@ -1,4 +1,4 @@
-// compression_training: six techniques of the same form, and layer_reduction.
+// compression_training: six techniques with the same structure, and layer_reduction.
 #include "config/key_rows.hpp"
 
 namespace dslaunch::config {

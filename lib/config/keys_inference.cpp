@@ -1,4 +1,4 @@
-// Keys of DeepSpeed's inference configuration that stand at the top level of such a file. They do nothing in training.
+// Keys of DeepSpeed's inference configuration, at the top level of such a file. They have no effect in training.
 #include "config/key_rows.hpp"
 
 namespace dslaunch::config {

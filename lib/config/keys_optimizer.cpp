@@ -1,4 +1,4 @@
-// optimizer and scheduler. Which parameter belongs to which type stands in optimizer_rules.cpp.
+// optimizer and scheduler. optimizer_rules.cpp defines which parameter belongs to which type.
 #include "config/key_rows.hpp"
 
 namespace dslaunch::config {

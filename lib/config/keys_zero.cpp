@@ -1,4 +1,4 @@
-// zero_optimization and what lies in it.
+// zero_optimization and its members.
 #include "config/key_rows.hpp"
 
 namespace dslaunch::config {

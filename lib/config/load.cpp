@@ -19,7 +19,7 @@ void sort_issues(std::vector<Issue>& issues, const std::string& source) {
   std::stable_sort(issues.begin(), issues.end(), [&](const Issue& a, const Issue& b) { return order(a) < order(b); });
 }
 
-// Everything after reading: `root` is null when there is no file.
+// All steps after reading: `root` is null when there is no file.
 void resolve(LoadResult& result, const Value* root, const std::vector<Override>& overrides) {
   Settings& settings = result.settings;
   if (root) settings.take_document(*root);

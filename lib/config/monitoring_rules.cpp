@@ -8,7 +8,7 @@
 namespace dslaunch::config {
 namespace {
 
-// DeepSpeed's names of what is issued here, and of what is not.
+// DeepSpeed's names of the collectives that dslaunch issues, and of those that it does not.
 const std::vector<std::string> kIssued{
     "all_reduce", "reduce_scatter_tensor", "all_gather_into_tensor", "all_to_all_single", "broadcast", "barrier"};
 const std::vector<std::string> kOthers{"all_gather",

@@ -1,4 +1,4 @@
-// What the monitors' keys ask of each other. Complaints and notes go into the settings.
+// Rules between the monitors' keys. Errors and notes are added to the settings.
 #pragma once
 #include "config/settings.hpp"
 

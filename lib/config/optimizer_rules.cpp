@@ -59,7 +59,7 @@ bool takes(const Takes (&table)[N], std::string_view type, std::string_view name
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Complains about parameters that were given and that the chosen type does not take.
+// Adds errors for parameters that were given but that the chosen type does not accept.
 template <size_t N>
 void refuse_strangers(Settings& settings, const std::string& section, const Takes (&table)[N],
                       const std::string& type) {
@@ -74,7 +74,7 @@ void refuse_strangers(Settings& settings, const std::string& section, const Take
   }
 }
 
-// Where the rate changes over to decay, and a total that leaves no room for it.
+// Checks the total number of steps: it must leave room for the decay after the warm-up.
 void check_total(Settings& settings, const std::string& type) {
   const std::string path = "scheduler.params.total_num_steps";
   const Setting& total = settings.at(path);
@@ -100,7 +100,7 @@ void check_total(Settings& settings, const std::string& type) {
   }
 }
 
-// What a parameter that nobody gave is, where that depends on the type.
+// Sets defaults that depend on the type, for parameters that were not given.
 void apply_type_defaults(Settings& settings, const std::string& type) {
   const auto set = [&](const char* name, Value value) {
     const std::string path = std::string("optimizer.params.") + name;
@@ -126,7 +126,7 @@ bool has_groups_with_lr(const Settings& settings) {
                      [&](const std::string& name) { return settings.given(parameter_group_path(name, "lr")); });
 }
 
-// A list of a schedule has one value for each optimizer group.
+// A schedule's list must have one value per optimizer group.
 void check_lists(Settings& settings) {
   const size_t groups = num_optimizer_groups(settings);
   for (const auto& [path, setting] : settings.all()) {
@@ -154,7 +154,7 @@ void check_one_cycle(Settings& settings) {
   }
 }
 
-// Schedules of absolute rates overwrite what groups ask for.
+// Schedules with absolute rates overwrite the groups' own rates.
 void note_overwritten_rates(Settings& settings, const std::string& type) {
   const bool absolute =
       type == "LRRangeTest" || type == "OneCycle" ||
@@ -197,7 +197,7 @@ void apply_optimizer_rules(Settings& settings) {
     settings.add_error(Issue::Kind::kRange, "optimizer.params.betas",
                        fmt::format("'optimizer.params.betas' must be two numbers, not {}", betas.value.items.size()));
   }
-  // torch.optim.AdamW is what DeepSpeed takes for either name; torch.optim.Adam only where adam_w_mode is false.
+  // DeepSpeed uses torch.optim.AdamW for either name, and torch.optim.Adam only if adam_w_mode is false.
   if (settings.boolean("optimizer.params.torch_adam")) {
     const bool is_adamw = type == "AdamW" || settings.boolean("optimizer.params.adam_w_mode");
     if (is_adamw && !settings.given("optimizer.params.weight_decay")) {
@@ -244,7 +244,7 @@ void apply_scheduler_rules(Settings& settings) {
   }
   if (scheduler_takes(type, "total_num_steps")) {
     const Setting &steps = settings.at("train.steps"), &epochs = settings.at("train.epochs");
-    // Which of the two comes first the data tells, and that the worker opens.
+    // If epochs are given too, the end depends on the size of the data, which only the worker reads.
     if (settings.at("scheduler.params.total_num_steps").deferred && !steps.value.is_null() && epochs.value.is_null()) {
       settings.solve("scheduler.params.total_num_steps", steps.value, "auto");
     }

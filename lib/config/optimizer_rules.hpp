@@ -1,4 +1,4 @@
-// Which parameters an optimizer or a schedule takes, and the defaults that differ by type.
+// Which parameters each optimizer and schedule accepts, and the defaults that depend on the type.
 #pragma once
 #include <string_view>
 
@@ -9,7 +9,7 @@ namespace dslaunch::config {
 void apply_optimizer_rules(Settings& settings);
 void apply_scheduler_rules(Settings& settings);
 
-// Whether `name` is among the parameters of that optimizer or schedule; true for types that are not built yet.
+// Whether that optimizer or schedule has a parameter `name`; true for types that are not implemented yet.
 bool optimizer_takes(std::string_view type, std::string_view name);
 bool scheduler_takes(std::string_view type, std::string_view name);
 

@@ -1,4 +1,4 @@
-// Lists as an option of the command line has them. Any thread; pure.
+// Parses lists in options of the command line. Any thread; pure.
 #pragma once
 #include <optional>
 #include <string>
@@ -6,10 +6,10 @@
 
 namespace dslaunch::config {
 
-// "a, b" without the blanks around the words.
+// The words of "a, b" without surrounding blanks.
 std::vector<std::string> words_between_commas(const std::string& text);
 
-// ["a", "b"], or [a, b], which is what a shell makes of it. Empty: the text is no list of texts.
+// ["a", "b"], or [a, b] as the shell leaves it after removing quotes. Empty: the text is not a list of texts.
 std::optional<std::vector<std::string>> list_in_option(const std::string& text);
 
 }  // namespace dslaunch::config

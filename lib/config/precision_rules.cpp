@@ -8,9 +8,9 @@
 namespace dslaunch::config {
 namespace {
 
-constexpr double kSmallestHalf = 0x1p-24;  // below it a scale has nothing to save
+constexpr double kSmallestHalf = 0x1p-24;  // a smaller loss scale has no benefit
 
-// A loss scale as apex takes it: a number, a number as a text, or "dynamic" (empty here).
+// A loss scale in apex's notation: a number, a number as a text, or "dynamic" (empty here).
 std::optional<double> static_scale(const Value& value) {
   if (value.is_int()) return static_cast<double>(value.integer);
   if (value.is_float()) return value.number;
@@ -27,7 +27,7 @@ LossScale of_static(double scale) {
   return out;
 }
 
-// apex's scaler and torch.amp.GradScaler: every overflow halves, every window of clean steps doubles.
+// apex's scaler and torch.amp.GradScaler: every overflow halves the scale, every window of clean steps doubles it.
 LossScale of_torch() {
   LossScale out;
   out.kind = LossScaleKind::kDynamic;
@@ -47,7 +47,7 @@ LossScale of_fp16(const Settings& settings, int stage) {
   out.initial = std::ldexp(1.0, static_cast<int>(settings.integer("fp16.initial_scale_power")));
   out.window = settings.integer("fp16.loss_scale_window");
   out.minimum = static_cast<double>(settings.integer("fp16.min_loss_scale"));
-  // DeepSpeed's wrapper without ZeRO knows no budget.
+  // DeepSpeed's wrapper without ZeRO has no hysteresis.
   out.hysteresis = stage == 0 ? 1 : settings.integer("fp16.hysteresis");
   out.consecutive_hysteresis = stage != 0 && settings.boolean("fp16.consecutive_hysteresis");
   return out;
@@ -118,7 +118,7 @@ void apply_precision_rules(Settings& settings) {
 std::optional<ScalarType> scalar_type_of(const Settings& settings, const std::string& path) {
   const std::string& given = settings.text(path);
   if (given.empty()) return std::nullopt;
-  const std::string name = given.substr(given.find('.') + 1);  // torch.float16 and float16 are one
+  const std::string name = given.substr(given.find('.') + 1);  // torch.float16 and float16 are the same
   if (name == "bf16" || name == "bfloat16") return ScalarType::kBf16;
   if (name == "fp16" || name == "float16" || name == "half") return ScalarType::kFp16;
   return ScalarType::kFp32;

@@ -60,8 +60,8 @@ bool is_section(const Setting& setting) {
   return setting.spec->kind == Kind::kSection || setting.spec->kind == Kind::kNamed;
 }
 
-// Settings whose paths begin so, in the order of the table; those with names of the user's choice follow, as they were
-// given.
+// Settings whose paths start with the prefix, in the order of the table; then those with user-defined names, in the
+// order in which they were given.
 std::vector<std::pair<std::string, const Setting*>> in_order(const Settings& settings, const std::string& start = "") {
   std::vector<std::pair<std::string, const Setting*>> out, rest;
   for (const auto* row : all_keys()) {
@@ -79,7 +79,7 @@ std::vector<std::pair<std::string, const Setting*>> in_order(const Settings& set
   return out;
 }
 
-// A setting's value; for a section that is there, what was given in it and its defaults.
+// A setting's value; for a section that is present, its given members and their defaults.
 Json value_json(const Settings& settings, const std::string& path, const Setting& setting) {
   if (!is_section(setting) || setting.value.is_null()) return to_json(setting.value);
   Json out = Json::object();
@@ -125,12 +125,12 @@ Json common_json(const LoadResult& result) {
           {"notes", result.notes}};
 }
 
-// A section that may be absent as a whole is worth a line of its own: init, data.synthetic.
+// A section that may be absent as a whole gets a line of its own: init, data.synthetic.
 bool worth_explaining(const Setting& setting) {
   return !is_section(setting) || !setting.spec->effect.empty();
 }
 
-// The parameters of the optimizer and the schedule that were chosen, not those of the others.
+// True for parameters of the chosen optimizer and schedule, false for those of other types.
 bool belongs_to_choice(const Settings& settings, const std::string& path) {
   auto section = section_of(path);
   if (section == "optimizer.params") return optimizer_takes(settings.text("optimizer.type"), last_name(path));
@@ -211,7 +211,7 @@ std::string resolved_json(const LoadResult& result) {
     const KeySpec& spec = *setting->spec;
     bool wanted = setting->given() || spec.status == Status::kSupported;
     if (!wanted || !belongs_to_choice(result.settings, path)) continue;
-    if (is_section(*setting) && !setting->value.is_null()) continue;  // its members make it
+    if (is_section(*setting) && !setting->value.is_null()) continue;  // written through its members
     bool inside_null = path.rfind("init.", 0) == 0 && result.settings.at("init").value.is_null();
     bool implied_section = is_section(*setting) && path != "init";
     if (inside_null || implied_section) continue;

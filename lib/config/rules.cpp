@@ -19,7 +19,7 @@ bool is_on(const Settings& settings, const std::string& path) {
   return value.is_bool() && value.boolean;
 }
 
-// What of ZeRO++ the stage cannot do is a contradiction, not a setting without effect.
+// A ZeRO++ feature that the stage does not support is a contradiction, not a setting without effect.
 void apply_zeropp_rules(Settings& settings) {
   const int64_t stage = settings.integer("zero_optimization.stage");
   auto need = [&](const char* key, bool is_used, int64_t lowest) {
@@ -127,7 +127,7 @@ void check_data_format(Settings& settings) {
                      "'data.format' tokens needs 'data.seq_len', the tokens of one sample");
 }
 
-// DeepSpeed's name of a setting that has a place of its own here.
+// dataloader_drop_last is DeepSpeed's name of data.drop_last.
 void take_over_drop_last(Settings& settings) {
   if (!settings.given("dataloader_drop_last") || settings.given("data.drop_last")) return;
   const Setting& theirs = settings.at("dataloader_drop_last");
@@ -144,7 +144,7 @@ void apply_data_rules(Settings& settings) {
   check_loss_name(settings);
 }
 
-// Which data-parallel end of training: steps win over the default of one epoch.
+// The end of training: given steps replace the default of one epoch.
 void apply_train_rules(Settings& settings) {
   if (settings.at("train.epochs").value.is_null() && settings.at("train.steps").value.is_null()) {
     settings.solve("train.epochs", Value::of_int(1), "default");
@@ -159,8 +159,8 @@ void apply_train_rules(Settings& settings) {
   }
 }
 
-// DeepSpeed's section has no switch, since there the model's code calls it. Here a key that asks for something is one,
-// unless `enabled` says it.
+// DeepSpeed's section has no switch, since there the model's code calls checkpointing. Here any key that requests
+// recomputation enables it, unless `enabled` is given.
 void apply_recomputation_rules(Settings& settings) {
   const std::string section = "activation_checkpointing.";
   const auto is_true = [&](const char* key) { return settings.boolean(section + key); };

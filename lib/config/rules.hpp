@@ -1,4 +1,4 @@
-// The rules that look at several keys at once: what data needs, what ZeRO's old names stand for.
+// Rules that involve several keys: the requirements of data, the meaning of ZeRO's old key names.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,14 +8,14 @@
 
 namespace dslaunch::config {
 
-// Needs a complete() table. Solves what depends on other keys, complains about contradictions.
+// Requires a complete() table. Resolves values that depend on other keys, adds errors for contradictions.
 void apply_rules(Settings& settings);
 
-// Solves the batch triple for that many data-parallel ranks; complains where it has no solution. Returns the
-// explanation in numbers, empty without a solution.
+// Solves the batch triple for `world` data-parallel ranks; adds an error if it has no solution. Returns the explanation
+// in numbers, empty without a solution.
 std::string apply_batch(Settings& settings, int64_t world);
 
-// The typed sections of a table to which the rules were applied and which has no issues.
+// The typed sections from a table to which the rules were applied and that has no issues.
 JobConfig build_job_config(const Settings& settings);
 
 }  // namespace dslaunch::config

@@ -16,7 +16,7 @@
 namespace dslaunch::config {
 namespace {
 
-// One slip of the fingers: what remains without the common start and the common end is at most two characters.
+// One typing error: after removing the common prefix and suffix, at most two characters remain.
 bool looks_like_typo(std::string_view a, std::string_view b) {
   size_t start = 0;
   while (start < std::min(a.size(), b.size()) && a[start] == b[start]) ++start;
@@ -53,7 +53,8 @@ bool is_section(const KeySpec& spec) {
   return spec.kind == Kind::kSection || spec.kind == Kind::kNamed;
 }
 
-// What a key adjusts: the outermost section around it that is one feature's; the key itself where there is none.
+// The feature that a key adjusts: its outermost enclosing section that is not a supported section; the key itself if
+// there is none.
 std::string feature_of(const KeySpec& spec) {
   for (size_t dot = spec.path.find('.'); dot != spec.path.npos; dot = spec.path.find('.', dot + 1)) {
     const std::string_view section = spec.path.substr(0, dot);
@@ -62,8 +63,8 @@ std::string feature_of(const KeySpec& spec) {
   return std::string(spec.path);
 }
 
-// A feature's own switch that was given: on, it is refused, or told to have no counterpart; off, nobody expects an
-// effect.
+// A feature's own switch that was given: if on, it is rejected or noted as having no counterpart; if off, nobody
+// expects an effect. Either way the feature needs no further note.
 bool is_switch_that_speaks(const Setting& setting) {
   const KeySpec& spec = *setting.spec;
   if (!setting.given() || setting.origin == "auto" || setting.value.is_text("auto")) return false;
@@ -73,7 +74,7 @@ bool is_switch_that_speaks(const Setting& setting) {
   return spec.status == Status::kNotYet && (switches || is_section(spec));
 }
 
-// "0 or 1" for a key some of whose values are not built yet; empty when that is not a short list.
+// "0 or 1" for a key with some values that are not implemented yet; empty if there is no short list.
 std::string values_for_now(const KeySpec& spec) {
   std::vector<std::string> candidates;
   if (spec.kind == Kind::kEnum) candidates = split(spec.values, '|');
@@ -88,7 +89,7 @@ std::string values_for_now(const KeySpec& spec) {
   return listed.empty() ? "" : spoken_list(listed);
 }
 
-// What an unknown key of a section may have been meant for. Looks at the names of all keys.
+// Suggests what an unknown key of a section was meant to be. Searches the names of all keys.
 std::string hint_for(const std::string& section, const std::string& name) {
   if (find_key(name) && name.find('.') != name.npos && section.empty()) {
     return fmt::format(" (a dot does not open a section in a file: write {}: {{{}: …}})", section_of(name),
@@ -114,7 +115,7 @@ Value list_of_texts(const std::vector<std::string>& words) {
   return Value::of_array(std::move(items));
 }
 
-// The text of an option as a value of that key: texts as they stand, the rest as HJSON.
+// The text of an option as a value of the key: text values literally, the rest as HJSON.
 Value value_of_option(const KeySpec& spec, const std::string& text) {
   bool textual = spec.kind == Kind::kString || spec.kind == Kind::kEnum || spec.kind == Kind::kStringList;
   bool quoted = !text.empty() && (text[0] == '"' || text[0] == '[');
@@ -168,7 +169,7 @@ void Settings::take_override(const Override& option) {
   if (!spec) return unknown_key(section, parts.back(), {});
   bool is_switch = alias && stands_for_device(*alias);
   Value value = is_switch ? value_of_word(option.value) : value_of_option(*spec, option.value);
-  if (value.is_null() && !is_switch && !null_is_a_value(*spec)) {  // takes back what the file says
+  if (value.is_null() && !is_switch && !null_is_a_value(*spec)) {  // null discards the file's value
     settings_.erase(alias ? std::string(alias->path) : at.path);
     return;
   }
@@ -182,10 +183,10 @@ Settings::At Settings::child(const At& section, const std::string& name) const {
   return at;
 }
 
-// The row for a place of the walk; a name of the user's choice turns its table path into the one with *.
+// The row for a key of the traversal; for a user-defined name, changes the table path to the one with *.
 const KeySpec* Settings::spec_at(At& at, const At& section) const {
   if (at.parts.empty()) at.parts = split(at.path, '.');
-  bool dotted = at.parts.back().find('.') != std::string::npos;  // one name, not a path: only * can stand for it
+  bool dotted = at.parts.back().find('.') != std::string::npos;  // one name, not a path: only * can match it
   if (const auto* spec = dotted ? nullptr : find_key(at.table_path)) return spec;
   std::string any = join_path(section.table_path, "*");
   const auto* spec = find_key(any);
@@ -350,7 +351,7 @@ void Settings::complete() {
   miss_required();
 }
 
-// Whether a section around this key has a switch of its own that is off.
+// Whether a section around this key has its own switch, and it is off.
 bool Settings::switched_off(const std::string& path) const {
   for (std::string section(section_of(path)); !section.empty(); section = section_of(section)) {
     const std::string enabled = section + ".enabled";
@@ -379,8 +380,8 @@ void Settings::reject_unsupported() {
   }
 }
 
-// Adjustments of features that are not built: one line for each feature, none where its switch, refused or off, has
-// said it, or where nothing but defaults was written.
+// Notes adjustments of features that are not implemented: one line per feature, none if its switch (rejected or off)
+// already reports it, or if only default values were given.
 void Settings::note_what_has_no_effect() {
   std::set<std::string> features;
   for (const auto& [path, setting] : settings_) {

@@ -1,5 +1,5 @@
-// The file and the command line, key by key: names looked up, aliases and misplaced keys put right, types and bounds
-// checked. What stays open are rules that look at several keys (rules.hpp) and the batch triple (batch_triple.hpp).
+// The file and the command line, key by key: looks up names, resolves aliases and misplaced keys, checks types and
+// bounds. Rules that involve several keys are in rules.hpp, the batch triple in batch_triple.hpp.
 #pragma once
 #include <map>
 #include <string>
@@ -12,43 +12,43 @@
 
 namespace dslaunch::config {
 
-// An option of the command line that sets a key; wins over the file.
+// An option of the command line that sets a key; overrides the file.
 struct Override {
   std::string key;    // dotted
-  std::string value;  // as HJSON; for texts as it stands
+  std::string value;  // as HJSON; text values are taken literally
   std::string origin = "command line";
 };
 
 struct Setting {
   const KeySpec* spec = nullptr;
-  std::vector<std::string> parts;  // the dotted key, taken apart; a name of the user's choice may hold dots
-  Value value;                     // of the kind that `spec` says; for sections: null or an object without members
+  std::vector<std::string> parts;  // the components of the dotted key; a user-defined name may contain dots
+  Value value;                     // of the kind in `spec`; for sections: null or an object without members
   std::string origin = "default";  // default, file, auto, solved, or an override's origin
-  Place place;                     // line 0 unless the file gave it
-  int order = 0;                   // in which it was given; 0: not given
-  bool deferred = false;           // "auto" that only the worker can solve; `value` is the text auto
-  bool is_low_priority = false;    // given under another name or in the wrong section: the right one wins
+  Place place;                     // line 0 unless the key is from the file
+  int order = 0;                   // position among the given settings; 0: not given
+  bool deferred = false;           // "auto" that only the worker can resolve; `value` is the text auto
+  bool is_low_priority = false;    // given under another name or in the wrong section: the right key takes precedence
 
   bool given() const { return order > 0; }
 };
 
 inline constexpr size_t kMaxIssues = 1000;
-inline constexpr size_t kMaxNames = 1000;  // of the user's choice, in one section
+inline constexpr size_t kMaxNames = 1000;  // limit on user-defined names in one section
 
 class Settings {
  public:
-  // `source` is the file's name as messages show it.
+  // `source` is the file's name in messages.
   explicit Settings(std::string source) : source_(std::move(source)) {}
 
   void take_document(const Value& root);
   void take_override(const Override& option);
-  // Every key of the table that nobody gave gets its default; refuses what is not built yet, and notes what has no
-  // effect.
+  // Sets every key of the table that was not given to its default; rejects features that are not implemented yet, and
+  // adds notes for keys without effect.
   void complete();
 
-  // Null when there is no such key, or it is a key of a named section that nobody gave.
+  // Null when there is no such key, or it is a key of a user-named section that was not given.
   const Setting* find(const std::string& path) const;
-  // These need complete() and a key of the table of the fitting kind; a value of null reads as 0, false or "".
+  // These require complete() and a key of the table of the matching kind; a null value reads as 0, false or "".
   const Setting& at(const std::string& path) const;
   bool given(const std::string& path) const;
   bool boolean(const std::string& path) const { return at(path).value.boolean; }
@@ -56,33 +56,33 @@ class Settings {
   double number(const std::string& path) const { return at(path).value.number; }
   const std::string& text(const std::string& path) const { return at(path).value.text; }
   std::vector<std::string> texts(const std::string& path) const;
-  // The name under which a key was given, where that is not its own; its path otherwise.
+  // The name under which a key was given if it is not the key's own name; else its path.
   std::string written_as(const std::string& path) const;
 
-  // Puts a value that was worked out in place of what is there.
+  // Replaces the current value with a computed one.
   void solve(const std::string& path, Value value, std::string origin = "solved");
-  // An issue at the place of a key that was given, or of its nearest section that was.
+  // Adds an issue at the position of the key if it was given, else of its nearest enclosing section that was given.
   void add_error(Issue::Kind kind, const std::string& path, std::string message);
   bool complained_about(const std::string& path) const;
   void note(const std::string& path, std::string message);
   void note(std::string message) { notes_.push_back(std::move(message)); }
 
   const std::map<std::string, Setting>& all() const { return settings_; }
-  // Nobody reads more than kMaxIssues; of the others only their number is kept.
+  // At most kMaxIssues; for further issues only their number is stored.
   const std::vector<Issue>& issues() const { return issues_; }
   size_t num_unlisted_issues() const { return num_unlisted_issues_; }
   const std::vector<std::string>& notes() const { return notes_; }
   const std::string& source() const { return source_; }
 
  private:
-  // Where the walk stands: the path as given and as the table writes it.
+  // The current key of the traversal: its path as given and as written in the table.
   struct At {
     std::string path, table_path;
     std::vector<std::string> parts;
   };
   struct Given {
     Place place;
-    std::string name;  // as it was written, for messages
+    std::string name;  // as given, for messages
     bool is_low_priority = false;
   };
 
@@ -107,10 +107,10 @@ class Settings {
   void miss_required();
 
   std::string source_;
-  std::string origin_ = "file";  // of what is being taken
-  std::string speaker_;          // what messages name as the source now; empty: source_
-  int counter_ = 0;              // of given settings
-  int first_of_source_ = 0;      // settings with a larger order came from the same source as the one at hand
+  std::string origin_ = "file";  // of the settings being read
+  std::string speaker_;          // the source named in messages now; empty: source_
+  int counter_ = 0;              // number of given settings
+  int first_of_source_ = 0;      // settings with a larger order come from the source that is being read
   std::map<std::string, Setting> settings_;
   std::map<std::string, std::string> written_as_;  // path -> the name under which it was given
   std::vector<Issue> issues_;

@@ -51,7 +51,7 @@ void check_like(Settings& settings, const std::vector<ArraySpec>& arrays, const 
   for (size_t hops = 0; !at->like.empty(); ++hops) {
     const ArraySpec* next = find_array(arrays, at->like);
     if (!next) {
-      if (at != &array) return;  // that array's own complaint
+      if (at != &array) return;  // the error is reported for that array
       settings.add_error(Issue::Kind::kConflict, path,
                          fmt::format("'{}' names no array of data.synthetic: '{}'{}", path, array.like,
                                      did_you_mean(array.like, names)));

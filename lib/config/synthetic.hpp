@@ -1,4 +1,4 @@
-// data.synthetic: arrays that are made up instead of read.
+// data.synthetic: arrays that are generated instead of read.
 #pragma once
 #include <vector>
 
@@ -7,9 +7,9 @@
 
 namespace dslaunch::config {
 
-// In the order of the file, defaults filled in, `like` not followed.
+// In the order of the file, defaults filled in, `like` not resolved.
 std::vector<ArraySpec> synthetic_arrays(const Settings& settings);
-// Complains about arrays without a shape, empty ranges, and `like` that names nothing, itself or a circle.
+// Adds errors for arrays without a shape, empty ranges, and a `like` that names no array, itself or a cycle.
 void check_synthetic(Settings& settings);
 
 }  // namespace dslaunch::config

@@ -18,7 +18,8 @@ size_t skip_digits(std::string_view text, size_t at) {
   return at;
 }
 
-// Where JSON's number grammar ends in `text`, 0 when it does not start with a number; tells whether it is an integer.
+// The end of a number in JSON's grammar at the start of `text`, 0 if there is none; `integral` is set if it is an
+// integer.
 size_t number_end(std::string_view text, bool& integral) {
   size_t at = !text.empty() && text[0] == '-' ? 1 : 0;
   if (at >= text.size() || !is_digit(text[at])) return 0;
@@ -43,7 +44,7 @@ size_t number_end(std::string_view text, bool& integral) {
 double to_double(std::string_view text) {
   double number = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  // from_chars does not say on which side it is out of range.
+  // from_chars does not distinguish overflow from underflow.
   return error == std::errc::result_out_of_range ? std::strtod(std::string(text).c_str(), nullptr) : number;
 }
 
@@ -123,7 +124,9 @@ std::string describe(const Value& value) {
   constexpr size_t kMax = 60;
   if (value.text.size() <= kMax) return fmt::format("the text \"{}\"", value.text);
   size_t cut = kMax;
-  while (cut > 0 && (static_cast<unsigned char>(value.text[cut]) & 0xC0) == 0x80) --cut;  // not inside a character
+  while (cut > 0 && (static_cast<unsigned char>(value.text[cut]) & 0xC0) == 0x80)
+    --cut;  // do not cut inside a
+            // character
   return fmt::format("the text \"{}…\"", value.text.substr(0, cut));
 }
 

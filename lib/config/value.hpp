@@ -1,4 +1,4 @@
-// The tree that both readers (HJSON, YAML) make of a job file: every value and every key knows its line and column.
+// The tree that both readers (HJSON, YAML) build from a job file: every value and every key has its line and column.
 // Plain data, any thread.
 #pragma once
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Value {
   Place place;
   bool boolean = false;
   int64_t integer = 0;
-  double number = 0;            // kFloat; an integer that 64 bits cannot hold is a kFloat too
+  double number = 0;            // kFloat; an integer that does not fit into 64 bits is a kFloat, too
   std::string text;             // kString
   std::vector<Value> items;     // kArray
   std::vector<Member> members;  // kObject, in the order of the file; keys are distinct
@@ -37,7 +37,7 @@ struct Value {
   bool is_object() const { return type == Type::kObject; }
   bool is_text(std::string_view wanted) const { return is_string() && text == wanted; }
 
-  // The member of that name; null when there is none or this is no object.
+  // The member of that name; null when there is none or this value is not an object.
   const Value* find(std::string_view key) const;
 
   static Value of_bool(bool value);
@@ -53,15 +53,15 @@ struct Member {
   Value value;
 };
 
-// Same type and content; places do not count.
+// Same type and content; ignores positions.
 bool same_content(const Value& a, const Value& b);
 
-// For messages: `2`, `1.5`, `true`, `null`, `the text "abc"`, `a list`, `an object`. Long texts are cut.
+// For messages: `2`, `1.5`, `true`, `null`, `the text "abc"`, `a list`, `an object`. Long texts are truncated.
 std::string describe(const Value& value);
 
-// What a bare word means: null, true, false or a number as JSON writes them; everything else is text.
+// The meaning of an unquoted word: null, true, false or a number in JSON's notation; everything else is text.
 Value value_of_word(std::string_view word);
-// A number in JSON's notation, whole text; false leaves `out` alone.
+// Parses the whole text as a number in JSON's notation; returns false and leaves `out` unchanged if it is not one.
 bool parse_number(std::string_view text, Value& out);
 
 }  // namespace dslaunch::config

@@ -1,5 +1,5 @@
-// Built on yaml-cpp's event interface: it keeps marks, tells quoted from plain scalars, and leaves repeated keys,
-// depth and the growth by aliases to us.
+// Built on yaml-cpp's event interface: it reports marks and distinguishes quoted from plain scalars; repeated keys, the
+// depth limit and the growth by aliases are handled here.
 #include "config/yaml_reader.hpp"
 
 #include <yaml-cpp/anchor.h>
@@ -45,13 +45,13 @@ void measure(const Value& value, Extent& extent) {
 
 constexpr std::string_view kStandardTag = "tag:yaml.org,2002:";
 
-// What YAML has a name for; quoted texts have the tag "!", everything else "?" or none.
+// Tests for tags of the YAML standard; quoted texts have the tag "!", everything else "?" or none.
 bool is_standard(std::string_view tag, std::initializer_list<std::string_view> names) {
   return tag.starts_with(kStandardTag) &&
          std::find(names.begin(), names.end(), tag.substr(kStandardTag.size())) != names.end();
 }
 
-// YAML's core schema on top of JSON's words: ~, capitalised words, a leading +, a bare point, hex.
+// YAML's core schema in addition to JSON's words: ~, capitalised words, a leading +, a bare point, hex.
 Value plain_scalar(const std::string& text) {
   if (text.empty() || text == "~" || text == "Null" || text == "NULL") return {};
   if (text == "True" || text == "TRUE") return Value::of_bool(true);
@@ -85,7 +85,7 @@ class TreeBuilder : public YAML::EventHandler {
                 const std::string& text) override {
     const bool plain = tag.empty() || tag == "?" || is_standard(tag, {"int", "float", "bool", "null"});
     if (!plain && tag != "!" && !is_standard(tag, {"str"})) refuse_tag(tag, mark);
-    // Only an escape can make these of a text file. yaml-cpp writes two of them as single bytes beyond ASCII.
+    // In a text file only an escape can produce these. yaml-cpp decodes two of the escapes to single non-ASCII bytes.
     if (first_non_text(text).line > 0) {
       throw SyntaxError{place_of(mark), "an escape that is not read here: one for a zero byte, \\N or \\_"};
     }
@@ -201,7 +201,7 @@ class TreeBuilder : public YAML::EventHandler {
     }
   }
 
-  // What an anchor names is kept and what an alias names is copied, so that a small file can stand for a large one.
+  // Anchored values are stored and aliases are copied, so a small file can expand to a large one: count the copies.
   Value copy_of(const Value& value, Place place) {
     Extent extent;
     measure(value, extent);
@@ -218,11 +218,11 @@ class TreeBuilder : public YAML::EventHandler {
 
   std::vector<Frame> frames_;
   std::map<YAML::anchor_t, Value> anchors_;
-  Extent extent_;  // of everything so far; of texts only those that were copied
+  Extent extent_;  // of everything so far; texts count only when copied
 };
 
-// yaml-cpp takes the end of the file, where only blanks stand before it in its line, for the closing quote of a text.
-// A comment there is no end of that kind.
+// If only blanks precede the end of the file in its line, yaml-cpp takes the end for the closing quote of a text.
+// Appending a comment prevents that.
 std::string with_marked_end(std::string_view text) {
   const std::string_view to_last_word = text.substr(0, text.find_last_not_of(" \t\r") + 1);
   return to_last_word.ends_with('\n') ? std::string(to_last_word) + '#' : std::string(text);

@@ -1,5 +1,5 @@
-// YAML (one document, core schema: null, true, false, numbers; quoted scalars are text; anchors and aliases) into the
-// same tree as HJSON. A repeated key is a problem. Expects valid UTF-8. Any thread; never throws on bad input.
+// Reads YAML (one document, core schema: null, true, false, numbers; quoted scalars are text; anchors and aliases) into
+// the same tree as HJSON. A repeated key is a problem. Expects valid UTF-8. Any thread; never throws on bad input.
 #pragma once
 #include <string_view>
 
