@@ -89,7 +89,7 @@ struct Row {
 const std::string kSystemd = "systemd", kBash = "bash /start.sh", kTini = "tini -- sleep 1d",
                   kTorchrun = "/usr/bin/python3 /usr/local/bin/torchrun train.py";
 
-// docs/doctor.md, "Who is stale": one row of this table for each way a process comes to be where it is.
+// docs/doctor.md, "Stale processes": one row of this table for each way a process comes to be where it is.
 const Row kRows[] = {
     {"another user's orphan", under(kSystemd, [](Evidence& e) { e.ours = false; }), Verdict::kForeign, "another user"},
     {"another user's rank of a dead job",
