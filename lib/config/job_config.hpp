@@ -181,7 +181,7 @@ struct Kernels {  // "kernels": the model's operators that our kernels replace o
   bool cross_entropy = true, layer_norm = true, bias_gradient = true;
 };
 
-struct Init {  // "init": initializes a model that was exported without weights
+struct Init {  // "init": initializes a model that was exported with --empty
   uint64_t seed = 0;
   double std = 0.02;
 };
