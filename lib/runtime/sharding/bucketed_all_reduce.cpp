@@ -1,4 +1,4 @@
-// Stages 0 and 1: gradients summed up whole, reduced once a step.
+// Stages 0 and 1: full gradients are accumulated and reduced once a step.
 #include <ATen/ATen.h>
 
 #include "runtime/sharding/flat_collectives.hpp"
@@ -89,7 +89,7 @@ class BucketedAllReduce final : public GradientReduction {
     return buffer;
   }
 
-  // Ranks must issue the same sequence, whatever order their gradients come in: a unit waits for those behind it.
+  // Ranks must issue the same sequence, whatever order their gradients arrive in: a unit waits for the units after it.
   void reduce_ready_units() {
     for (; next_unit_ >= 0 && open_calls_[next_unit_] == 0; --next_unit_) reduce_unit(next_unit_);
   }
@@ -136,7 +136,7 @@ class BucketedAllReduce final : public GradientReduction {
   const int num_units_;
   const std::vector<std::vector<ParameterPlaceInGroup>> places_;
   std::vector<Buffer> buffers_;
-  std::vector<int> open_calls_;  // by unit: calls whose gradients have not come yet
+  std::vector<int> open_calls_;  // by unit: calls whose gradients have not arrived yet
   int next_unit_ = -1;           // units are reduced from the last to the root, in this fixed order
   bool reduces_as_ready_ = false;
   SideStream side_;

@@ -22,7 +22,8 @@ UnitEvent event_of(int64_t code) {
   return {static_cast<UnitEvent::Kind>(code % kNumKinds), static_cast<int>(code / kNumKinds)};
 }
 
-// Where an event stands in a pass that runs the units in their order: any order is right, this one serves the least.
+// The position of an event in a pass that runs the units in order. Any order would be correct; this one needs the
+// fewest events in which a rank only participates.
 std::array<int64_t, 3> canonical_order(int64_t code) {
   if (code == kEndOfPass) return {2, 0, 0};
   const UnitEvent event = event_of(code);
@@ -64,7 +65,8 @@ void CollectiveOrder::end_pass() {
   order().end_pass();
 }
 
-// Ranks that are not at the chosen event participate it and ask again; those that are go on to its collectives.
+// Ranks that are not at the chosen event participate in it and ask again; ranks that are at it continue with its
+// collectives.
 void CollectiveOrder::settle(int64_t own) {
   while (!all_have(own)) {
     differed_[static_cast<size_t>(pass_)] = true;
@@ -74,7 +76,7 @@ void CollectiveOrder::settle(int64_t own) {
   }
 }
 
-// The largest code and the largest negated one over the ranks: equal when all brought the same.
+// The maximum of the code and of its negation over the ranks: equal when all ranks have the same code.
 bool CollectiveOrder::all_have(int64_t code) {
   const at::Tensor range = at::tensor({code, -code}, at::kLong).to(options_.device);
   group_.all_reduce(buffer_of(range), comm::ReduceOp::kMax);

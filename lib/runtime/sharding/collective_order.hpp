@@ -1,9 +1,10 @@
-// Keeps ranks in one order of collectives whatever their control flow does. In the first pass of each kind the ranks
-// agree on every event. When all were always at the same one, the pass is recorded, and later passes follow the record
-// without talking: an event that this rank leaves out is served in passing, so that the others find it taking part.
-// When ranks were at different events (control flow depends on a rank's own data), they go on agreeing in every pass;
-// those that are not at the chosen event participate it. An event that is not in a record must come on all ranks at the
-// same place; a rank that is alone with it ends the job and is named. One thread at a time.
+// Keeps the collectives in the same order on all ranks, whatever each rank's control flow does. In the first pass of
+// each kind the ranks agree on every event. If all ranks were at the same event every time, the pass is recorded and
+// later passes follow the record without communication: when this rank skips a recorded event, it still participates in
+// the event's collectives, so that the other ranks do not wait. If ranks were at different events (control flow that
+// depends on a rank's own data), they agree in every later pass, too; ranks that are not at the chosen event
+// participate in it. An event that is not in a record must occur on all ranks at the same position; a rank that reaches
+// it alone ends the job and is named. One thread at a time.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -20,11 +21,11 @@ class CollectiveOrder {
  public:
   enum class Pass : uint8_t { kTraining, kInference };
   struct Options {
-    c10::Device device = c10::kCPU;       // where the group's collectives find their data
+    c10::Device device = c10::kCPU;       // device of the buffers of the group's collectives
     std::vector<std::string> unit_names;  // by unit
-    // Issues the collectives of an event in which this rank has no part of its own.
+    // Issues this rank's part of the collectives of an event that it did not reach itself.
     std::function<void(UnitEvent)> participate;
-    // Returns when all ranks have called it with the same text; throws when they do not come.
+    // Returns when all ranks have called it with the same text; throws when a rank does not arrive.
     std::function<void(const std::string& text)> meet;
   };
 
@@ -35,7 +36,7 @@ class CollectiveOrder {
   // Before the event's collectives.
   void arrive(UnitEvent event);
   void end_pass();
-  // What is known to come after the last arrival.
+  // The events that are known to follow the last arrival.
   std::span<const UnitEvent> ahead() const { return talks() ? std::span<const UnitEvent>() : order().ahead(); }
 
  private:

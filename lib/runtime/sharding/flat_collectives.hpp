@@ -1,5 +1,5 @@
-// The collectives of sharding over flat tensors: to the owners of slices, and from them. Tensors are 1-D and
-// contiguous; a flat tensor splits evenly among the ranks of `group`, rank r owns the r-th slice.
+// The collectives of sharding over flat tensors: reduce to the owners of slices, gather from the owners. Tensors are
+// 1-D and contiguous; a flat tensor splits evenly among the ranks of `group`, rank r owns the r-th slice.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -12,10 +12,10 @@ comm::Buffer buffer_of(const at::Tensor& tensor);
 
 at::Tensor own_slice(const at::Tensor& flat, const comm::Communicator& group);
 
-// Afterwards this rank's slice of `flat` is the sum over the ranks; the rest is undefined. Without `scatter` by an
+// Afterwards this rank's slice of `flat` is the sum over the ranks; the rest is undefined. Without `scatter` it uses an
 // all-reduce.
 void reduce_to_owners(const at::Tensor& flat, comm::Communicator& group, bool scatter);
-// Every rank brings its slice (`shard`, which may be that slice of `flat`); afterwards `flat` is whole. Without
+// Every rank contributes its slice (`shard`, which may be that slice of `flat`); afterwards `flat` is complete. Without
 // `all_gather` every owner broadcasts its slice.
 void gather_from_owners(const at::Tensor& shard, const at::Tensor& flat, comm::Communicator& group, bool all_gather);
 

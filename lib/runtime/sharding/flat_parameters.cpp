@@ -20,7 +20,7 @@ PartitionOptions partition_options(const ShardingOptions& options, int num_shard
   out.num_shards = num_shards;
   out.max_group_numel = options.max_group_numel;
   out.optimizer_groups = options.optimizer_groups;
-  out.gathers = options.stage == 3 && num_shards > 1;  // one rank has it all anyway
+  out.gathers = options.stage == 3 && num_shards > 1;  // a single rank holds everything anyway
   out.persistence_threshold = options.persistence_threshold;
   out.model_persistence_threshold = options.model_persistence_threshold;
   return out;
@@ -130,10 +130,10 @@ void FlatParameters::load_frozen(const ReadElements& read) {
   }
 }
 
-// The root runs around all others: in a pass without backward, its call is the pass.
+// The root runs around all other units: in a pass without backward, the call of the root is the whole pass.
 UnitValues FlatParameters::acquire(int unit, UnitCall call) {
   if (unit == 0 && !in_training_pass_) {
-    if (in_inference_pass_) end_inference_pass();  // its root was never released: an output was a parameter of it
+    if (in_inference_pass_) end_inference_pass();  // its root was never released: an output was a parameter of the root
     in_inference_pass_ = true;
     collective_order_.begin_pass(CollectiveOrder::Pass::kInference);
   }
@@ -225,7 +225,8 @@ void FlatParameters::end_micro_step() {
 
 void FlatParameters::reduce_gradients() {
   gradients_->finish();
-  // Units that this step did not run have not waited for their gather; the optimizer is about to write what it reads.
+  // Units that this step did not run have not waited for their gather, and the optimizer is about to overwrite its
+  // input.
   for (const auto& ready : resident_ready_) wait_on_current_stream(ready, options_.device);
 }
 

@@ -1,14 +1,14 @@
-// The parameters of a model in flat buffers, sharded over the ranks of the data axis as ZeRO's stages say:
+// The parameters of a model in flat buffers, sharded over the ranks of the data axis according to ZeRO's stages:
 //
 //   stage 0: every rank holds everything; gradients are all-reduced; the optimizer's step is replicated.
 //   stage 1: master weights and moments are sharded; gradients are reduce-scattered at the accumulation boundary;
 //            updated parameters all-gathered after the step (with overlap: while the next forward runs, unit by unit).
-//   stage 2: gradients are sharded as well: reduced every micro step, as each call's backward ends.
-//   stage 3: parameters too: gathered for each unit's run, the next units ahead of their use. Small ones stay whole.
-//            Frozen ones are sharded and gathered like the others; at stages 0 to 2 they are the model's own business.
+//   stage 2: gradients are sharded as well: reduced in every accumulation step, as each call's backward ends.
+//   stage 3: parameters as well: gathered while each unit runs, the next units ahead of use. Small ones stay whole.
+//            Frozen ones are sharded and gathered like the others; at stages 0 to 2 the model keeps them itself.
 //
-// Threads: acquire/release on the thread that runs the model, prepare_backward/take_gradients on autograd's, all else
-// on the engine's, never at the same time as a backward pass.
+// Threads: acquire/release on the thread that runs the model, prepare_backward/take_gradients on autograd's thread,
+// everything else on the engine's thread and never during a backward pass.
 #pragma once
 #include <functional>
 #include <memory>
@@ -28,17 +28,17 @@ namespace dslaunch::runtime {
 
 class FlatParameters : public UnitParameters {
  public:
-  // The groups must outlive this object. Gathers of stage 3 go through `gather_group`, reductions and all else through
-  // `data_group`: two communicators of the same ranks, so that on a device neither waits for the other; on host memory
-  // they may be one.
+  // The groups must outlive this object. Stage 3 gathers use `gather_group`; reductions and everything else use
+  // `data_group`: two communicators of the same ranks, so that on a device neither waits for the other. On host memory
+  // they may be the same object.
   FlatParameters(const ParameterTable& table, ShardingOptions options, comm::Communicator& data_group,
                  comm::Communicator& gather_group);
 
   // Reads elements [begin, begin + out.numel()) of a parameter into `out` (1-D, any floating type, host memory).
   using ReadElements = std::function<void(int parameter, int64_t begin, at::Tensor out)>;
-  // Fills this rank's shards (of frozen parameters, too), reading only their elements, then all parameters from
-  // everybody's. All ranks call it and read the same values. `meet` runs between the reading and the first collective:
-  // ranks whose reading may take longer than a collective waits come together there.
+  // Fills this rank's shards (frozen parameters included), reading only the elements it needs, then gathers all
+  // parameters from all ranks. All ranks call it and must read the same values. `meet` runs between the reads and the
+  // first collective; it is a barrier for ranks whose reads may take longer than the collective timeout.
   void load(const ReadElements& read, const std::function<void()>& meet = {});
 
   UnitValues acquire(int unit, UnitCall call) override;
@@ -49,28 +49,28 @@ class FlatParameters : public UnitParameters {
   void begin_micro_step(bool is_last);  // before a forward whose backward follows
   void end_micro_step();                // after that backward
   void reduce_gradients();              // after the last backward: the shards have their gradients
-  void release_gradients();             // after their use: the next step begins anew
+  void release_gradients();             // after their use: the next step starts from zero
   void gather_parameters();             // after the optimizer has written the shards
 
-  // For a step that a device records (engine/step_graph.hpp): points in streams are of one side, the recording or what
-  // runs beside it, and may not be waited for on the other. Outside a micro step.
+  // For a step that is captured on a device (engine/step_graph.hpp): a point in a stream belongs either to the capture
+  // or to work outside it, and the other side must not wait for it. Outside an accumulation step.
   //
-  // The current stream waits for all communication that is under way, and nothing waits for it again.
+  // The current stream waits for all communication in flight; afterwards no one waits for that communication again.
   void settle();
-  // A recording broke off, maybe in the middle of a micro step: nothing of it was ever run.
+  // A capture was aborted, possibly in the middle of an accumulation step: nothing of it has run.
   void abandon_pass();
 
   std::vector<Shard>& shards() { return shards_; }
   const std::vector<FrozenShard>& frozen_shards() const { return frozen_shards_; }
   const std::vector<FlatGroup>& groups() const { return groups_; }
-  // A frozen parameter that is sharded here; the others rest in the model.
+  // Whether this frozen parameter is sharded here; the others stay in the model.
   bool shards_frozen(int parameter) const { return is_sharded_frozen_[static_cast<size_t>(parameter)]; }
   int num_shards() const { return num_shards_; }
-  // Sums to divide by, so that the gradient is the mean over the data ranks: data ranks / predivide.
+  // The divisor that turns summed gradients into the mean over the data ranks: data ranks / predivide.
   double gradient_divisor() const;
 
  private:
-  struct UnitViews {  // the parameters in their own shapes, as long as the unit stays at one address
+  struct UnitViews {  // the parameters in their own shapes, valid while the unit stays at one address
     const void* address = nullptr;
     UnitValues values;
   };

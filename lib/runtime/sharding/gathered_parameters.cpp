@@ -13,7 +13,7 @@
 namespace dslaunch::runtime {
 namespace {
 
-constexpr int64_t kPlaceAlignment = 512;  // bytes; as the caching allocator's
+constexpr int64_t kPlaceAlignment = 512;  // bytes; as in the caching allocator
 
 int64_t aligned(int64_t bytes) {
   return (bytes + kPlaceAlignment - 1) / kPlaceAlignment * kPlaceAlignment;
@@ -50,7 +50,7 @@ void GatheredParameters::lay_out_units() {
   }
 }
 
-// As many slots as the prefetch fills, one for the unit that runs and one for the unit that was just left.
+// As many slots as the prefetch fills, plus one for the running unit and one for the unit that has just finished.
 void GatheredParameters::choose_slots() {
   int64_t largest = 1, num_units = 0;
   for (size_t i = 1; i < units_.size(); ++i) {
@@ -95,8 +95,9 @@ void GatheredParameters::unshard(int unit, std::span<const UnitEvent> ahead) {
   prefetch(unit, ahead);
 }
 
-// The next units in order, as long as none of them takes the slot of one that comes before it. Where the root comes by,
-// the unit before it may still be running: backward enters both at once when the root returns what that unit returned.
+// Gathers the next units in order, up to the first one that needs the slot of a unit before it. When the event is the
+// root's, the previous unit may still be running: backward enters both at once when the root returns that unit's
+// output.
 void GatheredParameters::prefetch(int unit, std::span<const UnitEvent> ahead) {
   int64_t budget = options_.prefetch_numel;
   std::set<int> taken{last_slot_};
@@ -116,8 +117,8 @@ void GatheredParameters::prefetch(int unit, std::span<const UnitEvent> ahead) {
 void GatheredParameters::gather(int index) {
   Unit& unit = units_[index];
   auto place = place_for(index);
-  // A place of its own is freed here, and its memory may be given to what computes next: not before the side stream has
-  // done writing a gather there that nobody has waited for.
+  // This frees a private buffer, whose memory the next computation may reuse. First wait until the side stream has
+  // finished a gather into the buffer that no one has waited for.
   if (unit.place && unit.place != place && unit.place != slots_[unit.slot]) {
     wait_on_current_stream(unit.ready, options_.device);
   }
@@ -182,7 +183,7 @@ std::shared_ptr<GatheredParameters::Place> GatheredParameters::place_for(int ind
                                 "stage3_max_live_parameters), or make one unit of the two (\"units\")",
                                 table_.units[index].name, table_.units[wanted->unit].name));
   }
-  // The memory may have had another user a moment ago: the gather waits for what computing has now.
+  // The memory may have been in use until just now: the gather waits for the computation enqueued so far.
   const at::Tensor bytes = at::empty({unit.num_bytes}, slots_[0]->bytes.options());
   return std::make_shared<Place>(Place{bytes, -1, mark_current_stream(options_.device)});
 }
@@ -226,8 +227,8 @@ at::Tensor GatheredParameters::whole(int group) const {
 
 void GatheredParameters::end_pass() {
   for (Unit& unit : units_) {
-    // Also of a gather that no call here has waited for (one ahead, or another rank's): its place may be freed now, and
-    // what it reads may be written.
+    // Also for gathers that no call here has waited for (a prefetch, or another rank's gather): their memory may be
+    // freed now, and their input may be overwritten.
     if (unit.place) wait_on_current_stream(unit.ready, options_.device);
     if (unit.place && unit.pins > 0) unit.place->last_use = mark_current_stream(options_.device);
     unit.pins = unit.open_calls = 0;
@@ -249,7 +250,7 @@ void GatheredParameters::settle() {
   drop_marks();
 }
 
-// Without marks the next gathers come after all that is on the current stream, as after shards_changed().
+// Without marks the next gathers wait for everything on the current stream, as after shards_changed().
 void GatheredParameters::drop_marks() {
   for (Unit& unit : units_) {
     unit.ready = nullptr;

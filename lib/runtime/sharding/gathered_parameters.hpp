@@ -1,14 +1,14 @@
-// Stage 3's parameters: each rank keeps its slices; whole they are only around a unit's run, in a ring of slots.
+// Stage 3 parameters: each rank keeps its slices; parameters are whole only while a unit runs, in a ring of slots.
 //
-// A unit always uses the same slot, in forward and in backward, so what autograd saved of a parameter (a view, a
-// transpose) is right again once the unit is gathered again. The root's parameters have a slot of their own, since it
-// runs around all others. When a slot's unit is still running as another one needs the slot, that one gets a private
-// buffer for the rest of the pass.
+// A unit always uses the same slot, in forward and in backward, so a tensor that autograd saved from a parameter (a
+// view, a transpose) is valid again once the unit is gathered again. The root's parameters have their own slot, since
+// the root runs around all other units. When a slot's unit is still running and another unit needs the slot, the second
+// unit gets a private buffer for the rest of the pass.
 //
-// Whether a unit has to be gathered is decided from the order of events alone, never from what this rank happens to
-// hold, so that all ranks decide alike. With hpZ the first gather after a step is over all ranks, and each rank keeps a
-// part of it from which later ones are made inside the host. Gathers run beside computing, those of the next units
-// ahead of their use. One thread at a time: the model's or autograd's.
+// Whether a unit has to be gathered is decided from the order of events alone, never from what this rank currently
+// holds, so that all ranks decide alike. With hpZ the first gather after a step is over all ranks; each rank keeps a
+// secondary part of it, and later gathers use these parts within the host. Gathers overlap computation, and the next
+// units are gathered ahead of use. One thread at a time: the model's or autograd's.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -26,29 +26,29 @@ namespace dslaunch::runtime {
 
 class GatheredParameters {
  public:
-  // `at_rest`: by group, this rank's slice of it (of frozen ones see FrozenShard); read at every gather. All but that
-  // must outlive this object; groups that are not gathered are left alone.
+  // `at_rest`: by group, this rank's slice (for frozen groups see FrozenShard); read at every gather. All arguments
+  // except `at_rest` must outlive this object. Groups that are not gathered are ignored.
   GatheredParameters(const ParameterTable& table, const std::vector<FlatGroup>& groups, std::vector<at::Tensor> at_rest,
                      const ShardingOptions& options, comm::Communicator& group);
 
   bool has(int unit) const { return !units_[unit].groups.empty(); }
-  // Issues the gather that this event needs, if any, and those of units that come soon in `ahead`.
+  // Issues the gather that this event needs, if any, and those of upcoming units in `ahead`.
   void unshard(int unit, std::span<const UnitEvent> ahead);
-  // After unshard(): keeps the unit where it is until release(). A call whose gradients will come keeps its place, too.
+  // After unshard(): keeps the unit in place until release(). A call that expects a backward keeps its place, too.
   void hold(int unit);
   void release(int unit);
   void expect_backward(int unit) { units_[unit].open_calls += 1; }
   void backward_done(int unit);
-  // The whole parameters of one group, flat; its unit is open.
+  // The whole parameters of one group, flat; its unit must be held.
   at::Tensor whole(int group) const;
-  // Where an open unit lies; null for one without gathered groups.
+  // The address of a held unit; null for a unit without gathered groups.
   const void* address(int unit) const {
     return units_[unit].place ? units_[unit].place->bytes.const_data_ptr() : nullptr;
   }
 
-  // Between passes: nothing is held any more, nothing counts as gathered.
+  // Between passes: nothing is held any longer, nothing counts as gathered.
   void end_pass();
-  // The shards have been written on the current stream: later gathers come after that.
+  // The shards have been written on the current stream: later gathers wait for that.
   void shards_changed();
   // See FlatParameters::settle() and abandon_pass(); between passes.
   void settle();
@@ -58,19 +58,19 @@ class GatheredParameters {
  private:
   struct Place {  // memory for one unit's groups
     at::Tensor bytes;
-    int unit = -1;        // the last that was gathered into it
-    StreamMark last_use;  // by computing
+    int unit = -1;        // the last unit that was gathered into it
+    StreamMark last_use;  // by computation
   };
   struct Unit {
     std::vector<int> groups;
-    std::vector<int64_t> offsets;  // in bytes, of its groups within its place
+    std::vector<int64_t> offsets;  // in bytes, of its groups within its buffer
     int64_t num_bytes = 0, numel = 0;
     int slot = 0;
-    std::shared_ptr<Place> place;       // where it is, or was last; empty: nowhere in this pass
+    std::shared_ptr<Place> place;       // current or last location; null: not gathered in this pass
     int pins = 0;                       // hold() without release()
-    int open_calls = 0;                 // whose backward is still to come
+    int open_calls = 0;                 // calls whose backward is still to come
     StreamMark ready;                   // the end of its last gather
-    std::vector<at::Tensor> secondary;  // hpZ: by group, this rank's part within its host
+    std::vector<at::Tensor> secondary;  // hpZ: by group, this rank's secondary part within its host
     bool secondary_is_current = false;
   };
 
@@ -94,8 +94,8 @@ class GatheredParameters {
   // the thread at work
   std::vector<Unit> units_;
   std::vector<std::shared_ptr<Place>> slots_;  // the last one is the root's
-  std::vector<int> content_;                   // by slot: the unit that the order of events has put there, or -1
-  int last_slot_ = -1;                         // of the last unit but the root that came by in this pass
+  std::vector<int> content_;                   // by slot: the unit that the order of events put there, or -1
+  int last_slot_ = -1;                         // of the last unit other than the root that was reached in this pass
   SideStream side_;
   StreamMark changed_;  // empty: before anything that the current stream does now
 };

@@ -1,5 +1,5 @@
-// Gradients on their way into a flat buffer, a unit at a time: one fused launch on a device instead of one for each
-// parameter. The first gradient of a segment is copied, the others are added.
+// Copies gradients into a flat buffer, one unit at a time: one fused kernel launch on a device instead of one per
+// parameter. The first gradient of a segment is copied, later ones are added.
 #pragma once
 #include <ATen/ATen.h>
 

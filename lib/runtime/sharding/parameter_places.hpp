@@ -1,4 +1,4 @@
-// Where a unit's parameters lie: group and segment of each. Pure.
+// Group and segment of each of a unit's parameters. Pure.
 #pragma once
 #include <optional>
 #include <span>
@@ -16,8 +16,8 @@ struct ParameterPlaceInGroup {
 // By unit, in the order of UnitInfo::parameters.
 std::vector<std::vector<ParameterPlaceInGroup>> find_places(const ParameterTable& table,
                                                             std::span<const FlatGroup> groups);
-// By unit, in the order of UnitInfo::frozen; nothing for those in no group. A unit that has none in a group has an
-// empty list.
+// By unit, in the order of UnitInfo::frozen; empty for parameters in no group. A unit with none in a group has an empty
+// list.
 std::vector<std::vector<std::optional<ParameterPlaceInGroup>>> find_frozen_places(const ParameterTable& table,
                                                                                   std::span<const FlatGroup> groups);
 

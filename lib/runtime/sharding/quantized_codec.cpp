@@ -35,26 +35,26 @@ void check(const at::Tensor& values, WireFormat format, const at::Tensor& wire) 
       "the wire does not fit the values");
 }
 
-// The kernels and the loops know these; others pass through fp32.
+// The types that the kernels and the host loops support directly; others are converted to fp32 first.
 bool is_direct(const at::Tensor& values) {
   const auto type = values.scalar_type();
   return type == at::kFloat || (values.is_cuda() && (type == at::kBFloat16 || type == at::kHalf));
 }
 
-// A wire on the host.
+// The wire format in host memory.
 struct HostWire {
   HostWire(const at::Tensor& wire, int64_t numel, WireFormat wire_format)
       : format(wire_format),
         scales(static_cast<float*>(wire.mutable_data_ptr())),
         codes(static_cast<uint8_t*>(wire.mutable_data_ptr()) + num_blocks(numel, wire_format) * kScaleBytes) {}
 
-  // Of element `i` of a block.
+  // Sets the code of element `i` of a block.
   void set_code(int64_t block, int64_t i, int code) const {
     uint8_t* bytes = codes + block * code_bytes(format);
     if (format.bits == 8) {
       bytes[i] = static_cast<uint8_t>(code);
     } else {
-      const auto half = static_cast<uint8_t>(code + 8);  // the first of two in the low half
+      const auto half = static_cast<uint8_t>(code + 8);  // the first of each pair goes into the low half
       bytes[i / 2] = i % 2 == 0 ? half : static_cast<uint8_t>(bytes[i / 2] | (half << 4));
     }
   }
@@ -69,7 +69,7 @@ struct HostWire {
   uint8_t* const codes;
 };
 
-// Elements [begin, begin + count) are the block; zeros fill it up.
+// Elements [begin, begin + count) are the block; it is padded with zeros.
 void quantize_block(const float* values, int64_t count, float* error, float beta, const HostWire& wire, int64_t block) {
   float wanted[256] = {};
   uint32_t largest = 0;

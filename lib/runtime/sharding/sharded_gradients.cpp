@@ -1,5 +1,5 @@
-// Stages 2 and 3: the gradients of a call are reduced from a bucket at once and summed up in the shards. There are two
-// buckets: one is filled by backward while the other is on its way.
+// Stages 2 and 3: the gradients of a call are reduced immediately from a bucket and accumulated in the shards. There
+// are two buckets: backward fills one while the other is being reduced.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -55,7 +55,7 @@ class ShardedGradients final : public GradientReduction {
     }
   }
 
-  // Without finish() before it (a pass that is only looked at) reductions may still write to the sums.
+  // Without a finish() before it (a pass that is only analyzed), reductions may still write to the sums.
   void forget() override {
     wait_for_buckets();
     for (auto& sum : sums_) sum = at::Tensor();

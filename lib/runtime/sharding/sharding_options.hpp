@@ -1,4 +1,4 @@
-// How parameters, gradients and their traffic are laid out: what the engine takes from the config for this room.
+// Layout and communication of parameters and gradients: what the engine passes on from the config for this room.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -34,18 +34,19 @@ struct ShardingOptions {
   int64_t max_live_numel = 1'000'000'000;
   // ZeRO++.
   bool quantized_weights = false;    // stage 3: gathers carry 8-bit integers
-  bool quantized_frozen = false;     // stage 3: frozen parameters rest as 8-bit integers, and are gathered so
+  bool quantized_frozen = false;     // stage 3: frozen parameters are stored and gathered as 8-bit integers
   bool quantized_gradients = false;  // stages 2 and 3: reductions carry 4-bit integers
   struct Loco {
     double beta = 0.8;
     int64_t reset_interval = 1024;
   };
   std::optional<Loco> loco;  // error feedback of quantized gradients
-  // Stage 3: the ranks of this host (hpZ); parameters that were gathered once a step are gathered again inside it.
-  // Null: off. Must outlive the sharding.
+  // Stage 3: the ranks of this host (hpZ); parameters that were gathered once in a step are gathered again within this
+  // group. Null: off. Must outlive the sharding.
   comm::Communicator* secondary_group = nullptr;
 
-  // Returns when all ranks have called it with the same text; throws when they do not come. Empty: such a call throws.
+  // Returns when all ranks have called it with the same text; throws when a rank does not arrive. Empty: the call
+  // throws.
   std::function<void(const std::string& text)> meet;
 };
 
@@ -58,7 +59,7 @@ struct Shard {
                              // release_gradients(), else undefined
   at::Tensor low_precision;  // this range of the parameters themselves when they are not fp32; else undefined
 
-  // The parameters themselves as they rest here, in the compute dtype.
+  // The parameters themselves as they are stored here, in the compute dtype.
   const at::Tensor& at_rest() const { return low_precision.defined() ? low_precision : master; }
 };
 
@@ -66,7 +67,7 @@ struct Shard {
 struct FrozenShard {
   int group = 0;
   Range range;
-  at::Tensor at_rest;  // in the compute dtype; with quantized_frozen what quantize() gave
+  at::Tensor at_rest;  // in the compute dtype; with quantized_frozen the result of quantize()
 };
 
 }  // namespace dslaunch::runtime

@@ -1,5 +1,5 @@
-// Work beside the current stream of a device: communication that overlaps computing. On host memory, or without
-// overlap, work is done at once and marks mean nothing. One thread at a time.
+// Work beside the current stream of a device: communication that overlaps computation. On host memory, or without
+// overlap, work runs immediately and marks have no effect. One thread at a time.
 #pragma once
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
@@ -16,16 +16,16 @@ using StreamMark = std::shared_ptr<c10::Event>;
 
 // The point that the current stream has reached.
 StreamMark mark_current_stream(c10::Device device);
-// What the current stream gets from now on waits for `mark`.
+// Work that is enqueued on the current stream from now on waits for `mark`.
 void wait_on_current_stream(const StreamMark& mark, c10::Device device);
 
 class SideStream {
  public:
   SideStream(c10::Device device, bool overlaps);
   bool overlaps() const { return stream_.has_value(); }
-  // What comes next on the side waits for `mark`.
+  // Work that is enqueued on the side stream from now on waits for `mark`.
   void wait(const StreamMark& mark);
-  // Enqueues `work` on the side; returns the point behind it.
+  // Enqueues `work` on the side stream; returns the point after it.
   StreamMark run(const std::function<void()>& work);
 
  private:

@@ -1,4 +1,4 @@
-// The order in which a pass over the model needs its collectives: recorded in the first pass, followed from then on.
+// The order in which a pass over the model needs its collectives: recorded in the first pass, followed in later passes.
 // Pure; one thread.
 #pragma once
 #include <compare>
@@ -19,15 +19,15 @@ const char* to_string(UnitEvent::Kind kind);
 
 class UnitOrder {
  public:
-  void begin_pass();  // from the start again; a recording that did not reach its end is forgotten
+  void begin_pass();  // back to the start; an unfinished recording is discarded
   void end_pass();    // the first one ends the recording
   bool is_recording() const { return !is_recorded_; }
 
-  // The recorded events that this pass has not met yet.
+  // The recorded events that this pass has not reached yet.
   std::span<const UnitEvent> ahead() const { return std::span(events_).subspan(next_); }
   bool is_ahead(UnitEvent event) const;
   UnitEvent advance();           // to the next recorded event, which is returned
-  void insert(UnitEvent event);  // here: it has now been met, and belongs to the order from now on
+  void insert(UnitEvent event);  // at this position: counts as reached, and belongs to the order from now on
   size_t position() const { return next_; }
 
  private:

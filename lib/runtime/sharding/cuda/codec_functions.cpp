@@ -1,5 +1,5 @@
-// The CUDA module's table for lib/runtime/sharding: takes tensors apart into pointers and sizes and launches the
-// kernels. Part of the module, never of dsworker itself.
+// The CUDA module's table for lib/runtime/sharding: extracts pointers and sizes from tensors and launches the kernels.
+// Part of the module, never of dsworker itself.
 #include "runtime/sharding/codec_functions.hpp"
 
 #include <c10/cuda/CUDAGuard.h>
