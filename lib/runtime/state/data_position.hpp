@@ -1,5 +1,4 @@
-// Where a run stands in its data, in samples: independent of world size and batch size, and therefore what a checkpoint
-// keeps.
+// A run's position in its data, in samples. It is independent of world size and batch size, so checkpoints store it.
 #pragma once
 #include <cstdint>
 

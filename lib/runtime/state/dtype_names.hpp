@@ -1,4 +1,4 @@
-// Tables of what a format or a language calls the types of elements.
+// Tables of the names that a format or a language gives to element types.
 #pragma once
 #include <c10/core/ScalarType.h>
 
@@ -20,7 +20,7 @@ inline std::optional<at::ScalarType> dtype_named(std::span<const DtypeName> tabl
   return std::nullopt;
 }
 
-// Null for a type that the table does not have.
+// Null for a type that is not in the table.
 inline const char* name_of(std::span<const DtypeName> table, at::ScalarType dtype) {
   for (const auto& known : table) {
     if (dtype == known.dtype) return known.name;

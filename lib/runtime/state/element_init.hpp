@@ -1,5 +1,5 @@
-// Values for the parameters of a model that was exported empty. Every element is a pure function of (seed, parameter
-// name, index), so that any slice can be filled alone and all world sizes and stages start from the same numbers.
+// Initial values for the parameters of a model that was exported empty. Every element is a pure function of (seed,
+// parameter name, index), so any slice can be filled alone, and all world sizes and stages start from the same numbers.
 #pragma once
 #include <ATen/core/Tensor.h>
 

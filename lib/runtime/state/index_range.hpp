@@ -6,7 +6,7 @@
 namespace dslaunch::runtime {
 
 struct IndexRange {
-  int64_t dim = 0;    // negative: from the last
+  int64_t dim = 0;    // negative: counted from the last dim
   int64_t begin = 0;  // begin and end may be negative, counted from the end of the dim
   int64_t end = std::numeric_limits<int64_t>::max();
   bool operator==(const IndexRange&) const = default;

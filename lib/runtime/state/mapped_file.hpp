@@ -1,6 +1,6 @@
-// A file mapped into memory: nothing is read before it is touched, and all processes of a host share one page-cache
-// copy. Its size and place stay as they are after open(), so any thread may read. The file must not be shortened while
-// it is mapped (the kernel answers that with SIGBUS).
+// A file mapped into memory: nothing is read before it is accessed, and all processes of a host share one page-cache
+// copy. Size and address do not change after open(), so any thread may read. The file must not be truncated while it is
+// mapped (the kernel then raises SIGBUS).
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -14,11 +14,11 @@ namespace dslaunch::runtime {
 
 class MappedFile {
  public:
-  // `what` names the file's part in messages: "data file", "checkpoint file". Throws UserError(66) when the file is
-  // missing, unreadable or no regular file. An empty file maps to size 0.
+  // `what` names the kind of file in messages: "data file", "checkpoint file". Throws UserError(66) when the file is
+  // missing, unreadable or not a regular file. An empty file maps to size 0.
   static std::shared_ptr<const MappedFile> open(const std::string& path, const std::string& what);
-  // The same with pages that may be written to: what is written becomes a page of this process alone, and never reaches
-  // the file. For tensors that are updated in place.
+  // The same with writable pages: a written page becomes private to this process, and writes never reach the file. For
+  // tensors that are updated in place.
   static std::shared_ptr<const MappedFile> open_copy_on_write(const std::string& path, const std::string& what);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
@@ -27,9 +27,9 @@ class MappedFile {
   const uint8_t* data() const { return data_; }
   size_t size() const { return size_; }
   const std::string& path() const { return path_; }
-  // The whole file will be read once from front to back: read ahead.
+  // Says that the whole file will be read once from front to back: enables read-ahead.
   void advise_sequential() const;
-  // Gives the memory of pages that were read back; they are read again when they are touched again. `begin`: a multiple
+  // Frees the memory of pages that were read; they are read from the file again on the next access. `begin`: a multiple
   // of the page size.
   void forget(size_t begin, size_t size) const;
   void forget() const { forget(0, size_); }
@@ -43,8 +43,8 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// A tensor over bytes of the mapping, which it keeps alive; to be read only. Where the bytes are not aligned for the
-// dtype the tensor is a copy. The caller has checked that offset and size lie inside the file.
+// A tensor over bytes of the mapping, which the tensor keeps alive; read-only. When the bytes are not aligned for the
+// dtype, the tensor is a copy. The caller has checked that offset and size lie inside the file.
 at::Tensor tensor_over(const std::shared_ptr<const MappedFile>& file, size_t offset, at::ScalarType dtype,
                        const std::vector<int64_t>& shape);
 

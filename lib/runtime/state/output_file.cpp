@@ -29,7 +29,7 @@ void OutputFile::finish(bool sync) {
 void sync_folder(const std::string& path) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.valid()) throw SystemError("open folder", "'" + path + "'");
-  // Some network file systems cannot sync folders and say EINVAL; there is nothing more to be had from them.
+  // Some network file systems cannot sync directories and return EINVAL; nothing more can be done there.
   if (::fsync(fd.get()) != 0 && errno != EINVAL) throw SystemError("fsync", "'" + path + "'");
 }
 

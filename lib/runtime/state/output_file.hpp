@@ -1,4 +1,4 @@
-// A new file written front to back. One thread. Nothing is buffered here: callers hand over large pieces.
+// A new file written front to back. One thread. Nothing is buffered here: callers should pass large blocks.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -15,7 +15,8 @@ class OutputFile {
   // Throws SystemError(74) naming the path: disk full, quota, I/O error.
   void write(const void* data, size_t size);
   void write(std::string_view text) { write(text.data(), text.size()); }
-  // Flushes to the device when asked, and closes; errors that the kernel kept back show here. Throws SystemError(74).
+  // Flushes to the device if requested, and closes; errors that the kernel deferred are reported here. Throws
+  // SystemError(74).
   void finish(bool sync);
 
  private:
@@ -23,7 +24,7 @@ class OutputFile {
   UniqueFd fd_;
 };
 
-// Flushes a folder's entries (created and renamed names) to the device. Throws SystemError(74).
+// Flushes a directory's entries (created and renamed names) to the device. Throws SystemError(74).
 void sync_folder(const std::string& path);
 
 }  // namespace dslaunch::runtime

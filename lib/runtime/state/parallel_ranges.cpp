@@ -1,5 +1,5 @@
-// What at::parallel_for does with several threads where it is compiled with OpenMP (without, it is serial). LibTorch's
-// threads are those of GNU's run time, which not every compiler's -fopenmp speaks to, so that is called by name.
+// What at::parallel_for does with several threads where it is compiled with OpenMP (without OpenMP it is serial).
+// LibTorch's threads belong to libgomp, which not every compiler's -fopenmp uses, so libgomp is called by name.
 #include "runtime/state/parallel_ranges.hpp"
 
 #include <ATen/Parallel.h>
@@ -27,7 +27,7 @@ struct Loop {
   std::exception_ptr failure{};
 };
 
-// This thread's range of a Loop. An exception must not leave the team's function.
+// This thread's range of a Loop. An exception must not escape from the team's function.
 void run_range(void* data) noexcept {
   auto& loop = *static_cast<Loop*>(data);
   const int64_t most = loop.grain > 0 ? at::divup(loop.count, loop.grain) : loop.count;

@@ -6,7 +6,7 @@
 namespace dslaunch::runtime {
 
 // Splits [0, count) among LibTorch's intra-op threads, in ranges of at least `grain` elements; returns when all have
-// finished. An exception of a range comes out here.
+// finished. Rethrows an exception of a range.
 void parallel_ranges(int64_t count, int64_t grain, const std::function<void(int64_t begin, int64_t end)>& work);
 
 }  // namespace dslaunch::runtime

@@ -1,5 +1,5 @@
-// Where a module holds a parameter: an attribute of it, or a place in a list, a dict or a tuple that is an attribute
-// (nn.LSTM and its kin hold their weights a second time, in a list).
+// Where a module holds a parameter: in an attribute, or in an element of a list, dict or tuple that is an attribute
+// (nn.LSTM and similar modules hold their weights a second time, in a list).
 #pragma once
 #include <ATen/core/ivalue.h>
 
@@ -15,13 +15,13 @@ using SlotKey = std::pair<ObjectKey, size_t>;  // an attribute of an object
 struct ParameterPlace {
   c10::intrusive_ptr<c10::ivalue::Object> object;
   size_t slot = 0;
-  std::vector<c10::IValue> keys = {};  // into containers, from the outermost: indices and keys of dicts
+  std::vector<c10::IValue> keys = {};  // into containers, from the outermost: indices and dict keys
 
   at::Tensor get() const;
   void set(const at::Tensor& value) const;
 };
 
-// Every value in an attribute that is no container, with its place.
+// Every value in an attribute that is not a container, with its place.
 using VisitPart = std::function<void(const ParameterPlace& place, const c10::IValue& part)>;
 void for_each_part(const c10::intrusive_ptr<c10::ivalue::Object>& object, size_t slot, const VisitPart& visit);
 

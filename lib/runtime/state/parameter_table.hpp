@@ -1,5 +1,5 @@
-// The parameters of a model as plain data: what they are called, how large they are and which unit they belong to.
-// Everything that shards, saves or counts parameters works on this table, not on the model.
+// The parameters of a model as plain data: their names, sizes and units. Everything that shards, saves or counts
+// parameters works on this table, not on the model.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -21,7 +21,7 @@ struct ParameterInfo {
 struct UnitInfo {
   std::string name;             // module path; "" is the root
   std::vector<int> parameters;  // trainable ones, indices into the table, in order of use
-  // The others that may be sharded as well: frozen, of fp32 or a shorter floating type, not empty.
+  // The other parameters that may be sharded as well: frozen, of fp32 or a shorter floating type, not empty.
   std::vector<int> frozen = {};
 };
 
@@ -33,7 +33,7 @@ struct ParameterTable {
   int64_t num_elements() const;
 };
 
-// "weight" or "….weight": of a 1-D parameter, that of a normalisation.
+// "weight" or "….weight": for a 1-D parameter, the weight of a normalization.
 bool is_weight(const std::string& name);
 
 }  // namespace dslaunch::runtime

@@ -38,7 +38,7 @@ class Residence {
   int64_t persistent_numel_ = 0;
 };
 
-// The groups of one unit's parameters, appended as these come.
+// The groups of one unit's parameters, appended as the parameters arrive.
 class UnitGroups {
  public:
   UnitGroups(int unit, const PartitionOptions& options, std::vector<FlatGroup>& out)

@@ -8,15 +8,15 @@
 
 namespace dslaunch::runtime {
 
-// A parameter's place in a flat buffer; a whole parameter, in elements.
+// A parameter's location in a flat buffer; always a whole parameter; in elements.
 struct Segment {
   int parameter = 0;
   int64_t offset = 0;
   int64_t numel = 0;
 };
 
-// One flat buffer: parameters of one unit and one compute dtype, padded so that it splits evenly. Segments stand in
-// order of optimizer groups, then of use, so that a shard is a few runs of one optimizer group each.
+// One flat buffer: parameters of one unit and one compute dtype, padded so that it splits evenly. Segments are ordered
+// by optimizer group, then by use, so that a shard consists of a few runs of one optimizer group each.
 struct FlatGroup {
   int unit = 0;
   at::ScalarType dtype = at::kFloat;
@@ -33,15 +33,15 @@ inline constexpr int64_t kShardAlignment = 64;
 struct PartitionOptions {
   std::vector<at::ScalarType> compute_dtypes;  // by parameter
   int num_shards = 1;
-  int64_t max_group_numel = 500'000'000;  // a buffer is cut after the parameter that reaches it; one is never cut
+  int64_t max_group_numel = 500'000'000;  // a buffer is cut after the parameter that reaches it; never inside one
   std::vector<int> optimizer_groups;      // by parameter; empty: all in one
   bool gathers = false;                   // stage 3
-  // Stage 3: parameters of at most this many elements stay whole, as long as no more than that many elements do in all.
+  // Stage 3: parameters of at most this many elements stay whole, up to model_persistence_threshold elements in total.
   int64_t persistence_threshold = 100'000;
   int64_t model_persistence_threshold = std::numeric_limits<int64_t>::max();
 };
 
-// Groups come out in order of units, then of use; those of frozen parameters behind all others. Frozen parameters that
+// Groups are ordered by unit, then by use; groups of frozen parameters come after all others. Frozen parameters that
 // are not gathered are in no group.
 std::vector<FlatGroup> plan_flat_groups(const ParameterTable& table, const PartitionOptions& options);
 

@@ -18,11 +18,11 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-// What was refused once is not asked for again, nor is more: each refusal costs a call of the driver and an exception.
+// A refused size, or a larger one, is not requested again: each refusal costs a driver call and an exception.
 constexpr int64_t kNothing = std::numeric_limits<int64_t>::max();
 std::atomic<int64_t> refused_bytes = kNothing;
 
-// `make` takes the options of the memory.
+// `make` takes the tensor options that select the memory.
 template <class Make>
 at::Tensor make_pinned_if_possible(at::IntArrayRef shape, at::ScalarType dtype, Make&& make) {
   const auto ordinary = at::TensorOptions().dtype(dtype);

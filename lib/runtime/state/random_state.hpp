@@ -1,4 +1,4 @@
-// The random numbers of this rank (dropout and the like): seeded at start, carried in checkpoints.
+// The random number generators of this rank (dropout and similar): seeded at startup, saved in checkpoints.
 #pragma once
 #include <ATen/core/Tensor.h>
 

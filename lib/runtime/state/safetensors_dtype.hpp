@@ -1,4 +1,4 @@
-// The names that safetensors gives to types of elements.
+// The names of element types in safetensors.
 #pragma once
 #include <c10/core/ScalarType.h>
 

@@ -16,10 +16,10 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kLengthBytes = 8;
-constexpr size_t kMaxHeaderLevels = 3;           // the whole, a tensor, its shape
-constexpr size_t kMaxHeaderBytes = 100'000'000;  // the limit that the format's own reader has
+constexpr size_t kMaxHeaderLevels = 3;           // the header, a tensor, its shape
+constexpr size_t kMaxHeaderBytes = 100'000'000;  // the limit of the format's own reader
 
-// Checks one file's header; every refusal names the file.
+// Checks one file's header; every error names the file.
 class HeaderReader {
  public:
   HeaderReader(const MappedFile& file, std::string what) : file_(file), what_(std::move(what)) {}
@@ -75,7 +75,7 @@ class HeaderReader {
     }
   }
 
-  // nlohmann keeps one of two equal keys without a word.
+  // nlohmann silently keeps one of two equal keys.
   void refuse_repeated_names(const char* text, size_t length) const {
     std::map<std::string, int> seen;
     auto count_keys = [&](int depth, Json::parse_event_t event, Json& parsed) {
@@ -146,7 +146,7 @@ class HeaderReader {
     }
   }
 
-  // Two files that were put together with `cat`, for one: the second would be left out without a word.
+  // For example two files concatenated with `cat`: the second would be silently ignored.
   void refuse_more_bytes(const std::vector<SafetensorsEntry>& entries) const {
     uint64_t end = data_begin_;
     for (const auto& entry : entries) end = std::max(end, entry.end);

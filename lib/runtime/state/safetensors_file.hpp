@@ -1,5 +1,5 @@
-// Reading safetensors: an 8-byte little-endian length, a JSON header of that length, then the tensors' bytes. The file
-// is mapped and nothing is copied. Immutable, may be shared among threads.
+// Reads safetensors: an 8-byte little-endian length, a JSON header of that length, then the tensors' bytes. The file is
+// mapped and nothing is copied. Immutable, may be shared among threads.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -22,8 +22,8 @@ struct SafetensorsEntry {
 
 class SafetensorsFile {
  public:
-  // Throws UserError: 66 when the file cannot be read, 65 with the reason when it is not sound (truncated, bad JSON,
-  // unknown dtype, sizes that contradict the shape, overlapping tensors). A sound file's entries lie inside it.
+  // Throws UserError: 66 when the file cannot be read, 65 with the reason when it is invalid (truncated, bad JSON,
+  // unknown dtype, sizes that contradict the shape, overlapping tensors). Entries of a valid file lie inside it.
   explicit SafetensorsFile(const std::string& path, const std::string& what = "safetensors file");
 
   const std::string& path() const { return file_->path(); }
@@ -31,7 +31,7 @@ class SafetensorsFile {
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }  // in the order of their bytes
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const SafetensorsEntry* find(const std::string& name) const;  // null when absent
-  // Over the mapping, to be read only.
+  // A view of the mapping; read-only.
   at::Tensor tensor(const SafetensorsEntry& entry) const;
 
  private:

@@ -1,4 +1,4 @@
-// Writing safetensors (safetensors_file.hpp) as a stream. One thread.
+// Writes safetensors (safetensors_file.hpp) as a stream. One thread.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -19,7 +19,7 @@ struct TensorDescription {
 };
 
 // Writes the header at once and then the tensors in order(): widest elements first, so that every tensor is aligned to
-// its element without gaps, which other readers refuse. The data starts at a multiple of 8.
+// its element size without gaps, which other readers refuse. The data starts at a multiple of 8.
 class SafetensorsWriter {
  public:
   using Observer = std::function<void(const void* data, size_t size)>;
@@ -28,9 +28,10 @@ class SafetensorsWriter {
   SafetensorsWriter(const std::string& path, std::vector<TensorDescription> tensors,
                     const std::map<std::string, std::string>& metadata = {}, Observer observer = {});
   const std::vector<TensorDescription>& order() const { return tensors_; }
-  // The next tensor of order(): contiguous, CPU, that dtype and size; any shape. Throws SystemError(74).
+  // The next tensor of order(): contiguous, CPU, of that dtype and size; any shape. Throws SystemError(74).
   void write(const at::Tensor& values);
-  // A part of the next tensor of order(), front to back; the tensor is done when all of its elements came.
+  // A part of the next tensor of order(), front to back; the tensor is complete when all of its elements have been
+  // written.
   void write_part(const at::Tensor& values);
   // All tensors must have been written. `sync`: flushed to the device. Throws SystemError(74).
   void finish(bool sync);

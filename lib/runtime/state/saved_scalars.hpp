@@ -1,4 +1,4 @@
-// The counters among a checkpoint's scalars, which are kept as doubles. Any thread.
+// The counters among a checkpoint's scalars, which are stored as doubles. Any thread.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -7,13 +7,13 @@
 
 namespace dslaunch::runtime {
 
-// Whole numbers are exact below it.
+// Integers below this are exact.
 inline constexpr int64_t kEndOfExact = int64_t{1} << 53;
 
-// A whole number from `least` to below 2^53.
+// An integer from `least` to below 2^53.
 bool is_count(double value, int64_t least);
 
-// Nothing when it is not there. Throws UserError(65) when it is no count.
+// Empty when it is absent. Throws UserError(65) when it is not a count.
 std::optional<int64_t> saved_count(const std::map<std::string, double>& scalars, const std::string& name,
                                    int64_t least);
 

@@ -1,4 +1,5 @@
-// Products of sizes that a file gives: nothing when one is negative or the product does not fit 64 bits. Pure.
+// Overflow-checked products of sizes read from a file: empty when a size is negative or the product exceeds 64 bits.
+// Pure.
 #pragma once
 #include <c10/core/ScalarType.h>
 #include <c10/util/ArrayRef.h>
@@ -8,7 +9,7 @@
 
 namespace dslaunch::runtime {
 
-// Sizes of 0 do not excuse the others: strides are products without them.
+// The other sizes are checked even if one is 0: strides are products without the zeros.
 inline std::optional<int64_t> numel_of(c10::IntArrayRef shape) {
   int64_t product = 1;
   bool is_empty = false;
@@ -27,7 +28,7 @@ inline std::optional<int64_t> num_bytes_of(c10::IntArrayRef shape, c10::ScalarTy
   return bytes;
 }
 
-// Elements that a view needs of its storage, from the storage's start; 0 when it has none itself.
+// The number of elements that a view needs from the start of its storage; 0 when the view is empty.
 inline std::optional<int64_t> storage_extent(c10::IntArrayRef shape, c10::IntArrayRef strides, int64_t offset) {
   const auto numel = numel_of(shape);
   if (!numel || shape.size() != strides.size() || offset < 0) return std::nullopt;

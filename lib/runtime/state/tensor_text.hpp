@@ -1,4 +1,4 @@
-// Tensors in messages.
+// Text about tensors for messages.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -15,14 +15,14 @@ namespace {
 constexpr uint16_t kEncrypted = 1, kStored = 0, kDeflated = 8;
 constexpr std::string_view kHeaderMark{"PK\3\4", 4};
 
-// A member's bytes follow its own header, whose name and extra field may have other sizes than the directory's.
+// A member's bytes follow its local header, whose name and extra field may differ in size from the central directory's.
 std::string_view packed_bytes(std::string_view archive, const ZipEntry& entry) {
   constexpr const char* kCutShort = "is a truncated or damaged zip archive";
   ByteReader header(archive.substr(std::min<uint64_t>(entry.header_at, archive.size())), kCutShort);
   if (header.bytes(kHeaderMark.size()) != kHeaderMark) {
     throw WireError(fmt::format("member '{}' is damaged: bad header", entry.name));
   }
-  header.bytes(2 + 2 + 2 + 2 + 2 + 4 + 4 + 4);  // what the directory has, too
+  header.bytes(2 + 2 + 2 + 2 + 2 + 4 + 4 + 4);  // fields that the central directory has, too
   const uint16_t name_bytes = header.u16(), extra_bytes = header.u16();
   header.bytes(name_bytes);
   header.bytes(extra_bytes);
@@ -71,7 +71,8 @@ std::vector<uint8_t> inflate_member(const ZipMember& member, const std::string& 
   auto refuse = [&](const std::string& what) -> void {
     throw UserError(ExitCode::kBadInput, fmt::format("{} member '{}' {}", subject, member.name, what));
   };
-  // Deflate cannot pack tighter than 1032 to 1: a larger claim is damage, not a reason to take all memory.
+  // Deflate cannot compress better than 1032 to 1: a larger claim is damage, and must not make us allocate that much
+  // memory.
   if (member.size / 1032 > member.bytes.size() + 1) refuse("is damaged: impossible size");
   std::vector<uint8_t> out(member.size);
   z_stream stream{};

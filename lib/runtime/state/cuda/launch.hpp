@@ -1,5 +1,5 @@
-// What the CUDA module's tables of functions share: from a tensor to a kernel's stream and types. For sources of the
-// module only.
+// Shared by the CUDA module's function tables: maps a tensor to a kernel's stream and types. For sources of the module
+// only.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/cuda/CUDAStream.h>
