@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(const AdamArguments a, 
   for (size_t i = grid_thread(); i < span.num_vectors; i += grid_stride()) {
     float4 p = master4[i], m = exp_avg4[i], v = exp_avg_sq4[i];
     float4 w = kAmsgrad ? largest4[i] : make_float4(0, 0, 0, 0);
-    const float4 g = __ldcs(gradient4 + i);  // read once: leave the cache to others
+    const float4 g = __ldcs(gradient4 + i);  // read once: leave the cache to other data
     update_element<kAmsgrad>(p.x, g.x, m.x, v.x, w.x, factor, c);
     update_element<kAmsgrad>(p.y, g.y, m.y, v.y, w.y, factor, c);
     update_element<kAmsgrad>(p.z, g.z, m.z, v.z, w.z, factor, c);

@@ -15,7 +15,7 @@ struct AdamArguments {
   const float* gradient = nullptr;
   float* exp_avg = nullptr;
   float* exp_avg_sq = nullptr;
-  float* max_exp_avg_sq = nullptr;  // null: without AMSGrad
+  float* max_exp_avg_sq = nullptr;  // null: no AMSGrad
   void* low_precision = nullptr;  // null, or the new master rounded to low_precision_type
   ElementType low_precision_type = ElementType::kBFloat16;
   size_t count = 0;
@@ -23,8 +23,8 @@ struct AdamArguments {
   Coefficients<AdamCoefficients> coefficients;
 };
 
-// Enqueues on `stream`. Arrays need no alignment beyond their elements'; they are fastest when all four fp32 arrays
-// have the same address modulo 16. A count of 0 launches nothing.
+// Enqueues on `stream`. Arrays need no alignment beyond that of their elements; the kernel is fastest when all four
+// fp32 arrays have the same address modulo 16. A count of 0 launches nothing.
 cudaError_t launch_adamw(const AdamArguments& arguments, cudaStream_t stream);
 
 }  // namespace dslaunch::kernels

@@ -1,5 +1,6 @@
-// Numbers as small whole multiples of a scale that a block of them shares (block_codes.h). One text for the kernels and
-// for the host loops of lib/runtime/sharding, so that both give the same bits; plain arithmetic, needs no CUDA headers.
+// Values as small integer multiples of a scale that a block of them shares (block_codes.h). The kernels and the host
+// loops of lib/runtime/sharding share this source, so that both give the same bits; plain arithmetic, needs no CUDA
+// headers.
 #pragma once
 #include <cstdint>
 
@@ -12,8 +13,8 @@
 namespace dslaunch::kernels {
 
 struct BlockCodeRule {
-  // The bits of |value|: they order like the magnitudes, with infinity above all numbers and NaN above infinity, so a
-  // block's largest one says whether all of it is finite.
+  // The bits of |value|: they order like the magnitudes, with infinity above all numbers and NaN above infinity, so the
+  // largest one in a block shows whether the whole block is finite.
   DSL_RULE uint32_t magnitude(float value) {
     uint32_t bits;
     __builtin_memcpy(&bits, &value, sizeof bits);
@@ -26,16 +27,16 @@ struct BlockCodeRule {
     return largest / static_cast<float>(largest_code);
   }
 
-  // What a value is multiplied with to count its steps; one division a block. A scale that is no normal number has no
-  // inverse in fp32: such a block (of zeros, or of values below 2^-119) becomes zeros.
+  // The factor that turns a value into a number of scale steps; one division per block. A scale that is not a normal
+  // number has no inverse in fp32: such a block (of zeros, or of values below 2^-119) becomes zeros.
   DSL_RULE float inverse(float scale) { return scale >= 0x1p-126F ? 1.0F / scale : 0.0F; }
 
-  // The nearest whole number of steps, ties to even. NaN, from a block that is not finite, becomes a code that its scale
-  // (infinity or NaN) brings back as something that is not finite.
+  // The nearest integer number of steps, ties to even. NaN, from a block that is not finite, becomes a code that its
+  // scale (infinity or NaN) turns back into a non-finite value.
   DSL_RULE int code(float value, float inverse, int largest_code) {
     const float largest = static_cast<float>(largest_code);
     const float steps = value * inverse;
-    // Adding and taking away 1.5 * 2^23 rounds what is smaller than 2^22; larger is only what is cut below.
+    // Adding and subtracting 1.5 * 2^23 rounds values below 2^22; larger values are clamped below.
     const float kRound = 12582912.0F;
     const float nearest = (steps + kRound) - kRound;
     if (!(nearest == nearest)) return 1;
@@ -44,7 +45,7 @@ struct BlockCodeRule {
 
   DSL_RULE float value(int code, float scale) { return static_cast<float>(code) * scale; }
 
-  // What error feedback keeps: a moving average of what is lost; an overflow is skipped, not remembered.
+  // What error feedback keeps: a moving average of the quantization error; an overflow is skipped, not remembered.
   DSL_RULE float kept(float kept_before, float lost, float beta) {
     const float next = kept_before * beta + lost * (1.0F - beta);
     return magnitude(next) < 0x7F800000U ? next : 0.0F;

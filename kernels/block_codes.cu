@@ -7,9 +7,9 @@
 namespace dslaunch::kernels {
 namespace {
 
-// A thread has eight neighbours of a block, so that their 4-bit codes are one word.
+// A thread handles eight consecutive elements of a block, so that their 4-bit codes form one word.
 //
-// Eight codes from element i on: two words of 8 bits each, or one of 4 bits each with 8 added.
+// Stores eight codes from element i on: two words of 8-bit codes, or one word of 4-bit codes, each with 8 added.
 template <int kBits>
 __device__ inline void store_codes(uint8_t* codes, size_t i, const int (&code)[kEach]) {
   uint32_t words[kBits / 4] = {};
@@ -36,9 +36,9 @@ __device__ inline void load_codes(const uint8_t* codes, size_t i, int (&code)[kE
 template <ElementType kType, int kBits, int kBlock>
 __global__ void __launch_bounds__(kThreads)
     quantize_kernel(const QuantizeArguments a, size_t num_eights, bool wide, bool wide_error) {
-  constexpr int kLanes = kBlock / kEach;  // threads of one block of elements, neighbours in a warp
+  constexpr int kLanes = kBlock / kEach;  // threads of one block of elements, adjacent in a warp
   constexpr int kLargest = (1 << (kBits - 1)) - 1;
-  // All threads of a warp take the same number of turns: the shuffles need them.
+  // All threads of a warp run the same number of iterations: the shuffles require it.
   for (size_t first = grid_thread() / 32 * 32; first < num_eights; first += grid_stride()) {
     const size_t eight = first + threadIdx.x % 32, i = eight * kEach;
     float values[kEach] = {}, error[kEach] = {};

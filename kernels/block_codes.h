@@ -1,5 +1,5 @@
-// Arrays as 8-bit or 4-bit whole numbers with one fp32 scale for each block of 64 or 256 elements: what ZeRO++ sends.
-// The arithmetic: block_code_rules.h. See block_codes.cu.
+// Arrays as 8-bit or 4-bit integers with one fp32 scale for each block of 64 or 256 elements, as ZeRO++ sends them. The
+// arithmetic: block_code_rules.h. See block_codes.cu.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -12,7 +12,7 @@ namespace dslaunch::kernels {
 
 struct BlockCodes {
   float* scales = nullptr;   // [blocks]
-  uint8_t* codes = nullptr;  // [blocks * block * bits / 8] from a 4-byte boundary on; of 4 bits the first in the low half
+  uint8_t* codes = nullptr;  // [blocks * block * bits / 8], 4-byte aligned; of two 4-bit codes the first is low
   int bits = 8;              // 8 or 4
   int block = 256;           // 64 or 256
 };
@@ -20,9 +20,9 @@ struct BlockCodes {
 struct QuantizeArguments {
   const void* values = nullptr;
   ElementType type = ElementType::kFloat32;
-  size_t count = 0;         // the last block is filled up with zeros
-  float* error = nullptr;   // [count], or null: is added to the values, and gets what is lost now
-  float error_beta = 0.0F;  // its weight for the past
+  size_t count = 0;         // the last block is padded with zeros
+  float* error = nullptr;   // [count], or null: is added to the values, and receives the new quantization error
+  float error_beta = 0.0F;  // weight of the past error
   BlockCodes to;
 };
 
@@ -31,10 +31,10 @@ struct DequantizeArguments {
   void* out = nullptr;
   ElementType type = ElementType::kFloat32;
   size_t count = 0;
-  bool add = false;  // to what is there: fp32 only
+  bool add = false;  // to the contents of out: fp32 only
 };
 
-// Both enqueue on `stream`; any alignment of values and out. cudaErrorInvalidValue for other bits and blocks.
+// Both enqueue on `stream`; any alignment of values and out. Return cudaErrorInvalidValue for other bits or blocks.
 cudaError_t launch_quantize(const QuantizeArguments& arguments, cudaStream_t stream);
 cudaError_t launch_dequantize(const DequantizeArguments& arguments, cudaStream_t stream);
 

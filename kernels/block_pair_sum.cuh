@@ -1,5 +1,5 @@
-// Two sums over a block at once, in every thread: rows that a block works on one after the other need them each time.
-// Fixed tree: lanes of a warp, then warps. Device only.
+// Two sums over a block at once, returned in every thread: for a block that works on several rows in sequence and needs
+// the sums for each row. Fixed tree: lanes of a warp, then warps. Device only.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -8,7 +8,7 @@ namespace dslaunch::kernels {
 // For blocks of whole warps, at most 32. Every thread of the block calls it.
 class BlockPairSum {
  public:
-  // __shared__, one for a block.
+  // In __shared__ memory, one per block.
   struct Storage {
     float2 warps[2][32];
   };
@@ -21,7 +21,7 @@ class BlockPairSum {
     }
     const unsigned num_warps = blockDim.x / 32;
     if (num_warps == 1) return value;
-    // Two buffers in turn: who writes one again has met the others since they read it.
+    // Two buffers in turn: before a warp writes a buffer again, a __syncthreads() has followed all reads of it.
     turn_ ^= 1;
     if (threadIdx.x % 32 == 0) storage_.warps[turn_][threadIdx.x / 32] = value;
     __syncthreads();

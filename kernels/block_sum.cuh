@@ -1,5 +1,5 @@
 // The sum of a double over a block of kThreads threads, valid in thread 0. Fixed tree: lanes of a warp, then warps.
-// Device only. A block that calls it more than once must synchronise in between.
+// Device only. A block that calls it several times must synchronize in between.
 #pragma once
 #include "kernels/launch_shape.cuh"
 

@@ -5,7 +5,7 @@
 namespace dslaunch::kernels {
 namespace {
 
-// A block of warps that are over each other: a lane has eight columns, a warp every eighth row.
+// A block is a stack of warps: a lane handles eight columns, a warp every eighth row.
 constexpr int kLanes = 32, kWarps = 8;
 constexpr size_t kBlockColumns = kLanes * kEach;
 constexpr size_t kWantedBlocks = 512;
@@ -13,7 +13,7 @@ constexpr size_t kWantedBlocks = 512;
 // Totals: eight columns, a 32-byte sector of each row, and many rows at a time.
 constexpr int kTotalColumns = 8, kTotalRows = 64;
 
-// kWide: every eight lies on a 16-byte boundary.
+// kWide: every group of eight elements is 16-byte aligned.
 template <ElementType kType, bool kWide>
 __global__ void __launch_bounds__(kLanes* kWarps)
     column_partials_kernel(const void* values, size_t rows, size_t columns, size_t rows_each, float* partials) {

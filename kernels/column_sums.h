@@ -1,5 +1,5 @@
-// The sums of a matrix's columns: the gradient of a bias. In fp32, in one order that its shape alone settles. See
-// column_sums.cu.
+// The sums of a matrix's columns: the gradient of a bias. In fp32; the order of additions depends on the shape alone.
+// See column_sums.cu.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -9,7 +9,7 @@
 
 namespace dslaunch::kernels {
 
-// How many partial sums of each column launch_column_partials makes: a function of the shape alone.
+// The number of partial sums per column that launch_column_partials makes: a function of the shape alone.
 size_t num_column_partials(size_t rows, size_t columns);
 
 // partials[num_column_partials][columns], fp32, of values[rows][columns]; at least one row and column.

@@ -12,8 +12,8 @@ namespace {
 constexpr int kTotalThreads = 1024;
 constexpr float kInfinity = __builtin_huge_valf();
 
-// In 16 bits the fast exponential is far below the rounding of the logits themselves. It flushes denormals, which
-// __expf takes several instructions to keep.
+// For 16-bit types the error of the fast exponential is far below the rounding of the logits themselves. It flushes
+// denormals, which __expf takes several instructions to keep.
 template <ElementType kType>
 __device__ inline float exponential(float value) {
   if constexpr (kType == ElementType::kFloat32) return expf(value);
@@ -23,14 +23,15 @@ __device__ inline float exponential(float value) {
   return out;
 }
 
-// Eights that a thread has on their way at once.
+// Groups of eight elements that a thread has in flight at once.
 constexpr int kEights = 2;
 
 template <ElementType kType>
 constexpr size_t kElementBytes = kType == ElementType::kFloat32 ? 4 : 2;
 
-// A row's elements: a head before the first 16-byte boundary, eights, a tail. Rows of an odd number of classes begin
-// anywhere. The head goes element by element, and so does a row that its gradient is not aligned with.
+// A row's elements: a head before the first 16-byte boundary, groups of eight, a tail. Rows with an odd number of
+// classes start at any alignment. The head is processed element by element, and so is a row whose gradient has another
+// alignment.
 template <ElementType kType>
 struct RowSpan {
   __device__ RowSpan(const void* row, size_t count) : count(count) {
@@ -38,7 +39,7 @@ struct RowSpan {
     head = min(count, head_bytes / kElementBytes<kType>);
     num_eights = (count - head) / kEach;
   }
-  // The k-th element outside the eights.
+  // The k-th element outside the groups of eight.
   __device__ size_t outside(size_t k) const { return k < head ? k : k + num_eights * kEach; }
   __device__ size_t num_outside() const { return count - num_eights * kEach; }
 
@@ -55,7 +56,7 @@ struct RunningSum {
   float largest = -kInfinity;
   float sum = 0.0F;
 
-  // exp(-inf - -inf) must not come up before the first finite element.
+  // Avoids exp(-inf - -inf) before the first finite element.
   __device__ static float reference(float largest) { return largest == -kInfinity ? 0.0F : largest; }
 
   template <ElementType kType>
@@ -102,7 +103,7 @@ __device__ inline RunningSum joined_block(RunningSum value) {
   return value;
 }
 
-// A block a row.
+// One block per row.
 template <ElementType kType>
 __global__ void cross_entropy_kernel(const CrossEntropyArguments a, float* losses, float* log_sums) {
   const size_t index = blockIdx.x;
@@ -144,7 +145,7 @@ __global__ void cross_entropy_kernel(const CrossEntropyArguments a, float* losse
   losses[index] = log_sum - load_element<kType>(row, static_cast<size_t>(label));
 }
 
-// One block: the rows are few beside their classes.
+// One block: there are few rows compared with their classes.
 __global__ void __launch_bounds__(kTotalThreads)
     cross_entropy_total_kernel(const CrossEntropyArguments a, const float* losses, bool mean, float* total,
                                float* weight) {
@@ -204,7 +205,7 @@ __global__ void cross_entropy_gradient_kernel(const CrossEntropyArguments a, con
   }
 }
 
-// Threads of a row's block: few classes do not keep many busy.
+// Threads of a row's block: few classes do not keep many threads busy.
 unsigned row_threads(size_t classes) {
   return classes <= 1024 ? 32 : classes <= 8192 ? 128 : 512;
 }

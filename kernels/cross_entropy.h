@@ -1,5 +1,6 @@
-// The cross entropy of rows of logits against one class each, computed in fp32 whatever the logits' type, without a copy
-// of them: forward reads them once, backward reads them once more and writes their gradient. See cross_entropy.cu.
+// The cross entropy of rows of logits against one class each, computed in fp32 whatever the logits' type, without
+// copying them: forward reads the logits once, backward reads them again and writes their gradient. See
+// cross_entropy.cu.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -14,22 +15,23 @@ struct CrossEntropyArguments {
   const void* logits = nullptr;  // [rows, classes]
   ElementType type = ElementType::kFloat32;
   size_t rows = 0, classes = 0;
-  const int64_t* labels = nullptr;  // [rows]: a class each; another number than ignore_index is a device assertion
+  const int64_t* labels = nullptr;  // [rows]: one class each; any other value but ignore_index is a device assertion
   int64_t ignore_index = -100;      // rows with this label do not count
 };
 
-// losses[row] = log(sum of exp(logits)) - logits[label], log_sums[row] = that logarithm; 0 both where the row does not
-// count. Both fp32 [rows].
+// losses[row] = log(sum of exp(logits)) - logits[label], log_sums[row] = that logarithm; both 0 for ignored rows. Both
+// fp32 [rows].
 cudaError_t launch_cross_entropy(const CrossEntropyArguments& arguments, float* losses, float* log_sums,
                                  cudaStream_t stream);
 
-// *total = the sum of the losses, or with `mean` by the number of rows that count (not a number without any); *weight =
-// what each row's loss is multiplied with in it. One order of additions: a function of `rows` alone.
+// *total = the sum of the losses, or with `mean` divided by the number of rows that count (NaN without any); *weight =
+// the factor of each row's loss in *total. The order of additions is fixed: a function of `rows` alone.
 cudaError_t launch_cross_entropy_total(const CrossEntropyArguments& arguments, const float* losses, bool mean,
                                        float* total, float* weight, cudaStream_t stream);
 
-// gradient[row][c] = (exp(logits[row][c] - log_sums[row]) - (c == label)) * *weight * *upstream, 0 in rows that do not
-// count; in the logits' type. `weight` is the total's, `upstream` its gradient: both fp32 on the device.
+// gradient[row][c] = (exp(logits[row][c] - log_sums[row]) - (c == label)) * *weight * *upstream, 0 in ignored rows; in
+// the logits' type. `weight` is from launch_cross_entropy_total, `upstream` the gradient of the total: both fp32 on the
+// device.
 cudaError_t launch_cross_entropy_gradient(const CrossEntropyArguments& arguments, const float* log_sums,
                                           const float* weight, const float* upstream, void* gradient,
                                           cudaStream_t stream);

@@ -1,5 +1,5 @@
-// Eight neighbouring elements of any type as floats, in one or two 16-byte accesses where the address allows it. Device
-// only, but for on_16_bytes.
+// Eight consecutive elements of any type as floats, in one or two 16-byte accesses where the address allows it. Device
+// only, except on_16_bytes.
 #pragma once
 #include "kernels/low_precision.cuh"
 
@@ -29,7 +29,7 @@ __device__ inline float float_of(uint32_t bits) {
                                          : __half2float(__ushort_as_half(half));
 }
 
-// Elements i to i + 7, which lie on a 16-byte boundary.
+// Elements i to i + 7; element i must be 16-byte aligned.
 template <ElementType kType>
 __device__ inline void load8_wide(const void* values, size_t i, float (&out)[kEach]) {
   if constexpr (kType == ElementType::kFloat32) {
@@ -48,7 +48,7 @@ __device__ inline void load8_wide(const void* values, size_t i, float (&out)[kEa
   }
 }
 
-// Elements i to i + 7; zeros behind the end. `wide`: element 0 lies on a 16-byte boundary.
+// Elements i to i + 7; zeros past the end. `wide`: element 0 is 16-byte aligned.
 template <ElementType kType>
 __device__ inline void load8(const void* values, size_t i, size_t count, bool wide, float (&out)[kEach]) {
   if (wide && i + kEach <= count) return load8_wide<kType>(values, i, out);

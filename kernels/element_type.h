@@ -1,4 +1,4 @@
-// What a pointer points to, for kernels that take several types.
+// The element type behind a pointer, for kernels that take several types.
 #pragma once
 
 namespace dslaunch::kernels {

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kThreads)
   LambSums sums;
   for (size_t i = grid_thread(); i < span.num_vectors; i += grid_stride()) {
     const float4 p = master4[i];
-    const float4 g = __ldcs(gradient4 + i);  // read once: leave the cache to others
+    const float4 g = __ldcs(gradient4 + i);  // read once: leave the cache to other data
     float4 m = exp_avg4[i], v = exp_avg_sq4[i];
     first_pass(p.x, g.x, m.x, v.x, factor, c, sums);
     first_pass(p.y, g.y, m.y, v.y, factor, c, sums);

@@ -1,6 +1,6 @@
-// A Lamb step over flat fp32 arrays in two passes, since a parameter's update is scaled by the ratio of two norms over
-// the whole parameter. A call covers one parameter's part of a shard; the sums of several ranks are put together by the
-// caller between the passes. The formulas: optimizer_coefficients.h. See lamb.cu.
+// A LAMB step over flat fp32 arrays in two passes, since a parameter's update is scaled by the ratio of two norms over
+// the whole parameter. A call covers one parameter's part of a shard; between the passes the caller combines the sums
+// of several ranks. The formulas: optimizer_coefficients.h. See lamb.cu.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -30,10 +30,10 @@ struct LambSums {
   double parameter = 0, update = 0;
 };
 
-// How many partial sums the first pass gives for a part of `count` elements; 0 for an empty one.
+// The number of partial sums that the first pass writes for a part of `count` elements; 0 for an empty part.
 size_t num_lamb_partials(size_t count);
 
-// First pass; writes num_lamb_partials(count) entries, none when the step is skipped. Enqueues on `stream`.
+// First pass; writes num_lamb_partials(count) entries, or none when the step is skipped. Enqueues on `stream`.
 cudaError_t launch_lamb_moments(const LambArguments& arguments, LambSums* partials, cudaStream_t stream);
 
 // sums[i] = the sum of partials[ends[i - 1]] to partials[ends[i] - 1], from 0 for the first. `ends` on the device.

@@ -6,11 +6,11 @@
 namespace dslaunch::kernels {
 namespace {
 
-// A block works on one row after the other; a thread has the same columns in all of them, kVectors times eight.
+// A block works on rows one after the other; a thread has the same columns in all of them, kVectors times eight.
 constexpr size_t kMaxThreads = 256;
 constexpr size_t kMaxColumns = kMaxThreads * kEach * 4;
 constexpr size_t kMaxBlocks = 8192;                 // forward
-constexpr size_t kWantedThreads = size_t{1} << 17;  // backward, of all blocks: few, since each has sums of its own
+constexpr size_t kWantedThreads = size_t{1} << 17;  // backward, over all blocks: few, as each has its own sums
 
 template <int kVectors>
 struct Columns {
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kMaxThreads) layer_norm_kernel(const LayerNorm
   }
 }
 
-// With g = upstream * weight and n the normalised input: rstd * (g - mean(g) - n * mean(g * n)).
+// With g = upstream * weight and n the normalized input: rstd * (g - mean(g) - n * mean(g * n)).
 template <ElementType kType, int kVectors>
 __global__ void __launch_bounds__(kMaxThreads)
     layer_norm_gradient_kernel(const LayerNormArguments a, const LayerNormGradient to) {
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kMaxThreads)
         n[v][k] = (n[v][k] - mean) * rstd;
         weight_sums[v][k] += g[v][k] * n[v][k];
         bias_sums[v][k] += g[v][k];
-        g[v][k] *= weight[v][k];  // 0 in columns that are not there
+        g[v][k] *= weight[v][k];  // 0 in columns beyond the end
         sums.x += g[v][k];
         sums.y += g[v][k] * n[v][k];
       }

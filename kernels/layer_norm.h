@@ -1,5 +1,5 @@
-// Layer normalisation of rows in fp32, whatever the type: one pass over the rows forward, and one backward that brings
-// the gradients of weight and bias along. See layer_norm.cu.
+// Layer normalization of rows in fp32, whatever the type: one pass over the rows in forward, and one in backward that
+// also computes the gradients of weight and bias. See layer_norm.cu.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -17,26 +17,26 @@ struct LayerNormArguments {
   size_t rows = 0, columns = 0;
   float eps = 1e-5F;
   float* means = nullptr;  // [rows]
-  float* rstds = nullptr;  // [rows]: 1 / sqrt(variance + eps), the variance by the number of columns
+  float* rstds = nullptr;  // [rows]: 1 / sqrt(variance + eps), the variance divided by the number of columns
 };
 
-// Whether these kernels can: columns that are a multiple of 8 and at most 8192, and all arrays on 16-byte boundaries.
+// Whether these kernels apply: columns are a multiple of 8 and at most 8192, and all arrays are 16-byte aligned.
 bool layer_norm_fits(size_t columns, const void* const* arrays, int num_arrays);
 
 // Writes out[row][c] = (input - mean) * rstd * weight[c] + bias[c] and the statistics.
 cudaError_t launch_layer_norm(const LayerNormArguments& arguments, void* out, cudaStream_t stream);
 
-// How many partial sums of each column launch_layer_norm_gradient makes: a function of the shape alone.
+// The number of partial sums per column that launch_layer_norm_gradient makes: a function of the shape alone.
 size_t num_layer_norm_partials(size_t rows, size_t columns);
 
 struct LayerNormGradient {
   const void* upstream = nullptr;    // [rows, columns]
-  void* input = nullptr;             // [rows, columns], is written
-  float* weight_partials = nullptr;  // [num_layer_norm_partials, columns], are written: column_sums.h adds them up
+  void* input = nullptr;             // [rows, columns], output
+  float* weight_partials = nullptr;  // [num_layer_norm_partials, columns], output: column_sums.h adds them up
   float* bias_partials = nullptr;
 };
 
-// With the statistics that forward wrote; reads no bias.
+// Uses the statistics that forward wrote; does not read the bias.
 cudaError_t launch_layer_norm_gradient(const LayerNormArguments& arguments, const LayerNormGradient& gradient,
                                        cudaStream_t stream);
 

@@ -18,7 +18,7 @@ __device__ inline uint16_t low_precision_bits(float value) {
   }
 }
 
-// kFloat32 stands for "no copy".
+// kFloat32 means "no copy".
 template <ElementType kType>
 __device__ inline void store_low_precision(void* low_precision, size_t i, float value) {
   if constexpr (kType != ElementType::kFloat32) {
@@ -26,13 +26,13 @@ __device__ inline void store_low_precision(void* low_precision, size_t i, float 
   }
 }
 
-// Two elements of 16 bits in one word, the first in the lower half.
+// Two 16-bit elements in one word, the first in the lower half.
 template <ElementType kType>
 __device__ inline uint32_t pack_low_precision(float first, float second) {
   return low_precision_bits<kType>(first) | static_cast<uint32_t>(low_precision_bits<kType>(second)) << 16;
 }
 
-// Elements i to i + 3. `wide` (the same for the whole grid): element i lies on an 8-byte boundary, one access does.
+// Elements i to i + 3. `wide` (uniform over the grid): element i is 8-byte aligned, one access suffices.
 template <ElementType kType>
 __device__ inline void store_low_precision4(void* low_precision, size_t i, const float4& value, bool wide) {
   if constexpr (kType != ElementType::kFloat32) {

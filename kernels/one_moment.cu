@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kThreads)
   auto* moment4 = Rule::kHasMoment ? reinterpret_cast<float4*>(a.moment + span.head) : nullptr;
   for (size_t i = grid_thread(); i < span.num_vectors; i += grid_stride()) {
     float4 p = master4[i];
-    const float4 g = __ldcs(gradient4 + i);  // read once: leave the cache to others
+    const float4 g = __ldcs(gradient4 + i);  // read once: leave the cache to other data
     float4 m = Rule::kHasMoment ? moment4[i] : make_float4(0, 0, 0, 0);
     Rule::update(p.x, g.x * factor, m.x, c);
     Rule::update(p.y, g.y * factor, m.y, c);

@@ -15,7 +15,7 @@ template <class Values>
 struct OneMomentArguments {
   float* master = nullptr;
   const float* gradient = nullptr;
-  float* moment = nullptr;        // SGD's momentum (null: without), Lion's average, Adagrad's sum
+  float* moment = nullptr;        // SGD's momentum (null: none), Lion's average, Adagrad's sum
   void* low_precision = nullptr;  // null, or the new master rounded to low_precision_type
   ElementType low_precision_type = ElementType::kBFloat16;
   size_t count = 0;

@@ -1,6 +1,6 @@
-// The rules of the optimizers with at most one moment, one struct each: what update() makes of one element and its
-// moment from g = gradient * (factor * direction). One text for the kernel and for the host loops of lib/runtime/optim;
-// plain arithmetic, needs no CUDA headers. What the coefficients mean: optimizer_coefficients.h.
+// The rules of the optimizers with at most one moment, one struct each: update() computes an element and its moment
+// from g = gradient * (factor * direction). The kernel and the host loops of lib/runtime/optim share this source; plain
+// arithmetic, needs no CUDA headers. The coefficients are explained in optimizer_coefficients.h.
 #pragma once
 #include <cmath>
 

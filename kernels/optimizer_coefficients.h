@@ -1,10 +1,10 @@
-// What one optimizer step multiplies with, rounded to fp32: the kernels here and the host loops of lib/runtime/optim
-// share these structs and compute the same bits from them. Plain numbers, so that an array of them can be copied to a
-// device as it is; needs no CUDA headers.
+// The factors of one optimizer step, rounded to fp32: the kernels here and the host loops of lib/runtime/optim share
+// these structs and compute the same bits from them. Plain numbers, so that an array of them can be copied to a device
+// as it is; needs no CUDA headers.
 //
-// In all of them g = gradient * (factor * direction) + coupled_decay * p, where factor averages and clips, direction is
-// -1 to climb (`maximize`), else 1, and coupled_decay is the weight decay of the L2 form. Lion, Lamb and Muon decay the
-// weights apart from the gradient.
+// In all of them g = gradient * (factor * direction) + coupled_decay * p, where factor covers averaging and clipping,
+// direction is -1 to maximize (`maximize`), else 1, and coupled_decay is the weight decay in its L2 form. Lion, LAMB
+// and Muon apply weight decay separately from the gradient.
 #pragma once
 
 namespace dslaunch::kernels {
@@ -15,7 +15,7 @@ namespace dslaunch::kernels {
 struct AdamCoefficients {
   float direction = 1;
   float one_minus_beta1 = 0, beta2 = 0, one_minus_beta2 = 0, eps = 0;
-  float step_size = 0;                // lr, over the first moment's bias correction
+  float step_size = 0;                // lr / the first moment's bias correction
   float inverse_root_correction = 1;  // 1 / sqrt of the second moment's bias correction
   float coupled_decay = 0;            // weight_decay of the L2 form, else 0
   float decoupled_decay = 0;          // lr * weight_decay of AdamW's form, else 0
@@ -41,7 +41,7 @@ struct LionCoefficients {
 // s += g * g,  p -= step_size * (g / (sqrt(s) + eps))
 struct AdagradCoefficients {
   float direction = 1;
-  float step_size = 0;  // lr, over what lr_decay makes of it
+  float step_size = 0;  // lr after lr_decay
   float eps = 0, coupled_decay = 0;
 };
 

@@ -1,4 +1,4 @@
-// The device's side of step_control.h.
+// The device side of step_control.h.
 #pragma once
 #include "kernels/step_control.h"
 
@@ -16,7 +16,7 @@ template <class Values>
 __device__ inline Values chosen(const Coefficients<Values>& coefficients) {
   if (coefficients.table == nullptr) return coefficients.value;
   const int64_t row = *coefficients.applied_steps - coefficients.base;
-  if (row < 0 || row >= coefficients.table_size) __trap();  // wrong numbers would go unnoticed
+  if (row < 0 || row >= coefficients.table_size) __trap();  // else it would silently use wrong numbers
   return coefficients.table[row];
 }
 

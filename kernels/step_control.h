@@ -1,6 +1,6 @@
-// What steers an optimizer kernel from device memory: whether the step happens at all, and which coefficients it uses.
-// A host that issues steps ahead of the device does not know yet whether the last ones were skipped, so it hands over the
-// coefficients of every count of applied steps that is possible and the device picks. See step_control.cuh.
+// Device memory that controls an optimizer kernel: whether the step is applied at all, and which coefficients it uses.
+// A host that issues steps ahead of the device does not know yet whether the last ones were skipped. It therefore
+// passes the coefficients for every possible count of applied steps, and the device selects. See step_control.cuh.
 #pragma once
 #include <cstdint>
 
@@ -20,7 +20,7 @@ struct Coefficients {
 // What all optimizer kernels read besides their arrays.
 struct StepControl {
   const float* gradient_factor = nullptr;  // one float on the device; null: 1
-  const float* skip = nullptr;             // one float on the device; not 0: nothing is written; null: 0
+  const float* skip = nullptr;             // one float on the device; if not 0, nothing is written; null: 0
 };
 
 }  // namespace dslaunch::kernels

@@ -1,6 +1,6 @@
 // The sum of squares of fp32 arrays in double, in two stages: partial sums for each array, then one sum over all
-// partial sums. The order of the additions follows from the counts and the addresses modulo 16 alone, on any device.
-// See sum_of_squares.cu.
+// partial sums. The order of additions depends only on the counts and the addresses modulo 16, on any device. See
+// sum_of_squares.cu.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -8,7 +8,7 @@
 
 namespace dslaunch::kernels {
 
-// How many partial sums an array of `count` elements gives; 0 for an empty one.
+// The number of partial sums for an array of `count` elements; 0 for an empty array.
 size_t num_square_partials(size_t count);
 
 // Writes num_square_partials(count) doubles to `partials`. Enqueues on `stream`; any alignment.

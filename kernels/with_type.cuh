@@ -1,4 +1,4 @@
-// From an element type that is known at run time to a kernel's template parameter.
+// Maps an element type known at run time to a kernel's template parameter.
 #pragma once
 #include <cuda_runtime_api.h>
 
