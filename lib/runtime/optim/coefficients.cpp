@@ -7,7 +7,7 @@ namespace {
 
 struct Betas {
   double first = 0, second = 0;
-  double correction1 = 1, correction2 = 1;  // of the moments' start at zero
+  double correction1 = 1, correction2 = 1;  // bias corrections, since the moments start at zero
 };
 
 Betas betas_of(const config::Optimizer& settings, const GroupRates& rates, int64_t step) {

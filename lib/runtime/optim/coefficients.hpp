@@ -1,5 +1,5 @@
-// What one step multiplies with, computed once in double and rounded to fp32: the host loops and the CUDA kernels
-// receive the same numbers. Pure.
+// The factors of one step, computed once in double and rounded to fp32: the host loops and the CUDA kernels receive the
+// same numbers. Pure.
 #pragma once
 #include <cstdint>
 
@@ -15,7 +15,7 @@ using kernels::LambCoefficients;
 using kernels::LionCoefficients;
 using kernels::SgdCoefficients;
 
-// `step` counts the applied steps from 1. Betas of the rates stand before those of the settings.
+// `step` counts the applied steps from 1. Betas in the rates override those in the settings.
 AdamCoefficients adam_coefficients(const config::Optimizer& settings, const GroupRates& rates, int64_t step);
 SgdCoefficients sgd_coefficients(const config::Optimizer& settings, const GroupRates& rates, int64_t step);
 LionCoefficients lion_coefficients(const config::Optimizer& settings, const GroupRates& rates, int64_t step);

@@ -1,5 +1,5 @@
-// What the CUDA module does for this room: a table of functions. dsworker links no CUDA, so the first step on CUDA
-// tensors opens the module and asks it for the table.
+// The table of functions that the CUDA module provides for this room. dsworker does not link CUDA: the first step on
+// CUDA tensors loads the module and gets the table from it.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -13,35 +13,34 @@
 
 namespace dslaunch::runtime::optim {
 
-// The coefficients of one step: known to the host, or picked by the device from a table (see StepInputs).
+// The coefficients of one step: known to the host, or selected by the device from a table (see StepInputs).
 template <class Coefficients>
 struct DeviceCoefficients {
-  Coefficients value;  // where there is no table
+  Coefficients value;  // used if there is no table
   at::Tensor table;    // uint8 on the device: an array of Coefficients; its first row is that of `base` applied steps
   int64_t base = 0;
 };
 
-// What this rank holds of one parameter, or some of it: tensors narrowed to it.
+// This rank's part of one parameter, or a part of that: tensors narrowed to it.
 struct ParameterPart {
   ShardTensors tensors;
   int parameter = 0;
 };
 
-// All of them enqueue on the current stream of the tensors' device and return; sizes, types and devices were checked
-// by the caller. The steps read gradient_factor, skip and applied_steps of the inputs. A launch that fails throws
-// Error.
+// All of them enqueue on the current stream of the tensors' device and return; the caller has checked sizes, types and
+// devices. The steps read gradient_factor, skip and applied_steps of the inputs. A failed kernel launch throws Error.
 struct DeviceFunctions {
   template <class Coefficients>
   using Update = void (*)(const ShardTensors& shard, const DeviceCoefficients<Coefficients>& coefficients,
                           const StepInputs& inputs);
-  Update<AdamCoefficients> adam;  // with three moments AMSGrad
+  Update<AdamCoefficients> adam;  // AMSGrad if there are three moments
   Update<SgdCoefficients> sgd;
   Update<LionCoefficients> lion;
   Update<AdagradCoefficients> adagrad;
 
-  // Lamb's first pass over all parts: fp64 [num_parameters, 2], the sums of squares of parameter and update; 0 for
-  // parameters without a part. A parameter has at most one part. `on_device` is dsworker's: what it knows of pinned
-  // memory that is refused, the module does not.
+  // LAMB's first pass over all parts: fp64 [num_parameters, 2], the sums of squares of parameter and update; 0 for
+  // parameters without a part. A parameter has at most one part. `on_device` is dsworker's function: only dsworker
+  // keeps track of refused pinned memory, the module does not.
   using NumbersOnDevice = at::Tensor (*)(const std::vector<int64_t>& values, at::Device device);
   at::Tensor (*lamb_moments)(std::span<const ParameterPart> parts, int64_t num_parameters,
                              std::span<const DeviceCoefficients<LambCoefficients>> by_group, const StepInputs& inputs,
@@ -59,7 +58,7 @@ struct DeviceFunctions {
 // The name of the module's function `extern "C" const DeviceFunctions* f()`.
 inline constexpr const char* kDeviceFunctionsSymbol = "dslaunch_cuda_optim_functions";
 
-// Any thread. Throws UserError 69 when there is no CUDA module to open.
+// Any thread. Throws UserError 69 when there is no CUDA module to load.
 const DeviceFunctions& device_functions();
 
 }  // namespace dslaunch::runtime::optim

@@ -8,7 +8,7 @@
 namespace dslaunch::runtime::optim {
 namespace {
 
-constexpr int64_t kGrain = 32768;  // elements that are worth a thread
+constexpr int64_t kGrain = 32768;  // minimum number of elements per thread
 
 template <class C>
 struct Rule {
@@ -80,7 +80,7 @@ void check_nesterov(const config::Optimizer& settings) {
 }
 
 std::unique_ptr<FlatOptimizer> make_sgd(const std::vector<OptimizerGroup>& groups) {
-  // A group's momentum may be 0 where others have some: all keep the moment then.
+  // If one group's momentum is 0 and another's is not, all groups keep the moment.
   bool has_momentum = false;
   for (const auto& group : groups) {
     check_nesterov(group.settings);

@@ -1,11 +1,11 @@
 // Optimizers over flat shards. The element-wise ones (Adam, SGD, Lion, Adagrad) update each element of the fp32 master
 // from the same element of the gradient and the moments, so a shard may be cut anywhere and the result is the same bit
-// by bit. Lamb looks at norms and Muon at matrices of whole parameters; what other ranks hold of these they ask for
+// by bit. LAMB needs norms and Muon needs matrices of whole parameters; they get the parts that other ranks hold
 // through the communicator of the layout. Results do not depend on the number of threads.
 //
-// Host tensors are updated before the call returns; CUDA tensors on the current stream, without a host synchronisation:
-// factor, skip and count of applied steps are read there by the kernels.
-// One thread at a time for one optimizer; optimizers carry no state of their own (it lies in the moments).
+// Host tensors are updated before the call returns. CUDA tensors are updated on the current stream without a host
+// synchronization: the kernels read factor, skip and count of applied steps there.
+// One thread at a time per optimizer; optimizers have no state of their own (their state is in the moments).
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -32,44 +32,44 @@ struct ShardTensors {
   at::Tensor low_precision;         // undefined, or bf16 or fp16: the new master, rounded, written in the same pass
   std::vector<at::Tensor> moments;  // fp32, in the order of moment_names(group)
   int group = 0;                    // optimizer group
-  int flat_group = 0;               // where it lies: index into the layout's groups, and
-  Range range;                      // its elements there; element-wise optimizers ask for neither
+  int flat_group = 0;               // its location: index into the layout's groups, and
+  Range range;                      // its elements there; element-wise optimizers ignore both
 };
 
-// A device does not tell in time whether its last steps were skipped, so the host may not know how many were applied.
-// Then `rates` holds one entry for each count that is possible, with consecutive steps, and the device picks by its own
-// counter: the entry whose step is *applied_steps + 1. It must be there; an update that finds none stops with an error
-// (host) or a trap (device).
+// The host does not learn in time whether the device's last steps were skipped, so it may not know how many were
+// applied. Then `rates` holds one entry for each possible count, with consecutive steps, and the device selects by its
+// own counter: the entry whose step is *applied_steps + 1. That entry must exist; an update without it stops with an
+// error (host) or a trap (device).
 struct StepInputs {
   std::vector<StepRates> rates;  // one, or with applied_steps at least one
-  at::Tensor applied_steps;      // 0-dim int64 on the shard's device, this step not counted; undefined: rates[0] it is
+  at::Tensor applied_steps;      // 0-dim int64 on the shard's device, this step not counted; undefined: uses rates[0]
   at::Tensor gradient_factor;    // 0-dim fp32 on the shard's device (averaging, clipping); undefined: 1
-  at::Tensor skip;  // 0-dim fp32 on the shard's device; undefined or 0: a step like any other; else nothing
+  at::Tensor skip;  // 0-dim fp32 on the shard's device; undefined or 0: an ordinary step; otherwise nothing
                     // is written: neither master nor moments nor the low-precision copy. The same on all
                     // ranks.
 };
 
-// How the flat parameters lie on the ranks, for the optimizers that look at whole parameters. All must outlive them.
+// How the flat parameters lie on the ranks, for optimizers that need whole parameters. Must outlive the optimizers.
 struct FlatLayout {
   const ParameterTable* table = nullptr;
   const std::vector<FlatGroup>* groups = nullptr;
-  comm::Communicator* ranks = nullptr;  // each flat group is cut evenly among them; null: this rank holds all of it
+  comm::Communicator* ranks = nullptr;  // each flat group is split evenly among them; null: this rank holds all of it
 };
 
 class FlatOptimizer {
  public:
   virtual ~FlatOptimizer() = default;
-  // The names under which a checkpoint keeps the moments of that optimizer group; empty for one without state.
+  // The names under which a checkpoint stores the moments of that optimizer group; empty for one without state.
   virtual const std::vector<std::string>& moment_names(int group) const = 0;
-  // What a moment holds before the first step.
+  // The value of a moment before the first step.
   virtual double initial_moment(int /*group*/, size_t /*moment*/) const { return 0.0; }
   // One step over all runs of this rank; all ranks of the layout call it together. Throws InternalError for tensors
-  // that do not fit together, UserError 69 for CUDA tensors without the CUDA module.
+  // that do not match, UserError 69 for CUDA tensors without the CUDA module.
   virtual void step(std::span<const ShardTensors> shards, const StepInputs& inputs) const = 0;
 };
 
 // Moments: Adam and AdamW exp_avg, exp_avg_sq and with AMSGrad max_exp_avg_sq; SGD momentum, if it is not 0; Lion
-// exp_avg; Adagrad sum; Lamb exp_avg, exp_avg_sq; Muon momentum_buffer for its matrices, else those of Adam. The
+// exp_avg; Adagrad sum; LAMB exp_avg, exp_avg_sq; Muon momentum_buffer for its matrices, else those of Adam. The
 // arithmetic is that of torch.optim for Adam, AdamW, SGD and Adagrad, DeepSpeed's for the others.
 // Throws UserError 65 for Nesterov momentum without momentum or with dampening.
 std::unique_ptr<FlatOptimizer> make_flat_optimizer(const OptimizerGroups& groups, FlatLayout layout);

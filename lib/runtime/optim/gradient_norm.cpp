@@ -14,7 +14,7 @@
 namespace dslaunch::runtime::optim {
 namespace {
 
-constexpr int64_t kBlock = 8192;       // elements that one partial sum covers
+constexpr int64_t kBlock = 8192;       // elements per partial sum
 constexpr int64_t kBlocksPerTask = 4;  // fewer are not worth a thread
 
 void append_block_sums(const at::Tensor& values, std::vector<double>& sums) {
@@ -33,7 +33,7 @@ void append_block_sums(const at::Tensor& values, std::vector<double>& sums) {
   });
 }
 
-// Adds neighbours until one is left.
+// Adds neighboring sums until one is left.
 double add_pairwise(std::vector<double>& sums) {
   for (size_t count = sums.size(); count > 1; count = (count + 1) / 2) {
     for (size_t i = 0; i < count / 2; ++i) sums[i] = sums[2 * i] + sums[2 * i + 1];

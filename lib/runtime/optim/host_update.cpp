@@ -1,4 +1,4 @@
-// Compiled with -ffp-contract=off (see CMakeLists.txt): a fused multiply-add in the vector body and none in the tail
+// Compiled with -ffp-contract=off (see CMakeLists.txt): a fused multiply-add in the vector body but not in the tail
 // would make a result depend on where a shard begins.
 #include "runtime/optim/host_update.hpp"
 
@@ -12,7 +12,7 @@
 #define DSL_AVX2 __attribute__((target("avx2")))
 #ifdef __clang__
 #define DSL_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
-#else  // g++ stays with 256 bits unless told, and Clang does not know the word
+#else  // g++ uses 256 bits unless told otherwise, and Clang does not know the attribute
 #define DSL_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
 #endif
 
@@ -27,7 +27,7 @@ DSL_INLINE void store_low_precision(uint16_t* low_precision, int64_t i, float va
   if constexpr (kType == LowPrecision::kFloat16) low_precision[i] = float16_bits(value);
 }
 
-// The loops, one struct each: what it multiplies with, and run().
+// The loops, one struct each: its coefficients, and run().
 
 template <bool kAmsgrad>
 struct AdamLoop {
@@ -158,7 +158,7 @@ DSL_INLINE double squares_loop(const float* __restrict values, int64_t count) {
   return sum_of_lanes(lanes);
 }
 
-// One function for each loop and instruction set; the loops above are inlined into them and vectorised there.
+// One function for each loop and instruction set; the loops above are inlined into them and vectorized there.
 template <class Loop, LowPrecision kType>
 void baseline(const Range& range, const typename Loop::Coefficients& c, float factor) {
   Loop::template run<kType>(range, c, factor);

@@ -1,6 +1,6 @@
 // The optimizers' loops over host memory, for one range of elements on the calling thread. Each loop is compiled for
-// three instruction sets and gives the same bits with all of them: only IEEE operations, no contraction, and the
-// sums of squares keep their lanes. Ranges do not know each other, so callers may split as they like.
+// three instruction sets and gives the same bits with all of them: only IEEE operations, no contraction, and the sums
+// of squares keep their lanes. Ranges are independent of each other, so callers may split them freely.
 #pragma once
 #include <cstdint>
 
@@ -10,7 +10,7 @@ namespace dslaunch::runtime::optim::host {
 
 enum class InstructionSet { kBaseline, kAvx2, kAvx512 };
 bool is_supported(InstructionSet set);
-// The widest one that this processor has.
+// The widest instruction set that this processor supports.
 InstructionSet best_instruction_set();
 
 enum class LowPrecision { kNone, kBFloat16, kFloat16 };
@@ -18,7 +18,7 @@ enum class LowPrecision { kNone, kBFloat16, kFloat16 };
 struct Range {
   float* master = nullptr;
   const float* gradient = nullptr;
-  float* moments[3] = {};             // in the order of the optimizer's names
+  float* moments[3] = {};             // in the order of the optimizer's moment names
   uint16_t* low_precision = nullptr;  // not read for LowPrecision::kNone
   LowPrecision low_precision_type = LowPrecision::kNone;
   int64_t count = 0;
@@ -27,25 +27,25 @@ struct Range {
 // The part [begin, end) of a range.
 Range part(const Range& range, int64_t begin, int64_t end);
 
-// The formulas stand beside the coefficients (kernels/optimizer_coefficients.h); `factor` multiplies the gradient.
+// The formulas are with the coefficients (kernels/optimizer_coefficients.h); `factor` multiplies the gradient.
 void update_adam(const Range& range, const AdamCoefficients& coefficients, float factor, InstructionSet set);
-// With the largest second moment so far as third moment.
+// The third moment is the largest second moment so far.
 void update_amsgrad(const Range& range, const AdamCoefficients& coefficients, float factor, InstructionSet set);
 void update_sgd(const Range& range, const SgdCoefficients& coefficients, float factor, InstructionSet set);
 void update_sgd_momentum(const Range& range, const SgdCoefficients& coefficients, float factor, InstructionSet set);
 void update_lion(const Range& range, const LionCoefficients& coefficients, float factor, InstructionSet set);
 void update_adagrad(const Range& range, const AdagradCoefficients& coefficients, float factor, InstructionSet set);
 
-// Lamb's second pass; the first is update_lamb_moments. `ratio` is the trust ratio of the parameter.
+// LAMB's second pass; the first is update_lamb_moments. `ratio` is the trust ratio of the parameter.
 void update_lamb(const Range& range, const LambCoefficients& coefficients, float ratio, InstructionSet set);
 struct LambSums {
-  double parameter = 0, update = 0;  // of squares
+  double parameter = 0, update = 0;  // sums of squares
 };
-// Lamb's first pass: writes the moments. The order of the additions depends on `count` alone.
+// LAMB's first pass: writes the moments. The order of additions depends on `count` alone.
 LambSums update_lamb_moments(const Range& range, const LambCoefficients& coefficients, float factor,
                              InstructionSet set);
 
-// In double; the order of the additions depends on `count` alone.
+// In double; the order of additions depends on `count` alone.
 double sum_of_squares(const float* values, int64_t count, InstructionSet set);
 
 }  // namespace dslaunch::runtime::optim::host

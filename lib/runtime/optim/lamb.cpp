@@ -12,8 +12,8 @@
 namespace dslaunch::runtime::optim {
 namespace {
 
-constexpr int64_t kBlock = 8192;   // elements that one partial sum covers
-constexpr int64_t kGrain = 32768;  // elements that are worth a thread
+constexpr int64_t kBlock = 8192;   // elements per partial sum
+constexpr int64_t kGrain = 32768;  // minimum number of elements per thread
 
 ShardTensors narrow(const ShardTensors& run, int64_t begin, int64_t count) {
   ShardTensors out = run;
@@ -92,7 +92,7 @@ class Lamb final : public FlatOptimizer {
     return lamb_coefficients(groups_[group].settings, rates.of_group(group), rates.step);
   }
 
-  // fp64 [ranks, parameters, 2] from this rank's [parameters, 2]; on a device enqueued.
+  // fp64 [ranks, parameters, 2] from this rank's [parameters, 2]; on a device it is only enqueued.
   at::Tensor of_all_ranks(const at::Tensor& sums) const {
     if (layout_.ranks == nullptr) return sums.unsqueeze(0);
     at::Tensor all = at::empty({layout_.ranks->size(), sums.size(0), 2}, sums.options());

@@ -1,8 +1,7 @@
-// Lamb as DeepSpeed's FusedLamb computes it: Adam's direction, scaled for each parameter by |p| / |update|.
+// LAMB as DeepSpeed's FusedLamb computes it: Adam's direction, scaled for each parameter by |p| / |update|.
 //
-// A parameter may lie on several ranks. Each rank adds up the squares of what it holds, in double; the sums of all
-// ranks are gathered and added in the order of ranks, so that any sharding gives the same ratio to the last bits of a
-// double.
+// A parameter may lie on several ranks. Each rank adds up the squares of its part in double; the sums of all ranks are
+// all-gathered and added in rank order, so that any sharding gives the same ratio to the last bits of a double.
 #pragma once
 #include <memory>
 

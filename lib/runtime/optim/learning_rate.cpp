@@ -10,19 +10,19 @@
 namespace dslaunch::runtime::optim {
 namespace {
 
-// A warm-up of one step has no logarithm to divide by.
+// At least 2: with a warm-up of one step the formula would divide by log(1) = 0.
 int64_t warmup_steps(const config::Scheduler& scheduler) {
   return std::max<int64_t>(2, scheduler.warmup_num_steps);
 }
 
-// From 0 at index 0 towards 1 at the end of the warm-up.
+// Rises from 0 at index 0 towards 1 at the end of the warm-up.
 double warmup_gamma(const config::Scheduler& scheduler, int64_t index) {
   const auto steps = static_cast<double>(warmup_steps(scheduler));
   if (scheduler.warmup_type == config::WarmupType::kLinear) return static_cast<double>(index) / steps;
   return std::log(static_cast<double>(index + 1)) / std::log(steps);
 }
 
-// What follows the warm-up of WarmupDecayLR: a straight line to 0 at `total`.
+// WarmupDecayLR after the warm-up: a straight line to 0 at `total`.
 double decay_gamma(int64_t warmup, int64_t total, int64_t index) {
   return std::max(0.0, static_cast<double>(total - index) / static_cast<double>(std::max<int64_t>(1, total - warmup)));
 }
@@ -41,7 +41,7 @@ double interpolated_rate(const config::Scheduler& scheduler, double base_lr, int
   return low + (high - low) * gamma;
 }
 
-// Not clamped behind `total`: the cosine turns up again, as it does in DeepSpeed.
+// Not clamped after `total`: the cosine rises again, as it does in DeepSpeed.
 double cosine_ratio(const config::Scheduler& scheduler, int64_t total, int64_t index, size_t group) {
   if (index < 0) return 0.0;
   const int64_t warmup = warmup_steps(scheduler);
@@ -62,10 +62,10 @@ double range_test_rate(const config::Scheduler& scheduler, int64_t index, size_t
   return scheduler.range_min_lr.of(group) * (1 + scheduler.range_step_rate * interval);
 }
 
-// Where OneCycle stands: first up, then down over the two parts of the cycle, then decaying.
+// The position in OneCycle: first up, then down over the two parts of the cycle, then decaying.
 struct CyclePlace {
   bool in_cycle = true;
-  double height = 0.0;  // of the way from the minimum to the maximum, 0 to 1
+  double height = 0.0;  // fraction of the distance from the minimum to the maximum, 0 to 1
   double decays = 0.0;  // decay steps since the end of the cycle, with fractions
 };
 
@@ -91,11 +91,11 @@ double cycle_rate(const config::Scheduler& scheduler, int64_t index, size_t grou
   return low / (1 + scheduler.decay_lr_rate * place.decays);
 }
 
-// Set along with the cycled beta1, as DeepSpeed does.
+// Set together with the cycled beta1, as DeepSpeed does.
 constexpr double kCycledBeta2 = 0.99;
 
-// The first momentum (beta1) that OneCycle gives to the step after `applied_steps`; empty for a schedule that leaves it
-// alone.
+// The first momentum (beta1) that OneCycle sets for the step after `applied_steps`; empty for a schedule that does not
+// change it.
 std::optional<double> cycled_momentum(const config::Scheduler& scheduler, int64_t applied_steps) {
   if (scheduler.type != config::SchedulerType::kOneCycle || !scheduler.cycle_momentum) return std::nullopt;
   const int64_t index = applied_steps - 1;

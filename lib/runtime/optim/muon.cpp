@@ -18,7 +18,7 @@ namespace {
 constexpr int kNewtonSchulzSteps = 5;
 constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
 
-// What a step multiplies with: 0-dim fp32 tensors where the master lies, so that nothing waits for a device.
+// The factors of a step: 0-dim fp32 tensors on the master's device, so that nothing waits for a device.
 struct MuonCoefficients {
   at::Tensor one_minus_momentum, lr, keep;
 };
@@ -107,7 +107,7 @@ class Muon final : public FlatOptimizer {
     }
   }
 
-  // The momentum buffer moves on; returns Nesterov's update. One operation at a time: a fused multiply-add, which some
+  // Advances the momentum buffer; returns Nesterov's update. One operation at a time: a fused multiply-add, which some
   // loops of LibTorch use and others do not, would make a result depend on where a shard begins.
   static at::Tensor advance_momentum(const ShardTensors& run, const StepInputs& inputs, const MuonCoefficients& c) {
     at::Tensor gradient = run.gradient;
@@ -127,7 +127,7 @@ class Muon final : public FlatOptimizer {
         {updates.mutable_data_ptr(), static_cast<size_t>(updates.numel()), comm::DType::kBFloat16});
   }
 
-  // Updates what the runs hold of one matrix; one that they do not touch is another rank's work.
+  // Updates the parts of one matrix that the runs hold; a matrix that they do not touch is updated by other ranks.
   void apply(const Segment& segment, const at::Tensor& updates, const std::vector<const ShardTensors*>& runs,
              const StepInputs& inputs, const std::vector<MuonCoefficients>& by_group) const {
     at::Tensor update;

@@ -13,7 +13,7 @@
 namespace dslaunch::runtime::optim {
 namespace {
 
-// What "no_decay": "auto" means: biases and the weights of norms, which nearly always have one dim.
+// The meaning of "no_decay": "auto": biases and the weights of norms, which nearly always have one dim.
 const std::vector<std::string> kNoDecay = {"ndim<2",        "bias",          "*.bias",     "*norm.weight",
                                            "*norm?.weight", "*.ln_?.weight", "ln_?.weight"};
 
@@ -55,7 +55,7 @@ bool is_muon_by_name(const ParameterInfo& parameter) {
   return name.find("embed") == name.npos && name.find("lm_head") == name.npos;
 }
 
-// A group of the config with what it matches; nothing for the default group.
+// A group of the config with its patterns. The default group has no rule.
 struct Rule {
   std::string name;
   config::ParameterGroup group;

@@ -1,4 +1,4 @@
-// From a rank's shard of a flat group to runs of one optimizer group each, with their moments.
+// Splits a rank's shard of a flat group into runs of one optimizer group each, with their moments.
 #pragma once
 #include <vector>
 
@@ -7,14 +7,14 @@
 
 namespace dslaunch::runtime::optim {
 
-// Cuts `shard` (its flat_group and range filled in, its moments not, its gradient or not) where the optimizer group
-// changes; `group_of` by parameter. Padding belongs to the run before it. Views of the same memory, in order; one run
-// for a shard without parameters.
+// Cuts `shard` where the optimizer group changes; its flat_group and range are set, its moments are not, its gradient
+// may be. `group_of` by parameter. Padding belongs to the run before it. The runs are views of the same memory, in
+// order; a shard without parameters is one run.
 std::vector<ShardTensors> cut_by_group(const ShardTensors& shard, const FlatGroup& layout,
                                        const std::vector<int>& group_of);
 
-// Fills run.moments as they are before the first step, at the same place modulo 16 bytes as the master, so that vector
-// kernels find all arrays alike.
+// Fills run.moments with their values before the first step, at the same address modulo 16 bytes as the master, so that
+// vector kernels see all arrays with the same alignment.
 void allocate_moments(const FlatOptimizer& optimizer, ShardTensors& run);
 
 }  // namespace dslaunch::runtime::optim

@@ -1,5 +1,5 @@
-// What a step does before it touches an element: its inputs checked, its coefficients chosen by the host or laid out
-// for the device to choose.
+// What a step does before it touches an element: checks its inputs, and selects its coefficients on the host or lays
+// them out for the device to select.
 #pragma once
 #include <ATen/ATen.h>
 
@@ -12,18 +12,18 @@
 
 namespace dslaunch::runtime::optim {
 
-// Throw InternalError.
+// Both throw InternalError.
 void check_inputs(const StepInputs& inputs, at::Device device);
 void check_shard(const ShardTensors& shard, size_t num_groups, size_t num_moments);
 
-// Of host tensors: reads them.
+// For host tensors: reads their values.
 bool is_skipped(const StepInputs& inputs);
 float gradient_factor(const StepInputs& inputs);
 const StepRates& chosen_rates(const StepInputs& inputs);
 host::Range host_range(const ShardTensors& shard);
 
-// By optimizer group; `coefficients_of(group, rates)`. One copy to the device for all of them, which waits for nothing;
-// LibTorch keeps the pinned memory until the copy is done.
+// By optimizer group; `coefficients_of(group, rates)`. One asynchronous copy to the device for all of them; LibTorch
+// keeps the pinned memory until the copy is done.
 template <class Coefficients, class Make>
 std::vector<DeviceCoefficients<Coefficients>> device_coefficients(size_t num_groups, const StepInputs& inputs,
                                                                   at::Device device, const Make& coefficients_of) {

@@ -1,4 +1,4 @@
-// The CUDA module's table for lib/runtime/optim: takes tensors apart into pointers and sizes, launches the kernels on
+// The CUDA module's table for lib/runtime/optim: extracts pointers and sizes from tensors and launches the kernels on
 // the current stream of the tensors' device. Part of the module, never of dsworker itself.
 #include "runtime/optim/device_functions.hpp"
 
@@ -21,7 +21,7 @@ const float* float_data(const at::Tensor& scalar) {
   return scalar.defined() ? scalar.const_data_ptr<float>() : nullptr;
 }
 
-// All kinds of arguments name these alike.
+// All argument types use the same names for these fields.
 template <class Arguments, class Coefficients>
 Arguments arguments_of(const ShardTensors& shard, const DeviceCoefficients<Coefficients>& coefficients,
                        const StepInputs& inputs) {
@@ -100,7 +100,7 @@ at::Tensor lamb_moments(std::span<const ParameterPart> parts, int64_t num_parame
     ends.push_back(num_partials);
     owners.push_back(part.parameter);
   }
-  at::Tensor partials = at::zeros({num_partials, 2}, doubles);  // a skipped step leaves them alone
+  at::Tensor partials = at::zeros({num_partials, 2}, doubles);  // a skipped step does not write them
   auto* const first = static_cast<kernels::LambSums*>(partials.mutable_data_ptr());
   for (size_t i = 0; i < parts.size(); ++i) {
     const at::Tensor& master = parts[i].tensors.master;
