@@ -11,7 +11,7 @@
 namespace dslaunch::runtime::precision {
 namespace {
 
-// Runs an operator with its floating tensors in autocast's type.
+// Runs an operator with its floating-point tensors in autocast's type.
 void in_low_precision(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);
   const auto dtype = at::autocast::get_autocast_dtype(at::kCPU);
@@ -23,8 +23,8 @@ void in_low_precision(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   op.callBoxed(stack);
 }
 
-// A trace holds convolutions as `aten::_convolution`, which PyTorch's autocast knows on GPUs but not on CPUs: there a
-// layer in bf16 in front of one would meet weights in fp32.
+// A trace holds convolutions as `aten::_convolution`, which PyTorch's autocast supports on GPUs but not on CPUs: there
+// the bf16 output of the layer before a convolution would meet fp32 weights.
 class TracedConvolutions {
  public:
   TracedConvolutions() {
@@ -51,8 +51,8 @@ AutocastScope::AutocastScope(at::Device device, std::optional<at::ScalarType> dt
   dtype_before_ = at::autocast::get_autocast_dtype(device_);
   at::autocast::set_autocast_enabled(device_, true);
   at::autocast::set_autocast_dtype(device_, *dtype);
-  // The cache keeps casts of leaf parameters; ours are outputs of the gather and change places, so it would only keep
-  // memory alive.
+  // The cache keeps casts of leaf parameters. Our parameters are outputs of the gather and change addresses, so the
+  // cache would only keep memory alive.
   at::autocast::set_autocast_cache_enabled(false);
   at::autocast::increment_nesting();
 }

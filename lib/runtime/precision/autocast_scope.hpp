@@ -1,5 +1,5 @@
 // PyTorch's autocast around a call of the model ("amp" O1, "torch_autocast"): parameters stay fp32 and each operator
-// computes in the type that suits it. It holds for the calling thread and one device type, while the scope lives.
+// computes in the type that suits it. Applies to the calling thread and one device type, while the scope lives.
 #pragma once
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>

@@ -10,7 +10,7 @@
 namespace dslaunch::runtime::precision {
 namespace {
 
-// Powers of two as whole numbers, as DeepSpeed prints them.
+// Powers of two as integers, as DeepSpeed prints them.
 std::string number(double scale) {
   const bool whole = scale == std::floor(scale) && scale < 1e18;
   return whole ? fmt::format("{:.0f}", scale) : fmt::format("{:g}", scale);

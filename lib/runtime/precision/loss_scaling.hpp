@@ -1,6 +1,6 @@
-// Loss scaling as a training step uses it: scales the loss, takes the scale out of the gradients' norm and factor,
-// finds the overflow in the statistics of all ranks and moves the scale on. Nothing here waits for the device; the
-// host's scaler follows when a step's statistics arrive. Without a scale (fp32, bf16) tensors pass through as they are
+// Loss scaling as a training step uses it: scales the loss, removes the scale from the gradients' norm and factor,
+// detects an overflow from the statistics of all ranks and updates the scale. Nothing here waits for the device; the
+// host's scaler follows when a step's statistics arrive. Without a scale (fp32, bf16) tensors pass through unchanged
 // and no step is ever skipped. One thread.
 //
 // In a step: scaled() before each backward; unscaled_squares(), judge(), unscaled_factor() once the gradients are
@@ -24,33 +24,33 @@ class LossScaling {
 
   // The loss in fp32, times the scale.
   at::Tensor scaled(const at::Tensor& loss) const;
-  // Of the gradient without the scale. `squares`: 0-dim fp64, the squares of this rank's part of the gradients added
-  // up.
+  // The sum of squares of the gradient without the scale. `squares`: 0-dim fp64, the sum of squares of this rank's part
+  // of the scaled gradients.
   at::Tensor unscaled_squares(const at::Tensor& squares) const;
-  // `values`: fp32, the same on all ranks; the step overflowed when one of them is not finite.
+  // `values`: fp32, the same on all ranks; the step overflowed if one of them is not finite.
   void judge(const at::Tensor& values);
-  // Turns the factor of the true gradient into that of the scaled one; 0-dim fp32.
+  // Turns the factor for the unscaled gradient into the factor for the scaled gradient; 0-dim fp32.
   at::Tensor unscaled_factor(const at::Tensor& factor) const;
 
-  // 0-dim fp32, 1 when the step just judged is to be skipped; undefined without a scale.
+  // 0-dim fp32, 1 if the step just judged is to be skipped; undefined without a scale.
   const at::Tensor& skip() const { return skip_; }
-  // 0-dim int64 on the device, the step just judged not counted; undefined without a scale.
+  // 0-dim int64 on the device, without the step just judged; undefined without a scale.
   at::Tensor applied_steps() const;
-  // fp32 [2]: what follow() reads of this step, [skip, scale]; before advance().
+  // fp32 [2]: the values that follow() reads for this step, [skip, scale]; call it before advance().
   at::Tensor report() const;
   void advance();
 
-  // The host's count; without a scale it includes the steps advanced past, else those followed.
+  // The host's count; without a scale it includes the steps passed to advance(), otherwise those passed to follow().
   int64_t known_applied_steps() const { return host_.state().applied_steps; }
   // The steps that the host has not followed yet; each of them may have been applied.
   int64_t num_unknown_steps() const { return num_unknown_steps_; }
-  // `report`: that of the oldest step not followed, on the host. InternalError when host and device have parted.
+  // `report`: of the oldest step not followed yet, on the host. Throws InternalError when host and device disagree.
   ScaleChange follow(const float* report);
   const LossScaleState& state() const { return host_.state(); }
 
   // For a checkpoint; every step must have been followed.
   std::map<std::string, double> scalars() const;
-  // `steps_done`: what applied_steps is taken as in checkpoints that do not hold it.
+  // `steps_done`: the value of applied_steps for checkpoints that do not store it.
   void restore(const std::map<std::string, double>& scalars, int64_t steps_done);
 
  private:
