@@ -22,7 +22,7 @@ std::string subject_of(const std::string& path) {
   return fmt::format("{} '{}'", kDataFile, path);
 }
 
-// File name without folder and ending.
+// File name without directory and extension.
 std::string stem_of(const std::string& path) {
   std::string name = path.substr(path.find_last_of('/') + 1);
   return name.substr(0, name.find_last_of('.'));
@@ -58,7 +58,7 @@ void refuse_pickle(const std::vector<ZipMember>& members, const std::string& pat
                               subject_of(path)));
 }
 
-// As appending to an archive leaves them. NumPy reads the last one of a name, which nobody may count on.
+// Repeated names result from appending to an archive. NumPy reads the last entry of a name, which is not guaranteed.
 void refuse_repeated_names(const std::vector<ZipMember>& members, const std::string& path) {
   std::set<std::string> seen;
   for (const auto& member : members) {

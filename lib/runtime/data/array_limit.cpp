@@ -5,8 +5,8 @@
 namespace dslaunch::runtime {
 namespace {
 
-// The elements that a range of a batch holds, by their place in the flattened batch: those at [begin, end) along a dim
-// of this size and stride.
+// The elements that a range of a batch holds, by index in the flattened batch: those at [begin, end) along a dim of
+// this size and stride.
 class ElementsInRange {
  public:
   ElementsInRange(const IndexRange& range, const at::Tensor& batch) {

@@ -1,4 +1,4 @@
-// What the integers of an array must be, and the first in a batch that is not. Pure; any thread.
+// The limits on an array's integers, and the search for the first integer of a batch outside them. Pure; any thread.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -11,11 +11,11 @@ namespace dslaunch::runtime {
 
 struct ArrayLimit {
   int64_t bound = 0;               // in [0, bound)
-  std::optional<int64_t> ignored;  // or this: a label to ignore
-  IndexRange range;                // of a batch: dim 0 are its samples, along which no range runs
+  std::optional<int64_t> ignored;  // or this value: a label to ignore
+  IndexRange range;                // of a batch: dim 0 is the samples; no range selects along it
 };
 
-// Its place in the flattened batch, which is contiguous and on the host. What is no integer has no limit.
+// Its index in the flattened batch, which is contiguous and on the host. Arrays that are not integers have no limit.
 std::optional<int64_t> first_outside(const at::Tensor& batch, const ArrayLimit& limit);
 
 }  // namespace dslaunch::runtime

@@ -43,7 +43,7 @@ std::vector<size_t> find_all(const std::vector<ArrayInfo>& arrays, const std::ve
   return found;
 }
 
-// The arrays that are called like forward's arguments; empty unless all required ones are there.
+// The arrays with the names of forward's arguments; empty unless all required ones are present.
 std::vector<size_t> by_argument_names(const std::vector<ArrayInfo>& arrays, const ForwardArguments& forward) {
   std::vector<size_t> found;
   for (size_t i = 0; i < forward.names.size(); ++i) {
@@ -64,8 +64,8 @@ std::vector<size_t> by_argument_names(const std::vector<ArrayInfo>& arrays, cons
                   name, fmt::join(forward.names, ", "), gap, gap, fmt::join(names_of(arrays), ", ")));
 }
 
-// Inputs were found by their names: an array that is called like an argument behind a gap would be left out, or, as one
-// of the labels, be passed in the gap's place.
+// Inputs were found by name: an array with the name of an argument after a gap would be left out, or, if it is one of
+// the labels, be passed in place of the missing argument.
 void require_no_gap(const std::vector<ArrayInfo>& arrays, const ArraySelection& chosen,
                     const ForwardArguments& forward) {
   std::optional<std::string> gap;
@@ -78,7 +78,7 @@ void require_no_gap(const std::vector<ArrayInfo>& arrays, const ArraySelection& 
   }
 }
 
-// Labels that only their name made labels follow inputs that the config names.
+// For labels that were recognized by their name only, when the config names the inputs: they must follow those inputs.
 void require_labels_in_place(const std::vector<ArrayInfo>& arrays, const ArraySelection& chosen,
                              const ForwardArguments& forward) {
   for (size_t i = 0; i < chosen.labels.size(); ++i) {
@@ -113,8 +113,8 @@ void require_fit(const std::vector<ArrayInfo>& arrays, const ArraySelection& cho
   }
 }
 
-// A model whose forward takes one array makes its loss from that alone (token streams always bring labels along). With
-// more arguments it would be a guess which array stands where.
+// A model whose forward takes one array computes its loss from that array alone (token streams always include labels).
+// With more arguments, assigning arrays to positions would be a guess.
 void drop_unasked_labels(ArraySelection& chosen, const ForwardArguments& forward) {
   if (forward.takes_labels && forward.names.size() == 1 && chosen.inputs.size() == 1) chosen.labels.clear();
 }
@@ -144,7 +144,7 @@ ArraySelection select_arrays(const std::vector<ArrayInfo>& arrays, const std::ve
       candidates.resize(arrays.size());
       std::iota(candidates.begin(), candidates.end(), size_t{0});
     } else if (labels.empty() && forward.takes_labels) {
-      // Forward's own order; only labels at its end can stand apart from the inputs.
+      // Forward's own order; labels can be separated from the inputs only at its end.
       chosen.labels.clear();
       while (candidates.size() > 1 && is_label_name(arrays[candidates.back()].name)) {
         chosen.labels.insert(chosen.labels.begin(), candidates.back());

@@ -26,7 +26,7 @@ int64_t count_ignored(const at::Tensor& labels) {
   return std::count(values, values + labels.numel(), static_cast<T>(kIgnoredLabel));
 }
 
-// Those that a loss averages over.
+// The number of labels that a loss averages over.
 int64_t count_labels(const at::Tensor& labels, bool has_ignored) {
   if (!has_ignored) return labels.numel();
   switch (labels.scalar_type()) {

@@ -1,5 +1,5 @@
-// From sample numbers to host tensors: copies rows, casts floating point to the compute type, checks integers against
-// their bounds. Immutable; any thread.
+// From sample indices to host tensors: copies rows, casts floating point to the compute type, checks integers against
+// their limits. Immutable; any thread.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -15,7 +15,7 @@
 
 namespace dslaunch::runtime {
 
-// torch's default ignore_index, and that of the losses that the config names.
+// The default ignore_index of torch, and of the losses that the config names.
 inline constexpr int64_t kIgnoredLabel = -100;
 
 struct Batch {
@@ -24,14 +24,14 @@ struct Batch {
   int64_t num_labels = 0;   // elements of the labels that a loss averages over; 0 for a filler
   int64_t num_tokens = 0;   // elements of the first integer input with two or more dims; 0 when there is none
   DataPosition first;       // of the first sample
-  DataPosition after;       // where the run stands when the global batch of this one is done
+  DataPosition after;       // the run's position when the global batch of this micro batch is done
 };
 
 struct AssemblyOptions {
   at::ScalarType compute_dtype = at::kFloat;              // of floating-point inputs
   at::ScalarType label_dtype = at::kFloat;                // and labels
   bool pin = false;                                       // page-locked memory (needs CUDA)
-  bool has_ignored_labels = true;                         // the loss passes over those that are kIgnoredLabel
+  bool has_ignored_labels = true;                         // the loss ignores labels that are kIgnoredLabel
   std::map<std::string, std::vector<ArrayLimit>> limits;  // by array
 };
 

@@ -1,4 +1,4 @@
-// The batches of one data rank, assembled ahead: in training without end, in evaluation one pass. One thread.
+// The batches of one data rank, assembled ahead: endless in training, one pass in evaluation. One thread.
 #pragma once
 #include <memory>
 #include <optional>
@@ -22,9 +22,9 @@ class BatchLoader {
   // Throws UserError(65) when there are no samples, or fewer than a global batch with drop_last.
   BatchLoader(std::shared_ptr<const SampleSource> source, ArraySelection selection, const config::Data& data,
               const LoaderOptions& options, DataPosition start);
-  // The next micro batch; `accumulation` calls make a step. Throws what went wrong while it was assembled.
+  // The next micro batch; `accumulation` calls make a step. Throws the error that occurred while assembling it.
   Batch next();
-  // After the last global batch that was handed out whole: what a checkpoint keeps.
+  // The position after the last global batch that was handed out completely: checkpoints store it.
   DataPosition position() const { return position_; }
 
  private:
@@ -34,7 +34,7 @@ class BatchLoader {
   std::unique_ptr<Prefetcher> prefetcher_;
 };
 
-// Steps that deal `epochs` epochs of the source. Throws UserError(65) for data without end (synthetic) and as above.
+// Number of steps for `epochs` epochs of the source. Throws UserError(65) for endless data (synthetic) and as above.
 int64_t steps_in_epochs(const SampleSource& source, const config::Data& data, const config::Batch& batch,
                         int64_t epochs);
 
@@ -43,7 +43,7 @@ class EvaluationLoader {
   // Throws UserError(65) when there are no samples.
   EvaluationLoader(std::shared_ptr<const SampleSource> source, ArraySelection selection, const config::Data& data,
                    const LoaderOptions& options);
-  // Nothing after the last one; every rank gets as many. Weigh a batch by its num_samples, which may be 0.
+  // Empty after the last batch; every rank gets the same number. Weight a batch by its num_samples, which may be 0.
   std::optional<Batch> next() { return prefetcher_->next(); }
 
  private:

@@ -1,4 +1,4 @@
-// Samples out of files: several files of the same arrays one after the other, or one stream of tokens.
+// Samples from files: several files with the same arrays one after the other, or one stream of tokens.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -106,8 +106,8 @@ bool contains(const std::vector<std::string>& list, const std::string& value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
-// .npy files are arrays side by side when their names are those that the config or the custom for labels knows; else
-// they are the pieces of one array.
+// .npy files are separate arrays when one of their names is given in the config or is a usual name for labels;
+// otherwise they are the pieces of one array.
 bool npy_files_are_named(const config::Data& data, const std::vector<std::vector<FileArray>>& files) {
   return std::any_of(files.begin(), files.end(), [&](const auto& file) {
     const std::string& name = file[0].name;
@@ -131,7 +131,7 @@ std::unique_ptr<SampleSource> join_npy(const config::Data& data, std::vector<std
   return std::make_unique<ArraySamples>(std::move(joined));
 }
 
-// A file's arrays must agree in their number of samples before the files are joined, or rows would shift silently.
+// A file's arrays must have the same number of samples before the files are joined, or rows would be shifted silently.
 void require_equal_lengths(const std::vector<FileArray>& arrays) {
   for (const auto& array : arrays) {
     if (array.shape.empty() || arrays[0].shape.empty() || array.shape[0] == arrays[0].shape[0]) continue;

@@ -25,7 +25,7 @@ bool is_file(const std::string& path) {
   return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
 }
 
-// The parts of an index, checked to lie inside the file; elements need not be aligned.
+// The parts of an index, checked to lie inside the file; elements may be unaligned.
 class Index {
  public:
   explicit Index(const std::string& path) : file_(MappedFile::open(path, kDataFile)) {
@@ -71,7 +71,7 @@ class Index {
   size_t num_sequences_ = 0, lengths_ = 0, places_ = 0;
 };
 
-// Would all sequences lie inside the file? With tokens of 2 bytes the last one does not.
+// Whether all sequences would lie inside the file with tokens of 8 bytes. With tokens of 2 bytes the last one does not.
 bool may_have_eight_bytes(const Index& index, int64_t size) {
   for (size_t i = 0; i < index.num_sequences(); ++i) {
     if (index.place(i) < 0 || index.length(i) > (size - index.place(i)) / 8) return false;
@@ -80,8 +80,8 @@ bool may_have_eight_bytes(const Index& index, int64_t size) {
 }
 
 // Megatron-LM and DeepSpeed agree on codes 1 to 5. Megatron-LM's 6 and 7 are floating point and its 8 is uint16;
-// DeepSpeed's are uint16, uint32 and uint64. Tokens are no floating point numbers, and 2 bytes are told from 8 by the
-// length of the file.
+// DeepSpeed's are uint16, uint32 and uint64. Tokens are not floating-point numbers, and the length of the file
+// distinguishes 2 bytes from 8.
 at::ScalarType token_type(const std::string& path, int code, bool has_two_bytes) {
   switch (code) {
     case 1:
@@ -131,7 +131,7 @@ std::vector<FileArray> read_megatron_tokens(const std::string& path) {
   const at::ScalarType type = token_type(index_path, index.type_code(), !may_have_eight_bytes(index, size));
   const auto width = static_cast<int64_t>(c10::elementSize(type));
   std::vector<FileArray> stretches;
-  int64_t end = -1;  // of the stretch, in bytes
+  int64_t end = -1;  // end of the current range, in bytes
   for (size_t i = 0; i < index.num_sequences(); ++i) {
     const int64_t length = index.length(i), place = index.place(i);
     if (length < 0 || place < 0 || place > size || length > (size - place) / width) {

@@ -1,9 +1,9 @@
-// Token data as Megatron-LM's preprocess_data.py and DeepSpeed's data pipeline write it: X.bin holds the tokens, X.idx
-// says of which type they are and where each sequence lies.
+// Token data as written by Megatron-LM's preprocess_data.py and DeepSpeed's data pipeline: X.bin holds the tokens,
+// X.idx gives their type and the location of each sequence.
 //
 // X.idx, little-endian: "MMIDIDX\0\0"; uint64 version 1; uint8 code of the type; uint64 number of sequences S; uint64
-// length of the document index D; int32 lengths [S] in tokens; int64 places [S] in bytes of X.bin; int64 document index
-// [D].
+// length of the document index D; int32 lengths [S] in tokens; int64 offsets [S] in bytes of X.bin; int64 document
+// index [D].
 #pragma once
 #include <string>
 #include <vector>
@@ -12,13 +12,13 @@
 
 namespace dslaunch::runtime {
 
-// `path`: X, X.bin or X.idx. Is there such a pair?
+// `path`: X, X.bin or X.idx. Returns whether such a pair exists.
 bool is_megatron_data(const std::string& path);
-// X of any of the three.
+// Returns X for any of the three forms.
 std::string megatron_prefix(const std::string& path);
 
-// The sequences in the order of the index, as flat arrays of tokens: one for each stretch of X.bin that is read on end.
-// Throws UserError (65, 66) naming the file and what is wrong.
+// The sequences in the order of the index, as flat arrays of tokens: one for each contiguous range of X.bin. Throws
+// UserError (65, 66) naming the file and the error.
 std::vector<FileArray> read_megatron_tokens(const std::string& path);
 
 }  // namespace dslaunch::runtime

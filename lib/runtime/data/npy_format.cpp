@@ -64,7 +64,7 @@ class Parser {
     return {reinterpret_cast<const char*>(bytes_.data()) + begin, length};
   }
 
-  // What follows "'key':", without leading blanks.
+  // The text after "'key':", without leading blanks.
   std::string_view value_of(std::string_view dict, std::string_view key) const {
     for (const char quote : {'\'', '"'}) {
       const std::string quoted = quote + std::string(key) + quote;

@@ -18,7 +18,7 @@ struct NpyHeader {
 
 bool looks_like_npy(std::span<const uint8_t> bytes);
 
-// `bytes`: the whole file or archive member, whose elements are checked to be there. `subject` starts every message:
+// `bytes`: the whole file or archive member; checks that all elements are present. `subject` starts every message:
 // "data file 'x.npy'". Throws UserError(65).
 NpyHeader read_npy_header(std::span<const uint8_t> bytes, const std::string& subject);
 

@@ -8,7 +8,7 @@
 namespace dslaunch::runtime {
 
 Permutation::Permutation(int64_t size, uint64_t seed, int64_t epoch) : size_(static_cast<uint64_t>(size)) {
-  // At least 2 bits a half: with fewer the network reaches too few orders of a tiny set.
+  // At least 2 bits per half: with fewer bits the network reaches too few orders of a tiny set.
   half_bits_ = std::max(2, (static_cast<int>(std::bit_width(size_ - 1)) + 1) / 2);
   half_mask_ = (uint64_t{1} << half_bits_) - 1;
   uint64_t key = mix64(mix64(seed) ^ static_cast<uint64_t>(epoch));

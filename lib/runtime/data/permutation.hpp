@@ -1,11 +1,11 @@
-// A shuffled order without memory: position -> sample, a bijection of [0, size) that depends on seed and epoch only.
-// docs/data.md has the algorithm as a few lines of Python. Pure; any thread.
+// A shuffled order without a table in memory: position -> sample, a bijection of [0, size) that depends on seed and
+// epoch only. docs/data.md has the algorithm as a few lines of Python. Pure; any thread.
 #pragma once
 #include <cstdint>
 
 namespace dslaunch::runtime {
 
-// A Feistel network over the next power of four that holds `size`, walked until it lands inside [0, size).
+// A Feistel network over the next power of four that covers `size`, iterated until the value lies inside [0, size).
 class Permutation {
  public:
   Permutation(int64_t size, uint64_t seed, int64_t epoch);

@@ -12,7 +12,7 @@ Prefetcher::Prefetcher(Plan plan, BatchAssembler assembler, int64_t num_workers,
       plan_(std::move(plan)) {
   try {
     for (int64_t i = 0; i < num_workers; ++i) workers_.emplace_back([this] { work(); });
-  } catch (...) {  // the system refused a thread; those before it run already
+  } catch (...) {  // the system failed to create a thread; the earlier ones are already running
     stop();
     throw;
   }
@@ -56,7 +56,7 @@ void Prefetcher::work() {
     std::optional<MicroBatchPlan> plan;
     try {
       plan = plan_();
-    } catch (...) {  // a batch too large for the memory
+    } catch (...) {  // a batch too large for memory
       slots_.push_back(std::make_shared<Slot>(Slot{true, {}, std::current_exception()}));
     }
     if (!plan) {

@@ -1,4 +1,4 @@
-// Batches assembled ahead by worker threads and handed out in order. next() is for one thread at a time.
+// Batches assembled ahead by worker threads and handed out in order. next() may be called by one thread at a time.
 #pragma once
 #include <condition_variable>
 #include <deque>
@@ -16,17 +16,17 @@ namespace dslaunch::runtime {
 
 class Prefetcher {
  public:
-  // The next micro batch, or nothing at the end; called under a lock, in order.
+  // The next micro batch, or empty at the end; called under a lock, in order.
   using Plan = std::function<std::optional<MicroBatchPlan>()>;
 
-  // `num_workers` 0: everything happens in next(). At most `depth` batches (at least 1) are kept or in the making.
-  // Throws std::system_error when the system refuses a thread.
+  // `num_workers` 0: all work happens in next(). At most `depth` batches (at least 1) are stored or in progress. Throws
+  // std::system_error when the system fails to create a thread.
   Prefetcher(Plan plan, BatchAssembler assembler, int64_t num_workers, int64_t depth);
-  ~Prefetcher();  // waits for batches in the making
+  ~Prefetcher();  // waits for batches in progress
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  // Nothing at the end. An error of a worker is thrown here, in the place of the batch that it belongs to.
+  // Empty at the end. A worker's error is thrown here, in place of the batch that it belongs to.
   std::optional<Batch> next();
 
  private:
@@ -36,7 +36,7 @@ class Prefetcher {
     std::exception_ptr error;
   };
   void work();
-  void stop();  // waits for the workers' ends
+  void stop();  // waits for the workers to exit
 
   const BatchAssembler assembler_;
   const size_t depth_;

@@ -1,4 +1,4 @@
-// Own loops instead of Tensor::to: worker threads must not each start a pool of OpenMP threads.
+// Separate loops instead of Tensor::to: worker threads must not each start a pool of OpenMP threads.
 #include "runtime/data/row_conversion.hpp"
 
 #include "base/error.hpp"
@@ -14,7 +14,7 @@ void convert(const void* from, void* to, int64_t count) {
   for (int64_t i = 0; i < count; ++i) out[i] = static_cast<To>(in[i]);
 }
 
-// To a compute type.
+// Converts to a compute type.
 template <class From>
 void convert_floating(const void* from, void* to, at::ScalarType to_dtype, int64_t count) {
   switch (to_dtype) {

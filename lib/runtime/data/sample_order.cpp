@@ -8,8 +8,7 @@
 namespace dslaunch::runtime {
 namespace {
 
-// Where the next global batch starts: at `position`, or with the next epoch when drop_last drops what is left of this
-// one.
+// The start of the next global batch: `position`, or the next epoch when drop_last drops the rest of this one.
 DataPosition batch_start(DataPosition position, int64_t num_samples, int64_t train_batch, bool drop_last) {
   if (drop_last && position.offset + train_batch > num_samples) return {position.epoch + 1, 0};
   return position;
@@ -32,7 +31,7 @@ DataPosition advance(DataPosition start, int64_t num_samples, int64_t count) {
 TrainingPlanner::TrainingPlanner(Options options, DataPosition start) : options_(options) {
   DSL_CHECK(options_.num_samples >= 1 && (!options_.drop_last || options_.num_samples >= options_.shape.train_batch()),
             "fewer samples than a batch");
-  // A position of another data set (it shrank) may lie past the end.
+  // A position from another data set (which has shrunk) may lie past the end.
   start = advance(start, options_.num_samples, 0);
   batch_ = batch_start(start, options_.num_samples, options_.shape.train_batch(), options_.drop_last);
 }
@@ -72,7 +71,7 @@ EvaluationPlanner::EvaluationPlanner(int64_t num_samples, int64_t micro_batch, i
 std::optional<MicroBatchPlan> EvaluationPlanner::next() {
   if (dealt_ == num_samples_) return std::nullopt;
   const int64_t count = std::min(slice_, num_samples_ - dealt_);
-  // The first count % num_ranks ranks take one more.
+  // The first count % num_ranks ranks get one more.
   const int64_t share = count / num_ranks_, extra = count % num_ranks_;
   const int64_t begin = dealt_ + rank_ * share + std::min<int64_t>(rank_, extra);
   MicroBatchPlan plan;

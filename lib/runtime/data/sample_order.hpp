@@ -1,5 +1,5 @@
-// Which sample goes to which rank in which micro batch: pure arithmetic, without regard to the world size
-// (docs/data.md). The planners are owned by one thread, or called under one lock.
+// Which sample goes to which rank in which micro batch: pure arithmetic; the order does not depend on the world size
+// (docs/data.md). A planner is owned by one thread, or called under one lock.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace dslaunch::runtime {
 
-// How a global batch is cut: micro_batch samples x num_ranks x accumulation.
+// How a global batch is split: micro_batch samples x num_ranks x accumulation.
 struct BatchShape {
   int64_t micro_batch = 1;
   int64_t accumulation = 1;
@@ -20,19 +20,19 @@ struct BatchShape {
   int64_t train_batch() const { return slice() * accumulation; }
 };
 
-// One rank's share of one slice.
+// One rank's part of one slice.
 struct MicroBatchPlan {
   std::vector<int64_t> samples;  // indices into the data set
   int64_t num_samples = 0;       // those that count; less than samples.size() only for a filler (evaluation)
   DataPosition first;            // of the rank's first sample in the order of dealing
-  DataPosition after;            // where the run stands when this global batch is done
+  DataPosition after;            // the run's position when this global batch is done
 };
 
-// Steps that deal all samples of `epochs` epochs: whole batches only with drop_last, else the last one reaches into the
-// next epoch. Epochs without number (9223372036854775807) are steps without number.
+// Steps that deal all samples of `epochs` epochs: with drop_last only whole batches, otherwise the last batch extends
+// into the next epoch. Epochs without limit (9223372036854775807) are steps without limit.
 int64_t steps_in_epochs(int64_t num_samples, int64_t train_batch, bool drop_last, int64_t epochs);
 
-// `count` samples further, through the ends of epochs. The end of an epoch is the next one's start.
+// `count` samples further, across the ends of epochs. The end of an epoch is the next one's start.
 DataPosition advance(DataPosition start, int64_t num_samples, int64_t count);
 
 // The endless sequence of a rank's micro batches in training.
@@ -46,7 +46,7 @@ class TrainingPlanner {
     uint64_t seed = 0;
     bool drop_last = true;
   };
-  // Needs num_samples >= 1, and with drop_last at least one whole batch.
+  // Requires num_samples >= 1, and with drop_last at least one whole batch.
   TrainingPlanner(Options options, DataPosition start);
   MicroBatchPlan next();
 
@@ -56,13 +56,13 @@ class TrainingPlanner {
   const Options options_;
   DataPosition batch_;  // start of the current global batch
   int64_t slice_ = 0;   // of the current global batch
-  int64_t epoch_ = -1;  // that order_ belongs to
+  int64_t epoch_ = -1;  // the epoch of order_
   std::optional<Permutation> order_;
 };
 
-// One pass over all samples in their own order, the same number of micro batches on every rank. A short last slice is
-// dealt evenly; a rank that gets nothing repeats the last sample as a filler with num_samples 0, so that every rank can
-// take part in the collectives of a forward pass.
+// One pass over all samples in their own order, with the same number of micro batches on every rank. A short last slice
+// is dealt evenly; a rank that gets no sample repeats the last sample as a filler with num_samples 0, so that every
+// rank can take part in the collectives of a forward pass.
 class EvaluationPlanner {
  public:
   EvaluationPlanner(int64_t num_samples, int64_t micro_batch, int num_ranks, int rank);

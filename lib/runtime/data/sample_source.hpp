@@ -31,16 +31,17 @@ class SampleSource {
   // For messages: "'b.npy'", or "synthetic data".
   virtual std::string describe(size_t array, int64_t sample) const = 0;
 
-  // Synthetic data never ends; its num_samples() is this.
+  // Synthetic data is endless; its num_samples() is this.
   static constexpr int64_t kEndless = int64_t{1} << 40;
 };
 
-// Opens what data.train (or data.eval) names: paths and globs, in any of the formats. Nothing but headers is read.
-// Throws UserError: 66 for a file that is missing or unreadable and a glob without match, 65 for what does not fit.
+// Opens the files named by data.train (or data.eval): paths and globs, in any of the formats. Only headers are read.
+// Throws UserError: 66 for a file that is missing or unreadable and a glob without match, 65 for data that does not
+// fit.
 std::unique_ptr<SampleSource> open_train_samples(const config::Data& data);
 std::unique_ptr<SampleSource> open_eval_samples(const config::Data& data);
 
-// Numbers made up on the fly: a function of (seed, array, sample, element) alone.
+// Generated numbers: a function of (seed, array, sample, element) alone.
 std::unique_ptr<SampleSource> make_synthetic_samples(const std::vector<config::ArraySpec>& arrays, uint64_t seed);
 
 }  // namespace dslaunch::runtime

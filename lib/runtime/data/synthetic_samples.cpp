@@ -1,4 +1,4 @@
-// Numbers made up on the fly, the same for every world size: a function of (seed, array, sample, element).
+// Generated numbers, the same for every world size: a function of (seed, array, sample, element).
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -83,7 +83,7 @@ class SyntheticSamples : public SampleSource {
   }
 
  private:
-  // "like" may name an array that is itself like another; more steps than arrays means a circle.
+  // "like" may name an array that itself uses "like"; more steps than arrays means a cycle.
   static const config::ArraySpec& original(const std::vector<config::ArraySpec>& arrays,
                                            const config::ArraySpec& array) {
     const config::ArraySpec* at = &array;
@@ -100,7 +100,7 @@ class SyntheticSamples : public SampleSource {
   }
 
   static void require_size(const ArrayInfo& array) {
-    constexpr int64_t kMaxBytes = int64_t{1} << 46;  // far beyond any memory, and products of it still fit
+    constexpr int64_t kMaxBytes = int64_t{1} << 46;  // far beyond any memory, and products of it do not overflow
     int64_t bytes = static_cast<int64_t>(c10::elementSize(array.dtype));
     for (int64_t size : array.sample_shape) {
       if (size > 0 && bytes > kMaxBytes / size) {
@@ -112,7 +112,7 @@ class SyntheticSamples : public SampleSource {
   }
 
   static void require_range(const config::ArraySpec& array, at::ScalarType dtype) {
-    double lowest = -9007199254740992.0, end = 9007199254740992.0;  // what a number in a config holds exactly
+    double lowest = -9007199254740992.0, end = 9007199254740992.0;  // integers that a number in a config holds exactly
     if (c10::isFloatingType(dtype)) {
       if (std::isfinite(array.low) && std::isfinite(array.high) && array.low <= array.high) return;
     } else {

@@ -9,8 +9,8 @@
 
 namespace dslaunch::runtime {
 
-// The parts are one stream, end to end. Sample i of length L: input_ids = tokens[iL, iL + L), labels = the same one
-// further, both int64. Throws UserError(65) when there are fewer than L + 1 tokens.
+// The parts form one stream, one after the other. Sample i of length L: input_ids = tokens[iL, iL + L), labels = the
+// same shifted by one, both int64. Throws UserError(65) when there are fewer than L + 1 tokens.
 std::unique_ptr<SampleSource> make_token_samples(std::vector<FileArray> parts, int64_t seq_len);
 
 }  // namespace dslaunch::runtime
