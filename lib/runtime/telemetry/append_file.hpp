@@ -1,4 +1,4 @@
-// A file that grows line by line or record by record: every write() is whole or an error. One thread.
+// A file that grows line by line or record by record: every write() is complete or an error. One thread.
 #pragma once
 #include <string>
 #include <string_view>
@@ -9,14 +9,14 @@ namespace dslaunch::runtime {
 
 class AppendFile {
  public:
-  // Creates the file where there is none. Throws SystemError(73).
+  // Creates the file if it does not exist. Throws SystemError(73).
   explicit AppendFile(const std::string& path);
   // Throws SystemError(74).
   void write(std::string_view bytes);
-  // Drops everything behind the first `bytes`; no effect on devices and pipes. Throws SystemError(74).
+  // Truncates the file to `bytes`; no effect on devices and pipes. Throws SystemError(74).
   void cut(int64_t bytes);
   int64_t size() const;
-  // Somebody has removed it, or a folder above it: nobody will read what is written.
+  // Whether the file or a directory above it was removed: later writes would never be read.
   bool is_gone() const;
 
  private:

@@ -11,7 +11,7 @@ namespace dslaunch::runtime {
 namespace {
 
 constexpr size_t kMaxSamples = 8192;
-constexpr double kShortest = 1e-6;  // ms; clocks are no finer
+constexpr double kShortest = 1e-6;  // ms; clocks have no finer resolution
 
 std::string column(const std::string& text) {
   return fmt::format("{:<20}", text);

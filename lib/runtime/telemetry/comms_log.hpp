@@ -1,5 +1,5 @@
-// "comms_logger": every collective's size, latency and bandwidths, as DeepSpeed's comms logger counts them, and its
-// summary table. issued() from any thread, the rest on the engine's.
+// "comms_logger": every collective's size, latency and bandwidths, as DeepSpeed's comms logger computes them, and its
+// summary table. issued() from any thread, everything else on the engine's thread.
 #pragma once
 #include <map>
 #include <mutex>
@@ -15,14 +15,14 @@ namespace dslaunch::runtime {
 struct Bandwidth {
   double algorithm = 0, bus = 0;  // Gbit/s
 };
-// DeepSpeed's formulas (nccl-tests' for the bus); `op` by DeepSpeed's names.
+// DeepSpeed's formulas (those of nccl-tests for the bus bandwidth); `op` by DeepSpeed's names.
 Bandwidth bandwidth_of(const std::string& op, size_t bytes, int group_size, double milliseconds);
 
-// Without the lowest and the highest tenth, as DeepSpeed averages. 0 of nothing.
+// The mean without the lowest and the highest tenth, as DeepSpeed averages. 0 for no values.
 double trimmed_mean(std::vector<double> values);
 
-// Latencies of one kind of call: exact counts and sums, and up to 8192 values for the averages (when they are more,
-// every second, fourth, … one).
+// Latencies of one kind of call: exact counts and sums, and up to 8192 values for the averages (with more calls, every
+// second, fourth, … value).
 class Latencies {
  public:
   void add(double milliseconds);
@@ -45,9 +45,10 @@ class CommsLog final : public StepObserver, public CollectiveObserver {
   void end_phase(StepPhase phase) override;
   void end_step() override {}
 
-  // Counts what the device is through with, or waits for all of it; returns a line for each when verbose.
+  // Counts the collectives that the device has finished, or waits for all of them; returns a line for each when
+  // verbose.
   std::vector<std::string> collect(bool wait);
-  // The table of everything collected.
+  // The table of all collectives counted so far.
   std::string table() const;
 
  private:
@@ -68,7 +69,7 @@ class CommsLog final : public StepObserver, public CollectiveObserver {
   const config::CommsLogger options_;
   mutable std::mutex mutex_;
   std::vector<Pending> pending_;                            // guarded; in the order of issue
-  std::vector<std::string> names_;                          // guarded; as they first came, DeepSpeed's order
+  std::vector<std::string> names_;                          // guarded; in order of first use, as in DeepSpeed
   std::map<std::string, std::map<size_t, Entry>> entries_;  // guarded; by name, by bytes
 };
 

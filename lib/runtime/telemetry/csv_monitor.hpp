@@ -1,6 +1,5 @@
-// "csv_monitor": a file for each event's name, rows of step and value, as Python's csv module writes them. A file is
-// appended to; every process writes its header once, so a run that was resumed has a second one, as with DeepSpeed.
-// One thread.
+// "csv_monitor": one file per event name, with rows of step and value, as Python's csv module writes them. Files are
+// appended to; every process writes its header once, so a resumed run has a second one, as with DeepSpeed. One thread.
 #pragma once
 #include <map>
 #include <string>

@@ -1,4 +1,4 @@
-// The lines that DeepSpeed's engine logs, for scripts and eyes that look for them. Pure, but for the running average.
+// The lines that DeepSpeed's engine logs, for scripts and users that look for them. Pure, except the running average.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -7,7 +7,7 @@
 
 namespace dslaunch::runtime {
 
-// What DeepSpeed shows of an optimizer group as `mom`: its betas, or its momentum.
+// The value that DeepSpeed shows for an optimizer group as `mom`: its betas, or its momentum.
 struct Momentum {
   bool is_betas = true;
   double first = 0.9, second = 0.999;
@@ -17,14 +17,14 @@ struct Momentum {
 std::string format_step_line(int64_t step, int64_t skipped, const std::vector<double>& lr,
                              const std::vector<Momentum>& momentum);
 
-// Samples per second as DeepSpeed's ThroughputTimer counts them: the first two steps of a process are left out.
+// Samples per second as DeepSpeed's ThroughputTimer computes it: the first two steps of a process are left out.
 class ThroughputAverage {
  public:
   ThroughputAverage(int64_t samples_per_step, int64_t micro_steps) : samples_(samples_per_step), micro_(micro_steps) {}
 
   void add_step(double milliseconds);
   // "micro_step=30/global_step=10, RunningAvgSamplesPerSec=…, CurrSamplesPerSec=…, MemAllocated=…GB,
-  // MaxMemAllocated=…GB" and, where the FLOPs of a step are known, ", TFLOPS=…" a rank. Empty before the third step.
+  // MaxMemAllocated=…GB" and, if the FLOPs of a step are known, ", TFLOPS=…" per rank. Empty before the third step.
   std::string line(int64_t step, int64_t allocated_bytes, int64_t peak_bytes,
                    std::optional<double> flops_per_step) const;
 

@@ -19,7 +19,7 @@ constexpr std::array<uint32_t, 256> make_table() {
 }
 constexpr auto kTable = make_table();
 
-// TensorFlow's: a CRC over bytes that hold CRCs would be weak.
+// TensorFlow's masking: a CRC over bytes that contain CRCs would be weak.
 uint32_t masked(uint32_t crc) {
   return std::rotr(crc, 15) + 0xa282ead8U;
 }

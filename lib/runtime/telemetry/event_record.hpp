@@ -1,5 +1,5 @@
-// The bytes of a TensorBoard event file: records with a length and two masked CRC-32C sums around hand-written protocol
-// buffers (Event, Summary). Pure.
+// The bytes of a TensorBoard event file: records with a length and two masked CRC-32C checksums around hand-written
+// protocol buffers (Event, Summary). Pure.
 //
 //   record: length (8 bytes), masked CRC of the length (4), data, masked CRC of the data (4); little-endian
 //   Event: 1 wall_time double, 2 step int64, 3 file_version string, 5 summary

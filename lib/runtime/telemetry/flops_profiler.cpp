@@ -4,7 +4,7 @@
 
 namespace dslaunch::runtime {
 
-// What a begin leaves for its end.
+// State passed from a begin to its end.
 struct FlopsProfiler::Call : at::ObserverContext {
   bool is_module = false;
   std::optional<TimeMark> began;  // of a module's outermost frame
@@ -68,7 +68,7 @@ std::unique_ptr<at::ObserverContext> FlopsProfiler::begin_module(const at::Recor
 
 namespace {
 
-// TorchScript's interpreter shows its whole stack, whose last values are the operator's own.
+// TorchScript's interpreter passes its whole stack; the last values are the operator's own arguments.
 c10::ArrayRef<const c10::IValue> arguments_of(const at::RecordFunction& call) {
   const auto shown = call.inputs();
   const auto schema = call.operator_schema();

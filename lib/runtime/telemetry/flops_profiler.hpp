@@ -1,6 +1,6 @@
-// "flops_profiler": the cost of one forward pass by module. For the step in question it listens to the operators that
-// the model calls and to the calls of its modules, on the engine's thread; every other step costs nothing. With
-// accumulation the last micro step's forward is the one that counts, as in DeepSpeed. One thread.
+// "flops_profiler": the cost of one forward pass by module. In the profiled step it observes the operators that the
+// model calls and the calls of its modules, on the engine's thread; every other step costs nothing. With accumulation
+// the forward of the last micro batch is profiled, as in DeepSpeed. One thread.
 #pragma once
 #include <optional>
 #include <unordered_map>
@@ -14,7 +14,7 @@
 
 namespace dslaunch::runtime {
 
-// One module with what it did itself, without its children.
+// The cost of one module itself, without its children.
 struct ModuleCost {
   OperatorCost own;
   double milliseconds = 0;  // of all its calls, children included; 0: never called
@@ -26,7 +26,7 @@ class FlopsProfiler final : public StepObserver {
   FlopsProfiler(int64_t step, at::Device device) : step_(step), device_(device) {}
   ~FlopsProfiler() override;
 
-  // Whose calls are told apart: the modules of the model, the model itself first.
+  // The modules of the model, whose calls are attributed separately; the model itself comes first.
   void set_modules(const std::vector<ModuleInfo>& modules);
 
   void begin_step(int64_t step) override;
@@ -51,7 +51,7 @@ class FlopsProfiler final : public StepObserver {
   std::unordered_map<const void*, size_t> module_of_;  // by identity
   std::vector<ModuleCost> costs_;
   std::vector<size_t> open_;  // modules that are running, innermost last
-  int open_counted_ = 0;      // operators with a formula that are running: what they call is counted with them
+  int open_counted_ = 0;      // operators with a formula that are running: their inner calls are counted with them
   struct Timed {
     size_t module;
     TimeMark begin, end;

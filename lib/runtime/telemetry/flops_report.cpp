@@ -112,7 +112,7 @@ std::vector<ClassTotal> totals_at(const std::vector<ProfiledModule>& tree, size_
   return totals;
 }
 
-// A Python dict of the largest: {'Block': '1.2 K'}.
+// The largest totals as a Python dict: {'Block': '1.2 K'}.
 std::string largest(std::vector<ClassTotal> totals, size_t most, double ClassTotal::*field,
                     std::string (*text)(double)) {
   std::stable_sort(totals.begin(), totals.end(), [&](const auto& a, const auto& b) { return a.*field > b.*field; });
@@ -129,7 +129,7 @@ std::string aggregated(const std::vector<ProfiledModule>& tree, const config::Fl
                      options.top_modules);
   size_t deepest = 0;
   for (const auto& module : tree) deepest = std::max(deepest, module.depth);
-  // DeepSpeed's -1 leaves the innermost depth out.
+  // With DeepSpeed's -1 the innermost depth is left out.
   const size_t depths = options.module_depth < 0 ? std::max<size_t>(deepest, 1)
                                                  : std::min(static_cast<size_t>(options.module_depth), deepest + 1);
   const auto most = static_cast<size_t>(options.top_modules);
@@ -217,7 +217,7 @@ std::vector<ProfiledModule> profile_tree(const std::vector<ModuleInfo>& modules,
     parent.children.push_back(i);
     tree[i].depth = parent.depth + 1;
   }
-  for (size_t i = tree.size(); i-- > 0;) {  // children stand behind their parents
+  for (size_t i = tree.size(); i-- > 0;) {  // children come after their parents
     double below = 0;
     for (size_t child : tree[i].children) {
       tree[i].flops += tree[child].flops;

@@ -1,4 +1,4 @@
-// The flops profiler's report, block by block as DeepSpeed prints it. Pure.
+// The flops profiler's report, in the sections that DeepSpeed prints. Pure.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -13,13 +13,13 @@
 
 namespace dslaunch::runtime {
 
-// The tree with everything summed up; [0] is the model. Children stand behind their parents.
+// The tree with everything summed up; [0] is the model. Children come after their parents.
 struct ProfiledModule {
   std::string name, class_name;  // its last name: "0" of "blocks.0"
   size_t depth = 0;
   std::vector<size_t> children;
-  int64_t params = 0, flops = 0, macs = 0;  // of all that is below it, too
-  double seconds = 0;                       // its calls', or the sum of its children's where it has none of its own
+  int64_t params = 0, flops = 0, macs = 0;  // including everything below it
+  double seconds = 0;                       // of its calls, or the sum of its children's if it has no calls
 };
 std::vector<ProfiledModule> profile_tree(const std::vector<ModuleInfo>& modules, const std::vector<ModuleCost>& costs,
                                          const ParameterTable& table);
@@ -28,7 +28,7 @@ struct FlopsReportContext {
   int64_t step = 0;
   int world_size = 1;
   int64_t micro_batch = 1;          // samples
-  std::optional<PhaseTimes> times;  // of the micro step, with wall_clock_breakdown
+  std::optional<PhaseTimes> times;  // of the micro batch, with wall_clock_breakdown
 };
 std::string format_flops_report(const std::vector<ProfiledModule>& tree, const config::FlopsProfiler& options,
                                 const FlopsReportContext& context);

@@ -9,14 +9,14 @@
 namespace dslaunch::runtime {
 namespace {
 
-// The first number of a file; nothing for "max" or no file.
+// The first number in a file; empty for "max" or if there is no file.
 std::optional<int64_t> read_number(const char* path) {
   std::ifstream in(path);
   int64_t number = 0;
   return in >> number ? std::optional(number) : std::nullopt;
 }
 
-// The lines "Name:  123 kB" of a file of /proc, in bytes.
+// Parses the lines "Name:  123 kB" of a /proc file, in bytes.
 std::map<std::string, int64_t> bytes_by_name(const std::string& text) {
   std::map<std::string, int64_t> out;
   std::istringstream lines(text);

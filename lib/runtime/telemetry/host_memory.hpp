@@ -1,5 +1,4 @@
-// What this process occupies of the host's memory, and what the host has, in bytes, as the kernel counts it. Any
-// thread.
+// The host memory used by this process, and the memory of the host, in bytes, as the kernel counts it. Any thread.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -19,14 +18,14 @@ struct SystemMemory {  // of the whole host
   int64_t total = 0, available = 0;
 };
 
-// Nothing where /proc cannot be read.
+// Empty when /proc cannot be read.
 std::optional<HostMemory> read_host_memory();
-// Zeros where /proc cannot be read.
+// Zeros when /proc cannot be read.
 SystemMemory read_system_memory();
-// What this process may still take: the smaller of the host's available memory and what its control group leaves.
-// Nothing where neither can be read.
+// The memory that this process may still allocate: the smaller of the host's available memory and the rest of its
+// cgroup limit. Empty when neither can be read.
 std::optional<int64_t> read_available_memory();
-// From the text of /proc/PID/status and /proc/meminfo; lines that are missing count 0.
+// Parses the text of /proc/PID/status and /proc/meminfo; missing lines count as 0.
 HostMemory parse_process_status(const std::string& status);
 SystemMemory parse_memory_info(const std::string& text);
 

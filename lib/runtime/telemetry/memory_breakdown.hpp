@@ -1,6 +1,6 @@
-// "memory_breakdown": what the device's allocator and the host hold at the phases of a step, in DeepSpeed's lines.
-// Reading it waits for nothing. The allocator's peaks start again at every reading, so a peak is that of one phase. One
-// thread.
+// "memory_breakdown": memory of the device's allocator and of the host at the phases of a step, in DeepSpeed's lines.
+// Reading it does not wait for the device. Every reading resets the allocator's peaks, so a peak is that of one phase.
+// One thread.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -31,9 +31,9 @@ class MemoryBreakdown final : public StepObserver {
   void end_phase(StepPhase phase) override;
   void end_step() override;
 
-  // The lines of the oldest step that was not taken yet.
+  // The lines of the oldest step that has not been taken yet.
   std::vector<std::string> take();
-  // The largest allocation of the run so far: the allocator's own peak is reset here.
+  // The largest allocation of the run so far; needed because the allocator's own peak is reset here.
   int64_t peak_allocated() const { return peak_allocated_; }
 
  private:

@@ -28,14 +28,14 @@ Json number(const std::optional<int64_t>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
-// Empty: no object with a step.
+// Empty: not an object with a step.
 std::optional<int64_t> step_of(const Json& line) {
   if (!line.is_object() || !line.contains("step") || !line["step"].is_number_integer()) return std::nullopt;
   return line["step"].get<int64_t>();
 }
 
-// The first of what follows a number in front of `text`; nullptr: none, or one that only a parser can tell (its digits
-// or its exponent may be more than a double holds).
+// The character after the number at the start of `text`. nullptr: there is no number, or only a parser can decide (its
+// digits or its exponent may exceed a double).
 const char* behind_number(std::string_view text) {
   const char* at = text.data();
   const char* const end = at + std::min<size_t>(text.size(), 25);
@@ -64,9 +64,10 @@ const char* behind_value(std::string_view text) {
   return behind_number(text);
 }
 
-// The same of a line as to_json_line() writes it, found without parsing, as the file of a run of millions of steps is
-// read at every resume: one object without spaces, "step" in front, names of small letters and '_', and as values
-// numbers, null, true and false. Empty: another one, or one that is damaged anywhere; a parser tells.
+// As step_of() for a line in the form that to_json_line() writes, without parsing, because the file of a run of
+// millions of steps is read at every resume: one object without spaces, "step" first, names of lowercase letters and
+// '_', and as values numbers, null, true and false. Empty: another form, or a line that is damaged anywhere; a parser
+// must decide.
 std::optional<int64_t> step_in_front(std::string_view line) {
   constexpr std::string_view kFront = R"({"step":)";
   if (line.substr(0, kFront.size()) != kFront) return std::nullopt;
@@ -98,7 +99,7 @@ bool any_line_of(const std::string& path, int64_t step, Question question) {
   return false;
 }
 
-// Bytes up to the first line that is cut, no object with a step, or of a later step.
+// Bytes up to the first line that is cut off, is not an object with a step, or is of a later step.
 int64_t bytes_to_keep(const std::string& path, int64_t resumed_step) {
   std::ifstream in(path, std::ios::binary);
   int64_t bytes = 0;

@@ -1,4 +1,4 @@
-// metrics.jsonl: one JSON object a step, one write a line, so that a reader never sees half of one. One thread.
+// metrics.jsonl: one JSON object per step, one write per line, so that a reader never sees half a line. One thread.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -9,21 +9,21 @@
 
 namespace dslaunch::runtime {
 
-// One line without its end.
+// One line without its newline.
 std::string to_json_line(const StepMetrics& metrics);
 std::string to_json_line(const EvaluationMetrics& metrics);
 
 class MetricsFile {
  public:
-  // Appends after the line of step `resumed_step`: later lines (steps that will be taken again) and a line that a kill
-  // cut in half are removed. 0: starts afresh. Throws SystemError (73, 74).
+  // Appends after the line of step `resumed_step`: removes later lines (of steps that will be repeated) and a line that
+  // a kill cut off. 0: starts an empty file. Throws SystemError (73, 74).
   MetricsFile(const std::string& path, int64_t resumed_step);
-  static constexpr int64_t kKeepAll = std::numeric_limits<int64_t>::max();  // as resumed_step: all whole lines stay
-  // Throws SystemError(74). A file that was removed since is made again, its folder too, with a warning; where it
-  // cannot be, its lines are lost, with a warning: a run of weeks does not end for it.
+  static constexpr int64_t kKeepAll = std::numeric_limits<int64_t>::max();  // as resumed_step: keeps all complete lines
+  // Throws SystemError(74). If the file was removed since, it is created again, with its directory, and a warning is
+  // logged. If that fails, its lines are lost, with a warning: this must not end a run of weeks.
   void write(const StepMetrics& metrics);
   void write(const EvaluationMetrics& metrics);
-  // The last line that was written, with what has become known of its step since.
+  // Replaces the last line that was written, with values of its step that have become known since.
   void write_again(const StepMetrics& metrics);
   static bool has_step(const std::string& path, int64_t step);
   // Whether a line has the loss of the evaluation after `step`.
@@ -34,8 +34,8 @@ class MetricsFile {
 
   const std::string path_;
   AppendFile file_;
-  int64_t last_line_ = 0;  // where it begins
-  bool is_lost_ = false;   // removed, and cannot be made again
+  int64_t last_line_ = 0;  // offset of its start
+  bool is_lost_ = false;   // removed, and could not be created again
 };
 
 }  // namespace dslaunch::runtime

@@ -1,4 +1,4 @@
-// One point of a curve, as DeepSpeed's monitors get it; and whoever takes such points. Plain data.
+// One point of a curve, as DeepSpeed's monitors receive it, and the interface of such monitors. Plain data.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -23,7 +23,7 @@ class Monitor {
   virtual void write(std::span<const ScalarEvent> events) = 0;
 };
 
-// Those that the config enables, in DeepSpeed's order. Makes their folders.
+// The monitors that the config enables, in DeepSpeed's order. Creates their directories.
 std::vector<std::unique_ptr<Monitor>> make_monitors(const config::MonitorFiles& tensorboard,
                                                     const config::MonitorFiles& csv);
 

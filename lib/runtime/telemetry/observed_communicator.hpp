@@ -1,5 +1,5 @@
-// A communicator around another one that tells observers of every collective: which, how large, and when it ran. Only
-// made where somebody observes; without it collectives cost what they cost.
+// Wraps a communicator and reports every collective to observers: its kind, its size, and when it ran. Only created
+// when there are observers; without it collectives have no overhead.
 #pragma once
 #include <memory>
 #include <string>
@@ -14,22 +14,22 @@ namespace dslaunch::runtime {
 // recv, barrier.
 struct CollectiveRecord {
   const char* op = "";
-  size_t bytes = 0;  // of one rank's share for all-gather and reduce-scatter, else of the whole buffer
+  size_t bytes = 0;  // one rank's part for all-gather and reduce-scatter, otherwise the whole buffer
   std::string group;
   int group_size = 1;
-  TimeMark begin, end;  // in the stream that it was issued on
+  TimeMark begin, end;  // in the stream on which it was issued
 };
 
 class CollectiveObserver {
  public:
   virtual ~CollectiveObserver() = default;
-  // Just issued; on the thread that issued it. Two communicators may call from two threads.
+  // Just issued; called on the thread that issued it. Two communicators may call from two threads.
   virtual void issued(const std::shared_ptr<const CollectiveRecord>& record) = 0;
 };
 
 class ObservedCommunicator final : public comm::Communicator {
  public:
-  // `inner` and the observers must outlive this one. Threads as `inner`.
+  // `inner` and the observers must outlive this object. Same thread rules as `inner`.
   ObservedCommunicator(comm::Communicator& inner, std::string group, at::Device device,
                        std::vector<CollectiveObserver*> observers)
       : inner_(inner), group_(std::move(group)), device_(device), observers_(std::move(observers)) {}

@@ -29,7 +29,7 @@ bool flag(Arguments arguments, size_t i) {
   return i < arguments.size() && arguments[i].isBool() && arguments[i].toBool();
 }
 
-// An int[] argument for `dims` dimensions; one number stands for all.
+// An int[] argument for `dims` dimensions; a single number applies to all.
 Shape per_dim(Arguments arguments, size_t i, size_t dims, int64_t fallback) {
   Shape out(dims, fallback);
   if (i >= arguments.size()) return out;
@@ -122,7 +122,8 @@ OperatorCost plain_convolution_cost(Arguments arguments) {
 OperatorCost transposed_convolution_cost(Arguments arguments) {
   return convolution_cost(arguments, {.dilation = 7, .output_padding = 5, .transposed = true});
 }
-// What a trace records: convolution and _convolution(input, weight, bias, stride, padding, dilation, transposed, …).
+// The form that a trace records: convolution and _convolution(input, weight, bias, stride, padding, dilation,
+// transposed, …).
 OperatorCost any_convolution_cost(Arguments arguments) {
   return convolution_cost(arguments, {.output_padding = 7, .transposed = flag(arguments, 6)});
 }

@@ -1,5 +1,5 @@
-// What one call of an operator costs in floating-point operations, by the shapes of its arguments and DeepSpeed's
-// formulas. An operator without a formula costs nothing itself; the operators that it calls may have one. Pure.
+// The floating-point operations of one call of an operator, from the shapes of its arguments by DeepSpeed's formulas.
+// An operator without a formula costs nothing itself; the operators that it calls may have one. Pure.
 #pragma once
 #include <ATen/core/ivalue.h>
 #include <c10/util/ArrayRef.h>
@@ -15,7 +15,7 @@ struct OperatorCost {
   int64_t macs = 0;  // multiply-accumulates: of matrix products, convolutions and attention
 };
 
-// `name`: "aten::linear". Nothing for an operator without a formula. Arguments that do not look as expected cost 0.
+// `name`: "aten::linear". Empty for an operator without a formula. Unexpected arguments cost 0.
 std::optional<OperatorCost> operator_cost(std::string_view name, c10::ArrayRef<const c10::IValue> arguments);
 
 }  // namespace dslaunch::runtime

@@ -1,5 +1,5 @@
-// LibTorch's record-function hooks for one listener: its begin() and end() are told of operators, backward nodes and
-// TorchScript functions. Nothing is installed, and nothing costs, while no OperatorScopes lives.
+// LibTorch's record-function hooks for one listener: calls its begin() and end() for operators, backward nodes and
+// TorchScript functions. Nothing is installed, and there is no overhead, while no OperatorScopes exists.
 #pragma once
 #include <ATen/record_function.h>
 
@@ -9,8 +9,9 @@
 namespace dslaunch::runtime {
 
 // Listener: has `std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction&)` and `void end(const
-// at::RecordFunction&, at::ObserverContext*)`, which throw nothing. At most one listener of a type at a time. With
-// `every_thread` calls come from all threads, else only from the one that made this object, which must also destroy it.
+// at::RecordFunction&, at::ObserverContext*)`, which must not throw. At most one listener of a type at a time. With
+// `every_thread` calls come from all threads, otherwise only from the thread that created this object, which must also
+// destroy it.
 template <class Listener>
 class OperatorScopes {
  public:

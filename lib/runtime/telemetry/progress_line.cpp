@@ -7,7 +7,7 @@
 namespace dslaunch::runtime {
 namespace {
 
-// Three significant digits without an exponent for everyday sizes.
+// Three significant digits without an exponent for common magnitudes.
 std::string three_digits(double value) {
   const double size = std::abs(value);
   if (!std::isfinite(value) || size >= 1e5 || (size < 1e-3 && size > 0)) return fmt::format("{:.2e}", value);

@@ -13,7 +13,7 @@
 namespace dslaunch::runtime {
 namespace {
 
-// The kernel tells when a process started in ticks, rounded down: a launch that took less seems to come after it.
+// The kernel reports the start of a process in ticks, rounded down: a launch less than a tick earlier seems later.
 double seconds_a_tick() {
   return 1.0 / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
@@ -22,7 +22,7 @@ double seconds_a_tick() {
 
 RunTimings::RunTimings(std::optional<Seconds> since_launch, std::optional<Seconds> since_start) {
   const double started = since_start ? since_start->count() : 0;
-  // Another host's clock may say that we started before the launch.
+  // With another host's clock this process may seem to have started before the launch.
   if (since_launch && since_launch->count() > started - seconds_a_tick())
     add("launch, until the rank's program started", std::max(0.0, since_launch->count() - started));
   if (since_start) add("loading the program", started);
@@ -58,7 +58,7 @@ std::string RunTimings::table() const {
 std::optional<RunTimings::Seconds> time_since_process_start() {
   std::ifstream in("/proc/self/stat");
   const std::string text{std::istreambuf_iterator<char>(in), {}};
-  const size_t name_end = text.rfind(')');  // the program's name may hold blanks
+  const size_t name_end = text.rfind(')');  // the program's name may contain blanks
   if (name_end == std::string::npos) return std::nullopt;
   std::istringstream fields(text.substr(name_end + 1));
   std::string skipped;

@@ -1,5 +1,5 @@
-// "--timings": where a rank's time went since the launch. A caller says what has just ended; the time since the call
-// before belongs to it. Cheap enough to be always there. One thread.
+// "--timings": where a rank's time since the launch went. A caller names the phase that has just ended; the time since
+// the previous call is attributed to it. Cheap enough to be always enabled. One thread.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -15,11 +15,11 @@ class RunTimings {
   using Seconds = std::chrono::duration<double>;
   using Clock = std::chrono::steady_clock;
 
-  // `since_launch`: what has passed since dslaunch started and since this program did, where it is known.
+  // `since_launch`, `since_start`: the time since dslaunch started and since this program started, if known.
   explicit RunTimings(std::optional<Seconds> since_launch = {}, std::optional<Seconds> since_start = {});
 
   void end(std::string_view what, Clock::time_point now = Clock::now());
-  // A table of all that ended, in the order in which it first did: seconds, share, and the mean of what came often.
+  // A table of all phases, in the order in which they first ended: seconds, share, and the mean for repeated ones.
   std::string table() const;
 
  private:
@@ -34,8 +34,8 @@ class RunTimings {
   Clock::time_point last_ = Clock::now();
 };
 
-// How long this process has been running, as the kernel counts it (to a hundredth of a second); nothing where /proc
-// does not say.
+// How long this process has been running, as the kernel counts it (to a hundredth of a second); empty if /proc does not
+// provide it.
 std::optional<RunTimings::Seconds> time_since_process_start();
 
 }  // namespace dslaunch::runtime

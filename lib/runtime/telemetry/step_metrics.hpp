@@ -1,4 +1,4 @@
-// What one step tells: plain data. Empty optionals and numbers that are not finite become null in JSON.
+// The results of one step: plain data. Empty optionals and non-finite numbers become null in JSON.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -17,12 +17,12 @@ struct StepMetrics {
   std::optional<double> tokens_per_s;    // empty when the data has no tokens
   std::optional<int64_t> gpu_mem_bytes;  // peak allocated; empty without a GPU
   std::optional<int64_t> host_mem_bytes;
-  std::optional<double> eval_loss;  // a key of its own, only on steps that evaluated
+  std::optional<double> eval_loss;  // a separate key, only for steps with an evaluation
 };
 
-// An evaluation that no step's line tells of.
+// An evaluation that is not reported in a step's line.
 struct EvaluationMetrics {
-  int64_t step = 0;  // steps that the weights have seen
+  int64_t step = 0;  // steps that the evaluated weights have taken
   double eval_loss = 0;
   int64_t eval_samples = 0;
 };

@@ -1,5 +1,5 @@
-// Where a step stands: the engine says which phase has ended, observers make times, traces or profiles of it. Without
-// observers it costs nothing. One thread.
+// The progress of a step: the engine reports the end of each phase; observers compute times, traces or profiles from
+// it. Without observers there is no overhead. One thread.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -14,9 +14,10 @@ class StepObserver {
  public:
   virtual ~StepObserver() = default;
   virtual void begin_step(int64_t step) = 0;  // counts from 1
-  // All that was issued since the call before belongs to `phase`. Forward and backward alternate over micro steps.
+  // Everything issued since the previous call belongs to `phase`. Forward and backward alternate over accumulation
+  // steps.
   virtual void end_phase(StepPhase phase) = 0;
-  virtual void end_step() = 0;  // all of it is issued; a device may still be at work
+  virtual void end_step() = 0;  // everything is issued; a device may still be working
 };
 
 class StepPhases {

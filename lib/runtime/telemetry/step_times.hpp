@@ -1,5 +1,5 @@
-// Where a step's time goes ("wall_clock_breakdown"): marks between its phases, in the device's stream, so that nothing
-// waits inside a step; read once the device is through. One thread.
+// The breakdown of a step's time ("wall_clock_breakdown"): marks between its phases, in the device's stream, so that
+// nothing waits inside a step; read after the device has finished. One thread.
 #pragma once
 #include <deque>
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace dslaunch::runtime {
 
-// Milliseconds, by DeepSpeed's five timers: backward holds backward_inner (the backward pass itself) and
-// backward_reduce (what of the reduction comes after it); step is the update and the gather of updated parameters.
+// Milliseconds, by DeepSpeed's five timers: backward includes backward_inner (the backward pass itself) and
+// backward_reduce (the part of the reduction after it); step is the update and the gather of updated parameters.
 struct PhaseTimes {
   double forward = 0, backward = 0, backward_inner = 0, backward_reduce = 0, step = 0;
 };
@@ -25,7 +25,7 @@ struct TimedPhase {
   StepPhase phase = StepPhase::kForward;
   double milliseconds = 0;
 };
-// Pure: a forward begins a micro step.
+// Pure: every forward begins an accumulation step.
 StepBreakdown break_down(const std::vector<TimedPhase>& phases);
 
 // "time (ms) | fwd_microstep: 1.20 | bwd_microstep: …" and "time (ms) | fwd: …".
@@ -39,7 +39,7 @@ class StepTimes final : public StepObserver {
   void begin_step(int64_t step) override;
   void end_phase(StepPhase phase) override;
   void end_step() override {}
-  // Of the oldest step that was not taken yet; waits for the device to have finished it.
+  // Of the oldest step that has not been taken yet; waits for the device to finish that step.
   StepBreakdown take();
 
  private:

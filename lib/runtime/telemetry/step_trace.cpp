@@ -12,7 +12,7 @@
 namespace dslaunch::runtime {
 namespace {
 
-// Lanes in the order in which viewers show them. A thread or group beyond the first adds to its lane's number.
+// Lanes in the order in which viewers show them. A thread or group beyond the first is added to its lane's number.
 enum Lane { kPhases = 1, kCompute = 2, kCommunication = 100, kDevicePhases = 200, kDeviceCompute = 201 };
 
 const char* category_of(const at::RecordFunction& call) {
@@ -26,7 +26,7 @@ const char* category_of(const at::RecordFunction& call) {
   }
 }
 
-// Backward of a custom autograd function is named by its C++ class: FusedLinearBackward, as PyTorch's own are.
+// Backward of a custom autograd function is named by its C++ class: FusedLinearBackward, like PyTorch's own.
 std::string readable(std::string name) {
   constexpr std::string_view kClass = "torch::autograd::CppNode<";
   const size_t begin = name.find(kClass), end = name.rfind('>');
@@ -58,7 +58,7 @@ void StepTrace::set_modules(const std::vector<ModuleInfo>& modules) {
 
 void StepTrace::begin_step(int64_t step) {
   if (step != step_ || state_ != State::kBefore) return;
-  // What is still under way belongs to the step before; only the traced step waits for it.
+  // Work in flight belongs to the previous step; only the traced step waits for it.
   if (!device_.is_cpu()) c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
   using Microseconds = std::chrono::duration<double, std::micro>;
   constexpr double kDay = 86'400e6;
@@ -130,7 +130,7 @@ TraceSpan StepTrace::on_host(const Recorded& recorded, int lane) const {
   return {lane, recorded.name, recorded.category, begin, microseconds(recorded.end.host) - begin, {}};
 }
 
-// The device was idle when the step began, so its events are placed by their distance from the step's first one.
+// The device was idle when the step began, so its events are placed by their distance from the step's first event.
 double StepTrace::device_microseconds(const TimeMark& mark) const {
   const TimeMark& origin = phases_.back().begin;  // the step's own span
   return microseconds(origin.host) + milliseconds_between(origin, mark) * 1e3;
@@ -148,7 +148,7 @@ TraceSpan StepTrace::on_device(const Recorded& recorded, int lane) const {
 struct StepTrace::Picture {
   std::vector<TraceSpan> spans;
   std::map<uint64_t, int> thread_lanes{{at::RecordFunction::currentThreadId(), kCompute}};
-  std::set<uint64_t> backward_threads;  // another one reads data, for example
+  std::set<uint64_t> backward_threads;  // other threads read data, for example
   std::map<std::string, int> group_lanes;
 };
 
@@ -162,7 +162,7 @@ void StepTrace::draw_phases(Picture& picture) const {
 void StepTrace::draw_calls(Picture& picture) const {
   const auto step_end = phases_.back().end.host;
   for (const auto& call : calls_) {
-    if (call.end.host > step_end) continue;  // of a thread that works ahead
+    if (call.end.host > step_end) continue;  // from a thread that works ahead
     if (call.category == std::string_view("backward")) picture.backward_threads.insert(call.thread);
     picture.spans.push_back(on_host(call, lane_of(picture.thread_lanes, call.thread, kCompute)));
     if (call.begin.event) picture.spans.push_back(on_device(call, kDeviceCompute));

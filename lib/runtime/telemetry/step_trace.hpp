@@ -1,9 +1,9 @@
-// "--trace STEP": what one step did and when, as a trace of lanes: the step's phases, the computation (calls of
-// modules, operators, backward nodes; a lane for each thread), and the collectives of each group of ranks. On a device
-// the lanes are there twice: when the host issued it, and when the device did it (phases, modules and backward nodes by
-// events in its stream). Operators are recorded for the host only. Steps that are not traced cost nothing.
+// "--trace STEP": what one step did and when, as a trace with lanes: the step's phases, the computation (calls of
+// modules, operators, backward nodes; one lane per thread), and the collectives of each group of ranks. On a device
+// each lane exists twice: when the host issued the work, and when the device did it (phases, modules and backward nodes
+// by events in its stream). Operators are recorded for the host only. Steps that are not traced have no overhead.
 //
-// Threads: operators and collectives from any, the rest on the engine's.
+// Threads: operators and collectives from any thread, everything else on the engine's thread.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -25,7 +25,7 @@ class StepTrace final : public StepObserver, public CollectiveObserver {
   StepTrace(int64_t step, int rank, at::Device device) : step_(step), rank_(rank), device_(device) {}
   ~StepTrace() override;
 
-  // Whose calls are named by path instead of "forward".
+  // The modules whose calls are named by path instead of "forward".
   void set_modules(const std::vector<ModuleInfo>& modules);
 
   void begin_step(int64_t step) override;
@@ -33,7 +33,7 @@ class StepTrace final : public StepObserver, public CollectiveObserver {
   void end_step() override;
   void issued(const std::shared_ptr<const CollectiveRecord>& record) override;
 
-  // The trace as JSON, once, when the step is done; waits for the device. Empty before and after.
+  // The trace as JSON, returned once, when the step is done; waits for the device. Empty before and after.
   std::string take();
 
   // For OperatorScopes.
@@ -72,7 +72,7 @@ class StepTrace final : public StepObserver, public CollectiveObserver {
   std::vector<Recorded> phases_;
   // all threads
   std::mutex mutex_;
-  State state_ = State::kBefore;  // written by the engine's thread only, and guarded where others read it
+  State state_ = State::kBefore;  // written by the engine's thread only; guarded when other threads read it
   std::vector<Recorded> calls_;   // guarded
   std::vector<std::shared_ptr<const CollectiveRecord>> collectives_;  // guarded
   std::unique_ptr<OperatorScopes<StepTrace>> listening_;

@@ -11,7 +11,7 @@
 namespace dslaunch::runtime {
 namespace {
 
-// The count keeps two writers of one process and second apart.
+// The count distinguishes two writers of one process in the same second.
 std::string file_in(const std::string& folder, double now) {
   static int count = 0;
   make_folder(folder);
@@ -31,7 +31,7 @@ TensorBoardMonitor::TensorBoardMonitor(const std::string& folder, Clock now)
 }
 
 void TensorBoardMonitor::write(std::span<const ScalarEvent> events) {
-  std::string records;  // one write, so that a reader meets whole records
+  std::string records;  // one write, so that a reader sees whole records
   for (const auto& event : events) {
     records += event_record(encode_scalar_event(now_(), event.samples, event.name, static_cast<float>(event.value)));
   }

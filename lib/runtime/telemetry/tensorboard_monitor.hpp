@@ -1,4 +1,4 @@
-// "tensorboard": one event file a process, named as TensorBoard's own writer names it. One thread.
+// "tensorboard": one event file per process, named as TensorBoard's own writer names it. One thread.
 #pragma once
 #include <functional>
 #include <string>

@@ -7,7 +7,7 @@ namespace dslaunch::runtime {
 TimeMark mark_time(at::Device device) {
   TimeMark mark{std::nullopt, std::chrono::steady_clock::now()};
   if (!device.is_cpu()) {
-    mark.event.emplace(device.type(), c10::EventFlag::BACKEND_DEFAULT);  // one that takes times
+    mark.event.emplace(device.type(), c10::EventFlag::BACKEND_DEFAULT);  // an event with timing enabled
     mark.event->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
   }
   return mark;

@@ -1,5 +1,5 @@
-// A point in time where work runs: on the host's clock, and in the current stream of a device as well. Taking one never
-// waits. One thread a mark.
+// A point in time of running work: on the host's clock, and for a device also in its current stream. Taking a mark
+// never waits. One thread per mark.
 #pragma once
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
@@ -10,14 +10,14 @@
 namespace dslaunch::runtime {
 
 struct TimeMark {
-  std::optional<c10::Event> event;  // on a device: when its current stream gets here
+  std::optional<c10::Event> event;  // on a device: when its current stream reaches this point
   std::chrono::steady_clock::time_point host;
 };
 
 TimeMark mark_time(at::Device device);
-// Has the device come this far? True on the host.
+// Whether the device has reached the mark. Always true on the host.
 bool is_reached(const TimeMark& mark);
-// Between two marks of one device; waits for the device to reach the later one.
+// The time between two marks of one device; waits for the device to reach the later one.
 double milliseconds_between(const TimeMark& earlier, const TimeMark& later);
 
 }  // namespace dslaunch::runtime

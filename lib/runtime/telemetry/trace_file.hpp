@@ -1,4 +1,5 @@
-// Spans in the Trace Event Format that chrome://tracing and Perfetto read: one process a rank, one thread a lane. Pure.
+// Spans in the Trace Event Format that chrome://tracing and Perfetto read: one process per rank, one thread per lane.
+// Pure.
 #pragma once
 #include <string>
 #include <utility>
@@ -9,7 +10,7 @@ namespace dslaunch::runtime {
 struct TraceSpan {
   int lane = 0;
   std::string name, category;
-  // Since midnight, so that ranks stand under each other and a double still tells nanoseconds apart.
+  // Since midnight, so that ranks align and a double still distinguishes nanoseconds.
   double begin_us = 0, duration_us = 0;
   std::vector<std::pair<std::string, std::string>> details;
 };
