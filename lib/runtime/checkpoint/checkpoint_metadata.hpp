@@ -1,4 +1,4 @@
-// What a checkpoint says about itself: plain data, and its JSON form, the manifest (docs/checkpoint_format.md).
+// The metadata of a checkpoint: plain data, and its JSON form, the manifest (docs/checkpoint_format.md).
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -32,7 +32,7 @@ struct StatePiece {
   std::string parameter;
   std::string state;  // "master", "exp_avg", "exp_avg_sq", "momentum", "buffer", "frozen"
   int64_t begin = 0;  // first element within the flattened parameter
-  at::Tensor values;  // 1-D, contiguous, CPU; not changed while it is being saved
+  at::Tensor values;  // 1-D, contiguous, CPU; must not change while it is being saved
 };
 
 struct CheckpointMetadata {
@@ -49,7 +49,7 @@ struct CheckpointFile {
   std::string name;
   uint64_t bytes = 0;
   std::string xxh3_128;  // hexadecimal
-  std::string host;      // where it lies when every node keeps its own part of the checkpoint; else empty
+  std::string host;      // the host that stores it when every node keeps its own part of the checkpoint; else empty
 };
 
 struct Manifest {
@@ -58,10 +58,10 @@ struct Manifest {
   std::vector<CheckpointFile> files;  // shards by rank, then model.pt and whole weights if there are any
 };
 
-// 2: the manifest has a checksum of its own. 1 is read as well.
+// Format 2: the manifest has its own checksum. Format 1 can still be read.
 inline constexpr int kCheckpointFormat = 2;
 
-// Throws UserError (65) with the name of a parameter or buffer whose type no checkpoint can hold.
+// Throws UserError (65) naming a parameter or buffer whose type a checkpoint cannot hold.
 void require_savable(const CheckpointMetadata& metadata);
 
 std::string to_json(const Manifest& manifest);

@@ -1,5 +1,5 @@
-// Reading a checkpoint from any layout of shards: any part of any parameter's state, whatever the world size it was
-// saved at. Files are mapped; a shard's hash is checked when its first byte is needed. One thread.
+// Reads a checkpoint from any layout of shards: any part of any parameter's state, whatever the world size of the save.
+// Files are mapped; a shard's hash is checked when its first byte is needed. One thread.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -15,13 +15,13 @@
 
 namespace dslaunch::runtime {
 
-// A file of a checkpoint is missing, cut off or not what was written (65). Another checkpoint may be sound.
+// A file of a checkpoint is missing, truncated or corrupted (65). Another checkpoint may be valid.
 class DamagedCheckpoint : public UserError {
  public:
   explicit DamagedCheckpoint(const std::string& message) : UserError(ExitCode::kBadInput, message) {}
 };
 
-// A part of one state that no shard here holds.
+// A part of one state that no shard on this host holds.
 struct MissingPiece {
   std::string parameter, state;
   int64_t begin = 0, end = 0;
@@ -29,12 +29,12 @@ struct MissingPiece {
 
 class CheckpointReader {
  public:
-  // `path`: a checkpoint (…/step_00000050) or a folder of checkpoints, of which the newest complete one is opened, as
-  // meant_folder() has it; torn ones that are passed over are named in the log. Throws UserError: 66 when there is
-  // none, 65 when a file is missing (or lies on another host only), of another size, or not sound.
+  // `path`: a checkpoint (…/step_00000050) or a directory of checkpoints, whose newest complete one is opened, as
+  // meant_folder() resolves it; incomplete ones that are skipped are named in the log. Throws UserError: 66 when there
+  // is none, 65 when a file is missing (or is on another host only), has another size, or is invalid.
   explicit CheckpointReader(const std::string& path);
-  // The checkpoint in `folder` with files that may lie elsewhere: what is not here can be added. `folder` need not be
-  // there at all. Throws DamagedCheckpoint for a shard that is here and not sound.
+  // The checkpoint in `folder` with files that may lie on other hosts: missing parts can be added. `folder` need not
+  // exist. Throws DamagedCheckpoint for a local shard that is invalid.
   CheckpointReader(std::string folder, Manifest manifest);
 
   const std::string& path() const { return path_; }
@@ -42,43 +42,43 @@ class CheckpointReader {
   int world_size() const { return manifest_.world_size; }
   const SavedTensor* find(const std::string& parameter) const;  // null when absent
 
-  // Whether a shard here has this state of the parameter at all.
+  // Whether a local shard has this state of the parameter at all.
   bool has(const std::string& parameter, const std::string& state) const;
-  // Fills `out` (contiguous, CPU, any shape) with the elements from `begin` on of the flattened parameter, cast to its
-  // dtype. Throws UserError(65) naming parameter, state and range when a part is missing, DamagedCheckpoint when a file
-  // is.
+  // Fills `out` (contiguous, CPU, any shape) with the elements of the flattened parameter starting at `begin`, cast to
+  // its dtype. Throws UserError(65) naming parameter, state and range when a part is missing, DamagedCheckpoint when a
+  // file is.
   void read_into(const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out);
-  // Gives back the memory of the mapped pages that were read so far.
+  // Frees the memory of the mapped pages that were read so far.
   void forget_pages() const;
-  // What this rank gave when the world had this size; nothing at another world size.
+  // The state that this rank saved when the world had this size; empty for another world size.
   std::optional<std::string> rng_state(int rank, int world_size);
-  // Path of the TorchScript file with emptied weights, checked; nothing when the checkpoint has none.
+  // Path of the TorchScript file with emptied weights, checked; empty when the checkpoint has none.
   std::optional<std::string> skeleton();
 
   // --- a checkpoint whose parts lie on several hosts ---
 
-  // All shards of the manifest are here.
+  // Whether all shards of the manifest are on this host.
   bool is_whole() const;
   bool has_shard(const std::string& file) const;
-  // The parts of [begin, end) that no shard here holds and that were not added.
+  // The parts of [begin, end) that no local shard holds and that were not added.
   std::vector<MissingPiece> missing(const std::string& parameter, const std::string& state, int64_t begin,
                                     int64_t end) const;
-  // A shard that is here, its hash checked.
+  // A local shard, its hash checked.
   const SafetensorsFile& verified_shard(const std::string& file);
-  // Pieces and random states that came from elsewhere. `values`: 1-D.
+  // Pieces and random states received from other hosts. `values`: 1-D.
   void add_piece(const std::string& parameter, const std::string& state, int64_t begin, const at::Tensor& values);
   void add_rng_state(int rank, std::string bytes) { received_rng_[rank] = std::move(bytes); }
 
  private:
   struct Shard {
     CheckpointFile listed;
-    std::unique_ptr<SafetensorsFile> file;  // null: not here
+    std::unique_ptr<SafetensorsFile> file;  // null: not on this host
     bool verified = false;
   };
   struct PlacedPiece {
     int64_t begin = 0, end = 0;
     size_t shard = 0, entry = 0;
-    at::Tensor received;  // when it came from elsewhere; else undefined
+    at::Tensor received;  // set if received from another host
   };
   using PieceKey = std::pair<std::string, std::string>;  // parameter, state
   void open_files();

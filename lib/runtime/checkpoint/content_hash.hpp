@@ -1,4 +1,4 @@
-// XXH3 with 128 bits, streaming: finds damaged files at memory speed; no protection against a forger.
+// Streaming XXH3 with 128 bits: detects damaged files at memory speed; does not protect against forgery.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -14,7 +14,7 @@ class ContentHash {
   ContentHash& operator=(const ContentHash&) = delete;
 
   void update(const void* data, size_t size);
-  // 32 hexadecimal digits of what came so far, most significant first.
+  // 32 hexadecimal digits of the data so far, most significant first.
   std::string hex() const;
 
  private:

@@ -1,13 +1,13 @@
-// Copies of a rank's state on the host, for a save in the background. The memory is allocated once and used again by
-// every save; on a device it is pinned (where the host gives such memory), which takes the host a second for some GB,
-// and the copies run on a stream of their own beside the next forward and backward.
+// Copies of a rank's state on the host, for a save in the background. The memory is allocated once and reused by every
+// save. For a device it is pinned (if the host provides pinned memory), which takes the host about a second for several
+// GB, and the copies run on a separate stream during the next forward and backward.
 //
 //   prepare(sizes)             once, if the save is known to come: gets that memory on a thread of its own, meanwhile
 //   begin()  take…  end()      the values as they are after all that was enqueued so far
 //   block_current_stream()     before anything that was taken is overwritten: enqueues a wait, the host goes on
 //   wait_until_arrived()       any thread: the copies may be read
 //
-// All but wait_until_arrived() on one thread. What take() returned is valid until the next begin().
+// All but wait_until_arrived() on one thread. The result of take() is valid until the next begin().
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
@@ -28,12 +28,12 @@ class HostStagingBuffers {
   HostStagingBuffers& operator=(const HostStagingBuffers&) = delete;
   ~HostStagingBuffers();
 
-  // The bytes of what will be taken, in that order. Does nothing on the host, where memory costs no time.
+  // The sizes in bytes of the future copies, in that order. Does nothing on the host, where allocation is cheap.
   void prepare(std::vector<int64_t> sizes);
   void begin();
-  // A flat host tensor. The original stays as it is until block_current_stream() at least.
+  // Returns a flat host tensor. The original must not change until block_current_stream() at least.
   at::Tensor take(const at::Tensor& values);
-  // For what the next forward may change already (buffers): copied before that runs.
+  // For values that the next forward may already change (buffers): copied before that forward runs.
   at::Tensor take_before_forward(const at::Tensor& values);
   void end();
 
@@ -51,7 +51,7 @@ class HostStagingBuffers {
   at::Tensor copy_of(const at::Tensor& flat);
 
   const at::Device device_;
-  std::thread preparing_;  // has blocks_ and num_bytes_ while it runs
+  std::thread preparing_;  // owns blocks_ and num_bytes_ while it runs
   std::vector<Block> blocks_;
   int64_t num_bytes_ = 0;
   std::optional<c10::Stream> side_stream_;  // empty on the host

@@ -1,4 +1,4 @@
-// Is this checkpoint of that model? Compares names and shapes. Pure.
+// Whether a checkpoint belongs to a model: compares names and shapes. Pure.
 #pragma once
 #include <string>
 #include <utility>
@@ -15,7 +15,7 @@ struct NameMatch {
   };
   std::vector<std::string> only_model;                    // parameters and buffers that the checkpoint lacks
   std::vector<std::string> only_saved;                    // those that the model lacks
-  std::vector<std::pair<std::string, std::string>> near;  // of the two lists: probably one tensor (model's, saved)
+  std::vector<std::pair<std::string, std::string>> near;  // of the two lists: likely the same tensor (model's, saved)
   std::vector<Shapes> shapes;                             // in both, with different shapes
 
   bool fits() const { return only_model.empty() && only_saved.empty() && shapes.empty(); }
@@ -23,7 +23,7 @@ struct NameMatch {
 
 NameMatch match_names(const std::vector<SavedTensor>& model, const std::vector<SavedTensor>& saved);
 
-// What differs, in full up to some 20 names a list; `path` is the checkpoint's.
+// The differences, in full up to about 20 names per list; `path` is the checkpoint's.
 std::string describe_misfit(const NameMatch& match, const std::string& path);
 // "'a', 'b' and 17 more"
 std::string list_names(const std::vector<std::string>& names);

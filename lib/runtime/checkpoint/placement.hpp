@@ -1,4 +1,4 @@
-// Where a rank of the job sits: what saving and loading on several hosts has to know.
+// The location of a rank in the job: the information that saving and loading on several hosts needs.
 #pragma once
 #include <string>
 
@@ -6,7 +6,7 @@ namespace dslaunch::runtime {
 
 struct Placement {
   int rank = 0, world_size = 1;
-  int local_rank = 0;  // 0 is the node's leader: it looks at folders for the others
+  int local_rank = 0;  // 0 is the node's leader: it inspects directories for the others
   int node = 0, num_nodes = 1;
   std::string host;  // the node's name, for messages
 

@@ -1,5 +1,5 @@
-// What the ranks of a resume tell one another, by way of the store. After each phase every rank tells how its part
-// went, rank 0 finds the worst of it, and all go on by that. One thread.
+// The messages among the ranks of a resume, through the store. After each phase every rank reports the outcome of its
+// part, rank 0 determines the worst outcome, and all ranks continue accordingly. One thread.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace dslaunch::runtime {
 
-// How a phase went on one rank, or on all of them; a later outcome is worse.
+// The outcome of a phase on one rank, or on all of them; a later enumerator is worse.
 struct RestoreReport {
   enum class Outcome : uint8_t { kGood, kNeedsOthers, kDamaged, kRefused, kLate };
   Outcome outcome = Outcome::kGood;
@@ -24,8 +24,8 @@ struct RestoreReport {
 
 class RestoreAgreement {
  public:
-  // `timeout`: for the slowest rank's part of a phase; `keys` stands in front of all keys; `watch`, which may be null,
-  // tells of long waits. What is referred to must outlive this object.
+  // `timeout`: for the slowest rank's part of a phase; `keys` is the prefix of all keys; `watch`, which may be null,
+  // reports long waits. All referenced objects must outlive this object.
   RestoreAgreement(rendezvous::Store& store, const Placement& placement, std::chrono::milliseconds timeout,
                    std::string keys, comm::Watchdog* watch)
       : store_(store),
@@ -36,19 +36,21 @@ class RestoreAgreement {
         prefix_(keys_),
         deadline_(Deadline::after(timeout)) {}
 
-  // What is told from now on belongs to the try of this candidate.
+  // Messages from now on belong to the attempt with this candidate.
   void begin_try(size_t candidate) { prefix_ = keys_ + std::to_string(candidate) + "/"; }
 
-  // The worst that any rank reports, the same on all. Throws TimeoutError on all ranks, naming one that does not come.
+  // The worst outcome that any rank reports, the same on all ranks. Throws TimeoutError on all ranks, naming a rank
+  // that does not respond.
   RestoreReport agree(const std::string& phase, const RestoreReport& own);
 
-  // While it lives, this rank has done its part of the phase and waits for the others, who come to it as well.
+  // While the result lives, this rank has finished its part of the phase and waits for the others, which come to it as
+  // well.
   std::optional<comm::Watchdog::Meeting> wait_for_others(const std::string& phase);
 
-  // Other words; hearing throws TimeoutError.
+  // Other messages; hear() throws TimeoutError.
   void tell(const std::string& key, const std::string& text);
   std::string hear(const std::string& key);
-  // What rank 0 tells after it has heard the others.
+  // The message that rank 0 sends after it has heard from the others.
   std::string hear_verdict(const std::string& key);
 
  private:
@@ -61,7 +63,7 @@ class RestoreAgreement {
   comm::Watchdog* const watch_;
   const std::string keys_;
   std::string prefix_;
-  Deadline deadline_;  // for what the ranks do until they agree the next time
+  Deadline deadline_;  // for the ranks' work until their next agreement
 };
 
 }  // namespace dslaunch::runtime

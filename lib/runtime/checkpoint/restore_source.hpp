@@ -1,6 +1,6 @@
-// The checkpoint at hand, as the callback sees it that reads a job's state. Reading never throws for damage: the
-// callback runs collectives, so a rank that finds some goes on with zeros, and the reading as a whole is thrown away.
-// One thread.
+// The checkpoint being read, as seen by the callback that reads a job's state. Reading never throws for damage: the
+// callback runs collectives, so a rank that finds damage continues with zeros, and all of the reading is discarded
+// afterwards. One thread.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -16,24 +16,25 @@ namespace dslaunch::runtime {
 
 class RestoreSource {
  public:
-  // What came of the reading.
+  // The result of the reading.
   struct Findings {
-    RemoteNeeds needs;        // what lies on other hosts and has not been fetched
-    std::string error;        // the first; empty: none
+    RemoteNeeds needs;        // parts on other hosts that have not been fetched
+    std::string error;        // the first error; empty: none
     bool has_damage = false;  // one of the errors was damage of the checkpoint
   };
 
-  // `is_fetched`: what lies on other hosts is here by now; `meet`: see meet().
+  // `is_fetched`: the parts on other hosts have been fetched; `meet`: see meet().
   RestoreSource(CheckpointReader& reader, bool is_fetched, std::function<void()> meet)
       : reader_(reader), is_fetched_(is_fetched), meet_(std::move(meet)) {}
 
   const CheckpointMetadata& metadata() const { return reader_.metadata(); }
   const CheckpointReader& reader() const { return reader_; }
   void read_into(const std::string& parameter, const std::string& state, int64_t begin, at::Tensor out);
-  // Nothing at another world size.
+  // Empty for another world size.
   std::optional<std::string> rng_state(int rank, int world_size);
-  // Returns when all ranks are here; in front of the first collective after some reading, for which a collective's own
-  // time may be too short. Throws TimeoutError on all ranks, naming one that does not come. Once in a callback.
+  // Returns when all ranks are here. Call it before the first collective after reading, since reading may take longer
+  // than a collective's timeout. Throws TimeoutError on all ranks, naming a rank that does not arrive. Once per
+  // callback.
   void meet() const { meet_(); }
 
   const Findings& findings() const { return findings_; }

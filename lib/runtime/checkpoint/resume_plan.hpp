@@ -1,5 +1,5 @@
-// Which checkpoint a job goes on from. Every node offers what it sees; a checkpoint can be taken when each of its
-// shards is on some node. Pure: the asking and the reading are checkpoint_restore's.
+// Which checkpoint a job resumes from. Every node offers the checkpoints it sees; a checkpoint is usable when each of
+// its shards is on some node. Pure: checkpoint_restore does the communication and the reading.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -14,33 +14,33 @@ namespace dslaunch::runtime {
 struct OfferedCheckpoint {
   int64_t step = 0;
   std::string path;
-  std::string id;  // hash of the manifest: the same step of another run is another checkpoint
+  std::string id;  // hash of the manifest: the same step of another run is a different checkpoint
   int world_size = 1;
   std::vector<CheckpointFile> elsewhere;  // shards that this node lacks
 };
 
-// What one node sees.
+// The checkpoints that one node sees.
 struct ResumeOffer {
-  int leader = 0;  // the rank that looked
+  int leader = 0;  // the rank that looked for them
   std::string host;
   std::optional<int64_t> latest;
   std::vector<OfferedCheckpoint> checkpoints;
   std::vector<std::string> torn;  // "'DIR/step_00000030': it has no manifest.json"
-  std::vector<int64_t> damaged;   // steps of those that were complete once
+  std::vector<int64_t> damaged;   // steps of checkpoints that were once complete
 };
 
 struct ResumeCandidate {
   int64_t step = 0;
   std::string path, id;
   int teller = 0;                         // the lowest leader that has its manifest
-  bool manifest_is_everywhere = true;     // else the teller's goes round
-  std::map<std::string, int> travelling;  // shards that some node lacks -> the lowest leader that has it
+  bool manifest_is_everywhere = true;     // otherwise the teller's manifest is sent to all
+  std::map<std::string, int> travelling;  // shards that some node lacks -> the lowest leader that has the shard
 };
 
 struct ResumePlan {
   std::vector<ResumeCandidate> candidates;  // best first
-  std::vector<std::string> passed_over;     // what cannot be taken, and why: one line each
-  bool has_damaged = false;                 // there were checkpoints that cannot be taken any more
+  std::vector<std::string> passed_over;     // unusable checkpoints, and why: one line each
+  bool has_damaged = false;                 // there were checkpoints that are no longer usable
   bool newest_is_damaged = false;           // one of them would have been the first choice
 };
 

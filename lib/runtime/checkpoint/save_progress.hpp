@@ -1,4 +1,4 @@
-// What a save in the background is at: set by its thread, asked by the one that waits for it.
+// The current activity of a save in the background: set by its thread, read by the thread that waits for it.
 #pragma once
 #include <mutex>
 #include <string>
@@ -8,8 +8,7 @@ namespace dslaunch::runtime {
 
 class SaveProgress {
  public:
-  // In words that go on after "the run stands still for the checkpoint of step 20:"; empty: that is another rank's to
-  // tell.
+  // Text that continues "the run stands still for the checkpoint of step 20:"; empty: another rank reports it.
   void set(std::string words) {
     std::lock_guard lock(mutex_);
     words_ = std::move(words);

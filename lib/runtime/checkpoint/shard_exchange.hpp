@@ -1,6 +1,6 @@
-// Parts of a checkpoint that lie on other hosts, sent over the job's communicator: shard after shard, the rank that has
-// it gives its pieces to all, and those who need them keep them. Simple rather than sparing: what no rank wants is not
-// sent, what one wants is sent to all. Collective; one thread.
+// Sends parts of a checkpoint that lie on other hosts over the job's communicator: shard after shard, the rank that has
+// the shard broadcasts its pieces, and the ranks that need them keep them. Simple rather than economical: pieces that
+// no rank needs are not sent, pieces that one rank needs are sent to all. Collective; one thread.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -19,8 +19,8 @@ struct RemoteNeeds {
   std::optional<int> rng_of;  // the random state of this rank of the saved world
 };
 
-// `holders`: shard -> the rank that reads it, the same on all ranks; `device`: where the communicator's memory is. Adds
-// what came to `reader`. Returns what was wrong with a shard on its host, the same on all ranks.
+// `holders`: shard -> the rank that reads it, the same on all ranks; `device`: where the communicator's buffers are.
+// Adds the received pieces to `reader`. Returns the error of a shard on its host, the same on all ranks.
 std::optional<std::string> fetch_remote_pieces(comm::Communicator& world, at::Device device,
                                                const std::map<std::string, int>& holders, const RemoteNeeds& needs,
                                                CheckpointReader& reader);

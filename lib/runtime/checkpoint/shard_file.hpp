@@ -18,8 +18,8 @@ struct PieceName {
 };
 std::optional<PieceName> parse_piece_name(const std::string& tensor_name);
 
-// Writes, flushes to the device, and tells size and hash. Without a random state there is none in the shard. Throws
-// SystemError (73, 74).
+// Writes the shard, flushes it to the device, and returns size and hash. Without a random state the shard has none.
+// Throws SystemError (73, 74).
 CheckpointFile write_shard(const std::string& folder, int rank, const std::vector<StatePiece>& pieces,
                            const std::string& rng_state);
 

@@ -1,7 +1,7 @@
-// A zip archive of LibTorch whose tensors' bytes come later, so that they never are in memory together. LibTorch's
-// serializers get tensors without memory behind them (zero pages of the kernel); what they write of such a tensor
-// becomes a hole in the file. When the archive is complete the holes are filled chunk by chunk, and the checksums put
-// right. One thread.
+// A LibTorch zip archive whose tensor data is written later, so that all tensors are never in memory at once.
+// LibTorch's serializers get tensors without memory of their own (zero pages of the kernel); the bytes written for such
+// a tensor become a hole in the file. When the archive is complete, the holes are filled chunk by chunk and the
+// checksums are corrected. One thread.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -23,11 +23,11 @@ class SparseArchiveWriter {
   SparseArchiveWriter(const SparseArchiveWriter&) = delete;
   SparseArchiveWriter& operator=(const SparseArchiveWriter&) = delete;
 
-  // A tensor that reads as zeros; its storage is recognised when write() sees it. `tag` comes back in fill().
+  // A tensor that reads as zeros; write() recognizes its storage. `tag` is passed back in fill().
   at::Tensor add_hollow(const std::vector<int64_t>& shape, at::ScalarType dtype, size_t tag);
-  // The next bytes of the archive; always their number, also when they could not be written, which rethrow() tells
-  // afterwards: LibTorch's zip code cannot be thrown through, and what it is told of a failure its writer's destructor
-  // throws again, which ends the process.
+  // Writes the next bytes of the archive. Always returns `size`, even when the write failed; rethrow() reports the
+  // failure afterwards. Exceptions cannot pass through LibTorch's zip code, and a failure that is reported to LibTorch
+  // is thrown again by its writer's destructor, which ends the process.
   size_t write(const void* data, size_t size);
   void rethrow() const;
 

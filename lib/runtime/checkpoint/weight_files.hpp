@@ -1,5 +1,5 @@
-// Which weights go into which output file when one file would be too large, and the index beside them: names and layout
-// as zero_to_fp32 and Hugging Face have them. Pure.
+// Assigns weights to output files when one file would be too large, and writes the index beside them: names and layout
+// as zero_to_fp32 and Hugging Face use them. Pure.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -16,8 +16,8 @@ struct WeightFile {
   uint64_t bytes = 0;
 };
 
-// In the order of `tensors`; a file is closed when the next tensor would take it beyond `max_bytes` (0: no limit), so
-// only a tensor that is larger by itself makes a larger file.
+// In the order of `tensors`; a file is closed when the next tensor would exceed `max_bytes` (0: no limit), so only a
+// tensor that is larger itself makes a larger file.
 std::vector<WeightFile> plan_weight_files(const std::string& out, const std::vector<const SavedTensor*>& tensors,
                                           const std::function<uint64_t(const SavedTensor&)>& bytes_of,
                                           uint64_t max_bytes);

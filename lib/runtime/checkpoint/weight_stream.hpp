@@ -16,16 +16,16 @@ class WeightStream {
  public:
   struct Options {
     uint64_t max_memory_bytes = uint64_t{1} << 30;  // of buffers and mapped pages together
-    std::optional<at::ScalarType> dtype;            // of floating-point tensors; nothing: the model's own
+    std::optional<at::ScalarType> dtype;            // of floating-point tensors; empty: the model's own
     bool exclude_frozen = false;
   };
   WeightStream(CheckpointReader& checkpoint, Options options);
 
-  // Parameters and buffers that are written.
+  // The parameters and buffers to write.
   const std::vector<const SavedTensor*>& tensors() const { return tensors_; }
   at::ScalarType dtype_of(const SavedTensor& tensor) const;
   uint64_t bytes_of(const SavedTensor& tensor) const;
-  // Calls `take` with one part after the other: 1-D, contiguous, CPU, of dtype_of(). A part is gone after the call.
+  // Calls `take` with one part after the other: 1-D, contiguous, CPU, of dtype_of(). A part is invalid after the call.
   void read(const SavedTensor& tensor, const std::function<void(const at::Tensor& part)>& take);
 
  private:
@@ -35,8 +35,8 @@ class WeightStream {
 };
 
 // Writes these tensors of the stream as one file and flushes it; tied parameters appear under each of their names.
-// `observer` sees all bytes in order. Returns their number. Throws UserError(65) when a part is missing or damaged,
-// SystemError (73, 74).
+// `observer` sees all bytes in order. Returns the number of bytes. Throws UserError(65) when a part is missing or
+// damaged, SystemError (73, 74).
 uint64_t write_safetensors(WeightStream& weights, const std::vector<const SavedTensor*>& tensors,
                            const std::string& path, SafetensorsWriter::Observer observer = {});
 

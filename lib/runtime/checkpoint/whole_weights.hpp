@@ -13,7 +13,7 @@ namespace dslaunch::runtime {
 class CheckpointReader;
 
 struct WholeWeights {
-  std::optional<at::ScalarType> float_dtype;  // of floating parameters and buffers; empty: the model's own
+  std::optional<at::ScalarType> float_dtype;  // of floating-point parameters and buffers; empty: the model's own
 };
 
 // Writes FOLDER/NAME and flushes it. Tied parameters appear under each of their names. Throws UserError(65) when a part

@@ -1,4 +1,4 @@
-// A value of a pickle as JSON text, for what a person will read: a config.
+// A pickle value as JSON text for a person to read, such as a config.
 #pragma once
 #include <string>
 
@@ -6,7 +6,7 @@
 
 namespace dslaunch::runtime::deepspeed {
 
-// Objects appear by their class's name, what nests deeper than 64 levels as null.
+// Objects appear as their class name, values that nest deeper than 64 levels as null.
 std::string to_json_text(const pickle::Value& value);
 
 }  // namespace dslaunch::runtime::deepspeed

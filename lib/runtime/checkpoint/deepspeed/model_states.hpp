@@ -21,23 +21,23 @@ struct ModelStates {
   // Entries of the state dict in order; in stage 3 parameters have no elements here.
   std::vector<std::pair<std::string, const pickle::Value*>> module;
   std::set<std::string> buffers;
-  // By group (with stage 3 by sub-group), in the order in which they lie in flat memory; without ZeRO not known.
+  // By group (for stage 3 by sub-group), in the order in which they lie in flat memory; not known without ZeRO.
   bool lists_trainable = false;
   std::vector<std::vector<NamedShape>> trainable_groups;
-  std::vector<NamedShape> frozen;                           // only where DeepSpeed lists them
-  std::vector<std::pair<std::string, std::string>> shared;  // alias, the name it is kept under
+  std::vector<NamedShape> frozen;                           // only if DeepSpeed lists them
+  std::vector<std::pair<std::string, std::string>> shared;  // alias, the name under which it is stored
   std::map<std::string, const pickle::Value*> frozen_fragments;
   const pickle::Value* optimizer = nullptr;  // without ZeRO; null when there is none
   int64_t global_steps = 0, skipped_steps = 0, global_samples = 0;
   std::optional<int64_t> last_batch_iteration;  // of a schedule of DeepSpeed
   int data_parallel = 1;
   std::string version, config;           // config: ds_config as JSON
-  std::vector<std::string> client_keys;  // what the user's code added
+  std::vector<std::string> client_keys;  // added by the user's code
 
   std::vector<NamedShape> all_trainable() const;
 };
 
-// `file` owns what the result points to. Throws UserError(65) naming the key that is missing or of another form.
+// `file` owns the data that the result points to. Throws UserError(65) naming the key that is missing or malformed.
 ModelStates read_model_states(const TorchFile& file);
 
 // A dict's value under an integer key; null when absent.

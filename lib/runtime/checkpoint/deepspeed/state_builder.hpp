@@ -1,5 +1,5 @@
-// Collects what the readers of the stages find, in the terms of our checkpoints, and checks at the end that every
-// trainable parameter is whole. One thread.
+// Collects the results of the stage readers in the terms of our checkpoints, and checks at the end that every trainable
+// parameter is complete. One thread.
 #pragma once
 #include <map>
 #include <string>
@@ -15,21 +15,22 @@ class StateBuilder {
   StateBuilder(ImportedState& out, const TorchFile& model_file, const ModelStates& model);
 
   // --- parameters; in the order in which they are added ---
-  // Whole buffers, frozen parameters and aliases of the state dict; `is_trained` tells the others. `has_values`:
-  // tensors of the state dict hold their elements (not in stage 3). Trained ones get no master here.
+  // Adds whole buffers, frozen parameters and aliases of the state dict; `is_trained` identifies the trained
+  // parameters. `has_values`: tensors of the state dict hold their elements (not in stage 3). Trained ones get no
+  // master here.
   void add_module(const std::function<bool(const std::string&)>& is_trained, bool has_values);
   void add_trainable(const NamedShape& parameter);
   void add_frozen(const NamedShape& parameter);
 
   // --- states ---
-  // `values` are the elements from `begin` on; a piece without elements is left out.
+  // `values` are the elements starting at `begin`; a piece without elements is left out.
   void add_piece(int rank, const std::string& name, const std::string& state, int64_t begin, const at::Tensor& values);
-  // Notes it when masters, rounded, are not what the state dict has: their order would be another than assumed.
+  // Adds a note if masters, rounded, differ from the state dict: their order would not be the assumed one.
   void compare_masters_with_module();
-  // Masters from the (16-bit) weights of the state dict, for those that have none.
+  // Takes masters from the (16-bit) weights of the state dict, for parameters that have none.
   void masters_from_module();
-  // Throws UserError(65) naming the first trainable parameter whose state is not whole. States that a parameter
-  // does not have at all are zeros, with a note.
+  // Throws UserError(65) naming the first trainable parameter whose state is incomplete. States that a parameter does
+  // not have at all become zeros, with a note.
   void finish();
 
   [[noreturn]] void refuse(const std::string& what) const;
@@ -47,10 +48,10 @@ class StateBuilder {
   std::map<std::pair<std::string, std::string>, int64_t> num_elements_;  // (name, state) -> so far
 };
 
-// Our name of an optimizer's state.
+// Our name for an optimizer's state.
 std::string state_name(const std::string& theirs);
 
-// --- one function a layout (checkpoint_layout: what each stage writes) ---
+// --- one function per layout (checkpoint_layout: what each stage writes) ---
 void read_unsharded(const TorchFile& file, const ModelStates& model, const ReadOptions& options, StateBuilder& builder,
                     ImportedState& out);
 void read_partitioned(const ModelStates& model, const std::vector<TorchFile>& optim_files, StateBuilder& builder,

@@ -1,4 +1,4 @@
-// The opcodes of pickles, by the names of Python's pickletools.
+// The opcodes of pickles, named as in Python's pickletools.
 #pragma once
 #include <cstdint>
 

@@ -1,5 +1,5 @@
 // Reads a Python pickle of protocols 0 to 5 as data: the stack machine of Python's own reader, with opaque records in
-// the place of imports and calls. Any thread.
+// place of imports and calls. Any thread.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,12 +13,12 @@ namespace dslaunch::runtime::pickle {
 
 struct Limits {
   size_t max_bytes = size_t{1} << 30;  // of the pickle
-  size_t max_values = 1 << 25;         // about 7 GiB of them
-  size_t max_marks = 10'000;           // open at a time: how deeply Python nested what it wrote
+  size_t max_values = 1 << 25;         // about 7 GiB of values
+  size_t max_marks = 10'000;           // open at a time: the nesting depth when Python wrote it
 };
 
-// Throws UserError(65) with `subject` and the byte where the pickle is not sound, asks for what is not data (extension
-// codes, buffers out of band), or goes beyond the limits.
+// Throws UserError(65) with `subject` and the byte offset where the pickle is invalid, requests something that is not
+// data (extension codes, out-of-band buffers), or exceeds the limits.
 std::unique_ptr<const Document> read_pickle(std::span<const uint8_t> bytes, const std::string& subject,
                                             const Limits& limits = {});
 

@@ -1,6 +1,6 @@
-// What a Python pickle holds, as plain data. Nothing is ever executed or imported: a class is its name, an object the
-// class with the arguments and the state that Python would have given it. A few containers that only wrap plain data
-// (OrderedDict, set, torch.Size, codecs.encode) are unwrapped. Immutable once read; any thread.
+// The contents of a Python pickle as plain data. Nothing is ever executed or imported: a class is its name, an object
+// is its class with the arguments and the state that Python would have passed. A few containers that only wrap plain
+// data (OrderedDict, set, torch.Size, codecs.encode) are unwrapped. Immutable once read; any thread.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -15,7 +15,7 @@ namespace dslaunch::runtime::pickle {
 enum class Kind : uint8_t {
   kNone,
   kBool,
-  kInteger,  // of 64 bits; a wider one is a float
+  kInteger,  // 64 bits; a wider one is a float
   kFloat,
   kText,
   kBytes,
@@ -24,7 +24,7 @@ enum class Kind : uint8_t {
   kSet,
   kDict,
   kGlobal,      // a class or function: text is "module.name"
-  kObject,      // callable(arguments), then state, items and entries as Python would have put them in
+  kObject,      // callable(arguments), then state, items and entries as Python would have applied them
   kPersistent,  // a reference that the file format resolves: arguments is its id
 };
 
@@ -38,10 +38,10 @@ struct Value {
   std::vector<std::pair<const Value*, const Value*>> entries;  // kDict, in order; set on an object
   const Value* callable = nullptr;                             // kObject
   const Value* arguments = nullptr;                            // kObject: a tuple as a rule; kPersistent
-  const Value* state = nullptr;                                // kObject, where it has one
+  const Value* state = nullptr;                                // kObject, if it has one
 
   bool is(Kind wanted) const { return kind == wanted; }
-  // The last entry with that text as its key; null when there is none, or this is no dict. Looks at all of them.
+  // The last entry with that text as its key; null when there is none, or this is not a dict. Linear search.
   const Value* find(std::string_view key) const;
   // "module.name" of the class of an object or of a global; "" otherwise.
   std::string_view class_name() const;
@@ -52,7 +52,7 @@ struct Value {
   std::optional<int64_t> as_integer() const;
 };
 
-// Owns the values; they may refer to each other in cycles, and nest as deeply as the pickle did.
+// Owns the values; they may refer to each other in cycles, and nest as deeply as in the pickle.
 class Document {
  public:
   const Value& root() const { return *root_; }

@@ -1,4 +1,4 @@
-// What Python's torch.save wrote: a zip archive of one pickle and the raw bytes of storages. The file is mapped;
+// A file written by Python's torch.save: a zip archive of one pickle and the raw bytes of storages. The file is mapped;
 // tensors are views that keep the mapping alive. Immutable after construction, so any thread may read.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -15,15 +15,15 @@ namespace dslaunch::runtime {
 
 class TorchFile {
  public:
-  // `check_sums`: the CRC of every member is compared, which reads the whole file once. Throws UserError: 66 when the
-  // file cannot be read, 65 with the reason when it is not sound or of the form from before torch 1.6.
+  // `check_sums`: checks the CRC of every member, which reads the whole file once. Throws UserError: 66 when the file
+  // cannot be read, 65 with the reason when it is invalid or in the format from before torch 1.6.
   TorchFile(const std::string& path, bool check_sums);
 
   const std::string& path() const { return file_->path(); }
   const pickle::Value& root() const { return document_->root(); }
 
   static bool is_tensor(const pickle::Value& value);
-  // What a tensor takes of which storage, without looking at its bytes: equal for tied parameters.
+  // Which part of which storage a tensor uses, without reading its bytes: equal for tied parameters.
   struct Place {
     std::string storage;
     int64_t offset = 0;
@@ -31,9 +31,9 @@ class TorchFile {
     at::ScalarType dtype = at::kFloat;
     bool operator==(const Place&) const = default;
   };
-  // Both throw UserError(65) when the value is no tensor that lies inside its storage; `name` is for the message.
+  // Both throw UserError(65) when the value is not a tensor inside its storage; `name` is for the message.
   Place place(const pickle::Value& value, const std::string& name) const;
-  // Contiguous, on the host, to be read only; a view wherever it was contiguous in the file.
+  // Contiguous, on the host, read-only; a view if it is contiguous in the file.
   at::Tensor tensor(const pickle::Value& value, const std::string& name) const;
 
  private:
