@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Codes of what cannot be made: a full disk is an I/O error (74), everything else is 73.
+// Error codes for failed creation: a full disk is an I/O error (74), everything else is 73.
 SystemError cannot_create(const std::string& path, const std::error_code& error) {
   const bool full = error.value() == ENOSPC || error.value() == EDQUOT;
   return {"create checkpoint folder", "'" + path + "'", error.value(),
@@ -31,7 +31,7 @@ std::string latest_aside(const std::string& dir) {
   return dir + "/" + kLatestName + kWriting;
 }
 
-// What `latest` becomes by a rename.
+// Writes the new `latest` to a temporary file, to be renamed.
 void write_latest_aside(const std::string& dir, int64_t step) {
   const std::string aside = latest_aside(dir);
   try {
@@ -54,8 +54,8 @@ void rename_latest(const std::string& dir) {
   sync_folder(dir);
 }
 
-// Renamed first, so that a kill in the middle never leaves half a checkpoint under a name that counts. `target`: the
-// checkpoint's own name, where it lies under another one.
+// Renames first, so that a kill midway never leaves half a checkpoint under a name that counts. `target`: the
+// checkpoint's own name, if it is stored under another one.
 void remove_checkpoint(const std::string& path, const std::string& target) {
   std::error_code error;
   fs::rename(path, target + kLeaving, error);
@@ -128,7 +128,7 @@ void CheckpointFolder::publish() {
   published_ = true;
   try {
     sync_folder(dir_);
-    // Not before: a power failure may take back a rename that was not flushed, and then this one counts.
+    // Not earlier: a power failure may undo a rename that was not flushed, and then this one counts.
     if (!replaced.empty()) remove_checkpoint(replaced, target_);
     rename_latest(dir_);
   } catch (const Error& error) {
@@ -138,8 +138,8 @@ void CheckpointFolder::publish() {
   }
 }
 
-// The same step was saved before (a run that was resumed there): swap the two at once where the file system can.
-// Returns where the one from before lies now.
+// The same step was saved before (by a run that was resumed there): swaps the two atomically if the file system
+// supports it. Returns the new location of the previous checkpoint.
 std::string CheckpointFolder::replace_target() const {
   if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0) return path_;
   std::string aside = target_ + kReplaced;

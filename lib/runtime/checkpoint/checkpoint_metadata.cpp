@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What safetensors can hold.
+// The types that safetensors supports.
 constexpr DtypeName kDtypes[] = {{"float32", at::kFloat},
                                  {"bfloat16", at::kBFloat16},
                                  {"float16", at::kHalf},
@@ -52,7 +52,7 @@ at::ScalarType dtype_from(const std::string& name) {
   throw std::runtime_error("is damaged: it has an unknown dtype '" + name + "'");
 }
 
-// The checksum covers the whole text with zeros in its own place, which is the first of that name.
+// The checksum covers the whole text with zeros in place of the checksum, which is the first entry of that name.
 const std::string kNoChecksum(32, '0');
 
 std::string checksum_entry(const std::string& checksum) {
@@ -92,7 +92,7 @@ double scalar_from_json(const Json& value) {
   return text == "inf" ? kInfinity : -kInfinity;
 }
 
-// Of the form that has no checksum anything can be there. No sum of two of these overflows.
+// In the format without a checksum any value may occur. The sum of two such counts cannot overflow.
 int64_t count_from_json(const Json& json, const char* name, int64_t least = 0, int64_t end = kEndOfExact) {
   const Json& value = json.at(name);
   const bool is_in_range = value.is_number_unsigned() && value.get<uint64_t>() >= static_cast<uint64_t>(least) &&
@@ -101,7 +101,7 @@ int64_t count_from_json(const Json& json, const char* name, int64_t least = 0, i
   return value.get<int64_t>();
 }
 
-// Of the scalars that docs/checkpoint_format.md lists: the counters, and the least that each may be.
+// Of the scalars that docs/checkpoint_format.md lists: the counters and their minimum values.
 const std::map<std::string, int64_t, std::less<>> kCounters{
     {"applied_steps", 0},        {"schedule_offset", -kEndOfExact},
     {"loss_scale_iteration", 0}, {"loss_scale_last_overflow", -kEndOfExact},
@@ -118,7 +118,7 @@ Json parameter_to_json(const SavedTensor& tensor) {
   return json;
 }
 
-// A fraction, a true or a number beyond 64 bits would be read as some whole number.
+// A fraction, a boolean or a number beyond 64 bits would otherwise be read as some integer.
 bool is_shape(const Json& json) {
   return json.is_array() && std::all_of(json.begin(), json.end(), [](const Json& size) {
            return size.is_number_unsigned() && size.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX);
@@ -186,7 +186,7 @@ Manifest read(const std::string& text) {
   return manifest;
 }
 
-// `byte`: where the reader stopped, from 1.
+// `byte`: where the parser stopped, from 1.
 std::string describe_break(const std::string& text, size_t byte) {
   if (text.empty()) return "is damaged: it is empty";
   if (byte > text.size())
@@ -232,7 +232,7 @@ std::string to_json(const Manifest& manifest) {
   for (const auto& [name, value] : metadata.scalars) json["scalars"][name] = scalar_to_json(value);
   for (const auto& file : manifest.files) json["files"].push_back(file_to_json(file));
   for (const auto& parameter : metadata.parameters) json["parameters"].push_back(parameter_to_json(parameter));
-  // A config is the user's text: bytes that are no UTF-8 are replaced rather than losing the checkpoint.
+  // A config is the user's text: invalid UTF-8 bytes are replaced rather than losing the checkpoint.
   return sealed(dump_json(json, 1) + "\n");
 }
 

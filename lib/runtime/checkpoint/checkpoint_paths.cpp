@@ -17,7 +17,7 @@ bool has_manifest(const std::filesystem::path& checkpoint) {
   return std::filesystem::is_regular_file(checkpoint / kManifestName, ignored);
 }
 
-// What storage fails to say counts as there: who takes it for missing puts something else in its place.
+// A path whose status the storage cannot report counts as present: treating it as missing would replace it.
 bool is_missing(const std::filesystem::path& path) {
   std::error_code ignored;
   return std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found;

@@ -54,7 +54,7 @@ std::string in_parts(const FoundCheckpoint& found) {
                               in_run ? fmt::format("; did you mean '{}/checkpoints'?", path) : ""));
 }
 
-// The newest one that is complete here; those that are not are named.
+// The newest checkpoint that is complete on this host; logs those that are not.
 FoundCheckpoint choose(const std::string& path) {
   std::error_code ignored;
   const bool is_checkpoint = fs::exists(fs::path(path) / kManifestName, ignored);
@@ -72,7 +72,7 @@ FoundCheckpoint choose(const std::string& path) {
 void require_hash(const std::string& folder, const CheckpointFile& listed, const MappedFile& file) {
   file.advise_sequential();
   ContentHash hashing;
-  // Part by part, and each given back: a shard may be larger than the memory.
+  // In parts, each freed after hashing: a shard may be larger than the memory.
   for (size_t at = 0; at < file.size(); at += kHashedBytes) {
     hashing.update(file.data() + at, std::min(kHashedBytes, file.size() - at));
     file.forget(at, kHashedBytes);
@@ -185,7 +185,7 @@ const CheckpointReader::PlacedPiece* CheckpointReader::furthest_piece_at(const s
                                                                          const std::string& state,
                                                                          int64_t element) const {
   const auto found = pieces_.find({parameter, state});
-  const PlacedPiece* best = nullptr;  // of the pieces that hold the element, the one that reaches furthest
+  const PlacedPiece* best = nullptr;  // of the pieces that hold the element, the one that extends furthest
   if (found == pieces_.end()) return best;
   for (const auto& piece : found->second) {
     if (piece.begin > element) break;

@@ -31,7 +31,7 @@ bool is_checkpoint(const std::string& path) {
   return fs::is_regular_file(fs::path(path) / kManifestName, ignored);
 }
 
-// Whatever such a part finds wrong is damage.
+// Any error in such a part counts as damage.
 Report report_of(const std::function<void()>& work) {
   try {
     work();
@@ -41,7 +41,7 @@ Report report_of(const std::function<void()>& work) {
   }
 }
 
-// One restoring of one rank, start to end.
+// One restore on one rank, from start to end.
 class Restore {
  public:
   Restore(const RestoreOptions& options, rendezvous::Store& store, comm::Communicator& world,
@@ -51,7 +51,7 @@ class Restore {
         world_(world),
         attempt_(attempt),
         folder_(is_auto() ? options.dir : meant_folder(options.from)),
-        // A path may be asked for after auto has found nothing.
+        // A path may be requested after auto has found nothing.
         ranks_(store, options.placement, options.timeout, is_auto() ? "checkpoint/resume/" : "checkpoint/resume_path/",
                options.watchdog) {}
 
@@ -59,7 +59,7 @@ class Restore {
     const ResumePlan plan = agree_on_plan();
     for (const auto& line : plan.passed_over) warn("passing over checkpoint {}", line);
     if (plan.candidates.empty()) return without_candidates(plan);
-    // In a restart what nobody can read may be this job's own; what is older was good enough when it began.
+    // In a restart an unreadable checkpoint may be this job's own; older ones were good enough when the job began.
     if (!is_auto() && options_.job.empty() && plan.newest_is_damaged) refuse(plan);
     std::string fault;
     for (size_t i = 0; i < plan.candidates.size(); ++i) {
@@ -80,7 +80,7 @@ class Restore {
  private:
   bool is_auto() const { return options_.from == "auto"; }
   bool is_of_one_job() const { return is_auto() && !options_.job.empty(); }
-  // The user named a checkpoint, and not a folder of checkpoints; nothing else is looked at then.
+  // The user named a checkpoint, not a directory of checkpoints; then nothing else is considered.
   bool is_named() const { return !is_auto() && is_checkpoint(folder_); }
 
   template <class... Parts>
@@ -90,7 +90,7 @@ class Restore {
 
   // Planning --------------------------------------------------------------------------------------------------------
 
-  // On this host, which may have nothing there.
+  // On this host, where the path may not exist.
   std::string path_of(const ResumeCandidate& candidate) const {
     return is_named() ? folder_ : folder_of_step(folder_, candidate.step);
   }
@@ -110,7 +110,7 @@ class Restore {
 
   ResumeOffer look() const {
     auto found = is_named() ? std::vector{look_at_checkpoint(folder_)} : survey_checkpoints(folder_);
-    if (!options_.job.empty() && !is_named()) {  // one whose manifest nobody can read stays, to be named
+    if (!options_.job.empty() && !is_named()) {  // one with an unreadable manifest stays, to be named
       std::erase_if(found, [&](const auto& one) {
         return one.manifest && (one.manifest->metadata.job == options_.job) != is_auto();
       });
@@ -119,7 +119,7 @@ class Restore {
                     placement_.host);
   }
 
-  // Where nothing is usable -----------------------------------------------------------------------------------------
+  // No usable checkpoint --------------------------------------------------------------------------------------------
 
   std::optional<Restored> without_candidates(const ResumePlan& plan) const {
     if (is_auto() && !plan.has_damaged) return std::nullopt;
@@ -127,7 +127,7 @@ class Restore {
     refuse(plan);
   }
 
-  // The job knows where it began, so damage costs its steps and never the job.
+  // The job knows where it began, so damage costs the job's steps but never ends the job.
   std::optional<Restored> back_to_its_beginning(const std::string& why) const {
     warn("no checkpoint of this job in '{}' is usable ({}); GOING BACK to where the job began", folder_, why);
     return std::nullopt;
@@ -154,7 +154,7 @@ class Restore {
 
   // One candidate ---------------------------------------------------------------------------------------------------
 
-  // Opens, reads, fetches what is elsewhere and reads again; the ranks agree after each.
+  // Opens, reads, fetches the parts on other hosts and reads again; the ranks agree after each.
   Report try_candidate(const ResumeCandidate& candidate, CheckpointMetadata& metadata) {
     std::unique_ptr<CheckpointReader> reader;
     Report report = ranks_.agree("open", report_of([&] { reader = open(candidate); }));
@@ -188,8 +188,9 @@ class Restore {
     return std::make_unique<CheckpointReader>(path, manifest_from_json(text, path));
   }
 
-  // All ranks together check all shards, before any state is read over: a job that may have to begin afresh needs its
-  // starting state whole. In the same world a rank's share is what it reads anyway, and checked only once.
+  // All ranks together check all shards before any state is overwritten: a job that may have to start from scratch
+  // needs its initial state intact. With the same world size a rank's share is what it reads anyway, and it is checked
+  // only once.
   void verify_share(const ResumeCandidate& candidate, CheckpointReader& reader) const {
     verify_travelling(candidate, reader);
     for (int rank = placement_.rank; rank < reader.world_size(); rank += placement_.world_size) {
@@ -197,7 +198,7 @@ class Restore {
     }
   }
 
-  // Before the exchange, in whose collectives the others would wait while a holder reads its whole shard.
+  // Before the exchange; otherwise the other ranks would wait in its collectives while a holder reads its whole shard.
   void verify_travelling(const ResumeCandidate& candidate, CheckpointReader& reader) const {
     for (const auto& [shard, holder] : candidate.travelling) {
       if (holder == placement_.rank && reader.has_shard(shard)) reader.verified_shard(shard);
@@ -220,7 +221,7 @@ class Restore {
   const std::function<void(RestoreSource&)>& attempt_;
   const std::string folder_;
   RestoreAgreement ranks_;
-  bool has_read_ = false;  // so the starting state is gone
+  bool has_read_ = false;  // then the initial state is overwritten
 };
 
 }  // namespace

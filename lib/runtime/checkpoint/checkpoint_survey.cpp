@@ -18,7 +18,7 @@ bool says_missing(const std::error_code& error) {
   return error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
 }
 
-// What storage fails to say counts as there, so that it is looked at and named.
+// A path whose status the storage cannot report counts as present, so that it is inspected and named.
 bool is_there(const std::string& path) {
   std::error_code error;
   return fs::exists(path, error) || (error && !says_missing(error));
@@ -36,7 +36,7 @@ void read_manifest(FoundCheckpoint& found) {
   }
 }
 
-// Empty: as the manifest has it.
+// Empty: the file is as the manifest lists it.
 std::string fault_of(const std::string& folder, const CheckpointFile& listed) {
   std::error_code error;
   const auto bytes = fs::file_size(folder + "/" + listed.name, error);
@@ -60,7 +60,7 @@ void look_at_files(FoundCheckpoint& found) {
   }
 }
 
-// For certain: what storage fails to say is no reason to put something else in a checkpoint's place.
+// Only if it is certain: a storage error is not a reason to put something else in a checkpoint's place.
 bool has_lost_files(const FoundCheckpoint& found) {
   if (!found.manifest) return false;
   const auto& files = found.manifest->files;
@@ -119,7 +119,7 @@ std::vector<FoundCheckpoint> survey_checkpoints(const std::string& dir) {
       out.push_back(std::move(*found));
     }
   }
-  // Whoever takes that for an empty folder starts a run of weeks afresh.
+  // If this counted as an empty directory, a run of weeks would start from scratch.
   if (error && !says_missing(error)) throw SystemError("look for checkpoints in", "'" + dir + "'", error.value());
   const auto latest = latest_step(dir);
   std::sort(out.begin(), out.end(), [&](const auto& a, const auto& b) {

@@ -23,7 +23,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// What a rank tells the others about its part of a phase: it went well, or with which code and words it did not.
+// A rank's report to the others about its part of a phase: success, or the code and message of its failure.
 struct Report {
   ExitCode code = ExitCode::kSuccess;
   std::string message;
@@ -52,7 +52,7 @@ void throw_if_failed(const Report& report) {
   if (report.failed()) throw Error(report.code, report.message);
 }
 
-// Runs one rank's share of a phase and turns what it throws into a report.
+// Runs one rank's part of a phase and turns an exception into a report.
 Report report_of(const std::function<void()>& share) {
   try {
     share();
@@ -64,12 +64,12 @@ Report report_of(const std::function<void()>& share) {
   }
 }
 
-// What the ranks tell each other in one save. All save in the same order, so the number names it.
+// Prefix of the keys of one save. All ranks save in the same order, so the number identifies the save.
 std::string keys_of_save(int64_t number) {
   return fmt::format("checkpoint/{}/", number);
 }
 
-// One save of one rank, start to end.
+// One save on one rank, from start to end.
 class Save {
  public:
   Save(const CheckpointWriterOptions& options, const std::atomic<Deadline>& last_deadline, SaveProgress& progress,
@@ -98,8 +98,8 @@ class Save {
     throw_if_failed(hear_verdict("done"));
   }
 
-  // All of a leader's work, in step with the other leaders. A failure of any phase is told to all ranks before it is
-  // thrown; a folder that is not published by then is gone before anybody hears of it.
+  // All of a leader's work, in step with the other leaders. A failure of any phase is reported to all ranks before it
+  // is thrown; a directory that is not published by then is removed before any rank learns of the failure.
   void lead() {
     std::optional<CheckpointFolder> folder;
     at_storage("making its folder in", options_.dir);
@@ -131,7 +131,8 @@ class Save {
     }
   }
 
-  // A rank whose folder could not be made says so as its part: the others wait for nobody.
+  // A rank whose directory could not be created reports that as the result of its part, so that no other rank waits for
+  // it.
   Report write_own_shard(const Report& created) const {
     if (created.failed()) return created;
     Report report;
@@ -146,15 +147,15 @@ class Save {
     return written.failed() ? written : report;
   }
 
-  // Rank 0 puts the failures of others in words, and so its own.
+  // Rank 0 formats the failures of other ranks, and therefore its own as well.
   Report own_report_of(const std::function<void()>& share) const {
     Report report = report_of(share);
     if (report.failed() && options_.rank == 0) report.message = in_words(0, report);
     return report;
   }
 
-  // All shards' files in the order of ranks, or the first failure. Waits for all ranks, so that nobody writes any more
-  // when a folder is removed.
+  // The files of all shards in rank order, or the first failure. Waits for all ranks, so that none is still writing
+  // when a directory is removed.
   Report collect_shards(const Report& own) {
     if (options_.rank != 0) {
       tell("shard", options_.rank, own);
@@ -170,13 +171,13 @@ class Save {
     return all;
   }
 
-  // Every rank has told its part of this save, so none still reads what was told in the one before. A job of many saves
-  // would fill the store.
+  // Every rank has reported its part of this save, so none still reads messages of the previous one. Otherwise a job
+  // with many saves would fill the store.
   void forget_save_before() {
     if (options_.rank == 0 && number_ > 0) store_.erase(keys_of_save(number_ - 1), with_a_moment(deadline_));
   }
 
-  // All leaders have come to this point; the first failure of any is everybody's.
+  // Returns when all leaders have reached this point; the first failure of any leader is returned to all.
   Report agree(const char* phase, const Report& own) {
     if (options_.rank != 0) {
       tell(phase, options_.rank, own);
@@ -193,8 +194,9 @@ class Save {
     return all;
   }
 
-  // What others have written, as this host sees it: a network file system may have led them into another folder of this
-  // name (the one before, which has been renamed), and older checkpoints go for this one.
+  // Checks files that others have written, as this host sees them: a network file system may have directed the writers
+  // to another directory of this name (the previous one, which has been renamed), and older checkpoints are removed for
+  // this one.
   void require_shards(const CheckpointFolder& folder, const std::vector<CheckpointFile>& files) const {
     for (const auto& file : files) {
       const std::string path = folder.path() + "/" + file.name;
@@ -237,7 +239,7 @@ class Save {
     }
   }
 
-  // What rank 0 says of a phase, which it may say at the end of everybody's time.
+  // Rank 0's verdict on a phase, which it may send at the very end of the deadline.
   Report hear_verdict(const char* phase) {
     try {
       return hear(phase, 0, to_hear_verdict(deadline_));
@@ -253,7 +255,7 @@ class Save {
   void tell(const char* phase, int rank, const Report& report) {
     store_.set(key(phase, rank), to_text(report), with_a_moment(deadline_));
   }
-  // In short waits, to see that the last deadline was set.
+  // Waits in short intervals, to notice that the last deadline was set.
   Report hear(const char* phase, int rank, Deadline until) {
     progress_.set(options_.rank == 0 ? fmt::format("rank {} has not told the end of its part", rank) : "");
     const auto begin = Deadline::Clock::now();
@@ -293,7 +295,7 @@ void CheckpointWriter::save(CheckpointPart part) {
   finish();
   saving_step_ = part.metadata.step;
   std::packaged_task<void()> work([this, number = num_saves_++, part = std::move(part)]() mutable {
-    const CheckpointPart own = std::move(part);  // gone with the save: the task itself lives until finish()
+    const CheckpointPart own = std::move(part);  // freed with the save: the task itself lives until finish()
     Save(options_, last_deadline_, progress_, store_, number, own).run();
   });
   ended_ = work.get_future();
@@ -308,7 +310,7 @@ void CheckpointWriter::finish() {
   last_saved_step_ = saving_step_;
 }
 
-// A run that stands still without a word is taken for one that hangs.
+// A run that blocks without a message would be taken for a hang.
 void CheckpointWriter::wait_for_thread() {
   auto waited = std::chrono::milliseconds(0);
   for (auto next = options_.quiet_wait; ended_.wait_for(next) == std::future_status::timeout; next = waited) {

@@ -36,7 +36,7 @@ struct CheckpointWriterOptions {
   bool async = true;
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  // for the whole save: time_for_checkpoint()
   CheckpointStorageTopology share = {};                          // the leader of this rank's directory
-  std::string host = {};                                         // named in the manifest when there are several folders
+  std::string host = {};                                         // in the manifest if there are several directories
   std::chrono::milliseconds last_patience = std::chrono::minutes(30);  // for other ranks, in the destructor
   std::chrono::milliseconds quiet_wait = std::chrono::seconds(30);     // then a warning reports its activity
 };

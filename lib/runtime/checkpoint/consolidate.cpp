@@ -23,7 +23,7 @@ namespace {
 constexpr uint64_t kLeastMemory = 16'000'000;
 constexpr char kAside[] = ".tmp";
 
-// What LibTorch throws while it writes is an I/O error to us; our own errors pass.
+// Exceptions of LibTorch while it writes are I/O errors to us; our own errors pass through.
 void guarded(const std::string& out, const std::function<void()>& write) {
   try {
     write();
@@ -70,7 +70,7 @@ void write_text(const std::string& path, const std::string& text) {
   file.finish(/*sync=*/true);
 }
 
-// The last of several is the index, which names the others: they are there first, whatever happens.
+// If there are several files, the last is the index, which names the others: they must exist first, whatever happens.
 void move_into_place(const std::vector<std::string>& paths) {
   const std::string parent = std::filesystem::path(paths[0]).parent_path();
   const std::string folder = parent.empty() ? "." : parent;
@@ -88,7 +88,7 @@ void move_into_place(const std::vector<std::string>& paths) {
   }
 }
 
-// A checkpoint whose own file is replaced is damaged from then on, and perhaps the only one there is.
+// Replacing a checkpoint's own file would damage the checkpoint, which may be the only one.
 void refuse_files_of_checkpoints(const std::vector<WeightFile>& files) {
   for (const auto& file : files) {
     const std::filesystem::path path(file.path);

@@ -1,4 +1,4 @@
-#define XXH_INLINE_ALL  // the header alone: no library to link or carry
+#define XXH_INLINE_ALL  // header only: no library to link or ship
 #include <xxhash.h>
 
 #include "base/format.hpp"

@@ -12,12 +12,12 @@ using namespace std::chrono_literals;
 
 constexpr auto kFileShowsIn = 5s;
 
-// NFS remembers that a name was not there, and does not ask again for up to acdirmax, which is 60 s. Every rank looks
-// at the folder as it starts, before rank 0 makes it.
+// NFS caches that a name did not exist, and does not ask again for up to acdirmax, which is 60 s. Every rank looks at
+// the directory at startup, before rank 0 creates it.
 constexpr auto kMissingNameIsKept = 65s;
 
-// Those that have no such memory, since no other host writes to them. A wrong guess costs a minute, or a wrong refusal:
-// so all others count as shared.
+// File systems without such a cache, since no other host writes to them. A wrong guess costs a minute, or causes a
+// wrong error, so all others count as shared.
 bool is_local(decltype(statfs::f_type) type) {
   constexpr uint32_t kXfs = XFS_SUPER_MAGIC, kZfs = 0x2fc12fc1;
   switch (static_cast<uint32_t>(type)) {

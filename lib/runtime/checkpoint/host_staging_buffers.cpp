@@ -14,7 +14,8 @@
 namespace dslaunch::runtime {
 namespace {
 
-// The allocator of pinned memory rounds up to powers of two, so blocks are one. Each is twice the one before.
+// The pinned memory allocator rounds up to powers of two, so block sizes are powers of two. Each is twice the previous
+// one.
 constexpr int64_t kFirstBlockBytes = 1 << 20, kLargestBlockBytes = 256 << 20, kAlignment = 64;
 
 c10::Stream current_stream(at::Device device) {
@@ -40,7 +41,7 @@ void HostStagingBuffers::prepare(std::vector<int64_t> sizes) {
     try {
       const c10::DeviceGuard on_device(device_);
       for (int64_t size : sizes) place(size);
-    } catch (const std::exception&) {  // no memory, or a broken device: the save asks again, and tells it
+    } catch (const std::exception&) {  // out of memory, or a broken device: the save retries, and reports it
     }
   });
 }
@@ -72,7 +73,7 @@ at::Tensor HostStagingBuffers::take_before_forward(const at::Tensor& values) {
 
 void HostStagingBuffers::end() {
   if (!side_stream_) return;
-  c10::Event taken(device_.type());  // what went on the current stream
+  c10::Event taken(device_.type());  // copies on the current stream
   taken.record(current_stream(device_));
   taken.block(*side_stream_);
   arrived_.emplace(device_.type());

@@ -32,13 +32,13 @@ bool ends_with(const std::string& text, const std::string& end) {
   return text.size() > end.size() && text.compare(text.size() - end.size() - 1, end.size() + 1, "." + end) == 0;
 }
 
-// A prefix that one side has ("module.", "model.") or a small difference in spelling.
+// A prefix that only one side has ("module.", "model.") or a small difference in spelling.
 bool is_near(const std::string& a, const std::string& b) {
   return ends_with(a, b) || ends_with(b, a) || !nearest_names(a, {b}).empty();
 }
 
-// Every saved name is paired at most once, with the first model name that is near and has its shape. Only for names
-// that will be shown: comparing thousands with thousands takes minutes.
+// Every saved name is paired at most once, with the first similar model name of the same shape. Only for names that
+// will be shown: comparing thousands with thousands takes minutes.
 void pair_near_misses(NameMatch& match, const ByName& model, const ByName& saved) {
   auto left = match.only_saved;
   for (size_t i = 0; i < std::min(match.only_model.size(), kMaxNames); ++i) {

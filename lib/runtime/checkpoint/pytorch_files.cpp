@@ -35,7 +35,7 @@ std::vector<at::Tensor> hollow_tensors(SparseArchiveWriter& archive, const Weigh
   return out;
 }
 
-// Runs what writes through LibTorch's zip code: the archive's own error is the cause of whatever that throws.
+// Runs code that writes through LibTorch's zip code: the archive's own error is the cause of any exception it throws.
 void through_libtorch(const SparseArchiveWriter& archive, const std::function<void()>& write) {
   try {
     write();
@@ -58,14 +58,14 @@ void write_records(SparseArchiveWriter& archive, const std::string& pickled, con
     writer.writeEndOfFile();
   } catch (...) {
     try {
-      if (!writer.finalized()) writer.writeEndOfFile();  // or its destructor complains on standard error
-    } catch (...) {                                      // the file is given up already
+      if (!writer.finalized()) writer.writeEndOfFile();  // else its destructor prints an error
+    } catch (...) {                                      // the file is already given up
     }
     throw;
   }
 }
 
-// The model of a checkpoint, whose weights are put in one by one.
+// The model of a checkpoint, whose weights are inserted one by one.
 class Skeleton {
  public:
   explicit Skeleton(const std::string& path) : module_(torch::jit::load(path, at::kCPU)) {
@@ -111,7 +111,7 @@ class Skeleton {
   }
 
   torch::jit::Module module_;
-  std::multimap<const void*, ParameterPlace> again_;  // lists and dicts that hold parameters again, by their memory
+  std::multimap<const void*, ParameterPlace> again_;  // lists and dicts that hold parameters again, by memory
 };
 
 }  // namespace

@@ -17,7 +17,7 @@ void RestoreSource::read_into(const std::string& parameter, const std::string& s
   }
 }
 
-// At least a part, which is then noted as needed.
+// Whether at least a part lies on other hosts; that part is then recorded as needed.
 bool RestoreSource::lies_elsewhere(const std::string& parameter, const std::string& state, int64_t begin, int64_t end) {
   if (is_fetched_ || reader_.is_whole()) return false;
   const auto missing = reader_.missing(parameter, state, begin, end);

@@ -15,11 +15,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-// What the nodes have of one checkpoint.
+// Which parts of one checkpoint the nodes have.
 struct Holders {
   const OfferedCheckpoint* any = nullptr;
   std::map<int, std::set<std::string>> lacking;  // by leader; nodes without its manifest are not in it
-  std::map<std::string, std::string> host_of;    // of shards that some node lacks, as the manifest names it
+  std::map<std::string, std::string> host_of;    // of shards that some node lacks, as named in the manifest
 };
 
 using Key = std::pair<int64_t, std::string>;  // step, id

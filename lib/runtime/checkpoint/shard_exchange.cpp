@@ -89,7 +89,7 @@ class Exchange {
     return !overlaps(entry).empty();
   }
 
-  // Counted in fp32, which every backend adds.
+  // Counts in fp32, which every backend can sum.
   std::vector<bool> wanted_by_any(const std::vector<Entry>& entries, const std::string& shard) {
     at::Tensor counts = at::zeros({static_cast<int64_t>(entries.size())}, at::kFloat);
     for (size_t i = 0; i < entries.size(); ++i)
@@ -130,7 +130,7 @@ class Exchange {
     return out;
   }
 
-  // `from` counts on the root, `to` (or null: not kept) on the others.
+  // `from` is used on the root, `to` (null: discard) on the other ranks.
   void share(const uint8_t* from, uint8_t* to, int64_t num_bytes, int root) {
     const bool is_root = world_.rank() == root;
     for (int64_t done = 0; done < num_bytes; done += kChunkBytes) {

@@ -15,7 +15,7 @@
 namespace dslaunch::runtime {
 namespace {
 
-// What parse_piece_name() reads.
+// The inverse of parse_piece_name().
 std::string to_tensor_name(const StatePiece& piece) {
   return fmt::format("{}@{}/{}", piece.state, piece.begin, piece.parameter);
 }

@@ -20,7 +20,7 @@
 namespace dslaunch::runtime {
 namespace {
 
-constexpr uint32_t kDescriptorMark = 0x08074b50;  // behind a member's bytes: mark, CRC, sizes
+constexpr uint32_t kDescriptorMark = 0x08074b50;  // after a member's bytes: mark, CRC, sizes
 constexpr uint64_t kCrcInDescriptor = 4, kCrcInEntry = 16;
 
 }  // namespace
@@ -36,7 +36,7 @@ at::Tensor SparseArchiveWriter::add_hollow(const std::vector<int64_t>& shape, at
   size_t size = c10::elementSize(dtype);
   for (int64_t extent : shape) size *= static_cast<size_t>(extent);
   if (size == 0) return at::empty(shape, dtype);
-  // Reading maps the kernel's page of zeros, which is nobody's memory.
+  // Reading maps the kernel's zero page, which takes no memory.
   void* region = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (region == MAP_FAILED) throw SystemError("mmap", fmt::format("{} bytes", size), errno, ExitCode::kUnavailable);
   regions_.push_back({static_cast<const char*>(region), size, tag});
@@ -97,7 +97,7 @@ void SparseArchiveWriter::fill(const std::function<void(size_t tag, const Put& p
   if (::fsync(fd_.get()) != 0) throw SystemError("fsync", "'" + path_ + "'");
 }
 
-// LibTorch's archives have a member's CRC behind its bytes and in the directory.
+// LibTorch's archives store a member's CRC after its bytes and in the central directory.
 void SparseArchiveWriter::correct_checksums() const {
   if (holes_.empty()) return;
   std::map<uint64_t, const Hole*> by_offset;

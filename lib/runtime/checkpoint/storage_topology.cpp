@@ -31,7 +31,7 @@ std::string key(const std::string& name) {
   return "checkpoint/share/" + name;
 }
 
-// Its name is the question: nobody else can have put it there.
+// The unique name is the test: no other process can have created this file.
 std::string make_probe(const std::string& dir) {
   std::error_code error;
   fs::create_directories(dir, error);
@@ -57,7 +57,7 @@ bool appears(const std::string& dir, const std::string& name, std::chrono::milli
   return true;
 }
 
-// One question, from one rank.
+// One detection, on one rank.
 class Question {
  public:
   Question(std::string dir, bool own_folders, const Placement& placement, rendezvous::Store& store, Deadline deadline,
@@ -98,7 +98,7 @@ class Question {
     tell(fmt::format("node/{}", placement_.node), told.dump());
   }
 
-  // While it lives, this rank has done its part and waits for the others.
+  // While the result lives, this rank has finished its part and waits for the others.
   std::optional<comm::Watchdog::Meeting> wait_for_others() {
     if (!watch_) return std::nullopt;
     return std::optional<comm::Watchdog::Meeting>(std::in_place, *watch_, "folder",
@@ -127,8 +127,8 @@ class Question {
     tell("probes", all.dump());
   }
 
-  // The lowest rank whose file is here. With folders of their own, those of other nodes are not waited for: a file that
-  // was made before its name was told is found by its first look-up.
+  // The lowest rank whose file is visible here. With own directories, files of other nodes are not waited for: a file
+  // that was created before its name was announced is found by the first lookup.
   int leader_in_sight() const {
     int leader = kBlind;
     for (size_t node = 0; node < probes_.size(); ++node) {
@@ -142,7 +142,7 @@ class Question {
     return leader;
   }
 
-  // Rank 0's.
+  // Computed by rank 0.
   Json verdict() {
     std::vector<int> leader_of_rank, blind;
     for (int rank = 0; rank < placement_.world_size; ++rank) {

@@ -8,9 +8,9 @@
 namespace dslaunch::runtime {
 namespace {
 
-// The widest element, as it is mapped and as it is written, and the same again for what the kernel maps around it.
+// The widest element, as mapped and as written, and the same again for the memory that the kernel maps around it.
 constexpr uint64_t kBytesPerElement = 2 * (sizeof(double) + sizeof(double));
-constexpr int64_t kMaxChunk = 16 << 20;  // more elements at a time are no faster
+constexpr int64_t kMaxChunk = 16 << 20;  // larger chunks are not faster
 
 }  // namespace
 

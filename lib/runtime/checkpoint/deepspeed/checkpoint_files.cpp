@@ -52,7 +52,7 @@ std::string text_of(const std::string& path) {
   return text;
 }
 
-// The tag that is meant, "" when `dir` is a tag's folder itself.
+// The requested tag, or "" when `dir` is itself a tag's directory.
 std::string resolve_tag(const std::string& dir, const std::string& asked) {
   const auto tags = tags_in(dir);
   if (!asked.empty()) {
@@ -77,7 +77,7 @@ std::string resolve_tag(const std::string& dir, const std::string& asked) {
                      fmt::join(tags, ", ")));
 }
 
-// What belongs to a mesh with more than the data axis.
+// Rejects files that belong to a mesh with more than the data axis.
 void refuse_other_kinds(const std::string& folder, const std::vector<std::string>& names) {
   static const std::pair<std::regex, const char*> kKinds[] = {
       {std::regex("layer_.*expert_.*|expert_.*|expp_rank_.*"), "has experts (MoE)"},
@@ -97,7 +97,7 @@ void refuse_other_kinds(const std::string& folder, const std::vector<std::string
   }
 }
 
-// Files by rank, all of them.
+// Files by rank; all must be present.
 std::vector<std::string> complete(const std::string& folder, const std::map<int, std::string>& by_rank,
                                   const char* what) {
   std::vector<std::string> paths;
@@ -128,7 +128,7 @@ CheckpointFiles find_files(const std::string& dir, const std::string& asked_tag)
   const auto names = names_in(out.folder);
   refuse_other_kinds(out.folder, names);
 
-  // The underscore before "optim" is missing in files of old versions.
+  // Files of old versions lack the underscore before "optim".
   static const std::regex kModel("zero_pp_rank_([0-9]{1,6})_mp_rank_00_model_states\\.pt");
   static const std::regex kOptim("(?:bf16_)?zero_pp_rank_([0-9]{1,6})_mp_rank_00_?optim_states\\.pt");
   std::map<int, std::string> model, optim;

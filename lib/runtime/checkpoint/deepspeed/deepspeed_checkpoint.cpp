@@ -42,7 +42,7 @@ bool is_scale(double value) {
   return value > 0 && std::isfinite(value);
 }
 
-// What does not fit, a run that resumes would refuse, or train with.
+// A run that resumes would refuse a value that does not fit, or train with it.
 template <class Fits>
 std::optional<double> scaler_number(const Value& scaler, const char* name, const std::string& path, Fits fits) {
   const Value* value = scaler.attribute(name);
@@ -59,11 +59,11 @@ void read_scaler(const Value* scaler, const std::string& path, std::map<std::str
   if (!dynamic) dynamic = scaler->attribute("dynamic_loss_scale");
   const bool is_dynamic = dynamic && dynamic->as_number().value_or(0) != 0;
   const auto scale = scaler_number(*scaler, "cur_scale", path, is_scale);
-  if (!scale || (*scale == 1 && !is_dynamic)) return;  // what fp32 and bf16 runs have
+  if (!scale || (*scale == 1 && !is_dynamic)) return;  // as in fp32 and bf16 runs
   scalars["loss_scale"] = *scale;
   const std::tuple<const char*, const char*, int64_t> kNames[] = {
       {"cur_iter", "loss_scale_iteration", 0},
-      {"last_overflow_iter", "loss_scale_last_overflow", -1},  // there was none
+      {"last_overflow_iter", "loss_scale_last_overflow", -1},  // -1: no overflow yet
       {"cur_hysteresis", "loss_scale_budget", 0}};
   for (const auto& [theirs, ours, least] : kNames) {
     const auto fits = [lowest = least](double value) { return is_count(value, lowest); };
@@ -90,7 +90,8 @@ void read_counters(const ModelStates& model, ImportedState& out) {
   }
 }
 
-// A model whose file lists what is trained: weights whole in it or, at stage 3, cut among the optimizer states.
+// For a model whose file lists the trained parameters: its weights are whole in that file or, at stage 3, split among
+// the optimizer states.
 void read_zero_states(const std::vector<TorchFile>& model_files, const std::vector<TorchFile>& optim_files,
                       const ModelStates& model, StateBuilder& builder, ImportedState& out) {
   const bool whole_weights = !out.files.model_states_by_rank;

@@ -12,7 +12,7 @@ using pickle::Kind;
 using pickle::Value;
 
 constexpr int kMaxDepth = 64;
-constexpr size_t kMaxValues = 100'000;  // a value that is referred to often is written often
+constexpr size_t kMaxValues = 100'000;  // a value that is referenced often is written often
 
 class Writer {
  public:

@@ -31,7 +31,7 @@ bool all_start_with(const std::vector<std::string>& names, const std::string& pr
   });
 }
 
-// Prefixes of all names, from none to the longest.
+// Prefixes that all names share, from none to the longest.
 std::vector<std::string> common_prefixes(const std::vector<std::string>& names) {
   std::vector<std::string> prefixes{""};
   if (names.empty()) return prefixes;
@@ -63,7 +63,7 @@ std::string list(const std::vector<std::string>& lines) {
   return out;
 }
 
-// One fitting, start to end.
+// One mapping to a model, from start to end.
 class Fitting {
  public:
   Fitting(ImportedState& state, const std::vector<SavedTensor>& model) : state_(state), model_(model) {
@@ -154,7 +154,7 @@ class Fitting {
     start_moments(thawed);
   }
 
-  // What DeepSpeed did not train and the model does: its moments begin as zeros.
+  // Parameters that the model trains but DeepSpeed did not: their moments start at zero.
   void start_moments(const std::set<std::string>& thawed) {
     for (const auto& tensor : model_) {
       if (!thawed.count(tensor.name)) continue;
@@ -193,7 +193,7 @@ class Fitting {
   const std::vector<SavedTensor>& model_;
   Renaming rename_;
   std::map<std::string, const SavedTensor*> theirs_;             // by any name, renamed
-  std::map<std::string, std::vector<const SavedTensor*>> ours_;  // by DeepSpeed's name as it is
+  std::map<std::string, std::vector<const SavedTensor*>> ours_;  // by DeepSpeed's name, unchanged
   std::vector<const SavedTensor*> missing_, kept_;
   std::vector<std::string> shapes_;
   std::vector<std::vector<StatePiece>> shards_;

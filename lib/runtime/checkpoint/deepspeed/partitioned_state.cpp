@@ -1,6 +1,6 @@
-// Stages 1 and 2: every parameter group is one flat sequence in the order of its shapes, cut into equal parts, one a
-// rank; padding stands at its end only and is not saved with the masters. (DeepSpeed's param_slice_mappings say the
-// same, but not with round_robin_gradients, where they keep the order of before.)
+// Stages 1 and 2: every parameter group is one flat sequence in the order of its shapes, split into equal parts, one
+// per rank; padding is at its end only and is not saved with the masters. (DeepSpeed's param_slice_mappings contain the
+// same, but not with round_robin_gradients, where they keep the previous order.)
 #include <algorithm>
 
 #include "base/error.hpp"
@@ -18,7 +18,7 @@ class Partition {
   Partition(const TorchFile& file, int rank, StateBuilder& builder, ImportedState& out)
       : file_(file), rank_(rank), builder_(builder), out_(out), inner_(&require(file.root(), "optimizer_state_dict")) {}
 
-  // `begins`: by group, how many elements the ranks before this one hold; moved on past this one's.
+  // `begins`: by group, the number of elements in the ranks before this one; advanced past this rank's elements.
   void read(size_t num_ranks, const std::vector<std::vector<NamedShape>>& shapes, std::vector<int64_t>& begins) {
     require_world(num_ranks);
     const Value& groups = require(*inner_, "single_partition_of_fp32_groups");
@@ -54,11 +54,11 @@ class Partition {
     }
   }
 
-  // `values` are the elements of the group's flat sequence from `begin` on.
+  // `values` are the elements of the group's flat sequence starting at `begin`.
   void read_group(const std::vector<NamedShape>& shapes, const std::string& state, const at::Tensor& values,
                   int64_t begin) {
     const int64_t end = begin + values.numel();
-    int64_t at = 0;  // where the parameter starts in the sequence
+    int64_t at = 0;  // start of the parameter in the sequence
     for (const auto& parameter : shapes) {
       const int64_t first = std::max(begin, at), last = std::min(end, at + parameter.numel);
       if (first < last) {
@@ -71,12 +71,12 @@ class Partition {
           fmt::format("holds {} elements of '{}' more than its model states list", end - std::max(at, begin), state));
   }
 
-  // The optimizer's flat tensors over this partition; they may be longer than the master by the padding at the end.
+  // The optimizer's flat tensors over this partition; they may exceed the master by the padding at the end.
   std::vector<std::pair<std::string, at::Tensor>> states_of(size_t group, int64_t numel) const {
     std::vector<std::pair<std::string, at::Tensor>> out;
     const Value* base = inner_->find("base_optimizer_state");
     if (!base) return out;
-    // A list of groups where the checkpoint is elastic, torch's dict otherwise.
+    // A list of groups if the checkpoint is elastic, otherwise torch's dict.
     const Value* dict = nullptr;
     if (base->is(Kind::kList) && group < base->items.size()) dict = base->items[group];
     if (const Value* state = base->find("state")) dict = find_index(*state, static_cast<int64_t>(group));

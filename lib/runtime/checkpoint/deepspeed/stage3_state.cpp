@@ -1,5 +1,5 @@
-// Stage 3: every parameter is padded to a multiple of the ranks and cut into equal slices; a rank's slices follow each
-// other through its flat sub-groups, in the order of the shapes.
+// Stage 3: every parameter is padded to a multiple of the ranks and split into equal slices; a rank's slices follow
+// each other through its flat sub-groups, in the order of the shapes.
 #include <algorithm>
 
 #include "base/error.hpp"
@@ -17,7 +17,7 @@ class FlatSequence {
  public:
   explicit FlatSequence(std::vector<at::Tensor> groups) : groups_(std::move(groups)) {}
 
-  // The next `count` elements, in as many parts as the sub-groups cut them; fewer when the sequence ends.
+  // The next `count` elements, in as many parts as the sub-groups split them into; fewer when the sequence ends.
   std::vector<at::Tensor> take(int64_t count) {
     std::vector<at::Tensor> parts;
     while (count > 0 && group_ < groups_.size()) {
@@ -134,7 +134,7 @@ class Rank {
 void read_frozen(const TorchFile& file, const ModelStates& model, int rank, int num_ranks, StateBuilder& builder) {
   for (const auto& parameter : model.frozen) {
     const auto found = model.frozen_fragments.find(parameter.name);
-    if (found == model.frozen_fragments.end()) continue;  // finish() says what is missing
+    if (found == model.frozen_fragments.end()) continue;  // finish() reports missing ones
     const int64_t slice = (parameter.numel + num_ranks - 1) / num_ranks;
     const int64_t begin = std::min(rank * slice, parameter.numel);
     const at::Tensor values = file.tensor(*found->second, parameter.name).view({-1});

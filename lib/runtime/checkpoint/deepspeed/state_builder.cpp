@@ -10,7 +10,7 @@
 namespace dslaunch::runtime::deepspeed {
 
 namespace {
-constexpr int64_t kCompared = 4096;  // elements of each piece: order, not every bit, is in question
+constexpr int64_t kCompared = 4096;  // elements of each piece: enough to check the order, not every bit
 }
 
 std::string state_name(const std::string& theirs) {
@@ -31,7 +31,7 @@ const SavedTensor* StateBuilder::find(const std::string& name) const {
   return found == index_.end() ? nullptr : &out_.metadata.parameters[found->second];
 }
 
-// The dtype is that of the state dict, which is what DeepSpeed computed with.
+// The dtype is that of the state dict, in which DeepSpeed computed.
 SavedTensor& StateBuilder::add(const std::string& name, std::vector<int64_t> shape) {
   if (!index_.emplace(name, out_.metadata.parameters.size()).second) refuse(fmt::format("lists '{}' twice", name));
   auto& tensor = out_.metadata.parameters.emplace_back();
@@ -139,7 +139,7 @@ void StateBuilder::masters_from_module() {
   }
 }
 
-// A parameter that never had a gradient has no moments in torch's optimizers; they would begin as zeros.
+// A parameter that never had a gradient has no moments in torch's optimizers; its moments would start at zero.
 void StateBuilder::fill_missing_states() {
   for (const auto& state : out_.optimizer_states) {
     std::vector<std::string> lacking;

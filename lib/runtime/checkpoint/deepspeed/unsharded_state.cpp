@@ -1,6 +1,5 @@
-// Stage 0: whole weights, and the optimizer's state dict, which counts parameters instead of naming them. Which is
-// which follows from the order and the shapes; where that does not decide, the moments are left out and the user is
-// told.
+// Stage 0: whole weights, and the optimizer's state dict, which numbers parameters instead of naming them. The mapping
+// follows from the order and the shapes; if these are ambiguous, the moments are left out and the user is notified.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -24,11 +23,11 @@ struct Candidate {
   Shape shape;
 };
 
-// A parameter group of the optimizer: one slot a parameter, or one flat tensor over all of them.
+// A parameter group of the optimizer: one slot per parameter, or one flat tensor over all of them.
 struct Group {
-  std::vector<std::optional<Shape>> slots;  // nothing: it has no state yet, so any shape
+  std::vector<std::optional<Shape>> slots;  // empty: it has no state yet, so any shape fits
   std::optional<int64_t> flat_numel;
-  std::vector<std::string> given_names;  // torch keeps them when it was given named parameters
+  std::vector<std::string> given_names;  // torch keeps them if it was given named parameters
 };
 
 bool fits(const std::optional<Shape>& slot, const Candidate& candidate) {
@@ -49,7 +48,7 @@ bool fits(const Group& group, const std::vector<Candidate>& candidates) {
                     [](const auto& slot, const auto& candidate) { return fits(slot, candidate); });
 }
 
-// The slots as a subsequence of the candidates, if there is exactly one way: the leftmost one is the rightmost one.
+// The slots as a subsequence of the candidates, if it is unique: then the leftmost match equals the rightmost match.
 std::optional<std::vector<Candidate>> only_subsequence(const Group& group, const std::vector<Candidate>& candidates) {
   auto embed = [&](auto slot, auto slots_end, auto candidate, auto end) -> std::optional<std::vector<Candidate>> {
     std::vector<Candidate> chosen;
@@ -79,7 +78,7 @@ std::optional<Assignment> assign(const std::vector<Group>& groups, const std::ve
     if (auto only = only_subsequence(groups[0], candidates)) return Assignment{*only};
     return std::nullopt;
   }
-  // Weight decay or not: matrices and the rest.
+  // The groups are parameters with and without weight decay: matrices and the rest.
   if (groups.size() == 2) {
     Assignment split(2);
     for (const auto& candidate : candidates) split[candidate.shape.size() > 1 ? 0 : 1].push_back(candidate);
@@ -110,7 +109,7 @@ std::optional<Assignment> assign_given(const std::vector<Group>& groups, const s
   return out;
 }
 
-// The optimizer's part of the file, with or without the wrapper that fp16 puts around it.
+// The optimizer's part of the file, with or without the wrapper that fp16 adds.
 class OptimizerStates {
  public:
   OptimizerStates(const TorchFile& file, const Value& optimizer) : file_(file), dict_(&optimizer) {
@@ -163,8 +162,8 @@ class OptimizerStates {
   }
 
  private:
-  // Bias correction goes by the optimizer's own count: DeepSpeed's fp16 wrapper makes it take a step on zero gradients
-  // when it is made, which the schedule does not see.
+  // Bias correction uses the optimizer's own count: DeepSpeed's fp16 wrapper makes the optimizer take a step on zero
+  // gradients when it is created, which the schedule does not count.
   void note_own_steps(std::map<std::string, double>& scalars) const {
     const auto steps = own_steps();
     double& applied = scalars.at("applied_steps");
@@ -176,7 +175,7 @@ class OptimizerStates {
     scalars["schedule_offset"] = applied - *steps;
     applied = *steps;
   }
-  // torch's optimizers keep it with each parameter, DeepSpeed's fused ones with each group.
+  // torch's optimizers store the count with each parameter, DeepSpeed's fused ones with each group.
   std::optional<double> own_steps() const {
     for (const Value* group : groups_->items) {
       if (const Value* steps = group->find("step")) return steps->as_number();
@@ -229,7 +228,7 @@ class OptimizerStates {
     for (const auto& [state, flat] : flats) {
       int64_t offset = 0;
       for (const auto& member : members) {
-        const int64_t numel = numel_of(member.shape).value();  // as fits() has found
+        const int64_t numel = numel_of(member.shape).value();  // checked by fits()
         builder.add_piece(0, member.name, state, 0, flat.narrow(0, offset, numel));
         offset += numel;
       }

@@ -1,4 +1,4 @@
-// Long on purpose: one case an opcode, in the order of Python's pickletools.
+// Long on purpose: one case per opcode, in the order of Python's pickletools.
 #include "runtime/checkpoint/pickle/pickle_reader.hpp"
 
 #include <bit>
@@ -40,7 +40,7 @@ std::optional<std::string> latin1_bytes(const std::string& text) {
   return bytes;
 }
 
-// Protocol 0's text: latin1, and \uXXXX or \UXXXXXXXX for what is not in it.
+// Protocol 0's text: latin1, and \uXXXX or \UXXXXXXXX for other characters.
 std::string from_raw_unicode(const std::string& raw) {
   std::string out;
   for (size_t i = 0; i < raw.size(); ++i) {
@@ -188,7 +188,7 @@ class Machine {
     for (size_t i = 0; i < pairs.size(); i += 2) target->entries.emplace_back(pairs[i], pairs[i + 1]);
   }
 
-  // What is copied, not moved, could make a small pickle large: a long list that is wrapped again and again.
+  // Copying (not moving) could make a small pickle large: a long list that is wrapped again and again.
   void count_copies(size_t num) {
     num_copied_ += num;
     if (num_copied_ > limits_.max_values) refuse("its pickle repeats its parts too often");
@@ -260,7 +260,7 @@ class Machine {
   void build() {
     const Value* state = pop();
     Value* target = top();
-    // Attributes of what was unwrapped (an OrderedDict's _metadata) are nobody's business.
+    // Attributes of unwrapped objects (an OrderedDict's _metadata) are ignored.
     if (target->is(Kind::kObject)) target->state = state;
   }
   void push_persistent(const Value* id) {
@@ -336,7 +336,7 @@ class Machine {
         return void(take(8));
       case op::kMark:
         return mark();
-      case op::kPop:  // takes a mark when nothing lies above it
+      case op::kPop:  // takes a mark when nothing is above it
         if (!marks_.empty() && stack_.size() == marks_.back()) return marks_.pop_back();
         return void(pop());
       case op::kPopMark:
@@ -477,7 +477,7 @@ class Machine {
         const Value* callable = pop();
         return push_instance(pop_to_mark(), callable);
       }
-      case op::kObj: {  // the class lies above the mark
+      case op::kObj: {  // the class is above the mark
         auto all = pop_to_mark();
         if (all.empty()) damaged("an object without a class");
         const Value* callable = all.front();

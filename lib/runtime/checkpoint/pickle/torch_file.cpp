@@ -20,7 +20,7 @@ using pickle::Kind;
 using pickle::Value;
 
 constexpr char kWhat[] = "torch.save file";
-constexpr int64_t kMaxRepeated = 1 << 24;  // elements of an expanded tensor, beyond those of its storage
+constexpr int64_t kMaxRepeated = 1 << 24;  // elements of an expanded tensor, in addition to those of its storage
 constexpr std::string_view kPickleName = "/data.pkl", kStorages = "/data/", kByteOrder = "/byteorder";
 
 constexpr DtypeName kStorageTypes[] = {
@@ -44,7 +44,7 @@ constexpr DtypeName kDtypes[] = {
     {"torch.bool", at::kBool},
 };
 
-// The call that rebuilds a tensor, below those that wrap it (parameters, subclasses). Null when there is none.
+// The call that rebuilds a tensor, inside the calls that wrap it (parameters, subclasses). Null when there is none.
 const Value* rebuild_call(const Value* value, std::vector<const Value*>* arguments) {
   for (int depth = 0; depth < 8; ++depth) {
     const auto name = value->class_name();
@@ -170,7 +170,7 @@ at::Tensor TorchFile::tensor(const Value& value, const std::string& name) const 
   const auto& bytes = storage->second.bytes;
   const auto item = static_cast<int64_t>(c10::elementSize(placed.dtype));
   const auto available = static_cast<int64_t>(bytes.size()) / item;
-  // A view with strides of 0 could claim more elements than there is memory for.
+  // Otherwise a view with strides of 0 could claim more elements than fit into memory.
   if (*extent > available || *numel > std::max(available, kMaxRepeated)) {
     refuse(fmt::format("is damaged: '{}' reaches beyond its storage data/{}", name, placed.storage));
   }
