@@ -2,9 +2,9 @@
 // save. For a device it is pinned (if the host provides pinned memory), which takes the host about a second for several
 // GB, and the copies run on a separate stream during the next forward and backward.
 //
-//   prepare(sizes)             once, if the save is known to come: gets that memory on a thread of its own, meanwhile
-//   begin()  take…  end()      the values as they are after all that was enqueued so far
-//   block_current_stream()     before anything that was taken is overwritten: enqueues a wait, the host goes on
+//   prepare(sizes)             once, if the save is known to come: allocates that memory on a separate thread
+//   begin()  take…  end()      copies the values as they are after all work enqueued so far
+//   block_current_stream()     before a copied original is overwritten: enqueues a wait, the host continues
 //   wait_until_arrived()       any thread: the copies may be read
 //
 // All but wait_until_arrived() on one thread. The result of take() is valid until the next begin().

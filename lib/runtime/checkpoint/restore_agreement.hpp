@@ -43,8 +43,8 @@ class RestoreAgreement {
   // that does not respond.
   RestoreReport agree(const std::string& phase, const RestoreReport& own);
 
-  // While the result lives, this rank has finished its part of the phase and waits for the others, which come to it as
-  // well.
+  // While the result lives, this rank has finished its part of the phase and waits for the others, which will also
+  // reach this point.
   std::optional<comm::Watchdog::Meeting> wait_for_others(const std::string& phase);
 
   // Other messages; hear() throws TimeoutError.

@@ -1,5 +1,5 @@
-// Work beside the current stream of a device: communication that overlaps computation. On host memory, or without
-// overlap, work runs immediately and marks have no effect. One thread at a time.
+// Work on a second stream of a device: communication that overlaps computation. On host memory, or without overlap,
+// work runs immediately and marks have no effect. One thread at a time.
 #pragma once
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
