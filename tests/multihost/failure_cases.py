@@ -194,9 +194,9 @@ class Losses(HostCase):
         self.expect(self.finish(process), 69, "node2")
 
     def test_a_launcher_that_was_suspended_hears_why_behind_much_output(self):
-        process = self.start_exec("echo up; exec yes", "--lost_after", "2s", "--quiet", "--run_dir", self.path("run"),
-                                  hosts="node2 slots=1\n")
-        os.read(process.stdout.fileno(), 1)
+        process = self.start_exec("echo up; yes | head -c 50000000", "--lost_after", "2s", "--quiet",
+                                  "--run_dir", self.path("run"), hosts="node2 slots=1\n")
+        self.wait_until(lambda: self.cluster.node2.kill("^yes", 0), what="a rank that writes")
         process.send_signal(signal.SIGSTOP)
         try:
             self.wait_until(lambda: not self.cluster.node2.kill("^yes", 0), what="an end of the rank")
