@@ -7,7 +7,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/nearest_name.hpp"
-#include "launch/migration.hpp"
+#include "launch/commands/migration.hpp"
 
 namespace dslaunch::launcher {
 namespace {

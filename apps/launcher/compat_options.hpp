@@ -4,7 +4,7 @@
 #include <string>
 
 #include "command_line.hpp"
-#include "launch/launch_options.hpp"
+#include "launch/plan/launch_options.hpp"
 
 namespace dslaunch::launcher {
 

@@ -4,7 +4,7 @@
 
 #include "arguments.hpp"
 #include "launch/doctor/doctor.hpp"
-#include "launch/launch_options.hpp"
+#include "launch/plan/launch_options.hpp"
 
 namespace dslaunch::launcher {
 

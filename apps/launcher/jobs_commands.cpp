@@ -11,10 +11,10 @@
 #include "base/printable.hpp"
 #include "commands.hpp"
 #include "jobs_options.hpp"
-#include "launch/jobs/dead_sockets.hpp"
 #include "launch/jobs/job_commands.hpp"
-#include "launch/jobs/job_folders.hpp"
 #include "launch/jobs/job_table.hpp"
+#include "launch/records/dead_sockets.hpp"
+#include "launch/records/job_folders.hpp"
 
 namespace dslaunch::launcher {
 namespace {

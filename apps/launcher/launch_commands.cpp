@@ -4,10 +4,10 @@
 #include "commands.hpp"
 #include "launch/agent/agent.hpp"
 #include "launch/agent/guard.hpp"
-#include "launch/exec_job.hpp"
-#include "launch/run_job.hpp"
+#include "launch/commands/exec_job.hpp"
+#include "launch/commands/run_job.hpp"
+#include "launch/nodes/cleanup_nodes.hpp"
 #include "launch/stacks/collect_stacks.hpp"
-#include "launch/supervisor/cleanup_nodes.hpp"
 #include "options.hpp"
 
 namespace dslaunch::launcher {

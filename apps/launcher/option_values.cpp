@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "base/duration.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "launch/duration.hpp"
 
 namespace dslaunch::launcher {
 
@@ -29,7 +29,7 @@ std::string without_leading_zeros(const std::string& digits) {
 
 std::chrono::milliseconds read_duration(const std::string& name, const std::string& text,
                                         std::chrono::milliseconds least) {
-  const auto length = launch::parse_duration(text);
+  const auto length = parse_duration(text);
   if (!length) {
     usage_error(
         fmt::format("{}: '{}' is no length of time; write 90, 90s, 10m, 2h or 500ms, up to 10000d", name, text));

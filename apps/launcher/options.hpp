@@ -6,7 +6,7 @@
 
 #include "arguments.hpp"
 #include "launch/agent/agent.hpp"
-#include "launch/launch_options.hpp"
+#include "launch/plan/launch_options.hpp"
 
 namespace dslaunch::launcher {
 

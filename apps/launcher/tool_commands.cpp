@@ -6,7 +6,7 @@
 #include "base/error.hpp"
 #include "commands.hpp"
 #include "launch/plan/working_folder.hpp"
-#include "launch/programs.hpp"
+#include "launch/process/programs.hpp"
 #include "options.hpp"
 
 namespace dslaunch::launcher {

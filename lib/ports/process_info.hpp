@@ -14,7 +14,7 @@ namespace dslaunch::ports {
 
 // Set in the environment of each process of a job. Not a secret.
 inline constexpr const char* kJobIdVariable = "DSLAUNCH_JOB_ID";
-// Likewise: the agent that started the process (launch/agent_mark.hpp).
+// Likewise: the agent that started the process (launch/process/agent_mark.hpp).
 inline constexpr const char* kAgentVariable = "DSLAUNCH_AGENT";
 
 // Identifies a process, and no later process with the same pid.

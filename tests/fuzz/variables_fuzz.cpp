@@ -2,8 +2,8 @@
 // out whose names are names, or an error of the user's.
 #include <cstdlib>
 
+#include "base/duration.hpp"
 #include "base/error.hpp"
-#include "launch/duration.hpp"
 #include "launch/plan/cpu_list.hpp"
 #include "launch/plan/env_file.hpp"
 

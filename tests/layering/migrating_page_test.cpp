@@ -6,7 +6,7 @@
 #include <sstream>
 #include <string>
 
-#include "launch/migration.hpp"
+#include "launch/commands/migration.hpp"
 #include "support/checkout.hpp"
 
 using namespace dslaunch::launch;

@@ -8,8 +8,8 @@
 #include <variant>
 
 #include "launch/channel/channel.hpp"
-#include "launch/channel/poll_set.hpp"
 #include "launch/channel/wire.hpp"
+#include "launch/event_loop/poll_set.hpp"
 #include "spawn/agent_link.hpp"
 
 namespace dslaunch::test {

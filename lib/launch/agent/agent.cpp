@@ -11,7 +11,7 @@
 #include "base/format.hpp"
 #include "base/host_name.hpp"
 #include "base/log.hpp"
-#include "launch/channel/poll_set.hpp"
+#include "launch/event_loop/poll_set.hpp"
 #include "rendezvous/own_address.hpp"
 #include "rendezvous/stream_socket.hpp"
 #include "spawn/exit_cause.hpp"

@@ -11,6 +11,7 @@
 
 #include "base/deadline.hpp"
 #include "launch/agent/error_files.hpp"
+#include "launch/agent/job_files.hpp"
 #include "launch/agent/master_port.hpp"
 #include "launch/agent/node_echo.hpp"
 #include "launch/agent/rank_process.hpp"
@@ -18,9 +19,8 @@
 #include "launch/agent/stack_collection.hpp"
 #include "launch/channel/channel.hpp"
 #include "launch/channel/heartbeat_monitor.hpp"
+#include "launch/event_loop/signal_inbox.hpp"
 #include "launch/plan/binding.hpp"
-#include "launch/plan/job_files.hpp"
-#include "launch/signal_inbox.hpp"
 #include "spawn/exit_diagnostics.hpp"
 
 namespace dslaunch::launch {

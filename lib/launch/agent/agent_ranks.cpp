@@ -7,12 +7,12 @@
 #include "launch/agent/agent.hpp"
 #include "launch/agent/descriptor_check.hpp"
 #include "launch/agent/preflight.hpp"
-#include "launch/agent_mark.hpp"
 #include "launch/channel/heartbeats.hpp"
 #include "launch/plan/rank_environment.hpp"
 #include "launch/plan/settle_node.hpp"
-#include "launch/private_folder.hpp"
-#include "launch/programs.hpp"
+#include "launch/process/agent_mark.hpp"
+#include "launch/process/programs.hpp"
+#include "launch/records/private_folder.hpp"
 #include "spawn/process_cleanup.hpp"
 
 namespace dslaunch::launch {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "launch/private_folder.hpp"
+#include "launch/records/private_folder.hpp"
 
 namespace dslaunch::launch {
 

@@ -9,7 +9,7 @@
 #include "base/format.hpp"
 #include "base/host_addresses.hpp"
 #include "base/log.hpp"
-#include "launch/agent/port_reclaim.hpp"
+#include "launch/doctor/port_reclaim.hpp"
 
 namespace dslaunch::launch {
 

@@ -5,11 +5,11 @@
 #include <string_view>
 
 #include "launch/channel/message.hpp"
-#include "launch/channel/poll_set.hpp"
-#include "launch/escape_state.hpp"
-#include "launch/file_thread.hpp"
-#include "launch/signal_inbox.hpp"
-#include "launch/terminal.hpp"
+#include "launch/event_loop/file_thread.hpp"
+#include "launch/event_loop/poll_set.hpp"
+#include "launch/event_loop/signal_inbox.hpp"
+#include "launch/terminal/escape_state.hpp"
+#include "launch/terminal/terminal.hpp"
 
 namespace dslaunch::launch {
 

@@ -12,7 +12,7 @@
 #include "base/environment.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "launch/programs.hpp"
+#include "launch/process/programs.hpp"
 #include "launch/stacks/collect_stacks.hpp"
 
 namespace dslaunch::launch {

@@ -7,8 +7,8 @@
 #include <variant>
 #include <vector>
 
-#include "launch/channel/job_kind.hpp"
-#include "launch/plan/binding_request.hpp"
+#include "launch/channel/binding_request.hpp"
+#include "launch/records/job_kind.hpp"
 #include "launch/stacks/fold_stacks.hpp"
 #include "spawn/exit_cause.hpp"
 #include "spawn/stuck_process.hpp"

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "launch/agent_mark.hpp"
-#include "launch/jobs/job_folders.hpp"
+#include "launch/process/agent_mark.hpp"
+#include "launch/records/job_folders.hpp"
 
 namespace dslaunch::launch {
 

@@ -4,7 +4,7 @@
 
 #include "base/format.hpp"
 #include "launch/doctor/leftover_files.hpp"
-#include "launch/end_processes.hpp"
+#include "launch/process/end_processes.hpp"
 
 namespace dslaunch::launch {
 namespace {

@@ -5,9 +5,9 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/parallel_for_each.hpp"
-#include "launch/channel/node_link.hpp"
+#include "launch/nodes/node_link.hpp"
 #include "launch/plan/hosts.hpp"
-#include "launch/programs.hpp"
+#include "launch/process/programs.hpp"
 #include "spawn/ssh/run_remote.hpp"
 
 namespace dslaunch::launch {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "launch/doctor/doctor.hpp"
-#include "launch/launch_options.hpp"
+#include "launch/plan/launch_options.hpp"
 #include "launch/plan/launch_plan.hpp"
 
 namespace dslaunch::launch {

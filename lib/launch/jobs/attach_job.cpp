@@ -8,11 +8,11 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/standard_streams.hpp"
-#include "launch/channel/poll_set.hpp"
+#include "launch/event_loop/poll_set.hpp"
+#include "launch/event_loop/signal_inbox.hpp"
 #include "launch/jobs/job_client.hpp"
 #include "launch/jobs/job_commands.hpp"
-#include "launch/signal_inbox.hpp"
-#include "launch/terminal.hpp"
+#include "launch/terminal/terminal.hpp"
 
 namespace dslaunch::launch {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/write_all.hpp"
-#include "launch/jobs/private_files.hpp"
+#include "launch/records/private_files.hpp"
 
 namespace dslaunch::launch {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "launch/file_thread.hpp"
+#include "launch/event_loop/file_thread.hpp"
 
 namespace dslaunch::launch {
 

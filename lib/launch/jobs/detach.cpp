@@ -11,8 +11,8 @@
 #include "base/error.hpp"
 #include "base/exit_code.hpp"
 #include "base/format.hpp"
-#include "launch/channel/poll_set.hpp"
-#include "launch/signal_inbox.hpp"
+#include "launch/event_loop/poll_set.hpp"
+#include "launch/event_loop/signal_inbox.hpp"
 #include "spawn/pipe.hpp"
 
 namespace dslaunch::launch {

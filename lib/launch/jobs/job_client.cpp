@@ -4,8 +4,8 @@
 
 #include <cerrno>
 
-#include "launch/channel/poll_set.hpp"
-#include "launch/jobs/socket_path.hpp"
+#include "launch/event_loop/poll_set.hpp"
+#include "launch/records/socket_path.hpp"
 
 namespace dslaunch::launch {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "launch/jobs/job_folders.hpp"
+#include "launch/records/job_folders.hpp"
 
 namespace dslaunch::launch {
 

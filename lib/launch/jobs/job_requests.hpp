@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "launch/jobs/job_record.hpp"
+#include "launch/records/job_record.hpp"
 
 namespace dslaunch::launch {
 

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "launch/jobs/socket_path.hpp"
+#include "launch/records/socket_path.hpp"
 
 namespace dslaunch::launch {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/unique_fd.hpp"
-#include "launch/channel/poll_set.hpp"
+#include "launch/event_loop/poll_set.hpp"
 #include "launch/jobs/console_log.hpp"
 #include "launch/jobs/job_requests.hpp"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/jobs/job_folders.hpp"
+#include "launch/records/job_folders.hpp"
 
 namespace dslaunch::launch {
 

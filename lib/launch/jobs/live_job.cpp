@@ -10,10 +10,10 @@
 #include "base/dump_json.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "launch/jobs/dead_sockets.hpp"
 #include "launch/jobs/detach.hpp"
-#include "launch/jobs/private_files.hpp"
-#include "launch/jobs/socket_path.hpp"
+#include "launch/records/dead_sockets.hpp"
+#include "launch/records/private_files.hpp"
+#include "launch/records/socket_path.hpp"
 
 namespace dslaunch::launch {
 namespace {

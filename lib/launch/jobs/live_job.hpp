@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "base/unique_fd.hpp"
-#include "launch/channel/poll_set.hpp"
+#include "launch/event_loop/poll_set.hpp"
 #include "launch/jobs/console_log.hpp"
-#include "launch/jobs/job_folders.hpp"
 #include "launch/jobs/job_socket.hpp"
+#include "launch/jobs/job_states.hpp"
 #include "launch/plan/launch_plan.hpp"
-#include "launch/supervisor/job_states.hpp"
+#include "launch/records/job_folders.hpp"
 #include "spawn/exit_cause.hpp"
 
 namespace dslaunch::launch {

@@ -6,7 +6,7 @@
 #include "base/unique_fd.hpp"
 #include "launch/jobs/detach.hpp"
 #include "launch/jobs/live_job.hpp"
-#include "launch/launch_options.hpp"
+#include "launch/plan/launch_options.hpp"
 #include "launch/plan/launch_plan.hpp"
 
 namespace dslaunch::launch {

@@ -12,7 +12,7 @@
 #include "base/printable.hpp"
 #include "base/standard_streams.hpp"
 #include "base/write_all.hpp"
-#include "launch/channel/poll_set.hpp"
+#include "launch/event_loop/poll_set.hpp"
 #include "launch/jobs/job_commands.hpp"
 #include "launch/supervisor/failure_summary.hpp"
 

@@ -10,8 +10,8 @@
 #include "base/printable.hpp"
 #include "launch/jobs/job_client.hpp"
 #include "launch/jobs/job_commands.hpp"
-#include "launch/supervisor/line_deduplicator.hpp"
 #include "launch/supervisor/stack_request.hpp"
+#include "launch/terminal/line_deduplicator.hpp"
 
 namespace dslaunch::launch {
 namespace {

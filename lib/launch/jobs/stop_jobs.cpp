@@ -9,10 +9,10 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/printable.hpp"
-#include "launch/default_grace.hpp"
 #include "launch/jobs/job_client.hpp"
 #include "launch/jobs/job_commands.hpp"
-#include "launch/jobs/stuck_json.hpp"
+#include "launch/plan/default_grace.hpp"
+#include "launch/records/stuck_json.hpp"
 #include "spawn/held_process.hpp"
 #include "spawn/process_cleanup.hpp"
 

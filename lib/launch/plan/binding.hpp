@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launch/plan/binding_request.hpp"
+#include "launch/channel/binding_request.hpp"
 #include "launch/plan/topology.hpp"
 
 namespace dslaunch::launch {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/launch_options.hpp"
+#include "launch/plan/launch_options.hpp"
 
 namespace dslaunch::launch {
 

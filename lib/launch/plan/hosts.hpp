@@ -2,8 +2,8 @@
 #pragma once
 #include "hostfile/allocation.hpp"
 #include "hostfile/choose_source.hpp"
-#include "launch/launch_options.hpp"
 #include "launch/plan/devices.hpp"
+#include "launch/plan/launch_options.hpp"
 #include "launch/plan/launch_plan.hpp"
 #include "launch/supervisor/node_join.hpp"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "launch/launch_options.hpp"
+#include "launch/plan/launch_options.hpp"
 
 namespace dslaunch::launch {
 

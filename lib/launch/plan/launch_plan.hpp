@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "hostfile/allocation.hpp"
-#include "launch/channel/job_kind.hpp"
 #include "launch/channel/message.hpp"
-#include "launch/default_grace.hpp"
+#include "launch/plan/default_grace.hpp"
 #include "launch/plan/output_choices.hpp"
-#include "launch/reach_options.hpp"
+#include "launch/plan/reach_options.hpp"
+#include "launch/records/job_kind.hpp"
 
 namespace dslaunch::launch {
 

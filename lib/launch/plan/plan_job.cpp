@@ -6,9 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "launch/jobs/job_folders.hpp"
 #include "launch/plan/describe_job.hpp"
-#include "launch/plan/job_id.hpp"
 #include "launch/plan/launch_variables.hpp"
 #include "launch/plan/master_address.hpp"
 #include "launch/plan/rank_environment.hpp"
@@ -16,6 +14,8 @@
 #include "launch/plan/remote_environment.hpp"
 #include "launch/plan/settle_node.hpp"
 #include "launch/plan/working_folder.hpp"
+#include "launch/records/job_folders.hpp"
+#include "launch/records/job_id.hpp"
 
 namespace dslaunch::launch {
 namespace {

@@ -1,7 +1,7 @@
 // The common part of `run` and `exec` before a job starts: builds the plan's frame from options and hosts.
 #pragma once
-#include "launch/launch_options.hpp"
 #include "launch/plan/hosts.hpp"
+#include "launch/plan/launch_options.hpp"
 #include "launch/plan/launch_plan.hpp"
 
 namespace dslaunch::launch {

@@ -11,7 +11,7 @@
 #include "base/format.hpp"
 #include "base/small_file.hpp"
 #include "base/writable_folder.hpp"
-#include "launch/plan/job_id.hpp"
+#include "launch/records/job_id.hpp"
 
 namespace dslaunch::launch {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "config/settings.hpp"
-#include "launch/launch_options.hpp"
+#include "launch/plan/launch_options.hpp"
 
 namespace dslaunch::launch {
 

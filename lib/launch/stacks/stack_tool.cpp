@@ -15,7 +15,7 @@
 #include "base/format.hpp"
 #include "base/printable.hpp"
 #include "base/small_file.hpp"
-#include "launch/channel/poll_set.hpp"
+#include "launch/event_loop/poll_set.hpp"
 #include "spawn/process.hpp"
 #include "spawn/program_path.hpp"
 

@@ -8,9 +8,9 @@
 #include "base/exit_code.hpp"
 #include "base/format.hpp"
 #include "base/printable.hpp"
-#include "launch/jobs/stuck_json.hpp"
-#include "launch/supervisor/line_deduplicator.hpp"
+#include "launch/records/stuck_json.hpp"
 #include "launch/supervisor/run_metrics.hpp"
+#include "launch/terminal/line_deduplicator.hpp"
 #include "spawn/output_hint.hpp"
 
 namespace dslaunch::launch {

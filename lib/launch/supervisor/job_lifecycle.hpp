@@ -7,9 +7,9 @@
 
 #include "base/deadline.hpp"
 #include "launch/jobs/job_requests.hpp"
+#include "launch/jobs/job_states.hpp"
 #include "launch/plan/launch_plan.hpp"
 #include "launch/supervisor/job_outcome.hpp"
-#include "launch/supervisor/job_states.hpp"
 #include "launch/supervisor/signal_echoes.hpp"
 
 namespace dslaunch::launch {

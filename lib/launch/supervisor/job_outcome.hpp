@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/channel/job_kind.hpp"
+#include "launch/records/job_kind.hpp"
 #include "spawn/exit_cause.hpp"
 #include "spawn/stuck_process.hpp"
 

@@ -8,15 +8,15 @@
 #include <vector>
 
 #include "base/log.hpp"
-#include "launch/agent/rank_logs.hpp"
 #include "launch/channel/message.hpp"
-#include "launch/escape_state.hpp"
 #include "launch/jobs/console_log.hpp"
-#include "launch/line_splitter.hpp"
 #include "launch/plan/launch_plan.hpp"
-#include "launch/supervisor/line_deduplicator.hpp"
-#include "launch/tail.hpp"
-#include "launch/terminal.hpp"
+#include "launch/supervisor/rank_logs.hpp"
+#include "launch/terminal/escape_state.hpp"
+#include "launch/terminal/line_deduplicator.hpp"
+#include "launch/terminal/line_splitter.hpp"
+#include "launch/terminal/tail.hpp"
+#include "launch/terminal/terminal.hpp"
 
 namespace dslaunch::launch {
 

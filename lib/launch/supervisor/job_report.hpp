@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "launch/jobs/stuck_on_host.hpp"
+#include "launch/records/stuck_on_host.hpp"
 #include "launch/supervisor/job_outcome.hpp"
 #include "spawn/agent_link.hpp"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "launch/duration.hpp"
-#include "launch/programs.hpp"
+#include "base/duration.hpp"
+#include "launch/process/programs.hpp"
 
 namespace dslaunch::launch {
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/deadline.hpp"
-#include "launch/launch_options.hpp"
 #include "launch/plan/hosts.hpp"
+#include "launch/plan/launch_options.hpp"
 #include "launch/supervisor/node_join.hpp"
 #include "launch/supervisor/supervisor.hpp"
 

@@ -10,13 +10,13 @@
 #include <optional>
 #include <utility>
 
+#include "base/duration.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "launch/agent/agent.hpp"
-#include "launch/agent/port_reclaim.hpp"
 #include "launch/channel/wire.hpp"
-#include "launch/duration.hpp"
+#include "launch/doctor/port_reclaim.hpp"
 #include "rendezvous/launch_env.hpp"
 #include "rendezvous/node_meeting.hpp"
 #include "spawn/exit_cause.hpp"

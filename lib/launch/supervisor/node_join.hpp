@@ -9,7 +9,7 @@
 #include "base/described_error.hpp"
 #include "base/unique_fd.hpp"
 #include "launch/channel/message.hpp"
-#include "launch/launch_options.hpp"
+#include "launch/plan/launch_options.hpp"
 #include "spawn/agent_link.hpp"
 
 namespace dslaunch::launch {

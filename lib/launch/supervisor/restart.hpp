@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/channel/job_kind.hpp"
-#include "launch/launch_options.hpp"
+#include "launch/plan/launch_options.hpp"
+#include "launch/records/job_kind.hpp"
 #include "launch/supervisor/job_report.hpp"
 
 namespace dslaunch::launch {

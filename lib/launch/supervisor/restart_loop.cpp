@@ -9,14 +9,14 @@
 
 #include "base/format.hpp"
 #include "base/log.hpp"
-#include "launch/channel/poll_set.hpp"
-#include "launch/programs.hpp"
+#include "launch/event_loop/poll_set.hpp"
+#include "launch/nodes/push.hpp"
+#include "launch/process/programs.hpp"
 #include "launch/supervisor/failure_summary.hpp"
-#include "launch/supervisor/push.hpp"
 #include "launch/supervisor/restart_signal_guard.hpp"
 #include "launch/supervisor/run_metrics.hpp"
 #include "launch/supervisor/supervisor.hpp"
-#include "launch/terminal.hpp"
+#include "launch/terminal/terminal.hpp"
 
 namespace dslaunch::launch {
 namespace {

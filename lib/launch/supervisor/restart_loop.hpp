@@ -5,9 +5,9 @@
 
 #include "base/deadline.hpp"
 #include "base/described_error.hpp"
+#include "launch/event_loop/signal_inbox.hpp"
 #include "launch/jobs/live_job.hpp"
 #include "launch/plan/launch_plan.hpp"
-#include "launch/signal_inbox.hpp"
 #include "launch/supervisor/job_planner.hpp"
 #include "launch/supervisor/job_report.hpp"
 #include "launch/supervisor/launch_context.hpp"

@@ -9,7 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/unique_fd.hpp"
-#include "launch/channel/poll_set.hpp"
+#include "launch/event_loop/poll_set.hpp"
 #include "spawn/link_thread.hpp"
 
 namespace dslaunch::launch {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <optional>
 
-#include "launch/signal_inbox.hpp"
+#include "launch/event_loop/signal_inbox.hpp"
 
 namespace dslaunch::launch {
 

@@ -5,7 +5,7 @@
 
 #include "base/format.hpp"
 #include "launch/agent/idle_window.hpp"
-#include "launch/supervisor/line_deduplicator.hpp"
+#include "launch/terminal/line_deduplicator.hpp"
 
 namespace dslaunch::launch {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/printable.hpp"
-#include "launch/channel/poll_set.hpp"
+#include "launch/event_loop/poll_set.hpp"
 #include "launch/supervisor/missing_ranks.hpp"
 #include "launch/supervisor/node_join.hpp"
 #include "ports/process_info.hpp"

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/deadline.hpp"
+#include "launch/event_loop/signal_inbox.hpp"
 #include "launch/jobs/live_job.hpp"
 #include "launch/plan/launch_plan.hpp"
-#include "launch/signal_inbox.hpp"
 #include "launch/supervisor/job_lifecycle.hpp"
 #include "launch/supervisor/job_output.hpp"
 #include "launch/supervisor/job_report.hpp"

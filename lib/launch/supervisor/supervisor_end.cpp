@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "base/format.hpp"
-#include "launch/channel/poll_set.hpp"
-#include "launch/supervisor/cleanup_nodes.hpp"
+#include "launch/event_loop/poll_set.hpp"
+#include "launch/nodes/cleanup_nodes.hpp"
 #include "launch/supervisor/failure_summary.hpp"
 #include "launch/supervisor/node_join.hpp"
 #include "launch/supervisor/supervisor.hpp"

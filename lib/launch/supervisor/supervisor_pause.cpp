@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "launch/channel/poll_set.hpp"
+#include "launch/event_loop/poll_set.hpp"
 #include "launch/supervisor/supervisor.hpp"
 
 namespace dslaunch::launch {

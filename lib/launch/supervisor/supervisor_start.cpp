@@ -4,7 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "launch/channel/node_link.hpp"
+#include "launch/nodes/node_link.hpp"
 #include "launch/plan/describe_job.hpp"
 #include "launch/supervisor/supervisor.hpp"
 #include "rendezvous/own_address.hpp"

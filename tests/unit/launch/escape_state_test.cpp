@@ -1,4 +1,4 @@
-#include "launch/escape_state.hpp"
+#include "launch/terminal/escape_state.hpp"
 
 #include <catch2/catch.hpp>
 #include <string>

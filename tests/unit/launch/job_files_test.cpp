@@ -1,4 +1,4 @@
-#include "launch/plan/job_files.hpp"
+#include "launch/agent/job_files.hpp"
 
 #include <sys/resource.h>
 #include <sys/stat.h>

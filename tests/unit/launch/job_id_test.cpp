@@ -1,4 +1,4 @@
-#include "launch/plan/job_id.hpp"
+#include "launch/records/job_id.hpp"
 
 #include <catch2/catch.hpp>
 #include <set>

@@ -9,9 +9,9 @@
 #include <filesystem>
 #include <future>
 
-#include "launch/jobs/dead_sockets.hpp"
 #include "launch/jobs/job_client.hpp"
-#include "launch/jobs/socket_path.hpp"
+#include "launch/records/dead_sockets.hpp"
+#include "launch/records/socket_path.hpp"
 #include "support/set_env.hpp"
 #include "support/temp_dir.hpp"
 

@@ -1,4 +1,4 @@
-#include "launch/supervisor/job_states.hpp"
+#include "launch/jobs/job_states.hpp"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

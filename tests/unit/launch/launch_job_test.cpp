@@ -1,5 +1,5 @@
 // A job whose planner fails with what is none of our own errors.
-#include "launch/launch_job.hpp"
+#include "launch/commands/launch_job.hpp"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,8 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "launch/jobs/job_record.hpp"
 #include "launch/plan/plan_job.hpp"
+#include "launch/records/job_record.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;

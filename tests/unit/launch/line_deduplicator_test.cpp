@@ -1,4 +1,4 @@
-#include "launch/supervisor/line_deduplicator.hpp"
+#include "launch/terminal/line_deduplicator.hpp"
 
 #include <catch2/catch.hpp>
 #include <map>

@@ -1,4 +1,4 @@
-#include "launch/line_splitter.hpp"
+#include "launch/terminal/line_splitter.hpp"
 
 #include <catch2/catch.hpp>
 

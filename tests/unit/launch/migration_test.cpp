@@ -1,4 +1,4 @@
-#include "launch/migration.hpp"
+#include "launch/commands/migration.hpp"
 
 #include <catch2/catch.hpp>
 #include <set>

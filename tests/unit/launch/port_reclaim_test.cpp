@@ -1,4 +1,4 @@
-#include "launch/agent/port_reclaim.hpp"
+#include "launch/doctor/port_reclaim.hpp"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -7,7 +7,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 
-#include "launch/agent_mark.hpp"
+#include "launch/process/agent_mark.hpp"
 #include "ports/process_info.hpp"
 
 using namespace dslaunch;

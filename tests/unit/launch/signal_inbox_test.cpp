@@ -1,4 +1,4 @@
-#include "launch/signal_inbox.hpp"
+#include "launch/event_loop/signal_inbox.hpp"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "launch/tail.hpp"
+#include "launch/terminal/tail.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "launch/terminal.hpp"
+#include "launch/terminal/terminal.hpp"
 
 #include <fcntl.h>
 #include <stdlib.h>

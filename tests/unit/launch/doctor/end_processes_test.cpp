@@ -1,4 +1,4 @@
-#include "launch/end_processes.hpp"
+#include "launch/process/end_processes.hpp"
 
 #include <signal.h>
 #include <sys/prctl.h>

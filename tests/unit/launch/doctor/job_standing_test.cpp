@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "launch/jobs/private_files.hpp"
+#include "launch/records/private_files.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace dslaunch;

@@ -12,8 +12,8 @@
 
 #include "base/unique_fd.hpp"
 #include "launch/agent/error_files.hpp"
-#include "launch/plan/job_files.hpp"
-#include "launch/private_folder.hpp"
+#include "launch/agent/job_files.hpp"
+#include "launch/records/private_folder.hpp"
 #include "support/set_env.hpp"
 #include "support/temp_dir.hpp"
 

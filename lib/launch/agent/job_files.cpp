@@ -1,0 +1,38 @@
+#include "launch/agent/job_files.hpp"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/format.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+// Numbered, since two files may have the same name; the extension tells the reader the file type. A full name of
+// maximum length would leave no room for the number.
+std::string name_of_copy(size_t number, const std::string& path) {
+  constexpr size_t kMaxBytes = 100;
+  const std::string name = std::filesystem::path(path).filename().string();
+  return fmt::format("{}-{}", number, name.substr(name.size() - std::min(name.size(), kMaxBytes)));
+}
+
+}  // namespace
+
+JobFiles::JobFiles(const std::string& job_id, const std::map<std::string, std::string>& files) {
+  if (files.empty()) return;
+  folder_.emplace(job_id);
+  for (const auto& [path, content] : files) {
+    const std::string name = name_of_copy(copies_.size(), path);
+    folder_->write(name, content);
+    copies_[path] = folder_->path() + "/" + name;
+  }
+}
+
+std::vector<std::string> JobFiles::localize(std::vector<std::string> words) const {
+  for (auto& word : words) {
+    if (auto copy = copies_.find(word); copy != copies_.end()) word = copy->second;
+  }
+  return words;
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,107 @@
+#include "launch/commands/launch_job.hpp"
+
+#include <unistd.h>
+
+#include <csignal>
+
+#include "base/described_error.hpp"
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "launch/event_loop/signal_inbox.hpp"
+#include "launch/jobs/register_job.hpp"
+#include "launch/plan/plan_job.hpp"
+#include "launch/process/programs.hpp"
+#include "launch/supervisor/launch_context.hpp"
+#include "launch/supervisor/node_join.hpp"
+#include "launch/supervisor/restart_loop.hpp"
+#include "launch/supervisor/same_command.hpp"
+
+namespace dslaunch::launch {
+namespace {
+
+LaunchPlan first_plan(JobPlanner& planner, const LaunchContext& field) {
+  LaunchPlan plan = planner.plan(field.hosts, 0);
+  for (const auto& file : plan.env_files) log::info("variables of every rank are read from {}", file);
+  for (const auto& warning : plan.warnings) log::warning("{}", warning);
+  return plan;
+}
+
+struct Begun {
+  LaunchPlan plan;
+  std::unique_ptr<LiveJob> live;
+};
+
+Begun begin(JobPlanner& planner, LaunchContext& field, UniqueFd& starter) {
+  field.gather(Deadline::never());
+  check_same_command(planner.command(), field.gathered.hellos);
+  LaunchPlan plan = first_plan(planner, field);
+  planner.prepare(plan);
+  std::unique_ptr<LiveJob> live = register_job(plan, field.options, starter);
+  return {std::move(plan), std::move(live)};
+}
+
+// Externally started nodes are told why there is no job.
+Begun begin_or_dismiss(JobPlanner& planner, LaunchContext& field, UniqueFd& starter) {
+  try {
+    return begin(planner, field, starter);
+  } catch (const std::exception& error) {
+    dismiss_nodes(field.gathered.links, failure_message(described(error)));
+    throw;
+  }
+}
+
+// In the process that supervises the job. `starter`: the process that waits for its start, see detach().
+int supervise(const LaunchOptions& options, JobPlanner& planner, UniqueFd& starter) {
+  hostfile::Source source = find_source(options);
+  if (!source.notice.empty()) log::info("{}", source.notice);
+  LaunchContext field{.options = options, .place = node_place(options, source), .hosts = {}, .gathered = {}};
+  if (field.nodes_come_by_themselves() && options.detach) {
+    throw UserError(ExitCode::kUsage,
+                    "--detach does not go with --no_ssh: whoever started this command on every node watches over it");
+  }
+  if (field.place && field.place->node_rank > 0 && !options.dry_run) {
+    AgentHello offer = offer_of_this_node(options, source);
+    const JobCommand command = planner.command();
+    offer.command = command.text;
+    offer.command_hash = command.hash;
+    return serve_as_node(*field.place, offer, options);
+  }
+  field.hosts = resolve_hosts(options, source, planner.device_user());
+  if (field.nodes_come_by_themselves()) field.hosts.master_port = field.place->master_port;
+  if (options.dry_run) return print_plan(first_plan(planner, field), options);
+
+  auto [plan, live] = begin_or_dismiss(planner, field, starter);
+  // From here on every end is recorded.
+  SignalInbox signals{SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+  const int exit_code = RestartLoop(std::move(plan), field, planner, *live, signals).run();
+  signals.ignore_from_now_on();
+  // Closing stalled files, or removing the run directory's lock beside them, would block as well.
+  if (!live->files().idle()) ::_exit(exit_code);
+  return exit_code;
+}
+
+}  // namespace
+
+void set_log_level(const LaunchOptions& options) {
+  if (options.quiet) log::set_level(log::Level::kError);
+  if (options.verbose) log::set_level(log::Level::kDebug);
+}
+
+int launch_job(const LaunchOptions& options, JobPlanner& planner) {
+  own_program();  // fixes the path, even if the program is replaced while the job waits or runs
+  UniqueFd nobody;
+  if (!options.detach || options.dry_run) return supervise(options, planner, nobody);
+  // Before the first thread (of a name lookup, of a link): threads would not exist in the supervisor.
+  DetachedSide side = detach();
+  if (!side.is_supervisor) return tell_start(side.started, options);
+  try {
+    return supervise(options, planner, side.starter);
+  } catch (const std::exception& error) {
+    const DescribedError end = described(error);
+    log::write(log::Level::kError, end.text);
+    if (side.starter.valid()) report_start(side.starter, to_int(end.code), "");
+    return to_int(end.code);
+  }
+}
+
+}  // namespace dslaunch::launch

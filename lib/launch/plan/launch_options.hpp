@@ -1,0 +1,65 @@
+// The options of the `run` and `exec` command lines, after the syntax check: plain data.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hostfile/host_options.hpp"
+#include "launch/channel/binding_request.hpp"
+#include "launch/plan/default_grace.hpp"
+#include "launch/plan/output_choices.hpp"
+#include "launch/plan/reach_options.hpp"
+
+namespace dslaunch::launch {
+
+enum class DeviceChoice { kAuto, kCpu, kCuda };
+
+// Where and how ranks run: for both commands.
+struct LaunchOptions {
+  DeviceChoice device = DeviceChoice::kAuto;
+  hostfile::HostOptions hosts;
+  ReachOptions reach;
+  std::chrono::milliseconds join_timeout{600000};  // for the other nodes of --no_ssh to connect; 0: no limit
+  int max_restarts = 0;
+  std::optional<int> min_nodes;  // empty: all of them
+  std::optional<std::chrono::milliseconds> timeout;
+  std::chrono::milliseconds grace = kDefaultGrace;
+  std::vector<std::pair<std::string, std::string>> env;  // --env NAME=VALUE, in order
+  std::string chdir;                                     // empty: the current directory
+  std::vector<std::string> env_files;                    // --env_file, in order
+  std::string venv;                                      // empty: none
+  std::string run_dir;                                   // empty: `run` uses runs/JOB, `exec` the job's own directory
+  OutputChoices output;
+  BindingRequest binding;
+  bool detach = false;  // the job runs in the background
+  bool dry_run = false, json = false, quiet = false, verbose = false;
+};
+
+// The options of `run` for the training itself.
+struct RunOptions {
+  LaunchOptions launch;
+  std::string model;
+  std::string config;             // empty: defaults
+  std::vector<std::string> sets;  // --set KEY=VALUE, in order
+  std::optional<int64_t> steps, epochs;
+  std::optional<uint64_t> seed;
+  std::optional<int64_t> verify;  // steps alongside an unsharded replica
+  std::string resume;             // auto | path; empty: not given
+  bool overwrite = false, eval_only = false;
+  std::optional<int64_t> trace;
+  std::optional<std::chrono::milliseconds> hang_timeout;
+  bool timings = false;
+  std::chrono::duration<double> started{};  // since 1970: start time of this dslaunch
+  std::string data, inputs, labels, loss;   // empty: not given
+};
+
+struct ExecOptions {
+  LaunchOptions launch;
+  bool overwrite = false;            // the logs of an earlier job in the run directory
+  std::vector<std::string> command;  // program and arguments, unchanged
+};
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,48 @@
+#include "launch/process/programs.hpp"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+
+namespace dslaunch::launch {
+
+static std::string read_own_program() {
+  std::error_code error;
+  auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) throw SystemError("readlink", "/proc/self/exe", error.value());
+  return path.string();
+}
+
+const std::string& own_program() {
+  static const std::string program = read_own_program();
+  return program;
+}
+
+std::string worker_program() {
+  std::filesystem::path path = std::filesystem::path(own_program()).parent_path() / "dsworker";
+  if (::access(path.c_str(), X_OK) != 0) {
+    throw UserError(ExitCode::kUnavailable,
+                    fmt::format("the program {} is missing: dsworker has to lie beside dslaunch (build it with "
+                                "'cmake --build', or install both)",
+                                path.string()));
+  }
+  return path.string();
+}
+
+std::optional<std::string> torch_library_path(const std::string& inherited) {
+  const char* folder = std::getenv("DSLAUNCH_TORCH_LIB");
+  if (folder == nullptr || *folder == '\0') return std::nullopt;
+  if (::access((std::filesystem::path(folder) / "libtorch_cpu.so").c_str(), R_OK) != 0) {
+    throw UserError(ExitCode::kNoInput,
+                    fmt::format("DSLAUNCH_TORCH_LIB is {}, but libtorch_cpu.so is not there: it names the folder "
+                                "torch/lib of PyTorch 2.11.0",
+                                folder));
+  }
+  return inherited.empty() ? std::string(folder) : fmt::format("{}:{}", folder, inherited);
+}
+
+}  // namespace dslaunch::launch
