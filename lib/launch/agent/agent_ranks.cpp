@@ -77,7 +77,7 @@ void Agent::prepare_job() {
   if (!job.ranks.empty()) check_preflight(job.preflight, job.ranks[0].argv.at(0), job.env);
   if (job.kind == JobKind::kExec) error_files_ = std::make_unique<ErrorFiles>(job.job_id);
   if (MasterPort::needed(job)) {
-    master_port_ = std::make_unique<MasterPort>(job, std::move(options_.listener), MasterPort::serves_torch_store(job));
+    master_port_ = std::make_unique<MasterPort>(job, std::move(options_.listener), uses_torch_store(job));
   }
 }
 

@@ -23,8 +23,6 @@ class MasterPort {
 
   // Whether this node holds a port for this job. A single worker needs no store.
   static bool needed(const JobDescription& job);
-  // Whether to serve PyTorch clients. The ranks' environment must say the same (TORCHELASTIC_USE_AGENT_STORE).
-  static bool serves_torch_store(const JobDescription& job) { return job.kind == JobKind::kExec; }
 
  private:
   const int world_size_;

@@ -29,6 +29,8 @@ struct AskStop {
 struct AskStacks {
   std::vector<int> ranks;
 };
+// The supervisor answers it within this time, which is longer than an agent's own limit.
+inline constexpr std::chrono::milliseconds kStacksTimeout{35000};
 using JobRequest = std::variant<AskStatus, AskAttach, AskStop, AskStacks>;
 
 // A longer line is not a valid request.

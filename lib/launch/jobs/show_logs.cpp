@@ -14,7 +14,6 @@
 #include "base/write_all.hpp"
 #include "launch/event_loop/poll_set.hpp"
 #include "launch/jobs/job_commands.hpp"
-#include "launch/supervisor/failure_summary.hpp"
 
 namespace dslaunch::launch {
 namespace {

@@ -10,7 +10,6 @@
 #include "base/printable.hpp"
 #include "launch/jobs/job_client.hpp"
 #include "launch/jobs/job_commands.hpp"
-#include "launch/supervisor/stack_request.hpp"
 #include "launch/terminal/line_deduplicator.hpp"
 
 namespace dslaunch::launch {
@@ -20,7 +19,7 @@ using namespace std::chrono_literals;
 using Json = nlohmann::ordered_json;
 
 // Longer than the supervisor's own limit.
-constexpr std::chrono::milliseconds kAnswerTime = StackRequest::kTime + 5s;
+constexpr std::chrono::milliseconds kAnswerTime = kStacksTimeout + 5s;
 
 void check_ranks(const KnownJob& job, const std::vector<int>& ranks) {
   for (int rank : ranks) {

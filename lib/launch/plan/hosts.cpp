@@ -51,6 +51,13 @@ DeviceSituation situation_for(const LaunchOptions& options, const Source& source
   return cpu ? DeviceSituation{} : look_for_devices();
 }
 
+// DSLAUNCH_TOKEN.
+std::vector<uint8_t> shared_token() {
+  const char* text = std::getenv(rendezvous::kTokenVariable);
+  if (text == nullptr || *text == '\0') return {};
+  return rendezvous::parse_token(text);
+}
+
 // --- checks -------------------------------------------------------------------------------------------------------
 
 std::string in_brackets(const std::string& words) {

@@ -2,7 +2,6 @@
 
 #include "base/environment.hpp"
 #include "base/format.hpp"
-#include "launch/agent/master_port.hpp"
 #include "launch/plan/launch_variables.hpp"
 #include "launch/plan/remote_environment.hpp"
 #include "ports/process_info.hpp"
@@ -25,7 +24,7 @@ rendezvous::LaunchEnv launch_env(const JobDescription& job, const RankJob& rank,
   env.job_id = job.job_id;
   env.token = job.token;
   env.agent_store = job.kind == JobKind::kRun && master_port != 0;
-  env.torch_agent_store = MasterPort::serves_torch_store(job) && master_port != 0;
+  env.torch_agent_store = uses_torch_store(job) && master_port != 0;
   env.rank_hosts = job.rank_hosts;
   env.restart_count = job.restart_count;
   env.max_restarts = job.max_restarts;

@@ -14,6 +14,12 @@ struct NodeFacts {
   std::string agent_mark{};  // identifies the agent that starts the rank, for doctor (own_agent_mark); empty: not set
 };
 
+// Whether the ranks are PyTorch clients of the store that the agent of node rank 0 serves
+// (TORCHELASTIC_USE_AGENT_STORE).
+inline bool uses_torch_store(const JobDescription& job) {
+  return job.kind == JobKind::kExec;
+}
+
 // Variables set by the launch override inherited ones; OMP_NUM_THREADS and TORCH_NCCL_ASYNC_ERROR_HANDLING are set only
 // if the user has not set them, and so is GLIBC_TUNABLES, which gives the ranks of `run` memory in large pages.
 std::map<std::string, std::string> rank_environment(const JobDescription& job, const RankJob& rank,

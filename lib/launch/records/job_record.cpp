@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/dump_json.hpp"
+#include "base/format.hpp"
 #include "launch/records/stuck_json.hpp"
 
 namespace dslaunch::launch {
@@ -76,6 +77,12 @@ bool is_possible(const JobRecord& record) {
 }
 
 }  // namespace
+
+std::string log_path(const std::string& root, const std::string& host, int rank) {
+  std::string name = host;
+  std::replace(name.begin(), name.end(), '/', '_');
+  return fmt::format("{}/logs/{}.{}.log", root, name, rank);
+}
 
 std::string utc_text(int64_t seconds) {
   std::time_t when = seconds;

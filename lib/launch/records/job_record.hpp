@@ -51,6 +51,9 @@ struct JobRecord {
   bool operator==(const JobRecord&) const = default;
 };
 
+// ROOT/logs/HOST.RANK.log, where `root` is a job's log_root.
+std::string log_path(const std::string& root, const std::string& host, int rank);
+
 std::string record_to_json(const JobRecord& record);
 // Empty when the text is not a job record.
 std::optional<JobRecord> record_from_json(const std::string& text);

@@ -8,6 +8,7 @@
 #include "base/exit_code.hpp"
 #include "base/format.hpp"
 #include "base/printable.hpp"
+#include "launch/records/job_record.hpp"
 #include "launch/records/stuck_json.hpp"
 #include "launch/supervisor/run_metrics.hpp"
 #include "launch/terminal/line_deduplicator.hpp"
@@ -141,12 +142,6 @@ const char* reason_text(StopReason reason) {
       return "the time limit (--timeout) passed";
   }
   return "";
-}
-
-std::string log_path(const std::string& root, const std::string& host, int rank) {
-  std::string name = host;
-  for (char& c : name) c = c == '/' ? '_' : c;
-  return fmt::format("{}/logs/{}.{}.log", root, name, rank);
 }
 
 std::string format_summary(const LaunchPlan& plan, const JobReport& report) {

@@ -20,7 +20,4 @@ const char* reason_text(StopReason reason);
 // rank.
 std::string story_json(const LaunchPlan& plan, const JobReport& report);
 
-// ROOT/logs/HOST.RANK.log
-std::string log_path(const std::string& root, const std::string& host, int rank);
-
 }  // namespace dslaunch::launch

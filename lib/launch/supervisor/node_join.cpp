@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
 #include <optional>
 #include <utility>
 
@@ -106,12 +105,6 @@ int tell_lost_output(NodeEcho& echo, Agent& agent, int exit_code) {
 }
 
 }  // namespace
-
-std::vector<uint8_t> shared_token() {
-  const char* text = std::getenv(rendezvous::kTokenVariable);
-  if (text == nullptr || *text == '\0') return {};
-  return rendezvous::parse_token(text);
-}
 
 void gather_nodes(const NodePlace& place, Gathered& gathered, Deadline deadline) {
   if (!gathered.listener.valid()) gathered.listener = hold_master_port(place);

@@ -9,22 +9,11 @@
 #include "base/described_error.hpp"
 #include "base/unique_fd.hpp"
 #include "launch/channel/message.hpp"
+#include "launch/plan/hosts.hpp"
 #include "launch/plan/launch_options.hpp"
 #include "spawn/agent_link.hpp"
 
 namespace dslaunch::launch {
-
-// The position of this process among the nodes.
-struct NodePlace {
-  int node_rank = 0, num_nodes = 1;
-  std::string master_addr;
-  uint16_t master_port = 0;
-  // Shared by all nodes (DSLAUNCH_TOKEN), which prove it to each other. Empty: the first peer at the port is a node.
-  std::vector<uint8_t> token;
-};
-
-// DSLAUNCH_TOKEN of the environment. Throws UserError(78) when it is not 64 hexadecimal digits.
-std::vector<uint8_t> shared_token();
 
 // Node rank 0: the other nodes, by node rank from 1, with what they offer; the links are ready for a supervisor.
 struct Gathered {

@@ -10,8 +10,8 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/write_all.hpp"
+#include "launch/records/job_record.hpp"
 #include "launch/records/private_files.hpp"
-#include "launch/supervisor/failure_summary.hpp"
 
 namespace dslaunch::launch {
 namespace {

@@ -44,7 +44,7 @@ std::string StackRequest::document(const std::vector<RankRecord>& records) const
     missing[rank] = fmt::format(
         "the agent on {} did not answer within {} s: it is stopped, or its host or the network "
         "does not answer",
-        records[static_cast<size_t>(rank)].host, kTime / 1s);
+        records[static_cast<size_t>(rank)].host, kStacksTimeout / 1s);
   }
   Json groups = Json::array(), absent = Json::array();
   for (const auto& group : fold_stacks(stacks_)) groups.push_back(group_json(group, records));

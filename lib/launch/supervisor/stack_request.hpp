@@ -10,6 +10,7 @@
 
 #include "base/deadline.hpp"
 #include "launch/channel/message.hpp"
+#include "launch/jobs/job_requests.hpp"
 #include "launch/plan/launch_plan.hpp"
 #include "launch/supervisor/job_outcome.hpp"
 
@@ -17,9 +18,6 @@ namespace dslaunch::launch {
 
 class StackRequest {
  public:
-  // Longer than an agent's own limit.
-  static constexpr std::chrono::milliseconds kTime{35000};
-
   StackRequest(uint64_t client, int64_t number) : client_(client), number_(number) {}
 
   uint64_t client() const { return client_; }
@@ -40,7 +38,7 @@ class StackRequest {
  private:
   const uint64_t client_;
   const int64_t number_;
-  const Deadline deadline_ = Deadline::after(kTime);
+  const Deadline deadline_ = Deadline::after(kStacksTimeout);
   std::set<int> awaited_;
   std::map<int, std::string> missing_;
   std::vector<RankStack> stacks_;

@@ -92,10 +92,6 @@ TEST_CASE("the same as JSON", "[launch][failure_summary]") {
   CHECK(json["ranks"][2]["stopped_by_us"] == true);
 }
 
-TEST_CASE("a host's name cannot lead a log out of its folder", "[launch][failure_summary]") {
-  CHECK(log_path("/r", "../../x", 3) == "/r/logs/.._.._x.3.log");
-}
-
 TEST_CASE("ranks that a scheduler signalled itself are said to be stopped, and the signal comes last",
           "[launch][failure_summary]") {
   std::vector<RankRecord> records{

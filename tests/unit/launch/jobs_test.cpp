@@ -83,6 +83,10 @@ TEST_CASE("ranks are counted through the hosts", "[launch][jobs]") {
   CHECK(record.host_of(-1).empty());
 }
 
+TEST_CASE("a host's name cannot lead a log out of its folder", "[launch][jobs]") {
+  CHECK(log_path("/r", "../../x", 3) == "/r/logs/.._.._x.3.log");
+}
+
 TEST_CASE("a process is known by more than its number", "[launch][jobs]") {
   ProcessOnHost own = this_process();
   CHECK(presence_of(own) == Presence::kAlive);
