@@ -8,6 +8,8 @@ import re
 import sys
 
 SOURCE_FOLDERS = ("lib", "apps", "kernels")
+# Each directory with sources below these is a room of its own; elsewhere a room holds its subdirectories.
+DIVIDED = ("lib/launch", "lib/runtime")
 SOURCE_ENDINGS = (".cpp", ".hpp", ".cu", ".cuh", ".c", ".h")
 HEADER_ENDINGS = (".hpp", ".cuh", ".h")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -35,7 +37,10 @@ class Map:
             raise SystemExit(f"{path}: the tables of rooms and headers were not found")
 
     def room_of(self, path):
-        """The room that holds `path` (from the root); the longest name wins."""
+        """The room that holds `path` (from the root); the longest name wins. None: it lies in no room."""
+        if path.startswith(tuple(top + "/" for top in DIVIDED)):
+            folder = os.path.dirname(path)
+            return folder if folder in self.levels else None
         rooms = [room for room in self.levels if path.startswith(room + "/")]
         return max(rooms, key=len, default=None)
 
@@ -59,12 +64,14 @@ def resolve(root, file, name):
 def check_include(map_, root, file, name):
     """What is wrong with `file` including `name`, or None."""
     room = map_.room_of(file)
+    target = resolve(root, file, name)
+    spellings = (name, target.removeprefix("lib/") if target else name)
     for prefix, homes in map_.homes.items():
-        if name.startswith(prefix) and not any(file.startswith(home + "/") for home in homes):
+        is_home = any(file.startswith(home + "/") for home in homes)
+        if not is_home and any(spelling.startswith(prefix) for spelling in spellings):
             return f"'{name}' may be included only in {', '.join(homes)}"
     if name.startswith("nlohmann/") and name != "nlohmann/json_fwd.hpp" and file.endswith(HEADER_ENDINGS):
         return f"'{name}' in a header; include it in sources only"
-    target = resolve(root, file, name)
     if target is None:
         return None
     if not target.startswith(SOURCE_FOLDERS):
@@ -98,9 +105,8 @@ def main():
     map_ = Map(os.path.join(root, "docs", "map.md"))
     files = list(source_files(root))
     problems = [problem for file in files for problem in check_file(map_, root, file)]
-    for room in map_.levels:
-        if not os.path.isdir(os.path.join(root, room)):
-            problems.append(f"docs/map.md: there is no folder for {room}")
+    rooms = {map_.room_of(file) for file in files}
+    problems += [f"docs/map.md: {room} holds no sources" for room in map_.levels if room not in rooms]
     for problem in problems:
         print(problem)
     print(f"{len(files)} files in {len(map_.levels)} rooms: {len(problems)} violations", file=sys.stderr)

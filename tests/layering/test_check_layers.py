@@ -27,8 +27,11 @@ class PlantedViolations(unittest.TestCase):
         os.mkdir(os.path.join(cls.root, "docs"))
         shutil.copy(os.path.join(ROOT, "docs", "map.md"), os.path.join(cls.root, "docs"))
         # Headers to include, whatever the rooms hold at the moment.
-        for header in ("lib/launch/planted.hpp", "lib/hostfile/planted.hpp", "lib/base/planted.hpp",
-                       "lib/comm/planted.hpp", "lib/runtime/optim/planted.hpp", "lib/runtime/engine/planted.hpp",
+        for header in ("lib/launch/plan/planted.hpp", "lib/launch/jobs/planted.hpp",
+                       "lib/launch/nodes/planted.hpp", "lib/hostfile/planted.hpp", "lib/base/planted.hpp",
+                       "lib/comm/planted.hpp", "lib/runtime/optim/planted.hpp",
+                       "lib/runtime/checkpoint/planted.hpp", "lib/runtime/checkpoint/pickle/planted.hpp",
+                       "lib/runtime/checkpoint/deepspeed/planted.hpp", "lib/runtime/engine/planted.hpp",
                        "tests/planted.hpp"):
             cls.write(header, "#pragma once\n")
 
@@ -62,54 +65,80 @@ class PlantedViolations(unittest.TestCase):
         self.assertEqual(run_check(self.root), (0, ""))
 
     def test_upward(self):
-        self.expect_refusal("lib/base/bad.cpp", '"launch/planted.hpp"', "upward", "level 0", "level 3")
-        self.expect_refusal("lib/hostfile/bad.hpp", '"launch/planted.hpp"', "upward")
+        self.expect_refusal("lib/base/bad.cpp", '"hostfile/planted.hpp"', "upward", "level 0", "level 1")
+        self.expect_refusal("lib/launch/plan/bad.hpp", '"launch/jobs/planted.hpp"', "upward")
+        self.expect_refusal("lib/runtime/checkpoint/bad.cpp", '"runtime/checkpoint/deepspeed/planted.hpp"', "upward")
         self.expect_refusal("lib/runtime/optim/bad.cpp", '"runtime/engine/planted.hpp"', "upward")
-        self.expect_refusal("lib/hostfile/bad.hpp", '"../launch/planted.hpp"', "upward")
-        self.expect_refusal("lib/hostfile/bad.hpp", '  <launch/planted.hpp>', "upward")
+        self.expect_refusal("lib/base/bad.hpp", '"../hostfile/planted.hpp"', "upward")
+        self.expect_refusal("lib/base/bad.hpp", '  <hostfile/planted.hpp>', "upward")
 
     def test_sideways(self):
         self.expect_refusal("lib/ports/bad.cpp", '"hostfile/planted.hpp"', "sideways", "level 1")
         self.expect_refusal("lib/runtime/data/bad.cpp", '"runtime/optim/planted.hpp"', "sideways")
+        self.expect_refusal("lib/launch/jobs/bad.cpp", '"launch/nodes/planted.hpp"', "sideways", "level 7")
+        self.expect_refusal("lib/runtime/checkpoint/pickle/bad.cpp", '"runtime/checkpoint/planted.hpp"', "sideways")
+
+    def test_subdirectories_that_include_each_other(self):
+        self.write("lib/launch/jobs/good.cpp", '// planted\n#include "launch/plan/planted.hpp"\n')
+        self.addCleanup(os.unlink, os.path.join(self.root, "lib/launch/jobs/good.cpp"))
+        self.expect_refusal("lib/launch/plan/bad.cpp", '"launch/jobs/planted.hpp"', "upward")
 
     def test_kernels_include_nothing_of_ours(self):
         self.expect_refusal("kernels/bad.cu", '"base/planted.hpp"', "nothing of ours")
         self.expect_refusal("kernels/bad.cu", "<ATen/ATen.h>", "only in")
 
     def test_headers_with_a_home(self):
-        for header, stray in (("<CLI/CLI.hpp>", "apps/worker/bad.cpp"), ("<CLI/CLI.hpp>", "lib/launch/bad.cpp"),
-                              ("<yaml-cpp/yaml.h>", "lib/launch/bad.cpp"), ("<nccl.h>", "lib/runtime/engine/bad.cpp"),
-                              ("<libssh/libssh.h>", "lib/spawn/local/bad.cpp"), ("<torch/script.h>", "lib/launch/bad.cpp"),
+        for header, stray in (("<CLI/CLI.hpp>", "apps/worker/bad.cpp"), ("<CLI/CLI.hpp>", "lib/launch/plan/bad.cpp"),
+                              ("<yaml-cpp/yaml.h>", "lib/launch/plan/bad.cpp"),
+                              ("<nccl.h>", "lib/runtime/engine/bad.cpp"),
+                              ("<libssh/libssh.h>", "lib/spawn/local/bad.cpp"),
+                              ("<torch/script.h>", "lib/launch/agent/bad.cpp"),
                               ("<ATen/ATen.h>", "lib/config/bad.cpp"), ("<c10/util/Exception.h>", "lib/base/bad.cpp"),
-                              ("<torch/torch.h>", "apps/launcher/bad.cpp"), ("<fmt/format.h>", "lib/launch/bad.cpp"),
+                              ("<torch/torch.h>", "apps/launcher/bad.cpp"),
+                              ("<fmt/format.h>", "lib/launch/jobs/bad.cpp"),
+                              ('"launch/plan/planted.hpp"', "apps/worker/bad.cpp"),
+                              ('"launch/plan/planted.hpp"', "lib/runtime/engine/bad.cpp"),
+                              ('"../../launch/plan/planted.hpp"', "lib/runtime/engine/bad.cpp"),
                               ('"comm/planted.hpp"', "apps/launcher/bad.cpp"),
                               ('"runtime/engine/planted.hpp"', "apps/launcher/bad.cpp")):
             with self.subTest(header=header, file=stray):
                 self.expect_refusal(stray, header, "may be included only in")
 
     def test_json_in_a_header(self):
-        self.expect_refusal("lib/launch/bad.hpp", "<nlohmann/json.hpp>", "sources only")
+        self.expect_refusal("lib/launch/jobs/bad.hpp", "<nlohmann/json.hpp>", "sources only")
 
     def test_outside_the_rooms(self):
         status, output = self.plant("lib/loose.hpp", "<vector>")
         self.assertEqual(status, 1)
         self.assertIn("lib/loose.hpp:1: lies in no room", output)
-        self.expect_refusal("lib/launch/bad.cpp", '"tests/planted.hpp"', "outside the rooms")
+        self.expect_refusal("lib/launch/plan/bad.cpp", '"tests/planted.hpp"', "outside the rooms")
 
-    def test_a_room_of_the_page_without_a_folder(self):
+    def test_a_subdirectory_that_the_page_does_not_list(self):
+        for file in ("lib/launch/loose.hpp", "lib/launch/unlisted/bad.cpp", "lib/launch/plan/unlisted/bad.cpp",
+                     "lib/runtime/checkpoint/unlisted/bad.hpp", "lib/runtime/loose.cpp"):
+            with self.subTest(file=file):
+                self.assertEqual(self.plant(file, "<vector>"), (1, f"{file}:1: lies in no room of docs/map.md\n"))
+
+    def test_a_room_of_the_page_without_sources(self):
         page = os.path.join(self.root, "docs/map.md")
         with open(page, encoding="utf-8") as file:
             text = file.read()
         row = "| 4 | `lib/runtime/state` |"
         self.assertIn(row, text)
-        self.write("docs/map.md", text.replace(row, "| 4 | `lib/runtime/lost` | gone |\n" + row))
         self.addCleanup(self.write, "docs/map.md", text)
-        self.assertEqual(run_check(self.root), (1, "docs/map.md: there is no folder for lib/runtime/lost\n"))
+        for room in ("lib/runtime/lost", "lib/launch", "lib/lost"):
+            with self.subTest(room=room):
+                self.write("docs/map.md", text.replace(row, f"| 4 | `{room}` | gone |\n" + row))
+                self.assertEqual(run_check(self.root), (1, f"docs/map.md: {room} holds no sources\n"))
 
     def test_what_is_allowed(self):
         for path, include in (("lib/hostfile/good.cpp", '"base/planted.hpp"'),
                               ("lib/hostfile/good.cpp", '"hostfile/planted.hpp"'),
-                              ("lib/config/good.cpp", "<yaml-cpp/yaml.h>"), ("lib/launch/good.cpp", "<nlohmann/json.hpp>"),
+                              ("lib/config/good.cpp", "<yaml-cpp/yaml.h>"),
+                              ("lib/launch/jobs/good.cpp", "<nlohmann/json.hpp>"),
+                              ("lib/launch/jobs/good.cpp", '"launch/plan/planted.hpp"'),
+                              ("apps/launcher/good.cpp", '"launch/plan/planted.hpp"'),
+                              ("lib/runtime/checkpoint/deepspeed/good.cpp", '"runtime/checkpoint/pickle/planted.hpp"'),
                               ("lib/base/good.hpp", "<nlohmann/json_fwd.hpp>"),
                               ("lib/comm/good.cpp", "<nccl.h>"), ("lib/spawn/ssh/good.cpp", "<libssh/libssh.h>"),
                               ("apps/launcher/good.cpp", "<CLI/CLI.hpp>"),
