@@ -1,5 +1,5 @@
 // The errors that end a job. A message says what was tried, on what, the result and what to do; the log adds rank and
-// host. Outcomes that a caller acts on (a port is busy) are returned, never thrown.
+// host. Outcomes that a caller acts on (a port is busy) are returned (result.hpp), never thrown.
 #pragma once
 #include <cerrno>
 #include <stdexcept>
