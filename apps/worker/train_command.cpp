@@ -66,26 +66,26 @@ std::string run_folder_of(const CommandOptions& options) {
   return options.value_or("run_dir", "runs/dsworker");
 }
 
-void require_place(const char* what, const std::string& place, const char* named_by, const std::string& why_not) {
-  if (why_not.empty()) return;
+void require_place(const char* what, const std::string& place, const char* named_by, const Result<>& writable) {
+  if (writable.ok()) return;
   throw UserError(ExitCode::kCannotCreate,
-                  fmt::format("{} cannot go to '{}' ({}): {}", what, place, named_by, why_not));
+                  fmt::format("{} cannot go to '{}' ({}): {}", what, place, named_by, writable.error()));
 }
 
 // Checks locations first written to during or after training, perhaps after hours. An evaluation writes to none.
 void check_places(const CommandOptions& options, const config::JobConfig& config, int rank) {
   const std::string& checkpoints = config.checkpoint.dir;
   if (!checkpoints.empty()) {
-    require_place("checkpoints", checkpoints, "checkpoint.dir", why_not_writable(checkpoints));
+    require_place("checkpoints", checkpoints, "checkpoint.dir", check_writable(checkpoints));
   }
   const auto& profile = config.flops_profiler;
   if (rank == 0 && profile.enabled && !profile.output_file.empty()) {
     require_place("the flops profile", profile.output_file, "flops_profiler.output_file",
-                  why_not_writable_file(profile.output_file));
+                  check_writable_file(profile.output_file));
   }
   if (options.has("trace")) {  // one file per rank, on other machines in an unchecked directory
     const std::string folder = run_folder_of(options);
-    require_place("the trace", folder, "--run_dir", why_not_writable(folder));
+    require_place("the trace", folder, "--run_dir", check_writable(folder));
   }
 }
 

@@ -23,8 +23,8 @@ struct stat status_of(const UniqueFd& fd) {
   return status;
 }
 
-SmallFile with_trouble(std::string trouble) {
-  return {.bytes = {}, .trouble = std::move(trouble)};
+SmallFile failed(std::string why) {
+  return {.bytes = {}, .outcome = Failure{std::move(why)}};
 }
 
 SmallFile read_to_end(const UniqueFd& fd, size_t most_bytes) {
@@ -33,12 +33,12 @@ SmallFile read_to_end(const UniqueFd& fd, size_t most_bytes) {
   while (file.bytes.size() <= most_bytes) {
     const ssize_t got = ::read(fd.get(), chunk.data(), chunk.size());
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) file.trouble = describe_errno(errno);
+    if (got < 0) file.outcome = Failure{describe_errno(errno)};
     if (got <= 0) return file;
     file.bytes.append(chunk.data(), static_cast<size_t>(got));
   }
   file.too_large = true;
-  file.trouble = fmt::format("it goes on after {} bytes, which is more than such a file may have", most_bytes);
+  file.outcome = Failure{fmt::format("it goes on after {} bytes, which is more than such a file may have", most_bytes)};
   return file;
 }
 
@@ -46,25 +46,25 @@ SmallFile read_to_end(const UniqueFd& fd, size_t most_bytes) {
 
 SmallFile read_small_file(const std::string& path, size_t most_bytes, const FileCheck& check) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
-  if (!fd.valid()) return with_trouble(describe_errno(errno));
+  if (!fd.valid()) return failed(describe_errno(errno));
   const struct stat status = status_of(fd);
-  if (S_ISDIR(status.st_mode)) return with_trouble("it is a folder");
+  if (S_ISDIR(status.st_mode)) return failed("it is a folder");
   if (check) check(status);
   return read_to_end(fd, most_bytes);
 }
 
 SmallFile read_plain_file(const std::string& path, size_t most_bytes, const FileCheck& check) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
-  if (!fd.valid()) return with_trouble(describe_errno(errno));
+  if (!fd.valid()) return failed(describe_errno(errno));
   const struct stat status = status_of(fd);
-  if (!S_ISREG(status.st_mode)) return with_trouble("it is no plain file");
+  if (!S_ISREG(status.st_mode)) return failed("it is no plain file");
   if (check) check(status);
   return read_to_end(fd, most_bytes);
 }
 
 std::optional<std::string> read_whole_file(const std::string& path) {
   SmallFile file = read_small_file(path, SIZE_MAX);
-  if (!file.trouble.empty()) return std::nullopt;
+  if (!file.outcome.ok()) return std::nullopt;
   return std::move(file.bytes);
 }
 

@@ -8,13 +8,15 @@
 #include <optional>
 #include <string>
 
+#include "base/result.hpp"
+
 namespace dslaunch {
 
 inline constexpr size_t kMaxSmallBytes = size_t{16} << 20;
 
 struct SmallFile {
-  std::string bytes;    // when the file is too large: its beginning, more than `most_bytes`
-  std::string trouble;  // empty: `bytes` is the whole file; else the error, worded as the end of a sentence
+  std::string bytes;  // when the file is too large: its beginning, more than `most_bytes`
+  Result<> outcome;   // success: `bytes` is the whole file
   bool too_large = false;
 };
 

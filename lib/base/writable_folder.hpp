@@ -2,12 +2,14 @@
 #pragma once
 #include <string>
 
+#include "base/result.hpp"
+
 namespace dslaunch {
 
-// Empty when the directory, or its nearest existing parent, accepts new entries; else the reason. Any thread.
-std::string why_not_writable(const std::string& folder);
+// Succeeds when the directory, or its nearest existing parent, accepts new entries. Any thread.
+Result<> check_writable(const std::string& folder);
 
 // The same for one file. Any thread.
-std::string why_not_writable_file(const std::string& path);
+Result<> check_writable_file(const std::string& path);
 
 }  // namespace dslaunch

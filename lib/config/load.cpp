@@ -85,10 +85,10 @@ LoadResult load_file(const std::string& path, const std::vector<Override>& overr
     return result;
   }
   const SmallFile file = read_small_file(path, kMaxBytes);
-  if (!file.trouble.empty() && !file.too_large) {
+  if (!file.outcome.ok() && !file.too_large) {
     LoadResult result = start(path, context);
     result.issues.push_back(
-        {Issue::Kind::kFile, "", {}, "", fmt::format("cannot read the job file '{}': {}", path, file.trouble)});
+        {Issue::Kind::kFile, "", {}, "", fmt::format("cannot read the job file '{}': {}", path, file.outcome.error())});
     return result;
   }
   return load_text(file.bytes, path, format_of(path), overrides, context);

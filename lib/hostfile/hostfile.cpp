@@ -320,9 +320,9 @@ std::vector<Entry> parse_hostfile(std::string_view text, const std::string& path
 
 std::vector<Entry> read_hostfile(const std::string& path) {
   const SmallFile file = read_small_file(path);
-  if (file.trouble.empty()) return parse_hostfile(file.bytes, path);
+  if (file.outcome.ok()) return parse_hostfile(file.bytes, path);
   throw UserError(file.too_large ? ExitCode::kBadInput : ExitCode::kNoInput,
-                  fmt::format("cannot read the hostfile {}: {}", path, file.trouble));
+                  fmt::format("cannot read the hostfile {}: {}", path, file.outcome.error()));
 }
 
 }  // namespace dslaunch::hostfile

@@ -79,8 +79,9 @@ void check_resume_path(const RunOptions& run, const config::JobConfig& config) {
 
 std::string content_to_send(const std::string& path) {
   SmallFile file = read_small_file(path);
-  if (file.trouble.empty()) return std::move(file.bytes);
-  throw UserError(ExitCode::kNoInput, fmt::format("{} cannot be sent to the other hosts: {}", path, file.trouble));
+  if (file.outcome.ok()) return std::move(file.bytes);
+  throw UserError(ExitCode::kNoInput,
+                  fmt::format("{} cannot be sent to the other hosts: {}", path, file.outcome.error()));
 }
 
 void find_torch(LaunchPlan& plan) {

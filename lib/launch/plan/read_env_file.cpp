@@ -43,9 +43,9 @@ Assignments read_env_file(const EnvFile& file, std::vector<std::string>& warning
   auto check = [&](const struct stat& opened) { check_writers(file, opened, warnings); };
   const SmallFile read = file.named ? read_small_file(file.path, kMaxSmallBytes, check)
                                     : read_plain_file(file.path, kMaxSmallBytes, check);
-  if (read.trouble.empty()) return parse_env_file(read.bytes, file.path);
+  if (read.outcome.ok()) return parse_env_file(read.bytes, file.path);
   throw UserError(read.too_large ? ExitCode::kBadInput : ExitCode::kNoInput,
-                  fmt::format("cannot read the file of variables {}: {}", file.path, read.trouble));
+                  fmt::format("cannot read the file of variables {}: {}", file.path, read.outcome.error()));
 }
 
 }  // namespace dslaunch::launch

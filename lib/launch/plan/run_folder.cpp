@@ -27,8 +27,8 @@ constexpr const char kDigits[] = "0123456789";
                   fmt::format("cannot use the run folder {}: {}; choose another with --run_dir", folder, why));
 }
 
-void check_writable(const std::string& folder) {
-  if (const std::string why = why_not_writable(folder); !why.empty()) refuse(folder, why);
+void require_writable(const std::string& folder) {
+  if (const Result<> writable = check_writable(folder); !writable.ok()) refuse(folder, writable.error());
 }
 
 // step_00000050, also while it is being written, removed or replaced (docs/checkpoint_format.md).
@@ -97,7 +97,7 @@ void write_exec_record(const std::string& folder, const ExecJob& job) {
 }
 
 FolderLock make_and_lock(const std::string& folder, const std::string& job_id) {
-  check_writable(folder);
+  require_writable(folder);
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) refuse(folder, error.message());
@@ -137,7 +137,7 @@ bool holds_run(const std::string& folder) {
 }
 
 void check_run_folder(const std::string& folder, EarlierRun earlier) {
-  check_writable(folder);
+  require_writable(folder);
   if (earlier != EarlierRun::kRefuse || !holds_run(folder)) return;
   throw UserError(ExitCode::kCannotCreate,
                   fmt::format("{} holds a run already: --resume auto goes on with it, --overwrite discards it, another "
@@ -157,7 +157,7 @@ FolderLock prepare_run_folder(const std::string& folder, EarlierRun earlier, con
 }
 
 bool check_exec_folder(const std::string& folder, const ExecJob& job, bool overwrite) {
-  check_writable(folder);
+  require_writable(folder);
   if (overwrite || (!holds_run(folder) && !holds_logs(folder))) return false;
   if (!job.slurm_job_id.empty() && recorded_slurm_job(folder) == job.slurm_job_id) return true;
   // If a job is running in the directory, report that first: it is the better message.

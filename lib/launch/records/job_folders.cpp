@@ -52,7 +52,7 @@ Condition condition_of(const JobRecord& record) {
 // A record of this user's; else the reason that there is none, as the end of a sentence.
 std::variant<JobRecord, std::string> read_record(const JobFolder& folder) {
   SmallFile file = read_plain_file(folder.record_file());
-  if (!file.trouble.empty()) return std::move(file.trouble);
+  if (!file.outcome.ok()) return file.outcome.error();
   struct stat found {};
   bool foreign = ::stat(folder.record_file().c_str(), &found) == 0 && found.st_uid != ::geteuid();
   // The owner of a record decides which processes `stop` signals.

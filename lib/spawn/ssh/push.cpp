@@ -49,8 +49,9 @@ std::string sha256(std::string_view bytes) {
 
 std::string read_whole(const std::string& path) {
   SmallFile file = read_small_file(path, SIZE_MAX);
-  if (file.trouble.empty()) return std::move(file.bytes);
-  throw UserError(ExitCode::kNoInput, fmt::format("cannot read {} to copy it to the hosts: {}", path, file.trouble));
+  if (file.outcome.ok()) return std::move(file.bytes);
+  throw UserError(ExitCode::kNoInput,
+                  fmt::format("cannot read {} to copy it to the hosts: {}", path, file.outcome.error()));
 }
 
 constexpr size_t kTarBlock = 512;

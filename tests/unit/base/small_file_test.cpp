@@ -20,7 +20,7 @@ TEST_CASE("a file is read whole, and so is a pipe", "[base][small_file]") {
   const auto read = read_small_file(pipe);
   writer.join();
   CHECK(read.bytes == text);
-  CHECK(read.trouble.empty());
+  CHECK(read.outcome.ok());
 }
 
 TEST_CASE("a plain file is read, and nothing else in its place", "[base][small_file]") {
@@ -29,15 +29,15 @@ TEST_CASE("a plain file is read, and nothing else in its place", "[base][small_f
   const std::string pipe = folder / "pipe";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
   for (const std::string& path : {pipe, folder.path(), std::string("/dev/zero")}) {
-    CHECK_THAT(read_plain_file(path).trouble, Catch::Contains("no plain file"));
+    CHECK_THAT(read_plain_file(path).outcome.error(), Catch::Contains("no plain file"));
   }
-  CHECK_THAT(read_plain_file("/nonexistent/file").trouble, Catch::Contains("No such file"));
+  CHECK_THAT(read_plain_file("/nonexistent/file").outcome.error(), Catch::Contains("No such file"));
 }
 
 TEST_CASE("a file without an end is given up", "[base][small_file]") {
   const auto read = read_small_file("/dev/zero", 1000);
   CHECK(read.too_large);
-  CHECK_THAT(read.trouble, Catch::Contains("1000 bytes"));
+  CHECK_THAT(read.outcome.error(), Catch::Contains("1000 bytes"));
   CHECK(read.bytes.size() > 1000);
   CHECK(read.bytes.size() < 1'000'000);
 }
@@ -50,8 +50,8 @@ TEST_CASE("a file of just as many bytes as it may have is read", "[base][small_f
 }
 
 TEST_CASE("what cannot be read has the reason", "[base][small_file]") {
-  CHECK_THAT(read_small_file("/nonexistent/file").trouble, Catch::Contains("No such file"));
-  CHECK_THAT(read_small_file("/").trouble, Catch::Contains("folder"));
+  CHECK_THAT(read_small_file("/nonexistent/file").outcome.error(), Catch::Contains("No such file"));
+  CHECK_THAT(read_small_file("/").outcome.error(), Catch::Contains("folder"));
 }
 
 TEST_CASE("a whole file has no limit, and what cannot be read is nothing", "[base][small_file]") {

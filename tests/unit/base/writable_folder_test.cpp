@@ -1,0 +1,25 @@
+#include "base/writable_folder.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "support/temp_dir.hpp"
+
+using dslaunch::check_writable;
+using dslaunch::check_writable_file;
+
+TEST_CASE("a directory is writable when its nearest existing parent is", "[base][writable_folder]") {
+  dslaunch::test::TempDir folder;
+  CHECK(check_writable(folder.path()).ok());
+  CHECK(check_writable(folder.path() + "/a/b").ok());
+  CHECK(check_writable_file(folder.path() + "/a/b").ok());
+}
+
+TEST_CASE("a path that cannot become a directory is named", "[base][writable_folder]") {
+  dslaunch::test::TempDir folder;
+  const std::string file = folder.write("file", "");
+  CHECK(check_writable_file(file).ok());
+  REQUIRE_FALSE(check_writable(file + "/a").ok());
+  CHECK(check_writable(file + "/a").error().starts_with(file + " is "));
+  REQUIRE_FALSE(check_writable_file(folder.path()).ok());
+  CHECK(check_writable_file(folder.path()).error().starts_with(folder.path() + " is "));
+}
