@@ -24,49 +24,41 @@ std::string next_multiples(int64_t wanted, int64_t unit) {
   return below == 0 ? fmt::format("{}", above) : fmt::format("{} or {}", below, above);
 }
 
-BatchSolution solved(const BatchRequest& request, int64_t micro, int64_t accumulation, std::string_view how) {
-  BatchSolution out;
+Result<BatchSolution> solved(const BatchRequest& request, int64_t micro, int64_t accumulation, std::string_view how) {
   int64_t samples = 0;
   if (!multiply(micro, accumulation, samples) || !multiply(samples, request.world, samples)) {
-    out.problem = fmt::format("micro batch {} × accumulation {} × {} is more than 64 bits hold", micro, accumulation,
-                              ranks(request.world));
-    return out;
+    return Failure{fmt::format("micro batch {} × accumulation {} × {} is more than 64 bits hold", micro, accumulation,
+                               ranks(request.world))};
   }
-  out.batch = {samples, micro, accumulation};
-  out.explanation = fmt::format("train_batch_size {} = micro batch {} × accumulation {} × {} ({})", samples, micro,
-                                accumulation, ranks(request.world), how);
-  return out;
+  return BatchSolution{{samples, micro, accumulation},
+                       fmt::format("train_batch_size {} = micro batch {} × accumulation {} × {} ({})", samples, micro,
+                                   accumulation, ranks(request.world), how)};
 }
 
-BatchSolution impossible(std::string problem) {
-  BatchSolution out;
-  out.problem = std::move(problem);
-  return out;
-}
-
-BatchSolution check_all_three(const BatchRequest& request) {
-  BatchSolution out = solved(request, *request.micro_batch, *request.accumulation, "all three given");
-  if (!out.problem.empty() || out.batch.train_batch == *request.train_batch) return out;
-  return impossible(
+Result<BatchSolution> check_all_three(const BatchRequest& request) {
+  Result<BatchSolution> out = solved(request, *request.micro_batch, *request.accumulation, "all three given");
+  if (!out.ok() || out->batch.train_batch == *request.train_batch) return out;
+  return Failure{
       fmt::format("train_batch_size {} does not equal train_micro_batch_size_per_gpu {} × gradient_accumulation_steps "
                   "{} × {} = {}; "
                   "set train_batch_size to {}, or leave out one of the three",
                   *request.train_batch, *request.micro_batch, *request.accumulation, ranks(request.world),
-                  out.batch.train_batch, out.batch.train_batch));
+                  out->batch.train_batch, out->batch.train_batch)};
 }
 
 // The batch and one of its two factors are given: computes the other factor.
-BatchSolution divide(const BatchRequest& request, int64_t factor, std::string_view given, std::string_view wanted) {
+Result<BatchSolution> divide(const BatchRequest& request, int64_t factor, std::string_view given,
+                             std::string_view wanted) {
   int64_t unit = 0;
   int64_t batch = *request.train_batch;
   if (!multiply(factor, request.world, unit) || batch % unit != 0) {
     std::string product = unit > 0 ? fmt::format(" = {}", unit) : "";
     std::string proposal = unit > 0 ? fmt::format("set train_batch_size to {}", next_multiples(batch, unit))
                                     : fmt::format("make {} smaller", given);
-    return impossible(
+    return Failure{
         fmt::format("train_batch_size {} cannot be split: {} {} × {}{} does not divide it, so {} has no "
                     "whole number; {}",
-                    batch, given, factor, ranks(request.world), product, wanted, proposal));
+                    batch, given, factor, ranks(request.world), product, wanted, proposal)};
   }
   int64_t other = batch / unit;
   bool micro_given = request.micro_batch.has_value();
@@ -74,20 +66,20 @@ BatchSolution divide(const BatchRequest& request, int64_t factor, std::string_vi
                 micro_given ? "accumulation solved" : "micro batch solved");
 }
 
-BatchSolution split_over_ranks(const BatchRequest& request) {
+Result<BatchSolution> split_over_ranks(const BatchRequest& request) {
   int64_t batch = *request.train_batch;
   if (batch % request.world == 0) return solved(request, batch / request.world, 1, "micro batch solved");
   std::string reason = batch < request.world ? "leaves ranks without a sample" : "does not split evenly";
-  return impossible(
+  return Failure{
       fmt::format("train_batch_size {} over {} {}: micro batch {} × accumulation 1 × {} = {}; set "
                   "train_batch_size to {}",
                   batch, ranks(request.world), reason, batch / request.world, ranks(request.world),
-                  batch / request.world * request.world, next_multiples(batch, request.world)));
+                  batch / request.world * request.world, next_multiples(batch, request.world))};
 }
 
 }  // namespace
 
-BatchSolution solve_batch(const BatchRequest& request) {
+Result<BatchSolution> solve_batch(const BatchRequest& request) {
   constexpr std::string_view kMicro = "train_micro_batch_size_per_gpu", kAccumulation = "gradient_accumulation_steps";
   if (request.train_batch) {
     if (request.micro_batch && request.accumulation) return check_all_three(request);

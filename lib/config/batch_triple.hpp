@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "base/result.hpp"
 #include "config/job_config.hpp"
 
 namespace dslaunch::config {
@@ -18,9 +19,9 @@ struct BatchRequest {
 struct BatchSolution {
   Batch batch;
   std::string explanation;  // "train_batch_size 32 = micro batch 4 × accumulation 2 × 4 ranks (…)"
-  std::string problem;      // not empty: there is no solution; states the three numbers and a proposal
 };
 
-BatchSolution solve_batch(const BatchRequest& request);
+// The error, where there is no solution, states the three numbers and a proposal.
+Result<BatchSolution> solve_batch(const BatchRequest& request);
 
 }  // namespace dslaunch::config

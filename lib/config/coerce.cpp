@@ -15,6 +15,8 @@
 namespace dslaunch::config {
 namespace {
 
+using Coerced = Result<Value, ValueError>;
+
 std::string lower(std::string_view text) {
   std::string out(text);
   for (char& c : out) {
@@ -45,14 +47,20 @@ bool in_range(const KeySpec& spec, double number) {
   return low && high;
 }
 
-Coerced wrong(std::string_view wanted, const Value& value) {
-  return {{}, fmt::format("must be {}, not {}", wanted, describe(value)), false};
+Failure<ValueError> wrong(std::string_view wanted, const Value& value, std::string_view hint = {}) {
+  return {{fmt::format("must be {}, not {}{}", wanted, describe(value), hint)}};
+}
+
+Failure<ValueError> out_of_range(std::string_view wanted, const Value& value, std::string_view hint = {}) {
+  Failure<ValueError> failure = wrong(wanted, value, hint);
+  failure.error.out_of_range = true;
+  return failure;
 }
 
 Coerced check_range(const KeySpec& spec, Value value) {
   double number = value.is_int() ? static_cast<double>(value.integer) : value.number;
-  if (in_range(spec, number)) return {std::move(value), "", false};
-  return {{}, fmt::format("must be {}, not {}", range_text(spec), describe(value)), true};
+  if (in_range(spec, number)) return value;
+  return out_of_range(range_text(spec), value);
 }
 
 // A number, also one given as text; empty: neither.
@@ -88,12 +96,12 @@ Coerced coerce_float(const KeySpec& spec, const Value& value) {
 }
 
 Coerced coerce_bool(const Value& value) {
-  if (value.is_bool()) return {Value::of_bool(value.boolean), "", false};
-  Coerced out = wrong("true or false", value);
+  if (value.is_bool()) return Value::of_bool(value.boolean);
+  constexpr std::string_view kWanted = "true or false";
   if (value.is_string() && (lower(value.text) == "true" || lower(value.text) == "false")) {
-    out.error += fmt::format(": write {} in small letters and without quotes", lower(value.text));
+    return wrong(kWanted, value, fmt::format(": write {} in small letters and without quotes", lower(value.text)));
   }
-  return out;
+  return wrong(kWanted, value);
 }
 
 Coerced coerce_enum(const KeySpec& spec, const Value& value) {
@@ -101,13 +109,10 @@ Coerced coerce_enum(const KeySpec& spec, const Value& value) {
   if (value.is_string()) {
     for (const auto& name : known) {
       if (name == value.text || (spec.any_case && lower(name) == lower(value.text))) {
-        return {Value::of_string(name), "", false};
+        return Value::of_string(name);
       }
     }
-    Coerced out = wrong(spoken_list(spec.values), value);
-    out.error += did_you_mean(value.text, known);
-    out.out_of_range = true;
-    return out;
+    return out_of_range(spoken_list(spec.values), value, did_you_mean(value.text, known));
   }
   return wrong(spoken_list(spec.values), value);
 }
@@ -120,13 +125,13 @@ Coerced coerce_list(const KeySpec& spec, const Value& value, Kind item_kind) {
   std::vector<Value> out;
   for (size_t i = 0; i < items.size(); ++i) {
     Coerced item = coerce(item_spec, items[i]);
-    if (!item.error.empty()) {
-      if (value.is_array()) item.error = fmt::format("item {} {}", i + 1, item.error);
-      return item;
+    if (!item.ok()) {
+      if (!value.is_array()) return item;
+      return Failure{ValueError{fmt::format("item {} {}", i + 1, item.error().message), item.error().out_of_range}};
     }
-    out.push_back(std::move(item.value));
+    out.push_back(*std::move(item));
   }
-  return {Value::of_array(std::move(out)), "", false};
+  return Value::of_array(std::move(out));
 }
 
 }  // namespace
@@ -145,12 +150,12 @@ bool null_is_a_value(const KeySpec& spec) {
          spec.fallback == "null";
 }
 
-Coerced coerce(const KeySpec& spec, const Value& value) {
-  if (spec.kind == Kind::kAny) return {value, "", false};
-  if (value.is_text("auto") && auto_is_a_value(spec)) return {Value::of_string("auto"), "", false};
+Result<Value, ValueError> coerce(const KeySpec& spec, const Value& value) {
+  if (spec.kind == Kind::kAny) return value;
+  if (value.is_text("auto") && auto_is_a_value(spec)) return Value::of_string("auto");
   if (value.is_null()) {
-    if (null_is_a_value(spec)) return {};
-    return {{}, fmt::format("must not be null; leave it out for the default, {}", spec.fallback), false};
+    if (null_is_a_value(spec)) return Value();
+    return Failure{ValueError{fmt::format("must not be null; leave it out for the default, {}", spec.fallback)}};
   }
   switch (spec.kind) {
     case Kind::kBool:
@@ -162,7 +167,8 @@ Coerced coerce(const KeySpec& spec, const Value& value) {
     case Kind::kEnum:
       return coerce_enum(spec, value);
     case Kind::kString:
-      return value.is_string() ? Coerced{Value::of_string(value.text), "", false} : wrong("a text", value);
+      if (value.is_string()) return Value::of_string(value.text);
+      return wrong("a text", value);
     case Kind::kIntList:
       return coerce_list(spec, value, Kind::kInt);
     case Kind::kFloatList:
@@ -171,11 +177,12 @@ Coerced coerce(const KeySpec& spec, const Value& value) {
       return coerce_list(spec, value, Kind::kString);
     case Kind::kSection:
     case Kind::kNamed:
-      return value.is_object() ? Coerced{value, "", false} : wrong("an object", value);
+      if (value.is_object()) return value;
+      return wrong("an object", value);
     case Kind::kAny:
       break;
   }
-  return {value, "", false};
+  return value;
 }
 
 bool is_for_later(const KeySpec& spec, const Value& value) {

@@ -2,19 +2,20 @@
 #pragma once
 #include <string>
 
+#include "base/result.hpp"
 #include "config/key_spec.hpp"
 #include "config/value.hpp"
 
 namespace dslaunch::config {
 
-struct Coerced {
-  Value value;        // of the row's kind: integral floats and numeric texts are converted to integers
-  std::string error;  // "must be …"; empty: no error
-  bool out_of_range = false;
+struct ValueError {
+  std::string message;        // "must be …"
+  bool out_of_range = false;  // of the right type, but outside of the row's bounds or not in its enum
 };
 
-// `value` must not be "auto" unless the row accepts that word as an ordinary value.
-Coerced coerce(const KeySpec& spec, const Value& value);
+// The value in the row's kind: integral floats and numeric texts are converted to integers. `value` must not be "auto"
+// unless the row accepts that word as an ordinary value.
+Result<Value, ValueError> coerce(const KeySpec& spec, const Value& value);
 
 // Whether "auto" is an ordinary value of this key.
 bool auto_is_a_value(const KeySpec& spec);

@@ -206,16 +206,16 @@ std::string apply_batch(Settings& settings, int64_t world) {
   request.auto_batch = autos[0] || autos[1] || autos[2];
   request.world = world;
 
-  BatchSolution solution = solve_batch(request);
-  if (!solution.problem.empty()) {
+  const auto solution = solve_batch(request);
+  if (!solution.ok()) {
     auto blamed = std::find_if(std::begin(kPaths), std::end(kPaths), [&](const auto& p) { return settings.given(p); });
-    settings.add_error(Issue::Kind::kBatch, blamed == std::end(kPaths) ? kPaths[0] : *blamed, solution.problem);
+    settings.add_error(Issue::Kind::kBatch, blamed == std::end(kPaths) ? kPaths[0] : *blamed, solution.error());
     return {};
   }
   if (!request.train_batch && !request.micro_batch && !request.auto_batch) {
     settings.note("no batch size given: micro batch 1");
   }
-  const int64_t values[] = {solution.batch.train_batch, solution.batch.micro_batch, solution.batch.accumulation};
+  const int64_t values[] = {solution->batch.train_batch, solution->batch.micro_batch, solution->batch.accumulation};
   const bool fixed[] = {request.train_batch.has_value(), request.micro_batch.has_value(),
                         request.accumulation.has_value()};
   bool nothing_given = !fixed[0] && !fixed[1];
@@ -226,7 +226,7 @@ std::string apply_batch(Settings& settings, int64_t world) {
     std::string origin = autos[i] ? "auto" : by_default || accumulation_default ? "default" : "solved";
     settings.solve(kPaths[i], Value::of_int(values[i]), origin);
   }
-  return solution.explanation;
+  return solution->explanation;
 }
 
 }  // namespace dslaunch::config

@@ -301,13 +301,13 @@ void Settings::assign_leaf(const At& at, const KeySpec& spec, const Given& given
     setting.value = setting.deferred ? Value::of_string("auto") : default_of(stands_for);
     return put(at, given, std::move(setting));
   }
-  Coerced coerced = coerce(spec, value);
-  if (!coerced.error.empty()) {
-    return add_issue(coerced.out_of_range ? Issue::Kind::kRange : Issue::Kind::kType,
+  auto coerced = coerce(spec, value);
+  if (!coerced.ok()) {
+    return add_issue(coerced.error().out_of_range ? Issue::Kind::kRange : Issue::Kind::kType,
                      value.place.line ? value.place : given.place, at.path,
-                     fmt::format("'{}' {}", at.path, coerced.error));
+                     fmt::format("'{}' {}", at.path, coerced.error().message));
   }
-  setting.value = std::move(coerced.value);
+  setting.value = *std::move(coerced);
   put(at, given, std::move(setting));
 }
 

@@ -9,8 +9,8 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-BatchSolution solve(std::optional<int64_t> batch, std::optional<int64_t> micro, std::optional<int64_t> accumulation,
-                    int64_t world, bool is_auto = false) {
+dslaunch::Result<BatchSolution> solve(std::optional<int64_t> batch, std::optional<int64_t> micro,
+                                      std::optional<int64_t> accumulation, int64_t world, bool is_auto = false) {
   return solve_batch({batch, micro, accumulation, is_auto, world});
 }
 
@@ -40,42 +40,42 @@ TEST_CASE("whatever is missing of the batch triple is solved", "[config][batch_t
       {1, kNone, kNone, 1, false, {1, 1, 1}},
   }));
   auto out = solve(c.batch, c.micro, c.accumulation, c.world, c.is_auto);
-  CHECK(out.problem == "");
-  CHECK(out.batch.train_batch == c.wants[0]);
-  CHECK(out.batch.micro_batch == c.wants[1]);
-  CHECK(out.batch.accumulation == c.wants[2]);
+  REQUIRE(out.ok());
+  CHECK(out->batch.train_batch == c.wants[0]);
+  CHECK(out->batch.micro_batch == c.wants[1]);
+  CHECK(out->batch.accumulation == c.wants[2]);
 }
 
 TEST_CASE("the explanation shows the numbers", "[config][batch_triple]") {
-  CHECK(solve(32, 4, kNone, 4).explanation ==
+  CHECK(solve(32, 4, kNone, 4)->explanation ==
         "train_batch_size 32 = micro batch 4 × accumulation 2 × 4 ranks (accumulation solved)");
-  CHECK(solve(kNone, kNone, kNone, 1).explanation ==
+  CHECK(solve(kNone, kNone, kNone, 1)->explanation ==
         "train_batch_size 1 = micro batch 1 × accumulation 1 × 1 rank (no batch size given)");
 }
 
 TEST_CASE("an impossible batch triple shows the numbers and proposes others", "[config][batch_triple]") {
   CHECK(
-      solve(32, 4, 3, 2).problem ==
+      solve(32, 4, 3, 2).error() ==
       "train_batch_size 32 does not equal train_micro_batch_size_per_gpu 4 × gradient_accumulation_steps 3 × 2 ranks = "
       "24; set train_batch_size to 24, or leave out one of the three");
-  CHECK(solve(32, 64, kNone, 2).problem ==
+  CHECK(solve(32, 64, kNone, 2).error() ==
         "train_batch_size 32 cannot be split: train_micro_batch_size_per_gpu 64 × 2 ranks = 128 does not divide it, so "
         "gradient_accumulation_steps has no whole number; set train_batch_size to 128");
-  CHECK_THAT(solve(10, 4, kNone, 2).problem, Contains("set train_batch_size to 8 or 16"));
-  CHECK_THAT(solve(10, kNone, 3, 2).problem,
+  CHECK_THAT(solve(10, 4, kNone, 2).error(), Contains("set train_batch_size to 8 or 16"));
+  CHECK_THAT(solve(10, kNone, 3, 2).error(),
              Contains("gradient_accumulation_steps 3 × 2 ranks = 6") && Contains("6 or 12"));
-  CHECK(solve(4, kNone, kNone, 8).problem ==
+  CHECK(solve(4, kNone, kNone, 8).error() ==
         "train_batch_size 4 over 8 ranks leaves ranks without a sample: micro batch 0 × accumulation 1 × 8 ranks = 0; "
         "set "
         "train_batch_size to 8");
-  CHECK_THAT(solve(10, kNone, kNone, 4).problem, Contains("does not split evenly") && Contains("8 or 12"));
+  CHECK_THAT(solve(10, kNone, kNone, 4).error(), Contains("does not split evenly") && Contains("8 or 12"));
 }
 
 TEST_CASE("products beyond 64 bits are problems, not wrong numbers", "[config][batch_triple]") {
-  CHECK_THAT(solve(kNone, INT64_MAX, 2, 1).problem, Contains("more than 64 bits"));
-  CHECK_THAT(solve(kNone, INT64_MAX / 2, 2, 3).problem, Contains("more than 64 bits"));
-  CHECK(solve(INT64_MAX, INT64_MAX, kNone, 2).problem != "");
-  CHECK(solve(INT64_MAX, INT64_MAX / 2 + 1, kNone, 1).problem != "");
+  CHECK_THAT(solve(kNone, INT64_MAX, 2, 1).error(), Contains("more than 64 bits"));
+  CHECK_THAT(solve(kNone, INT64_MAX / 2, 2, 3).error(), Contains("more than 64 bits"));
+  CHECK_FALSE(solve(INT64_MAX, INT64_MAX, kNone, 2).ok());
+  CHECK_FALSE(solve(INT64_MAX, INT64_MAX / 2 + 1, kNone, 1).ok());
 }
 
 TEST_CASE("the triple's error stands at a key of the file", "[config][batch_triple]") {

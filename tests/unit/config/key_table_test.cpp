@@ -14,13 +14,13 @@ TEST_CASE("every row has a default of its own kind and lies in a section of the 
     CHECK(seen.insert(row->path).second);
     bool section = row->kind == Kind::kSection || row->kind == Kind::kNamed;
     CHECK((section || !row->effect.empty()));
-    CHECK(coerce(*row, default_of(*row)).error == "");
+    CHECK(coerce(*row, default_of(*row)).ok());
     CHECK(!is_for_later(*row, default_of(*row)));
     if (row->kind == Kind::kEnum) CHECK(!row->values.empty());
     if (!row->auto_value.empty() && row->auto_value != "late") {
       KeySpec solved = *row;
       solved.fallback = row->auto_value;
-      CHECK(coerce(*row, default_of(solved)).error == "");
+      CHECK(coerce(*row, default_of(solved)).ok());
     }
     if (auto home = section_of(row->path); !home.empty()) {
       REQUIRE(find_key(home));
@@ -106,15 +106,15 @@ TEST_CASE("keys of every section of the reference are known", "[config][key_tabl
 
 TEST_CASE("coercion takes integral floats and numeric texts as integers and nothing else", "[config][coerce]") {
   KeySpec spec = *find_key("zero_optimization.sub_group_size");
-  CHECK(coerce(spec, Value::of_float(5e8)).value.integer == 500'000'000);
-  CHECK(coerce(spec, Value::of_string("2")).value.integer == 2);
-  CHECK(coerce(spec, Value::of_string("1e9")).value.integer == 1'000'000'000);
-  CHECK(coerce(spec, Value::of_int(9999999999)).value.integer == 9999999999);
-  CHECK(coerce(spec, Value::of_float(5.5)).error == "must be an integer, not 5.5");
-  CHECK(coerce(spec, Value::of_string("5.5")).error == "must be an integer, not the text \"5.5\"");
-  CHECK(coerce(spec, Value::of_string("two")).error == "must be an integer, not the text \"two\"");
-  CHECK(coerce(spec, Value::of_bool(true)).error == "must be an integer, not true");
-  CHECK(coerce(spec, Value::of_float(1e19)).error == "must be an integer of 64 bits, not 1e+19");
-  CHECK(coerce(spec, Value::of_int(-1)).error == "must be at least 0, not -1");
-  CHECK(coerce(spec, Value{}).error == "must not be null; leave it out for the default, 1000000000");
+  CHECK(coerce(spec, Value::of_float(5e8))->integer == 500'000'000);
+  CHECK(coerce(spec, Value::of_string("2"))->integer == 2);
+  CHECK(coerce(spec, Value::of_string("1e9"))->integer == 1'000'000'000);
+  CHECK(coerce(spec, Value::of_int(9999999999))->integer == 9999999999);
+  CHECK(coerce(spec, Value::of_float(5.5)).error().message == "must be an integer, not 5.5");
+  CHECK(coerce(spec, Value::of_string("5.5")).error().message == "must be an integer, not the text \"5.5\"");
+  CHECK(coerce(spec, Value::of_string("two")).error().message == "must be an integer, not the text \"two\"");
+  CHECK(coerce(spec, Value::of_bool(true)).error().message == "must be an integer, not true");
+  CHECK(coerce(spec, Value::of_float(1e19)).error().message == "must be an integer of 64 bits, not 1e+19");
+  CHECK(coerce(spec, Value::of_int(-1)).error().message == "must be at least 0, not -1");
+  CHECK(coerce(spec, Value{}).error().message == "must not be null; leave it out for the default, 1000000000");
 }
