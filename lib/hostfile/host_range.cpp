@@ -8,91 +8,91 @@
 namespace dslaunch::hostfile {
 namespace {
 
-struct Failure {
-  std::string message;
-  size_t offset;
-};
+using Names = std::vector<std::string>;
 
-uint64_t parse_bound(std::string_view text, size_t offset) {
+Failure<RangeError> failure(std::string message, size_t offset) {
+  return {{std::move(message), offset}};
+}
+
+Result<uint64_t, RangeError> parse_bound(std::string_view text, size_t offset) {
   const auto value = parse_int<uint64_t>(text);
   if (!value || text.size() > 9) {
-    throw Failure{fmt::format("'{}' is not a number of at most 9 digits in a range", printable(text)), offset};
+    return failure(fmt::format("'{}' is not a number of at most 9 digits in a range", printable(text)), offset);
   }
   return *value;
 }
 
 // "01-03" or "7" -> "01" "02" "03" or "7".
-void append_item(std::string_view item, size_t offset, std::vector<std::string>& out) {
-  size_t dash = item.find('-');
-  std::string_view low_text = item.substr(0, dash);
-  uint64_t low = parse_bound(low_text, offset);
-  uint64_t high = low;
-  if (dash != std::string_view::npos) high = parse_bound(item.substr(dash + 1), offset + dash + 1);
-  if (high < low) throw Failure{fmt::format("range '{}' runs backwards", printable(item)), offset};
-  if (high - low >= kMaxExpandedNames - out.size()) {
-    throw Failure{fmt::format("with range '{}' there are more than {} hosts", printable(item), kMaxExpandedNames),
-                  offset};
+Result<void, RangeError> append_item(std::string_view item, size_t offset, Names& out) {
+  const size_t dash = item.find('-');
+  const std::string_view low_text = item.substr(0, dash);
+  const auto low = parse_bound(low_text, offset);
+  if (!low.ok()) return Failure{low.error()};
+  const auto high = dash == item.npos ? low : parse_bound(item.substr(dash + 1), offset + dash + 1);
+  if (!high.ok()) return Failure{high.error()};
+  if (*high < *low) return failure(fmt::format("range '{}' runs backwards", printable(item)), offset);
+  if (*high - *low >= kMaxExpandedNames - out.size()) {
+    return failure(fmt::format("with range '{}' there are more than {} hosts", printable(item), kMaxExpandedNames),
+                   offset);
   }
-  for (uint64_t n = low; n <= high; ++n) out.push_back(fmt::format("{:0{}}", n, low_text.size()));
+  for (uint64_t n = *low; n <= *high; ++n) out.push_back(fmt::format("{:0{}}", n, low_text.size()));
+  return {};
 }
 
 // The items of one bracket group; `list` begins at `offset`.
-std::vector<std::string> expand_group(std::string_view list, size_t offset) {
-  std::vector<std::string> out;
+Result<Names, RangeError> expand_group(std::string_view list, size_t offset) {
+  Names out;
   for (const auto& item : split(list, ',')) {
-    append_item(item, offset, out);
+    if (const auto added = append_item(item, offset, out); !added.ok()) return Failure{added.error()};
     offset += item.size() + 1;
   }
   return out;
 }
 
 // The text next to a bracket is copied into every name.
-void require_fitting(size_t size, size_t offset) {
-  if (size > kMaxHostName) {
-    throw Failure{fmt::format("more than {} characters beside a range: no host's name is that long", kMaxHostName),
-                  offset};
-  }
+Result<void, RangeError> check_size(size_t size, size_t offset) {
+  if (size <= kMaxHostName) return {};
+  return failure(fmt::format("more than {} characters beside a range: no host's name is that long", kMaxHostName),
+                 offset);
 }
 
-void multiply(std::vector<std::string>& names, const std::vector<std::string>& tails, size_t offset) {
-  require_fitting(names.front().size(), offset);
+Result<Names, RangeError> multiply(const Names& names, const Names& tails, size_t offset) {
+  if (const auto size = check_size(names.front().size(), offset); !size.ok()) return Failure{size.error()};
   if (names.size() * tails.size() > kMaxExpandedNames) {
-    throw Failure{fmt::format("names more than {} hosts", kMaxExpandedNames), offset};
+    return failure(fmt::format("names more than {} hosts", kMaxExpandedNames), offset);
   }
-  std::vector<std::string> product;
+  Names product;
   product.reserve(names.size() * tails.size());
   for (const auto& name : names) {
     for (const auto& tail : tails) product.push_back(name + tail);
   }
-  names = std::move(product);
-}
-
-std::vector<std::string> expand(std::string_view text) {
-  std::vector<std::string> names{""};
-  size_t at = 0;
-  while (at < text.size()) {
-    size_t bracket = text.find_first_of("[]", at);
-    std::string_view plain = text.substr(at, bracket == std::string_view::npos ? bracket : bracket - at);
-    if (at > 0) require_fitting(plain.size(), at);
-    for (auto& name : names) name += plain;
-    if (bracket == std::string_view::npos) break;
-    if (text[bracket] == ']') throw Failure{"']' without a '[' before it", bracket};
-    size_t close = text.find(']', bracket);
-    if (close == std::string_view::npos) throw Failure{"'[' is never closed", bracket};
-    multiply(names, expand_group(text.substr(bracket + 1, close - bracket - 1), bracket + 1), bracket);
-    at = close + 1;
-  }
-  return names;
+  return product;
 }
 
 }  // namespace
 
-RangeExpansion expand_host_range(std::string_view text) {
-  try {
-    return {expand(text), {}, 0};
-  } catch (const Failure& failure) {
-    return {{}, failure.message, failure.offset};
+Result<Names, RangeError> expand_host_range(std::string_view text) {
+  Names names{""};
+  size_t at = 0;
+  while (at < text.size()) {
+    const size_t bracket = text.find_first_of("[]", at);
+    const std::string_view plain = text.substr(at, bracket == text.npos ? bracket : bracket - at);
+    if (at > 0) {
+      if (const auto size = check_size(plain.size(), at); !size.ok()) return Failure{size.error()};
+    }
+    for (auto& name : names) name += plain;
+    if (bracket == text.npos) break;
+    if (text[bracket] == ']') return failure("']' without a '[' before it", bracket);
+    const size_t close = text.find(']', bracket);
+    if (close == text.npos) return failure("'[' is never closed", bracket);
+    const auto group = expand_group(text.substr(bracket + 1, close - bracket - 1), bracket + 1);
+    if (!group.ok()) return group;
+    auto product = multiply(names, *group, bracket);
+    if (!product.ok()) return product;
+    names = *std::move(product);
+    at = close + 1;
   }
+  return names;
 }
 
 }  // namespace dslaunch::hostfile

@@ -5,18 +5,20 @@
 #include <string_view>
 #include <vector>
 
+#include "base/result.hpp"
+
 namespace dslaunch::hostfile {
 
-struct RangeExpansion {
-  std::vector<std::string> names;  // in the order written; the leftmost bracket varies slowest
-  std::string error;               // empty on success
-  size_t error_offset = 0;         // offset of the error in the text
+struct RangeError {
+  std::string message;
+  size_t offset = 0;  // of the error in the text
 };
 
-// Any number of bracket groups; a range's lower bound determines the zero padding. A text without brackets is one name
-// of any length. Brackets expand to at most kMaxExpandedNames names.
+// The names in the order written; the leftmost bracket varies slowest. Any number of bracket groups; a range's lower
+// bound determines the zero padding. A text without brackets is one name of any length. Brackets expand to at most
+// kMaxExpandedNames names.
 constexpr size_t kMaxExpandedNames = 65536;
 constexpr size_t kMaxHostName = 255;
-RangeExpansion expand_host_range(std::string_view text);
+Result<std::vector<std::string>, RangeError> expand_host_range(std::string_view text);
 
 }  // namespace dslaunch::hostfile

@@ -139,10 +139,10 @@ class LineParser {
                   fmt::format("'{}': write an IPv6 address in brackets, as in [fe80::1]", printable(word.text)));
     }
     if (colon != std::string_view::npos) set_port(word.text.substr(colon + 1), word.column + colon + 1, line);
-    RangeExpansion expansion = expand_host_range(word.text.substr(0, colon));
-    if (!expansion.error.empty()) return note(word.column + expansion.error_offset, expansion.error);
+    auto names = expand_host_range(word.text.substr(0, colon));
+    if (!names.ok()) return note(word.column + names.error().offset, names.error().message);
     // The names of one range differ in digits only, so checking the first one is enough.
-    if (check_name(expansion.names.front(), word.column)) line.names = std::move(expansion.names);
+    if (check_name(names->front(), word.column)) line.names = *std::move(names);
   }
 
   bool check_name(std::string_view name, size_t column) {

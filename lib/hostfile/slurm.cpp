@@ -286,16 +286,17 @@ std::optional<NamedNumber> stated_nodes(const Environment& environment, bool tas
 std::vector<std::string> expand_nodelist(std::string_view list, const std::string& variable) {
   std::vector<std::string> names;
   for (const Item& item : split_list(list)) {
-    RangeExpansion expansion = expand_host_range(item.text);
-    if (!expansion.error.empty()) malformed(variable, list, item.offset + expansion.error_offset, expansion.error);
-    if (!is_host_name(expansion.names.front())) {
-      malformed(variable, list, item.offset,
-                fmt::format("'{}' is not a node name", printable(expansion.names.front())));
+    const auto expansion = expand_host_range(item.text);
+    if (!expansion.ok()) {
+      malformed(variable, list, item.offset + expansion.error().offset, expansion.error().message);
     }
-    if (names.size() + expansion.names.size() > kMaxExpandedNames) {
+    if (!is_host_name(expansion->front())) {
+      malformed(variable, list, item.offset, fmt::format("'{}' is not a node name", printable(expansion->front())));
+    }
+    if (names.size() + expansion->size() > kMaxExpandedNames) {
       malformed(variable, list, item.offset, fmt::format("names more than {} hosts", kMaxExpandedNames));
     }
-    std::move(expansion.names.begin(), expansion.names.end(), std::back_inserter(names));
+    names.insert(names.end(), expansion->begin(), expansion->end());
   }
   return names;
 }
