@@ -1,7 +1,8 @@
 // A recursive-descent parser with one function per kind of value. An unquoted string extends to the end of its line,
 // commas and braces included; null, true, false and numbers end at a comma, a closing bracket or a comment. A missing
 // quote therefore swallows the rest of a line, and the parser fails much later: `swallowed_` stores the suspect so that
-// the message can name it.
+// the message can name it. The first error moves the parser to the end of the text, where every loop ends; later errors
+// are its consequences and are not reported.
 #include "config/hjson_reader.hpp"
 
 #include <tuple>
@@ -13,11 +14,6 @@
 
 namespace dslaunch::config {
 namespace {
-
-struct SyntaxError {
-  Place place;
-  std::string message;
-};
 
 bool is_blank(char c) {
   return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == '\v' || c == '\f';
@@ -37,14 +33,10 @@ class HjsonReader {
   explicit HjsonReader(std::string_view text) : text_(text) {}
 
   ReadResult read() {
-    ReadResult result;
-    try {
-      result.root = read_root();
-    } catch (SyntaxError& error) {
-      problems_.push_back({error.place, std::move(error.message)});
-    }
-    result.problems = std::move(problems_);
-    return result;
+    Value root = read_root();
+    if (!error_) return {std::move(root), std::move(problems_)};
+    problems_.push_back(std::move(*error_));
+    return {std::nullopt, std::move(problems_)};
   }
 
  private:
@@ -65,27 +57,23 @@ class HjsonReader {
 
   // Without braces around the root, the text begins with a key and a colon.
   bool starts_with_key() {
-    auto saved = std::pair(at_, place_);
-    bool found = false;
-    try {
-      read_key();
-      skip_blanks();
-      found = peek() == ':';
-    } catch (SyntaxError&) {
-    }
-    std::tie(at_, place_) = saved;
+    const auto start = std::tuple(at_, place_, error_);
+    read_key();
+    skip_blanks();
+    const bool found = peek() == ':';
+    std::tie(at_, place_, error_) = start;
     return found;
   }
 
   Value read_value(int level) {
     skip_blanks();
     Place start = place();
-    if (at_end()) fail_at_end(start, "a value is missing at the end of the file");
-    if (++num_values_ > kMaxValues) fail(start, fmt::format("more than {} values", kMaxValues));
+    if (at_end()) return fail_at_end(start, "a value is missing at the end of the file");
+    if (++num_values_ > kMaxValues) return fail(start, fmt::format("more than {} values", kMaxValues));
     char c = peek();
     Value value;
     if (c == '{' || c == '[') {
-      if (level >= kMaxLevels) fail(start, fmt::format("nested deeper than {} levels", kMaxLevels));
+      if (level >= kMaxLevels) return fail(start, fmt::format("nested deeper than {} levels", kMaxLevels));
       step();
       value = c == '{' ? read_members(start, /*braced=*/true, level + 1) : read_items(start, level + 1);
     } else if (text_.substr(at_, 3) == "'''") {
@@ -108,7 +96,7 @@ class HjsonReader {
       skip_blanks();
       if (at_end()) {
         if (!braced) return object;
-        fail_at_end(start, "the object that opens here is never closed: a '}' is missing");
+        return fail_at_end(start, "the object that opens here is never closed: a '}' is missing");
       }
       if (braced && peek() == '}') {
         step();
@@ -118,14 +106,17 @@ class HjsonReader {
       member.place = place();
       member.key = read_key();
       if (member.key.size() > kMaxKey) {
-        fail(member.place, fmt::format("a key of {} bytes is too long (at most {})", member.key.size(), kMaxKey));
+        return fail(member.place,
+                    fmt::format("a key of {} bytes is too long (at most {})", member.key.size(), kMaxKey));
       }
       skip_blanks();
-      if (peek() != ':')
-        fail(place(), fmt::format("a ':' is missing after the key '{}'; found {}", member.key, here()));
+      if (peek() != ':') {
+        return fail(place(), fmt::format("a ':' is missing after the key '{}'; found {}", member.key, here()));
+      }
       step();
       member.value = read_value(level);
       skip_blanks();
+      if (error_) return {};
       if (peek() == ',') step();
       keep_first(seen, object, std::move(member));
     }
@@ -147,7 +138,7 @@ class HjsonReader {
     array.type = Value::Type::kArray;
     while (true) {
       skip_blanks();
-      if (at_end()) fail_at_end(start, "the list that opens here is never closed: a ']' is missing");
+      if (at_end()) return fail_at_end(start, "the list that opens here is never closed: a ']' is missing");
       if (peek() == ']') {
         step();
         return array;
@@ -160,7 +151,10 @@ class HjsonReader {
 
   std::string read_key() {
     if (peek() == '"' || peek() == '\'') return read_quoted();
-    if (is_punctuator(peek())) fail(place(), fmt::format("a key is expected, but {} was found", here()));
+    if (is_punctuator(peek())) {
+      fail(place(), fmt::format("a key is expected, but {} was found", here()));
+      return {};
+    }
     size_t start = at_;
     while (!at_end() && !is_blank(peek()) && !is_punctuator(peek())) step();
     return std::string(text_.substr(start, at_ - start));
@@ -172,7 +166,10 @@ class HjsonReader {
     step();
     std::string out;
     while (true) {
-      if (at_end() || peek() == '\n') fail(start, "the string that opens here is not closed on its line");
+      if (at_end() || peek() == '\n') {
+        fail(start, "the string that opens here is not closed on its line");
+        return {};
+      }
       char c = peek();
       if (c == quote) {
         step();
@@ -214,6 +211,7 @@ class HjsonReader {
     step();
     step();
     uint32_t low = read_hex4(start);
+    if (error_) return kReplacement;
     if (low >= 0xDC00 && low <= 0xDFFF) return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
     std::tie(at_, place_) = behind_high;  // the second escape is a separate character
     return kReplacement;
@@ -227,7 +225,10 @@ class HjsonReader {
                        : c >= 'a' && c <= 'f' ? static_cast<uint32_t>(c - 'a' + 10)
                        : c >= 'A' && c <= 'F' ? static_cast<uint32_t>(c - 'A' + 10)
                                               : 16u;
-      if (at_end() || digit == 16) fail(start, "\\u needs four hexadecimal digits");
+      if (at_end() || digit == 16) {
+        fail(start, "\\u needs four hexadecimal digits");
+        return 0;
+      }
       code = code * 16 + digit;
       step();
     }
@@ -246,7 +247,10 @@ class HjsonReader {
     }
     std::string out;
     while (text_.substr(at_, 3) != "'''") {
-      if (at_end()) fail(start, "the ''' string that opens here is never closed");
+      if (at_end()) {
+        fail(start, "the ''' string that opens here is never closed");
+        return {};
+      }
       char c = peek();
       step();
       if (c != '\r') out += c;
@@ -262,7 +266,7 @@ class HjsonReader {
   }
 
   Value read_unquoted() {
-    if (is_punctuator(peek())) fail(place(), fmt::format("a value is expected, but {} was found", here()));
+    if (is_punctuator(peek())) return fail(place(), fmt::format("a value is expected, but {} was found", here()));
     Place start_place = place();
     size_t start = at_;
     while (!at_line_end() && !ends_word()) step();
@@ -301,22 +305,30 @@ class HjsonReader {
     step();
     step();
     while (!(peek() == '*' && next() == '/')) {
-      if (at_end()) fail(start, "the comment that opens here is never closed: a */ is missing");
+      if (at_end()) {
+        fail(start, "the comment that opens here is never closed: a */ is missing");
+        return;
+      }
       step();
     }
     step();
     step();
   }
 
-  [[noreturn]] void fail(Place where, std::string message) const { throw SyntaxError{where, std::move(message)}; }
+  // Both return null, for callers that return a value.
+  Value fail(Place where, std::string message) {
+    if (!error_) error_ = Problem{where, std::move(message)};
+    at_ = text_.size();
+    return {};
+  }
 
-  [[noreturn]] void fail_at_end(Place where, std::string message) const {
+  Value fail_at_end(Place where, std::string message) {
     if (swallowed_.place.line > 0) {
       message +=
           fmt::format("; {} in line {}, column {} runs to the end of its line because it has no quotes",
                       describe(Value::of_string(swallowed_.message)), swallowed_.place.line, swallowed_.place.column);
     }
-    fail(where, std::move(message));
+    return fail(where, std::move(message));
   }
 
   // The current character, for messages.
@@ -348,6 +360,7 @@ class HjsonReader {
   Place place_{1, 1};
   size_t num_values_ = 0;
   Problem swallowed_;
+  std::optional<Problem> error_;
   std::vector<Problem> problems_;
 };
 

@@ -20,6 +20,7 @@
 namespace dslaunch::config {
 namespace {
 
+// Thrown from yaml-cpp's events: its parser stops for an exception only.
 struct SyntaxError {
   Place place;
   std::string message;
@@ -240,10 +241,11 @@ ReadResult read_yaml(std::string_view text) {
     std::optional<Value> first = std::move(builder.root);
     builder.root.reset();
     if (parser.HandleNextDocument(builder)) {
-      throw SyntaxError{builder.root ? builder.root->place : Place{},
-                        "a second document starts here; a job file is one"};
+      builder.problems.push_back(
+          {builder.root ? builder.root->place : Place{}, "a second document starts here; a job file is one"});
+    } else {
+      result.root = std::move(first);
     }
-    result.root = std::move(first);
   } catch (const SyntaxError& error) {
     builder.problems.push_back({error.place, error.message});
   } catch (const YAML::Exception& error) {
