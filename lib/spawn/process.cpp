@@ -185,8 +185,9 @@ ExitCause explain(const ChildError& error, const ProcessSpec& spec) {
   const std::string file = found_program(spec);
   bool searched = name.find('/') == std::string::npos;
   if (error.error_number == ENOENT) {
-    if (std::string missing = missing_interpreter(file); !missing.empty()) {
-      return not_started(to_int(ExitCode::kNotFound), fmt::format("program '{}' cannot be started: {}", name, missing));
+    if (const Result<> interpreter = check_interpreter(file); !interpreter.ok()) {
+      return not_started(to_int(ExitCode::kNotFound),
+                         fmt::format("program '{}' cannot be started: {}", name, interpreter.error()));
     }
     return not_started(to_int(ExitCode::kNotFound),
                        searched ? fmt::format("program '{}' is in none of the folders of PATH", name)

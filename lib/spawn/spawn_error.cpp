@@ -77,25 +77,25 @@ const char* machine_name(unsigned machine) {
 
 }  // namespace
 
-std::string missing_interpreter(const std::string& path) {
+Result<> check_interpreter(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return {};
   if (std::string script = script_interpreter(file); !script.empty()) {
     if (::access(script.c_str(), F_OK) == 0) return {};
     if (script.ends_with('\r')) {
-      return fmt::format(
-          "its #! line ends as Windows writes lines, so '{}' with a carriage return is looked for; "
-          "sed -i 's/\\r$//' {} repairs it",
-          script.substr(0, script.size() - 1), path);
+      return Failure{
+          fmt::format("its #! line ends as Windows writes lines, so '{}' with a carriage return is looked for; "
+                      "sed -i 's/\\r$//' {} repairs it",
+                      script.substr(0, script.size() - 1), path)};
     }
-    return fmt::format("its #! line asks for the interpreter {}, which does not exist on this host", script);
+    return Failure{fmt::format("its #! line asks for the interpreter {}, which does not exist on this host", script)};
   }
   std::string loader = loader_of(file);
   if (loader.empty() || ::access(loader.c_str(), F_OK) == 0) return {};
-  return fmt::format(
-      "it asks for the dynamic loader {}, which does not exist on this host: it was built for another "
-      "system",
-      loader);
+  return Failure{
+      fmt::format("it asks for the dynamic loader {}, which does not exist on this host: it was built for another "
+                  "system",
+                  loader)};
 }
 
 std::string wrong_format(const std::string& path) {

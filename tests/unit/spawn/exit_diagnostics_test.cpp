@@ -77,13 +77,13 @@ TEST_CASE("a full or small /dev/shm is told", "[spawn][exit_diagnostics]") {
 
 TEST_CASE("an interpreter that is missing is named", "[spawn][spawn_error]") {
   dslaunch::test::TempDir folder;
-  CHECK_THAT(missing_interpreter(folder.write("a", "#!/no/such/python -u\n")), Contains("/no/such/python,"));
-  CHECK_THAT(missing_interpreter(folder.write("b", "#! /no/such/python\n")), Contains("/no/such/python,"));
-  CHECK_THAT(missing_interpreter(folder.write("c", "#!/bin/sh\r\n")), Contains("Windows") && Contains("sed -i"));
-  CHECK(missing_interpreter(folder.write("d", "#!/bin/sh\n")).empty());
-  CHECK(missing_interpreter(folder.write("e", "no script")).empty());
-  CHECK(missing_interpreter("/bin/sh").empty());
-  CHECK(missing_interpreter("/no/such/file").empty());
+  CHECK_THAT(check_interpreter(folder.write("a", "#!/no/such/python -u\n")).error(), Contains("/no/such/python,"));
+  CHECK_THAT(check_interpreter(folder.write("b", "#! /no/such/python\n")).error(), Contains("/no/such/python,"));
+  CHECK_THAT(check_interpreter(folder.write("c", "#!/bin/sh\r\n")).error(), Contains("Windows") && Contains("sed -i"));
+  CHECK(check_interpreter(folder.write("d", "#!/bin/sh\n")).ok());
+  CHECK(check_interpreter(folder.write("e", "no script")).ok());
+  CHECK(check_interpreter("/bin/sh").ok());
+  CHECK(check_interpreter("/no/such/file").ok());
 }
 
 TEST_CASE("a binary for another loader or CPU is told apart", "[spawn][spawn_error]") {
@@ -94,7 +94,7 @@ TEST_CASE("a binary for another loader or CPU is told apart", "[spawn][spawn_err
   if (loader == std::string::npos) return;  // another kind of system
   std::string musl = binary;
   musl.replace(loader, 15, "/lib64/ld-odd-x");
-  CHECK_THAT(missing_interpreter(folder.write("musl", musl)), Contains("dynamic loader /lib64/ld-odd-x"));
+  CHECK_THAT(check_interpreter(folder.write("musl", musl)).error(), Contains("dynamic loader /lib64/ld-odd-x"));
   std::string arm = binary;
   arm[18] = static_cast<char>(183);  // e_machine: EM_AARCH64
   CHECK_THAT(wrong_format(folder.write("arm", arm)), Contains("built for aarch64"));
