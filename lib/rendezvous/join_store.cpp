@@ -96,31 +96,31 @@ void RetryPause::wait(Deadline deadline) {
   next_ = std::min(next_ * 2, kMaxPause);
 }
 
-JoinAttempt try_to_join(const StoreAddress& address, const LaunchEnv& env, Deadline deadline) {
+Result<UniqueFd, ConnectFailure> try_to_join(const StoreAddress& address, const LaunchEnv& env, Deadline deadline) {
   auto connected = connect_once(address.host, address.port, deadline);
-  if (!connected.fd.valid()) return {UniqueFd(), connected.failure, false, connected.refused, connected.no_way};
-  if (shake_hands(connected.fd.get(), address, env, sooner(deadline, kOneHandshake))) {
-    return {std::move(connected.fd), "", true, false};
-  }
-  return {UniqueFd(), "it accepted the connection but did not answer", true, false};
+  if (!connected.ok()) return connected;
+  if (shake_hands(connected->get(), address, env, sooner(deadline, kOneHandshake))) return connected;
+  return Failure{ConnectFailure{.message = "it accepted the connection but did not answer", .reached = true}};
 }
 
 UniqueFd join_store(const StoreAddress& address, const LaunchEnv& env, Deadline deadline) {
-  JoinAttempt last;
   RetryPause pause;
+  std::string failure;
   do {
-    last = try_to_join(address, env, deadline);
-    if (last.fd.valid()) return std::move(last.fd);
-    if (last.no_way && is_loopback_address(address.host)) {  // a network may come up later; loopback is up or off
+    auto joined = try_to_join(address, env, deadline);
+    if (joined.ok()) return *std::move(joined);
+    failure = joined.error().message;
+    if (joined.error().no_way &&
+        is_loopback_address(address.host)) {  // a network may come up later; loopback is up or off
       throw UserError(ExitCode::kUnavailable,
                       fmt::format("the store at {} cannot be reached ({}): the loopback interface of this machine is "
                                   "down; 'ip link set lo up' as root starts it",
-                                  place(address), last.failure));
+                                  place(address), failure));
     }
     pause.wait(deadline);
   } while (!deadline.passed());
   throw TimeoutError(
-      fmt::format("rank {} found no store at {} ({}). {}", env.rank, place(address), last.failure,
+      fmt::format("rank {} found no store at {} ({}). {}", env.rank, place(address), failure,
                   address.serving_rank >= 0
                       ? fmt::format("Rank {} serves it: it never started, or MASTER_ADDR or MASTER_PORT is "
                                     "not the same on all ranks",

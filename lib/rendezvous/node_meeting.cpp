@@ -186,7 +186,7 @@ Deadline deadline_of(std::optional<std::chrono::milliseconds> time) {
 }
 
 // A node that gets no answer from node rank 0 after its proof may try again: node rank 0 removes nodes that are gone.
-JoinAttempt try_to_meet(const MasterEndpoint& way, Deadline deadline) {
+Result<UniqueFd, ConnectFailure> try_to_meet(const MasterEndpoint& way, Deadline deadline) {
   LaunchEnv self;
   self.rank = way.node_rank;
   self.world_size = way.num_nodes;
@@ -195,7 +195,7 @@ JoinAttempt try_to_meet(const MasterEndpoint& way, Deadline deadline) {
   } catch (const TokenRefused&) {
     throw_token_refused(way);
   } catch (const PeerError& error) {
-    return {UniqueFd(), error.what(), true, false};
+    return Failure{ConnectFailure{.message = error.what(), .reached = true}};
   }
 }
 
@@ -219,23 +219,24 @@ UniqueFd connect_to_master(const MasterEndpoint& way, Deadline deadline, const s
   Deadline news = Deadline::after(kNewsInterval), lost = deadline_of(way.lost_after), refusals = Deadline::never();
   RetryPause pause;
   for (;;) {
-    JoinAttempt attempt = try_to_meet(way, std::min({deadline, news, lost}));
-    if (attempt.fd.valid()) return std::move(attempt.fd);
-    if (attempt.reached) lost = deadline_of(way.lost_after);
-    if (!attempt.refused) refusals = Deadline::never();
-    if (attempt.refused && way.lost_after) refusals = std::min(refusals, Deadline::after(kSteadyRefusal));
+    auto met = try_to_meet(way, std::min({deadline, news, lost}));
+    if (met.ok()) return *std::move(met);
+    const ConnectFailure& failure = met.error();
+    if (failure.reached) lost = deadline_of(way.lost_after);
+    if (!failure.refused) refusals = Deadline::never();
+    if (failure.refused && way.lost_after) refusals = std::min(refusals, Deadline::after(kSteadyRefusal));
     if (lost.passed() || refusals.passed()) {
       throw UserError(
           ExitCode::kUnavailable,
           fmt::format("node rank 0 ({}:{}) has ended between two attempts of the job ({}): its own messages "
                       "say why",
-                      way.host, way.port, attempt.failure));
+                      way.host, way.port, failure.message));
     }
     if (deadline.passed()) {
       throw TimeoutError(
           fmt::format("node rank {}: nobody waits for it at {}:{} ({}). Is the same command started on node "
                       "rank 0, are --master_addr and --master_port the same, is a firewall between?",
-                      way.node_rank, way.host, way.port, attempt.failure));
+                      way.node_rank, way.host, way.port, failure.message));
     }
     if (news.passed()) {
       on_wait();

@@ -55,12 +55,12 @@ bool leads_nowhere(int error) {
 }
 
 // When one address is silent, another address's refusal is inconclusive: the silent address may be the right one.
-Connected no_connection(const std::vector<ports::FirstConnection::Failure>& failures) {
-  Connected none;
+ConnectFailure why_none(const std::vector<ports::FirstConnection::Failure>& failures) {
+  ConnectFailure none;
   bool open_question = false;
   none.no_way = !failures.empty();
   for (const auto& [address, error] : failures) {
-    none.failure = error == ETIMEDOUT ? "no answer" : describe_errno(error);
+    none.message = error == ETIMEDOUT ? "no answer" : describe_errno(error);
     none.refused = none.refused || error == ECONNREFUSED;
     none.no_way = none.no_way && error == ENETUNREACH;
     open_question = open_question || (error != ECONNREFUSED && !leads_nowhere(error));
@@ -113,15 +113,19 @@ Deadline sooner(Deadline deadline, std::chrono::milliseconds duration) {
   return Deadline::after(std::min(deadline.left(), duration));
 }
 
-Connected connect_once(const std::string& host, uint16_t port, Deadline deadline) {
+Result<UniqueFd, ConnectFailure> connect_once(const std::string& host, uint16_t port, Deadline deadline) {
   const HostAddresses found = look_up_host(host.c_str(), port);
-  if (!found.list) return {UniqueFd(), fmt::format("the name '{}' cannot be resolved: {}", host, found.trouble), false};
+  if (!found.list) {
+    return Failure{ConnectFailure{fmt::format("the name '{}' cannot be resolved: {}", host, found.trouble)}};
+  }
   // The limit starts after the lookup, which may take as long itself when a name server is down.
   auto connection = ports::connect_first(found.list.get(), sooner(deadline, kOneConnection), poll_until);
-  if (!connection.fd.valid()) return no_connection(connection.failures);
-  if (is_connected_to_itself(connection.fd.get())) return {UniqueFd(), describe_errno(ECONNREFUSED), true};
+  if (!connection.fd.valid()) return Failure{why_none(connection.failures)};
+  if (is_connected_to_itself(connection.fd.get())) {
+    return Failure{ConnectFailure{.message = describe_errno(ECONNREFUSED), .refused = true}};
+  }
   prepare_stream_socket(connection.fd.get());
-  return {std::move(connection.fd), "", false};
+  return std::move(connection.fd);
 }
 
 IoOutcome send_all(int fd, std::string_view bytes, Deadline deadline) {

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/deadline.hpp"
+#include "base/result.hpp"
 #include "base/unique_fd.hpp"
 
 namespace dslaunch::rendezvous {
@@ -24,15 +25,14 @@ bool is_loopback_address(const std::string& address);
 // The deadline, or `duration` from now where that is earlier.
 Deadline sooner(Deadline deadline, std::chrono::milliseconds duration);
 
-// Makes one attempt over all addresses of the name, which takes a few seconds at most after the lookup. An invalid fd
-// and a reason when no address answers.
-struct Connected {
-  UniqueFd fd;
-  std::string failure;
+struct ConnectFailure {
+  std::string message;
+  bool reached = false;  // a process accepted the connection, but the handshake did not end
   bool refused = false;  // the host reports that nothing listens there, at every reachable address
   bool no_way = false;   // this host has no route to any of the addresses
 };
-Connected connect_once(const std::string& host, uint16_t port, Deadline deadline);
+// Makes one attempt over all addresses of the name, which takes a few seconds at most after the lookup.
+Result<UniqueFd, ConnectFailure> connect_once(const std::string& host, uint16_t port, Deadline deadline);
 
 enum class IoOutcome { kDone, kClosed, kTimedOut };
 // The fd is non-blocking. A connection error counts as closed.

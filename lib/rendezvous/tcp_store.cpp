@@ -192,7 +192,7 @@ uint32_t TcpStore::ask(wire::Type type, std::string body, const std::string& wha
   uint32_t request = 0;
   {
     std::lock_guard lock(mutex_);
-    if (!broken_.empty()) throw_broken(what);
+    if (broken_) throw_broken(what);
     request = next_request_++;
     requests_.emplace(request, std::nullopt);
   }
@@ -203,8 +203,7 @@ uint32_t TcpStore::ask(wire::Type type, std::string body, const std::string& wha
 // nullopt: timed out, and the request is still open. Throws PeerError where no answer can arrive any more.
 std::optional<Answer> TcpStore::wait_for_answer(uint32_t request, const std::string& what, Deadline deadline) {
   std::unique_lock lock(mutex_);
-  const bool in_time =
-      wait_until(answered_, lock, deadline, [&] { return requests_[request].has_value() || !broken_.empty(); });
+  const bool in_time = wait_until(answered_, lock, deadline, [&] { return requests_[request].has_value() || broken_; });
   if (!in_time) return std::nullopt;
   auto answer = requests_.extract(request).mapped();
   if (!answer) throw_broken(what);
@@ -222,13 +221,13 @@ void TcpStore::send_frame(const std::string& bytes, const std::string& what, Dea
   // Half a frame may have been sent: nothing can follow it on this connection.
   if (outcome == IoOutcome::kTimedOut) ::shutdown(fd_.get(), SHUT_RDWR);
   std::lock_guard lock(mutex_);
-  if (broken_.empty()) break_connection(outcome == IoOutcome::kTimedOut ? "takes no bytes" : "closed the connection");
+  if (!broken_) break_connection(outcome == IoOutcome::kTimedOut ? "takes no bytes" : "closed the connection");
   throw_broken(what);
 }
 
 void TcpStore::throw_broken(const std::string& what) const {
   throw PeerError(address_.serving_rank, address_.serving_rank >= 0 ? address_.host : "", what,
-                  fmt::format("the store at {}:{} {}", address_.host, address_.port, broken_));
+                  fmt::format("the store at {}:{} {}", address_.host, address_.port, broken_.value()));
 }
 
 // Requires mutex_.
@@ -236,7 +235,7 @@ void TcpStore::break_connection(const std::string& reason) {
   broken_ = server_left_ ? "has ended with the rank or agent that served it" : reason;
   answered_.notify_all();
   if (server_left_ || left_ || stopping_) return;
-  losses_.push_back({address_.serving_rank, address_.host, "the store that it served " + broken_});
+  losses_.push_back({address_.serving_rank, address_.host, "the store that it served " + *broken_});
 }
 
 void TcpStore::wake_reader() {
@@ -250,7 +249,7 @@ void TcpStore::read_frames() {
     while (wait_for_input()) accept_bytes(buffer);
   } catch (const std::exception& error) {
     std::lock_guard lock(mutex_);
-    if (broken_.empty()) break_connection(std::string("sent something unreadable: ") + error.what());
+    if (!broken_) break_connection(std::string("sent something unreadable: ") + error.what());
   }
   deliver_losses();
   // Listeners that register later still receive the known losses.
@@ -273,7 +272,7 @@ bool TcpStore::wait_for_input() {
     deliver_losses();
     {
       std::lock_guard lock(mutex_);
-      if (stopping_ || !broken_.empty()) return false;
+      if (stopping_ || broken_) return false;
     }
     pollfd entries[2] = {{fd_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
     if (::poll(entries, 2, -1) < 0 && errno != EINTR) throw SystemError("poll", "(store client)");
@@ -295,7 +294,7 @@ void TcpStore::accept_bytes(std::string& buffer) {
   if (got <= 0) {
     std::string reason = got == 0 ? "closed the connection" : "is lost: " + describe_errno(errno);
     std::lock_guard lock(mutex_);
-    if (broken_.empty()) break_connection(reason);
+    if (!broken_) break_connection(reason);
     return;
   }
   size_t begin = 0;

@@ -4,13 +4,16 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "base/error.hpp"
+#include "base/result.hpp"
 #include "base/unique_fd.hpp"
 #include "rendezvous/store.hpp"
 #include "rendezvous/store_server.hpp"
 #include "rendezvous/store_state.hpp"
+#include "rendezvous/stream_socket.hpp"
 
 namespace dslaunch::rendezvous {
 
@@ -33,14 +36,7 @@ class TokenRefused : public UserError {
 
 // One attempt of join_store. Throws where another attempt cannot help, and throws PeerError where another attempt may
 // do harm: the connection ended after the proof was sent.
-struct JoinAttempt {
-  UniqueFd fd;  // invalid: `failure` gives the reason
-  std::string failure;
-  bool reached = false;  // a process accepted the connection
-  bool refused = false;  // the host is reachable, but nothing listens
-  bool no_way = false;   // this host has no route there
-};
-JoinAttempt try_to_join(const StoreAddress& address, const LaunchEnv& env, Deadline deadline);
+Result<UniqueFd, ConnectFailure> try_to_join(const StoreAddress& address, const LaunchEnv& env, Deadline deadline);
 
 // Sleeps between two attempts, longer each time.
 class RetryPause {
@@ -103,7 +99,7 @@ class TcpStore final : public Store {
   std::map<uint32_t, std::optional<Answer>> requests_;
   std::map<std::string, uint32_t> unanswered_barriers_;  // by name: the caller stopped waiting for the store
   uint32_t next_request_ = 1;
-  std::string broken_;  // why the connection is unusable; empty: it works
+  std::optional<std::string> broken_;  // why the connection is unusable
   bool server_left_ = false, left_ = false, stopping_ = false;
   std::vector<LostRank> losses_;
   std::vector<Listener> listeners_;

@@ -27,13 +27,13 @@ class TorchStoreConnection {
   TorchStoreConnection(const std::string& host, uint16_t port, Deadline deadline)
       : place_(fmt::format("{}:{}", host, port)), deadline_(deadline) {
     auto attempt = connect_once(host, port, deadline);
-    if (!attempt.fd.valid()) {
+    if (!attempt.ok()) {
       throw UserError(ExitCode::kUnavailable,
                       fmt::format("TORCHELASTIC_USE_AGENT_STORE is True but the launcher's store at {} (MASTER_ADDR, "
                                   "MASTER_PORT) cannot be reached: {}",
-                                  place_, attempt.failure));
+                                  place_, attempt.error().message));
     }
-    fd_ = std::move(attempt.fd);
+    fd_ = *std::move(attempt);
     send(request(Type::kValidate).u32(torch_wire::kValidationMagic).take());
   }
 

@@ -18,14 +18,14 @@ TEST_CASE("a node of another version is told so, and the others still meet", "[r
       std::async(std::launch::async, [&] { return meet_nodes(listener.get(), token, 2, soon(), [](auto&) {}); });
 
   auto other = connect_once("127.0.0.1", port, soon());
-  REQUIRE(other.fd.valid());
+  REQUIRE(other.ok());
   std::string block;
-  send_all(other.fd.get(), wire::encode(wire::Hello{77, {}}), soon());
-  REQUIRE(receive_exactly(other.fd.get(), block, wire::kHelloBytes, soon()) == IoOutcome::kDone);
-  send_all(other.fd.get(), wire::encode(wire::ClientProof{}), soon());
-  REQUIRE(receive_exactly(other.fd.get(), block, wire::kServerProofBytes, soon()) == IoOutcome::kDone);
+  send_all(other->get(), wire::encode(wire::Hello{77, {}}), soon());
+  REQUIRE(receive_exactly(other->get(), block, wire::kHelloBytes, soon()) == IoOutcome::kDone);
+  send_all(other->get(), wire::encode(wire::ClientProof{}), soon());
+  REQUIRE(receive_exactly(other->get(), block, wire::kServerProofBytes, soon()) == IoOutcome::kDone);
   CHECK(wire::decode_server_proof(block).admission == wire::Admission::kWrongVersion);
-  CHECK(receive_exactly(other.fd.get(), block, 1, soon()) == IoOutcome::kClosed);
+  CHECK(receive_exactly(other->get(), block, 1, soon()) == IoOutcome::kClosed);
 
   const auto way = connect_to_master({"127.0.0.1", port, token, 1, 2, std::nullopt}, soon(), [] {});
   CHECK(way.valid());

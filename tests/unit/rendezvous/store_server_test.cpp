@@ -14,8 +14,8 @@ namespace {
 
 UniqueFd connect_raw(const StoreWorld& world) {
   auto attempt = connect_once("127.0.0.1", world.server->port(), soon());
-  REQUIRE(attempt.fd.valid());
-  return std::move(attempt.fd);
+  REQUIRE(attempt.ok());
+  return *std::move(attempt);
 }
 
 bool is_dropped(const UniqueFd& fd) {

@@ -40,7 +40,7 @@ class Client {
  public:
   explicit Client(const StoreServer& server, const char* from = nullptr) {
     if (!from) {
-      fd_ = std::move(connect_once("127.0.0.1", server.port(), soon()).fd);
+      fd_ = *connect_once("127.0.0.1", server.port(), soon());
       return;
     }
     UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
