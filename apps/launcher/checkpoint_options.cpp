@@ -9,7 +9,7 @@ namespace {
 
 void refuse_program_words(const Arguments& arguments) {
   if (!arguments.has_separator || arguments.program.empty()) return;
-  usage_error(fmt::format("nothing follows a '--' here: '{}'", arguments.program[0]));
+  usage_error(fmt::format("unexpected argument after '--': '{}'", arguments.program[0]));
 }
 
 // Builds the worker's arguments from the options that were given, under the worker's names.
@@ -41,14 +41,14 @@ std::optional<std::vector<std::string>> read_consolidate_options(const Arguments
       "  dslaunch consolidate runs/a/checkpoints weights.pt --state_dict   name -> tensor, for torch.load\n"
       "  dslaunch consolidate runs/a/checkpoints model.safetensors --max_shard_size 5GB   several files and an index\n"
       "  dslaunch consolidate runs/a/checkpoints model.safetensors --dtype bf16 --max_memory 500MB\n");
-  line.app().add_option("CKPT", checkpoint, "a checkpoint, or the folder that holds them");
+  line.app().add_option("CKPT", checkpoint, "a checkpoint, or a directory of checkpoints");
   line.app().add_option("OUT", output, "OUT.safetensors or OUT.pt");
   line.flag("--state_dict", state_dict, "a .pt with names and tensors only");
-  line.value("--max_memory", max_memory, "for weights, beside the program's own 0.2 GB (1GB)", "SIZE");
+  line.value("--max_memory", max_memory, "for weights, in addition to the program's own 0.2 GB (1GB)", "SIZE");
   line.value("--max_shard_size", max_shard_size, "a file larger than that becomes several, as 5GB", "SIZE");
-  line.flag("--exclude_frozen_parameters", exclude_frozen, "without what is not trained");
-  line.value("-d,--dtype", dtype, "of floating-point tensors; without it the model's own", "fp32|bf16|fp16");
-  line.flag("--json", json, "one document on standard output");
+  line.flag("--exclude_frozen_parameters", exclude_frozen, "without the parameters that are not trained");
+  line.value("-d,--dtype", dtype, "of floating-point tensors; default: the model's own", "fp32|bf16|fp16");
+  line.flag("--json", json, "one JSON document on standard output");
   if (!line.parse(arguments)) return std::nullopt;
   refuse_program_words(arguments);
   if (checkpoint.empty() || output.empty()) {
@@ -69,16 +69,16 @@ std::optional<std::vector<std::string>> read_import_options(const Arguments& arg
   bool json = false, skip_checksums = false, overwrite = false;
   CommandLine line("dslaunch import", "usage: dslaunch import DS_CHECKPOINT_DIR OUT [options]",
                    "  dslaunch import ds_run/ckpt runs/a/checkpoints --model model.pt\n"
-                   "  dslaunch model.pt --config ds.json --run_dir runs/a --resume auto       go on from it\n"
+                   "  dslaunch model.pt --config ds.json --run_dir runs/a --resume auto       resume from it\n"
                    "  dslaunch import ds_run/ckpt imported --tag global_step500               an older one\n"
                    "  dslaunch consolidate imported weights.safetensors                       only its weights\n"
                    "Reads what DeepSpeed's save_checkpoint() wrote: ZeRO stages 0 to 3, data-parallel.\n");
-  line.app().add_option("DS_CHECKPOINT_DIR", source, "the folder with 'latest', or a tag's folder");
-  line.app().add_option("OUT", output, "the folder of checkpoints that gets OUT/step_N");
-  line.value("--tag", tag, "which checkpoint; without it the one that 'latest' names", "TAG");
-  line.value("--model", model, "names, kinds and code of the model that goes on", "MODEL.pt");
+  line.app().add_option("DS_CHECKPOINT_DIR", source, "the directory with 'latest', or a tag's directory");
+  line.app().add_option("OUT", output, "the directory of checkpoints to write OUT/step_N to");
+  line.value("--tag", tag, "which checkpoint; default: the one that 'latest' names", "TAG");
+  line.value("--model", model, "names, kinds and code of the model that will resume", "MODEL.pt");
   line.flag("--overwrite", overwrite, "replace a checkpoint of the same step in OUT");
-  line.flag("--json", json, "one document on standard output");
+  line.flag("--json", json, "one JSON document on standard output");
   line.flag("--skip_checksums", skip_checksums, "for files saved by torch with CRC32 off");
   if (!line.parse(arguments)) return std::nullopt;
   refuse_program_words(arguments);

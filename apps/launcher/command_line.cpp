@@ -45,8 +45,8 @@ CommandLine::CommandLine(const std::string& command, const std::string& usage, c
   app_.set_help_flag();
   app_.formatter(std::make_shared<WithoutUsage>());
   app_.allow_extras();
-  app_.add_flag("-h,--help", help_, "this text");
-  app_.add_flag("-V,--version", version_, "the version");
+  app_.add_flag("-h,--help", help_, "print this help");
+  app_.add_flag("-V,--version", version_, "print the version");
 }
 
 std::vector<std::string> CommandLine::option_names() const {
@@ -68,7 +68,7 @@ void CommandLine::refuse_unknown(const std::vector<std::string>& words) const {
     throw UserError(ExitCode::kUsage, fmt::format("{}; see '{} --help'", answer, command_));
   }
   if (words.empty()) return;
-  throw UserError(ExitCode::kUsage, fmt::format("'{}' is one argument too many; see '{} --help'", words[0], command_));
+  throw UserError(ExitCode::kUsage, fmt::format("unexpected argument '{}'; see '{} --help'", words[0], command_));
 }
 
 bool CommandLine::parse(const Arguments& arguments, const AnswerSlip& on_leftover_args) {

@@ -49,7 +49,7 @@ void read_ranks_of_node(LaunchOptions& to, const std::string& text) {
   } else if (text == "gpu" || text == "auto") {
     to.device = launch::DeviceChoice::kCuda;
   } else {
-    usage_error(fmt::format("--nproc_per_node {}: it is a number, auto, gpu or cpu", text));
+    usage_error(fmt::format("--nproc_per_node {}: expected a number, auto, gpu or cpu", text));
   }
 }
 
@@ -65,11 +65,11 @@ launch::BindingRequest binding_request(const BorrowedOptions& raw) {
 
 void add_borrowed_options(CommandLine& line, BorrowedOptions& raw) {
   line.group("Cores");
-  line.flag("--bind_cores_to_rank", raw.bind_cores, "an equal share of a host's cores for each rank of its own");
-  line.value("--bind_core_list", raw.core_list, "share these", "0-7,16-23");
-  line.value("--numa_binding", raw.numa_binding, "near the rank's GPU; without it: its NUMA node; none: not at all",
+  line.flag("--bind_cores_to_rank", raw.bind_cores, "bind each rank to an equal share of its host's cores");
+  line.value("--bind_core_list", raw.core_list, "the cores to share", "0-7,16-23");
+  line.value("--numa_binding", raw.numa_binding, "bind near the rank's GPU; default: its NUMA node; none: do not bind",
              "node|socket|exclusive|core-complex|none");
-  line.group("In torchrun's words");
+  line.group("torchrun's options");
   line.value("--nproc_per_node,--nproc", raw.ranks_of_node, "--num_gpus N; gpu: all, cpu: a rank for each CPU",
              "N|auto|gpu|cpu");
   line.value("--nnodes", raw.nnodes, "--num_nodes N, or MAX with --min_nodes MIN", "N|MIN:MAX");

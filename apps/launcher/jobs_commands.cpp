@@ -24,14 +24,15 @@ std::vector<launch::KnownJob> all_jobs() {
   const std::string root = launch::jobs_root();
   // The directory was created by another user (sudo): "no jobs" would be a wrong answer.
   if (::access(root.c_str(), R_OK | X_OK) != 0 && errno == EACCES) {
-    throw UserError(ExitCode::kPermission,
-                    fmt::format("cannot read the folder of this user's jobs, {}: {}; 'ls -ld' says whose it and the "
-                                "folders above it are, and XDG_STATE_HOME names another one",
-                                printable(root), describe_errno(EACCES)));
+    throw UserError(
+        ExitCode::kPermission,
+        fmt::format("cannot read the directory of this user's jobs: {}: {}; 'ls -ld' shows the owners of it and of the "
+                    "directories above it, and XDG_STATE_HOME chooses another one",
+                    printable(root), describe_errno(EACCES)));
   }
   auto jobs = launch::list_jobs(root, &unreadable);
   for (const auto& job : unreadable) {
-    log::warning("{} cannot be read: {}; the job is not shown (remove the folder when nothing of it runs any more)",
+    log::warning("cannot read {}: {}; the job is not shown (remove the directory when none of its processes runs)",
                  printable(job.folder.record_file()), job.trouble);
   }
   return jobs;

@@ -31,7 +31,7 @@ int with_output_written(int code) {
   const OutputState state = standard_output_state();
   if (code != 0 || state == OutputState::kWritten) return code;
   if (state == OutputState::kReaderLeft) end_as_sigpipe_does();
-  return report(ExitCode::kIoError, "standard output did not take all that was written: is its disk full?");
+  return report(ExitCode::kIoError, "cannot write all output to standard output: is its disk full?");
 }
 
 }  // namespace

@@ -31,15 +31,14 @@ std::chrono::milliseconds read_duration(const std::string& name, const std::stri
                                         std::chrono::milliseconds least) {
   const auto length = parse_duration(text);
   if (!length) {
-    usage_error(
-        fmt::format("{}: '{}' is no length of time; write 90, 90s, 10m, 2h or 500ms, up to 10000d", name, text));
+    usage_error(fmt::format("{}: '{}' is not a duration; write 90, 90s, 10m, 2h or 500ms, up to 10000d", name, text));
   }
-  if (*length < least) usage_error(fmt::format("{} {}: at least {}", name, text, text_of(least)));
+  if (*length < least) usage_error(fmt::format("{} {}: expected at least {}", name, text, text_of(least)));
   return *length;
 }
 
 std::string refuse_empty(std::string& text) {
-  return text.empty() ? "an empty value is no value (is a variable of the shell not set?); leave the option out" : "";
+  return text.empty() ? "the value is empty (is a shell variable not set?); omit the option" : "";
 }
 
 }  // namespace dslaunch::launcher

@@ -51,19 +51,20 @@ void add_host_options(CommandLine& line, hostfile::HostOptions& hosts, RawLaunch
 }
 
 void add_reach_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
-  line.group("Other machines");
-  line.value("--ssh_port", to.reach.ssh.port, "of hosts whose line names none", "PORT");
+  line.group("Remote hosts");
+  line.value("--ssh_port", to.reach.ssh.port, "for hosts whose line has no port", "PORT");
   line.value("--ssh_program", to.reach.ssh.program, "reach hosts through this program instead of libssh", "ssh");
-  line.value("--remote_path", to.reach.remote_path, "folder of the programs there; without it the same as here", "DIR");
-  line.flag("--push", to.reach.push, "copy the programs there, once, into the user's cache");
+  line.value("--remote_path", to.reach.remote_path, "directory of the programs on the hosts; default: the same as here",
+             "DIR");
+  line.flag("--push", to.reach.push, "copy the programs to the hosts, once, into the user's cache");
   line.duration("--connect_timeout", raw.connect_timeout,
-                "to reach each host and hear its agent (35 s, 15 s of them to connect)", 1ms);
+                "to connect to each host and receive its agent's greeting (35 s, 15 s of them to connect)", 1ms);
   line.duration("--lost_after", to.reach.silence_limit,
-                "a host whose agent gives no sign of life for so long is lost (20 s)", 1s);
+                "a host whose agent sends no heartbeat for this time is lost (20 s)", 1s);
   line.flag("--no_ssh", to.hosts.no_ssh,
             "the same command is started on every node; with --node_rank and --master_addr");
-  line.value("--node_rank", to.hosts.node_rank, "which of them this is; 0 is the launcher", "K");
-  line.duration("--join_timeout", to.join_timeout, "for all nodes of --no_ssh to come (10 min; 0: no limit)");
+  line.value("--node_rank", to.hosts.node_rank, "the rank of this node; 0 is the launcher", "K");
+  line.duration("--join_timeout", to.join_timeout, "for all nodes of --no_ssh to connect (10 min; 0: no limit)");
 }
 
 void add_launch_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
@@ -71,26 +72,26 @@ void add_launch_options(CommandLine& line, LaunchOptions& to, RawLaunch& raw) {
   add_reach_options(line, to, raw);
   add_borrowed_options(line, raw.borrowed);
   line.group("Launch");
-  line.value("--master_addr", to.hosts.master_addr, "address where the ranks meet", "ADDR");
-  line.value("--master_port", to.hosts.master_port, "its port; without it the kernel chooses a free one", "PORT");
+  line.value("--master_addr", to.hosts.master_addr, "address of the ranks' rendezvous", "ADDR");
+  line.value("--master_port", to.hosts.master_port, "its port; default: a free one chosen by the kernel", "PORT");
   line.duration("--timeout", to.timeout, "end the job after this time (exit code 124); 0: no limit");
   line.duration("--grace", to.grace,
                 "time between SIGTERM and SIGKILL when ranks are stopped (15 s; 0: SIGKILL at once)");
   repeatable(line.value("--env", raw.env, "set in every rank's environment; repeatable", "NAME=VALUE"));
-  line.value("--max_restarts", to.max_restarts, "restart the whole job so often when a rank or a host fails", "N");
-  line.value("--min_nodes", to.min_nodes, "restart without lost hosts while so many are left", "N");
+  line.value("--max_restarts", to.max_restarts, "restart the whole job up to N times when a rank or a host fails", "N");
+  line.value("--min_nodes", to.min_nodes, "restart without lost hosts while at least N are left", "N");
   repeatable(
       line.value("--env_file", to.env_files, "lines NAME=VALUE for every rank's environment; repeatable", "FILE"));
   line.value("--venv", to.venv, "Python's virtual environment, active in every rank on every host", "DIR");
   line.value("--venv_script", raw.venv_script, "DIR/bin/activate: the same as --venv DIR", "FILE");
-  line.value("--chdir", to.chdir, "folder that the ranks start in", "DIR");
-  line.value("--run_dir", to.run_dir, "folder for logs and results", "DIR");
-  line.flag("--detach", to.detach, "go on in the background; see 'dslaunch jobs', 'logs', 'attach', 'stop'");
+  line.value("--chdir", to.chdir, "working directory of the ranks", "DIR");
+  line.value("--run_dir", to.run_dir, "directory for logs and results", "DIR");
+  line.flag("--detach", to.detach, "run in the background; see 'dslaunch jobs', 'logs', 'attach', 'stop'");
   line.flag("--dry_run", to.dry_run, "print what would be started, start nothing");
-  line.flag("--json", to.json, "one document on standard output; all else goes to standard error");
+  line.flag("--json", to.json, "one JSON document on standard output; all else goes to standard error");
   line.flag("-q,--quiet", to.quiet,
-            "nothing of ours but errors, of workers but warnings too; what they print goes to the logs");
-  line.flag("--verbose", to.verbose, "our lines with the time since the start; workers say more");
+            "only errors of dslaunch, and warnings of workers; the ranks' output goes to the logs");
+  line.flag("--verbose", to.verbose, "dslaunch's lines with the time since the start; workers log more");
   add_output_options(line, raw.output);
   line.group("");  // known, so that using them gives a specific message
   line.value("--stages", raw.stages, "", "P");
@@ -103,7 +104,7 @@ launch::DeviceChoice device_choice(const std::string& word) {
                                                                    {"cuda", launch::DeviceChoice::kCuda},
                                                                    {"gpu", launch::DeviceChoice::kCuda}};
   auto found = choices.find(word);
-  if (found == choices.end()) usage_error(fmt::format("--device {}: it is auto, cpu or cuda", word));
+  if (found == choices.end()) usage_error(fmt::format("--device {}: expected auto, cpu or cuda", word));
   return found->second;
 }
 
@@ -116,17 +117,18 @@ std::pair<std::string, std::string> assignment(const std::string& option, const 
 std::pair<std::string, std::string> variable(const std::string& text) {
   auto both = assignment("--env", text);
   if (!launch::is_variable_name(both.first))
-    usage_error(fmt::format("--env {}: '{}' is no name of a variable", text, both.first));
+    usage_error(fmt::format("--env {}: '{}' is not a variable name", text, both.first));
   return both;
 }
 
 void check_nodes(const LaunchOptions& to) {
   const hostfile::HostOptions& hosts = to.hosts;
-  if (to.max_restarts < 0) usage_error(fmt::format("--max_restarts {}: 0 or more", to.max_restarts));
-  if (to.min_nodes && *to.min_nodes < 1) usage_error(fmt::format("--min_nodes {}: at least 1", *to.min_nodes));
+  if (to.max_restarts < 0) usage_error(fmt::format("--max_restarts {}: expected 0 or more", to.max_restarts));
+  if (to.min_nodes && *to.min_nodes < 1) usage_error(fmt::format("--min_nodes {}: expected at least 1", *to.min_nodes));
   if (to.reach.push && !to.reach.remote_path.empty()) usage_error("--push and --remote_path exclude each other");
-  if (to.reach.push && hosts.no_ssh) usage_error("--push copies over SSH, which --no_ssh does without");
-  if (hosts.node_rank && *hosts.node_rank < 0) usage_error(fmt::format("--node_rank {}: 0 or more", *hosts.node_rank));
+  if (to.reach.push && hosts.no_ssh) usage_error("--push copies over SSH, which --no_ssh does not use");
+  if (hosts.node_rank && *hosts.node_rank < 0)
+    usage_error(fmt::format("--node_rank {}: expected 0 or more", *hosts.node_rank));
   if (!hosts.no_ssh) return;
   if (!hosts.hostfile && !hosts.num_nodes)
     usage_error("--no_ssh needs --num_nodes N or --hostfile F: how many nodes are there?");
@@ -146,8 +148,10 @@ void finish_launch_options(LaunchOptions& to, const RawLaunch& raw) {
   check_nodes(to);
   if (!hosts.master_addr.empty()) launch::check_spelling_of_master_address(hosts.master_addr);
   for (const auto& text : raw.env) to.env.push_back(variable(text));
-  if (hosts.num_gpus && *hosts.num_gpus < 1) usage_error(fmt::format("--num_gpus {}: at least 1", *hosts.num_gpus));
-  if (hosts.num_nodes && *hosts.num_nodes < 1) usage_error(fmt::format("--num_nodes {}: at least 1", *hosts.num_nodes));
+  if (hosts.num_gpus && *hosts.num_gpus < 1)
+    usage_error(fmt::format("--num_gpus {}: expected at least 1", *hosts.num_gpus));
+  if (hosts.num_nodes && *hosts.num_nodes < 1)
+    usage_error(fmt::format("--num_nodes {}: expected at least 1", *hosts.num_nodes));
   if (raw.stages != 1) usage_error(fmt::format("--stages {} is not supported yet (pipeline parallelism)", raw.stages));
   if (raw.tensor_parallel != 1) {
     usage_error(fmt::format("--tp {} is not supported yet (tensor parallelism)", raw.tensor_parallel));
@@ -159,16 +163,17 @@ void finish_launch_options(LaunchOptions& to, const RawLaunch& raw) {
 }
 
 void check_evaluation_and_verification(const launch::RunOptions& run) {
-  if (run.verify && *run.verify < 1) usage_error(fmt::format("--verify {}: at least 1 step", *run.verify));
+  if (run.verify && *run.verify < 1) usage_error(fmt::format("--verify {}: expected at least 1 step", *run.verify));
   if (!run.eval_only) return;
   if (run.verify) usage_error("--verify compares training steps, and --eval_only takes none");
   if (run.trace) usage_error("--trace shows a training step, and --eval_only takes none");
-  if (run.overwrite) usage_error("--eval_only adds to a run folder; --overwrite would discard the run that it holds");
+  if (run.overwrite)
+    usage_error("--eval_only adds to a run directory; --overwrite would discard the run that it holds");
 }
 
 void check_run_options(const launch::RunOptions& run) {
-  if (run.steps && *run.steps < 1) usage_error(fmt::format("--steps {}: at least 1", *run.steps));
-  if (run.epochs && *run.epochs < 1) usage_error(fmt::format("--epochs {}: at least 1", *run.epochs));
+  if (run.steps && *run.steps < 1) usage_error(fmt::format("--steps {}: expected at least 1", *run.steps));
+  if (run.epochs && *run.epochs < 1) usage_error(fmt::format("--epochs {}: expected at least 1", *run.epochs));
   if (run.trace && *run.trace < 1) usage_error(fmt::format("--trace {}: steps count from 1", *run.trace));
   if (run.overwrite && !run.resume.empty()) usage_error("--resume and --overwrite exclude each other");
   check_evaluation_and_verification(run);
@@ -179,8 +184,7 @@ void check_run_options(const launch::RunOptions& run) {
 
 void refuse_program_words(const Arguments& arguments) {
   if (arguments.has_separator && !arguments.program.empty()) {
-    usage_error(
-        fmt::format("nothing is passed on to a model: '-- {}' belongs to 'dslaunch exec'", arguments.program[0]));
+    usage_error(fmt::format("a model takes no arguments: '-- {}' belongs to 'dslaunch exec'", arguments.program[0]));
   }
 }
 
@@ -205,23 +209,23 @@ void refuse_program(CommandLine& line, const Arguments& arguments) {
 }
 
 void add_job_options(CommandLine& line, launch::RunOptions& run) {
-  line.app().add_option("MODEL", run.model, "what torch.jit.save wrote");
+  line.app().add_option("MODEL", run.model, "a model file written by torch.jit.save");
   line.group(kJobGroup);
   line.value("--config", run.config, "JSON (DeepSpeed's keys and comments) or YAML", "FILE");
   repeatable(
-      line.value("--set", run.sets, "wins over the config, e.g. optimizer.params.lr=1e-4; repeatable", "KEY=VALUE"));
+      line.value("--set", run.sets, "overrides the config, e.g. optimizer.params.lr=1e-4; repeatable", "KEY=VALUE"));
   line.value("--steps", run.steps, "optimizer steps, counted from the start of training", "N");
   line.value("--epochs", run.epochs, "passes over the data", "N");
-  line.value("--seed", run.seed, "of dropout and whatever else is random in the model (initial weights: init.seed)",
+  line.value("--seed", run.seed, "of dropout and other random operations of the model (initial weights: init.seed)",
              "N");
-  line.value("--resume", run.resume, "from the newest checkpoint of the run folder, or from PATH", "auto|PATH");
-  line.flag("--overwrite", run.overwrite, "discard the run that the folder holds");
+  line.value("--resume", run.resume, "from the newest checkpoint of the run directory, or from PATH", "auto|PATH");
+  line.flag("--overwrite", run.overwrite, "discard the run that the directory holds");
   line.flag("--eval_only", run.eval_only,
             "no training: the loss over data.eval, of MODEL or of the --resume checkpoint");
   line.value("--verify", run.verify, "compare the first N steps of this start with an unsharded replica on rank 0",
              "N");
   line.duration("--hang_timeout", run.hang_timeout,
-                "a rank that the others wait for longer than this ends the job (exit code 124; 30 min)", 1s);
+                "end the job when ranks wait longer than this for another rank (exit code 124; 30 min)", 1s);
   line.value("--trace", run.trace, "write what step STEP did and when, as RUN_DIR/trace.step_STEP.rank_R.json", "STEP");
   line.flag("--timings", run.timings, "at the end, a table of where the time since the launch went");
 }
@@ -230,7 +234,7 @@ void add_data_options(CommandLine& line, launch::RunOptions& run) {
   line.group(kDataGroup);
   line.value("--data", run.data, "file, glob, a list [a,b] of them, or 'synthetic'", "PATH");
   line.value("--inputs", run.inputs, "arrays in the order of forward", "a,b");
-  line.value("--labels", run.labels, "arrays after them", "c");
+  line.value("--labels", run.labels, "arrays after the inputs", "c");
   line.value("--loss", run.loss, "cross_entropy, mse or a TorchScript file, where forward returns no loss",
              "NAME|FILE");
 }
@@ -245,7 +249,7 @@ std::optional<launch::RunOptions> read_run_options(const Arguments& arguments) {
       "dslaunch", "usage: dslaunch [run] [options] MODEL.pt [--config FILE]",
       "  dslaunch model.pt --config ds.json                      train as the config says\n"
       "  dslaunch model.pt --data train.safetensors --num_gpus 2 two ranks, default settings\n"
-      "  dslaunch model.pt --config ds.json --resume auto --run_dir runs/a   go on where it stopped\n"
+      "  dslaunch model.pt --config ds.json --resume auto --run_dir runs/a   continue where it stopped\n"
       "  dslaunch model.pt --config ds.json --resume runs/a/checkpoints --eval_only   its loss on data.eval\n"
       "  dslaunch model.pt --config ds.json --verify 20          20 steps beside an unsharded replica\n"
       "  dslaunch --hostfile hosts model.pt --config ds.json     several machines, through SSH\n"
@@ -282,7 +286,7 @@ std::optional<launch::ExecOptions> read_exec_options(const Arguments& arguments)
       "  dslaunch exec --num_gpus 4 --run_dir out -- ./program   a log for every rank in out/logs\n"
       "  dslaunch exec --hostfile hosts -- python train.py       on every host, through SSH\n"
       "  dslaunch exec --hostfile hosts --detach -- ./program    in the background; see 'dslaunch jobs'\n"
-      "  srun --ntasks-per-node=1 dslaunch exec -- ./program     one dslaunch a node; inside sbatch it needs no srun\n"
+      "  srun --ntasks-per-node=1 dslaunch exec -- ./program     one dslaunch per node; not needed inside sbatch\n"
       "Every rank gets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR, MASTER_PORT\n"
       "and the rest of torchrun's variables. Exit code: that of the first rank that failed.\n");
   line.app().add_option("WORDS", stray)->group("");
@@ -292,12 +296,14 @@ std::optional<launch::ExecOptions> read_exec_options(const Arguments& arguments)
   if (!line.parse(arguments)) return std::nullopt;
   finish_launch_options(exec.launch, raw);
   if (exec.overwrite && exec.launch.run_dir.empty())
-    usage_error("--overwrite replaces the logs in a --run_dir D: add that");
+    usage_error("--overwrite replaces the logs in --run_dir D: add --run_dir");
   if (!arguments.has_separator && !stray.empty()) {
-    usage_error(fmt::format("put '--' in front of the program: dslaunch exec [options] -- {}", fmt::join(stray, " ")));
+    usage_error(fmt::format("put '--' before the program: dslaunch exec [options] -- {}", fmt::join(stray, " ")));
   }
-  if (!stray.empty()) usage_error(fmt::format("'{}' stands before the '--'; see 'dslaunch exec --help'", stray[0]));
-  if (arguments.program.empty()) usage_error("no program: dslaunch exec [options] -- PROGRAM [ARGUMENTS...]");
+  if (!stray.empty())
+    usage_error(fmt::format("unexpected argument '{}' before the '--'; see 'dslaunch exec --help'", stray[0]));
+  if (arguments.program.empty())
+    usage_error("the program is missing: dslaunch exec [options] -- PROGRAM [ARGUMENTS...]");
   exec.command = arguments.program;
   return exec;
 }
@@ -310,10 +316,10 @@ std::optional<LaunchOptions> read_hosts_options(const Arguments& arguments) {
                    "  dslaunch hosts --hostfile hosts --exclude node3@node4:0 --json\n");
   add_host_options(line, options.hosts, raw);
   line.flag("--no_ssh", options.hosts.no_ssh, "the same command is started on every node");
-  line.value("--node_rank", options.hosts.node_rank, "which of them this is", "K");
-  line.value("--master_addr", options.hosts.master_addr, "address where the ranks meet", "ADDR");
+  line.value("--node_rank", options.hosts.node_rank, "the rank of this node", "K");
+  line.value("--master_addr", options.hosts.master_addr, "address of the ranks' rendezvous", "ADDR");
   line.value("--master_port", options.hosts.master_port, "its port", "PORT");
-  line.flag("--json", options.json, "one document on standard output");
+  line.flag("--json", options.json, "one JSON document on standard output");
   if (!line.parse(arguments)) return std::nullopt;
   refuse_program_words(arguments);
   finish_launch_options(options, raw);
@@ -324,10 +330,10 @@ std::optional<launch::AgentCommand> read_agent_options(const Arguments& argument
   launch::AgentCommand agent;
   CommandLine line("dslaunch agent", "usage: started by another dslaunch on each node of a job", "");
   line.value("--listener", agent.listener, "descriptor of the master port's socket", "FD");
-  line.flag("--devices", agent.tell_devices, "say which devices this host has");
-  line.flag("--mark", agent.say_mark, "say a mark before anything else");
-  line.value("--stacks", agent.stacks, "only print where these processes are", "PID,...");
-  line.value("--sweep", agent.sweep, "only end what is left of this job here", "JOB");
+  line.flag("--devices", agent.tell_devices, "list the devices of this host");
+  line.flag("--mark", agent.say_mark, "write a marker before anything else");
+  line.value("--stacks", agent.stacks, "only print the stacks of these processes", "PID,...");
+  line.value("--sweep", agent.sweep, "only end the processes of this job on this host", "JOB");
   if (!line.parse(arguments)) return std::nullopt;
   return agent;
 }
@@ -341,14 +347,14 @@ std::optional<ConfigOptions> read_config_options(const Arguments& arguments) {
   line.app().add_option("ACTION", what, "check or explain");
   line.app().add_option("FILE", options.file, "the config");
   line.value("--world_size", options.world_size, "data-parallel ranks that the batch sizes are solved for", "N");
-  repeatable(line.value("--set", options.sets, "wins over the file; repeatable", "KEY=VALUE"));
-  line.flag("--json", options.json, "one document on standard output");
+  repeatable(line.value("--set", options.sets, "overrides the file; repeatable", "KEY=VALUE"));
+  line.flag("--json", options.json, "one JSON document on standard output");
   if (!line.parse(arguments)) return std::nullopt;
   refuse_program_words(arguments);
   if (what != "check" && what != "explain") usage_error("dslaunch config check FILE, or dslaunch config explain FILE");
   if (options.file.empty()) usage_error(fmt::format("which file? dslaunch config {} FILE", what));
   if (line.app().count("--world_size") > 0 && options.world_size < 1)
-    usage_error(fmt::format("--world_size {}: at least 1", options.world_size));
+    usage_error(fmt::format("--world_size {}: expected at least 1", options.world_size));
   for (const auto& text : options.sets) assignment("--set", text);
   options.explain = what == "explain";
   return options;
@@ -363,18 +369,18 @@ std::optional<std::vector<std::string>> read_infer_options(const Arguments& argu
       "dslaunch infer", "usage: dslaunch infer --checkpoint CKPT --prompt TEXT [options]",
       "  dslaunch infer --checkpoint runs/a/checkpoints --prompt 'Once upon a time'\n"
       "  dslaunch infer --checkpoint runs/a/checkpoints --prompt 'To be' --num_tokens 200 --temperature 0.8\n"
-      "The prompt is read as bytes: for models of bytes whose forward returns logits, alone or as (loss, logits).\n");
-  line.value("--checkpoint", checkpoint, "a checkpoint, or the folder that holds them", "CKPT");
+      "The prompt is read as bytes: for byte-level models whose forward returns logits, alone or as (loss, logits).\n");
+  line.value("--checkpoint", checkpoint, "a checkpoint, or a directory of checkpoints", "CKPT");
   line.value("--prompt", prompt, "text to continue", "TEXT");
   line.value("--num_tokens", num_tokens, "how many bytes to add (200)", "N");
-  line.value("--temperature", temperature, "0: always the likeliest (0.8)", "T");
+  line.value("--temperature", temperature, "0: always the likeliest byte (0.8)", "T");
   line.value("--seed", seed, "of the sampling (0)", "N");
   line.value("--context", context,
-             "how many of the last bytes the model sees; without it as many as it takes, up to 4096", "N");
+             "how many of the last bytes the model sees; default: as many as it takes, up to 4096", "N");
   const auto refuse_model = [&](const std::vector<std::string>& leftover) {
     if (line.app().count("--checkpoint") > 0 || leftover.empty() || leftover[0].starts_with("-")) return;
     usage_error(
-        fmt::format("infer over a model file is not supported yet ('{}'); with a checkpoint it continues a text: "
+        fmt::format("infer from a model file is not supported yet ('{}'); with a checkpoint it continues a text: "
                     "dslaunch infer --checkpoint CKPT --prompt TEXT",
                     leftover[0]));
   };

@@ -7,14 +7,15 @@ namespace dslaunch::launcher {
 
 void add_output_options(CommandLine& line, RawOutput& raw) {
   line.group("Output");
-  line.flag("--fold", raw.fold, "equal lines of several ranks as one; the default on a terminal");
-  line.flag("--no_fold", raw.no_fold, "every rank's lines, also on a terminal");
+  line.flag("--fold", raw.fold, "print equal lines of several ranks once; the default on a terminal");
+  line.flag("--no_fold", raw.no_fold, "print every rank's lines, also on a terminal");
   line.value("--local_ranks_filter", raw.local_ranks, "show only these local ranks of every host: 0,3", "RANKS");
   line.value("-t,--tee", raw.tee, "streams to files too: 0 none, 1 output, 2 errors, 3 both, or LOCAL_RANK:N,...", "N");
-  line.value("-r,--redirects", raw.redirects, "streams to files only, in the same words", "N");
-  line.value("--log_dir", raw.log_dir, "folder of these files; else the run folder's logs, or the job's", "DIR");
-  line.value("--enable_each_rank_log", raw.each_rank_log, "a file a rank with both streams", "DIR");
-  line.flag("--save_pid", raw.save_pid, "print the launcher's pid and keep it in the job's folder");
+  line.value("-r,--redirects", raw.redirects, "streams to files only, with the same values", "N");
+  line.value("--log_dir", raw.log_dir,
+             "directory of these files; default: logs in the run directory or the job directory", "DIR");
+  line.value("--enable_each_rank_log", raw.each_rank_log, "one file per rank with both streams", "DIR");
+  line.flag("--save_pid", raw.save_pid, "print the launcher's pid and save it in the job directory");
 }
 
 launch::OutputChoices read_output_choices(const RawOutput& raw) {

@@ -10,14 +10,15 @@ namespace {
 
 void check_by_hand(const HostOptions& asked) {
   if (asked.no_ssh && !asked.node_rank) {
-    throw UserError(ExitCode::kUsage,
-                    "--no_ssh needs --node_rank K: dslaunch is started by hand on every node, and K says which of them "
-                    "this is (0, 1, ...)");
+    throw UserError(
+        ExitCode::kUsage,
+        "--no_ssh needs --node_rank K: dslaunch is started by hand on every node, and K is the rank of this "
+        "node (0, 1, ...)");
   }
   if (asked.node_rank && !asked.no_ssh) {
     throw UserError(ExitCode::kUsage,
                     fmt::format("--node_rank {} belongs to --no_ssh, where dslaunch is started by hand on every node; "
-                                "without it the order of the hosts makes the ranks",
+                                "without it the order of the hosts determines the ranks",
                                 *asked.node_rank));
   }
 }
@@ -34,7 +35,7 @@ void refuse_choice(const HostOptions& asked, const std::string& source, const st
   if (filter.empty()) return;
   throw UserError(
       ExitCode::kContradiction,
-      fmt::format("{} {}: each node runs a dslaunch of its own already ({}), so no host can be left out here; {}",
+      fmt::format("{} {}: each node already runs its own dslaunch ({}), so no host can be left out here; {}",
                   asked.include.empty() ? "--exclude" : "--include", filter, source, instead));
 }
 

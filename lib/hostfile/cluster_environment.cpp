@@ -11,7 +11,7 @@ namespace {
 void require_same(const NamedNumber& told, const char* option, const std::optional<int>& given) {
   if (!given || *given == told.value) return;
   contradiction(
-      fmt::format("{}={} in the environment but {} {}: whoever started this job counts differently than the "
+      fmt::format("{}={} in the environment but {} {}: the environment of this job contradicts the "
                   "command line; leave out {}, or unset {}",
                   told.name, told.value, option, *given, option, told.name));
 }
@@ -32,8 +32,8 @@ std::optional<NamedText> named_text(const Environment& environment, const char* 
 std::optional<NamedText> agreed(const Environment& environment, const char* first, const char* second) {
   auto a = named_text(environment, first), b = named_text(environment, second);
   if (a && b && a->value != b->value) {
-    contradiction(
-        fmt::format("{}={} but {}={}: which one holds? Unset the wrong one", first, a->value, second, b->value));
+    contradiction(fmt::format("{}={} but {}={}: they contradict each other; unset the wrong one", first, a->value,
+                              second, b->value));
   }
   return a ? a : b;
 }
@@ -171,7 +171,7 @@ const Manager kManagers[] = {
 void refuse_ranks(const NamedNumber& proof, const NamedNumber& size) {
   contradiction(fmt::format(
       "{}={} ({}={}): mpirun starts several processes on this node, and each dslaunch starts all ranks of its node. "
-      "Start one a node (Open MPI: --map-by ppr:1:node; MPICH and Intel MPI: -ppn 1), or let mpirun start the ranks "
+      "Start one per node (Open MPI: --map-by ppr:1:node; MPICH and Intel MPI: -ppn 1), or let mpirun start the ranks "
       "themselves: mpirun ... dsworker",
       proof.name, proof.value, size.name, size.value));
 }
@@ -182,10 +182,10 @@ std::optional<ClusterPlace> read_manager(const Environment& environment, const H
   if (!rank) return std::nullopt;
   auto size = first_number(environment, manager.size, 1, kMaxProcesses);
   if (!size) {
-    contradiction(
-        fmt::format("{}={} in the environment but {} is not set: a rank of how many? Unset {} if mpirun did "
-                    "not start this",
-                    rank->name, rank->value, *manager.size.begin(), rank->name));
+    contradiction(fmt::format(
+        "{}={} in the environment but {} is not set: the number of ranks is unknown; unset {} if mpirun did "
+        "not start this",
+        rank->name, rank->value, *manager.size.begin(), rank->name));
   }
   check_rank(*rank, size->name, size->value);
   auto local_size = first_number(environment, manager.local_size, 1, kMaxProcesses);

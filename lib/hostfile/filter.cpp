@@ -59,7 +59,7 @@ FilterNode parse_node(std::string_view text, size_t column, std::vector<std::str
     node.name = text.substr(1, close - 1);
     if (colon < text.size() && text[colon] != ':') {
       problems.push_back(
-          at_column(column + colon, fmt::format("'{}' after the address", printable(text.substr(colon)))));
+          at_column(column + colon, fmt::format("unexpected '{}' after the address", printable(text.substr(colon)))));
       return node;
     }
   } else {
@@ -67,14 +67,15 @@ FilterNode parse_node(std::string_view text, size_t column, std::vector<std::str
   }
   if (node.name.empty()) problems.push_back(at_column(column, "a host name is missing"));
   if (node.name.find_first_of(" \t") != std::string::npos) {
-    problems.push_back(
-        at_column(column, fmt::format("'{}': no blanks in a filter; hosts are joined by '@'", printable(node.name))));
+    problems.push_back(at_column(
+        column,
+        fmt::format("'{}': blanks are not allowed in a filter; separate hosts with '@'", printable(node.name))));
   }
   if (colon >= text.size()) return node;
   std::string_view slots = text.substr(colon + 1);
   if (slots.find(':') != std::string_view::npos) {
-    problems.push_back(at_column(
-        column, fmt::format("'{}': more than one ':' (an IPv6 address stands in brackets)", printable(text))));
+    problems.push_back(
+        at_column(column, fmt::format("'{}': more than one ':' (write an IPv6 address in brackets)", printable(text))));
     return node;
   }
   parse_slots(slots, column + colon + 1, node, problems);

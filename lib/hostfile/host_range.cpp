@@ -30,9 +30,9 @@ Result<void, RangeError> append_item(std::string_view item, size_t offset, Names
   if (!low.ok()) return Failure{low.error()};
   const auto high = dash == item.npos ? low : parse_bound(item.substr(dash + 1), offset + dash + 1);
   if (!high.ok()) return Failure{high.error()};
-  if (*high < *low) return failure(fmt::format("range '{}' runs backwards", printable(item)), offset);
+  if (*high < *low) return failure(fmt::format("range '{}' is descending", printable(item)), offset);
   if (*high - *low >= kMaxExpandedNames - out.size()) {
-    return failure(fmt::format("with range '{}' there are more than {} hosts", printable(item), kMaxExpandedNames),
+    return failure(fmt::format("range '{}' expands to more than {} hosts", printable(item), kMaxExpandedNames),
                    offset);
   }
   for (uint64_t n = *low; n <= *high; ++n) out.push_back(fmt::format("{:0{}}", n, low_text.size()));
@@ -52,7 +52,7 @@ Result<Names, RangeError> expand_group(std::string_view list, size_t offset) {
 // The text next to a bracket is copied into every name.
 Result<void, RangeError> check_size(size_t size, size_t offset) {
   if (size <= kMaxHostName) return {};
-  return failure(fmt::format("more than {} characters beside a range: no host's name is that long", kMaxHostName),
+  return failure(fmt::format("more than {} characters around a range: too long for a host name", kMaxHostName),
                  offset);
 }
 

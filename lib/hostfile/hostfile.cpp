@@ -89,8 +89,7 @@ class LineParser {
   // [user@]name[:port], name possibly with ranges, or an IPv6 address in brackets.
   void parse_host_word(Word word, Line& line) {
     if (word.text.find('=') != std::string_view::npos) {
-      note(word.column,
-           fmt::format("'{}' stands where a host name should: write 'NAME slots=N'", printable(word.text)));
+      note(word.column, fmt::format("expected a host name, got '{}': write 'NAME slots=N'", printable(word.text)));
       return;
     }
     size_t at_sign = word.text.find('@');
@@ -128,7 +127,8 @@ class LineParser {
     line.names = {address};
     std::string_view rest = word.text.substr(close + 1);
     if (rest.empty()) return;
-    if (rest[0] != ':') return note(word.column + close + 1, fmt::format("'{}' after the address", printable(rest)));
+    if (rest[0] != ':')
+      return note(word.column + close + 1, fmt::format("unexpected '{}' after the address", printable(rest)));
     set_port(rest.substr(1), word.column + close + 2, line);
   }
 
@@ -155,7 +155,7 @@ class LineParser {
       return false;
     }
     if (name.size() > kMaxHostName) {
-      note(column, fmt::format("the host name '{}...' has {} characters, more than any name may have ({})",
+      note(column, fmt::format("the host name '{}...' is too long: {} characters (maximum {})",
                                printable(name.substr(0, 20)), name.size(), kMaxHostName));
       return false;
     }
@@ -202,12 +202,12 @@ class LineParser {
     const Word& word = words[index];
     bool before_equals = index + 1 < words.size() && words[index + 1].text.starts_with('=');
     if (is_setting_name(word.text) && before_equals) {
-      return note(word.column, fmt::format("no blanks around '=': write '{}=N'", word.text));
+      return note(word.column, fmt::format("blanks are not allowed around '=': write '{}=N'", word.text));
     }
     // The rest of 'slots = 2' or 'slots =2' is part of the mistake that is already reported.
     if (word.text.starts_with('=') && is_setting_name(words[index - 1].text)) return;
     if (words[index - 1].text.ends_with('=')) return;
-    note(word.column, fmt::format("unexpected '{}': a line is 'HOST slots=N', one host a line", printable(word.text)));
+    note(word.column, fmt::format("unexpected '{}': write 'HOST slots=N', one host per line", printable(word.text)));
   }
 
   void set_count(std::string_view key, Word value, std::optional<int>& out) {
@@ -216,7 +216,7 @@ class LineParser {
       return note(value.column, fmt::format("{}='{}' is not a whole number", key, printable(value.text)));
     }
     if (*number == 0) {
-      return note(value.column, fmt::format("{}=0: a host without slots does nothing; remove the line", key));
+      return note(value.column, fmt::format("{}=0: a host without slots is unused; remove the line", key));
     }
     if (*number < 0 || *number > kMaxSlots) {
       return note(value.column, fmt::format("{}={} is not between 1 and {}", key, value.text, kMaxSlots));
@@ -258,7 +258,7 @@ class EntryList {
  private:
   void repeat(Entry& first, bool first_is_bare, const std::string& name, const Line& line, int number, size_t column) {
     const std::string spelling = name == first.host.name ? "" : fmt::format(", as '{}'", first.host.name);
-    const std::string again = fmt::format("host '{}' stands on line {} already{}", name, first.line, spelling);
+    const std::string again = fmt::format("host '{}' is already listed on line {}{}", name, first.line, spelling);
     if (line.slots || !first_is_bare) {
       problems_.push_back({number, column, again + ": give its slots once, on one line"});
     } else if (line.user != first.host.user || line.port != first.host.port) {

@@ -57,7 +57,7 @@ void keep_first_nodes(std::vector<Entry>& entries, const Request& request, const
                     source != kLocalSource
                         ? fmt::format("--num_nodes {}: {} has only {} host{}", wanted, source, entries.size(),
                                       entries.size() == 1 ? "" : "s")
-                        : fmt::format("--num_nodes {}: there is only this machine without --hostfile", wanted));
+                        : fmt::format("--num_nodes {}: without --hostfile there is only this machine", wanted));
   }
   entries.resize(wanted);
 }

@@ -177,7 +177,7 @@ void check_total(const GpuVariables& gpus, const NamedNumber& each, size_t num_n
   if (!gpus.total || static_cast<size_t>(gpus.total->value) == static_cast<size_t>(each.value) * num_nodes) return;
   contradiction(fmt::format(
       "{}={} but {}={} on {} nodes makes {}: the GPUs are spread unevenly and the variables do not say how. Ask Slurm "
-      "with --gpus-per-node=N, or say which slots each node has with --hostfile",
+      "with --gpus-per-node=N, or give each node's slots with --hostfile",
       gpus.total->name, gpus.total->value, each.name, each.value, num_nodes,
       static_cast<size_t>(each.value) * num_nodes));
 }
@@ -212,7 +212,7 @@ Slots read_slots(const Environment& environment, bool task, bool whole_job, cons
                  const NodeList& nodes) {
   if (auto slots = slots_from_gpus(read_gpus(environment, task, whole_job), tasks, nodes.names.size())) return *slots;
   if (!tasks.per_node.empty()) return {tasks.per_node, tasks.variable, false};
-  return {std::vector<int>(nodes.names.size(), 1), "no variable: one a node", false};
+  return {std::vector<int>(nodes.names.size(), 1), "no variable: one per node", false};
 }
 
 std::vector<Host> hosts_of(const NodeList& nodes, const Slots& slots) {
@@ -220,7 +220,7 @@ std::vector<Host> hosts_of(const NodeList& nodes, const Slots& slots) {
   for (size_t i = 0; i < nodes.names.size(); ++i) {
     int count = slots.per_node[i];
     if (count < 1 || count > kMaxSlots) {
-      contradiction(fmt::format("node {} of {} would have {} slots by {}; from 1 to {} are possible", nodes.names[i],
+      contradiction(fmt::format("node {} of {} would have {} slots by {}; expected 1 to {}", nodes.names[i],
                                 nodes.variable, count, slots.source, kMaxSlots));
     }
     hosts.push_back({nodes.names[i], {}, {}, first_slots(count)});
@@ -234,8 +234,8 @@ void refuse_several_tasks(const TaskCounts& tasks, const NodeList& nodes) {
   for (size_t i = 0; i < tasks.per_node.size(); ++i) {
     if (tasks.per_node[i] == 1) continue;
     contradiction(fmt::format(
-        "srun starts dslaunch {} times on node {} ({}): it starts the ranks of a node itself, so one task a node is "
-        "right: srun --ntasks-per-node=1 dslaunch ... (with --gpus-per-node=N for N ranks a node)",
+        "srun starts dslaunch {} times on node {} ({}): it starts the ranks of a node itself, so use one task per "
+        "node: srun --ntasks-per-node=1 dslaunch ... (with --gpus-per-node=N for N ranks per node)",
         tasks.per_node[i], nodes.names[i], tasks.variable));
   }
 }

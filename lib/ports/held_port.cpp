@@ -75,9 +75,9 @@ Busy look_for_holders(uint16_t port) {
   std::string what =
       fmt::format("cannot listen on {}:{}: {}", address.empty() ? "*" : address, port, describe_errno(error));
   if (error == EACCES) {
-    throw UserError(ExitCode::kPermission, what + "; ports below 1024 need privileges, choose another");
+    throw UserError(ExitCode::kPermission, what + "; ports below 1024 need privileges, choose another port");
   }
-  if (error == EADDRNOTAVAIL) throw UserError(ExitCode::kUnavailable, what + "; it is no address of this machine");
+  if (error == EADDRNOTAVAIL) throw UserError(ExitCode::kUnavailable, what + "; it is not an address of this machine");
   throw UserError(ExitCode::kUnavailable, what);
 }
 

@@ -47,14 +47,14 @@ bool fill_in_process(Holder& holder, pid_t pid) {
 }
 
 std::string describe_holder(const Holder& holder) {
-  if (holder.pid < 0) return fmt::format("a process of user {} that we may not look into", holder.user);
+  if (holder.pid < 0) return fmt::format("a process of user {} that cannot be inspected", holder.user);
   std::vector<std::string> facts{"user " + holder.user};
   if (!holder.command.empty()) facts.push_back(holder.command);
   if (holder.age) facts.push_back(describe_age(*holder.age) + " old");
   if (!holder.job_id.empty()) facts.push_back("job " + holder.job_id);
   if (holder.state == 'T') facts.push_back("stopped");
   if (holder.state == 'D') facts.push_back("in an uninterruptible wait");
-  if (!holder.listening) facts.push_back("as its end of a connection");
+  if (!holder.listening) facts.push_back("connected, not listening");
   return fmt::format("pid {} ({})", holder.pid, fmt::join(facts, ", "));
 }
 
@@ -93,7 +93,7 @@ std::vector<Holder> find_holders(uint16_t port) {
 std::string describe_busy(uint16_t port, const std::vector<Holder>& holders) {
   if (holders.empty()) {
     return fmt::format(
-        "port {} is taken, but no holder is in sight: it ended just now, or it neither "
+        "port {} is in use, but its holder was not found: it has just exited, or it neither "
         "listens nor is connected",
         port);
   }

@@ -51,7 +51,7 @@ std::unique_ptr<Store> connect_beside_torchrun(const LaunchEnv& env, Deadline de
   const auto [space, error] = std::from_chars(note.data(), end, address.port);
   const bool parted = error == std::errc() && space != end && *space == ' ';
   auto token = parted ? from_hex({space + 1, end}) : std::nullopt;
-  DSL_CHECK(token, "the note in torchrun's store is not 'PORT TOKEN'");
+  DSL_CHECK(token, "the value in torchrun's store is not 'PORT TOKEN'");
   address.token = *token;
   return join(address, env, nullptr, deadline);
 }

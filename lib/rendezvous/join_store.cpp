@@ -27,18 +27,17 @@ std::string place(const StoreAddress& address) {
                                      "--master_port, or end that job",
                                      place(address)));
     case wire::Admission::kWrongVersion:
-      throw UserError(
-          ExitCode::kUnavailable,
-          fmt::format("the store at {} speaks another version of the protocol than our {}: install the same "
-                      "dslaunch on all hosts",
-                      place(address), wire::kVersion));
+      throw UserError(ExitCode::kUnavailable,
+                      fmt::format("the store at {} has another protocol version than ours ({}): install the same "
+                                  "dslaunch on all hosts",
+                                  place(address), wire::kVersion));
     case wire::Admission::kWrongWorld:
       throw UserError(ExitCode::kContradiction,
                       fmt::format("rank {} of {} does not fit the store at {}, which serves a world of {}", env.rank,
                                   env.world_size, place(address), answer.world_size));
     case wire::Admission::kRankTaken:
       throw UserError(ExitCode::kContradiction,
-                      fmt::format("rank {} has joined the store at {} already: two processes carry RANK={}", env.rank,
+                      fmt::format("rank {} has already joined the store at {}: two processes have RANK={}", env.rank,
                                   place(address), env.rank));
     case wire::Admission::kAdmitted:
       break;
@@ -49,8 +48,8 @@ std::string place(const StoreAddress& address) {
 [[noreturn]] void throw_not_ours(const StoreAddress& address, const char* why) {
   throw UserError(
       ExitCode::kUnavailable,
-      fmt::format("what listens at {} is not a dslaunch store ({}). `dslaunch doctor --port {}` says who it "
-                  "is",
+      fmt::format("the process that listens at {} is not a dslaunch store ({}). `dslaunch doctor --port {}` shows "
+                  "which it is",
                   place(address), why, address.port));
 }
 
@@ -74,7 +73,7 @@ bool shake_hands(int fd, const StoreAddress& address, const LaunchEnv& env, Dead
   if (send_all(fd, wire::encode(claim), deadline) != IoOutcome::kDone ||
       receive_exactly(fd, block, wire::kServerProofBytes, deadline) != IoOutcome::kDone) {
     throw PeerError(address.serving_rank, "", "the handshake",
-                    fmt::format("the store at {} ended the connection", place(address)));
+                    fmt::format("the store at {} closed the connection", place(address)));
   }
   wire::ServerProof verdict;
   try {
@@ -113,7 +112,7 @@ UniqueFd join_store(const StoreAddress& address, const LaunchEnv& env, Deadline 
     if (joined.error().no_way &&
         is_loopback_address(address.host)) {  // a network may come up later; loopback is up or off
       throw UserError(ExitCode::kUnavailable,
-                      fmt::format("the store at {} cannot be reached ({}): the loopback interface of this machine is "
+                      fmt::format("cannot connect to the store at {} ({}): the loopback interface of this machine is "
                                   "down; 'ip link set lo up' as root starts it",
                                   place(address), failure));
     }
@@ -125,7 +124,7 @@ UniqueFd join_store(const StoreAddress& address, const LaunchEnv& env, Deadline 
                       ? fmt::format("Rank {} serves it: it never started, or MASTER_ADDR or MASTER_PORT is "
                                     "not the same on all ranks",
                                     address.serving_rank)
-                      : "The agent of node rank 0 serves it: see its log, and whether a firewall is between"));
+                      : "The agent of node rank 0 serves it: check its log, and firewalls between the hosts"));
 }
 
 }  // namespace dslaunch::rendezvous

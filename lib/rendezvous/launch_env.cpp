@@ -104,7 +104,7 @@ void fill_in_from_mpi(GivenRanks& given) {
 
 [[noreturn]] void refuse_without(const char* missing) {
   contradiction(
-      fmt::format("the environment names ranks but {} is not set; set RANK and WORLD_SIZE "
+      fmt::format("the environment defines ranks but {} is not set; set RANK and WORLD_SIZE "
                   "together (and LOCAL_RANK when there are several hosts), or neither",
                   missing));
 }

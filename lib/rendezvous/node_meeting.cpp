@@ -44,15 +44,14 @@ enum class Progress { kMore, kDrop, kMet };
 const char* in_words(wire::Admission refusal, bool have_token) {
   switch (refusal) {
     case wire::Admission::kWrongToken:
-      return have_token
-                 ? "its DSLAUNCH_TOKEN is not the one that is set here, or it has none: a node of another job, or "
-                   "set the same one on every node"
-                 : "it has a DSLAUNCH_TOKEN and none is set here: a node of another job, or set the same one on "
-                   "every node";
+      return have_token ? "its DSLAUNCH_TOKEN is missing or differs from ours: it belongs to another job, or "
+                          "DSLAUNCH_TOKEN must be set to the same value on every node"
+                        : "it has a DSLAUNCH_TOKEN and none is set here: it belongs to another job, or DSLAUNCH_TOKEN "
+                          "must be set to the same value on every node";
     case wire::Admission::kRankTaken:
-      return "that node is here already";
+      return "that node is already connected";
     default:
-      return "the numbers do not fit this job";
+      return "its node rank or number of nodes does not match this job";
   }
 }
 
@@ -106,7 +105,7 @@ class Meeting {
     size_t place = polls.size() - met_.size();
     for (auto it = met_.begin(); it != met_.end(); ++place) {
       const bool gone = polls[place].revents != 0;
-      if (gone) log::info("node rank {} has gone away again", it->first);
+      if (gone) log::info("node rank {} has disconnected", it->first);
       it = gone ? met_.erase(it) : std::next(it);
     }
   }
@@ -177,12 +176,12 @@ Deadline deadline_of(std::optional<std::chrono::milliseconds> time) {
 [[noreturn]] void throw_token_refused(const MasterEndpoint& way) {
   throw TokenRefused(
       ExitCode::kUnavailable,
-      fmt::format(
-          "node rank {}: the dslaunch at {}:{} refused the token: {}. Set the same DSLAUNCH_TOKEN on every node "
-          "of the job; if that port is another job's, choose another --master_port on every node",
-          way.node_rank, way.host, way.port,
-          way.token.empty() ? "DSLAUNCH_TOKEN is not set here, and it has one"
-                            : "DSLAUNCH_TOKEN is set here, and is not the one that is set there, if any"));
+      fmt::format("node rank {}: the dslaunch at {}:{} refused the token: {}. Set DSLAUNCH_TOKEN to the same value on "
+                  "every node "
+                  "of the job; if that port is another job's, choose another --master_port on every node",
+                  way.node_rank, way.host, way.port,
+                  way.token.empty() ? "DSLAUNCH_TOKEN is not set here, and it has one"
+                                    : "DSLAUNCH_TOKEN is set here, and it has another one or none"));
 }
 
 // A node that gets no answer from node rank 0 after its proof may try again: node rank 0 removes nodes that are gone.
@@ -228,14 +227,14 @@ UniqueFd connect_to_master(const MasterEndpoint& way, Deadline deadline, const s
     if (lost.passed() || refusals.passed()) {
       throw UserError(
           ExitCode::kUnavailable,
-          fmt::format("node rank 0 ({}:{}) has ended between two attempts of the job ({}): its own messages "
+          fmt::format("node rank 0 ({}:{}) exited between two attempts of the job ({}): its own messages "
                       "say why",
                       way.host, way.port, failure.message));
     }
     if (deadline.passed()) {
       throw TimeoutError(
-          fmt::format("node rank {}: nobody waits for it at {}:{} ({}). Is the same command started on node "
-                      "rank 0, are --master_addr and --master_port the same, is a firewall between?",
+          fmt::format("node rank {}: node rank 0 does not answer at {}:{} ({}). Is the same command started on node "
+                      "rank 0, are --master_addr and --master_port the same, does a firewall block the port?",
                       way.node_rank, way.host, way.port, failure.message));
     }
     if (news.passed()) {

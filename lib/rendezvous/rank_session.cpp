@@ -251,7 +251,7 @@ void RankSessions::say_goodbye() {
   std::string bytes = wire::encode(wire::Frame{wire::Type::kServerLeaves, 0, {}});
   for (auto sessions = by_rank_; auto& [rank, session] : sessions) {
     session->connection().send(bytes);
-    session->connection().close_after_sending("the store ends");
+    session->connection().close_after_sending("the store is shutting down");
   }
 }
 

@@ -83,11 +83,11 @@ void StoreConnection::take_input(size_t num_bytes) {
   size_t taken = 0;
   try {
     if (!session_) session_ = owner_.open_session(*this, static_cast<uint8_t>(input_[0]));
-    if (!session_) return close("speaks another protocol");
+    if (!session_) return close("unknown protocol");
     taken = session_->accept(std::string_view(input_).substr(0, num_unused_));
     if (closed_ || closing_) return;
   } catch (const wire::WireError& error) {
-    return close(std::string("broke the protocol: ") + error.what());
+    return close(std::string("protocol error: ") + error.what());
   }
   num_unused_ -= taken;
   if (taken > 0) input_.erase(0, taken);
@@ -113,7 +113,7 @@ void StoreConnection::send(OutputPiece piece) {
     // Posted: closing notifies the session, which may be in the middle of answering.
     closing_ = true;
     return asio::post(socket_.get_executor(),
-                      [self = shared_from_this()] { self->close("does not read what it asked for"); });
+                      [self = shared_from_this()] { self->close("does not read the answers to its requests"); });
   }
   if (append_to_last(piece)) return;
   output_.push_back(std::move(piece));

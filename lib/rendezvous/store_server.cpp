@@ -124,7 +124,7 @@ void StoreServer::Impl::run() {
   try {
     io_.run();
   } catch (const std::exception& error) {
-    log::error("store on port {}: stopped by an error of its own: {}", port_, error.what());
+    log::error("store on port {}: stopped by an internal error: {}", port_, error.what());
     Code ignored;
     acceptor_.close(ignored);
     // The clients see their connections end, and report the store by name.
@@ -144,8 +144,8 @@ void StoreServer::Impl::shut_down() {
   accept_timer_.cancel();
   overdue_timer_.cancel();
   ranks_.say_goodbye();
-  torch_.close_all("the store ends");
-  for (auto unproven = unproven_; auto& [id, entry] : unproven) entry.connection->close("the store ends");
+  torch_.close_all("the store is shutting down");
+  for (auto unproven = unproven_; auto& [id, entry] : unproven) entry.connection->close("the store is shutting down");
   auto last_call = std::make_shared<asio::steady_timer>(io_, kLastCall);
   last_call->async_wait([this, last_call](Code) { io_.stop(); });
   stop_when_all_ended();
@@ -172,7 +172,7 @@ void StoreServer::Impl::accept_next() {
 
 void StoreServer::Impl::begin(tcp::socket socket) {
   if (unproven_.size() >= most_unproven_) {
-    unproven_.begin()->second.connection->close("too many connections without proof");
+    unproven_.begin()->second.connection->close("too many unauthenticated connections");
   }
   uint64_t id = next_id_++;
   auto connection = std::make_shared<StoreConnection>(*this, id, std::move(socket));
@@ -211,8 +211,8 @@ bool StoreServer::Impl::admits_address(const StoreConnection& connection) {
   if (torch_addresses_.contains(from)) return true;
   if (refusals_told_.size() < kMaxRefusalsTold && refusals_told_.insert(from).second) {
     log::warning(
-        "store on port {}: refused a torch client from {}, which is no address of the job's hosts; if it is one of "
-        "them, name that address in the hostfile",
+        "store on port {}: refused a torch client from {}, which is not an address of the job's hosts; if it is one of "
+        "them, put that address into the hostfile",
         port_, from.to_string());
   }
   return false;

@@ -62,7 +62,7 @@ void StoreState::leave(int rank) {
     if (wait.rank == rank || (wait.is_barrier && is_whole_world(wait.count))) hopeless.push_back(ticket);
   }
   answer_all(hopeless,
-             {wire::Status::kPeerLost, encode_lost_rank({rank, ranks_[rank].host, "has left the job already"})});
+             {wire::Status::kPeerLost, encode_lost_rank({rank, ranks_[rank].host, "has already left the job"})});
 }
 
 std::optional<LostRank> StoreState::lose(int rank, const std::string& reason) {
@@ -113,7 +113,7 @@ Answer StoreState::add(const std::string& key, int64_t amount) {
   auto found = values_.find(key);
   auto before = found == values_.end() ? std::optional<int64_t>(0) : parse_int<int64_t>(found->second);
   int64_t after = 0;
-  if (!before) return refused(fmt::format("key '{}' holds no number to add to", key));
+  if (!before) return refused(fmt::format("key '{}' does not hold a number", key));
   if (__builtin_add_overflow(*before, amount, &after)) return refused(fmt::format("counter '{}' overflows", key));
   if (Answer answer = set(key, std::to_string(after)); answer.status != wire::Status::kOk) return answer;
   return granted(wire::Writer().i64(after).take());
@@ -130,7 +130,7 @@ Answer StoreState::compare_and_set(const std::string& key, const std::string& ex
 }
 
 Answer StoreState::erase(const std::string& prefix) {
-  if (prefix.empty()) return refused("erase with no prefix would take every key away");
+  if (prefix.empty()) return refused("erase with an empty prefix would erase every key");
   size_t num_erased = std::erase_if(values_, [&](const auto& entry) {
     const auto& [key, value] = entry;
     if (!key.starts_with(prefix)) return false;
@@ -158,16 +158,16 @@ std::optional<Answer> StoreState::refuse_barrier(int rank, const std::string& na
   if (auto found = rounds_.find(name); found != rounds_.end()) {
     const auto& [agreed, by_rank] = found->second;
     if (by_rank.contains(rank)) {
-      return refused(fmt::format("rank {} is waiting at barrier '{}' already", rank, name));
+      return refused(fmt::format("rank {} is already waiting at barrier '{}'", rank, name));
     }
     if (agreed != count) {
-      return refused(fmt::format("barrier '{}': rank {} says {} ranks meet, rank {} said {}", name, rank, count,
+      return refused(fmt::format("barrier '{}': rank {} expects {} ranks, rank {} expected {}", name, rank, count,
                                  by_rank.begin()->first, agreed));
     }
   }
   if (!is_whole_world(count) || left_.empty()) return std::nullopt;
   int gone = *left_.begin();
-  return Answer{wire::Status::kPeerLost, encode_lost_rank({gone, ranks_[gone].host, "has left the job already"})};
+  return Answer{wire::Status::kPeerLost, encode_lost_rank({gone, ranks_[gone].host, "has already left the job"})};
 }
 
 StoreState::Ticket StoreState::barrier(int rank, const std::string& name, int count, Answered answered) {
@@ -251,7 +251,7 @@ std::string StoreState::describe(int rank) const {
     case Presence::kNeverConnected:
       return fmt::format("rank {}{} never connected", rank, where);
     case Presence::kConnected:
-      return fmt::format("rank {}{} is connected but not there yet", rank, where);
+      return fmt::format("rank {}{} is connected but has not arrived yet", rank, where);
     case Presence::kLeft:
       return fmt::format("rank {}{} has left", rank, where);
     case Presence::kLost:
@@ -285,7 +285,7 @@ std::string StoreState::timeout_text(const Wait& wait, double waited_seconds) co
   std::string who =
       missing.empty() ? fmt::format("all {} ranks are connected", ranks_.size()) : describe_missing(missing);
   if (!wait.is_barrier) return fmt::format("key '{}' was not set within {:.1f} s: {}", wait.name, waited_seconds, who);
-  return fmt::format("barrier '{}' was not complete within {:.1f} s, {} of {} ranks are there{}: {}", wait.name,
+  return fmt::format("barrier '{}' was not complete within {:.1f} s, {} of {} ranks have arrived{}: {}", wait.name,
                      waited_seconds, arrived.size(), wait.count,
                      whole_world ? "" : fmt::format(" ({})", fmt::join(arrived, ", ")), who);
 }

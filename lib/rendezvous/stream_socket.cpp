@@ -98,8 +98,8 @@ UniqueFd listen_on(uint16_t port, bool loopback_only) {
   auto held = ports::hold_port(loopback_only ? "127.0.0.1" : "", port);
   if (const auto* busy = std::get_if<ports::Busy>(&held)) {
     throw UserError(ExitCode::kUnavailable,
-                    fmt::format("cannot listen for the store of this job: {}. `dslaunch doctor --port {}` tells more; "
-                                "set MASTER_PORT to another one",
+                    fmt::format("cannot listen for the store of this job: {}. `dslaunch doctor --port {}` shows more; "
+                                "set MASTER_PORT to another port",
                                 ports::describe(*busy), port));
   }
   return std::move(std::get<ports::HeldPort>(held).listener);
@@ -116,7 +116,7 @@ Deadline sooner(Deadline deadline, std::chrono::milliseconds duration) {
 Result<UniqueFd, ConnectFailure> connect_once(const std::string& host, uint16_t port, Deadline deadline) {
   const HostAddresses found = look_up_host(host.c_str(), port);
   if (!found.list) {
-    return Failure{ConnectFailure{fmt::format("the name '{}' cannot be resolved: {}", host, found.trouble)}};
+    return Failure{ConnectFailure{fmt::format("cannot resolve '{}': {}", host, found.trouble)}};
   }
   // The limit starts after the lookup, which may take as long itself when a name server is down.
   auto connection = ports::connect_first(found.list.get(), sooner(deadline, kOneConnection), poll_until);

@@ -221,7 +221,7 @@ void TcpStore::send_frame(const std::string& bytes, const std::string& what, Dea
   // Half a frame may have been sent: nothing can follow it on this connection.
   if (outcome == IoOutcome::kTimedOut) ::shutdown(fd_.get(), SHUT_RDWR);
   std::lock_guard lock(mutex_);
-  if (!broken_) break_connection(outcome == IoOutcome::kTimedOut ? "takes no bytes" : "closed the connection");
+  if (!broken_) break_connection(outcome == IoOutcome::kTimedOut ? "stopped accepting data" : "closed the connection");
   throw_broken(what);
 }
 
@@ -249,7 +249,7 @@ void TcpStore::read_frames() {
     while (wait_for_input()) accept_bytes(buffer);
   } catch (const std::exception& error) {
     std::lock_guard lock(mutex_);
-    if (!broken_) break_connection(std::string("sent something unreadable: ") + error.what());
+    if (!broken_) break_connection(std::string("sent an invalid message: ") + error.what());
   }
   deliver_losses();
   // Listeners that register later still receive the known losses.

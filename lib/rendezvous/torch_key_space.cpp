@@ -28,12 +28,12 @@ int64_t number_in(const std::string& text) {
   if (begin + 1 < text.size() && text[begin] == '+' && text[begin + 1] != '-') ++begin;
   int64_t value = 0;
   auto [end, error] = std::from_chars(text.data() + begin, text.data() + text.size(), value);
-  if (error != std::errc()) throw wire::WireError("an addition to a value that holds no number of 64 bits");
+  if (error != std::errc()) throw wire::WireError("an addition to a value that is not a 64-bit number");
   return value;
 }
 
 void require_sendable(size_t answer_bytes) {
-  if (answer_bytes > kMaxAnswerBytes) throw wire::WireError("a request for more than one answer can hold");
+  if (answer_bytes > kMaxAnswerBytes) throw wire::WireError("a request whose answer would be too large");
 }
 
 }  // namespace

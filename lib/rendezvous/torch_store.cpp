@@ -38,7 +38,7 @@ class TorchStoreConnection {
   }
 
   void send(const std::string& bytes) {
-    if (send_all(fd_.get(), bytes, deadline_) != IoOutcome::kDone) fail("takes no request", IoOutcome::kClosed);
+    if (send_all(fd_.get(), bytes, deadline_) != IoOutcome::kDone) fail("accepts no request", IoOutcome::kClosed);
   }
 
   std::string receive(size_t count, const char* waiting_for) {
@@ -51,8 +51,7 @@ class TorchStoreConnection {
  private:
   [[noreturn]] void fail(const char* what, IoOutcome outcome) {
     if (outcome == IoOutcome::kTimedOut) {
-      throw TimeoutError(
-          fmt::format("the launcher's store at {} has no {}: rank 0 has not come that far", place_, what));
+      throw TimeoutError(fmt::format("the launcher's store at {} has no {}: rank 0 has not written it", place_, what));
     }
     throw UserError(
         ExitCode::kUnavailable,

@@ -41,7 +41,7 @@ std::string shared_memory_trouble(uint64_t size_bytes, uint64_t free_bytes) {
   }
   if (size_bytes > kSmall) return {};
   return fmt::format(
-      "/dev/shm has {} MiB only, as containers do by default, and has probably run full; give the container more "
+      "/dev/shm has only {} MiB, the default of containers, and is probably full; give the container more "
       "(docker run --shm-size, an emptyDir of medium Memory)",
       size_bytes / kMebi);
 }
@@ -49,23 +49,24 @@ std::string shared_memory_trouble(uint64_t size_bytes, uint64_t free_bytes) {
 std::string meaning_of_signal(int signal) {
   switch (signal) {
     case SIGSEGV:
-      return "it used memory that is not its own: a bug in native code (gdb, or a core dump after 'ulimit -c "
+      return "it accessed invalid memory: a bug in native code (gdb, or a core dump after 'ulimit -c "
              "unlimited', shows where)";
     case SIGBUS:
-      return "it used memory that nothing stands behind: a mapped file was cut short, or its file system ran full";
+      return "it accessed a mapped page without storage: the mapped file was truncated, or its file system is full";
     case SIGILL:
-      return "it came to an instruction that this CPU does not have: was it, or a library of it, built for another "
+      return "it executed an instruction that this CPU does not support: was it, or one of its libraries, built for "
+             "another "
              "CPU?";
     case SIGFPE:
       return "it divided an integer by zero";
     case SIGABRT:
-      return "it ended itself: a failed assertion or an exception that nobody caught; its last lines say which";
+      return "it aborted: a failed assertion or an uncaught exception; its last lines say which";
     case SIGPIPE:
-      return "it wrote to a pipe or connection whose reader is gone";
+      return "it wrote to a pipe or connection that its reader had closed";
     case SIGXCPU:
-      return "its limit of CPU time has passed (ulimit -t)";
+      return "it exceeded its limit of CPU time (ulimit -t)";
     case SIGXFSZ:
-      return "a file of it grew over the limit (ulimit -f)";
+      return "one of its files exceeded the size limit (ulimit -f)";
     case SIGSYS:
       return "it made a system call that its sandbox (seccomp) forbids";
     default:

@@ -62,7 +62,7 @@ std::string failure_table(const std::vector<std::pair<std::string, LinkFailure>>
     host_width = std::max(host_width, names(row.hosts).size());
     phase_width = std::max(phase_width, row.phase.size());
   }
-  std::string table = fmt::format("{:<{}}  {:<{}}  what\n", "host", host_width, "phase", phase_width);
+  std::string table = fmt::format("{:<{}}  {:<{}}  error\n", "host", host_width, "phase", phase_width);
   for (const auto& row : rows) {
     table += fmt::format("{:<{}}  {:<{}}  {}\n", names(row.hosts), host_width, row.phase, phase_width, row.text);
   }

@@ -111,7 +111,8 @@ std::string OomWatch::explain(const std::string& proc_cgroup) {
       return "the kernel killed it because its memory cgroup (the limit of the container or job) was full";
     }
   }
-  return machine ? "the kernel killed a process of this machine for want of memory just now, probably this one" : "";
+  return machine ? "the kernel has just killed a process of this machine because memory ran out, probably this one"
+                 : "";
 }
 
 }  // namespace dslaunch::spawn

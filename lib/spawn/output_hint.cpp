@@ -23,20 +23,19 @@ std::string hint_in_last_words(const ExitCause& cause, const std::string& last_w
       between(last_words, "error while loading shared libraries: ", ": cannot open shared object file");
   if (library.starts_with("libtorch") || library.starts_with("libc10")) {
     return fmt::format(
-        "LibTorch's {} is not found on this host; scripts/setup installs it, or name its folder in DSLAUNCH_TORCH_LIB "
-        "(for other programs in LD_LIBRARY_PATH)",
+        "LibTorch's {} is not found on this host; install it with scripts/setup, or set DSLAUNCH_TORCH_LIB "
+        "(for other programs LD_LIBRARY_PATH) to its directory",
         library);
   }
   if (!library.empty()) {
     return fmt::format(
-        "the shared library {} is not found on this host; install it, or name its folder in "
+        "the shared library {} is not found on this host; install it, or add its directory to "
         "LD_LIBRARY_PATH (--env LD_LIBRARY_PATH=...)",
         library);
   }
   for (const auto& [open, close] : {std::pair{"env: '", "'"}, {"env: \u2018", "\u2019"}}) {
     std::string program = between(last_words, open, close);
-    if (!program.empty())
-      return fmt::format("'{}', which its #! line asks for, is in none of the folders of PATH", program);
+    if (!program.empty()) return fmt::format("'{}', which its #! line names, is not in any directory of PATH", program);
   }
   return {};
 }

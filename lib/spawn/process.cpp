@@ -142,7 +142,7 @@ ExitCause explain_place(const ChildError& error, const ProcessSpec& spec) {
   std::string what = error.stage == Stage::kCpus ? fmt::format("the CPUs {}", fmt::join(spec.cpus, ","))
                                                  : fmt::format("memory of NUMA node {}", spec.memory_node.value_or(-1));
   return not_started(to_int(ExitCode::kUnavailable),
-                     fmt::format("the kernel refuses {}: {} (a cpuset of the cgroup may not have them)", what,
+                     fmt::format("the kernel rejects {}: {} (the cgroup's cpuset may not contain them)", what,
                                  describe_errno(error.error_number)));
 }
 
@@ -170,7 +170,7 @@ std::string largest_word(const ProcessSpec& spec) {
   for (size_t i = 0; i < spec.argv.size(); ++i) take(spec.argv[i].size(), fmt::format("argument {}", i));
   for (const auto& [name, value] : spec.env) take(name.size() + 1 + value.size(), "the variable " + name);
   return fmt::format(
-      "{} has {} bytes, of {} in all arguments and variables: Linux takes 131071 for one, and a quarter of ulimit -s "
+      "{} has {} bytes, of {} in all arguments and variables: Linux accepts 131071 for one, and a quarter of ulimit -s "
       "for all",
       what, largest, all);
 }
@@ -178,8 +178,8 @@ std::string largest_word(const ProcessSpec& spec) {
 ExitCause explain(const ChildError& error, const ProcessSpec& spec) {
   if (error.stage == Stage::kCpus || error.stage == Stage::kMemory) return explain_place(error, spec);
   if (error.stage == Stage::kFolder) {
-    return not_started(to_int(ExitCode::kNotExecutable),
-                       fmt::format("cannot change to the folder {}: {}", spec.cwd, describe_errno(error.error_number)));
+    return not_started(to_int(ExitCode::kNotExecutable), fmt::format("cannot change to the directory {}: {}", spec.cwd,
+                                                                     describe_errno(error.error_number)));
   }
   const std::string& name = spec.argv[0];
   const std::string file = found_program(spec);
@@ -187,18 +187,17 @@ ExitCause explain(const ChildError& error, const ProcessSpec& spec) {
   if (error.error_number == ENOENT) {
     if (const Result<> interpreter = check_interpreter(file); !interpreter.ok()) {
       return not_started(to_int(ExitCode::kNotFound),
-                         fmt::format("program '{}' cannot be started: {}", name, interpreter.error()));
+                         fmt::format("cannot start program '{}': {}", name, interpreter.error()));
     }
     return not_started(to_int(ExitCode::kNotFound),
-                       searched ? fmt::format("program '{}' is in none of the folders of PATH", name)
+                       searched ? fmt::format("program '{}' is not in any directory of PATH", name)
                                 : fmt::format("program '{}' does not exist", name));
   }
   std::string reason = describe_errno(error.error_number);
   if (error.error_number == E2BIG) reason += " (" + largest_word(spec) + ")";
   if (error.error_number == ENOEXEC) reason += " (" + wrong_format(file) + ")";
-  if (error.error_number == EACCES) reason += " (a folder, or not executable: chmod +x makes a file executable)";
-  return not_started(to_int(ExitCode::kNotExecutable),
-                     fmt::format("program '{}' cannot be executed: {}", name, reason));
+  if (error.error_number == EACCES) reason += " (a directory, or not executable: chmod +x makes a file executable)";
+  return not_started(to_int(ExitCode::kNotExecutable), fmt::format("cannot execute program '{}': {}", name, reason));
 }
 
 ExitCause no_further_process(int error_number) {

@@ -84,16 +84,16 @@ Result<> check_interpreter(const std::string& path) {
     if (::access(script.c_str(), F_OK) == 0) return {};
     if (script.ends_with('\r')) {
       return Failure{
-          fmt::format("its #! line ends as Windows writes lines, so '{}' with a carriage return is looked for; "
+          fmt::format("its #! line ends with a Windows line ending, so the interpreter is '{}' with a carriage return; "
                       "sed -i 's/\\r$//' {} repairs it",
                       script.substr(0, script.size() - 1), path)};
     }
-    return Failure{fmt::format("its #! line asks for the interpreter {}, which does not exist on this host", script)};
+    return Failure{fmt::format("its #! line names the interpreter {}, which does not exist on this host", script)};
   }
   std::string loader = loader_of(file);
   if (loader.empty() || ::access(loader.c_str(), F_OK) == 0) return {};
   return Failure{
-      fmt::format("it asks for the dynamic loader {}, which does not exist on this host: it was built for another "
+      fmt::format("it needs the dynamic loader {}, which does not exist on this host: it was built for another "
                   "system",
                   loader)};
 }
@@ -103,7 +103,7 @@ std::string wrong_format(const std::string& path) {
   auto header = elf_header(file);
   utsname system{};
   if (header && ::uname(&system) == 0) {
-    if (machine_name(header->e_machine) == std::string_view(system.machine)) return "it is damaged or cut off";
+    if (machine_name(header->e_machine) == std::string_view(system.machine)) return "it is damaged or truncated";
     return fmt::format("it was built for {}, this host is {}", machine_name(header->e_machine), system.machine);
   }
   return read_at(file, 0, 1).empty() ? "it is empty" : "a script needs a #! line";

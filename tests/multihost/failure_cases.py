@@ -178,7 +178,7 @@ class Losses(HostCase):
                             what="an end of the agents")
         finally:
             process.send_signal(signal.SIGCONT)
-        self.expect(self.finish(process), 69, "node1: no sign of life from the launcher: ending the ranks here")
+        self.expect(self.finish(process), 69, "node1: no heartbeat from the launcher: ending this node's ranks")
 
     def test_an_agent_with_much_left_to_say_leaves_a_silent_launcher_too(self):
         """More than stays in what lies between, and not so much that the rank could not end."""
@@ -204,7 +204,7 @@ class Losses(HostCase):
             process.send_signal(signal.SIGCONT)
         outcome = self.finish(process)
         self.assertEqual(outcome.code, 69, outcome.err)
-        self.assertIn("no sign of life from the launcher: ending the ranks here", outcome.err)
+        self.assertIn("no heartbeat from the launcher: ending this node's ranks", outcome.err)
 
     def test_what_hides_from_a_killed_agent_ends_with_it(self):
         """Neither by the job's id nor by a parent could anybody find it: it is an orphan without an environment."""

@@ -138,9 +138,9 @@ class Ends(SlurmCase):
                 self.await_text("code ")
                 told = self.read("out")
                 cause, end = told.splitlines()[-2:]
-                self.assertRegex(cause, "the job ended: (told to stop by a signal|node.: the agent was told to end)", told)
+                self.assertRegex(cause, "the job ended: (stopped by a signal|node.: the agent received)", told)
                 self.assertEqual(end, f"code {code}", told)
-                self.assertNotRegex(told, "failed first|failed as well")
+                self.assertNotRegex(told, "failed first|also failed")
                 report = json.loads(self.read("json"))
                 self.assertEqual((report["exit_code"], report["first_failure"]), (code, None), told)
 

@@ -238,7 +238,7 @@ class Programs(HostCase):
     def test_a_shell_that_ends_when_it_starts(self):
         start_file = self.cluster.node2.root(f"{HOME}/.bashrc")
         try:
-            for text, what in (("exit 0\n", "its shell ended without starting our agent"), ("exit 3\n", "exit code 3")):
+            for text, what in (("exit 0\n", "its shell exited without starting the agent"), ("exit 3\n", "exit code 3")):
                 with open(start_file, "w", encoding="utf-8") as file:
                     file.write(text)
                 for way in ([], ["--ssh_program", "ssh"]):

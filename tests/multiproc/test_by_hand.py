@@ -288,7 +288,7 @@ class ByHand(LauncherTest):
         self.assertEqual(self.finish(first).code, 130)
         second = self.finish(late)
         self.assertEqual(second.code, 69, str(second)[-2000:])
-        self.assertIn(b"has ended between two attempts of the job (connection refused)", second.err.lower())
+        self.assertIn(b"exited between two attempts of the job (connection refused)", second.err.lower())
 
     def test_a_node_that_is_killed_ends_the_job(self):
         script = f"echo x >> {self.path('up')}; exec sleep 1000"
@@ -331,7 +331,7 @@ class ByHand(LauncherTest):
 
     def test_another_token_is_refused_and_the_right_one_still_gets_in(self):
         first = self.node(0, "true")
-        for token, here in (("6" * 64, b"is set here, and is not the one"), ("", b"is not set here")):
+        for token, here in (("6" * 64, b"is set here, and it has another one"), ("", b"is not set here")):
             stranger = self.finish(self.node(1, "true", DSLAUNCH_TOKEN=token))
             self.assertEqual(stranger.code, 69, str(stranger))
             self.assertIn(b"refused the token: DSLAUNCH_TOKEN " + here, stranger.err)
@@ -339,14 +339,14 @@ class ByHand(LauncherTest):
         self.assertEqual(self.finish(self.node(1, "true")).code, 0)
         outcome = self.finish(first)
         self.assertEqual(outcome.code, 0)
-        self.assertEqual(outcome.err.count(b"its DSLAUNCH_TOKEN is not the one that is set here"), 2, str(outcome))
+        self.assertEqual(outcome.err.count(b"its DSLAUNCH_TOKEN is missing or differs from ours"), 2, str(outcome))
         self.assertNotIn(b"55555", outcome.err)
 
     def test_a_token_that_only_the_other_node_has_is_told_on_both(self):
         first = self.node(0, "true", DSLAUNCH_TOKEN="")
         stranger = self.finish(self.node(1, "true"))
         self.assertEqual(stranger.code, 69, str(stranger))
-        self.assertIn(b"Set the same DSLAUNCH_TOKEN on every node", stranger.err)
+        self.assertIn(b"Set DSLAUNCH_TOKEN to the same value on every node", stranger.err)
         self.assertEqual(self.finish(self.node(1, "true", DSLAUNCH_TOKEN="")).code, 0)
         self.assertIn(b"it has a DSLAUNCH_TOKEN and none is set here", self.finish(first).err)
 
@@ -375,11 +375,11 @@ class ByHand(LauncherTest):
         there = self.stranger(num_nodes=3)
         outcome = self.finish(first)
         self.assertEqual(outcome.code, 124, str(outcome))
-        self.assertIn(b"1 of 3 nodes have not come: node rank 2", outcome.err)
-        self.assertIn(b"node rank 0: 1 of 3 nodes have not come: node rank 2", self.last_word(there))
+        self.assertIn(b"1 of 3 nodes have not connected: node rank 2", outcome.err)
+        self.assertIn(b"node rank 0: 1 of 3 nodes have not connected: node rank 2", self.last_word(there))
         outcome = self.finish(self.node(1, "true", "--join_timeout", "300ms"))
         self.assertEqual(outcome.code, 124, str(outcome))
-        self.assertIn(b"nobody waits for it", outcome.err)
+        self.assertIn(b"node rank 0 does not answer", outcome.err)
 
     def test_no_limit_to_the_wait_for_nodes(self):
         first = self.node(0, "true", "--join_timeout", "0")
@@ -445,9 +445,9 @@ class ByHand(LauncherTest):
                 self.assertNotIn(b"boo", outcome.out)
 
     def test_a_strangers_greeting(self):
-        for bytes, words in ((hello(slots=-1), b"sent no greeting"), (hello(slots=1 << 20), b"offers 1048576 slots"),
-                             (b"GET / HTTP/1.1\r\n\r\n", b"sent no greeting"), (frame(12, b""), b"another message"),
-                             (struct.pack("<IB", 1 << 20, 5) + b"x" * 70000, b"no end"), (b"", b"is silent")):
+        for bytes, words in ((hello(slots=-1), b"sent an invalid greeting"), (hello(slots=1 << 20), b"offers 1048576 slots"),
+                             (b"GET / HTTP/1.1\r\n\r\n", b"sent an invalid greeting"), (frame(12, b""), b"another message"),
+                             (struct.pack("<IB", 1 << 20, 5) + b"x" * 70000, b"too long"), (b"", b"did not send a greeting")):
             with self.subTest(bytes=bytes[:40]):
                 first = self.node(0, "exec sleep 1000", "--join_timeout", "1500ms")
                 stranger = self.stranger()

@@ -231,14 +231,14 @@ class Table(TableTest):
         Row("nohup in a shell that has exited", "nohup HOLD >/dev/null 2>&1 &", "unknown",
             "but it ignores SIGHUP, as nohup makes it"),
         Row("nohup torchrun in a shell that has exited, with its ranks", "nohup HOLD --ranks >/dev/null 2>&1 &",
-            "unknown", "but it has living children: pid "),
-        Row("setsid", "setsid HOLD &", "unknown", "may have started it" if ISOLATED else ""),
+            "unknown", "but it has running children: pid "),
+        Row("setsid", "setsid HOLD &", "unknown", "may be its real parent" if ISOLATED else ""),
         Row("disown, with job control", "set -m; HOLD & disown", "unknown", "but it leads its process group"),
         Row("a background job of a script whose shell is gone", "HOLD &", "stale",
-            "is gone, and so are the leaders of its process group and its session"),
-        Row("the same, with a data loader that has the socket too", "HOLD --loader &", "stale", "and so are the leaders"),
-        Row("a background job of a script that lives", "HOLD & wait", "in_use", "its parent lives: pid "),
-        Row("a data loader of a program that lives", "HOLD --loader; true", "in_use", "its parent lives: pid "),
+            "has exited, and so have the leaders of its process group and session"),
+        Row("the same, with a data loader that has the socket too", "HOLD --loader &", "stale", "and so have the leaders"),
+        Row("a background job of a script that lives", "HOLD & wait", "in_use", "its parent is alive: pid "),
+        Row("a data loader of a program that lives", "HOLD --loader; true", "in_use", "its parent is alive: pid "),
         Row("torchrun's leftover, in a session of its own", "TORCHELASTIC_RUN_ID=none setsid HOLD &", "stale",
             "a rank of a launcher: TORCHELASTIC_RUN_ID is in its environment"),
         Row("DeepSpeed's leftover, under nohup", "CROSS_RANK=0 nohup HOLD --local_rank=0 >/dev/null 2>&1 &", "stale",
@@ -248,7 +248,7 @@ class Table(TableTest):
         Row("hand-exported RANK, LOCAL_RANK and WORLD_SIZE", "RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 nohup HOLD >/dev/null 2>&1 &",
             "unknown", "but it ignores SIGHUP"),
         Row("a rank whose launcher lives", "TORCHELASTIC_RUN_ID=none setsid HOLD & wait", "in_use",
-            "its parent lives: pid "),
+            "its parent is alive: pid "),
         Row("another user's", f"setpriv --reuid {NOBODY} --clear-groups HOLD &", "foreign", "it belongs to another user",
             lambda: ISOLATED),
         Row("a systemd service", "echo $$ >$SERVICE/cgroup.procs; HOLD &", "in_use",
@@ -258,7 +258,7 @@ class Table(TableTest):
         Row("a rank of a lost job of ours whose agent is stopped", f"exec {DSLAUNCH} exec --device cpu -- HOLD", "stale",
             "the supervisor of its job "),
         Row("what a lost job of ours has left", "DSLAUNCH_JOB_ID=20260131-174502-4711 DSLAUNCH_AGENT=$DEAD setsid HOLD &",
-            "stale", "the agent of its job 20260131-174502-4711 is gone"),
+            "stale", "the agent of its job 20260131-174502-4711 has exited"),
     ]
 
     def start(self, number, row):
@@ -324,19 +324,19 @@ class Container(TableTest):
     """Pid 1 is not the machine's, and may have started what is below it. Each pid 1 is a namespace of processes."""
     BASH, TINI, TORCHRUN = "bash", "tini", "torchrun"
     ROWS = [
-        (BASH, Row("a server of the start script", "HOLD &", "in_use", "its parent lives: pid 1 (bash")),
-        (BASH, Row("the start script gave --local_rank", "HOLD --local_rank=0 &", "in_use", "its parent lives: pid 1 (bash")),
+        (BASH, Row("a server of the start script", "HOLD &", "in_use", "its parent is alive: pid 1 (bash")),
+        (BASH, Row("the start script gave --local_rank", "HOLD --local_rank=0 &", "in_use", "its parent is alive: pid 1 (bash")),
         (BASH, Row("a child that has called setsid itself", "setsid HOLD &", "unknown", "pid 1 (bash")),
         (BASH, Row("DeepSpeed's leftover", "sh -c 'CROSS_RANK=0 HOLD --local_rank=0 & exit'", "stale",
                    "CROSS_RANK is in its environment")),
         (BASH, Row("torchrun's leftover", "sh -c 'TORCHELASTIC_RUN_ID=none setsid HOLD & exit'", "stale",
                    "TORCHELASTIC_RUN_ID is in its environment")),
-        (BASH, Row("a script's, whose shell is gone", "setsid sh -c 'HOLD & exit'", "stale", "and so are the leaders")),
+        (BASH, Row("a script's, whose shell is gone", "setsid sh -c 'HOLD & exit'", "stale", "and so have the leaders")),
         (BASH, Row("nohup torchrun, with its ranks", "setsid sh -c 'nohup HOLD --ranks >/dev/null 2>&1 & exit'", "unknown",
-                   "it has living children: pid ")),
+                   "it has running children: pid ")),
         (TINI, Row("a leftover with --local_rank", "sh -c 'setsid HOLD --local_rank=0 & exit'", "stale",
                    "--local_rank is among its arguments")),
-        (TORCHRUN, Row("its rank", "TORCHELASTIC_RUN_ID=none setsid HOLD &", "in_use", "its parent lives: pid 1 (torchrun")),
+        (TORCHRUN, Row("its rank", "TORCHELASTIC_RUN_ID=none setsid HOLD &", "in_use", "its parent is alive: pid 1 (torchrun")),
         (TORCHRUN, Row("a data loader whose rank is gone", "TORCHELASTIC_RUN_ID=none setsid sh -c 'HOLD & exit'", "stale",
                        "TORCHELASTIC_RUN_ID is in its environment")),
     ]
@@ -430,7 +430,7 @@ class Ports(DoctorTest):
         port = self.let_go(listener)
         outcome = self.doctor("--port", port, "--kill", "--yes")
         self.assertEqual(outcome.returncode, 69, self.trace)
-        self.assertIn(f"its parent lives: pid {os.getpid()}", outcome.stdout)
+        self.assertIn(f"its parent is alive: pid {os.getpid()}", outcome.stdout)
         self.assertTrue(self.alive(pid))
         self.assertEqual(self.doctor("--port", port, "--kill", "--yes", "--force").returncode, 0, self.trace)
         self.assertFalse(self.alive(pid))
@@ -503,7 +503,7 @@ class Ports(DoctorTest):
         both = [subprocess.Popen([*kill, *more], stdout=subprocess.PIPE, text=True) for more in ([], ["--json"])]
         text, document = [process.communicate(timeout=LIMIT_S)[0] for process in both]
         self.assertEqual([process.returncode for process in both], [69, 69])
-        still_there = f"does not end even with SIGKILL: it waits inside the kernel (state D, in {place})"
+        still_there = f"does not end even with SIGKILL: it waits in the kernel (state D, in {place})"
         self.assertIn(still_there, text)
         treated, = json.loads(document)["hosts"][0]["treated"]
         self.assertFalse(treated["gone"])
@@ -693,7 +693,7 @@ class WholeMachine(DoctorTest):
         report = self.report()
         self.assertEqual([self.finding(report, pid)["verdict"] for pid in everyone], ["stale"] * 3)
         for pid in everyone:
-            self.assertRegex(self.finding(report, pid)["reason"], f"the supervisor of its job .*, pid {job.pid}, is gone")
+            self.assertRegex(self.finding(report, pid)["reason"], f"the supervisor of its job .*, pid {job.pid}, has exited")
         self.assertEqual(self.doctor("--kill", "--yes").returncode, 0, self.trace)
         self.assertEqual([self.alive(pid) for pid in everyone], [False] * 3)
 

@@ -235,9 +235,9 @@ class Detached(JobsTest):
         outcome = subprocess.run([*small, "bash", "-o", "pipefail", "-c", script], env=self.env, capture_output=True, text=True,
                                  timeout=LIMIT_S)
         started, attached, logged, details, document = outcome.stdout.split("--- ")
-        self.assertIn("goes on in the background", started)
+        self.assertIn("runs in the background", started)
         for text in (attached, logged):
-            self.assertRegex(text, "warning: not all of the job's output could be kept: .*console.log: No space left")
+            self.assertRegex(text, "warning: the job's output is incomplete: .*console.log: No space left")
         self.assertIn("has ended: exit code 3", attached)
         self.assertRegex(details, "trouble .*console.log: No space left")
         (job,) = json.loads(document.split("\n", 1)[1])["jobs"]
@@ -367,9 +367,9 @@ class Listed(JobsTest):
         for command in (("logs", "-f", job), ("attach", job)):
             outcome = self.run_it(*command, code=69)
             self.assertIn("ready", outcome.out)
-            self.assertRegex(outcome.err, rf"supervisor of job {job} \(pid \d+\) is gone without an end.*'running'")
+            self.assertRegex(outcome.err, rf"supervisor of job {job} \(pid \d+\) did not record the job's end.*'running'")
         self.assertIn("ready", self.run_it("logs", job, code=0).out)
-        self.assertIn("supervisor was gone", self.run_it("stop", job, code=0).out)
+        self.assertIn("supervisor had exited", self.run_it("stop", job, code=0).out)
 
     @unittest.skipUnless(os.geteuid() == 0 and shutil.which("unshare"), "mounts a small disk of its own")
     def test_the_end_of_a_job_that_filled_the_disk(self):
@@ -566,7 +566,7 @@ class Logs(JobsTest):
         os.kill(self.record(job)["supervisor"]["pid"], signal.SIGKILL)
         outcome = self.finish(process)
         self.assertEqual(outcome.code, 69, str(outcome))
-        self.assertIn("is gone without an end of the job", outcome.err)
+        self.assertIn("did not record the job's end", outcome.err)
         self.run_it("jobs", code=0)  # removes the socket
 
     def test_without_a_reader_they_end_as_cat_does(self):
@@ -656,7 +656,7 @@ class Attached(JobsTest):
         outcome = self.finish(process)
         self.assertEqual(outcome.code, 3, str(outcome))
         self.assertIn("word go", outcome.out)
-        self.assertIn("nobody answers at the job's socket", outcome.err)
+        self.assertIn("no answer at the job's socket", outcome.err)
 
     def test_without_a_reader_it_goes_away(self):
         job = self.detach(1, "echo ready; while :; do echo more; sleep 0.05; done")
@@ -758,7 +758,7 @@ class Stacks(JobsTest):
         outcome = self.run_it("stacks", code=0)
         self.assertIn(f"dslaunch: job {job}\n", outcome.err)
         self.assertIn("rank 1 on localhost", outcome.out)
-        self.assertIn("has the ranks 0 to 1", self.run_it("stacks", job, "--rank", "2", code=64).err)
+        self.assertIn("has ranks 0 to 1", self.run_it("stacks", job, "--rank", "2", code=64).err)
         self.assertIn("--rank 1-0", self.run_it("stacks", job, "--rank", "1-0", code=64).err)
         self.assertIn("has ended", self.run_it("stacks", ended, code=69).err)
         self.run_it("stacks", "nosuch", code=66)
@@ -800,7 +800,7 @@ class Stuck(JobsTest):
             self.assertEqual((report["ranks"][1]["exit_code"], report["ranks"][1]["stuck"]["state"]), (None, "D"))
             self.assertRegex(self.run_it("jobs", "last", code=0).out, "stuck +" + text)
             stopped = self.run_it("stop", "last", code=69)
-            self.assertIn("had ended already, exit code 3; 1 process(es) of it cannot be ended", stopped.out)
+            self.assertIn("had ended already, exit code 3; 1 of its process(es) cannot be ended", stopped.out)
             self.assertRegex(stopped.err, text)
         self.wait_until(lambda: not os.path.exists(f"/proc/{pid}"))
         self.assertTrue(self.run_it("stop", "last", code=0).out.endswith("had ended already, exit code 3\n"))
@@ -964,7 +964,7 @@ class OutputOptions(JobsTest):
         restarted = self.exec_sh(1, "test $TORCHELASTIC_RESTART_COUNT = 1 || exit 3", "--quiet", "--max_restarts", "1")
         self.assertRegex(restarted.err, r"exit code 3")
         self.assertNotIn("restart 1 of 1", restarted.err)
-        self.assertRegex(verbose.err, r"\[\d+\.\d{3} s\] the launcher's pid stands in ")
+        self.assertRegex(verbose.err, r"\[\d+\.\d{3} s\] the launcher's pid is in ")
 
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ void Agent::watch_clocks() {
   give_up_stuck();
   if (launcher_gone_) return;
   if (heartbeats_.due_to_speak()) say(Heartbeat{});
-  if (heartbeats_.lost()) lose_launcher("no sign of life from the launcher: ending the ranks here");
+  if (heartbeats_.lost()) lose_launcher("no heartbeat from the launcher: ending this node's ranks");
   if (next_progress_report_.passed()) tell_who_is_missing();
   if (stage_ == Stage::kRunning && rank_watch_.next_look().passed()) {
     if (auto changed = rank_watch_.look(Deadline::Clock::now()); !changed.empty()) say(RankStates{std::move(changed)});
@@ -225,7 +225,7 @@ void Agent::told_to_end(int signal) {
   if (launcher_gone_) return stop(kGraceWithoutLauncher);
   if (stage_ >= Stage::kStopping) return;
   say(AgentFailed{to_int(ExitCode::kRunAgain),
-                  fmt::format("the agent was told to end ({}): stopping the ranks", spawn::signal_name(signal))});
+                  fmt::format("the agent received {}: stopping the ranks", spawn::signal_name(signal))});
 }
 
 void Agent::finish() {

@@ -82,7 +82,7 @@ void Agent::prepare_job() {
 }
 
 void Agent::start_ranks(uint16_t master_port) {
-  DSL_CHECK(job_ && stage_ != Stage::kRunning, "ranks are started once, after the job's description");
+  DSL_CHECK(job_ && stage_ != Stage::kRunning, "ranks are started once, after the job description");
   if (stage_ != Stage::kAwaited) return;
   stage_ = Stage::kRunning;
   next_progress_report_ = Deadline::after(kProgressReportInterval);

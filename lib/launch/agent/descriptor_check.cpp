@@ -39,7 +39,7 @@ void check_descriptors(const JobDescription& job) {
   if (most - open >= needed) return;
   throw UserError(
       ExitCode::kUnavailable,
-      fmt::format("too few open files are allowed: {} rank{} of this node need{} {} more, and the hard limit "
+      fmt::format("the limit of open files is too low: {} rank{} of this node need{} {} more, and the hard limit "
                   "of {} leaves {}; raise it (ulimit -Hn, nofile in limits.conf, LimitNOFILE of a service)",
                   job.ranks.size(), job.ranks.size() == 1 ? "" : "s", job.ranks.size() == 1 ? "s" : "", needed, most,
                   most - open));

@@ -24,8 +24,8 @@ static ports::HeldPort hold(const JobDescription& job) {
                                    [](const std::string& what) { log::warning("{}", what); });
   if (auto* busy = std::get_if<ports::Busy>(&held)) {
     throw UserError(ExitCode::kUnavailable,
-                    fmt::format("--master_port: {}; choose another number, or leave the option out and a free port is "
-                                "taken",
+                    fmt::format("--master_port: {}; choose another number, or omit the option to use a free "
+                                "port",
                                 ports::describe(*busy)));
   }
   return std::move(std::get<ports::HeldPort>(held));
@@ -35,7 +35,7 @@ static ports::HeldPort hold(const JobDescription& job) {
 static std::vector<std::string> addresses_of(const std::string& host) {
   const HostAddresses found = look_up_host(host.c_str(), 0);
   if (!found.list) {
-    log::warning("the name '{}' cannot be resolved on this host ({}): torch's clients from there will be refused", host,
+    log::warning("cannot resolve host '{}' on this host: {}; torch clients from it will be refused", host,
                  found.trouble);
     return {};
   }

@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 
 // The worker's libraries may be loaded over a slow network.
 constexpr auto kVersionTime = 15000ms;
-constexpr const char* kFix = "install the same dslaunch there, give --remote_path DIR, or let --push copy it";
+constexpr const char* kFix = "install the same dslaunch on that host, give --remote_path DIR, or let --push copy it";
 
 std::string read_until_end(const UniqueFd& fd, Deadline deadline) {
   std::string text;
@@ -47,8 +47,8 @@ std::string first_line(const std::string& text) {
   bool without_torch = why.find("libtorch") != std::string::npos || why.find("libc10") != std::string::npos;
   throw UserError(ExitCode::kUnavailable,
                   fmt::format("{}; {}", why,
-                              without_torch ? "it needs LibTorch there too: scripts/setup installs it, or --env "
-                                              "LD_LIBRARY_PATH=DIR names the folder torch/lib that holds it"
+                              without_torch ? "it needs LibTorch on that host too: install it with scripts/setup, or "
+                                              "set --env LD_LIBRARY_PATH=DIR to its torch/lib directory"
                                             : kFix));
 }
 
@@ -66,14 +66,15 @@ void check_worker(const std::string& expected, const std::string& worker,
   if (first_line(answer) == expected) return;
   if (answer.empty()) {
     refuse_worker(fmt::format(
-        "{} does not start here: {}", worker,
+        "{} does not start on this host: {}", worker,
         complaint.empty() ? fmt::format("no answer within {} s", kVersionTime / 1s) : first_line(complaint)));
   }
-  refuse_worker(fmt::format("{} is '{}' here, but '{}' on the launching host", worker, first_line(answer), expected));
+  refuse_worker(
+      fmt::format("{} is '{}' on this host, but '{}' on the launching host", worker, first_line(answer), expected));
 }
 
 [[noreturn]] void refuse_model(const std::string& path, const std::string& why) {
-  throw UserError(ExitCode::kNoInput, fmt::format("the model {} cannot be read: {}", path, why));
+  throw UserError(ExitCode::kNoInput, fmt::format("cannot read the model {}: {}", path, why));
 }
 
 uint64_t size_of_model(const std::string& path) {
@@ -87,14 +88,15 @@ void check_model(const Preflight& preflight) {
   std::error_code error;
   uint64_t bytes = fs::file_size(preflight.model, error);
   if (error) {
-    throw UserError(ExitCode::kNoInput,
-                    fmt::format("the model {} is not here ({}): copy it to the same path, or put it on a file system "
-                                "that all hosts share",
-                                preflight.model, error.message()));
+    throw UserError(
+        ExitCode::kNoInput,
+        fmt::format("the model {} is missing on this host ({}): copy it to the same path, or put it on a file system "
+                    "that all hosts share",
+                    preflight.model, error.message()));
   }
   if (bytes == preflight.model_bytes && model_fingerprint(preflight.model) == preflight.model_fingerprint) return;
   throw UserError(ExitCode::kBadInput,
-                  fmt::format("the model {} is another one here than on the launching host ({} bytes here, {} there): "
+                  fmt::format("the model {} differs from the launching host's ({} bytes on this host, {} bytes there): "
                               "copy it again",
                               preflight.model, bytes, preflight.model_bytes));
 }
@@ -109,7 +111,7 @@ uint64_t model_fingerprint(const std::string& path) {
     return fnv1a(read_zip_file_directory(file, bytes).bytes);  // enough: models are not forged against their own user
   } catch (const WireError& problem) {
     throw UserError(ExitCode::kBadInput,
-                    fmt::format("{} {}. It is not what torch.jit.save wrote", path, problem.what()));
+                    fmt::format("{} {}; expected a file written by torch.jit.save", path, problem.what()));
   }
 }
 

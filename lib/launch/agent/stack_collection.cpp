@@ -81,7 +81,7 @@ RankStacks StackCollection::answer() const {
   const auto stacks = stacks_from_json(out_);
   if (!stacks) {
     answer.trouble = process_.out.valid()
-                         ? fmt::format("the program that reads the stacks took more than {} s", kCollectorTime / 1s)
+                         ? fmt::format("the program that reads the stacks timed out after {} s", kCollectorTime / 1s)
                          : "the program that reads the stacks failed";
     return answer;
   }

@@ -287,7 +287,7 @@ Message decode_as(size_t type, FieldReader& from) {
     read(from, message);
     return message;
   } else {
-    throw WireError(fmt::format("there is no message of type {}", type + 1));
+    throw WireError(fmt::format("unknown message type {}", type + 1));
   }
 }
 
@@ -295,8 +295,7 @@ Message decode_as(size_t type, FieldReader& from) {
   std::string shown;
   for (char c : bytes.substr(0, 60)) shown += c >= 32 && c < 127 ? c : '.';
   throw Error(ExitCode::kInternal,
-              fmt::format("the channel between launcher and agent carries something else than messages ({}): \"{}\"",
-                          why, shown));
+              fmt::format("unexpected data on the channel between launcher and agent ({}): \"{}\"", why, shown));
 }
 
 }  // namespace
@@ -308,7 +307,7 @@ std::string encode(const Message& message) {
   std::visit([&](const auto& m) { write(fields, m); }, message);
   std::string frame = fields.take();
   size_t length = frame.size() - 4;
-  DSL_CHECK(length <= kMaxFrameBytes, fmt::format("a message of {} bytes", length));
+  DSL_CHECK(length <= kMaxFrameBytes, fmt::format("message too long: {} bytes", length));
   frame.replace(0, 4, ByteWriter().count(length).take());
   return frame;  // moved
 }
@@ -317,7 +316,7 @@ std::optional<Message> FrameReader::next() {
   std::string_view unread = std::string_view(buffer_).substr(begin_);
   if (unread.size() < 4) return std::nullopt;
   size_t length = ByteReader(unread).u32();
-  if (length < 1 || length > kMaxFrameBytes) refuse(unread, fmt::format("a frame of {} bytes", length));
+  if (length < 1 || length > kMaxFrameBytes) refuse(unread, fmt::format("frame length {} out of range", length));
   if (unread.size() < 4 + length) return std::nullopt;
   FieldReader fields(unread.substr(4, length));
   std::optional<Message> message;

@@ -38,20 +38,20 @@ class FieldReader : public ByteReader {
   std::string text() { return ByteReader::text(SIZE_MAX); }  // the frame's length is limited already
   int int_between(int low, int high) {
     const int64_t value = i64();
-    if (value < low || value > high) throw WireError("a number that is out of range");
+    if (value < low || value > high) throw WireError("number out of range");
     return static_cast<int>(value);
   }
   int not_negative() { return int_between(0, std::numeric_limits<int>::max()); }
   std::chrono::milliseconds duration() {
     constexpr std::chrono::milliseconds kMax = std::chrono::days(100000);  // more could overflow a time_point
     const std::chrono::milliseconds value(i64());
-    if (value < value.zero() || value > kMax) throw WireError("a length of time that is out of range");
+    if (value < value.zero() || value > kMax) throw WireError("duration out of range");
     return value;
   }
   template <class Enum>
   Enum choice(Enum last) {
     const uint8_t value = u8();
-    if (value > static_cast<uint8_t>(last)) throw WireError("a choice that is unknown");
+    if (value > static_cast<uint8_t>(last)) throw WireError("unknown enumerator");
     return static_cast<Enum>(value);
   }
   bool flag() { return u8() != 0; }

@@ -21,7 +21,7 @@ namespace {
 
 LaunchPlan first_plan(JobPlanner& planner, const LaunchContext& field) {
   LaunchPlan plan = planner.plan(field.hosts, 0);
-  for (const auto& file : plan.env_files) log::info("variables of every rank are read from {}", file);
+  for (const auto& file : plan.env_files) log::info("reading variables for every rank from {}", file);
   for (const auto& warning : plan.warnings) log::warning("{}", warning);
   return plan;
 }
@@ -57,7 +57,7 @@ int supervise(const LaunchOptions& options, JobPlanner& planner, UniqueFd& start
   LaunchContext field{.options = options, .place = node_place(options, source), .hosts = {}, .gathered = {}};
   if (field.nodes_come_by_themselves() && options.detach) {
     throw UserError(ExitCode::kUsage,
-                    "--detach does not go with --no_ssh: whoever started this command on every node watches over it");
+                    "--detach cannot be used with --no_ssh: what started this command on every node supervises it");
   }
   if (field.place && field.place->node_rank > 0 && !options.dry_run) {
     AgentHello offer = offer_of_this_node(options, source);

@@ -30,7 +30,7 @@ const std::vector<MigratedFlag>& migrated_flags() {
       {"--num_nodes", "deepspeed", kHonoured, "asking for more than there are is an error"},
       {"--num_gpus", "deepspeed", kHonoured,
        "checked against the hostfile and the devices; on CPU the number of ranks"},
-      {"--num_accelerators", "deepspeed", kHonoured, "another name of --num_gpus"},
+      {"--num_accelerators", "deepspeed", kHonoured, "an alias of --num_gpus"},
       {"--master_port", "deepspeed, torchrun", kHonoured, "without it the kernel chooses a free port"},
       {"--master_addr", "deepspeed, torchrun", kHonoured, ""},
       {"--deepspeed_config", "deepspeed", kRenamed, "--config F"},
@@ -43,19 +43,20 @@ const std::vector<MigratedFlag>& migrated_flags() {
        "no --local_rank argument is ever added; LOCAL_RANK is in the environment"},
       {"--local_rank", "deepspeed", kNotNeeded, "read LOCAL_RANK from the environment"},
       {"--save_pid", "deepspeed", kHonoured,
-       "the pid stands in launcher.pid of the job's folder, not under a name in /tmp that others can guess"},
-      {"--enable_each_rank_log", "deepspeed", kHonoured, "all files on the launching host, also of ranks elsewhere"},
+       "the pid is in launcher.pid of the job directory, not under a guessable name in /tmp"},
+      {"--enable_each_rank_log", "deepspeed", kHonoured,
+       "all files are on the launching host, also those of ranks on other hosts"},
       {"--force_multi", "deepspeed", kHonoured, "every node takes the same path, one or many"},
       {"--launcher", "deepspeed", kRefused,
        "leave it out: hosts are reached through SSH, inside a Slurm allocation through srun; no pdsh or mpirun is "
        "needed"},
       {"--launcher_args", "deepspeed", kRefused,
-       "there is no other launcher underneath; what is meant for ssh goes into ~/.ssh/config"},
-      {"--no_ssh_check", "deepspeed", kHonoured, "all hosts are tried at once, and each that fails is told"},
+       "there is no underlying launcher; options for ssh go into ~/.ssh/config"},
+      {"--no_ssh_check", "deepspeed", kHonoured, "all hosts are tried at once, and each failure is reported"},
       {"--node_rank", "deepspeed, torchrun", kHonoured,
        "with --no_ssh or --nnodes, where every node is started by hand"},
-      {"--no_ssh", "deepspeed", kHonoured, "the nodes come to the one of rank 0 at --master_addr"},
-      {"--ssh_port", "deepspeed", kHonoured, "of hosts whose line in the hostfile names none"},
+      {"--no_ssh", "deepspeed", kHonoured, "the nodes connect to node rank 0 at --master_addr"},
+      {"--ssh_port", "deepspeed", kHonoured, "for hosts whose line in the hostfile has no port"},
       {"--venv_script", "deepspeed", kHonoured,
        "only DIR/bin/activate, which is --venv DIR: no shell runs on the hosts"},
       {"--autotuning", "deepspeed", kRefused, "there is no tuner"},
@@ -65,36 +66,36 @@ const std::vector<MigratedFlag>& migrated_flags() {
       {"--min_elastic_nodes", "deepspeed", kRenamed, "--min_nodes N, with --max_restarts"},
       {"--max_elastic_nodes", "deepspeed", kRenamed, "--num_nodes N"},
       {"--bind_cores_to_rank", "deepspeed", kHonoured,
-       "without the program numactl; memory too where a rank's cores are of one NUMA node"},
+       "without the program numactl; memory too if a rank's cores are on one NUMA node"},
       {"--bind_core_list", "deepspeed", kHonoured, "binds by itself; a core that may not be used is an error"},
-      {"--quiet", "deepspeed", kHonoured, "also -q; of exec our own lines alone: what the programs print stays"},
+      {"--quiet", "deepspeed", kHonoured, "also -q; with exec, programs' output is still shown"},
       {"--log_level", "deepspeed", kRenamed, "--quiet or --verbose"},
       {"--nproc_per_node", "torchrun", kHonoured, "also auto, gpu and cpu; without it every GPU is used"},
-      {"--nproc", "torchrun", kHonoured, "another name of --nproc_per_node"},
+      {"--nproc", "torchrun", kHonoured, "an alias of --nproc_per_node"},
       {"--nnodes", "torchrun", kHonoured,
        "MIN:MAX is --min_nodes MIN --num_nodes MAX; with --node_rank every node is started by hand"},
       {"--standalone", "torchrun", kHonoured, "one host with a free port is the default"},
       {"--rdzv_backend", "torchrun", kNotNeeded, "the job's own agent serves the rendezvous"},
       {"--rdzv_endpoint", "torchrun", kRenamed, "--master_addr A --master_port P"},
-      {"--rdzv_id", "torchrun", kNotNeeded, "every job gets an id of its own"},
+      {"--rdzv_id", "torchrun", kNotNeeded, "every job gets its own id"},
       {"--rdzv_conf", "torchrun", kNotNeeded, "the job's own agent serves the rendezvous"},
-      {"--max_restarts", "torchrun", kHonoured, "the whole job; dsworker goes on from its newest checkpoint"},
-      {"--monitor_interval", "torchrun", kNotNeeded, "the end of a rank is noticed at once"},
+      {"--max_restarts", "torchrun", kHonoured, "restarts the whole job; dsworker resumes from its newest checkpoint"},
+      {"--monitor_interval", "torchrun", kNotNeeded, "the exit of a rank is detected at once"},
       {"--start_method", "torchrun", kNotNeeded, "ranks are started by fork and exec"},
       {"--event_log_handler", "torchrun", kRefused, "there is no such hook; --json reports the job's end"},
       {"--role", "torchrun", kNotNeeded, "all ranks have the role 'default'"},
       {"--run_path", "torchrun", kRefused, "start the interpreter: 'exec -- python SCRIPT'"},
       {"--log_dir", "torchrun", kHonoured,
-       "of --tee and --redirects; without it D/logs of --run_dir D, or of the job's folder"},
+       "for --tee and --redirects; default: D/logs with --run_dir D, else logs in the job directory"},
       {"--redirects", "torchrun", kHonoured,
        "LOG_DIR/JOB/attempt_N/RANK/stdout.log on the launching host; local ranks of any length; also -r"},
-      {"--tee", "torchrun", kHonoured, "files as with --redirects; host:rank stands in front of shown lines; also -t"},
-      {"--local_ranks_filter", "torchrun", kHonoured, "of every host; the logs stay whole"},
+      {"--tee", "torchrun", kHonoured, "files as with --redirects; shown lines begin with host:rank; also -t"},
+      {"--local_ranks_filter", "torchrun", kHonoured, "on every host; the logs stay complete"},
       {"--duplicate_stdout_filters", "torchrun", kRefused, "filter the logs in RUN_DIR/logs"},
       {"--duplicate_stderr_filters", "torchrun", kRefused, "filter the logs in RUN_DIR/logs"},
       {"--local_addr", "torchrun", kRenamed, "--master_addr A"},
       {"--logs_specs", "torchrun", kRefused, "there are no plug-ins"},
-      {"--numa_binding", "torchrun", kHonoured, "without the program numactl; none: GPU ranks stay where they are"},
+      {"--numa_binding", "torchrun", kHonoured, "without the program numactl; none: GPU ranks are not bound"},
       {"--signals_to_handle", "torchrun", kNotNeeded,
        "SIGINT, SIGTERM and SIGHUP stop the job, SIGUSR1 and SIGUSR2 are passed on to programs, and stop a run"},
       {"--virtual_local_rank", "torchrun", kRefused, "a program sees all devices of its node; dsworker sees one"},
@@ -109,11 +110,11 @@ std::optional<std::string> migration_answer(std::string_view option) {
   if (found == flags.end() || found->disposition == kHonoured) return std::nullopt;
   switch (found->disposition) {
     case kRenamed:
-      return fmt::format("{} of {} is {} here", found->flag, found->from, found->text);
+      return fmt::format("{} of {} is called {} in dslaunch", found->flag, found->from, found->text);
     case kNotNeeded:
-      return fmt::format("{} of {} is not needed here: {}", found->flag, found->from, found->text);
+      return fmt::format("{} of {} is not needed: {}", found->flag, found->from, found->text);
     default:
-      return fmt::format("{} of {} has no counterpart here: {}", found->flag, found->from, found->text);
+      return fmt::format("{} of {} is not supported: {}", found->flag, found->from, found->text);
   }
 }
 

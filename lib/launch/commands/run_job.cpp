@@ -9,7 +9,7 @@ namespace dslaunch::launch {
 
 static void check_resume(const RunOptions& run) {
   if (run.resume == "auto" && run.launch.run_dir.empty()) {
-    throw UserError(ExitCode::kUsage, "--resume auto needs --run_dir: which run shall go on?");
+    throw UserError(ExitCode::kUsage, "--resume auto needs --run_dir: which run should be resumed?");
   }
 }
 

@@ -26,7 +26,7 @@ void check_data_named(const config::JobConfig& job, const RunOptions& run) {
   throw UserError(
       ExitCode::kBadInput,
       fmt::format(
-          "no data is named. Either name it on the command line:\n"
+          "no data is given. Give it on the command line:\n"
           "    dslaunch {} --data train.safetensors [--inputs a,b] [--labels c]\n"
           "or in the config:\n"
           "    \"data\": {{\"train\": \"train.safetensors\", \"inputs\": [\"a\", \"b\"], \"labels\": [\"c\"]}}\n"
@@ -59,8 +59,9 @@ void check_inputs(const RunOptions& run, const config::JobConfig& config, const 
 void check_config_file(const std::string& config) {
   std::error_code ignored;
   if (config.empty() || std::filesystem::is_regular_file(config, ignored)) return;
-  throw UserError(ExitCode::kNoInput,
-                  fmt::format("--config {} is no file, and every rank has to read it: write it to a file", config));
+  throw UserError(
+      ExitCode::kNoInput,
+      fmt::format("--config {} is not a regular file, and every rank has to read it: write it to a file", config));
 }
 
 // With node-local storage the checkpoint may exist on the job's hosts only; the ranks look for it.
@@ -73,7 +74,7 @@ void check_resume_path(const RunOptions& run, const config::JobConfig& config) {
   const std::string text = named.string(), beside = text.substr(0, text.find_last_not_of('/') + 1) + ".replaced";
   std::error_code error, ignored;
   if (std::filesystem::exists(run.resume, error) || std::filesystem::is_directory(beside, ignored)) return;
-  throw UserError(ExitCode::kNoInput, fmt::format("--resume {}: {}; 'auto' takes the newest of the run folder",
+  throw UserError(ExitCode::kNoInput, fmt::format("--resume {}: {}; 'auto' takes the newest of the run directory",
                                                   run.resume, error ? error.message() : "there is no such checkpoint"));
 }
 
@@ -81,7 +82,7 @@ std::string content_to_send(const std::string& path) {
   SmallFile file = read_small_file(path);
   if (file.outcome.ok()) return std::move(file.bytes);
   throw UserError(ExitCode::kNoInput,
-                  fmt::format("{} cannot be sent to the other hosts: {}", path, file.outcome.error()));
+                  fmt::format("cannot send {} to the other hosts: {}", path, file.outcome.error()));
 }
 
 void find_torch(LaunchPlan& plan) {
@@ -116,7 +117,7 @@ void TrainPlanner::prepare(const LaunchPlan& plan) {
   for (const auto& note : notes_) log::info("{}", note);
   // The devices of other hosts are not known yet.
   const std::string device = plan.device == "auto" ? "the hosts' devices" : plan.device;
-  log::info("{} rank(s) on {}, run folder {}", plan.world_size(), device, plan.run_dir);
+  log::info("{} rank(s) on {}, run directory {}", plan.world_size(), device, plan.run_dir);
 }
 
 // A restart resumes from the newest checkpoint of this run, or from this run's start if there is none: an earlier run's
@@ -144,8 +145,8 @@ void TrainPlanner::load_config_for(const LaunchPlan& plan, int restart) {
   if (run_.overwrite && !elsewhere.empty()) {
     // Several runs may share the directory, and which checkpoints the overwritten run saved there is not recorded.
     log::warning(
-        "--overwrite leaves the checkpoints in {}: until this run has saved one, --resume auto would go on "
-        "from what lies there",
+        "--overwrite keeps the checkpoints in {}: until this run has saved one, --resume auto would resume "
+        "from those",
         elsewhere);
   }
   if (run_.eval_only && (run_.steps || run_.epochs)) {
@@ -157,7 +158,7 @@ void TrainPlanner::split_anew(int world_size) {
   auto split = split_batch(batch_.global, batch_.micro, world_size);
   if (!split) {
     throw UserError(ExitCode::kBadInput,
-                    fmt::format("the global batch of {} does not divide among {} ranks (it did among {})",
+                    fmt::format("the global batch of {} is not divisible among {} ranks (it was among {})",
                                 batch_.global, world_size, batch_.world_size));
   }
   run_.sets.push_back(fmt::format("train_batch_size={}", batch_.global));

@@ -84,8 +84,8 @@ class Rounds {
         break;
     }
     throw UserError(ExitCode::kUsage,
-                    "--kill asks before it ends anything, and there is no terminal to ask on: nothing was ended; "
-                    "say --yes to end it without a question");
+                    "--kill asks for confirmation, and there is no terminal to ask on: nothing was ended; add "
+                    "--yes to end it without asking");
   }
 
  private:
@@ -118,7 +118,7 @@ class Rounds {
       if (hosts_.size() > 1 && !chosen_[i].empty()) text += fmt::format("on {}:\n", hosts_[i]);
       for (const auto& finding : chosen_[i]) text += fmt::format("  {}\n", describe(finding));
     }
-    return text + fmt::format("Shall dslaunch end this ({})? [y/N] ", targets());
+    return text + fmt::format("End this ({})? [y/N] ", targets());
   }
 
   std::string targets() const {
@@ -130,7 +130,7 @@ class Rounds {
 
   std::string advice() const {
     if (num_processes_ + num_files_ == 0) return {};
-    return fmt::format("stale: {}; the same command with --kill ends that\n", targets());
+    return fmt::format("stale: {}; run the same command with --kill to end it\n", targets());
   }
 
   // Each host once: this machine first, then all remote hosts at the same time.
@@ -166,7 +166,7 @@ class Rounds {
     if (!answer.error.empty()) return failed;
     auto reports = parse_report_json(answer.output);
     if (!reports || reports->size() != 1) {
-      failed.error = "its dslaunch answered with something that is no report; is it of the same version?";
+      failed.error = "unexpected output instead of a report from its dslaunch; is it the same version?";
       return failed;
     }
     DoctorReport report = std::move(reports->front());

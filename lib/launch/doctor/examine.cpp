@@ -227,13 +227,12 @@ class Examination {
     finding.spared = true;
     if (info.state == 'Z') {
       finding.kind = FindingKind::kZombie;
-      finding.reason =
-          fmt::format("it has ended and holds nothing but its number; it goes when {} takes notice or ends",
-                      describe_parent(lineage));
+      finding.reason = fmt::format("it has ended and holds only its process number, until {} reaps it or exits",
+                                   describe_parent(lineage));
       return finding;
     }
     finding.kind = FindingKind::kUnkillable;
-    finding.reason = fmt::format("it waits inside the kernel{} and no signal reaches it until that is over",
+    finding.reason = fmt::format("it waits in the kernel{}, where no signal can end it",
                                  finding.wait_channel.empty() ? "" : " (" + finding.wait_channel + ")");
     return finding;
   }

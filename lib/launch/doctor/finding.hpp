@@ -35,7 +35,7 @@ enum class FindingKind {
 struct Finding {
   FindingKind kind = FindingKind::kPortHolder;
   Verdict verdict = Verdict::kUnknown;
-  std::string reason;   // the evidence for the verdict, a clause: "its parent lives: pid 12 (bash)"
+  std::string reason;   // the evidence for the verdict, a clause: "its parent is alive: pid 12 (bash)"
   bool spared = false;  // never ended, even with --force: another user's, not visible, an ancestor of this command, or
                         // cannot be ended
 

@@ -8,8 +8,8 @@ namespace {
 JobStanding by_agent(const ports::ProcessInfo& rank) {
   const JobLife life = job_life(rank);
   const std::string& job = rank.job_id;
-  if (life == JobLife::kAlive) return {life, job, fmt::format("its job {} is running: its agent lives", job)};
-  if (life == JobLife::kGone) return {life, job, fmt::format("the agent of its job {} is gone", job)};
+  if (life == JobLife::kAlive) return {life, job, fmt::format("its job {} is running: its agent is alive", job)};
+  if (life == JobLife::kGone) return {life, job, fmt::format("the agent of its job {} has exited", job)};
   return {life, job, ""};
 }
 
@@ -45,15 +45,15 @@ JobStanding JobRegister::standing_of(const std::string& job_id) {
   switch (job ? presence_of(supervisor) : Presence::kElsewhere) {
     case Presence::kAlive:
       return {JobLife::kAlive, job_id,
-              fmt::format("its job {} is running: its supervisor, pid {}, lives", job_id, supervisor.pid)};
+              fmt::format("its job {} is running: its supervisor, pid {}, is alive", job_id, supervisor.pid)};
     case Presence::kGone:
       return {JobLife::kGone, job_id,
-              fmt::format("the supervisor of its job {}, pid {}, is gone", job_id, supervisor.pid)};
+              fmt::format("the supervisor of its job {}, pid {}, has exited", job_id, supervisor.pid)};
     case Presence::kElsewhere:
       break;
   }
   if (!lost_jobs_.contains(job_id)) return {JobLife::kUnknown, job_id, ""};
-  return {JobLife::kGone, job_id, fmt::format("the supervisor of its job {}, on another host, is gone", job_id)};
+  return {JobLife::kGone, job_id, fmt::format("the supervisor of its job {}, on another host, has exited", job_id)};
 }
 
 JobStanding JobRegister::standing_of(const ports::ProcessInfo& process) {

@@ -17,7 +17,7 @@ namespace dslaunch::launch {
 struct JobStanding {
   JobLife life = JobLife::kNone;
   std::string job_id{};
-  std::string evidence{};  // for kAlive and kGone, a clause: "the supervisor of its job J, pid 12, is gone"
+  std::string evidence{};  // for kAlive and kGone, a clause: "the supervisor of its job J, pid 12, has exited"
 };
 
 // The recorded jobs whose supervisor is gone; the newest hundred.

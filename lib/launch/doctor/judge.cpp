@@ -18,11 +18,11 @@ std::string another_users(const Evidence& e) {
 }
 
 std::string out_of_sight(const Evidence& e) {
-  return e.visible ? "" : "we may not look into it";
+  return e.visible ? "" : "it cannot be inspected";
 }
 
 std::string above_this_command(const Evidence& e) {
-  return e.runs_doctor ? "this command runs below it" : "";
+  return e.runs_doctor ? "it is an ancestor of this command" : "";
 }
 
 std::string job_is_alive(const Evidence& e) {
@@ -52,7 +52,7 @@ std::string parent_is_stale(const Evidence& e) {
 }
 
 std::string parent_lives(const Evidence& e) {
-  return has_its_parent(e) ? fmt::format("its parent lives: {}", describe_parent(e.lineage)) : "";
+  return has_its_parent(e) ? fmt::format("its parent is alive: {}", describe_parent(e.lineage)) : "";
 }
 
 std::string job_is_gone(const Evidence& e) {
@@ -60,12 +60,12 @@ std::string job_is_gone(const Evidence& e) {
 }
 
 std::string parent_is_unclear(const Evidence& e) {
-  return has(Parenthood::kUnclear, e) ? fmt::format("{} may have started it", describe_parent(e.lineage)) : "";
+  return has(Parenthood::kUnclear, e) ? fmt::format("{} may be its real parent", describe_parent(e.lineage)) : "";
 }
 
 // ---- from here on the process is orphaned
 
-constexpr const char* kOrphaned = "the process that started it is gone";
+constexpr const char* kOrphaned = "the process that started it has exited";
 
 const char* describe_sign(LauncherSign sign) {
   switch (sign) {
@@ -91,8 +91,8 @@ std::string rank_of_a_launcher(const Evidence& e) {
 std::string why_leader_counts(const char* what, pid_t leader, pid_t self, bool gone) {
   if (leader == self) return fmt::format("it leads its {}", what);
   if (gone) return "";
-  if (leader == 0) return fmt::format("the leader of its {} lies outside of this container", what);
-  return fmt::format("the leader of its {} lives: pid {}", what, leader);
+  if (leader == 0) return fmt::format("the leader of its {} is outside this container", what);
+  return fmt::format("the leader of its {} is alive: pid {}", what, leader);
 }
 
 // Signs that the process was left behind on purpose.
@@ -102,14 +102,15 @@ std::vector<std::string> signs_of_intent(const Evidence& e) {
       child.ignores_sighup ? "it ignores SIGHUP, as nohup makes it" : "",
       why_leader_counts("session", child.session, child.identity.pid, e.lineage.session_leader_gone),
       why_leader_counts("process group", child.group, child.identity.pid, e.lineage.group_leader_gone),
-      e.other_children.empty() ? "" : fmt::format("it has living children: pid {}", fmt::join(e.other_children, ", "))};
+      e.other_children.empty() ? ""
+                               : fmt::format("it has running children: pid {}", fmt::join(e.other_children, ", "))};
   std::erase(signs, "");
   return signs;
 }
 
 std::string left_behind(const Evidence& e) {
   if (!signs_of_intent(e).empty()) return "";
-  return fmt::format("{}, and so are the leaders of its process group and its session", kOrphaned);
+  return fmt::format("{}, and so have the leaders of its process group and session", kOrphaned);
 }
 
 std::string orphaned_in_another_way(const Evidence& e) {
@@ -135,7 +136,7 @@ constexpr std::array<std::pair<Verdict, Row>, 12> kTable{{
 }  // namespace
 
 std::string describe_parent(const ports::Lineage& lineage) {
-  if (lineage.child.parent == 0) return "a process outside of this container";
+  if (lineage.child.parent == 0) return "a process outside this container";
   return fmt::format("pid {} ({})", lineage.child.parent, lineage.parent ? lineage.parent->command : "gone");
 }
 

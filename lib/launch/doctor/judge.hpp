@@ -23,7 +23,7 @@ struct Evidence {
 
 struct Judgement {
   Verdict verdict = Verdict::kUnknown;
-  std::string evidence;  // a clause: "its parent lives: pid 12 (bash)"
+  std::string evidence;  // a clause: "its parent is alive: pid 12 (bash)"
   bool operator==(const Judgement&) const = default;
 };
 

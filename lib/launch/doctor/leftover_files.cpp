@@ -139,14 +139,14 @@ bool users_are_in_sight() {
 Finding judge_segment(const Candidate& segment, const SegmentName& name, const InUse& use) {
   if (use.blind) {
     return leftover(FindingKind::kSharedMemory, segment, Verdict::kUnknown,
-                    "a process of this user that we may not look into may have it");
+                    "a process of this user that cannot be inspected may use it");
   }
   if (!users_are_in_sight()) {
     return leftover(FindingKind::kSharedMemory, segment, Verdict::kUnknown,
-                    "processes outside of this container may have it");
+                    "processes outside this container may use it");
   }
   std::string reason = "no process has it open or mapped";
-  if (name.planner) reason += fmt::format(", and pid {}, which made it, is gone", *name.planner);
+  if (name.planner) reason += fmt::format(", and pid {}, which created it, has exited", *name.planner);
   return leftover(FindingKind::kSharedMemory, segment, Verdict::kStale, reason);
 }
 
@@ -178,7 +178,7 @@ std::vector<Finding> leftover_pid_files(const std::string& folder) {
     std::ifstream(candidate.path) >> inside;
     if (inside > 0 && lives(inside)) continue;
     findings.push_back(leftover(FindingKind::kPidFile, candidate, Verdict::kStale,
-                                fmt::format("DeepSpeed's launcher, pid {}, is gone", inside > 0 ? inside : *owner)));
+                                fmt::format("DeepSpeed's launcher, pid {}, has exited", inside > 0 ? inside : *owner)));
   }
   return findings;
 }
@@ -190,7 +190,7 @@ std::vector<Finding> leftover_private_folders(const std::string& folder,
     auto job = job_of_private_folder(candidate.name);
     if (!job || !private_folder_is_abandoned(candidate.path) || is_supervised(*job)) continue;
     findings.push_back(leftover(FindingKind::kPrivateFolder, candidate, Verdict::kStale,
-                                fmt::format("the agent of job {}, which made it, is gone", *job)));
+                                fmt::format("the agent of job {}, which created it, has exited", *job)));
     findings.back().job_id = *job;
   }
   return findings;

@@ -51,8 +51,8 @@ void end_holders(uint16_t port, const std::vector<Reclaimable>& holders,
   auto outcomes = end_processes(processes, kTimeout);
   for (size_t i = 0; i < outcomes.size(); ++i) {
     const auto& holder = holders[i];
-    say(fmt::format("port {} was held by pid {} ({}) of job {}, whose launcher is gone: {}", port, holder.identity.pid,
-                    holder.command, holder.job_id, outcomes[i].text));
+    say(fmt::format("port {} was held by pid {} ({}) of job {}, whose launcher has exited: {}", port,
+                    holder.identity.pid, holder.command, holder.job_id, outcomes[i].text));
   }
 }
 

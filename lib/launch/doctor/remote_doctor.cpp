@@ -27,7 +27,7 @@ RemoteAnswer ask_one(const PlannedNode& node, const ReachOptions& reach, const s
         spawn::run_remote(ssh_target(node), argv, "", reach.ssh, Deadline::after(reach.ssh.connect_timeout + time));
     if (result.failure) return {"", fmt::format("{}: {}", result.failure->phase, result.failure->text)};
     if (!result.out.empty()) return {result.out, ""};
-    return {"", fmt::format("{} says: {}", argv[0], result.err)};
+    return {"", fmt::format("{} failed: {}", argv[0], result.err)};
   } catch (const Error& error) {
     return {"", error.what()};
   }

@@ -134,8 +134,8 @@ std::string tell_zombies(const DoctorReport& report, const std::string& indent) 
   for (const auto& [parent, zombies] : by_parent) {
     const auto& [command, pids] = zombies;
     text += fmt::format(
-        "{}{} of pid {} ({}): {}; a zombie holds nothing but its number, and goes when its parent takes "
-        "notice or ends\n",
+        "{}{} of pid {} ({}): {}; a zombie holds only its process number, until its parent reaps it "
+        "or exits\n",
         indent, pids.size() == 1 ? "zombie" : "zombies", parent, shorten(command), fmt::join(pids, ", "));
   }
   return text;
@@ -153,9 +153,9 @@ std::string tell_host(const DoctorReport& report, const std::string& indent) {
   std::string text = tell_treated(report, indent);
   for (const auto& port : report.ports) text += tell_port(report, port, indent);
   for (auto [kind, title] : {std::pair{FindingKind::kGpuHolder, "GPU memory is held by"},
-                             {FindingKind::kLeftoverProcess, "left behind by jobs whose supervisor is gone"},
-                             {FindingKind::kStaleChild, "below what is stale, and ending with it"},
-                             {FindingKind::kUnkillable, "stuck inside the kernel"},
+                             {FindingKind::kLeftoverProcess, "left behind by jobs whose supervisor has exited"},
+                             {FindingKind::kStaleChild, "children of stale processes, which end with them"},
+                             {FindingKind::kUnkillable, "stuck in the kernel"},
                              {FindingKind::kSharedMemory, "shared memory left behind"},
                              {FindingKind::kPidFile, "pid files left behind"},
                              {FindingKind::kPrivateFolder, "small files of jobs left behind"}}) {

@@ -33,7 +33,7 @@ int tell_end(const KnownJob& job, const JobEnd& end) {
 // with a session's directory, or too many clients are attached already. Ctrl-C has its usual effect here.
 int follow_console(const KnownJob& job, uint64_t position) {
   if (look_again(job).condition == Condition::kLiving) {
-    say(fmt::format("nobody answers at the job's socket ({}): its console is followed instead",
+    say(fmt::format("no answer at the job's socket ({}): following its console instead",
                     job.record.socket.empty() ? "it has none" : job.record.socket));
   }
   show_logs(job, {.follow = true, .rank = {}, .from = position});
@@ -52,7 +52,7 @@ void check_reachable(const KnownJob& job) {
   }
   if (is_suspended(supervisor)) {
     say(fmt::format(
-        "the supervisor (pid {}) is suspended, by Ctrl-Z perhaps, and answers once it goes on: kill -CONT {}",
+        "the supervisor (pid {}) is suspended, perhaps by Ctrl-Z, and answers once it continues: kill -CONT {}",
         supervisor.pid, supervisor.pid));
   }
 }
@@ -120,14 +120,14 @@ class Attachment {
 
   int detach() {
     signals_.ignore_from_now_on();
-    say(fmt::format("detached; job {} goes on ('dslaunch attach {}' comes back, 'dslaunch stop {}' ends it)",
+    say(fmt::format("detached; job {} keeps running ('dslaunch attach {}' attaches again, 'dslaunch stop {}' ends it)",
                     job_.record.job_id, job_.record.job_id, job_.record.job_id));
     return 0;
   }
 
   [[noreturn]] static void leave_without_reader() {
     if (standard_output_is_left()) end_as_sigpipe_does();
-    throw Error(ExitCode::kIoError, "standard output does not take the job's output: is its disk full?");
+    throw Error(ExitCode::kIoError, "cannot write the job's output to standard output: is its disk full?");
   }
 
   const KnownJob& job_;

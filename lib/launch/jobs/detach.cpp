@@ -47,7 +47,7 @@ UserError killed_supervisor(pid_t supervisor) {
   const auto who = supervisor == 0 ? std::string() : fmt::format(" (pid {})", supervisor);
   return {ExitCode::kUnavailable,
           fmt::format("the job's supervisor{} was killed before the job had started, and its ranks with it: the "
-                      "kernel's log (dmesg) says whether memory ran out, 'dslaunch jobs' whether the job is on record",
+                      "kernel's log (dmesg) shows whether memory ran out, 'dslaunch jobs' whether the job is on record",
                       who)};
 }
 

@@ -120,9 +120,10 @@ std::optional<JobAnswer> AnswerReader::next() {
     buffer_.erase(0, end + 1 + size);
     return answer;
   } catch (const Json::exception& error) {
-    throw Error(ExitCode::kInternal, fmt::format("the job's supervisor said '{}', which is no answer of this version "
-                                                 "of dslaunch ({})",
-                                                 buffer_.substr(0, std::min<size_t>(end, 80)), error.what()));
+    throw Error(ExitCode::kInternal,
+                fmt::format("the job's supervisor sent '{}', which is not an answer of this version "
+                            "of dslaunch ({})",
+                            buffer_.substr(0, std::min<size_t>(end, 80)), error.what()));
   }
 }
 

@@ -109,7 +109,7 @@ bool JobSocket::receive(Client& client, const Status& status, std::vector<AskSto
 bool JobSocket::answer(Client& client, std::string_view line, const Status& status, std::vector<AskStop>& stops) {
   auto request = decode_request(line);
   if (!request) {
-    client.out += encode_answer(Refused{"this is no request of this version of dslaunch"});
+    client.out += encode_answer(Refused{"not a request of this version of dslaunch"});
     send(client);
     return false;
   }

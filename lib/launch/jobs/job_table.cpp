@@ -142,14 +142,14 @@ std::string job_details(const KnownJob& job, const std::string& status, int64_t 
   if (record.restart_count > 0) text += fmt::format("restarts   {}\n", record.restart_count);
   text += fmt::format("command    {}\n", command_text(record, std::string::npos));
   text += fmt::format("world      {} rank(s) on {}\n", record.world_size(), hosts_text(record));
-  text += fmt::format("folder     {}\n", printable(record.cwd));
-  if (!record.run_dir.empty()) text += fmt::format("run folder {}\n", printable(record.run_dir));
+  text += fmt::format("directory  {}\n", printable(record.cwd));
+  if (!record.run_dir.empty()) text += fmt::format("run dir    {}\n", printable(record.run_dir));
   if (!record.log_root.empty()) text += fmt::format("logs       {}/logs\n", printable(record.log_root));
   text += fmt::format("console    {}\n", job.folder.console_file());
-  for (const auto& trouble : record.troubles) text += fmt::format("trouble    {}\n", printable(trouble));
+  for (const auto& trouble : record.troubles) text += fmt::format("error      {}\n", printable(trouble));
   for (const auto& stuck : record.stuck) text += fmt::format("stuck      {}\n", printable(describe(stuck)));
   text += fmt::format("supervisor pid {} on {}{}\n", record.supervisor.pid, record.supervisor.host,
-                      job.condition == Condition::kLost ? ", gone" : "");
+                      job.condition == Condition::kLost ? ", exited" : "");
   return status.empty() ? text : text + rank_lines(Json::parse(status));
 }
 

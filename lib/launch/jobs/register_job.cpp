@@ -25,8 +25,8 @@ constexpr std::chrono::seconds kKeptFor = 24h * 30;
 
 [[noreturn]] void refuse_to_detach(const std::string& trouble) {
   throw UserError(ExitCode::kCannotCreate,
-                  fmt::format("--detach needs a folder for the job's output: {}; set XDG_STATE_HOME to a folder that "
-                              "can be written to",
+                  fmt::format("--detach needs a directory for the job's output: {}; set XDG_STATE_HOME to a writable "
+                              "directory",
                               trouble));
 }
 
@@ -53,8 +53,8 @@ JobFolder make_folder(const LaunchPlan& plan) {
 std::string started_text(const Started& started) {
   const std::string& id = started.job_id;
   return fmt::format(
-      "job {} goes on in the background (supervisor: pid {})\n"
-      "  dslaunch attach {}    its output, live; Ctrl-C comes away again\n"
+      "job {} runs in the background (supervisor: pid {})\n"
+      "  dslaunch attach {}    its output, live; Ctrl-C detaches\n"
       "  dslaunch logs -f {}\n"
       "  dslaunch stop {}\n",
       id, started.supervisor, id, id, id);
@@ -96,7 +96,7 @@ std::unique_ptr<LiveJob> register_job(LaunchPlan& plan, const LaunchOptions& opt
   if (!plan.output.fold) plan.output.fold = ::isatty(STDOUT_FILENO) != 0;
   if (plan.output.save_pid && !plan.detach) {
     tell_pid(::getpid(), options);
-    if (folder.there()) log::info("the launcher's pid stands in {}", folder.pid_file());
+    if (folder.there()) log::info("the launcher's pid is in {}", folder.pid_file());
   }
   auto live = std::make_unique<LiveJob>(plan, folder);
   if (plan.detach) {
@@ -113,7 +113,7 @@ int tell_start(const Started& started, const LaunchOptions& options) {
   if (started.exit_code != 0) tell_failed_start(started, folder);
   if (started.exit_code == 0 && options.output.save_pid) {
     tell_pid(started.supervisor, options);
-    log::info("the launcher's pid stands in {}", folder.pid_file());
+    log::info("the launcher's pid is in {}", folder.pid_file());
   }
   if (options.json) {
     std::fputs(started_json(started, folder).c_str(), stdout);

@@ -27,7 +27,7 @@ std::string path_of_log(const KnownJob& job, std::optional<int> rank) {
   if (!rank) return job.folder.console_file();
   std::string host = job.record.host_of(*rank);
   if (host.empty()) {
-    throw UserError(ExitCode::kUsage, fmt::format("--rank {}: job {} has the ranks 0 to {}", *rank, job.record.job_id,
+    throw UserError(ExitCode::kUsage, fmt::format("--rank {}: job {} has ranks 0 to {}", *rank, job.record.job_id,
                                                   job.record.world_size() - 1));
   }
   return log_path(job.record.log_root, host, *rank);
@@ -41,7 +41,7 @@ UniqueFd open_log(const KnownJob& job, const std::string& path) {
   if (!file.valid()) {
     trouble = describe_errno(errno);
   } else if (::fstat(file.get(), &found) != 0 || !S_ISREG(found.st_mode)) {
-    trouble = "it is no plain file";
+    trouble = "it is not a regular file";
   }
   if (trouble.empty()) return file;
   throw UserError(ExitCode::kNoInput, fmt::format("cannot read {} of job {}: {}", path, job.record.job_id, trouble));
@@ -93,16 +93,15 @@ void follow(const KnownJob& job, const UniqueFd& file, const std::string& path) 
 }  // namespace
 
 Error without_an_end(const KnownJob& job) {
-  return {
-      ExitCode::kUnavailable,
-      fmt::format("the supervisor of job {} (pid {}) is gone without an end of the job: it was killed, and its ranks "
-                  "with it; the last state on record is '{}'",
-                  job.record.job_id, job.record.supervisor.pid, job.record.state)};
+  return {ExitCode::kUnavailable,
+          fmt::format("the supervisor of job {} (pid {}) did not record the job's end: it was killed, and its ranks "
+                      "with it; the last recorded state is '{}'",
+                      job.record.job_id, job.record.supervisor.pid, job.record.state)};
 }
 
 void tell_lost_output(const KnownJob& job) {
   for (const auto& trouble : look_again(job).record.troubles) {
-    log::warning("not all of the job's output could be kept: {}", printable(trouble));
+    log::warning("the job's output is incomplete: {}", printable(trouble));
   }
 }
 

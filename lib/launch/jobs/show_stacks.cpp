@@ -24,7 +24,7 @@ constexpr std::chrono::milliseconds kAnswerTime = kStacksTimeout + 5s;
 void check_ranks(const KnownJob& job, const std::vector<int>& ranks) {
   for (int rank : ranks) {
     if (rank < job.record.world_size()) continue;
-    throw UserError(ExitCode::kUsage, fmt::format("--rank {}: job {} has the ranks 0 to {}", rank, job.record.job_id,
+    throw UserError(ExitCode::kUsage, fmt::format("--rank {}: job {} has ranks 0 to {}", rank, job.record.job_id,
                                                   job.record.world_size() - 1));
   }
 }
@@ -32,7 +32,7 @@ void check_ranks(const KnownJob& job, const std::vector<int>& ranks) {
 void check_condition(const KnownJob& job) {
   const auto& supervisor = job.record.supervisor;
   if (job.condition == Condition::kEnded) {
-    throw Error(ExitCode::kUnavailable, fmt::format("job {} has ended: it has no stacks any more", job.record.job_id));
+    throw Error(ExitCode::kUnavailable, fmt::format("job {} has ended: it has no stacks", job.record.job_id));
   }
   if (job.condition == Condition::kLost) throw without_an_end(job);
   if (job.condition == Condition::kElsewhere) {
@@ -41,7 +41,7 @@ void check_condition(const KnownJob& job) {
   }
   if (is_suspended(supervisor)) {
     throw Error(ExitCode::kUnavailable,
-                fmt::format("the supervisor of job {} is suspended, by Ctrl-Z perhaps, and cannot ask the agents: "
+                fmt::format("the supervisor of job {} is suspended, perhaps by Ctrl-Z, and cannot query the agents: "
                             "'kill -CONT {}' continues it",
                             job.record.job_id, supervisor.pid));
   }
@@ -55,10 +55,10 @@ Json ask(const KnownJob& job, const std::vector<int>& ranks) {
     return Json::parse(std::get<StacksAnswer>(*answer).document);
   }
   std::string why =
-      fmt::format("nobody answers at its socket ({})", job.record.socket.empty() ? "it has none" : job.record.socket);
+      fmt::format("no answer at its socket ({})", job.record.socket.empty() ? "it has none" : job.record.socket);
   if (answer && std::holds_alternative<Refused>(*answer)) why = std::get<Refused>(*answer).why;
-  if (answer && std::holds_alternative<EndAnswer>(*answer)) why = "it has just ended";
-  throw Error(ExitCode::kUnavailable, fmt::format("no stacks of job {}: {}", job.record.job_id, why));
+  if (answer && std::holds_alternative<EndAnswer>(*answer)) why = "the job has just ended";
+  throw Error(ExitCode::kUnavailable, fmt::format("cannot get the stacks of job {}: {}", job.record.job_id, why));
 }
 
 std::string header_of(const Json& group) {

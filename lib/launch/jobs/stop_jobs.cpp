@@ -42,8 +42,7 @@ std::optional<spawn::HeldProcess> begin_stop(const KnownJob& job, const StopOpti
   auto supervisor = open_process(job.record.supervisor);
   if (!supervisor) return supervisor;
   if (is_suspended(job.record.supervisor)) {
-    say(fmt::format("the supervisor of {} is suspended; it is let go on so that it can stop the job",
-                    job.record.job_id));
+    say(fmt::format("the supervisor of {} is suspended; continuing it so that it can stop the job", job.record.job_id));
     supervisor->signal(SIGCONT);
   }
   JobClient client(job.record.socket);
@@ -100,10 +99,11 @@ void tell_stuck(const Stopped& stopped) {
 std::string describe(const Stopped& stopped) {
   const JobRecord& record = stopped.job.record;
   const std::string left =
-      stopped.stuck.empty() ? "" : fmt::format("; {} process(es) of it cannot be ended", stopped.stuck.size());
+      stopped.stuck.empty() ? "" : fmt::format("; {} of its process(es) cannot be ended", stopped.stuck.size());
   if (!record.end) {
-    return fmt::format("{}: its supervisor was gone; {} process(es) of it were left here and have been ended{}",
-                       record.job_id, stopped.num_swept, left);
+    return fmt::format(
+        "{}: its supervisor had exited; {} process(es) of the job were left on this host and have been ended{}",
+        record.job_id, stopped.num_swept, left);
   }
   return fmt::format("{}: {}, exit code {}{}", record.job_id, stopped.ended_before ? "had ended already" : "stopped",
                      record.end->exit_code, left);

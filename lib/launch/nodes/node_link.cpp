@@ -63,7 +63,7 @@ std::unique_ptr<spawn::AgentLink> open_node_link(const PlannedNode& node, const 
     case Reach::kDialIn:
       break;
   }
-  throw InternalError(__FILE__, __LINE__, "node.reach", "a node that comes to us is not gone to");
+  throw InternalError(__FILE__, __LINE__, "node.reach", "an externally started node has no transport");
 }
 
 }  // namespace dslaunch::launch

@@ -67,7 +67,7 @@ void push_programs(LaunchPlan& plan, const std::string& own_program) {
   if (!failures.empty()) {
     throw UserError(failures[0].second.code, "--push failed:\n" + spawn::failure_table(failures));
   }
-  if (num_copied > 0) log::info("copied our programs to {} of {} hosts", num_copied, nodes.size());
+  if (num_copied > 0) log::info("copied the programs to {} of {} hosts", num_copied, nodes.size());
 }
 
 }  // namespace dslaunch::launch

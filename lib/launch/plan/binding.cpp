@@ -275,12 +275,12 @@ BindingKind read_numa_binding(std::string_view word) {
     if (name == known) return kind;
   }
   throw UserError(ExitCode::kUsage,
-                  fmt::format("--numa_binding {}: it is node, socket, exclusive, core-complex or none", word));
+                  fmt::format("--numa_binding {}: expected node, socket, exclusive, core-complex or none", word));
 }
 
 std::vector<int> read_core_list(const std::string& text) {
   auto reading = read_cpu_list(text);
-  if (text.empty()) reading.error = "no core is named";
+  if (text.empty()) reading.error = "expected a core number";
   if (reading.error.empty()) return std::move(reading.cpus);
   throw UserError(ExitCode::kUsage, fmt::format("--bind_core_list {}: column {}: {}; write it as 0-3,8-11", text,
                                                 reading.error_offset + 1, reading.error));

@@ -18,7 +18,7 @@ class Reader {
       int last = take('-') ? number() : first;
       append(item, first, last);
     } while (ok() && take(','));
-    if (ok() && at_ < text_.size()) fail(at_, fmt::format("'{}' belongs to no list of cores", text_[at_]));
+    if (ok() && at_ < text_.size()) fail(at_, fmt::format("unexpected '{}'", text_[at_]));
     if (!ok()) reading_.cpus.clear();
     return std::move(reading_);
   }
@@ -36,9 +36,9 @@ class Reader {
     int value = -1;
     auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
     if (error == std::errc::result_out_of_range || value > kHighestCpu) {
-      fail(at_, fmt::format("no machine has a core of this number (the highest is {})", kHighestCpu));
+      fail(at_, fmt::format("core number out of range (maximum {})", kHighestCpu));
     } else if (error != std::errc() || value < 0) {
-      fail(at_, "a core's number is missing");
+      fail(at_, "expected a core number");
     } else {
       at_ = end - text_.data();
     }
@@ -47,11 +47,10 @@ class Reader {
 
   void append(size_t item, int first, int last) {
     if (!ok()) return;
-    if (last < first) return fail(item, fmt::format("the range {}-{} runs backwards", first, last));
+    if (last < first) return fail(item, fmt::format("the range {}-{} is descending", first, last));
     int before = reading_.cpus.empty() ? -1 : reading_.cpus.back();
     if (first <= before) {
-      return fail(item,
-                  fmt::format("core {} stands behind core {}: cores ascend and none is named twice", first, before));
+      return fail(item, fmt::format("core {} follows core {}: cores must ascend, without duplicates", first, before));
     }
     for (int cpu = first; cpu <= last; ++cpu) reading_.cpus.push_back(cpu);
   }

@@ -66,14 +66,14 @@ void settle_auto(LaunchPlan& plan, const std::vector<AgentHello>& hellos) {
     in_trouble |= hello.devices.empty() && !hello.device_trouble.empty();
   }
   if (with.empty() && in_trouble) {
-    throw UserError(
-        ExitCode::kUnavailable,
-        fmt::format("no host has GPUs that answer ({}). --device cpu does without them", fmt::join(without, ", ")));
+    throw UserError(ExitCode::kUnavailable,
+                    fmt::format("no host has GPUs that answer ({}); use --device cpu to run without GPUs",
+                                fmt::join(without, ", ")));
   }
   if (!with.empty() && !without.empty()) {
     throw UserError(ExitCode::kUnavailable,
-                    fmt::format("some hosts have GPUs and some have none ({}, {}): leave hosts out with --exclude, or "
-                                "say --device cpu",
+                    fmt::format("some hosts have GPUs and some have none ({}, {}): exclude hosts with --exclude, or "
+                                "use --device cpu",
                                 fmt::join(with, ", "), fmt::join(without, ", ")));
   }
   plan.device = with.empty() ? "cpu" : "cuda";
@@ -85,8 +85,8 @@ void settle_auto(LaunchPlan& plan, const std::vector<AgentHello>& hellos) {
 void check_slots(const PlannedNode& node, const AgentHello& hello) {
   for (const auto& rank : node.ranks) {
     if (rank.slot < static_cast<int>(hello.devices.size())) continue;
-    throw UserError(ExitCode::kUnavailable, fmt::format("slot {} of {} has no GPU that is visible there: {}", rank.slot,
-                                                        node.host, devices_of(node, hello)));
+    throw UserError(ExitCode::kUnavailable,
+                    fmt::format("slot {} of {} has no visible GPU: {}", rank.slot, node.host, devices_of(node, hello)));
   }
 }
 

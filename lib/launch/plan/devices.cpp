@@ -75,14 +75,14 @@ DeviceSituation look_for_devices() {
 std::string choose_device(DeviceChoice choice, const DeviceSituation& situation, DeviceUser user) {
   if (choice == DeviceChoice::kCpu) return "cpu";
   if (situation.none_answers()) {
-    throw UserError(ExitCode::kUnavailable, fmt::format("{}. --device cpu does without GPUs", situation.trouble));
+    throw UserError(ExitCode::kUnavailable, fmt::format("{}; use --device cpu to run without GPUs", situation.trouble));
   }
   if (situation.visible.empty()) {
     if (choice == DeviceChoice::kAuto) return "cpu";
     throw UserError(
         ExitCode::kUnavailable,
         situation.num_present == 0
-            ? std::string("--device cuda: no GPU is found (NVML finds none, or there is no driver)")
+            ? std::string("--device cuda: no GPU found (NVML finds none, or there is no driver)")
             : fmt::format("--device cuda: this host has {} GPU(s) but CUDA_VISIBLE_DEVICES='{}' leaves none",
                           situation.num_present, std::getenv("CUDA_VISIBLE_DEVICES")));
   }
@@ -90,7 +90,7 @@ std::string choose_device(DeviceChoice choice, const DeviceSituation& situation,
     throw UserError(
         ExitCode::kUnavailable,
         fmt::format("this host has {} GPU(s), but this dslaunch was built without CUDA; build it where nvcc "
-                    "is found (a CUDA 13 toolkit, or ./scripts/setup --cuda), or say --device cpu",
+                    "is found (a CUDA 13 toolkit, or ./scripts/setup --cuda), or use --device cpu",
                     situation.num_present));
   }
   return "cuda";

@@ -70,10 +70,10 @@ class LineReader {
 
   std::string read_name() {
     size_t begin = at_;
-    if (at_end() || !begins_name(peek())) throw Slip{at_, "a variable's name is expected here: NAME=VALUE"};
+    if (at_end() || !begins_name(peek())) throw Slip{at_, "expected a variable name: NAME=VALUE"};
     while (!at_end() && in_name(peek())) ++at_;
     if (!at_end() && peek() != '=' && !is_blank(peek())) {
-      throw Slip{at_, fmt::format("'{}' cannot stand in the name of a variable", peek())};
+      throw Slip{at_, fmt::format("'{}' is not allowed in a variable name", peek())};
     }
     return std::string(line_.substr(begin, at_ - begin));
   }
@@ -86,7 +86,7 @@ class LineReader {
     size_t behind = at_;
     skip_blanks();
     if (at_end() || peek() == '#') return value;
-    throw Slip{behind, fmt::format("something follows the value, which ends with the quote that began in column {}",
+    throw Slip{behind, fmt::format("unexpected text after the value, which ends with the quote that began in column {}",
                                    begin + 1)};
   }
 
@@ -163,7 +163,7 @@ Assignments parse_env_file(std::string_view text, const std::string& path) {
     } catch (const Slip& slip) {
       slips += fmt::format("{}{}:{}:{}: {}", slips.empty() ? "" : "\n", path, number, slip.offset + 1, slip.what);
       if (++num_slips == kMaxSlips && !text.empty()) {
-        slips += fmt::format("\n{}: the lines behind line {} were not read", path, number);
+        slips += fmt::format("\n{}: the lines after line {} were not read", path, number);
         break;
       }
     }
@@ -185,8 +185,8 @@ std::vector<std::string> default_env_files(const std::string& home, const std::s
   }
   if (name && found.empty()) {
     throw UserError(ExitCode::kNoInput,
-                    fmt::format("DS_ENV_FILE={}: there is no such file in {} or {}; unset it or make the file", *name,
-                                home.empty() ? "the home folder (HOME is not set)" : home, folder));
+                    fmt::format("DS_ENV_FILE={}: there is no such file in {} or {}; unset it or create the file", *name,
+                                home.empty() ? "the home directory (HOME is not set)" : home, folder));
   }
   return found;
 }

@@ -74,7 +74,7 @@ void refuse_missing_devices(const ResolvedHosts& resolved, const DeviceSituation
       continue;
     }
     throw UserError(ExitCode::kUnavailable,
-                    fmt::format("slot {} of {} ({}) has no GPU: {} visible here of {} in the machine{}",
+                    fmt::format("slot {} of {} ({}) has no GPU: {} of the {} GPU(s) of this machine are visible{}",
                                 host.slots.back(), host.name, allocation.source, situation.visible.size(),
                                 situation.num_present, in_brackets(situation.trouble)));
   }
@@ -84,11 +84,11 @@ void check_num_gpus(const AskedRanks& asked, const DeviceSituation& situation) {
   if (!asked.number || *asked.number <= static_cast<int>(situation.visible.size())) return;
   std::string hidden = in_brackets(situation.trouble);
   if (hidden.empty() && situation.num_present > situation.visible.size()) {
-    hidden = fmt::format(" (of {} in the machine; CUDA_VISIBLE_DEVICES hides the others)", situation.num_present);
+    hidden = fmt::format(" (of {} in the machine; CUDA_VISIBLE_DEVICES hides the rest)", situation.num_present);
   }
   throw UserError(
       ExitCode::kUnavailable,
-      fmt::format("{}{}: this host has {} GPU(s){}; ask for at most that many, or say --device cpu for CPU ranks",
+      fmt::format("{}{}: this host has {} GPU(s){}; ask for at most that many, or use --device cpu for CPU ranks",
                   asked.name, *asked.number, situation.visible.size(), hidden));
 }
 
@@ -238,7 +238,7 @@ ResolvedHosts resolve_hosts(const LaunchOptions& options, const Source& source, 
   }
   const bool takes_part = std::count(resolved.reach.begin(), resolved.reach.end(), Reach::kPipe) > 0;
   if (takes_part && resolved.device != "cpu" && !situation.trouble.empty()) {
-    log::warning("{}; going on without it", situation.trouble);
+    log::warning("{}; continuing without it", situation.trouble);
   }
   resolved.visible = std::move(situation.visible);
   return resolved;
@@ -289,8 +289,8 @@ void apply_offers(ResolvedHosts& hosts, const std::vector<AgentHello>& offers) {
     const AgentHello& offer = offers.at(node - 1);
     if (offer.num_slots == 0) continue;  // the hostfile defines the slots
     if (offer.num_slots > hostfile::kMaxSlots) {
-      throw UserError(ExitCode::kUnavailable, fmt::format("node rank {} offers {} slots; no host has more than {}",
-                                                          node, offer.num_slots, hostfile::kMaxSlots));
+      throw UserError(ExitCode::kUnavailable, fmt::format("node rank {} offers {} slots; the maximum is {}", node,
+                                                          offer.num_slots, hostfile::kMaxSlots));
     }
     auto& host = hosts.allocation.hosts[node];
     if (hostfile::is_host_name(offer.host_name)) host.name = offer.host_name;

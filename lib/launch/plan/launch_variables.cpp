@@ -14,15 +14,15 @@ struct LaunchVariable {
   std::string_view name, instead;
 };
 
-constexpr std::string_view kCount = "ranks are counted from --num_gpus, --num_nodes, --hostfile and --include";
-constexpr std::string_view kNode = "nodes are counted in the hostfile's order; with --no_ssh by --node_rank";
-constexpr std::string_view kOneRole = "there is one role";
-constexpr std::string_view kRestarts = "--max_restarts says how many there may be";
-constexpr std::string_view kOfThisJob = "it belongs to this one job";
-constexpr std::string_view kErrorFile = "each rank has a file of its own for its last error";
+constexpr std::string_view kCount = "use --num_gpus, --num_nodes, --hostfile and --include";
+constexpr std::string_view kNode = "nodes are numbered in the hostfile's order, or with --no_ssh by --node_rank";
+constexpr std::string_view kOneRole = "all ranks have the same role";
+constexpr std::string_view kRestarts = "use --max_restarts";
+constexpr std::string_view kOfThisJob = "its value is specific to one job";
+constexpr std::string_view kErrorFile = "each rank has its own file for its last error";
 constexpr std::string_view kDevices =
-    "choose GPUs with --include HOST:SLOT,... or --num_gpus, or set it for dslaunch itself; --device cpu is without "
-    "any";
+    "choose GPUs with --include HOST:SLOT,... or --num_gpus, or set it for dslaunch itself; --device cpu uses no "
+    "GPUs";
 
 constexpr auto kVariables = std::to_array<LaunchVariable>({
     {"RANK", kCount},

@@ -26,14 +26,14 @@ bool in_name(unsigned char c) {
 
 // Empty: no error.
 std::string what_is_wrong(const std::string& address) {
-  if (address.find("://") != std::string::npos) return "a URL; leave out what is around the host's name";
-  if (address.starts_with('[')) return "an IPv6 address stands without brackets here, and the port in --master_port";
+  if (address.find("://") != std::string::npos) return "expected a host name, got a URL";
+  if (address.starts_with('[')) return "write an IPv6 address without brackets, and the port in --master_port";
   const auto num_colons = std::count(address.begin(), address.end(), ':');
-  if (num_colons == 1) return "the port has an option of its own: --master_addr HOST --master_port PORT";
-  if (num_colons > 1) return is_ipv6_address(address) ? "" : "no IPv6 address";
-  if (address.size() > kMaxName) return fmt::format("longer than any host's name ({} characters)", kMaxName);
+  if (num_colons == 1) return "the port has its own option: --master_addr HOST --master_port PORT";
+  if (num_colons > 1) return is_ipv6_address(address) ? "" : "not an IPv6 address";
+  if (address.size() > kMaxName) return fmt::format("too long for a host name ({} characters)", kMaxName);
   if (std::all_of(address.begin(), address.end(), in_name)) return "";
-  return "no host's name or address: those have letters, digits, '.', '-' and '_' only";
+  return "not a host name or address: only letters, digits, '.', '-' and '_' are allowed";
 }
 
 }  // namespace
@@ -48,10 +48,9 @@ void check_master_address_is_here(const std::string& address) {
   try {
     ports::hold_port(address, 0);
   } catch (const UserError& error) {
-    throw UserError(error.code(),
-                    fmt::format("--master_addr {}: {}. All ranks run on this machine and meet here: leave "
-                                "the option out, or give a name or an address of this machine",
-                                address, error.what()));
+    throw UserError(error.code(), fmt::format("--master_addr {}: {}; all ranks run on this machine: omit the option, "
+                                              "or give a name or an address of this machine",
+                                              address, error.what()));
   }
 }
 

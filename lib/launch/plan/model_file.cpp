@@ -43,16 +43,15 @@ static void refuse_other_kinds(const std::string& path) {
   if (ending == ".pt2") {
     throw UserError(
         ExitCode::kBadInput,
-        fmt::format("{} is what torch.export wrote (.pt2); dslaunch trains TorchScript: save the module with "
+        fmt::format("{} was written by torch.export (.pt2); dslaunch trains TorchScript: save the module with "
                     "torch.jit.save(torch.jit.script(model), 'model.pt')",
                     word));
   }
   if (is_one_of(ending, {".safetensors", ".bin", ".ckpt", ".onnx", ".npz", ".npy"})) {
-    throw UserError(
-        ExitCode::kBadInput,
-        fmt::format("{} holds no TorchScript program (weights or data only); dslaunch needs what torch.jit.save "
-                    "wrote",
-                    word));
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("{} holds no TorchScript program (weights or data only); dslaunch needs a file "
+                                "written by torch.jit.save",
+                                word));
   }
 }
 
@@ -69,10 +68,10 @@ void check_model_file(const std::string& path) {
   }
   if (status.type() == std::filesystem::file_type::directory) {
     throw UserError(ExitCode::kBadInput,
-                    fmt::format("{} is a folder; a model is one file, written by torch.jit.save", shell_word(path)));
+                    fmt::format("{} is a directory; a model is one file, written by torch.jit.save", shell_word(path)));
   }
   if (error || ::access(path.c_str(), R_OK) != 0) {
-    throw UserError(ExitCode::kNoInput, fmt::format("the model {} cannot be read: {}", shell_word(path),
+    throw UserError(ExitCode::kNoInput, fmt::format("cannot read the model {}: {}", shell_word(path),
                                                     describe_errno(error ? error.value() : errno)));
   }
 }

@@ -52,7 +52,7 @@ class Nvml {
         found.trouble = fmt::format("GPU {} of {} does not answer: NVML says \"{}\"", i, count, words_of(status));
       }
     }
-    if (num_lost > 1) found.trouble += fmt::format("; nor do {} more", num_lost - 1);
+    if (num_lost > 1) found.trouble += fmt::format("; {} more do not answer either", num_lost - 1);
     return found;
   }
 
@@ -85,7 +85,7 @@ class Nvml {
   std::string trouble_of_driver(int status) const {
     return fmt::format("the NVIDIA driver does not answer: NVML says \"{}\"{}", words_of(status),
                        status == kVersionMismatch
-                           ? " (the driver was upgraded and the kernel has the old one: reboot, or load it anew)"
+                           ? " (the driver was upgraded and the kernel has the old one: reboot, or reload it)"
                            : "");
   }
 

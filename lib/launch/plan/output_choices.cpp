@@ -11,11 +11,10 @@ namespace dslaunch::launch {
 namespace {
 
 [[noreturn]] void usage_error(std::string_view option, std::string_view text, std::string_view part) {
-  throw UserError(
-      ExitCode::kUsage,
-      fmt::format("{} {}: '{}' is not understood; write 0 (none), 1 (standard output), 2 (standard error) or "
-                  "3 (both), or LOCAL_RANK:VALUE,... as in 0:3,12:1",
-                  option, text, part));
+  throw UserError(ExitCode::kUsage,
+                  fmt::format("{} {}: '{}' is invalid; write 0 (none), 1 (standard output), 2 (standard error) or "
+                              "3 (both), or LOCAL_RANK:VALUE,... as in 0:3,12:1",
+                              option, text, part));
 }
 
 }  // namespace
@@ -53,7 +52,7 @@ std::vector<int> parse_rank_list(std::string_view option, std::string_view text)
     auto rank = parse_int<int>(part, 0);
     if (!rank) {
       throw UserError(ExitCode::kUsage,
-                      fmt::format("{} {}: '{}' is no local rank; write them as in 0,3", option, text, part));
+                      fmt::format("{} {}: '{}' is not a local rank; write them as in 0,3", option, text, part));
     }
     ranks.push_back(*rank);
   }

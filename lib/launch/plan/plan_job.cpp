@@ -25,7 +25,7 @@ std::string folder_of_ranks(const LaunchOptions& options) {
   std::error_code error;
   const auto folder = std::filesystem::absolute(options.chdir, error);
   if (error || !std::filesystem::is_directory(folder, error)) {
-    throw UserError(ExitCode::kNoInput, fmt::format("--chdir {}: there is no such folder", options.chdir));
+    throw UserError(ExitCode::kNoInput, fmt::format("--chdir {}: no such directory", options.chdir));
   }
   return folder.string();
 }
@@ -36,8 +36,7 @@ void refuse_launch_variables(const LaunchOptions& options, bool gpu_ranks) {
   for (const auto& [name, value] : options.env) {
     std::string instead = instead_of_setting(name, gpu_ranks);
     if (instead.empty()) continue;
-    refused.push_back(
-        fmt::format("--env {}: the launcher itself sets this variable for every rank; {}", name, instead));
+    refused.push_back(fmt::format("--env {}: the launcher sets this variable for every rank; {}", name, instead));
   }
   if (!refused.empty()) throw UserError(ExitCode::kUsage, fmt::format("{}", fmt::join(refused, "\n")));
 }
@@ -52,8 +51,8 @@ void leave_out_launch_variables(Assignments& assignments, const std::string& fil
     return ours;
   });
   if (names.empty()) return;
-  warnings.push_back(fmt::format("{} in {}: without effect, the launcher itself sets this for every rank",
-                                 fmt::join(names, ", "), file));
+  warnings.push_back(
+      fmt::format("{} in {} has no effect: the launcher sets it for every rank", fmt::join(names, ", "), file));
 }
 
 std::vector<EnvFile> files_of_variables(const LaunchOptions& options) {

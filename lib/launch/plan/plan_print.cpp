@@ -60,9 +60,9 @@ std::string plan_text(const LaunchPlan& plan) {
   text += fmt::format("device     {}\n", plan.device);
   text += fmt::format("master     {}:{}\n", plan.master_addr.empty() ? "(chosen at start)" : plan.master_addr,
                       plan.master_port == 0 ? "(chosen at start)" : std::to_string(plan.master_port));
-  text += fmt::format("folder     {}\n", plan.cwd);
-  text += fmt::format("files      {}\n",
-                      plan.run_dir.empty() ? "logs in the job's own folder (no --run_dir)" : plan.run_dir);
+  text += fmt::format("directory  {}\n", plan.cwd);
+  text +=
+      fmt::format("files      {}\n", plan.run_dir.empty() ? "logs in the job directory (no --run_dir)" : plan.run_dir);
   text += fmt::format("limits     stop grace {} s, time limit {}\n", in_seconds(plan.grace),
                       plan.timeout ? fmt::format("{} s", in_seconds(*plan.timeout)) : "none");
   text += fmt::format("command    {}\n", shell_words(plan.argv));

@@ -14,13 +14,14 @@ void check_writers(const EnvFile& file, const struct stat& opened, std::vector<s
   const std::string problem = other_writers(opened, ::geteuid(), ::getegid());
   if (problem.empty()) return;
   if (file.named) {
-    warnings.push_back(fmt::format("file of variables: {}: {}; every rank obeys what it says", file.path, problem));
+    warnings.push_back(
+        fmt::format("environment file: {}: {}; its variables are set in every rank", file.path, problem));
     return;
   }
   throw UserError(ExitCode::kPermission,
-                  fmt::format("refused a file of variables that nobody named: {}: {}; remove it, give it an owner and "
-                              "a mode that keep others out (chmod go-w), or name it with DS_ENV_FILE={} if it is to "
-                              "count",
+                  fmt::format("refused an environment file that was not named: {}: {}; remove it, give it an owner and "
+                              "a mode that exclude other writers (chmod go-w), or name it with DS_ENV_FILE={} to "
+                              "use it",
                               file.path, problem, file.path));
 }
 
@@ -45,7 +46,7 @@ Assignments read_env_file(const EnvFile& file, std::vector<std::string>& warning
                                     : read_plain_file(file.path, kMaxSmallBytes, check);
   if (read.outcome.ok()) return parse_env_file(read.bytes, file.path);
   throw UserError(read.too_large ? ExitCode::kBadInput : ExitCode::kNoInput,
-                  fmt::format("cannot read the file of variables {}: {}", file.path, read.outcome.error()));
+                  fmt::format("cannot read the environment file {}: {}", file.path, read.outcome.error()));
 }
 
 }  // namespace dslaunch::launch

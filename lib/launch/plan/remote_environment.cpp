@@ -64,10 +64,11 @@ Environment merged_environment(Environment login, const Environment& sent) {
 void apply_venv(Environment& env, const std::string& folder) {
   std::filesystem::path programs = std::filesystem::path(folder) / "bin";
   if (!is_program(programs / "python")) {
-    throw UserError(ExitCode::kNoInput,
-                    fmt::format("--venv {}: {} is no program on this host; make the virtual environment there too, or "
-                                "put it into a folder that all hosts share",
-                                folder, (programs / "python").string()));
+    throw UserError(
+        ExitCode::kNoInput,
+        fmt::format("--venv {}: {} is not an executable on this host; create the virtual environment there too, or "
+                    "put it into a directory that all hosts share",
+                    folder, (programs / "python").string()));
   }
   auto path = env.find("PATH");
   std::string rest = path == env.end() ? "/usr/local/bin:/usr/bin:/bin" : path->second;
@@ -82,12 +83,11 @@ std::string venv_of_script(const std::string& script) {
     std::string folder = path.parent_path().parent_path().string();
     return folder.empty() ? "." : folder;
   }
-  throw UserError(
-      ExitCode::kUsage,
-      fmt::format("--venv_script {}: only DIR/bin/activate of a virtual environment is understood, which is "
-                  "--venv DIR here; no shell runs on the hosts, so write what another script sets into a "
-                  "file for --env_file",
-                  script));
+  throw UserError(ExitCode::kUsage,
+                  fmt::format("--venv_script {}: only DIR/bin/activate of a virtual environment is supported, which is "
+                              "--venv DIR; no shell runs on the hosts, so put the variables of another script into a "
+                              "file for --env_file",
+                              script));
 }
 
 }  // namespace dslaunch::launch

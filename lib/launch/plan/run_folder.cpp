@@ -24,7 +24,7 @@ constexpr const char kDigits[] = "0123456789";
 
 [[noreturn]] void refuse(const std::string& folder, const std::string& why) {
   throw UserError(ExitCode::kCannotCreate,
-                  fmt::format("cannot use the run folder {}: {}; choose another with --run_dir", folder, why));
+                  fmt::format("cannot use the run directory {}: {}; choose another with --run_dir", folder, why));
 }
 
 void require_writable(const std::string& folder) {
@@ -93,7 +93,7 @@ void write_exec_record(const std::string& folder, const ExecJob& job) {
   std::ofstream file(fs::path(folder) / kExecRecord);
   file << dump_json(record, 2) << '\n';
   file.close();
-  if (!file) refuse(folder, fmt::format("{} cannot be written", kExecRecord));
+  if (!file) refuse(folder, fmt::format("cannot write {}", kExecRecord));
 }
 
 FolderLock make_and_lock(const std::string& folder, const std::string& job_id) {
@@ -119,7 +119,7 @@ class Remover {
 
  private:
   void check(const char* name) {
-    if (error_) refuse(folder_, fmt::format("{} cannot be removed: {}", name, error_.message()));
+    if (error_) refuse(folder_, fmt::format("cannot remove {}: {}", name, error_.message()));
   }
 
   const std::string& folder_;
@@ -140,8 +140,8 @@ void check_run_folder(const std::string& folder, EarlierRun earlier) {
   require_writable(folder);
   if (earlier != EarlierRun::kRefuse || !holds_run(folder)) return;
   throw UserError(ExitCode::kCannotCreate,
-                  fmt::format("{} holds a run already: --resume auto goes on with it, --overwrite discards it, another "
-                              "--run_dir leaves it alone",
+                  fmt::format("{} already holds a run: --resume auto continues it, --overwrite discards it, another "
+                              "--run_dir keeps it",
                               folder));
 }
 
@@ -164,7 +164,7 @@ bool check_exec_folder(const std::string& folder, const ExecJob& job, bool overw
   const FolderLock free = FolderLock::take_run_folder(folder, FolderLock::launcher_of(job.job_id));
   throw UserError(
       ExitCode::kCannotCreate,
-      fmt::format("{} holds a run already: --overwrite replaces its logs, another --run_dir leaves it alone", folder));
+      fmt::format("{} already holds a run: --overwrite replaces its logs, another --run_dir keeps it", folder));
 }
 
 void forget_exec(const std::string& folder) {

@@ -12,8 +12,8 @@ void check_folder(const JobDescription& job) {
   std::error_code error;
   if (job.cwd.empty() || std::filesystem::is_directory(job.cwd, error)) return;
   throw UserError(ExitCode::kNoInput,
-                  fmt::format("the folder {} does not exist on {}; ranks start in the same folder on every host, "
-                              "which --chdir DIR names",
+                  fmt::format("the directory {} does not exist on {}; ranks start in the same directory on every host, "
+                              "which --chdir DIR chooses",
                               job.cwd, job.host));
 }
 

@@ -11,16 +11,15 @@ std::string working_folder(std::string_view way_out) {
   std::error_code error;
   const auto here = std::filesystem::current_path(error);
   if (!error) return here.string();
-  throw UserError(ExitCode::kNoInput,
-                  fmt::format("the folder that this was started in cannot be found ({}): has it been removed? cd to "
-                              "another one{}",
-                              error.message(), way_out));
+  throw UserError(ExitCode::kNoInput, fmt::format("cannot find the current directory ({}): has it been removed? cd to "
+                                                  "another directory{}",
+                                                  error.message(), way_out));
 }
 
 std::string absolute_path(const std::string& path) {
   if (path.empty()) return path;
   std::filesystem::path whole(path);
-  if (whole.is_relative()) whole = working_folder(fmt::format(", or give {} with its whole path", path)) / whole;
+  if (whole.is_relative()) whole = working_folder(fmt::format(", or give {} as an absolute path", path)) / whole;
   return whole.lexically_normal().string();
 }
 

@@ -13,7 +13,7 @@ std::string read_range(std::ifstream& file, uint64_t begin, size_t count) {
   std::string bytes(count, '\0');
   file.seekg(static_cast<std::streamoff>(begin));
   file.read(bytes.data(), static_cast<std::streamsize>(count));
-  if (!file) throw WireError("ends early: is it being written?");
+  if (!file) throw WireError("is truncated: is it still being written?");
   return bytes;
 }
 

@@ -34,7 +34,7 @@ Target hold(const ports::ProcessIdentity& identity) {
 void signal(Target& target, int number) {
   if (!target.open() || target.process->has_ended()) return;
   if (!target.process->signal(number) && errno != ESRCH) {
-    target.outcome = {false, fmt::format("may not be signalled: {}", describe_errno(errno))};
+    target.outcome = {false, fmt::format("cannot be signalled: {}", describe_errno(errno))};
   }
 }
 
@@ -64,11 +64,11 @@ std::string why_still_there(const ports::ProcessIdentity& identity) {
   auto info = ports::read_process(identity.pid);
   if (info && info->state == 'D') {
     return fmt::format(
-        "does not end even with SIGKILL: it waits inside the kernel (state D{}), for a disk, a network file system or "
-        "a driver; it goes when that answers, or with a reboot",
+        "does not end even with SIGKILL: it waits in the kernel (state D{}) for a disk, a network file system or "
+        "a driver; it ends when that answers, or with a reboot",
         in_wait_channel(identity.pid));
   }
-  return fmt::format("is still there after SIGKILL (state {}{})", info ? info->state : '?',
+  return fmt::format("is still running after SIGKILL (state {}{})", info ? info->state : '?',
                      in_wait_channel(identity.pid));
 }
 

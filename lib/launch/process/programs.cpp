@@ -25,10 +25,11 @@ const std::string& own_program() {
 std::string worker_program() {
   std::filesystem::path path = std::filesystem::path(own_program()).parent_path() / "dsworker";
   if (::access(path.c_str(), X_OK) != 0) {
-    throw UserError(ExitCode::kUnavailable,
-                    fmt::format("the program {} is missing: dsworker has to lie beside dslaunch (build it with "
-                                "'cmake --build', or install both)",
-                                path.string()));
+    throw UserError(
+        ExitCode::kUnavailable,
+        fmt::format("the program {} is missing: dsworker must be in the directory of dslaunch (build it with "
+                    "'cmake --build', or install both)",
+                    path.string()));
   }
   return path.string();
 }
@@ -38,7 +39,7 @@ std::optional<std::string> torch_library_path(const std::string& inherited) {
   if (folder == nullptr || *folder == '\0') return std::nullopt;
   if (::access((std::filesystem::path(folder) / "libtorch_cpu.so").c_str(), R_OK) != 0) {
     throw UserError(ExitCode::kNoInput,
-                    fmt::format("DSLAUNCH_TORCH_LIB is {}, but libtorch_cpu.so is not there: it names the folder "
+                    fmt::format("DSLAUNCH_TORCH_LIB is {}, but libtorch_cpu.so is not there: set it to the directory "
                                 "torch/lib of PyTorch 2.11.0",
                                 folder));
   }

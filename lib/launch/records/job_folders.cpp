@@ -58,7 +58,7 @@ std::variant<JobRecord, std::string> read_record(const JobFolder& folder) {
   // The owner of a record decides which processes `stop` signals.
   if (foreign && ::geteuid() != 0) return "it belongs to another user";
   if (auto record = record_from_json(file.bytes)) return std::move(*record);
-  return "it is no record that this version of dslaunch understands";
+  return "it is not a record that this version of dslaunch can read";
 }
 
 std::variant<KnownJob, std::string> read_job(const std::string& path) {
@@ -135,7 +135,7 @@ bool has_job_folder(const std::string& job_id) {
 
 JobFolder make_job_folder(const std::string& root, const std::string& job_id) {
   if (root.empty()) {
-    throw UserError(ExitCode::kCannotCreate, "no place for the job's folder: neither HOME nor XDG_STATE_HOME is set");
+    throw UserError(ExitCode::kCannotCreate, "cannot choose the job directory: neither HOME nor XDG_STATE_HOME is set");
   }
   make_private_folder(root);
   JobFolder folder{root + "/" + job_id};
@@ -183,8 +183,8 @@ KnownJob look_again(const KnownJob& job) {
 
 KnownJob find_job(const std::vector<KnownJob>& jobs, const std::string& name) {
   if (jobs.empty()) {
-    throw UserError(ExitCode::kNoInput, fmt::format("no job '{}': this user has none on record (see 'dslaunch jobs "
-                                                    "--all'; their folder: {})",
+    throw UserError(ExitCode::kNoInput, fmt::format("no job '{}': this user has no jobs on record (see 'dslaunch jobs "
+                                                    "--all'; directory of jobs: {})",
                                                     name, jobs_root()));
   }
   if (name == "last") return jobs.front();
@@ -196,7 +196,7 @@ KnownJob find_job(const std::vector<KnownJob>& jobs, const std::string& name) {
   if (matching.size() == 1) return matching.front();
   if (!matching.empty()) {
     throw UserError(ExitCode::kUsage,
-                    fmt::format("{} jobs begin with '{}': {}; write more of it, or 'last' for the newest job",
+                    fmt::format("{} jobs begin with '{}': {}; give more characters, or 'last' for the newest job",
                                 matching.size(), name, some_of(ids_of(matching))));
   }
   std::string hint = did_you_mean(name, ids_of(jobs), 3);

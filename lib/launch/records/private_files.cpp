@@ -27,7 +27,8 @@ void make_private_folder(const std::string& path) {
   struct stat found;
   if (::stat(folder.c_str(), &found) != 0) throw SystemError("stat", path, errno, ExitCode::kCannotCreate);
   if (!S_ISDIR(found.st_mode)) throw SystemError("mkdir", path, ENOTDIR, ExitCode::kCannotCreate);
-  if (found.st_uid != ::geteuid()) throw SystemError("use another user's folder", path, EPERM, ExitCode::kCannotCreate);
+  if (found.st_uid != ::geteuid())
+    throw SystemError("use another user's directory", path, EPERM, ExitCode::kCannotCreate);
 }
 
 // Overwrites the file in place within its allocated blocks, which need no free space.

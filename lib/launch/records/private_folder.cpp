@@ -33,7 +33,7 @@ UniqueFd open_folder(const std::string& path) {
 
 [[noreturn]] void refuse(const std::string& folder, const std::string& why) {
   throw UserError(ExitCode::kCannotCreate,
-                  fmt::format("cannot keep the job's files in {}: {}; TMPDIR names another folder", folder, why));
+                  fmt::format("cannot keep the job's files in {}: {}; set TMPDIR to another directory", folder, why));
 }
 
 // NUMBER.json, NUMBER-NAME, and either with the suffix that it has while it is being written.

@@ -103,7 +103,7 @@ int print_stacks(const std::string& pids) {
   std::vector<pid_t> numbers;
   for (const auto& word : split(pids, ',')) {
     const auto number = parse_int<pid_t>(word);
-    if (!number) throw UserError(ExitCode::kUsage, fmt::format("--stacks {}: numbers of processes", pids));
+    if (!number) throw UserError(ExitCode::kUsage, fmt::format("--stacks {}: expected process numbers", pids));
     numbers.push_back(*number);
   }
   const int error = write_all(STDOUT_FILENO, stacks_to_json(collect_stacks(numbers)));

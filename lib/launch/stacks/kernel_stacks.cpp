@@ -95,11 +95,11 @@ std::string process_state_text(char state) {
     case 'I':
       return "sleeps";
     case 'D':
-      return "waits in the kernel, as for a disk, a network file system or a driver";
+      return "waits in the kernel, e.g. for a disk, a network file system or a driver";
     case 'T':
-      return "is stopped, as by SIGSTOP";
+      return "is stopped, e.g. by SIGSTOP";
     case 't':
-      return "is held by a debugger";
+      return "is stopped by a debugger";
     default:
       return "has ended";
   }

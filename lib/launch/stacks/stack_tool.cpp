@@ -105,24 +105,24 @@ std::string scope_text() {
   const auto scope = read_whole_file("/proc/sys/kernel/yama/ptrace_scope").value_or("0");
   return scope.starts_with('0') || ::geteuid() == 0
              ? ""
-             : fmt::format(" (kernel.yama.ptrace_scope is {}: only root may look into processes)", scope[0]);
+             : fmt::format(" (kernel.yama.ptrace_scope is {}: only root may inspect processes)", scope[0]);
 }
 
 std::string failure_of(const std::string& tool, const ToolRun& run, const std::string& what_is_shown) {
-  if (!run.ended) return fmt::format("{} took too long; {}", tool, what_is_shown);
+  if (!run.ended) return fmt::format("{} timed out; {}", tool, what_is_shown);
   return fmt::format("{} failed: {}{}; {}", tool, reason_in(run), scope_text(), what_is_shown);
 }
 
 ToolStacks by_gdb(pid_t pid, Deadline deadline) {
   const auto gdb = find_tool("gdb", "");
-  if (!gdb) return {{}, {}, "gdb is not installed on this host; the kernel's view is shown"};
+  if (!gdb) return {{}, {}, "gdb is not installed on this host; showing the kernel's view"};
   const ToolRun run =
       run_tool({*gdb, "-nx", "-batch", "-iex", "set pagination off", "-iex", "set auto-load off", "-iex",
                 "set print frame-arguments presence", "-p", std::to_string(pid), "-ex", "thread apply all bt 64"},
                deadline);
   auto text = threads_in_gdb_output(run.out);
   if (run.ended && !text.empty()) return {"gdb", std::move(text), {}};
-  return {{}, {}, failure_of("gdb", run, "the kernel's view is shown")};
+  return {{}, {}, failure_of("gdb", run, "showing the kernel's view")};
 }
 
 }  // namespace
@@ -149,9 +149,9 @@ ToolStacks tool_stacks(pid_t pid, Deadline deadline) {
     if (const auto py_spy = find_tool("py-spy", program)) {
       const ToolRun run = run_tool({*py_spy, "dump", "--pid", std::to_string(pid)}, deadline);
       if (run.ended && run.out.find("Thread ") != std::string::npos) return {"py-spy", run.out, {}};
-      note = failure_of("py-spy", run, "gdb is tried");
+      note = failure_of("py-spy", run, "trying gdb");
     } else {
-      note = "py-spy, which shows the functions of Python, is not installed on this host";
+      note = "py-spy, which shows Python functions, is not installed on this host";
     }
   }
   ToolStacks stacks = by_gdb(pid, deadline);

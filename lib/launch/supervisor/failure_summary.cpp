@@ -23,7 +23,7 @@ constexpr size_t kMaxRanksListed = 8;
 using Json = nlohmann::ordered_json;
 
 std::string describe_cause(const RankRecord& record, JobKind kind) {
-  if (!record.cause) return "its end was not seen";
+  if (!record.cause) return "its exit was not observed";
   spawn::ExitCause cause = *record.cause;
   if (cause.hint.empty()) cause.hint = spawn::hint_in_last_words(cause, record.last_words);
   std::string text = spawn::describe(cause);
@@ -50,7 +50,7 @@ std::string exit_description(const RankRecord& record, JobKind kind, bool job_wa
     return fmt::format("stopped {} ({})", record.stopped_by_us ? "by dslaunch" : "by the signal",
                        describe_cause(record, kind));
   }
-  return fmt::format("failed as well: {}", describe_cause(record, kind));
+  return fmt::format("also failed: {}", describe_cause(record, kind));
 }
 
 std::string tell_others(const JobReport& report, JobKind kind) {
@@ -82,7 +82,7 @@ std::string tell_stuck(const std::vector<StuckOnHost>& all) {
 
 std::string first_line(const LaunchPlan& plan, const RankRecord& first) {
   return fmt::format("rank {} on {} failed first{}: {}", first.rank, first.host,
-                     first.stopped_by_us ? " (slow to end, it was stopped with the others)" : "",
+                     first.stopped_by_us ? " (slow to exit, it was stopped with the other ranks)" : "",
                      describe_cause(first, plan.kind));
 }
 
@@ -135,7 +135,7 @@ const char* reason_text(StopReason reason) {
     case StopReason::kQuit:
       return "ended at once by Ctrl-\\ (SIGQUIT)";
     case StopReason::kTerminate:
-      return "told to stop by a signal";
+      return "stopped by a signal";
     case StopReason::kCommand:
       return "stopped by 'dslaunch stop'";
     case StopReason::kTimeLimit:

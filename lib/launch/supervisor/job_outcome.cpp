@@ -141,19 +141,19 @@ std::string meaning_of_code(int code) {
     case ExitCode::kNoInput:
       return "a file is missing or cannot be read";
     case ExitCode::kUnavailable:
-      return "a device, port or program is not to be had";
+      return "a device, port or program is not available";
     case ExitCode::kInternal:
       return "a bug of dslaunch; please report it with the log";
     case ExitCode::kPeerLost:
-      return "it lost another rank";
+      return "it lost the connection to another rank";
     case ExitCode::kCannotCreate:
-      return "the run folder or a checkpoint cannot be created";
+      return "the run directory or a checkpoint cannot be created";
     case ExitCode::kIoError:
       return "input or output failed, or the disk is full";
     case ExitCode::kRunAgain:
-      return "stopped on request; run again to go on";
+      return "stopped on request; run again to continue";
     case ExitCode::kCannotContinue:
-      return "training cannot go on: the loss or its scale is not usable, or --verify found a difference";
+      return "training cannot continue: the loss or its scale is not usable, or --verify found a difference";
     case ExitCode::kPermission:
       return "permission denied";
     case ExitCode::kContradiction:

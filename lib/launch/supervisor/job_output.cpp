@@ -158,7 +158,7 @@ void JobOutput::drop_slow_readers(bool at_once) {
   }
   if (!gave_up || gave_up_reader_) return;
   gave_up_reader_ = true;
-  warn(fmt::format("the output is not read: what waits there is dropped{}",
+  warn(fmt::format("the reader of the output has stopped reading: dropping its pending output{}",
                    options_.console == nullptr ? "" : fmt::format("; 'dslaunch logs {}' has it", job_id_)));
 }
 
@@ -169,7 +169,7 @@ void JobOutput::set_patience(std::chrono::milliseconds time) {
 
 void JobOutput::give_up_files() {
   if (std::exchange(gave_up_files_, true)) return;
-  warn("the files that the job's output goes to take nothing: what ranks write until they do is not kept");
+  warn("the job's output files stopped accepting data: ranks' output is lost until they accept data again");
 }
 
 Deadline JobOutput::readers_patience() const {

@@ -15,7 +15,7 @@ static std::string describe_one(const RankRecord& record) {
 }
 
 std::string describe_waiting(const std::string& host, bool greeted) {
-  return fmt::format("{} ({})", host, greeted ? "its agent prepares the job" : "no answer yet");
+  return fmt::format("{} ({})", host, greeted ? "its agent is preparing the job" : "no answer yet");
 }
 
 std::string describe_missing_ranks(std::vector<int> missing, const std::vector<RankRecord>& records) {

@@ -50,14 +50,14 @@ class DialedLink final : public spawn::AgentLink {
 // The greeting stays in the socket: the supervisor reads it again.
 AgentHello peek_hello(int connection, int node_rank, Deadline deadline) {
   auto refuse = [&](const std::string& what) {
-    throw UserError(ExitCode::kUnavailable, fmt::format("node rank {} came and {}", node_rank, what));
+    throw UserError(ExitCode::kUnavailable, fmt::format("node rank {} connected and {}", node_rank, what));
   };
   std::string buffer(kMaxGreetingBytes, '\0');
   while (!deadline.passed()) {
     pollfd poll{connection, POLLIN, 0};
     if (::poll(&poll, 1, deadline.poll_timeout()) <= 0) continue;
     const ssize_t got = ::recv(connection, buffer.data(), buffer.size(), MSG_PEEK);
-    if (got == 0) refuse("left again without a greeting: see its own messages");
+    if (got == 0) refuse("closed the connection without a greeting: see its own messages");
     if (got < 0) continue;
     FrameReader frames;
     frames.append({buffer.data(), static_cast<size_t>(got)});
@@ -65,16 +65,16 @@ AgentHello peek_hello(int connection, int node_rank, Deadline deadline) {
     try {
       message = frames.next();
     } catch (const Error& error) {
-      refuse(fmt::format("sent no greeting: {}", error.what()));
+      refuse(fmt::format("sent an invalid greeting: {}", error.what()));
     }
     if (message) {
       if (const auto* hello = std::get_if<AgentHello>(&*message)) return *hello;
-      refuse("began with another message than a greeting");
+      refuse("sent another message instead of a greeting");
     }
-    if (static_cast<size_t>(got) == kMaxGreetingBytes) refuse("has no end of its greeting");
+    if (static_cast<size_t>(got) == kMaxGreetingBytes) refuse("sent a greeting that is too long");
     ::poll(nullptr, 0, 1);  // available bytes wake the poll above at once: let the rest arrive
   }
-  refuse("is silent since: no greeting");
+  refuse("did not send a greeting in time");
   return {};
 }
 
@@ -99,7 +99,7 @@ std::vector<int> missing_nodes(const std::vector<rendezvous::MetNode>& met, int 
 // Output of this node lost to a full disk is a failure here, as on the launcher; a failure of the job comes first.
 int tell_lost_output(NodeEcho& echo, Agent& agent, int exit_code) {
   if (!echo.has_lost()) return exit_code;
-  echo.tell("dslaunch: this node's standard output or error did not take all that was written: is its disk full?\n");
+  echo.tell("dslaunch: cannot write all output to this node's standard output or error: is its disk full?\n");
   agent.drain_echo(Deadline::never());
   return exit_code == 0 ? to_int(ExitCode::kIoError) : exit_code;
 }
@@ -110,7 +110,7 @@ void gather_nodes(const NodePlace& place, Gathered& gathered, Deadline deadline)
   if (!gathered.listener.valid()) gathered.listener = hold_master_port(place);
   gathered.hellos.clear();
   if (place.token.empty() && place.num_nodes > 1) {
-    log::warning("no DSLAUNCH_TOKEN is set: whoever reaches port {} first is taken for a node of this job",
+    log::warning("DSLAUNCH_TOKEN is not set: whatever connects to port {} first is accepted as a node of this job",
                  place.master_port);
   }
   auto waiting = [](const std::vector<int>& missing) {
@@ -124,7 +124,7 @@ void gather_nodes(const NodePlace& place, Gathered& gathered, Deadline deadline)
   }
   if (const auto missing = missing_nodes(nodes, place.num_nodes); !missing.empty()) {
     throw TimeoutError(
-        fmt::format("{} of {} nodes have not come: node rank {}. Is the same command started there, "
+        fmt::format("{} of {} nodes have not connected: node rank {}; is the same command started there, "
                     "with the same --master_addr and --master_port?",
                     missing.size(), place.num_nodes, fmt::join(missing, ", ")));
   }
@@ -162,16 +162,17 @@ int serve_as_node(const NodePlace& place, const AgentHello& offer, const LaunchO
     Agent agent(Channel(std::move(connection), std::move(output)), {.hello = offer, .listener = {}, .echo = &echo});
     agent.run();
     if (auto signal = agent.left_on()) {
-      log::info("{}: this node leaves, before the job has begun", spawn::signal_name(*signal));
+      log::info("{}: this node exits before the job has started", spawn::signal_name(*signal));
       return to_int(ExitCode::kSignalBase) + *signal;
     }
     auto last_word = agent.await_last_word();
     agent.drain_echo(last_word ? Deadline::never() : Deadline::after(kEchoTime));
     if (!last_word) {
-      throw UserError(ExitCode::kUnavailable,
-                      fmt::format("node rank 0 ({}:{}) is gone: {}", place.master_addr, place.master_port,
-                                  agent.knows_job() ? "the ranks here were ended"
-                                                    : "its own messages say why, or it was told to end"));
+      throw UserError(
+          ExitCode::kUnavailable,
+          fmt::format(
+              "lost the connection to node rank 0 ({}:{}): {}", place.master_addr, place.master_port,
+              agent.knows_job() ? "this node's ranks were ended" : "its own messages say why, or it was stopped"));
     }
     echo.tell(last_word->story);
     agent.drain_echo(Deadline::never());

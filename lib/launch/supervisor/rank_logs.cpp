@@ -73,7 +73,7 @@ RankLogs::File RankLogs::create_own(const std::string& path) {
 void RankLogs::open_split_files() {
   std::string root = plan_.output.log_dir.empty() ? plan_.log_root() : plan_.output.log_dir;
   if (root.empty()) {
-    throw UserError(ExitCode::kCannotCreate, "--tee and --redirects have no folder to write to: add --log_dir DIR");
+    throw UserError(ExitCode::kCannotCreate, "--tee and --redirects have no directory to write to: add --log_dir DIR");
   }
   if (plan_.output.log_dir.empty()) root += "/logs";
   for (size_t rank = 0; rank < local_ranks_.size(); ++rank) {
@@ -109,7 +109,7 @@ RankLogs::File RankLogs::create(const std::string& path, bool append, const char
   int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | (append ? 0 : O_TRUNC);
   File file{path, UniqueFd(::open(path.c_str(), flags, is_private ? 0600 : 0666))};
   const int open_error = errno;  // is_pipe() may change errno
-  if (is_pipe(path)) refuse(path, "there is a pipe of this name", option);
+  if (is_pipe(path)) refuse(path, "a pipe with this name exists", option);
   if (!file.fd.valid()) refuse(path, describe_errno(open_error), option);
   return file;
 }

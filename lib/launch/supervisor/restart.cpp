@@ -40,15 +40,15 @@ RestartDecision decide_restart(const JobReport& report, JobKind kind, const Laun
   RestartDecision decision;
   if (options.max_restarts == 0 || report.outcome.exit_code == 0 || report.reason != StopReason::kNone) return decision;
   if (num_done >= options.max_restarts) {
-    decision.text = fmt::format("no restart: {} of {} are used up", num_done, options.max_restarts);
+    decision.text = fmt::format("no restart: {} of {} restarts are used up", num_done, options.max_restarts);
     return decision;
   }
   if (kind == JobKind::kRun && same_again(report.outcome.exit_code)) {
-    decision.text = fmt::format("no restart: exit code {} would be the same again", report.outcome.exit_code);
+    decision.text = fmt::format("no restart: it would end with exit code {} again", report.outcome.exit_code);
     return decision;
   }
   if (report.told_to_end || (kind == JobKind::kRun && report.outcome.exit_code == to_int(ExitCode::kRunAgain))) {
-    decision.text = "no restart: it was stopped on request";
+    decision.text = "no restart: the job was stopped on request";
     return decision;
   }
   int left = num_nodes - static_cast<int>(report.host_failures.size());

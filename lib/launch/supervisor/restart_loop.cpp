@@ -33,10 +33,10 @@ constexpr auto kAskedFileTimeout = 10000ms;
 void tell_lost_output(Supervisor& supervisor, JobReport& report) {
   if (!supervisor.output().files_keep_up()) {
     supervisor.output().warn(
-        "the files that the job's output goes to take nothing any more: its end may be missing there");
+        "the job's output files stopped accepting data: the end of the output may be missing there");
   }
   if (!supervisor.output().out().has_lost()) return;
-  supervisor.output().say("standard output did not take all that was written: is its disk full?");
+  supervisor.output().say("cannot write all output to standard output: is its disk full?");
   if (report.outcome.exit_code == 0) report.outcome.exit_code = to_int(ExitCode::kIoError);
 }
 

@@ -30,10 +30,11 @@ void check_same_command(const JobCommand& own, const std::vector<AgentHello>& he
   if (num_others > kMaxNodesShown) lines += fmt::format("\n    and {} more nodes", num_others - kMaxNodesShown);
   throw UserError(
       ExitCode::kContradiction,
-      fmt::format("the nodes of this job were started with different commands, and all of them would run node rank "
-                  "0's: start the same one on every node (--node_rank, and what a node has, may differ){}{}{}",
-                  looks_alike ? "; what looks alike differs in a value of --env or beyond what is shown" : "",
-                  line_of(0, host_name(), own.text), lines));
+      fmt::format(
+          "the nodes of this job were started with different commands, and all would run that of node rank "
+          "0: start the same command on every node (--node_rank and a node's devices may differ){}{}{}",
+          looks_alike ? "; commands that look equal here differ in a value of --env or beyond the part shown" : "",
+          line_of(0, host_name(), own.text), lines));
 }
 
 }  // namespace dslaunch::launch

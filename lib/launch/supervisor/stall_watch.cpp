@@ -42,19 +42,20 @@ std::string ranks_text(const std::vector<int>& ranks) {
 std::string one_text(const RankActivity& activity, const RankRecord& record) {
   const auto whose = fmt::format("rank {} ({})", activity.rank, record.host);
   if (activity.state == RankState::kStopped) {
-    return fmt::format("{} stopped, as by SIGSTOP or a debugger ('kill -CONT {}' there continues it)", whose,
+    return fmt::format("{} stopped, e.g. by SIGSTOP or a debugger ('kill -CONT {}' on its host continues it)", whose,
                        activity.pid);
   }
-  return fmt::format("{} waiting in the kernel, as for a disk, a network file system or a driver (process {})", whose,
+  return fmt::format("{} waiting in the kernel, e.g. for a disk, a network file system or a driver (process {})", whose,
                      activity.pid);
 }
 
 std::string busy_text(const std::vector<int>& busy, const std::vector<RankRecord>& records) {
   const RankRecord& first = records[static_cast<size_t>(busy[0])];
   if (busy.size() == 1) {
-    return fmt::format("rank {} ({}, process {}) busy: the others may wait for it", busy[0], first.host, first.pid);
+    return fmt::format("rank {} ({}, process {}) busy: the other ranks may be waiting for it", busy[0], first.host,
+                       first.pid);
   }
-  return fmt::format("{} busy: the others may wait for one of them", ranks_text(busy));
+  return fmt::format("{} busy: the other ranks may be waiting for one of them", ranks_text(busy));
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ constexpr auto kProgressReportInterval = 10000ms;
 // A hint for the user when sshd started a login shell but the agent never greeted.
 std::string start_file_hint(const NodeSession& node) {
   if (node.has_come_to(Stage::kGreeted) || node.plan().reach != Reach::kSsh) return {};
-  return fmt::format("; a start-up file there (~/.bashrc or the like) may end the shell, or wait: try ssh {} true",
+  return fmt::format("; a shell start-up file on that host (such as ~/.bashrc) may exit or block: try ssh {} true",
                      node.host());
 }
 
@@ -36,26 +36,26 @@ spawn::LinkFailure unreported_failure(const NodeSession& node) {
   for (char& c : noise) c = c == '\n' || c == '\r' || c == '\t' ? ' ' : c;
   if (noise.empty()) {
     if (!node.has_come_to(Stage::kGreeted)) {
-      return {ExitCode::kUnavailable, "connection", "its shell ended without starting our agent", true};
+      return {ExitCode::kUnavailable, "connection", "its shell exited without starting the agent", true};
     }
-    return {ExitCode::kUnavailable, "connection", "its agent is gone before its ranks have ended"};
+    return {ExitCode::kUnavailable, "connection", "lost connection to the agent while its ranks were running"};
   }
-  return {ExitCode::kUnavailable, "start", "something else than our agent answered: " + printable(noise)};
+  return {ExitCode::kUnavailable, "start", "unexpected output instead of the agent's greeting: " + printable(noise)};
 }
 
 // What this machine can see of an agent that has been silent for too long.
 std::string describe_silence(const NodeSession& node) {
   const auto seconds = node.heartbeats().silence() / 1s;
   if (node.plan().reach != Reach::kPipe) {
-    return fmt::format("no sign of life for {} s: the machine is down, or the network between is", seconds);
+    return fmt::format("no heartbeat for {} s: the machine or the network is down", seconds);
   }
   const auto agent = ports::read_process_stat(static_cast<pid_t>(node.hello.pid));
-  if (!agent) return fmt::format("its agent (process {}) has been gone for {} s", node.hello.pid, seconds);
-  const char* state = agent->state == 'T'   ? "it is stopped, as by SIGSTOP"
-                      : agent->state == 't' ? "a debugger holds it"
+  if (!agent) return fmt::format("its agent (process {}) has exited, last heartbeat {} s ago", node.hello.pid, seconds);
+  const char* state = agent->state == 'T'   ? "it is stopped, e.g. by SIGSTOP"
+                      : agent->state == 't' ? "it is stopped by a debugger"
                       : agent->state == 'D' ? "it waits for a disk or a driver"
                                             : "the machine may be overloaded";
-  return fmt::format("no sign of life from its agent (process {}) for {} s: {}", node.hello.pid, seconds, state);
+  return fmt::format("no heartbeat from its agent (process {}) for {} s: {}", node.hello.pid, seconds, state);
 }
 
 // The failure of a link that has ended.
@@ -237,7 +237,8 @@ void Supervisor::say_of(const NodeSession& node, const std::string& what) {
 RankRecord& Supervisor::record_of(const NodeSession& node, int rank) {
   const auto& ranks = node.plan().ranks;  // their numbers are consecutive
   if (ranks.empty() || rank < ranks.front().rank || rank > ranks.back().rank) {
-    throw Error(ExitCode::kUnavailable, fmt::format("its agent speaks of rank {}, which it does not have", rank));
+    throw Error(ExitCode::kUnavailable,
+                fmt::format("its agent reported rank {}, which does not run on this host", rank));
   }
   return records_[static_cast<size_t>(rank)];
 }
@@ -255,7 +256,7 @@ void Supervisor::rank_wrote(const NodeSession& node, const RankOutput& output) {
 void Supervisor::rank_ended(const NodeSession& node, const RankEnded& ended) {
   RankRecord& record = record_of(node, ended.rank);
   if (record.cause) {
-    throw Error(ExitCode::kUnavailable, fmt::format("its agent says of rank {} twice that it has ended", ended.rank));
+    throw Error(ExitCode::kUnavailable, fmt::format("its agent reported the end of rank {} twice", ended.rank));
   }
   options_.live->on_rank_ended(ended.rank, ended.cause, ended.stopped_by_us);
   record.cause = ended.cause;
@@ -361,8 +362,8 @@ void Supervisor::watch_nodes() {
                         static_cast<double>(plan_.reach.greeting_timeout.count()) / 1000, start_file_hint(node));
     } else if (unprepared && !node.has_come_to(Stage::kReady)) {
       why = fmt::format(
-          "its agent was not ready within {} s: it looks at the job's folder, the worker and the model, the GPUs and "
-          "the names of the other hosts, and one of them does not answer there",
+          "its agent was not ready within {} s: it checks the working directory, the worker, the model, the GPUs and "
+          "the names of the other hosts, and one of these does not respond there",
           options_.preparation_time / 1s);
     } else if (node.lost()) {
       why = describe_silence(node);
@@ -437,7 +438,7 @@ void Supervisor::stop_ranks(std::chrono::milliseconds grace) {
 }
 
 void Supervisor::abandon() {
-  output_.say("the agents do not answer: ending them and everything that carries the job's id");
+  output_.say("the agents do not answer: ending them and all processes with the job's id");
   for (auto& node : nodes_) {
     if (!node.over()) node.link().kill();
   }

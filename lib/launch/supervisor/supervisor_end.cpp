@@ -44,8 +44,8 @@ void Supervisor::await_links() {
   for (const auto& process : swept.stuck_here) note_stuck_here(unswept, process);
   for (const auto& host : swept.unreached) {
     output_.say(
-        fmt::format("{} cannot be reached to tidy up there; its agent ends the ranks by itself when it has heard "
-                    "nothing from us for {} s",
+        fmt::format("cannot reach {} to clean up there; its agent ends the ranks itself after {} s without a "
+                    "heartbeat from the launcher",
                     host, plan_.reach.silence_limit / 1s));
   }
 }
@@ -160,7 +160,7 @@ void Supervisor::drain_output() {
     const Deadline readers_due = was_asked_for && awaits_readers ? output_.readers_patience() : Deadline::never();
     polls.wait(waits ? std::min({files_due_, readers_due, news}) : readers_due);
     if (waits && news.passed()) {
-      output_.mention(fmt::format("waiting up to {} s for the files that the job's output goes to (Ctrl-C: no longer)",
+      output_.mention(fmt::format("waiting up to {} s for the job's output files (Ctrl-C stops waiting)",
                                   std::chrono::ceil<std::chrono::seconds>(files_due_.left()) / 1s));
       news = Deadline::never();
     }

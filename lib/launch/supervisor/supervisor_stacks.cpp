@@ -8,7 +8,7 @@ namespace dslaunch::launch {
 
 void Supervisor::ask_for_stacks(const JobSocket::StacksAsked& asked) {
   if (stack_request_) {
-    options_.live->answer(asked.client, Refused{"another 'dslaunch stacks' of this job is at work: try again"});
+    options_.live->answer(asked.client, Refused{"another 'dslaunch stacks' of this job is running: try again"});
     return;
   }
   stack_request_.emplace(asked.client, ++num_stack_requests_);
@@ -24,7 +24,7 @@ void Supervisor::ask_for_stacks(const JobSocket::StacksAsked& asked) {
       if (record.cause) {
         stack_request_->miss(planned.rank, fmt::format("it has ended: {}", spawn::describe(*record.cause)));
       } else if (node.over()) {
-        stack_request_->miss(planned.rank, fmt::format("the agent on {} is gone", node.host()));
+        stack_request_->miss(planned.rank, fmt::format("the agent on {} has exited", node.host()));
       } else if (record.pid <= 0) {
         stack_request_->miss(planned.rank, "it has not started yet");
       } else {

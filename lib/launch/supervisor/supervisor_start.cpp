@@ -48,14 +48,14 @@ std::unique_ptr<spawn::AgentLink> Supervisor::open_link(const PlannedNode& node)
 void Supervisor::greet(NodeSession& node, const AgentHello& hello) {
   if (hello.version != kWireVersion && node.plan().reach == Reach::kPipe) {
     throw Error(ExitCode::kUnavailable,
-                fmt::format("{} was replaced while this job was running: it is version {} (protocol {}) now, and this "
-                            "one is {} ({}); start the job again",
+                fmt::format("{} was replaced while this job was running: it is now version {} (protocol {}), this "
+                            "launcher is {} ({}); start the job again",
                             options_.program, hello.program_version, hello.version, DSL_VERSION, kWireVersion));
   }
   if (hello.version != kWireVersion) {
     throw Error(ExitCode::kUnavailable,
-                fmt::format("the dslaunch there (version {}) speaks another protocol version ({}) than this one ({}, "
-                            "{}): install the same on all hosts, or let --push copy it",
+                fmt::format("version mismatch: that host's dslaunch is {} (protocol {}), this one is {} (protocol "
+                            "{}): install the same version on all hosts, or let --push copy it",
                             hello.program_version, hello.version, DSL_VERSION, kWireVersion));
   }
   node.hello = hello;
@@ -99,7 +99,7 @@ void Supervisor::mention_lost_gpus() {
   if (plan_.device != "cuda") return;
   for (const auto& node : nodes_) {
     if (node.plan().reach == Reach::kPipe || node.hello.device_trouble.empty()) continue;
-    output_.mention(fmt::format("{}: {}; going on without it", node.plan().host, node.hello.device_trouble));
+    output_.mention(fmt::format("{}: {}; continuing without it", node.plan().host, node.hello.device_trouble));
   }
 }
 

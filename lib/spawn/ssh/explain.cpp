@@ -12,7 +12,7 @@ namespace dslaunch::spawn {
 namespace {
 
 constexpr const char* kProgramAdvice =
-    "install it there under the same path, name its folder with --remote_path DIR, or let --push copy it";
+    "install it there under the same path, give its directory with --remote_path DIR, or let --push copy it";
 
 bool has(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
@@ -29,7 +29,7 @@ std::string after(const std::string& text, std::string_view mark) {
 
 std::string said(const std::string& errors) {
   std::string lines = last_lines(errors, 3);
-  return lines.empty() ? std::string() : fmt::format(" (it said: {})", lines);
+  return lines.empty() ? std::string() : fmt::format(" (its output: {})", lines);
 }
 
 LinkFailure explain_host_key(const SshTarget& target, const SshOptions& options, const std::string& errors) {
@@ -37,7 +37,8 @@ LinkFailure explain_host_key(const SshTarget& target, const SshOptions& options,
   if (has(errors, "REMOTE HOST IDENTIFICATION HAS CHANGED")) {
     std::string place = after(errors, "Offending ");  // "ED25519 key in /home/me/.ssh/known_hosts:3"
     failure.text = fmt::format(
-        "the host key of {} has CHANGED{}: it was set up anew, or somebody stands between. Ask its administrator; then "
+        "the host key of {} has CHANGED{}: the host was reinstalled, or the connection is intercepted. Ask its "
+        "administrator; then "
         "remove the old key with ssh-keygen -R {} and connect once with: {}",
         target.host, place.empty() ? "" : " (" + place + ")", target.host, ssh_line(target, options));
     return failure;
@@ -87,8 +88,9 @@ LinkFailure explain_remote_end(const SshTarget& target, const std::string& progr
   bool not_found = by_number && (cause.number == 127 || (cause.number == 1 && has(errors, "ommand not found")));
   if (not_found && has(errors, "error while loading shared libraries")) {
     return {.phase = "start",
-            .text = fmt::format("{} cannot load a library on {}: {}; install it there, or --push a copy that fits",
-                                program, target.host, last_lines(errors, 1))};
+            .text = fmt::format(
+                "{} cannot load a library on {}: {}; install the library there, or let --push copy the programs",
+                program, target.host, last_lines(errors, 1))};
   }
   if (not_found) {
     return {.phase = "start",
@@ -96,7 +98,7 @@ LinkFailure explain_remote_end(const SshTarget& target, const std::string& progr
   }
   if (by_number && cause.number == 126) {
     return {.phase = "start",
-            .text = fmt::format("{} on {} cannot be executed{}: chmod +x it there, or {}", program, target.host,
+            .text = fmt::format("cannot execute {} on {}{}: chmod +x it there, or {}", program, target.host,
                                 said(errors), kProgramAdvice)};
   }
   return {.phase = "connection",
@@ -120,7 +122,7 @@ LinkFailure explain_ssh_program(const SshTarget& target, const SshOptions& optio
                                 const ExitCause& cause, const std::string& errors) {
   if (cause.kind == ExitCause::Kind::kNotStarted) {
     return {.phase = "start",
-            .text = fmt::format("cannot start {} ({}): --ssh_program names it", options.program, cause.hint)};
+            .text = fmt::format("cannot start {} ({}): check --ssh_program", options.program, cause.hint)};
   }
   if (cause.kind != ExitCause::Kind::kExited || cause.number != 255) {
     return explain_remote_end(target, program, cause, errors);
@@ -133,7 +135,7 @@ LinkFailure explain_ssh_program(const SshTarget& target, const SshOptions& optio
     return LinkFailure{.code = code,
                        .phase = phase,
                        .text = fmt::format("{}: {}{}", ssh_line(target, options),
-                                           last.empty() ? "ended with 255 without a word" : last,
+                                           last.empty() ? "exited with code 255 without output" : last,
                                            advice.empty() ? "" : "; " + advice)};
   };
   if (has(errors, "Could not resolve hostname")) {

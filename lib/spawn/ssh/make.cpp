@@ -8,7 +8,7 @@ namespace {
 
 constexpr const char* kAdvice =
     "Remote hosts need it and libssh: install Debian's package libssh-4, or use the ssh program instead "
-    "(--ssh_program ssh); DSLAUNCH_MODULE_DIR names another folder of modules";
+    "(--ssh_program ssh); DSLAUNCH_MODULE_DIR names another directory of modules";
 
 }  // namespace
 

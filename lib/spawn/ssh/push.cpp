@@ -86,7 +86,7 @@ void check_name(const std::string& name) {
   bool plain = !name.empty() && name.size() <= 100 && name[0] != '/' && name.find("..") == std::string::npos &&
                name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-/") ==
                    std::string::npos;
-  DSL_CHECK(plain, "no name for a file to push: " + name);
+  DSL_CHECK(plain, "invalid file name to push: " + name);
 }
 
 // Our last line; greetings of the login shell may precede it.
@@ -111,12 +111,11 @@ Answer ask(const SshTarget& target, std::string_view script, const PushSet& set,
   std::string answer = answer_in(result.out);
   if (result.success() && !answer.empty()) return {answer, std::nullopt};
   std::string said = last_lines(result.err.empty() ? result.out : result.err, 2);
-  return {"",
-          LinkFailure{.phase = "push",
-                      .text = fmt::format("cannot copy the programs into the cache on {} (exit code {}): {}; install "
-                                          "them there and use --remote_path DIR instead",
-                                          target.host, result.exit_code.value_or(-1),
-                                          said.empty() ? "not a word came back" : said)}};
+  return {"", LinkFailure{.phase = "push",
+                          .text = fmt::format(
+                              "cannot copy the programs into the cache on {} (exit code {}): {}; install "
+                              "them there and use --remote_path DIR instead",
+                              target.host, result.exit_code.value_or(-1), said.empty() ? "it printed nothing" : said)}};
 }
 
 constexpr std::string_view kHere = "here ";

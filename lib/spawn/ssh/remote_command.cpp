@@ -8,7 +8,8 @@ namespace dslaunch::spawn {
 std::string remote_command(const std::vector<std::string>& words) {
   for (const auto& word : words) {
     if (word.find('\0') != std::string::npos) {
-      throw UserError(ExitCode::kUsage, "a word of a remote command holds a NUL byte, which no command line can carry");
+      throw UserError(ExitCode::kUsage,
+                      "an argument of a remote command contains a NUL byte, which command lines cannot carry");
     }
   }
   return shell_words(words);

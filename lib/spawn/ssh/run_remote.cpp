@@ -91,16 +91,17 @@ RemoteResult run_remote(const SshTarget& target, const std::vector<std::string>&
   if (end == Exchange::kNotBegun) {
     result.failure = link->failure().value_or(LinkFailure{
         .phase = "connection",
-        .text = fmt::format("its login shell did not start {} within the time to connect; a start-up file there "
-                            "(~/.bashrc or the like) may wait: try {} true",
-                            argv.at(0), ssh_line(target, options))});
+        .text = fmt::format(
+            "its login shell did not start {} within the time to connect; a shell start-up file on that host "
+            "(such as ~/.bashrc) may block: try {} true",
+            argv.at(0), ssh_line(target, options))});
     return result;
   }
   bool late = end == Exchange::kLate;
   result.failure = LinkFailure{
       .code = late ? ExitCode::kTimeout : ExitCode::kUnavailable,
       .phase = "connection",
-      .text = late ? fmt::format("{} on {} did not end in time", argv.at(0), target.host)
+      .text = late ? fmt::format("{} on {} timed out", argv.at(0), target.host)
                    : fmt::format("{} on {} wrote more than {} MiB", argv.at(0), target.host, kMaxOutputBytes >> 20)};
   return result;
 }

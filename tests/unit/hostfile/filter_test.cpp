@@ -91,7 +91,7 @@ TEST_CASE("every mistake of a filter is reported with its column", "[hostfile][f
   CHECK_THAT(refusal(FilterKind::kInclude, "w1:0-3"), Contains("'0-3' is not a slot number"));
   CHECK_THAT(refusal(FilterKind::kInclude, "w1:-1"), Contains("'-1' is not a slot number"));
   CHECK_THAT(refusal(FilterKind::kInclude, "w1:"), Contains("'' is not a slot number"));
-  CHECK_THAT(refusal(FilterKind::kInclude, "w1 w2"), Contains("no blanks"));
+  CHECK_THAT(refusal(FilterKind::kInclude, "w1 w2"), Contains("blanks are not allowed"));
   CHECK_THAT(refusal(FilterKind::kInclude, "[::1]x"), Contains("'x' after the address"));
 }
 

@@ -24,7 +24,7 @@ TEST_CASE("a broken range says what is wrong and where", "[hostfile][host_range]
   };
   check("n[1-", "never closed", 1);
   check("n1]", "without a '['", 2);
-  check("n[3-1]", "runs backwards", 2);
+  check("n[3-1]", "descending", 2);
   check("n[1,]", "'' is not a number", 4);
   check("n[]", "'' is not a number", 2);
   check("n[1-2-3]", "'2-3' is not a number", 4);
@@ -39,6 +39,6 @@ TEST_CASE("a long text is not copied into every name of a range", "[hostfile][ho
   const std::string text(10 << 20, 'x');
   CHECK(*expand_host_range(text) == Names{text});
   for (const auto& range : {"n[1-60000]" + text, text + "[1-60000]", "[1-60000]" + text + "[1]"}) {
-    CHECK_THAT(expand_host_range(range).error().message, Catch::Contains("more than 255 characters beside a range"));
+    CHECK_THAT(expand_host_range(range).error().message, Catch::Contains("more than 255 characters around a range"));
   }
 }

@@ -81,7 +81,7 @@ TEST_CASE("a bare name has one slot and counts up when it is repeated", "[hostfi
 }
 
 TEST_CASE("a host that is repeated with slots is refused", "[hostfile]") {
-  CHECK_THAT(refusal("a slots=2\nb slots=2\na slots=2\n"), Contains("hosts:3:1: host 'a' stands on line 1 already"));
+  CHECK_THAT(refusal("a slots=2\nb slots=2\na slots=2\n"), Contains("hosts:3:1: host 'a' is already listed on line 1"));
   CHECK_THAT(refusal("a\na slots=2\n"), Contains("hosts:2:1"));
   CHECK_THAT(refusal("a slots=2\na\n"), Contains("hosts:2:1"));
   CHECK_THAT(refusal("n[1-3] slots=2\n n2 slots=1\n"), Contains("hosts:2:2: host 'n2'"));
@@ -89,9 +89,9 @@ TEST_CASE("a host that is repeated with slots is refused", "[hostfile]") {
 }
 
 TEST_CASE("a host in other letters is the same host", "[hostfile]") {
-  CHECK_THAT(refusal("a slots=2\nA slots=2\n"), Contains("hosts:2:1: host 'A' stands on line 1 already, as 'a'"));
+  CHECK_THAT(refusal("a slots=2\nA slots=2\n"), Contains("hosts:2:1: host 'A' is already listed on line 1, as 'a'"));
   CHECK_THAT(refusal("N[1-3].x slots=2\nn2.X. slots=1\n"),
-             Contains("host 'n2.X.' stands on line 1 already, as 'N2.x'"));
+             Contains("host 'n2.X.' is already listed on line 1, as 'N2.x'"));
   auto entries = parse("Node\nnode\n");
   REQUIRE(entries.size() == 1);
   CHECK(entries[0].host.name == "Node");
@@ -108,7 +108,7 @@ TEST_CASE("each mistake is named with line and column", "[hostfile]") {
   CHECK_THAT(refusal("a slots=2 slots=3\n"), Contains("hosts:1:17: slots is given twice"));
   CHECK_THAT(refusal("a slot=2\n"), Contains("hosts:1:3: unknown setting 'slot' (did you mean 'slots'?)"));
   CHECK_THAT(refusal("a b slots=2\n"), Contains("hosts:1:3: unexpected 'b'"));
-  CHECK_THAT(refusal("slots=2\n"), Contains("hosts:1:1: 'slots=2' stands where a host name should"));
+  CHECK_THAT(refusal("slots=2\n"), Contains("hosts:1:1: expected a host name, got 'slots=2'"));
   CHECK_THAT(refusal("a slots=4 max_slots=2\n"), Contains("slots=4 is more than max_slots=2"));
   CHECK_THAT(refusal("a:0 slots=1\n"), Contains("hosts:1:3: port '0'"));
   CHECK_THAT(refusal("a:70000\n"), Contains("port '70000'"));
@@ -134,7 +134,7 @@ TEST_CASE("a host name longer than any is refused with its beginning only", "[ho
 
 TEST_CASE("blanks around the equals sign give one message, not three", "[hostfile]") {
   std::string message = refusal("a slots = 2\n");
-  CHECK_THAT(message, Contains("hosts:1:3: no blanks around '=': write 'slots=N'"));
+  CHECK_THAT(message, Contains("hosts:1:3: blanks are not allowed around '=': write 'slots=N'"));
   CHECK_THAT(message, !Contains("unexpected"));
   CHECK_THAT(refusal("a slots= 2\n"), !Contains("unexpected"));
   CHECK_THAT(refusal("a slots =2\n"), !Contains("unexpected"));

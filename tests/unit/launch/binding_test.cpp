@@ -176,7 +176,7 @@ TEST_CASE("what cannot be bound is refused with the numbers", "[launch][binding]
   expect_error(ExitCode::kUnavailable, {"core(s) 2,8-9", "usable: 0-1,3-7"},
                [] { planned(BindingKind::kCores, without(machine(1, 8, 1), {2}), Devices(1), "1-3,8-9"); });
   expect_error(ExitCode::kUsage, {"--bind_core_list 0-3,2", "column 5"}, [] { read_core_list("0-3,2"); });
-  expect_error(ExitCode::kUsage, {"no core"}, [] { read_core_list(""); });
+  expect_error(ExitCode::kUsage, {"expected a core number"}, [] { read_core_list(""); });
 }
 
 TEST_CASE("an OpenMP run time that places threads itself contradicts bound cores", "[launch][binding]") {

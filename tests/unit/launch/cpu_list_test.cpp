@@ -19,10 +19,11 @@ TEST_CASE("a slip is told with its place", "[launch][cpu_list]") {
     size_t offset;
     const char* part;
   };
-  auto slip = GENERATE(Slip{"a", 0, "missing"}, Slip{"0,", 2, "missing"}, Slip{"1-", 2, "missing"},
-                       Slip{"-1", 0, "missing"}, Slip{"0 1", 1, "' '"}, Slip{"0-3,2", 4, "behind core 3"},
-                       Slip{"4,0", 2, "ascend"}, Slip{"3-1", 0, "backwards"}, Slip{"0-99999999999", 2, "highest"},
-                       Slip{"9000", 0, "highest"}, Slip{"0-1x", 3, "'x'"}, Slip{"0,,1", 2, "missing"});
+  auto slip =
+      GENERATE(Slip{"a", 0, "expected a core"}, Slip{"0,", 2, "expected a core"}, Slip{"1-", 2, "expected a core"},
+               Slip{"-1", 0, "expected a core"}, Slip{"0 1", 1, "' '"}, Slip{"0-3,2", 4, "follows core 3"},
+               Slip{"4,0", 2, "ascend"}, Slip{"3-1", 0, "descending"}, Slip{"0-99999999999", 2, "out of range"},
+               Slip{"9000", 0, "out of range"}, Slip{"0-1x", 3, "'x'"}, Slip{"0,,1", 2, "expected a core"});
   auto reading = read_cpu_list(slip.text);
   INFO(slip.text << ": " << reading.error);
   CHECK(reading.cpus.empty());

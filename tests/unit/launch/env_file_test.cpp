@@ -81,9 +81,9 @@ TEST_CASE("line ends of Windows, a byte order mark and a missing last newline do
 TEST_CASE("every mistake is told at once, with line and column", "[launch][env_file]") {
   expect_error(ExitCode::kBadInput,
                {"my.env:1:5: '=' is missing; write LONE=VALUE", "my.env:3:3: the quote \" is not closed",
-                "my.env:4:6: something follows the value, which ends with the quote that began in column 3",
-                "my.env:5:1: a variable's name is expected", "my.env:6:2: '$'", "my.env:7:3: the quote '",
-                "my.env:10:8: a variable's name is expected"},
+                "my.env:4:6: unexpected text after the value, which ends with the quote that began in column 3",
+                "my.env:5:1: expected a variable name", "my.env:6:2: '$'", "my.env:7:3: the quote '",
+                "my.env:10:8: expected a variable name"},
                [] {
                  parse_env_file("LONE\nGOOD=1\nB=\"open\nC='a' b\n1=2\nD$=3\nE='\nexport =\nexport = \nexport 7=1\n",
                                 "my.env");
@@ -93,7 +93,7 @@ TEST_CASE("every mistake is told at once, with line and column", "[launch][env_f
 TEST_CASE("of very many mistakes the first are told", "[launch][env_file]") {
   std::string text;
   for (int i = 0; i < 1'000'000; ++i) text += "=\n";
-  expect_error(ExitCode::kBadInput, {"F:1:1: ", "F:100:1: ", "\nF: the lines behind line 100 were not read"},
+  expect_error(ExitCode::kBadInput, {"F:1:1: ", "F:100:1: ", "\nF: the lines after line 100 were not read"},
                [&] { parse_env_file(text, "F"); });
 }
 

@@ -50,8 +50,8 @@ TEST_CASE("a rank that failed by itself while all were being stopped is not said
           "[launch][failure_summary]") {
   auto records = one_killed();
   records[2].cause = ExitCause{.number = 65};
-  CHECK_THAT(story(records, JobKind::kRun), Catch::Contains("rank 2: failed as well: exit code 65"));
-  CHECK_THAT(story(one_killed(), JobKind::kExec), Catch::Contains("rank 2: failed as well: exit code 71"));
+  CHECK_THAT(story(records, JobKind::kRun), Catch::Contains("rank 2: also failed: exit code 65"));
+  CHECK_THAT(story(one_killed(), JobKind::kExec), Catch::Contains("rank 2: also failed: exit code 71"));
 }
 
 TEST_CASE("the first failing rank is said to have been slow where it was stopped before its end",
@@ -59,15 +59,16 @@ TEST_CASE("the first failing rank is said to have been slow where it was stopped
   auto records = one_killed();
   records[1].cause = ExitCause{.number = 76};
   records[1].stopped_by_us = true;
-  CHECK_THAT(story(records, JobKind::kRun),
-             Catch::Contains("rank 1 on b failed first (slow to end, it was stopped with the others): exit code 76"));
+  CHECK_THAT(
+      story(records, JobKind::kRun),
+      Catch::Contains("rank 1 on b failed first (slow to exit, it was stopped with the other ranks): exit code 76"));
 }
 
 TEST_CASE("our codes are explained for workers only", "[launch][failure_summary]") {
   std::vector<RankRecord> records{
       {.rank = 0, .host = "a", .cause = ExitCause{.kind = ExitCause::Kind::kExited, .number = 76}, .order = 0}};
-  CHECK_THAT(story(records, JobKind::kRun), Catch::Contains("training cannot go on"));
-  CHECK_THAT(story(records, JobKind::kExec), !Catch::Contains("training cannot go on"));
+  CHECK_THAT(story(records, JobKind::kRun), Catch::Contains("training cannot continue"));
+  CHECK_THAT(story(records, JobKind::kExec), !Catch::Contains("training cannot continue"));
 }
 
 TEST_CASE("a job that was stopped says by what, last", "[launch][failure_summary]") {
@@ -99,7 +100,7 @@ TEST_CASE("ranks that a scheduler signalled itself are said to be stopped, and t
       {.rank = 1, .host = "b", .cause = ExitCause{.number = 75}, .stopped_by_us = true, .order = 1}};
   CHECK(story(records, JobKind::kExec, StopReason::kTerminate) ==
         "dslaunch: rank 0: stopped by the signal (exit code 75)\ndslaunch: rank 1: stopped by dslaunch (exit code 75)\n"
-        "dslaunch: the job ended: told to stop by a signal\n");
+        "dslaunch: the job ended: stopped by a signal\n");
   CHECK_THAT(story(records, JobKind::kExec), Catch::Contains("rank 0 on a failed first: exit code 75"));
 }
 

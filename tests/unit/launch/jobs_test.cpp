@@ -163,7 +163,7 @@ TEST_CASE("a job is found by id, by a beginning that is its own, and as the last
   test::expect_error(ExitCode::kNoInput, {"20260202-1"}, [&] { find_job(jobs, "20260202-3"); });
   test::expect_error(ExitCode::kNoInput, {"no job 'x'"}, [&] { find_job(jobs, "x"); });
   test::expect_error(ExitCode::kNoInput, {}, [&] { find_job(jobs, ""); });
-  test::expect_error(ExitCode::kNoInput, {"none on record"}, [&] { find_job({}, "last"); });
+  test::expect_error(ExitCode::kNoInput, {"no jobs on record"}, [&] { find_job({}, "last"); });
 }
 
 TEST_CASE("jobs are listed newest first with what became of them", "[launch][jobs]") {

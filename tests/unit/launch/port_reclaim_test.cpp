@@ -82,8 +82,8 @@ TEST_CASE("a port is reclaimed from a dead job of ours, and that is said", "[lau
     CHECK_FALSE(rank.runs());
     CHECK_FALSE(worker.runs());
     REQUIRE(said.size() == 2);
-    CHECK_THAT(said[0],
-               Contains("held by pid") && Contains("job 20260131-174502-4711") && Contains("launcher is gone: killed"));
+    CHECK_THAT(said[0], Contains("held by pid") && Contains("job 20260131-174502-4711") &&
+                            Contains("launcher has exited: killed"));
   }
 }
 

@@ -51,7 +51,8 @@ TEST_CASE("a line on a stall has the state of every rank", "[launch][stall_watch
     job.is(RankState::kIdle, 3, 22s);
     CHECK(job.line(23s).value() ==
           "4 of 4 ranks used less than 1% of a core and printed nothing for 23 s: ranks 0-1, 3 idle; rank 2 (node2) "
-          "stopped, as by SIGSTOP or a debugger ('kill -CONT 4711' there continues it); 'dslaunch stacks a-job' shows "
+          "stopped, e.g. by SIGSTOP or a debugger ('kill -CONT 4711' on its host continues it); 'dslaunch stacks "
+          "a-job' shows "
           "where "
           "each is");
   }
@@ -59,10 +60,12 @@ TEST_CASE("a line on a stall has the state of every rank", "[launch][stall_watch
     job.is(RankState::kIdle, 3, 22s);
     CHECK_THAT(job.line(23s).value(),
                Catch::StartsWith("3 of 4 ranks") &&
-                   Catch::Contains("ranks 0-1, 3 idle; rank 2 (node2, process 102) busy: the others may wait for it"));
+                   Catch::Contains(
+                       "ranks 0-1, 3 idle; rank 2 (node2, process 102) busy: the other ranks may be waiting for it"));
   }
   SECTION("several compute") {
-    CHECK_THAT(job.line(23s).value(), Catch::Contains("ranks 0-1 idle; ranks 2-3 busy: the others may wait for one"));
+    CHECK_THAT(job.line(23s).value(),
+               Catch::Contains("ranks 0-1 idle; ranks 2-3 busy: the other ranks may be waiting for one"));
   }
   SECTION("one waits for a file server") {
     job.is(RankState::kBlocked, 3, 22s, 88);

@@ -213,8 +213,8 @@ TEST_CASE("an agent of another protocol is the failure itself, not one that left
   const JobReport report = nodes.supervise();
   CHECK(report.outcome.exit_code == 69);
   REQUIRE(report.ended_by.size() == 1);
-  CHECK_THAT(report.ended_by[0].second.text, Catch::Matchers::Contains("speaks another protocol version (1)"));
-  CHECK_THAT(report.story, Catch::Matchers::Contains("speaks another protocol version (1)"));
+  CHECK_THAT(report.ended_by[0].second.text, Catch::Matchers::Contains("(protocol 1)"));
+  CHECK_THAT(report.story, Catch::Matchers::Contains("(protocol 1)"));
 }
 
 TEST_CASE("a pause before a restart ends with a signal that a node passes on", "[launch][supervisor]") {

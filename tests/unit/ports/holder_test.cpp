@@ -95,7 +95,7 @@ TEST_CASE("the local end of a connection is a holder when nothing listens", "[po
   REQUIRE(holders.size() == 1);
   CHECK(holders[0].pid == getpid());
   CHECK_FALSE(holders[0].listening);
-  CHECK_THAT(describe_busy(1, holders), Contains("as its end of a connection"));
+  CHECK_THAT(describe_busy(1, holders), Contains("connected, not listening"));
 }
 
 TEST_CASE("a holder that we may not look into is told by its user", "[ports][holder]") {
@@ -113,14 +113,14 @@ TEST_CASE("a holder that we may not look into is told by its user", "[ports][hol
     return std::to_string(holders[0].pid) + " " + describe_busy(port, holders);
   });
   CHECK(text == "-1 port " + std::to_string(port) + " is held by a process of user " + user_name(getuid()) +
-                    " that we may not look into");
+                    " that cannot be inspected");
 }
 
 TEST_CASE("a free port has no holder", "[ports][holder]") {
   uint16_t port = 0;
   listen_on("127.0.0.1", &port).reset();
   CHECK(find_holders(port).empty());
-  CHECK_THAT(describe_busy(port, {}), Contains("no holder is in sight"));
+  CHECK_THAT(describe_busy(port, {}), Contains("its holder was not found"));
 }
 
 TEST_CASE("ages, states and many holders read well", "[ports][holder]") {

@@ -109,11 +109,11 @@ TEST_CASE("a barrier that times out names the ranks that are missing and what is
   fresh.expire(ticket, 5.0);
   REQUIRE(first.answer);
   CHECK(first.answer->status == Status::kTimeout);
-  CHECK(
-      first.text() ==
-      "barrier 'start' was not complete within 5.0 s, 3 of 6 ranks are there: ranks 2, 4, 5 have not arrived (rank 2 "
-      "on host1 is connected but not there yet; rank 4 on host2 is connected but not there yet; rank 5 on host2 never "
-      "connected)");
+  CHECK(first.text() ==
+        "barrier 'start' was not complete within 5.0 s, 3 of 6 ranks are there: ranks 2, 4, 5 have not arrived (rank 2 "
+        "on host1 is connected but has not arrived yet; rank 4 on host2 is connected but has not arrived yet; rank 5 "
+        "on host2 never "
+        "connected)");
   CHECK_FALSE(others[0].answer);
 }
 
@@ -202,9 +202,9 @@ TEST_CASE("ranks that disagree about a barrier hear of it", "[rendezvous][store_
   Inbox first, other_count, twice, too_many;
   state.barrier(0, "b", 3, first.slot());
   state.barrier(1, "b", 2, other_count.slot());
-  CHECK_THAT(other_count.text(), Contains("rank 1 says 2 ranks meet, rank 0 said 3"));
+  CHECK_THAT(other_count.text(), Contains("rank 1 expects 2 ranks, rank 0 expected 3"));
   state.barrier(0, "b", 3, twice.slot());
-  CHECK_THAT(twice.text(), Contains("rank 0 is waiting at barrier 'b' already"));
+  CHECK_THAT(twice.text(), Contains("rank 0 is already waiting at barrier 'b'"));
   state.barrier(0, "c", 4, too_many.slot());
   CHECK(too_many.answer->status == Status::kRefused);
 }

@@ -172,7 +172,7 @@ TEST_CASE("a rank of another world or one that is there already is refused", "[r
   StoreWorld world(2);
   CHECK_THAT(message_of([&] { world.join(0, 4); }), Contains("rank 0 of 4") && Contains("world of 2"));
   auto first = world.join(1, 2);
-  CHECK_THAT(message_of([&] { world.join(1, 2); }), Contains("two processes carry RANK=1"));
+  CHECK_THAT(message_of([&] { world.join(1, 2); }), Contains("two processes have RANK=1"));
   CHECK(first->add("n", 1, soon()) == 1);
 }
 

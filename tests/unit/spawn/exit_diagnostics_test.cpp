@@ -38,7 +38,7 @@ TEST_CASE("a real segmentation fault is explained", "[spawn][exit_diagnostics]")
   }
   int status = 0;
   REQUIRE(::waitpid(pid, &status, 0) == pid);
-  CHECK_THAT(explainer.explain(decode_wait_status(status), pid, ""), Contains("memory that is not its own"));
+  CHECK_THAT(explainer.explain(decode_wait_status(status), pid, ""), Contains("invalid memory"));
 }
 
 TEST_CASE("signals that others send are not explained, nor are exit codes", "[spawn][exit_diagnostics]") {
@@ -71,7 +71,7 @@ TEST_CASE("a full or small /dev/shm is told", "[spawn][exit_diagnostics]") {
   constexpr uint64_t kMebi = 1U << 20;
   CHECK_THAT(shared_memory_trouble(1024 * kMebi, 0), Contains("is full (0 of 1024 MiB left)"));
   CHECK_THAT(shared_memory_trouble(1024 * kMebi, 10 * kMebi), Contains("is full"));
-  CHECK_THAT(shared_memory_trouble(64 * kMebi, 60 * kMebi), Contains("64 MiB only"));
+  CHECK_THAT(shared_memory_trouble(64 * kMebi, 60 * kMebi), Contains("only 64 MiB"));
   CHECK(shared_memory_trouble(16384 * kMebi, 8192 * kMebi).empty());
 }
 
@@ -98,7 +98,7 @@ TEST_CASE("a binary for another loader or CPU is told apart", "[spawn][spawn_err
   std::string arm = binary;
   arm[18] = static_cast<char>(183);  // e_machine: EM_AARCH64
   CHECK_THAT(wrong_format(folder.write("arm", arm)), Contains("built for aarch64"));
-  CHECK_THAT(wrong_format(folder.write("cut", binary.substr(0, 100))), Contains("cut off"));
+  CHECK_THAT(wrong_format(folder.write("cut", binary.substr(0, 100))), Contains("truncated"));
   CHECK(wrong_format(folder.write("empty", "")) == "it is empty");
   CHECK_THAT(wrong_format(folder.write("text", "echo hello\n")), Contains("#! line"));
 }
@@ -114,7 +114,7 @@ TEST_CASE("start_process says what keeps a program from starting", "[spawn][spaw
   };
   auto cause = refused("#!/no/such/python\n");
   CHECK(cause.shell_code() == 127);
-  CHECK_THAT(cause.hint, Contains("'program' cannot be started") && Contains("/no/such/python"));
+  CHECK_THAT(cause.hint, Contains("cannot start program") && Contains("/no/such/python"));
   CHECK(refused("").shell_code() == 126);
 }
 

@@ -48,7 +48,7 @@ TEST_CASE("words of OpenSSH become phases, codes and advice", "[spawn][ssh_expla
        ExitCode::kPermission, "host key", "/home/me/.ssh/known_hosts:3"},
       {"me@node7: Permission denied (publickey,password).\r\n", ExitCode::kPermission, "authentication", "ssh-add"},
       {"client_loop: send disconnect: Broken pipe\r\n", ExitCode::kUnavailable, "connection", "Broken pipe"},
-      {"", ExitCode::kUnavailable, "connection", "without a word"},
+      {"", ExitCode::kUnavailable, "connection", "without output"},
   }));
   auto failure = ssh_said(row.words);
   INFO(failure.text);

@@ -139,7 +139,7 @@ TEST_CASE("what the far side says ends up in the failure", "[spawn][ssh_link][ss
       missing, ExitCode::kUnavailable, "start",
       {"there is no /no/such/dslaunch on 127.0.0.1", "quota exceeded", "No such file", "--remote_path DIR", "--push"});
   check_failure(run(target_of(sshd), {"/etc"}, options), ExitCode::kUnavailable, "start",
-                {"cannot be executed", "directory"});
+                {"cannot execute", "directory"});
   auto killed = run(target_of(sshd), {"sh", "-c", "kill -9 $$"}, options);
   REQUIRE(killed.failure);
   CHECK(killed.failure->phase == "connection");
@@ -259,7 +259,7 @@ TEST_CASE("a host behind another one is reached through it", "[spawn][ssh_link][
   sshd.write(".ssh/config", "Host inner\n  HostName 127.0.0.1\n  ProxyCommand echo the gate is shut >&2; exit 1\n");
   check_failure(run({"inner", "", {}}, {"true"}, {}), ExitCode::kUnavailable, "connect", {"the gate is shut", "proxy"});
   sshd.write(".ssh/config", "Host *\n  ProxyCommand touch " + (sshd.home() / "%h").string() + "\n");
-  check_failure(run({"x;touch y", "", {}}, {"true"}, {}), ExitCode::kUnavailable, "resolve", {"is no name of a host"});
+  check_failure(run({"x;touch y", "", {}}, {"true"}, {}), ExitCode::kUnavailable, "resolve", {"is not a host name"});
 }
 
 TEST_CASE("sixty-four links at once outlast an sshd that takes two at a time", "[spawn][ssh_link][sshd]") {

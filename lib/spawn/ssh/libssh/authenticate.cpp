@@ -107,13 +107,13 @@ void SshSession::authenticate() {
          .text = fmt::format("{} closed the connection during authentication: {}", target_.host, error())}};
   }
   std::string why = result == SSH_AUTH_ERROR ? fmt::format(" ({})", error()) : "";
-  std::string more = result == SSH_AUTH_PARTIAL ? "a key was accepted, but the server wants more than that"
+  std::string more = result == SSH_AUTH_PARTIAL ? "a key was accepted, but the server requires further authentication"
                                                 : "none of our keys was accepted";
   throw ConnectError{
       {.code = ExitCode::kPermission,
        .phase = "authentication",
-       .text = fmt::format("{}@{}: {}{}; tried {}; the server takes {}. Put a public key into its authorized_keys "
-                           "(ssh-copy-id), or use what your ssh can do: --ssh_program ssh",
+       .text = fmt::format("{}@{}: {}{}; tried {}; the server accepts {}. Put a public key into its authorized_keys "
+                           "(ssh-copy-id), or use the ssh program: --ssh_program ssh",
                            user_, host_, more, why, describe_keys(tried.names()),
                            describe_methods(ssh_userauth_list(session_, nullptr)))}};
 }

@@ -33,14 +33,13 @@ HostAddresses resolve(const std::string& host, uint16_t port, Deadline deadline,
     question->answered.set();
   });
   if (!interrupt.wait_for(question->answered.fd(), POLLIN, deadline)) {
-    throw ConnectError{
-        {.phase = "resolve", .text = fmt::format("no answer from the name service about '{}' in time", host)}};
+    throw ConnectError{{.phase = "resolve", .text = fmt::format("timed out resolving '{}'", host)}};
   }
   std::lock_guard lock(question->mutex);
   if (question->answer.list) return std::move(question->answer);
   throw ConnectError{{.phase = "resolve",
-                      .text = fmt::format("the name '{}' cannot be resolved: {}; check the hostfile and ~/.ssh/config",
-                                          host, question->answer.trouble)}};
+                      .text = fmt::format("cannot resolve '{}': {}; check the hostfile and ~/.ssh/config", host,
+                                          question->answer.trouble)}};
 }
 
 std::string advice(int error) {
@@ -48,10 +47,10 @@ std::string advice(int error) {
     case ECONNREFUSED:
       return "the host is up, but no sshd listens on that port (--ssh_port names another)";
     case ETIMEDOUT:
-      return "the host is down, or a firewall swallows the packets";
+      return "the host is down, or a firewall drops the packets";
     case EHOSTUNREACH:
     case ENETUNREACH:
-      return "there is no way to that address from here";
+      return "there is no route to that address";
     default:
       return "";
   }

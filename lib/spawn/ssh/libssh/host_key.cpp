@@ -58,9 +58,9 @@ void SshSession::check_host_key() {
     case SSH_KNOWN_HOSTS_OTHER: {
       std::string place = place_of(session_, name);
       refuse(
-          fmt::format("the host key of {} has CHANGED: it shows {}, known_hosts{} holds another: it was set up anew, "
-                      "or somebody stands "
-                      "between. Ask its administrator; then remove the old key with: ssh-keygen -R '{}'",
+          fmt::format("the host key of {} has CHANGED: it shows {}, known_hosts{} holds another: the host was "
+                      "reinstalled, or the connection is "
+                      "intercepted. Ask its administrator; then remove the old key with: ssh-keygen -R '{}'",
                       name, fingerprint(session_), place.empty() ? "" : fmt::format(" ({})", place), name));
       break;
     }

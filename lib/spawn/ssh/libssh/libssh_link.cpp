@@ -156,7 +156,7 @@ std::optional<LinkFailure> LibsshLink::State::live() {
   std::lock_guard lock(mutex);
   if (!cause) {
     return LinkFailure{.phase = "connection",
-                       .text = fmt::format("{} on {} ended its output without an exit status", program, target.host)};
+                       .text = fmt::format("{} on {} closed its output without an exit status", program, target.host)};
   }
   if (cause->success()) return std::nullopt;
   return explain_remote_end(target, program, *cause, errors.text());
@@ -308,7 +308,7 @@ void LibsshLink::State::rest() {
 
 void LibsshLink::State::broken() const {
   throw ConnectError{
-      {.phase = "connection", .text = fmt::format("the connection to {} broke: {}", target.host, session->error())}};
+      {.phase = "connection", .text = fmt::format("lost the connection to {}: {}", target.host, session->error())}};
 }
 
 LibsshLink::LibsshLink(const SshTarget& target, const std::vector<std::string>& argv, const SshOptions& options)

@@ -30,8 +30,9 @@ std::string expand(const std::string& command, const std::string& alias, const s
   // The names become part of a command line for a shell on this machine.
   for (const auto& name : {alias, host, user}) {
     if (!is_plain_name(name)) {
-      throw ConnectError{{.phase = "resolve",
-                          .text = fmt::format("'{}' cannot be given to a ProxyCommand: it is no plain name", name)}};
+      throw ConnectError{
+          {.phase = "resolve",
+           .text = fmt::format("'{}' cannot be passed to a ProxyCommand: it is not a plain name", name)}};
     }
   }
   std::string text = "exec ";

@@ -42,8 +42,7 @@ SshSession::~SshSession() {
 void SshSession::read_configuration() {
   std::string host = without_brackets(target_.host);
   if (ssh_options_set(session_, SSH_OPTIONS_HOST, host.c_str()) != SSH_OK) {
-    throw ConnectError{
-        {.phase = "resolve", .text = fmt::format("'{}' is no name of a host: {}", target_.host, error())}};
+    throw ConnectError{{.phase = "resolve", .text = fmt::format("'{}' is not a host name: {}", target_.host, error())}};
   }
   if (!target_.user.empty()) ssh_options_set(session_, SSH_OPTIONS_USER, target_.user.c_str());
   if (std::string folder = ssh_folder(); !folder.empty())
@@ -94,7 +93,7 @@ void SshSession::fail_handshake() {
     const bool refused = tells_of_refusal(proxy_->errors());
     throw ConnectError{{.code = refused ? ExitCode::kPermission : ExitCode::kUnavailable,
                         .phase = "connect",
-                        .text = fmt::format("the way to {} through its proxy failed ({}): {}", target_.host,
+                        .text = fmt::format("cannot connect to {} through its proxy ({}): {}", target_.host,
                                             proxy_->command(), said.empty() ? error() : said)},
                        !refused && said.find("kex_exchange_identification") != std::string::npos};
   }

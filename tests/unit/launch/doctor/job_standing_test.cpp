@@ -62,9 +62,9 @@ TEST_CASE("a job lives as long as its recorded supervisor, else as its agent", "
       {this_process(), false, JobLife::kAlive, "is running: its supervisor"},
       {gone(), true, JobLife::kGone, "the supervisor of its job"},  // the agent is stopped, or about to end its ranks
       {gone(), false, JobLife::kGone, "the supervisor of its job"},
-      {elsewhere(), true, JobLife::kAlive, "is running: its agent lives"},
+      {elsewhere(), true, JobLife::kAlive, "is running: its agent is alive"},
       {elsewhere(), false, JobLife::kGone, "the agent of its job"},
-      {std::nullopt, true, JobLife::kAlive, "is running: its agent lives"},
+      {std::nullopt, true, JobLife::kAlive, "is running: its agent is alive"},
       {std::nullopt, false, JobLife::kGone, "the agent of its job"},
   };
   for (const auto& row : rows) {
@@ -85,7 +85,7 @@ TEST_CASE("another host knows that a supervisor there is gone, and not that one 
   auto standing = [&](const char* lost) { return JobRegister(root.path(), {rank}, {lost}).standing_of(rank); };
   CHECK(standing("another").life == JobLife::kAlive);
   CHECK(standing(kJob).life == JobLife::kGone);
-  CHECK_THAT(standing(kJob).evidence, Contains("on another host, is gone"));
+  CHECK_THAT(standing(kJob).evidence, Contains("on another host, has exited"));
   put(root.path(), elsewhere());
   CHECK(standing(kJob).life == JobLife::kGone);
   CHECK(jobs_without_supervisor(root.path()).empty());

@@ -78,7 +78,7 @@ TEST_CASE("the exit code says whether something is in the way", "[launch][doctor
   CHECK(exit_code_of({report_with({holder(Verdict::kForeign)}, true)}) == 77);
   CHECK(exit_code_of({report_with({}, false), report_with({}, true)}) == 69);
   auto untouched = report_with({}, false);
-  untouched.treated = {{holder(Verdict::kStale), false, "may not be signalled"}};
+  untouched.treated = {{holder(Verdict::kStale), false, "cannot be signalled"}};
   CHECK(exit_code_of({untouched}) == 69);
   auto unreached = report_with({}, false);
   unreached.error = "no answer";
