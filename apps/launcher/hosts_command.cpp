@@ -28,7 +28,8 @@ int hosts_command(const Arguments& arguments) {
   if (!options) return 0;
   auto source = launch::find_source(*options);
   if (!source.notice.empty()) log::info("{}", source.notice);
-  auto allocation = launch::resolve_hosts(*options, source, launch::DeviceUser::kAnyProgram).allocation;
+  const auto list = launch::list_hosts(*options, std::move(source));
+  const auto allocation = launch::resolve_hosts(*options, list, launch::DeviceUser::kAnyProgram).allocation;
   if (options->json) {
     std::fputs((hostfile::hosts_json(allocation) + "\n").c_str(), stdout);
   } else {

@@ -54,20 +54,20 @@ Begun begin_or_dismiss(JobPlanner& planner, LaunchContext& field, UniqueFd& star
 int supervise(const LaunchOptions& options, JobPlanner& planner, UniqueFd& starter) {
   hostfile::Source source = find_source(options);
   if (!source.notice.empty()) log::info("{}", source.notice);
-  LaunchContext field{.options = options, .place = node_place(options, source), .hosts = {}, .gathered = {}};
+  const HostList list = list_hosts(options, std::move(source));
+  LaunchContext field{.options = options, .place = list.place, .hosts = {}, .gathered = {}};
   if (field.nodes_come_by_themselves() && options.detach) {
     throw UserError(ExitCode::kUsage,
                     "--detach cannot be used with --no_ssh: what started this command on every node supervises it");
   }
   if (field.place && field.place->node_rank > 0 && !options.dry_run) {
-    AgentHello offer = offer_of_this_node(options, source);
+    AgentHello offer = offer_of_this_node(options, list);
     const JobCommand command = planner.command();
     offer.command = command.text;
     offer.command_hash = command.hash;
     return serve_as_node(*field.place, offer, options);
   }
-  field.hosts = resolve_hosts(options, source, planner.device_user());
-  if (field.nodes_come_by_themselves()) field.hosts.master_port = field.place->master_port;
+  field.hosts = resolve_hosts(options, list, planner.device_user());
   if (options.dry_run) return print_plan(first_plan(planner, field), options);
 
   auto [plan, live] = begin_or_dismiss(planner, field, starter);

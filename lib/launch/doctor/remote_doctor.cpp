@@ -38,7 +38,7 @@ RemoteAnswer ask_one(const PlannedNode& node, const ReachOptions& reach, const s
 HostRounds::HostRounds(LaunchOptions options) : reach_(options.reach) {
   if (!options.hosts.hostfile) return;
   options.device = DeviceChoice::kCpu;  // doctor needs the hosts, not their devices
-  ResolvedHosts hosts = resolve_hosts(options, find_source(options), DeviceUser::kAnyProgram);
+  ResolvedHosts hosts = resolve_hosts(options, list_hosts(options, find_source(options)), DeviceUser::kAnyProgram);
   nodes_ = plan_nodes(hosts.allocation, DeviceRule::kNone, {});
   for (auto& node : nodes_) node.reach = hosts.reach.at(node.node_rank);
 }

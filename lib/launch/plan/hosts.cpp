@@ -27,10 +27,6 @@ using namespace std::chrono_literals;
 // Names that the resolver has not answered for by then are taken as other machines.
 constexpr auto kResolveTime = 5000ms;
 
-bool started_on_every_node(const Source& source) {
-  return source.kind == SourceKind::kByHand || source.place.has_value();
-}
-
 const hostfile::RanksPerNode& ranks_of_this_node(const Source& source) {
   return source.place ? source.place->ranks : source.ranks;
 }
@@ -127,6 +123,33 @@ int slots_of_this_node(const LaunchOptions& options, const Source& source, const
   return device == "cuda" ? static_cast<int>(situation.visible.size()) : 1;
 }
 
+// What lists the hosts; empty: they are this machine, or nodes that connect to it.
+std::optional<hostfile::Allocation> listed_hosts(const LaunchOptions& options, const Source& source) {
+  if (source.hostfile) return of_hostfile(options, *source.hostfile);
+  if (source.kind == SourceKind::kSlurmAllocation) return of_slurm(options, *source.slurm);
+  return std::nullopt;
+}
+
+// Empty: this process starts the other nodes' part of the job itself.
+std::optional<NodePlace> place_among_nodes(const LaunchOptions& options, const Source& source) {
+  NodePlace place;
+  if (source.place) {
+    place.node_rank = source.place->node_rank;
+    place.num_nodes = source.place->num_nodes;
+    place.master_addr = source.place->master_addr;
+    place.master_port = source.place->master_port.value_or(rendezvous::kDefaultMasterPort);
+  } else if (source.kind == SourceKind::kByHand) {
+    place.node_rank = *options.hosts.node_rank;
+    place.num_nodes = options.hosts.num_nodes.value_or(1);
+    place.master_addr = options.hosts.master_addr;
+    place.master_port = options.hosts.master_port == 0 ? rendezvous::kDefaultMasterPort : options.hosts.master_port;
+  } else {
+    return std::nullopt;
+  }
+  place.token = shared_token();
+  return place;
+}
+
 // Externally started nodes: all assumed to equal this one until they report otherwise.
 hostfile::Allocation nodes_like_this(const NodePlace& place, const Source& source, int num_slots) {
   hostfile::Allocation allocation{source.place ? source.place->source : "--no_ssh", {}};
@@ -179,13 +202,13 @@ void settle_listed(ResolvedHosts& resolved, const LaunchOptions& options, const 
 }
 
 // Node rank 0 is this machine, whatever its name; the other nodes connect to it.
-void settle_coming(ResolvedHosts& resolved, const LaunchOptions& options, const Source& source,
+void settle_coming(ResolvedHosts& resolved, const LaunchOptions& options, const HostList& list,
                    const DeviceSituation& situation, DeviceUser user) {
   std::string here = choose_device(options.device, situation, user);
-  NodePlace place = *node_place(options, source);
-  resolved.allocation = source.hostfile
-                            ? of_hostfile(options, *source.hostfile)
-                            : nodes_like_this(place, source, slots_of_this_node(options, source, situation, here));
+  resolved.allocation = list.listed ? *list.listed
+                                    : nodes_like_this(*list.place, list.source,
+                                                      slots_of_this_node(options, list.source, situation, here));
+  if (list.place->num_nodes > 1) resolved.master_port = list.place->master_port;
   resolved.reach.assign(resolved.allocation.hosts.size(), Reach::kDialIn);
   resolved.reach.at(0) = Reach::kPipe;
   bool open = options.device == DeviceChoice::kAuto && resolved.reach.size() > 1 && !situation.visible.empty();
@@ -220,21 +243,33 @@ Source find_source(const LaunchOptions& options) {
   return source;
 }
 
-ResolvedHosts resolve_hosts(const LaunchOptions& options, const Source& source, DeviceUser user) {
+HostList list_hosts(const LaunchOptions& options, Source source) {
+  HostList list{.source = std::move(source), .listed = {}, .place = {}};
+  list.place = place_among_nodes(options, list.source);
+  list.listed = listed_hosts(options, list.source);
+  if (!list.place) return list;
+  NodePlace& place = *list.place;
+  if (list.listed) {
+    place.num_nodes = static_cast<int>(list.listed->hosts.size());
+    if (place.master_addr.empty()) place.master_addr = list.listed->hosts.at(0).name;
+  }
+  if (place.node_rank < place.num_nodes) return list;
+  throw UserError(ExitCode::kUsage,
+                  fmt::format("--node_rank {}: there are {} nodes, counted from 0", place.node_rank, place.num_nodes));
+}
+
+ResolvedHosts resolve_hosts(const LaunchOptions& options, const HostList& list, DeviceUser user) {
   ResolvedHosts resolved;
-  DeviceSituation situation = situation_for(options, source);
-  if (started_on_every_node(source)) {
-    settle_coming(resolved, options, source, situation, user);
-  } else if (source.kind == SourceKind::kSlurmAllocation) {
-    resolved.allocation = of_slurm(options, *source.slurm);
-    resolved.reach = reach_through_srun(resolved.allocation);
-    settle_listed(resolved, options, situation, user);
-  } else if (source.hostfile) {
-    resolved.allocation = of_hostfile(options, *source.hostfile);
-    resolved.reach = reach_through_ssh(resolved.allocation);
+  DeviceSituation situation = situation_for(options, list.source);
+  if (list.place) {
+    settle_coming(resolved, options, list, situation, user);
+  } else if (list.listed) {
+    resolved.allocation = *list.listed;
+    const bool by_slurm = list.source.kind == SourceKind::kSlurmAllocation;
+    resolved.reach = by_slurm ? reach_through_srun(resolved.allocation) : reach_through_ssh(resolved.allocation);
     settle_listed(resolved, options, situation, user);
   } else {
-    settle_this_machine(resolved, options, source, situation, user);
+    settle_this_machine(resolved, options, list.source, situation, user);
   }
   const bool takes_part = std::count(resolved.reach.begin(), resolved.reach.end(), Reach::kPipe) > 0;
   if (takes_part && resolved.device != "cpu" && !situation.trouble.empty()) {
@@ -244,43 +279,18 @@ ResolvedHosts resolve_hosts(const LaunchOptions& options, const Source& source, 
   return resolved;
 }
 
-std::optional<NodePlace> node_place(const LaunchOptions& options, const Source& source) {
-  if (!started_on_every_node(source)) return std::nullopt;
-  NodePlace place;
-  place.token = shared_token();
-  if (source.place) {
-    place.node_rank = source.place->node_rank;
-    place.num_nodes = source.place->num_nodes;
-    place.master_addr = source.place->master_addr;
-    place.master_port = source.place->master_port.value_or(rendezvous::kDefaultMasterPort);
-  } else {
-    place.node_rank = *options.hosts.node_rank;
-    place.num_nodes = options.hosts.num_nodes.value_or(1);
-    place.master_addr = options.hosts.master_addr;
-    place.master_port = options.hosts.master_port == 0 ? rendezvous::kDefaultMasterPort : options.hosts.master_port;
-  }
-  if (source.hostfile) {
-    auto hosts = of_hostfile(options, *source.hostfile).hosts;
-    place.num_nodes = static_cast<int>(hosts.size());
-    if (place.master_addr.empty()) place.master_addr = hosts.at(0).name;
-  }
-  if (place.node_rank < place.num_nodes) return place;
-  throw UserError(ExitCode::kUsage,
-                  fmt::format("--node_rank {}: there are {} nodes, counted from 0", place.node_rank, place.num_nodes));
-}
-
-AgentHello offer_of_this_node(const LaunchOptions& options, const Source& source) {
+AgentHello offer_of_this_node(const LaunchOptions& options, const HostList& list) {
   AgentHello offer;
-  DeviceSituation situation = situation_for(options, source);
+  DeviceSituation situation = situation_for(options, list.source);
   offer.devices = situation.visible;
   offer.device_trouble = situation.trouble;
-  if (source.hostfile) return offer;
+  if (list.listed) return offer;
   // Node rank 0 decides about GPUs that do not answer, so that all nodes get the error.
   std::string device = options.device == DeviceChoice::kAuto && situation.none_answers()
                            ? "cpu"
                            : choose_device(options.device, situation, DeviceUser::kAnyProgram);
   if (device == "cuda") check_num_gpus({options.hosts.num_gpus}, situation);
-  offer.num_slots = slots_of_this_node(options, source, situation, device);
+  offer.num_slots = slots_of_this_node(options, list.source, situation, device);
   return offer;
 }
 

@@ -14,10 +14,6 @@
 
 namespace dslaunch::launch {
 
-// Selects the source of the host list among the possible ones (docs/clusters.md). Reads the environment and looks for
-// the default hostfile. Throws UserError (64, 78).
-hostfile::Source find_source(const LaunchOptions& options);
-
 // The position of this process among the nodes when every node runs its own, externally started dslaunch.
 struct NodePlace {
   int node_rank = 0, num_nodes = 1;
@@ -25,6 +21,13 @@ struct NodePlace {
   uint16_t master_port = 0;
   // Shared by all nodes (DSLAUNCH_TOKEN), which prove it to each other. Empty: the first peer at the port is a node.
   std::vector<uint8_t> token;
+};
+
+// What options, environment and hostfile say of the hosts, before this machine's devices are looked at.
+struct HostList {
+  hostfile::Source source;
+  std::optional<hostfile::Allocation> listed;  // by the hostfile or Slurm; empty: nothing lists the hosts
+  std::optional<NodePlace> place;              // empty: the usual launch from one host
 };
 
 struct ResolvedHosts {
@@ -35,15 +38,19 @@ struct ResolvedHosts {
   uint16_t master_port = 0;          // to which externally started nodes connect; 0: there are no such nodes
 };
 
-// Throws UserError: 69 for fewer GPUs or slots than requested; 64, 65, 66 as hostfile::resolve does.
-ResolvedHosts resolve_hosts(const LaunchOptions& options, const hostfile::Source& source, DeviceUser user);
+// Selects the source of the host list among the possible ones (docs/clusters.md). Reads the environment and looks for
+// the default hostfile. Throws UserError (64, 78).
+hostfile::Source find_source(const LaunchOptions& options);
 
-// Empty: the usual launch from one host. Throws UserError (64, 78), also when DSLAUNCH_TOKEN is not 64 hexadecimal
-// digits.
-std::optional<NodePlace> node_place(const LaunchOptions& options, const hostfile::Source& source);
+// Reads the hostfile, if the source is one: the only time in a launch, since it may be a pipe. Throws UserError: 64,
+// 65, 66, 69 as hostfile::resolve does, 78 when DSLAUNCH_TOKEN is not 64 hexadecimal digits.
+HostList list_hosts(const LaunchOptions& options, hostfile::Source source);
+
+// Throws UserError: 69 for fewer GPUs or slots than requested.
+ResolvedHosts resolve_hosts(const LaunchOptions& options, const HostList& list, DeviceUser user);
 
 // The slots and devices that this node reports to node rank 0.
-AgentHello offer_of_this_node(const LaunchOptions& options, const hostfile::Source& source);
+AgentHello offer_of_this_node(const LaunchOptions& options, const HostList& list);
 
 // On node rank 0, once all other nodes have connected: sets their host names and, where nothing else defines them,
 // their slots. `offers` is in the order of node ranks, from 1.
