@@ -7,8 +7,8 @@
 #include "base/deadline.hpp"
 #include "launch/plan/hosts.hpp"
 #include "launch/plan/launch_options.hpp"
+#include "launch/supervisor/attempt.hpp"
 #include "launch/supervisor/node_join.hpp"
-#include "launch/supervisor/supervisor.hpp"
 
 namespace dslaunch::launch {
 

@@ -204,9 +204,9 @@ std::optional<JobReport> RestartLoop::attempt() {
 
 // For the next attempt. Not kNone: a stop was requested meanwhile.
 StopReason RestartLoop::leave_attempt(Supervisor& supervisor, const JobReport& report) {
-  supervisor.dismiss({.exit_code = report.outcome.exit_code, .again = true, .story = report.story});
-  supervisor.drain_output();
-  return supervisor.late_reason();
+  supervisor.shutdown().dismiss({.exit_code = report.outcome.exit_code, .again = true, .story = report.story});
+  supervisor.shutdown().drain_output();
+  return supervisor.shutdown().late_reason();
 }
 
 // How long the next attempt has to wait. The run directory may be on an unreachable file server.
@@ -226,7 +226,7 @@ std::chrono::milliseconds RestartLoop::wait_after(const JobReport& report) {
 // Reports how an attempt ended, and decides whether another one follows.
 RestartDecision RestartLoop::conclude(Supervisor& supervisor, JobReport& report) {
   if (!report.story.empty()) supervisor.output().tell(report.story);
-  report.late_reason = supervisor.late_reason();
+  report.late_reason = supervisor.shutdown().late_reason();
   auto decision =
       decide_restart(report, plan_.kind, context_.options, plan_.restart_count, static_cast<int>(plan_.nodes.size()));
   if (decision.restart) decision.wait = wait_after(report);
@@ -252,11 +252,11 @@ std::optional<LaunchPlan> RestartLoop::plan_again(Supervisor& supervisor) {
 
 void RestartLoop::finish(Supervisor& supervisor, JobReport& report) {
   if (writes_document()) supervisor.output().print(story_json(plan_, report));
-  supervisor.dismiss({.exit_code = report.outcome.exit_code, .again = false, .story = report.story});
-  supervisor.drain_output();
+  supervisor.shutdown().dismiss({.exit_code = report.outcome.exit_code, .again = false, .story = report.story});
+  supervisor.shutdown().drain_output();
   tell_lost_output(supervisor, report);
-  supervisor.drain_output();
-  supervisor.ignore_signals();
+  supervisor.shutdown().drain_output();
+  supervisor.shutdown().ignore_signals();
 }
 
 }  // namespace dslaunch::launch

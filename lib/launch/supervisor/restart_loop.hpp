@@ -16,6 +16,8 @@
 
 namespace dslaunch::launch {
 
+class Supervisor;
+
 class RestartLoop {
  public:
   // `first`: the plan of the first attempt. `signals`: receives signals while there is no supervisor. All outlive this.

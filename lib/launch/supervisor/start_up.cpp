@@ -1,12 +1,14 @@
-// The supervisor until the ranks start: the links to all hosts, their greetings, and the job's description for each.
+#include "launch/supervisor/start_up.hpp"
+
 #include <algorithm>
+#include <deque>
 #include <set>
 
+#include "base/bytes.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "launch/nodes/node_link.hpp"
 #include "launch/plan/describe_job.hpp"
-#include "launch/supervisor/supervisor.hpp"
 #include "rendezvous/own_address.hpp"
 
 namespace dslaunch::launch {
@@ -14,6 +16,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using Stage = NodeSession::Stage;
+using Nodes = std::deque<NodeSession>;
 
 // A connection that fails at its own, equal limit gives a better error: it gets a moment for that.
 constexpr auto kFailureReportTime = 500ms;
@@ -24,33 +27,62 @@ Deadline greeting_due(const PlannedNode& node, std::chrono::milliseconds timeout
   return Deadline::after((elsewhere ? timeout : std::max(timeout, kDefaultGreetingTimeout)) + kFailureReportTime);
 }
 
+// The addresses from which ranks may connect to node rank 0: a host may use another network than to the launcher.
+std::vector<std::string> addresses_of(const Nodes& nodes) {
+  std::set<std::string> addresses;
+  for (const auto& node : nodes) {
+    std::vector<std::string> told = node.hello.addresses;
+    if (!node.hello.address.empty()) told.push_back(node.hello.address);
+    if (told.empty()) told.push_back(node.host());
+    addresses.insert(told.begin(), told.end());
+  }
+  return {addresses.begin(), addresses.end()};
+}
+
+// As other hosts know it. This machine looks at its route to another host's numeric address, without a name lookup: the
+// loop cannot wait for a resolver.
+std::string address_of_node_0(const Nodes& nodes) {
+  if (nodes[0].plan().reach != Reach::kPipe) return nodes[0].hello.address;
+  for (const auto& node : nodes) {
+    if (node.plan().reach == Reach::kPipe) continue;
+    const std::string towards = numeric_address_of(node.hello);
+    return towards.empty() ? rendezvous::first_interface_address() : rendezvous::own_address_towards(towards, 2);
+  }
+  return {};
+}
+
 }  // namespace
 
-void Supervisor::open_links() {
-  options_.links.resize(plan_.nodes.size());
-  for (const auto& planned : plan_.nodes) {
-    auto link = std::move(options_.links[planned.node_rank]);
+StartUp::StartUp(Attempt& attempt, JobControl& control)
+    : attempt_(attempt),
+      control_(control),
+      token_(attempt.options.token.empty() ? random_bytes(32) : attempt.options.token) {}
+
+void StartUp::open_links() {
+  attempt_.options.links.resize(attempt_.plan.nodes.size());
+  for (const auto& planned : attempt_.plan.nodes) {
+    auto link = std::move(attempt_.options.links[planned.node_rank]);
     if (!link) link = open_link(planned);
-    nodes_.emplace_back(planned, std::move(link));
-    nodes_.back().greeting_due = greeting_due(planned, plan_.reach.greeting_timeout);
+    attempt_.nodes.emplace_back(planned, std::move(link));
+    attempt_.nodes.back().greeting_due = greeting_due(planned, attempt_.plan.reach.greeting_timeout);
   }
 }
 
-std::unique_ptr<spawn::AgentLink> Supervisor::open_link(const PlannedNode& node) const {
+std::unique_ptr<spawn::AgentLink> StartUp::open_link(const PlannedNode& node) const {
   std::vector<std::string> words;
-  if (node.reach != Reach::kPipe || plan_.ask_devices) words.emplace_back("--devices");
+  if (node.reach != Reach::kPipe || attempt_.plan.ask_devices) words.emplace_back("--devices");
   if (node.reach != Reach::kPipe) words.emplace_back("--mark");
-  int listener = node.node_rank == 0 ? options_.listener : -1;
+  int listener = node.node_rank == 0 ? attempt_.options.listener : -1;
   if (listener >= 0) words.insert(words.end(), {"--listener", std::to_string(listener)});
-  return open_node_link(node, plan_.reach, options_.program, words, listener);
+  return open_node_link(node, attempt_.plan.reach, attempt_.options.program, words, listener);
 }
 
-void Supervisor::greet(NodeSession& node, const AgentHello& hello) {
+void StartUp::greeted(NodeSession& node, const AgentHello& hello) {
   if (hello.version != kWireVersion && node.plan().reach == Reach::kPipe) {
     throw Error(ExitCode::kUnavailable,
                 fmt::format("{} was replaced while this job was running: it is now version {} (protocol {}), this "
                             "launcher is {} ({}); start the job again",
-                            options_.program, hello.program_version, hello.version, DSL_VERSION, kWireVersion));
+                            attempt_.options.program, hello.program_version, hello.version, DSL_VERSION, kWireVersion));
   }
   if (hello.version != kWireVersion) {
     throw Error(ExitCode::kUnavailable,
@@ -62,77 +94,60 @@ void Supervisor::greet(NodeSession& node, const AgentHello& hello) {
   node.come_to(Stage::kGreeted);
 }
 
-// Decides once every host has greeted or failed: all hosts are needed, and all unreachable hosts are reported together.
-// Hosts that do not fit together are not one host's failure: the error thrown for them ends the job.
-void Supervisor::check_startup() {
-  if (lifecycle_.state() != JobState::kStarting || described_) return;
-  bool decided = std::all_of(nodes_.begin(), nodes_.end(),
+void StartUp::check() {
+  if (attempt_.lifecycle.state() != JobState::kStarting || attempt_.described) return;
+  bool decided = std::all_of(attempt_.nodes.begin(), attempt_.nodes.end(),
                              [](const auto& node) { return node.has_come_to(Stage::kGreeted) || node.closed(); });
   if (!decided) return;
-  if (failures_.empty()) {
+  if (attempt_.host_failures.empty()) {
     describe_job();
   } else {
-    happen(JobEvent::kAgentLost);
+    control_.happen(JobEvent::kAgentLost);
   }
 }
 
 // What node rank 0 reports about itself is part of the description.
-void Supervisor::describe_job() {
+void StartUp::describe_job() {
   std::vector<AgentHello> hellos;
-  for (const auto& node : nodes_) hellos.push_back(node.hello);
-  settle_devices(plan_, hellos);
+  for (const auto& node : attempt_.nodes) hellos.push_back(node.hello);
+  settle_devices(attempt_.plan, hellos);
   mention_lost_gpus();
   // A given address need not be detected, which is not always possible.
-  std::string master = choose_master_address(plan_, plan_.master_addr.empty() ? address_of_node_0() : std::string());
-  const std::vector<std::string> addresses = addresses_of_nodes();
-  described_ = true;
-  for (auto& node : nodes_) {
-    JobDescription job = launch::describe_job(plan_, node.plan(), token_, master);
+  std::string master = choose_master_address(
+      attempt_.plan, attempt_.plan.master_addr.empty() ? address_of_node_0(attempt_.nodes) : std::string());
+  const std::vector<std::string> addresses = addresses_of(attempt_.nodes);
+  attempt_.described = true;
+  for (auto& node : attempt_.nodes) {
+    JobDescription job = launch::describe_job(attempt_.plan, node.plan(), token_, master);
     job.node_addresses = addresses;
-    node.describe(job, plan_.reach.silence_limit);
+    node.describe(job, attempt_.plan.reach.silence_limit);
   }
-  prepared_ = Deadline::after(options_.preparation_time);
+  prepared_ = Deadline::after(attempt_.options.preparation_time);
 }
 
 // Those of this machine were reported when its devices were detected.
-void Supervisor::mention_lost_gpus() {
-  if (plan_.device != "cuda") return;
-  for (const auto& node : nodes_) {
+void StartUp::mention_lost_gpus() {
+  if (attempt_.plan.device != "cuda") return;
+  for (const auto& node : attempt_.nodes) {
     if (node.plan().reach == Reach::kPipe || node.hello.device_trouble.empty()) continue;
-    output_.mention(fmt::format("{}: {}; continuing without it", node.plan().host, node.hello.device_trouble));
+    attempt_.output.mention(fmt::format("{}: {}; continuing without it", node.plan().host, node.hello.device_trouble));
   }
 }
 
-// The addresses from which ranks may connect to node rank 0: a host may use another network than to the launcher.
-std::vector<std::string> Supervisor::addresses_of_nodes() const {
-  std::set<std::string> addresses;
-  for (const auto& node : nodes_) {
-    std::vector<std::string> told = node.hello.addresses;
-    if (!node.hello.address.empty()) told.push_back(node.hello.address);
-    if (told.empty()) told.push_back(node.host());
-    addresses.insert(told.begin(), told.end());
-  }
-  return {addresses.begin(), addresses.end()};
-}
-
-// As other hosts know it. This machine looks at its route to another host's numeric address, without a name lookup: the
-// loop cannot wait for a resolver.
-std::string Supervisor::address_of_node_0() const {
-  if (nodes_[0].plan().reach != Reach::kPipe) return nodes_[0].hello.address;
-  for (const auto& node : nodes_) {
-    if (node.plan().reach == Reach::kPipe) continue;
-    const std::string towards = numeric_address_of(node.hello);
-    return towards.empty() ? rendezvous::first_interface_address() : rendezvous::own_address_towards(towards, 2);
-  }
-  return {};
-}
-
-void Supervisor::agent_ready(NodeSession& node, const AgentReady& ready) {
+void StartUp::ready(NodeSession& node, const AgentReady& ready) {
   node.come_to(Stage::kReady);
   node.master_port = ready.master_port;
-  bool all =
-      std::all_of(nodes_.begin(), nodes_.end(), [](const auto& other) { return other.has_come_to(Stage::kReady); });
-  if (all) happen(JobEvent::kAgentsReady);
+  bool all = std::all_of(attempt_.nodes.begin(), attempt_.nodes.end(),
+                         [](const auto& other) { return other.has_come_to(Stage::kReady); });
+  if (!all) return;
+  prepared_ = Deadline::never();
+  control_.happen(JobEvent::kAgentsReady);
+}
+
+bool StartUp::take_preparation_overdue() {
+  if (!prepared_.passed()) return false;
+  prepared_ = Deadline::never();
+  return true;
 }
 
 }  // namespace dslaunch::launch

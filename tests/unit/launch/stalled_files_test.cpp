@@ -156,7 +156,7 @@ TEST_CASE("a Ctrl-C at the end of a job spares a file that stands still", "[laun
   };
   auto press_and_drain = [](Supervisor& supervisor) {
     ::kill(::getpid(), SIGINT);
-    supervisor.drain_output();
+    supervisor.shutdown().drain_output();
     CHECK_FALSE(supervisor.output().files_keep_up());
   };
   CHECK(supervise(plan, live, far_side, press_and_drain) == 0);
@@ -200,7 +200,7 @@ TEST_CASE("who is in a hurry waits a moment for files that stand still", "[launc
   };
   auto drain = [](Supervisor& supervisor) {
     const auto begin = Deadline::Clock::now();
-    supervisor.drain_output();
+    supervisor.shutdown().drain_output();
     CHECK(Deadline::Clock::now() - begin < 8s);
     CHECK_FALSE(supervisor.output().files_keep_up());
   };
