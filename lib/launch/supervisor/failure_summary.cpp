@@ -126,6 +126,18 @@ const RankRecord* first_failure(const JobReport& report) {
 
 }  // namespace
 
+std::string recorded_cause(const LaunchPlan& plan, const JobReport& report) {
+  std::string cause = tell_cause(plan, report);
+  if (!cause.empty()) return cause;
+  if (!report.ended_by.empty()) {
+    const auto& [host, failure] = report.ended_by.front();
+    return fmt::format("{} failed: {}: {}", host, failure.phase, failure.text);
+  }
+  std::string line = report.story.substr(0, report.story.find('\n'));
+  constexpr std::string_view kSpeaker = "dslaunch: ";
+  return line.starts_with(kSpeaker) ? line.substr(kSpeaker.size()) : line;
+}
+
 const char* reason_text(StopReason reason) {
   switch (reason) {
     case StopReason::kNone:

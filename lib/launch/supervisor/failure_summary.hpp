@@ -13,6 +13,9 @@ std::string format_summary(const LaunchPlan& plan, const JobReport& report);
 // The line of the summary with the cause; "" for a success, and if nothing that happened to the ranks explains the end.
 std::string tell_cause(const LaunchPlan& plan, const JobReport& report);
 
+// One line for the job's record; "" after a success.
+std::string recorded_cause(const LaunchPlan& plan, const JobReport& report);
+
 // Why a job was ended from outside, as text; "" for kNone.
 const char* reason_text(StopReason reason);
 

@@ -28,7 +28,7 @@ void LaunchContext::leave_out(const std::vector<std::string>& lost) {
 
 SupervisorOptions LaunchContext::supervisor_options() {
   SupervisorOptions how;
-  how.json = options.json && !options.detach;
+  how.json = writes_document();
   how.quiet = options.quiet;
   how.program = own_program();
   if (!place) return how;

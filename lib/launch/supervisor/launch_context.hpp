@@ -23,6 +23,8 @@ struct LaunchContext {
   // The nodes of --no_ssh: all, again for each attempt. TimeoutError when --join_timeout or `time_limit` passes.
   void gather(Deadline time_limit);
   void leave_out(const std::vector<std::string>& lost);
+  // Standard output is reserved for the JSON document.
+  bool writes_document() const { return options.json && !options.detach; }
   // For one attempt: takes over the gathered connections.
   SupervisorOptions supervisor_options();
 };

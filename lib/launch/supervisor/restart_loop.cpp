@@ -1,30 +1,20 @@
 #include "launch/supervisor/restart_loop.hpp"
 
-#include <poll.h>
-#include <unistd.h>
-
 #include <random>
-#include <string_view>
 #include <utility>
 
 #include "base/format.hpp"
-#include "base/log.hpp"
-#include "launch/event_loop/poll_set.hpp"
 #include "launch/nodes/push.hpp"
 #include "launch/process/programs.hpp"
 #include "launch/supervisor/failure_summary.hpp"
 #include "launch/supervisor/restart_signal_guard.hpp"
 #include "launch/supervisor/run_metrics.hpp"
 #include "launch/supervisor/supervisor.hpp"
-#include "launch/terminal/terminal.hpp"
 
 namespace dslaunch::launch {
 namespace {
 
 using namespace std::chrono_literals;
-
-// Between two attempts: for readers and files that accept nothing.
-constexpr auto kReaderTimeout = 2000ms;
 
 // For the record of a requested end.
 constexpr auto kAskedFileTimeout = 10000ms;
@@ -40,19 +30,6 @@ void tell_lost_output(Supervisor& supervisor, JobReport& report) {
   if (report.outcome.exit_code == 0) report.outcome.exit_code = to_int(ExitCode::kIoError);
 }
 
-// One line for the job's record.
-std::string cause_of(const LaunchPlan& plan, const JobReport& report) {
-  std::string cause = tell_cause(plan, report);
-  if (!cause.empty()) return cause;
-  if (!report.ended_by.empty()) {
-    const auto& [host, failure] = report.ended_by.front();
-    return fmt::format("{} failed: {}: {}", host, failure.phase, failure.text);
-  }
-  std::string line = report.story.substr(0, report.story.find('\n'));
-  constexpr std::string_view kSpeaker = "dslaunch: ";
-  return line.starts_with(kSpeaker) ? line.substr(kSpeaker.size()) : line;
-}
-
 // A stop was requested before the restart that was due.
 void end_instead(JobReport& report, const LaunchPlan& plan, StopReason reason) {
   report.reason = reason;
@@ -65,19 +42,6 @@ std::function<double()> random_numbers() {
   };
 }
 
-// As far as a reader accepts it: there is no supervisor to take a further Ctrl-C.
-void write_if_read(int fd, std::string_view text) {
-  Terminal terminal(fd);
-  terminal.write(text);
-  while (terminal.num_pending() > 0) {
-    PollSet polls;
-    const size_t place = polls.add(terminal.fd(), POLLOUT);
-    polls.wait(Deadline::after(kReaderTimeout));
-    if (!polls.ready(place)) return;
-    terminal.flush();
-  }
-}
-
 }  // namespace
 
 RestartLoop::RestartLoop(LaunchPlan first, LaunchContext& field, JobPlanner& planner, LiveJob& live,
@@ -88,43 +52,14 @@ RestartLoop::RestartLoop(LaunchPlan first, LaunchContext& field, JobPlanner& pla
       live_(live),
       signals_(signals),
       time_limit_(plan_.timeout ? Deadline::after(*plan_.timeout) : Deadline::never()),
-      backoff_(random_numbers()) {}
+      backoff_(random_numbers()),
+      unsupervised_end_(field, live, signals) {}
 
 int RestartLoop::run() {
   try {
     return run_all();
   } catch (const std::exception& error) {
-    return end_because(described(error));
-  }
-}
-
-// An attempt could not begin, or the supervisor cannot continue it.
-int RestartLoop::end_because(const DescribedError& error) {
-  dismiss_nodes(context_.gathered.links, failure_message(error));
-  JobReport report;
-  report.error = error.text;
-  report.records = records_of(plan_);
-  report.outcome.exit_code = to_int(error.code);
-  // Reported before the record is closed: a user who waits for the start of a detached job reads the error in the
-  // console, after the job's own messages.
-  await_files();
-  log::write(log::Level::kError, error.text);
-  live_.on_end(report.outcome.exit_code, error.text);
-  if (writes_document()) write_if_read(STDOUT_FILENO, story_json(plan_, report));
-  return report.outcome.exit_code;
-}
-
-// For what the job has written so far, unless a stop is requested, or the files stall.
-void RestartLoop::await_files() {
-  FileThread& files = live_.files();
-  for (const Deadline due = Deadline::after(FileThread::kTimeout); !files.idle() && !due.passed();) {
-    files.wake_when_idle();
-    PollSet polls;
-    polls.add(signals_.fd(), POLLIN);
-    polls.add(files.fd(), POLLIN);
-    polls.wait(due);
-    for (const auto& trouble : live_.take_troubles()) log::warning("{}", trouble);
-    if (const auto signal = signals_.take(); signal && asks_for_end(*signal, plan_.kind)) return;
+    return unsupervised_end_.because(plan_, described(error));
   }
 }
 
@@ -136,7 +71,7 @@ int RestartLoop::run_all() {
     end = attempt();
   } while (!end);
   const bool asked_for = end->reason != StopReason::kNone || end->late_reason != StopReason::kNone;
-  live_.on_end(end->outcome.exit_code, cause_of(plan_, *end),
+  live_.on_end(end->outcome.exit_code, recorded_cause(plan_, *end),
                asked_for ? kAskedFileTimeout : std::chrono::milliseconds(FileThread::kTimeout));
   return end->outcome.exit_code;
 }
@@ -144,35 +79,17 @@ int RestartLoop::run_all() {
 // The preparation of an attempt before it has a supervisor.
 void RestartLoop::make_ready() {
   if (plan_.restart_count == 0 && !plan_.reach.push) return;
+  // Its thread uses a copy of the plan: plan_ may change meanwhile.
   RestartSignalGuard between(signals_, [this, plan = plan_](int signal) -> std::optional<int> {
     if (!asks_for_end(signal, plan.kind)) return std::nullopt;
     planner_.leave();
-    return end_before_attempt(plan, signal);
+    return unsupervised_end_.before_attempt(plan, signal);
   });
   if (plan_.restart_count > 0) {
     context_.gather(time_limit_);
     planner_.prepare(plan_);
   }
   if (plan_.reach.push) push_programs(plan_, own_program());
-}
-
-// On the thread of RestartSignalGuard, while plan_ may change. Ends a job whose next attempt must not begin: reported
-// and recorded as an attempt that was stopped before its ranks had started. Returns the exit code.
-int RestartLoop::end_before_attempt(const LaunchPlan& plan, int signal) {
-  JobReport report;
-  report.reason = reason_of(signal);
-  report.records = records_of(plan);
-  report.outcome = decide_outcome(report.records, plan.kind, report.reason, 0);
-  report.story = format_summary(plan, report);
-  if (plan.restart_count > 0) {
-    report.story = fmt::format("dslaunch: {}\n", no_restart_because(report.reason)) + report.story;
-  }
-  live_.files().wait(Deadline::after(kReaderTimeout));  // the job's own messages come first
-  if (live_.console() != nullptr && !context_.options.detach) live_.console()->append(report.story);
-  live_.on_end(report.outcome.exit_code, cause_of(plan, report));
-  write_if_read(STDERR_FILENO, report.story);
-  if (writes_document()) write_if_read(STDOUT_FILENO, story_json(plan, report));
-  return report.outcome.exit_code;
 }
 
 // One attempt under its own supervisor. Returns its report; empty if another attempt follows, whose plan is then plan_.
@@ -188,8 +105,7 @@ std::optional<JobReport> RestartLoop::attempt() {
   if (decision.restart) {
     context_.leave_out(decision.without);
     if (auto next = plan_again(supervisor)) {
-      instead = supervisor.pause_before_restart(decision.wait);
-      if (instead == StopReason::kNone) instead = leave_attempt(supervisor, report);
+      instead = leave_attempt(supervisor, report, decision.wait);
       if (instead == StopReason::kNone) {
         plan_ = std::move(*next);
         return std::nullopt;
@@ -202,11 +118,16 @@ std::optional<JobReport> RestartLoop::attempt() {
   return report;
 }
 
-// For the next attempt. Not kNone: a stop was requested meanwhile.
-StopReason RestartLoop::leave_attempt(Supervisor& supervisor, const JobReport& report) {
-  supervisor.shutdown().dismiss({.exit_code = report.outcome.exit_code, .again = true, .story = report.story});
-  supervisor.shutdown().drain_output();
-  return supervisor.shutdown().late_reason();
+// Reports how an attempt ended, and decides whether another one follows.
+RestartDecision RestartLoop::conclude(Supervisor& supervisor, JobReport& report) {
+  if (!report.story.empty()) supervisor.output().tell(report.story);
+  report.late_reason = supervisor.shutdown().late_reason();
+  auto decision =
+      decide_restart(report, plan_.kind, context_.options, plan_.restart_count, static_cast<int>(plan_.nodes.size()));
+  if (decision.restart) decision.wait = wait_after(report);
+  if (decision.wait > 0ms) decision.text = restart_after(decision.wait, decision.text);
+  if (!decision.text.empty()) supervisor.output().mention(decision.text);
+  return decision;
 }
 
 // How long the next attempt has to wait. The run directory may be on an unreachable file server.
@@ -218,21 +139,9 @@ std::chrono::milliseconds RestartLoop::wait_after(const JobReport& report) {
       *step = last_recorded_step(run_dir);
       return std::string();
     });
-    if (live_.files().wait(Deadline::after(kReaderTimeout))) progress.last_step = *step;
+    if (live_.files().wait(Deadline::after(kUnsupervisedTimeout))) progress.last_step = *step;
   }
   return backoff_.next(progress);
-}
-
-// Reports how an attempt ended, and decides whether another one follows.
-RestartDecision RestartLoop::conclude(Supervisor& supervisor, JobReport& report) {
-  if (!report.story.empty()) supervisor.output().tell(report.story);
-  report.late_reason = supervisor.shutdown().late_reason();
-  auto decision =
-      decide_restart(report, plan_.kind, context_.options, plan_.restart_count, static_cast<int>(plan_.nodes.size()));
-  if (decision.restart) decision.wait = wait_after(report);
-  if (decision.wait > 0ms) decision.text = restart_after(decision.wait, decision.text);
-  if (!decision.text.empty()) supervisor.output().mention(decision.text);
-  return decision;
 }
 
 // Empty, with a message why, if the job is impossible on the remaining hosts.
@@ -250,8 +159,17 @@ std::optional<LaunchPlan> RestartLoop::plan_again(Supervisor& supervisor) {
   }
 }
 
+// Waits for the next attempt, and ends this one for nodes and readers. Not kNone: a stop was requested meanwhile.
+StopReason RestartLoop::leave_attempt(Supervisor& supervisor, const JobReport& report, std::chrono::milliseconds wait) {
+  const StopReason instead = supervisor.pause_before_restart(wait);
+  if (instead != StopReason::kNone) return instead;
+  supervisor.shutdown().dismiss({.exit_code = report.outcome.exit_code, .again = true, .story = report.story});
+  supervisor.shutdown().drain_output();
+  return supervisor.shutdown().late_reason();
+}
+
 void RestartLoop::finish(Supervisor& supervisor, JobReport& report) {
-  if (writes_document()) supervisor.output().print(story_json(plan_, report));
+  if (context_.writes_document()) supervisor.output().print(story_json(plan_, report));
   supervisor.shutdown().dismiss({.exit_code = report.outcome.exit_code, .again = false, .story = report.story});
   supervisor.shutdown().drain_output();
   tell_lost_output(supervisor, report);

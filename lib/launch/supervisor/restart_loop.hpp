@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "base/deadline.hpp"
-#include "base/described_error.hpp"
 #include "launch/event_loop/signal_inbox.hpp"
 #include "launch/jobs/live_job.hpp"
 #include "launch/plan/launch_plan.hpp"
@@ -13,6 +12,7 @@
 #include "launch/supervisor/launch_context.hpp"
 #include "launch/supervisor/restart.hpp"
 #include "launch/supervisor/restart_backoff.hpp"
+#include "launch/supervisor/unsupervised_end.hpp"
 
 namespace dslaunch::launch {
 
@@ -28,18 +28,13 @@ class RestartLoop {
 
  private:
   int run_all();
-  int end_because(const DescribedError& error);
-  void await_files();
   void make_ready();
-  int end_before_attempt(const LaunchPlan& plan, int signal);
   std::optional<JobReport> attempt();
-  std::chrono::milliseconds wait_after(const JobReport& report);
-  StopReason leave_attempt(Supervisor& supervisor, const JobReport& report);
   RestartDecision conclude(Supervisor& supervisor, JobReport& report);
+  std::chrono::milliseconds wait_after(const JobReport& report);
   std::optional<LaunchPlan> plan_again(Supervisor& supervisor);
+  StopReason leave_attempt(Supervisor& supervisor, const JobReport& report, std::chrono::milliseconds wait);
   void finish(Supervisor& supervisor, JobReport& report);
-  // Standard output is reserved for the JSON document.
-  bool writes_document() const { return context_.options.json && !context_.options.detach; }
 
   LaunchPlan plan_;  // of the current attempt
   LaunchContext& context_;
@@ -48,6 +43,7 @@ class RestartLoop {
   SignalInbox& signals_;
   const Deadline time_limit_;  // of all attempts together
   RestartBackoff backoff_;
+  UnsupervisedEnd unsupervised_end_;
 };
 
 }  // namespace dslaunch::launch

@@ -1,9 +1,10 @@
 // The one process that owns a job: the links to the agents, the logs, the exit code. In the foreground it is dslaunch
 // itself. A supervisor runs one attempt, in three phases: start-up, running, shutdown. One thread.
 #pragma once
+#include <chrono>
+
 #include "launch/supervisor/attempt.hpp"
 #include "launch/supervisor/job_control.hpp"
-#include "launch/supervisor/restart_pause.hpp"
 #include "launch/supervisor/running.hpp"
 #include "launch/supervisor/shutdown.hpp"
 #include "launch/supervisor/start_up.hpp"
@@ -18,10 +19,9 @@ class Supervisor {
   JobReport run();
   // For terminal lines and documents on standard output.
   JobOutput& output() { return attempt_.output; }
-  // The wait before the next attempt. Not kNone: cut short by a request to stop.
-  StopReason pause_before_restart(std::chrono::milliseconds length) {
-    return launch::pause_before_restart(attempt_, length);
-  }
+  // The wait before the next attempt: nothing runs, and a request to stop takes effect at once. Not kNone: cut short by
+  // one.
+  StopReason pause_before_restart(std::chrono::milliseconds length);
   // After run(): the last messages to nodes and readers.
   Shutdown& shutdown() { return shutdown_; }
 
