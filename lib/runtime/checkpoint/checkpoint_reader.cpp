@@ -38,9 +38,9 @@ std::string in_parts(const FoundCheckpoint& found) {
 [[noreturn]] void refuse_all(const std::string& path, const std::vector<FoundCheckpoint>& found) {
   std::error_code ignored;
   for (const auto& checkpoint : found) {
-    if (!checkpoint.fault.empty() && checkpoint.has_manifest)
-      throw DamagedCheckpoint(damaged(checkpoint.path, checkpoint.fault));
-    if (checkpoint.fault.empty()) refuse(in_parts(checkpoint));
+    if (!checkpoint.loadable.ok() && checkpoint.has_manifest)
+      throw DamagedCheckpoint(damaged(checkpoint.path, checkpoint.loadable.error()));
+    if (checkpoint.loadable.ok()) refuse(in_parts(checkpoint));
   }
   if (!fs::is_directory(path, ignored)) {
     throw UserError(ExitCode::kNoInput,
@@ -60,10 +60,10 @@ FoundCheckpoint choose(const std::string& path) {
   const bool is_checkpoint = fs::exists(fs::path(path) / kManifestName, ignored);
   auto found = is_checkpoint ? std::vector{look_at_checkpoint(path)} : survey_checkpoints(path);
   for (auto& checkpoint : found) {
-    if (checkpoint.fault.empty() && checkpoint.elsewhere.empty()) return std::move(checkpoint);
+    if (checkpoint.loadable.ok() && checkpoint.elsewhere.empty()) return std::move(checkpoint);
     if (!is_checkpoint) {
       log::warning("passing over '{}': {}", checkpoint.path,
-                   checkpoint.fault.empty() ? "files of other hosts are missing" : checkpoint.fault);
+                   checkpoint.loadable.ok() ? "files of other hosts are missing" : checkpoint.loadable.error());
     }
   }
   refuse_all(path, found);

@@ -169,8 +169,8 @@ class Restore {
     if (report.outcome != Outcome::kNeedsOthers) return report;
     report = ranks_.agree("verify", report_of([&] { verify_travelling(candidate, *reader); }));
     if (!report.is_good()) return report;
-    const auto fault = fetch_remote_pieces(world_, options_.device, candidate.travelling, needs, *reader);
-    report = ranks_.agree("fetch", fault ? Report{Outcome::kDamaged, *fault} : Report{});
+    const auto fetched = fetch_remote_pieces(world_, options_.device, candidate.travelling, needs, *reader);
+    report = ranks_.agree("fetch", fetched.ok() ? Report{} : Report{Outcome::kDamaged, fetched.error()});
     if (!report.is_good()) return report;
     return ranks_.agree("read again", read_all(*reader, /*is_fetched=*/true, needs));
   }
@@ -209,9 +209,9 @@ class Restore {
     has_read_ = true;
     RestoreSource source(reader, is_fetched, [&] { ranks_.agree(is_fetched ? "meet again" : "meet", {}); });
     attempt_(source);
-    const auto& [still_needed, error, has_damage] = source.findings();
+    const auto& [still_needed, outcome, has_damage] = source.findings();
     needs = still_needed;
-    if (!error.empty()) return {has_damage ? Outcome::kDamaged : Outcome::kRefused, error};
+    if (!outcome.ok()) return {has_damage ? Outcome::kDamaged : Outcome::kRefused, outcome.error()};
     return {needs.pieces.empty() && !needs.rng_of ? Outcome::kGood : Outcome::kNeedsOthers, ""};
   }
 

@@ -32,17 +32,17 @@ void read_manifest(FoundCheckpoint& found) {
     found.manifest_text.assign(reinterpret_cast<const char*>(file->data()), file->size());
     found.manifest = manifest_from_json(found.manifest_text, path);
   } catch (const UserError& error) {
-    found.fault = found.has_manifest ? error.what() : fmt::format("it has no {}", kManifestName);
+    found.loadable = Failure{found.has_manifest ? error.what() : fmt::format("it has no {}", kManifestName)};
   }
 }
 
-// Empty: the file is as the manifest lists it.
-std::string fault_of(const std::string& folder, const CheckpointFile& listed) {
+// Whether the file is as the manifest lists it.
+Result<> check_file(const std::string& folder, const CheckpointFile& listed) {
   std::error_code error;
   const auto bytes = fs::file_size(folder + "/" + listed.name, error);
-  if (error) return fmt::format("{} cannot be read: {}", listed.name, error.message());
+  if (error) return Failure{fmt::format("{} cannot be read: {}", listed.name, error.message())};
   if (bytes == listed.bytes) return {};
-  return fmt::format("{} has {} bytes, its manifest says {}", listed.name, bytes, listed.bytes);
+  return Failure{fmt::format("{} has {} bytes, its manifest says {}", listed.name, bytes, listed.bytes)};
 }
 
 void look_at_files(FoundCheckpoint& found) {
@@ -51,12 +51,13 @@ void look_at_files(FoundCheckpoint& found) {
     if (is_shard_name(listed.name)) ++num_shards;
     if (!listed.host.empty() && !is_there(found.path + "/" + listed.name)) {
       found.elsewhere.push_back(listed);
-    } else if (found.fault.empty()) {
-      found.fault = fault_of(found.path, listed);
+    } else if (found.loadable.ok()) {
+      found.loadable = check_file(found.path, listed);
     }
   }
-  if (found.fault.empty() && num_shards != static_cast<size_t>(found.manifest->world_size)) {
-    found.fault = fmt::format("its manifest lists {} shards for {} ranks", num_shards, found.manifest->world_size);
+  if (found.loadable.ok() && num_shards != static_cast<size_t>(found.manifest->world_size)) {
+    found.loadable =
+        Failure{fmt::format("its manifest lists {} shards for {} ranks", num_shards, found.manifest->world_size)};
   }
 }
 
@@ -77,7 +78,7 @@ std::optional<FoundCheckpoint> leftover(const fs::path& path) {
   if (!writing && path.extension() != kLeaving && path.extension() != kReplaced) return std::nullopt;
   FoundCheckpoint found{.path = path, .step = step_of(path.stem()), .is_leftover = true};
   if (!found.step) return std::nullopt;
-  found.fault = writing ? "its save did not end" : "it was being removed";
+  found.loadable = Failure{writing ? "its save did not end" : "it was being removed"};
   return found;
 }
 
@@ -95,7 +96,7 @@ std::optional<int64_t> step_standing_in(const std::string& path) {
   const fs::path folder(path);
   const auto step = folder.extension() == kReplaced ? step_of(folder.stem()) : std::nullopt;
   if (!step || !has_lost_files(look_at_checkpoint(folder.parent_path() / folder.stem()))) return std::nullopt;
-  return look_at_checkpoint(path).fault.empty() ? step : std::nullopt;
+  return look_at_checkpoint(path).loadable.ok() ? step : std::nullopt;
 }
 
 std::string folder_of_step(const std::string& dir, int64_t step) {

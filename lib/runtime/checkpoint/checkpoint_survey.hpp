@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/result.hpp"
 #include "runtime/checkpoint/checkpoint_metadata.hpp"
 
 namespace dslaunch::runtime {
@@ -13,8 +14,8 @@ namespace dslaunch::runtime {
 struct FoundCheckpoint {
   std::string path;
   std::optional<int64_t> step;  // of the directory's name
-  std::string fault;            // why it cannot be loaded: missing, truncated or unreadable files; empty: no fault
-  bool is_leftover = false;     // of a save or a removal that was killed; `fault` says so
+  Result<> loadable;            // the error: missing, truncated or unreadable files
+  bool is_leftover = false;     // of a save or a removal that was killed; `loadable` says so
   bool has_manifest = false;    // the file exists, whatever its content: the save of this checkpoint had finished
   std::string manifest_text;
   std::optional<Manifest> manifest;

@@ -37,7 +37,7 @@ std::optional<std::string> RestoreSource::rng_state(int rank, int world_size) {
 }
 
 void RestoreSource::keep(const UserError& error) {
-  if (findings_.error.empty()) findings_.error = error.what();
+  if (findings_.outcome.ok()) findings_.outcome = Failure{error.what()};
   findings_.has_damage |= dynamic_cast<const DamagedCheckpoint*>(&error) != nullptr;
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "base/result.hpp"
 #include "runtime/checkpoint/checkpoint_reader.hpp"
 #include "runtime/checkpoint/shard_exchange.hpp"
 
@@ -19,7 +20,7 @@ class RestoreSource {
   // The result of the reading.
   struct Findings {
     RemoteNeeds needs;        // parts on other hosts that have not been fetched
-    std::string error;        // the first error; empty: none
+    Result<> outcome;         // the first error
     bool has_damage = false;  // one of the errors was damage of the checkpoint
   };
 

@@ -92,8 +92,8 @@ ResumeOffer offer_of(std::vector<FoundCheckpoint> found, std::optional<int64_t> 
                      const std::string& host) {
   ResumeOffer offer{leader, host, latest, {}, {}, {}};
   for (auto& checkpoint : found) {
-    if (!checkpoint.fault.empty()) {
-      offer.torn.push_back(fmt::format("'{}': {}", checkpoint.path, checkpoint.fault));
+    if (!checkpoint.loadable.ok()) {
+      offer.torn.push_back(fmt::format("'{}': {}", checkpoint.path, checkpoint.loadable.error()));
       if (!checkpoint.is_leftover && checkpoint.has_manifest) offer.damaged.push_back(checkpoint.step.value_or(0));
       continue;
     }

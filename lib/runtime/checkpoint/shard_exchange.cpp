@@ -31,19 +31,19 @@ class Exchange {
     chunk_ = at::empty({kChunkBytes}, at::TensorOptions().dtype(at::kByte).device(device));
   }
 
-  std::optional<std::string> fetch(const std::string& shard, int holder) {
+  Result<> fetch(const std::string& shard, int holder) {
     const SafetensorsFile* file = nullptr;
     Json table = Json::object();
     if (world_.rank() == holder) table = describe(shard, file);
     table = Json::parse(share_text(table.dump(), holder));
-    if (table.contains("fault")) return table["fault"].get<std::string>();
+    if (table.contains("fault")) return Failure{table["fault"].get<std::string>()};
     const auto entries = entries_of(table.at("entries"));
     const auto wanted = wanted_by_any(entries, shard);
     for (size_t i = 0; i < entries.size(); ++i) {
       if (wanted[i])
         receive(entries[i], shard, holder, file ? file->file()->data() + file->entries()[i].begin : nullptr);
     }
-    return std::nullopt;
+    return {};
   }
 
  private:
@@ -151,14 +151,13 @@ class Exchange {
 
 }  // namespace
 
-std::optional<std::string> fetch_remote_pieces(comm::Communicator& world, at::Device device,
-                                               const std::map<std::string, int>& holders, const RemoteNeeds& needs,
-                                               CheckpointReader& reader) {
+Result<> fetch_remote_pieces(comm::Communicator& world, at::Device device, const std::map<std::string, int>& holders,
+                             const RemoteNeeds& needs, CheckpointReader& reader) {
   Exchange exchange(world, device, needs, reader);
   for (const auto& [shard, holder] : holders) {
-    if (auto fault = exchange.fetch(shard, holder)) return fault;
+    if (auto fetched = exchange.fetch(shard, holder); !fetched.ok()) return fetched;
   }
-  return std::nullopt;
+  return {};
 }
 
 }  // namespace dslaunch::runtime

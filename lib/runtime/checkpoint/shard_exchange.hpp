@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/result.hpp"
 #include "comm/communicator.hpp"
 #include "runtime/checkpoint/checkpoint_reader.hpp"
 
@@ -20,9 +21,8 @@ struct RemoteNeeds {
 };
 
 // `holders`: shard -> the rank that reads it, the same on all ranks; `device`: where the communicator's buffers are.
-// Adds the received pieces to `reader`. Returns the error of a shard on its host, the same on all ranks.
-std::optional<std::string> fetch_remote_pieces(comm::Communicator& world, at::Device device,
-                                               const std::map<std::string, int>& holders, const RemoteNeeds& needs,
-                                               CheckpointReader& reader);
+// Adds the received pieces to `reader`. The error is that of a shard on its host, the same on all ranks.
+Result<> fetch_remote_pieces(comm::Communicator& world, at::Device device, const std::map<std::string, int>& holders,
+                             const RemoteNeeds& needs, CheckpointReader& reader);
 
 }  // namespace dslaunch::runtime

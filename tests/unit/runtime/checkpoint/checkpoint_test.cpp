@@ -446,7 +446,7 @@ TEST_CASE("what cannot be read is not taken for missing", "[runtime][checkpoint]
   const auto found = survey_checkpoints(dir.path());
   REQUIRE(found.size() == 1);
   CHECK(found[0].has_manifest);
-  CHECK_THAT(found[0].fault, Catch::Contains("cannot read") && Catch::Contains("symbolic links"));
+  CHECK_THAT(found[0].loadable.error(), Catch::Contains("cannot read") && Catch::Contains("symbolic links"));
 }
 
 TEST_CASE("damage is found and named", "[runtime][checkpoint]") {
