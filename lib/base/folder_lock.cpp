@@ -57,33 +57,33 @@ OpenedFile open_or_create(const std::string& path) {
 
 }  // namespace
 
-FolderLock::Answer FolderLock::try_take(const std::string& path, const std::string& owner) {
+Result<FolderLock> FolderLock::try_take(const std::string& path, const std::string& owner) {
   for (;;) {
     auto [file, is_writable] = open_or_create(path);
     if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno == EINTR) continue;
       // NFS does not lock a file that is open for reading only.
       if (errno == EBADF) throw SystemError("lock", path, EACCES, ExitCode::kCannotCreate);
-      if (errno != EWOULDBLOCK) return {};
-      return {{}, read_owner(file.get())};
+      if (errno != EWOULDBLOCK) return FolderLock();
+      return Failure{read_owner(file.get())};
     }
     if (!is_still_there(file.get(), path)) continue;
     if (!is_writable && ::unlink(path.c_str()) == 0) continue;  // its owner is gone: retry creates our own file
     write_owner(file.get(), owner);                             // writes nothing to a file that stays another user's
-    return {{std::move(file), path}, {}};
+    return FolderLock(std::move(file), path);
   }
 }
 
 FolderLock FolderLock::take_run_folder(const std::string& folder, const std::string& owner,
                                        const std::string& own_job) {
-  Answer answer = try_take(folder + "/.lock", owner);
+  Result<FolderLock> lock = try_take(folder + "/.lock", owner);
   // Only for the one rank 0, not for every rank 0 that a script of that job starts.
-  if (answer.holder == launcher_of(own_job)) answer = try_take(folder + "/.rank_0.lock", owner);
-  if (answer.holder.empty()) return std::move(answer.lock);
+  if (!lock.ok() && lock.error() == launcher_of(own_job)) lock = try_take(folder + "/.rank_0.lock", owner);
+  if (lock.ok()) return *std::move(lock);
   throw UserError(ExitCode::kCannotCreate,
                   fmt::format("cannot use the run folder {}: {} is at work in it; end that first, or choose another "
                               "with --run_dir",
-                              folder, answer.holder));
+                              folder, lock.error()));
 }
 
 FolderLock::~FolderLock() {

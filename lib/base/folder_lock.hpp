@@ -6,6 +6,7 @@
 #pragma once
 #include <string>
 
+#include "base/result.hpp"
 #include "base/unique_fd.hpp"
 
 namespace dslaunch {
@@ -20,9 +21,8 @@ class FolderLock {
 
   // Writes `owner` to the file, for a process that finds the directory locked. Throws SystemError(73) when the file
   // cannot be created. A file that a dead job of another user left behind only needs to be readable. On a file system
-  // without locks the result holds nothing.
-  struct Answer;
-  static Answer try_take(const std::string& file, const std::string& owner);
+  // without locks the result holds nothing. The error is the `owner` text of the present owner.
+  static Result<FolderLock> try_take(const std::string& file, const std::string& owner);
   // Takes the lock of a run directory. Throws UserError(73) with the present owner's description when there is one. If
   // the owner is the launcher of `own_job`, of which this process is a rank, takes the ranks' own lock instead.
   static FolderLock take_run_folder(const std::string& folder, const std::string& owner,
@@ -35,11 +35,6 @@ class FolderLock {
 
   UniqueFd file_;
   std::string path_;
-};
-
-struct FolderLock::Answer {
-  FolderLock lock;
-  std::string holder;  // not empty: the present owner, and `lock` holds nothing
 };
 
 }  // namespace dslaunch

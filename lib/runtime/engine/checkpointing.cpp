@@ -69,9 +69,9 @@ FolderLock hold_folder(const std::string& dir, const CheckpointingOptions& optio
   if (error) throw SystemError("create folder", "'" + dir + "'", error.value(), ExitCode::kCannotCreate);
   const std::string file = dir + "/.checkpoints.lock";
   const std::string job = options.job.empty() ? "a job" : "job " + options.job;
-  auto [lock, holder] =
-      FolderLock::try_take(file, fmt::format("{} (process {} on {})", job, ::getpid(), options.placement.host));
-  if (holder.empty()) return std::move(lock);
+  auto lock = FolderLock::try_take(file, fmt::format("{} (process {} on {})", job, ::getpid(), options.placement.host));
+  if (lock.ok()) return *std::move(lock);
+  const std::string& holder = lock.error();
   if (!options.job.empty() && holder.starts_with(job + " ")) {
     log::warning("an earlier attempt of this job still holds '{}': {}", dir, holder);
     return {};

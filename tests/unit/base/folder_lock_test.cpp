@@ -37,12 +37,12 @@ TEST_CASE("a folder's lock is held by one, named to the next, and gone with its 
   const dslaunch::test::TempDir folder;
   const std::string file = folder / "lock";
   {
-    const auto [lock, nobody] = FolderLock::try_take(file, "the first job");
-    CHECK(nobody.empty());
-    CHECK(FolderLock::try_take(file, "the second job").holder == "the first job");
+    const auto lock = FolderLock::try_take(file, "the first job");
+    CHECK(lock.ok());
+    CHECK(FolderLock::try_take(file, "the second job").error() == "the first job");
   }
   CHECK_FALSE(std::filesystem::exists(file));
-  CHECK(FolderLock::try_take(file, "the second job").holder.empty());
+  CHECK(FolderLock::try_take(file, "the second job").ok());
 }
 
 TEST_CASE("a run folder that a job's launcher holds is free for one of that job's own ranks alone", "[base]") {
@@ -71,24 +71,24 @@ TEST_CASE("what another user's dead job left behind does not keep a folder taken
   REQUIRE(::chmod(file.c_str(), 0444) == 0);
 
   SECTION("it makes room for a file of one's own") {
-    const auto [lock, holder] = FolderLock::try_take(file, "my job");
-    CHECK(holder.empty());
+    const auto lock = FolderLock::try_take(file, "my job");
+    CHECK(lock.ok());
     CHECK(dslaunch::test::read_file(file) == "my job");
   }
   SECTION("in a folder where it cannot be removed it is locked as it is") {
     REQUIRE(::chmod(folder.path().c_str(), 0555) == 0);
     {
-      const auto [lock, holder] = FolderLock::try_take(file, "my job");
-      CHECK(holder.empty());
-      CHECK(FolderLock::try_take(file, "the next job").holder == "a dead job");
+      const auto lock = FolderLock::try_take(file, "my job");
+      CHECK(lock.ok());
+      CHECK(FolderLock::try_take(file, "the next job").error() == "a dead job");
     }
-    CHECK(FolderLock::try_take(file, "the next job").holder.empty());
+    CHECK(FolderLock::try_take(file, "the next job").ok());
     CHECK(::chmod(folder.path().c_str(), 0755) == 0);
   }
   SECTION("a pipe of this name waits for nobody") {
     std::filesystem::remove(file);
     REQUIRE(::mkfifo(file.c_str(), 0444) == 0);
-    CHECK(FolderLock::try_take(file, "my job").holder.empty());
+    CHECK(FolderLock::try_take(file, "my job").ok());
   }
   SECTION("one that cannot even be read is an error that names it") {
     REQUIRE(::chmod(file.c_str(), 0) == 0);
@@ -105,7 +105,7 @@ TEST_CASE("a lock that leads to another file leaves that as it is", "[base]") {
   }
   SECTION("another name of one is locked") {
     REQUIRE(::link(victim.c_str(), file.c_str()) == 0);
-    CHECK(FolderLock::try_take(file, "my job").holder.empty());
+    CHECK(FolderLock::try_take(file, "my job").ok());
   }
   CHECK(dslaunch::test::read_file(victim) == "precious");
 }
