@@ -9,19 +9,16 @@ void FreeAddresses::operator()(addrinfo* list) const {
   ::freeaddrinfo(list);
 }
 
-HostAddresses look_up_host(const char* name, uint16_t port, int flags) {
+Result<AddressList> look_up_host(const char* name, uint16_t port, int flags) {
   addrinfo hints{}, *list = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags | AI_NUMERICSERV;
-  HostAddresses found;
   // No service where no port is asked for: with a service, glibc takes the name "*" for no name.
   const std::string service = std::to_string(port);
   if (int error = ::getaddrinfo(name, name && port == 0 ? nullptr : service.c_str(), &hints, &list); error != 0) {
-    found.trouble = ::gai_strerror(error);
-  } else {
-    found.list.reset(list);
+    return Failure{::gai_strerror(error)};
   }
-  return found;
+  return AddressList(list);
 }
 
 std::string numeric_address(const sockaddr* address, size_t size) {

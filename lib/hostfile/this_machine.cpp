@@ -76,13 +76,16 @@ bool is_own_address(const Address& address) {
 // The name with its domain, for a host whose short name is ours.
 bool is_own_full_name(const std::string& host, const std::string& own) {
   if (host.substr(0, host.find('.')) != own.substr(0, own.find('.'))) return false;
-  const HostAddresses found = look_up_host(own.c_str(), 0, AI_CANONNAME);
-  return found.list && found.list->ai_canonname && plain_name(found.list->ai_canonname) == host;
+  const auto found = look_up_host(own.c_str(), 0, AI_CANONNAME);
+  if (!found.ok()) return false;
+  const char* full_name = (*found)->ai_canonname;
+  return full_name && plain_name(full_name) == host;
 }
 
 bool resolves_to_us(const std::string& host) {
-  const HostAddresses found = look_up_host(host.c_str(), 0);
-  for (const addrinfo* at = found.list.get(); at; at = at->ai_next) {
+  const auto found = look_up_host(host.c_str(), 0);
+  if (!found.ok()) return false;
+  for (const addrinfo* at = found->get(); at; at = at->ai_next) {
     const auto address = from_sockaddr(at->ai_addr);
     if (address && is_own_address(*address)) return true;
   }

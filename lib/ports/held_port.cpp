@@ -44,15 +44,15 @@ Attempt try_each(const addrinfo* list, int family) {
 }
 
 Attempt listen_on(const std::string& address, uint16_t port) {
-  const HostAddresses found = look_up_host(address.empty() ? nullptr : address.c_str(), port, AI_PASSIVE);
-  if (!found.list) {
-    throw UserError(ExitCode::kUnavailable, fmt::format("cannot listen on '{}': {}", address, found.trouble));
+  const auto found = look_up_host(address.empty() ? nullptr : address.c_str(), port, AI_PASSIVE);
+  if (!found.ok()) {
+    throw UserError(ExitCode::kUnavailable, fmt::format("cannot listen on '{}': {}", address, found.error()));
   }
-  if (!address.empty()) return try_each(found.list.get(), AF_UNSPEC);
+  if (!address.empty()) return try_each(found->get(), AF_UNSPEC);
   // "All addresses" is one IPv6 socket that also accepts IPv4, where the machine has IPv6 at all.
-  Attempt both = try_each(found.list.get(), AF_INET6);
+  Attempt both = try_each(found->get(), AF_INET6);
   if (const int* error = std::get_if<int>(&both); error && *error != EADDRINUSE && *error != EACCES) {
-    return try_each(found.list.get(), AF_INET);
+    return try_each(found->get(), AF_INET);
   }
   return both;
 }

@@ -57,9 +57,9 @@ std::string first_interface_address() {
 std::string own_address_towards(const std::string& peer, int num_nodes) {
   if (num_nodes <= 1) return "127.0.0.1";
   constexpr uint16_t kAnyPort = 9;
-  const HostAddresses found = look_up_host(peer.c_str(), kAnyPort);
+  const auto found = look_up_host(peer.c_str(), kAnyPort);
   std::string address;
-  for (const addrinfo* each = found.list.get(); each && address.empty(); each = each->ai_next) {
+  for (const addrinfo* each = found.ok() ? found->get() : nullptr; each && address.empty(); each = each->ai_next) {
     address = source_towards(*each);
   }
   if (address.empty() || is_loopback_address(address)) address = first_interface_address();

@@ -114,12 +114,12 @@ Deadline sooner(Deadline deadline, std::chrono::milliseconds duration) {
 }
 
 Result<UniqueFd, ConnectFailure> connect_once(const std::string& host, uint16_t port, Deadline deadline) {
-  const HostAddresses found = look_up_host(host.c_str(), port);
-  if (!found.list) {
-    return Failure{ConnectFailure{fmt::format("cannot resolve '{}': {}", host, found.trouble)}};
+  const auto found = look_up_host(host.c_str(), port);
+  if (!found.ok()) {
+    return Failure{ConnectFailure{fmt::format("cannot resolve '{}': {}", host, found.error())}};
   }
   // The limit starts after the lookup, which may take as long itself when a name server is down.
-  auto connection = ports::connect_first(found.list.get(), sooner(deadline, kOneConnection), poll_until);
+  auto connection = ports::connect_first(found->get(), sooner(deadline, kOneConnection), poll_until);
   if (!connection.fd.valid()) return Failure{why_none(connection.failures)};
   if (is_connected_to_itself(connection.fd.get())) {
     return Failure{ConnectFailure{.message = describe_errno(ECONNREFUSED), .refused = true}};

@@ -33,14 +33,14 @@ static ports::HeldPort hold(const JobDescription& job) {
 
 // The numeric addresses of a host, or `host` itself if numeric; none when its name cannot be resolved here.
 static std::vector<std::string> addresses_of(const std::string& host) {
-  const HostAddresses found = look_up_host(host.c_str(), 0);
-  if (!found.list) {
+  const auto found = look_up_host(host.c_str(), 0);
+  if (!found.ok()) {
     log::warning("cannot resolve host '{}' on this host: {}; torch clients from it will be refused", host,
-                 found.trouble);
+                 found.error());
     return {};
   }
   std::vector<std::string> out;
-  for (const addrinfo* at = found.list.get(); at; at = at->ai_next) {
+  for (const addrinfo* at = found->get(); at; at = at->ai_next) {
     if (auto text = numeric_address(at->ai_addr, at->ai_addrlen); !text.empty()) out.push_back(std::move(text));
   }
   return out;

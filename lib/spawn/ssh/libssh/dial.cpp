@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "base/format.hpp"
 #include "base/host_addresses.hpp"
@@ -19,15 +20,15 @@ namespace {
 // getaddrinfo(3) has no deadline: a separate thread waits for it, and is abandoned when this call gives up.
 struct Question {
   std::mutex mutex;
-  HostAddresses answer;
+  std::optional<Result<AddressList>> answer;
   Interrupt answered;
 };
 
-HostAddresses resolve(const std::string& host, uint16_t port, Deadline deadline, const Interrupt& interrupt) {
-  if (HostAddresses numeric = look_up_host(host.c_str(), port, AI_NUMERICHOST); numeric.list) return numeric;
+AddressList resolve(const std::string& host, uint16_t port, Deadline deadline, const Interrupt& interrupt) {
+  if (auto numeric = look_up_host(host.c_str(), port, AI_NUMERICHOST); numeric.ok()) return *std::move(numeric);
   auto question = std::make_shared<Question>();
   start_link_thread([question, host, port] {
-    HostAddresses answer = look_up_host(host.c_str(), port);
+    auto answer = look_up_host(host.c_str(), port);
     std::lock_guard lock(question->mutex);
     question->answer = std::move(answer);
     question->answered.set();
@@ -36,10 +37,11 @@ HostAddresses resolve(const std::string& host, uint16_t port, Deadline deadline,
     throw ConnectError{{.phase = "resolve", .text = fmt::format("timed out resolving '{}'", host)}};
   }
   std::lock_guard lock(question->mutex);
-  if (question->answer.list) return std::move(question->answer);
-  throw ConnectError{{.phase = "resolve",
-                      .text = fmt::format("cannot resolve '{}': {}; check the hostfile and ~/.ssh/config", host,
-                                          question->answer.trouble)}};
+  Result<AddressList>& answer = *question->answer;
+  if (answer.ok()) return *std::move(answer);
+  throw ConnectError{
+      {.phase = "resolve",
+       .text = fmt::format("cannot resolve '{}': {}; check the hostfile and ~/.ssh/config", host, answer.error())}};
 }
 
 std::string advice(int error) {
@@ -59,10 +61,9 @@ std::string advice(int error) {
 }  // namespace
 
 UniqueFd dial_tcp(const std::string& host, uint16_t port, Deadline deadline, const Interrupt& interrupt) {
-  const HostAddresses addresses = resolve(host, port, deadline, interrupt);
-  ports::FirstConnection connection =
-      ports::connect_first(addresses.list.get(), deadline,
-                           [&](std::vector<pollfd>& polls, Deadline until) { interrupt.wait(polls, until); });
+  const AddressList addresses = resolve(host, port, deadline, interrupt);
+  ports::FirstConnection connection = ports::connect_first(
+      addresses.get(), deadline, [&](std::vector<pollfd>& polls, Deadline until) { interrupt.wait(polls, until); });
   if (connection.fd.valid()) {
     int on = 1;
     ::setsockopt(connection.fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
