@@ -1,6 +1,5 @@
 #include "arguments.hpp"
 
-#include <algorithm>
 #include <filesystem>
 
 #include "base/error.hpp"
@@ -10,13 +9,6 @@
 
 namespace dslaunch::launcher {
 namespace {
-
-std::string with_underscores(std::string word) {
-  if (!word.starts_with("--")) return word;
-  size_t end = std::min(word.find('='), word.size());
-  std::replace(word.begin() + 2, word.begin() + static_cast<std::ptrdiff_t>(end), '-', '_');
-  return word;
-}
 
 // A first word that is not an option, a path or a file is rejected as a mistyped command if it resembles one.
 void refuse_mistyped_command(const std::string& word) {
@@ -34,7 +26,7 @@ void refuse_mistyped_command(const std::string& word) {
 }  // namespace
 
 Arguments split_arguments(const std::vector<std::string>& words) {
-  Arguments split{.command = "run", .words = {}, .typed = {}, .has_separator = false, .program = {}};
+  Arguments split{.command = "run", .words = {}, .has_separator = false, .program = {}};
   auto word = words.begin();
   if (word != words.end() && find_command(*word) != nullptr) {
     split.command = *word++;
@@ -42,8 +34,7 @@ Arguments split_arguments(const std::vector<std::string>& words) {
     refuse_mistyped_command(*word);
   }
   for (; word != words.end() && *word != "--"; ++word) {
-    split.words.push_back(with_underscores(*word));
-    split.typed.push_back(*word);
+    split.words.push_back(*word);
   }
   if (word != words.end()) {
     split.has_separator = true;

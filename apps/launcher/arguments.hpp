@@ -1,5 +1,4 @@
-// Preprocesses argv before CLI11: finds the command, normalizes the spelling of options, and keeps the program of
-// `exec` separate and unchanged. Pure.
+// Preprocesses argv before CLI11: finds the command, and keeps the program of `exec` separate. Pure.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,10 +7,9 @@ namespace dslaunch::launcher {
 
 struct Arguments {
   std::string command;               // "run" if no command was named
-  std::vector<std::string> words;    // without the command; '-' in long options' names turned into '_'
-  std::vector<std::string> typed;    // the same words, unchanged
+  std::vector<std::string> words;    // without the command, up to a "--"
   bool has_separator = false;        // there was a "--"
-  std::vector<std::string> program;  // the words after "--", unchanged
+  std::vector<std::string> program;  // the words after "--"
 };
 
 // `words`: argv without the program's name. Throws UserError(64) for a command that does not exist.

@@ -192,13 +192,11 @@ void refuse_program_words(const Arguments& arguments) {
 void refuse_program(CommandLine& line, const Arguments& arguments) {
   const std::vector<std::string> models = line.app().get_option("MODEL")->results();
   if (models.empty()) return;
-  const auto place =
-      std::find(arguments.words.begin(), arguments.words.end(), models.front()) - arguments.words.begin();
-  if (place == std::ssize(arguments.words)) return;
-  const auto model = arguments.typed.begin() + place;
-  std::vector<std::string> behind(model + 1, arguments.typed.end());
+  const auto model = std::find(arguments.words.begin(), arguments.words.end(), models.front());
+  if (model == arguments.words.end()) return;
+  std::vector<std::string> behind(model + 1, arguments.words.end());
   behind.insert(behind.end(), arguments.program.begin(), arguments.program.end());
-  std::vector<std::string> before(arguments.typed.begin(), model);
+  std::vector<std::string> before(arguments.words.begin(), model);
   const auto is_of_a_run = [&](const std::string& word) {
     const auto* option = line.app().get_option_no_throw(word.substr(0, word.find('=')));
     return option && (option->get_group() == kJobGroup || option->get_group() == kDataGroup);

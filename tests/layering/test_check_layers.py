@@ -88,7 +88,7 @@ class PlantedViolations(unittest.TestCase):
         self.expect_refusal("kernels/bad.cu", "<ATen/ATen.h>", "only in")
 
     def test_headers_with_a_home(self):
-        for header, stray in (("<CLI/CLI.hpp>", "apps/worker/bad.cpp"), ("<CLI/CLI.hpp>", "lib/launch/plan/bad.cpp"),
+        for header, stray in (("<CLI/CLI.hpp>", "lib/config/bad.cpp"), ("<CLI/CLI.hpp>", "lib/launch/plan/bad.cpp"),
                               ("<yaml-cpp/yaml.h>", "lib/launch/plan/bad.cpp"),
                               ("<nccl.h>", "lib/runtime/engine/bad.cpp"),
                               ("<libssh/libssh.h>", "lib/spawn/local/bad.cpp"),
@@ -141,7 +141,7 @@ class PlantedViolations(unittest.TestCase):
                               ("lib/runtime/checkpoint/deepspeed/good.cpp", '"runtime/checkpoint/pickle/planted.hpp"'),
                               ("lib/base/good.hpp", "<nlohmann/json_fwd.hpp>"),
                               ("lib/comm/good.cpp", "<nccl.h>"), ("lib/spawn/ssh/good.cpp", "<libssh/libssh.h>"),
-                              ("apps/launcher/good.cpp", "<CLI/CLI.hpp>"),
+                              ("apps/launcher/good.cpp", "<CLI/CLI.hpp>"), ("apps/worker/good.cpp", "<CLI/CLI.hpp>"),
                               ("lib/runtime/engine/good.cpp", '"runtime/optim/planted.hpp"')):
             with self.subTest(path=path, include=include):
                 self.assertEqual(self.plant(path, include), (0, ""))
