@@ -6,7 +6,7 @@
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "base/shell_words.hpp"
-#include "command_options.hpp"
+#include "command_line.hpp"
 #include "commands.hpp"
 #include "runtime/engine/import_checkpoint.hpp"
 #include "unfinished_files.hpp"
@@ -49,20 +49,23 @@ void print_text(const runtime::ImportReport& report, bool has_model) {
 
 }  // namespace
 
-const CommandSpec& import_spec() {
-  static const CommandSpec spec{"import",
-                                {"DS_CHECKPOINT_DIR", "OUT"},
-                                {{"tag", "TAG"}, {"model", "MODEL.pt"}, {"overwrite"}, {"json"}, {"skip_checksums"}}};
-  return spec;
-}
-
 int import_command(const std::vector<std::string>& arguments) {
-  const CommandOptions options(arguments, import_spec());
-  const auto report = runtime::import_checkpoint({options.operand(0), options.operand(1), options.value_or("tag", ""),
-                                                  options.value_or("model", ""), !options.has("skip_checksums"),
-                                                  options.has("overwrite"), remove_when_ended});
-  print_text(report, options.has("model"));
-  if (options.has("json")) print_json(report);
+  std::string source, out, tag, model;
+  bool overwrite = false, json = false, skip_checksums = false;
+  CommandLine line("import", "import DS_CHECKPOINT_DIR OUT [options]",
+                   "import ds_run/ckpt runs/a/checkpoints --model model.pt");
+  line.operand("DS_CHECKPOINT_DIR", source, "the directory with 'latest', or a tag's directory");
+  line.operand("OUT", out, "the directory of checkpoints that gets OUT/step_N");
+  line.text("--tag", tag, "which checkpoint; without it the one that 'latest' names", "TAG");
+  line.text("--model", model, "names, kinds and code of the model that resumes", "MODEL.pt");
+  line.flag("--overwrite", overwrite, "replace a checkpoint of the same step in OUT");
+  line.flag("--json", json, "one document on standard output");
+  line.flag("--skip_checksums", skip_checksums, "for files saved by torch with CRC32 off");
+  if (!line.parse(arguments)) return 0;
+  const auto report =
+      runtime::import_checkpoint({source, out, tag, model, !skip_checksums, overwrite, remove_when_ended});
+  print_text(report, !model.empty());
+  if (json) print_json(report);
   return 0;
 }
 

@@ -2,34 +2,28 @@
 #include <cstdio>
 #include <utility>
 
-#include "command_options.hpp"
+#include "command_line.hpp"
 #include "commands.hpp"
 #include "runtime/engine/checkpoint_model.hpp"
 #include "runtime/engine/generate.hpp"
 
 namespace dslaunch::worker {
-const CommandSpec& infer_spec() {
-  static const CommandSpec spec{"infer",
-                                {},
-                                {{"checkpoint", "C", /*is_needed=*/true},
-                                 {"prompt", "TEXT", /*is_needed=*/true},
-                                 {"num_tokens", "N"},
-                                 {"temperature", "T"},
-                                 {"seed", "S"},
-                                 {"context", "N"}}};
-  return spec;
-}
 
 int infer_command(const std::vector<std::string>& arguments) {
-  const CommandOptions options(arguments, infer_spec());
+  std::string path;
   runtime::GenerateOptions generate;
-  generate.prompt = *options.value("prompt");
-  generate.num_tokens = options.integer("num_tokens", 1).value_or(generate.num_tokens);
-  generate.temperature = options.number("temperature", 0).value_or(generate.temperature);
-  generate.seed = static_cast<uint64_t>(options.integer("seed", 0).value_or(0));
-  generate.context = options.integer("context", 1).value_or(0);
+  CommandLine line("infer", "infer --checkpoint CKPT --prompt TEXT [options]",
+                   "infer --checkpoint runs/a/checkpoints --prompt 'Once upon a time'");
+  line.text("--checkpoint", path, "a checkpoint, or the directory that holds them", "CKPT")->required();
+  line.text("--prompt", generate.prompt, "text to continue", "TEXT")->required();
+  line.value_from(1, "--num_tokens", generate.num_tokens, "how many bytes to add (200)", "N");
+  line.value_from(0, "--temperature", generate.temperature, "0: always the likeliest (0.8)", "T");
+  line.value("--seed", generate.seed, "of the sampling (0)", "N");
+  line.value_from(1, "--context", generate.context,
+                  "how many of the last bytes the model sees; without it as many as it takes, up to 4096", "N");
+  if (!line.parse(arguments)) return 0;
 
-  auto checkpoint = runtime::load_checkpoint_model(*options.value("checkpoint"));
+  auto checkpoint = runtime::load_checkpoint_model(path);
   bool has_begun = false;  // the prompt waits for the first byte: an error then has its own line
   runtime::generate(checkpoint->model(), generate, [&](char byte) {
     if (!std::exchange(has_begun, true)) std::fputs(generate.prompt.c_str(), stdout);

@@ -1,6 +1,5 @@
 // dsworker: the program that runs on every rank, and dslaunch's local tool for commands that need tensors.
 #include <c10/util/Exception.h>
-#include <torch/headeronly/version.h>
 
 #include <csignal>
 #include <cstdio>
@@ -11,10 +10,12 @@
 
 #include "base/described_error.hpp"
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "base/log.hpp"
 #include "base/nearest_name.hpp"
 #include "base/resource_error.hpp"
 #include "base/standard_streams.hpp"
+#include "command_line.hpp"
 #include "commands.hpp"
 
 namespace {
@@ -22,33 +23,23 @@ namespace {
 using namespace dslaunch;
 
 struct Command {
-  const worker::CommandSpec& spec;
+  const char* name;
+  const char* what;
   int (*run)(const std::vector<std::string>& arguments);
 };
 
-const std::vector<Command>& commands() {
-  static const std::vector<Command> table{{worker::train_spec(), worker::train_command},
-                                          {worker::infer_spec(), worker::infer_command},
-                                          {worker::consolidate_spec(), worker::consolidate_command},
-                                          {worker::import_spec(), worker::import_command}};
-  return table;
-}
+constexpr Command kCommands[] = {
+    {"train", "a rank of a job: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment, or a world of one",
+     worker::train_command},
+    {"infer", "continue a text with the weights of a checkpoint", worker::infer_command},
+    {"consolidate", "whole weights from a checkpoint", worker::consolidate_command},
+    {"import", "a checkpoint of DeepSpeed as one of ours", worker::import_command},
+};
 
 std::string help() {
   std::string text = "dsworker is started by dslaunch on every rank; see dslaunch --help.\n\n";
-  for (const auto& command : commands()) text += usage_of(command.spec);
-  return text +
-         "\ntrain is a rank of a job: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment, or a world of "
-         "one.\n";
-}
-
-bool asks_for_help(const std::string& word) {
-  return word == "--help" || word == "-h";
-}
-
-int print_help(const std::string& text) {
-  std::fputs(text.c_str(), stdout);
-  return 0;
+  for (const auto& command : kCommands) text += fmt::format("  dsworker {:<12} {}\n", command.name, command.what);
+  return text + "\n'dsworker COMMAND --help' shows the options of a command; --version the version.\n";
 }
 
 // Output that could not be written is a failure, whichever command wrote it.
@@ -59,22 +50,19 @@ int with_output_written(int code) {
 }
 
 int run(const std::vector<std::string>& words) {
-  const std::string command = words.empty() ? "" : words[0];
-  const std::vector<std::string> rest(words.begin() + (words.empty() ? 0 : 1), words.end());
+  const std::string name = words.empty() ? "" : words[0];
   std::vector<std::string> names;
-  for (const auto& known : commands()) {
-    names.push_back(known.spec.name);
-    if (command != known.spec.name) continue;
-    if (!rest.empty() && asks_for_help(rest[0])) return print_help(usage_of(known.spec));
-    return known.run(rest);
+  for (const auto& command : kCommands) {
+    if (name == command.name) return command.run({words.begin() + 1, words.end()});
+    names.emplace_back(command.name);
   }
-  if (asks_for_help(command)) return print_help(help());
-  if (command == "--version") {
-    std::puts("dsworker " DSL_VERSION ", LibTorch " TORCH_VERSION);  // the launcher compares this line
-    return 0;
+  const bool wants_help = name == "--help" || name == "-h";
+  if (wants_help || name == "--version" || name == "-V") {
+    std::puts(wants_help ? help().c_str() : worker::version_line());
+    return to_int(ExitCode::kSuccess);
   }
   std::fputs(help().c_str(), stderr);
-  if (!command.empty()) log::error("unknown command '{}'{}", command, did_you_mean(command, names));
+  if (!name.empty()) log::error("unknown command '{}'{}", name, did_you_mean(name, names));
   return to_int(ExitCode::kUsage);
 }
 

@@ -15,7 +15,6 @@
 #include "base/log.hpp"
 #include "base/writable_folder.hpp"
 #include "comm/communicator.hpp"
-#include "command_options.hpp"
 #include "commands.hpp"
 #include "config/load.hpp"
 #include "config/report.hpp"
@@ -28,6 +27,7 @@
 #include "runtime/telemetry/append_file.hpp"
 #include "runtime/telemetry/run_timings.hpp"
 #include "stop_signals.hpp"
+#include "train_options.hpp"
 
 namespace dslaunch::worker {
 namespace {
@@ -36,34 +36,29 @@ constexpr std::chrono::minutes kJoinDeadline{5};
 constexpr double kDefaultHangSeconds = 1800;      // DeepSpeed's default
 constexpr double kMaxHangSeconds = 86400 * 10e3;  // the maximum duration that dslaunch accepts
 
-std::vector<config::Override> overrides_of(const CommandOptions& options) {
-  auto out = config::end_of_run(options.value("steps"), options.value("epochs"));
-  auto add = [&](const char* option, const char* key) {
-    if (auto value = options.value(option)) out.push_back({key, *value, fmt::format("--{}", option)});
+std::vector<config::Override> overrides_of(const TrainOptions& options) {
+  auto out = config::end_of_run(options.steps, options.epochs);
+  auto add = [&](const std::optional<std::string>& value, const char* option, const char* key) {
+    if (value) out.push_back({key, *value, option});
   };
-  add("data", "data.train");
-  add("inputs", "data.inputs");
-  add("labels", "data.labels");
-  add("loss", "loss");
-  add("seed", "train.seed");
-  for (const auto& text : options.values("set")) out.push_back(config::parse_set_option(text));
+  add(options.data, "--data", "data.train");
+  add(options.inputs, "--inputs", "data.inputs");
+  add(options.labels, "--labels", "data.labels");
+  add(options.loss, "--loss", "loss");
+  add(options.seed, "--seed", "train.seed");
+  for (const auto& text : options.sets) out.push_back(config::parse_set_option(text));
   return out;
 }
 
-config::LoadResult load_config(const CommandOptions& options, const rendezvous::LaunchEnv& env) {
-  auto result = config::load_file(options.value_or("config", ""), overrides_of(options), {env.world_size});
+config::LoadResult load_config(const TrainOptions& options, const rendezvous::LaunchEnv& env) {
+  auto result = config::load_file(options.config.value_or(""), overrides_of(options), {env.world_size});
   config::throw_if_bad(result);
-  const bool has_data =
-      !result.config.data.train.empty() || result.config.data.synthetic_train || options.has("eval_only");
+  const bool has_data = !result.config.data.train.empty() || result.config.data.synthetic_train || options.eval_only;
   if (!has_data) {
     throw UserError(ExitCode::kBadInput,
                     "no training data: pass --data PATH, or set \"data\": {\"train\": PATH} in the config");
   }
   return result;
-}
-
-std::string run_folder_of(const CommandOptions& options) {
-  return options.value_or("run_dir", "runs/dsworker");
 }
 
 void require_place(const char* what, const std::string& place, const char* named_by, const Result<>& writable) {
@@ -73,7 +68,7 @@ void require_place(const char* what, const std::string& place, const char* named
 }
 
 // Checks locations first written to during or after training, perhaps after hours. An evaluation writes to none.
-void check_places(const CommandOptions& options, const config::JobConfig& config, int rank) {
+void check_places(const TrainOptions& options, const config::JobConfig& config, int rank) {
   const std::string& checkpoints = config.checkpoint.dir;
   if (!checkpoints.empty()) {
     require_place("checkpoints", checkpoints, "checkpoint.dir", check_writable(checkpoints));
@@ -83,9 +78,8 @@ void check_places(const CommandOptions& options, const config::JobConfig& config
     require_place("the flops profile", profile.output_file, "flops_profiler.output_file",
                   check_writable_file(profile.output_file));
   }
-  if (options.has("trace")) {  // one file per rank, on other machines in an unchecked directory
-    const std::string folder = run_folder_of(options);
-    require_place("the trace", folder, "--run_dir", check_writable(folder));
+  if (options.trace) {  // one file per rank, on other machines in an unchecked directory
+    require_place("the trace", options.run_dir, "--run_dir", check_writable(options.run_dir));
   }
 }
 
@@ -99,11 +93,11 @@ FolderLock take_run_folder(const std::string& folder, const rendezvous::LaunchEn
 }
 
 // How long ranks may wait for each other: the option, else DeepSpeed's variable (in minutes), else DeepSpeed's value.
-std::chrono::milliseconds hang_limit_of(const CommandOptions& options) {
+std::chrono::milliseconds hang_limit_of(const TrainOptions& options) {
   const auto limited = [](double seconds) {
     return std::chrono::milliseconds(std::llround(1000 * std::min(seconds, kMaxHangSeconds)));
   };
-  if (const auto seconds = options.number("hang_timeout", 0.001)) return limited(*seconds);
+  if (options.hang_timeout) return limited(*options.hang_timeout);
   const char* text = std::getenv("DEEPSPEED_TIMEOUT");
   if (text == nullptr) return limited(kDefaultHangSeconds);
   char* end = nullptr;
@@ -113,28 +107,25 @@ std::chrono::milliseconds hang_limit_of(const CommandOptions& options) {
                   fmt::format("DEEPSPEED_TIMEOUT='{}' in the environment is no number of minutes above 0", text));
 }
 
-runtime::TrainRequest request_of(const CommandOptions& options, const config::LoadResult& config,
+runtime::TrainRequest request_of(const TrainOptions& options, const config::LoadResult& config,
                                  const rendezvous::LaunchEnv& env, at::Device device, const Groups& groups) {
   runtime::TrainRequest request;
-  request.model_path = options.operand(0);
-  request.run_dir = run_folder_of(options);
+  request.model_path = options.model;
+  request.run_dir = options.run_dir;
   request.config = config.config;
   request.resolved_config = config::resolved_json(config);
   request.device = device.str();
-  request.resume = options.value_or("resume", "");
-  request.begin_from = options.value("begin_from");
-  request.eval_only = options.has("eval_only");
-  request.verify = options.integer("verify", 1).value_or(0);
-  if (request.eval_only && request.verify > 0) {
-    throw UserError(ExitCode::kUsage, "--verify compares training steps, and --eval_only takes none");
-  }
-  request.quiet = options.has("quiet");
+  request.resume = options.resume.value_or("");
+  request.begin_from = options.begin_from;
+  request.eval_only = options.eval_only;
+  request.verify = options.verify;
+  request.quiet = options.quiet;
   request.stop_requested = stop_requested;
   request.job = env.job_id;
   request.placement = {env.rank, env.world_size, env.local_rank, env.node_rank, env.num_nodes, env.host};
   request.gather_group = groups.gather.get();
   request.secondary_group = groups.secondary.get();
-  request.trace_step = options.integer("trace", 1);
+  request.trace_step = options.trace;
   request.watchdog = groups.watch.get();
   return request;
 }
@@ -155,9 +146,9 @@ std::optional<runtime::RunTimings> start_timings(std::optional<double> launched)
   return runtime::RunTimings(now - std::chrono::duration<double>(*launched), runtime::time_since_process_start());
 }
 
-void set_log_level(const CommandOptions& options) {
-  if (options.has("quiet")) log::set_level(log::Level::kWarning);
-  if (options.has("verbose")) log::set_level(log::Level::kDebug);
+void set_log_level(const TrainOptions& options) {
+  if (options.quiet) log::set_level(log::Level::kWarning);
+  if (options.verbose) log::set_level(log::Level::kDebug);
 }
 
 // Reports the failure to the ranks that wait for this rank in collectives, before its groups are destroyed. A
@@ -177,35 +168,11 @@ int exit_code_of(runtime::TrainOutcome outcome) {
 
 }  // namespace
 
-const CommandSpec& train_spec() {
-  static const CommandSpec spec{"train",
-                                {"MODEL.pt"},
-                                {{"config", "FILE"},
-                                 {"set", "KEY=VALUE"},
-                                 {"run_dir", "DIR"},
-                                 {"steps", "N"},
-                                 {"epochs", "N"},
-                                 {"seed", "N"},
-                                 {"resume", "auto|PATH"},
-                                 {"data", "PATH"},
-                                 {"inputs", "a,b"},
-                                 {"labels", "c"},
-                                 {"loss", "NAME|FILE"},
-                                 {"device", "auto|cpu|cuda"},
-                                 {"trace", "STEP"},
-                                 {"timings", "SECONDS_SINCE_1970"},
-                                 {"verify", "N"},
-                                 {"hang_timeout", "SECONDS"},
-                                 {"eval_only"},
-                                 {"quiet"},
-                                 {"verbose"},
-                                 {"begin_from", "PATH"}}};
-  return spec;
-}
-
 int train_command(const std::vector<std::string>& arguments) {
-  const CommandOptions options(arguments, train_spec());
-  auto timings = start_timings(options.number("timings", 0));
+  const auto given = read_train_options(arguments);
+  if (!given) return 0;
+  const TrainOptions& options = *given;
+  auto timings = start_timings(options.timings);
   auto ended = [&](const char* what) {
     if (timings) timings->end(what);
   };
@@ -214,11 +181,11 @@ int train_command(const std::vector<std::string>& arguments) {
   if (env.world_size > 1) log::set_speaker(fmt::format("rank {}", env.rank));
   const auto config = load_config(options, env);
   const auto hang_limit = hang_limit_of(options);
-  if (!options.has("eval_only")) check_places(options, config.config, env.rank);
+  if (!options.eval_only) check_places(options, config.config, env.rank);
   ended("reading the config");
   log::debug("config read");
   set_library_variables(config.config);
-  const at::Device device = open_device(options.value_or("device", "auto"), env);
+  const at::Device device = open_device(options.device, env);
   ended("opening the device");
   log::debug("device {} open", device.str());
   auto store = rendezvous::connect_store(env, Deadline::after(kJoinDeadline));
@@ -226,7 +193,7 @@ int train_command(const std::vector<std::string>& arguments) {
   try {
     groups.open(env, device, config.config.zero, hang_limit, *store);
     // Only after all ranks have joined: rank 0 may serve the store, and would leave the other ranks waiting for it.
-    const FolderLock lock = take_run_folder(run_folder_of(options), env);
+    const FolderLock lock = take_run_folder(options.run_dir, env);
     ended("meeting the other ranks");
     log::debug("{} ranks have met", env.world_size);
     install_stop_signals(env.is_of_a_run());  // before this there is nothing to save, so a signal ends the rank at once

@@ -222,14 +222,35 @@ class CommandLine(StrangerTest):
             self.assertNotIn("in the order of the data's arrays", run(named).text)
 
     def test_the_workers_help_names_all_that_it_takes(self):
-        told = run([program("dsworker"), "--help"]).out
-        alone = run([program("dsworker"), "train", "--help"])
-        self.assertEqual((alone.code, alone.err), (0, ""))
-        self.assertIn(alone.out, told)
-        for option in ("inputs", "labels", "loss", "device", "epochs", "seed", "quiet", "verbose", "json", "context"):
-            self.assertRegex(told, rf"\[--{option}\b")
-        self.assertRegex(told, r"infer --checkpoint C --prompt TEXT \[")
-        self.assert_refused([program("dsworker"), "infer", "--checkpoint", "c"], 64, "infer needs --prompt TEXT")
+        overview = run([program("dsworker"), "--help"])
+        self.assertEqual((overview.code, overview.err), (0, ""))
+        options = {"train": ("inputs a,b", "labels c", "loss", "device auto|cpu|cuda", "epochs N", "seed N", "quiet", "verbose"),
+                   "infer": ("checkpoint CKPT REQUIRED", "prompt TEXT REQUIRED", "context N"),
+                   "consolidate": ("dtype fp32|bf16|fp16", "json"), "import": ("tag TAG", "overwrite")}
+        for command, names in options.items():
+            self.assertIn(f"  dsworker {command} ", overview.out)
+            alone = run([program("dsworker"), command, "--help"])
+            self.assertEqual((alone.code, alone.err), (0, ""))
+            self.assertIn(f"usage: dsworker {command} ", alone.out)
+            for name in names:
+                self.assertIn(f"\n  --{name} ", alone.out)
+
+    def test_slips_in_the_workers_options_get_an_answer(self):
+        for words, parts in (
+                (["trian"], ["unknown command 'trian'", "'train'"]),
+                (["train"], ["MODEL.pt is required", "dsworker train --help"]),
+                (["train", "m.pt", "--stepz", "3"], ["unknown option --stepz", "'--steps'"]),
+                (["train", "m.pt", "--verify", "0"], ["--verify: 0 is too small"]),
+                (["train", "m.pt", "--eval_only", "--verify", "3"], ["--verify", "--eval_only"]),
+                (["infer", "--checkpoint", "c"], ["--prompt is required"]),
+                (["consolidate", "c", "o.pt", "--max-memory", "500"], ["--max_memory", "unit", "'500'"]),
+                (["import", "d", "o", "p"], ["'p' is one argument too many"])):
+            with self.subTest(words=words):
+                self.assert_refused([program("dsworker"), *words], 64, *parts)
+
+    def test_the_worker_takes_the_last_of_repeated_options(self):
+        words = ["infer", "--checkpoint", "/nowhere/first", "--prompt", "--help", "--checkpoint=/nowhere/last"]
+        self.assert_refused([program("dsworker"), *words], 66, "/nowhere/last")
 
     def test_steps_go_on_beyond_the_epochs_of_the_config(self):
         config = base_config("mlp", train={"epochs": 1})

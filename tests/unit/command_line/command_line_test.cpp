@@ -73,7 +73,7 @@ TEST_CASE("an unknown option is refused with the nearest known one", "[command_l
 
 TEST_CASE("missing, superfluous and wrong values are refused", "[command_line]") {
   expect_refusal({}, "MODEL is required");
-  expect_refusal({"m.pt", "n.pt"}, "'n.pt' is one argument too many");
+  expect_refusal({"m.pt", "n.pt"}, "unexpected argument 'n.pt'");
   expect_refusal({"m.pt", "--steps"}, "--steps needs a value");
   expect_refusal({"m.pt", "--steps="}, "--steps: needs a number");
   expect_refusal({"m.pt", "--steps", "1e3"}, "--steps: '1e3' is not a whole number");
@@ -86,5 +86,5 @@ TEST_CASE("missing, superfluous and wrong values are refused", "[command_line]")
   expect_refusal({"m.pt", "--share", "much"}, "--share: 'much' is not a number");
   expect_refusal({"m.pt", "--share", "nan"}, "--share: 'nan' is not a number");
   expect_refusal({"m.pt", "--share="}, "--share: needs a number");
-  expect_refusal({"m.pt", "--run_name="}, "--run_name: an empty value is no value");
+  expect_refusal({"m.pt", "--run_name="}, "--run_name: the value is empty");
 }
