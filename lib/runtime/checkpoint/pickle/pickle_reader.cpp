@@ -1,4 +1,5 @@
-// Long on purpose: one case per opcode, in the order of Python's pickletools.
+// Long on purpose: one case per opcode, in the order of Python's pickletools. Left out are the opcodes of protocols 0
+// and 1: torch.save writes protocol 2 unless it is told otherwise, and torch.load(weights_only=True) refuses the older.
 #include "runtime/checkpoint/pickle/pickle_reader.hpp"
 
 #include <bit>
@@ -9,11 +10,63 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "base/utf8.hpp"
-#include "runtime/checkpoint/pickle/opcodes.hpp"
 
 namespace dslaunch::runtime::pickle {
 namespace {
+
+// Named as in pickletools.
+namespace op {
+enum : uint8_t {
+  kProto = 0x80,
+  kFrame = 0x95,
+  kMark = '(',
+  kPop = '0',
+  kPopMark = '1',
+  kNone = 'N',
+  kNewTrue = 0x88,
+  kNewFalse = 0x89,
+  kBinInt = 'J',
+  kBinInt1 = 'K',
+  kBinInt2 = 'M',
+  kLong1 = 0x8a,
+  kLong4 = 0x8b,
+  kBinFloat = 'G',
+  kBinUnicode = 'X',
+  kShortBinUnicode = 0x8c,
+  kBinUnicode8 = 0x8d,
+  kBinBytes = 'B',
+  kShortBinBytes = 'C',
+  kBinBytes8 = 0x8e,
+  kByteArray8 = 0x96,
+  kEmptyList = ']',
+  kEmptyTuple = ')',
+  kEmptyDict = '}',
+  kEmptySet = 0x8f,
+  kTuple = 't',
+  kFrozenSet = 0x91,
+  kTuple1 = 0x85,
+  kTuple2 = 0x86,
+  kTuple3 = 0x87,
+  kAppend = 'a',
+  kAppends = 'e',
+  kAddItems = 0x90,
+  kSetItem = 's',
+  kSetItems = 'u',
+  kBinPut = 'q',
+  kLongBinPut = 'r',
+  kMemoize = 0x94,
+  kBinGet = 'h',
+  kLongBinGet = 'j',
+  kGlobal = 'c',
+  kStackGlobal = 0x93,
+  kReduce = 'R',
+  kNewObj = 0x81,
+  kNewObjEx = 0x92,
+  kBuild = 'b',
+  kBinPersId = 'Q',
+  kStop = '.',
+};
+}  // namespace op
 
 constexpr size_t kMaxNameBytes = 4096;
 
@@ -38,25 +91,6 @@ std::optional<std::string> latin1_bytes(const std::string& text) {
     }
   }
   return bytes;
-}
-
-// Protocol 0's text: latin1, and \uXXXX or \UXXXXXXXX for other characters.
-std::string from_raw_unicode(const std::string& raw) {
-  std::string out;
-  for (size_t i = 0; i < raw.size(); ++i) {
-    const size_t digits = raw[i] != '\\' || i + 1 >= raw.size() ? 0 : raw[i + 1] == 'u' ? 4 : raw[i + 1] == 'U' ? 8 : 0;
-    uint32_t code = static_cast<uint8_t>(raw[i]);
-    if (digits > 0 && i + 1 + digits < raw.size()) {
-      const char* const end = raw.data() + i + 2 + digits;
-      if (std::from_chars(raw.data() + i + 2, end, code, 16).ptr == end) {
-        i += 1 + digits;
-      } else {
-        code = '\\';
-      }
-    }
-    append_utf8(out, code);
-  }
-  return out;
 }
 
 }  // namespace
@@ -215,8 +249,8 @@ class Machine {
     push(object);
   }
   bool push_unwrapped(const std::string& name, const std::vector<const Value*>& arguments) {
-    if (is_one_of(name, {"collections.OrderedDict", "builtins.dict"})) return push_dict(arguments);
-    if (name == "collections.defaultdict") {
+    const bool is_dict = is_one_of(name, {"collections.OrderedDict", "builtins.dict"}) && arguments.empty();
+    if (is_dict || name == "collections.defaultdict") {
       push(make(Kind::kDict));
       return true;
     }
@@ -241,22 +275,6 @@ class Machine {
     }
     return false;
   }
-  // OrderedDict(), or OrderedDict([[key, value], …]) of old protocols.
-  bool push_dict(const std::vector<const Value*>& arguments) {
-    std::vector<std::pair<const Value*, const Value*>> entries;
-    if (!arguments.empty()) {
-      if (arguments.size() != 1 || !arguments[0]->is(Kind::kList)) return false;
-      count_copies(arguments[0]->items.size());
-      for (const Value* pair : arguments[0]->items) {
-        if (pair->items.size() != 2) return false;
-        entries.emplace_back(pair->items[0], pair->items[1]);
-      }
-    }
-    Value* dict = make(Kind::kDict);
-    dict->entries = std::move(entries);
-    push(dict);
-    return true;
-  }
   void build() {
     const Value* state = pop();
     Value* target = top();
@@ -268,12 +286,6 @@ class Machine {
     value->arguments = id;
     push(value);
   }
-  void push_instance(std::vector<const Value*> arguments, const Value* callable) {
-    Value* tuple = make(Kind::kTuple);
-    tuple->items = std::move(arguments);
-    push_call(callable, tuple);
-  }
-
   // --- the memo ---
   void remember(uint64_t index) { memo_[index] = top(); }
   void recall(uint64_t index) {
@@ -281,29 +293,7 @@ class Machine {
     if (found == memo_.end()) damaged(fmt::format("it refers to value {}, which there is not", index));
     push(found->second);
   }
-  uint64_t index_from(const std::string& digits) {
-    uint64_t index = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
-    if (error != std::errc() || end != digits.data() + digits.size()) damaged("a bad index '" + digits + "'");
-    return index;
-  }
-
-  // --- numbers as text, and wide ones ---
-  void push_decimal(std::string digits) {
-    if (digits == "00" || digits == "01") return push_bool(digits == "01");
-    if (!digits.empty() && digits.back() == 'L') digits.pop_back();
-    int64_t integer = 0;
-    const char* const stop = digits.data() + digits.size();
-    const auto [end, error] = std::from_chars(digits.data(), stop, integer);
-    if (error == std::errc() && end == stop) return push_integer(integer);
-    push_float_text(digits);
-  }
-  void push_float_text(const std::string& digits) {
-    char* end = nullptr;
-    const double number = std::strtod(digits.c_str(), &end);
-    if (digits.empty() || end != digits.c_str() + digits.size()) damaged("'" + digits.substr(0, 40) + "' is no number");
-    push_float(number);
-  }
+  // --- wide numbers ---
   // Two's complement, little endian.
   void push_wide(uint64_t size) {
     const uint8_t* bytes = take(size);
@@ -329,8 +319,8 @@ class Machine {
   void execute(uint8_t opcode) {
     switch (opcode) {
       case op::kProto:
-        if (const int protocol = take(1)[0]; protocol > 5)
-          refuse(fmt::format("is a pickle of protocol {}; 0 to 5 are read", protocol));
+        if (const int protocol = take(1)[0]; protocol < 2 || protocol > 5)
+          refuse(fmt::format("is a pickle of protocol {}; 2 to 5 are read", protocol));
         return;
       case op::kFrame:
         return void(take(8));
@@ -341,17 +331,12 @@ class Machine {
         return void(pop());
       case op::kPopMark:
         return void(pop_to_mark());
-      case op::kDup:
-        return push(top());
       case op::kNone:
         return push(make(Kind::kNone));
       case op::kNewTrue:
         return push_bool(true);
       case op::kNewFalse:
         return push_bool(false);
-      case op::kInt:
-      case op::kLong:
-        return push_decimal(line());
       case op::kBinInt:
         return push_integer(number<int32_t>());
       case op::kBinInt1:
@@ -365,21 +350,8 @@ class Machine {
         if (size < 0) damaged("a negative size");
         return push_wide(static_cast<uint64_t>(size));
       }
-      case op::kFloat:
-        return push_float_text(line());
       case op::kBinFloat:
         return push_float(big_endian_double());
-      case op::kString:
-        return push_quoted(line());
-      case op::kBinString: {
-        const auto size = number<int32_t>();
-        if (size < 0) damaged("a negative size");
-        return push_text(Kind::kText, text(static_cast<uint64_t>(size)));
-      }
-      case op::kShortBinString:
-        return push_text(Kind::kText, text(number<uint8_t>()));
-      case op::kUnicode:
-        return push_text(Kind::kText, from_raw_unicode(line()));
       case op::kBinUnicode:
         return push_text(Kind::kText, text(number<uint32_t>()));
       case op::kShortBinUnicode:
@@ -401,18 +373,10 @@ class Machine {
         return push(make(Kind::kDict));
       case op::kEmptySet:
         return push(make(Kind::kSet));
-      case op::kList:
-        return push_items(Kind::kList, pop_to_mark());
       case op::kTuple:
         return push_items(Kind::kTuple, pop_to_mark());
       case op::kFrozenSet:
         return push_items(Kind::kSet, pop_to_mark());
-      case op::kDict: {
-        const auto pairs = pop_to_mark();
-        Value* dict = make(Kind::kDict);
-        set_entries(dict, pairs);
-        return push(dict);
-      }
       case op::kTuple1:
       case op::kTuple2:
       case op::kTuple3:
@@ -435,16 +399,12 @@ class Machine {
         const auto pairs = pop_to_mark();
         return set_entries(top(), pairs);
       }
-      case op::kPut:
-        return remember(index_from(line()));
       case op::kBinPut:
         return remember(number<uint8_t>());
       case op::kLongBinPut:
         return remember(number<uint32_t>());
       case op::kMemoize:
         return remember(memo_.size());
-      case op::kGet:
-        return recall(index_from(line()));
       case op::kBinGet:
         return recall(number<uint8_t>());
       case op::kLongBinGet:
@@ -471,34 +431,14 @@ class Machine {
         if (top()->is(Kind::kObject)) top()->entries = keywords->entries;
         return;
       }
-      case op::kInst: {
-        std::string module = line();
-        push_global(std::move(module), line());
-        const Value* callable = pop();
-        return push_instance(pop_to_mark(), callable);
-      }
-      case op::kObj: {  // the class is above the mark
-        auto all = pop_to_mark();
-        if (all.empty()) damaged("an object without a class");
-        const Value* callable = all.front();
-        all.erase(all.begin());
-        return push_instance(std::move(all), callable);
-      }
       case op::kBuild:
         return build();
-      case op::kPersId:
-        push_text(Kind::kText, line());
-        return push_persistent(pop());
       case op::kBinPersId:
         return push_persistent(pop());
       default:
-        refuse(fmt::format("its pickle is damaged, or uses what is no data: opcode 0x{:02x}", opcode));
+        refuse(fmt::format("its pickle is damaged, of protocol 0 or 1, or holds what is not data: opcode 0x{:02x}",
+                           opcode));
     }
-  }
-
-  void push_quoted(const std::string& quoted) {
-    if (quoted.size() < 2 || quoted.front() != quoted.back()) damaged("a text without quotes");
-    push_text(Kind::kText, quoted.substr(1, quoted.size() - 2));
   }
 
   const std::span<const uint8_t> bytes_;

@@ -1,5 +1,7 @@
-// Reads a Python pickle of protocols 0 to 5 as data: the stack machine of Python's own reader, with opaque records in
-// place of imports and calls. Any thread.
+// Reads a Python pickle of protocols 2 to 5 as data: the stack machine of Python's own reader, with opaque records in
+// place of imports and calls. LibTorch's torch::jit::Unpickler does not serve here: it reads TorchScript's values only,
+// and fails on an OrderedDict with attributes (every state dict), torch.Size, dtypes, numpy scalars and protocols above
+// 2, and its recursion overflows the stack for a deeply nested pickle. Any thread.
 #pragma once
 #include <cstddef>
 #include <cstdint>
