@@ -3,7 +3,6 @@
 #include <cmath>
 #include <tuple>
 
-#include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/checkpoint/deepspeed/state_builder.hpp"
 #include "runtime/state/saved_scalars.hpp"
@@ -25,8 +24,7 @@ int stage_of(const TorchFile& optim_file) {
   const Value* stage = inner ? inner->find("zero_stage") : nullptr;
   const auto number = stage ? stage->as_integer() : std::nullopt;
   if (!number || *number < 1 || *number > 3) {
-    throw UserError(ExitCode::kBadInput,
-                    fmt::format("'{}' is no optimizer state of ZeRO: it does not name its stage", optim_file.path()));
+    refuse_file(optim_file, "is no optimizer state of ZeRO: it does not name its stage");
   }
   return static_cast<int>(*number);
 }
@@ -44,21 +42,21 @@ bool is_scale(double value) {
 
 // A run that resumes would refuse a value that does not fit, or train with it.
 template <class Fits>
-std::optional<double> scaler_number(const Value& scaler, const char* name, const std::string& path, Fits fits) {
+std::optional<double> scaler_number(const Value& scaler, const char* name, const TorchFile& file, Fits fits) {
   const Value* value = scaler.attribute(name);
   if (!value || value->is(pickle::Kind::kNone)) return std::nullopt;
   const auto number = value->as_number();
   if (number && fits(*number)) return number;
-  throw UserError(ExitCode::kBadInput, fmt::format("'{}' is damaged: '{}' of its loss scaler is {}", path, name,
-                                                   number ? fmt::format("{}", *number) : "no number"));
+  refuse_file(file, fmt::format("is damaged: '{}' of its loss scaler is {}", name,
+                                number ? fmt::format("{}", *number) : "no number"));
 }
 
-void read_scaler(const Value* scaler, const std::string& path, std::map<std::string, double>& scalars) {
+void read_scaler(const Value* scaler, const TorchFile& file, std::map<std::string, double>& scalars) {
   if (!scaler) return;
   const Value* dynamic = scaler->attribute("dynamic");
   if (!dynamic) dynamic = scaler->attribute("dynamic_loss_scale");
   const bool is_dynamic = dynamic && dynamic->as_number().value_or(0) != 0;
-  const auto scale = scaler_number(*scaler, "cur_scale", path, is_scale);
+  const auto scale = scaler_number(*scaler, "cur_scale", file, is_scale);
   if (!scale || (*scale == 1 && !is_dynamic)) return;  // as in fp32 and bf16 runs
   scalars["loss_scale"] = *scale;
   const std::tuple<const char*, const char*, int64_t> kNames[] = {
@@ -67,7 +65,7 @@ void read_scaler(const Value* scaler, const std::string& path, std::map<std::str
       {"cur_hysteresis", "loss_scale_budget", 0}};
   for (const auto& [theirs, ours, least] : kNames) {
     const auto fits = [lowest = least](double value) { return is_count(value, lowest); };
-    if (const auto value = scaler_number(*scaler, theirs, path, fits)) scalars[ours] = *value;
+    if (const auto value = scaler_number(*scaler, theirs, file, fits)) scalars[ours] = *value;
   }
 }
 
@@ -130,7 +128,7 @@ ImportedState read_checkpoint(const std::string& dir, const ReadOptions& options
   out.stage = optim_files.empty() ? 0 : stage_of(optim_files[0]);
   out.shards.resize(std::max<size_t>(1, optim_files.size()));
   read_counters(model, out);
-  read_scaler(find_scaler(model, optim_files), (optim_files.empty() ? model_files : optim_files)[0].path(),
+  read_scaler(find_scaler(model, optim_files), (optim_files.empty() ? model_files : optim_files)[0],
               out.metadata.scalars);
 
   StateBuilder builder(out, model_files[0], model);

@@ -1,11 +1,12 @@
 #include "runtime/checkpoint/deepspeed/model_states.hpp"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "base/dump_json.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "runtime/checkpoint/deepspeed/json_text.hpp"
 #include "runtime/state/tensor_extent.hpp"
 
 namespace dslaunch::runtime::deepspeed {
@@ -36,6 +37,53 @@ constexpr std::string_view kKnownKeys[] = {"module",
                                            "csr_tensor_module_names",
                                            "mp_rank"};
 
+using Json = nlohmann::ordered_json;
+constexpr int kMaxDepth = 64;
+constexpr size_t kMaxValues = 100'000;  // a value that is referenced often is written often
+
+// A config as JSON text for a person to read: objects appear as their class name, values that nest deeper than 64
+// levels as null.
+class JsonWriter {
+ public:
+  Json write(const Value& value, int depth) {
+    if (depth > kMaxDepth || ++num_values_ > kMaxValues) return nullptr;
+    switch (value.kind) {
+      case Kind::kBool:
+        return value.boolean;
+      case Kind::kInteger:
+        return value.integer;
+      case Kind::kFloat:
+        return value.number;
+      case Kind::kText:
+        return value.text;
+      case Kind::kList:
+      case Kind::kTuple:
+      case Kind::kSet: {
+        Json list = Json::array();
+        for (const Value* item : value.items) list.push_back(write(*item, depth + 1));
+        return list;
+      }
+      case Kind::kDict: {
+        Json dict = Json::object();
+        for (const auto& [key, entry] : value.entries) {
+          const Json name = write(*key, kMaxDepth);
+          dict[name.is_string() ? name.get<std::string>() : name.dump()] = write(*entry, depth + 1);
+        }
+        return dict;
+      }
+      case Kind::kGlobal:
+      case Kind::kObject:
+        if (const auto number = value.as_number()) return *number;
+        return std::string(value.class_name());
+      default:
+        return nullptr;
+    }
+  }
+
+ private:
+  size_t num_values_ = 0;
+};
+
 class Reader {
  public:
   explicit Reader(const TorchFile& file) : file_(file), root_(file.root()) {
@@ -56,15 +104,13 @@ class Reader {
     out.skipped_steps = counter("skipped_steps");
     out.global_samples = counter("global_samples");
     if (out.skipped_steps > out.global_steps) refuse("is damaged: more steps were skipped than taken");
-    const int64_t ranks = counter("dp_world_size");
-    out.data_parallel = ranks >= 1 && ranks <= 1'000'000 ? static_cast<int>(ranks) : 1;
     if (counter("mp_world_size") > 1)
       refuse("is split by tensor parallelism; only data-parallel checkpoints can be imported");
     if (const Value* schedule = present("lr_scheduler")) {
       if (const Value* last = schedule->find("last_batch_iteration")) out.last_batch_iteration = last->as_integer();
     }
     if (const Value* version = present("ds_version")) out.version = version->text;
-    if (const Value* config = present("ds_config")) out.config = to_json_text(*config);
+    if (const Value* config = present("ds_config")) out.config = dump_json(JsonWriter().write(*config, 0), 1);
     for (const auto& [key, value] : root_.entries) {
       if (std::find(std::begin(kKnownKeys), std::end(kKnownKeys), key->text) == std::end(kKnownKeys)) {
         out.client_keys.push_back(key->text);
@@ -74,9 +120,7 @@ class Reader {
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& what) const {
-    throw UserError(ExitCode::kBadInput, fmt::format("'{}' {}", file_.path(), what));
-  }
+  [[noreturn]] void refuse(const std::string& what) const { refuse_file(file_, what); }
 
   const Value* present(std::string_view key) const {
     const Value* value = root_.find(key);
@@ -134,6 +178,10 @@ std::vector<NamedShape> ModelStates::all_trainable() const {
   std::vector<NamedShape> out;
   for (const auto& group : trainable_groups) out.insert(out.end(), group.begin(), group.end());
   return out;
+}
+
+void refuse_file(const TorchFile& file, const std::string& what) {
+  throw UserError(ExitCode::kBadInput, fmt::format("'{}' {}", file.path(), what));
 }
 
 ModelStates read_model_states(const TorchFile& file) {

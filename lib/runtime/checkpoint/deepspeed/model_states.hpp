@@ -30,15 +30,17 @@ struct ModelStates {
   const pickle::Value* optimizer = nullptr;  // without ZeRO; null when there is none
   int64_t global_steps = 0, skipped_steps = 0, global_samples = 0;
   std::optional<int64_t> last_batch_iteration;  // of a schedule of DeepSpeed
-  int data_parallel = 1;
-  std::string version, config;           // config: ds_config as JSON
-  std::vector<std::string> client_keys;  // added by the user's code
+  std::string version, config;                  // config: ds_config as JSON
+  std::vector<std::string> client_keys;         // added by the user's code
 
   std::vector<NamedShape> all_trainable() const;
 };
 
 // `file` owns the data that the result points to. Throws UserError(65) naming the key that is missing or malformed.
 ModelStates read_model_states(const TorchFile& file);
+
+// Throws UserError(65): "'PATH' WHAT".
+[[noreturn]] void refuse_file(const TorchFile& file, const std::string& what);
 
 // A dict's value under an integer key; null when absent.
 const pickle::Value* find_index(const pickle::Value& dict, int64_t index);

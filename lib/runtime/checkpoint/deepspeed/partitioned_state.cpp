@@ -3,7 +3,6 @@
 // same, but not with round_robin_gradients, where they keep the previous order.)
 #include <algorithm>
 
-#include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/checkpoint/deepspeed/state_builder.hpp"
 
@@ -36,9 +35,7 @@ class Partition {
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& what) const {
-    throw UserError(ExitCode::kBadInput, fmt::format("'{}' {}", file_.path(), what));
-  }
+  [[noreturn]] void refuse(const std::string& what) const { refuse_file(file_, what); }
   const Value& require(const Value& dict, const std::string& key) const {
     const Value* found = dict.find(key);
     if (!found) refuse(fmt::format("is no optimizer state of ZeRO stage 1 or 2: it has no '{}'", key));

@@ -2,7 +2,6 @@
 // each other through its flat sub-groups, in the order of the shapes.
 #include <algorithm>
 
-#include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/checkpoint/deepspeed/state_builder.hpp"
 
@@ -90,9 +89,7 @@ class Rank {
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& what) const {
-    throw UserError(ExitCode::kBadInput, fmt::format("'{}' {}", file_.path(), what));
-  }
+  [[noreturn]] void refuse(const std::string& what) const { refuse_file(file_, what); }
 
   const Value* states_of(size_t group) const {
     const Value* optimizer = inner_->find("optimizer_state_dict");

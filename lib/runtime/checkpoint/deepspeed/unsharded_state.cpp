@@ -4,7 +4,6 @@
 #include <map>
 #include <optional>
 
-#include "base/error.hpp"
 #include "base/format.hpp"
 #include "runtime/checkpoint/deepspeed/model_fit.hpp"
 #include "runtime/checkpoint/deepspeed/state_builder.hpp"
@@ -169,8 +168,7 @@ class OptimizerStates {
     double& applied = scalars.at("applied_steps");
     if (!steps || *steps == applied) return;
     if (!is_count(*steps, 0)) {
-      throw UserError(ExitCode::kBadInput,
-                      fmt::format("'{}' is damaged: 'step' of its optimizer is {}", file_.path(), *steps));
+      refuse_file(file_, fmt::format("is damaged: 'step' of its optimizer is {}", *steps));
     }
     scalars["schedule_offset"] = applied - *steps;
     applied = *steps;
