@@ -35,4 +35,14 @@ std::vector<std::string> gather_texts(comm::Communicator& group, at::Device devi
   return out;
 }
 
+// An error travels behind a mark, so that an empty one still differs from success.
+std::vector<Result<>> gather_results(comm::Communicator& group, at::Device device, const Result<>& own) {
+  constexpr const char* kFailed = "!";
+  std::vector<Result<>> out;
+  for (const auto& text : gather_texts(group, device, own.ok() ? "" : kFailed + own.error())) {
+    out.push_back(text.empty() ? Result<>() : Failure{text.substr(1)});
+  }
+  return out;
+}
+
 }  // namespace dslaunch::runtime

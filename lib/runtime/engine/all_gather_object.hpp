@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/result.hpp"
 #include "comm/communicator.hpp"
 
 namespace dslaunch::runtime {
@@ -18,6 +19,9 @@ std::vector<std::string> gather_bytes(comm::Communicator& group, at::Device devi
 
 // As gather_bytes(), for strings whose lengths may differ between ranks.
 std::vector<std::string> gather_texts(comm::Communicator& group, at::Device device, const std::string& own);
+
+// Every rank's outcome, in rank order.
+std::vector<Result<>> gather_results(comm::Communicator& group, at::Device device, const Result<>& own);
 
 template <class T>
 std::vector<T> gather_values(comm::Communicator& group, at::Device device, const T& own) {

@@ -136,7 +136,7 @@ class Engine {
   void compute_gradients(const std::function<MicroBatch()>& next);
   void compute_as_graph(const std::function<MicroBatch()>& next);
   void record_step(const std::vector<MicroBatch>& batches);
-  bool all_ranks_can_record(const std::string& own_obstacle);
+  bool all_ranks_can_record(const Result<>& own);
   void take_gradients(const std::vector<at::Tensor>& results);
   double weight_of_labels(const MicroBatch& batch) const;
   void forward_backward(const MicroBatch& batch, bool is_last);

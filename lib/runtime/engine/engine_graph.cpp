@@ -2,17 +2,16 @@
 #include "base/log.hpp"
 #include "runtime/engine/all_gather_object.hpp"
 #include "runtime/engine/engine.hpp"
-#include "runtime/model/script_error.hpp"
 
 namespace dslaunch::runtime {
 namespace {
 
-// The obstacles to capture that are known before any step runs; empty: none.
-std::string obstacle_of_run(const config::JobConfig& config, const EngineOptions& options) {
-  if (options.device.is_cpu()) return "it takes a GPU";
-  if (options.phases.is_observed()) return "steps are timed, traced or profiled phase by phase";
-  if (config.recomputation.enabled) return "activation_checkpointing keeps random states on the host";
-  if (config.zero.loco) return "zeropp_loco_param counts steps on the host";
+// Whether the options of the run allow capture.
+Result<> check_capturable(const config::JobConfig& config, const EngineOptions& options) {
+  if (options.device.is_cpu()) return Failure{"it takes a GPU"};
+  if (options.phases.is_observed()) return Failure{"steps are timed, traced or profiled phase by phase"};
+  if (config.recomputation.enabled) return Failure{"activation_checkpointing keeps random states on the host"};
+  if (config.zero.loco) return Failure{"zeropp_loco_param counts steps on the host"};
   return {};
 }
 
@@ -23,18 +22,18 @@ std::function<MicroBatch()> in_turn(const std::vector<MicroBatch>& batches) {
 }  // namespace
 
 void Engine::set_up_step_graph() {
-  std::string obstacle = obstacle_of_run(config_, options_);
-  if (obstacle.empty()) obstacle = model_.recording_obstacle();
-  if (obstacle.empty()) obstacle = loss_->recording_obstacle();
-  if (all_ranks_can_record(obstacle)) step_graph_ = std::make_unique<StepGraph>(options_.device);
+  Result<> capturable = check_capturable(config_, options_);
+  if (capturable.ok()) capturable = model_.check_capturable();
+  if (capturable.ok()) capturable = loss_->check_capturable();
+  if (all_ranks_can_record(capturable)) step_graph_ = std::make_unique<StepGraph>(options_.device);
 }
 
 // Ranks capture and replay the same steps: NCCL needs all ranks of a collective to capture it, or none.
-bool Engine::all_ranks_can_record(const std::string& own_obstacle) {
-  for (const auto& obstacle : gather_texts(data_group_, options_.device, own_obstacle)) {
-    if (obstacle.empty()) continue;
+bool Engine::all_ranks_can_record(const Result<>& own) {
+  for (const auto& result : gather_results(data_group_, options_.device, own)) {
+    if (result.ok()) continue;
     if (data_group_.rank() == 0)
-      log::warning("graph_harvesting: steps are issued launch by launch, as without it: {}", obstacle);
+      log::warning("graph_harvesting: steps are issued launch by launch, as without it: {}", result.error());
     return false;
   }
   return true;
@@ -54,22 +53,20 @@ void Engine::compute_as_graph(const std::function<MicroBatch()>& next) {
 // If any rank cannot capture the step, no further step is captured.
 void Engine::record_step(const std::vector<MicroBatch>& batches) {
   data_group_.wait_for_completion();
-  std::string obstacle;
-  try {
-    step_graph_->record(batches, [this](const std::vector<MicroBatch>& fixed) {
-      compute_gradients(in_turn(fixed));
-      parameters_->settle();
-      std::vector<at::Tensor> results{loss_sum_};
-      for (const auto& run : shard_tensors_) results.push_back(run.gradient);
-      return results;
-    });
+  const Result<> recorded = step_graph_->record(batches, [this](const std::vector<MicroBatch>& fixed) {
+    compute_gradients(in_turn(fixed));
+    parameters_->settle();
+    std::vector<at::Tensor> results{loss_sum_};
+    for (const auto& run : shard_tensors_) results.push_back(run.gradient);
+    return results;
+  });
+  if (recorded.ok()) {
     log::debug("step {}: recorded as a graph", steps_done_ + 1);
-  } catch (const std::exception& error) {
+  } else {
     parameters_->abandon_pass();
-    obstacle = cause_of(error);
   }
   release_gradients();
-  if (!all_ranks_can_record(obstacle)) step_graph_.reset();
+  if (!all_ranks_can_record(recorded)) step_graph_.reset();
 }
 
 // Takes a step's results in the order in which record_step() returns them.

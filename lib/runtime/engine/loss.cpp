@@ -63,11 +63,11 @@ class ModelsOwnLoss : public Loss {
 class LabelledLoss : public Loss {
  public:
   using Function = std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>;
-  LabelledLoss(std::string name, Function function, std::string recording_obstacle = {})
-      : name_(std::move(name)), function_(std::move(function)), recording_obstacle_(std::move(recording_obstacle)) {}
+  LabelledLoss(std::string name, Function function, Result<> capturable = {})
+      : name_(std::move(name)), function_(std::move(function)), capturable_(std::move(capturable)) {}
 
   bool takes_labels() const override { return true; }
-  std::string recording_obstacle() const override { return recording_obstacle_; }
+  Result<> check_capturable() const override { return capturable_; }
   at::Tensor operator()(const ForwardResult& result, const std::vector<at::Tensor>& labels) override {
     if (labels.size() != 1) {
       throw UserError(ExitCode::kBadInput,
@@ -91,7 +91,7 @@ class LabelledLoss : public Loss {
  private:
   const std::string name_;
   const Function function_;
-  const std::string recording_obstacle_;
+  const Result<> capturable_;
 };
 
 // Turns a loss computed elsewhere, which is assumed to be the mean over the labels that count, into their sum. The
@@ -101,7 +101,7 @@ class SummedLoss : public Loss {
   explicit SummedLoss(std::unique_ptr<Loss> mean) : mean_(std::move(mean)) {}
 
   bool takes_labels() const override { return mean_->takes_labels(); }
-  std::string recording_obstacle() const override { return mean_->recording_obstacle(); }
+  Result<> check_capturable() const override { return mean_->check_capturable(); }
   // A mean over no labels is 0/0, also in its gradients: if no label counts, the mean is computed over other labels and
   // gets weight zero.
   std::vector<at::Tensor> usable(const std::vector<at::Tensor>& labels) const override {
@@ -188,7 +188,7 @@ std::unique_ptr<Loss> make_loss(const std::string& name, at::Device device, conf
     const PlainExecution plain;
     return module->forward({outputs, labels}).toTensor();
   };
-  return weighed(std::make_unique<LabelledLoss>(name, call, recording_obstacle(*module)));
+  return weighed(std::make_unique<LabelledLoss>(name, call, check_capturable(*module)));
 }
 
 }  // namespace dslaunch::runtime

@@ -16,8 +16,8 @@ class Loss {
   virtual ~Loss() = default;
   // True: forward takes only the inputs, this loss takes the labels. False: forward takes both and returns the loss.
   virtual bool takes_labels() const = 0;
-  // See ModelSource::recording_obstacle().
-  virtual std::string recording_obstacle() const { return {}; }
+  // See ModelSource::check_capturable().
+  virtual Result<> check_capturable() const { return {}; }
   // Converts labels to the form that forward, or the loss, takes.
   virtual std::vector<at::Tensor> usable(const std::vector<at::Tensor>& labels) const { return labels; }
   // Returns a 0-dim floating-point tensor. Throws UserError(65) naming the shapes when outputs and labels do not match.

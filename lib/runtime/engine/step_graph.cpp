@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "base/error.hpp"
+#include "runtime/model/script_error.hpp"
 #include "runtime/state/random_state.hpp"
 
 namespace dslaunch::runtime {
@@ -28,7 +28,7 @@ std::vector<MicroBatch> copy_of(std::vector<MicroBatch> batches) {
 
 }  // namespace
 
-void StepGraph::record(const std::vector<MicroBatch>& batches, const Step& step) {
+Result<> StepGraph::record(const std::vector<MicroBatch>& batches, const Step& step) try {
   auto graph = make_device_graph(device_);
   batches_ = copy_of(batches);
   const at::Tensor random = save_random_state(at::kCPU);
@@ -36,9 +36,12 @@ void StepGraph::record(const std::vector<MicroBatch>& batches, const Step& step)
   if (!at::equal(random, save_random_state(at::kCPU))) {
     restore_random_state(random, at::kCPU);
     results_.clear();
-    throw UserError(ExitCode::kBadInput, "the model draws random numbers on the host");
+    return Failure{"the model draws random numbers on the host"};
   }
   graph_ = std::move(graph);
+  return {};
+} catch (const std::exception& error) {  // LibTorch throws at work that a graph cannot hold
+  return Failure{cause_of(error)};
 }
 
 const std::vector<at::Tensor>& StepGraph::replay(const std::vector<MicroBatch>& batches) {

@@ -1,7 +1,7 @@
 // Captures a step from its micro batches to its gradients as one CUDA graph ("graph_harvesting"): thousands of kernel
 // launches become one. The first steps run eagerly; then one step is captured and, from the next step on, replayed. A
 // replay does not repeat the model's work on the host, so a model whose host code does more than issue device work is
-// not captured (ModelSource::recording_obstacle). One thread.
+// not captured (ModelSource::check_capturable). One thread.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/result.hpp"
 #include "runtime/engine/device_graph.hpp"
 #include "runtime/engine/micro_batch.hpp"
 
@@ -25,10 +26,10 @@ class StepGraph {
   bool is_recorded() const { return graph_ != nullptr; }
 
   // `step` runs the given micro batches, which are at the addresses that every replay reads, and returns the tensors
-  // that the rest of the step needs. Nothing runs during capture. Throws the reason why capture failed; begin_step()
-  // then never returns true again.
+  // that the rest of the step needs. Nothing runs during capture. After a failure begin_step() never returns true
+  // again.
   using Step = std::function<std::vector<at::Tensor>(const std::vector<MicroBatch>& batches)>;
-  void record(const std::vector<MicroBatch>& batches, const Step& step);
+  Result<> record(const std::vector<MicroBatch>& batches, const Step& step);
   // The results of `step` for these batches, which must have the captured batches' shapes; valid until the next replay.
   const std::vector<at::Tensor>& replay(const std::vector<MicroBatch>& batches);
 

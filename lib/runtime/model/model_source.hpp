@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/result.hpp"
 #include "runtime/model/graph_pass_options.hpp"
 #include "runtime/model/recomputation_options.hpp"
 #include "runtime/state/index_range.hpp"
@@ -79,8 +80,8 @@ class ModelSource {
   virtual std::string set_recomputation(const RecomputationOptions& options) = 0;
   // With RecomputationOptions::profile: the times since the last call of this function, as one line; else empty.
   virtual std::string take_recomputation_profile() = 0;
-  // Why a run of the model must not be captured and replayed; empty: no obstacle is known (recording.hpp).
-  virtual std::string recording_obstacle() const { return {}; }
+  // Whether a run of the model may be captured and replayed, as far as is known before it runs (recording.hpp).
+  virtual Result<> check_capturable() const { return {}; }
   // Notes about the file for the user, one line each.
   virtual const std::vector<std::string>& notes() const = 0;
   virtual void train(bool training) = 0;

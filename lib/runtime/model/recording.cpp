@@ -27,18 +27,20 @@ bool changes_container(const Node* node) {
   return is_container && info != nullptr && info->isWrite() && is_attribute(node->input(0));
 }
 
-std::string obstacle_in(const Node* node) {
+Result<> check_capturable(const Node* node) {
   const std::string_view kind = node->kind().toQualString();
-  if (kind == "prim::SetAttr") return fmt::format("the model sets its attribute '{}'", node->s(c10::attr::name));
+  if (kind == "prim::SetAttr")
+    return Failure{fmt::format("the model sets its attribute '{}'", node->s(c10::attr::name))};
   if (changes_container(node)) {
-    return fmt::format("the model changes what its attribute '{}' holds", node->input(0)->node()->s(c10::attr::name));
+    return Failure{
+        fmt::format("the model changes what its attribute '{}' holds", node->input(0)->node()->s(c10::attr::name))};
   }
   if (node->kind() == c10::prim::CallMethod && !node->input(0)->type()->is_module()) {
-    return "the model calls methods of an object of its own, which may change it";
+    return Failure{"the model calls methods of an object of its own, which may change it"};
   }
-  if (kind == "prim::fork" || kind == "aten::wait") return "the model runs parts of itself on other threads";
-  if (kind == "prim::Print") return "the model prints";
-  if (kind == "prim::TimePoint") return "the model reads the clock";
+  if (kind == "prim::fork" || kind == "aten::wait") return Failure{"the model runs parts of itself on other threads"};
+  if (kind == "prim::Print") return Failure{"the model prints"};
+  if (kind == "prim::TimePoint") return Failure{"the model reads the clock"};
   return {};
 }
 
@@ -59,17 +61,17 @@ HostState find_host_state(const torch::jit::Module& module, const ForwardEffects
   return state;
 }
 
-std::string recording_obstacle(const torch::jit::Module& model, const HostState& state) {
-  std::string first;
+Result<> check_capturable(const torch::jit::Module& model, const HostState& state) {
+  Result<> nodes;
   for_every_node(model, [&](const Node* node) {
-    if (first.empty()) first = obstacle_in(node);
+    if (nodes.ok()) nodes = check_capturable(node);
   });
-  if (!first.empty()) return first;
+  if (!nodes.ok()) return nodes;
   if (!state.changed.empty()) {
-    return fmt::format("the model changes attributes that are no tensors: {}", fmt::join(state.changed, ", "));
+    return Failure{fmt::format("the model changes attributes that are no tensors: {}", fmt::join(state.changed, ", "))};
   }
   if (!state.is_understood) {
-    return "the model changes what cannot be seen before it runs (an interface, another thread)";
+    return Failure{"the model changes what cannot be seen before it runs (an interface, another thread)"};
   }
   return {};
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/result.hpp"
 #include "runtime/model/mutation_analysis.hpp"
 
 namespace dslaunch::runtime {
@@ -19,10 +20,10 @@ struct HostState {
 // `effects`: the result of scan_forward_effects() for this module.
 HostState find_host_state(const torch::jit::Module& module, const ForwardEffects& effects);
 
-// The first obstacle to capture, as a sentence ("the model sets its attribute 'count'"); empty: none. Examines all
-// methods that a run may reach, conservatively, and takes `state` into account, which sees through aliases; without
-// `state` (a loss from a file) only effects that the methods themselves name are found. Random numbers drawn on the
-// host, and tensors read back from the device, are detected during capture.
-std::string recording_obstacle(const torch::jit::Module& model, const HostState& state = {});
+// Whether a run may be captured and replayed; the error is the first obstacle, as a sentence ("the model sets its
+// attribute 'count'"). Examines all methods that a run may reach, conservatively, and takes `state` into account, which
+// sees through aliases; without `state` (a loss from a file) only effects that the methods themselves name are found.
+// Random numbers drawn on the host, and tensors read back from the device, are detected during capture.
+Result<> check_capturable(const torch::jit::Module& model, const HostState& state = {});
 
 }  // namespace dslaunch::runtime

@@ -171,7 +171,7 @@ class ScriptModel : public ModelSource {
   }
   std::string take_recomputation_profile() override { return interception_.take_recomputation_profile(); }
 
-  std::string recording_obstacle() const override { return runtime::recording_obstacle(module_, host_state_); }
+  Result<> check_capturable() const override { return runtime::check_capturable(module_, host_state_); }
   const std::vector<std::string>& notes() const override { return notes_; }
 
   void train(bool training) override {

@@ -23,37 +23,38 @@ Module model_of(const std::string& code) {
   return outer;
 }
 
-std::string obstacle_of(const std::string& code) {
-  return recording_obstacle(model_of(code));
+dslaunch::Result<> check(const std::string& code) {
+  return check_capturable(model_of(code));
 }
 
 }  // namespace
 
 TEST_CASE("a model that only computes may be recorded, also one that changes its buffers", "[runtime][recording]") {
-  CHECK(obstacle_of("def forward(self, x):\n    return torch.relu(x) + self.mean\n").empty());
-  CHECK(obstacle_of("def forward(self, x):\n    self.mean.add_(1)\n    return x + self.mean\n").empty());
-  CHECK(obstacle_of(R"(
+  CHECK(check("def forward(self, x):\n    return torch.relu(x) + self.mean\n").ok());
+  CHECK(check("def forward(self, x):\n    self.mean.add_(1)\n    return x + self.mean\n").ok());
+  CHECK(check(R"(
 def forward(self, x):
     parts = []
     for i in range(3):
         parts.append(x * i)
     return torch.cat(parts)
 )")
-            .empty());
+            .ok());
 }
 
 TEST_CASE("what a model does on the host in its forward is no part of a recording", "[runtime][recording]") {
-  CHECK(obstacle_of("def forward(self, x):\n    self.count += 1\n    return x * self.count\n") ==
+  CHECK(check("def forward(self, x):\n    self.count += 1\n    return x * self.count\n").error() ==
         "the model sets its attribute 'count'");
-  CHECK(obstacle_of(R"(
+  CHECK(check(R"(
 def forward(self, x):
     if x.dim() > 1:
         self.mean = x.mean(0)
     return x
-)") == "the model sets its attribute 'mean'");
-  CHECK(obstacle_of("def forward(self, x):\n    self.seen.append(x)\n    return x\n") ==
+)")
+            .error() == "the model sets its attribute 'mean'");
+  CHECK(check("def forward(self, x):\n    self.seen.append(x)\n    return x\n").error() ==
         "the model changes what its attribute 'seen' holds");
-  CHECK(obstacle_of("def forward(self, x):\n    print(x.sum())\n    return x\n") == "the model prints");
+  CHECK(check("def forward(self, x):\n    print(x.sum())\n    return x\n").error() == "the model prints");
 }
 
 TEST_CASE("state on the host that is reached by a way round is found by what forward changes", "[runtime][recording]") {
@@ -65,22 +66,22 @@ def forward(self, x):
     seen.append(x)
     return x
 )");
-  CHECK(recording_obstacle(model).empty());
+  CHECK(check_capturable(model).ok());
   const HostState state = find_host_state(model, scan_forward_effects(model));
   CHECK(state.is_understood);
   CHECK(state.changed == std::vector<std::string>{"inner.seen"});
-  CHECK(recording_obstacle(model, state) == "the model changes attributes that are no tensors: inner.seen");
+  CHECK(check_capturable(model, state).error() == "the model changes attributes that are no tensors: inner.seen");
 }
 
 TEST_CASE("tensors that forward changes in place are no state on the host", "[runtime][recording]") {
   const Module model = model_of("def forward(self, x):\n    self.mean.add_(1)\n    return x + self.mean\n");
   const HostState state = find_host_state(model, scan_forward_effects(model));
   CHECK(state.changed.empty());
-  CHECK(recording_obstacle(model, state).empty());
+  CHECK(check_capturable(model, state).ok());
 }
 
 TEST_CASE("what forward calls and no scan can follow speaks against a recording", "[runtime][recording]") {
   const Module model = model_of("def forward(self, x):\n    return torch.relu(x)\n");
-  CHECK(recording_obstacle(model, {.changed = {}, .is_understood = false}) ==
+  CHECK(check_capturable(model, {.changed = {}, .is_understood = false}).error() ==
         "the model changes what cannot be seen before it runs (an interface, another thread)");
 }
