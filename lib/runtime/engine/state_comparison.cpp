@@ -61,7 +61,7 @@ at::Tensor StateComparison::values_of_rank(int rank) {
   return flat;
 }
 
-std::string StateComparison::compare(Replica* replica) {
+Result<> StateComparison::compare(Replica* replica) {
   std::optional<Difference> first;
   std::vector<bool> differs(model_.table().parameters.size(), false);
   auto mine = replica ? replica->state() : Replica::State{};
@@ -86,7 +86,8 @@ std::string StateComparison::compare(Replica* replica) {
   }
   if (replica) replica->take_over(engine_);
   num_different_ = std::count(differs.begin(), differs.end(), true);
-  return first ? describe(*first) : "";
+  if (!first) return {};
+  return Failure{describe(*first)};
 }
 
 namespace {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/result.hpp"
 #include "comm/communicator.hpp"
 #include "runtime/engine/engine.hpp"
 #include "runtime/engine/replica.hpp"
@@ -19,9 +20,9 @@ class StateComparison {
   StateComparison(Engine& engine, const ModelSource& model, comm::Communicator& world, at::Device device,
                   const VerificationBounds& bounds);
 
-  // Collective; `replica`: on rank 0, null elsewhere. Rank 0 returns a description of the first difference in model
-  // order; empty: no difference. The replica then has the state of the run.
-  std::string compare(Replica* replica);
+  // Collective; `replica`: on rank 0, null elsewhere. The error, on rank 0 only, describes the first difference in
+  // model order. The replica then has the state of the run.
+  Result<> compare(Replica* replica);
 
   // Parameters that differed in the last comparison.
   int64_t num_different() const { return num_different_; }

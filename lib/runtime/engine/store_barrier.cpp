@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/result.hpp"
 
 namespace dslaunch::runtime {
 namespace {
@@ -14,14 +15,14 @@ constexpr const char* kAdvice =
     "At ZeRO stages 2 and 3 control flow that depends on a rank's own data has to show in the first step; or use "
     "stage 0 or 1";
 
-// Returns nothing when all ranks have arrived; else the missing ranks.
-std::optional<std::string> wait_for_all(rendezvous::Store& store, int world_size, const std::string& event,
-                                        std::chrono::milliseconds patience) {
+// The error, when not all ranks have arrived, names the missing ranks.
+Result<> wait_for_all(rendezvous::Store& store, int world_size, const std::string& event,
+                      std::chrono::milliseconds patience) {
   try {
     store.barrier("units/" + event, world_size, Deadline::after(patience));
-    return std::nullopt;
+    return {};
   } catch (const TimeoutError& error) {
-    return error.what();
+    return Failure{error.what()};
   }
 }
 
@@ -33,11 +34,13 @@ void store_barrier(rendezvous::Store& store, int world_size, int64_t step, const
   std::optional<comm::Watchdog::Meeting> waiting;
   if (watch) waiting.emplace(*watch, event, what, kAdvice);
   const auto deadline = Deadline::after(limit * 5 / 6);
-  while (const auto absent = wait_for_all(store, world_size, event, std::min(kBetweenLooks, deadline.left()))) {
+  for (;;) {
+    const Result<> arrived = wait_for_all(store, world_size, event, std::min(kBetweenLooks, deadline.left()));
+    if (arrived.ok()) return;
     if (const auto verdict = watch ? watch->verdict() : std::nullopt) throw *verdict;
     if (!deadline.passed()) continue;
     throw UserError(ExitCode::kBadInput, fmt::format("this rank came to {}, and waited for the others in vain ({}). {}",
-                                                     what, *absent, kAdvice));
+                                                     what, arrived.error(), kAdvice));
   }
 }
 

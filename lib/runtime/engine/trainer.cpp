@@ -197,9 +197,9 @@ class Training {
     if (world_.rank() == 0 && config_.recomputation.profile && result.step % config_.steps_per_print == 0) {
       log::info("{}", model_->take_recomputation_profile());
     }
-    if (!result.diagnosis.empty()) {
+    if (result.diagnosis) {
       store_barrier_at_end(store_, world_.size(), result.step);
-      throw UserError(ExitCode::kCannotContinue, result.diagnosis);
+      throw UserError(ExitCode::kCannotContinue, *result.diagnosis);
     }
     if (result.overflow) return result.stop_requested;
     if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) starts_->explain(result);

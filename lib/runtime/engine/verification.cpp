@@ -63,8 +63,8 @@ Verification::Verification(Engine& engine, ReplicatedRun run, comm::Communicator
   }
   share_frozen();
   // A checkpoint may differ from the model file; after a start from the model file both sides must have read the same.
-  const std::string different = state_.compare(replica_.get());
-  agree(engine_.steps_done(), is_resumed ? "" : different);
+  const Result<> state = state_.compare(replica_.get());
+  agree(engine_.steps_done(), is_resumed ? Result<>() : state);
   compare_copies(engine_.steps_done());
 }
 
@@ -94,13 +94,16 @@ void Verification::compare(const StepResult& run) {
   std::optional<StepResult> replica;
   if (replica_) replica = replica_->step();
   const bool comparable = !replica || !overflows_apart(run, *replica);
-  std::string problem = replica && comparable ? compare_numbers(run, *replica) : "";
-  const std::string different = state_.compare(replica_.get());
-  if (!different.empty() && comparable) {
-    problem += (problem.empty() ? "" : "; ") + different;
-    if (state_.num_different() > 1) problem += fmt::format(" ({} parameters differ in all)", state_.num_different());
+  std::vector<std::string> differences;
+  if (replica && comparable) differences = compare_numbers(run, *replica);
+  const Result<> state = state_.compare(replica_.get());
+  if (!state.ok() && comparable) {
+    differences.push_back(state.error());
+    if (state_.num_different() > 1) {
+      differences.back() += fmt::format(" ({} parameters differ in all)", state_.num_different());
+    }
   }
-  agree(run.step, problem);
+  agree(run.step, differences.empty() ? Result<>() : Failure{fmt::format("{}", fmt::join(differences, "; "))});
   compare_copies(run.step);
   steps_compared_ += 1;
 }
@@ -113,21 +116,21 @@ bool Verification::overflows_apart(const StepResult& run, const StepResult& repl
   return true;
 }
 
-std::string Verification::compare_numbers(const StepResult& run, const StepResult& replica) {
-  if (replica.overflow && !run.overflow) return "the replica's step overflowed, the run's did not";
+std::vector<std::string> Verification::compare_numbers(const StepResult& run, const StepResult& replica) {
+  if (replica.overflow && !run.overflow) return {"the replica's step overflowed, the run's did not"};
   if (run.overflow) return {};  // losses and norms of skipped steps are meaningless
   const double loss = relative(run.loss, replica.loss), norm = relative(run.grad_norm, replica.grad_norm);
   largest_loss_error_ = std::max(largest_loss_error_, loss);
   largest_norm_error_ = std::max(largest_norm_error_, norm);
-  std::string problem;
+  std::vector<std::string> differences;
   auto compare = [&](const char* what, double error, double of_run, double of_replica) {
     if (error <= bounds_.gradient.relative) return;
-    problem += fmt::format("{}the {} is {:.9g}, that of the replica {:.9g} (bound: {:.1e}, relative)",
-                           problem.empty() ? "" : "; ", what, of_run, of_replica, bounds_.gradient.relative);
+    differences.push_back(fmt::format("the {} is {:.9g}, that of the replica {:.9g} (bound: {:.1e}, relative)", what,
+                                      of_run, of_replica, bounds_.gradient.relative));
   };
   compare("loss", loss, run.loss, replica.loss);
   compare("gradient norm", norm, run.grad_norm, replica.grad_norm);
-  return problem;
+  return differences;
 }
 
 // The root unit stays unsharded while the other units are visited, as in a forward pass of the model.
@@ -158,19 +161,19 @@ void Verification::share_frozen() {
 
 // On every rank, compares what its units read with the replica's values, which are now computed from the run's masters.
 void Verification::compare_copies(int64_t step) {
-  std::string problem;
+  Result<> copies;
   for_every_unit([&](int unit, const UnitValues& values) {
-    const std::string found = compare_unit(unit, values.parameters);
-    if (problem.empty()) problem = found;
+    const Result<> compared = compare_unit(unit, values.parameters);
+    if (copies.ok()) copies = compared;
   });
-  agree(step, problem);
+  agree(step, copies);
 }
 
-std::string Verification::compare_unit(int unit, const std::vector<at::Tensor>& own) {
+Result<> Verification::compare_unit(int unit, const std::vector<at::Tensor>& own) {
   const auto& members = model_.table().units[static_cast<size_t>(unit)].parameters;
   const auto expected =
       replica_ ? replica_->unit_parameters().acquire(unit, UnitCall::kInference).parameters : std::vector<at::Tensor>();
-  std::string problem;
+  Result<> compared;
   for (size_t i = 0; i < own.size(); ++i) {
     const at::Tensor mine = as_bytes(own[i]);
     if (mine.numel() == 0) continue;
@@ -178,29 +181,30 @@ std::string Verification::compare_unit(int unit, const std::vector<at::Tensor>& 
     if (world_.size() > 1) {
       world_.broadcast({theirs.data_ptr(), theirs.nbytes(), comm::DType::kUInt8}, /*root=*/0);
     }
-    if (!problem.empty() || mine.equal(theirs)) continue;
+    if (!compared.ok() || mine.equal(theirs)) continue;
     const auto width = static_cast<int64_t>(own[i].element_size());
     const int64_t element = mine.eq(theirs).to(at::kByte).argmin().item<int64_t>() / width;
     const auto value = [&](const at::Tensor& bytes) {
       return bytes.narrow(0, element * width, width).view(own[i].scalar_type()).item<double>();
     };
-    problem = fmt::format("{}, element {}, is {:.9g} where forward reads it on rank {}, but the masters give {:.9g}",
-                          describe_parameter(model_.table(), members[i]),
-                          coordinates(element, model_.table().parameters[static_cast<size_t>(members[i])].shape),
-                          value(mine), world_.rank(), value(theirs));
+    compared =
+        Failure{fmt::format("{}, element {}, is {:.9g} where forward reads it on rank {}, but the masters give {:.9g}",
+                            describe_parameter(model_.table(), members[i]),
+                            coordinates(element, model_.table().parameters[static_cast<size_t>(members[i])].shape),
+                            value(mine), world_.rank(), value(theirs))};
   }
   if (replica_) replica_->unit_parameters().release(unit);
-  return problem;
+  return compared;
 }
 
 // Either all ranks throw the same error, or none throws.
-void Verification::agree(int64_t step, const std::string& problem) {
-  for (const auto& text : gather_texts(world_, device_, problem)) {
-    if (text.empty()) continue;
-    throw UserError(
-        ExitCode::kCannotContinue,
-        fmt::format("--verify: {} the run differs from an unsharded replica: {}",
-                    step == 0 ? std::string("before the first step") : fmt::format("at step {}", step), text));
+void Verification::agree(int64_t step, const Result<>& own) {
+  for (const auto& result : gather_results(world_, device_, own)) {
+    if (result.ok()) continue;
+    throw UserError(ExitCode::kCannotContinue,
+                    fmt::format("--verify: {} the run differs from an unsharded replica: {}",
+                                step == 0 ? std::string("before the first step") : fmt::format("at step {}", step),
+                                result.error()));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/result.hpp"
 #include "comm/communicator.hpp"
 #include "rendezvous/store.hpp"
 #include "runtime/engine/engine.hpp"
@@ -34,12 +35,12 @@ class Verification {
  private:
   void require_memory(const ReplicatedRun& run);
   bool overflows_apart(const StepResult& run, const StepResult& replica);
-  std::string compare_numbers(const StepResult& run, const StepResult& replica);
-  std::string compare_unit(int unit, const std::vector<at::Tensor>& own);
+  std::vector<std::string> compare_numbers(const StepResult& run, const StepResult& replica);
+  Result<> compare_unit(int unit, const std::vector<at::Tensor>& own);
   void for_every_unit(const std::function<void(int unit, const UnitValues& values)>& visit);
   void share_frozen();
   void compare_copies(int64_t step);
-  void agree(int64_t step, const std::string& problem);
+  void agree(int64_t step, const Result<>& own);
 
   // fixed after construction
   Engine& engine_;

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "base/format.hpp"
+#include "base/result.hpp"
 #include "runtime/model/mutation_analysis.hpp"
 
 namespace dslaunch::runtime {
@@ -27,11 +28,10 @@ void pair_up(const Module& model, const Module& scratch, Twins& out) {
   }
 }
 
-// Why a unit cannot be recomputed; empty: it can.
-std::string obstacle(const ForwardEffects& effects) {
-  if (!effects.understood) return "it calls what cannot be followed (an interface, another thread)";
-  if (effects.changes_containers) return "it changes a list or dict that it was given";
-  if (effects.calls_autograd) return "it asks for gradients itself";
+Result<> check_recomputable(const ForwardEffects& effects) {
+  if (!effects.understood) return Failure{"it calls what cannot be followed (an interface, another thread)"};
+  if (effects.changes_containers) return Failure{"it changes a list or dict that it was given"};
+  if (effects.calls_autograd) return Failure{"it asks for gradients itself"};
   return {};
 }
 
@@ -50,20 +50,21 @@ RecomputationPlan plan_recomputation(const std::vector<RecomputationCandidate>& 
     if (plan.units.size() >= wanted) break;
     const auto effects = scan_forward_effects(twins.scratch_of.at(candidate.module._ivalue().get()));
     RecomputedUnit unit{candidate.path, effects.changes_tensors, {}};
-    std::string why = obstacle(effects);
-    if (why.empty() && model_calls_autograd) why = "the model asks for gradients in its forward";
+    Result<> recomputable = check_recomputable(effects);
+    if (recomputable.ok() && model_calls_autograd)
+      recomputable = Failure{"the model asks for gradients in its forward"};
     for (const auto& [object, slot] : effects.written) {
       auto twin = twins.model_of.find(object);
       if (twin == twins.model_of.end()) {
-        why = "it changes an object that is no module";
+        recomputable = Failure{"it changes an object that is no module"};
       } else {
         unit.state.push_back({twin->second, slot});
       }
     }
-    if (why.empty()) {
+    if (recomputable.ok()) {
       plan.units.emplace(candidate.unit, std::move(unit));
     } else {
-      obstacles += fmt::format("; not '{}': {}", candidate.path, why);
+      obstacles += fmt::format("; not '{}': {}", candidate.path, recomputable.error());
     }
   }
   plan.summary =
