@@ -19,8 +19,28 @@
 namespace dslaunch::launch {
 namespace {
 
-LaunchPlan first_plan(JobPlanner& planner, const LaunchContext& field) {
-  LaunchPlan plan = planner.plan(field.hosts, 0);
+// The source is named before it is read.
+HostList read_hosts(const LaunchOptions& options) {
+  hostfile::Source source = find_source(options);
+  if (!source.notice.empty()) log::info("{}", source.notice);
+  HostList list = list_hosts(options, std::move(source));
+  if (options.detach && list.place && list.place->num_nodes > 1) {
+    throw UserError(ExitCode::kUsage,
+                    "--detach cannot be used with --no_ssh: what started this command on every node supervises it");
+  }
+  return list;
+}
+
+// On a node that the user started, other than node rank 0: its part of the job.
+int serve(const HostList& list, const LaunchOptions& options, const JobCommand& command) {
+  AgentHello offer = offer_of_this_node(options, list);
+  offer.command = command.text;
+  offer.command_hash = command.hash;
+  return serve_as_node(*list.place, offer, options);
+}
+
+LaunchPlan first_plan(JobPlanner& planner, const LaunchContext& context) {
+  LaunchPlan plan = planner.plan(context.hosts, 0);
   for (const auto& file : plan.env_files) log::info("reading variables for every rank from {}", file);
   for (const auto& warning : plan.warnings) log::warning("{}", warning);
   return plan;
@@ -31,53 +51,47 @@ struct Begun {
   std::unique_ptr<LiveJob> live;
 };
 
-Begun begin(JobPlanner& planner, LaunchContext& field, UniqueFd& starter) {
-  field.gather(Deadline::never());
-  check_same_command(planner.command(), field.gathered.hellos);
-  LaunchPlan plan = first_plan(planner, field);
+Begun begin(JobPlanner& planner, LaunchContext& context, UniqueFd& starter) {
+  context.gather(Deadline::never());
+  check_same_command(planner.command(), context.gathered.hellos);
+  LaunchPlan plan = first_plan(planner, context);
   planner.prepare(plan);
-  std::unique_ptr<LiveJob> live = register_job(plan, field.options, starter);
+  std::unique_ptr<LiveJob> live = register_job(plan, context.options, starter);
   return {std::move(plan), std::move(live)};
 }
 
 // Externally started nodes are told why there is no job.
-Begun begin_or_dismiss(JobPlanner& planner, LaunchContext& field, UniqueFd& starter) {
+Begun begin_or_dismiss(JobPlanner& planner, LaunchContext& context, UniqueFd& starter) {
   try {
-    return begin(planner, field, starter);
+    return begin(planner, context, starter);
   } catch (const std::exception& error) {
-    dismiss_nodes(field.gathered.links, failure_message(described(error)));
+    dismiss_nodes(context.gathered.links, failure_message(described(error)));
     throw;
   }
 }
 
-// In the process that supervises the job. `starter`: the process that waits for its start, see detach().
-int supervise(const LaunchOptions& options, JobPlanner& planner, UniqueFd& starter) {
-  hostfile::Source source = find_source(options);
-  if (!source.notice.empty()) log::info("{}", source.notice);
-  const HostList list = list_hosts(options, std::move(source));
-  LaunchContext field{.options = options, .place = list.place, .hosts = {}, .gathered = {}};
-  if (field.nodes_come_by_themselves() && options.detach) {
-    throw UserError(ExitCode::kUsage,
-                    "--detach cannot be used with --no_ssh: what started this command on every node supervises it");
-  }
-  if (field.place && field.place->node_rank > 0 && !options.dry_run) {
-    AgentHello offer = offer_of_this_node(options, list);
-    const JobCommand command = planner.command();
-    offer.command = command.text;
-    offer.command_hash = command.hash;
-    return serve_as_node(*field.place, offer, options);
-  }
-  field.hosts = resolve_hosts(options, list, planner.device_user());
-  if (options.dry_run) return print_plan(first_plan(planner, field), options);
-
-  auto [plan, live] = begin_or_dismiss(planner, field, starter);
-  // From here on every end is recorded.
+// The job is on record: from here on every end is recorded.
+int run_attempts(LaunchPlan plan, LaunchContext& context, JobPlanner& planner, LiveJob& live) {
   SignalInbox signals{SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
-  const int exit_code = RestartLoop(std::move(plan), field, planner, *live, signals).run();
+  const int exit_code = RestartLoop(std::move(plan), context, planner, live, signals).run();
   signals.ignore_from_now_on();
   // Closing stalled files, or removing the run directory's lock beside them, would block as well.
-  if (!live->files().idle()) ::_exit(exit_code);
+  if (!live.files().idle()) ::_exit(exit_code);
   return exit_code;
+}
+
+// In the process that supervises the job. `starter`: the process that waits for its start, see detach().
+int supervise(const LaunchOptions& options, JobPlanner& planner, UniqueFd& starter) {
+  const HostList list = read_hosts(options);
+  const bool is_other_node = list.place && list.place->node_rank > 0;
+  if (is_other_node && !options.dry_run) return serve(list, options, planner.command());
+  LaunchContext context{.options = options,
+                        .place = list.place,
+                        .hosts = resolve_hosts(options, list, planner.device_user()),
+                        .gathered = {}};
+  if (options.dry_run) return print_plan(first_plan(planner, context), options);
+  auto [plan, live] = begin_or_dismiss(planner, context, starter);
+  return run_attempts(std::move(plan), context, planner, *live);
 }
 
 }  // namespace

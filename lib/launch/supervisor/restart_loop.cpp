@@ -44,16 +44,16 @@ std::function<double()> random_numbers() {
 
 }  // namespace
 
-RestartLoop::RestartLoop(LaunchPlan first, LaunchContext& field, JobPlanner& planner, LiveJob& live,
+RestartLoop::RestartLoop(LaunchPlan first, LaunchContext& context, JobPlanner& planner, LiveJob& live,
                          SignalInbox& signals)
     : plan_(std::move(first)),
-      context_(field),
+      context_(context),
       planner_(planner),
       live_(live),
       signals_(signals),
       time_limit_(plan_.timeout ? Deadline::after(*plan_.timeout) : Deadline::never()),
       backoff_(random_numbers()),
-      unsupervised_end_(field, live, signals) {}
+      unsupervised_end_(context, live, signals) {}
 
 int RestartLoop::run() {
   try {

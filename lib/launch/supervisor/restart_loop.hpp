@@ -21,7 +21,7 @@ class Supervisor;
 class RestartLoop {
  public:
   // `first`: the plan of the first attempt. `signals`: receives signals while there is no supervisor. All outlive this.
-  RestartLoop(LaunchPlan first, LaunchContext& field, JobPlanner& planner, LiveJob& live, SignalInbox& signals);
+  RestartLoop(LaunchPlan first, LaunchContext& context, JobPlanner& planner, LiveJob& live, SignalInbox& signals);
 
   // Until the last attempt has ended. The exit code, which is on record by then, also if something else ended the job.
   int run();
