@@ -12,7 +12,7 @@
 #include "launch/jobs/job_client.hpp"
 #include "launch/jobs/job_commands.hpp"
 #include "launch/plan/default_grace.hpp"
-#include "launch/records/stuck_json.hpp"
+#include "launch/records/stuck_on_host.hpp"
 #include "spawn/held_process.hpp"
 #include "spawn/process_cleanup.hpp"
 

@@ -8,7 +8,7 @@
 
 #include "base/dump_json.hpp"
 #include "base/format.hpp"
-#include "launch/records/stuck_json.hpp"
+#include "launch/records/stuck_on_host.hpp"
 
 namespace dslaunch::launch {
 namespace {

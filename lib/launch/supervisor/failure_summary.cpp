@@ -9,7 +9,7 @@
 #include "base/format.hpp"
 #include "base/printable.hpp"
 #include "launch/records/job_record.hpp"
-#include "launch/records/stuck_json.hpp"
+#include "launch/records/stuck_on_host.hpp"
 #include "launch/supervisor/run_metrics.hpp"
 #include "launch/terminal/line_deduplicator.hpp"
 #include "spawn/output_hint.hpp"
