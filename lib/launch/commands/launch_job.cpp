@@ -9,12 +9,12 @@
 #include "base/log.hpp"
 #include "launch/event_loop/signal_inbox.hpp"
 #include "launch/jobs/register_job.hpp"
+#include "launch/plan/job_command.hpp"
 #include "launch/plan/plan_job.hpp"
 #include "launch/process/programs.hpp"
 #include "launch/supervisor/launch_context.hpp"
 #include "launch/supervisor/node_join.hpp"
 #include "launch/supervisor/restart_loop.hpp"
-#include "launch/supervisor/same_command.hpp"
 
 namespace dslaunch::launch {
 namespace {

@@ -4,7 +4,9 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "launch/channel/message.hpp"
 #include "launch/plan/launch_options.hpp"
 
 namespace dslaunch::launch {
@@ -16,5 +18,9 @@ struct JobCommand {
 
 JobCommand job_command(const RunOptions& run);
 JobCommand job_command(const ExecOptions& exec);
+
+// Node rank 0, before it plans the job. `hellos`: by node rank from 1; a node of another version sends no command, and
+// is refused for its version later. Throws UserError(78) that shows the commands.
+void check_same_command(const JobCommand& own, const std::vector<AgentHello>& hellos);
 
 }  // namespace dslaunch::launch
