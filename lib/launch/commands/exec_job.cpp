@@ -1,7 +1,7 @@
-#include "launch/commands/exec_job.hpp"
-
+// `dslaunch exec`.
 #include <cstdlib>
 
+#include "launch/commands/launch_commands.hpp"
 #include "launch/commands/launch_job.hpp"
 #include "launch/plan/plan_job.hpp"
 #include "launch/plan/run_folder.hpp"

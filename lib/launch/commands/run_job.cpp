@@ -1,17 +1,224 @@
-#include "launch/commands/run_job.hpp"
+// `dslaunch run`.
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "base/error.hpp"
+#include "base/folder_lock.hpp"
+#include "base/format.hpp"
+#include "base/log.hpp"
+#include "base/small_file.hpp"
+#include "config/load.hpp"
+#include "launch/agent/preflight.hpp"
+#include "launch/commands/launch_commands.hpp"
 #include "launch/commands/launch_job.hpp"
-#include "launch/commands/train_planner.hpp"
+#include "launch/plan/input_files.hpp"
 #include "launch/plan/model_file.hpp"
+#include "launch/plan/plan_job.hpp"
+#include "launch/plan/run_folder.hpp"
+#include "launch/plan/worker_argv.hpp"
+#include "launch/plan/working_folder.hpp"
+#include "launch/process/programs.hpp"
+#include "launch/supervisor/restart.hpp"
 
 namespace dslaunch::launch {
+namespace {
 
-static void check_resume(const RunOptions& run) {
+void check_data_named(const config::JobConfig& job, const RunOptions& run) {
+  if (!job.data.train.empty() || job.data.synthetic_train) return;
+  if (run.eval_only && !job.data.eval.empty()) return;
+  throw UserError(
+      ExitCode::kBadInput,
+      fmt::format(
+          "no data is given. Give it on the command line:\n"
+          "    dslaunch {} --data train.safetensors [--inputs a,b] [--labels c]\n"
+          "or in the config:\n"
+          "    \"data\": {{\"train\": \"train.safetensors\", \"inputs\": [\"a\", \"b\"], \"labels\": [\"c\"]}}\n"
+          "Formats: .safetensors, .npz and .npy arrays, token streams; \"synthetic\" needs no file "
+          "(docs/config.md).",
+          run.model));
+}
+
+config::LoadResult load_config(const RunOptions& run, int world_size) {
+  auto loaded = config::load_file(run.config, overrides_of(run), {.world_size = world_size});
+  config::throw_if_bad(loaded);
+  check_data_named(loaded.config, run);
+  return loaded;
+}
+
+EarlierRun earlier_run(const RunOptions& run) {
+  if (run.overwrite) return EarlierRun::kDiscard;
+  return run.resume.empty() ? EarlierRun::kRefuse : EarlierRun::kKeep;
+}
+
+// Errors that the ranks would find only after --overwrite has removed the earlier run.
+void check_inputs(const RunOptions& run, const config::JobConfig& config, const LaunchPlan& plan) {
+  check_model_archive(absolute_path(run.model));
+  const bool has_ranks_here =
+      std::any_of(plan.nodes.begin(), plan.nodes.end(), [](const auto& node) { return node.reach == Reach::kPipe; });
+  if (has_ranks_here) check_named_files(config, plan.cwd);
+}
+
+// Every rank reads the file again; a pipe (<(...), /dev/stdin) can be read only once.
+void check_config_file(const std::string& config) {
+  std::error_code ignored;
+  if (config.empty() || std::filesystem::is_regular_file(config, ignored)) return;
+  throw UserError(
+      ExitCode::kNoInput,
+      fmt::format("--config {} is not a regular file, and every rank has to read it: write it to a file", config));
+}
+
+// With node-local storage the checkpoint may exist on the job's hosts only; the ranks look for it.
+void check_resume_path(const RunOptions& run, const config::JobConfig& config) {
+  if (config.checkpoint.use_node_local_storage) return;
+  if (run.resume.empty() || run.resume == "auto") return;
+  // A checkpoint whose replacement was killed is beside its name; the ranks check whether it is complete.
+  std::filesystem::path named = run.resume;
+  if (named.filename() == "manifest.json") named = named.parent_path();
+  const std::string text = named.string(), beside = text.substr(0, text.find_last_not_of('/') + 1) + ".replaced";
+  std::error_code error, ignored;
+  if (std::filesystem::exists(run.resume, error) || std::filesystem::is_directory(beside, ignored)) return;
+  throw UserError(ExitCode::kNoInput, fmt::format("--resume {}: {}; 'auto' takes the newest of the run directory",
+                                                  run.resume, error ? error.message() : "there is no such checkpoint"));
+}
+
+std::string content_to_send(const std::string& path) {
+  SmallFile file = read_small_file(path);
+  if (file.outcome.ok()) return std::move(file.bytes);
+  throw UserError(ExitCode::kNoInput,
+                  fmt::format("cannot send {} to the other hosts: {}", path, file.outcome.error()));
+}
+
+void find_torch(LaunchPlan& plan) {
+  const auto inherited = plan.env.find("LD_LIBRARY_PATH");
+  if (auto path = torch_library_path(inherited == plan.env.end() ? std::string() : inherited->second)) {
+    plan.env["LD_LIBRARY_PATH"] = plan.set_env["LD_LIBRARY_PATH"] = plan.travelling_env["LD_LIBRARY_PATH"] = *path;
+  }
+}
+
+// Plans a training job: checks its config for its world, prepares its run directory and the worker's command line; for
+// a restart, finds where it resumes and how its batch divides on the remaining hosts.
+class TrainPlanner final : public JobPlanner {
+ public:
+  explicit TrainPlanner(const RunOptions& run) : run_(run) {}
+
+  DeviceUser device_user() const override { return DeviceUser::kOurWorker; }
+  JobCommand command() const override { return job_command(run_); }
+  LaunchPlan plan(const ResolvedHosts& hosts, int restart) override;
+  void prepare(const LaunchPlan& plan) override;
+  void leave() override { FolderLock gone = std::move(lock_); }
+
+ private:
+  void go_on();
+  void load_config_for(const LaunchPlan& plan, int restart);
+  void split_anew(int world_size);
+  void prepare_for_other_machines(LaunchPlan& plan) const;
+
+  struct FirstBatch {
+    int64_t global = 0, micro = 0;
+    int world_size = 0;
+  };
+  RunOptions run_;
+  std::optional<std::string> begin_from_;  // for a restart of a job that did not begin with auto: its original --resume
+  FirstBatch batch_;
+  std::vector<std::string> notes_;  // for people: what in the config is worth a line
+  FolderLock lock_;
+};
+
+LaunchPlan TrainPlanner::plan(const ResolvedHosts& hosts, int restart) {
+  if (restart > 0) go_on();
+  LaunchPlan plan = plan_job(run_.launch, hosts, DeviceRule::kOnePerRank);
+  plan.kind = JobKind::kRun;
+  plan.restart_count = restart;
+  load_config_for(plan, restart);
+  find_torch(plan);
+  if (run_.launch.run_dir.empty()) run_.launch.run_dir = "runs/" + plan.job_id;
+  plan.run_dir = absolute_path(run_.launch.run_dir);
+  plan.append_logs = !run_.resume.empty();
+  if (restart == 0) check_run_folder(plan.run_dir, earlier_run(run_));
+  plan.argv = worker_argv(run_, worker_program(), plan.device, plan.run_dir);
+  if (begin_from_) plan.argv.insert(plan.argv.end(), {"--begin_from", *begin_from_});
+  if (plan.has_remote_nodes()) prepare_for_other_machines(plan);
+  return plan;
+}
+
+void TrainPlanner::prepare(const LaunchPlan& plan) {
+  if (plan.restart_count > 0) return;
+  lock_ = prepare_run_folder(plan.run_dir, earlier_run(run_), plan.job_id);
+  for (const auto& note : notes_) log::info("{}", note);
+  // The devices of other hosts are not known yet.
+  const std::string device = plan.device == "auto" ? "the hosts' devices" : plan.device;
+  log::info("{} rank(s) on {}, run directory {}", plan.world_size(), device, plan.run_dir);
+}
+
+// A restart resumes from the newest checkpoint of this run, or from this run's start if there is none: an earlier run's
+// checkpoints may be in the same directory, or in the path that it began from. An evaluation is repeated from its
+// original input.
+void TrainPlanner::go_on() {
+  if (run_.eval_only) return;
+  if (run_.resume != "auto") begin_from_ = run_.resume.empty() ? "" : absolute_path(run_.resume);
+  run_.resume = "auto";
+  run_.overwrite = false;
+}
+
+// The global batch belongs to the job; how it divides depends on the world size.
+void TrainPlanner::load_config_for(const LaunchPlan& plan, int restart) {
+  const int world_size = plan.world_size();
+  if (restart > 0 && world_size != batch_.world_size) split_anew(world_size);
+  auto loaded = load_config(run_, world_size);
+  if (restart > 0) return;
+  check_config_file(run_.config);
+  check_resume_path(run_, loaded.config);
+  check_inputs(run_, loaded.config, plan);
+  batch_ = {loaded.config.batch.train_batch, loaded.config.batch.micro_batch, world_size};
+  notes_ = loaded.notes;
+  const auto& elsewhere = loaded.config.checkpoint.dir;
+  if (run_.overwrite && !elsewhere.empty()) {
+    // Several runs may share the directory, and which checkpoints the overwritten run saved there is not recorded.
+    log::warning(
+        "--overwrite keeps the checkpoints in {}: until this run has saved one, --resume auto would resume "
+        "from those",
+        elsewhere);
+  }
+  if (run_.eval_only && (run_.steps || run_.epochs)) {
+    notes_.emplace_back("--steps and --epochs have no effect with --eval_only");
+  }
+}
+
+void TrainPlanner::split_anew(int world_size) {
+  auto split = split_batch(batch_.global, batch_.micro, world_size);
+  if (!split) {
+    throw UserError(ExitCode::kBadInput,
+                    fmt::format("the global batch of {} is not divisible among {} ranks (it was among {})",
+                                batch_.global, world_size, batch_.world_size));
+  }
+  run_.sets.push_back(fmt::format("train_batch_size={}", batch_.global));
+  run_.sets.push_back(fmt::format("train_micro_batch_size_per_gpu={}", split->micro_batch));
+  run_.sets.push_back(fmt::format("gradient_accumulation_steps={}", split->accumulation));
+  log::info("the global batch of {} is now micro batch {} x accumulation {} x {} ranks", batch_.global,
+            split->micro_batch, split->accumulation, world_size);
+}
+
+// Small files are sent with the job; the model must already be on each host, and equal.
+void TrainPlanner::prepare_for_other_machines(LaunchPlan& plan) const {
+  plan.preflight = make_preflight(absolute_path(run_.model));
+  for (const auto& path : {run_.config, run_.loss}) {
+    std::error_code ignored;
+    if (path.empty() || !std::filesystem::is_regular_file(path, ignored)) continue;
+    plan.files[absolute_path(path)] = content_to_send(path);
+  }
+}
+
+void check_resume(const RunOptions& run) {
   if (run.resume == "auto" && run.launch.run_dir.empty()) {
     throw UserError(ExitCode::kUsage, "--resume auto needs --run_dir: which run should be resumed?");
   }
 }
+
+}  // namespace
 
 int run_job(const RunOptions& run) {
   set_log_level(run.launch);
