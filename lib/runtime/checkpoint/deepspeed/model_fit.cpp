@@ -10,6 +10,7 @@
 #include "base/format.hpp"
 #include "base/nearest_name.hpp"
 #include "runtime/checkpoint/deepspeed/deepspeed_checkpoint.hpp"
+#include "runtime/checkpoint/name_match.hpp"
 #include "runtime/state/tensor_text.hpp"
 
 namespace dslaunch::runtime::deepspeed {
@@ -169,11 +170,7 @@ class Fitting {
 
   void note_differences() {
     auto note = [&](const char* what, const std::vector<std::string>& names) {
-      if (names.empty()) return;
-      const size_t shown = std::min(names.size(), kMaxListed);
-      state_.notes.push_back(fmt::format(
-          "{}: {}{}", what, fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
-          names.size() > shown ? fmt::format(" and {} more", names.size() - shown) : ""));
+      if (!names.empty()) state_.notes.push_back(fmt::format("{}: {}", what, list_names(names)));
     };
     std::vector<std::string> kept, untied, frozen;
     for (const SavedTensor* tensor : kept_) kept.push_back(tensor->name);

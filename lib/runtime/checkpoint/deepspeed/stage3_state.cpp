@@ -8,7 +8,6 @@
 namespace dslaunch::runtime::deepspeed {
 namespace {
 
-using pickle::Kind;
 using pickle::Value;
 
 // One kind of state of one rank: its flat sub-groups read as one sequence.

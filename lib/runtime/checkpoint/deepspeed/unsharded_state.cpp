@@ -13,7 +13,6 @@
 namespace dslaunch::runtime::deepspeed {
 namespace {
 
-using pickle::Kind;
 using pickle::Value;
 using Shape = std::vector<int64_t>;
 
