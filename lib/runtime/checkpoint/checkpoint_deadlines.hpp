@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <vector>
 
 #include "base/deadline.hpp"
@@ -11,7 +12,13 @@ namespace dslaunch::runtime {
 
 // For the slowest rank to write or read its part of these tensors and their optimizer state: half an hour for temporary
 // storage delays, plus the time for all bytes at a speed that only broken storage falls below. The same on all ranks.
-std::chrono::milliseconds time_for_checkpoint(const std::vector<SavedTensor>& tensors);
+inline std::chrono::milliseconds time_for_checkpoint(const std::vector<SavedTensor>& tensors) {
+  constexpr int64_t kBytesOfElement = 16;  // at most: a master and two moments in fp32, and the whole weights
+  constexpr int64_t kBytesInMillisecond = 20'000;
+  int64_t elements = 0;
+  for (const auto& tensor : tensors) elements += tensor.numel();
+  return std::chrono::minutes(30) + std::chrono::milliseconds(elements * kBytesOfElement / kBytesInMillisecond);
+}
 
 // For a message to the store, or another short step at the end of long work: `deadline`, but at least longer than an
 // unreachable host may stay in the job. Otherwise a rank that has waited for a late rank until the deadline could not

@@ -16,12 +16,24 @@
 #include "runtime/checkpoint/checkpoint_folder.hpp"
 #include "runtime/checkpoint/checkpoint_paths.hpp"
 #include "runtime/checkpoint/checkpoint_reader.hpp"
+#include "runtime/checkpoint/content_hash.hpp"
 #include "runtime/checkpoint/shard_file.hpp"
+#include "runtime/checkpoint/weight_stream.hpp"
 
 namespace dslaunch::runtime {
 namespace {
 
 using Json = nlohmann::json;
+
+// Writes FOLDER/NAME, one safetensors file with all weights, and flushes it.
+CheckpointFile write_whole_weights(CheckpointReader& checkpoint, const WholeWeights& how, const std::string& folder,
+                                   const std::string& name) {
+  WeightStream weights(checkpoint, {.dtype = how.float_dtype});
+  ContentHash hash;
+  const uint64_t bytes = write_safetensors(weights, weights.tensors(), folder + "/" + name,
+                                           [&](const void* data, size_t size) { hash.update(data, size); });
+  return {name, bytes, hash.hex(), ""};
+}
 
 // A rank's report to the others about its part of a phase: success, or the code and message of its failure.
 struct Report {

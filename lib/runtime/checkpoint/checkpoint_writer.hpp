@@ -6,21 +6,23 @@
 // removes the directory and leaves earlier checkpoints untouched. docs/checkpoint_format.md.
 // One instance per rank, used by one thread; all ranks call save() for the same steps.
 #pragma once
+#include <ATen/core/Tensor.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <future>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/deadline.hpp"
 #include "runtime/checkpoint/checkpoint_metadata.hpp"
-#include "runtime/checkpoint/save_progress.hpp"
 #include "runtime/checkpoint/storage_topology.hpp"
-#include "runtime/checkpoint/whole_weights.hpp"
 
 namespace dslaunch::rendezvous {
 class Store;
@@ -41,6 +43,10 @@ struct CheckpointWriterOptions {
   std::chrono::milliseconds quiet_wait = std::chrono::seconds(30);     // then a warning reports its activity
 };
 
+struct WholeWeights {
+  std::optional<at::ScalarType> float_dtype;  // of floating-point parameters and buffers; empty: the model's own
+};
+
 // One rank's part of a save. The tensors are host copies that must not change until the save is done.
 struct CheckpointPart {
   std::vector<StatePiece> pieces;
@@ -52,6 +58,24 @@ struct CheckpointPart {
   // Rank 0, with a single directory: the whole weights are written beside the shards, floating-point ones in this
   // dtype.
   std::optional<WholeWeights> whole_weights = {};
+};
+
+// The current activity of a save in the background: set by its thread, read by the thread that waits for it.
+class SaveProgress {
+ public:
+  // Text that continues "the run stands still for the checkpoint of step 20:"; empty: another rank reports it.
+  void set(std::string words) {
+    std::lock_guard lock(mutex_);
+    words_ = std::move(words);
+  }
+  std::string words() const {
+    std::lock_guard lock(mutex_);
+    return words_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string words_;
 };
 
 class CheckpointWriter {
