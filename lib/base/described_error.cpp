@@ -2,11 +2,23 @@
 
 #include <filesystem>
 #include <new>
+#include <optional>
+#include <system_error>
 
 #include "base/error.hpp"
-#include "base/thread_error.hpp"
 
 namespace dslaunch {
+namespace {
+
+// The message for an exception that means that the system refused a thread: a limit of the user, not our bug.
+std::optional<std::string> thread_error(const std::exception& error) {
+  const auto* system = dynamic_cast<const std::system_error*>(&error);
+  if (system == nullptr || system->code() != std::errc::resource_unavailable_try_again) return std::nullopt;
+  return "the system refused another thread: a limit of this user (ulimit -u, ulimit -v) or of the container "
+         "(pids.max)";
+}
+
+}  // namespace
 
 DescribedError described(const std::exception& error) {
   if (const auto* ours = dynamic_cast<const Error*>(&error)) return {ours->code(), ours->what()};
