@@ -1,7 +1,6 @@
 // Builds the typed sections from the checked table.
 #include "config/job_config.hpp"
 #include "config/parameter_groups.hpp"
-#include "config/precision_rules.hpp"
 #include "config/rules.hpp"
 #include "config/synthetic.hpp"
 

@@ -9,8 +9,8 @@
 #include "base/nearest_name.hpp"
 #include "base/split.hpp"
 #include "config/document.hpp"
-#include "config/hjson_reader.hpp"
 #include "config/key_table.hpp"
+#include "config/readers.hpp"
 
 namespace dslaunch::config {
 namespace {

@@ -4,8 +4,7 @@
 #include <cctype>
 
 #include "base/format.hpp"
-#include "config/hjson_reader.hpp"
-#include "config/yaml_reader.hpp"
+#include "config/readers.hpp"
 
 namespace dslaunch::config {
 namespace {

@@ -3,7 +3,7 @@
 // quote therefore swallows the rest of a line, and the parser fails much later: `swallowed_` stores the suspect so that
 // the message can name it. The first error moves the parser to the end of the text, where every loop ends; later errors
 // are its consequences and are not reported.
-#include "config/hjson_reader.hpp"
+#include "config/readers.hpp"
 
 #include <tuple>
 #include <unordered_map>

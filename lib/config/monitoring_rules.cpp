@@ -1,4 +1,4 @@
-#include "config/monitoring_rules.hpp"
+#include "config/rules.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "config/optimizer_rules.hpp"
+#include "config/rules.hpp"
 
 #include <algorithm>
 #include <string>

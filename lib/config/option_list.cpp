@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/split.hpp"
-#include "config/hjson_reader.hpp"
 #include "config/key_table.hpp"
+#include "config/readers.hpp"
 
 namespace dslaunch::config {
 namespace {

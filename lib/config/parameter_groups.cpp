@@ -5,7 +5,7 @@
 
 #include "base/format.hpp"
 #include "config/dims_condition.hpp"
-#include "config/optimizer_rules.hpp"
+#include "config/rules.hpp"
 
 namespace dslaunch::config {
 namespace {

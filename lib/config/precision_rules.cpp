@@ -1,4 +1,4 @@
-#include "config/precision_rules.hpp"
+#include "config/rules.hpp"
 
 #include <cmath>
 #include <cstdlib>

@@ -9,7 +9,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "config/key_table.hpp"
-#include "config/optimizer_rules.hpp"
+#include "config/rules.hpp"
 
 namespace dslaunch::config {
 namespace {

@@ -6,9 +6,6 @@
 #include "base/format.hpp"
 #include "base/nearest_name.hpp"
 #include "config/batch_triple.hpp"
-#include "config/monitoring_rules.hpp"
-#include "config/optimizer_rules.hpp"
-#include "config/precision_rules.hpp"
 #include "config/synthetic.hpp"
 
 namespace dslaunch::config {

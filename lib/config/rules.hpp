@@ -1,19 +1,39 @@
-// Rules that involve several keys: the requirements of data, the meaning of ZeRO's old key names.
+// Rules that involve several keys. Errors and notes are added to the settings.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "config/job_config.hpp"
 #include "config/settings.hpp"
 
 namespace dslaunch::config {
 
-// Requires a complete() table. Resolves values that depend on other keys, adds errors for contradictions.
+// All rules below. Requires a complete() table. Resolves values that depend on other keys, adds errors for
+// contradictions.
 void apply_rules(Settings& settings);
+
+// Derives one precision and one loss scale from fp16, bf16, amp and torch_autocast; adds errors for sections that
+// contradict each other and values that give no valid loss scale.
+void apply_precision_rules(Settings& settings);
+// Which parameters each optimizer and schedule accepts, and the defaults that depend on the type.
+void apply_optimizer_rules(Settings& settings);
+void apply_scheduler_rules(Settings& settings);
+void apply_monitoring_rules(Settings& settings);
+
+// Whether that optimizer or schedule has a parameter `name`; true for types that are not implemented yet.
+bool optimizer_takes(std::string_view type, std::string_view name);
+bool scheduler_takes(std::string_view type, std::string_view name);
 
 // Solves the batch triple for `world` data-parallel ranks; adds an error if it has no solution. Returns the explanation
 // in numbers, empty without a solution.
 std::string apply_batch(Settings& settings, int64_t world);
+
+// Fills precision, loss_scale, autocast, keep_batch_norm, fp32_master and tf32. The ZeRO stage must be set already.
+void build_precision(const Settings& settings, JobConfig& out);
+// The type named by a key, by any of the names in the key's row of the table; empty: null.
+std::optional<ScalarType> scalar_type_of(const Settings& settings, const std::string& path);
 
 // The typed sections from a table to which the rules were applied and that has no issues.
 JobConfig build_job_config(const Settings& settings);

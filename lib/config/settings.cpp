@@ -9,9 +9,9 @@
 #include "base/nearest_name.hpp"
 #include "base/split.hpp"
 #include "config/coerce.hpp"
-#include "config/hjson_reader.hpp"
 #include "config/key_table.hpp"
 #include "config/option_list.hpp"
+#include "config/readers.hpp"
 
 namespace dslaunch::config {
 namespace {

@@ -1,6 +1,6 @@
 // Built on yaml-cpp's event interface: it reports marks and distinguishes quoted from plain scalars; repeated keys, the
 // depth limit and the growth by aliases are handled here.
-#include "config/yaml_reader.hpp"
+#include "config/readers.hpp"
 
 #include <yaml-cpp/anchor.h>
 #include <yaml-cpp/eventhandler.h>

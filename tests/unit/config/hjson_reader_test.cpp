@@ -1,4 +1,4 @@
-#include "config/hjson_reader.hpp"
+#include "config/readers.hpp"
 
 #include <catch2/catch.hpp>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "config/precision_rules.hpp"
+#include "config/rules.hpp"
 
 #include <catch2/catch.hpp>
 #include <limits>

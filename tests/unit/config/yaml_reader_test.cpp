@@ -1,9 +1,8 @@
-#include "config/yaml_reader.hpp"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-#include "config/hjson_reader.hpp"
+#include "config/readers.hpp"
 #include "load_support.hpp"
 
 using namespace dslaunch::config;
