@@ -3,7 +3,6 @@
 #include <gloo/transport/tcp/device.h>
 
 #include "comm/gloo/communicator.hpp"
-#include "comm/gloo/epoll_backoff.hpp"
 
 extern "C" {
 
@@ -24,10 +23,5 @@ __attribute__((visibility("default"))) const char* dslaunch_gloo_library() {
     return std::string(::dladdr(function, &info) && info.dli_fname ? info.dli_fname : "unknown");
   }();
   return path.c_str();
-}
-
-// For the test that libgloo polls through our epoll_wait.
-__attribute__((visibility("default"))) bool dslaunch_gloo_polls_patiently() {
-  return dslaunch::comm::polls_patiently();
 }
 }
