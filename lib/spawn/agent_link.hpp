@@ -8,6 +8,7 @@
 #include "base/deadline.hpp"
 #include "base/exit_code.hpp"
 #include "base/unique_fd.hpp"
+#include "spawn/exit_cause.hpp"
 
 namespace dslaunch::spawn {
 
@@ -37,6 +38,16 @@ class AgentLink {
   virtual void kill() = 0;
   // Waits until nothing of the link is left on this machine. False at the deadline.
   virtual bool wait(Deadline deadline) = 0;
+};
+
+// A link whose far end is a command that ends with an exit code and may write to standard error.
+class CommandLink : public AgentLink {
+ public:
+  // How the command ended. Set before `from_agent` ends; nullopt when the transport broke first, or we cut the
+  // connection.
+  virtual std::optional<ExitCause> cause() const = 0;
+  // The last 8 KiB of its standard error so far, where the link keeps it.
+  virtual std::string errors() const = 0;
 };
 
 }  // namespace dslaunch::spawn

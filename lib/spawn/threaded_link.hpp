@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/unique_fd.hpp"
-#include "spawn/command_link.hpp"
+#include "spawn/agent_link.hpp"
 #include "spawn/output_tail.hpp"
 
 namespace dslaunch::spawn {

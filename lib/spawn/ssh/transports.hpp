@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "spawn/command_link.hpp"
+#include "spawn/agent_link.hpp"
 #include "spawn/ssh/ssh_target.hpp"
 
 namespace dslaunch::spawn {
