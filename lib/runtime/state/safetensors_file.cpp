@@ -7,11 +7,30 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/json_depth.hpp"
-#include "runtime/state/safetensors_dtype.hpp"
+#include "runtime/state/dtype_names.hpp"
 #include "runtime/state/tensor_extent.hpp"
 
 namespace dslaunch::runtime {
 namespace {
+
+constexpr DtypeName kDtypes[] = {
+    {"F64", at::kDouble},
+    {"F32", at::kFloat},
+    {"F16", at::kHalf},
+    {"BF16", at::kBFloat16},
+    {"I64", at::kLong},
+    {"I32", at::kInt},
+    {"I16", at::kShort},
+    {"I8", at::kChar},
+    {"U64", at::kUInt64},
+    {"U32", at::kUInt32},
+    {"U16", at::kUInt16},
+    {"U8", at::kByte},
+    {"BOOL", at::kBool},
+    {"F8_E4M3", at::kFloat8_e4m3fn},
+    {"F8_E5M2", at::kFloat8_e5m2},
+    {"C64", at::kComplexFloat},
+};
 
 using Json = nlohmann::json;
 
@@ -113,7 +132,7 @@ class HeaderReader {
     if (!is_list_of_unsigned(offsets) || offsets.size() != 2) {
       refuse(fmt::format("tensor '{}': bad data_offsets {}", name, offsets.dump()));
     }
-    const auto known = safetensors_dtype(dtype.get<std::string>());
+    const auto known = dtype_named(kDtypes, dtype.get<std::string>());
     if (!known) refuse(fmt::format("tensor '{}' has the unknown dtype '{}'", name, dtype.get<std::string>()));
 
     SafetensorsEntry entry{.name = name, .dtype = *known, .shape = shape.get<std::vector<int64_t>>()};
@@ -164,6 +183,10 @@ class HeaderReader {
 };
 
 }  // namespace
+
+const char* safetensors_dtype_name(at::ScalarType dtype) {
+  return name_of(kDtypes, dtype);
+}
 
 SafetensorsFile::SafetensorsFile(const std::string& path, const std::string& what)
     : file_(MappedFile::open(path, what)) {

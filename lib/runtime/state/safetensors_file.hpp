@@ -13,6 +13,9 @@
 
 namespace dslaunch::runtime {
 
+// The name of an element type in the format: "F32" and so on; null for a dtype that the format does not know.
+const char* safetensors_dtype_name(at::ScalarType dtype);
+
 struct SafetensorsEntry {
   std::string name;
   at::ScalarType dtype = at::kFloat;

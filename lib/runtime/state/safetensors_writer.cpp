@@ -6,7 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "runtime/state/safetensors_dtype.hpp"
+#include "runtime/state/safetensors_file.hpp"
 #include "runtime/state/tensor_extent.hpp"
 
 namespace dslaunch::runtime {
@@ -33,8 +33,8 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
   if (!metadata.empty()) text += "\"__metadata__\":" + Json(metadata).dump();
   uint64_t offset = 0;
   for (const auto& tensor : tensors_) {
-    const std::string dtype = safetensors_dtype_name(tensor.dtype);
-    DSL_CHECK(!dtype.empty(), fmt::format("safetensors has no name for the dtype of '{}'", tensor.name));
+    const char* dtype = safetensors_dtype_name(tensor.dtype);
+    DSL_CHECK(dtype != nullptr, fmt::format("safetensors has no name for the dtype of '{}'", tensor.name));
     DSL_CHECK(names.insert(tensor.name).second, fmt::format("tensor '{}' is given twice", tensor.name));
     const uint64_t bytes = count_in(tensor) * c10::elementSize(tensor.dtype);
     if (text.size() > 1) text += ',';
