@@ -10,7 +10,7 @@
 #include "runtime/telemetry/append_file.hpp"
 #include "runtime/telemetry/host_memory.hpp"
 #include "runtime/telemetry/memory_breakdown.hpp"
-#include "runtime/telemetry/progress_line.hpp"
+#include "runtime/telemetry/step_metrics.hpp"
 
 namespace dslaunch::runtime {
 namespace {

@@ -1,7 +1,9 @@
-// The results of one step: plain data. Empty optionals and non-finite numbers become null in JSON.
+// The results of one step: plain data, and the line that rank 0 prints of them. Empty optionals and non-finite numbers
+// become null in JSON.
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace dslaunch::runtime {
 
@@ -26,5 +28,11 @@ struct EvaluationMetrics {
   double eval_loss = 0;
   int64_t eval_samples = 0;
 };
+
+// "step 120/200  loss 2.3145  lr 3.0e-04  grad_norm 0.87  142 ms/step  7.2k tok/s". `total_steps` 0: not known. Steps
+// are padded to the width of the total, so that lines align.
+std::string format_progress(const StepMetrics& metrics, int64_t total_steps);
+// 7.2k, 1.35M; at most four characters before the letter.
+std::string format_rate(double per_second);
 
 }  // namespace dslaunch::runtime

@@ -6,7 +6,7 @@
 
 #include "runtime/telemetry/host_memory.hpp"
 #include "runtime/telemetry/metrics_file.hpp"
-#include "runtime/telemetry/progress_line.hpp"
+#include "runtime/telemetry/step_metrics.hpp"
 #include "support/expect_error.hpp"
 #include "support/temp_dir.hpp"
 

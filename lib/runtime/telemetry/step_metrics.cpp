@@ -1,4 +1,4 @@
-#include "runtime/telemetry/progress_line.hpp"
+#include "runtime/telemetry/step_metrics.hpp"
 
 #include <cmath>
 
