@@ -1,4 +1,6 @@
-#include "runtime/optim/elementwise.hpp"
+// The element-wise optimizers (Adam, AdamW, SGD, Lion, Adagrad). One class for all of them: they differ in their
+// coefficients, host loop and kernel.
+#include "runtime/optim/algorithms.hpp"
 
 #include "base/error.hpp"
 #include "base/format.hpp"

@@ -1,9 +1,7 @@
 #include "runtime/optim/flat_optimizer.hpp"
 
 #include "base/error.hpp"
-#include "runtime/optim/elementwise.hpp"
-#include "runtime/optim/lamb.hpp"
-#include "runtime/optim/muon.hpp"
+#include "runtime/optim/algorithms.hpp"
 
 namespace dslaunch::runtime::optim {
 

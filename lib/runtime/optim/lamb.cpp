@@ -1,4 +1,8 @@
-#include "runtime/optim/lamb.hpp"
+// LAMB as DeepSpeed's FusedLamb computes it: Adam's direction, scaled for each parameter by |p| / |update|.
+//
+// A parameter may lie on several ranks. Each rank adds up the squares of its part in double; the sums of all ranks are
+// all-gathered and added in rank order, so that any sharding gives the same ratio to the last bits of a double.
+#include "runtime/optim/algorithms.hpp"
 
 #include <algorithm>
 #include <cmath>

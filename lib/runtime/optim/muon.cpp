@@ -1,4 +1,10 @@
-#include "runtime/optim/muon.hpp"
+// Muon as in DeepSpeed 0.18.2: momentum, then five Newton-Schulz steps in bf16 that bring the singular values of a
+// parameter's update near 1. All other parameters are updated by Adam with decoupled weight decay.
+//
+// Muon needs whole matrices. Where flat groups are sharded, their updates are all-gathered in bf16 (the type in which
+// the iteration starts), and each rank orthogonalizes the matrices that its shard touches: any world size computes from
+// the same bits.
+#include "runtime/optim/algorithms.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -8,7 +14,6 @@
 
 #include "base/error.hpp"
 #include "comm/communicator.hpp"
-#include "runtime/optim/elementwise.hpp"
 #include "runtime/optim/step_choice.hpp"
 #include "runtime/state/pinned_memory.hpp"
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "runtime/optim/muon.hpp"
+#include "runtime/optim/algorithms.hpp"
 #include "runtime/optim/shard_runs.hpp"
 
 namespace {

@@ -1,9 +1,4 @@
-// Muon as in DeepSpeed 0.18.2: momentum, then five Newton-Schulz steps in bf16 that bring the singular values of a
-// parameter's update near 1. All other parameters are updated by Adam with decoupled weight decay.
-//
-// Muon needs whole matrices. Where flat groups are sharded, their updates are all-gathered in bf16 (the type in which
-// the iteration starts), and each rank orthogonalizes the matrices that its shard touches: any world size computes from
-// the same bits.
+// One factory per kind of optimizer; make_flat_optimizer() chooses.
 #pragma once
 #include <memory>
 
@@ -11,6 +6,10 @@
 
 namespace dslaunch::runtime::optim {
 
+// Adam, AdamW, SGD, Lion or Adagrad, depending on the settings of the first group (all groups have one type). With
+// Muon's settings it is the AdamW for the parameters that are not matrices.
+std::unique_ptr<FlatOptimizer> make_elementwise(const std::vector<OptimizerGroup>& groups);
+std::unique_ptr<FlatOptimizer> make_lamb(const OptimizerGroups& groups, FlatLayout layout);
 std::unique_ptr<FlatOptimizer> make_muon(const OptimizerGroups& groups, FlatLayout layout);
 
 // Muon's change of a parameter of this shape (two dims or more, with a positive number of elements) is this tensor
