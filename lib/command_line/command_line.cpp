@@ -77,7 +77,9 @@ std::vector<std::string> CommandLine::normalized(const std::vector<std::string>&
     if (equals == std::string::npos) {
       out.push_back(name);
       if (takes_value && word + 1 != words.end()) out.push_back(*++word);
-    } else if (takes_value && equals + 1 == word->size()) {
+    } else if (equals + 1 == word->size()) {
+      if (option != nullptr && !takes_value)
+        usage_error(fmt::format("{} takes no value; see '{} --help'", name, command_));
       out.insert(out.end(), {name, ""});
     } else {
       out.push_back(name + word->substr(equals));

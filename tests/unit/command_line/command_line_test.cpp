@@ -81,6 +81,7 @@ TEST_CASE("missing, superfluous and wrong values are refused", "[command_line]")
                  "'9223372036854775808' is not between -9223372036854775808");
   expect_refusal({"m.pt", "--steps", "0"}, "--steps: 0 is too small; the minimum is 1");
   expect_refusal({"m.pt", "--steps", "1", "--steps", "2"}, "--steps is given more than once");
+  expect_refusal({"m.pt", "--dry-run="}, "--dry_run takes no value");
   expect_refusal({"m.pt", "--dry_run=maybe"}, "--dry_run takes no value");
   expect_refusal({"m.pt", "--share", "0.4"}, "--share: 0.4 is too small; the minimum is 0.5");
   expect_refusal({"m.pt", "--share", "much"}, "--share: 'much' is not a number");
