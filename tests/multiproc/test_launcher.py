@@ -858,7 +858,7 @@ class Environment(LauncherTest):
             file.write("RANK=7\nA=1\nWORLD_SIZE=9\n")
         outcome = self.exec_sh(1, "echo $RANK $WORLD_SIZE $A", "--env_file", self.path("variables"))
         self.assertEqual((outcome.code, outcome.out), (0, b"0 1 1\n"), str(outcome))
-        self.assertIn(f"RANK, WORLD_SIZE in {self.path('variables')}: without effect".encode(), outcome.err)
+        self.assertIn(f"RANK, WORLD_SIZE in {self.path('variables')}: ignored".encode(), outcome.err)
 
     def test_ranks_per_node_of_torchruns_environment(self):
         for number, world in (("3", 3), ("cpu", os.cpu_count())):
@@ -1307,7 +1307,7 @@ class CommandLine(LauncherTest):
             with self.subTest(options=options, rank=rank):
                 outcome = self.to_a_full_disk("exec", "--device", "cpu", *options, "--", "sh", "-c", rank)
                 self.assertEqual(outcome.returncode, code, outcome.stderr)
-                self.assertEqual(b"standard output did not take all" in outcome.stderr, code != 0)
+                self.assertEqual(b"cannot write all output to standard output" in outcome.stderr, code != 0)
 
     def document(self, text):
         with open(self.path("ds.json"), "w", encoding="utf-8") as file:

@@ -16,7 +16,7 @@ BEGIN = r"dslaunch: {} of 2 ranks used less than 1% of a core and printed nothin
 # Where the machine has no free core, one of two ranks that wait may come to rest seconds after the other.
 BOTH_WAIT = BEGIN.format("[12]") + r"(ranks 0-1 idle|rank [01] idle; rank [01] \(localhost, process \d+\) busy)"
 LINES = {  # what the last rank does: what is said
-    "stopped": BEGIN.format(2) + r"rank 0 idle; rank 1 \(localhost\) stopped, as by SIGSTOP",
+    "stopped": BEGIN.format(2) + r"rank 0 idle; rank 1 \(localhost\) stopped, e.g. by SIGSTOP",
     "endless": BEGIN.format(1) + r"rank 0 idle; rank 1 \(localhost, process \d+\) busy: the other ranks may be waiting for it",
     "mismatched": BOTH_WAIT,
     "loader": BOTH_WAIT,

@@ -52,7 +52,7 @@ void leave_out_launch_variables(Assignments& assignments, const std::string& fil
   });
   if (names.empty()) return;
   warnings.push_back(
-      fmt::format("{} in {} has no effect: the launcher sets it for every rank", fmt::join(names, ", "), file));
+      fmt::format("{} in {}: ignored, the launcher sets them for every rank", fmt::join(names, ", "), file));
 }
 
 std::vector<EnvFile> files_of_variables(const LaunchOptions& options) {

@@ -115,7 +115,7 @@ TEST_CASE("each mistake is named with line and column", "[hostfile]") {
   CHECK_THAT(refusal("a:22 port=23\n"), Contains("hosts:1:11: the port is given twice"));
   CHECK_THAT(refusal("fe80::1 slots=1\n"), Contains("in brackets"));
   CHECK_THAT(refusal("[fe80::zz] slots=1\n"), Contains("hosts:1:2: 'fe80::zz' is not an IPv6 address"));
-  CHECK_THAT(refusal("[fe80::1]x slots=1\n"), Contains("hosts:1:10: 'x' after the address"));
+  CHECK_THAT(refusal("[fe80::1]x slots=1\n"), Contains("hosts:1:10: unexpected 'x' after the address"));
   CHECK_THAT(refusal("@a slots=1\n"), Contains("'' is not a user name"));
   CHECK_THAT(refusal("-oX@a slots=1\n"), Contains("is not a user name"));
   CHECK_THAT(refusal("u@ slots=1\n"), Contains("hosts:1:3: the host has no name"));

@@ -229,7 +229,7 @@ TEST_CASE("a folder's name gives no orders to the terminal that a job is shown o
   job.record.run_dir = job.record.log_root = job.record.cwd + "/run";
   std::string text = job_details(job, "", 1790000000);
   CHECK(text.find('\033') == std::string::npos);
-  CHECK_THAT(text, Catch::Matchers::Contains("folder     /home/x/\\x1b[2Jgone\n"));
+  CHECK_THAT(text, Catch::Matchers::Contains("directory  /home/x/\\x1b[2Jgone\n"));
 }
 
 TEST_CASE("jobs that ended long ago are not shown unasked", "[launch][jobs]") {

@@ -57,7 +57,7 @@ TEST_CASE("the kernel says that a process is stopped", "[launch][stacks]") {
   ::kill(child, SIGSTOP);
   ::waitpid(child, nullptr, WUNTRACED);
   CHECK_THAT(kernel_stacks(child),
-             Catch::StartsWith("main thread '") && Catch::Contains("' is stopped, as by SIGSTOP"));
+             Catch::StartsWith("main thread '") && Catch::Contains("' is stopped, e.g. by SIGSTOP"));
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
   CHECK(kernel_stacks(child).empty());

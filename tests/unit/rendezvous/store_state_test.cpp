@@ -110,7 +110,7 @@ TEST_CASE("a barrier that times out names the ranks that are missing and what is
   REQUIRE(first.answer);
   CHECK(first.answer->status == Status::kTimeout);
   CHECK(first.text() ==
-        "barrier 'start' was not complete within 5.0 s, 3 of 6 ranks are there: ranks 2, 4, 5 have not arrived (rank 2 "
+        "barrier 'start' was not complete within 5.0 s, 3 of 6 ranks have arrived: ranks 2, 4, 5 have not arrived (rank 2 "
         "on host1 is connected but has not arrived yet; rank 4 on host2 is connected but has not arrived yet; rank 5 "
         "on host2 never "
         "connected)");

@@ -100,7 +100,7 @@ TEST_CASE("hosts with the same trouble share a row", "[spawn][failure_table]") {
   }
   failures.insert(failures.begin() + 1, {"gpu-long-name", {.phase = "host key", .text = "unknown"}});
   CHECK(failure_table(failures) ==
-        "host                   phase     what\n"
+        "host                   phase     error\n"
         "n1, n2, n3 and 3 more  connect   cannot connect to n1 (10.0.0.1: refused)\n"
         "gpu-long-name          host key  unknown\n");
   CHECK(failure_table({}).empty());
