@@ -51,7 +51,7 @@ DoctorQuery query_of(const DoctorOptions& options) {
           .temporary_folders = temporary_folders()};
 }
 
-TreatmentChoice choice_of(const DoctorOptions& options) {
+RemediationChoice choice_of(const DoctorOptions& options) {
   return {.force = options.force, .ports_named = !options.ports.empty(), .only = options.only};
 }
 
@@ -71,11 +71,11 @@ class Rounds {
     choose_all();
     bool something = num_processes_ + num_files_ > 0;
     if (!options_.kill || !something) return shown(options_.kill ? "" : advice());
-    if (options_.yes) return treated();
+    if (options_.yes) return remediated();
     world_.tell(render(reports_));
     switch (world_.ask(question())) {
       case Answer::kYes:
-        return treated();
+        return remediated();
       case Answer::kNo:
         return result();
       case Answer::kInterrupted:
@@ -100,7 +100,7 @@ class Rounds {
     return result();
   }
 
-  DoctorResult treated() {
+  DoctorResult remediated() {
     reports_ = visit_all(true);
     return shown("");
   }
@@ -155,14 +155,14 @@ class Rounds {
   }
 
   DoctorReport visit_this_machine(const std::vector<Finding>& to_end) {
-    auto treated = treat(to_end, options_.grace);
+    auto remediated = remediate(to_end, options_.grace);
     DoctorReport report = examine(query_of(options_));
-    report.treated = std::move(treated);
+    report.remediated = std::move(remediated);
     return report;
   }
 
   static DoctorReport report_of(const std::string& host, const RemoteAnswer& answer) {
-    DoctorReport failed{.host = host, .error = answer.error, .ports = {}, .findings = {}, .treated = {}};
+    DoctorReport failed{.host = host, .error = answer.error, .ports = {}, .findings = {}, .remediated = {}};
     if (!answer.error.empty()) return failed;
     auto reports = parse_report_json(answer.output);
     if (!reports || reports->size() != 1) {

@@ -43,15 +43,15 @@ struct CandidateProcess {
 
 class Examination {
  public:
-  explicit Examination(const DoctorQuery& query) : query_(query), survey_(look_at_ports(), query.lost_jobs) {}
+  explicit Examination(const DoctorQuery& query) : query_(query), survey_(inspect_ports(), query.lost_jobs) {}
 
   DoctorReport run() {
-    look_at_holders();
-    look_at_gpus();
-    if (query_.leftover_processes) look_for_leftover_processes();
-    look_below_stale_processes();
-    for (const auto& [pid, patient] : patients_) report_.findings.push_back(judge_patient(patient));
-    look_for_stuck_processes();
+    inspect_holders();
+    inspect_gpus();
+    if (query_.leftover_processes) find_leftover_processes();
+    inspect_children_of_stale();
+    for (const auto& [pid, candidate] : candidates_) report_.findings.push_back(classify_candidate(candidate));
+    find_stuck_processes();
     add(leftover_shared_memory(query_.shared_memory_folder));
     for (const auto& folder : query_.temporary_folders) {
       add(leftover_pid_files(folder));
@@ -65,17 +65,17 @@ class Examination {
     for (auto& finding : findings) report_.findings.push_back(std::move(finding));
   }
 
-  HeldPorts look_at_ports() {
+  HeldPorts inspect_ports() {
     HeldPorts held;
-    for (uint16_t port : query_.ports) look_at_port(port, held);
+    for (uint16_t port : query_.ports) inspect_port(port, held);
     return held;
   }
 
-  void look_at_port(uint16_t port, HeldPorts& held) {
+  void inspect_port(uint16_t port, HeldPorts& held) {
     PortState state{.port = port};
     for (const auto& holder : ports::find_holders(port)) {
       state.held = true;
-      if (holder.pid < 0) report_.findings.push_back(out_of_sight(holder, port));
+      if (holder.pid < 0) report_.findings.push_back(cannot_be_inspected(holder, port));
       if (holder.pid >= 0) held[holder.pid].insert(port);
     }
     if (!state.held) {
@@ -86,12 +86,12 @@ class Examination {
     report_.ports.push_back(state);
   }
 
-  static Finding out_of_sight(const ports::Holder& holder, uint16_t port) {
-    Judgement judgement = judge({.visible = false, .ours = holder.uid == ::getuid()});
+  static Finding cannot_be_inspected(const ports::Holder& holder, uint16_t port) {
+    Classification classification = classify({.visible = false, .ours = holder.uid == ::getuid()});
     Finding finding;
-    finding.verdict = judgement.verdict;
-    finding.reason = judgement.evidence;
-    finding.spared = true;
+    finding.verdict = classification.verdict;
+    finding.reason = classification.evidence;
+    finding.exempt = true;
     finding.user = holder.user;
     finding.ports = {port};
     return finding;
@@ -100,21 +100,21 @@ class Examination {
   // Candidates are ordered by pid. Null: the process has ended, or has started since the survey.
   CandidateProcess* admit(pid_t pid) {
     const auto* info = survey_.find(pid);
-    return info == nullptr ? nullptr : &patients_.try_emplace(pid, CandidateProcess{.info = *info}).first->second;
+    return info == nullptr ? nullptr : &candidates_.try_emplace(pid, CandidateProcess{.info = *info}).first->second;
   }
 
-  void look_at_holders() {
+  void inspect_holders() {
     for (const auto& [pid, ports] : survey_.held_ports()) {
-      if (CandidateProcess* patient = admit(pid)) patient->ports.assign(ports.begin(), ports.end());
+      if (CandidateProcess* candidate = admit(pid)) candidate->ports.assign(ports.begin(), ports.end());
     }
   }
 
-  void look_at_gpus() {
+  void inspect_gpus() {
     for (const auto& process : gpu_processes()) {
-      CandidateProcess* patient = is_on_gpu(process.pid) ? admit(process.pid) : nullptr;
-      if (patient == nullptr) continue;
-      patient->on_gpu = true;
-      patient->gpu_bytes += process.num_bytes;
+      CandidateProcess* candidate = is_on_gpu(process.pid) ? admit(process.pid) : nullptr;
+      if (candidate == nullptr) continue;
+      candidate->on_gpu = true;
+      candidate->gpu_bytes += process.num_bytes;
     }
   }
 
@@ -131,7 +131,7 @@ class Examination {
     return false;
   }
 
-  void look_for_leftover_processes() {
+  void find_leftover_processes() {
     for (const auto& [pid, info] : survey_.processes()) {
       if (info.state == 'Z' || !is_this_users(info)) continue;
       if (survey_.standing_of(info).life == JobLife::kGone) admit(pid)->of_dead_job = true;
@@ -139,49 +139,49 @@ class Examination {
   }
 
   // Descendants of a stale process end with it, whatever they hold.
-  void look_below_stale_processes() {
+  void inspect_children_of_stale() {
     std::vector<pid_t> parents;
-    for (const auto& [pid, patient] : patients_) parents.push_back(pid);
+    for (const auto& [pid, candidate] : candidates_) parents.push_back(pid);
     while (!parents.empty()) {
       const pid_t parent = parents.back();
       parents.pop_back();
       if (!is_stale(parent)) continue;
       for (pid_t child : survey_.living_children_of(parent)) {
-        if (patients_.contains(child) || !is_stale(child)) continue;
+        if (candidates_.contains(child) || !is_stale(child)) continue;
         admit(child);
         parents.push_back(child);
       }
     }
   }
 
-  bool is_stale(pid_t pid) { return survey_.judgement_of(*survey_.find(pid)).verdict == Verdict::kStale; }
+  bool is_stale(pid_t pid) { return survey_.classification_of(*survey_.find(pid)).verdict == Verdict::kStale; }
   bool is_supervised(const std::string& job) { return survey_.standing_of(job).life == JobLife::kAlive; }
 
-  static FindingKind kind_of(const CandidateProcess& patient) {
-    if (!patient.ports.empty()) return FindingKind::kPortHolder;
-    if (patient.on_gpu) return FindingKind::kGpuHolder;
-    return patient.of_dead_job ? FindingKind::kLeftoverProcess : FindingKind::kStaleChild;
+  static FindingKind kind_of(const CandidateProcess& candidate) {
+    if (!candidate.ports.empty()) return FindingKind::kPortHolder;
+    if (candidate.on_gpu) return FindingKind::kGpuHolder;
+    return candidate.of_dead_job ? FindingKind::kLeftoverProcess : FindingKind::kStaleChild;
   }
 
-  Finding judge_patient(const CandidateProcess& patient) {
-    const auto& info = patient.info;
+  Finding classify_candidate(const CandidateProcess& candidate) {
+    const auto& info = candidate.info;
     const auto* parent = survey_.find(info.parent);
     Finding finding;
     describe_process(finding, info);
-    finding.kind = kind_of(patient);
+    finding.kind = kind_of(candidate);
     finding.job_id = survey_.standing_of(info).job_id;
-    finding.ports = patient.ports;
-    finding.gpu_bytes = patient.gpu_bytes;
+    finding.ports = candidate.ports;
+    finding.gpu_bytes = candidate.gpu_bytes;
     finding.parent_command = parent ? parent->command : std::string();
-    Judgement judgement = survey_.judgement_of(info);
-    finding.verdict = judgement.verdict;
-    finding.reason = judgement.evidence;
-    finding.spared = !is_this_users(info) || survey_.runs_doctor(info.identity.pid);
+    Classification classification = survey_.classification_of(info);
+    finding.verdict = classification.verdict;
+    finding.reason = classification.evidence;
+    finding.exempt = !is_this_users(info) || survey_.runs_doctor(info.identity.pid);
     return finding;
   }
 
   // Zombies, and processes stuck in the kernel: in the same state at two samples.
-  void look_for_stuck_processes() {
+  void find_stuck_processes() {
     auto first = stuck_now();
     if (first.empty()) return;
     ::poll(nullptr, 0, kSecondLookMs);
@@ -203,7 +203,7 @@ class Examination {
     for (pid_t pid : ports::all_processes()) {
       auto info = ports::read_process(pid);
       // Holders are already reported, with their state.
-      if (!info || (info->state != 'Z' && info->state != 'D') || !is_this_users(*info) || patients_.contains(pid))
+      if (!info || (info->state != 'Z' && info->state != 'D') || !is_this_users(*info) || candidates_.contains(pid))
         continue;
       if (!info->kernel_thread) found.emplace(pid, Look{*info, switches_of(pid)});
     }
@@ -224,7 +224,7 @@ class Examination {
     describe_process(finding, info);
     ports::Lineage lineage{.child = info, .parent = ports::read_process(info.parent)};
     finding.parent_command = lineage.parent ? lineage.parent->command : std::string();
-    finding.spared = true;
+    finding.exempt = true;
     if (info.state == 'Z') {
       finding.kind = FindingKind::kZombie;
       finding.reason = fmt::format("it has ended and holds only its process number, until {} reaps it or exits",
@@ -240,7 +240,7 @@ class Examination {
   const DoctorQuery& query_;
   DoctorReport report_;  // before survey_, which uses its ports
   ProcessSurvey survey_;
-  std::map<pid_t, CandidateProcess> patients_;
+  std::map<pid_t, CandidateProcess> candidates_;
 };
 
 }  // namespace

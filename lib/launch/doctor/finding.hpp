@@ -36,7 +36,7 @@ struct Finding {
   FindingKind kind = FindingKind::kPortHolder;
   Verdict verdict = Verdict::kUnknown;
   std::string reason;   // the evidence for the verdict, a clause: "its parent is alive: pid 12 (bash)"
-  bool spared = false;  // never ended, even with --force: another user's, not visible, an ancestor of this command, or
+  bool exempt = false;  // never ended, even with --force: another user's, not visible, an ancestor of this command, or
                         // cannot be ended
 
   // A process; pid -1: a process that this user may not inspect.
@@ -66,11 +66,11 @@ struct PortState {
 };
 
 // One finding that --kill acted on, and the outcome.
-struct Treated {
+struct Remediated {
   Finding finding;
   bool gone = false;
   std::string outcome;  // "ended", "killed", "removed", or the reason that it still exists
-  bool operator==(const Treated&) const = default;
+  bool operator==(const Remediated&) const = default;
 };
 
 struct DoctorReport {
@@ -78,7 +78,7 @@ struct DoctorReport {
   std::string error;  // the host could not be examined; everything below is empty then
   std::vector<PortState> ports;
   std::vector<Finding> findings;  // after remediation, if there was one
-  std::vector<Treated> treated;
+  std::vector<Remediated> remediated;
   bool operator==(const DoctorReport&) const = default;
 };
 

@@ -17,11 +17,11 @@ std::string another_users(const Evidence& e) {
   return e.ours ? "" : "it belongs to another user";
 }
 
-std::string out_of_sight(const Evidence& e) {
+std::string cannot_be_inspected(const Evidence& e) {
   return e.visible ? "" : "it cannot be inspected";
 }
 
-std::string above_this_command(const Evidence& e) {
+std::string ancestor_of_this_command(const Evidence& e) {
   return e.runs_doctor ? "it is an ancestor of this command" : "";
 }
 
@@ -120,8 +120,8 @@ std::string orphaned_in_another_way(const Evidence& e) {
 // The first matching row gives the verdict. The order is part of the contract.
 constexpr std::array<std::pair<Verdict, Row>, 12> kTable{{
     {Verdict::kForeign, another_users},
-    {Verdict::kUnknown, out_of_sight},
-    {Verdict::kInUse, above_this_command},
+    {Verdict::kUnknown, cannot_be_inspected},
+    {Verdict::kInUse, ancestor_of_this_command},
     {Verdict::kInUse, job_is_alive},
     {Verdict::kInUse, in_a_service},
     {Verdict::kStale, parent_is_stale},
@@ -140,7 +140,7 @@ std::string describe_parent(const ports::Lineage& lineage) {
   return fmt::format("pid {} ({})", lineage.child.parent, lineage.parent ? lineage.parent->command : "gone");
 }
 
-Judgement judge(const Evidence& evidence) {
+Classification classify(const Evidence& evidence) {
   for (const auto& [verdict, row] : kTable) {
     if (std::string found = row(evidence); !found.empty()) return {verdict, std::move(found)};
   }

@@ -21,13 +21,13 @@ struct Evidence {
   std::vector<pid_t> other_children{};  // its live children except holders of the same socket
 };
 
-struct Judgement {
+struct Classification {
   Verdict verdict = Verdict::kUnknown;
   std::string evidence;  // a clause: "its parent is alive: pid 12 (bash)"
-  bool operator==(const Judgement&) const = default;
+  bool operator==(const Classification&) const = default;
 };
 
-Judgement judge(const Evidence& evidence);
+Classification classify(const Evidence& evidence);
 
 // "pid 12 (bash)", or what is known about the process's parent.
 std::string describe_parent(const ports::Lineage& lineage);

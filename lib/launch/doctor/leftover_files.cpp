@@ -34,15 +34,15 @@ struct Candidate {
 };
 
 // This user's entries of one kind that have not changed for a while.
-std::vector<Candidate> settled_entries(const std::string& folder, mode_t type) {
+std::vector<Candidate> old_entries(const std::string& folder, mode_t type) {
   std::vector<Candidate> found;
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     Candidate candidate{entry->path().string(), entry->path().filename().string(), {}};
     if (::lstat(candidate.path.c_str(), &candidate.status) != 0) continue;
     const auto& status = candidate.status;
-    bool settled = std::time(nullptr) - status.st_mtime >= kYoungest;
-    if ((status.st_mode & S_IFMT) == type && status.st_uid == ::getuid() && settled) found.push_back(candidate);
+    bool old_enough = std::time(nullptr) - status.st_mtime >= kYoungest;
+    if ((status.st_mode & S_IFMT) == type && status.st_uid == ::getuid() && old_enough) found.push_back(candidate);
   }
   return found;
 }
@@ -136,7 +136,7 @@ bool users_are_in_sight() {
   return ports::is_in_first_pid_namespace() || !ports::is_in_first_ipc_namespace();
 }
 
-Finding judge_segment(const Candidate& segment, const SegmentName& name, const InUse& use) {
+Finding classify_segment(const Candidate& segment, const SegmentName& name, const InUse& use) {
   if (use.blind) {
     return leftover(FindingKind::kSharedMemory, segment, Verdict::kUnknown,
                     "a process of this user that cannot be inspected may use it");
@@ -154,7 +154,7 @@ Finding judge_segment(const Candidate& segment, const SegmentName& name, const I
 
 std::vector<Finding> leftover_shared_memory(const std::string& folder) {
   std::vector<std::pair<Candidate, SegmentName>> segments;
-  for (const auto& candidate : settled_entries(folder, S_IFREG)) {
+  for (const auto& candidate : old_entries(folder, S_IFREG)) {
     if (auto name = parse_segment(candidate.name)) segments.emplace_back(candidate, *name);
   }
   if (segments.empty()) return {};
@@ -164,14 +164,14 @@ std::vector<Finding> leftover_shared_memory(const std::string& folder) {
     // A sender may have closed a tensor that is still in a queue: the segment is in use while the sender or torch's
     // manager lives.
     bool wanted = (name.planner && lives(*name.planner)) || (name.torch && use.torch_manager);
-    if (!wanted && !use.files.contains(segment.id())) findings.push_back(judge_segment(segment, name, use));
+    if (!wanted && !use.files.contains(segment.id())) findings.push_back(classify_segment(segment, name, use));
   }
   return findings;
 }
 
 std::vector<Finding> leftover_pid_files(const std::string& folder) {
   std::vector<Finding> findings;
-  for (const auto& candidate : settled_entries(folder, S_IFREG)) {
+  for (const auto& candidate : old_entries(folder, S_IFREG)) {
     auto owner = number_behind(candidate.name, "");
     if (!owner || candidate.name != fmt::format("{}.deepspeed", *owner) || lives(*owner)) continue;
     pid_t inside = 0;
@@ -186,7 +186,7 @@ std::vector<Finding> leftover_pid_files(const std::string& folder) {
 std::vector<Finding> leftover_private_folders(const std::string& folder,
                                               const std::function<bool(const std::string& job_id)>& is_supervised) {
   std::vector<Finding> findings;
-  for (const auto& candidate : settled_entries(folder, S_IFDIR)) {
+  for (const auto& candidate : old_entries(folder, S_IFDIR)) {
     auto job = job_of_private_folder(candidate.name);
     if (!job || !private_folder_is_abandoned(candidate.path) || is_supervised(*job)) continue;
     findings.push_back(leftover(FindingKind::kPrivateFolder, candidate, Verdict::kStale,

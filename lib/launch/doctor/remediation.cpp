@@ -9,13 +9,13 @@
 namespace dslaunch::launch {
 namespace {
 
-bool forced(const Finding& finding, const TreatmentChoice& choice) {
+bool forced(const Finding& finding, const RemediationChoice& choice) {
   if (!choice.force || finding.is_file()) return false;
   return finding.kind == FindingKind::kPortHolder || !choice.ports_named;
 }
 
-bool wanted(const Finding& finding, const TreatmentChoice& choice) {
-  if (finding.spared || finding.verdict == Verdict::kForeign) return false;
+bool wanted(const Finding& finding, const RemediationChoice& choice) {
+  if (finding.exempt || finding.verdict == Verdict::kForeign) return false;
   if (finding.verdict != Verdict::kStale && !forced(finding, choice)) return false;
   if (finding.is_file() || !choice.only) return true;
   return std::find(choice.only->begin(), choice.only->end(), finding.process) != choice.only->end();
@@ -23,32 +23,32 @@ bool wanted(const Finding& finding, const TreatmentChoice& choice) {
 
 }  // namespace
 
-std::vector<Finding> choose(const DoctorReport& report, const TreatmentChoice& choice) {
+std::vector<Finding> choose(const DoctorReport& report, const RemediationChoice& choice) {
   std::vector<Finding> chosen;
   std::copy_if(report.findings.begin(), report.findings.end(), std::back_inserter(chosen),
                [&](const Finding& finding) { return wanted(finding, choice); });
   return chosen;
 }
 
-std::vector<Treated> treat(const std::vector<Finding>& chosen, std::chrono::milliseconds patience) {
+std::vector<Remediated> remediate(const std::vector<Finding>& chosen, std::chrono::milliseconds patience) {
   std::vector<ports::ProcessIdentity> processes;
   for (const auto& finding : chosen) {
     if (!finding.is_file()) processes.push_back(finding.process);
   }
   auto outcomes = end_processes(processes, patience);
-  std::vector<Treated> treated;
+  std::vector<Remediated> remediated;
   size_t next = 0;
   for (const auto& finding : chosen) {
     if (finding.is_file()) {
       std::string trouble = remove_leftover(finding);
-      treated.push_back(
+      remediated.push_back(
           {finding, trouble.empty(), trouble.empty() ? "removed" : fmt::format("cannot be removed: {}", trouble)});
     } else {
       const auto& outcome = outcomes[next++];
-      treated.push_back({finding, outcome.gone, outcome.text});
+      remediated.push_back({finding, outcome.gone, outcome.text});
     }
   }
-  return treated;
+  return remediated;
 }
 
 }  // namespace dslaunch::launch

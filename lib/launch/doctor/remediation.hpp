@@ -7,7 +7,7 @@
 
 namespace dslaunch::launch {
 
-struct TreatmentChoice {
+struct RemediationChoice {
   bool force = false;        // also end what is alive or undecidable
   bool ports_named = false;  // force is then limited to the holders of those ports
   // If set, only these processes: those shown to the user with the question.
@@ -15,9 +15,9 @@ struct TreatmentChoice {
 };
 
 // The findings to end or remove, in the report's order. Never a spared one.
-std::vector<Finding> choose(const DoctorReport& report, const TreatmentChoice& choice);
+std::vector<Finding> choose(const DoctorReport& report, const RemediationChoice& choice);
 
 // Ends and removes the findings. Blocks for up to `patience` plus five seconds.
-std::vector<Treated> treat(const std::vector<Finding>& chosen, std::chrono::milliseconds patience);
+std::vector<Remediated> remediate(const std::vector<Finding>& chosen, std::chrono::milliseconds patience);
 
 }  // namespace dslaunch::launch

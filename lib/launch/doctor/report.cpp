@@ -86,7 +86,7 @@ std::string describe_file(const Finding& finding) {
   return fmt::format("{} (user {}{}{})", finding.path, finding.user, age, size);
 }
 
-std::string tell(const Finding& finding, const std::string& indent) {
+std::string format_finding(const Finding& finding, const std::string& indent) {
   std::string word = finding.kind == FindingKind::kUnkillable ? "stuck" : name_of(kVerdicts, finding.verdict);
   std::replace(word.begin(), word.end(), '_', ' ');
   return fmt::format("{}{:<8} {}\n{}{:<8} {}\n", indent, word, describe(finding), indent, "", finding.reason);
@@ -96,22 +96,22 @@ bool holds_port(const Finding& finding, uint16_t port) {
   return std::find(finding.ports.begin(), finding.ports.end(), port) != finding.ports.end();
 }
 
-std::string tell_port(const DoctorReport& report, const PortState& port, const std::string& indent) {
+std::string format_port(const DoctorReport& report, const PortState& port, const std::string& indent) {
   if (!port.held) {
     return fmt::format("{}port {} is free{}\n", indent, port.port,
                        port.closing ? "; connections of a program that has ended are still closing (TIME_WAIT)" : "");
   }
   std::string text = fmt::format("{}port {} is held by\n", indent, port.port);
   for (const auto& finding : report.findings) {
-    if (holds_port(finding, port.port)) text += tell(finding, indent + "  ");
+    if (holds_port(finding, port.port)) text += format_finding(finding, indent + "  ");
   }
   return text;
 }
 
-std::string tell_others(const DoctorReport& report, FindingKind kind, const char* title, const std::string& indent) {
+std::string format_section(const DoctorReport& report, FindingKind kind, const char* title, const std::string& indent) {
   std::string text;
   for (const auto& finding : report.findings) {
-    if (finding.kind == kind) text += tell(finding, indent + "  ");
+    if (finding.kind == kind) text += format_finding(finding, indent + "  ");
   }
   return text.empty() ? text : fmt::format("{}{}\n{}", indent, title, text);
 }
@@ -122,7 +122,7 @@ std::string shorten(const std::string& text) {
 }
 
 // Grouped by parent, since the parent has to reap them.
-std::string tell_zombies(const DoctorReport& report, const std::string& indent) {
+std::string format_zombies(const DoctorReport& report, const std::string& indent) {
   std::map<pid_t, std::pair<std::string, std::vector<pid_t>>> by_parent;
   for (const auto& finding : report.findings) {
     if (finding.kind != FindingKind::kZombie) continue;
@@ -141,17 +141,17 @@ std::string tell_zombies(const DoctorReport& report, const std::string& indent) 
   return text;
 }
 
-std::string tell_treated(const DoctorReport& report, const std::string& indent) {
+std::string format_remediated(const DoctorReport& report, const std::string& indent) {
   std::string text;
-  for (const auto& treated : report.treated) {
-    text += fmt::format("{}{}: {}\n", indent, treated.outcome, describe(treated.finding));
+  for (const auto& remediated : report.remediated) {
+    text += fmt::format("{}{}: {}\n", indent, remediated.outcome, describe(remediated.finding));
   }
   return text;
 }
 
-std::string tell_host(const DoctorReport& report, const std::string& indent) {
-  std::string text = tell_treated(report, indent);
-  for (const auto& port : report.ports) text += tell_port(report, port, indent);
+std::string format_host(const DoctorReport& report, const std::string& indent) {
+  std::string text = format_remediated(report, indent);
+  for (const auto& port : report.ports) text += format_port(report, port, indent);
   for (auto [kind, title] : {std::pair{FindingKind::kGpuHolder, "GPU memory is held by"},
                              {FindingKind::kLeftoverProcess, "left behind by jobs whose supervisor has exited"},
                              {FindingKind::kStaleChild, "children of stale processes, which end with them"},
@@ -159,9 +159,9 @@ std::string tell_host(const DoctorReport& report, const std::string& indent) {
                              {FindingKind::kSharedMemory, "shared memory left behind"},
                              {FindingKind::kPidFile, "pid files left behind"},
                              {FindingKind::kPrivateFolder, "small files of jobs left behind"}}) {
-    text += tell_others(report, kind, title, indent);
+    text += format_section(report, kind, title, indent);
   }
-  return text + tell_zombies(report, indent);
+  return text + format_zombies(report, indent);
 }
 
 // ---- JSON
@@ -174,7 +174,7 @@ Json to_json(const Finding& finding) {
   Json json = {{"kind", name_of(kKinds, finding.kind)},
                {"verdict", name_of(kVerdicts, finding.verdict)},
                {"reason", finding.reason},
-               {"spared", finding.spared},
+               {"spared", finding.exempt},
                {"user", finding.user},
                {"age_s", finding.age ? Json(finding.age->count()) : Json(nullptr)}};
   if (finding.is_file()) {
@@ -204,7 +204,7 @@ Finding finding_from(const Json& json) {
   finding.kind = value_of(kKinds, json.at("kind").get<std::string>());
   finding.verdict = value_of(kVerdicts, json.at("verdict").get<std::string>());
   finding.reason = text_of(json, "reason");
-  finding.spared = json.at("spared").get<bool>();
+  finding.exempt = json.at("spared").get<bool>();
   finding.user = text_of(json, "user");
   finding.job_id = text_of(json, "job_id");
   if (!json.at("age_s").is_null()) finding.age = std::chrono::seconds(json.at("age_s").get<int64_t>());
@@ -226,19 +226,19 @@ Finding finding_from(const Json& json) {
 }
 
 Json to_json(const DoctorReport& report) {
-  Json ports = Json::array(), findings = Json::array(), treated = Json::array();
+  Json ports = Json::array(), findings = Json::array(), remediated = Json::array();
   for (const auto& port : report.ports) {
     ports.push_back({{"port", port.port}, {"held", port.held}, {"closing", port.closing}});
   }
   for (const auto& finding : report.findings) findings.push_back(to_json(finding));
-  for (const auto& one : report.treated) {
-    treated.push_back({{"gone", one.gone}, {"outcome", one.outcome}, {"finding", to_json(one.finding)}});
+  for (const auto& one : report.remediated) {
+    remediated.push_back({{"gone", one.gone}, {"outcome", one.outcome}, {"finding", to_json(one.finding)}});
   }
   return {{"host", report.host},
           {"error", text_or_null(report.error)},
           {"ports", ports},
           {"findings", findings},
-          {"treated", treated}};
+          {"treated", remediated}};
 }
 
 DoctorReport report_from(const Json& json) {
@@ -251,7 +251,7 @@ DoctorReport report_from(const Json& json) {
   }
   for (const auto& finding : json.at("findings")) report.findings.push_back(finding_from(finding));
   for (const auto& one : json.at("treated")) {
-    report.treated.push_back({finding_from(one.at("finding")), one.at("gone").get<bool>(), text_of(one, "outcome")});
+    report.remediated.push_back({finding_from(one.at("finding")), one.at("gone").get<bool>(), text_of(one, "outcome")});
   }
   return report;
 }
@@ -271,7 +271,7 @@ ExitCode outcome_of(const DoctorReport& report) {
       !report.error.empty() ||
       std::any_of(report.ports.begin(), report.ports.end(), [](const PortState& port) { return port.held; }) ||
       std::any_of(report.findings.begin(), report.findings.end(), is_stale_process) ||
-      std::any_of(report.treated.begin(), report.treated.end(), [](const Treated& one) { return !one.gone; });
+      std::any_of(report.remediated.begin(), report.remediated.end(), [](const Remediated& one) { return !one.gone; });
   return in_the_way ? ExitCode::kUnavailable : ExitCode::kSuccess;
 }
 
@@ -287,7 +287,7 @@ std::string render(const std::vector<DoctorReport>& reports) {
     bool named = reports.size() > 1 || !report.error.empty();
     if (named) text += report.host + "\n";
     if (!report.error.empty()) text += "  " + report.error + "\n";
-    text += tell_host(report, named ? "  " : "");
+    text += format_host(report, named ? "  " : "");
   }
   return text;
 }

@@ -104,19 +104,19 @@ Evidence ProcessSurvey::evidence_of(const ports::ProcessInfo& process) {
                     .other_children = other_children_of(process.identity.pid)};
   if (parent == nullptr) return evidence;
   evidence.parent_is_of_job = jobs_.standing_of(*parent).job_id == evidence.job.job_id;
-  evidence.parent_is_stale = judgement_of(*parent).verdict == Verdict::kStale;
+  evidence.parent_is_stale = classification_of(*parent).verdict == Verdict::kStale;
   return evidence;
 }
 
-Judgement ProcessSurvey::judgement_of(const ports::ProcessInfo& process) {
+Classification ProcessSurvey::classification_of(const ports::ProcessInfo& process) {
   const pid_t pid = process.identity.pid;
   // Processes are read one after the other, so they may appear to be each other's parents: the entry stops the
   // recursion.
-  auto [known, is_new] = judgements_.try_emplace(pid);
+  auto [known, is_new] = classifications_.try_emplace(pid);
   if (!is_new) return known->second;
-  Judgement judgement = judge(evidence_of(process));
-  known->second = judgement;
-  return judgement;
+  Classification classification = classify(evidence_of(process));
+  known->second = classification;
+  return classification;
 }
 
 }  // namespace dslaunch::launch

@@ -1,4 +1,4 @@
-// Collects the evidence on this machine's processes for judge(). All processes are read once, in the constructor;
+// Collects the evidence on this machine's processes for classify(). All processes are read once, in the constructor;
 // read-only. One thread.
 #pragma once
 #include <cstdint>
@@ -32,7 +32,7 @@ class ProcessSurvey {
 
   bool runs_doctor(pid_t pid) const { return ancestors_.contains(pid); }
   // `process`: one of processes().
-  Judgement judgement_of(const ports::ProcessInfo& process);
+  Classification classification_of(const ports::ProcessInfo& process);
 
  private:
   Evidence evidence_of(const ports::ProcessInfo& process);
@@ -45,7 +45,7 @@ class ProcessSurvey {
   const std::map<pid_t, std::vector<pid_t>> children_;
   const std::set<pid_t> ancestors_;  // of this doctor process, itself included
   JobRegister jobs_;
-  std::map<pid_t, Judgement> judgements_;
+  std::map<pid_t, Classification> classifications_;
 };
 
 }  // namespace dslaunch::launch

@@ -192,8 +192,8 @@ const Row kRows[] = {
 TEST_CASE("who is stale, and by what evidence", "[launch][doctor]") {
   for (const auto& row : kRows) {
     CAPTURE(row.who);
-    const Judgement judgement = judge(row.evidence);
-    CHECK(judgement.verdict == row.verdict);
-    CHECK_THAT(judgement.evidence, Contains(row.says));
+    const Classification classification = classify(row.evidence);
+    CHECK(classification.verdict == row.verdict);
+    CHECK_THAT(classification.evidence, Contains(row.says));
   }
 }

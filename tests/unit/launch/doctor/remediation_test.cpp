@@ -7,12 +7,12 @@ using namespace dslaunch::launch;
 
 namespace {
 
-Finding process(pid_t pid, FindingKind kind, Verdict verdict, bool spared = false) {
+Finding process(pid_t pid, FindingKind kind, Verdict verdict, bool exempt = false) {
   Finding finding;
   finding.kind = kind;
   finding.verdict = verdict;
   finding.process = {pid, 100};
-  finding.spared = spared;
+  finding.exempt = exempt;
   return finding;
 }
 
@@ -38,7 +38,7 @@ DoctorReport mixed() {
   return report;
 }
 
-std::vector<pid_t> pids(const TreatmentChoice& choice) {
+std::vector<pid_t> pids(const RemediationChoice& choice) {
   std::vector<pid_t> numbers;
   for (const auto& finding : choose(mixed(), choice)) numbers.push_back(finding.is_file() ? 0 : finding.process.pid);
   return numbers;

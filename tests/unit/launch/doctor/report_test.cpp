@@ -48,7 +48,7 @@ DoctorReport report_with(std::vector<Finding> findings, bool held) {
 
 TEST_CASE("a report comes back from its document unchanged", "[launch][doctor]") {
   auto first = report_with({holder(Verdict::kStale), holder(Verdict::kForeign), segment()}, true);
-  first.treated = {{holder(Verdict::kStale), true, "ended"}, {segment(), false, "cannot be removed: why"}};
+  first.remediated = {{holder(Verdict::kStale), true, "ended"}, {segment(), false, "cannot be removed: why"}};
   first.findings[1].process.pid = -1;
   first.findings[0].state = 'D';
   first.findings[0].wait_channel = "nfs_wait_bit_killable";
@@ -78,7 +78,7 @@ TEST_CASE("the exit code says whether something is in the way", "[launch][doctor
   CHECK(exit_code_of({report_with({holder(Verdict::kForeign)}, true)}) == 77);
   CHECK(exit_code_of({report_with({}, false), report_with({}, true)}) == 69);
   auto untouched = report_with({}, false);
-  untouched.treated = {{holder(Verdict::kStale), false, "cannot be signalled"}};
+  untouched.remediated = {{holder(Verdict::kStale), false, "cannot be signalled"}};
   CHECK(exit_code_of({untouched}) == 69);
   auto unreached = report_with({}, false);
   unreached.error = "no answer";
