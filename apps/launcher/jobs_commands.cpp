@@ -41,7 +41,7 @@ std::vector<launch::KnownJob> all_jobs() {
 void show_details(const std::vector<launch::KnownJob>& jobs, bool json) {
   std::vector<std::string> statuses;
   statuses.reserve(jobs.size());
-  for (const auto& job : jobs) statuses.push_back(launch::ask_status(job));
+  for (const auto& job : jobs) statuses.push_back(launch::query_status(job));
   std::string text;
   for (size_t i = 0; !json && i < jobs.size(); ++i) {
     text += (i > 0 ? "\n" : "") + launch::job_details(jobs[i], statuses[i], std::time(nullptr));
@@ -83,7 +83,7 @@ int stacks_command(const Arguments& arguments) {
   if (!words) return 0;
   const auto jobs = all_jobs();
   if (!words->job.empty()) return launch::show_stacks(launch::find_job(jobs, words->job), words->stacks);
-  const launch::KnownJob& job = launch::job_to_look_into(jobs);
+  const launch::KnownJob& job = launch::newest_running_job(jobs);
   log::info("job {}", job.record.job_id);
   return launch::show_stacks(job, words->stacks);
 }

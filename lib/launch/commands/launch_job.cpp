@@ -107,7 +107,7 @@ int launch_job(const LaunchOptions& options, JobPlanner& planner) {
   if (!options.detach || options.dry_run) return supervise(options, planner, nobody);
   // Before the first thread (of a name lookup, of a link): threads would not exist in the supervisor.
   DetachedSide side = detach();
-  if (!side.is_supervisor) return tell_start(side.started, options);
+  if (!side.is_supervisor) return print_start(side.started, options);
   try {
     return supervise(options, planner, side.starter);
   } catch (const std::exception& error) {

@@ -24,7 +24,7 @@ void say(const std::string& text) {
   std::fputs(fmt::format("dslaunch: {}\n", text).c_str(), stderr);
 }
 
-int tell_end(const KnownJob& job, const JobEnd& end) {
+int print_end(const KnownJob& job, const JobEnd& end) {
   say(fmt::format("job {} has ended: exit code {}", job.record.job_id, end.exit_code));
   return end.exit_code;
 }
@@ -32,14 +32,14 @@ int tell_end(const KnownJob& job, const JobEnd& end) {
 // Used when the job has ended, its supervisor is gone, or it is alive but does not accept us: its socket was removed
 // with a session's directory, or too many clients are attached already. Ctrl-C has its usual effect here.
 int follow_console(const KnownJob& job, uint64_t position) {
-  if (look_again(job).condition == Condition::kLiving) {
+  if (reload_job(job).condition == Condition::kLiving) {
     say(fmt::format("no answer at the job's socket ({}): following its console instead",
                     job.record.socket.empty() ? "it has none" : job.record.socket));
   }
   show_logs(job, {.follow = true, .rank = {}, .from = position});
-  KnownJob now = look_again(job);
-  if (now.record.end) return tell_end(now, *now.record.end);
-  throw without_an_end(now);
+  KnownJob now = reload_job(job);
+  if (now.record.end) return print_end(now, *now.record.end);
+  throw unrecorded_end(now);
 }
 
 void check_reachable(const KnownJob& job) {
@@ -64,7 +64,7 @@ class Attachment {
 
   // Empty when the supervisor does not answer, or no longer does; see position().
   std::optional<int> run() {
-    if (!client_.ask(AskAttach{0})) return std::nullopt;
+    if (!client_.send(AttachRequest{0})) return std::nullopt;
     for (;;) {
       if (!wait()) return detach();
       while (auto answer = client_.next()) {
@@ -73,7 +73,7 @@ class Attachment {
         if (const auto* refused = std::get_if<Refused>(&*answer)) throw Error(ExitCode::kUnavailable, refused->why);
       }
       if (!there_) break;
-      if (out_.fd() < 0) leave_without_reader();
+      if (out_.fd() < 0) fail_without_reader();
     }
     drain();
     return std::nullopt;
@@ -87,11 +87,11 @@ class Attachment {
   bool wait() {
     PollSet polls;
     polls.add(signals_.fd(), POLLIN);
-    size_t place = polls.add(there_ && out_.num_pending() < kMaxPendingBytes ? client_.fd() : -1, POLLIN);
+    size_t index = polls.add(there_ && out_.num_pending() < kMaxPendingBytes ? client_.fd() : -1, POLLIN);
     polls.add(out_.num_pending() > 0 ? out_.fd() : -1, POLLOUT);
     polls.wait(Deadline::never());
     out_.flush();
-    if (polls.ready(place)) there_ = client_.receive();
+    if (polls.ready(index)) there_ = client_.receive();
     return !signals_.take();
   }
 
@@ -114,8 +114,8 @@ class Attachment {
   int finish(const JobEnd& end) {
     drain();
     signals_.ignore_from_now_on();  // there is nothing left to interrupt
-    tell_lost_output(job_);
-    return tell_end(job_, end);
+    warn_lost_output(job_);
+    return print_end(job_, end);
   }
 
   int detach() {
@@ -125,7 +125,7 @@ class Attachment {
     return 0;
   }
 
-  [[noreturn]] static void leave_without_reader() {
+  [[noreturn]] static void fail_without_reader() {
     if (standard_output_is_left()) end_as_sigpipe_does();
     throw Error(ExitCode::kIoError, "cannot write the job's output to standard output: is its disk full?");
   }

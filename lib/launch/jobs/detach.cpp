@@ -65,12 +65,12 @@ Started await_start(SignalInbox& signals, UniqueFd reports, pid_t between) {
   for (;;) {
     PollSet polls;
     polls.add(signals.fd(), POLLIN);
-    size_t place = polls.add(reports.get(), POLLIN);
+    size_t index = polls.add(reports.get(), POLLIN);
     polls.wait(Deadline::never());
     while (auto signal = signals.take()) {
       if (::kill(supervisor, *signal) == 0) sent = *signal;
     }
-    if (!polls.ready(place)) continue;
+    if (!polls.ready(index)) continue;
     signals.ignore_from_now_on();
     if (read_report(reports.get(), report)) return {supervisor, report.exit_code, report.job_id};
     if (sent == 0) throw killed_supervisor(supervisor);

@@ -13,7 +13,7 @@ JobClient::JobClient(const std::string& path) {
   if (!path.empty()) connection_ = connect_to(path);
 }
 
-bool JobClient::ask(const JobRequest& request) {
+bool JobClient::send(const JobRequest& request) {
   // Smaller than the socket's send buffer.
   std::string line = encode_request(request);
   return connected() &&
@@ -33,9 +33,9 @@ std::optional<JobAnswer> JobClient::await(Deadline deadline) {
     if (auto answer = next()) return answer;
     if (!there) return std::nullopt;
     PollSet polls;
-    size_t place = polls.add(fd(), POLLIN);
+    size_t index = polls.add(fd(), POLLIN);
     polls.wait(deadline);
-    if (polls.ready(place)) {
+    if (polls.ready(index)) {
       there = receive();
     } else if (deadline.passed()) {
       return std::nullopt;

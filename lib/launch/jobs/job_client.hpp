@@ -17,7 +17,7 @@ class JobClient {
   bool connected() const { return connection_.valid(); }
 
   // Never blocks. False when the supervisor is gone.
-  bool ask(const JobRequest& request);
+  bool send(const JobRequest& request);
   // To poll for answers.
   int fd() const { return connection_.get(); }
   // Reads available data without waiting. False when the supervisor has closed the connection; answers that came before

@@ -22,10 +22,10 @@ struct LogsOptions {
 int show_logs(const KnownJob& job, const LogsOptions& options);
 
 // Prints to standard error which parts of the job's console and logs are known to be lost.
-void tell_lost_output(const KnownJob& job);
+void warn_lost_output(const KnownJob& job);
 
 // The error (69) for a job whose supervisor is gone and recorded no end.
-Error without_an_end(const KnownJob& job);
+Error unrecorded_end(const KnownJob& job);
 
 // Shows the console from its beginning, then live, until the job has ended (returns its exit code) or Ctrl-C detaches
 // (returns 0). Throws Error(69) for a job of another machine, or when its supervisor disappears without a recorded end.
@@ -50,9 +50,9 @@ struct StacksOptions {
 // another machine, or whose supervisor does not answer.
 int show_stacks(const KnownJob& job, const StacksOptions& options);
 // The newest running job. Throws UserError(66) when none is running.
-const KnownJob& job_to_look_into(const std::vector<KnownJob>& jobs);
+const KnownJob& newest_running_job(const std::vector<KnownJob>& jobs);
 
 // The current status from the job's supervisor, as JSON; empty when it does not answer within the status timeout.
-std::string ask_status(const KnownJob& job);
+std::string query_status(const KnownJob& job);
 
 }  // namespace dslaunch::launch

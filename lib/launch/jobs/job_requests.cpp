@@ -18,17 +18,17 @@ std::string line_of(const Json& json) {
   return dump_json(json) + "\n";
 }
 
-Json to_json(const AskStatus&) {
+Json to_json(const StatusRequest&) {
   return {{"ask", "status"}};
 }
-Json to_json(const AskAttach& ask) {
+Json to_json(const AttachRequest& ask) {
   return {{"ask", "attach"}, {"from", ask.from}};
 }
-Json to_json(const AskStop& ask) {
+Json to_json(const StopRequest& ask) {
   return {{"ask", "stop"}, {"now", ask.now}, {"grace_ms", ask.grace ? Json(ask.grace->count()) : Json(nullptr)}};
 }
 
-Json to_json(const AskStacks& ask) {
+Json to_json(const StacksRequest& ask) {
   return {{"ask", "stacks"}, {"ranks", cpu_list_text(ask.ranks)}};
 }
 
@@ -52,15 +52,15 @@ Json to_json(const EndAnswer& answer) {
            {{"exit_code", answer.end.exit_code}, {"when", answer.end.when}, {"first_cause", answer.end.first_cause}}}};
 }
 
-AskStop read_stop(const Json& json) {
-  AskStop stop{.now = json.at("now").get<bool>(), .grace = {}};
+StopRequest read_stop(const Json& json) {
+  StopRequest stop{.now = json.at("now").get<bool>(), .grace = {}};
   if (const Json& grace = json.at("grace_ms"); !grace.is_null()) {
     stop.grace = std::chrono::milliseconds(std::clamp<int64_t>(grace.get<int64_t>(), 0, int64_t{1} << 40));
   }
   return stop;
 }
 
-AskStacks read_stacks(const Json& json) {
+StacksRequest read_stacks(const Json& json) {
   const auto ranks = read_cpu_list(json.at("ranks").get<std::string>());
   if (!ranks.error.empty()) throw Error(ExitCode::kInternal, ranks.error);
   return {ranks.cpus};
@@ -68,8 +68,8 @@ AskStacks read_stacks(const Json& json) {
 
 JobRequest read_request(const Json& json) {
   const auto ask = json.at("ask").get<std::string>();
-  if (ask == "status") return AskStatus{};
-  if (ask == "attach") return AskAttach{json.at("from").get<uint64_t>()};
+  if (ask == "status") return StatusRequest{};
+  if (ask == "attach") return AttachRequest{json.at("from").get<uint64_t>()};
   if (ask == "stop") return read_stop(json);
   if (ask == "stacks") return read_stacks(json);
   throw Error(ExitCode::kInternal, "unknown request");

@@ -15,23 +15,23 @@ namespace dslaunch::launch {
 
 // ---- client -> supervisor
 
-struct AskStatus {};
+struct StatusRequest {};
 // Requests the console from this position on, and everything that is added to it.
-struct AskAttach {
+struct AttachRequest {
   uint64_t from = 0;
 };
 // Stops the job as SIGTERM would; without a grace, the job's own is used. `now`: no grace at all.
-struct AskStop {
+struct StopRequest {
   bool now = false;
   std::optional<std::chrono::milliseconds> grace;
 };
 // Requests the stacks of these ranks; empty: of all ranks of the job.
-struct AskStacks {
+struct StacksRequest {
   std::vector<int> ranks;
 };
 // The supervisor answers it within this time, which is longer than an agent's own limit.
 inline constexpr std::chrono::milliseconds kStacksTimeout{35000};
-using JobRequest = std::variant<AskStatus, AskAttach, AskStop, AskStacks>;
+using JobRequest = std::variant<StatusRequest, AttachRequest, StopRequest, StacksRequest>;
 
 // A longer line is not a valid request.
 inline constexpr size_t kMaxRequest = 4096;

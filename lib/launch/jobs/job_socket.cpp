@@ -18,14 +18,14 @@ constexpr size_t kPieceBytes = 64U << 10;
 // Limit on answers that a client has requested and does not read.
 constexpr size_t kMaxUnreadBytes = 1U << 20;
 
-UniqueFd spare_descriptor() {
+UniqueFd open_reserve_fd() {
   return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
 
 }  // namespace
 
 JobSocket::JobSocket(std::string path, ConsoleLog& console)
-    : path_(std::move(path)), console_(console), listener_(listen_at(path_)), spare_(spare_descriptor()) {}
+    : path_(std::move(path)), console_(console), listener_(listen_at(path_)), reserve_fd_(open_reserve_fd()) {}
 
 JobSocket::~JobSocket() {
   ::unlink(path_.c_str());
@@ -37,7 +37,7 @@ void JobSocket::add_to(PollSet& polls) {
   if (attached) console_.wake_when_written();  // before reading its size
   for (auto& client : clients_) {
     short events = wants_to_write(client) ? POLLIN | POLLOUT : POLLIN;
-    client.place = polls.add(client.connection.get(), events);
+    client.index = polls.add(client.connection.get(), events);
   }
 }
 
@@ -46,17 +46,17 @@ void JobSocket::add_to(PollSet& polls) {
 bool JobSocket::wants_to_write(const Client& client) const {
   if (client.sent < client.out.size()) return true;
   if (client.part) return client.part->there;
-  return wants_part(client) || (!last_word_.empty() && !client.has_last_word);
+  return wants_part(client) || (!end_message_.empty() && !client.has_end_message);
 }
 
 bool JobSocket::wants_part(const Client& client) const {
   return client.attached && client.position < console_.size();
 }
 
-std::vector<AskStop> JobSocket::serve(const PollSet& polls, const Status& status) {
-  std::vector<AskStop> stops;
+std::vector<StopRequest> JobSocket::serve(const PollSet& polls, const Status& status) {
+  std::vector<StopRequest> stops;
   std::erase_if(clients_, [&](Client& client) {
-    return polls.ready(client.place) && !(receive(client, status, stops) && send(client));
+    return polls.ready(client.index) && !(receive(client, status, stops) && send(client));
   });
   if (polls.ready(listener_place_)) accept_clients();
   return stops;
@@ -66,7 +66,7 @@ void JobSocket::accept_clients() {
   for (;;) {
     UniqueFd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!connection.valid()) {
-      if (errno == EMFILE || errno == ENFILE) turn_one_away();
+      if (errno == EMFILE || errno == ENFILE) reject_one_client();
       return;
     }
     // The socket's mode already keeps other users out; root can bypass it, and modes of directories may be changed.
@@ -80,10 +80,10 @@ void JobSocket::accept_clients() {
 }
 
 // A client left in the queue would wake the loop again and again.
-void JobSocket::turn_one_away() {
-  spare_.reset();
+void JobSocket::reject_one_client() {
+  reserve_fd_.reset();
   UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)).reset();
-  spare_ = spare_descriptor();
+  reserve_fd_ = open_reserve_fd();
 }
 
 // Clients that have connected and sent nothing are dropped first.
@@ -93,7 +93,7 @@ void JobSocket::make_room() {
   if (silent != clients_.end()) clients_.erase(silent);
 }
 
-bool JobSocket::receive(Client& client, const Status& status, std::vector<AskStop>& stops) {
+bool JobSocket::receive(Client& client, const Status& status, std::vector<StopRequest>& stops) {
   char buffer[kMaxRequest];
   ssize_t got = ::recv(client.connection.get(), buffer, sizeof buffer, 0);
   if (got == 0) return false;
@@ -106,7 +106,7 @@ bool JobSocket::receive(Client& client, const Status& status, std::vector<AskSto
 }
 
 // False: the client sent an invalid request.
-bool JobSocket::answer(Client& client, std::string_view line, const Status& status, std::vector<AskStop>& stops) {
+bool JobSocket::answer(Client& client, std::string_view line, const Status& status, std::vector<StopRequest>& stops) {
   auto request = decode_request(line);
   if (!request) {
     client.out += encode_answer(Refused{"not a request of this version of dslaunch"});
@@ -114,16 +114,16 @@ bool JobSocket::answer(Client& client, std::string_view line, const Status& stat
     return false;
   }
   client.asked = true;
-  if (std::holds_alternative<AskStatus>(*request)) client.out += encode_answer(StatusAnswer{status()});
-  if (const auto* attach = std::get_if<AskAttach>(&*request)) {
+  if (std::holds_alternative<StatusRequest>(*request)) client.out += encode_answer(StatusAnswer{status()});
+  if (const auto* attach = std::get_if<AttachRequest>(&*request)) {
     client.attached = true;
     client.position = attach->from;
   }
-  if (const auto* stop = std::get_if<AskStop>(&*request)) {
+  if (const auto* stop = std::get_if<StopRequest>(&*request)) {
     stops.push_back(*stop);
     client.out += encode_answer(Accepted{});
   }
-  if (const auto* stacks = std::get_if<AskStacks>(&*request)) stack_asks_.push_back({client.number, *stacks});
+  if (const auto* stacks = std::get_if<StacksRequest>(&*request)) stacks_requests_.push_back({client.number, *stacks});
   return true;
 }
 
@@ -163,14 +163,14 @@ void JobSocket::fill(Client& client) {
     uint64_t at = client.position;
     client.position += bytes.size();
     client.out = encode_answer(ConsolePiece{at, std::move(bytes)});
-  } else if (!last_word_.empty() && !client.has_last_word) {
-    client.out = last_word_;
-    client.has_last_word = true;
+  } else if (!end_message_.empty() && !client.has_end_message) {
+    client.out = end_message_;
+    client.has_end_message = true;
   }
 }
 
 void JobSocket::end(const JobEnd& end) {
-  last_word_ = encode_answer(EndAnswer{end});
+  end_message_ = encode_answer(EndAnswer{end});
 }
 
 bool JobSocket::has_unsent() const {

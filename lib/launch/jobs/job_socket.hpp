@@ -20,9 +20,9 @@ namespace dslaunch::launch {
 class JobSocket {
  public:
   using Status = std::function<std::string()>;
-  struct StacksAsked {
+  struct PendingStacksRequest {
     uint64_t client = 0;
-    AskStacks ask;
+    StacksRequest request;
   };
 
   // Binds and listens. Throws SystemError. `console` outlives this.
@@ -35,10 +35,10 @@ class JobSocket {
   void add_to(PollSet& polls);
   // Answers requests and returns the stop requests that the owner has to carry out. `status` builds the JSON document
   // for status answers. `polls`: the set passed to the last add_to().
-  std::vector<AskStop> serve(const PollSet& polls, const Status& status);
+  std::vector<StopRequest> serve(const PollSet& polls, const Status& status);
 
   // Requests for stacks received since the last call: the owner answers each when it can.
-  std::vector<StacksAsked> take_stack_asks() { return std::exchange(stack_asks_, {}); }
+  std::vector<PendingStacksRequest> take_stacks_requests() { return std::exchange(stacks_requests_, {}); }
   // Ignored if the client is gone.
   void answer(uint64_t client, const JobAnswer& answer);
 
@@ -53,17 +53,17 @@ class JobSocket {
     UniqueFd connection;
     std::string in, out;
     size_t sent = 0;
-    bool attached = false, asked = false, has_last_word = false;
+    bool attached = false, asked = false, has_end_message = false;
     uint64_t position = 0;              // in the console, when attached
     std::shared_ptr<ConsolePart> part;  // from `position` on, being read
-    size_t place = 0;                   // index in the poll set
+    size_t index = 0;                   // index in the poll set
   };
 
   void accept_clients();
   void make_room();
-  void turn_one_away();
-  bool receive(Client& client, const Status& status, std::vector<AskStop>& stops);
-  bool answer(Client& client, std::string_view line, const Status& status, std::vector<AskStop>& stops);
+  void reject_one_client();
+  bool receive(Client& client, const Status& status, std::vector<StopRequest>& stops);
+  bool answer(Client& client, std::string_view line, const Status& status, std::vector<StopRequest>& stops);
   bool send(Client& client);
   void fill(Client& client);
   bool wants_to_write(const Client& client) const;
@@ -72,12 +72,12 @@ class JobSocket {
   std::string path_;
   ConsoleLog& console_;
   UniqueFd listener_;
-  UniqueFd spare_;  // closed when no descriptor is left, to accept a client and disconnect it
+  UniqueFd reserve_fd_;  // closed when no descriptor is left, to accept a client and disconnect it
   size_t listener_place_ = 0;
   std::deque<Client> clients_;
   uint64_t num_clients_ = 0;  // total number of clients accepted
-  std::vector<StacksAsked> stack_asks_;
-  std::string last_word_;  // empty until end()
+  std::vector<PendingStacksRequest> stacks_requests_;
+  std::string end_message_;  // empty until end()
 };
 
 }  // namespace dslaunch::launch

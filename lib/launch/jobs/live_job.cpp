@@ -25,7 +25,7 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kMaxTroubles = 4;
 
 // For clients that still read when the job has ended.
-constexpr auto kLastWordTimeout = 2000ms;
+constexpr auto kEndMessageTimeout = 2000ms;
 
 std::vector<RecordedHost> hosts_of(const LaunchPlan& plan) {
   std::vector<RecordedHost> hosts;
@@ -107,12 +107,12 @@ void LiveJob::add_to(PollSet& polls) {
   if (socket_) socket_->add_to(polls);
 }
 
-std::vector<AskStop> LiveJob::serve(const PollSet& polls) {
-  return socket_ ? socket_->serve(polls, [this] { return status(); }) : std::vector<AskStop>();
+std::vector<StopRequest> LiveJob::serve(const PollSet& polls) {
+  return socket_ ? socket_->serve(polls, [this] { return status(); }) : std::vector<StopRequest>();
 }
 
-std::vector<JobSocket::StacksAsked> LiveJob::take_stack_asks() {
-  return socket_ ? socket_->take_stack_asks() : std::vector<JobSocket::StacksAsked>();
+std::vector<JobSocket::PendingStacksRequest> LiveJob::take_stacks_requests() {
+  return socket_ ? socket_->take_stacks_requests() : std::vector<JobSocket::PendingStacksRequest>();
 }
 
 void LiveJob::answer(uint64_t client, const JobAnswer& answer) {
@@ -136,7 +136,7 @@ void LiveJob::on_state(JobState state) {
 
 void LiveJob::on_rank_started(int rank, long pid) {
   ranks_.at(static_cast<size_t>(rank)).pid = pid;
-  if (++num_started_ == record_.world_size()) tell_starter(0);
+  if (++num_started_ == record_.world_size()) notify_starter(0);
 }
 
 void LiveJob::on_rank_ended(int rank, const spawn::ExitCause& cause, bool stopped_by_us) {
@@ -167,10 +167,10 @@ void LiveJob::on_end(int exit_code, const std::string& first_cause, std::chrono:
       return std::string();
     });
   }
-  files_.wait(Deadline::after(stalled ? kLastWordTimeout : file_patience));
+  files_.wait(Deadline::after(stalled ? kEndMessageTimeout : file_patience));
   if (socket_) {
     socket_->end(*record_.end);
-    Deadline patience = Deadline::after(kLastWordTimeout);
+    Deadline patience = Deadline::after(kEndMessageTimeout);
     do {
       PollSet polls;
       add_to(polls);
@@ -180,7 +180,7 @@ void LiveJob::on_end(int exit_code, const std::string& first_cause, std::chrono:
     } while (socket_->has_unsent() && !patience.passed());
     socket_.reset();
   }
-  tell_starter(exit_code);
+  notify_starter(exit_code);
 }
 
 void LiveJob::write_record() {
@@ -213,7 +213,7 @@ std::string LiveJob::status() const {
   return dump_json(document);
 }
 
-void LiveJob::tell_starter(int exit_code) {
+void LiveJob::notify_starter(int exit_code) {
   if (starter_.valid()) report_start(starter_, exit_code, record_.job_id);
   starter_.reset();
 }

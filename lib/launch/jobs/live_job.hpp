@@ -31,7 +31,7 @@ class LiveJob {
   // Other processes can find the job: its first record was written.
   bool on_record() const { return on_record_; }
   // The process that waits for the job's start (--detach) gets a report through `starter`; not valid: there is none.
-  void tell_start_to(UniqueFd starter) { starter_ = std::move(starter); }
+  void report_start_to(UniqueFd starter) { starter_ = std::move(starter); }
   // Stores the terminal's output; null without a directory.
   ConsoleLog* console() { return console_.get(); }
   // The thread that writes records, console and logs, in the order of events.
@@ -41,10 +41,10 @@ class LiveJob {
 
   // In the supervisor's loop. Never blocks.
   void add_to(PollSet& polls);
-  std::vector<AskStop> serve(const PollSet& polls);
+  std::vector<StopRequest> serve(const PollSet& polls);
 
   // Requests for the ranks' stacks since the last call; the supervisor answers each.
-  std::vector<JobSocket::StacksAsked> take_stack_asks();
+  std::vector<JobSocket::PendingStacksRequest> take_stacks_requests();
   void answer(uint64_t client, const JobAnswer& answer);
 
   // Events of the job, reported by the supervisor. A restart may have fewer hosts: on_attempt.
@@ -70,7 +70,7 @@ class LiveJob {
   void write_record();
   bool note_troubles();
   std::string status() const;
-  void tell_starter(int exit_code);
+  void notify_starter(int exit_code);
 
   JobFolder folder_;
   JobRecord record_;

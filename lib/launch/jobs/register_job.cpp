@@ -76,13 +76,13 @@ std::string started_json(const Started& started, const JobFolder& folder) {
 }
 
 // The error messages of a failed start are in the console.
-void tell_failed_start(const Started& started, const JobFolder& folder) {
+void print_failed_start(const Started& started, const JobFolder& folder) {
   std::string console = read_whole_file(folder.console_file()).value_or("");
   std::fwrite(console.data(), 1, console.size(), stderr);
   log::error("job {} did not start: exit code {}", started.job_id, started.exit_code);
 }
 
-void tell_pid(pid_t pid, const LaunchOptions& options) {
+void print_pid(pid_t pid, const LaunchOptions& options) {
   std::fputs(fmt::format("launcher pid: {}\n", pid).c_str(), options.json ? stderr : stdout);
   std::fflush(stdout);
 }
@@ -95,7 +95,7 @@ std::unique_ptr<LiveJob> register_job(LaunchPlan& plan, const LaunchOptions& opt
   // Decided here, while standard output may still be the terminal.
   if (!plan.output.fold) plan.output.fold = ::isatty(STDOUT_FILENO) != 0;
   if (plan.output.save_pid && !plan.detach) {
-    tell_pid(::getpid(), options);
+    print_pid(::getpid(), options);
     if (folder.there()) log::info("the launcher's pid is in {}", folder.pid_file());
   }
   auto live = std::make_unique<LiveJob>(plan, folder);
@@ -103,16 +103,16 @@ std::unique_ptr<LiveJob> register_job(LaunchPlan& plan, const LaunchOptions& opt
     if (!live->on_record() || live->console() == nullptr) refuse_to_detach(*live, folder);
     leave_terminal(live->console()->fd());
   }
-  live->tell_start_to(std::move(starter));
+  live->report_start_to(std::move(starter));
   return live;
 }
 
-int tell_start(const Started& started, const LaunchOptions& options) {
+int print_start(const Started& started, const LaunchOptions& options) {
   if (started.job_id.empty()) return started.exit_code;
   JobFolder folder{jobs_root() + "/" + started.job_id};
-  if (started.exit_code != 0) tell_failed_start(started, folder);
+  if (started.exit_code != 0) print_failed_start(started, folder);
   if (started.exit_code == 0 && options.output.save_pid) {
-    tell_pid(started.supervisor, options);
+    print_pid(started.supervisor, options);
     log::info("the launcher's pid is in {}", folder.pid_file());
   }
   if (options.json) {

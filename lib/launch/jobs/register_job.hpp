@@ -17,6 +17,6 @@ namespace dslaunch::launch {
 std::unique_ptr<LiveJob> register_job(LaunchPlan& plan, const LaunchOptions& options, UniqueFd& starter);
 
 // In the command that the user typed: reports the result of the start on the terminal. Returns its exit code.
-int tell_start(const Started& started, const LaunchOptions& options);
+int print_start(const Started& started, const LaunchOptions& options);
 
 }  // namespace dslaunch::launch

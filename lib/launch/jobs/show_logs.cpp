@@ -62,7 +62,7 @@ void copy_rest(const UniqueFd& file, const std::string& path) {
 }
 
 Condition now_of(const KnownJob& job) {
-  return look_again(job).condition;
+  return reload_job(job).condition;
 }
 
 bool over(const KnownJob& job) {
@@ -92,15 +92,15 @@ void follow(const KnownJob& job, const UniqueFd& file, const std::string& path) 
 
 }  // namespace
 
-Error without_an_end(const KnownJob& job) {
+Error unrecorded_end(const KnownJob& job) {
   return {ExitCode::kUnavailable,
           fmt::format("the supervisor of job {} (pid {}) did not record the job's end: it was killed, and its ranks "
                       "with it; the last recorded state is '{}'",
                       job.record.job_id, job.record.supervisor.pid, job.record.state)};
 }
 
-void tell_lost_output(const KnownJob& job) {
-  for (const auto& trouble : look_again(job).record.troubles) {
+void warn_lost_output(const KnownJob& job) {
+  for (const auto& trouble : reload_job(job).record.troubles) {
     log::warning("the job's output is incomplete: {}", printable(trouble));
   }
 }
@@ -112,8 +112,8 @@ int show_logs(const KnownJob& job, const LogsOptions& options) {
   copy_rest(file, path);
   if (options.follow) follow(job, file, path);
   copy_rest(file, path);
-  tell_lost_output(job);
-  if (options.follow && now_of(job) == Condition::kLost) throw without_an_end(job);
+  warn_lost_output(job);
+  if (options.follow && now_of(job) == Condition::kLost) throw unrecorded_end(job);
   return 0;
 }
 

@@ -34,7 +34,7 @@ void check_condition(const KnownJob& job) {
   if (job.condition == Condition::kEnded) {
     throw Error(ExitCode::kUnavailable, fmt::format("job {} has ended: it has no stacks", job.record.job_id));
   }
-  if (job.condition == Condition::kLost) throw without_an_end(job);
+  if (job.condition == Condition::kLost) throw unrecorded_end(job);
   if (job.condition == Condition::kElsewhere) {
     throw Error(ExitCode::kUnavailable,
                 fmt::format("job {} is supervised on {}: run this command there", job.record.job_id, supervisor.host));
@@ -47,10 +47,10 @@ void check_condition(const KnownJob& job) {
   }
 }
 
-Json ask(const KnownJob& job, const std::vector<int>& ranks) {
+Json fetch_stacks(const KnownJob& job, const std::vector<int>& ranks) {
   JobClient client(job.record.socket);
   const auto answer =
-      client.ask(AskStacks{ranks}) ? client.await(Deadline::after(kAnswerTime)) : std::optional<JobAnswer>();
+      client.send(StacksRequest{ranks}) ? client.await(Deadline::after(kAnswerTime)) : std::optional<JobAnswer>();
   if (answer && std::holds_alternative<StacksAnswer>(*answer)) {
     return Json::parse(std::get<StacksAnswer>(*answer).document);
   }
@@ -101,7 +101,7 @@ void print(const Json& document) {
 
 }  // namespace
 
-const KnownJob& job_to_look_into(const std::vector<KnownJob>& jobs) {
+const KnownJob& newest_running_job(const std::vector<KnownJob>& jobs) {
   const auto lives = [](const KnownJob& job) { return job.condition == Condition::kLiving; };
   const auto first = std::find_if(jobs.begin(), jobs.end(), lives);
   if (first == jobs.end()) throw UserError(ExitCode::kNoInput, "no job is running; 'dslaunch jobs' lists them");
@@ -111,7 +111,7 @@ const KnownJob& job_to_look_into(const std::vector<KnownJob>& jobs) {
 int show_stacks(const KnownJob& job, const StacksOptions& options) {
   check_ranks(job, options.ranks);
   check_condition(job);
-  Json document = ask(job, options.ranks);
+  Json document = fetch_stacks(job, options.ranks);
   if (options.json) {
     Json all = {{"job_id", job.record.job_id}};
     all.update(document);

@@ -46,7 +46,7 @@ std::optional<spawn::HeldProcess> begin_stop(const KnownJob& job, const StopOpti
     supervisor->signal(SIGCONT);
   }
   JobClient client(job.record.socket);
-  bool asked = client.ask(AskStop{options.now, options.grace});
+  bool asked = client.send(StopRequest{options.now, options.grace});
   auto answer = asked ? client.await(Deadline::after(kStopTimeout)) : std::nullopt;
   // The connection was closed instead of an answer: the supervisor was exiting. A refusal: it is of another version. No
   // answer: if it reads the request later, request and signal count as one stop.
@@ -57,11 +57,11 @@ std::optional<spawn::HeldProcess> begin_stop(const KnownJob& job, const StopOpti
 struct Stopped {
   KnownJob job;  // state afterwards
   bool ended_before = false;
-  size_t num_swept = 0;
+  size_t num_ended = 0;
   std::vector<StuckOnHost> stuck;  // not ended by any signal; those of other hosts as recorded at the job's end
 };
 
-spawn::Swept sweep_here(const KnownJob& job, std::chrono::milliseconds patience) {
+spawn::Swept cleanup_here(const KnownJob& job, std::chrono::milliseconds patience) {
   return spawn::cleanup_job({fmt::format("{}={}", spawn::kJobIdVariable, job.record.job_id)}, patience, false);
 }
 
@@ -78,19 +78,19 @@ std::vector<StuckOnHost> still_stuck(const JobRecord& record) {
 }
 
 Stopped conclude(const KnownJob& job, const StopOptions& options) {
-  Stopped stopped{look_again(job), job.condition == Condition::kEnded, 0, {}};
+  Stopped stopped{reload_job(job), job.condition == Condition::kEnded, 0, {}};
   const JobRecord& record = stopped.job.record;
   if (stopped.job.condition != Condition::kLost) {
     stopped.stuck = still_stuck(record);
     return stopped;
   }
-  const spawn::Swept swept = sweep_here(job, options.now ? 0ms : options.grace.value_or(kDefaultGrace));
-  stopped.num_swept = swept.num_signalled - swept.stuck.size();
-  for (const auto& process : swept.stuck) stopped.stuck.push_back({-1, record.supervisor.host, true, process});
+  const spawn::Swept cleanup = cleanup_here(job, options.now ? 0ms : options.grace.value_or(kDefaultGrace));
+  stopped.num_ended = cleanup.num_signalled - cleanup.stuck.size();
+  for (const auto& process : cleanup.stuck) stopped.stuck.push_back({-1, record.supervisor.host, true, process});
   return stopped;
 }
 
-void tell_stuck(const Stopped& stopped) {
+void print_stuck(const Stopped& stopped) {
   for (const auto& stuck : stopped.stuck) {
     say(fmt::format("{}: {}", stopped.job.record.job_id, printable(describe(stuck))));
   }
@@ -103,7 +103,7 @@ std::string describe(const Stopped& stopped) {
   if (!record.end) {
     return fmt::format(
         "{}: its supervisor had exited; {} process(es) of the job were left on this host and have been ended{}",
-        record.job_id, stopped.num_swept, left);
+        record.job_id, stopped.num_ended, left);
   }
   return fmt::format("{}: {}, exit code {}{}", record.job_id, stopped.ended_before ? "had ended already" : "stopped",
                      record.end->exit_code, left);
@@ -117,7 +117,7 @@ std::string to_json(const std::vector<Stopped>& all) {
                     {"exit_code", record.end ? Json(record.end->exit_code) : Json(nullptr)},
                     {"ended_before", stopped.ended_before},
                     {"lost", !record.end},
-                    {"swept", stopped.num_swept},
+                    {"swept", stopped.num_ended},
                     {"stuck", stuck_to_json(stopped.stuck)}});
   }
   return dump_json(Json{{"stopped", list}}, 2) + "\n";
@@ -138,17 +138,17 @@ int stop_jobs(const std::vector<KnownJob>& jobs, const StopOptions& options) {
     if (supervisors[i]) spawn::wait_for_an_end({&*supervisors[i]}, Deadline::never());
     all.push_back(conclude(jobs[i], options));
     if (!options.json) std::fputs((describe(all.back()) + "\n").c_str(), stdout);
-    tell_stuck(all.back());
+    print_stuck(all.back());
   }
   if (options.json) std::fputs(to_json(all).c_str(), stdout);
   const bool all_gone = std::all_of(all.begin(), all.end(), [](const auto& stopped) { return stopped.stuck.empty(); });
   return all_gone ? 0 : to_int(ExitCode::kUnavailable);
 }
 
-std::string ask_status(const KnownJob& job) {
+std::string query_status(const KnownJob& job) {
   if (job.condition != Condition::kLiving || is_suspended(job.record.supervisor)) return {};
   JobClient client(job.record.socket);
-  if (!client.ask(AskStatus{})) return {};
+  if (!client.send(StatusRequest{})) return {};
   auto answer = client.await(Deadline::after(kStatusTimeout));
   const auto* status = answer ? std::get_if<StatusAnswer>(&*answer) : nullptr;
   return status ? status->document : std::string();

@@ -175,7 +175,7 @@ std::optional<KnownJob> job_on_record(const std::string& root, const std::string
   return known != nullptr && known->record.job_id == job_id ? std::optional(std::move(*known)) : std::nullopt;
 }
 
-KnownJob look_again(const KnownJob& job) {
+KnownJob reload_job(const KnownJob& job) {
   auto again = read_job(job.folder.path);
   auto* known = std::get_if<KnownJob>(&again);
   return known != nullptr ? std::move(*known) : job;

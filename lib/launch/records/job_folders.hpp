@@ -56,7 +56,7 @@ std::vector<KnownJob> list_jobs(const std::string& root, std::vector<UnreadableJ
 // The job of this id; empty: there is no readable record of it here.
 std::optional<KnownJob> job_on_record(const std::string& root, const std::string& job_id);
 // Reads the job's current state again.
-KnownJob look_again(const KnownJob& job);
+KnownJob reload_job(const KnownJob& job);
 
 // Finds a job by its id, an unambiguous prefix of it, or "last" for the newest. Throws UserError: 66 for no such job
 // (with the nearest names), 64 for a prefix of several jobs.

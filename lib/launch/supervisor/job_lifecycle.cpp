@@ -86,7 +86,7 @@ void JobLifecycle::carried_out(int signal, SignalPlace from, Time now) {
   if (signal == SIGINT) interrupts_.acted_upon(from, now);
 }
 
-JobOrder JobLifecycle::take_stop(const AskStop& stop, Time now) {
+JobOrder JobLifecycle::take_stop(const StopRequest& stop, Time now) {
   const bool again = state_ == JobState::kStopping;
   if (stop.grace) grace_ = *stop.grace;
   if (stop.now) {

@@ -52,7 +52,7 @@ class JobLifecycle {
   // after carrying the order out: in a late loop, the remaining copies of the signal are already waiting.
   std::optional<JobOrder> take_signal(int signal, SignalPlace from, Time now);
   void carried_out(int signal, SignalPlace from, Time now);
-  JobOrder take_stop(const AskStop& stop, Time now);
+  JobOrder take_stop(const StopRequest& stop, Time now);
   // For a signal after the attempt: it does not change this attempt, but may change what comes next.
   void take_late_signal(int signal);
   // The same while no output is written: there is no slow reader to skip.

@@ -6,19 +6,20 @@
 
 namespace dslaunch::launch {
 
-void StackService::ask(const JobSocket::StacksAsked& asked) {
+void StackService::request(const JobSocket::PendingStacksRequest& asked) {
   if (request_) {
     attempt_.options.live->answer(asked.client, Refused{"another 'dslaunch stacks' of this job is running: try again"});
     return;
   }
   request_.emplace(asked.client, ++num_requests_);
-  for (auto& node : attempt_.nodes) ask_agent(node, asked.ask);
+  for (auto& node : attempt_.nodes) ask_agent(node, asked.request);
 }
 
-void StackService::ask_agent(NodeSession& node, const AskStacks& ask) {
+void StackService::ask_agent(NodeSession& node, const StacksRequest& request) {
   std::vector<int> running;
   for (const auto& planned : node.plan().ranks) {
-    const bool is_wanted = ask.ranks.empty() || std::count(ask.ranks.begin(), ask.ranks.end(), planned.rank) > 0;
+    const bool is_wanted =
+        request.ranks.empty() || std::count(request.ranks.begin(), request.ranks.end(), planned.rank) > 0;
     if (!is_wanted) continue;
     const RankRecord& record = attempt_.record_of(node, planned.rank);
     if (record.cause) {

@@ -17,7 +17,7 @@ class StackService {
   explicit StackService(Attempt& attempt) : attempt_(attempt) {}
 
   // Asks the agents, or refuses the client while another request is at work.
-  void ask(const JobSocket::StacksAsked& asked);
+  void request(const JobSocket::PendingStacksRequest& asked);
   void take(const NodeSession& node, const RankStacks& stacks);
   // Answers the client once all agents have answered, or their time is over.
   void answer_when_due();
@@ -25,7 +25,7 @@ class StackService {
   Deadline next_due() const { return request_ ? request_->deadline() : Deadline::never(); }
 
  private:
-  void ask_agent(NodeSession& node, const AskStacks& ask);
+  void ask_agent(NodeSession& node, const StacksRequest& request);
 
   Attempt& attempt_;
   std::optional<StackRequest> request_;  // not answered yet

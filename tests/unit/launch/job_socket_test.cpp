@@ -29,7 +29,7 @@ struct Desk {
   FileThread files;
   ConsoleLog console{folder / "console.log", files};
   JobSocket socket{path, console};
-  std::vector<AskStop> stops;
+  std::vector<StopRequest> stops;
 
   void turn() {
     PollSet polls;
@@ -54,12 +54,12 @@ struct Desk {
 
 TEST_CASE("requests and answers survive the way", "[launch][job_socket]") {
   auto again = [](const JobRequest& request) { return decode_request(encode_request(request)); };
-  CHECK(std::holds_alternative<AskStatus>(again(AskStatus{}).value()));
-  CHECK(std::get<AskAttach>(again(AskAttach{1ULL << 40}).value()).from == 1ULL << 40);
-  CHECK(std::get<AskStop>(again(AskStop{true, {}}).value()).now);
-  CHECK(std::get<AskStacks>(again(AskStacks{{1, 2, 9}}).value()).ranks == std::vector<int>{1, 2, 9});
-  CHECK(std::get<AskStacks>(again(AskStacks{}).value()).ranks.empty());
-  CHECK(std::get<AskStop>(again(AskStop{false, 1500ms}).value()).grace == 1500ms);
+  CHECK(std::holds_alternative<StatusRequest>(again(StatusRequest{}).value()));
+  CHECK(std::get<AttachRequest>(again(AttachRequest{1ULL << 40}).value()).from == 1ULL << 40);
+  CHECK(std::get<StopRequest>(again(StopRequest{true, {}}).value()).now);
+  CHECK(std::get<StacksRequest>(again(StacksRequest{{1, 2, 9}}).value()).ranks == std::vector<int>{1, 2, 9});
+  CHECK(std::get<StacksRequest>(again(StacksRequest{}).value()).ranks.empty());
+  CHECK(std::get<StopRequest>(again(StopRequest{false, 1500ms}).value()).grace == 1500ms);
   for (const char* text : {"", "{}", "[]", "null", "{\"ask\": \"fire\"}", "{\"ask\": 3}", "{\"ask\": \"attach\"}",
                            "{\"ask\": \"attach\", \"from\": \"x\"}", "GET / HTTP/1.1"}) {
     CAPTURE(text);
@@ -82,9 +82,9 @@ TEST_CASE("status and stop are answered", "[launch][job_socket]") {
   REQUIRE(::stat(desk.path.c_str(), &found) == 0);
   CHECK((found.st_mode & 0777) == 0600);
   JobClient client(desk.path);
-  REQUIRE(client.ask(AskStatus{}));
+  REQUIRE(client.send(StatusRequest{}));
   CHECK(std::get<StatusAnswer>(desk.answer(client).value()).document == "{\"state\":\"running\"}");
-  REQUIRE(client.ask(AskStop{false, 2000ms}));
+  REQUIRE(client.send(StopRequest{false, 2000ms}));
   CHECK(std::holds_alternative<Accepted>(desk.answer(client).value()));
   REQUIRE(desk.stops.size() == 1);
   CHECK(desk.stops[0].grace == 2000ms);
@@ -93,17 +93,17 @@ TEST_CASE("status and stop are answered", "[launch][job_socket]") {
 TEST_CASE("a question for stacks is answered when its owner can", "[launch][job_socket]") {
   Desk desk;
   JobClient client(desk.path), other(desk.path);
-  REQUIRE(client.ask(AskStacks{{0, 3, 4}}));
-  REQUIRE(other.ask(AskStatus{}));
+  REQUIRE(client.send(StacksRequest{{0, 3, 4}}));
+  REQUIRE(other.send(StatusRequest{}));
   REQUIRE(desk.answer(other).has_value());
-  std::vector<JobSocket::StacksAsked> asked;
+  std::vector<JobSocket::PendingStacksRequest> asked;
   for (int i = 0; i < 500 && asked.empty(); ++i) {
     desk.turn();
-    asked = desk.socket.take_stack_asks();
+    asked = desk.socket.take_stacks_requests();
   }
   REQUIRE(asked.size() == 1);
-  CHECK(asked[0].ask.ranks == std::vector<int>{0, 3, 4});
-  CHECK(desk.socket.take_stack_asks().empty());
+  CHECK(asked[0].request.ranks == std::vector<int>{0, 3, 4});
+  CHECK(desk.socket.take_stacks_requests().empty());
   const std::string large = "{\"text\":\"" + std::string(3U << 20, 'x') + "\"}";
   desk.socket.answer(asked[0].client, StacksAnswer{large});
   desk.socket.answer(asked[0].client + 1000, StacksAnswer{"{}"});  // whoever is gone
@@ -114,7 +114,7 @@ TEST_CASE("an attached client gets the console from its position, what is added,
   Desk desk;
   desk.console.append("0123456789");
   JobClient client(desk.path);
-  REQUIRE(client.ask(AskAttach{4}));
+  REQUIRE(client.send(AttachRequest{4}));
   CHECK(std::get<ConsolePiece>(desk.answer(client).value()).bytes == "456789");
   desk.console.append("more");
   auto piece = std::get<ConsolePiece>(desk.answer(client).value());
@@ -132,7 +132,7 @@ TEST_CASE("an attached client gets what is added as soon as it is in the file", 
   Desk desk;
   desk.console.append("so far");
   JobClient client(desk.path);
-  REQUIRE(client.ask(AskAttach{0}));
+  REQUIRE(client.send(AttachRequest{0}));
   REQUIRE(desk.answer(client).has_value());
   std::promise<void> gate;
   desk.files.ask(0, [gate = gate.get_future().share()] {
@@ -153,9 +153,9 @@ TEST_CASE("a client that does not read costs no memory and keeps nobody waiting"
   Desk desk;
   desk.console.append(std::string(50U << 20, 'x'));
   JobClient sleeper(desk.path), other(desk.path);
-  REQUIRE(sleeper.ask(AskAttach{0}));
+  REQUIRE(sleeper.send(AttachRequest{0}));
   for (int i = 0; i < 50; ++i) desk.turn();
-  REQUIRE(other.ask(AskStatus{}));
+  REQUIRE(other.send(StatusRequest{}));
   CHECK(std::holds_alternative<StatusAnswer>(desk.answer(other).value()));
   size_t got = 0;
   while (got < (50U << 20)) {
@@ -189,7 +189,7 @@ TEST_CASE("garbage ends its connection and nothing else", "[launch][job_socket]"
   CHECK(goes_away(std::string(100000, 'x')));
   CHECK(goes_away(std::string(5000, '\n')));
   JobClient client(desk.path);
-  REQUIRE(client.ask(AskStatus{}));
+  REQUIRE(client.send(StatusRequest{}));
   CHECK(desk.answer(client).has_value());
 }
 
@@ -201,7 +201,7 @@ TEST_CASE("silent clients make room for those that ask", "[launch][job_socket]")
     desk.turn();
   }
   JobClient client(desk.path);
-  REQUIRE(client.ask(AskStatus{}));
+  REQUIRE(client.send(StatusRequest{}));
   CHECK(desk.answer(client).has_value());
 }
 
@@ -213,7 +213,7 @@ TEST_CASE("where nobody takes clients in, one more does not wait", "[launch][job
     REQUIRE(waiting.size() < 1000);
     waiting.push_back(connect_to(folder / "s"));
   } while (waiting.back().valid());
-  CHECK_FALSE(JobClient(folder / "s").ask(AskStatus{}));
+  CHECK_FALSE(JobClient(folder / "s").send(StatusRequest{}));
 }
 
 TEST_CASE("a client for whom there is no descriptor left is turned away", "[launch][job_socket]") {
@@ -228,12 +228,12 @@ TEST_CASE("a client for whom there is no descriptor left is turned away", "[laun
   desk.turn();
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
   PollSet polls;
-  const size_t place = polls.add(client.fd(), POLLIN);
+  const size_t index = polls.add(client.fd(), POLLIN);
   polls.wait(Deadline::after(5s));
-  REQUIRE(polls.ready(place));
+  REQUIRE(polls.ready(index));
   CHECK_FALSE(client.receive());  // its end
   JobClient later(desk.path);
-  REQUIRE(later.ask(AskStatus{}));
+  REQUIRE(later.send(StatusRequest{}));
   CHECK(desk.answer(later).has_value());
 }
 
